@@ -1,0 +1,2 @@
+//! The afterbay binary.
+fn main() {}

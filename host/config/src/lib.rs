@@ -1,0 +1,1 @@
+//! The configuration, as written and as checked.

@@ -1,0 +1,1 @@
+//! Events and counters, declared once; published to tracing, metrics and tests.

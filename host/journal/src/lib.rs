@@ -1,0 +1,1 @@
+//! The per-request log: segments, index, recovery, retention.

@@ -1,0 +1,1 @@
+//! A pickle as a tree of values, read and written again; nothing is ever unpickled.

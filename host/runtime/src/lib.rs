@@ -1,0 +1,1 @@
+//! The plugin host: wasmtime components, limits, faults, reload.

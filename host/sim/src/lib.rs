@@ -1,0 +1,1 @@
+//! A simulated scheduler and a simulated slow reader.

@@ -1,0 +1,1 @@
+//! PULL and PUSH over ipc and tcp, on mio; the reader's credit page.

@@ -1,0 +1,1 @@
+//! The scheduler's frames as rows and columns, msgpack and pickle.

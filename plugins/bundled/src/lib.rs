@@ -1,0 +1,1 @@
+//! The bundled plugins, as components.

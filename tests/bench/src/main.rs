@@ -1,0 +1,2 @@
+//! Every cost of design.md beside its baseline.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Black-box tests over real sockets and real components.
