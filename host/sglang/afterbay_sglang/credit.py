@@ -1,0 +1,125 @@
+"""The credit page: a reader's count of the frames it has finished, in 64 bytes that Afterbay reads.
+
+Owns the page's bytes and its lock. Must not know SGLang. `readers` says what a finished frame is; the count is read
+next by Afterbay's sender, which lets only so many frames be ahead of it and sends what was not counted again.
+
+Little endian:
+     0  8  magic "ABCREDIT", written last when a page is new
+     8  4  u32 version, 1
+    12  4  u32 pid of the reader
+    16  8  u64 generation: 1 for the first reader process of this file, +1 for each that opens it again
+    24  8  u64 count of frames finished by this generation
+    32  8  u64 last_generation: the generation before, 0 for none
+    40  8  u64 last_count: its final count
+    48  8  u64 unix nanoseconds of the last change of `count`, 0 when this generation has counted nothing
+    56  8  reserved, 0
+"""
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import sys
+import time
+
+MAGIC = b"ABCREDIT"
+VERSION = 1
+PAGE_BYTES = 64
+# Indices of 8-byte words; word 1 is version and pid.
+_MAGIC, _VERSION_AND_PID, _GENERATION, _COUNT, _LAST_GENERATION, _LAST_COUNT, _CHANGED_UNIX_NS = range(7)
+
+
+class CreditError(Exception):
+    pass
+
+
+class CreditPage:
+    """One reader's page, locked for as long as this process lives (the lock goes with it, however it ends)."""
+
+    def __init__(self, directory: str, name: str, shared: bool = False):
+        """Opens `directory/name`; `directory/name.PID` where another process has that, or `shared` says that this
+        reader gets only a share of the frames, so that `name` must not look like the count of all of them.
+        """
+        if sys.byteorder != "little":
+            raise CreditError(f"credit page {name}: is little endian, this machine is not")
+        os.makedirs(directory, exist_ok=True)
+        own = os.path.join(directory, f"{name}.{os.getpid()}")
+        if shared:
+            candidates = [own]
+        else:
+            candidates = [os.path.join(directory, name), own]
+        for path in candidates:
+            descriptor = _lock(path)
+            if descriptor is not None:
+                break
+        else:
+            raise CreditError(f"credit page {path}: is locked by another reader")
+        self.path = path
+        self._descriptor = descriptor
+        try:
+            self._map = _map(descriptor, path)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        # Native 8-byte stores at aligned addresses: a reader of the file sees the old value or the new one.
+        self._words = memoryview(self._map).cast("Q")
+        self._begin_generation()
+        self._count = 0
+        # A forked child must neither count here nor hold the lock after this process has died.
+        os.register_at_fork(after_in_child=self.close)
+
+    def finished(self) -> None:
+        """One more frame is finished."""
+        words = self._words
+        if words is None:
+            return
+        self._count += 1
+        words[_COUNT] = self._count
+        words[_CHANGED_UNIX_NS] = time.time_ns()
+
+    def close(self) -> None:
+        """Leaves the page as it stands, for the next generation."""
+        words, self._words = self._words, None
+        if words is not None:
+            words.release()
+            self._map.close()
+            os.close(self._descriptor)
+
+    def _begin_generation(self) -> None:
+        words = self._words
+        version_and_pid = VERSION | os.getpid() << 32
+        if self._map[: len(MAGIC)] != MAGIC:
+            words[_VERSION_AND_PID] = version_and_pid
+            words[_GENERATION] = 1
+            words[_MAGIC] = int.from_bytes(MAGIC, "little")
+            return
+        # In this order: as long as last_generation == generation, the page is being handed over.
+        words[_LAST_GENERATION] = words[_GENERATION]
+        words[_LAST_COUNT] = words[_COUNT]
+        words[_COUNT] = 0
+        words[_CHANGED_UNIX_NS] = 0
+        words[_VERSION_AND_PID] = version_and_pid
+        words[_GENERATION] += 1
+
+
+def _lock(path: str):
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _map(descriptor: int, path: str) -> mmap.mmap:
+    """Maps a page that is new (empty, or left all zero by a process that died in between) or of our version."""
+    found = os.pread(descriptor, PAGE_BYTES + 1, 0)
+    if found.strip(b"\0"):
+        if len(found) != PAGE_BYTES or found[:8] != MAGIC:
+            raise CreditError(f"credit page {path}: is a file of something else")
+        version = int.from_bytes(found[8:12], "little")
+        if version != VERSION:
+            raise CreditError(f"credit page {path}: has version {version}, this connector writes {VERSION}")
+    os.ftruncate(descriptor, PAGE_BYTES)
+    return mmap.mmap(descriptor, PAGE_BYTES)

@@ -1,0 +1,66 @@
+"""Re-routes the scheduler's output socket to Afterbay.
+
+Owns the one change to the scheduler: the PUSH that carries batch outputs connects to Afterbay instead of the
+reader. Control messages keep their own socket. Must not know frames. What Afterbay needs to stand in between goes
+into the rendezvous file next.
+"""
+from __future__ import annotations
+
+import logging
+from typing import Any, List, Tuple
+
+from . import rendezvous
+from .settings import Settings, fill
+
+logger = logging.getLogger("afterbay.sglang")
+
+SCHEDULER_SOCKETS = "sglang.srt.managers.scheduler.Scheduler.init_ipc_channels"
+
+
+def hooks(settings: Settings) -> List[Tuple[str, str, Any]]:
+    def after_init_ipc_channels(_result: Any, scheduler: Any, port_args: Any) -> None:
+        reroute(settings, scheduler, port_args)
+
+    return [(SCHEDULER_SOCKETS, "AFTER", after_init_ipc_channels)]
+
+
+def reroute(settings: Settings, scheduler: Any, port_args: Any) -> None:
+    """After the scheduler made its sockets and before it sends: point its output at Afterbay, say so in the file."""
+    sender = _output_sender(scheduler)
+    if sender.socket is None:
+        return  # a TP, PP or CP rank that sends nothing
+    facts = rendezvous.Facts.of(scheduler, port_args)
+    ingress = fill(settings.ingress, facts.dp_rank, "AFTERBAY_INGRESS")
+    if facts.dp_size > 1 and facts.dp_rank == 0 and "{dp_rank}" not in settings.ingress:
+        logger.warning("afterbay: %d DP ranks share one stream, %s; with {dp_rank} in AFTERBAY_INGRESS each gets its own", facts.dp_size, ingress)
+    sender.socket = _instead_of(sender.socket, ingress)
+    logger.info("afterbay: output goes to %s, whose reader is %s", ingress, facts.down)
+    if settings.rendezvous:
+        path = fill(settings.rendezvous, facts.dp_rank, "AFTERBAY_RENDEZVOUS")
+        rendezvous.write(path, rendezvous.describe(facts, ingress, settings))
+
+
+def _output_sender(scheduler: Any) -> Any:
+    """The SenderWrapper of batch outputs: in `ipc_channels` from SGLang 0.5.13 on, on the scheduler itself before."""
+    holder = getattr(scheduler, "ipc_channels", scheduler)
+    sender = getattr(holder, "send_to_detokenizer", None)
+    if not hasattr(sender, "socket"):
+        raise RuntimeError("afterbay: this SGLang's scheduler has no send_to_detokenizer.socket; unset AFTERBAY_INGRESS to run without Afterbay")
+    return sender
+
+
+def _instead_of(old: Any, endpoint: str) -> Any:
+    """A PUSH with the options of SGLang's own (no high-water mark: while Afterbay is away, frames wait in it).
+
+    A socket of its own and not a second `connect`: what the old one was connected to must get nothing.
+    """
+    import zmq
+
+    new = old.context.socket(zmq.PUSH)
+    for option in (zmq.SNDHWM, zmq.SNDBUF, zmq.LINGER):
+        new.setsockopt(option, old.getsockopt(option))
+    if endpoint.startswith("tcp://["):
+        new.setsockopt(zmq.IPV6, 1)
+    new.connect(endpoint)
+    old.close(linger=0)
+    return new

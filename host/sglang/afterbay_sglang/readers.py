@@ -1,0 +1,136 @@
+"""Counts the frames that SGLang's readers have finished.
+
+Owns what "finished" means for each reader. Must not know the page's bytes. Nothing of SGLang's own work changes:
+each hook calls the original, and a page that cannot be opened leaves the reader uncounted, with a line in the log.
+
+| reader                | process            | finished when                                                      |
+| TokenizerManager      | the engine's       | `_handle_batch_output` has returned or raised                      |
+| MultiTokenizerRouter  | the engine's       | the frame's rows are handed to the workers' sockets                |
+| DetokenizerManager    | its own            | it asks for its next frame (its output was sent), or the handler raised |
+"""
+from __future__ import annotations
+
+import inspect
+import logging
+from typing import Any, Callable, List, Optional, Tuple
+
+from .credit import CreditError, CreditPage
+from .rendezvous import BATCH_OUTPUTS
+
+logger = logging.getLogger("afterbay.sglang")
+
+_TOKENIZER = "sglang.srt.managers.tokenizer_manager.TokenizerManager"
+_TOKENIZER_ROUTER = "sglang.srt.managers.multi_tokenizer_mixin.MultiTokenizerRouter"
+_DETOKENIZER = "sglang.srt.managers.detokenizer_manager.DetokenizerManager"
+# The page, kept on the reader itself: it lives as long.
+_PAGE = "_afterbay_credit_page"
+
+
+def hooks(directory: str) -> List[Tuple[str, str, Any]]:
+    def opens(name: str, is_shared: Callable[[Any, Any], bool]) -> Callable[..., Any]:
+        # Before the constructor binds the reader's socket: whoever gets a connection to it finds the new generation.
+        def before_init(reader: Any, server_args: Any, *args: Any, **kwargs: Any) -> None:
+            setattr(reader, _PAGE, _open(directory, name, is_shared(reader, server_args)))
+
+        return before_init
+
+    return [
+        (f"{_TOKENIZER}.__init__", "BEFORE", opens("tokenizer", _is_tokenizer_worker)),
+        (f"{_TOKENIZER}._handle_batch_output", "AROUND", count_when_handled),
+        (f"{_TOKENIZER_ROUTER}.__init__", "BEFORE", opens("tokenizer", lambda _router, _args: False)),
+        (f"{_TOKENIZER_ROUTER}._distribute_result_to_workers", "AROUND", count_when_handled),
+        (f"{_DETOKENIZER}.__init__", "BEFORE", opens("detokenizer", _is_detokenizer_worker)),
+        (f"{_DETOKENIZER}.event_loop", "AROUND", count_in_loop),
+        (f"{_DETOKENIZER}.multi_http_worker_event_loop", "AROUND", count_in_loop),
+    ]
+
+
+def count_when_handled(original: Callable[..., Any], reader: Any, message: Any, *args: Any, **kwargs: Any) -> Any:
+    """Around a handler of one message, async or not."""
+    page = getattr(reader, _PAGE, None)
+    if page is None or not _is_batch(message):
+        return original(reader, message, *args, **kwargs)
+    counted_later = False
+    try:
+        result = original(reader, message, *args, **kwargs)
+        counted_later = inspect.isawaitable(result)
+        return _awaited(page, result) if counted_later else result
+    finally:
+        if not counted_later:
+            page.finished()
+
+
+async def _awaited(page: CreditPage, handling: Any) -> Any:
+    try:
+        return await handling
+    finally:
+        page.finished()
+
+
+def count_in_loop(original: Callable[..., Any], reader: Any, *args: Any, **kwargs: Any) -> Any:
+    """Around a loop that receives, dispatches and sends: a frame is finished when the loop asks for the next one."""
+    page = getattr(reader, _PAGE, None)
+    if page is not None:
+        loop = _CountedLoop(page, reader.recv_from_scheduler, reader._request_dispatcher)
+        reader.recv_from_scheduler = loop
+        reader._request_dispatcher = loop.dispatch
+    return original(reader, *args, **kwargs)
+
+
+class _CountedLoop:
+    """Stands in for the reader's socket, and for its dispatcher."""
+
+    def __init__(self, page: CreditPage, socket: Any, dispatcher: Callable[[Any], Any]):
+        self._page = page
+        self._socket = socket
+        self._dispatcher = dispatcher
+        self._unfinished = False
+
+    def recv(self, *args: Any, **kwargs: Any) -> Any:
+        self._finish()
+        return self._socket.recv(*args, **kwargs)
+
+    def recv_pyobj(self, *args: Any, **kwargs: Any) -> Any:
+        self._finish()
+        return self._socket.recv_pyobj(*args, **kwargs)
+
+    def dispatch(self, message: Any) -> Any:
+        self._unfinished = _is_batch(message)
+        try:
+            return self._dispatcher(message)
+        except BaseException:
+            # The process ends over this frame: counted, so that it is not sent to the next one as well.
+            self._finish()
+            raise
+
+    def _finish(self) -> None:
+        if self._unfinished:
+            self._unfinished = False
+            self._page.finished()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+
+def _open(directory: str, name: str, shared: bool) -> Optional[CreditPage]:
+    try:
+        page = CreditPage(directory, name, shared)
+    except (CreditError, OSError) as error:
+        logger.error("afterbay: frames finished by this %s are not counted: %s", name, error)
+        return None
+    logger.info("afterbay: frames finished by this %s are counted in %s", name, page.path)
+    return page
+
+
+def _is_batch(message: Any) -> bool:
+    return type(message).__name__ in BATCH_OUTPUTS
+
+
+def _is_tokenizer_worker(reader: Any, _server_args: Any) -> bool:
+    """A TokenizerWorker (--tokenizer-worker-num) gets its own requests' rows only."""
+    return any(kind.__name__ == "TokenizerWorker" for kind in type(reader).__mro__)
+
+
+def _is_detokenizer_worker(_reader: Any, server_args: Any) -> bool:
+    """Behind a MultiDetokenizerRouter (--detokenizer-worker-num) each gets its share."""
+    return getattr(server_args, "detokenizer_worker_num", 1) > 1

@@ -1,0 +1,179 @@
+"""The rendezvous file: what Afterbay has to know of the scheduler it stands behind.
+
+Owns the file's fields (README.md documents each) and where SGLang keeps them, which moved between versions. Must
+not change anything in SGLang. Read next by `afterbay run --rendezvous FILE`.
+"""
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import sys
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+from .settings import Settings
+
+FORMAT = 1
+BATCH_OUTPUTS = ("BatchTokenIDOutput", "BatchStrOutput", "BatchEmbeddingOutput")
+_SOCKET_NAMES = (
+    "tokenizer_ipc_name",
+    "detokenizer_ipc_name",
+    "scheduler_input_ipc_name",
+    "rpc_ipc_name",
+    "metrics_ipc_name",
+    "tokenizer_worker_ipc_name",
+)
+_NEVER_SENT = ("BaseReq", "BaseBatchReq")
+_NOTHING = object()
+
+
+class Facts:
+    """One scheduler's facts, looked up where this SGLang keeps them: published bags (0.5.21 on), `ps`, or itself."""
+
+    def __init__(self, port_args: Any, sources: List[Any]):
+        self.port_args = port_args
+        self._sources = sources
+        # None outside data parallelism; SGLang itself then says 0 (its load snapshots do).
+        self.dp_rank = int(self.get("dp_rank") or 0)
+        self.dp_size = int(self.get("num_dp_ranks") or self.get("dp_size") or 1)
+        skips = bool(self.get("skip_tokenizer_init", False))
+        self.mode = "skip_tokenizer_init" if skips else "normal"
+        self.down_kind = "tokenizer" if skips else "detokenizer"
+        self.down = port_args.tokenizer_ipc_name if skips else port_args.detokenizer_ipc_name
+
+    @classmethod
+    def of(cls, scheduler: Any, port_args: Any) -> "Facts":
+        sources = [getattr(scheduler, "ps", None), scheduler.server_args, scheduler]
+        try:
+            from sglang.srt import runtime_context
+
+            published = [runtime_context.get_parallel(), runtime_context.get_serving(), runtime_context.get_model()]
+        except (ImportError, AttributeError):
+            published = []
+        return cls(port_args, published + sources)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        for source in self._sources:
+            try:
+                value = getattr(source, name, _NOTHING)
+            except Exception:  # a bag refuses a name, or a value not yet known, in its own way in each version
+                continue
+            if value is not _NOTHING:
+                return value
+        return default
+
+
+def describe(facts: Facts, ingress: str, settings: Settings) -> Dict[str, Any]:
+    from . import __version__
+
+    credit, credit_none = _credit(facts, settings)
+    peers = os.environ.get("SGLANG_ZMQ_ALLOWED_PEERS", "")
+    model_path = facts.get("model_path")
+    return {
+        "format": FORMAT,
+        "connector": __version__,
+        "engine": "sglang",
+        "sglang": sglang_version(),
+        "pid": os.getpid(),
+        "written_unix_ns": time.time_ns(),
+        "instance_id": getattr(facts.port_args, "instance_id", ""),
+        "mode": facts.mode,
+        "ingress": ingress,
+        "down": facts.down,
+        "down_kind": facts.down_kind,
+        "credit": credit,
+        "credit_none": credit_none,
+        "ipc_format": ipc_format(),
+        **{name: getattr(facts.port_args, name, None) for name in _SOCKET_NAMES},
+        "peer_allow_list": [peer.strip() for peer in peers.split(",") if peer.strip()] or None,
+        "model_path": model_path,
+        "tokenizer_path": facts.get("tokenizer_path") or model_path,
+        "served_model_name": facts.get("served_model_name") or model_path,
+        "dp_rank": facts.dp_rank,
+        "dp_size": facts.dp_size,
+        "tp_size": facts.get("tp_size", 1),
+        "pp_size": facts.get("pp_size", 1),
+        "node_rank": facts.get("node_rank", 0),
+        "tokenizer_worker_num": facts.get("tokenizer_worker_num", 1),
+        "detokenizer_worker_num": facts.get("detokenizer_worker_num", 1),
+        "incremental_streaming_output": bool(facts.get("incremental_streaming_output") or facts.get("stream_output")),
+        "stream_interval": facts.get("stream_interval", 1),
+        "layout": layout(),
+    }
+
+
+def write(path: str, content: Dict[str, Any]) -> None:
+    """All of it or nothing: whoever waits for the file never reads half of one."""
+    path = os.path.abspath(path)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    temporary = f"{path}.{os.getpid()}.tmp"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(content, file, indent=1)
+        file.write("\n")
+    os.replace(temporary, path)
+
+
+def _credit(facts: Facts, settings: Settings) -> Tuple[Optional[str], Optional[str]]:
+    """The page whose count is the number of batch frames that `down` has finished, or why there is none."""
+    if not settings.credit:
+        return None, "AFTERBAY_CREDIT is not set"
+    if facts.get("node_rank", 0):
+        return None, "the reader runs on another node"
+    if facts.dp_size > 1 and "{dp_rank}" in settings.ingress:
+        return None, f"{facts.dp_size} DP ranks, each a stream of its own, push to one reader, whose count is of all of them"
+    if facts.down_kind == "detokenizer":
+        workers = facts.get("detokenizer_worker_num", 1)
+        if workers > 1:
+            return None, f"{workers} detokenizers stand behind a router, which loads no plugins; each counts its own share"
+        if not _detokenizer_loads_plugins():
+            return None, "this SGLang's detokenizer process loads no plugins (it does from 0.5.22 on)"
+    return os.path.join(os.path.abspath(settings.credit), facts.down_kind), None
+
+
+def _detokenizer_loads_plugins() -> bool:
+    """Read, not imported: the scheduler has no use for the module."""
+    spec = importlib.util.find_spec("sglang.srt.managers.detokenizer_manager")
+    if spec is None or not spec.origin:
+        return False
+    with open(spec.origin, "rb") as source:
+        return b"load_plugins()" in source.read()
+
+
+def sglang_version() -> Optional[str]:
+    try:
+        return importlib.metadata.version("sglang")
+    except importlib.metadata.PackageNotFoundError:
+        return getattr(sys.modules.get("sglang"), "__version__", None)
+
+
+def ipc_format() -> str:
+    """How this process encodes: SGLang reads its switch once, when io_struct is imported (0.5.15 on; pickle before)."""
+    from sglang.srt.managers import io_struct
+
+    return "pickle" if getattr(io_struct, "_USE_PICKLE_IPC", True) else "msgpack"
+
+
+def layout() -> Optional[Dict[str, List[str]]]:
+    """Names of a msgpack frame's elements after the tag, in order, and the other tags. None: this SGLang has only pickle."""
+    from sglang.srt.managers import io_struct
+
+    fields = {name: _wire_fields(getattr(io_struct, name, None), name) for name in BATCH_OUTPUTS}
+    if not all(fields.values()):
+        return None
+    tags = {_config(kind).tag for kind in vars(io_struct).values() if _config(kind) is not None}
+    other = sorted(tag for tag in tags if isinstance(tag, str) and tag not in BATCH_OUTPUTS + _NEVER_SENT)
+    return {**fields, "other_tags": other}
+
+
+def _config(kind: Any) -> Any:
+    return getattr(kind, "__struct_config__", None) if isinstance(kind, type) else None
+
+
+def _wire_fields(kind: Any, tag: str) -> Optional[List[str]]:
+    """A msgspec struct that goes out as [tag, field, …]; anything else has no layout by position."""
+    config = _config(kind)
+    if config is None or not config.array_like or config.tag != tag:
+        return None
+    return list(kind.__struct_encode_fields__)

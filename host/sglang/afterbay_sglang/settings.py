@@ -1,0 +1,71 @@
+"""What the operator asked for, out of the environment, as checked values.
+
+Owns the variables' names and what is refused. Must not know SGLang's classes. Goes next to `register`.
+"""
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Mapping, Optional
+
+# sun_path is 108 bytes on Linux, with the closing zero.
+IPC_PATH_BYTES_MAX = 107
+# As SGLang's own EnvBool reads them.
+_TRUE = ("true", "1", "yes", "y")
+
+
+class Refused(Exception):
+    """The server must not start like this; the text says why."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    ingress: Optional[str]  # Afterbay's PULL, may contain {dp_rank}
+    rendezvous: Optional[str]  # file that the scheduler writes, may contain {dp_rank}
+    credit: Optional[str]  # directory of the readers' pages
+
+    @classmethod
+    def from_environment(cls, env: Optional[Mapping[str, str]] = None) -> Optional["Settings"]:
+        """None where nothing was asked for. An empty variable counts as unset."""
+        env = os.environ if env is None else env
+        ingress = env.get("AFTERBAY_INGRESS") or None
+        rendezvous = env.get("AFTERBAY_RENDEZVOUS") or None
+        credit = env.get("AFTERBAY_CREDIT") or None
+        if not (ingress or rendezvous or credit):
+            return None
+        if env.get("SGLANG_RUST_SERVER", "").lower() in _TRUE:
+            raise Refused(
+                "SGLANG_RUST_SERVER is on: there the scheduler hands its output to a server inside its own process, no "
+                "socket is left that Afterbay could stand on. Unset SGLANG_RUST_SERVER, or unset AFTERBAY_INGRESS, "
+                "AFTERBAY_RENDEZVOUS and AFTERBAY_CREDIT"
+            )
+        if rendezvous and not ingress:
+            raise Refused(f'AFTERBAY_RENDEZVOUS "{rendezvous}" needs AFTERBAY_INGRESS, the name that Afterbay listens on')
+        if ingress:
+            _check_endpoint(fill(ingress, 0, "AFTERBAY_INGRESS"))
+        if rendezvous:
+            fill(rendezvous, 0, "AFTERBAY_RENDEZVOUS")
+        return cls(ingress, rendezvous, credit)
+
+
+def fill(text: str, dp_rank: int, variable: str = "value") -> str:
+    """Replaces {dp_rank}; any other brace is a mistake that would become part of a name."""
+    filled = text.replace("{dp_rank}", str(dp_rank))
+    if "{" in filled or "}" in filled:
+        raise Refused(f'{variable} "{text}": the only placeholder is {{dp_rank}}')
+    return filled
+
+
+def _check_endpoint(endpoint: str) -> None:
+    scheme, separator, rest = endpoint.partition("://")
+    if not separator or scheme not in ("ipc", "tcp"):
+        raise Refused(f'AFTERBAY_INGRESS "{endpoint}": must begin with ipc:// or tcp://')
+    if scheme == "ipc":
+        if not rest:
+            raise Refused(f'AFTERBAY_INGRESS "{endpoint}": has no path')
+        if len(os.fsencode(rest)) > IPC_PATH_BYTES_MAX:
+            raise Refused(f'AFTERBAY_INGRESS "{endpoint}": path is {len(os.fsencode(rest))} bytes, the limit is {IPC_PATH_BYTES_MAX}')
+        return
+    host, _, port = rest.rpartition(":")
+    if not host or host == "*" or not port.isdigit() or not 0 < int(port) < 65536:
+        raise Refused(f'AFTERBAY_INGRESS "{endpoint}": must be tcp://HOST:PORT, a name that the scheduler can connect to')
