@@ -1,1 +1,27 @@
-//! The per-request log: segments, index, recovery, retention.
+//! The per-request log: every frame as it came, then what was done with each of its rows.
+//!
+//! Owns the directory, its segments, recovery, sync and retention. Knows nothing of ZeroMQ or of what a frame's
+//! bytes mean: the stream says which request each row belongs to and what became of it. A batch goes on to decode.
+//! The bytes are in `FORMAT.md`.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+pub mod bounds;
+mod directory;
+mod error;
+mod notice;
+mod outcome;
+mod position;
+pub mod reader;
+mod recovery;
+pub mod storage;
+mod verify;
+mod writer;
+
+pub use directory::{Directory, Options, SyncPolicy};
+pub use error::{OpenError, ReadError, RequestError, WriteError};
+pub use notice::Notice;
+pub use outcome::{Action, Credit, Finished, Gap, Outcome, Passage, Verdict};
+pub use position::{FrameNo, Position, Request, RequestNo, SegmentId};
+pub use recovery::{Corruption, Cut, LiveRequest, Recovered};
+pub use verify::{Note, Problem, Report};
+pub use writer::Writer;

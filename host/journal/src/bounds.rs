@@ -1,0 +1,37 @@
+//! Every bound of the journal, and what happens at each.
+
+/// The largest frame that can be configured. `append` refuses a larger one (`WriteError::TooLarge`), and a reader
+/// that finds a larger length takes the record for corrupt.
+pub const FRAME_BYTES_MAX: usize = 1 << 30;
+
+/// The longest rid. `request` refuses a longer one (`RequestError::RidTooLong`).
+pub const RID_BYTES_MAX: usize = 4096;
+
+/// Requests not yet closed, per stream. `request` refuses one more (`RequestError::TooMany`).
+pub const LIVE_REQUESTS_MAX: usize = 1 << 20;
+
+/// Requests that began in one segment. The next frame begins a new segment.
+pub const SEGMENT_REQUESTS_MAX: usize = 1 << 16;
+
+/// Bytes of records that wait for the next write. They only grow while the disk refuses writes; past the bound
+/// further outcomes are not written, only counted, and said with `Notice::OutcomesLost` when the disk heals.
+pub const PENDING_BYTES_MAX: usize = 16 << 20;
+
+/// Frames whose outcome is awaited. Past the bound the oldest is given up: it stays without one, which `verify` tells.
+pub const UNFINISHED_FRAMES_MAX: usize = 1 << 16;
+
+/// Bytes of a text in an outcome (finish reason, reason of a verdict, error, plugin or sink name). Longer is cut at a character.
+pub const TEXT_BYTES_MAX: usize = 4096;
+
+/// Sinks whose progress is kept, per stream. `taken` of one more is not kept.
+pub const SINKS_MAX: usize = 256;
+
+/// Notices that wait to be read. When full the oldest is dropped.
+pub const NOTICES_MAX: usize = 256;
+
+/// The largest `segment_bytes`: offsets in a segment are 32 bits, and the last frame may stand past the mark.
+pub const SEGMENT_BYTES_MAX: u64 = 2 << 30;
+
+/// Numbers left out after a stop that was not clean: those given to requests whose record was not yet written.
+/// Larger than the number of such records that fit in `PENDING_BYTES_MAX`.
+pub const REQUESTS_LEFT_OUT: u64 = 1 << 20;

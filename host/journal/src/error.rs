@@ -1,0 +1,137 @@
+//! What can go wrong, and with which file.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::bounds;
+
+/// Why a directory or one of its streams could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process (or another `Directory` of this one) holds it.
+    #[error("journal {dir}: locked by process {pid}")]
+    Locked {
+        /// The directory.
+        dir: PathBuf,
+        /// The process that holds it, as it wrote into the lock file; `?` where it did not.
+        pid: String,
+    },
+    /// A stream has one writer.
+    #[error("journal stream {stream:?}: open already in this process")]
+    StreamOpen {
+        /// The stream.
+        stream: String,
+    },
+    /// A name that cannot be a directory's.
+    #[error("journal stream {stream:?}: not a file name of 1 to 128 bytes of a-z, A-Z, 0-9, '.', '_', '-'")]
+    StreamName {
+        /// The stream.
+        stream: String,
+    },
+    /// An option outside of its bounds.
+    #[error("journal option {option}: {value}, allowed is {allowed}")]
+    Option {
+        /// Its name.
+        option: &'static str,
+        /// What was given.
+        value: u64,
+        /// What may be given.
+        allowed: String,
+    },
+    /// A segment of a version that this program does not know.
+    #[error("journal segment {path}: format version {version}, this program reads up to {known}")]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// What it says.
+        version: u32,
+        /// The newest known.
+        known: u32,
+    },
+    /// The disk.
+    #[error("journal {path}: {what}: {source}")]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+/// Why something was not written. Nothing was lost that had been accepted: the same call can be made again.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The disk.
+    #[error("journal {path}: {what}: {source}")]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A frame over the bound that was configured. Calling again does not help.
+    #[error("journal frame: {bytes} bytes, at most {limit}")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// `Options::max_frame_bytes`.
+        limit: usize,
+    },
+}
+
+/// Why a request was not given a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// The rid is too long.
+    #[error("rid: {bytes} bytes, at most {}", bounds::RID_BYTES_MAX)]
+    RidTooLong {
+        /// Its size.
+        bytes: usize,
+    },
+    /// Too many are open.
+    #[error("live requests: {}, no more are taken", bounds::LIVE_REQUESTS_MAX)]
+    TooMany,
+}
+
+/// Why a journal could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The disk.
+    #[error("journal {path}: {what}: {source}")]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A segment of a version that this program does not know.
+    #[error("journal segment {path}: format version {version}, this program reads up to {known}")]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// What it says.
+        version: u32,
+        /// The newest known.
+        known: u32,
+    },
+    /// What was asked for is not, or no longer, in the journal.
+    #[error("journal frame {frame}: not in the journal (retention, or never kept)")]
+    NoFrame {
+        /// The frame.
+        frame: u64,
+    },
+    /// The record is there and its checksum is not right.
+    #[error("journal segment {path}: record at byte {offset} is corrupt")]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// Where.
+        offset: u64,
+    },
+}

@@ -1,0 +1,110 @@
+//! What the stream tells of a frame after it was handled: columns, and sparse parts sorted by row.
+
+use crate::position::{FrameNo, Request};
+
+/// What was done with a frame and each of its rows. Told once per frame, in any order of frames.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome<'a> {
+    /// The frame, as `append` numbered it.
+    pub frame: FrameNo,
+    /// How the frame went on.
+    pub passage: Passage<'a>,
+    /// The request of each row. Empty for a barrier and for what was not understood.
+    pub requests: &'a [Request],
+    /// The tokens that came in each row; as many as `requests`.
+    pub tokens: &'a [u32],
+    /// Rows that carried a finish reason, sorted by row.
+    pub finished: &'a [Finished<'a>],
+    /// Rows whose count did not continue where the request stood, sorted by row.
+    pub gaps: &'a [Gap],
+    /// Verdicts of plugins, sorted by row; of several for one row the last says what went on.
+    pub actions: &'a [Action<'a>],
+}
+
+/// How a frame went on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passage<'a> {
+    /// Its very bytes.
+    AsItCame,
+    /// With rows changed, dropped, joined or routed apart.
+    Changed,
+    /// As it came, in its place, because it holds no rows: a control message, an idle batch; the text says which.
+    Barrier(&'a str),
+    /// As it came, in its place, because it could not be decoded; the text says why.
+    NotUnderstood(&'a str),
+}
+
+/// A row that ended its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finished<'a> {
+    /// The row in the frame.
+    pub row: u32,
+    /// The scheduler's finish reason (`stop`, `length`, `abort`, …).
+    pub reason: &'a str,
+    /// The scheduler's own count of the request's tokens, where the row has one.
+    pub completion_tokens: Option<u64>,
+}
+
+/// A row whose count of tokens so far was not what had been received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// The row in the frame.
+    pub row: u32,
+    /// Tokens received for the request, this row's included.
+    pub expected: u64,
+    /// Tokens the scheduler says it has sent.
+    pub got: u64,
+}
+
+/// What a plugin did to a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Action<'a> {
+    /// The row in the frame.
+    pub row: u32,
+    /// The plugin's name.
+    pub plugin: &'a str,
+    /// What it said.
+    pub verdict: Verdict,
+    /// The reason, the finish reason, the sink or the note; empty where the verdict has none.
+    pub text: &'a str,
+    /// The ids written in place of the row's, for `Replace`.
+    pub ids: &'a [i64],
+    /// Tokens of the row that went on after this.
+    pub forwarded: u32,
+}
+
+/// The kind of a plugin's verdict. Its number is what is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The row's ids are others.
+    Replace,
+    /// The row did not go on.
+    Drop,
+    /// The request ends with this row.
+    Finish,
+    /// The row waits.
+    Hold,
+    /// A row that waited goes on.
+    Release,
+    /// The row goes to another sink.
+    Route,
+    /// The row goes past the detokenizer.
+    SkipDetokenizing,
+    /// The request is aborted at the scheduler.
+    Abort,
+    /// A note is kept with the row.
+    Annotate,
+    /// The plugin failed at this row.
+    Fault,
+    /// One this version has no name for.
+    Other(u8),
+}
+
+/// Where a sink's reader stood in its own count (the credit page) when a frame was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credit {
+    /// The reader's generation.
+    pub generation: u64,
+    /// How many counted frames had been sent to it, the one told as taken included.
+    pub sent: u64,
+}

@@ -1,0 +1,306 @@
+//! Reads a journal, also while another process writes it: no lock, a torn end is "not yet", removed segments are no error.
+
+use std::path::Path;
+
+use crate::error::ReadError;
+use crate::outcome::{Credit, Gap, Verdict};
+use crate::position::{FrameNo, Position, RequestNo, SegmentId};
+use crate::verify::Report;
+
+/// A journal directory, for reading.
+pub struct Journal {}
+
+impl Journal {
+    /// Looks at nothing yet but that it is a directory.
+    pub fn open(_dir: &Path) -> Result<Journal, ReadError> {
+        todo!()
+    }
+
+    /// The names of its streams, sorted.
+    pub fn streams(&self) -> Result<Vec<String>, ReadError> {
+        todo!()
+    }
+
+    /// One of them.
+    pub fn stream(&self, _name: &str) -> Result<Stream, ReadError> {
+        todo!()
+    }
+}
+
+/// One stream of a journal.
+pub struct Stream {}
+
+impl Stream {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        todo!()
+    }
+    /// Requests that match, in the order in which they ended, those still live last. Reads summaries, not frames.
+    pub fn requests(&self, _filter: Filter) -> Result<Requests, ReadError> {
+        todo!()
+    }
+    /// The life of every request with this very rid, oldest first (a rid may be used again).
+    pub fn lives(&self, _rid: &str) -> Result<Vec<Life>, ReadError> {
+        todo!()
+    }
+    /// Frames in order with what was done with them.
+    pub fn frames(&self, _from: From) -> Result<Frames, ReadError> {
+        todo!()
+    }
+    /// Every record, as it is written; goes on across segments.
+    pub fn tail(&self, _from: From) -> Result<Tail, ReadError> {
+        todo!()
+    }
+    /// The bytes of one frame, checked.
+    pub fn frame(&self, _position: &Position) -> Result<Frame, ReadError> {
+        todo!()
+    }
+    /// Where a frame stands.
+    pub fn position(&self, _frame: FrameNo) -> Result<Position, ReadError> {
+        todo!()
+    }
+    /// How far each sink has taken the stream.
+    pub fn taken(&self) -> Result<Vec<(String, FrameNo, Option<Credit>)>, ReadError> {
+        todo!()
+    }
+    /// Reads everything and checks everything.
+    pub fn verify(&self) -> Result<Report, ReadError> {
+        todo!()
+    }
+}
+
+/// Where to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// The oldest frame that is kept.
+    Start,
+    /// This frame, or the first after it.
+    Frame(FrameNo),
+    /// The first frame received at or after this time, unix nanoseconds.
+    Time(u64),
+    /// After the last one there is now.
+    End,
+}
+
+/// Which requests.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Whose rid begins so.
+    pub rid_prefix: Option<String>,
+    /// In this state.
+    pub state: Option<State>,
+    /// With a last row at or after this, unix nanoseconds.
+    pub since_unix_ns: Option<u64>,
+    /// With a first row before this, unix nanoseconds.
+    pub until_unix_ns: Option<u64>,
+}
+
+/// How a request stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Rows may still come.
+    Live,
+    /// Its finish reason came.
+    Finished,
+    /// It was closed without one, or no row came for `abandon_after`.
+    Abandoned,
+}
+
+/// A request as `ls` shows it. Times are unix nanoseconds, 0 where no row has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestInfo {
+    /// Its number.
+    pub number: RequestNo,
+    /// Its rid.
+    pub rid: String,
+    /// How it stands.
+    pub state: State,
+    /// Rows received.
+    pub rows: u64,
+    /// Tokens received.
+    pub received: u64,
+    /// Tokens that went on.
+    pub forwarded: u64,
+    /// Tokens received in rows that were dropped.
+    pub dropped: u64,
+    /// Tokens received in rows whose ids were replaced.
+    pub replaced: u64,
+    /// Gaps told.
+    pub gaps: u32,
+    /// The frames of its first and last row.
+    pub first_frame: FrameNo,
+    /// See `first_frame`.
+    pub last_frame: FrameNo,
+    /// When they came.
+    pub first_unix_ns: u64,
+    /// See `first_unix_ns`.
+    pub last_unix_ns: u64,
+    /// The finish reason; empty where none came.
+    pub finish: String,
+    /// The scheduler's own count at the finish.
+    pub completion_tokens: Option<u64>,
+}
+
+/// Requests, read as they are asked for.
+pub struct Requests {}
+impl Iterator for Requests {
+    type Item = Result<RequestInfo, ReadError>;
+    fn next(&mut self) -> Option<Self::Item> {
+        todo!()
+    }
+}
+
+/// A request and each of its rows.
+#[derive(Clone, Debug)]
+pub struct Life {
+    /// Its totals.
+    pub request: RequestInfo,
+    /// Its rows, in order of frames. Those of segments that were removed are not there.
+    pub rows: Vec<Row>,
+}
+
+/// A row of a request's life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The frame; where it stands, while it is kept (`None` where its segment was removed).
+    pub frame: FrameNo,
+    /// See `frame`.
+    pub position: Option<Position>,
+    /// When it came, unix nanoseconds.
+    pub received_unix_ns: u64,
+    /// Which row of the frame.
+    pub row: u32,
+    /// Tokens received in it.
+    pub tokens: u32,
+    /// Tokens that went on.
+    pub forwarded: u32,
+    /// How the frame went on.
+    pub passage: Passage,
+    /// The finish reason, if it ended the request.
+    pub finish: Option<Finish>,
+    /// The gap, if it did not continue where the request stood.
+    pub gap: Option<Gap>,
+    /// What plugins did to it.
+    pub actions: Vec<Action>,
+    /// The sinks that have taken it.
+    pub taken_by: Vec<String>,
+}
+
+/// How a frame went on, as read ([`crate::Passage`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Passage {
+    /// Its very bytes.
+    AsItCame,
+    /// With rows changed.
+    Changed,
+    /// No rows; which kind.
+    Barrier(String),
+    /// Not decoded; why.
+    NotUnderstood(String),
+}
+
+/// A finish, as read ([`crate::Finished`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finish {
+    /// The row in the frame.
+    pub row: u32,
+    /// The reason.
+    pub reason: String,
+    /// The scheduler's own count.
+    pub completion_tokens: Option<u64>,
+}
+
+/// An action, as read ([`crate::Action`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// The row in the frame.
+    pub row: u32,
+    /// The plugin.
+    pub plugin: String,
+    /// What it said.
+    pub verdict: Verdict,
+    /// The reason or note.
+    pub text: String,
+    /// The ids written.
+    pub ids: Vec<i64>,
+    /// Tokens that went on.
+    pub forwarded: u32,
+}
+
+/// An outcome, as read ([`crate::Outcome`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The frame.
+    pub frame: FrameNo,
+    /// How it went on.
+    pub passage: Passage,
+    /// The request of each row.
+    pub requests: Vec<RequestNo>,
+    /// The tokens of each row.
+    pub tokens: Vec<u32>,
+    /// Rows that ended a request.
+    pub finished: Vec<Finish>,
+    /// Rows with a gap.
+    pub gaps: Vec<Gap>,
+    /// Verdicts.
+    pub actions: Vec<Action>,
+}
+
+/// A frame, as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Its number and where it stands.
+    pub position: Position,
+    /// When it came, unix nanoseconds.
+    pub received_unix_ns: u64,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// Frames in order, each with its outcome where there is one.
+pub struct Frames {}
+impl Frames {
+    /// The rid of a request that an outcome named.
+    pub fn rid(&self, _request: RequestNo) -> Option<&str> {
+        todo!()
+    }
+}
+impl Iterator for Frames {
+    type Item = Result<(Frame, Option<Outcome>), ReadError>;
+    fn next(&mut self) -> Option<Self::Item> {
+        todo!()
+    }
+}
+
+/// A record, as `tail` gives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A frame came.
+    Frame(Frame),
+    /// What was done with one.
+    Outcome(Outcome),
+    /// A request began. (Requests carried into a new segment are not told again.)
+    Opened(RequestNo, String),
+    /// A request was closed.
+    Closed(RequestNo, State),
+    /// A sink took everything up to a frame.
+    Taken(String, FrameNo, Option<Credit>),
+    /// So many frames from this one on went on without being kept.
+    Skipped(FrameNo, u64),
+    /// Bytes that are no record were passed over.
+    Corrupt(SegmentId, u64, u64),
+}
+
+/// Follows a stream.
+pub struct Tail {}
+impl Tail {
+    /// The next record; `None`: nothing new yet, ask again.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<Option<Record>, ReadError> {
+        todo!()
+    }
+    /// The rid of a request that a record named.
+    pub fn rid(&self, _request: RequestNo) -> Option<&str> {
+        todo!()
+    }
+}

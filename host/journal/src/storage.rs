@@ -1,0 +1,1 @@
+//! The disk, as far as the journal needs one, so that a test can own it.
