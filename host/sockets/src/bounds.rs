@@ -1,0 +1,83 @@
+//! Every bound of this crate, with what happens when it is reached. What an operator may change is in the options,
+//! of which these are the defaults.
+
+use std::time::Duration;
+
+/// The longest name of a unix socket, by the kernel's `sockaddr_un`. A longer one is refused when it is parsed.
+pub const IPC_PATH_BYTES_MAX: usize = 107;
+
+/// The biggest message a [`Pull`](crate::Pull) takes. A bigger one closes its peer, before anything is allocated for it.
+pub const MESSAGE_BYTES_MAX: usize = 512 << 20;
+
+/// Peers of one [`Pull`](crate::Pull). A further one is closed as soon as it connects, and told.
+pub const PEERS_MAX: usize = 256;
+
+/// A peer that has not finished its handshake by then is closed, and told.
+pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+
+/// A TCP connection that is not there by then is given up and tried again.
+pub const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// One peer's buffer for small messages; it is allocated when the peer first sends.
+pub const READ_BUFFER_BYTES: usize = 64 << 10;
+
+/// Read from one peer in a row without completing a message; then the next one has its turn.
+pub const READ_TURN_BYTES: usize = 1 << 20;
+
+/// Read in one call of [`Pull::receive`](crate::Pull::receive) without completing a message; then it returns `None`
+/// and [`Pull::has_more`](crate::Pull::has_more) says so.
+pub const READ_CALL_BYTES: usize = 8 << 20;
+
+/// Connections taken from the listener in a row; then peers that are there have their turn.
+pub const ACCEPT_TURN: usize = 64;
+
+/// Connections the kernel keeps for us until they are accepted; a further one fails or waits at the sender.
+pub const LISTEN_BACKLOG: i32 = 1024;
+
+/// Notices waiting to be taken. Further ones are dropped and counted, and the next one to be taken says how many.
+pub const NOTICES_MAX: usize = 256;
+
+/// Frames waiting in a [`Push`](crate::Push) for the kernel to take them. [`Push::send`](crate::Push::send) hands a further one back.
+pub const QUEUE_FRAMES_MAX: usize = 1024;
+
+/// Bytes likewise. A frame that is bigger than this goes through alone.
+pub const QUEUE_BYTES_MAX: usize = 64 << 20;
+
+/// Frames that the kernel has and the reader has not counted as finished. At the bound nothing is written until it counts.
+pub const WINDOW_FRAMES_MAX: usize = 1024;
+
+/// Bytes likewise. A frame that is bigger than this goes through alone.
+pub const WINDOW_BYTES_MAX: usize = 256 << 20;
+
+/// The first wait before connecting again; doubled at each failure up to [`BACKOFF_MAX`], and shortened by up to half at random.
+pub const BACKOFF_MIN: Duration = Duration::from_millis(20);
+
+/// The longest wait before connecting again.
+pub const BACKOFF_MAX: Duration = Duration::from_secs(2);
+
+/// Handed to the kernel in one call.
+pub const WRITE_CALL_BYTES: usize = 1 << 20;
+
+/// Frames handed to the kernel in one call, two slices each: below the kernel's 1,024 slices.
+pub const WRITE_CALL_FRAMES: usize = 256;
+
+/// Written in one turn of [`Push::flush`](crate::Push::flush); then it returns, and [`Push::deadline`](crate::Push::deadline) is due at once.
+pub const WRITE_TURN_BYTES: usize = 8 << 20;
+
+/// Frames remembered after the kernel has taken them, to name those that a reset may have lost.
+pub const RECENT_FRAMES_MAX: usize = 4096;
+
+/// Between two looks at the credit page while frames are unfinished.
+pub const CREDIT_POLL: Duration = Duration::from_millis(1);
+
+/// Between two looks at the credit page otherwise, and between two looks whether its file was replaced.
+pub const CREDIT_POLL_IDLE: Duration = Duration::from_millis(50);
+
+/// Looks in a row at a page that changes while it is read; then the next poll tries again.
+pub const CREDIT_READS_MAX: usize = 8;
+
+/// How long a new connection with unfinished frames behind it waits for the new reader's generation.
+pub const GENERATION_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// How long a count that is in doubt (see [`credit`](crate::credit)) may stand still before its frames are given up.
+pub const CREDIT_STALL_MAX: Duration = Duration::from_secs(30);

@@ -1,0 +1,55 @@
+//! A bounded queue of notices: what happened on a socket, for the stream to make events of.
+
+use std::collections::VecDeque;
+
+use crate::bounds::NOTICES_MAX;
+
+/// When it is full further notices are counted, not kept, and the count is told in their place.
+#[derive(Debug)]
+pub(crate) struct Notices<N> {
+    queue: VecDeque<N>,
+    missed: u64,
+}
+
+impl<N> Notices<N> {
+    pub(crate) fn new() -> Self {
+        Notices { queue: VecDeque::new(), missed: 0 }
+    }
+
+    pub(crate) fn push(&mut self, notice: N) {
+        // Once some were missed, none is kept until their count was told: the order stays true.
+        if self.missed > 0 || self.queue.len() >= NOTICES_MAX {
+            self.missed += 1;
+        } else {
+            self.queue.push_back(notice);
+        }
+    }
+
+    pub(crate) fn next(&mut self, missed: impl FnOnce(u64) -> N) -> Option<N> {
+        match self.queue.pop_front() {
+            None if self.missed > 0 => Some(missed(std::mem::take(&mut self.missed))),
+            notice => notice,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notices_past_the_bound_are_counted_and_told_in_their_place() {
+        let mut notices = Notices::new();
+        for n in 0..NOTICES_MAX + 7 {
+            notices.push(n as i64);
+        }
+        for n in 0..NOTICES_MAX {
+            assert_eq!(notices.next(|_| -1), Some(n as i64));
+        }
+        notices.push(99);
+        assert_eq!(notices.next(|missed| -(missed as i64)), Some(-8));
+        assert_eq!(notices.next(|_| -1), None);
+        notices.push(5);
+        assert_eq!(notices.next(|_| -1), Some(5));
+    }
+}
