@@ -1,0 +1,18 @@
+//! The bounds of this crate. Over any of them reading or writing ends in an error value; the caller still has the
+//! bytes, and passes them on as they came.
+
+/// Longest pickle read or written, in bytes. Spans are `u32`, so this must stay under 4 GiB.
+pub const MAX_PICKLE_BYTES: usize = 1 << 30;
+
+/// Most opcodes in a pickle that is read; a batch of SGLang's has about 52 a row.
+///
+/// This one bound is the bound of everything the reader holds, since an opcode adds at most one value to the stack,
+/// one mark, one memo entry and three nodes (of 16 bytes), and a list's children move only when it doubles.
+/// The costliest opcode that can be repeated is a one-byte empty list: 20 bytes.
+pub const MAX_OPCODES: usize = 1 << 23;
+
+/// Deepest nesting written, in nodes from the one copied. (Reading is a stack machine and does not nest.)
+pub const MAX_DEPTH: usize = 128;
+
+/// Values, marks and memo entries for which a parser keeps room between pickles; what is beyond is given back.
+pub(crate) const KEPT: usize = 1 << 16;

@@ -1,0 +1,120 @@
+//! Opcodes and their arguments, each in its shortest form, and the numbering of the memo. It knows nothing of trees.
+
+use crate::opcode as op;
+
+/// A memo entry of the pickle being written.
+#[derive(Clone, Copy)]
+pub(crate) struct Memo(u32);
+
+/// The pickle being written, under one frame as long as itself: a frame has no limit, and one is what CPython's
+/// loader reads fastest.
+pub(crate) struct Emit {
+    pub bytes: Vec<u8>,
+    memoized: u32,
+}
+
+const PROTOCOL: usize = 1;
+const FRAME_LENGTH: std::ops::Range<usize> = 3..11;
+
+impl Emit {
+    pub fn new(protocol: u8) -> Emit {
+        let mut bytes = vec![op::PROTO, protocol, op::FRAME];
+        bytes.resize(FRAME_LENGTH.end, 0);
+        Emit { bytes, memoized: 0 }
+    }
+
+    pub fn finish(mut self) -> Vec<u8> {
+        self.bytes.push(op::STOP);
+        let length = (self.bytes.len() - FRAME_LENGTH.end) as u64;
+        self.bytes[FRAME_LENGTH].copy_from_slice(&length.to_le_bytes());
+        self.bytes
+    }
+
+    #[inline]
+    pub fn opcode(&mut self, opcode: u8) {
+        self.bytes.push(opcode);
+    }
+
+    #[inline]
+    fn with<const N: usize>(&mut self, opcode: u8, argument: [u8; N]) {
+        self.bytes.push(opcode);
+        self.bytes.extend_from_slice(&argument);
+    }
+
+    pub fn bool(&mut self, value: bool) {
+        self.opcode(if value { op::NEWTRUE } else { op::NEWFALSE });
+    }
+
+    #[inline]
+    pub fn int(&mut self, int: i64) {
+        if let Ok(int) = u8::try_from(int) {
+            self.with(op::BININT1, [int]);
+        } else if let Ok(int) = u16::try_from(int) {
+            self.with(op::BININT2, int.to_le_bytes());
+        } else if let Ok(int) = i32::try_from(int) {
+            self.with(op::BININT, int.to_le_bytes());
+        } else {
+            self.with(op::LONG1, [8]);
+            self.bytes.extend_from_slice(&int.to_le_bytes());
+        }
+    }
+
+    pub fn big_int(&mut self, bytes: &[u8]) {
+        self.lengthy(op::LONG1, op::LONG4, bytes);
+    }
+
+    pub fn float(&mut self, float: f64) {
+        self.with(op::BINFLOAT, float.to_be_bytes());
+    }
+
+    #[inline]
+    pub fn str(&mut self, text: &[u8]) {
+        self.lengthy(op::SHORT_BINUNICODE, op::BINUNICODE, text);
+    }
+
+    #[inline]
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.lengthy(op::SHORT_BINBYTES, op::BINBYTES, bytes);
+    }
+
+    pub fn byte_array(&mut self, bytes: &[u8]) {
+        self.bytes[PROTOCOL] = 5;
+        self.with(op::BYTEARRAY8, (bytes.len() as u64).to_le_bytes());
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Bytes whose length stands before them in one byte or in four. The bound on a pickle's length holds it below.
+    #[inline]
+    fn lengthy(&mut self, short: u8, long: u8, bytes: &[u8]) {
+        self.length(short, long, bytes.len());
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    #[inline]
+    fn length(&mut self, short: u8, long: u8, length: usize) {
+        match u8::try_from(length) {
+            Ok(length) => self.with(short, [length]),
+            Err(_) => self.with(long, (length as u32).to_le_bytes()),
+        }
+    }
+
+    /// The bytes of an `array('q')`, which are little endian.
+    pub fn id_bytes(&mut self, ids: &[i64]) {
+        self.length(op::SHORT_BINBYTES, op::BINBYTES, ids.len() * 8);
+        self.bytes.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
+    }
+
+    /// Puts the value just written into the memo.
+    pub fn memoize(&mut self) -> Memo {
+        self.opcode(op::MEMOIZE);
+        self.memoized += 1;
+        Memo(self.memoized - 1)
+    }
+
+    pub fn get(&mut self, Memo(index): Memo) {
+        match u8::try_from(index) {
+            Ok(index) => self.with(op::BINGET, [index]),
+            Err(_) => self.with(op::LONG_BINGET, index.to_le_bytes()),
+        }
+    }
+}

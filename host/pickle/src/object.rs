@@ -1,0 +1,162 @@
+//! Shapes that several opcodes make together: objects of a class, and token ids.
+
+use crate::tree::{Node, NodeId, Tag, Tree};
+
+/// An object, by its class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Object<'t> {
+    /// Dotted name of the class's module.
+    pub module: &'t str,
+    /// The class's name.
+    pub name: &'t str,
+    /// The dict of its fields' names and values, in order, where the object is of one of the two shapes that have it:
+    /// a dataclass (new object, then built with a dict) or a keyword-only msgspec struct
+    /// (`msgspec._utils.rebuild(class, fields)`).
+    pub fields: Option<NodeId>,
+}
+
+impl Tree {
+    /// The class of an object, and its fields if it has names for them. For other reduces the class is the callable.
+    /// `None` for what is no object, or where the class is not a plain global.
+    pub fn object(&self, id: NodeId) -> Option<Object<'_>> {
+        let mut base = id;
+        while self.raw(base).tag.is_change() {
+            base = NodeId(self.raw(base).a);
+        }
+        let (class, fields) = match self.node(base) {
+            Node::Reduce { callable, args } if self.is_global(callable, "msgspec._utils", "rebuild") => {
+                let &[class, fields] = self.items(args)? else { return None };
+                (class, (id == base).then_some(fields))
+            }
+            Node::Reduce { callable, .. } => (callable, None),
+            Node::NewObj { class, .. } | Node::NewObjEx { class, .. } => {
+                let built = self.raw(id);
+                (class, (built.tag == Tag::Build && built.a == base.0).then_some(NodeId(built.b)))
+            }
+            _ => return None,
+        };
+        let Node::Global { module, name } = self.node(class) else { return None };
+        let fields = fields.filter(|fields| self.raw(*fields).tag == Tag::Dict);
+        Some(Object { module, name, fields })
+    }
+
+    /// Appends the integers of an `array.array` or of a list of int, and says how many they are. `None`, and `out` as
+    /// it was, if it is neither or if one of them does not fit.
+    pub fn ids(&self, id: NodeId, out: &mut Vec<i64>) -> Option<usize> {
+        let before = out.len();
+        let done = match self.raw(id).tag {
+            Tag::List => self.items(id)?.iter().try_for_each(|item| {
+                out.push(self.int(*item)?);
+                Some(())
+            }),
+            Tag::Reduce => {
+                let (format, bytes) = self.array(id)?;
+                match format {
+                    Format::U8 => extend(out, bytes, |[byte]: [u8; 1]| byte.into()),
+                    Format::I8 => extend(out, bytes, |item| i8::from_le_bytes(item).into()),
+                    Format::U16Le => extend(out, bytes, |item| u16::from_le_bytes(item).into()),
+                    Format::U16Be => extend(out, bytes, |item| u16::from_be_bytes(item).into()),
+                    Format::I16Le => extend(out, bytes, |item| i16::from_le_bytes(item).into()),
+                    Format::I16Be => extend(out, bytes, |item| i16::from_be_bytes(item).into()),
+                    Format::U32Le => extend(out, bytes, |item| u32::from_le_bytes(item).into()),
+                    Format::U32Be => extend(out, bytes, |item| u32::from_be_bytes(item).into()),
+                    Format::I32Le => extend(out, bytes, |item| i32::from_le_bytes(item).into()),
+                    Format::I32Be => extend(out, bytes, |item| i32::from_be_bytes(item).into()),
+                    Format::I64Le => extend(out, bytes, i64::from_le_bytes),
+                    Format::I64Be => extend(out, bytes, i64::from_be_bytes),
+                }
+                Some(())
+            }
+            _ => None,
+        };
+        if done.is_none() {
+            out.truncate(before);
+        }
+        done.map(|()| out.len() - before)
+    }
+
+    /// How many [`Tree::ids`] there are, without reading them: a list counts whatever is in it.
+    pub fn ids_len(&self, id: NodeId) -> Option<usize> {
+        match self.raw(id).tag {
+            Tag::List => self.items(id).map(<[NodeId]>::len),
+            Tag::Reduce => self.array(id).map(|(format, bytes)| bytes.len() / format.size()),
+            _ => None,
+        }
+    }
+
+    /// `array._array_reconstructor(array.array, typecode, machine format code, bytes)` of whole integers.
+    fn array(&self, id: NodeId) -> Option<(Format, &[u8])> {
+        let raw = self.raw(id);
+        if !self.is_global(NodeId(raw.a), "array", "_array_reconstructor") {
+            return None;
+        }
+        let &[class, typecode, format, bytes] = self.items(NodeId(raw.b))? else { return None };
+        let integers = matches!(
+            self.text(typecode)?,
+            [b'b' | b'B' | b'h' | b'H' | b'i' | b'I' | b'l' | b'L' | b'q' | b'Q']
+        );
+        if !integers || !self.is_global(class, "array", "array") {
+            return None;
+        }
+        let (format, bytes) = (Format::of_code(self.int(format)?)?, self.bytes(bytes)?);
+        bytes.len().is_multiple_of(format.size()).then_some((format, bytes))
+    }
+
+    fn is_global(&self, id: NodeId, module: &str, name: &str) -> bool {
+        let raw = self.raw(id);
+        raw.tag == Tag::Global
+            && self.text(NodeId(raw.b)) == Some(name.as_bytes())
+            && self.text(NodeId(raw.a)) == Some(module.as_bytes())
+    }
+}
+
+/// How an array's items are stored: CPython's `enum machine_format_code` (Modules/arraymodule.c). Unsigned 64 bits
+/// (10 and 11), which may not fit, and floats and text (14 to 21) are left out.
+#[derive(Clone, Copy)]
+enum Format {
+    U8,
+    I8,
+    U16Le,
+    U16Be,
+    I16Le,
+    I16Be,
+    U32Le,
+    U32Be,
+    I32Le,
+    I32Be,
+    I64Le,
+    I64Be,
+}
+
+impl Format {
+    fn of_code(code: i64) -> Option<Format> {
+        Some(match code {
+            0 => Format::U8,
+            1 => Format::I8,
+            2 => Format::U16Le,
+            3 => Format::U16Be,
+            4 => Format::I16Le,
+            5 => Format::I16Be,
+            6 => Format::U32Le,
+            7 => Format::U32Be,
+            8 => Format::I32Le,
+            9 => Format::I32Be,
+            12 => Format::I64Le,
+            13 => Format::I64Be,
+            _ => return None,
+        })
+    }
+
+    fn size(self) -> usize {
+        match self {
+            Format::U8 | Format::I8 => 1,
+            Format::U16Le | Format::U16Be | Format::I16Le | Format::I16Be => 2,
+            Format::U32Le | Format::U32Be | Format::I32Le | Format::I32Be => 4,
+            Format::I64Le | Format::I64Be => 8,
+        }
+    }
+}
+
+fn extend<const N: usize>(out: &mut Vec<i64>, bytes: &[u8], read: impl Fn([u8; N]) -> i64) {
+    out.extend(bytes.as_chunks().0.iter().map(|item| read(*item)));
+}

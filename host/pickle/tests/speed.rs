@@ -1,0 +1,45 @@
+//! What reading and writing a batch costs, a row. Not a check but a figure:
+//! `cargo test --release -p afterbay-pickle --test speed -- --ignored --nocapture`
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use afterbay_pickle::{NodeId, Parser, Tree};
+use bytes::Bytes;
+
+const ROWS: u32 = 1024;
+
+#[test]
+#[ignore = "a measurement"]
+fn nanoseconds_a_row() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/frames/tokid_n1024.pickle");
+    let pickle = Bytes::from(std::fs::read(path).unwrap());
+    let mut parser = Parser::new();
+    let tree = parser.parse(pickle.clone()).unwrap();
+    measure("parse", || drop(black_box(parser.parse(pickle.clone()).unwrap())));
+    measure("ids of output_ids", || {
+        black_box(read_ids(&tree, "output_ids"));
+    });
+    measure("write", || drop(black_box(tree.write().unwrap())));
+}
+
+fn read_ids(tree: &Tree, column: &str) -> usize {
+    let fields = tree.object(tree.root()).unwrap().fields.unwrap();
+    let rows: &[NodeId] = tree.items(tree.get(fields, column).unwrap()).unwrap();
+    let mut ids = Vec::new();
+    for row in rows {
+        tree.ids(*row, &mut ids).unwrap();
+    }
+    ids.len()
+}
+
+/// The best of many runs, since the machine is shared.
+fn measure(what: &str, mut run: impl FnMut()) {
+    let mut best = Duration::MAX;
+    for _ in 0..2000 {
+        let start = Instant::now();
+        run();
+        best = best.min(start.elapsed());
+    }
+    println!("{what:20} {:6.1} ns a row", best.as_nanos() as f64 / f64::from(ROWS));
+}
