@@ -1,0 +1,48 @@
+//! Every bound of the configuration, in one place. A value outside is an error that names the value and the bound.
+
+use std::time::Duration;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// A config file longer than this is refused before it is parsed.
+pub const FILE_BYTES_MAX: u64 = MIB;
+/// Problems told of one file; what is more is counted.
+pub const PROBLEMS_MAX: usize = 100;
+/// Streams of one process; each is a thread.
+pub const STREAMS_MAX: usize = 256;
+/// Plugins of one stream.
+pub const PLUGINS_MAX: usize = 16;
+/// Bytes of the name of a stream, sink or plugin; it becomes a directory's name and a label.
+pub const NAME_BYTES_MAX: usize = 64;
+/// Bytes of an ipc path: `sun_path` of Linux is 108 with its closing zero.
+pub const IPC_PATH_BYTES_MAX: usize = 107;
+/// Bytes of a plugin's settings, as JSON.
+pub const SETTINGS_BYTES_MAX: usize = MIB as usize;
+
+/// Smallest and largest `stream.max_message`.
+pub const MAX_MESSAGE_BYTES: (u64, u64) = (64 * KIB, 2 * GIB);
+/// Fewest and most `stream.max_peers`.
+pub const MAX_PEERS: (u64, u64) = (1, 4096);
+/// Fewest and most `sink.queue.frames`.
+pub const QUEUE_FRAMES: (u64, u64) = (1, 1_000_000);
+/// Smallest and largest `sink.queue.bytes`.
+pub const QUEUE_BYTES: (u64, u64) = (64 * KIB, 64 * GIB);
+/// Smallest and largest `plugin.limits.memory`; a wasm32 memory ends at 4 GiB.
+pub const PLUGIN_MEMORY_BYTES: (u64, u64) = (MIB, 4 * GIB);
+/// Shortest and longest `plugin.limits.deadline`.
+pub const PLUGIN_DEADLINE: (Duration, Duration) = (Duration::from_micros(100), Duration::from_secs(10));
+/// Shortest and longest `journal.sync_interval`.
+pub const SYNC_INTERVAL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(60));
+/// Smallest and largest `journal.segment`.
+pub const SEGMENT_BYTES: (u64, u64) = (MIB, 4 * GIB);
+/// `journal.retain.bytes` holds at least this many segments: the one that is written and one that is whole.
+pub const RETAIN_SEGMENTS_MIN: u64 = 2;
+/// Largest `journal.retain.bytes`.
+pub const RETAIN_BYTES_MAX: u64 = 1 << 50;
+/// Shortest and longest `journal.retain.age`.
+pub const RETAIN_AGE: (Duration, Duration) =
+    (Duration::from_secs(60), Duration::from_secs(10 * 365 * 86_400));
+/// Shortest and longest `journal.abandon_after`.
+pub const ABANDON_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30 * 86_400));

@@ -1,0 +1,406 @@
+//! From the config as written to the checked one: bounds, keys against each other, the disk. Nothing stops at a
+//! problem; the checked config exists only where there was none.
+
+use std::cell::RefCell;
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use toml::de::DeTable;
+
+use crate::bounds;
+use crate::checked::{
+    Admin, Component, Config, Journal, Layout, Limits, Log, Plugin, Queue, Retain, Sink, Stream,
+};
+use crate::place::{Place, Placed, line_and_column};
+use crate::reader::{Reader, Source};
+use crate::units::{Size, Time};
+use crate::{Endpoint, Engine, Env, LogFormat, Name, Problem, Problems, disk, keys, written};
+
+pub(crate) fn load(path: &Path, env: &Env<'_>) -> Result<Config, Problems> {
+    let unreadable = |message: String| {
+        let file = path.to_owned();
+        Problems::new(vec![Problem { file, line: 0, column: 0, key: String::new(), message }])
+    };
+    disk::readable_file(path).map_err(unreadable)?;
+    let bytes = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?.len();
+    if bytes > bounds::FILE_BYTES_MAX {
+        let (bytes, most) = (Size(bytes), Size(bounds::FILE_BYTES_MAX));
+        return Err(unreadable(format!("config file of {bytes}, the most is {most}")));
+    }
+    let text =
+        std::fs::read_to_string(path).map_err(|error| unreadable(format!("cannot be read: {error}")))?;
+    parse(&text, path, env)
+}
+
+pub(crate) fn parse(text: &str, path: &Path, env: &Env<'_>) -> Result<Config, Problems> {
+    let (table, errors) = DeTable::parse_recoverable(text);
+    if !errors.is_empty() {
+        let problems = errors.iter().map(|error| {
+            let (line, column) = line_and_column(text, error.span().map_or(0, |span| span.start));
+            let (file, message) = (path.to_owned(), error.message().replace('\n', ", "));
+            Problem { file, line, column, key: String::new(), message }
+        });
+        return Err(Problems::new(problems.collect()));
+    }
+    let source = Source { file: path, text, env, problems: RefCell::default() };
+    let top = Place { line: 1, column: 1, key: String::new() };
+    let written = written::Config::read(&Reader::open(&source, table.get_ref(), top, &keys::ROOT));
+    let dir =
+        std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned)).unwrap_or_default();
+    let config = Check { source: &source, dir }.config(&written);
+    let problems = source.problems.into_inner();
+    match config {
+        Some(config) if problems.is_empty() => Ok(config),
+        _ => Err(Problems::new(problems)),
+    }
+}
+
+struct Check<'s> {
+    source: &'s Source<'s>,
+    /// Of the config file; relative paths begin here.
+    dir: PathBuf,
+}
+
+impl Check<'_> {
+    fn config(&self, written: &written::Config) -> Option<Config> {
+        let mut names = Names::default();
+        let streams: Vec<Option<Stream>> =
+            written.streams.iter().map(|stream| self.stream(stream, &mut names)).collect();
+        self.most(
+            written.streams.len(),
+            bounds::STREAMS_MAX,
+            "streams",
+            written.streams.last().map(|s| &s.place),
+        );
+        self.listens(&written.streams);
+        self.credits(&written.streams);
+        let journal = written.journal.as_ref().and_then(|journal| self.journal(journal));
+        let admin = written.admin.as_ref().map_or_else(Admin::default, |admin| self.admin(admin));
+        let log = written.log.as_ref().map_or_else(Log::default, |log| self.log(log));
+        Some(Config { streams: streams.into_iter().collect::<Option<_>>()?, journal: journal?, admin, log })
+    }
+
+    fn stream(&self, written: &written::Stream, names: &mut Names) -> Option<Stream> {
+        let name = self.name(&written.name, names);
+        let listen = self.endpoint(&written.listen);
+        let (mut sink_names, mut plugin_names) = (Names::default(), Names::default());
+        let sinks: Vec<Option<Sink>> =
+            written.sinks.iter().map(|sink| self.sink(sink, listen.as_ref(), &mut sink_names)).collect();
+        if let Some(second) = written.sinks.get(1) {
+            let found = written.sinks.len();
+            self.source
+                .tell(&second.place, format!("{found} sinks, must be 1: more come with a later version"));
+        }
+        let plugins: Vec<Option<Plugin>> =
+            written.plugins.iter().map(|plugin| self.plugin(plugin, &mut plugin_names)).collect();
+        self.most(
+            written.plugins.len(),
+            bounds::PLUGINS_MAX,
+            "plugins",
+            written.plugins.last().map(|p| &p.place),
+        );
+        let layout = self.layout(&written.layout);
+        let listen_mode = self.listen_mode(&written.listen_mode);
+        let (max_message, max_peers) = (&written.max_message, &written.max_peers);
+        let max_message_bytes = self.within(max_message, bounds::MAX_MESSAGE_BYTES, |&bytes| Size(bytes));
+        let max_peers = self.within(max_peers, bounds::MAX_PEERS, |&peers| peers);
+        let connect = listen.clone();
+        let mut stream = Stream::new(name?, listen?, connect?);
+        stream.engine = value(&written.engine).unwrap_or(Engine::Sglang);
+        stream.layout = layout;
+        stream.listen_mode = listen_mode.unwrap_or(stream.listen_mode);
+        stream.max_message_bytes = max_message_bytes.unwrap_or(stream.max_message_bytes);
+        stream.max_peers = max_peers.map_or(stream.max_peers, |peers| peers as usize);
+        stream.sinks = sinks.into_iter().collect::<Option<_>>()?;
+        stream.plugins = plugins.into_iter().collect::<Option<_>>()?;
+        Some(stream)
+    }
+
+    fn sink(&self, written: &written::Sink, listen: Option<&Endpoint>, names: &mut Names) -> Option<Sink> {
+        let name = self.name(&written.name, names);
+        let connect = self.endpoint(&written.connect);
+        if let (Some(connect), Some(Placed { value, place })) = (&connect, &written.connect) {
+            if connect.is_listen_only() {
+                self.source.tell(
+                    place,
+                    format!("{value:?} can be listened on, not connected to: name a host and a port"),
+                );
+            } else if listen.is_some_and(|listen| connect.reaches(listen)) {
+                self.source
+                    .tell(place, format!("{value:?} is this stream's own listen, batches would go round"));
+            }
+        }
+        let frames = self.within(&written.queue_frames, bounds::QUEUE_FRAMES, |&frames| frames);
+        let bytes = self.within(&written.queue_bytes, bounds::QUEUE_BYTES, |&bytes| Size(bytes));
+        let default = Queue::default();
+        let queue = Queue {
+            frames: frames.map_or(default.frames, |frames| frames as usize),
+            bytes: bytes.unwrap_or(default.bytes),
+        };
+        Some(Sink { name: name?, connect, credit: self.path(&written.credit), queue })
+    }
+
+    fn plugin(&self, written: &written::Plugin, names: &mut Names) -> Option<Plugin> {
+        let name = self.name(&written.name, names);
+        let component = self.component(&written.component);
+        let memory = self.within(&written.memory, bounds::PLUGIN_MEMORY_BYTES, |&bytes| Size(bytes));
+        let deadline = self.within(&written.deadline, bounds::PLUGIN_DEADLINE, |&time| Time(time));
+        let default = Limits::default();
+        let limits = Limits {
+            memory_bytes: memory.unwrap_or(default.memory_bytes),
+            deadline: deadline.unwrap_or(default.deadline),
+        };
+        let settings = value(&written.settings).unwrap_or_default();
+        if let Some(Placed { place, .. }) = &written.settings {
+            let bytes = serde_json::to_string(&settings).map_or(0, |json| json.len());
+            self.most(bytes, bounds::SETTINGS_BYTES_MAX, "bytes as JSON", Some(place));
+        }
+        Some(Plugin { name: name?, component: component?, limits, settings })
+    }
+
+    fn component(&self, written: &Option<Placed<String>>) -> Option<Component> {
+        let Placed { value, place } = written.as_ref()?;
+        if let Some(name) = value.strip_prefix("builtin:") {
+            let known = self.source.env.builtins;
+            if !known.contains(&name) {
+                self.source
+                    .tell(place, format!("{value:?} is not in this binary, which has {}", list(known)));
+            }
+            return Some(Component::Builtin(name.to_owned()));
+        }
+        if value.contains("://") {
+            self.source.tell(place, format!("{value:?} must be builtin:NAME or a path"));
+            return None;
+        }
+        self.readable(written).map(Component::File)
+    }
+
+    fn layout(&self, written: &Option<Placed<String>>) -> Layout {
+        let Some(Placed { value, place }) = written else { return Layout::Auto };
+        if value == "auto" {
+            return Layout::Auto;
+        }
+        let is_version = value.starts_with(|c: char| c.is_ascii_digit()) && !value.contains('/');
+        if is_version && !value.ends_with(".json") {
+            let known = self.source.env.layouts;
+            if !known.contains(&value.as_str()) {
+                let known = list(known);
+                self.source
+                    .tell(place, format!("no layout of version {value:?} in this binary, which has {known}"));
+            }
+            return Layout::Version(value.clone());
+        }
+        self.readable(written).map_or(Layout::Auto, Layout::File)
+    }
+
+    fn listen_mode(&self, written: &Option<Placed<String>>) -> Option<u32> {
+        let Placed { value, place } = written.as_ref()?;
+        let mode =
+            u32::from_str_radix(value, 8).ok().filter(|mode| *mode <= 0o777 && !value.starts_with('+'));
+        if mode.is_none_or(|mode| mode & 0o600 != 0o600) {
+            self.source.tell(
+                place,
+                format!(
+                    "{value:?} must be an octal mode from 0600 to 0777, readable and writable by its owner"
+                ),
+            );
+        }
+        mode
+    }
+
+    fn journal(&self, written: &written::Journal) -> Option<Journal> {
+        let dir = self.path(&written.dir);
+        if let (Some(dir), Some(Placed { place, .. })) = (&dir, &written.dir)
+            && let Err(message) = disk::writable_dir(dir)
+        {
+            self.source.tell(place, message);
+        }
+        let default = Journal::new(PathBuf::new());
+        let interval = self.within(&written.sync_interval, bounds::SYNC_INTERVAL, |&time| Time(time));
+        let abandon = self.within(&written.abandon_after, bounds::ABANDON_AFTER, |&time| Time(time));
+        let segment = self.within(&written.segment, bounds::SEGMENT_BYTES, |&bytes| Size(bytes));
+        let segment_bytes = segment.unwrap_or(default.segment_bytes);
+        Some(Journal {
+            sync: value(&written.sync).unwrap_or(default.sync),
+            sync_interval: interval.unwrap_or(default.sync_interval),
+            retain: self.retain(written, segment_bytes),
+            segment_bytes,
+            on_error: value(&written.on_error).unwrap_or(default.on_error),
+            abandon_after: abandon.unwrap_or(default.abandon_after),
+            dir: dir?,
+        })
+    }
+
+    fn retain(&self, written: &written::Journal, segment_bytes: u64) -> Retain {
+        let default = Retain::default();
+        let bytes = value(&written.retain_bytes).unwrap_or(default.bytes);
+        let age = value(&written.retain_age).unwrap_or(default.age);
+        let fewest = bounds::RETAIN_SEGMENTS_MIN * segment_bytes;
+        let place = written.retain_bytes.as_ref().map(|bytes| &bytes.place);
+        let place = place.or(written.segment.as_ref().map(|segment| &segment.place));
+        if let (Some(bytes), Some(place)) = (bytes, place) {
+            if bytes < fewest {
+                let (bytes, fewest, segment) = (Size(bytes), Size(fewest), Size(segment_bytes));
+                self.source.tell(
+                    place,
+                    format!("retain.bytes {bytes}, must be at least {fewest}: two segments of {segment}"),
+                );
+            }
+            self.bounded(place, &bytes, (0, bounds::RETAIN_BYTES_MAX), |&bytes| Size(bytes));
+        }
+        if let (Some(age), Some(Placed { place, .. })) = (age, &written.retain_age) {
+            self.bounded(place, &age, bounds::RETAIN_AGE, |&time| Time(time));
+        }
+        Retain { bytes, age }
+    }
+
+    fn admin(&self, written: &written::Admin) -> Admin {
+        let default = Admin::default();
+        let Some(Placed { value: text, place }) = &written.listen else { return default };
+        if text == "none" {
+            return Admin { listen: None };
+        }
+        let listen: Result<SocketAddr, _> = text.replacen("localhost:", "127.0.0.1:", 1).parse();
+        let Ok(listen) = listen else {
+            self.source
+                .tell(place, format!("{text:?} must be ADDRESS:PORT, like \"127.0.0.1:9464\", or \"none\""));
+            return default;
+        };
+        if !listen.ip().is_loopback() && value(&written.allow_remote) != Some(true) {
+            self.source.tell(
+                place,
+                format!("{text:?} is reached from other hosts and has no password: set allow_remote = true"),
+            );
+        }
+        Admin { listen: Some(listen) }
+    }
+
+    fn log(&self, written: &written::Log) -> Log {
+        if let Some(Placed { value, place }) = &written.filter
+            && !value.split(',').all(is_log_directive)
+        {
+            self.source.tell(
+                place,
+                format!("{value:?} must be off, error, warn, info, debug or trace, or several like \"info,wasmtime=warn\""),
+            );
+        }
+        Log {
+            filter: value(&written.filter).unwrap_or_else(|| Log::default().filter),
+            format: value(&written.format).unwrap_or(LogFormat::Auto),
+        }
+    }
+
+    /// No two streams on one endpoint.
+    fn listens(&self, streams: &[written::Stream]) {
+        let listens = streams.iter().filter_map(|stream| stream.listen.as_ref());
+        let listens: Vec<(Endpoint, &Place)> =
+            listens.filter_map(|listen| Some((listen.value.parse().ok()?, &listen.place))).collect();
+        for (at, (listen, place)) in listens.iter().enumerate() {
+            if let Some((_, first)) = listens[..at].iter().find(|(other, _)| listen.collides(other)) {
+                let (key, line) = (&first.key, first.line);
+                self.source.tell(place, format!("\"{listen}\" is taken by {key} in line {line}"));
+            }
+        }
+    }
+
+    /// No two sinks on one page: the reader counts what it had from all of them together.
+    fn credits(&self, streams: &[written::Stream]) {
+        let sinks = streams.iter().flat_map(|stream| &stream.sinks);
+        let pages: Vec<&Placed<String>> = sinks.filter_map(|sink| sink.credit.as_ref()).collect();
+        for (at, page) in pages.iter().enumerate() {
+            if let Some(first) = pages[..at].iter().find(|other| other.value == page.value) {
+                let (value, key, line) = (&page.value, &first.place.key, first.place.line);
+                self.source.tell(
+                    &page.place,
+                    format!(
+                        "{value:?} is the page of {key} in line {line}, and one page counts for one sink"
+                    ),
+                );
+            }
+        }
+    }
+
+    fn name(&self, written: &Option<Placed<String>>, seen: &mut Names) -> Option<Name> {
+        let Placed { value, place } = written.as_ref()?;
+        if let Some((_, line)) = seen.0.iter().find(|(name, _)| name == value) {
+            self.source.tell(place, format!("{value:?} is taken in line {line}"));
+        }
+        seen.0.push((value.clone(), place.line));
+        value.parse().map_err(|error| self.source.tell(place, format!("{value:?}: {error}"))).ok()
+    }
+
+    fn endpoint(&self, written: &Option<Placed<String>>) -> Option<Endpoint> {
+        let Placed { value, place } = written.as_ref()?;
+        value.parse().map_err(|error: crate::EndpointError| self.source.tell(place, error.to_string())).ok()
+    }
+
+    fn path(&self, written: &Option<Placed<String>>) -> Option<PathBuf> {
+        let Placed { value, place } = written.as_ref()?;
+        if value.is_empty() {
+            self.source.tell(place, "empty, must be a path");
+            return None;
+        }
+        Some(self.dir.join(value))
+    }
+
+    fn readable(&self, written: &Option<Placed<String>>) -> Option<PathBuf> {
+        let path = self.path(written)?;
+        let place = &written.as_ref()?.place;
+        disk::readable_file(&path).map_err(|message| self.source.tell(place, message)).ok()?;
+        Some(path)
+    }
+
+    /// The value where there is one, told where it is out of bounds.
+    fn within<T: PartialOrd + Clone, S: Display>(
+        &self,
+        written: &Option<Placed<T>>,
+        bounds: (T, T),
+        show: impl Fn(&T) -> S,
+    ) -> Option<T> {
+        let Placed { value, place } = written.as_ref()?;
+        self.bounded(place, value, bounds, show);
+        Some(value.clone())
+    }
+
+    fn bounded<T: PartialOrd, S: Display>(
+        &self,
+        place: &Place,
+        value: &T,
+        bounds: (T, T),
+        show: impl Fn(&T) -> S,
+    ) {
+        let (least, most) = bounds;
+        if *value < least {
+            self.source.tell(place, format!("{}, must be at least {}", show(value), show(&least)));
+        } else if *value > most {
+            self.source.tell(place, format!("{}, must be at most {}", show(value), show(&most)));
+        }
+    }
+
+    fn most(&self, count: usize, most: usize, what: &str, place: Option<&Place>) {
+        if let (Some(place), true) = (place, count > most) {
+            self.source.tell(place, format!("{count} {what}, must be at most {most}"));
+        }
+    }
+}
+
+/// The names of one kind seen so far, with their lines.
+#[derive(Default)]
+struct Names(Vec<(String, usize)>);
+
+fn value<T: Clone>(written: &Option<Placed<T>>) -> Option<T> {
+    written.as_ref().map(|placed| placed.value.clone())
+}
+
+fn list(words: &[&str]) -> String {
+    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+}
+
+/// `LEVEL` or `TARGET=LEVEL`.
+fn is_log_directive(directive: &str) -> bool {
+    let (target, level) = directive.split_once('=').unwrap_or(("afterbay", directive));
+    let is_target =
+        !target.is_empty() && target.chars().all(|c| c.is_ascii_alphanumeric() || "_:-".contains(c));
+    is_target && matches!(level, "off" | "error" | "warn" | "info" | "debug" | "trace")
+}

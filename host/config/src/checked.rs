@@ -1,0 +1,286 @@
+//! The checked configuration: what the rest of Afterbay is built from. No text, no units, no unset variables are left.
+//! It can be made in code, too: [`Stream::new`] and [`Config::new`] give the defaults that the file's keys have.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::{Endpoint, Env, Name, Problems};
+
+/// Everything one process runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// At least one, each name and each listen endpoint once.
+    pub streams: Vec<Stream>,
+    /// Where frames are kept, of all streams.
+    pub journal: Journal,
+    /// The admin address.
+    pub admin: Admin,
+    /// Afterbay's own log.
+    pub log: Log,
+}
+
+impl Config {
+    /// One stream and a journal in `dir`, all else at its default.
+    pub fn new(stream: Stream, dir: impl Into<PathBuf>) -> Config {
+        Config {
+            streams: vec![stream],
+            journal: Journal::new(dir),
+            admin: Admin::default(),
+            log: Log::default(),
+        }
+    }
+
+    /// Reads and checks `path`. Nothing is made on disk and nothing is bound.
+    pub fn load(path: &Path, env: &Env<'_>) -> Result<Config, Problems> {
+        crate::check::load(path, env)
+    }
+
+    /// Checks `text` as if it stood in `path`; relative paths in it are relative to the directory of `path`.
+    pub fn parse(text: &str, path: &Path, env: &Env<'_>) -> Result<Config, Problems> {
+        crate::check::parse(text, path, env)
+    }
+}
+
+/// One scheduler output and what is done with it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stream {
+    /// Names the stream in logs, metrics and the journal's directory.
+    pub name: Name,
+    /// Whose wire it is.
+    pub engine: Engine,
+    /// Where the columns of a msgpack frame stand.
+    pub layout: Layout,
+    /// Afterbay binds PULL here.
+    pub listen: Endpoint,
+    /// Permission bits of an `ipc://` listen name.
+    pub listen_mode: u32,
+    /// A longer message closes its sender.
+    pub max_message_bytes: u64,
+    /// More senders at once are refused.
+    pub max_peers: usize,
+    /// Exactly one in this version.
+    pub sinks: Vec<Sink>,
+    /// Called in this order.
+    pub plugins: Vec<Plugin>,
+}
+
+impl Stream {
+    /// A stream to one sink, `reader`, all else at its default.
+    pub fn new(name: Name, listen: Endpoint, connect: Endpoint) -> Stream {
+        Stream {
+            name,
+            engine: Engine::Sglang,
+            layout: Layout::Auto,
+            listen,
+            listen_mode: 0o600,
+            max_message_bytes: 256 << 20,
+            max_peers: 64,
+            sinks: vec![Sink::new(Name::reader(), connect)],
+            plugins: Vec::new(),
+        }
+    }
+}
+
+/// Which engine's wire a stream carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// SGLang, 0.5.6 to 0.5.23.
+    Sglang,
+}
+
+/// Which layout the msgpack frames of a stream have. Pickle frames name their fields and need none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// By the array's length.
+    Auto,
+    /// Of this version of the engine.
+    Version(String),
+    /// Of a JSON file, as the connector writes it.
+    File(PathBuf),
+}
+
+/// Where a stream's batches go.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sink {
+    /// Names the sink in logs, metrics and the journal.
+    pub name: Name,
+    /// Afterbay connects PUSH here. `None` only under [`Names::FromRendezvous`](crate::Names).
+    pub connect: Option<Endpoint>,
+    /// The page where the reader counts the frames it has finished.
+    pub credit: Option<PathBuf>,
+    /// What may wait for the kernel before the stream stops receiving.
+    pub queue: Queue,
+}
+
+impl Sink {
+    /// A sink without credit, all else at its default.
+    pub fn new(name: Name, connect: Endpoint) -> Sink {
+        Sink { name, connect: Some(connect), credit: None, queue: Queue::default() }
+    }
+}
+
+/// The bound of a sink's queue: whichever is reached first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// Frames.
+    pub frames: usize,
+    /// Bytes of frames.
+    pub bytes: u64,
+}
+
+impl Default for Queue {
+    fn default() -> Queue {
+        Queue { frames: 1024, bytes: 64 << 20 }
+    }
+}
+
+/// One plugin of a stream's chain.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plugin {
+    /// Names the plugin in logs and metrics.
+    pub name: Name,
+    /// Where its code is.
+    pub component: Component,
+    /// What one instance may use.
+    pub limits: Limits,
+    /// Given to `configure`, as JSON.
+    pub settings: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Plugin {
+    /// A plugin without settings, all else at its default.
+    pub fn new(name: Name, component: Component) -> Plugin {
+        Plugin { name, component, limits: Limits::default(), settings: serde_json::Map::new() }
+    }
+}
+
+/// A plugin's code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Component {
+    /// In the binary, by this name.
+    Builtin(String),
+    /// A component file; replaced while Afterbay runs when it changes.
+    File(PathBuf),
+}
+
+/// What one plugin instance may use; past it is a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of linear memory.
+    pub memory_bytes: u64,
+    /// Of one call.
+    pub deadline: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { memory_bytes: 64 << 20, deadline: Duration::from_millis(2) }
+    }
+}
+
+/// The journal, of all streams.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Journal {
+    /// Its directory, locked by one process.
+    pub dir: PathBuf,
+    /// What survives a power cut.
+    pub sync: Sync,
+    /// How often, where `sync` is [`Sync::Interval`].
+    pub sync_interval: Duration,
+    /// What is kept.
+    pub retain: Retain,
+    /// Size at which a segment is closed and the next begun.
+    pub segment_bytes: u64,
+    /// What happens while a frame cannot be written.
+    pub on_error: OnError,
+    /// A live request without a row for so long no longer holds back retention.
+    pub abandon_after: Duration,
+}
+
+impl Journal {
+    /// A journal in `dir`, all else at its default.
+    pub fn new(dir: impl Into<PathBuf>) -> Journal {
+        Journal {
+            dir: dir.into(),
+            sync: Sync::Interval,
+            sync_interval: Duration::from_millis(50),
+            retain: Retain::default(),
+            segment_bytes: 256 << 20,
+            on_error: OnError::Stop,
+            abandon_after: Duration::from_secs(3600),
+        }
+    }
+}
+
+/// When the journal is made durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sync {
+    /// When the kernel likes to: a power cut may lose what the kernel had not written.
+    None,
+    /// Every `sync_interval`: a power cut loses at most that and one fsync.
+    Interval,
+    /// Before a frame is forwarded.
+    Always,
+}
+
+/// What the journal keeps; a segment of a live request is never removed. `None` is without a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retain {
+    /// Of all streams together.
+    pub bytes: Option<u64>,
+    /// Since a segment was closed.
+    pub age: Option<Duration>,
+}
+
+impl Default for Retain {
+    fn default() -> Retain {
+        Retain { bytes: Some(20 << 30), age: Some(Duration::from_secs(86_400)) }
+    }
+}
+
+/// What a stream does while its journal cannot be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnError {
+    /// Stops receiving, so that the scheduler's own queue holds.
+    Stop,
+    /// Forwards without keeping, and says so.
+    Forward,
+}
+
+/// The admin address: `/metrics`, `/healthz`, `/readyz`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admin {
+    /// `None`: no admin address.
+    pub listen: Option<SocketAddr>,
+}
+
+impl Default for Admin {
+    fn default() -> Admin {
+        Admin { listen: Some(SocketAddr::from(([127, 0, 0, 1], 9464))) }
+    }
+}
+
+/// Afterbay's own log. `--log-format` and `AFTERBAY_LOG` come before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// A filter: a level (`info`), or targets with levels (`info,wasmtime=warn`).
+    pub filter: String,
+    /// How lines look.
+    pub format: LogFormat,
+}
+
+impl Default for Log {
+    fn default() -> Log {
+        Log { filter: "info".to_owned(), format: LogFormat::Auto }
+    }
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Coloured on a terminal, plain on a pipe.
+    Auto,
+    /// One JSON object a line.
+    Json,
+}

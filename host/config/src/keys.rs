@@ -1,0 +1,282 @@
+//! Every key of the file, declared once: what the reader accepts, what an unknown key is compared with, and the
+//! reference config all come from these tables.
+
+use std::fmt::Write;
+
+/// Whether a key must be given.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// An error without it.
+    Required,
+    /// An error without it, but for [`Names::FromRendezvous`](crate::Names::FromRendezvous).
+    Name,
+    /// `example` is what it is without it.
+    Default,
+    /// Nothing without it; `example` is one.
+    Optional,
+}
+
+/// One key of a table.
+pub(crate) struct Key {
+    pub name: &'static str,
+    pub need: Need,
+    /// As it stands in TOML.
+    pub example: &'static str,
+    pub doc: &'static str,
+    /// The keys of an inline table.
+    pub inner: Option<&'static Table>,
+}
+
+/// The keys of one table, in the order of the reference.
+pub(crate) struct Table {
+    pub keys: &'static [Key],
+}
+
+impl Table {
+    pub(crate) fn key(&self, name: &str) -> Option<&'static Key> {
+        self.keys.iter().find(|key| key.name == name)
+    }
+}
+
+const fn key(name: &'static str, need: Need, example: &'static str, doc: &'static str) -> Key {
+    Key { name, need, example, doc, inner: None }
+}
+
+const fn inline(name: &'static str, example: &'static str, doc: &'static str, inner: &'static Table) -> Key {
+    Key { name, need: Need::Default, example, doc, inner: Some(inner) }
+}
+
+use Need::{Default, Name, Optional, Required};
+
+/// The tables of the file itself.
+pub(crate) static ROOT: Table = Table {
+    keys: &[
+        key(
+            "stream",
+            Required,
+            "",
+            "One scheduler output (one DP rank) and what is done with it. At least one.",
+        ),
+        key("journal", Required, "", "Where frames are kept before they are forwarded."),
+        key("admin", Optional, "", "/metrics, /healthz and /readyz."),
+        key("log", Optional, "", "Afterbay's own log, on standard error."),
+    ],
+};
+
+pub(crate) static STREAM: Table = Table {
+    keys: &[
+        key(
+            "name",
+            Required,
+            "\"decode-0\"",
+            "Names the stream in logs, metrics and the journal's directory: 1 to 64 of a-z 0-9 - _ .",
+        ),
+        key("engine", Default, "\"sglang\"", "Whose wire it is. Pickle or msgpack is recognised per frame."),
+        key(
+            "layout",
+            Default,
+            "\"auto\"",
+            "For msgpack, where the columns stand: \"auto\" (by the array's length), a version like \"0.5.23\", or a layout file.",
+        ),
+        key(
+            "listen",
+            Required,
+            "\"ipc:///run/afterbay/decode-0\"",
+            "Afterbay binds PULL here, the scheduler connects: ipc:///PATH or tcp://HOST:PORT.",
+        ),
+        key("listen_mode", Default, "\"0600\"", "Permissions of an ipc:// listen name."),
+        key("max_message", Default, "\"256MiB\"", "A longer message closes its sender. 64KiB to 2GiB."),
+        key("max_peers", Default, "64", "More senders at once are refused. 1 to 4096."),
+        key("sink", Required, "", "Where the batches go. Exactly one in this version."),
+        key(
+            "plugin",
+            Optional,
+            "",
+            "A WebAssembly component that sees every batch and may change it. As many as wanted, called in this order.",
+        ),
+    ],
+};
+
+pub(crate) static SINK: Table = Table {
+    keys: &[
+        key("name", Required, "\"detokenizer\"", "Names the sink in logs, metrics and the journal."),
+        key(
+            "connect",
+            Name,
+            "\"ipc:///run/sglang/detokenizer\"",
+            "Afterbay connects PUSH here, the scheduler's reader listens. Not needed with --rendezvous.",
+        ),
+        key(
+            "credit",
+            Optional,
+            "\"/dev/shm/afterbay/detokenizer\"",
+            "The reader's count of finished frames, written by the connector (AFTERBAY_CREDIT=DIR). One sink to a page.",
+        ),
+        inline(
+            "queue",
+            "{ frames = 1024, bytes = \"64MiB\" }",
+            "What may wait to be sent before the stream stops receiving, whichever is reached first.",
+            &QUEUE,
+        ),
+    ],
+};
+
+pub(crate) static QUEUE: Table = Table {
+    keys: &[
+        key("frames", Default, "1024", "1 to 1000000."),
+        key("bytes", Default, "\"64MiB\"", "64KiB to 64GiB. One frame always fits."),
+    ],
+};
+
+pub(crate) static PLUGIN: Table = Table {
+    keys: &[
+        key("name", Required, "\"cumulative\"", "Names the plugin in logs and metrics."),
+        key(
+            "component",
+            Required,
+            "\"builtin:delta-to-cumulative\"",
+            "builtin:NAME, or the path of a component file, which is taken anew when it changes.",
+        ),
+        inline(
+            "limits",
+            "{ memory = \"64MiB\", deadline = \"2ms\" }",
+            "What one instance may use; past it, the batch goes on unchanged and the fault is told.",
+            &LIMITS,
+        ),
+        key("settings", Optional, "{}", "Given to the plugin as JSON: any table."),
+    ],
+};
+
+pub(crate) static LIMITS: Table = Table {
+    keys: &[
+        key("memory", Default, "\"64MiB\"", "1MiB to 4GiB."),
+        key("deadline", Default, "\"2ms\"", "Of one call. 100us to 10s."),
+    ],
+};
+
+pub(crate) static JOURNAL: Table = Table {
+    keys: &[
+        key(
+            "dir",
+            Required,
+            "\"/var/lib/afterbay\"",
+            "One process at a time. Made at start where it is missing.",
+        ),
+        key(
+            "sync",
+            Default,
+            "\"interval\"",
+            "What survives a power cut: \"none\" (what the kernel had written), \"interval\" (all but the last sync_interval),\n\
+             \"always\" (all that was forwarded). A crash of Afterbay alone loses nothing with any of them.",
+        ),
+        key("sync_interval", Default, "\"50ms\"", "For sync = \"interval\". 1ms to 1m."),
+        inline(
+            "retain",
+            "{ bytes = \"20GiB\", age = \"24h\" }",
+            "What is kept, of all streams together, by whole segments; never less than the live requests need.",
+            &RETAIN,
+        ),
+        key(
+            "segment",
+            Default,
+            "\"256MiB\"",
+            "Size at which a file is closed and the next begun. 1MiB to 4GiB.",
+        ),
+        key(
+            "on_error",
+            Default,
+            "\"stop\"",
+            "While a frame cannot be written: \"stop\" receiving, so that the scheduler's own queue holds,\n\
+             or \"forward\" without keeping.",
+        ),
+        key(
+            "abandon_after",
+            Default,
+            "\"1h\"",
+            "A live request without a row for so long no longer holds back retention. 1s to 30d.",
+        ),
+    ],
+};
+
+pub(crate) static RETAIN: Table = Table {
+    keys: &[
+        key("bytes", Default, "\"20GiB\"", "At least two segments, or \"unlimited\"."),
+        key("age", Default, "\"24h\"", "1m to 3650d, or \"unlimited\"."),
+    ],
+};
+
+pub(crate) static ADMIN: Table = Table {
+    keys: &[
+        key("listen", Default, "\"127.0.0.1:9464\"", "ADDRESS:PORT, or \"none\"."),
+        key(
+            "allow_remote",
+            Default,
+            "false",
+            "The admin address has no password: listening on more than this host must be allowed here.",
+        ),
+    ],
+};
+
+pub(crate) static LOG: Table = Table {
+    keys: &[
+        key(
+            "filter",
+            Default,
+            "\"info\"",
+            "A level (error, warn, info, debug, trace), or several by target: \"info,wasmtime=warn\". AFTERBAY_LOG comes before it.",
+        ),
+        key(
+            "format",
+            Default,
+            "\"auto\"",
+            "\"auto\" (coloured on a terminal, plain on a pipe) or \"json\". --log-format comes before it.",
+        ),
+    ],
+};
+
+/// A config with every key, its meaning, and its default where it has one.
+///
+/// It is valid as it stands; what may be left out is commented as `#key = value`, so that a line begins with `#` and a
+/// space only where it is prose. With every such line enabled it is valid too.
+pub fn reference() -> String {
+    let mut out = String::from(
+        "# Afterbay's configuration: every key. A line that begins with # and no space may be left out: it shows the default,\n\
+         # or an example where it is marked so.\n\
+         # Sizes are bytes or have a unit (\"64MiB\", \"20GB\"), durations have one (\"50ms\", \"1h30m\").\n\
+         # ${NAME} in a string is the environment variable NAME, an error where it is unset; $${ is a plain ${.\n\
+         # Relative paths are relative to this file.\n",
+    );
+    section(&mut out, &ROOT, "stream", "[[stream]]", &STREAM);
+    section(&mut out, &STREAM, "sink", "[[stream.sink]]", &SINK);
+    section(&mut out, &STREAM, "plugin", "[[stream.plugin]]", &PLUGIN);
+    section(&mut out, &ROOT, "journal", "[journal]", &JOURNAL);
+    section(&mut out, &ROOT, "admin", "[admin]", &ADMIN);
+    section(&mut out, &ROOT, "log", "[log]", &LOG);
+    out
+}
+
+fn section(out: &mut String, parent: &Table, name: &str, header: &str, table: &Table) {
+    let Some(parent) = parent.key(name) else { return };
+    let off = if parent.need == Required { "" } else { "#" };
+    out.push('\n');
+    comment(out, "", parent.doc);
+    // Writing to a String cannot fail.
+    let _ = writeln!(out, "{off}{header}");
+    for key in table.keys.iter().filter(|key| !key.example.is_empty()) {
+        comment(out, "", key.doc);
+        if key.need == Optional {
+            comment(out, "", "Without a default; an example:");
+        }
+        for inner in key.inner.iter().flat_map(|inner| inner.keys) {
+            comment(out, &format!("  {}: ", inner.name), inner.doc);
+        }
+        let off = if matches!(key.need, Required | Name) { off } else { "#" };
+        let _ = writeln!(out, "{off}{} = {}", key.name, key.example);
+    }
+}
+
+fn comment(out: &mut String, label: &str, text: &str) {
+    for line in text.lines() {
+        let _ = writeln!(out, "# {label}{line}");
+    }
+}

@@ -1,0 +1,338 @@
+//! Takes typed values out of parsed TOML, key by key, and notes what is wrong with each. It never stops at a problem:
+//! a value that cannot be read is `None`, told once, and the steps after it leave it be.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Map, Value as Json};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::keys::{Need, Table};
+use crate::place::{Place, Placed, line_and_column};
+use crate::units::{SIZE_UNITS, TIME_UNITS, parse_size, parse_time};
+use crate::{Env, Names, Problem};
+
+/// A word of the file that stands for "no limit".
+const UNLIMITED: &str = "unlimited";
+
+/// The file that is read, and what was found wrong with it so far.
+pub(crate) struct Source<'a> {
+    pub file: &'a Path,
+    pub text: &'a str,
+    pub env: &'a Env<'a>,
+    pub problems: RefCell<Vec<Problem>>,
+}
+
+impl Source<'_> {
+    pub(crate) fn tell(&self, place: &Place, message: impl Into<String>) {
+        self.problems.borrow_mut().push(Problem {
+            file: self.file.to_owned(),
+            line: place.line,
+            column: place.column,
+            key: place.key.clone(),
+            message: message.into(),
+        });
+    }
+
+    pub(crate) fn place(&self, byte: usize, key: String) -> Place {
+        let (line, column) = line_and_column(self.text, byte);
+        Place { line, column, key }
+    }
+}
+
+/// One table of the file, read by its declared keys.
+pub(crate) struct Reader<'s, 't> {
+    pub source: &'s Source<'s>,
+    pub place: Place,
+    table: &'t DeTable<'t>,
+    keys: &'static Table,
+}
+
+impl<'s, 't> Reader<'s, 't> {
+    /// Tells the unknown keys and the missing ones at once.
+    pub(crate) fn open(
+        source: &'s Source<'s>,
+        table: &'t DeTable<'t>,
+        place: Place,
+        keys: &'static Table,
+    ) -> Reader<'s, 't> {
+        let reader = Reader { source, place, table, keys };
+        for (name, _) in table.iter() {
+            if keys.key(name.get_ref()).is_none() {
+                let place = source.place(name.span().start, reader.path(name.get_ref()));
+                source.tell(&place, unknown(name.get_ref(), keys));
+            }
+        }
+        for key in keys.keys {
+            let needed = match key.need {
+                Need::Required => true,
+                Need::Name => source.env.names == Names::FromConfig,
+                Need::Default | Need::Optional => false,
+            };
+            if needed && !table.contains_key(key.name) {
+                let place = Place { key: reader.path(key.name), ..reader.place.clone() };
+                let like =
+                    if key.example.is_empty() { String::new() } else { format!(", like {}", key.example) };
+                source.tell(&place, format!("missing, is required{like}"));
+            }
+        }
+        reader
+    }
+
+    fn path(&self, name: &str) -> String {
+        if self.place.key.is_empty() { name.to_owned() } else { format!("{}.{name}", self.place.key) }
+    }
+
+    fn get(&self, name: &str) -> Option<(&'t DeValue<'t>, Place)> {
+        debug_assert!(self.keys.key(name).is_some(), "{name} is declared in keys.rs");
+        let value = self.table.get(name)?;
+        Some((value.get_ref(), self.source.place(value.span().start, self.path(name))))
+    }
+
+    fn read<T>(
+        &self,
+        name: &str,
+        parse: impl FnOnce(&'t DeValue<'t>, &Place) -> Result<T, String>,
+    ) -> Option<Placed<T>> {
+        let (value, place) = self.get(name)?;
+        match parse(value, &place) {
+            Ok(value) => Some(Placed { value, place }),
+            Err(message) => {
+                self.source.tell(&place, message);
+                None
+            }
+        }
+    }
+
+    /// A string, its variables filled in.
+    pub(crate) fn text(&self, name: &str) -> Option<Placed<String>> {
+        self.read(name, |value, _| self.string(value))
+    }
+
+    fn string(&self, value: &DeValue<'_>) -> Result<String, String> {
+        let text = value.as_str().ok_or_else(|| expected("a string", value))?;
+        interpolate(text, self.source.env.var)
+    }
+
+    /// `Ok(None)` where it is no string at all.
+    fn string_or(&self, value: &DeValue<'_>) -> Result<Option<String>, String> {
+        value.is_str().then(|| self.string(value)).transpose()
+    }
+
+    pub(crate) fn integer(&self, name: &str) -> Option<Placed<u64>> {
+        self.read(name, |value, _| integer(value).ok_or_else(|| expected("a whole number", value)))
+    }
+
+    pub(crate) fn boolean(&self, name: &str) -> Option<Placed<bool>> {
+        self.read(name, |value, _| value.as_bool().ok_or_else(|| expected("true or false", value)))
+    }
+
+    /// Bytes.
+    pub(crate) fn size(&self, name: &str) -> Option<Placed<u64>> {
+        self.read(name, |value, _| self.parse_size(value))
+    }
+
+    fn parse_size(&self, value: &DeValue<'_>) -> Result<u64, String> {
+        match self.string_or(value)? {
+            Some(text) => parse_size(&text).ok_or_else(|| format!("{text:?} is not a size: {SIZE_UNITS}")),
+            None => integer(value).ok_or_else(|| expected(&format!("a size: {SIZE_UNITS}"), value)),
+        }
+    }
+
+    pub(crate) fn time(&self, name: &str) -> Option<Placed<Duration>> {
+        self.read(name, |value, _| self.parse_time(value))
+    }
+
+    fn parse_time(&self, value: &DeValue<'_>) -> Result<Duration, String> {
+        match self.string_or(value)? {
+            Some(text) => {
+                parse_time(&text).ok_or_else(|| format!("{text:?} is not a duration: {TIME_UNITS}"))
+            }
+            None => Err(expected(&format!("a duration: {TIME_UNITS}"), value)),
+        }
+    }
+
+    /// A size, or `None` for "unlimited".
+    pub(crate) fn size_or_unlimited(&self, name: &str) -> Option<Placed<Option<u64>>> {
+        self.read(name, |value, _| match self.string_or(value)?.as_deref() {
+            Some(UNLIMITED) => Ok(None),
+            _ => self.parse_size(value).map(Some).map_err(|message| format!("{message}, or {UNLIMITED:?}")),
+        })
+    }
+
+    /// A duration, or `None` for "unlimited".
+    pub(crate) fn time_or_unlimited(&self, name: &str) -> Option<Placed<Option<Duration>>> {
+        self.read(name, |value, _| match self.string_or(value)?.as_deref() {
+            Some(UNLIMITED) => Ok(None),
+            _ => self.parse_time(value).map(Some).map_err(|message| format!("{message}, or {UNLIMITED:?}")),
+        })
+    }
+
+    /// One of a few words.
+    pub(crate) fn word<T: Copy>(&self, name: &str, words: &[(&str, T)]) -> Option<Placed<T>> {
+        self.read(name, |value, _| {
+            let text = self.string(value)?;
+            let found = words.iter().find(|(word, _)| *word == text);
+            found.map(|(_, meaning)| *meaning).ok_or_else(|| {
+                let known: Vec<String> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
+                format!("{text:?} is not known, must be {}", known.join(" or "))
+            })
+        })
+    }
+
+    /// One table. Where the key is absent, nothing.
+    pub(crate) fn table(&self, name: &str, keys: &'static Table) -> Option<Reader<'s, 't>> {
+        let found = self.read(name, |value, _| value.as_table().ok_or_else(|| expected("a table", value)))?;
+        Some(Reader::open(self.source, found.value, found.place, keys))
+    }
+
+    /// An array of tables; what stands beside the tables is told.
+    pub(crate) fn tables(&self, name: &str, keys: &'static Table) -> Vec<Reader<'s, 't>> {
+        let found = self.read(name, |value, _| {
+            value
+                .as_array()
+                .ok_or_else(|| format!("{}: write [[{name}]]", expected("an array of tables", value)))
+        });
+        let Some(found) = found else { return Vec::new() };
+        if found.value.is_empty() && self.keys.key(name).is_some_and(|key| key.need == Need::Required) {
+            self.source.tell(&found.place, "empty, at least one is required");
+        }
+        let mut readers = Vec::new();
+        for (at, item) in found.value.iter().enumerate() {
+            let place = self.source.place(item.span().start, format!("{}[{at}]", found.place.key));
+            match item.get_ref().as_table() {
+                Some(table) => readers.push(Reader::open(self.source, table, place, keys)),
+                None => self.source.tell(&place, expected("a table", item.get_ref())),
+            }
+        }
+        readers
+    }
+
+    /// Any table, as JSON.
+    pub(crate) fn json(&self, name: &str) -> Option<Placed<Map<String, Json>>> {
+        let found = self.read(name, |value, _| value.as_table().ok_or_else(|| expected("a table", value)))?;
+        let value = self.json_table(found.value, &found.place.key);
+        Some(Placed { value, place: found.place })
+    }
+
+    fn json_table(&self, table: &DeTable<'_>, path: &str) -> Map<String, Json> {
+        let members = table.iter().map(|(name, value)| {
+            let name = name.get_ref().as_ref();
+            (name.to_owned(), self.json_value(value, format!("{path}.{name}")))
+        });
+        members.collect()
+    }
+
+    fn json_value(&self, value: &Spanned<DeValue<'_>>, path: String) -> Json {
+        let converted = match value.get_ref() {
+            DeValue::String(_) => self.string(value.get_ref()).map(Json::from),
+            DeValue::Boolean(boolean) => Ok(Json::from(*boolean)),
+            DeValue::Datetime(time) => Ok(Json::from(time.to_string())),
+            DeValue::Integer(_) => integer_json(value.get_ref()),
+            DeValue::Float(float) => float_json(float.as_str()),
+            DeValue::Table(table) => Ok(Json::Object(self.json_table(table, &path))),
+            DeValue::Array(items) => {
+                let items = items.iter().enumerate();
+                Ok(items.map(|(at, item)| self.json_value(item, format!("{path}[{at}]"))).collect())
+            }
+        };
+        converted.unwrap_or_else(|message| {
+            self.source.tell(&self.source.place(value.span().start, path), message);
+            Json::Null
+        })
+    }
+}
+
+fn integer(value: &DeValue<'_>) -> Option<u64> {
+    let integer = value.as_integer()?;
+    u64::from_str_radix(integer.as_str(), integer.radix()).ok()
+}
+
+fn integer_json(value: &DeValue<'_>) -> Result<Json, String> {
+    let Some(written) = value.as_integer() else { return Ok(Json::Null) };
+    i64::from_str_radix(written.as_str(), written.radix())
+        .map(Json::from)
+        .map_err(|_| format!("{} does not fit in 64 bits", written.as_str()))
+}
+
+fn float_json(written: &str) -> Result<Json, String> {
+    let number = written.parse().ok().and_then(serde_json::Number::from_f64);
+    number.map(Json::Number).ok_or_else(|| format!("{written} has no place in JSON"))
+}
+
+fn expected(what: &str, value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::Integer(number) => format!("{} must be {what}", number.as_str()),
+        DeValue::Float(number) => format!("{} must be {what}", number.as_str()),
+        DeValue::Boolean(boolean) => format!("{boolean} must be {what}"),
+        DeValue::String(text) => format!("{text:?} must be {what}"),
+        other => format!("this {} must be {what}", other.type_str()),
+    }
+}
+
+fn unknown(name: &str, keys: &Table) -> String {
+    /// Less alike than this is not a slip of the keys.
+    const LIKENESS_MIN: f64 = 0.75;
+    let likeness = |known: &str| strsim::jaro_winkler(name, known);
+    let nearest = keys.keys.iter().max_by(|a, b| likeness(a.name).total_cmp(&likeness(b.name)));
+    match nearest {
+        Some(key) if likeness(key.name) >= LIKENESS_MIN => {
+            format!("unknown key, did you mean {:?}?", key.name)
+        }
+        _ => {
+            let known: Vec<&str> = keys.keys.iter().map(|key| key.name).collect();
+            format!("unknown key, known here are {}", known.join(", "))
+        }
+    }
+}
+
+/// Fills in `${NAME}`; `$${` stays as `${`.
+fn interpolate(text: &str, var: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(at) = rest.find("${") {
+        let (before, name) = (&rest[..at], &rest[at + 2..]);
+        if let Some(plain) = before.strip_suffix('$') {
+            out.push_str(plain);
+            out.push_str("${");
+            rest = name;
+            continue;
+        }
+        out.push_str(before);
+        let Some((name, after)) = name.split_once('}') else {
+            return Err(format!("{text:?} has ${{ without }}, write $${{ for a plain ${{"));
+        };
+        if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+            return Err(format!("{name:?} is not a variable's name, write $${{ for a plain ${{"));
+        }
+        out.push_str(&var(name).ok_or_else(|| format!("environment variable {name} is not set"))?);
+        rest = after;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::interpolate;
+
+    fn var(name: &str) -> Option<String> {
+        (name == "HOME").then(|| "/root/${HOME}".to_owned())
+    }
+
+    #[test]
+    fn a_variable_is_filled_in_once_and_an_escaped_one_is_not() {
+        assert_eq!(interpolate("${HOME}/a", &var).unwrap(), "/root/${HOME}/a");
+        assert_eq!(interpolate("$${HOME}/${HOME}", &var).unwrap(), "${HOME}//root/${HOME}");
+        assert_eq!(interpolate("a $ b $$ {}", &var).unwrap(), "a $ b $$ {}");
+    }
+
+    #[test]
+    fn an_unset_variable_or_a_broken_one_is_told() {
+        assert_eq!(interpolate("${NOPE}", &var).unwrap_err(), "environment variable NOPE is not set");
+        assert!(interpolate("${HOME", &var).unwrap_err().contains("without }"));
+        assert!(interpolate("${A-B}", &var).unwrap_err().contains("not a variable's name"));
+        assert!(interpolate("${}", &var).unwrap_err().contains("not a variable's name"));
+    }
+}

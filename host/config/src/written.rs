@@ -1,0 +1,161 @@
+//! The config as written: every key that could be read, with its place. Nothing is compared or defaulted yet.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value as Json};
+
+use crate::keys;
+use crate::place::{Place, Placed};
+use crate::reader::Reader;
+use crate::{Engine, LogFormat, OnError, Sync};
+
+type Written<T> = Option<Placed<T>>;
+
+pub(crate) struct Config {
+    pub streams: Vec<Stream>,
+    pub journal: Option<Journal>,
+    pub admin: Option<Admin>,
+    pub log: Option<Log>,
+}
+
+pub(crate) struct Stream {
+    pub place: Place,
+    pub name: Written<String>,
+    pub engine: Written<Engine>,
+    pub layout: Written<String>,
+    pub listen: Written<String>,
+    pub listen_mode: Written<String>,
+    pub max_message: Written<u64>,
+    pub max_peers: Written<u64>,
+    pub sinks: Vec<Sink>,
+    pub plugins: Vec<Plugin>,
+}
+
+pub(crate) struct Sink {
+    pub place: Place,
+    pub name: Written<String>,
+    pub connect: Written<String>,
+    pub credit: Written<String>,
+    pub queue_frames: Written<u64>,
+    pub queue_bytes: Written<u64>,
+}
+
+pub(crate) struct Plugin {
+    pub place: Place,
+    pub name: Written<String>,
+    pub component: Written<String>,
+    pub memory: Written<u64>,
+    pub deadline: Written<Duration>,
+    pub settings: Written<Map<String, Json>>,
+}
+
+pub(crate) struct Journal {
+    pub dir: Written<String>,
+    pub sync: Written<Sync>,
+    pub sync_interval: Written<Duration>,
+    pub retain_bytes: Written<Option<u64>>,
+    pub retain_age: Written<Option<Duration>>,
+    pub segment: Written<u64>,
+    pub on_error: Written<OnError>,
+    pub abandon_after: Written<Duration>,
+}
+
+pub(crate) struct Admin {
+    pub listen: Written<String>,
+    pub allow_remote: Written<bool>,
+}
+
+pub(crate) struct Log {
+    pub filter: Written<String>,
+    pub format: Written<LogFormat>,
+}
+
+impl Config {
+    pub(crate) fn read(root: &Reader<'_, '_>) -> Config {
+        Config {
+            streams: root.tables("stream", &keys::STREAM).iter().map(Stream::read).collect(),
+            journal: root.table("journal", &keys::JOURNAL).as_ref().map(Journal::read),
+            admin: root.table("admin", &keys::ADMIN).as_ref().map(Admin::read),
+            log: root.table("log", &keys::LOG).as_ref().map(Log::read),
+        }
+    }
+}
+
+impl Stream {
+    fn read(table: &Reader<'_, '_>) -> Stream {
+        Stream {
+            place: table.place.clone(),
+            name: table.text("name"),
+            engine: table.word("engine", &[("sglang", Engine::Sglang)]),
+            layout: table.text("layout"),
+            listen: table.text("listen"),
+            listen_mode: table.text("listen_mode"),
+            max_message: table.size("max_message"),
+            max_peers: table.integer("max_peers"),
+            sinks: table.tables("sink", &keys::SINK).iter().map(Sink::read).collect(),
+            plugins: table.tables("plugin", &keys::PLUGIN).iter().map(Plugin::read).collect(),
+        }
+    }
+}
+
+impl Sink {
+    fn read(table: &Reader<'_, '_>) -> Sink {
+        let queue = table.table("queue", &keys::QUEUE);
+        Sink {
+            place: table.place.clone(),
+            name: table.text("name"),
+            connect: table.text("connect"),
+            credit: table.text("credit"),
+            queue_frames: queue.as_ref().and_then(|queue| queue.integer("frames")),
+            queue_bytes: queue.as_ref().and_then(|queue| queue.size("bytes")),
+        }
+    }
+}
+
+impl Plugin {
+    fn read(table: &Reader<'_, '_>) -> Plugin {
+        let limits = table.table("limits", &keys::LIMITS);
+        Plugin {
+            place: table.place.clone(),
+            name: table.text("name"),
+            component: table.text("component"),
+            memory: limits.as_ref().and_then(|limits| limits.size("memory")),
+            deadline: limits.as_ref().and_then(|limits| limits.time("deadline")),
+            settings: table.json("settings"),
+        }
+    }
+}
+
+impl Journal {
+    fn read(table: &Reader<'_, '_>) -> Journal {
+        let retain = table.table("retain", &keys::RETAIN);
+        Journal {
+            dir: table.text("dir"),
+            sync: table.word(
+                "sync",
+                &[("none", Sync::None), ("interval", Sync::Interval), ("always", Sync::Always)],
+            ),
+            sync_interval: table.time("sync_interval"),
+            retain_bytes: retain.as_ref().and_then(|retain| retain.size_or_unlimited("bytes")),
+            retain_age: retain.as_ref().and_then(|retain| retain.time_or_unlimited("age")),
+            segment: table.size("segment"),
+            on_error: table.word("on_error", &[("stop", OnError::Stop), ("forward", OnError::Forward)]),
+            abandon_after: table.time("abandon_after"),
+        }
+    }
+}
+
+impl Admin {
+    fn read(table: &Reader<'_, '_>) -> Admin {
+        Admin { listen: table.text("listen"), allow_remote: table.boolean("allow_remote") }
+    }
+}
+
+impl Log {
+    fn read(table: &Reader<'_, '_>) -> Log {
+        Log {
+            filter: table.text("filter"),
+            format: table.word("format", &[("auto", LogFormat::Auto), ("json", LogFormat::Json)]),
+        }
+    }
+}
