@@ -1,19 +1,19 @@
 //! What reading and writing a batch costs, a row. Not a check but a figure:
-//! `cargo test --release -p afterbay-pickle --test speed -- --ignored --nocapture`
+//! `cargo test --release -p afterbay-pickle -- --ignored --nocapture`
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use afterbay_pickle::{NodeId, Parser, Tree};
-use bytes::Bytes;
+
+use crate::fixtures::frame;
 
 const ROWS: u32 = 1024;
 
 #[test]
 #[ignore = "a measurement"]
 fn nanoseconds_a_row() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/frames/tokid_n1024.pickle");
-    let pickle = Bytes::from(std::fs::read(path).unwrap());
+    let pickle = frame("tokid_n1024");
     let mut parser = Parser::new();
     let tree = parser.parse(pickle.clone()).unwrap();
     measure("parse", || drop(black_box(parser.parse(pickle.clone()).unwrap())));

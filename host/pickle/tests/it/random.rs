@@ -1,0 +1,145 @@
+//! Random values written, read, and written again.
+
+use afterbay_pickle::{Node, NodeId, Tree, WriteError, Writer};
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use crate::same::assert_same;
+
+#[derive(Clone, Debug, PartialEq)]
+enum Value {
+    None,
+    Bool(bool),
+    Int(i64),
+    /// By its bits, so that it compares.
+    Float(u64),
+    Str(String),
+    Bytes(Vec<u8>),
+    Ids(Vec<i64>),
+    List(Vec<Value>),
+    Tuple(Vec<Value>),
+    Dict(Vec<(Value, Value)>),
+}
+
+fn value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::None),
+        any::<bool>().prop_map(Value::Bool),
+        any::<i64>().prop_map(Value::Int),
+        (-300..70_000i64).prop_map(Value::Int),
+        any::<u64>().prop_map(Value::Float),
+        ".{0,300}".prop_map(Value::Str),
+        prop::collection::vec(any::<u8>(), 0..300).prop_map(Value::Bytes),
+        prop::collection::vec(any::<i64>(), 0..40).prop_map(Value::Ids),
+    ];
+    leaf.prop_recursive(6, 60, 6, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::List),
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::Tuple),
+            prop::collection::vec((inner.clone(), inner), 0..4).prop_map(Value::Dict),
+        ]
+    })
+}
+
+fn write(writer: &mut Writer, value: &Value) -> Result<(), WriteError> {
+    match value {
+        Value::None => writer.none(),
+        Value::Bool(value) => writer.bool(*value),
+        Value::Int(int) => writer.int(*int),
+        Value::Float(bits) => writer.float(f64::from_bits(*bits)),
+        Value::Str(text) => writer.str(text),
+        Value::Bytes(bytes) => writer.bytes(bytes),
+        Value::Ids(ids) => writer.id_array(ids),
+        Value::List(items) => {
+            return writer.list(|writer| items.iter().try_for_each(|item| write(writer, item)));
+        }
+        Value::Tuple(items) => {
+            return writer.tuple(|writer| items.iter().try_for_each(|item| write(writer, item)));
+        }
+        Value::Dict(pairs) => {
+            return writer.dict(|writer| {
+                pairs.iter().try_for_each(|(key, value)| {
+                    write(writer, key)?;
+                    write(writer, value)
+                })
+            });
+        }
+    }
+    Ok(())
+}
+
+fn read(tree: &Tree, id: NodeId) -> Value {
+    let all = |items: &[NodeId]| items.iter().map(|item| read(tree, *item)).collect();
+    match tree.node(id) {
+        Node::None => Value::None,
+        Node::Bool(value) => Value::Bool(value),
+        Node::Int(int) => Value::Int(int),
+        Node::Float(float) => Value::Float(float.to_bits()),
+        Node::Str(text) => Value::Str(text.into()),
+        Node::Bytes(bytes) => Value::Bytes(bytes.into()),
+        Node::List(items) => Value::List(all(items)),
+        Node::Tuple(items) => Value::Tuple(all(items)),
+        Node::Dict(pairs) => {
+            Value::Dict(pairs.map(|(key, value)| (read(tree, key), read(tree, value))).collect())
+        }
+        Node::Reduce { .. } => {
+            let mut ids = Vec::new();
+            tree.ids(id, &mut ids).unwrap();
+            Value::Ids(ids)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_value_written_is_read_as_it_was(value in value(), protocol in 4..=5u8) {
+        let mut writer = Writer::new(protocol);
+        write(&mut writer, &value).unwrap();
+        let tree = Tree::parse(writer.finish().unwrap()).unwrap();
+        prop_assert_eq!(read(&tree, tree.root()), value);
+        assert_same(&tree, &Tree::parse(tree.write().unwrap()).unwrap());
+    }
+
+    /// Opcodes that fit each other more often than chance would have it.
+    #[test]
+    fn a_tree_of_random_opcodes_written_again_is_the_same(program in prop::collection::vec(0..OPCODES.len(), 0..60)) {
+        let mut pickle: Vec<u8> = program.iter().flat_map(|at| OPCODES[*at]).copied().collect();
+        // Whatever is on the stack becomes one value.
+        pickle.splice(0..0, *b"(");
+        pickle.extend(b"t.");
+        if let Ok(tree) = Tree::parse(Bytes::from(pickle)) {
+            match tree.write() {
+                Ok(again) => assert_same(&tree, &Tree::parse(again).unwrap()),
+                Err(error) => prop_assert_eq!(error, WriteError::Cycle),
+            }
+        }
+    }
+}
+
+const OPCODES: [&[u8]; 24] = [
+    b"N",
+    b"K\x07",
+    b"\x8c\x01a",
+    b"C\x01b",
+    b"]",
+    b"]\x94",
+    b"}",
+    b"}\x94",
+    b"\x8f\x94",
+    b")",
+    b"cm\nC\n",
+    b"cm\nC\n)\x81\x94",
+    b"cm\nC\n)R\x94",
+    b"h\0",
+    b"h\x01",
+    b"h\x02",
+    b"2",
+    b"a",
+    b"s",
+    b"b",
+    b"\x85",
+    b"\x86",
+    b"R",
+    b"(NNe",
+];
