@@ -21,6 +21,7 @@ import mmap
 import os
 import sys
 import time
+from typing import Optional
 
 MAGIC = b"ABCREDIT"
 VERSION = 1
@@ -102,7 +103,7 @@ class CreditPage:
         words[_GENERATION] += 1
 
 
-def _lock(path: str):
+def _lock(path: str) -> Optional[int]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -113,13 +114,13 @@ def _lock(path: str):
 
 
 def _map(descriptor: int, path: str) -> mmap.mmap:
-    """Maps a page that is new (empty, or left all zero by a process that died in between) or of our version."""
+    """Maps a page of our version, or a new one: empty, or without its magic yet since its maker died over it."""
     found = os.pread(descriptor, PAGE_BYTES + 1, 0)
-    if found.strip(b"\0"):
-        if len(found) != PAGE_BYTES or found[:8] != MAGIC:
-            raise CreditError(f"credit page {path}: is a file of something else")
-        version = int.from_bytes(found[8:12], "little")
-        if version != VERSION:
-            raise CreditError(f"credit page {path}: has version {version}, this connector writes {VERSION}")
-    os.ftruncate(descriptor, PAGE_BYTES)
+    magic = found[: len(MAGIC)]
+    if len(found) <= PAGE_BYTES and not magic.strip(b"\0"):
+        os.pwrite(descriptor, bytes(PAGE_BYTES), 0)
+    elif len(found) != PAGE_BYTES or magic != MAGIC:
+        raise CreditError(f"credit page {path}: is a file of something else")
+    elif int.from_bytes(found[8:12], "little") != VERSION:
+        raise CreditError(f"credit page {path}: has version {int.from_bytes(found[8:12], 'little')}, this connector writes {VERSION}")
     return mmap.mmap(descriptor, PAGE_BYTES)

@@ -1,0 +1,95 @@
+"""What the tests stand on: fakes of the few SGLang names the connector touches, and the real SGLang where it is installed."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import types
+
+import pytest
+
+PACKAGE = pathlib.Path(__file__).resolve().parent.parent
+VARIABLES = ("AFTERBAY_INGRESS", "AFTERBAY_RENDEZVOUS", "AFTERBAY_CREDIT", "SGLANG_RUST_SERVER", "SGLANG_PLUGINS", "SGLANG_ZMQ_ALLOWED_PEERS")
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def fake_modules(monkeypatch):
+    """Puts modules into sys.modules, with their parents: fake_modules("a.b", name=value)."""
+
+    def put(name, **content):
+        parts = name.split(".")
+        for depth in range(1, len(parts) + 1):
+            dotted = ".".join(parts[:depth])
+            if dotted not in sys.modules:
+                module = types.ModuleType(dotted)
+                module.__path__ = []
+                monkeypatch.setitem(sys.modules, dotted, module)
+                if depth > 1:
+                    monkeypatch.setattr(sys.modules[".".join(parts[: depth - 1])], parts[depth - 1], module, raising=False)
+        for key, value in content.items():
+            monkeypatch.setattr(sys.modules[name], key, value, raising=False)
+        return sys.modules[name]
+
+    return put
+
+
+class RealSglang:
+    """The Python that `shared/sglang/install` made, in AFTERBAY_SGLANG_HOME or ~/.cache/afterbay-sglang."""
+
+    def __init__(self, home):
+        self.python = home / "venv/bin/python"
+        self.root = next(iter(sorted(home.glob("sglang-*/sglang"))), home / "absent").parent
+
+    def exists(self):
+        return self.python.exists() and self.root.name.startswith("sglang-")
+
+    def run(self, code, *, path=(), timeout=180, **env):
+        """Runs `code` there, with `path` in front of PYTHONPATH and -I-like isolation from installed copies of the connector."""
+        environment = {key: value for key, value in os.environ.items() if key not in VARIABLES}
+        environment.update(
+            PYTHONPATH=os.pathsep.join([*map(str, path), str(self.root)]),
+            HF_HUB_OFFLINE="1",
+            TRANSFORMERS_OFFLINE="1",
+            OMP_NUM_THREADS="1",
+            PYTHONWARNINGS="ignore",
+            PYTHONDONTWRITEBYTECODE="1",
+        )
+        environment.update({key: str(value) for key, value in env.items()})
+        return subprocess.run([str(self.python), "-c", code], env=environment, capture_output=True, text=True, timeout=timeout)
+
+    def answer(self, code, **kwargs):
+        """The last line that `code` printed, as JSON."""
+        done = self.run(code, **kwargs)
+        assert done.returncode == 0, done.stderr[-4000:]
+        return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+@pytest.fixture(scope="session")
+def real_sglang():
+    home = pathlib.Path(os.environ.get("AFTERBAY_SGLANG_HOME") or pathlib.Path.home() / ".cache/afterbay-sglang")
+    real = RealSglang(home)
+    if not real.exists():
+        pytest.skip(f"no SGLang in {home}: run shared/sglang/install, or set AFTERBAY_SGLANG_HOME")
+    return real
+
+
+@pytest.fixture
+def on_path(tmp_path):
+    """The form the launcher uses: a directory with the package and a hand-made dist-info, nothing installed."""
+    sys.path.insert(0, str(PACKAGE))
+    from afterbay_sglang import __version__
+
+    directory = tmp_path / "on-path"
+    directory.mkdir()
+    (directory / "afterbay_sglang").symlink_to(PACKAGE / "afterbay_sglang")
+    info = directory / f"afterbay_sglang-{__version__}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: afterbay-sglang\nVersion: {__version__}\n")
+    (info / "entry_points.txt").write_text("[sglang.srt.plugins]\nafterbay = afterbay_sglang:register\n")
+    return directory

@@ -1,0 +1,148 @@
+"""The scheduler's socket, with fakes of pyzmq's and SGLang's objects."""
+import json
+import types
+
+import pytest
+
+from afterbay_sglang import ingress, rendezvous
+from afterbay_sglang.settings import Settings
+
+
+class Socket:
+    def __init__(self, context, kind):
+        self.context, self.kind = context, kind
+        self.options, self.connected, self.closed = {}, [], None
+
+    def getsockopt(self, option):
+        return self.options[option]
+
+    def setsockopt(self, option, value):
+        self.options[option] = value
+
+    def connect(self, endpoint):
+        self.connected.append(endpoint)
+
+    def close(self, linger=None):
+        self.closed = linger
+
+
+class Context:
+    def __init__(self):
+        self.made = []
+
+    def socket(self, kind):
+        self.made.append(Socket(self, kind))
+        return self.made[-1]
+
+
+PORTS = dict(
+    tokenizer_ipc_name="ipc:///real/tok",
+    detokenizer_ipc_name="ipc:///real/detok",
+    scheduler_input_ipc_name="ipc:///real/sched",
+    rpc_ipc_name="ipc:///real/rpc",
+    metrics_ipc_name="ipc:///real/metrics",
+    tokenizer_worker_ipc_name=None,
+    instance_id="0123456789ab",
+)
+
+
+def scheduler(sends=True, channels=True, **args):
+    """As SGLang's init_ipc_channels leaves it: two senders, one for batches and one for control messages."""
+    context = Context()
+
+    def sender(endpoint):
+        if not sends:
+            return types.SimpleNamespace(socket=None)
+        socket = context.socket("PUSH")
+        socket.options = {"SNDHWM": 0, "SNDBUF": 512, "LINGER": -1}
+        socket.connect(endpoint)
+        return types.SimpleNamespace(socket=socket)
+
+    skip = args.get("skip_tokenizer_init", False)
+    senders = types.SimpleNamespace(
+        send_to_tokenizer=sender(PORTS["tokenizer_ipc_name"]),
+        send_to_detokenizer=sender(PORTS["tokenizer_ipc_name" if skip else "detokenizer_ipc_name"]),
+    )
+    server_args = types.SimpleNamespace(model_path="/m", tokenizer_path=None, **args)
+    made = types.SimpleNamespace(server_args=server_args, context=context)
+    if channels:
+        made.ipc_channels = senders
+    else:
+        vars(made).update(vars(senders))
+    return made, senders
+
+
+@pytest.fixture(autouse=True)
+def fakes(fake_modules):
+    fake_modules("zmq", PUSH="PUSH", SNDHWM="SNDHWM", SNDBUF="SNDBUF", LINGER="LINGER", IPV6="IPV6")
+    fake_modules("sglang.srt.managers.io_struct")
+
+
+def reroute(made, ingress_name="ipc:///afterbay", rendezvous_file=None):
+    ingress.reroute(Settings(ingress_name, rendezvous_file, None), made, types.SimpleNamespace(**PORTS))
+
+
+@pytest.mark.parametrize("channels", [True, False], ids=["ipc_channels (0.5.13 on)", "on the scheduler (0.5.11)"])
+@pytest.mark.parametrize("skip", [False, True], ids=["normal", "skip_tokenizer_init"])
+def test_batches_go_to_afterbay_and_control_messages_stay_direct(channels, skip):
+    made, senders = scheduler(channels=channels, skip_tokenizer_init=skip)
+    before = senders.send_to_detokenizer.socket
+    reroute(made)
+    assert senders.send_to_detokenizer.socket.connected == ["ipc:///afterbay"]
+    assert before.closed == 0, "the socket to the real reader is closed and waits for nothing"
+    assert senders.send_to_tokenizer.socket.connected == ["ipc:///real/tok"]
+    assert senders.send_to_tokenizer.socket.closed is None
+
+
+def test_the_new_socket_has_the_options_of_sglangs_own():
+    made, senders = scheduler()
+    reroute(made)
+    assert senders.send_to_detokenizer.socket.options == {"SNDHWM": 0, "SNDBUF": 512, "LINGER": -1}
+
+
+def test_an_ipv6_name_switches_ipv6_on():
+    made, senders = scheduler()
+    reroute(made, "tcp://[::1]:5555")
+    assert senders.send_to_detokenizer.socket.options["IPV6"] == 1
+
+
+def test_a_rank_that_sends_nothing_is_left_alone(tmp_path):
+    made, senders = scheduler(sends=False)
+    reroute(made, rendezvous_file=str(tmp_path / "r.json"))
+    assert senders.send_to_detokenizer.socket is None
+    assert made.context.made == [] and list(tmp_path.iterdir()) == []
+
+
+def test_each_dp_rank_has_its_own_names(tmp_path):
+    made, senders = scheduler(dp_size=4)
+    made.ps = types.SimpleNamespace(dp_rank=2)
+    reroute(made, "ipc:///afterbay-{dp_rank}", str(tmp_path / "r-{dp_rank}.json"))
+    assert senders.send_to_detokenizer.socket.connected == ["ipc:///afterbay-2"]
+    written = json.loads((tmp_path / "r-2.json").read_text())
+    assert (written["ingress"], written["dp_rank"], written["dp_size"]) == ("ipc:///afterbay-2", 2, 4)
+
+
+def test_dp_ranks_that_share_a_stream_are_told(caplog):
+    made, _ = scheduler(dp_size=2)
+    reroute(made)
+    assert "2 DP ranks share one stream, ipc:///afterbay" in caplog.text
+
+
+def test_the_file_appears_after_the_socket_is_rerouted(tmp_path, monkeypatch):
+    made, senders = scheduler()
+    seen = []
+    monkeypatch.setattr(rendezvous, "write", lambda path, content: seen.append((path, content["down"], senders.send_to_detokenizer.socket.connected)))
+    reroute(made, rendezvous_file=str(tmp_path / "r.json"))
+    assert seen == [(str(tmp_path / "r.json"), "ipc:///real/detok", ["ipc:///afterbay"])]
+
+
+def test_a_scheduler_of_another_shape_stops_the_start():
+    with pytest.raises(RuntimeError, match="no send_to_detokenizer.socket"):
+        reroute(types.SimpleNamespace())
+
+
+def test_the_hook_keeps_the_result_of_the_original():
+    (target, kind, hook), = ingress.hooks(Settings("ipc:///afterbay", None, None))
+    made, _ = scheduler()
+    assert kind == "AFTER" and target.endswith("Scheduler.init_ipc_channels")
+    assert hook(None, made, types.SimpleNamespace(**PORTS)) is None

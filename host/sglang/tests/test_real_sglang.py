@@ -1,0 +1,155 @@
+"""The same against the SGLang that is installed, in processes of its own Python. Skipped, with words, where there is none.
+
+Each process imports SGLang anew, which takes seconds, so what can share one does.
+"""
+import json
+
+import pytest
+
+from conftest import PACKAGE
+
+LAYOUTS = PACKAGE.parent / "wire/layouts"
+
+# Loads plugins as SGLang does and says how many hooks are on each function whose module is loaded.
+HOOKED = """
+import json, multiprocessing, os, pkgutil, sys
+TARGETS = ["scheduler.Scheduler.init_ipc_channels", "tokenizer_manager.TokenizerManager._handle_batch_output", "tokenizer_manager.TokenizerManager.__init__",
+           "multi_tokenizer_mixin.MultiTokenizerRouter._distribute_result_to_workers", "detokenizer_manager.DetokenizerManager.event_loop"]
+def hooked():
+    from sglang.srt.plugins import load_plugins
+    load_plugins(); load_plugins()
+    found = {}
+    for target in TARGETS:
+        name = "sglang.srt.managers." + target
+        if ".".join(name.split(".")[:4]) in sys.modules:
+            function, depth = pkgutil.resolve_name(name), 0
+            while hasattr(function, "__wrapped__"):
+                function, depth = function.__wrapped__, depth + 1
+            found[target.split(".", 1)[1]] = depth
+    return found
+"""
+
+# Several starts in one process: what a start remembers is forgotten before the next.
+STARTS = HOOKED + """
+import sglang.srt.plugins as plugins
+import sglang.srt.managers.detokenizer_manager, sglang.srt.managers.scheduler
+found = []
+for start in json.loads(os.environ["STARTS"]):
+    plugins._plugins_loaded = False
+    plugins.HookRegistry.reset()
+    if "afterbay_sglang" in sys.modules: sys.modules["afterbay_sglang"]._registered = False
+    os.environ.update(start)
+    found.append(hooked())
+    for name in start: del os.environ[name]
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("switch, told", [({}, "pickle"), ({"SGLANG_USE_PICKLE_IPC": "0"}, "msgpack")], ids=["default", "SGLANG_USE_PICKLE_IPC=0"])
+def test_format_and_layout_are_those_of_the_installed_version(real_sglang, switch, told):
+    code = """
+import json
+from afterbay_sglang import rendezvous
+from sglang.srt.managers import io_struct
+class Socket:
+    def send(self, data, flags=0): self.sent = "msgpack"
+    def send_pyobj(self, obj, flags=0, protocol=None): self.sent = "pickle"
+socket = Socket()
+io_struct.sock_send(socket, io_struct.FreezeGCReq())
+print(json.dumps([rendezvous.ipc_format(), socket.sent, rendezvous.sglang_version(), rendezvous.layout()]))
+"""
+    says, sends, version, layout = real_sglang.answer(code, path=[PACKAGE], **switch)
+    assert says == sends == told
+    on_record = LAYOUTS / f"{version}.json"
+    if not on_record.exists():
+        pytest.skip(f"no layout on record for SGLang {version} in {LAYOUTS}")
+    assert layout == json.loads(on_record.read_text())
+
+
+def test_it_hooks_once_where_it_is_asked_to_and_not_at_all_elsewhere(real_sglang, on_path, tmp_path):
+    """From the path alone, with a second copy behind it (as when it is installed with pip too)."""
+    second = tmp_path / "second"
+    second.mkdir()
+    for entry in on_path.iterdir():
+        (second / entry.name).symlink_to(entry.resolve())
+    asked = {"AFTERBAY_INGRESS": "ipc:///a", "AFTERBAY_CREDIT": str(tmp_path / "credit")}
+    starts = [{}, {"SGLANG_PLUGINS": "none", **asked}, {"SGLANG_PLUGINS": "other,afterbay", **asked}]
+    nothing, filtered, let_through = real_sglang.answer(STARTS, path=[on_path, second], STARTS=json.dumps(starts))
+    once = {
+        "Scheduler.init_ipc_channels": 1,
+        "TokenizerManager._handle_batch_output": 1,
+        "TokenizerManager.__init__": 1,
+        "MultiTokenizerRouter._distribute_result_to_workers": 1,
+        "DetokenizerManager.event_loop": 1,
+    }
+    assert nothing == filtered == dict.fromkeys(once, 0)
+    assert let_through == once
+    assert not (tmp_path / "credit").exists(), "a page is made by a reader, not by loading the plugin"
+
+
+def test_a_spawned_detokenizer_does_not_import_the_scheduler(real_sglang, on_path, tmp_path):
+    script = tmp_path / "spawns.py"
+    script.write_text(
+        HOOKED
+        + """
+def child(queue):
+    import sglang.srt.managers.detokenizer_manager
+    queue.put([hooked(), "sglang.srt.managers.scheduler" in sys.modules])
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=child, args=(queue,))
+    process.start(); print(json.dumps(queue.get(timeout=120))); process.join()
+"""
+    )
+    found, scheduler_imported = real_sglang.answer(
+        f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')", path=[on_path], AFTERBAY_INGRESS="ipc:///a", AFTERBAY_CREDIT=tmp_path / "credit"
+    )
+    assert found["DetokenizerManager.event_loop"] == 1
+    assert not scheduler_imported
+
+
+def test_the_rust_server_is_refused_before_anything_starts(real_sglang, on_path):
+    done = real_sglang.run(HOOKED + "print(hooked())", path=[on_path], AFTERBAY_INGRESS="ipc:///a", SGLANG_RUST_SERVER="1")
+    assert done.returncode == 1 and done.stdout == ""
+    assert "afterbay-sglang: SGLANG_RUST_SERVER is on" in done.stderr.strip().splitlines()[-1]
+
+
+def test_the_real_detokenizer_counts_what_it_has_sent_on(real_sglang, on_path, tmp_path):
+    """SGLang's own loop, dispatcher, sockets and encoder; only its constructor is a short one, without a model."""
+    code = f"""
+import json, threading, time, types
+import zmq
+from sglang.srt.managers import io_struct
+from sglang.srt.managers.detokenizer_manager import DetokenizerManager
+from sglang.srt.plugins import load_plugins
+from sglang.srt.utils.network import get_zmq_socket
+from sglang.srt.utils.watchdog import Watchdog
+def construct(self, server_args, port_args):
+    context = zmq.Context()
+    self.recv_from_scheduler = get_zmq_socket(context, zmq.PULL, "ipc://{tmp_path}/down", True)
+    self.send_to_tokenizer = get_zmq_socket(context, zmq.PUSH, "ipc://{tmp_path}/tok", False)
+    self.soft_watchdog = Watchdog.create(debug_name="test", watchdog_timeout=None, soft=True)
+    self.init_request_dispatcher()
+DetokenizerManager.__init__ = construct
+load_plugins()
+manager = DetokenizerManager(types.SimpleNamespace(detokenizer_worker_num=1), None)
+threading.Thread(target=manager.event_loop, daemon=True).start()
+context = zmq.Context()
+push = get_zmq_socket(context, zmq.PUSH, "ipc://{tmp_path}/down", False)
+pull = get_zmq_socket(context, zmq.PULL, "ipc://{tmp_path}/tok", True)
+pull.setsockopt(zmq.RCVTIMEO, 20000)
+idle = {{name: [] for name in io_struct.BatchTokenIDOutput.__struct_fields__}}
+idle.update(routed_experts=None, indexer_topk=None, beam_search_output=None, time_stats=None, customized_info=None)
+for message in (io_struct.BatchTokenIDOutput(**idle), io_struct.FreezeGCReq(), io_struct.BatchTokenIDOutput(**idle)):
+    io_struct.sock_send(push, message)
+received = [type(io_struct.sock_recv(pull)).__name__ for _ in range(2)]
+def count(): return int.from_bytes(open("{tmp_path}/credit/detokenizer", "rb").read()[24:32], "little")
+deadline = time.monotonic() + 10
+while count() < 2 and time.monotonic() < deadline: time.sleep(0.01)
+time.sleep(0.2)
+print(json.dumps([received, count()]))
+"""
+    received, count = real_sglang.answer(code, path=[on_path], AFTERBAY_CREDIT=tmp_path / "credit")
+    assert received == ["BatchStrOutput", "BatchStrOutput"]
+    assert count == 2, "two batches, idle ones too, and not the FreezeGCReq"

@@ -1,0 +1,117 @@
+"""Which hooks are registered, in which process, and what happens where that is not possible."""
+import enum
+import multiprocessing
+import sys
+
+import pytest
+
+import afterbay_sglang
+
+
+class Kind(enum.Enum):
+    BEFORE = "before"
+    AFTER = "after"
+    AROUND = "around"
+    REPLACE = "replace"
+
+
+class Registry:
+    def __init__(self):
+        self.registered = []
+
+    def register(self, target, hook, kind):
+        self.registered.append((target.replace("sglang.srt.managers.", ""), kind.name))
+
+
+class Manager:
+    """Has every method that the connector hooks."""
+
+    def init_ipc_channels(self, port_args): ...
+    def event_loop(self): ...
+    def multi_http_worker_event_loop(self): ...
+    async def _handle_batch_output(self, batch): ...
+    async def _distribute_result_to_workers(self, message): ...
+
+
+SCHEDULER = [("scheduler.Scheduler.init_ipc_channels", "AFTER")]
+TOKENIZER = [
+    ("tokenizer_manager.TokenizerManager.__init__", "BEFORE"),
+    ("tokenizer_manager.TokenizerManager._handle_batch_output", "AROUND"),
+]
+ROUTER = [
+    ("multi_tokenizer_mixin.MultiTokenizerRouter.__init__", "BEFORE"),
+    ("multi_tokenizer_mixin.MultiTokenizerRouter._distribute_result_to_workers", "AROUND"),
+]
+DETOKENIZER = [
+    ("detokenizer_manager.DetokenizerManager.__init__", "BEFORE"),
+    ("detokenizer_manager.DetokenizerManager.event_loop", "AROUND"),
+    ("detokenizer_manager.DetokenizerManager.multi_http_worker_event_loop", "AROUND"),
+]
+
+
+@pytest.fixture
+def registry(fake_modules, monkeypatch):
+    registry = Registry()
+    fake_modules("sglang.srt.plugins.hook_registry", HookRegistry=registry, HookType=Kind)
+    monkeypatch.setattr(afterbay_sglang, "_registered", False)
+    return registry
+
+
+@pytest.fixture
+def all_modules(fake_modules):
+    fake_modules("sglang.srt.managers.scheduler", Scheduler=Manager)
+    fake_modules("sglang.srt.managers.tokenizer_manager", TokenizerManager=Manager)
+    fake_modules("sglang.srt.managers.multi_tokenizer_mixin", MultiTokenizerRouter=Manager)
+    fake_modules("sglang.srt.managers.detokenizer_manager", DetokenizerManager=Manager)
+
+
+def test_nothing_set_registers_nothing_and_imports_nothing(registry, monkeypatch):
+    monkeypatch.delitem(sys.modules, "afterbay_sglang.ingress", raising=False)
+    monkeypatch.delitem(sys.modules, "afterbay_sglang.readers", raising=False)
+    afterbay_sglang.register()
+    assert registry.registered == []
+    assert "afterbay_sglang.ingress" not in sys.modules and "afterbay_sglang.readers" not in sys.modules
+
+
+def test_ingress_hooks_the_scheduler_only(registry, all_modules, monkeypatch):
+    monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
+    afterbay_sglang.register()
+    assert registry.registered == SCHEDULER
+
+
+def test_credit_hooks_the_readers_only(registry, all_modules, monkeypatch):
+    monkeypatch.setenv("AFTERBAY_CREDIT", "/c")
+    afterbay_sglang.register()
+    assert registry.registered == TOKENIZER + ROUTER + DETOKENIZER
+
+
+def test_registering_twice_hooks_once(registry, all_modules, monkeypatch):
+    monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
+    afterbay_sglang.register()
+    afterbay_sglang.register()
+    assert registry.registered == SCHEDULER
+
+
+def test_a_spawned_child_hooks_only_what_it_has_loaded(registry, fake_modules, monkeypatch):
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: object())
+    fake_modules("sglang.srt.managers.scheduler", Scheduler=Manager)
+    monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
+    monkeypatch.setenv("AFTERBAY_CREDIT", "/c")
+    afterbay_sglang.register()
+    assert registry.registered == SCHEDULER
+
+
+def test_a_missing_function_ends_the_start_with_words(registry, fake_modules, monkeypatch):
+    fake_modules("sglang.srt.managers.scheduler", Scheduler=object)
+    monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
+    with pytest.raises(SystemExit, match="has no usable sglang.srt.managers.scheduler.Scheduler.init_ipc_channels.*0.5.11 to 0.5.23"):
+        afterbay_sglang.register()
+    assert registry.registered == []
+
+
+def test_what_is_refused_ends_the_start_with_words(registry, all_modules, monkeypatch):
+    monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
+    monkeypatch.setenv("SGLANG_RUST_SERVER", "1")
+    with pytest.raises(SystemExit, match="afterbay-sglang: SGLANG_RUST_SERVER is on"):
+        afterbay_sglang.register()
+    assert registry.registered == []

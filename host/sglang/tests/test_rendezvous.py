@@ -1,0 +1,140 @@
+import json
+import os
+import types
+
+import pytest
+
+from afterbay_sglang import rendezvous
+from afterbay_sglang.settings import Settings
+from test_ingress import PORTS
+
+
+@pytest.fixture(autouse=True)
+def io_struct(fake_modules):
+    return fake_modules("sglang.srt.managers.io_struct")
+
+
+@pytest.fixture
+def detokenizer_with_plugins(monkeypatch):
+    monkeypatch.setattr(rendezvous, "_detokenizer_loads_plugins", lambda: True)
+
+
+def facts(rank=0, **args):
+    args = {"model_path": "/models/m", "tokenizer_path": None, "served_model_name": "m", **args}
+    scheduler = types.SimpleNamespace(ps=types.SimpleNamespace(dp_rank=rank), server_args=types.SimpleNamespace(**args))
+    return rendezvous.Facts.of(scheduler, types.SimpleNamespace(**PORTS))
+
+
+def describe(ingress="ipc:///a", credit="/dev/shm/c", rank=0, **args):
+    return rendezvous.describe(facts(rank, **args), ingress, Settings(ingress, "/r", credit))
+
+
+def test_every_field_that_the_readme_names_is_there_and_no_other(detokenizer_with_plugins):
+    readme = os.path.join(os.path.dirname(rendezvous.__file__), "..", "README.md")
+    with open(readme, encoding="utf-8") as file:
+        table = file.read().split("### Rendezvous file")[1].split("\n## ")[0]
+    named = [cell.strip("` ") for line in table.splitlines() if line.startswith("| `") for cell in line.split("|")[1].split(",")]
+    assert sorted(named) == sorted(describe())
+
+
+def test_normal_mode_names_the_detokenizer(detokenizer_with_plugins):
+    written = describe()
+    assert (written["mode"], written["down_kind"], written["down"]) == ("normal", "detokenizer", "ipc:///real/detok")
+    assert written["credit"] == "/dev/shm/c/detokenizer" and written["credit_none"] is None
+    assert written["tokenizer_path"] == "/models/m", "SGLang's default for it is the model's path"
+    assert {name: written[name] for name in PORTS} == PORTS
+
+
+def test_skip_tokenizer_init_names_the_tokenizer():
+    written = describe(skip_tokenizer_init=True)
+    assert (written["mode"], written["down_kind"], written["down"]) == ("skip_tokenizer_init", "tokenizer", "ipc:///real/tok")
+    assert written["credit"] == "/dev/shm/c/tokenizer"
+
+
+@pytest.mark.parametrize(
+    "why, credit, ingress, args",
+    [
+        ("AFTERBAY_CREDIT is not set", None, "ipc:///a", {}),
+        ("2 detokenizers stand behind a router", "/c", "ipc:///a", {"detokenizer_worker_num": 2}),
+        ("2 DP ranks, each a stream of its own", "/c", "ipc:///a-{dp_rank}", {"dp_size": 2}),
+        ("the reader runs on another node", "/c", "ipc:///a", {"node_rank": 1}),
+    ],
+)
+def test_a_count_that_is_not_of_this_streams_frames_is_not_offered(detokenizer_with_plugins, why, credit, ingress, args):
+    written = describe(ingress, credit, **args)
+    assert written["credit"] is None and why in written["credit_none"]
+
+
+def test_a_detokenizer_without_plugins_offers_no_count(monkeypatch):
+    monkeypatch.setattr(rendezvous, "_detokenizer_loads_plugins", lambda: False)
+    assert "loads no plugins" in describe()["credit_none"]
+
+
+def test_ranks_that_share_a_stream_share_the_count(detokenizer_with_plugins):
+    assert describe(dp_size=2, rank=1)["credit"] == "/dev/shm/c/detokenizer"
+
+
+def test_several_tokenizers_behind_their_router_have_one_count():
+    assert describe(skip_tokenizer_init=True, tokenizer_worker_num=2)["credit"] == "/dev/shm/c/tokenizer"
+
+
+def test_the_allow_list_of_tcp_peers_is_told(monkeypatch, detokenizer_with_plugins):
+    assert describe()["peer_allow_list"] is None
+    monkeypatch.setenv("SGLANG_ZMQ_ALLOWED_PEERS", "10.0.0.1, 10.0.0.2")
+    assert describe()["peer_allow_list"] == ["10.0.0.1", "10.0.0.2"]
+
+
+@pytest.mark.parametrize("switch, told", [(True, "pickle"), (False, "msgpack"), (None, "pickle")])
+def test_the_format_is_what_this_process_encodes(io_struct, switch, told):
+    if switch is not None:
+        io_struct._USE_PICKLE_IPC = switch
+    assert rendezvous.ipc_format() == told
+
+
+def struct(tag, fields, array_like=True):
+    config = types.SimpleNamespace(tag=tag, array_like=array_like)
+    return type(str(tag), (), {"__struct_config__": config, "__struct_encode_fields__": fields})
+
+
+def test_a_layout_is_the_fields_in_order_and_the_other_tags(io_struct):
+    for name in (*rendezvous.BATCH_OUTPUTS, "AbortReq", "BaseReq", "BaseBatchReq"):
+        setattr(io_struct, name, struct(name, (f"{name}-b", f"{name}-a")))
+    io_struct.Span = struct(None, ("start",))
+    assert rendezvous.layout() == {
+        **{name: [f"{name}-b", f"{name}-a"] for name in rendezvous.BATCH_OUTPUTS},
+        "other_tags": ["AbortReq"],
+    }
+
+
+def test_dataclasses_have_no_layout(io_struct):
+    for name in rendezvous.BATCH_OUTPUTS:
+        setattr(io_struct, name, type(name, (), {}))
+    assert rendezvous.layout() is None
+
+
+def test_a_struct_that_goes_out_as_a_map_has_no_layout(io_struct):
+    for name in rendezvous.BATCH_OUTPUTS:
+        setattr(io_struct, name, struct(name, ("rids",), array_like=False))
+    assert rendezvous.layout() is None
+
+
+def test_a_bag_that_refuses_a_name_is_passed_over(fake_modules):
+    class Bag:
+        skip_tokenizer_init = True
+
+        def __getattr__(self, name):
+            raise RuntimeError(f"{name} is not published")
+
+    fake_modules("sglang.srt.runtime_context", get_parallel=Bag, get_serving=Bag, get_model=Bag)
+    assert facts(rank=3, dp_size=4, skip_tokenizer_init=False).mode == "skip_tokenizer_init", "the published value goes first"
+    assert facts(rank=3, dp_size=4).dp_rank == 3
+
+
+def test_the_file_is_replaced_whole(tmp_path):
+    path = tmp_path / "made" / "r.json"
+    rendezvous.write(str(path), {"a": 1})
+    first = path.stat().st_ino
+    rendezvous.write(str(path), {"a": 2})
+    assert json.loads(path.read_text()) == {"a": 2}
+    assert path.stat().st_ino != first, "a new file is moved over the old one, which is never written into"
+    assert [entry.name for entry in path.parent.iterdir()] == ["r.json"]

@@ -1,0 +1,64 @@
+import pytest
+
+from afterbay_sglang.settings import IPC_PATH_BYTES_MAX, Refused, Settings, fill
+
+
+def read(**env):
+    return Settings.from_environment(env)
+
+
+def test_nothing_set_asks_for_nothing():
+    assert read() is None
+    assert read(AFTERBAY_INGRESS="", AFTERBAY_RENDEZVOUS="", AFTERBAY_CREDIT="") is None
+    assert read(AFTERBAY_SGLANG_HOME="/x", AFTERBAY_MODEL="/y") is None
+
+
+def test_each_variable_is_read():
+    settings = read(AFTERBAY_INGRESS="ipc:///run/a-{dp_rank}", AFTERBAY_RENDEZVOUS="/run/r-{dp_rank}.json", AFTERBAY_CREDIT="/dev/shm/c")
+    assert settings == Settings("ipc:///run/a-{dp_rank}", "/run/r-{dp_rank}.json", "/dev/shm/c")
+    assert read(AFTERBAY_CREDIT="/dev/shm/c") == Settings(None, None, "/dev/shm/c")
+
+
+@pytest.mark.parametrize("value", ["1", "true", "TRUE", "yes", "y"])
+@pytest.mark.parametrize("asked", ["AFTERBAY_INGRESS", "AFTERBAY_CREDIT"])
+def test_the_rust_server_is_refused_with_words(asked, value):
+    with pytest.raises(Refused, match="SGLANG_RUST_SERVER is on.*no socket is left.*Unset SGLANG_RUST_SERVER"):
+        read(**{asked: "ipc:///x", "SGLANG_RUST_SERVER": value})
+
+
+def test_the_rust_server_is_no_concern_where_nothing_is_asked_or_it_is_off():
+    assert read(SGLANG_RUST_SERVER="1") is None
+    assert read(AFTERBAY_CREDIT="/c", SGLANG_RUST_SERVER="0") is not None
+
+
+@pytest.mark.parametrize(
+    "endpoint, words",
+    [
+        ("/run/a", "must begin with ipc:// or tcp://"),
+        ("inproc://a", "must begin with ipc:// or tcp://"),
+        ("ipc://", "has no path"),
+        ("ipc:///" + "a" * IPC_PATH_BYTES_MAX, f"is {IPC_PATH_BYTES_MAX + 1} bytes, the limit is {IPC_PATH_BYTES_MAX}"),
+        ("tcp://127.0.0.1", "must be tcp://HOST:PORT"),
+        ("tcp://*:5555", "that the scheduler can connect to"),
+        ("tcp://:5555", "must be tcp://HOST:PORT"),
+        ("tcp://h:70000", "must be tcp://HOST:PORT"),
+        ("ipc:///run/a-{rank}", "the only placeholder is {dp_rank}"),
+    ],
+)
+def test_a_name_that_cannot_work_is_refused(endpoint, words):
+    with pytest.raises(Refused, match=words):
+        read(AFTERBAY_INGRESS=endpoint)
+
+
+@pytest.mark.parametrize("endpoint", ["ipc:///" + "a" * (IPC_PATH_BYTES_MAX - 1), "ipc://relative", "tcp://127.0.0.1:5555", "tcp://[::1]:5555", "tcp://node-0:65535"])
+def test_a_name_that_can_work_is_accepted(endpoint):
+    assert read(AFTERBAY_INGRESS=endpoint).ingress == endpoint
+
+
+def test_a_rendezvous_without_an_ingress_is_refused():
+    with pytest.raises(Refused, match='AFTERBAY_RENDEZVOUS "/r.json" needs AFTERBAY_INGRESS'):
+        read(AFTERBAY_RENDEZVOUS="/r.json")
+
+
+def test_the_rank_is_filled_in():
+    assert fill("ipc:///a-{dp_rank}-{dp_rank}", 3) == "ipc:///a-3-3"
