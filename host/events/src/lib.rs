@@ -1,1 +1,30 @@
-//! Events and counters, declared once; published to tracing, metrics and tests.
+//! Events and counters, declared once; published to the log, to metrics and to tests.
+//!
+//! An event is something that an operator may want to read: it goes through [`Events`] to `tracing`, is counted, and is
+//! what a test asserts on. A counter is bumped for every frame or row and only ever read by `/metrics`. This crate knows
+//! no socket, no wire and no plugin; it is told in their words.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod counter;
+mod counters;
+mod declare;
+pub mod event;
+mod field;
+mod health;
+mod histogram;
+mod limiter;
+pub mod log;
+mod metrics;
+mod publish;
+mod recorder;
+
+pub use counter::{Counter, CounterBy, Gauge, Label, Seconds};
+pub use counters::{Barrier, FaultKind, PluginCounters, ReloadResult, SinkCounters, StreamCounters, Verdict};
+pub use event::Event;
+pub use field::Name;
+pub use health::{Condition, Health};
+pub use histogram::{FRAME_SECONDS_BOUNDS, Histogram};
+pub use limiter::{KEYS_MAX, WINDOW};
+pub use metrics::{CONTENT_TYPE, Metrics};
+pub use publish::Events;
+pub use recorder::{RECORDED_MAX, Recorder};

@@ -1,0 +1,170 @@
+//! The counters of a stream, of its sinks and of its plugins: each with its name in `/metrics` and its help, declared once.
+
+use crate::counter::{Counter, CounterBy, Gauge, Label, Seconds};
+use crate::histogram::Histogram;
+use crate::metrics::{Block, Reading, Series};
+
+/// Declares a block: a field's name with the block's prefix is its name in metrics, its help is its documentation.
+macro_rules! counters {
+    ($(#[$doc:meta])* $block:ident, $prefix:literal { $($field:ident: $type:ty, $help:literal;)* }) => {
+        $(#[$doc])*
+        // A block of its own cache lines: two streams' threads never write to the same one. 128, because
+        // lines are fetched in pairs.
+        #[repr(align(128))]
+        #[derive(Debug, Default)]
+        pub struct $block {
+            $(#[doc = $help] pub $field: $type,)*
+        }
+
+        impl Block for $block {
+            const SERIES: &'static [Series<Self>] = &[
+                $(Series {
+                    name: concat!($prefix, stringify!($field)),
+                    help: $help,
+                    read: |block| Reading::from(&block.$field),
+                },)*
+            ];
+        }
+    };
+}
+
+/// Declares a label and its values.
+macro_rules! label {
+    ($(#[$doc:meta])* $label:ident, $name:literal { $($(#[$value_doc:meta])* $value:ident = $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $label {
+            $($(#[$value_doc])* $value,)*
+        }
+
+        impl Label for $label {
+            const NAME: &'static str = $name;
+            const VALUES: &'static [&'static str] = &[$($text),*];
+            fn index(self) -> usize {
+                self as usize
+            }
+        }
+    };
+}
+
+label! {
+    /// Frames that pass in their place, as they came.
+    Barrier, "kind" {
+        /// A control message.
+        Control = "control",
+        /// A batch without rows.
+        Idle = "idle",
+        /// What could not be decoded.
+        NotUnderstood = "not_understood",
+        /// Decoded, but with rows that cannot be taken apart.
+        Whole = "whole",
+    }
+}
+
+label! {
+    /// What a plugin decided for a row.
+    Verdict, "action" {
+        /// Other ids.
+        Replace = "replace",
+        /// No further.
+        Drop = "drop",
+        /// The request's last.
+        Finish = "finish",
+    }
+}
+
+label! {
+    /// How a plugin failed.
+    FaultKind, "kind" {
+        /// It trapped.
+        Trap = "trap",
+        /// Its call took too long.
+        Deadline = "deadline",
+        /// It wanted too much memory.
+        Memory = "memory",
+        /// Its answer was not valid.
+        Malformed = "malformed",
+        /// Called after a fault, before a fresh instance was there.
+        Dead = "dead",
+    }
+}
+
+label! {
+    /// How a reload ended.
+    ReloadResult, "result" {
+        /// The new one took over.
+        Ok = "ok",
+        /// The one before stays.
+        Failed = "failed",
+    }
+}
+
+counters! {
+    /// Of one stream; `stream` is its label.
+    StreamCounters, "" {
+        frames_received: Counter, "Frames received from schedulers";
+        bytes_received: Counter, "Bytes of frames received from schedulers";
+        rows_received: Counter, "Rows received: one for each request in each scheduler step";
+        tokens_received: Counter, "Token ids received";
+        frames_forwarded: Counter, "Frames handed to the sink's queue";
+        frames_rewritten: Counter, "Frames forwarded with other bytes than they came with";
+        rows_forwarded: Counter, "Rows forwarded, changed or not";
+        tokens_forwarded: Counter, "Token ids received that were forwarded";
+        rows_replaced: Counter, "Rows whose token ids a plugin replaced";
+        rows_dropped: Counter, "Rows whose tokens a plugin dropped";
+        tokens_dropped: Counter, "Token ids received that a plugin dropped";
+        rows_swallowed: Counter, "Rows of requests that a plugin had finished";
+        tokens_swallowed: Counter, "Token ids of requests that a plugin had finished";
+        barriers: CounterBy<Barrier>, "Frames passed on in their place as they came, by kind";
+        requests_opened: Counter, "Requests seen for the first time";
+        requests_finished: Counter, "Requests that ended";
+        requests_live: Gauge, "Requests that have begun and not ended";
+        request_gaps: Counter, "Rows before which tokens of a request are missing";
+        request_imbalances: Counter, "Requests whose ledger did not balance at their end";
+        senders: Gauge, "Schedulers connected";
+        receiving: Gauge, "1 while frames are received, 0 while the scheduler's own queue holds them";
+        receive_paused_seconds: Seconds, "Time in which nothing was received because a queue was full or the journal failed";
+        outbox_frames: Gauge, "Frames received and not yet handed to a sink's queue";
+        outbox_bytes: Gauge, "Bytes of frames received and not yet handed to a sink's queue";
+        journal_frame: Gauge, "Number of the last frame appended to the journal";
+        journal_durable_frame: Gauge, "Number of the last frame known to survive a power cut";
+        journal_frames_skipped: Counter, "Frames forwarded without being kept, as on_error says";
+        journal_append_seconds: Seconds, "Time spent appending to the journal";
+        journal_failing: Gauge, "1 while frames cannot be written to the journal";
+        frame_seconds: Histogram, "Time from a frame's receipt to its being whole in the kernel's buffer for the sink";
+    }
+}
+
+counters! {
+    /// Of one sink; `stream` and `sink` are its labels.
+    SinkCounters, "sink_" {
+        connected: Gauge, "1 while a reader is connected";
+        connects: Counter, "Times a reader was connected";
+        frames_written: Counter, "Frames handed whole to the kernel, those sent again included";
+        bytes_written: Counter, "Bytes of frames handed whole to the kernel";
+        frames_resent: Counter, "Frames sent again after a reader was lost";
+        frames_unconfirmed: Counter, "Frames of which nobody can say whether a lost reader had them";
+        taken_frame: Gauge, "Number of the last frame that never need be sent again";
+        queue_frames: Gauge, "Frames not yet in the kernel";
+        queue_bytes: Gauge, "Bytes of frames not yet in the kernel";
+        credit_usable: Gauge, "1 while the reader's count of finished frames is read";
+        frames_finished: Counter, "Frames that the reader has finished, by its credit";
+        lag_frames: Gauge, "Frames in the kernel that the reader has not finished, by its credit";
+        lag_bytes: Gauge, "Bytes of frames in the kernel that the reader has not finished, by its credit";
+    }
+}
+
+counters! {
+    /// Of one plugin; `stream` and `plugin` are its labels.
+    PluginCounters, "plugin_" {
+        calls: Counter, "Calls of process, one for each batch";
+        rows: Counter, "Rows shown";
+        seconds: Seconds, "Time spent in calls";
+        verdicts: CounterBy<Verdict>, "Verdicts, by action";
+        faults: CounterBy<FaultKind>, "Faults, by kind; the batch went on unchanged";
+        bypassed_batches: Counter, "Batches that went on without the plugin";
+        reloads: CounterBy<ReloadResult>, "Changed components, by result";
+        requests_open: Gauge, "Requests opened and not closed";
+        memory_bytes: Gauge, "Linear memory in use";
+    }
+}

@@ -1,0 +1,159 @@
+//! The macro that declares the events. One declaration gives the struct, its place in [`Event`](crate::Event), its
+//! level, its sentence, its fields for the log and its key for the rate limit.
+
+/// ```text
+/// /// Docs.
+/// Name, LEVEL (an expression over the fields), first N of [the fields that make two events alike] {
+///     field: Type,
+/// } => "sentence with {field}"
+/// ```
+macro_rules! events {
+    ($(
+        $(#[$doc:meta])*
+        $event:ident, $level:expr, first $first:literal of [$($key:ident),*] {
+            $($field:ident: $type:ty),* $(,)?
+        } => $sentence:literal
+    )*) => {
+        $(
+            $(#[$doc])*
+            // The fields are named so that the event's own sentence explains them.
+            #[allow(missing_docs)]
+            #[derive(Clone, Debug, PartialEq)]
+            pub struct $event {
+                $(pub $field: $type,)*
+            }
+
+            impl std::fmt::Display for $event {
+                #[allow(unused_variables)]
+                fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                    let $event { $($field),* } = self;
+                    write!(f, $sentence)
+                }
+            }
+
+            impl $crate::event::Kind for $event {
+                const NAME: &'static str = stringify!($event);
+
+                fn of(event: &Event) -> Option<&Self> {
+                    if let Event::$event(event) = event { Some(event) } else { None }
+                }
+            }
+
+            impl From<$event> for Event {
+                fn from(event: $event) -> Event {
+                    Event::$event(event)
+                }
+            }
+
+            impl $event {
+                #[allow(unused_variables)]
+                fn level(&self) -> tracing::Level {
+                    let $event { $($field),* } = self;
+                    $level
+                }
+
+                fn key(&self) -> String {
+                    let mut key = String::new();
+                    // Debug quotes text, so that two keys of different parts never read the same.
+                    // Writing to a String cannot fail.
+                    $(let _ = std::fmt::Write::write_fmt(&mut key, format_args!("{:?},", self.$key));)*
+                    key
+                }
+
+                fn log(&self, times: Option<u64>) {
+                    let level = self.level();
+                    // `tracing` wants the level of a place in the code to be constant.
+                    if level == tracing::Level::ERROR {
+                        $crate::declare::log_at!(ERROR, self, times, $event { $($field)* });
+                    } else if level == tracing::Level::WARN {
+                        $crate::declare::log_at!(WARN, self, times, $event { $($field)* });
+                    } else if level == tracing::Level::INFO {
+                        $crate::declare::log_at!(INFO, self, times, $event { $($field)* });
+                    } else {
+                        $crate::declare::log_at!(DEBUG, self, times, $event { $($field)* });
+                    }
+                }
+            }
+        )*
+
+        /// Any event.
+        #[allow(missing_docs)]
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Event {
+            $($event($event),)*
+        }
+
+        impl Event {
+            /// The name of each kind, in the order of [`index`](Event::index).
+            pub const NAMES: &'static [&'static str] = &[$(stringify!($event)),*];
+
+            /// The name of its kind.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Event::$event(_) => stringify!($event),)*
+                }
+            }
+
+            /// The place of its kind in [`NAMES`](Event::NAMES).
+            pub fn index(&self) -> usize {
+                #[allow(clippy::enum_variant_names)]
+                enum Index { $($event),* }
+                match self {
+                    $(Event::$event(_) => Index::$event as usize,)*
+                }
+            }
+
+            /// How much it matters.
+            pub fn level(&self) -> tracing::Level {
+                match self {
+                    $(Event::$event(event) => event.level(),)*
+                }
+            }
+
+            /// What it has in common with events that say the same again.
+            pub(crate) fn key(&self) -> String {
+                match self {
+                    $(Event::$event(event) => event.key(),)*
+                }
+            }
+
+            /// How many of one key are logged before the rest is summed up.
+            pub(crate) fn first(&self) -> u64 {
+                match self {
+                    $(Event::$event(_) => $first,)*
+                }
+            }
+
+            /// Hands it to `tracing`; `times` where the line stands for so many.
+            pub(crate) fn log(&self, times: Option<u64>) {
+                match self {
+                    $(Event::$event(event) => event.log(times),)*
+                }
+            }
+        }
+
+        impl std::fmt::Display for Event {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                match self {
+                    $(Event::$event(event) => event.fmt(f),)*
+                }
+            }
+        }
+    };
+}
+
+/// One line of the log, of one event, at one level.
+macro_rules! log_at {
+    ($level:ident, $self:ident, $times:ident, $event:ident { $($field:ident)* }) => {
+        tracing::event!(
+            target: $crate::event::TARGET,
+            tracing::Level::$level,
+            event = stringify!($event),
+            times = $times,
+            $($field = $crate::field::Field::value(&$self.$field),)*
+            "{}{}", $self, $crate::limiter::Times($times),
+        )
+    };
+}
+
+pub(crate) use {events, log_at};

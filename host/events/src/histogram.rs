@@ -1,0 +1,77 @@
+//! A histogram of times with fixed buckets, cheap to bump.
+
+use std::time::Duration;
+
+use crate::counter::Counter;
+
+/// Upper bounds in nanoseconds; a last bucket holds what is longer. Narrow where a forwarded frame is (50 to 500 us), wide
+/// where a slow reader puts it (seconds).
+const BOUNDS_NS: [u64; 24] = [
+    10_000,
+    20_000,
+    30_000,
+    50_000,
+    75_000,
+    100_000,
+    150_000,
+    200_000,
+    300_000,
+    500_000,
+    750_000,
+    1_000_000,
+    2_000_000,
+    5_000_000,
+    10_000_000,
+    20_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    10_000_000_000,
+    60_000_000_000,
+];
+
+/// The buckets' upper bounds, in seconds.
+pub const FRAME_SECONDS_BOUNDS: [f64; BOUNDS_NS.len()] = {
+    let mut bounds = [0.0; BOUNDS_NS.len()];
+    let mut at = 0;
+    while at < bounds.len() {
+        bounds[at] = BOUNDS_NS[at] as f64 / 1e9;
+        at += 1;
+    }
+    bounds
+};
+
+/// Times by bucket. One writer, like a [`Counter`].
+#[derive(Debug, Default)]
+pub struct Histogram {
+    buckets: [Counter; BOUNDS_NS.len()],
+    longer: Counter,
+    sum_ns: Counter,
+}
+
+impl Histogram {
+    /// One more. A time that is a bound counts below it, as Prometheus has it.
+    #[inline]
+    pub fn observe(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let at = BOUNDS_NS.partition_point(|bound| *bound < nanos);
+        self.buckets.get(at).unwrap_or(&self.longer).add(1);
+        self.sum_ns.add(nanos);
+    }
+
+    /// All times together.
+    pub fn sum(&self) -> Duration {
+        Duration::from_nanos(self.sum_ns.get())
+    }
+
+    /// Upper bound in seconds and count of each bucket, not cumulative; the last bound is infinite.
+    pub fn buckets(&self) -> [(f64, u64); BOUNDS_NS.len() + 1] {
+        std::array::from_fn(|at| match (FRAME_SECONDS_BOUNDS.get(at), self.buckets.get(at)) {
+            (Some(bound), Some(counter)) => (*bound, counter.get()),
+            _ => (f64::INFINITY, self.longer.get()),
+        })
+    }
+}

@@ -1,0 +1,89 @@
+//! Keeps a storm of like events out of the log: the first few of a key are told, then one line in ten seconds that says
+//! how many there were. Only the log is limited; counts and recorders get every event.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::Event;
+
+/// How long like events are gathered into one line.
+pub const WINDOW: Duration = Duration::from_secs(10);
+/// Keys known at once. Past it, events of one kind are like each other whatever their key.
+pub const KEYS_MAX: usize = 1024;
+
+/// A line to be logged: the event, and how many it stands for where it sums up.
+pub(crate) type Line = (Event, Option<u64>);
+
+#[derive(Default)]
+pub(crate) struct Limiter {
+    keys: HashMap<(usize, String), Window>,
+}
+
+struct Window {
+    ends: Instant,
+    told: u64,
+    /// Not told yet; the last of them is `last`.
+    held: u64,
+    last: Option<Event>,
+}
+
+impl Limiter {
+    /// The line that this event makes now, if any.
+    pub(crate) fn admit(&mut self, event: Event, now: Instant) -> Option<Line> {
+        let key = self.place((event.index(), event.key()), now);
+        let window =
+            self.keys.entry(key).or_insert(Window { ends: now + WINDOW, told: 0, held: 0, last: None });
+        if now >= window.ends {
+            let held = std::mem::take(&mut window.held);
+            window.ends = now + WINDOW;
+            if held > 0 {
+                window.last = None;
+                return Some((event, Some(held + 1)));
+            }
+            window.told = 0;
+        }
+        if window.told < event.first() {
+            window.told += 1;
+            return Some((event, None));
+        }
+        window.held += 1;
+        window.last = Some(event);
+        None
+    }
+
+    /// The sums of the windows that have ended; quiet keys are forgotten. Call it about once a second.
+    pub(crate) fn tick(&mut self, now: Instant) -> Vec<Line> {
+        let mut lines = Vec::new();
+        self.keys.retain(|_, window| {
+            if now < window.ends {
+                return true;
+            }
+            let Some(last) = window.last.take() else { return false };
+            lines.push((last, Some(std::mem::take(&mut window.held))));
+            window.ends = now + WINDOW;
+            true
+        });
+        lines
+    }
+
+    fn place(&mut self, key: (usize, String), now: Instant) -> (usize, String) {
+        if self.keys.len() < KEYS_MAX || self.keys.contains_key(&key) {
+            return key;
+        }
+        self.keys.retain(|_, window| window.held > 0 || now < window.ends);
+        if self.keys.len() < KEYS_MAX { key } else { (key.0, String::new()) }
+    }
+}
+
+/// What a line that stands for several events says after its sentence.
+pub(crate) struct Times(pub Option<u64>);
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(times) => write!(f, " ({times} like it since the last line)"),
+            None => Ok(()),
+        }
+    }
+}

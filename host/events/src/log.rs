@@ -1,0 +1,149 @@
+//! Afterbay's own log on standard error: coloured on a terminal, plain on a pipe, or JSON.
+
+use std::fmt;
+use std::io::IsTerminal;
+
+use tracing::field::{Field, Visit};
+use tracing::{Level, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{ChronoLocal, ChronoUtc, FormatTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{EnvFilter, Layer, Registry, layer::SubscriberExt, util::SubscriberInitExt};
+
+use crate::event::TARGET;
+
+/// How lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// [`Pretty`](Format::Pretty) where standard error is a terminal and `NO_COLOR` is unset, else [`Plain`](Format::Plain).
+    Auto,
+    /// Coloured, with the local time of day.
+    Pretty,
+    /// One line each, with date and time in UTC.
+    Plain,
+    /// One JSON object a line, with every field of the event.
+    Json,
+}
+
+/// Why the log cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// Not a filter.
+    #[error("log filter {filter:?}: {error}")]
+    Filter {
+        /// As given.
+        filter: String,
+        /// What is wrong with it.
+        error: tracing_subscriber::filter::ParseError,
+    },
+    /// A log is set up already.
+    #[error("log: {0}")]
+    Twice(#[from] tracing_subscriber::util::TryInitError),
+}
+
+/// Sets up the log of the process, once. `filter` is a level or several by target: `info,wasmtime=warn`.
+pub fn init(filter: &str, format: Format) -> Result<(), LogError> {
+    let is_pretty = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let format = match format {
+        Format::Auto if is_pretty => Format::Pretty,
+        Format::Auto => Format::Plain,
+        chosen => chosen,
+    };
+    Ok(subscriber(filter, format, std::io::stderr)?.try_init()?)
+}
+
+/// The log of [`init`], to any writer.
+pub fn subscriber<W>(
+    filter: &str,
+    format: Format,
+    writer: W,
+) -> Result<impl Subscriber + Send + Sync, LogError>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let filter =
+        EnvFilter::try_new(filter).map_err(|error| LogError::Filter { filter: filter.to_owned(), error })?;
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
+    let layer: Box<dyn Layer<Registry> + Send + Sync> = match format {
+        Format::Json => Box::new(lines.json().flatten_event(true).with_timer(ChronoUtc::rfc_3339())),
+        Format::Pretty => Box::new(lines.with_ansi(true).event_format(Line)),
+        Format::Plain | Format::Auto => Box::new(lines.with_ansi(false).event_format(Line)),
+    };
+    Ok(tracing_subscriber::registry().with(layer.with_filter(filter)))
+}
+
+/// Time, level, sentence. The fields of Afterbay's own events stand in their sentence already.
+struct Line;
+
+impl<S, N> FormatEvent<S, N> for Line
+where
+    S: Subscriber + for<'l> LookupSpan<'l>,
+    N: for<'w> FormatFields<'w> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut out: Writer<'_>,
+        event: &tracing::Event<'_>,
+    ) -> fmt::Result {
+        let is_ours = event.metadata().target() == TARGET;
+        let mut words = Words { fields: (!is_ours).then(String::new), message: String::new() };
+        event.record(&mut words);
+        let level = *event.metadata().level();
+        if out.has_ansi_escapes() {
+            write!(out, "\x1b[2m")?;
+            ChronoLocal::new("%H:%M:%S%.3f".to_owned()).format_time(&mut out)?;
+            write!(out, "\x1b[0m {}{level:>5}\x1b[0m ", colour(level))?;
+        } else {
+            ChronoUtc::new("%Y-%m-%dT%H:%M:%S%.3fZ".to_owned()).format_time(&mut out)?;
+            write!(out, " {level:>5} ")?;
+        }
+        if !is_ours {
+            write!(out, "{}: ", event.metadata().target())?;
+        }
+        write_plain(&mut out, &words.message)?;
+        write_plain(&mut out, words.fields.as_deref().unwrap_or_default())?;
+        writeln!(out)
+    }
+}
+
+fn colour(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "\x1b[1;31m",
+        Level::WARN => "\x1b[33m",
+        Level::INFO => "\x1b[32m",
+        _ => "\x1b[34m",
+    }
+}
+
+/// A plugin's line, or a request's id, must not make lines or colours of its own.
+fn write_plain(out: &mut Writer<'_>, text: &str) -> fmt::Result {
+    for part in text.split_inclusive(char::is_control) {
+        let mut rest = part.chars();
+        match rest.next_back() {
+            Some(control) if control.is_control() => {
+                write!(out, "{}{}", rest.as_str(), control.escape_default())?
+            }
+            _ => out.write_str(part)?,
+        }
+    }
+    Ok(())
+}
+
+/// The message of an event, and its fields where they are wanted.
+struct Words {
+    message: String,
+    fields: Option<String>,
+}
+
+impl Visit for Words {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a String cannot fail.
+        let _ = match (field.name(), &mut self.fields) {
+            ("message", _) => fmt::Write::write_fmt(&mut self.message, format_args!("{value:?}")),
+            (name, Some(fields)) => fmt::Write::write_fmt(fields, format_args!(" {name}={value:?}")),
+            _ => Ok(()),
+        };
+    }
+}

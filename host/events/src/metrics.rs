@@ -1,0 +1,204 @@
+//! `/metrics`: every block of counters by its labels, in OpenMetrics text. Read while the streams write.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+use crate::counter::{Counter, CounterBy, Gauge, Label, Seconds};
+use crate::{Events, Health, Histogram, PluginCounters, SinkCounters, StreamCounters};
+
+/// Of what [`Metrics::encode`] gives.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// A struct of counters that `/metrics` knows how to read.
+pub(crate) trait Block: Sized + 'static {
+    const SERIES: &'static [Series<Self>];
+}
+
+/// One field of a block.
+pub(crate) struct Series<B> {
+    pub name: &'static str,
+    pub help: &'static str,
+    pub read: fn(&B) -> Reading<'_>,
+}
+
+/// A field's value.
+pub(crate) enum Reading<'a> {
+    Count(u64),
+    Gauge(u64),
+    Seconds(f64),
+    By(&'static str, Vec<(&'static str, u64)>),
+    Histogram(&'a Histogram),
+}
+
+impl From<&Counter> for Reading<'_> {
+    fn from(counter: &Counter) -> Self {
+        Reading::Count(counter.get())
+    }
+}
+
+impl From<&Gauge> for Reading<'_> {
+    fn from(gauge: &Gauge) -> Self {
+        Reading::Gauge(gauge.get())
+    }
+}
+
+impl From<&Seconds> for Reading<'_> {
+    fn from(seconds: &Seconds) -> Self {
+        Reading::Seconds(seconds.get().as_secs_f64())
+    }
+}
+
+impl<L: Label> From<&CounterBy<L>> for Reading<'_> {
+    fn from(by: &CounterBy<L>) -> Self {
+        Reading::By(L::NAME, by.each().collect())
+    }
+}
+
+impl<'a> From<&'a Histogram> for Reading<'a> {
+    fn from(histogram: &'a Histogram) -> Self {
+        Reading::Histogram(histogram)
+    }
+}
+
+/// The counters of the process. Clones share them.
+#[derive(Clone)]
+pub struct Metrics {
+    blocks: Arc<Blocks>,
+    registry: Arc<Registry>,
+}
+
+/// Blocks with their labels, in the order they were asked for.
+type Labelled<B> = Mutex<Vec<(Labels, Arc<B>)>>;
+type Labels = Vec<(&'static str, String)>;
+
+struct Blocks {
+    streams: Labelled<StreamCounters>,
+    sinks: Labelled<SinkCounters>,
+    plugins: Labelled<PluginCounters>,
+    events: Events,
+    health: Health,
+}
+
+impl Metrics {
+    /// No block yet; `events` and `health` are published beside them.
+    pub fn new(events: Events, health: Health) -> Metrics {
+        let (streams, sinks, plugins) = Default::default();
+        let blocks = Arc::new(Blocks { streams, sinks, plugins, events, health });
+        let mut registry = Registry::with_prefix("afterbay");
+        registry.register_collector(Box::new(blocks.clone()));
+        Metrics { blocks, registry: Arc::new(registry) }
+    }
+
+    /// The block of a stream, the same one each time. Only one thread at a time may write to it.
+    pub fn stream(&self, stream: &str) -> Arc<StreamCounters> {
+        block(&self.blocks.streams, vec![("stream", stream.to_owned())])
+    }
+
+    /// The block of a sink, the same one each time. Only one thread at a time may write to it.
+    pub fn sink(&self, stream: &str, sink: &str) -> Arc<SinkCounters> {
+        block(&self.blocks.sinks, vec![("stream", stream.to_owned()), ("sink", sink.to_owned())])
+    }
+
+    /// The block of a plugin, the same one each time. Only one thread at a time may write to it.
+    pub fn plugin(&self, stream: &str, plugin: &str) -> Arc<PluginCounters> {
+        block(&self.blocks.plugins, vec![("stream", stream.to_owned()), ("plugin", plugin.to_owned())])
+    }
+
+    /// All of it, as [`CONTENT_TYPE`].
+    pub fn encode(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String cannot fail.
+        let _ = text::encode(&mut out, &self.registry);
+        out
+    }
+}
+
+fn lock<B>(labelled: &Labelled<B>) -> MutexGuard<'_, Vec<(Labels, Arc<B>)>> {
+    labelled.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn block<B: Default>(labelled: &Labelled<B>, labels: Labels) -> Arc<B> {
+    let mut blocks = lock(labelled);
+    if let Some((_, found)) = blocks.iter().find(|(other, _)| *other == labels) {
+        return found.clone();
+    }
+    let block = Arc::new(B::default());
+    blocks.push((labels, block.clone()));
+    block
+}
+
+impl Collector for Blocks {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        encode_blocks(&lock(&self.streams), &mut encoder)?;
+        encode_blocks(&lock(&self.sinks), &mut encoder)?;
+        encode_blocks(&lock(&self.plugins), &mut encoder)?;
+        let help = "Events published, by kind, those that the log's rate limit left out included";
+        let mut metric = encoder.encode_descriptor("events", help, None, MetricType::Counter)?;
+        for (name, count) in self.events.counts() {
+            metric.encode_family(&[("event", name)])?.encode_counter::<NoLabelSet, _, f64>(&count, None)?;
+        }
+        let help = "1 while nothing keeps this process from being ready";
+        let mut metric = encoder.encode_descriptor("ready", help, None, MetricType::Gauge)?;
+        metric.encode_gauge(&u64::from(self.health.is_ready()))?;
+        let help = "Version of this binary";
+        let mut metric = encoder.encode_descriptor("build", help, None, MetricType::Info)?;
+        metric.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])
+    }
+}
+
+/// All series of one name stand together, as the format wants it.
+fn encode_blocks<B: Block>(blocks: &[(Labels, Arc<B>)], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let Some((_, first)) = blocks.first() else { return Ok(()) };
+    for series in B::SERIES {
+        let kind = match (series.read)(first) {
+            Reading::Count(_) | Reading::Seconds(_) | Reading::By(..) => MetricType::Counter,
+            Reading::Gauge(_) => MetricType::Gauge,
+            Reading::Histogram(_) => MetricType::Histogram,
+        };
+        let mut metric = encoder.encode_descriptor(series.name, series.help, None, kind)?;
+        for (labels, block) in blocks {
+            match (series.read)(block) {
+                Reading::Count(count) => {
+                    metric.encode_family(labels)?.encode_counter::<NoLabelSet, _, f64>(&count, None)?;
+                }
+                Reading::Seconds(seconds) => {
+                    metric.encode_family(labels)?.encode_counter::<NoLabelSet, _, f64>(&seconds, None)?;
+                }
+                Reading::Gauge(value) => metric.encode_family(labels)?.encode_gauge(&value)?,
+                Reading::By(label, counts) => {
+                    for (value, count) in counts {
+                        let mut labels = labels.clone();
+                        labels.push((label, value.to_owned()));
+                        metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&count, None)?;
+                    }
+                }
+                Reading::Histogram(histogram) => {
+                    // The count is that of the buckets, so that the two agree while the stream writes on.
+                    let buckets = histogram.buckets();
+                    let count = buckets.iter().map(|(_, count)| count).sum();
+                    let sum = histogram.sum().as_secs_f64();
+                    let mut metric = metric.encode_family(labels)?;
+                    metric.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Blocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Blocks").finish_non_exhaustive()
+    }
+}

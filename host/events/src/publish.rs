@@ -1,0 +1,83 @@
+//! The way of an event: counted, recorded where a test listens, and logged where the rate limit lets it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use crate::limiter::Limiter;
+use crate::{Event, Recorder};
+
+/// Where events are published; clones publish to the same place, from any thread.
+///
+/// One uncontended lock an event: not for every frame, which is what counters are for.
+#[derive(Clone, Debug)]
+pub struct Events(Arc<Inner>);
+
+struct Inner {
+    counts: Vec<AtomicU64>,
+    limiter: Mutex<Limiter>,
+    recorder: Option<Recorder>,
+}
+
+impl Events {
+    /// To the log and the metrics.
+    pub fn new() -> Events {
+        Events::with(None)
+    }
+
+    /// To a recorder, too.
+    pub fn recorded() -> (Events, Recorder) {
+        let recorder = Recorder::default();
+        (Events::with(Some(recorder.clone())), recorder)
+    }
+
+    fn with(recorder: Option<Recorder>) -> Events {
+        let counts = Event::NAMES.iter().map(|_| AtomicU64::new(0)).collect();
+        Events(Arc::new(Inner { counts, limiter: Mutex::default(), recorder }))
+    }
+
+    /// Publishes `event` as of this instant.
+    pub fn publish(&self, event: impl Into<Event>) {
+        self.publish_at(event, Instant::now());
+    }
+
+    /// Publishes `event` as of `now`, where the caller owns the time.
+    pub fn publish_at(&self, event: impl Into<Event>, now: Instant) {
+        let event = event.into();
+        if let Some(count) = self.0.counts.get(event.index()) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(recorder) = &self.0.recorder {
+            recorder.push(event.clone());
+        }
+        let line = self.0.limiter.lock().unwrap_or_else(PoisonError::into_inner).admit(event, now);
+        if let Some((event, times)) = line {
+            event.log(times);
+        }
+    }
+
+    /// Logs what the rate limit has gathered, where its ten seconds are over. One thread calls it about once a second.
+    pub fn tick(&self, now: Instant) {
+        let lines = self.0.limiter.lock().unwrap_or_else(PoisonError::into_inner).tick(now);
+        for (event, times) in lines {
+            event.log(times);
+        }
+    }
+
+    /// How many of each kind were published, by name.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Event::NAMES.iter().zip(&self.0.counts).map(|(name, count)| (*name, count.load(Ordering::Relaxed)))
+    }
+}
+
+impl Default for Events {
+    fn default() -> Events {
+        Events::new()
+    }
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Events").field("recorder", &self.recorder.is_some()).finish_non_exhaustive()
+    }
+}
