@@ -1,0 +1,77 @@
+//! The contract's columns on one side, the author's trait on the other. For [`export!`](crate::export) and
+//! [`testing`](crate::testing); not an author's business.
+
+#![allow(missing_docs, reason = "generated from wit/transform.wit, where every item is documented")]
+
+use std::cell::RefCell;
+
+use crate::{Plugin, Verdicts};
+
+wit_bindgen::generate!({
+    path: "../../wit",
+    world: "transform",
+    pub_export_macro: true,
+    export_macro_name: "export_transform",
+    default_bindings_module: "afterbay_plugin::abi",
+    additional_derives: [PartialEq, Eq],
+});
+
+pub use afterbay::plugin::types::{Batch, Description, Opened, RequestId, Verdict};
+pub use exports::afterbay::plugin::plugin::Guest;
+
+/// The plugin of an instance, from `configure` on.
+pub struct Instance<P>(RefCell<Option<P>>);
+
+impl<P: Plugin> Instance<P> {
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(RefCell::new(None))
+    }
+
+    pub fn configure(&self, settings: &str) -> Result<(), String> {
+        let settings = serde_json::from_str(settings).map_err(|error| error.to_string())?;
+        *self.0.borrow_mut() = Some(P::new(settings)?);
+        Ok(())
+    }
+
+    pub fn open(&self, requests: &[Opened]) {
+        self.with(|plugin| requests.iter().for_each(|request| plugin.opened(request)));
+    }
+
+    pub fn process(&self, batch: &Batch) -> Vec<Verdict> {
+        let mut verdicts = Verdicts::new();
+        self.with(|plugin| plugin.process(&crate::Batch::new(batch), &mut verdicts));
+        verdicts.into_list()
+    }
+
+    pub fn close(&self, requests: &[RequestId]) {
+        self.with(|plugin| requests.iter().for_each(|&request| plugin.closed(request)));
+    }
+
+    /// The host configures first; if it did not, there is nothing to call.
+    fn with(&self, call: impl FnOnce(&mut P)) {
+        if let Some(plugin) = self.0.borrow_mut().as_mut() {
+            call(plugin);
+        }
+    }
+}
+
+impl<P: Plugin> Default for Instance<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The first call on an instance: from here on a panic leaves its text in the host's log.
+pub fn describe<P: Plugin>(name: &str, version: &str) -> Description {
+    #[cfg(target_arch = "wasm32")]
+    std::panic::set_hook(Box::new(crate::log::panicked));
+    let schema = schemars::schema_for!(P::Settings);
+    Description {
+        name: name.replace('_', "-"),
+        version: version.to_owned(),
+        settings_schema: schema.as_value().to_string(),
+        columns: P::COLUMNS,
+        writes: P::WRITES,
+    }
+}

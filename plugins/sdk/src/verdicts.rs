@@ -1,0 +1,101 @@
+//! What a plugin answers.
+
+use crate::{Action, Row, TokenId, Verdict};
+
+/// A reason, or what a finish says it matched, has at most this many bytes; the rest is cut.
+pub const REASON_BYTES_MAX: usize = 256;
+
+/// The verdicts on a batch. At most one a row: a second one for a row takes the place of the first.
+#[derive(Debug, Default)]
+pub struct Verdicts {
+    /// Sorted by row.
+    list: Vec<Verdict>,
+}
+
+impl Verdicts {
+    pub(crate) fn new() -> Self {
+        Self { list: Vec::new() }
+    }
+
+    pub(crate) fn into_list(self) -> Vec<Verdict> {
+        self.list
+    }
+
+    /// These ids instead of the row's: the new ones, or, for a plugin that [writes](crate::Plugin::WRITES) cumulative
+    /// ids, all of the request so far. None at all is a row without tokens.
+    pub fn replace(&mut self, row: Row<'_>, ids: impl Into<Vec<TokenId>>) {
+        self.give(row, Action::Replace(ids.into()));
+    }
+
+    /// The row's tokens go no further. The reason stands in Afterbay's log and in its ledger. A request's first and last
+    /// row still go out, without tokens, so that the reader knows of both ends.
+    pub fn drop(&mut self, row: Row<'_>, reason: impl Into<String>) {
+        self.give(row, Action::Drop(short(reason.into())));
+    }
+
+    /// The row is its request's last: the reader sees the finish reason `{"type": "stop", "matched": <this>}`, and what
+    /// still comes for the request is swallowed and counted. The row's ids are kept.
+    pub fn finish(&mut self, row: Row<'_>, matched: impl Into<String>) {
+        self.give(row, Action::Finish(short(matched.into())));
+    }
+
+    fn give(&mut self, row: Row<'_>, action: Action) {
+        // A batch has fewer rows than a 32-bit memory has bytes.
+        let verdict = Verdict { row: row.index() as u32, action };
+        // Rows are judged in order, mostly: then this is a push.
+        if self.list.last().is_none_or(|last| last.row < verdict.row) {
+            self.list.push(verdict);
+            return;
+        }
+        match self.list.binary_search_by_key(&verdict.row, |given| given.row) {
+            Ok(place) => self.list[place] = verdict,
+            Err(place) => self.list.insert(place, verdict),
+        }
+    }
+}
+
+fn short(mut reason: String) -> String {
+    reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
+    reason
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Batch, abi};
+
+    fn batch(rows: u64) -> abi::Batch {
+        abi::Batch {
+            requests: (0..rows).collect(),
+            output_ids: vec![],
+            output_ends: vec![],
+            completion_tokens: vec![],
+            finished: vec![],
+            texts: vec![],
+        }
+    }
+
+    #[test]
+    fn verdicts_are_sorted_and_the_last_one_for_a_row_holds() {
+        let columns = batch(3);
+        let rows: Vec<Row<'_>> = Batch::new(&columns).rows().collect();
+        let mut verdicts = Verdicts::new();
+        verdicts.drop(rows[2], "late");
+        verdicts.drop(rows[0], "early");
+        verdicts.replace(rows[2], [1, 2]);
+        let list = verdicts.into_list();
+        assert_eq!(list[0], Verdict { row: 0, action: Action::Drop("early".into()) });
+        assert_eq!(list[1], Verdict { row: 2, action: Action::Replace(vec![1, 2]) });
+        assert_eq!(list.len(), 2);
+    }
+
+    #[test]
+    fn a_long_reason_is_cut_at_a_character() {
+        let columns = batch(1);
+        let row = Batch::new(&columns).rows().next().unwrap();
+        let mut verdicts = Verdicts::new();
+        verdicts.finish(row, format!("a{}", "é".repeat(REASON_BYTES_MAX)));
+        let Action::Finish(matched) = &verdicts.list[0].action else { panic!("{:?}", verdicts.list) };
+        assert_eq!(matched.len(), REASON_BYTES_MAX - 1);
+    }
+}
