@@ -1,1 +1,38 @@
-//! The plugin host: wasmtime components, limits, faults, reload.
+//! The plugin host: WebAssembly components that judge the rows of a stream, each within its limits.
+//!
+//! Owns the engine, the compiled code, the instances and their limits, and the watch over component files. Knows
+//! columns and verdicts only: no wire, no socket, no stream. A batch comes in as [`Columns`] and its [`Verdict`]s go
+//! back to the stream, which carries them out.
+//!
+//! A [`Host`] (one a process) loads a [`Component`], which makes a [`Plugin`]: an instance for one stream. A call that
+//! ends badly is a [`Fault`]; what is done about it is the stream's policy. The contract with the guest, item by item,
+//! is `wit/transform.wit`.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+pub mod limits;
+
+mod host;
+
+mod bindings;
+mod cache;
+mod component;
+mod world;
+
+mod batch;
+mod deadline;
+mod fault;
+mod guest;
+mod instance;
+mod log;
+
+mod watch;
+
+pub use batch::{Action, ColumnSet, Columns, FinishKind, IdShape, Opened, RequestId, TokenId, Verdict};
+pub use cache::CacheError;
+pub use component::{Component, Description, Digest, LoadError};
+pub use fault::{Call, Fault, FaultKind};
+pub use host::{Host, HostError, HostOptions};
+pub use instance::{Plugin, StartError};
+pub use limits::Limits;
+pub use log::{Level, LogLine};
+pub use watch::{ReloadError, Reloaded, Watch, Watched, WithoutEvents};

@@ -1,0 +1,301 @@
+//! A component: compiled, of this host's world, and what it says of itself. From here come instances.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::batch::{ColumnSet, IdShape};
+use crate::bindings::TransformPre;
+use crate::bindings::afterbay::plugin::types;
+use crate::fault::Fault;
+use crate::guest::Guest;
+use crate::host::Host;
+use crate::instance::{Plugin, StartError};
+use crate::limits::{
+    COMPONENT_BYTES_MAX, Limits, MEMORY_BYTES_MAX, NAME_BYTES_MAX, SCHEMA_BYTES_MAX, VERSION_BYTES_MAX,
+};
+use crate::world;
+
+/// Why a component is not loaded. Each message names the plugin.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// Its file cannot be read.
+    #[error("plugin \"{name}\": component file {path}: {error}")]
+    Read {
+        /// The operator's name of the plugin.
+        name: String,
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// It is larger than any component may be.
+    #[error("plugin \"{name}\": component has more than {COMPONENT_BYTES_MAX} bytes, the limit")]
+    TooLarge {
+        /// The operator's name of the plugin.
+        name: String,
+    },
+    /// It is not a component, or a broken one.
+    #[error("plugin \"{name}\": not a webassembly component: {message}")]
+    NotAComponent {
+        /// The operator's name of the plugin.
+        name: String,
+        /// Why.
+        message: String,
+    },
+    /// It was built for another version of the contract, or for something else altogether.
+    #[error("plugin \"{name}\": built for another world: {}", differences.join("; "))]
+    OtherWorld {
+        /// The operator's name of the plugin.
+        name: String,
+        /// All that differs, in words.
+        differences: Vec<String>,
+    },
+    /// What it says of itself breaks the contract.
+    #[error("plugin \"{name}\": describes itself badly: {message}")]
+    BadDescription {
+        /// The operator's name of the plugin.
+        name: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// It could not be started to be asked what it is.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+}
+
+/// The sha256 of a component's bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Digest(pub [u8; Digest::BYTES]);
+
+impl Digest {
+    /// Its length.
+    pub const BYTES: usize = 32;
+
+    /// The digest of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What a plugin says of itself, held to the contract.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// Its own name (the operator may call it otherwise).
+    pub name: String,
+    /// Its version, as its author counts.
+    pub version: String,
+    /// A JSON Schema for its settings; none where it takes none.
+    pub settings_schema: Option<serde_json::Value>,
+    /// The columns it wants.
+    pub columns: ColumnSet,
+    /// What the ids in its `replace` are.
+    pub writes: IdShape,
+}
+
+/// A component that can be instantiated. Clones share the compiled code.
+#[derive(Clone)]
+pub struct Component {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) host: Host,
+    pub(crate) name: String,
+    pub(crate) pre: TransformPre<Guest>,
+    pub(crate) limits: Limits,
+    /// Its answer to `describe`, which no instance may change.
+    pub(crate) said: types::Description,
+    digest: Digest,
+    description: Description,
+}
+
+impl Component {
+    pub(crate) fn load(host: &Host, name: &str, bytes: &[u8], mut limits: Limits) -> Result<Self, LoadError> {
+        limits.memory_bytes = limits.memory_bytes.min(MEMORY_BYTES_MAX);
+        let digest = Digest::of(bytes);
+        let code = compile(host, name, bytes, &digest)?;
+        let other_world = |differences| LoadError::OtherWorld { name: name.to_owned(), differences };
+        let differences = world::differences(&host.shared.engine, &code);
+        if !differences.is_empty() {
+            return Err(other_world(differences));
+        }
+        // The names are right; a function of another type is what is left to differ.
+        let mut linker = host.shared.linker.clone();
+        let pre = linker
+            .define_unknown_imports_as_traps(&code)
+            .and_then(|()| linker.instantiate_pre(&code))
+            .and_then(TransformPre::new)
+            .map_err(|error| other_world(vec![format!("{error:#}")]))?;
+        let said = Plugin::describe(host, name, &pre, &limits)?;
+        let description = check_description(said.clone())
+            .map_err(|message| LoadError::BadDescription { name: name.to_owned(), message })?;
+        let inner =
+            Inner { host: host.clone(), name: name.to_owned(), pre, limits, said, digest, description };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The operator's name of the plugin.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// What it says of itself.
+    pub fn description(&self) -> &Description {
+        &self.inner.description
+    }
+
+    /// The sha256 of its bytes.
+    pub fn digest(&self) -> Digest {
+        self.inner.digest
+    }
+
+    /// What each of its instances may use.
+    pub fn limits(&self) -> &Limits {
+        &self.inner.limits
+    }
+
+    /// A fresh instance, described and configured, its first call to be `open`. `settings` is JSON text, `{}` where
+    /// the operator gave none.
+    ///
+    /// # Errors
+    /// If the plugin refuses the settings, faults over them, or there is no room for one more instance.
+    pub fn instantiate(&self, settings: &str) -> Result<Plugin, StartError> {
+        Plugin::start(self, settings)
+    }
+}
+
+impl fmt::Debug for Component {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Description { name, version, .. } = self.description();
+        write!(f, "Component({} {name} {version} {})", self.name(), self.digest())
+    }
+}
+
+fn compile(
+    host: &Host,
+    name: &str,
+    bytes: &[u8],
+    digest: &Digest,
+) -> Result<wasmtime::component::Component, LoadError> {
+    let name = || name.to_owned();
+    if bytes.len() as u64 > COMPONENT_BYTES_MAX {
+        return Err(LoadError::TooLarge { name: name() });
+    }
+    let engine = &host.shared.engine;
+    let cache = host.shared.cache.as_ref();
+    if let Some(code) = cache.and_then(|cache| cache.get(engine, digest)) {
+        return Ok(code);
+    }
+    check_preamble(bytes).map_err(|message| LoadError::NotAComponent { name: name(), message })?;
+    let code = wasmtime::component::Component::from_binary(engine, bytes)
+        .map_err(|error| LoadError::NotAComponent { name: name(), message: format!("{error:#}") })?;
+    if let Some(cache) = cache {
+        // A full disk costs the next start some compiling, no more.
+        let _ = cache.put(digest, &code);
+    }
+    Ok(code)
+}
+
+/// The two mistakes that have a better answer than the parser's.
+fn check_preamble(bytes: &[u8]) -> Result<(), String> {
+    match bytes {
+        [0, b'a', b's', b'm', 1, 0, 0, 0, ..] => {
+            Err("it is a core module; build for a component target such as wasm32-wasip2".into())
+        }
+        [0, b'a', b's', b'm', ..] => Ok(()),
+        _ => Err(format!("its {} bytes do not begin as webassembly does", bytes.len())),
+    }
+}
+
+fn check_description(said: types::Description) -> Result<Description, String> {
+    let types::Description { name, version, settings_schema, columns, writes } = said;
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        return Err(format!("a name of {} bytes, from 1 to {NAME_BYTES_MAX} are allowed", name.len()));
+    }
+    if let Some(bad) = name.chars().find(|c| !matches!(c, 'a'..='z' | '0'..='9' | '-')) {
+        return Err(format!("the name {name:?} has {bad:?}, only a-z, 0-9 and - are allowed"));
+    }
+    if version.len() > VERSION_BYTES_MAX {
+        return Err(format!("a version of {} bytes, at most {VERSION_BYTES_MAX} are allowed", version.len()));
+    }
+    if version.chars().any(char::is_control) {
+        return Err(format!("the version {version:?} has control characters"));
+    }
+    if settings_schema.len() > SCHEMA_BYTES_MAX {
+        let length = settings_schema.len();
+        return Err(format!("a settings schema of {length} bytes, at most {SCHEMA_BYTES_MAX} are allowed"));
+    }
+    let settings_schema = match settings_schema.as_str() {
+        "" => None,
+        text => Some(
+            serde_json::from_str(text).map_err(|error| format!("a settings schema not in JSON: {error}"))?,
+        ),
+    };
+    Ok(Description { name, version, settings_schema, columns: columns.into(), writes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said() -> types::Description {
+        types::Description {
+            name: "a-plugin-9".into(),
+            version: "1.0.0".into(),
+            settings_schema: String::new(),
+            columns: types::Columns::empty(),
+            writes: IdShape::Delta,
+        }
+    }
+
+    #[test]
+    fn a_good_description_is_taken() {
+        let checked = check_description(said()).unwrap();
+        assert_eq!((checked.name.as_str(), checked.settings_schema), ("a-plugin-9", None));
+        let schema = r#"{"type": "object"}"#;
+        let checked =
+            check_description(types::Description { settings_schema: schema.into(), ..said() }).unwrap();
+        assert_eq!(checked.settings_schema, Some(serde_json::json!({"type": "object"})));
+    }
+
+    #[test]
+    fn a_bad_description_is_refused_with_what_is_wrong() {
+        let refuse = |said| check_description(said).unwrap_err();
+        assert!(
+            refuse(types::Description { name: String::new(), ..said() }).starts_with("a name of 0 bytes")
+        );
+        assert!(
+            refuse(types::Description { name: "a".repeat(65), ..said() }).starts_with("a name of 65 bytes")
+        );
+        assert_eq!(
+            refuse(types::Description { name: "A b".into(), ..said() }),
+            "the name \"A b\" has 'A', only a-z, 0-9 and - are allowed"
+        );
+        assert!(
+            refuse(types::Description { version: "1".repeat(65), ..said() }).starts_with("a version of 65")
+        );
+        assert!(
+            refuse(types::Description { version: "\u{1b}[31m".into(), ..said() })
+                .contains("control characters")
+        );
+        let not_json = types::Description { settings_schema: "{".into(), ..said() };
+        assert!(refuse(not_json).starts_with("a settings schema not in JSON"));
+        let huge = types::Description { settings_schema: " ".repeat(SCHEMA_BYTES_MAX + 1), ..said() };
+        assert!(refuse(huge).starts_with("a settings schema of"));
+    }
+}

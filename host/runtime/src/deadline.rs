@@ -1,0 +1,167 @@
+//! A call's deadline: the ticker that makes running guests look at it, and the clock that they look at.
+//!
+//! The deadline is of processor time, so a thread that the machine did not run is not blamed for it. A guest cannot
+//! sleep (no import blocks), so processor time is as firm as the wall's. The clock of the thread costs a system call;
+//! it is read only by a call that a tick finds running, not by each.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+use wasmtime::Engine;
+
+use crate::limits::{TICK, TICKS_IDLE_MAX, WALL_TIMES_MAX};
+
+/// Why the host stopped a guest; travels through wasmtime as its error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Stop {
+    #[error("the deadline has passed")]
+    Deadline,
+    #[error("{wanted} bytes of memory are over the limit")]
+    Memory { wanted: u64 },
+}
+
+/// The time that one call has had.
+#[derive(Debug)]
+pub(crate) struct CallClock {
+    deadline: Duration,
+    began: Instant,
+    /// The thread's processor time when the call began, known from the first tick on.
+    cpu_began: Option<Duration>,
+}
+
+impl CallClock {
+    pub(crate) fn start(deadline: Duration) -> Self {
+        Self { deadline, began: Instant::now(), cpu_began: None }
+    }
+
+    /// Called at every tick that finds the call running.
+    pub(crate) fn check(&mut self) -> Result<(), Stop> {
+        let now = clock_gettime(ClockId::ThreadCPUTime);
+        let cpu = Duration::new(now.tv_sec.max(0) as u64, now.tv_nsec.clamp(0, 999_999_999) as u32);
+        self.judge(self.began.elapsed(), cpu)
+    }
+
+    fn judge(&mut self, wall: Duration, cpu: Duration) -> Result<(), Stop> {
+        // The first tick comes at most one tick's length into the call: what is more was not this thread's time.
+        let cpu_began = *self.cpu_began.get_or_insert_with(|| cpu.saturating_sub(wall.min(TICK)));
+        let used = cpu.saturating_sub(cpu_began);
+        if used >= self.deadline || wall >= self.deadline.saturating_mul(WALL_TIMES_MAX) {
+            return Err(Stop::Deadline);
+        }
+        Ok(())
+    }
+}
+
+/// A thread that moves the engine's epoch on while calls are under way, and sleeps otherwise.
+pub(crate) struct Ticker {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    under_way: AtomicUsize,
+    asleep: AtomicBool,
+    stop: AtomicBool,
+}
+
+/// A call is under way for as long as this lives.
+pub(crate) struct UnderWay<'a>(&'a Shared);
+
+impl Ticker {
+    pub(crate) fn start(engine: Engine) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let thread = std::thread::Builder::new().name("plugin-ticker".into()).spawn({
+            let shared = Arc::clone(&shared);
+            move || tick(&engine, &shared)
+        })?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    pub(crate) fn enter(&self) -> UnderWay<'_> {
+        // Sequentially consistent, as is the ticker's side: it says that it sleeps, then looks for calls; a call is
+        // counted, then looks whether the ticker sleeps. One of the two sees the other.
+        self.shared.under_way.fetch_add(1, Ordering::SeqCst);
+        if self.shared.asleep.load(Ordering::SeqCst)
+            && let Some(thread) = &self.thread
+        {
+            thread.thread().unpark();
+        }
+        UnderWay(&self.shared)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It holds no lock and cannot panic; there is nothing to do with an error.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn tick(engine: &Engine, shared: &Shared) {
+    let mut idle = 0;
+    while !shared.stop.load(Ordering::SeqCst) {
+        if shared.under_way.load(Ordering::SeqCst) > 0 {
+            idle = 0;
+        } else {
+            idle += 1;
+        }
+        if idle > TICKS_IDLE_MAX {
+            shared.asleep.store(true, Ordering::SeqCst);
+            if shared.under_way.load(Ordering::SeqCst) == 0 && !shared.stop.load(Ordering::SeqCst) {
+                std::thread::park();
+            }
+            shared.asleep.store(false, Ordering::SeqCst);
+            idle = 0;
+        }
+        std::thread::sleep(TICK);
+        engine.increment_epoch();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn clock() -> CallClock {
+        CallClock::start(2 * MS)
+    }
+
+    #[test]
+    fn a_call_that_computes_is_stopped_at_its_deadline() {
+        let mut clock = clock();
+        let before = 700 * MS;
+        assert_eq!(clock.judge(TICK, before + TICK), Ok(()));
+        assert_eq!(clock.judge(2 * MS - TICK, before + 2 * MS - TICK), Ok(()));
+        assert_eq!(clock.judge(2 * MS, before + 2 * MS), Err(Stop::Deadline));
+    }
+
+    #[test]
+    fn a_call_whose_thread_did_not_run_is_not_stopped() {
+        let mut clock = clock();
+        assert_eq!(clock.judge(30 * MS, 700 * MS + TICK), Ok(()));
+        assert_eq!(clock.judge(90 * MS, 701 * MS), Ok(()));
+    }
+
+    #[test]
+    fn a_call_is_stopped_at_fifty_times_its_deadline_whatever_it_used() {
+        let mut clock = clock();
+        assert_eq!(clock.judge(2 * MS * WALL_TIMES_MAX - TICK, 700 * MS), Ok(()));
+        assert_eq!(clock.judge(2 * MS * WALL_TIMES_MAX, 700 * MS), Err(Stop::Deadline));
+    }
+}

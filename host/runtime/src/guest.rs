@@ -1,0 +1,102 @@
+//! The host's side of one instance: its memory limit, its clock, its log, and the imports that it is granted.
+//!
+//! Granted are `afterbay:plugin/host`, an empty environment and one fixed hash seed (a Rust guest's `HashMap` and panic
+//! message ask for them). Every other WASI import is there, as a guest's libc wants it linked, and traps when called.
+
+use std::time::Instant;
+
+use wasmtime::component::{HasSelf, Linker};
+use wasmtime::{Engine, ResourceLimiter, Store, UpdateDeadline};
+
+use crate::bindings::Transform;
+use crate::bindings::afterbay::plugin::{host, types};
+use crate::deadline::{CallClock, Stop};
+use crate::limits::{CORE_INSTANCES_MAX, Limits, MEMORIES_MAX, TABLES_MAX};
+use crate::log::{Level, LogBook};
+
+/// The same in every instance, so that a plugin given the same rows again does the same again. A plugin's maps are
+/// keyed by request numbers, which the host chooses, so a seed that is known gives nobody a way to make them slow.
+const HASH_SEED: (u64, u64) = (0x0af7_e2ba_1157_5eed, 0x1157_5eed_0af7_e2ba);
+
+/// What the store of an instance holds.
+pub(crate) struct Guest {
+    pub(crate) clock: CallClock,
+    pub(crate) log: LogBook,
+    memory_bytes: u64,
+    memory_bytes_max: u64,
+}
+
+impl Guest {
+    /// A store for one instance, its limits in force.
+    pub(crate) fn store(engine: &Engine, limits: &Limits) -> Store<Guest> {
+        let guest = Guest {
+            clock: CallClock::start(limits.start_deadline),
+            log: LogBook::new(Instant::now()),
+            memory_bytes: 0,
+            memory_bytes_max: limits.memory_bytes,
+        };
+        let mut store = Store::new(engine, guest);
+        store.limiter(|guest| guest);
+        store.epoch_deadline_callback(|mut context| {
+            context.data_mut().clock.check()?;
+            Ok(UpdateDeadline::Continue(1))
+        });
+        // What one call may hand over: lists that share their memory could otherwise be copied to any size.
+        store.set_hostcall_fuel(usize::try_from(limits.memory_bytes).unwrap_or(usize::MAX));
+        store
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+}
+
+impl ResourceLimiter for Guest {
+    fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        let wanted = self.memory_bytes.saturating_sub(current as u64).saturating_add(desired as u64);
+        if wanted > self.memory_bytes_max {
+            // A trap, not a failed growth: the guest's allocator would answer that with a trap of its own, unnamed.
+            return Err(Stop::Memory { wanted }.into());
+        }
+        self.memory_bytes = wanted;
+        Ok(true)
+    }
+
+    fn table_growing(&mut self, _: usize, _: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        Ok(true) // The pool's tables end at TABLE_ELEMENTS_MAX.
+    }
+
+    fn instances(&self) -> usize {
+        CORE_INSTANCES_MAX as usize
+    }
+
+    fn tables(&self) -> usize {
+        TABLES_MAX as usize
+    }
+
+    fn memories(&self) -> usize {
+        MEMORIES_MAX as usize
+    }
+}
+
+impl types::Host for Guest {}
+
+impl host::Host for Guest {
+    fn log(&mut self, level: Level, request: Option<u64>, message: String) -> wasmtime::Result<()> {
+        self.log.write(Instant::now(), level, request, message);
+        Ok(())
+    }
+}
+
+/// Everything that a plugin is granted.
+pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
+    let mut linker = Linker::new(engine);
+    Transform::add_to_linker::<_, HasSelf<_>>(&mut linker, |guest| guest)?;
+    linker
+        .instance("wasi:cli/environment@0.2.0")?
+        .func_wrap("get-environment", |_, ()| Ok((Vec::<(String, String)>::new(),)))?;
+    linker
+        .instance("wasi:random/insecure-seed@0.2.0")?
+        .func_wrap("insecure-seed", |_, ()| Ok((HASH_SEED,)))?;
+    Ok(linker)
+}

@@ -1,0 +1,125 @@
+//! One engine for the process: its compiler settings, its pool of instances, what is granted, and the way in for a
+//! component's bytes. Knows no stream.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use wasmtime::component::Linker;
+use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
+
+use crate::cache::{Cache, CacheError};
+use crate::component::{Component, LoadError};
+use crate::deadline::Ticker;
+use crate::guest::{self, Guest};
+use crate::limits::{
+    COMPONENT_BYTES_MAX, CORE_INSTANCES_MAX, INSTANCES_MAX, Limits, MEMORIES_MAX, MEMORY_BYTES_MAX,
+    STACK_BYTES_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX,
+};
+
+/// How a [`Host`] is made.
+#[derive(Clone, Debug, Default)]
+pub struct HostOptions {
+    /// Where compiled code is kept, made with mode 0700 if it is not there. None: compiled at each start.
+    pub cache_dir: Option<PathBuf>,
+}
+
+/// Why there is no host.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// The directory for compiled code cannot be used.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+    /// wasmtime refused, usually for want of address space.
+    #[error("webassembly engine: {message}")]
+    Engine {
+        /// What wasmtime says.
+        message: String,
+    },
+    /// The ticker's thread could not be started.
+    #[error("plugin ticker thread: {0}")]
+    Thread(std::io::Error),
+}
+
+impl From<wasmtime::Error> for HostError {
+    fn from(error: wasmtime::Error) -> Self {
+        HostError::Engine { message: format!("{error:#}") }
+    }
+}
+
+/// The plugin host of a process. Clones share one engine.
+#[derive(Clone)]
+pub struct Host {
+    pub(crate) shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) engine: Engine,
+    pub(crate) linker: Linker<Guest>,
+    pub(crate) ticker: Ticker,
+    pub(crate) cache: Option<Cache>,
+}
+
+impl Host {
+    /// An engine with nothing loaded.
+    ///
+    /// # Errors
+    /// If the cache directory is not this user's own, or the pool's address space (about 2 TiB, reserved, not used)
+    /// cannot be had.
+    pub fn new(options: HostOptions) -> Result<Self, HostError> {
+        let engine = Engine::new(&config())?;
+        let cache = options.cache_dir.map(|directory| Cache::open(&directory, &engine)).transpose()?;
+        let linker = guest::linker(&engine)?;
+        let ticker = Ticker::start(engine.clone()).map_err(HostError::Thread)?;
+        Ok(Self { shared: Arc::new(Shared { engine, linker, ticker, cache }) })
+    }
+
+    /// Compiles a component (or takes its code from the cache), checks its world and asks it what it is.
+    /// `name` is the operator's name of the plugin, for messages.
+    ///
+    /// # Errors
+    /// If it is no component of this host's world, or says of itself what the contract does not allow.
+    pub fn load(&self, name: &str, bytes: &[u8], limits: Limits) -> Result<Component, LoadError> {
+        Component::load(self, name, bytes, limits)
+    }
+
+    /// [`Host::load`] of a file.
+    ///
+    /// # Errors
+    /// As [`Host::load`], or if the file cannot be read.
+    pub fn load_file(&self, name: &str, path: &Path, limits: Limits) -> Result<Component, LoadError> {
+        self.load(name, &read(name, path)?, limits)
+    }
+}
+
+/// A component file's bytes, no more than are allowed.
+pub(crate) fn read(name: &str, path: &Path) -> Result<Vec<u8>, LoadError> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(COMPONENT_BYTES_MAX + 1).read_to_end(&mut bytes))
+        .map_err(|error| LoadError::Read { name: name.to_owned(), path: path.to_owned(), error })?;
+    Ok(bytes)
+}
+
+fn config() -> Config {
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(INSTANCES_MAX)
+        .total_core_instances(INSTANCES_MAX * 8)
+        .total_memories(INSTANCES_MAX)
+        .total_tables(INSTANCES_MAX * 4)
+        .max_core_instances_per_component(CORE_INSTANCES_MAX)
+        .max_memories_per_component(MEMORIES_MAX)
+        .max_tables_per_component(TABLES_MAX)
+        .max_tables_per_module(TABLES_MAX)
+        .table_elements(TABLE_ELEMENTS_MAX)
+        .max_memory_size(usize::try_from(MEMORY_BYTES_MAX).unwrap_or(usize::MAX));
+    let mut config = Config::new();
+    config
+        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
+        .epoch_interruption(true)
+        .max_wasm_stack(STACK_BYTES_MAX)
+        // A rerun of the same rows must give the same verdicts on any machine.
+        .relaxed_simd_deterministic(true);
+    config
+}

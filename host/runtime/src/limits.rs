@@ -1,0 +1,80 @@
+//! Every bound of the plugin host, and what happens at it.
+
+use std::time::Duration;
+
+/// A component's bytes. Larger ones are refused before they are compiled.
+pub const COMPONENT_BYTES_MAX: u64 = 256 << 20;
+/// A plugin's settings, as JSON text. Larger ones are refused.
+pub const SETTINGS_BYTES_MAX: usize = 1 << 20;
+/// A plugin's memory: a limit above it is cut to it (the address space of a 32-bit memory).
+pub const MEMORY_BYTES_MAX: u64 = 4 << 30;
+
+/// A plugin's own name (WIT `description.name`).
+pub const NAME_BYTES_MAX: usize = 64;
+/// A plugin's version (WIT `description.version`).
+pub const VERSION_BYTES_MAX: usize = 64;
+/// A plugin's settings schema.
+pub const SCHEMA_BYTES_MAX: usize = 256 << 10;
+/// The reason of a drop, the match of a finish. Longer is a malformed answer.
+pub const REASON_BYTES_MAX: usize = 256;
+
+/// Requests named in one call of `open` or `close`; more are given in several calls, each with its own deadline.
+pub const OPEN_REQUESTS_MAX: usize = 256;
+
+/// A line of a plugin's log. The rest is cut.
+pub const LOG_LINE_BYTES_MAX: usize = 4 << 10;
+/// Lines a plugin may log in a second. More are counted and left out.
+pub const LOG_LINES_PER_SECOND_MAX: u32 = 100;
+/// Lines that wait for `Plugin::drain_log`. More are counted and left out.
+pub const LOG_LINES_WAITING_MAX: usize = 200;
+
+/// How often running guests are looked at. A call is stopped at the first look past its deadline.
+pub const TICK: Duration = Duration::from_micros(500);
+/// Looks without a call under way after which the ticker sleeps until the next call.
+pub const TICKS_IDLE_MAX: u32 = 4;
+/// A call that got no processor may take this many times its deadline on the wall's clock, then it is stopped.
+pub const WALL_TIMES_MAX: u32 = 50;
+
+/// Plugin instances alive in this process (streams x plugins, twice during a reload). One more is refused.
+pub const INSTANCES_MAX: u32 = 512;
+/// Core instances, memories and tables of one component: a Rust guest has 4, 1 and 2.
+pub const CORE_INSTANCES_MAX: u32 = 64;
+/// Memories of one plugin.
+pub const MEMORIES_MAX: u32 = 4;
+/// Tables of one plugin.
+pub const TABLES_MAX: u32 = 16;
+/// Elements of one table; a table does not grow past it.
+pub const TABLE_ELEMENTS_MAX: usize = 1 << 16;
+/// A guest's call stack. Deeper is a trap.
+pub const STACK_BYTES_MAX: usize = 512 << 10;
+
+/// Compiled components kept on disk. The longest unused is deleted for one more.
+pub const CACHE_FILES_MAX: usize = 64;
+
+/// A watched directory is quiet for this long before a changed file is read.
+pub const SETTLE: Duration = Duration::from_millis(50);
+/// A file that never comes to rest is read after this long all the same.
+pub const SETTLE_MAX: Duration = Duration::from_secs(1);
+/// Files are looked at this often even if nothing was told (file systems without events, replaced directories).
+pub const RESCAN: Duration = Duration::from_secs(2);
+
+/// What one instance may use. Past it is a fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Linear memory of the instance, in bytes. An answer may hold no more than this either.
+    pub memory_bytes: u64,
+    /// Processor time of one call of `open`, `process` or `close`.
+    pub deadline: Duration,
+    /// Processor time of `describe` and `configure`: they run off the path and may load a vocabulary.
+    pub start_deadline: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 64 << 20,
+            deadline: Duration::from_millis(2),
+            start_deadline: Duration::from_secs(5),
+        }
+    }
+}

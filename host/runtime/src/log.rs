@@ -1,0 +1,147 @@
+//! What a plugin logs: kept with the instance, bounded, until the stream takes it after the call.
+//!
+//! Kept rather than handed on at once, so that the stream looks up the request's rid in its own table, without a lock,
+//! and a slow log never runs inside a guest's deadline.
+
+use std::time::{Duration, Instant};
+
+use crate::batch::RequestId;
+use crate::limits::{LOG_LINE_BYTES_MAX, LOG_LINES_PER_SECOND_MAX, LOG_LINES_WAITING_MAX};
+
+pub use crate::bindings::afterbay::plugin::host::Level;
+
+/// A line that a plugin wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLine {
+    /// How important it is, says the plugin.
+    pub level: Level,
+    /// The request it is about.
+    pub request: Option<RequestId>,
+    /// The text, at most [`LOG_LINE_BYTES_MAX`].
+    pub message: String,
+}
+
+/// The lines of one instance, and how many it has written in this second.
+#[derive(Debug)]
+pub(crate) struct LogBook {
+    waiting: Vec<LogLine>,
+    second_began: Instant,
+    lines_this_second: u32,
+    left_out: u64,
+    last_error: Option<String>,
+}
+
+impl LogBook {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { waiting: Vec::new(), second_began: now, lines_this_second: 0, left_out: 0, last_error: None }
+    }
+
+    /// Takes a line in. One over the rate, or with too many waiting, is counted and left out.
+    pub(crate) fn write(
+        &mut self,
+        now: Instant,
+        level: Level,
+        request: Option<RequestId>,
+        mut message: String,
+    ) {
+        message.truncate(message.floor_char_boundary(LOG_LINE_BYTES_MAX));
+        if level == Level::Error {
+            self.last_error = Some(message.clone());
+        }
+        self.turn_second(now);
+        if self.lines_this_second >= LOG_LINES_PER_SECOND_MAX || self.waiting.len() >= LOG_LINES_WAITING_MAX {
+            self.left_out += 1;
+            return;
+        }
+        self.lines_this_second += 1;
+        self.waiting.push(LogLine { level, request, message });
+    }
+
+    /// The lines since the last call, oldest first; the number left out is a line of its own once their second is over.
+    pub(crate) fn drain(&mut self, now: Instant) -> Vec<LogLine> {
+        let mut lines = std::mem::take(&mut self.waiting);
+        self.turn_second(now);
+        lines.append(&mut self.waiting);
+        lines
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.left_out == 0
+    }
+
+    /// A call begins: an error logged before it does not explain its end.
+    pub(crate) fn forget_error(&mut self) {
+        self.last_error = None;
+    }
+
+    /// The last error logged in this call: what a panicking guest says.
+    pub(crate) fn last_error(&self) -> Option<&str> {
+        self.last_error.as_deref()
+    }
+
+    fn turn_second(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.second_began) < Duration::from_secs(1) {
+            return;
+        }
+        self.second_began = now;
+        self.lines_this_second = 0;
+        if self.left_out > 0 && self.waiting.len() < LOG_LINES_WAITING_MAX {
+            let message =
+                format!("{} lines left out: at most {LOG_LINES_PER_SECOND_MAX} a second", self.left_out);
+            self.left_out = 0;
+            self.waiting.push(LogLine { level: Level::Warn, request: None, message });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(book: &mut LogBook, now: Instant, times: u32) {
+        for _ in 0..times {
+            book.write(now, Level::Info, Some(3), "line".into());
+        }
+    }
+
+    #[test]
+    fn a_hundred_lines_a_second_are_kept_and_the_rest_is_counted() {
+        let start = Instant::now();
+        let mut book = LogBook::new(start);
+        write(&mut book, start, LOG_LINES_PER_SECOND_MAX + 7);
+        assert_eq!(book.drain(start).len(), LOG_LINES_PER_SECOND_MAX as usize);
+        assert!(!book.is_empty(), "the count of the lines left out is still to be told");
+        let later = start + Duration::from_secs(1);
+        let told = book.drain(later);
+        assert_eq!(told.len(), 1);
+        assert_eq!(told[0].message, "7 lines left out: at most 100 a second");
+        write(&mut book, later, 1);
+        assert_eq!(book.drain(later).len(), 1);
+        assert!(book.is_empty());
+    }
+
+    #[test]
+    fn lines_that_nobody_takes_do_not_pile_up() {
+        let start = Instant::now();
+        let mut book = LogBook::new(start);
+        for second in 0..10 {
+            write(&mut book, start + Duration::from_secs(second), LOG_LINES_PER_SECOND_MAX);
+        }
+        let end = start + Duration::from_secs(10);
+        let told = book.drain(end);
+        assert!(told.len() <= LOG_LINES_WAITING_MAX + 1, "{} lines", told.len());
+        assert!(told.last().unwrap().message.starts_with("800 lines left out"), "{:?}", told.last());
+    }
+
+    #[test]
+    fn a_long_line_is_cut_at_a_character() {
+        let start = Instant::now();
+        let mut book = LogBook::new(start);
+        book.write(start, Level::Info, None, "é".repeat(LOG_LINE_BYTES_MAX));
+        let mut line = "a".to_owned();
+        line.push_str(&"é".repeat(LOG_LINE_BYTES_MAX));
+        book.write(start, Level::Info, None, line);
+        let lengths: Vec<usize> = book.drain(start).iter().map(|line| line.message.len()).collect();
+        assert_eq!(lengths, [LOG_LINE_BYTES_MAX, LOG_LINE_BYTES_MAX - 1]);
+    }
+}

@@ -1,0 +1,109 @@
+//! Whether a component is a plugin of this host's world, and if not, what differs, in words.
+
+use wasmtime::Engine;
+use wasmtime::component::Component;
+
+/// The version of `afterbay:plugin` in `wit/`.
+const VERSION: &str = "0.1.0";
+/// What a plugin exports.
+const EXPORT: &str = "afterbay:plugin/plugin";
+/// What this host gives. `types` has no functions; it comes with both.
+const IMPORTS: [&str; 2] = ["afterbay:plugin/host", "afterbay:plugin/types"];
+/// WASI packages that a guest's libc links whether it uses them or not. A call of what is not granted is a trap.
+const LINKED: [&str; 5] = ["wasi:cli", "wasi:clocks", "wasi:filesystem", "wasi:io", "wasi:random"];
+const WASI_VERSION: &str = "0.2.0";
+
+/// Everything that keeps a component out of this world; nothing if it belongs.
+pub(crate) fn differences(engine: &Engine, component: &Component) -> Vec<String> {
+    let world = component.component_type();
+    let exports: Vec<&str> = world.exports(engine).map(|(name, _)| name).collect();
+    let mut found: Vec<String> = missing_export(&exports).into_iter().collect();
+    found.extend(world.imports(engine).filter_map(|(name, _)| foreign_import(name)));
+    found
+}
+
+fn missing_export(exports: &[&str]) -> Option<String> {
+    let ours = exports.iter().map(|name| split(name)).find(|(interface, _)| *interface == EXPORT);
+    match ours {
+        Some((_, version)) if compatible(version, VERSION) => None,
+        Some((_, version)) => Some(format!("exports {EXPORT}@{version}, this host has {VERSION}")),
+        None if exports.is_empty() => Some(format!("exports nothing, a plugin exports {EXPORT}@{VERSION}")),
+        None => Some(format!("exports {}, a plugin exports {EXPORT}@{VERSION}", exports.join(", "))),
+    }
+}
+
+fn foreign_import(name: &str) -> Option<String> {
+    let (interface, version) = split(name);
+    let package = interface.split('/').next().unwrap_or(interface);
+    if IMPORTS.contains(&interface) {
+        return (!compatible(version, VERSION)).then(|| format!("imports {name}, this host has {VERSION}"));
+    }
+    if LINKED.contains(&package) {
+        return (!compatible(version, WASI_VERSION))
+            .then(|| format!("imports {name}, this host knows WASI 0.2"));
+    }
+    if package.starts_with("wasi:") {
+        return Some(format!("imports {name}, which is never granted"));
+    }
+    Some(format!("imports {name}, which this host does not have"))
+}
+
+/// `a:b/c@1.2.3` as (`a:b/c`, `1.2.3`).
+fn split(name: &str) -> (&str, &str) {
+    name.split_once('@').unwrap_or((name, "no version"))
+}
+
+/// As WIT and semver have it: below 1.0 the minor version must be the same, from 1.0 on the major.
+fn compatible(theirs: &str, ours: &str) -> bool {
+    fn track(version: &str) -> Option<&str> {
+        let major_end = version.find('.')?;
+        if &version[..major_end] != "0" {
+            return Some(&version[..major_end]);
+        }
+        let minor_end = version[major_end + 1..].find('.')? + major_end + 1;
+        Some(&version[..minor_end])
+    }
+    !theirs.contains(['-', '+']) && track(theirs).is_some() && track(theirs) == track(ours)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_release_is_the_same_world_and_a_minor_one_below_1_0_is_not() {
+        assert!(compatible("0.1.7", "0.1.0"));
+        assert!(!compatible("0.2.0", "0.1.0"));
+        assert!(!compatible("0.10.0", "0.1.0"));
+        assert!(compatible("1.7.0", "1.2.3"));
+        assert!(!compatible("2.0.0", "1.2.3"));
+        assert!(!compatible("0.1.0-rc1", "0.1.0"));
+        assert!(!compatible("no version", "0.1.0"));
+    }
+
+    #[test]
+    fn what_differs_is_said_in_words() {
+        assert_eq!(missing_export(&["afterbay:plugin/plugin@0.1.0"]), None);
+        assert_eq!(
+            missing_export(&["afterbay:plugin/plugin@0.2.0"]).as_deref(),
+            Some("exports afterbay:plugin/plugin@0.2.0, this host has 0.1.0")
+        );
+        assert_eq!(
+            missing_export(&["wasi:cli/run@0.2.6"]).as_deref(),
+            Some("exports wasi:cli/run@0.2.6, a plugin exports afterbay:plugin/plugin@0.1.0")
+        );
+        assert_eq!(
+            foreign_import("wasi:sockets/tcp@0.2.6").as_deref(),
+            Some("imports wasi:sockets/tcp@0.2.6, which is never granted")
+        );
+        assert_eq!(
+            foreign_import("afterbay:plugin/signals@0.1.0").as_deref(),
+            Some("imports afterbay:plugin/signals@0.1.0, which this host does not have")
+        );
+        assert_eq!(foreign_import("wasi:io/streams@0.2.6"), None);
+        assert_eq!(
+            foreign_import("wasi:io/streams@0.3.0").as_deref(),
+            Some("imports wasi:io/streams@0.3.0, this host knows WASI 0.2")
+        );
+    }
+}
