@@ -1,0 +1,138 @@
+//! A repetition guard: finishes a request whose last ids are the same few, over and over.
+
+use afterbay_plugin::{Batch, Columns, Opened, Plugin, RequestId, Requests, TokenId, Verdicts};
+
+/// What an operator may set.
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// How many of a request's last ids are looked at. Fewer than these are never a loop.
+    window: usize,
+    /// How often a run of ids must fill the window for it to be a loop: with 64 and 4, runs of 1 to 16 ids are found.
+    repeats: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { window: 64, repeats: 4 }
+    }
+}
+
+/// A request keeps twice this many ids, 8 bytes each.
+const WINDOW_MAX: usize = 4096;
+
+/// The plugin.
+pub struct StopOnLoop {
+    window: usize,
+    period_max: usize,
+    /// The last ids of each request: at least `window` of them, once there are as many.
+    requests: Requests<Vec<TokenId>>,
+}
+
+impl Plugin for StopOnLoop {
+    type Settings = Settings;
+    const COLUMNS: Columns = Columns::OUTPUT_IDS;
+
+    fn new(Settings { window, repeats }: Settings) -> Result<Self, String> {
+        if repeats < 2 {
+            return Err(format!("repeats: is {repeats}, must be 2 or more"));
+        }
+        if window < repeats || window > WINDOW_MAX {
+            return Err(format!("window: is {window}, must be from repeats ({repeats}) to {WINDOW_MAX}"));
+        }
+        Ok(Self { window, period_max: window / repeats, requests: Requests::new() })
+    }
+
+    fn opened(&mut self, request: &Opened) {
+        self.requests.insert(request.request, Vec::new());
+    }
+
+    fn process(&mut self, batch: &Batch<'_>, verdicts: &mut Verdicts) {
+        for row in batch {
+            let Some(ids) = self.requests.get_mut(row.request()) else { continue };
+            ids.extend_from_slice(row.ids());
+            // Cut only at twice the window, so that an id is moved once and not at every row.
+            if ids.len() >= 2 * self.window {
+                ids.drain(..ids.len() - self.window);
+            }
+            let Some(last) = ids.len().checked_sub(self.window).map(|start| &ids[start..]) else { continue };
+            if let Some(period) = period_of(last, self.period_max) {
+                afterbay_plugin::info!(request: row.request(), "stopped: its last {} ids repeat {period}", last.len());
+                verdicts.finish(row, "stop-on-loop");
+                // The reader sees the end now. What the scheduler still sends is swallowed by Afterbay.
+                self.requests.remove(row.request());
+            }
+        }
+    }
+
+    fn closed(&mut self, request: RequestId) {
+        self.requests.remove(request);
+    }
+}
+
+/// The length of the shortest run that these ids repeat from end to end, if it is no longer than `period_max`.
+fn period_of(ids: &[TokenId], period_max: usize) -> Option<usize> {
+    // Text that does not loop differs within an id or two, for every period: this is quick.
+    (1..=period_max).find(|&period| ids.iter().rev().zip(ids.iter().rev().skip(period)).all(|(a, b)| a == b))
+}
+
+afterbay_plugin::export!(StopOnLoop);
+
+#[cfg(test)]
+mod tests {
+    use afterbay_plugin::testing::{Harness, TestRow};
+    use afterbay_plugin::{Action, Verdict};
+
+    use super::*;
+
+    /// The row, counted from 0, at which a request of these ids, one a row, is finished.
+    fn finished_at(settings: &str, ids: impl IntoIterator<Item = TokenId>) -> Option<usize> {
+        let mut plugin = Harness::<StopOnLoop>::new(settings).unwrap();
+        plugin.open(1);
+        ids.into_iter().position(|id| {
+            let verdicts = plugin.process(&[TestRow::new(1).ids([id])]);
+            let finish = Verdict { row: 0, action: Action::Finish("stop-on-loop".into()) };
+            assert!(verdicts.is_empty() || verdicts == [finish]);
+            !verdicts.is_empty()
+        })
+    }
+
+    #[test]
+    fn a_loop_is_finished_when_it_fills_the_window() {
+        let text = 0..100;
+        let looped = [7, 8, 9].into_iter().cycle().take(100);
+        assert_eq!(finished_at(r#"{"window": 12, "repeats": 4}"#, text.chain(looped)), Some(100 + 11));
+    }
+
+    #[test]
+    fn text_that_does_not_loop_is_left_alone() {
+        assert_eq!(finished_at("{}", (0..10_000).map(|i| i * i % 1009)), None);
+    }
+
+    #[test]
+    fn a_run_longer_than_the_window_divided_by_repeats_is_no_loop() {
+        let runs_of = |length: TokenId| (0..length).cycle().take(1000);
+        assert_eq!(finished_at(r#"{"window": 64, "repeats": 4}"#, runs_of(17)), None);
+        assert_eq!(finished_at(r#"{"window": 64, "repeats": 4}"#, runs_of(16)), Some(63));
+    }
+
+    #[test]
+    fn a_row_of_many_ids_is_seen_whole() {
+        let mut plugin = Harness::<StopOnLoop>::new("{}").unwrap();
+        plugin.open(1);
+        plugin.open(2);
+        let rows = [TestRow::new(1).ids((0..500).collect::<Vec<_>>()), TestRow::new(2).ids([5; 500])];
+        let verdicts = plugin.process(&rows);
+        assert_eq!(verdicts.len(), 1);
+        assert_eq!(verdicts[0].row, 1);
+        assert_eq!(plugin.logged()[0].message, "stopped: its last 64 ids repeat 1");
+    }
+
+    #[test]
+    fn settings_out_of_range_are_refused_with_the_limit() {
+        let refuse = |settings| Harness::<StopOnLoop>::new(settings).err().unwrap();
+        assert_eq!(refuse(r#"{"repeats": 1}"#), "repeats: is 1, must be 2 or more");
+        assert_eq!(refuse(r#"{"window": 5000}"#), "window: is 5000, must be from repeats (4) to 4096");
+        assert!(refuse(r#"{"windw": 5}"#).contains("unknown field `windw`"));
+    }
+}

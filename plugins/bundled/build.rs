@@ -1,0 +1,33 @@
+//! Builds the bundled plugins for wasm32-wasip2 and writes a table of them.
+
+use std::error::Error;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// The bundled plugins: each a crate of this name in `plugins/`.
+const NAMES: [&str; 1] = ["delta-to-cumulative"];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let plugins = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+    for input in ["Cargo.toml", "Cargo.lock", "sdk/Cargo.toml", "sdk/src", "../wit"] {
+        rerun_if_changed(&plugins.join(input));
+    }
+    for name in NAMES {
+        rerun_if_changed(&plugins.join(name).join("Cargo.toml"));
+        rerun_if_changed(&plugins.join(name).join("src"));
+    }
+    let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    let built = afterbay_plugin_build::build(&plugins, &out.join("target"))?;
+    let mut table = "&[\n".to_owned();
+    for name in NAMES {
+        let component = built.join(format!("{}.wasm", name.replace('-', "_")));
+        writeln!(table, "    ({name:?}, include_bytes!({component:?})),")?;
+    }
+    table.push_str("]\n");
+    std::fs::write(out.join("bundled.rs"), table)?;
+    Ok(())
+}
+
+fn rerun_if_changed(path: &Path) {
+    println!("cargo::rerun-if-changed={}", path.display());
+}

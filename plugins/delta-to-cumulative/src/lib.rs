@@ -1,0 +1,183 @@
+//! Gives each row all of its request's token ids so far, for a reader that keeps only the last row it has seen.
+//!
+//! Keeps the ids of every live request. What it costs, and what it leaves alone, is in its README.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+use afterbay_plugin::{
+    Batch, Columns, IdShape, NoSettings, Opened, Plugin, RequestId, Requests, Row, TokenId, Verdicts,
+};
+
+/// The plugin.
+pub struct DeltaToCumulative {
+    requests: Requests<Request>,
+    /// Whether the log knows that this stream is cumulative by itself.
+    told: bool,
+}
+
+enum Request {
+    /// Its rows are deltas, as far as one can tell: these are its ids so far.
+    Kept(Vec<TokenId>),
+    /// Its rows go on as they are.
+    LeftAlone,
+}
+
+impl Plugin for DeltaToCumulative {
+    type Settings = NoSettings;
+    const COLUMNS: Columns = Columns::OUTPUT_IDS.union(Columns::COMPLETION_TOKENS);
+    const WRITES: IdShape = IdShape::Cumulative;
+
+    fn new(_: NoSettings) -> Result<Self, String> {
+        Ok(Self { requests: Requests::new(), told: false })
+    }
+
+    fn opened(&mut self, request: &Opened) {
+        let state = if request.received_tokens > 0 {
+            let tokens = request.received_tokens;
+            afterbay_plugin::warn!(
+                request: request.request,
+                "left as it is: its first {tokens} ids came before this instance and are not known to it"
+            );
+            Request::LeftAlone
+        } else {
+            Request::Kept(Vec::new())
+        };
+        self.requests.insert(request.request, state);
+    }
+
+    fn process(&mut self, batch: &Batch<'_>, verdicts: &mut Verdicts) {
+        for row in batch {
+            let Some(request) = self.requests.get_mut(row.request()) else { continue };
+            let Request::Kept(ids) = request else { continue };
+            if is_cumulative(row, ids.len()) {
+                *request = Request::LeftAlone;
+                if !self.told {
+                    self.told = true;
+                    afterbay_plugin::info!(
+                        request: row.request(),
+                        "this stream is cumulative already: its requests are left as they are"
+                    );
+                }
+                continue;
+            }
+            let is_first = ids.is_empty();
+            ids.extend_from_slice(row.ids());
+            // The first ids of a request are all of its ids: such a row is right as it is.
+            if !is_first {
+                verdicts.replace(row, ids.as_slice());
+            }
+        }
+    }
+
+    fn closed(&mut self, request: RequestId) {
+        self.requests.remove(request);
+    }
+}
+
+/// A row with as many ids as the request has tokens, when there were ids before: they are among these.
+fn is_cumulative(row: Row<'_>, ids_before: usize) -> bool {
+    let ids = row.ids().len();
+    ids_before > 0 && ids > 0 && row.completion_tokens() == Some(ids as u64)
+}
+
+afterbay_plugin::export!(DeltaToCumulative);
+
+#[cfg(test)]
+mod tests {
+    use afterbay_plugin::testing::{Harness, TestRow};
+    use afterbay_plugin::{Action, FinishKind, Level, Verdict};
+
+    use super::*;
+
+    fn plugin() -> Harness<DeltaToCumulative> {
+        Harness::new("{}").unwrap()
+    }
+
+    fn row(request: RequestId, ids: &[TokenId], completion_tokens: u64) -> TestRow {
+        TestRow::new(request).ids(ids).completion_tokens(completion_tokens)
+    }
+
+    fn replaced(row: u32, ids: &[TokenId]) -> Verdict {
+        Verdict { row, action: Action::Replace(ids.to_vec()) }
+    }
+
+    #[test]
+    fn each_row_has_all_ids_so_far() {
+        let mut plugin = plugin();
+        plugin.open(1);
+        plugin.open(2);
+        assert_eq!(plugin.process(&[row(1, &[10], 1), row(2, &[20, 21], 2)]), []);
+        assert_eq!(
+            plugin.process(&[row(2, &[22], 3), row(1, &[11], 2)]),
+            [replaced(0, &[20, 21, 22]), replaced(1, &[10, 11])]
+        );
+        assert_eq!(plugin.process(&[row(1, &[12, 13], 4)]), [replaced(0, &[10, 11, 12, 13])]);
+        assert_eq!(plugin.logged(), []);
+    }
+
+    #[test]
+    fn a_last_row_without_ids_has_them_all_too() {
+        let mut plugin = plugin();
+        plugin.open(1);
+        plugin.process(&[row(1, &[10, 11], 2)]);
+        let last = row(1, &[], 2).finish(FinishKind::Stop);
+        assert_eq!(plugin.process(&[last]), [replaced(0, &[10, 11])]);
+    }
+
+    #[test]
+    fn a_request_whose_first_row_is_empty_begins_with_its_first_ids() {
+        let mut plugin = plugin();
+        plugin.open(1);
+        assert_eq!(plugin.process(&[row(1, &[], 0)]), []);
+        assert_eq!(plugin.process(&[row(1, &[10], 1)]), []);
+        assert_eq!(plugin.process(&[row(1, &[11], 2)]), [replaced(0, &[10, 11])]);
+    }
+
+    #[test]
+    fn a_stream_that_is_cumulative_already_is_left_alone_and_told_once() {
+        let mut plugin = plugin();
+        plugin.open(1);
+        plugin.open(2);
+        assert_eq!(plugin.process(&[row(1, &[10], 1), row(2, &[20], 1)]), []);
+        assert_eq!(plugin.process(&[row(1, &[10, 11], 2), row(2, &[20, 21], 2)]), []);
+        assert_eq!(plugin.process(&[row(1, &[10, 11, 12], 3)]), []);
+        let logged = plugin.logged();
+        assert_eq!(logged.len(), 1, "{logged:?}");
+        assert_eq!((logged[0].level, logged[0].request), (Level::Info, Some(1)));
+    }
+
+    #[test]
+    fn a_request_whose_beginning_was_missed_is_left_alone_and_told() {
+        let mut plugin = plugin();
+        let rid = "r".to_owned();
+        plugin.open_as(Opened { request: 1, rid, prompt_tokens: 5, received_tokens: 3, resumed: true });
+        assert_eq!(plugin.process(&[row(1, &[13], 4)]), []);
+        assert_eq!(plugin.process(&[row(1, &[14], 5)]), []);
+        let logged = plugin.logged();
+        assert_eq!((logged.len(), logged[0].level, logged[0].request), (1, Level::Warn, Some(1)));
+        assert!(logged[0].message.contains("first 3 ids"), "{}", logged[0].message);
+    }
+
+    #[test]
+    fn a_request_that_was_resumed_before_its_first_token_is_served() {
+        let mut plugin = plugin();
+        let rid = "r".to_owned();
+        plugin.open_as(Opened { request: 1, rid, prompt_tokens: 5, received_tokens: 0, resumed: true });
+        plugin.process(&[row(1, &[10], 1)]);
+        assert_eq!(plugin.process(&[row(1, &[11], 2)]), [replaced(0, &[10, 11])]);
+    }
+
+    #[test]
+    fn a_closed_request_is_forgotten() {
+        let mut plugin = plugin();
+        plugin.open(1);
+        plugin.process(&[row(1, &[10], 1)]);
+        plugin.close(1);
+        assert_eq!(plugin.process(&[row(1, &[11], 2)]), []);
+    }
+
+    #[test]
+    fn it_takes_no_settings() {
+        assert!(Harness::<DeltaToCumulative>::new(r#"{"x": 1}"#).is_err());
+    }
+}
