@@ -31,6 +31,9 @@ pub const READ_CALL_BYTES: usize = 8 << 20;
 /// Connections taken from the listener in a row; then peers that are there have their turn.
 pub const ACCEPT_TURN: usize = 64;
 
+/// Refused connections are told at most that often, with their number.
+pub const REFUSED_TOLD_EVERY: Duration = Duration::from_secs(1);
+
 /// Connections the kernel keeps for us until they are accepted; a further one fails or waits at the sender.
 pub const LISTEN_BACKLOG: i32 = 1024;
 
@@ -81,3 +84,6 @@ pub const GENERATION_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// How long a count that is in doubt (see [`credit`](crate::credit)) may stand still before its frames are given up.
 pub const CREDIT_STALL_MAX: Duration = Duration::from_secs(30);
+
+/// How long the count must stand still before a frame whose hand-over was cut by our own end is taken for not received.
+pub const CREDIT_QUIET: Duration = Duration::from_secs(2);

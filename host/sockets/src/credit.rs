@@ -1,6 +1,29 @@
-//! The reader's count of finished frames: a page of 64 bytes in a file.
+//! The reader's count of finished frames: 64 bytes in a file, usually in /dev/shm.
+//!
+//! ```text
+//!  0  8  "ABCREDIT"
+//!  8  4  version = 1
+//! 12  4  pid of the reader
+//! 16  8  generation        1 for the reader that made the file, one more for each that opens it again
+//! 24  8  count             frames finished by this generation
+//! 32  8  last generation   the one before (0: none)
+//! 40  8  last count        its final count
+//! 48  8  unix nanoseconds of the last change of `count` (0: never)
+//! 56  8  0
+//! ```
+//! All little endian. Only the reader of the stream writes it (the Python connector, or [`CreditWriter`]), in this order when
+//! it opens a page that is there: last generation, last count, count = 0, time = 0, pid, generation. So between the first step and
+//! the last, `last generation == generation`: such a page is being opened and says nothing yet. A writer that finds a page so (its
+//! predecessor died there) keeps `last …` as it is.
+//!
+//! It is read by `pread`, twice until equal, and never locked: the lock is how two readers of a kind tell which of them has
+//! the name.
 
-use std::path::PathBuf;
+mod page;
+mod writer;
+
+pub use page::{Invalid, Look, PAGE_BYTES, Page, PageReader};
+pub use writer::{CreditWriter, CreditWriterError};
 
 /// What is known of the page now. None of these stops a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,48 +32,21 @@ pub enum CreditState {
     Off,
     /// The file is not there, or its writer has not filled it yet.
     Absent,
-    /// The file is there and is not a page that can be used.
+    /// The file is there and cannot be used.
     Invalid(Invalid),
     /// The page is read and believed.
     Usable {
         /// The reader's generation.
         generation: u64,
-        /// Frames this generation has finished.
+        /// Frames it has finished.
         count: u64,
     },
-    /// A new reader is connected, and the page is still its predecessor's (or its count stood still too long while in
-    /// doubt): frames go on without credit until the page moves.
+    /// The page is not that of the connected reader, or stood still too long while in doubt: frames go on without credit
+    /// until it moves.
     Stale,
-    /// The count ran ahead of what was sent: somebody else sends counted frames to this reader.
-    RanAhead,
-}
-
-/// Why a file is not a page.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Invalid {
-    /// Too short.
-    #[error("credit page has {0} bytes, it needs 64")]
-    Short(usize),
-    /// Another file.
-    #[error("credit page begins with {0:02x?}, not ABCREDIT")]
-    Magic([u8; 8]),
-    /// Of another version.
-    #[error("credit page has version {0}, this is for 1")]
-    Version(u32),
-    /// The count became smaller within one generation.
-    #[error("credit page's count went back from {from} to {to}")]
-    WentBack {
-        /// Before.
-        from: u64,
-        /// Now.
-        to: u64,
-    },
-    /// A call failed.
-    #[error("credit page {path}: {error}", path = .path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// How.
-        error: String,
+    /// The count ran ahead of what was sent: somebody else sends counted frames to this reader, so it says nothing about ours.
+    RanAhead {
+        /// Frames more than were sent.
+        by: u64,
     },
 }

@@ -1,8 +1,8 @@
 //! ZeroMQ's PULL and PUSH over ipc and tcp, on mio, and the credit page of the reader.
 //!
-//! Owns: connections, their bounds, what the kernel has taken, what a reader has finished, and what must be
-//! sent again to the next one. One thread drives everything; nothing blocks, logs, or starts a thread; time is
-//! passed in. Knows nothing of what a message says.
+//! Owns: connections, their bounds, what the kernel has taken, what a reader has finished, and what the next reader is sent
+//! again. One thread drives everything; nothing blocks, logs, or starts a thread; time is passed in. Knows nothing of what a
+//! message says.
 //!
 //! A batch comes in by [`Pull`], goes through the rest of Afterbay, and leaves by [`Push`].
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
@@ -11,14 +11,17 @@ pub mod bounds;
 mod conn;
 mod endpoint;
 mod notices;
+
 mod pull;
 
-pub mod credit;
 mod push;
+
+pub mod credit;
 
 pub use conn::{PeerAddress, TokenRange};
 pub use endpoint::{Endpoint, EndpointError};
 pub use pull::{BindError, CloseReason, Message, PeerId, Pull, PullNotice, PullOptions, Refusal};
 pub use push::{
-    CreditOptions, LossReason, Outgoing, Pending, Push, PushError, PushNotice, PushOptions, Unconfirmed,
+    CreditBase, CreditOptions, LossReason, Outgoing, Pending, Push, PushError, PushNotice, PushOptions,
+    Unconfirmed,
 };

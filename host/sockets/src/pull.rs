@@ -1,227 +1,268 @@
-//! PULL: binds, takes whole messages from any number of senders, fairly.
+//! PULL: binds, takes whole messages from any number of senders, in turn.
+//!
+//! Edge-triggered: a peer is in the `ring` while the kernel may have bytes of it or its buffer has some, and leaves it only
+//! when a read blocks. A peer gives one message and goes to the ring's end, so none can hold up the others.
 
+mod listener;
+mod notice;
+mod options;
+mod peer;
+
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use mio::Token;
 use mio::event::Event;
+use mio::{Interest, Registry, Token};
+use rustix::io::Errno;
 
-use crate::bounds;
-use crate::conn::{PeerAddress, TokenRange};
+pub use self::notice::{CloseReason, Message, PeerId, PullNotice, Refusal};
+pub use self::options::{BindError, PullOptions};
+
+use self::listener::Listener;
+use self::peer::{Peer, Turn};
+use crate::bounds::{ACCEPT_TURN, READ_CALL_BYTES, REFUSED_TOLD_EVERY};
+use crate::conn::{Conn, PeerAddress, TokenRange};
 use crate::endpoint::Endpoint;
+use crate::notices::Notices;
 
-/// What may be changed of a [`Pull`]; the defaults are in [`bounds`].
-#[derive(Clone, Debug)]
-pub struct PullOptions {
-    /// A bigger message closes its peer before anything is allocated for it.
-    pub max_message_bytes: usize,
-    /// Mode of the ipc file, set before anybody can connect. Default 0600.
-    pub listen_mode: u32,
-    /// A further peer is closed as soon as it connects. At least 1; the token range bounds it too.
-    pub max_peers: usize,
-    /// A peer that has not finished its handshake by then is closed.
-    pub handshake_timeout: Duration,
-    /// SO_RCVBUF of tcp connections; `None`: the kernel's. (Over ipc the sender's SO_SNDBUF is what counts on Linux.)
-    pub receive_buffer_bytes: Option<usize>,
-}
+/// How long accepting waits after it failed (mostly: no descriptor is free).
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
-impl Default for PullOptions {
-    fn default() -> Self {
-        PullOptions {
-            max_message_bytes: bounds::MESSAGE_BYTES_MAX,
-            listen_mode: 0o600,
-            max_peers: bounds::PEERS_MAX,
-            handshake_timeout: bounds::HANDSHAKE_MAX,
-            receive_buffer_bytes: None,
-        }
-    }
-}
-
-/// Why an endpoint could not be bound.
-#[derive(Debug, thiserror::Error)]
-pub enum BindError {
-    /// Somebody listens there.
-    #[error("{endpoint} has a listener that is alive")]
-    InUse {
-        /// The endpoint.
-        endpoint: Endpoint,
-    },
-    /// The name is that of something that is not replaced.
-    #[error("{endpoint} is a {kind}, only a socket or a regular file is replaced")]
-    WrongKind {
-        /// The endpoint.
-        endpoint: Endpoint,
-        /// directory, device, …
-        kind: &'static str,
-    },
-    /// A host name that has no address.
-    #[error("{endpoint} has no address: {why}")]
-    NoAddress {
-        /// The endpoint.
-        endpoint: Endpoint,
-        /// As the resolver says.
-        why: String,
-    },
-    /// A mode that is not one.
-    #[error("listen_mode {mode:o} is not a mode, the limit is 777")]
-    Mode {
-        /// As given.
-        mode: u32,
-    },
-    /// A call failed.
-    #[error("{endpoint}: {call}: {error}")]
-    Io {
-        /// The endpoint.
-        endpoint: Endpoint,
-        /// Which.
-        call: &'static str,
-        /// How.
-        error: std::io::Error,
-    },
-}
-
-/// A peer of a [`Pull`], never used again for another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PeerId(pub u64);
-
-/// One whole ZeroMQ message.
-#[derive(Clone, Debug)]
-pub struct Message {
-    /// Its bytes, in an allocation of their own (holding one does not hold others).
-    pub bytes: Bytes,
-    /// Who sent it.
-    pub peer: PeerId,
-}
-
-/// Why a peer was closed.
-#[derive(Debug, thiserror::Error)]
-pub enum CloseReason {
-    /// It ended its connection between two messages.
-    #[error("left")]
-    Left,
-    /// It ended, or died, in the middle of a message. These bytes were dropped.
-    #[error("cut a message after {had} bytes of {of}")]
-    CutMessage {
-        /// Bytes of the message that came.
-        had: usize,
-        /// Its size.
-        of: usize,
-    },
-    /// It ended in the middle of its handshake, of a command, or of a message's header.
-    #[error("cut {what} after {had} bytes")]
-    Cut {
-        /// handshake, command, header.
-        what: &'static str,
-        /// Bytes of it that came.
-        had: usize,
-    },
-    /// What it sent is not ZMTP, not for a PULL, or past a bound.
-    #[error(transparent)]
-    Protocol(#[from] afterbay_zmtp::Error),
-    /// Its handshake took too long.
-    #[error("no handshake in {0:?}")]
-    HandshakeTimeout(Duration),
-}
-
-/// Why a connection was not taken.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// All places are taken.
-    #[error("{0} peers are connected, the limit")]
-    TooManyPeers(usize),
-    /// A call failed, such as no descriptor being free.
-    #[error("{0}")]
-    Io(String),
-}
-
-/// What happened on a [`Pull`].
+/// A bound PULL socket. Dropped: its peers are closed, and its ipc file is unlinked if it is still its own.
 #[derive(Debug)]
-pub enum PullNotice {
-    /// A peer finished its handshake.
-    Connected {
-        /// Who.
-        peer: PeerId,
-        /// From where.
-        from: PeerAddress,
-    },
-    /// A peer was closed; everything that came whole from it was received.
-    Closed {
-        /// Who.
-        peer: PeerId,
-        /// From where.
-        from: PeerAddress,
-        /// Why.
-        why: CloseReason,
-        /// Messages received of it.
-        messages: u64,
-    },
-    /// A connection was not taken.
-    Refused {
-        /// From where.
-        from: PeerAddress,
-        /// Why.
-        why: Refusal,
-    },
-    /// Notices were not taken in time and dropped.
-    Missed {
-        /// How many.
-        count: u64,
-    },
+pub struct Pull {
+    listener: Listener,
+    registry: Registry,
+    tokens: TokenRange,
+    options: PullOptions,
+    /// By token: slot 0 has the range's second token (the listener has the first).
+    slots: Vec<Option<Peer>>,
+    peers: usize,
+    /// Slots with something to read or to parse.
+    ring: VecDeque<usize>,
+    /// Slots whose handshake is not done, and until when it must be; oldest first.
+    handshakes: VecDeque<(usize, PeerId, Instant)>,
+    /// When to accept: `None` when the listener blocks.
+    accept_at: Option<Instant>,
+    paused: bool,
+    next_peer: u64,
+    refused: u64,
+    refused_told: Option<Instant>,
+    notices: Notices<PullNotice>,
 }
 
-/// A bound PULL socket.
-#[derive(Debug)]
-pub struct Pull {}
-
-#[allow(clippy::todo, unused_variables)]
 impl Pull {
-    /// Binds. On ipc a regular file or a stale socket of that name is replaced, a living listener is not.
+    /// Binds. On ipc a regular file or a stale socket of that name is replaced; a living listener's is not.
+    ///
+    /// Bytes are taken from the kernel by [`Pull::receive`] only: where it is not called, nothing is read, and a PING of a
+    /// sender with heartbeats is not answered either.
     pub fn bind(
-        registry: &mio::Registry,
+        registry: &Registry,
         tokens: TokenRange,
         endpoint: &Endpoint,
         options: PullOptions,
     ) -> Result<Pull, BindError> {
-        todo!()
+        let listener = Listener::bind(endpoint, options.listen_mode, options.receive_buffer_bytes)?;
+        let failed = |call| {
+            let endpoint = endpoint.clone();
+            move |error| BindError::Io { endpoint, call, error }
+        };
+        let registry = registry.try_clone().map_err(failed("the poll's registry"))?;
+        let token = Token(tokens.first);
+        listener.conn().register(&registry, token, Interest::READABLE).map_err(failed("register"))?;
+        Ok(Pull {
+            listener,
+            registry,
+            tokens,
+            options,
+            slots: Vec::new(),
+            peers: 0,
+            ring: VecDeque::new(),
+            handshakes: VecDeque::new(),
+            accept_at: None,
+            paused: false,
+            next_peer: 1,
+            refused: 0,
+            refused_told: None,
+            notices: Notices::new(),
+        })
     }
+
     /// Whether an event with this token is for this socket.
     pub fn owns(&self, token: Token) -> bool {
-        todo!()
+        self.tokens.contains(token)
     }
-    /// Notes what an event of the poll says, and accepts connections.
+
+    /// Notes what an event of the poll says, and accepts connections (also while paused: they are not read).
     pub fn ready(&mut self, event: &Event, now: Instant) {
-        todo!()
+        match event.token().0.checked_sub(self.tokens.first) {
+            Some(0) => self.accept(now),
+            Some(slot) => {
+                if let Some(Some(peer)) = self.slots.get_mut(slot - 1) {
+                    // Whatever it says (hang-up, error): reading tells, after everything that came before it.
+                    peer.readable = true;
+                    self.enter_ring(slot - 1);
+                }
+            }
+            None => {}
+        }
     }
-    /// Closes peers whose handshake takes too long. Call it when [`Pull::deadline`] is due.
+
+    /// Closes peers whose handshake takes too long, accepts again after a failure. Call it when [`Pull::deadline`] is due.
     pub fn tick(&mut self, now: Instant) {
-        todo!()
+        if self.accept_at.is_some_and(|at| at <= now) {
+            self.accept(now);
+        }
+        while let Some((slot, id, until)) = self.handshakes.front().copied() {
+            let peer = self
+                .slots
+                .get_mut(slot)
+                .and_then(Option::as_mut)
+                .filter(|peer| peer.id == id && !peer.is_ready());
+            match peer {
+                None => {}
+                Some(_) if until > now => return,
+                // It may have sent it, and we have not looked (paused, or our own reader is slow).
+                Some(peer) if peer.readable => {
+                    self.handshakes.push_back((slot, id, now + self.options.handshake_timeout));
+                }
+                Some(_) => self.close(slot, CloseReason::HandshakeTimeout(self.options.handshake_timeout)),
+            }
+            self.handshakes.pop_front();
+        }
     }
+
     /// When [`Pull::tick`] is due.
     pub fn deadline(&self) -> Option<Instant> {
-        todo!()
+        let handshake = self.handshakes.front().map(|(_, _, until)| *until);
+        handshake.into_iter().chain(self.accept_at).min()
     }
+
     /// The next whole message. `None`: nothing to read now; wait on the poll, unless [`Pull::has_more`].
     pub fn receive(&mut self) -> Option<Message> {
-        todo!()
+        let mut spent = 0;
+        while !self.paused
+            && spent < READ_CALL_BYTES
+            && let Some(slot) = self.ring.pop_front()
+        {
+            let Some(Some(peer)) = self.slots.get_mut(slot) else { continue };
+            peer.in_ring = false;
+            match peer.turn(&mut spent) {
+                Turn::Message(bytes) => {
+                    let peer = peer.id;
+                    self.enter_ring(slot);
+                    return Some(Message { bytes, peer });
+                }
+                Turn::Ready => {
+                    self.notices.push(PullNotice::Connected { peer: peer.id, from: peer.from.clone() });
+                    self.enter_ring(slot);
+                }
+                Turn::Used => self.enter_ring(slot),
+                Turn::Blocked => {}
+                Turn::Closed(why) => self.close(slot, why),
+            }
+        }
+        None
     }
-    /// Something may be received without a further event: do not wait on the poll.
+
+    /// Something may be received without a further event: do not wait on the poll. Never while paused.
     pub fn has_more(&self) -> bool {
-        todo!()
+        !self.paused && !self.ring.is_empty()
     }
+
     /// Nothing is read until [`Pull::resume`]: the kernel's buffer fills, and the senders keep the rest.
     pub fn pause(&mut self) {
-        todo!()
+        self.paused = true;
     }
-    /// Reads again.
+
+    /// Reads again. What came meanwhile needs no new event: see [`Pull::has_more`].
     pub fn resume(&mut self) {
-        todo!()
+        self.paused = false;
     }
+
+    /// Connected peers, those in their handshake with them.
+    pub fn peers(&self) -> usize {
+        self.peers
+    }
+
     /// What happened, oldest first.
     pub fn next_notice(&mut self) -> Option<PullNotice> {
-        todo!()
+        self.notices.next(|count| PullNotice::Missed { count })
     }
+
     /// Where it is bound, with the real port.
     pub fn endpoint(&self) -> &Endpoint {
-        todo!()
+        self.listener.endpoint()
+    }
+
+    fn enter_ring(&mut self, slot: usize) {
+        if let Some(Some(peer)) = self.slots.get_mut(slot)
+            && !peer.in_ring
+        {
+            peer.in_ring = true;
+            self.ring.push_back(slot);
+        }
+    }
+
+    fn accept(&mut self, now: Instant) {
+        self.accept_at = None;
+        for _ in 0..ACCEPT_TURN {
+            match Conn::accept(self.listener.conn()) {
+                Ok(conn) => self.admit(conn, now),
+                Err(Errno::AGAIN) => return,
+                // It left before it was accepted.
+                Err(Errno::CONNABORTED | Errno::INTR | Errno::INVAL | Errno::NOTCONN) => {}
+                Err(error) => {
+                    self.refuse(PeerAddress::Unknown, Refusal::Io(format!("accept: {error}")), now);
+                    self.accept_at = Some(now + ACCEPT_AGAIN);
+                    return;
+                }
+            }
+        }
+        // There may be more: the deadline is due at once.
+        self.accept_at = Some(now);
+    }
+
+    fn admit(&mut self, conn: Conn, now: Instant) {
+        let from = conn.peer_address();
+        let most = self.options.max_peers.min(self.tokens.count.saturating_sub(1));
+        if self.peers >= most {
+            return self.refuse(from, Refusal::TooManyPeers(most), now);
+        }
+        let slot = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
+        if let Err(error) =
+            conn.register(&self.registry, Token(self.tokens.first + 1 + slot), Interest::READABLE)
+        {
+            return self.refuse(from, Refusal::Io(format!("register: {error}")), now);
+        }
+        let id = PeerId(self.next_peer);
+        self.next_peer += 1;
+        let mut peer = Peer::new(id, conn, from, self.options.max_message_bytes);
+        peer.flush();
+        if slot == self.slots.len() {
+            self.slots.push(Some(peer));
+        } else {
+            self.slots[slot] = Some(peer);
+        }
+        self.peers += 1;
+        self.handshakes.push_back((slot, id, now + self.options.handshake_timeout));
+        self.enter_ring(slot);
+    }
+
+    fn refuse(&mut self, from: PeerAddress, why: Refusal, now: Instant) {
+        self.refused += 1;
+        if self.refused_told.is_none_or(|told| now >= told + REFUSED_TOLD_EVERY) {
+            self.refused_told = Some(now);
+            self.notices.push(PullNotice::Refused { from, why, times: std::mem::take(&mut self.refused) });
+        }
+    }
+
+    fn close(&mut self, slot: usize, why: CloseReason) {
+        if let Some(peer) = self.slots.get_mut(slot).and_then(Option::take) {
+            peer.conn.deregister(&self.registry);
+            self.peers -= 1;
+            let Peer { id, from, messages, .. } = peer;
+            self.notices.push(PullNotice::Closed { peer: id, from, why, messages });
+        }
     }
 }

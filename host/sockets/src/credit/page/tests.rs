@@ -1,0 +1,147 @@
+//! Pages, good and bad, and a writer beside the reader.
+
+use super::super::CreditWriter;
+use super::*;
+
+fn page_of(look: Look) -> Page {
+    match look {
+        Look::Page(page) => page,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn bytes(version: u32, generation: u64, count: u64, last_generation: u64) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(version.to_le_bytes());
+    bytes.extend(77u32.to_le_bytes());
+    for word in [generation, count, last_generation, 5, 6, 0] {
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes
+}
+
+#[test]
+fn a_page_is_read_and_what_is_none_is_told_as_what_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("page");
+    let look = |content: Option<&[u8]>| {
+        if let Some(content) = content {
+            std::fs::write(&path, content).unwrap();
+        }
+        PageReader::new(&path).look()
+    };
+    assert_eq!(look(None), Look::Absent);
+    assert_eq!(look(Some(&[])), Look::Absent);
+    assert_eq!(look(Some(&[0; 64])), Look::Absent, "the magic is not there yet");
+    assert_eq!(look(Some(b"ABCREDIT")), Look::Invalid(Invalid::Short(8)));
+    assert_eq!(look(Some(&[b'x'; 64])), Look::Invalid(Invalid::Magic([b'x'; 8])));
+    assert_eq!(look(Some(&bytes(2, 1, 0, 0))), Look::Invalid(Invalid::Version(2)));
+    assert_eq!(look(Some(&bytes(1, 3, 9, 3))), Look::Changing, "it is being opened");
+    let page = page_of(look(Some(&bytes(1, 3, 9, 2))));
+    assert_eq!((page.pid, page.generation, page.count), (77, 3, 9));
+    assert_eq!((page.last_generation, page.last_count, page.changed_unix_ns), (2, 5, 6));
+    assert!(matches!(PageReader::new(dir.path()).look(), Look::Invalid(Invalid::Io { .. })));
+}
+
+#[test]
+fn each_writer_is_a_generation_and_leaves_its_count_to_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("page");
+    let mut reader = PageReader::new(&path);
+    for generation in 1..=3 {
+        let mut writer = CreditWriter::open(&path).unwrap();
+        assert_eq!((writer.path(), writer.generation(), writer.count()), (&*path, generation, 0));
+        let page = page_of(reader.look());
+        assert_eq!((page.generation, page.count, page.pid), (generation, 0, std::process::id()));
+        let last = if generation == 1 { (0, 0) } else { (generation - 1, 10 + generation - 1) };
+        assert_eq!((page.last_generation, page.last_count), last);
+        for _ in 0..10 + generation {
+            writer.finished().unwrap();
+        }
+        let page = page_of(reader.look());
+        assert_eq!(page.count, 10 + generation);
+        assert!(page.changed_unix_ns > 0);
+    }
+}
+
+#[test]
+fn a_second_writer_takes_another_name_and_a_strange_file_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("page");
+    let first = CreditWriter::open(&path).unwrap();
+    let second = CreditWriter::open(&path).unwrap();
+    assert_eq!(second.path(), dir.path().join(format!("page.{}", std::process::id())));
+    assert_eq!(page_of(PageReader::new(&path).look()).generation, first.generation());
+    let strange = dir.path().join("notes");
+    std::fs::write(&strange, "my notes").unwrap();
+    assert!(CreditWriter::open(&strange).unwrap_err().to_string().contains("file of something else"));
+    assert_eq!(std::fs::read(&strange).unwrap(), b"my notes");
+}
+
+#[test]
+fn a_writer_that_died_while_it_opened_the_page_does_not_lose_the_last_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("page");
+    // Generation 3 with count 9 was being handed over: last generation and last count are set, count is 0 already.
+    let mut cut = bytes(1, 3, 0, 3);
+    cut[40..48].copy_from_slice(&9u64.to_le_bytes());
+    std::fs::write(&path, cut).unwrap();
+    let writer = CreditWriter::open(&path).unwrap();
+    assert_eq!(writer.generation(), 4);
+    let page = page_of(PageReader::new(&path).look());
+    assert_eq!((page.last_generation, page.last_count), (3, 9));
+}
+
+#[test]
+fn a_file_made_anew_is_read_once_it_is_noticed_and_one_that_is_gone_is_still_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("page");
+    let mut reader = PageReader::new(&path);
+    let mut writer = CreditWriter::open(&path).unwrap();
+    writer.finished().unwrap();
+    let old = page_of(reader.look());
+    std::fs::remove_file(&path).unwrap();
+    reader.check_file();
+    writer.finished().unwrap();
+    assert_eq!(
+        page_of(reader.look()),
+        Page { count: 2, changed_unix_ns: page_of(reader.look()).changed_unix_ns, ..old }
+    );
+    let _new = CreditWriter::open(&path).unwrap();
+    reader.check_file();
+    let new = page_of(reader.look());
+    assert_ne!(new.file, old.file);
+    assert_eq!((new.generation, new.count), (1, 0));
+}
+
+#[test]
+fn a_page_that_is_written_all_the_time_is_never_read_torn() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("page");
+    drop(CreditWriter::open(&path).unwrap());
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Every generation finishes three frames.
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let mut writer = CreditWriter::open(&path).unwrap();
+                for _ in 0..3 {
+                    writer.finished().unwrap();
+                }
+            }
+        });
+        let mut reader = PageReader::new(&path);
+        let mut pages = 0;
+        let mut last = 0;
+        while pages < 2_000 {
+            if let Look::Page(page) = reader.look() {
+                pages += 1;
+                assert!(page.generation >= last && page.count <= 3, "{page:?}");
+                assert_eq!(page.last_generation, page.generation - 1, "{page:?}");
+                assert!(page.last_count == 3 || page.generation <= 2, "{page:?}");
+                last = page.generation;
+            }
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}

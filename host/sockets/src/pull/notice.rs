@@ -1,0 +1,98 @@
+//! What a PULL gives: messages, and what happened.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::conn::PeerAddress;
+
+/// A peer of a [`Pull`], never used again for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PeerId(pub u64);
+
+/// One whole ZeroMQ message.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// Its bytes, in an allocation of their own (holding one does not hold others).
+    pub bytes: Bytes,
+    /// Who sent it.
+    pub peer: PeerId,
+}
+
+/// Why a peer was closed.
+#[derive(Debug, thiserror::Error)]
+pub enum CloseReason {
+    /// It ended its connection between two messages.
+    #[error("left")]
+    Left,
+    /// It ended, or died, in the middle of a message. These bytes were dropped.
+    #[error("cut a message after {had} bytes of {of}")]
+    CutMessage {
+        /// Bytes of the message that came.
+        had: usize,
+        /// Its size.
+        of: usize,
+    },
+    /// It ended in the middle of its handshake, of a command, or of a message's header.
+    #[error("cut {what} after {had} bytes")]
+    Cut {
+        /// handshake, command, header.
+        what: &'static str,
+        /// Bytes of it that came.
+        had: usize,
+    },
+    /// What it sent is not ZMTP, not for a PULL, or past a bound.
+    #[error(transparent)]
+    Protocol(#[from] afterbay_zmtp::Error),
+    /// Its handshake took too long.
+    #[error("no handshake in {0:?}")]
+    HandshakeTimeout(Duration),
+}
+
+/// Why a connection was not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// All places are taken.
+    #[error("{0} peers are connected, the limit")]
+    TooManyPeers(usize),
+    /// A call failed, such as no descriptor being free.
+    #[error("{0}")]
+    Io(String),
+}
+
+/// What happened on a [`Pull`].
+#[derive(Debug)]
+pub enum PullNotice {
+    /// A peer finished its handshake.
+    Connected {
+        /// Who.
+        peer: PeerId,
+        /// From where.
+        from: PeerAddress,
+    },
+    /// A peer was closed; everything that came whole from it was received.
+    Closed {
+        /// Who.
+        peer: PeerId,
+        /// From where.
+        from: PeerAddress,
+        /// Why.
+        why: CloseReason,
+        /// Messages received of it.
+        messages: u64,
+    },
+    /// A connection was not taken. Told at most once a second.
+    Refused {
+        /// From where.
+        from: PeerAddress,
+        /// Why.
+        why: Refusal,
+        /// How many were refused since the last such notice, this one with them.
+        times: u64,
+    },
+    /// Notices were not taken in time and dropped.
+    Missed {
+        /// How many.
+        count: u64,
+    },
+}

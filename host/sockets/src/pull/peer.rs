@@ -1,0 +1,157 @@
+//! One sender of a PULL: its connection, its buffer, its place in the handshake.
+
+use std::io::IoSlice;
+
+use afterbay_zmtp as zmtp;
+use bytes::Bytes;
+
+use super::notice::{CloseReason, PeerId};
+use crate::bounds::{READ_BUFFER_BYTES, READ_TURN_BYTES};
+use crate::conn::{Conn, PeerAddress, Read};
+
+/// A message that misses at least this much is read straight into its own allocation.
+const DIRECT_BYTES_MIN: usize = 16 << 10;
+
+/// After such a message so little is read into the buffer: if another big one follows, hardly any of it is copied.
+const READ_AFTER_DIRECT_BYTES: usize = 4 << 10;
+
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) id: PeerId,
+    pub(crate) conn: Conn,
+    pub(crate) from: PeerAddress,
+    pub(crate) messages: u64,
+    /// The kernel may have bytes: set by the poll, taken back only when a read blocks.
+    pub(crate) readable: bool,
+    /// It waits for its turn.
+    pub(crate) in_ring: bool,
+    zmtp: zmtp::Peer,
+    /// Allocated at the first read. `start..end` is read and not parsed.
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+    last_was_direct: bool,
+}
+
+/// What a turn came to.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// The handshake is done; there may be more.
+    Ready,
+    Message(Bytes),
+    /// Nothing until the poll tells.
+    Blocked,
+    /// As much was read as one turn may, without a whole message.
+    Used,
+    Closed(CloseReason),
+}
+
+impl Peer {
+    pub(crate) fn new(id: PeerId, conn: Conn, from: PeerAddress, max_message_bytes: usize) -> Peer {
+        let zmtp = zmtp::Peer::new(zmtp::Role::Pull, max_message_bytes);
+        // Readable until a read says otherwise: bytes may have come before the poll knew of it.
+        let (readable, in_ring) = (true, false);
+        let buffer = Box::default();
+        Peer {
+            id,
+            conn,
+            from,
+            messages: 0,
+            readable,
+            in_ring,
+            zmtp,
+            buffer,
+            start: 0,
+            end: 0,
+            last_was_direct: false,
+        }
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.zmtp.is_ready()
+    }
+
+    /// Goes on until one message is whole. `spent`: bytes read, added to.
+    pub(crate) fn turn(&mut self, spent: &mut usize) -> Turn {
+        let mut read = 0;
+        loop {
+            while self.start < self.end {
+                let fed = self.zmtp.feed(&self.buffer[self.start..self.end]);
+                self.flush();
+                match fed {
+                    Err(error) => return Turn::Closed(CloseReason::Protocol(error)),
+                    Ok((used, event)) => {
+                        self.start += used;
+                        match event {
+                            None => {}
+                            Some(zmtp::Event::Ready(_)) => return Turn::Ready,
+                            Some(zmtp::Event::Message(bytes)) => return self.message(bytes),
+                        }
+                    }
+                }
+            }
+            if !self.readable {
+                return Turn::Blocked;
+            }
+            if read >= READ_TURN_BYTES {
+                return Turn::Used;
+            }
+            let (got, message) = match self.zmtp.body().filter(|body| body.missing() >= DIRECT_BYTES_MIN) {
+                Some(body) => {
+                    self.last_was_direct = true;
+                    body.fill(|buffer| self.conn.read_spare(buffer))
+                }
+                None => (self.read_buffer(), None),
+            };
+            match got {
+                Read::Data(bytes) => {
+                    read += bytes;
+                    *spent += bytes;
+                }
+                Read::Blocked => self.readable = false,
+                Read::End | Read::Failed(_) => return Turn::Closed(self.end_reason()),
+            }
+            if let Some(bytes) = message {
+                return self.message(bytes);
+            }
+        }
+    }
+
+    fn message(&mut self, bytes: Bytes) -> Turn {
+        self.messages += 1;
+        Turn::Message(bytes)
+    }
+
+    fn read_buffer(&mut self) -> Read {
+        if self.buffer.is_empty() {
+            self.buffer = vec![0; READ_BUFFER_BYTES].into_boxed_slice();
+        }
+        let most = if self.last_was_direct { READ_AFTER_DIRECT_BYTES } else { READ_BUFFER_BYTES };
+        let got = self.conn.read(&mut self.buffer[..most]);
+        self.last_was_direct = false;
+        (self.start, self.end) = (0, if let Read::Data(bytes) = got { bytes } else { 0 });
+        got
+    }
+
+    /// Sends our greeting, READY, PONG. What the kernel does not take waits for the next bytes to come: a peer whose buffer
+    /// is full of these few bytes is not reading them.
+    pub(crate) fn flush(&mut self) {
+        while !self.zmtp.output().is_empty() {
+            match self.conn.write(&[IoSlice::new(self.zmtp.output())]) {
+                Ok(sent) if sent > 0 => self.zmtp.sent(sent),
+                // A broken connection is seen by its reads, after what it still has.
+                _ => return,
+            }
+        }
+    }
+
+    fn end_reason(&self) -> CloseReason {
+        match self.zmtp.unfinished() {
+            None => CloseReason::Left,
+            Some(zmtp::Unfinished::Handshake { had }) => CloseReason::Cut { what: "handshake", had },
+            Some(zmtp::Unfinished::Header { had }) => CloseReason::Cut { what: "header", had },
+            Some(zmtp::Unfinished::Command { had, .. }) => CloseReason::Cut { what: "command", had },
+            Some(zmtp::Unfinished::Message { had, of }) => CloseReason::CutMessage { had, of },
+        }
+    }
+}

@@ -1,0 +1,484 @@
+//! Whose count the page's is, and so which frames are finished, which are sent again, and which cannot be known.
+//!
+//! Pure: looks, connections and losses come in, in any order; it moves the line in [`Custody`]. The rule behind all of it: a
+//! frame is sent again only if it is certain that no reader finished it or still will; whatever cannot be certain is told.
+//!
+//! | what happens | what is known, and done |
+//! |---|---|
+//! | connection lost, then a new generation | the old one's final count is in the page: the frames past it are sent again |
+//! | a new connection, generation not new yet | nothing is written until it is, or for `generation_wait` |
+//! | … and the page's process is the one connected to (ipc) | the same reader: it has what it read; nothing is sent again |
+//! | … and it stays old, the page known to be of another process | that reader has no page: on without credit (stale) |
+//! | … and it stays old, process unknown (tcp) | taken for the same reader |
+//! | a new generation while connected | nothing is written until the connection is lost (as in the first row), or for `generation_wait`: then it is that of the connected reader |
+//! | … and its process is the one connected to (ipc) | the same, at once |
+//! | a generation was missed, or the file is a new one | the final count is not known: nothing is sent again, all is told |
+//! | the count runs past what was written | somebody else sends too: credit is not used any more |
+//! | the count went back | not used until a new generation |
+//! | the count stands still for `stall`, in doubt | on without credit until it moves |
+//!
+//! In doubt: since the page was first seen, or since a new connection, the count has not once caught up with what was written.
+
+use std::time::{Duration, Instant};
+
+use super::custody::Custody;
+use super::notice::PushNotice;
+use super::options::{CreditBase, CreditOptions};
+use crate::credit::{CreditState, Invalid, Look, Page};
+use crate::notices::Notices;
+
+/// Where an account changes things and tells them.
+pub(crate) struct Desk<'a> {
+    pub(crate) custody: &'a mut Custody,
+    pub(crate) notices: &'a mut Notices<PushNotice>,
+    pub(crate) now: Instant,
+}
+
+#[derive(Debug)]
+pub(crate) struct Account {
+    generation_wait: Duration,
+    stall: Duration,
+    quiet: Duration,
+    standing: Standing,
+    /// The generation that the kept frames were written to.
+    known: Option<Known>,
+    link: Option<Link>,
+    /// Once a connection's process was the page's: both are of one pid namespace, and another pid is another process.
+    pids_agree: bool,
+    /// Counts to come that belong to frames which are not kept, and were written before those that are.
+    absorb: u64,
+    /// Counts that may come for frames which were given up.
+    tolerate: u64,
+    /// The first count seen was not 0: it may run ahead for frames of an earlier process, for this generation.
+    joined_midway: bool,
+    doubt: bool,
+    /// When the count moved last, or the first frame became unfinished.
+    moved: Instant,
+    /// Counted frames at the end of those kept, of which it is not sure that they were written whole.
+    unsure: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Standing {
+    Absent,
+    Invalid(Invalid),
+    Usable,
+    /// Not the connected reader's: until its generation changes.
+    Foreign,
+    /// It stood still too long: until it moves.
+    Still,
+    RanAhead {
+        by: u64,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// `None`: from the journal.
+    file: Option<(u64, u64)>,
+    pid: u32,
+    generation: u64,
+    /// The count as last seen.
+    count: u64,
+    /// The count up to which frames were finished.
+    applied: u64,
+}
+
+#[derive(Debug)]
+struct Link {
+    pid: Option<u32>,
+    hold: Option<Hold>,
+    /// There was no page when the connection was there already: the first one's counts are all of this connection.
+    saw_absent: bool,
+}
+
+/// What is waited for, while nothing is written.
+#[derive(Debug)]
+enum Hold {
+    /// The connection is new, the generation is not.
+    Generation { until: Instant, foreign: bool },
+    /// The generation is new, the connection is not.
+    Loss { until: Instant, page: Page },
+    /// Frames of an earlier process may not have been written whole: until the count is past them, or stands still.
+    Quiet,
+}
+
+impl Account {
+    pub(crate) fn new(options: &CreditOptions, custody: &mut Custody, now: Instant) -> Account {
+        let known = options.base.map(|CreditBase { generation, count }| {
+            custody.keep();
+            Known { file: None, pid: 0, generation, count: 0, applied: count }
+        });
+        Account {
+            generation_wait: options.generation_wait,
+            stall: options.stall,
+            quiet: options.quiet,
+            standing: if known.is_some() { Standing::Usable } else { Standing::Absent },
+            known,
+            link: None,
+            pids_agree: false,
+            absorb: 0,
+            tolerate: 0,
+            joined_midway: known.is_some(),
+            doubt: true,
+            moved: now,
+            unsure: 0,
+        }
+    }
+
+    /// Whether frames may be written now.
+    pub(crate) fn may_write(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.hold.is_none())
+    }
+
+    pub(crate) fn is_usable(&self) -> bool {
+        self.standing == Standing::Usable
+    }
+
+    /// Whether a look at the page would change anything soon.
+    pub(crate) fn is_waiting(&self, custody: &Custody) -> bool {
+        self.link.as_ref().is_some_and(|link| link.hold.is_some() || custody.counted() > 0 || self.absorb > 0)
+    }
+
+    pub(crate) fn state(&self) -> CreditState {
+        match &self.standing {
+            Standing::Absent => CreditState::Absent,
+            Standing::Invalid(why) => CreditState::Invalid(why.clone()),
+            Standing::Usable => {
+                let known = self.known.map_or((0, 0), |known| (known.generation, known.count));
+                CreditState::Usable { generation: known.0, count: known.1 }
+            }
+            Standing::Foreign | Standing::Still => CreditState::Stale,
+            Standing::RanAhead { by } => CreditState::RanAhead { by: *by },
+        }
+    }
+
+    /// The count that stands for "everything up to `taken` is finished, and nothing after it".
+    pub(crate) fn position(&self) -> Option<CreditBase> {
+        let known = self.known.filter(|_| self.is_usable())?;
+        // Of a count that has not reached the frames of an earlier process, the place where it will.
+        Some(CreditBase { generation: known.generation, count: known.applied + self.absorb })
+    }
+
+    /// A frame was restored of which it is not sure that it was written whole.
+    pub(crate) fn unsure(&mut self, counted: bool) {
+        self.unsure += u64::from(counted);
+    }
+
+    /// A look at the page.
+    pub(crate) fn saw(&mut self, look: Look, desk: &mut Desk<'_>) {
+        if desk.custody.counted() == 0 {
+            self.moved = desk.now;
+        }
+        match look {
+            Look::Changing => {}
+            Look::Absent => self.saw_none(desk),
+            Look::Invalid(why) => {
+                if self.standing != Standing::Invalid(why.clone()) {
+                    self.give_up(Standing::Invalid(why), desk);
+                    self.known = None;
+                }
+            }
+            Look::Page(page) => match self.known {
+                None => self.adopt_first(page, desk),
+                Some(known) if is_same(&known, &page) => self.saw_count(known, page, desk),
+                Some(known) => self.saw_generation(known, page, desk),
+            },
+        }
+        self.check_pids();
+    }
+
+    /// A connection is there; its process, where the kernel knows it.
+    pub(crate) fn up(&mut self, pid: Option<u32>, desk: &mut Desk<'_>) {
+        self.link = Some(Link { pid, hold: None, saw_absent: self.standing == Standing::Absent });
+        self.doubt = true;
+        self.check_pids();
+        if desk.custody.unfinished().frames == 0 {
+            return;
+        }
+        if self.is_page_of_link() {
+            return self.same_reader(desk);
+        }
+        let foreign = pid.is_some() && self.pids_agree;
+        self.hold(Hold::Generation { until: desk.now + self.generation_wait, foreign });
+    }
+
+    /// The connection is lost.
+    pub(crate) fn lost(&mut self, desk: &mut Desk<'_>) {
+        let Some(Link { hold: Some(Hold::Loss { page, .. }), .. }) = self.link.take() else { return };
+        match self.known {
+            // It has counted, and no other connection can have given it anything: it was that of this one.
+            _ if page.count > 0 => self.adopt_on_link(page, desk),
+            Some(known) => self.settle(known, page, desk),
+            None => {}
+        }
+    }
+
+    /// Time passes.
+    pub(crate) fn tick(&mut self, desk: &mut Desk<'_>) {
+        if self.stalls_at(desk.custody).is_some_and(|at| at <= desk.now) && !self.is_quiet(desk) {
+            self.unsure = 0;
+            self.tolerate += desk.custody.counted();
+            return self.give_up(Standing::Still, desk);
+        }
+        match self.link.as_mut().and_then(|link| link.hold.take()) {
+            Some(Hold::Generation { until, foreign: true }) if until <= desk.now => {
+                self.give_up(Standing::Foreign, desk);
+            }
+            Some(Hold::Generation { until, .. }) if until <= desk.now => self.same_reader(desk),
+            Some(Hold::Loss { until, page }) if until <= desk.now => {
+                if let Some(known) = self.known {
+                    self.finish_last(&known, &page, desk);
+                }
+                self.adopt_on_link(page, desk);
+            }
+            Some(Hold::Quiet) if desk.custody.counted() == 0 => self.unsure = 0,
+            Some(Hold::Quiet) if self.is_quiet(desk) => {
+                self.unsure = 0;
+                let resent = desk.custody.requeue();
+                desk.notices.push(PushNotice::Settled { resent, unconfirmed: None });
+            }
+            None => {}
+            Some(hold) => self.hold(hold),
+        }
+    }
+
+    /// When [`Account::tick`] is due.
+    pub(crate) fn deadline(&self, custody: &Custody) -> Option<Instant> {
+        let hold = match self.link.as_ref()?.hold.as_ref() {
+            Some(Hold::Generation { until, .. } | Hold::Loss { until, .. }) => Some(*until),
+            Some(Hold::Quiet) => Some(self.moved + self.quiet),
+            None => None,
+        };
+        hold.into_iter().chain(self.stalls_at(custody)).min()
+    }
+
+    fn saw_none(&mut self, desk: &mut Desk<'_>) {
+        match &self.known {
+            // The path is gone; what was open goes on being read, so this does not come.
+            Some(Known { file: Some(_), .. }) => {}
+            // The journal knew one, and it is gone.
+            Some(_) => {
+                self.give_up(Standing::Absent, desk);
+                self.known = None;
+            }
+            None => self.stand(Standing::Absent, desk),
+        }
+        if let Some(link) = &mut self.link {
+            link.saw_absent = true;
+            if self.known.is_none() {
+                link.hold = None;
+            }
+        }
+    }
+
+    fn adopt_first(&mut self, page: Page, desk: &mut Desk<'_>) {
+        let is_new = page.generation == 1 && self.link.as_ref().is_some_and(|link| link.saw_absent);
+        let base = if is_new { 0 } else { page.count };
+        self.begin(&page, desk);
+        self.joined_midway = base > 0;
+        self.absorb = desk.custody.take_passed();
+        self.apply(&page, page.count, page.count - base, desk);
+    }
+
+    fn saw_count(&mut self, known: Known, page: Page, desk: &mut Desk<'_>) {
+        if page.count < known.count && self.is_usable() {
+            let why = Invalid::WentBack { from: known.count, to: page.count };
+            return self.give_up(Standing::Invalid(why), desk);
+        }
+        if self.standing == Standing::Still && page.count > known.count {
+            self.absorb += desk.custody.take_passed();
+            desk.custody.keep();
+            self.stand(Standing::Usable, desk);
+        }
+        if page.count > known.count {
+            self.moved = desk.now;
+        }
+        let delta = page.count.saturating_sub(known.applied);
+        self.apply(&page, known.applied.max(page.count), delta, desk);
+    }
+
+    fn saw_generation(&mut self, known: Known, page: Page, desk: &mut Desk<'_>) {
+        let wait = desk.now + self.generation_wait;
+        if self.is_off_for_good() {
+            return self.begin(&page, desk);
+        }
+        match &mut self.link {
+            None => self.settle(known, page, desk),
+            Some(link) => match &mut link.hold {
+                // Nothing was written to this connection yet.
+                Some(Hold::Generation { .. } | Hold::Quiet) => {
+                    link.hold = None;
+                    self.settle(known, page, desk);
+                }
+                Some(Hold::Loss { page: new, .. }) if link.pid != Some(page.pid) => *new = page,
+                hold => {
+                    *hold = None;
+                    if link.pid == Some(page.pid) {
+                        self.adopt_on_link(page, desk);
+                    } else {
+                        link.hold = Some(Hold::Loss { until: wait, page });
+                    }
+                }
+            },
+        }
+    }
+
+    /// The kept frames were written to `known`, which is gone; nothing was written to `page`'s generation.
+    fn settle(&mut self, known: Known, page: Page, desk: &mut Desk<'_>) {
+        if follows(&known, &page) {
+            self.finish_last(&known, &page, desk);
+            let resent = desk.custody.requeue();
+            if resent > 0 {
+                desk.notices.push(PushNotice::Settled { resent, unconfirmed: None });
+            }
+        } else if let unconfirmed @ Some(_) = desk.custody.release() {
+            desk.notices.push(PushNotice::Settled { resent: 0, unconfirmed });
+        }
+        self.begin(&page, desk);
+        self.apply(&page, page.count, page.count, desk);
+    }
+
+    /// What is kept and was passed since the connection is there was written to `page`'s generation.
+    fn adopt_on_link(&mut self, page: Page, desk: &mut Desk<'_>) {
+        self.begin(&page, desk);
+        self.absorb = desk.custody.take_passed();
+        self.apply(&page, page.count, page.count, desk);
+    }
+
+    /// The old generation's final count, where the page tells it.
+    fn finish_last(&mut self, known: &Known, page: &Page, desk: &mut Desk<'_>) {
+        if follows(known, page) && self.is_usable() {
+            self.finish(page.last_count.saturating_sub(known.applied), desk);
+        }
+    }
+
+    /// A generation is known, and nothing of it is applied yet.
+    fn begin(&mut self, page: &Page, desk: &mut Desk<'_>) {
+        self.known = Some(Known {
+            file: Some(page.file),
+            pid: page.pid,
+            generation: page.generation,
+            count: 0,
+            applied: 0,
+        });
+        self.absorb = 0;
+        self.tolerate = 0;
+        self.unsure = 0;
+        self.doubt = true;
+        self.moved = desk.now;
+        if self.is_off_for_good() {
+            return;
+        }
+        self.joined_midway = false;
+        desk.custody.keep();
+        if self.is_usable() {
+            desk.notices.push(PushNotice::Credit { state: self.state() });
+        } else {
+            self.stand(Standing::Usable, desk);
+        }
+    }
+
+    fn apply(&mut self, page: &Page, applied: u64, delta: u64, desk: &mut Desk<'_>) {
+        if let Some(known) = &mut self.known {
+            known.file = Some(page.file);
+            known.pid = page.pid;
+            known.count = page.count;
+            known.applied = applied;
+        }
+        if self.is_usable() {
+            self.finish(delta, desk);
+        }
+    }
+
+    /// So many counted frames more are finished.
+    fn finish(&mut self, count: u64, desk: &mut Desk<'_>) {
+        let absorbed = count.min(self.absorb);
+        self.absorb -= absorbed;
+        let left = desk.custody.finish(count - absorbed);
+        let tolerated = left.min(self.tolerate);
+        self.tolerate -= tolerated;
+        if left > tolerated {
+            return self.give_up(Standing::RanAhead { by: left - tolerated }, desk);
+        }
+        if count > 0 && desk.custody.counted() == 0 && self.absorb == 0 {
+            self.doubt = false;
+        }
+    }
+
+    /// The reader is the one that had the connection before. What it read it has; whether it read all is not known.
+    fn same_reader(&mut self, desk: &mut Desk<'_>) {
+        if self.unsure > 0 {
+            return self.hold(Hold::Quiet);
+        }
+        desk.notices.push(PushNotice::Settled { resent: 0, unconfirmed: desk.custody.kept() });
+    }
+
+    /// Everything that the reader surely has is counted, and the count stands still.
+    fn is_quiet(&self, desk: &Desk<'_>) -> bool {
+        self.unsure > 0
+            && desk.custody.counted() <= self.unsure
+            && self.absorb == 0
+            && desk.now >= self.moved + self.quiet
+    }
+
+    /// Goes on without the count; what was kept for it is told.
+    fn give_up(&mut self, standing: Standing, desk: &mut Desk<'_>) {
+        if let unconfirmed @ Some(_) = desk.custody.release() {
+            desk.notices.push(PushNotice::Settled { resent: 0, unconfirmed });
+        }
+        desk.custody.take_passed();
+        self.absorb = 0;
+        if let Some(link) = &mut self.link {
+            link.hold = None;
+        }
+        self.stand(standing, desk);
+    }
+
+    fn stand(&mut self, standing: Standing, desk: &mut Desk<'_>) {
+        if self.standing != standing {
+            self.standing = standing;
+            desk.notices.push(PushNotice::Credit { state: self.state() });
+        }
+    }
+
+    fn hold(&mut self, hold: Hold) {
+        if let Some(link) = &mut self.link {
+            link.hold = Some(hold);
+        }
+    }
+
+    /// The count ran ahead, and not because of frames of an earlier process.
+    fn is_off_for_good(&self) -> bool {
+        matches!(self.standing, Standing::RanAhead { .. }) && !self.joined_midway
+    }
+
+    fn is_page_of_link(&self) -> bool {
+        let page = self.known.filter(|known| known.file.is_some()).map(|known| known.pid);
+        page.is_some() && self.link.as_ref().and_then(|link| link.pid) == page
+    }
+
+    fn check_pids(&mut self) {
+        self.pids_agree |= self.is_page_of_link();
+    }
+
+    fn stalls_at(&self, custody: &Custody) -> Option<Instant> {
+        let waits_for_count = match self.link.as_ref()?.hold {
+            None | Some(Hold::Quiet) => custody.counted() > 0,
+            _ => false,
+        };
+        (waits_for_count && self.doubt && self.is_usable()).then(|| self.moved + self.stall)
+    }
+}
+
+fn is_same(known: &Known, page: &Page) -> bool {
+    known.generation == page.generation && known.file.is_none_or(|file| file == page.file)
+}
+
+/// The page's generation is the one right after, so that the known one's final count is in the page.
+fn follows(known: &Known, page: &Page) -> bool {
+    known.file.is_none_or(|file| file == page.file) && page.last_generation == known.generation
+}
+
+#[cfg(test)]
+mod tests;
