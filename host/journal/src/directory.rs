@@ -1,10 +1,20 @@
-//! The locked root of a journal: one sub-directory per stream.
+//! The locked root of a journal: one sub-directory per stream, one thread for retention.
 
-use std::path::Path;
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use crate::error::OpenError;
-use crate::recovery::Recovered;
+use crate::bounds::{FRAME_BYTES_MAX, SEGMENT_BYTES_MAX};
+use crate::error::{IoError, OpenError, ReadError};
+use crate::reader;
+use crate::recovery::{self, Recovered};
+use crate::retention;
+use crate::storage::{Disk, Lock, LockError, Storage};
+use crate::sync::{Shared, lock};
 use crate::writer::Writer;
 
 /// What survives a power cut. Whatever is chosen, what was appended survives the death of the process.
@@ -25,9 +35,9 @@ pub struct Options {
     pub sync: SyncPolicy,
     /// A segment that would grow past this is ended before the next frame.
     pub segment_bytes: u64,
-    /// The size of the whole directory past which the oldest segments are removed.
+    /// The size of the whole directory past which the oldest segments are removed. Looked at once a second.
     pub retain_bytes: Option<u64>,
-    /// The age (of a segment's last record) past which it is removed.
+    /// The age (of a segment's last write) past which it is removed. A segment also ends when an eighth of it old.
     pub retain_age: Option<Duration>,
     /// A request without a row for this long counts as abandoned: it no longer keeps segments from being removed.
     pub abandon_after: Duration,
@@ -48,17 +58,156 @@ impl Default for Options {
     }
 }
 
+/// Who does what is done off the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Background {
+    /// Threads of the journal: one for retention, one per stream.
+    Threads,
+    /// The caller, with `Directory::tend` and `Writer::tend`: for tests that own time and disk.
+    Caller,
+}
+
 /// A journal directory, locked for this process for as long as it or a writer of it lives.
-pub struct Directory {}
+pub struct Directory {
+    root: Arc<Root>,
+    retention: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
+}
+
+/// What the directory and its writers share.
+pub(crate) struct Root {
+    pub storage: Arc<dyn Storage>,
+    pub dir: PathBuf,
+    pub options: Options,
+    pub background: Background,
+    lock: Mutex<Box<dyn Lock>>,
+    /// The streams that have a writer.
+    pub streams: Mutex<HashMap<String, Arc<Shared>>>,
+    pub over_budget: AtomicBool,
+}
 
 impl Directory {
-    /// Makes it if need be and locks it.
-    pub fn open(_dir: &Path, _options: Options) -> Result<Directory, OpenError> {
-        todo!()
+    /// Makes the directory if need be (its parent must be there) and locks it.
+    pub fn open(dir: &Path, options: Options) -> Result<Directory, OpenError> {
+        Directory::open_on(Arc::new(Disk), dir, options, Background::Threads)
+    }
+
+    /// The same on a disk, and with a background, of the caller's.
+    pub fn open_on(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        options: Options,
+        background: Background,
+    ) -> Result<Directory, OpenError> {
+        check(&options)?;
+        storage.make_dir(dir).map_err(|error| IoError::new("make directory", dir, error))?;
+        let lock = storage.lock(dir).map_err(|error| match error {
+            LockError::Held(pid) => OpenError::Locked { dir: dir.into(), pid },
+            LockError::Io(error) => IoError::new("lock", dir, error).into(),
+        })?;
+        let root = Arc::new(Root {
+            storage,
+            dir: dir.into(),
+            options,
+            background,
+            lock: Mutex::new(lock),
+            streams: Mutex::default(),
+            over_budget: AtomicBool::new(false),
+        });
+        let mut directory = Directory { root, retention: None };
+        if background == Background::Threads {
+            directory.retention = Some(directory.spawn_retention()?);
+        }
+        Ok(directory)
+    }
+
+    fn spawn_retention(&self) -> Result<(Arc<AtomicBool>, JoinHandle<()>), OpenError> {
+        let (root, stop) = (self.root.clone(), Arc::new(AtomicBool::new(false)));
+        let stopped = stop.clone();
+        let work = move || {
+            while !stopped.load(Ordering::Acquire) {
+                retention::pass(&root);
+                std::thread::park_timeout(retention::PERIOD);
+            }
+        };
+        let thread = Builder::new().name("journal-retention".into()).spawn(work);
+        let thread = thread.map_err(|error| IoError::new("start thread for", &self.root.dir, error))?;
+        Ok((stop, thread))
     }
 
     /// Opens a stream for writing: recovers what the last run left and begins after it.
-    pub fn stream(&self, _name: &str) -> Result<(Writer, Recovered), OpenError> {
-        todo!()
+    pub fn stream(&self, name: &str) -> Result<(Writer, Recovered), OpenError> {
+        check_name(name)?;
+        let root = &self.root;
+        let dir = root.dir.join(name);
+        // Taken first, so that a second call finds it taken while the first still recovers.
+        let mut streams = lock(&root.streams);
+        if streams.contains_key(name) {
+            return Err(OpenError::StreamOpen { stream: name.into() });
+        }
+        root.storage.make_dir(&dir).map_err(|error| IoError::new("make directory", &dir, error))?;
+        let recovery = recovery::recover(&*root.storage, &dir, root.options.sync)?;
+        let shared =
+            Arc::new(Shared::new(root.storage.clone(), name, dir, root.options.sync, recovery.last_frame()));
+        streams.insert(name.into(), shared.clone());
+        drop(streams);
+        Writer::begin(root.clone(), shared, recovery)
     }
+
+    /// Reads a stream of this journal, from any thread.
+    pub fn reader(&self, name: &str) -> Result<reader::Stream, ReadError> {
+        reader::Journal::open_on(self.root.storage.clone(), &self.root.dir)?.stream(name)
+    }
+
+    /// Does what the retention thread does once a second; for `Background::Caller`.
+    pub fn tend(&self) {
+        retention::pass(&self.root);
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if let Some((stop, thread)) = self.retention.take() {
+            stop.store(true, Ordering::Release);
+            thread.thread().unpark();
+            // A panic of the thread has nobody left to be told to.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Root {
+    /// Makes a stream's directory again after it vanished. The root itself must be there: it may be the mount that
+    /// is missing. If it is another than the one that was locked, it is locked too.
+    pub fn restore(&self, dir: &Path) -> io::Result<()> {
+        let mut held = lock(&self.lock);
+        if !held.is_in_place() {
+            *held = self.storage.lock(&self.dir).map_err(|error| match error {
+                LockError::Held(pid) => io::Error::other(format!("locked by process {pid}")),
+                LockError::Io(error) => error,
+            })?;
+        }
+        self.storage.make_dir(dir)
+    }
+}
+
+fn check(options: &Options) -> Result<(), OpenError> {
+    let within = |option, value: u64, least: u64, most: u64| match (least..=most).contains(&value) {
+        true => Ok(()),
+        false => Err(OpenError::Option { option, value, allowed: format!("{least} to {most}") }),
+    };
+    within("segment_bytes", options.segment_bytes, 4096, SEGMENT_BYTES_MAX)?;
+    within("max_frame_bytes", options.max_frame_bytes as u64, 1, FRAME_BYTES_MAX as u64)
+}
+
+fn check_name(name: &str) -> Result<(), OpenError> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    if name.is_empty()
+        || name.len() > 128
+        || !name.bytes().all(plain)
+        || name.starts_with('.')
+        || name == "LOCK"
+    {
+        return Err(OpenError::StreamName { stream: name.into() });
+    }
+    Ok(())
 }

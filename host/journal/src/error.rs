@@ -1,9 +1,27 @@
 //! What can go wrong, and with which file.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::bounds;
+
+/// The system's error, what was being done and to which file.
+#[derive(Debug, thiserror::Error)]
+#[error("journal {path}: {what}: {source}")]
+pub struct IoError {
+    /// What was being done: `open`, `write`, `sync`, …
+    pub what: &'static str,
+    /// To which file or directory.
+    pub path: PathBuf,
+    /// The system's error.
+    pub source: io::Error,
+}
+
+impl IoError {
+    pub(crate) fn new(what: &'static str, path: &Path, source: io::Error) -> IoError {
+        IoError { what, path: path.into(), source }
+    }
+}
 
 /// Why a directory or one of its streams could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -38,41 +56,20 @@ pub enum OpenError {
         /// What may be given.
         allowed: String,
     },
-    /// A segment of a version that this program does not know.
-    #[error("journal segment {path}: format version {version}, this program reads up to {known}")]
-    Version {
-        /// The file.
-        path: PathBuf,
-        /// What it says.
-        version: u32,
-        /// The newest known.
-        known: u32,
-    },
+    /// What is there could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
     /// The disk.
-    #[error("journal {path}: {what}: {source}")]
-    Io {
-        /// What was being done.
-        what: &'static str,
-        /// To which file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] IoError),
 }
 
 /// Why something was not written. Nothing was lost that had been accepted: the same call can be made again.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The disk.
-    #[error("journal {path}: {what}: {source}")]
-    Io {
-        /// What was being done.
-        what: &'static str,
-        /// To which file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] IoError),
     /// A frame over the bound that was configured. Calling again does not help.
     #[error("journal frame: {bytes} bytes, at most {limit}")]
     TooLarge {
@@ -101,15 +98,8 @@ pub enum RequestError {
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The disk.
-    #[error("journal {path}: {what}: {source}")]
-    Io {
-        /// What was being done.
-        what: &'static str,
-        /// To which file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] IoError),
     /// A segment of a version that this program does not know.
     #[error("journal segment {path}: format version {version}, this program reads up to {known}")]
     Version {
@@ -119,6 +109,14 @@ pub enum ReadError {
         version: u32,
         /// The newest known.
         known: u32,
+    },
+    /// A stream that is not in the journal.
+    #[error("journal {dir}: no stream {stream:?}")]
+    NoStream {
+        /// The journal.
+        dir: PathBuf,
+        /// The stream.
+        stream: String,
     },
     /// What was asked for is not, or no longer, in the journal.
     #[error("journal frame {frame}: not in the journal (retention, or never kept)")]

@@ -2,26 +2,33 @@
 //!
 //! Owns the directory, its segments, recovery, sync and retention. Knows nothing of ZeroMQ or of what a frame's
 //! bytes mean: the stream says which request each row belongs to and what became of it. A batch goes on to decode.
-//! The bytes are in `FORMAT.md`.
+//! The bytes are in `FORMAT.md`. Nothing is logged here: what happens off the path is told as a [`Notice`].
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod bounds;
 mod directory;
 mod error;
+mod format;
 mod notice;
 mod outcome;
 mod position;
 pub mod reader;
+mod record;
 mod recovery;
+mod requests;
+mod retention;
+mod segment;
+mod state;
 pub mod storage;
+mod sync;
 mod verify;
 mod writer;
 
-pub use directory::{Directory, Options, SyncPolicy};
-pub use error::{OpenError, ReadError, RequestError, WriteError};
+pub use directory::{Background, Directory, Options, SyncPolicy};
+pub use error::{IoError, OpenError, ReadError, RequestError, WriteError};
 pub use notice::Notice;
 pub use outcome::{Action, Credit, Finished, Gap, Outcome, Passage, Verdict};
 pub use position::{FrameNo, Position, Request, RequestNo, SegmentId};
 pub use recovery::{Corruption, Cut, LiveRequest, Recovered};
-pub use verify::{Note, Problem, Report};
+pub use verify::{Note, Problem, Report, What};
 pub use writer::Writer;

@@ -108,3 +108,29 @@ pub struct Credit {
     /// How many counted frames had been sent to it, the one told as taken included.
     pub sent: u64,
 }
+
+/// What the actions on one row come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Effect {
+    pub row: u32,
+    pub forwarded: u32,
+    /// Its tokens count as dropped, or else as replaced, or neither.
+    pub dropped: bool,
+    pub replaced: bool,
+}
+
+/// Sums up actions, sorted by row, given as (row, verdict, tokens forwarded after it).
+pub(crate) fn effects(actions: impl Iterator<Item = (u32, Verdict, u32)>) -> impl Iterator<Item = Effect> {
+    let mut actions = actions.peekable();
+    std::iter::from_fn(move || {
+        let (row, mut verdict, mut forwarded) = actions.next()?;
+        let (mut dropped, mut replaced) = (false, false);
+        loop {
+            dropped |= verdict == Verdict::Drop;
+            replaced |= verdict == Verdict::Replace;
+            let Some(next) = actions.next_if(|next| next.0 == row) else { break };
+            (_, verdict, forwarded) = next;
+        }
+        Some(Effect { row, forwarded, dropped, replaced: replaced && !dropped })
+    })
+}

@@ -1,7 +1,20 @@
 //! What a stream finds when it starts: the last run's tail is cut, and what was under way is told.
+//!
+//! Bounded work: from the newest summary on, only segments without one are scanned, which is the last, or the last few.
 
+use std::path::Path;
+
+use crate::bounds::REQUESTS_LEFT_OUT;
+use crate::directory::SyncPolicy;
+use crate::error::{IoError, OpenError, ReadError};
+use crate::format::{HEAD_BYTES, HEADER_BYTES, Head, Kind, RECORD_BYTES};
 use crate::outcome::Credit;
 use crate::position::{FrameNo, Position, Request, SegmentId};
+use crate::reader::RequestInfo;
+use crate::segment::{self, Listed, Segment, Step, Summary, read_full};
+use crate::state::State;
+use crate::storage::Storage;
+use crate::sync::{Ended, write_end};
 
 /// What was found.
 #[derive(Clone, Debug, Default)]
@@ -14,7 +27,7 @@ pub struct Recovered {
     pub last_frame: FrameNo,
     /// Torn ends that were cut (one for each segment that was being written when a process died).
     pub cut: Vec<Cut>,
-    /// Damage in the middle of a segment: left in place, skipped by readers.
+    /// Damage in the middle of a segment that was scanned: left in place, passed over by readers.
     pub corrupt: Vec<Corruption>,
     /// Requests that were open, in order of number. Open in the writer: `close` them when they end.
     pub live: Vec<LiveRequest>,
@@ -53,18 +66,163 @@ pub struct Corruption {
 pub struct LiveRequest {
     /// Its handle in this writer.
     pub request: Request,
-    /// Its rid.
-    pub rid: String,
-    /// Rows received.
-    pub rows: u64,
-    /// Tokens received.
-    pub received: u64,
-    /// Tokens that went on.
-    pub forwarded: u64,
-    /// Tokens received in rows that were dropped.
-    pub dropped: u64,
-    /// The frame of its first row.
-    pub first_frame: FrameNo,
-    /// When its last row came, unix nanoseconds.
-    pub last_unix_ns: u64,
+    /// Its rid and counts.
+    pub info: RequestInfo,
+}
+
+impl LiveRequest {
+    pub(crate) fn new(request: Request, info: RequestInfo) -> LiveRequest {
+        LiveRequest { request, info }
+    }
+}
+
+/// What a writer begins from.
+pub(crate) struct Recovery {
+    pub state: State,
+    pub found: Recovered,
+    pub next_sequence: u32,
+    pub previous_end: u64,
+}
+
+impl Recovery {
+    pub fn last_frame(&self) -> FrameNo {
+        FrameNo(self.state.next_frame - 1)
+    }
+}
+
+/// Brings a stream's directory in order.
+pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Result<Recovery, OpenError> {
+    remove_leftovers(storage, dir)?;
+    let listed = segment::list(storage, dir).map_err(|error| IoError::new("list", dir, error))?;
+    let mut found = Recovered::default();
+    let (newest, mut scanned) = newest_summary(storage, dir, &listed, &mut found)?;
+    let clean = scanned.is_empty() && newest.as_ref().is_none_or(|newest| newest.totals.clean);
+    let mut previous_end = newest.as_ref().map_or(0, |summary| summary.begins);
+    let mut state = newest.as_ref().map_or_else(State::new, State::at_end_of);
+    scanned.reverse();
+    for at in 0..scanned.len() {
+        let limit = scanned.get(at + 1).map_or(0, |next| next.header.previous_end);
+        previous_end = repair(&scanned[at], limit, &mut state, &mut found)?;
+    }
+    if !clean {
+        state.next_request += REQUESTS_LEFT_OUT;
+    }
+    for Listed { id, bytes, .. } in &listed {
+        // A segment whose header cannot be read may hold as many frames as fit.
+        let unread = found.corrupt.iter().any(|corrupt| corrupt.segment == *id && corrupt.offset == 0);
+        let frames = if unread { bytes / RECORD_BYTES as u64 } else { 0 };
+        state.next_frame = state.next_frame.max(id.first.0 + frames);
+    }
+    let remaining = segment::list(storage, dir).map_err(|error| IoError::new("list", dir, error))?;
+    if sync != SyncPolicy::None {
+        sync_all(storage, dir, &remaining)?;
+    }
+    found.segments = remaining.len();
+    found.bytes = remaining.iter().map(|segment| segment.bytes).sum();
+    found.last_frame = FrameNo(state.next_frame - 1);
+    found.unfinished = state.unfinished.values().map(|each| each.position).collect();
+    found.taken = state.taken.iter().map(|each| (each.sink.clone(), each.through, each.credit)).collect();
+    let next_sequence = listed.last().map_or(0, |last| last.id.sequence + 1);
+    Ok(Recovery { state, found, next_sequence, previous_end })
+}
+
+/// Copies that a dying process did not finish.
+fn remove_leftovers(storage: &dyn Storage, dir: &Path) -> Result<(), OpenError> {
+    let names = storage.list(dir).map_err(|error| IoError::new("list", dir, error))?;
+    for name in names.iter().filter(|entry| entry.name.ends_with(".again")) {
+        let path = dir.join(&name.name);
+        storage.remove(&path).map_err(|error| IoError::new("remove", &path, error))?;
+    }
+    Ok(())
+}
+
+/// The newest summary, and the segments behind it, newest first.
+fn newest_summary(
+    storage: &dyn Storage,
+    dir: &Path,
+    listed: &[Listed],
+    found: &mut Recovered,
+) -> Result<(Option<Summary>, Vec<Segment>), OpenError> {
+    let mut without = Vec::new();
+    for Listed { id, bytes, .. } in listed.iter().rev() {
+        let Some(segment) = Segment::open(storage, dir, *id, true)? else {
+            unreadable(storage, dir, *id, *bytes, found)?;
+            continue;
+        };
+        if let Some(summary) = segment.summary()? {
+            return Ok((Some(summary), without));
+        }
+        without.push(segment);
+    }
+    Ok((None, without))
+}
+
+/// A segment without a header: torn when it was begun (then it holds nothing and goes), or damaged (then it stays).
+fn unreadable(
+    storage: &dyn Storage,
+    dir: &Path,
+    id: SegmentId,
+    bytes: u64,
+    found: &mut Recovered,
+) -> Result<(), OpenError> {
+    let path = dir.join(id.to_string());
+    let mut start = [0; HEADER_BYTES];
+    let file = storage.open(&path, false).map_err(|error| IoError::new("open", &path, error))?;
+    let read = read_full(&*file, &mut start, 0).map_err(|error| IoError::new("read", &path, error))?;
+    if read < HEADER_BYTES || start == [0; HEADER_BYTES] {
+        storage.remove(&path).map_err(|error| IoError::new("remove", &path, error))?;
+        found.cut.push(Cut { segment: id, offset: 0, bytes, frame: None });
+    } else {
+        found.corrupt.push(Corruption { segment: id, offset: 0, bytes });
+    }
+    Ok(())
+}
+
+/// Scans a segment, cuts its torn end and gives it a summary; where its records end.
+fn repair(segment: &Segment, limit: u64, state: &mut State, found: &mut Recovered) -> Result<u64, OpenError> {
+    state.begin_segment(&segment.header);
+    let bytes = segment.bytes()?;
+    let limit = if limit == 0 { bytes } else { limit.min(bytes) };
+    let mut scan = segment.records(limit, false);
+    let end = loop {
+        match scan.step()? {
+            Step::Record(record) => {
+                let Some(body) = scan.body(&record) else { continue };
+                state.apply(&record, segment.id, &body);
+            }
+            Step::Corrupt { offset, bytes } => {
+                found.corrupt.push(Corruption { segment: segment.id, offset, bytes });
+            }
+            Step::End { offset, .. } => break offset,
+        }
+    };
+    if end < bytes {
+        let frame = torn_frame(segment, end)?;
+        found.cut.push(Cut { segment: segment.id, offset: end, bytes: bytes - end, frame });
+    }
+    let entries = state.requests.values().cloned().collect();
+    let ended = Ended { bytes: end, through: FrameNo(0), summary: Some((entries, state.totals())) };
+    write_end(&*segment.file, &segment.header, &ended)
+        .map_err(|error| IoError::new("repair", &segment.path, error))?;
+    Ok(end)
+}
+
+/// The frame whose record was torn at `offset`, where its head is whole.
+fn torn_frame(segment: &Segment, offset: u64) -> Result<Option<FrameNo>, ReadError> {
+    let mut head = [0; HEAD_BYTES];
+    read_full(&*segment.file, &mut head, offset)
+        .map_err(|error| IoError::new("read", &segment.path, error))?;
+    let head = Head::decode(&head, segment.header.salt, offset);
+    Ok(head.filter(|(head, _)| head.kind == Kind::FRAME).map(|(head, _)| FrameNo(head.number)))
+}
+
+/// What is read here counts as durable from now on.
+fn sync_all(storage: &dyn Storage, dir: &Path, listed: &[Listed]) -> Result<(), OpenError> {
+    for Listed { id, .. } in listed {
+        let path = dir.join(id.to_string());
+        let file = storage.open(&path, true).map_err(|error| IoError::new("open", &path, error))?;
+        file.sync().map_err(|error| IoError::new("sync", &path, error))?;
+    }
+    storage.sync_dir(dir).map_err(|error| IoError::new("sync", dir, error))?;
+    Ok(())
 }

@@ -1,80 +1,503 @@
 //! Appends frames and what became of them. One per stream, on the stream's thread, without locks on the path.
 
-use crate::error::{RequestError, WriteError};
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, IoSlice};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use crate::bounds::{PENDING_BYTES_MAX, SEGMENT_REQUESTS_MAX, SINKS_MAX, UNFINISHED_FRAMES_MAX};
+use crate::directory::{Background, Root};
+use crate::error::{IoError, OpenError, RequestError, WriteError};
+use crate::format::{self, HEADER_BYTES, Head, Header, Kind, RECORD_BYTES, checksum, put_text, record};
 use crate::notice::Notice;
 use crate::outcome::{Credit, Outcome};
-use crate::position::{FrameNo, Position, Request};
+use crate::position::{FrameNo, Position, Request, RequestNo, SegmentId};
+use crate::reader::State;
+use crate::record::{Taken, Totals, Unfinished, put_entries, put_outcome, put_taken, put_u64, state_code};
+use crate::recovery::{LiveRequest, Recovered, Recovery};
+use crate::requests::Requests;
+use crate::segment::Segment;
+use crate::storage::File;
+use crate::sync::{Ended, Shared, lock, write_all};
+
+/// Requests further behind than this count as abandoned: numbers are written as their low 32 bits.
+const REQUESTS_BEHIND_MAX: u64 = 1 << 30;
 
 /// The writing end of a stream's journal.
-pub struct Writer {}
+pub struct Writer {
+    root: Arc<Root>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    /// `None`: one must be begun before the next write.
+    active: Option<Active>,
+    /// Records that go out with the next write. Their checksums are filled in then, for the place they go to.
+    pending: Vec<u8>,
+    requests: Requests,
+    unfinished: VecDeque<Unfinished>,
+    sinks: Vec<(Taken, Told)>,
+    /// Frames given up since the last write: the first, and how many.
+    skipped: Option<(u64, u64)>,
+    /// Records that found no room in `pending`.
+    lost: u64,
+    keep_from: Option<FrameNo>,
+    next_frame: u64,
+    next_request: u64,
+    next_sequence: u32,
+    previous_end: u64,
+    last_unix_ns: u64,
+    healthy: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// A record says so.
+    Yes,
+    No,
+}
+
+/// The segment that is being written.
+struct Active {
+    segment: Segment,
+    /// Where the next write goes: every byte before it is of a whole record.
+    end: u64,
+    frames: u64,
+    frame_bytes: u64,
+    first_unix_ns: u64,
+    /// Requests that were opened in it.
+    opened: usize,
+}
 
 impl Writer {
+    pub(crate) fn begin(
+        root: Arc<Root>,
+        shared: Arc<Shared>,
+        recovery: Recovery,
+    ) -> Result<(Writer, Recovered), OpenError> {
+        let Recovery { state, mut found, next_sequence, previous_end } = recovery;
+        let mut writer = Writer {
+            thread: None,
+            active: None,
+            pending: Vec::new(),
+            requests: Requests::default(),
+            unfinished: state.unfinished.values().copied().collect(),
+            sinks: state.taken.into_iter().map(|taken| (taken, Told::Yes)).collect(),
+            skipped: None,
+            lost: 0,
+            keep_from: None,
+            next_frame: state.next_frame,
+            next_request: state.next_request,
+            next_sequence,
+            previous_end,
+            last_unix_ns: 0,
+            healthy: true,
+            root,
+            shared,
+        };
+        let idle_before = writer.idle_before(writer.root.storage.now_unix_ns());
+        let mut open: Vec<_> = state.requests.into_values().filter(|entry| !entry.closed).collect();
+        open.sort_by_key(|entry| entry.info.first_frame);
+        for entry in open {
+            let info = entry.info;
+            let over = info.state == State::Finished || info.last_unix_ns < idle_before;
+            let request = writer.requests.resume(info.clone());
+            if over {
+                writer.close(request);
+            } else {
+                found.live.push(LiveRequest::new(request, info));
+            }
+        }
+        found.live.sort_by_key(|live| live.request.number);
+        writer.publish_floor();
+        if writer.root.background == Background::Threads {
+            let shared = writer.shared.clone();
+            let name = format!("journal-{}", shared.stream);
+            let spawned = Builder::new().name(name).spawn(move || shared.run());
+            let dir = &writer.shared.dir;
+            writer.thread = Some(spawned.map_err(|error| IoError::new("start thread for", dir, error))?);
+        }
+        Ok((writer, found))
+    }
+
     /// Writes what waits, then the frame, with one system call. On an error nothing of the frame is in the journal,
     /// and the same call may be made again at any time; it heals by itself when the disk does.
-    pub fn append(&mut self, _frame: &[u8], _received_unix_ns: u64) -> Result<Position, WriteError> {
-        todo!()
+    pub fn append(&mut self, frame: &[u8], received_unix_ns: u64) -> Result<Position, WriteError> {
+        let limit = self.root.options.max_frame_bytes;
+        if frame.len() > limit {
+            return Err(WriteError::TooLarge { bytes: frame.len(), limit });
+        }
+        self.last_unix_ns = received_unix_ns;
+        if self.must_begin(frame.len()) {
+            self.begin_segment()?;
+        }
+        self.stage();
+        let waiting = self.pending.len();
+        let number = self.next_frame;
+        Head { payload: frame.len() as u32, kind: Kind::FRAME, number, time: received_unix_ns }
+            .encode(&mut self.pending);
+        let written = self.write(frame);
+        if written.is_err() {
+            self.pending.truncate(waiting);
+        }
+        let (segment, offset) = written?;
+        self.next_frame += 1;
+        let position = Position { frame: FrameNo(number), segment, offset: (offset + waiting as u64) as u32 };
+        self.unfinished.push_back(Unfinished { position, received_unix_ns });
+        if self.unfinished.len() > UNFINISHED_FRAMES_MAX {
+            self.unfinished.pop_front();
+        }
+        if let Some(active) = &mut self.active {
+            if active.frames == 0 {
+                active.first_unix_ns = received_unix_ns;
+            }
+            active.frames += 1;
+            active.frame_bytes += frame.len() as u64;
+        }
+        self.shared.wrote(position.frame);
+        Ok(position)
     }
 
     /// Gives up numbers for frames that went on without being kept (`on_error = "forward"`); the first of them.
     /// Written when the disk heals, so that `verify` can tell. Their outcomes may be told like any other's.
-    pub fn skipped(&mut self, _count: u64, _received_unix_ns: u64) -> FrameNo {
-        todo!()
+    pub fn skipped(&mut self, count: u64, received_unix_ns: u64) -> FrameNo {
+        self.last_unix_ns = received_unix_ns;
+        let first = self.next_frame;
+        self.next_frame += count;
+        match &mut self.skipped {
+            Some((_, so_far)) => *so_far += count,
+            none => *none = Some((first, count)),
+        }
+        FrameNo(first)
     }
 
     /// A new request's number. The same rid may come again: each call is a new request.
-    pub fn request(&mut self, _rid: &str) -> Result<Request, RequestError> {
-        todo!()
+    pub fn request(&mut self, rid: &str) -> Result<Request, RequestError> {
+        // Its first row is in a frame whose outcome is awaited still.
+        let keeps = self.unfinished.front().map_or(FrameNo(self.next_frame), |first| first.position.frame);
+        let request = self.requests.open(RequestNo(self.next_request), rid, keeps)?;
+        self.next_request += 1;
+        if let Some(active) = &mut self.active {
+            active.opened += 1;
+        }
+        let (number, time) = (request.number.0, self.last_unix_ns);
+        self.add(|pending| record(pending, Kind::OPEN, number, time, |out| put_text(out, rid)));
+        Ok(request)
     }
 
     /// What was done with a frame; goes out with the next `append` or `flush`.
-    pub fn outcome(&mut self, _outcome: &Outcome<'_>) {
-        todo!()
+    pub fn outcome(&mut self, outcome: &Outcome<'_>) {
+        debug_assert_eq!(outcome.requests.len(), outcome.tokens.len());
+        let received_unix_ns = self.finish_frame(outcome.frame);
+        self.requests.count(outcome, received_unix_ns);
+        self.add(|pending| put_outcome(pending, outcome, received_unix_ns));
     }
 
     /// No more rows will come for it. One that had no finish reason is listed as abandoned.
-    pub fn close(&mut self, _request: Request) {
-        todo!()
+    pub fn close(&mut self, request: Request) {
+        let remember = self.requests.ended() < 2 * SEGMENT_REQUESTS_MAX;
+        let Some(state) = self.requests.close(request, remember) else { return };
+        self.lost += u64::from(!remember);
+        let (number, time) = (request.number.0, self.last_unix_ns);
+        self.add(|pending| record(pending, Kind::CLOSE, number, time, |out| out.push(state_code(state))));
+        self.publish_floor();
     }
 
     /// The sink's reader (or the kernel, for it) has taken every frame up to this one. Goes out with the next write.
-    pub fn taken(&mut self, _sink: &str, _through: FrameNo, _credit: Option<Credit>) {
-        todo!()
+    pub fn taken(&mut self, sink: &str, through: FrameNo, credit: Option<Credit>) {
+        let room = self.sinks.len() < SINKS_MAX;
+        match self.sinks.iter_mut().find(|(taken, _)| taken.sink == sink) {
+            Some((taken, told)) => {
+                if (taken.through, taken.credit) != (through, credit) {
+                    (taken.through, taken.credit, *told) = (through, credit, Told::No);
+                }
+            }
+            None if room => self.sinks.push((Taken { sink: sink.into(), through, credit }, Told::No)),
+            None => {}
+        }
     }
 
     /// Retention keeps this frame and all after it (rows that wait in the journal); `None`: as far as the stream is
     /// concerned all may go. Live requests and frames without an outcome are kept by themselves.
-    pub fn keep_from(&mut self, _frame: Option<FrameNo>) {
-        todo!()
+    pub fn keep_from(&mut self, frame: Option<FrameNo>) {
+        self.keep_from = frame;
+        self.publish_floor();
     }
 
-    /// Writes what waits. For when the stream goes idle; cheap when nothing waits.
+    /// Writes what waits. For when the stream goes idle, and after a notice; cheap when nothing waits.
     pub fn flush(&mut self) -> Result<(), WriteError> {
-        todo!()
+        self.publish_floor();
+        let renew = self.shared.renew.load(Ordering::SeqCst) && self.active.is_some();
+        self.stage();
+        if self.pending.is_empty() && self.lost == 0 && !renew {
+            return Ok(());
+        }
+        if self.active.is_none() || self.lost > 0 || renew {
+            return self.begin_segment();
+        }
+        self.write_pending()
     }
 
-    /// Every frame up to this one survives a power cut. Stays where it is with `SyncPolicy::None`.
+    /// Every frame up to this one survives a power cut. Stays at 0 with `SyncPolicy::None`.
     pub fn durable(&self) -> FrameNo {
-        todo!()
+        FrameNo(self.shared.durable.load(Ordering::SeqCst))
     }
 
-    /// Called on the journal's thread after `durable` has moved and when there is a notice: to wake the stream.
-    pub fn on_change(&mut self, _wake: Box<dyn Fn() + Send + Sync>) {
-        todo!()
+    /// Called on the journal's threads after `durable` has moved and when there is a notice: to wake the stream.
+    /// May be set once.
+    pub fn on_change(&mut self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.shared.on_change(wake);
     }
 
     /// What happened off the path, oldest first.
     pub fn next_notice(&mut self) -> Option<Notice> {
-        todo!()
+        self.shared.next_notice()
     }
 
     /// Whether the last write worked and no segment waits to be written again.
     pub fn is_healthy(&self) -> bool {
-        todo!()
+        self.healthy && !self.shared.renew.load(Ordering::SeqCst) && !self.shared.is_damaged()
     }
 
     /// Writes what waits, seals the segment and syncs (unless `SyncPolicy::None`): the next start has nothing to scan.
     /// A writer that is dropped instead leaves its segment to be scanned.
-    pub fn finish(self) -> Result<(), WriteError> {
-        todo!()
+    pub fn finish(mut self) -> Result<(), WriteError> {
+        self.flush()?;
+        self.leave(true, true);
+        self.stop();
+        Ok(())
+    }
+
+    /// Does what the stream's own thread does; for `Background::Caller`.
+    pub fn tend(&self) {
+        self.shared.pass();
+    }
+
+    fn stop(&mut self) {
+        match self.thread.take() {
+            Some(thread) => {
+                self.shared.stop();
+                // A panic of the thread has nobody left to be told to.
+                let _ = thread.join();
+            }
+            None => self.tend(),
+        }
+    }
+
+    /// Adds a record to those that wait, unless too many do.
+    fn add(&mut self, put: impl FnOnce(&mut Vec<u8>)) {
+        if self.pending.len() < PENDING_BYTES_MAX {
+            put(&mut self.pending);
+        } else {
+            self.lost += 1;
+        }
+    }
+
+    /// Adds what is told of only once before a write, however often it changed.
+    fn stage(&mut self) {
+        if self.pending.len() >= PENDING_BYTES_MAX {
+            return;
+        }
+        if let Some((first, count)) = self.skipped.take() {
+            record(&mut self.pending, Kind::SKIPPED, first, self.last_unix_ns, |out| put_u64(out, count));
+        }
+        for (taken, told) in &mut self.sinks {
+            if std::mem::replace(told, Told::Yes) == Told::No {
+                put_taken(&mut self.pending, &taken.sink, taken.through, taken.credit);
+            }
+        }
+    }
+
+    fn write_pending(&mut self) -> Result<(), WriteError> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        self.write(&[])?;
+        self.shared.wrote(FrameNo(self.next_frame - 1));
+        Ok(())
+    }
+
+    /// Writes what waits and, where that ends with a frame's head, the frame; says where it was written.
+    ///
+    /// On an error the segment is cut back to what it was, or else left behind: what waits still waits.
+    fn write(&mut self, frame: &[u8]) -> Result<(SegmentId, u64), WriteError> {
+        let Some(active) = &mut self.active else {
+            let gone = io::Error::from(io::ErrorKind::NotFound);
+            return Err(IoError::new("write", &self.shared.dir, gone).into());
+        };
+        let offset = active.end;
+        let head = format::seal(&mut self.pending, active.segment.header.salt, offset);
+        let crc = head.map(|head| checksum(head, frame).to_le_bytes());
+        let crc = crc.as_ref().map_or(&[][..], |crc| crc);
+        let bytes = (self.pending.len() + frame.len() + crc.len()) as u64;
+        let mut parts = [IoSlice::new(&self.pending), IoSlice::new(frame), IoSlice::new(crc)];
+        let written = write_all(&*active.segment.file, &mut parts, offset);
+        self.healthy = written.is_ok();
+        match written {
+            Ok(()) => {
+                active.end += bytes;
+                self.pending.clear();
+                Ok((active.segment.id, offset))
+            }
+            Err(error) => {
+                let error = IoError::new("write", &active.segment.path, error);
+                if active.segment.file.truncate(offset).is_err() {
+                    self.leave(false, false);
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    fn must_begin(&self, frame: usize) -> bool {
+        let Some(active) = &self.active else { return true };
+        let bytes = active.end + (self.pending.len() + frame + RECORD_BYTES) as u64;
+        let age = self.last_unix_ns.saturating_sub(active.segment.header.begun_unix_ns);
+        let old = self.root.options.retain_age.is_some_and(|retain| u128::from(age) * 8 > retain.as_nanos());
+        let full = bytes > self.root.options.segment_bytes || old || active.opened >= SEGMENT_REQUESTS_MAX;
+        full && active.frames > 0 || self.lost > 0 || self.shared.renew.load(Ordering::Relaxed)
+    }
+
+    /// Ends the segment that is being written, if any, and begins the next; what waited is written to either.
+    fn begin_segment(&mut self) -> Result<(), WriteError> {
+        self.end_segment()?;
+        self.requests.abandon(
+            self.idle_before(self.last_unix_ns),
+            self.next_request.saturating_sub(REQUESTS_BEHIND_MAX),
+        );
+        self.publish_floor();
+        let id = SegmentId { first: FrameNo(self.next_frame), sequence: self.next_sequence };
+        let header = Header {
+            salt: RandomState::new().build_hasher().finish() as u32,
+            segment: id,
+            next_request: self.next_request,
+            begun_unix_ns: self.last_unix_ns,
+            previous_end: self.previous_end,
+        };
+        let mut bytes = Vec::new();
+        header.encode(&mut bytes);
+        bytes.extend_from_slice(&self.pending);
+        if self.lost > 0 {
+            record(&mut bytes, Kind::LOST, self.lost, self.last_unix_ns, |_| {});
+        }
+        for (taken, _) in &self.sinks {
+            put_taken(&mut bytes, &taken.sink, taken.through, taken.credit);
+        }
+        // After what waited: these figures have it counted already, and the last word is theirs.
+        put_entries(&mut bytes, Kind::CARRY, &self.requests.carried());
+        format::seal(&mut bytes[HEADER_BYTES..], header.salt, HEADER_BYTES as u64);
+
+        let path = self.shared.dir.join(id.to_string());
+        let file = self.create(&path, &bytes);
+        self.healthy = file.is_ok();
+        let segment = Segment { file: file?, path, id, header };
+        self.shared.begun(segment.clone());
+        let end = bytes.len() as u64;
+        self.active = Some(Active { segment, end, frames: 0, frame_bytes: 0, first_unix_ns: 0, opened: 0 });
+        self.next_sequence += 1;
+        self.pending.clear();
+        for (_, told) in &mut self.sinks {
+            *told = Told::Yes;
+        }
+        if self.lost > 0 {
+            self.shared.tell(Notice::OutcomesLost { count: std::mem::take(&mut self.lost) });
+        }
+        self.shared.wrote(FrameNo(self.next_frame - 1));
+        Ok(())
+    }
+
+    fn create(&self, path: &Path, bytes: &[u8]) -> Result<Arc<dyn File>, WriteError> {
+        let storage = &*self.root.storage;
+        let made = match storage.create(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.root.restore(&self.shared.dir).and_then(|()| storage.create(path))
+            }
+            made => made,
+        };
+        let file = made.map_err(|error| IoError::new("create", path, error))?;
+        if let Err(error) = write_all(&*file, &mut [IoSlice::new(bytes)], 0) {
+            // What cannot be removed is written over by the next attempt, which has the same name.
+            let _ = storage.remove(path);
+            return Err(IoError::new("write", path, error).into());
+        }
+        Ok(file)
+    }
+
+    fn end_segment(&mut self) -> Result<(), WriteError> {
+        if self.active.is_none() {
+            return Ok(());
+        }
+        self.stage();
+        let flushed = self.write_pending();
+        // One that is damaged is left in any case; another waits for its disk to heal.
+        if flushed.is_err() && !self.shared.renew.load(Ordering::SeqCst) {
+            return flushed;
+        }
+        self.leave(flushed.is_ok() && self.lost == 0, false);
+        Ok(())
+    }
+
+    /// Hands the segment over to be sealed. `exact`: the figures at hand are those of its records.
+    fn leave(&mut self, exact: bool, clean: bool) {
+        let Some(active) = self.active.take() else { return };
+        self.previous_end = active.end;
+        let through = FrameNo(self.next_frame - 1);
+        let summary = exact.then(|| {
+            let totals = Totals {
+                frames: active.frames,
+                frame_bytes: active.frame_bytes,
+                first_unix_ns: active.first_unix_ns,
+                last_unix_ns: self.last_unix_ns,
+                next_frame: self.next_frame,
+                next_request: self.next_request,
+                clean,
+                unfinished: self.unfinished.iter().copied().collect(),
+                taken: self.sinks.iter().map(|(taken, _)| taken.clone()).collect(),
+            };
+            (self.requests.sum_up(), totals)
+        });
+        self.shared.ended(Ended { bytes: active.end, through, summary });
+        self.shared.renew.store(false, Ordering::SeqCst);
+    }
+
+    /// Takes a frame off those that await an outcome; when it came.
+    fn finish_frame(&mut self, frame: FrameNo) -> u64 {
+        let place = match self.unfinished.front() {
+            Some(first) if first.position.frame == frame => Ok(0),
+            _ => self.unfinished.binary_search_by_key(&frame, |each| each.position.frame),
+        };
+        let finished = place.ok().and_then(|place| self.unfinished.remove(place));
+        finished.map_or(self.last_unix_ns, |finished| finished.received_unix_ns)
+    }
+
+    fn idle_before(&self, now_unix_ns: u64) -> u64 {
+        now_unix_ns.saturating_sub(nanoseconds(self.root.options.abandon_after))
+    }
+
+    /// Tells retention what may go.
+    fn publish_floor(&mut self) {
+        let floor = [
+            self.requests.keeps(),
+            self.unfinished.front().map(|first| first.position.frame),
+            self.keep_from,
+            Some(FrameNo(self.next_frame)),
+        ];
+        let floor = floor.into_iter().flatten().min().unwrap_or_default();
+        self.shared.floor.store(floor.0, Ordering::Relaxed);
+    }
+}
+
+pub(crate) fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // After `finish` there is nothing left to do; after a panic what waits is true all the same.
+        let _ = self.flush();
+        self.stop();
+        lock(&self.root.streams).remove(&self.shared.stream);
     }
 }

@@ -1,73 +1,7 @@
-//! Reads a journal, also while another process writes it: no lock, a torn end is "not yet", removed segments are no error.
+//! What a reader gives.
 
-use std::path::Path;
-
-use crate::error::ReadError;
 use crate::outcome::{Credit, Gap, Verdict};
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
-use crate::verify::Report;
-
-/// A journal directory, for reading.
-pub struct Journal {}
-
-impl Journal {
-    /// Looks at nothing yet but that it is a directory.
-    pub fn open(_dir: &Path) -> Result<Journal, ReadError> {
-        todo!()
-    }
-
-    /// The names of its streams, sorted.
-    pub fn streams(&self) -> Result<Vec<String>, ReadError> {
-        todo!()
-    }
-
-    /// One of them.
-    pub fn stream(&self, _name: &str) -> Result<Stream, ReadError> {
-        todo!()
-    }
-}
-
-/// One stream of a journal.
-pub struct Stream {}
-
-impl Stream {
-    /// Its name.
-    pub fn name(&self) -> &str {
-        todo!()
-    }
-    /// Requests that match, in the order in which they ended, those still live last. Reads summaries, not frames.
-    pub fn requests(&self, _filter: Filter) -> Result<Requests, ReadError> {
-        todo!()
-    }
-    /// The life of every request with this very rid, oldest first (a rid may be used again).
-    pub fn lives(&self, _rid: &str) -> Result<Vec<Life>, ReadError> {
-        todo!()
-    }
-    /// Frames in order with what was done with them.
-    pub fn frames(&self, _from: From) -> Result<Frames, ReadError> {
-        todo!()
-    }
-    /// Every record, as it is written; goes on across segments.
-    pub fn tail(&self, _from: From) -> Result<Tail, ReadError> {
-        todo!()
-    }
-    /// The bytes of one frame, checked.
-    pub fn frame(&self, _position: &Position) -> Result<Frame, ReadError> {
-        todo!()
-    }
-    /// Where a frame stands.
-    pub fn position(&self, _frame: FrameNo) -> Result<Position, ReadError> {
-        todo!()
-    }
-    /// How far each sink has taken the stream.
-    pub fn taken(&self) -> Result<Vec<(String, FrameNo, Option<Credit>)>, ReadError> {
-        todo!()
-    }
-    /// Reads everything and checks everything.
-    pub fn verify(&self) -> Result<Report, ReadError> {
-        todo!()
-    }
-}
 
 /// Where to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,13 +61,13 @@ pub struct RequestInfo {
     pub replaced: u64,
     /// Gaps told.
     pub gaps: u32,
-    /// The frames of its first and last row.
+    /// The frame of its first row.
     pub first_frame: FrameNo,
-    /// See `first_frame`.
+    /// The frame of its last row.
     pub last_frame: FrameNo,
-    /// When they came.
+    /// When the first came.
     pub first_unix_ns: u64,
-    /// See `first_unix_ns`.
+    /// When the last came.
     pub last_unix_ns: u64,
     /// The finish reason; empty where none came.
     pub finish: String,
@@ -141,12 +75,25 @@ pub struct RequestInfo {
     pub completion_tokens: Option<u64>,
 }
 
-/// Requests, read as they are asked for.
-pub struct Requests {}
-impl Iterator for Requests {
-    type Item = Result<RequestInfo, ReadError>;
-    fn next(&mut self) -> Option<Self::Item> {
-        todo!()
+impl RequestInfo {
+    pub(crate) fn new(number: RequestNo, rid: String) -> RequestInfo {
+        RequestInfo {
+            number,
+            rid,
+            state: State::Live,
+            rows: 0,
+            received: 0,
+            forwarded: 0,
+            dropped: 0,
+            replaced: 0,
+            gaps: 0,
+            first_frame: FrameNo(0),
+            last_frame: FrameNo(0),
+            first_unix_ns: 0,
+            last_unix_ns: 0,
+            finish: String::new(),
+            completion_tokens: None,
+        }
     }
 }
 
@@ -162,9 +109,9 @@ pub struct Life {
 /// A row of a request's life.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The frame; where it stands, while it is kept (`None` where its segment was removed).
+    /// The frame.
     pub frame: FrameNo,
-    /// See `frame`.
+    /// Where it stands; `None` where its segment was removed or it was never kept.
     pub position: Option<Position>,
     /// When it came, unix nanoseconds.
     pub received_unix_ns: u64,
@@ -257,21 +204,6 @@ pub struct Frame {
     pub bytes: Vec<u8>,
 }
 
-/// Frames in order, each with its outcome where there is one.
-pub struct Frames {}
-impl Frames {
-    /// The rid of a request that an outcome named.
-    pub fn rid(&self, _request: RequestNo) -> Option<&str> {
-        todo!()
-    }
-}
-impl Iterator for Frames {
-    type Item = Result<(Frame, Option<Outcome>), ReadError>;
-    fn next(&mut self) -> Option<Self::Item> {
-        todo!()
-    }
-}
-
 /// A record, as `tail` gives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
@@ -287,20 +219,8 @@ pub enum Record {
     Taken(String, FrameNo, Option<Credit>),
     /// So many frames from this one on went on without being kept.
     Skipped(FrameNo, u64),
-    /// Bytes that are no record were passed over.
+    /// So many outcomes and openings found no room while the disk refused writes.
+    Lost(u64),
+    /// Bytes that are no record were passed over: in this segment, from this byte, so many.
     Corrupt(SegmentId, u64, u64),
-}
-
-/// Follows a stream.
-pub struct Tail {}
-impl Tail {
-    /// The next record; `None`: nothing new yet, ask again.
-    #[allow(clippy::should_implement_trait)]
-    pub fn next(&mut self) -> Result<Option<Record>, ReadError> {
-        todo!()
-    }
-    /// The rid of a request that a record named.
-    pub fn rid(&self, _request: RequestNo) -> Option<&str> {
-        todo!()
-    }
 }

@@ -1,0 +1,114 @@
+//! The lives of the requests with a rid: first which segments they are in, by the summaries, then their rows out of those.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{Fold, Life, Outcome, RequestInfo, Row, Stream};
+use crate::error::ReadError;
+use crate::format::Kind;
+use crate::outcome::effects;
+use crate::position::{FrameNo, Position, SegmentId};
+use crate::record::{Body, Taken};
+use crate::segment::{Segment, Step};
+
+pub(super) fn lives(stream: &Stream, rid: &str) -> Result<Vec<Life>, ReadError> {
+    let mut requests: BTreeMap<u64, RequestInfo> = BTreeMap::new();
+    let mut concerned = Vec::new();
+    let mut fold = Fold::new(stream.segments.clone())?;
+    while let Some(segment) = fold.next_segment()? {
+        let of_rid = fold.state.requests.values().filter(|entry| entry.info.rid == rid);
+        let mut here = false;
+        for entry in of_rid {
+            here |= entry.here;
+            requests.insert(entry.info.number.0, entry.info.clone());
+        }
+        if here {
+            concerned.push(segment);
+        }
+    }
+    let mut rows = Rows {
+        stream,
+        lives: requests.keys().map(|&number| (number, BTreeMap::new())).collect(),
+        taken: fold.state.taken,
+        waiting: HashMap::new(),
+    };
+    for segment in concerned {
+        rows.read(&segment)?;
+    }
+    let Rows { mut lives, .. } = rows;
+    let life = |(number, request)| {
+        let rows = lives.remove(&number).unwrap_or_default().into_values().collect();
+        Life { request, rows }
+    };
+    Ok(requests.into_iter().map(life).collect())
+}
+
+struct Rows<'a> {
+    stream: &'a Stream,
+    /// By request, then by frame and row: a record that was written twice counts once.
+    lives: HashMap<u64, BTreeMap<(u64, u32), Row>>,
+    taken: Vec<Taken>,
+    /// Frames read whose outcome comes later.
+    waiting: HashMap<u64, Position>,
+}
+
+impl Rows<'_> {
+    fn read(&mut self, segment: &Segment) -> Result<(), ReadError> {
+        let limit = self.stream.segments.limit(self.next_of(segment.id)?)?;
+        let mut scan = segment.records(limit, true);
+        loop {
+            match scan.step()? {
+                Step::Record(record) if record.head.kind == Kind::FRAME => {
+                    let frame = FrameNo(record.head.number);
+                    let position = Position { frame, segment: segment.id, offset: record.offset as u32 };
+                    self.waiting.insert(frame.0, position);
+                }
+                Step::Record(record) => {
+                    if let Some(Body::Outcome(outcome)) = scan.body(&record) {
+                        self.outcome(&outcome, record.head.time)?;
+                    }
+                }
+                Step::Corrupt { .. } => {}
+                Step::End { .. } => return Ok(()),
+            }
+        }
+    }
+
+    fn next_of(&self, id: SegmentId) -> Result<Option<SegmentId>, ReadError> {
+        Ok(self.stream.segments.list()?.into_iter().map(|segment| segment.id).find(|next| *next > id))
+    }
+
+    fn outcome(&mut self, outcome: &Outcome, received_unix_ns: u64) -> Result<(), ReadError> {
+        let position = self.waiting.remove(&outcome.frame.0);
+        for (row, request) in outcome.requests.iter().enumerate() {
+            let Some(life) = self.lives.get_mut(&request.0) else { continue };
+            let position = match position {
+                Some(position) => Some(position),
+                // In an earlier segment, or nowhere.
+                None => match self.stream.position(outcome.frame) {
+                    Err(ReadError::NoFrame { .. }) => None,
+                    found => Some(found?),
+                },
+            };
+            let index = row as u32;
+            let tokens = outcome.tokens.get(row).copied().unwrap_or_default();
+            let actions: Vec<_> = outcome.actions.iter().filter(|each| each.row == index).cloned().collect();
+            let effect = effects(actions.iter().map(|each| (each.row, each.verdict, each.forwarded))).next();
+            let taken = self.taken.iter().filter(|taken| taken.through >= outcome.frame);
+            let row = Row {
+                frame: outcome.frame,
+                position,
+                received_unix_ns,
+                row: index,
+                tokens,
+                forwarded: effect.map_or(tokens, |effect| effect.forwarded),
+                passage: outcome.passage.clone(),
+                finish: outcome.finished.iter().find(|each| each.row == index).cloned(),
+                gap: outcome.gaps.iter().find(|each| each.row == index).copied(),
+                actions,
+                taken_by: taken.map(|taken| taken.sink.clone()).collect(),
+            };
+            life.insert((outcome.frame.0, index), row);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,241 @@
+//! Reads a journal, also while another process writes it: no lock, a torn end is "not yet", removed segments are no error.
+
+mod frames;
+mod lives;
+mod requests;
+mod tail;
+mod types;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use crate::error::{IoError, ReadError};
+use crate::format::Kind;
+use crate::outcome::Credit;
+use crate::position::{FrameNo, Position, SegmentId};
+use crate::segment::{self, Listed, RawRecord, Segment, Step};
+use crate::state;
+use crate::storage::{Disk, Storage};
+use crate::sync::lock;
+use crate::verify::{self, Report};
+
+pub use frames::Frames;
+pub use requests::Requests;
+pub use tail::Tail;
+pub use types::{
+    Action, Filter, Finish, Frame, From, Life, Outcome, Passage, Record, RequestInfo, Row, State,
+};
+
+/// A journal directory, for reading.
+pub struct Journal {
+    storage: Arc<dyn Storage>,
+    dir: PathBuf,
+}
+
+impl Journal {
+    /// Fails where there is no such directory.
+    pub fn open(dir: &Path) -> Result<Journal, ReadError> {
+        Journal::open_on(Arc::new(Disk), dir)
+    }
+
+    /// The same on a disk of the caller's.
+    pub fn open_on(storage: Arc<dyn Storage>, dir: &Path) -> Result<Journal, ReadError> {
+        let journal = Journal { storage, dir: dir.into() };
+        journal.streams()?;
+        Ok(journal)
+    }
+
+    /// The names of its streams, sorted.
+    pub fn streams(&self) -> Result<Vec<String>, ReadError> {
+        let entries = self.storage.list(&self.dir).map_err(|error| IoError::new("list", &self.dir, error))?;
+        let mut names: Vec<String> =
+            entries.into_iter().filter(|entry| entry.is_dir).map(|entry| entry.name).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// One of them.
+    pub fn stream(&self, name: &str) -> Result<Stream, ReadError> {
+        if !self.streams()?.iter().any(|known| known == name) {
+            return Err(ReadError::NoStream { dir: self.dir.clone(), stream: name.into() });
+        }
+        let (storage, dir) = (self.storage.clone(), self.dir.join(name));
+        Ok(Stream { segments: Segments { storage, dir }, name: name.into(), last_read: Mutex::default() })
+    }
+}
+
+/// One stream of a journal.
+pub struct Stream {
+    segments: Segments,
+    name: String,
+    /// The segment that a frame was read from last: rows that wait are read back in order.
+    last_read: Mutex<Option<Segment>>,
+}
+
+impl Stream {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Requests that match, by the segment they ended in, those still open last. Reads summaries, not frames.
+    pub fn requests(&self, filter: Filter) -> Result<Requests, ReadError> {
+        Requests::new(self.segments.clone(), filter)
+    }
+
+    /// The life of every request with this very rid, oldest first (a rid may be used again).
+    pub fn lives(&self, rid: &str) -> Result<Vec<Life>, ReadError> {
+        lives::lives(self, rid)
+    }
+
+    /// Frames in order with what was done with them, up to the last there is.
+    pub fn frames(&self, from: From) -> Result<Frames, ReadError> {
+        Frames::new(self.tail(from)?)
+    }
+
+    /// Every record, as it is written; goes on across segments.
+    pub fn tail(&self, from: From) -> Result<Tail, ReadError> {
+        Tail::new(self.segments.clone(), from)
+    }
+
+    /// The bytes of one frame, checked.
+    pub fn frame(&self, position: &Position) -> Result<Frame, ReadError> {
+        let mut last_read = lock(&self.last_read);
+        let segment = match last_read.as_ref().filter(|segment| segment.id == position.segment) {
+            Some(segment) => segment,
+            None => {
+                let opened = self.segments.open(position.segment)?;
+                let opened = opened.ok_or(ReadError::NoFrame { frame: position.frame.0 })?;
+                last_read.insert(opened)
+            }
+        };
+        let mut scan = segment.scan(u64::from(position.offset), u64::MAX, false);
+        let corrupt = || ReadError::Corrupt { path: segment.path.clone(), offset: position.offset.into() };
+        let record = scan.next_here()?.ok_or_else(corrupt)?;
+        if (record.head.kind, record.head.number) != (Kind::FRAME, position.frame.0) {
+            return Err(corrupt());
+        }
+        Ok(Frame {
+            position: *position,
+            received_unix_ns: record.head.time,
+            bytes: scan.payload(&record).to_vec(),
+        })
+    }
+
+    /// Where a frame stands. Goes through the heads of its segment.
+    pub fn position(&self, frame: FrameNo) -> Result<Position, ReadError> {
+        let listed = self.segments.list()?;
+        let at = listed.partition_point(|segment| segment.id.first <= frame);
+        let candidates = listed[..at].iter().rev();
+        for Listed { id, .. } in candidates {
+            let Some(segment) = self.segments.open(*id)? else { continue };
+            let mut scan = segment.records(u64::MAX, true);
+            loop {
+                match scan.step()? {
+                    Step::Record(RawRecord { head, offset })
+                        if (head.kind, head.number) == (Kind::FRAME, frame.0) =>
+                    {
+                        return Ok(Position { frame, segment: *id, offset: offset as u32 });
+                    }
+                    Step::End { .. } => break,
+                    _ => {}
+                }
+            }
+            // Another segment holds it only where two begin at the same frame.
+            if id.first < frame {
+                break;
+            }
+        }
+        Err(ReadError::NoFrame { frame: frame.0 })
+    }
+
+    /// How far each sink has taken the stream.
+    pub fn taken(&self) -> Result<Vec<(String, FrameNo, Option<Credit>)>, ReadError> {
+        let mut walk = Fold::new(self.segments.clone())?;
+        while walk.next_segment()?.is_some() {}
+        Ok(walk.state.taken.into_iter().map(|each| (each.sink, each.through, each.credit)).collect())
+    }
+
+    /// Reads everything and checks everything.
+    pub fn verify(&self) -> Result<Report, ReadError> {
+        verify::verify(&self.segments)
+    }
+}
+
+/// A stream's segments on the disk.
+#[derive(Clone)]
+pub(crate) struct Segments {
+    storage: Arc<dyn Storage>,
+    pub dir: PathBuf,
+}
+
+impl Segments {
+    pub fn list(&self) -> Result<Vec<Listed>, ReadError> {
+        Ok(segment::list(&*self.storage, &self.dir)
+            .map_err(|error| IoError::new("list", &self.dir, error))?)
+    }
+
+    /// `None` where it was removed, or its header cannot be read.
+    pub fn open(&self, id: SegmentId) -> Result<Option<Segment>, ReadError> {
+        match Segment::open(&*self.storage, &self.dir, id, false) {
+            Err(ReadError::Io(error)) if error.source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            opened => opened,
+        }
+    }
+
+    /// Where the records of a segment end according to the one after it; `u64::MAX` where nothing is said.
+    pub fn limit(&self, next: Option<SegmentId>) -> Result<u64, ReadError> {
+        let Some(next) = next else { return Ok(u64::MAX) };
+        let said = self.open(next)?.map_or(0, |next| next.header.previous_end);
+        Ok(if said == 0 { u64::MAX } else { said })
+    }
+}
+
+/// Goes through segments in order and keeps the figures, from summaries where there are any.
+pub(crate) struct Fold {
+    pub segments: Segments,
+    listed: std::collections::VecDeque<SegmentId>,
+    pub state: state::State,
+}
+
+impl Fold {
+    pub fn new(segments: Segments) -> Result<Fold, ReadError> {
+        let listed = segments.list()?.into_iter().map(|segment| segment.id).collect();
+        Ok(Fold { segments, listed, state: state::State::new() })
+    }
+
+    /// Whether there is another segment.
+    pub fn has_next(&self) -> bool {
+        !self.listed.is_empty()
+    }
+
+    /// Takes in the next segment: `state` is then how things stood at its end. `None` at the end.
+    pub fn next_segment(&mut self) -> Result<Option<Segment>, ReadError> {
+        loop {
+            let Some(id) = self.listed.pop_front() else { return Ok(None) };
+            let Some(segment) = self.segments.open(id)? else { continue };
+            match segment.summary()? {
+                Some(summary) => self.state = state::State::at_end_of(&summary),
+                None => self.scan(&segment)?,
+            }
+            return Ok(Some(segment));
+        }
+    }
+
+    fn scan(&mut self, segment: &Segment) -> Result<(), ReadError> {
+        self.state.begin_segment(&segment.header);
+        let limit = self.segments.limit(self.listed.front().copied())?;
+        let mut scan = segment.records(limit, true);
+        loop {
+            match scan.step()? {
+                Step::Record(record) => {
+                    if let Some(body) = scan.body(&record) {
+                        self.state.apply(&record, segment.id, &body);
+                    }
+                }
+                Step::Corrupt { .. } => {}
+                Step::End { .. } => return Ok(()),
+            }
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! What the payload of each kind of record says.
+
+use crate::format::{Bytes, Kind, put_text, record, widen};
+use crate::outcome::{self, Credit, Gap, Verdict};
+use crate::position::{FrameNo, Position, RequestNo, SegmentId};
+use crate::reader::{Action, Finish, Outcome, Passage, RequestInfo, State};
+
+/// A request in a CARRY (as it stands when a segment begins) or a SUMMARY (when it ends).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub info: RequestInfo,
+    /// No rows will come: it is not carried into the next segment.
+    pub closed: bool,
+    /// Rows of it may stand in this segment. False only where it is certain that none do.
+    pub here: bool,
+}
+
+/// How far a sink has taken the stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub sink: String,
+    pub through: FrameNo,
+    pub credit: Option<Credit>,
+}
+
+/// A frame without an outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unfinished {
+    pub position: Position,
+    pub received_unix_ns: u64,
+}
+
+/// What a sealed segment says of itself beside its requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Frames in the segment, and their bytes.
+    pub frames: u64,
+    pub frame_bytes: u64,
+    /// When the first and the last of them came.
+    pub first_unix_ns: u64,
+    pub last_unix_ns: u64,
+    /// The numbers that come next.
+    pub next_frame: u64,
+    pub next_request: u64,
+    /// The writer ended in good order: no number was given out that is not on record.
+    pub clean: bool,
+    /// Frames of this and earlier segments whose outcome was awaited.
+    pub unfinished: Vec<Unfinished>,
+    pub taken: Vec<Taken>,
+}
+
+/// A record's payload, understood; a frame's bytes stay where they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Body {
+    Frame,
+    Outcome(Outcome),
+    Open {
+        rid: String,
+    },
+    Close {
+        state: State,
+    },
+    Taken(Taken),
+    Skipped {
+        count: u64,
+    },
+    Lost,
+    Carry(Vec<Entry>),
+    /// Written when a segment is sealed, or of a kind that this version does not know: nothing that happened.
+    Aside,
+}
+
+impl Body {
+    /// `None`: the payload is not what its kind says.
+    pub fn decode(kind: Kind, number: u64, payload: &[u8], around: u64) -> Option<Body> {
+        let mut at = Bytes(payload);
+        Some(match kind {
+            Kind::FRAME => Body::Frame,
+            Kind::OUTCOME => Body::Outcome(decode_outcome(&mut at, FrameNo(number), around)?),
+            Kind::OPEN => Body::Open { rid: at.text()? },
+            Kind::CLOSE => Body::Close { state: decode_state(at.u8()?)? },
+            Kind::TAKEN => Body::Taken(decode_taken(&mut at, number)?),
+            Kind::SKIPPED => Body::Skipped { count: at.u64()? },
+            Kind::LOST => Body::Lost,
+            Kind::CARRY => Body::Carry(decode_entries(&mut at, number)?),
+            _ => Body::Aside,
+        })
+    }
+}
+
+/// Adds the OUTCOME of a frame that came at `time`.
+pub(crate) fn put_outcome(out: &mut Vec<u8>, outcome: &outcome::Outcome<'_>, time: u64) {
+    let rows = outcome.requests.len().min(outcome.tokens.len());
+    record(out, Kind::OUTCOME, outcome.frame.0, time, |out| {
+        let (passage, text) = match outcome.passage {
+            outcome::Passage::AsItCame => (0, None),
+            outcome::Passage::Changed => (1, None),
+            outcome::Passage::Barrier(kind) => (2, Some(kind)),
+            outcome::Passage::NotUnderstood(error) => (3, Some(error)),
+        };
+        out.push(passage);
+        for count in [rows, outcome.finished.len(), outcome.gaps.len(), outcome.actions.len()] {
+            put_u32(out, count as u32);
+        }
+        out.extend(
+            outcome.requests[..rows].iter().flat_map(|request| (request.number.0 as u32).to_le_bytes()),
+        );
+        out.extend(outcome.tokens[..rows].iter().flat_map(|tokens| tokens.to_le_bytes()));
+        if let Some(text) = text {
+            put_text(out, text);
+        }
+        for finished in outcome.finished {
+            put_u32(out, finished.row);
+            put_count(out, finished.completion_tokens);
+            put_text(out, finished.reason);
+        }
+        for gap in outcome.gaps {
+            put_u32(out, gap.row);
+            put_u64(out, gap.expected);
+            put_u64(out, gap.got);
+        }
+        for action in outcome.actions {
+            put_u32(out, action.row);
+            out.push(verdict_code(action.verdict));
+            put_u32(out, action.forwarded);
+            put_text(out, action.plugin);
+            put_text(out, action.text);
+            put_u32(out, action.ids.len() as u32);
+            out.extend(action.ids.iter().flat_map(|id| id.to_le_bytes()));
+        }
+    });
+}
+
+fn decode_outcome(at: &mut Bytes<'_>, frame: FrameNo, around: u64) -> Option<Outcome> {
+    let passage = at.u8()?;
+    let rows = at.u32()? as usize;
+    let [finished, gaps, actions] = [at.u32()?, at.u32()?, at.u32()?];
+    let column = |bytes: &[u8]| -> Vec<u32> {
+        bytes.as_chunks().0.iter().map(|chunk| u32::from_le_bytes(*chunk)).collect()
+    };
+    let requests = column(at.take(rows.checked_mul(4)?)?);
+    let tokens = column(at.take(rows * 4)?);
+    let passage = match passage {
+        0 => Passage::AsItCame,
+        1 => Passage::Changed,
+        2 => Passage::Barrier(at.text()?),
+        3 => Passage::NotUnderstood(at.text()?),
+        _ => return None,
+    };
+    let finished = (0..finished)
+        .map(|_| Some(Finish { row: at.u32()?, completion_tokens: count(at.u64()?), reason: at.text()? }))
+        .collect::<Option<_>>()?;
+    let gaps = (0..gaps)
+        .map(|_| Some(Gap { row: at.u32()?, expected: at.u64()?, got: at.u64()? }))
+        .collect::<Option<_>>()?;
+    let actions = (0..actions).map(|_| decode_action(at)).collect::<Option<_>>()?;
+    let requests = requests.into_iter().map(|low| RequestNo(widen(low, around))).collect();
+    Some(Outcome { frame, passage, requests, tokens, finished, gaps, actions })
+}
+
+fn decode_action(at: &mut Bytes<'_>) -> Option<Action> {
+    let row = at.u32()?;
+    let verdict = verdict(at.u8()?);
+    let forwarded = at.u32()?;
+    let (plugin, text) = (at.text()?, at.text()?);
+    let ids = at.count(8)?;
+    let ids = at.take(ids * 8)?.as_chunks().0.iter().map(|chunk| i64::from_le_bytes(*chunk)).collect();
+    Some(Action { row, plugin, verdict, text, ids, forwarded })
+}
+
+const VERDICTS: [Verdict; 10] = [
+    Verdict::Replace,
+    Verdict::Drop,
+    Verdict::Finish,
+    Verdict::Hold,
+    Verdict::Release,
+    Verdict::Route,
+    Verdict::SkipDetokenizing,
+    Verdict::Abort,
+    Verdict::Annotate,
+    Verdict::Fault,
+];
+
+fn verdict_code(verdict: Verdict) -> u8 {
+    match verdict {
+        Verdict::Other(code) => code,
+        known => VERDICTS.iter().position(|&each| each == known).unwrap_or_default() as u8,
+    }
+}
+
+fn verdict(code: u8) -> Verdict {
+    VERDICTS.get(usize::from(code)).copied().unwrap_or(Verdict::Other(code))
+}
+
+pub(crate) fn put_taken(out: &mut Vec<u8>, sink: &str, through: FrameNo, credit: Option<Credit>) {
+    record(out, Kind::TAKEN, through.0, 0, |out| put_taken_payload(out, sink, credit));
+}
+
+fn put_taken_payload(out: &mut Vec<u8>, sink: &str, credit: Option<Credit>) {
+    out.push(u8::from(credit.is_some()));
+    if let Some(credit) = credit {
+        put_u64(out, credit.generation);
+        put_u64(out, credit.sent);
+    }
+    put_text(out, sink);
+}
+
+fn decode_taken(at: &mut Bytes<'_>, through: u64) -> Option<Taken> {
+    let credit = match at.u8()? {
+        0 => None,
+        _ => Some(Credit { generation: at.u64()?, sent: at.u64()? }),
+    };
+    Some(Taken { sink: at.text()?, through: FrameNo(through), credit })
+}
+
+/// Entries in one record: so that a record stays a fraction of a megabyte.
+const ENTRIES_PER_RECORD: usize = 1024;
+const ENTRY_BYTES_MIN: usize = 98;
+
+/// Adds the entries, in as many records of this kind (CARRY or SUMMARY) as they take; none for none.
+pub(crate) fn put_entries(out: &mut Vec<u8>, kind: Kind, entries: &[Entry]) {
+    for entries in entries.chunks(ENTRIES_PER_RECORD) {
+        record(out, kind, entries.len() as u64, 0, |out| {
+            for Entry { info, closed, here } in entries {
+                for value in [
+                    info.number.0,
+                    info.rows,
+                    info.received,
+                    info.forwarded,
+                    info.dropped,
+                    info.replaced,
+                    info.first_frame.0,
+                    info.last_frame.0,
+                    info.first_unix_ns,
+                    info.last_unix_ns,
+                ] {
+                    put_u64(out, value);
+                }
+                put_count(out, info.completion_tokens);
+                put_u32(out, info.gaps);
+                out.extend([state_code(info.state), u8::from(*closed) | u8::from(*here) << 1]);
+                put_text(out, &info.rid);
+                put_text(out, &info.finish);
+            }
+        });
+    }
+}
+
+pub(crate) fn decode_entries(at: &mut Bytes<'_>, count_: u64) -> Option<Vec<Entry>> {
+    if count_.checked_mul(ENTRY_BYTES_MIN as u64)? > at.0.len() as u64 {
+        return None;
+    }
+    let entry = |_| {
+        let number = RequestNo(at.u64()?);
+        let [rows, received, forwarded, dropped, replaced] =
+            [at.u64()?, at.u64()?, at.u64()?, at.u64()?, at.u64()?];
+        let [first_frame, last_frame] = [FrameNo(at.u64()?), FrameNo(at.u64()?)];
+        let [first_unix_ns, last_unix_ns] = [at.u64()?, at.u64()?];
+        let completion_tokens = count(at.u64()?);
+        let gaps = at.u32()?;
+        let state = decode_state(at.u8()?)?;
+        let flags = at.u8()?;
+        let (rid, finish) = (at.text()?, at.text()?);
+        let info = RequestInfo {
+            number,
+            rid,
+            state,
+            rows,
+            received,
+            forwarded,
+            dropped,
+            replaced,
+            gaps,
+            first_frame,
+            last_frame,
+            first_unix_ns,
+            last_unix_ns,
+            finish,
+            completion_tokens,
+        };
+        Some(Entry { info, closed: flags & 1 != 0, here: flags & 2 != 0 })
+    };
+    (0..count_).map(entry).collect()
+}
+
+pub(crate) fn put_totals(out: &mut Vec<u8>, totals: &Totals) {
+    record(out, Kind::TOTALS, totals.next_frame, totals.last_unix_ns, |out| {
+        for value in [totals.frames, totals.frame_bytes, totals.first_unix_ns, totals.next_request] {
+            put_u64(out, value);
+        }
+        out.push(u8::from(totals.clean));
+        put_u32(out, totals.unfinished.len() as u32);
+        for Unfinished { position, received_unix_ns } in &totals.unfinished {
+            put_u64(out, position.frame.0);
+            put_u64(out, position.segment.first.0);
+            put_u32(out, position.segment.sequence);
+            put_u32(out, position.offset);
+            put_u64(out, *received_unix_ns);
+        }
+        put_u32(out, totals.taken.len() as u32);
+        for taken in &totals.taken {
+            put_u64(out, taken.through.0);
+            put_taken_payload(out, &taken.sink, taken.credit);
+        }
+    });
+}
+
+pub(crate) fn decode_totals(payload: &[u8], next_frame: u64, last_unix_ns: u64) -> Option<Totals> {
+    let mut at = Bytes(payload);
+    let [frames, frame_bytes, first_unix_ns, next_request] = [at.u64()?, at.u64()?, at.u64()?, at.u64()?];
+    let clean = at.u8()? != 0;
+    let unfinished = (0..at.count(32)?)
+        .map(|_| {
+            let frame = FrameNo(at.u64()?);
+            let segment = SegmentId { first: FrameNo(at.u64()?), sequence: at.u32()? };
+            let position = Position { frame, segment, offset: at.u32()? };
+            Some(Unfinished { position, received_unix_ns: at.u64()? })
+        })
+        .collect::<Option<_>>()?;
+    let taken = (0..at.count(11)?)
+        .map(|_| {
+            let through = at.u64()?;
+            decode_taken(&mut at, through)
+        })
+        .collect::<Option<_>>()?;
+    Some(Totals {
+        frames,
+        frame_bytes,
+        first_unix_ns,
+        last_unix_ns,
+        next_frame,
+        next_request,
+        clean,
+        unfinished,
+        taken,
+    })
+}
+
+pub(crate) fn state_code(state: State) -> u8 {
+    match state {
+        State::Live => 0,
+        State::Finished => 1,
+        State::Abandoned => 2,
+    }
+}
+
+fn decode_state(code: u8) -> Option<State> {
+    [State::Live, State::Finished, State::Abandoned].get(usize::from(code)).copied()
+}
+
+fn put_u32(out: &mut Vec<u8>, value: u32) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+pub(crate) fn put_u64(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+/// A count that may be unknown.
+fn put_count(out: &mut Vec<u8>, count: Option<u64>) {
+    put_u64(out, count.unwrap_or(u64::MAX));
+}
+
+fn count(value: u64) -> Option<u64> {
+    (value != u64::MAX).then_some(value)
+}

@@ -1,0 +1,321 @@
+//! Reads one segment: record by record, past damage, and its summary.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{IoError, ReadError};
+use crate::format::{Bytes, checksum};
+use crate::format::{
+    CRC_BYTES, HEAD_BYTES, HEADER_BYTES, Head, Header, HeaderRead, Kind, RECORD_BYTES, VERSION,
+};
+use crate::position::SegmentId;
+use crate::record::{Body, Entry, Totals, decode_entries, decode_totals};
+use crate::storage::{File, Storage};
+
+/// A segment in the listing of its directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listed {
+    pub id: SegmentId,
+    pub bytes: u64,
+    pub modified_unix_ns: u64,
+}
+
+/// The segments of a stream, in order; none where the directory is not there.
+pub(crate) fn list(storage: &dyn Storage, dir: &Path) -> io::Result<Vec<Listed>> {
+    let entries = match storage.list(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        entries => entries?,
+    };
+    let mut segments: Vec<Listed> = entries
+        .into_iter()
+        .filter(|entry| !entry.is_dir)
+        .filter_map(|entry| {
+            let id = SegmentId::parse(&entry.name)?;
+            Some(Listed { id, bytes: entry.bytes, modified_unix_ns: entry.modified_unix_ns })
+        })
+        .collect();
+    segments.sort_by_key(|segment| segment.id);
+    Ok(segments)
+}
+
+/// An open segment.
+#[derive(Clone)]
+pub(crate) struct Segment {
+    pub file: Arc<dyn File>,
+    pub path: PathBuf,
+    pub id: SegmentId,
+    pub header: Header,
+}
+
+/// What a sealed segment says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Summary {
+    pub entries: Vec<Entry>,
+    pub totals: Totals,
+    /// Where the summary begins, which is where the segment's records end.
+    pub begins: u64,
+}
+
+impl Segment {
+    /// `Ok(None)`: no header can be read (torn when it was begun, or damaged).
+    pub fn open(
+        storage: &dyn Storage,
+        dir: &Path,
+        id: SegmentId,
+        write: bool,
+    ) -> Result<Option<Segment>, ReadError> {
+        let path = dir.join(id.to_string());
+        let file = storage.open(&path, write).map_err(|error| IoError::new("open", &path, error))?;
+        let mut header = [0; HEADER_BYTES];
+        let read = read_full(&*file, &mut header, 0).map_err(|error| IoError::new("read", &path, error))?;
+        match Header::decode(&header[..read]) {
+            HeaderRead::Whole(header) => Ok(Some(Segment { file, path, id, header })),
+            HeaderRead::Version(version) => Err(ReadError::Version { path, version, known: VERSION }),
+            HeaderRead::Damaged => Ok(None),
+        }
+    }
+
+    pub fn bytes(&self) -> Result<u64, ReadError> {
+        self.file.bytes().map_err(|error| IoError::new("stat", &self.path, error).into())
+    }
+
+    /// The summary of a sealed segment; `None` where it is not sealed or any part of the summary is damaged.
+    pub fn summary(&self) -> Result<Option<Summary>, ReadError> {
+        let bytes = self.bytes()?;
+        let Some(trailer) = bytes.checked_sub(RECORD_BYTES as u64).filter(|&at| at >= HEADER_BYTES as u64)
+        else {
+            return Ok(None);
+        };
+        let begins = match self.scan(trailer, bytes, false).step()? {
+            Step::Record(record) if record.head.kind == Kind::TRAILER => record.head.number,
+            _ => return Ok(None),
+        };
+        if begins < HEADER_BYTES as u64 || begins > trailer {
+            return Ok(None);
+        }
+        let mut scan = self.scan(begins, trailer, false);
+        let mut entries = Vec::new();
+        loop {
+            let Step::Record(record) = scan.step()? else { return Ok(None) };
+            let (kind, number) = (record.head.kind, record.head.number);
+            match kind {
+                Kind::SUMMARY => match decode_entries(&mut Bytes(scan.payload(&record)), number) {
+                    Some(more) => entries.extend(more),
+                    None => return Ok(None),
+                },
+                Kind::TOTALS => {
+                    let totals = decode_totals(scan.payload(&record), number, record.head.time);
+                    return Ok(totals.map(|totals| Summary { entries, totals, begins }));
+                }
+                _ => return Ok(None),
+            }
+        }
+    }
+
+    /// Reads the records that stand from `offset` up to `limit`. `skip_frames` leaves frames' bytes unread and unchecked.
+    pub fn scan(&self, offset: u64, limit: u64, skip_frames: bool) -> Scan {
+        Scan { segment: self.clone(), offset, limit, end: 0, skip_frames, window: Window::default() }
+    }
+
+    /// Reads all its records, up to `limit` (`u64::MAX`: to the end of the file, however it grows).
+    pub fn records(&self, limit: u64, skip_frames: bool) -> Scan {
+        self.scan(HEADER_BYTES as u64, limit, skip_frames)
+    }
+}
+
+/// A record that is whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RawRecord {
+    pub head: Head,
+    pub offset: u64,
+}
+
+/// What comes next in a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Record(RawRecord),
+    /// Bytes that are no record, with a record behind them.
+    Corrupt {
+        offset: u64,
+        bytes: u64,
+    },
+    /// No whole record from here on. With `torn` 0 the file ends here; otherwise so many bytes follow.
+    End {
+        offset: u64,
+        torn: u64,
+    },
+}
+
+/// Goes through a segment's records. After `End` it may be asked again: the segment may have grown.
+pub(crate) struct Scan {
+    pub segment: Segment,
+    /// Where the next record should begin.
+    pub offset: u64,
+    limit: u64,
+    /// Where the file ended at the last look, or the limit.
+    end: u64,
+    skip_frames: bool,
+    window: Window,
+}
+
+impl Scan {
+    pub fn step(&mut self) -> Result<Step, ReadError> {
+        if let Some(record) = self.next_record()? {
+            return Ok(Step::Record(record));
+        }
+        // The file may have grown since the last look.
+        self.look_again()?;
+        if let Some(record) = self.next_record()? {
+            return Ok(Step::Record(record));
+        }
+        let Some(next) = self.resync()? else {
+            return Ok(Step::End { offset: self.offset, torn: self.end.saturating_sub(self.offset) });
+        };
+        // A writer at work may have completed this record between the two looks.
+        self.look_again()?;
+        if let Some(record) = self.next_record()? {
+            return Ok(Step::Record(record));
+        }
+        let corrupt = Step::Corrupt { offset: self.offset, bytes: next - self.offset };
+        self.offset = next;
+        Ok(corrupt)
+    }
+
+    /// The record that should begin right here, if it is whole.
+    pub fn next_here(&mut self) -> Result<Option<RawRecord>, ReadError> {
+        self.look_again()?;
+        self.next_record()
+    }
+
+    /// From here on with the frames' bytes.
+    pub fn read_frames_from(&mut self, offset: u64) {
+        (self.offset, self.skip_frames) = (offset, false);
+    }
+
+    fn next_record(&mut self) -> Result<Option<RawRecord>, ReadError> {
+        let Some(head) = self.record_at(self.offset, !self.skip_frames)? else { return Ok(None) };
+        let record = RawRecord { head, offset: self.offset };
+        self.offset += head.record_bytes();
+        Ok(Some(record))
+    }
+
+    fn look_again(&mut self) -> Result<(), ReadError> {
+        self.window.buffer.clear();
+        self.end = self.segment.bytes()?.min(self.limit);
+        Ok(())
+    }
+
+    /// The payload of the record that the last step gave; empty for a frame that was skipped.
+    pub fn payload(&self, record: &RawRecord) -> &[u8] {
+        if self.skip_frames && record.head.kind == Kind::FRAME {
+            return &[];
+        }
+        self.window.get(record.offset + HEAD_BYTES as u64, record.head.payload as usize).unwrap_or_default()
+    }
+
+    /// What the record that the last step gave says; `None` where its payload is not what its kind says.
+    pub fn body(&self, record: &RawRecord) -> Option<Body> {
+        let Head { kind, number, .. } = record.head;
+        Body::decode(kind, number, self.payload(record), self.segment.header.next_request)
+    }
+
+    /// The head of a record that begins at `offset` and is whole.
+    fn record_at(&mut self, offset: u64, frames_too: bool) -> Result<Option<Head>, ReadError> {
+        let Some((head, crc)) = self.head_at(offset)? else { return Ok(None) };
+        if offset + head.record_bytes() > self.end {
+            return Ok(None);
+        }
+        if head.kind == Kind::FRAME && !frames_too {
+            return Ok(Some(head));
+        }
+        let payload = head.payload as usize;
+        let Some(body) = self.read(offset + HEAD_BYTES as u64, payload + CRC_BYTES)? else { return Ok(None) };
+        let (payload, stored) = body.split_at(payload);
+        Ok((checksum(crc, payload).to_le_bytes() == stored).then_some(head))
+    }
+
+    fn head_at(&mut self, offset: u64) -> Result<Option<(Head, u32)>, ReadError> {
+        if offset + RECORD_BYTES as u64 > self.end {
+            return Ok(None);
+        }
+        let salt = self.segment.header.salt;
+        let Some(bytes) = self.read(offset, HEAD_BYTES)? else { return Ok(None) };
+        let head = bytes.first_chunk().and_then(|head| Head::decode(head, salt, offset));
+        Ok(head)
+    }
+
+    /// Where the next whole record after the broken one begins.
+    fn resync(&mut self) -> Result<Option<u64>, ReadError> {
+        // Where only a payload is damaged its head still says where the next record stands.
+        if let Some((head, _)) = self.head_at(self.offset)? {
+            let next = self.offset + head.record_bytes();
+            if self.record_at(next, true)?.is_some() {
+                return Ok(Some(next));
+            }
+        }
+        for offset in self.offset + 1..self.end.saturating_sub(RECORD_BYTES as u64 - 1) {
+            if self.record_at(offset, true)?.is_some() {
+                return Ok(Some(offset));
+            }
+        }
+        Ok(None)
+    }
+
+    fn read(&mut self, offset: u64, bytes: usize) -> Result<Option<&[u8]>, ReadError> {
+        let Segment { file, path, .. } = &self.segment;
+        self.window.fill(&**file, offset, bytes).map_err(|error| IoError::new("read", path, error))?;
+        Ok(self.window.get(offset, bytes))
+    }
+}
+
+/// The part of the file that is in memory.
+#[derive(Default)]
+struct Window {
+    buffer: Vec<u8>,
+    begins: u64,
+}
+
+impl Window {
+    /// Read at once where reading goes straight on, and after a jump (over a frame's bytes).
+    const AHEAD: usize = 256 << 10;
+    const AFTER_JUMP: usize = 4 << 10;
+
+    fn get(&self, offset: u64, bytes: usize) -> Option<&[u8]> {
+        let start = usize::try_from(offset.checked_sub(self.begins)?).ok()?;
+        self.buffer.get(start..start.checked_add(bytes)?)
+    }
+
+    /// Sees to it that so many bytes from `offset` are there, or as many as the file has.
+    fn fill(&mut self, file: &dyn File, offset: u64, bytes: usize) -> io::Result<()> {
+        if self.get(offset, bytes).is_some() {
+            return Ok(());
+        }
+        let jump = offset < self.begins || offset > self.begins + self.buffer.len() as u64;
+        if jump {
+            self.buffer.clear();
+        } else {
+            self.buffer.drain(..(offset - self.begins) as usize);
+        }
+        self.begins = offset;
+        let have = self.buffer.len();
+        self.buffer.resize(bytes.max(if jump { Self::AFTER_JUMP } else { Self::AHEAD }), 0);
+        let read = read_full(file, &mut self.buffer[have..], offset + have as u64);
+        self.buffer.truncate(have + read.as_ref().unwrap_or(&0));
+        read.map(|_| ())
+    }
+}
+
+/// Reads until the buffer is full or the file ends.
+pub(crate) fn read_full(file: &dyn File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut read = 0;
+    while read < buffer.len() {
+        match file.read_at(&mut buffer[read..], offset + read as u64) {
+            Ok(0) => break,
+            Ok(more) => read += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(read)
+}

@@ -1,0 +1,178 @@
+//! What a stream's records come to: who is live with which counts, which frames lack an outcome, who took how much.
+//!
+//! Recovery, the reader and `verify` fold records with this; the writer keeps the same figures in `requests`
+//! as it goes, where they are cheaper.
+
+use std::collections::BTreeMap;
+
+use crate::bounds::{SINKS_MAX, UNFINISHED_FRAMES_MAX};
+use crate::format::Header;
+use crate::outcome::effects;
+use crate::position::{FrameNo, Position, RequestNo, SegmentId};
+use crate::reader::{self, RequestInfo};
+use crate::record::{Body, Entry, Taken, Totals, Unfinished};
+use crate::segment::{RawRecord, Summary};
+
+/// The figures after some record.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct State {
+    /// By number: those of this segment, and those carried into it.
+    pub requests: BTreeMap<u64, Entry>,
+    pub unfinished: BTreeMap<u64, Unfinished>,
+    pub taken: Vec<Taken>,
+    pub next_frame: u64,
+    pub next_request: u64,
+    /// Of this segment.
+    pub frames: u64,
+    pub frame_bytes: u64,
+    pub first_unix_ns: u64,
+    pub last_unix_ns: u64,
+}
+
+impl State {
+    /// Before the first segment.
+    pub fn new() -> State {
+        State { next_frame: 1, next_request: 1, ..State::default() }
+    }
+
+    /// At the end of a sealed segment.
+    pub fn at_end_of(summary: &Summary) -> State {
+        let totals = &summary.totals;
+        State {
+            requests: summary.entries.iter().map(|entry| (entry.info.number.0, entry.clone())).collect(),
+            unfinished: totals.unfinished.iter().map(|each| (each.position.frame.0, *each)).collect(),
+            taken: totals.taken.clone(),
+            next_frame: totals.next_frame,
+            next_request: totals.next_request,
+            frames: totals.frames,
+            frame_bytes: totals.frame_bytes,
+            first_unix_ns: totals.first_unix_ns,
+            last_unix_ns: totals.last_unix_ns,
+        }
+    }
+
+    /// Goes on into the next segment: what has ended stays behind.
+    pub fn begin_segment(&mut self, header: &Header) {
+        self.requests.retain(|_, entry| !entry.closed);
+        for entry in self.requests.values_mut() {
+            entry.here = false;
+        }
+        self.next_frame = self.next_frame.max(header.segment.first.0);
+        self.next_request = self.next_request.max(header.next_request);
+        (self.frames, self.frame_bytes, self.first_unix_ns, self.last_unix_ns) = (0, 0, 0, 0);
+    }
+
+    /// Takes in a record.
+    pub fn apply(&mut self, record: &RawRecord, segment: SegmentId, body: &Body) {
+        let (number, time) = (record.head.number, record.head.time);
+        match body {
+            Body::Frame => {
+                if self.frames == 0 {
+                    self.first_unix_ns = time;
+                }
+                self.frames += 1;
+                self.frame_bytes += u64::from(record.head.payload);
+                self.last_unix_ns = time;
+                self.next_frame = self.next_frame.max(number + 1);
+                let position = Position { frame: FrameNo(number), segment, offset: record.offset as u32 };
+                self.unfinished.insert(number, Unfinished { position, received_unix_ns: time });
+                if self.unfinished.len() > UNFINISHED_FRAMES_MAX {
+                    self.unfinished.pop_first();
+                }
+            }
+            Body::Outcome(outcome) => {
+                self.unfinished.remove(&number);
+                self.outcome(outcome, time);
+            }
+            Body::Open { rid } => self.entry(number).info.rid.clone_from(rid),
+            Body::Close { state } => {
+                let entry = self.entry(number);
+                entry.closed = true;
+                entry.info.state = *state;
+            }
+            Body::Taken(taken) => {
+                let room = self.taken.len() < SINKS_MAX;
+                match self.taken.iter_mut().find(|known| known.sink == taken.sink) {
+                    Some(known) => known.clone_from(taken),
+                    None if room => self.taken.push(taken.clone()),
+                    None => {}
+                }
+            }
+            Body::Skipped { count } => self.next_frame = self.next_frame.max(number.saturating_add(*count)),
+            Body::Carry(entries) => {
+                for carried in entries {
+                    let here = self.requests.get(&carried.info.number.0).is_some_and(|known| known.here);
+                    let entry = self.entry(carried.info.number.0);
+                    *entry = Entry { here, ..carried.clone() };
+                }
+            }
+            Body::Lost | Body::Aside => {}
+        }
+    }
+
+    fn outcome(&mut self, outcome: &reader::Outcome, time: u64) {
+        for (request, &tokens) in outcome.requests.iter().zip(&outcome.tokens) {
+            let entry = self.entry(request.0);
+            entry.here = true;
+            let info = &mut entry.info;
+            if info.rows == 0 {
+                (info.first_frame, info.first_unix_ns) = (outcome.frame, time);
+            }
+            if info.state == reader::State::Abandoned && !entry.closed {
+                info.state = reader::State::Live;
+            }
+            info.rows += 1;
+            info.received += u64::from(tokens);
+            info.forwarded += u64::from(tokens);
+            info.last_frame = info.last_frame.max(outcome.frame);
+            info.last_unix_ns = info.last_unix_ns.max(time);
+        }
+        let row_of = |row: u32| {
+            let row = row as usize;
+            Some((outcome.requests.get(row)?.0, u64::from(*outcome.tokens.get(row)?)))
+        };
+        let actions = outcome.actions.iter().map(|action| (action.row, action.verdict, action.forwarded));
+        for effect in effects(actions) {
+            let Some((request, tokens)) = row_of(effect.row) else { continue };
+            let info = &mut self.entry(request).info;
+            info.forwarded = (info.forwarded + u64::from(effect.forwarded)).saturating_sub(tokens);
+            info.dropped += if effect.dropped { tokens } else { 0 };
+            info.replaced += if effect.replaced { tokens } else { 0 };
+        }
+        for gap in &outcome.gaps {
+            let Some((request, _)) = row_of(gap.row) else { continue };
+            self.entry(request).info.gaps += 1;
+        }
+        for finish in &outcome.finished {
+            let Some((request, _)) = row_of(finish.row) else { continue };
+            let info = &mut self.entry(request).info;
+            info.state = reader::State::Finished;
+            info.finish.clone_from(&finish.reason);
+            info.completion_tokens = finish.completion_tokens;
+        }
+    }
+
+    fn entry(&mut self, number: u64) -> &mut Entry {
+        self.next_request = self.next_request.max(number + 1);
+        self.requests.entry(number).or_insert_with(|| Entry {
+            info: RequestInfo::new(RequestNo(number), String::new()),
+            closed: false,
+            here: false,
+        })
+    }
+
+    /// What a summary of this segment says.
+    pub fn totals(&self) -> Totals {
+        Totals {
+            frames: self.frames,
+            frame_bytes: self.frame_bytes,
+            first_unix_ns: self.first_unix_ns,
+            last_unix_ns: self.last_unix_ns,
+            next_frame: self.next_frame,
+            next_request: self.next_request,
+            clean: false,
+            unfinished: self.unfinished.values().copied().collect(),
+            taken: self.taken.clone(),
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! What happens to a stream's segments off its path: they are synced, sealed with their summary, and written again
+//! where a sync failed. One thread per stream; the writer hands it each segment when it begins and when it ends.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
+use std::time::Duration;
+
+use crate::bounds::NOTICES_MAX;
+use crate::directory::SyncPolicy;
+use crate::format::{self, Header, Kind, record};
+use crate::notice::Notice;
+use crate::position::{FrameNo, SegmentId};
+use crate::record::{Entry, Totals, put_entries, put_totals};
+use crate::segment::{Segment, Step, read_full};
+use crate::storage::{File, Storage};
+
+/// Between two attempts to write a damaged segment again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What the writer, the sync thread and retention share of a stream.
+pub(crate) struct Shared {
+    pub storage: Arc<dyn Storage>,
+    pub stream: String,
+    pub dir: PathBuf,
+    pub policy: SyncPolicy,
+    /// The last frame that was written whole.
+    pub appended: AtomicU64,
+    /// Writes so far: what tells the thread that there is something to sync.
+    pub writes: AtomicU64,
+    pub durable: AtomicU64,
+    /// The segment being written is not to be trusted: the writer must begin another.
+    pub renew: AtomicBool,
+    /// Segments that hold only frames before this one may be removed.
+    pub floor: AtomicU64,
+    /// Segments that are not done with, oldest first; the last may still be written.
+    queue: Mutex<VecDeque<Entrusted>>,
+    notices: Mutex<VecDeque<Notice>>,
+    has_notices: AtomicBool,
+    wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    thread: OnceLock<Thread>,
+    asleep: AtomicBool,
+    stop: AtomicBool,
+}
+
+/// A segment in the thread's care.
+#[derive(Clone)]
+struct Entrusted {
+    segment: Segment,
+    /// Set when the writer is done with it.
+    ended: Option<Arc<Ended>>,
+    /// Its summary stands.
+    sealed: bool,
+    /// Its name survives a power cut.
+    named: bool,
+    /// A sync failed, or its file is gone: it must be written again.
+    damaged: bool,
+    /// It was told that this failed.
+    told: bool,
+}
+
+/// Where a segment's records end.
+pub(crate) struct Ended {
+    pub bytes: u64,
+    pub through: FrameNo,
+    /// `None`: what waited went to the next segment, so the figures at hand are not those of this one's records.
+    pub summary: Option<(Vec<Entry>, Totals)>,
+}
+
+impl Shared {
+    pub fn new(
+        storage: Arc<dyn Storage>,
+        stream: &str,
+        dir: PathBuf,
+        policy: SyncPolicy,
+        last: FrameNo,
+    ) -> Shared {
+        Shared {
+            storage,
+            stream: stream.into(),
+            dir,
+            policy,
+            appended: AtomicU64::new(last.0),
+            writes: AtomicU64::new(0),
+            durable: AtomicU64::new(if policy == SyncPolicy::None { 0 } else { last.0 }),
+            renew: AtomicBool::new(false),
+            floor: AtomicU64::new(0),
+            queue: Mutex::default(),
+            notices: Mutex::default(),
+            has_notices: AtomicBool::new(false),
+            wake: OnceLock::new(),
+            thread: OnceLock::new(),
+            asleep: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+        }
+    }
+
+    /// The writer wrote; `frame` is the last whole one.
+    pub fn wrote(&self, frame: FrameNo) {
+        if self.policy == SyncPolicy::None {
+            return;
+        }
+        self.appended.store(frame.0, SeqCst);
+        self.writes.fetch_add(1, SeqCst);
+        self.rouse();
+    }
+
+    /// The writer has begun a segment.
+    pub fn begun(&self, segment: Segment) {
+        let entrusted =
+            Entrusted { segment, ended: None, sealed: false, named: false, damaged: false, told: false };
+        lock(&self.queue).push_back(entrusted);
+    }
+
+    /// The writer is done with the segment it began last.
+    pub fn ended(&self, ended: Ended) {
+        if let Some(last) = lock(&self.queue).back_mut() {
+            last.ended = Some(Arc::new(ended));
+        }
+        self.writes.fetch_add(1, SeqCst);
+        self.rouse();
+    }
+
+    fn rouse(&self) {
+        if self.asleep.load(SeqCst) && self.asleep.swap(false, SeqCst) {
+            if let Some(thread) = self.thread.get() {
+                thread.unpark();
+            }
+        }
+    }
+
+    pub fn on_change(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        // A second waker is not taken: the first stays.
+        let _ = self.wake.set(wake);
+    }
+
+    pub fn tell(&self, notice: Notice) {
+        let mut notices = lock(&self.notices);
+        if notices.len() == NOTICES_MAX {
+            notices.pop_front();
+        }
+        notices.push_back(notice);
+        self.has_notices.store(true, SeqCst);
+        drop(notices);
+        self.changed();
+    }
+
+    pub fn next_notice(&self) -> Option<Notice> {
+        if !self.has_notices.load(SeqCst) {
+            return None;
+        }
+        let mut notices = lock(&self.notices);
+        let notice = notices.pop_front();
+        self.has_notices.store(!notices.is_empty(), SeqCst);
+        notice
+    }
+
+    fn changed(&self) {
+        if let Some(wake) = self.wake.get() {
+            wake();
+        }
+    }
+
+    /// Whether a segment waits to be written again.
+    pub fn is_damaged(&self) -> bool {
+        lock(&self.queue).iter().any(|each| each.damaged)
+    }
+
+    /// Looks whether the files are still where they should be: a journal written to a removed file would be lost
+    /// without an error.
+    pub fn look_for_files(&self) {
+        let segments: Vec<Segment> = lock(&self.queue).iter().map(|each| each.segment.clone()).collect();
+        for segment in segments {
+            if !segment.file.is_at(&segment.path) && self.damage(segment.id) {
+                self.tell(Notice::Vanished { path: segment.path });
+            }
+        }
+    }
+
+    /// Marks a segment; false if it was marked before or is done with.
+    fn damage(&self, id: SegmentId) -> bool {
+        let mut queue = lock(&self.queue);
+        let Some(entrusted) = queue.iter_mut().find(|each| each.segment.id == id) else { return false };
+        if std::mem::replace(&mut entrusted.damaged, true) {
+            return false;
+        }
+        entrusted.sealed = false;
+        if entrusted.ended.is_none() {
+            self.renew.store(true, SeqCst);
+        }
+        true
+    }
+
+    /// Does what there is to do; true if something that failed must be tried again.
+    pub fn pass(&self) -> bool {
+        loop {
+            // Before the sync begins: what was appended by now is what it covers.
+            let appended = FrameNo(self.appended.load(SeqCst));
+            let Some(mut entrusted) = lock(&self.queue).front().cloned() else { return false };
+            let id = entrusted.segment.id;
+            let ended = entrusted.ended.clone();
+            if entrusted.damaged {
+                // One that is still being written is written again when the writer has left it.
+                let Some(ended) = ended else { return false };
+                if let Err(error) = self.rewrite(&entrusted.segment, &ended) {
+                    if !std::mem::replace(&mut entrusted.told, true) {
+                        self.update(&entrusted);
+                        self.tell(Notice::RewriteFailed { segment: id, error: error.to_string() });
+                    }
+                    return true;
+                }
+                entrusted.damaged = false;
+                self.update(&entrusted);
+                self.done(id, ended.through);
+                self.tell(Notice::Rewritten { segment: id });
+                continue;
+            }
+            if let Some(ended) = &ended
+                && !entrusted.sealed
+            {
+                if let Err(error) = write_end(&*entrusted.segment.file, &entrusted.segment.header, ended) {
+                    self.tell(Notice::SealFailed { segment: id, error: error.to_string() });
+                }
+                entrusted.sealed = true;
+            }
+            if self.policy != SyncPolicy::None
+                && let Err(error) = self.sync(&mut entrusted)
+            {
+                let durable = FrameNo(self.durable.load(SeqCst));
+                self.damage(id);
+                self.tell(Notice::SyncFailed { segment: id, error: error.to_string(), durable });
+                // One that has ended is written again in the next round.
+                continue;
+            }
+            match ended {
+                Some(ended) => self.done(id, ended.through),
+                None => {
+                    self.update(&entrusted);
+                    self.advance(appended);
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn sync(&self, entrusted: &mut Entrusted) -> io::Result<()> {
+        if !entrusted.named {
+            self.storage.sync_dir(&self.dir)?;
+            entrusted.named = true;
+        }
+        entrusted.segment.file.sync()
+    }
+
+    /// The oldest segment is done with, unless its file was found missing meanwhile.
+    fn done(&self, id: SegmentId, through: FrameNo) {
+        let done = lock(&self.queue).pop_front_if(|first| first.segment.id == id && !first.damaged);
+        if done.is_some() {
+            self.advance(through);
+        }
+    }
+
+    fn advance(&self, through: FrameNo) {
+        if self.policy != SyncPolicy::None && self.durable.fetch_max(through.0, SeqCst) < through.0 {
+            self.changed();
+        }
+    }
+
+    fn update(&self, entrusted: &Entrusted) {
+        let mut queue = lock(&self.queue);
+        if let Some(known) = queue.front_mut().filter(|known| known.segment.id == entrusted.segment.id) {
+            let ended = known.ended.take();
+            *known = Entrusted { ended, ..entrusted.clone() };
+        }
+    }
+
+    /// Writes a segment again, byte for byte, to a new file in place of the old: after a failed sync the kernel may
+    /// call pages clean that never reached the disk, so syncing the old file again would prove nothing.
+    fn rewrite(&self, segment: &Segment, ended: &Ended) -> io::Result<()> {
+        let beside = segment.path.with_extension("again");
+        let file = self.storage.create(&beside)?;
+        let mut buffer = vec![0; 1 << 20];
+        let mut offset = 0;
+        while offset < ended.bytes {
+            let want = buffer.len().min((ended.bytes - offset) as usize);
+            let read = read_full(&*segment.file, &mut buffer[..want], offset)?;
+            if read == 0 {
+                break;
+            }
+            write_all(&*file, &mut [IoSlice::new(&buffer[..read])], offset)?;
+            offset += read as u64;
+        }
+        let copy = Segment { file, ..segment.clone() };
+        let whole = whole_through(&copy, ended)?;
+        write_end(&*copy.file, &copy.header, ended)?;
+        if self.policy != SyncPolicy::None {
+            copy.file.sync()?;
+        }
+        self.storage.rename(&beside, &segment.path)?;
+        if self.policy != SyncPolicy::None {
+            self.storage.sync_dir(&self.dir)?;
+        }
+        if let Some(from) = whole {
+            self.tell(Notice::FramesLost { segment: segment.id, from, through: ended.through });
+        }
+        Ok(())
+    }
+
+    /// The thread: works until it is told to stop, and once more then.
+    pub fn run(&self) {
+        let _ = self.thread.set(std::thread::current());
+        let mut done = 0;
+        loop {
+            let stopping = self.stop.load(SeqCst);
+            let writes = self.writes.load(SeqCst);
+            let again = (writes != done || self.is_damaged()) && self.pass();
+            done = writes;
+            if stopping {
+                return;
+            }
+            if again {
+                std::thread::park_timeout(RETRY);
+                continue;
+            }
+            self.asleep.store(true, SeqCst);
+            if self.writes.load(SeqCst) == done && !self.stop.load(SeqCst) {
+                std::thread::park();
+            }
+            self.asleep.store(false, SeqCst);
+            if let SyncPolicy::Interval(interval) = self.policy
+                && !self.stop.load(SeqCst)
+            {
+                std::thread::park_timeout(interval);
+            }
+        }
+    }
+
+    pub fn stop(&self) {
+        self.stop.store(true, SeqCst);
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+}
+
+/// Cuts off what a failed write left and adds the summary.
+pub(crate) fn write_end(file: &dyn File, header: &Header, ended: &Ended) -> io::Result<()> {
+    file.truncate(ended.bytes)?;
+    let Some((entries, totals)) = &ended.summary else { return Ok(()) };
+    let mut records = Vec::new();
+    put_entries(&mut records, Kind::SUMMARY, entries);
+    put_totals(&mut records, totals);
+    record(&mut records, Kind::TRAILER, ended.bytes, 0, |_| {});
+    format::seal(&mut records, header.salt, ended.bytes);
+    write_all(file, &mut [IoSlice::new(&records)], ended.bytes)
+}
+
+/// The first frame that cannot be read back from a copy, if any.
+fn whole_through(copy: &Segment, ended: &Ended) -> io::Result<Option<FrameNo>> {
+    let mut scan = copy.records(ended.bytes, false);
+    let mut last = FrameNo(copy.id.first.0.saturating_sub(1));
+    loop {
+        match scan.step().map_err(io::Error::other)? {
+            Step::Record(record) if record.head.kind == Kind::FRAME => last = FrameNo(record.head.number),
+            Step::Record(_) => {}
+            Step::Corrupt { .. } => return Ok(Some(FrameNo(last.0 + 1))),
+            Step::End { torn: 0, .. } if last >= ended.through => return Ok(None),
+            Step::End { .. } => return Ok(Some(FrameNo(last.0 + 1))),
+        }
+    }
+}
+
+/// Writes all of the parts from `offset`, however many calls it takes.
+pub(crate) fn write_all(file: &dyn File, mut parts: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+    while parts.iter().any(|part| !part.is_empty()) {
+        match file.write_at(parts, offset) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                offset += written as u64;
+                IoSlice::advance_slices(&mut parts, written);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The lock's data: a panic elsewhere leaves nothing half done in it.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

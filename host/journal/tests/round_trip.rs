@@ -1,0 +1,230 @@
+//! What is written is read back, by every way of reading.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use afterbay_journal::reader::{self, Filter, From, Record, State};
+use afterbay_journal::*;
+use support::*;
+
+#[test]
+fn every_part_of_an_outcome_is_read_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_directory, mut writer, _) = open(dir.path(), options());
+    let (a, b) = (writer.request("rid-a").unwrap(), writer.request("rid-b").unwrap());
+    let first = writer.append(b"frame one", 1_000).unwrap();
+    writer.outcome(&as_it_came(first.frame, &[a, b], &[3, 4]));
+    let second = writer.append(b"frame two", 2_000).unwrap();
+    writer.outcome(&Outcome {
+        frame: second.frame,
+        passage: Passage::Changed,
+        requests: &[b, a],
+        tokens: &[5, 6],
+        finished: &[Finished { row: 1, reason: "stop", completion_tokens: Some(9) }],
+        gaps: &[Gap { row: 0, expected: 9, got: 11 }],
+        actions: &[
+            Action {
+                row: 0,
+                plugin: "p",
+                verdict: Verdict::Replace,
+                text: "",
+                ids: &[-1, 1 << 40],
+                forwarded: 2,
+            },
+            Action { row: 1, plugin: "q", verdict: Verdict::Drop, text: "why", ids: &[], forwarded: 0 },
+        ],
+    });
+    writer.close(a);
+    let third = writer.append(b"control", 3_000).unwrap();
+    writer.outcome(&Outcome { passage: Passage::Barrier("FlushCache"), ..as_it_came(third.frame, &[], &[]) });
+    let fourth = writer.append(b"?", 4_000).unwrap();
+    writer.outcome(&Outcome {
+        passage: Passage::NotUnderstood("opcode"),
+        ..as_it_came(fourth.frame, &[], &[])
+    });
+    let credit = Credit { generation: 3, sent: 77 };
+    writer.taken("detokenizer", first.frame, Some(credit));
+    writer.taken("tap", fourth.frame, None);
+    writer.flush().unwrap();
+
+    let stream = reader(dir.path());
+    let frames: Vec<_> = stream.frames(From::Start).unwrap().map(Result::unwrap).collect();
+    let bytes: Vec<&[u8]> = frames.iter().map(|(frame, _)| &frame.bytes[..]).collect();
+    assert_eq!(bytes, [b"frame one" as &[u8], b"frame two", b"control", b"?"]);
+    assert_eq!(frames[1].0.position, second);
+    assert_eq!(stream.frame(&second).unwrap(), frames[1].0);
+    assert_eq!(stream.position(third.frame).unwrap(), third);
+
+    let outcome = frames[1].1.as_ref().unwrap();
+    assert_eq!(outcome.requests, [b.number(), a.number()]);
+    assert_eq!(outcome.tokens, [5, 6]);
+    assert_eq!(outcome.actions[0].ids, [-1, 1 << 40]);
+    assert_eq!((outcome.actions[1].verdict, &outcome.actions[1].text[..]), (Verdict::Drop, "why"));
+    assert_eq!(outcome.gaps, [Gap { row: 0, expected: 9, got: 11 }]);
+    assert_eq!(frames[2].1.as_ref().unwrap().passage, reader::Passage::Barrier("FlushCache".into()));
+    assert_eq!(frames[3].1.as_ref().unwrap().passage, reader::Passage::NotUnderstood("opcode".into()));
+
+    let requests: Vec<_> = stream.requests(Filter::default()).unwrap().map(Result::unwrap).collect();
+    assert_eq!(requests.len(), 2);
+    let (one, other) = (&requests[0], &requests[1]);
+    assert_eq!((&one.rid[..], one.state, &one.finish[..]), ("rid-a", State::Finished, "stop"));
+    assert_eq!((one.rows, one.received, one.forwarded, one.dropped), (2, 9, 3, 6));
+    assert_eq!((one.first_unix_ns, one.last_unix_ns, one.completion_tokens), (1_000, 2_000, Some(9)));
+    assert_eq!((&other.rid[..], other.state, other.gaps), ("rid-b", State::Live, 1));
+    assert_eq!((other.received, other.forwarded, other.replaced), (9, 6, 5));
+
+    let lives = stream.lives("rid-a").unwrap();
+    assert_eq!(lives.len(), 1);
+    assert_eq!(lives[0].request, *one);
+    let row = &lives[0].rows[1];
+    assert_eq!((row.frame, row.row, row.tokens, row.forwarded), (second.frame, 1, 6, 0));
+    assert_eq!(row.position, Some(second));
+    assert_eq!(row.taken_by, ["tap"]);
+    assert_eq!(lives[0].rows[0].taken_by, ["detokenizer", "tap"]);
+    assert_eq!(
+        stream.taken().unwrap(),
+        [("detokenizer".into(), first.frame, Some(credit)), ("tap".into(), fourth.frame, None)]
+    );
+    assert!(stream.lives("rid").unwrap().is_empty());
+}
+
+#[test]
+fn a_journal_goes_on_after_a_clean_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    let (directory, mut writer, recovered) = open(dir.path(), options());
+    assert_eq!(recovered.last_frame, FrameNo(0));
+    let (a, b) = (writer.request("a").unwrap(), writer.request("b").unwrap());
+    step(&mut writer, &[a, b], b"one", 1);
+    last_step(&mut writer, &[b], 2, 2);
+    let waits = writer.append(b"no outcome", 3).unwrap();
+    writer.taken("sink", FrameNo(1), None);
+    writer.finish().unwrap();
+    drop(directory);
+
+    let (_directory, mut writer, recovered) = open(dir.path(), options());
+    assert_eq!(recovered.last_frame, waits.frame);
+    assert_eq!(recovered.unfinished, [waits]);
+    assert_eq!(recovered.taken, [("sink".into(), FrameNo(1), None)]);
+    assert!(recovered.cut.is_empty() && recovered.corrupt.is_empty());
+    let [live] = &recovered.live[..] else { panic!("{:?}", recovered.live) };
+    assert_eq!((&live.info.rid[..], live.info.received, live.request.number()), ("a", 1, a.number()));
+    // After a clean stop numbers go straight on.
+    assert_eq!(writer.request("c").unwrap().number().0, b.number().0 + 1);
+    let frame = step(&mut writer, &[live.request], b"two", 4);
+    assert_eq!(frame.0, waits.frame.0 + 1);
+    writer.flush().unwrap();
+    let info = reader(dir.path()).lives("a").unwrap().remove(0);
+    assert_eq!((info.request.received, info.rows.len()), (2, 2));
+}
+
+#[test]
+fn a_segment_that_is_full_is_sealed_and_the_next_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let (directory, mut writer, _) = open(dir.path(), Options { segment_bytes: 4096, ..options() });
+    let long = writer.request("long").unwrap();
+    for round in 0..40 {
+        let short = writer.request(&format!("short-{round}")).unwrap();
+        step(&mut writer, &[long, short], &[7; 300], round);
+        last_step(&mut writer, &[short], 2, round);
+    }
+    let idle = writer.request("idle").unwrap();
+    step(&mut writer, &[idle], b"", 40);
+    writer.finish().unwrap();
+    drop(directory);
+
+    let files = std::fs::read_dir(dir.path().join("s")).unwrap().count();
+    assert!(files > 4, "{files} segments");
+    let stream = reader(dir.path());
+    let requests: Vec<_> = stream.requests(Filter::default()).unwrap().map(Result::unwrap).collect();
+    let rids: Vec<_> = requests.iter().map(|info| &info.rid[..]).collect();
+    let expected: Vec<String> = (0..40).map(|round| format!("short-{round}")).collect();
+    assert_eq!(rids[..40], expected);
+    assert_eq!(rids[40..], ["long", "idle"]);
+    assert_eq!((requests[40].rows, requests[40].received), (40, 40));
+    let life = stream.lives("long").unwrap().remove(0);
+    assert_eq!(life.rows.len(), 40);
+    let numbers: Vec<u64> =
+        stream.frames(From::Start).unwrap().map(|frame| frame.unwrap().0.position.frame.0).collect();
+    assert_eq!(numbers, (1..=81).collect::<Vec<_>>());
+    let from: Vec<_> = stream.frames(From::Frame(FrameNo(50))).unwrap().map(Result::unwrap).collect();
+    assert_eq!((from.len(), from[0].0.position.frame), (32, FrameNo(50)));
+    assert!(from.iter().all(|(frame, outcome)| outcome.as_ref().unwrap().frame == frame.position.frame));
+    let since: Vec<_> = stream.frames(From::Time(38)).unwrap().map(Result::unwrap).collect();
+    assert_eq!(since.len(), 5);
+    let matching = |filter| stream.requests(filter).unwrap().count();
+    assert_eq!(matching(Filter { rid_prefix: Some("short-1".into()), ..Filter::default() }), 11);
+    assert_eq!(matching(Filter { state: Some(State::Live), ..Filter::default() }), 2);
+    assert_eq!(matching(Filter { since_unix_ns: Some(39), ..Filter::default() }), 3);
+    assert_eq!(matching(Filter { until_unix_ns: Some(1), ..Filter::default() }), 2);
+}
+
+#[test]
+fn a_rid_that_is_used_again_is_another_request() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_directory, mut writer, _) = open(dir.path(), options());
+    let first = writer.request("same").unwrap();
+    last_step(&mut writer, &[first], 1, 1);
+    let second = writer.request("same").unwrap();
+    assert_ne!(first.number(), second.number());
+    step(&mut writer, &[second], b"", 2);
+    writer.flush().unwrap();
+    let lives = reader(dir.path()).lives("same").unwrap();
+    assert_eq!(
+        lives.iter().map(|life| life.request.state).collect::<Vec<_>>(),
+        [State::Finished, State::Live]
+    );
+    assert!(lives.iter().all(|life| life.rows.len() == 1));
+}
+
+#[test]
+fn a_closed_request_counts_no_more_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_directory, mut writer, _) = open(dir.path(), options());
+    let gone = writer.request("gone").unwrap();
+    step(&mut writer, &[gone], b"", 1);
+    writer.close(gone);
+    writer.close(gone);
+    let next = writer.request("next").unwrap();
+    step(&mut writer, &[next], b"", 2);
+    writer.flush().unwrap();
+    let requests: Vec<_> =
+        reader(dir.path()).requests(Filter::default()).unwrap().map(Result::unwrap).collect();
+    assert_eq!((requests[0].state, requests[0].rows), (State::Abandoned, 1));
+    assert_eq!((&requests[1].rid[..], requests[1].rows), ("next", 1));
+}
+
+#[test]
+fn tail_gives_each_record_as_it_comes_across_segments() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_directory, mut writer, _) = open(dir.path(), Options { segment_bytes: 4096, ..options() });
+    let request = writer.request("r").unwrap();
+    step(&mut writer, &[request], b"before", 1);
+    writer.flush().unwrap();
+    let mut tail = reader(dir.path()).tail(From::End).unwrap();
+    assert_eq!(tail.next().unwrap(), None);
+    assert_eq!(tail.rid(request.number()), Some("r"));
+    let mut seen = Vec::new();
+    for round in 0..30u64 {
+        let frame = step(&mut writer, &[request], &[1; 500], round);
+        let other = writer.request("other").unwrap();
+        writer.close(other);
+        if round % 3 == 0 {
+            writer.flush().unwrap();
+        }
+        while let Some(record) = tail.next().unwrap() {
+            seen.push(record);
+        }
+        let has = seen.iter().any(|record| matches!(record, Record::Frame(f) if f.position.frame == frame));
+        assert!(has, "frame {frame} at once");
+    }
+    writer.flush().unwrap();
+    while let Some(record) = tail.next().unwrap() {
+        seen.push(record);
+    }
+    let count = |kind: fn(&Record) -> bool| seen.iter().filter(|record| kind(record)).count();
+    assert_eq!(count(|record| matches!(record, Record::Frame(_))), 30);
+    assert_eq!(count(|record| matches!(record, Record::Outcome(_))), 30);
+    assert_eq!(count(|record| matches!(record, Record::Opened(..))), 30);
+    assert_eq!(count(|record| matches!(record, Record::Closed(..))), 30);
+    assert_eq!(seen.len(), 120);
+}

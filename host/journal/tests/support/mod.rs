@@ -1,0 +1,98 @@
+//! What the journal's tests share: a small random generator, and a stream's rows to write.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+pub mod disk;
+
+use std::path::Path;
+use std::time::Duration;
+
+use afterbay_journal::reader::{Journal, Stream};
+use afterbay_journal::{
+    Background, Directory, Finished, FrameNo, Options, Outcome, Passage, Recovered, Request, SyncPolicy,
+    Writer,
+};
+
+/// SplitMix64: the same seed, the same run.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// Below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+
+    /// Once in so many times.
+    pub fn once_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.next() as u8).collect()
+    }
+}
+
+/// The seeds of a test: those of `AFTERBAY_SEED` or `0..count`.
+pub fn seeds(count: u64) -> Vec<u64> {
+    match std::env::var("AFTERBAY_SEED") {
+        Ok(seed) => vec![seed.parse().expect("AFTERBAY_SEED is a number")],
+        Err(_) => (0..count).collect(),
+    }
+}
+
+pub fn options() -> Options {
+    // The tests' times begin at 0.
+    let abandon_after = Duration::from_secs(1 << 31);
+    Options { sync: SyncPolicy::None, abandon_after, ..Options::default() }
+}
+
+pub fn open(dir: &Path, options: Options) -> (Directory, Writer, Recovered) {
+    let directory = Directory::open(dir, options).unwrap();
+    let (writer, recovered) = directory.stream("s").unwrap();
+    (directory, writer, recovered)
+}
+
+/// The same without threads: the test calls `tend`.
+pub fn open_alone(dir: &Path, options: Options) -> (Directory, Writer, Recovered) {
+    let disk = std::sync::Arc::new(afterbay_journal::storage::Disk);
+    let directory = Directory::open_on(disk, dir, options, Background::Caller).unwrap();
+    let (writer, recovered) = directory.stream("s").unwrap();
+    (directory, writer, recovered)
+}
+
+pub fn reader(dir: &Path) -> Stream {
+    Journal::open(dir).unwrap().stream("s").unwrap()
+}
+
+/// An outcome that says nothing out of the ordinary.
+pub fn as_it_came<'a>(frame: FrameNo, requests: &'a [Request], tokens: &'a [u32]) -> Outcome<'a> {
+    Outcome { frame, passage: Passage::AsItCame, requests, tokens, finished: &[], gaps: &[], actions: &[] }
+}
+
+/// Appends a frame with one row per request, which gets one token; the frame's number.
+pub fn step(writer: &mut Writer, requests: &[Request], bytes: &[u8], ns: u64) -> FrameNo {
+    let frame = writer.append(bytes, ns).unwrap().frame;
+    writer.outcome(&as_it_came(frame, requests, &vec![1; requests.len()]));
+    frame
+}
+
+/// The same, and every request ends with it, after `completion_tokens`.
+pub fn last_step(writer: &mut Writer, requests: &[Request], completion_tokens: u64, ns: u64) -> FrameNo {
+    let frame = writer.append(b"last", ns).unwrap().frame;
+    let finished: Vec<_> = (0..requests.len() as u32)
+        .map(|row| Finished { row, reason: "stop", completion_tokens: Some(completion_tokens) })
+        .collect();
+    let tokens = vec![1; requests.len()];
+    writer.outcome(&Outcome { finished: &finished, ..as_it_came(frame, requests, &tokens) });
+    for request in requests {
+        writer.close(*request);
+    }
+    frame
+}
