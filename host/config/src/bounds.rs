@@ -37,7 +37,7 @@ pub const PLUGIN_DEADLINE: (Duration, Duration) = (Duration::from_micros(100), D
 pub const SYNC_INTERVAL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(60));
 /// Smallest and largest `journal.segment`.
 pub const SEGMENT_BYTES: (u64, u64) = (MIB, 4 * GIB);
-/// `journal.retain.bytes` holds at least this many segments: the one that is written and one that is whole.
+/// `journal.retain.bytes` holds at least this many segments of each stream: the one that is written and one that is whole.
 pub const RETAIN_SEGMENTS_MIN: u64 = 2;
 /// Largest `journal.retain.bytes`.
 pub const RETAIN_BYTES_MAX: u64 = 1 << 50;

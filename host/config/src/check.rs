@@ -75,7 +75,7 @@ impl Check<'_> {
         );
         self.listens(&written.streams);
         self.credits(&written.streams);
-        let journal = written.journal.as_ref().and_then(|journal| self.journal(journal));
+        let journal = written.journal.as_ref().and_then(|journal| self.journal(journal, streams.len()));
         let admin = written.admin.as_ref().map_or_else(Admin::default, |admin| self.admin(admin));
         let log = written.log.as_ref().map_or_else(Log::default, |log| self.log(log));
         Some(Config { streams: streams.into_iter().collect::<Option<_>>()?, journal: journal?, admin, log })
@@ -83,7 +83,7 @@ impl Check<'_> {
 
     fn stream(&self, written: &written::Stream, names: &mut Names) -> Option<Stream> {
         let name = self.name(&written.name, names);
-        let listen = self.endpoint(&written.listen);
+        let listen = self.listen(&written.listen);
         let (mut sink_names, mut plugin_names) = (Names::default(), Names::default());
         let sinks: Vec<Option<Sink>> =
             written.sinks.iter().map(|sink| self.sink(sink, listen.as_ref(), &mut sink_names)).collect();
@@ -115,6 +115,16 @@ impl Check<'_> {
         stream.sinks = sinks.into_iter().collect::<Option<_>>()?;
         stream.plugins = plugins.into_iter().collect::<Option<_>>()?;
         Some(stream)
+    }
+
+    fn listen(&self, written: &Option<Placed<String>>) -> Option<Endpoint> {
+        let listen = self.endpoint(written)?;
+        if let (Endpoint::Ipc(path), Some(Placed { place, .. })) = (&listen, written)
+            && let Some(Err(message)) = path.parent().map(disk::writable_dir)
+        {
+            self.source.tell(place, message);
+        }
+        Some(listen)
     }
 
     fn sink(&self, written: &written::Sink, listen: Option<&Endpoint>, names: &mut Names) -> Option<Sink> {
@@ -209,7 +219,7 @@ impl Check<'_> {
         mode
     }
 
-    fn journal(&self, written: &written::Journal) -> Option<Journal> {
+    fn journal(&self, written: &written::Journal, streams: usize) -> Option<Journal> {
         let dir = self.path(&written.dir);
         if let (Some(dir), Some(Placed { place, .. })) = (&dir, &written.dir)
             && let Err(message) = disk::writable_dir(dir)
@@ -224,7 +234,7 @@ impl Check<'_> {
         Some(Journal {
             sync: value(&written.sync).unwrap_or(default.sync),
             sync_interval: interval.unwrap_or(default.sync_interval),
-            retain: self.retain(written, segment_bytes),
+            retain: self.retain(written, segment_bytes, streams),
             segment_bytes,
             on_error: value(&written.on_error).unwrap_or(default.on_error),
             abandon_after: abandon.unwrap_or(default.abandon_after),
@@ -232,20 +242,19 @@ impl Check<'_> {
         })
     }
 
-    fn retain(&self, written: &written::Journal, segment_bytes: u64) -> Retain {
+    fn retain(&self, written: &written::Journal, segment_bytes: u64, streams: usize) -> Retain {
         let default = Retain::default();
         let bytes = value(&written.retain_bytes).unwrap_or(default.bytes);
         let age = value(&written.retain_age).unwrap_or(default.age);
-        let fewest = bounds::RETAIN_SEGMENTS_MIN * segment_bytes;
+        let segments = bounds::RETAIN_SEGMENTS_MIN * streams.max(1) as u64;
+        let fewest = segments.saturating_mul(segment_bytes);
         let place = written.retain_bytes.as_ref().map(|bytes| &bytes.place);
         let place = place.or(written.segment.as_ref().map(|segment| &segment.place));
         if let (Some(bytes), Some(place)) = (bytes, place) {
             if bytes < fewest {
                 let (bytes, fewest, segment) = (Size(bytes), Size(fewest), Size(segment_bytes));
-                self.source.tell(
-                    place,
-                    format!("retain.bytes {bytes}, must be at least {fewest}: two segments of {segment}"),
-                );
+                let why = format!("{segments} segments of {segment}, two for each stream");
+                self.source.tell(place, format!("{bytes} are retained, must be at least {fewest}: {why}"));
             }
             self.bounded(place, &bytes, (0, bounds::RETAIN_BYTES_MAX), |&bytes| Size(bytes));
         }
@@ -347,7 +356,7 @@ impl Check<'_> {
     fn readable(&self, written: &Option<Placed<String>>) -> Option<PathBuf> {
         let path = self.path(written)?;
         let place = &written.as_ref()?.place;
-        disk::readable_file(&path).map_err(|message| self.source.tell(place, message)).ok()?;
+        disk::readable_file(&path).map_err(|why| self.source.tell(place, format!("{path:?} {why}"))).ok()?;
         Some(path)
     }
 

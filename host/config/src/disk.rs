@@ -7,10 +7,10 @@ use rustix::fs::{Access, access};
 
 /// Says why `path` cannot be read as a file.
 pub(crate) fn readable_file(path: &Path) -> Result<(), String> {
-    let told = |error: std::io::Error| format!("{:?} cannot be read: {error}", path);
+    let told = |error: std::io::Error| format!("cannot be read: {error}");
     // Asked before it is opened: to open a FIFO waits for its writer.
     if !std::fs::metadata(path).map_err(told)?.is_file() {
-        return Err(format!("{:?} is not a file", path));
+        return Err("is not a file".to_owned());
     }
     File::open(path).map(drop).map_err(told)
 }
@@ -19,6 +19,9 @@ pub(crate) fn readable_file(path: &Path) -> Result<(), String> {
 pub(crate) fn writable_dir(dir: &Path) -> Result<(), String> {
     for ancestor in dir.ancestors() {
         match std::fs::metadata(ancestor) {
+            Ok(found) if !found.is_dir() && ancestor == dir => {
+                return Err(format!("{dir:?} is not a directory"));
+            }
             Ok(found) if !found.is_dir() => return Err(format!("{dir:?}: {ancestor:?} is not a directory")),
             Ok(_) => {
                 return access(ancestor, Access::WRITE_OK | Access::EXEC_OK)

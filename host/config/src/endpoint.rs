@@ -98,7 +98,9 @@ impl FromStr for Endpoint {
             None => Some(host).filter(|h| !h.contains([':', ']', '/', ' '])),
         };
         let host = host.filter(|h| !h.is_empty()).ok_or_else(host_port)?.to_owned();
-        let port = port.parse().map_err(|_| EndpointError::Port(port.to_owned()))?;
+        let digits = Some(port).filter(|port| port.bytes().all(|byte| byte.is_ascii_digit()));
+        let port =
+            digits.and_then(|port| port.parse().ok()).ok_or_else(|| EndpointError::Port(port.to_owned()))?;
         Ok(Endpoint::Tcp { host, port })
     }
 }
@@ -120,5 +122,69 @@ impl fmt::Display for Endpoint {
             Endpoint::Tcp { host, port } if host.contains(':') => write!(f, "tcp://[{host}]:{port}"),
             Endpoint::Tcp { host, port } => write!(f, "tcp://{host}:{port}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(text: &str) -> Endpoint {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn an_endpoint_is_shown_as_it_was_written() {
+        for text in
+            ["ipc:///run/a", "tcp://127.0.0.1:5557", "tcp://[::1]:1", "tcp://reader.local:65535", "tcp://*:0"]
+        {
+            assert_eq!(endpoint(text).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_endpoint_is_refused() {
+        for text in [
+            "",
+            "ipc://",
+            "ipc://a",
+            "ipc://@a",
+            "ipc:///a/",
+            "tcp://",
+            "tcp://a",
+            "tcp://:1",
+            "tcp://a:",
+            "tcp://a:+1",
+        ] {
+            assert!(text.parse::<Endpoint>().is_err(), "{text}");
+        }
+        for text in ["tcp://[a]:1", "tcp://[::1:1", "tcp://::1:1", "udp://a:1", "/run/a", "ipc:///a\0b"] {
+            assert!(text.parse::<Endpoint>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_ipc_path_has_at_most_107_bytes() {
+        let path = |bytes: usize| format!("ipc:///{}", "a".repeat(bytes - 1)).parse::<Endpoint>();
+        assert!(path(107).is_ok());
+        assert!(matches!(path(108), Err(EndpointError::Long { bytes: 108, .. })));
+    }
+
+    #[test]
+    fn every_address_collides_with_each_on_its_port_but_not_without_a_port() {
+        let collide = |a, b| endpoint(a).collides(&endpoint(b)) && endpoint(b).collides(&endpoint(a));
+        assert!(collide("tcp://*:1", "tcp://127.0.0.1:1"));
+        assert!(collide("tcp://a:1", "tcp://a:1"));
+        assert!(!collide("tcp://a:1", "tcp://b:1"));
+        assert!(!collide("tcp://*:1", "tcp://*:2"));
+        assert!(!collide("tcp://*:0", "tcp://*:0"));
+        assert!(!collide("ipc:///a", "ipc:///b"));
+    }
+
+    #[test]
+    fn another_hosts_port_is_not_ones_own_listen() {
+        let reaches = |connect, listen| endpoint(connect).reaches(&endpoint(listen));
+        assert!(reaches("tcp://localhost:1", "tcp://*:1"));
+        assert!(!reaches("tcp://reader:1", "tcp://*:1"));
     }
 }

@@ -200,7 +200,7 @@ pub(crate) static JOURNAL: Table = Table {
 
 pub(crate) static RETAIN: Table = Table {
     keys: &[
-        key("bytes", Default, "\"20GiB\"", "At least two segments, or \"unlimited\"."),
+        key("bytes", Default, "\"20GiB\"", "At least two segments for each stream, or \"unlimited\"."),
         key("age", Default, "\"24h\"", "1m to 3650d, or \"unlimited\"."),
     ],
 };
@@ -278,5 +278,38 @@ fn section(out: &mut String, parent: &Table, name: &str, header: &str, table: &T
 fn comment(out: &mut String, label: &str, text: &str) {
     for line in text.lines() {
         let _ = writeln!(out, "# {label}{line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bounds;
+    use crate::units::{Size, Time};
+
+    #[test]
+    fn the_documented_bounds_are_those_that_are_checked() {
+        let sizes = [
+            (&STREAM, "max_message", bounds::MAX_MESSAGE_BYTES),
+            (&QUEUE, "bytes", bounds::QUEUE_BYTES),
+            (&LIMITS, "memory", bounds::PLUGIN_MEMORY_BYTES),
+            (&JOURNAL, "segment", bounds::SEGMENT_BYTES),
+        ];
+        let sizes = sizes
+            .map(|(table, key, (least, most))| (table, key, format!("{} to {}", Size(least), Size(most))));
+        let times = [
+            (&LIMITS, "deadline", bounds::PLUGIN_DEADLINE),
+            (&JOURNAL, "sync_interval", bounds::SYNC_INTERVAL),
+            (&JOURNAL, "abandon_after", bounds::ABANDON_AFTER),
+            (&RETAIN, "age", bounds::RETAIN_AGE),
+        ];
+        let times = times
+            .map(|(table, key, (least, most))| (table, key, format!("{} to {}", Time(least), Time(most))));
+        let counts = [(&STREAM, "max_peers", bounds::MAX_PEERS), (&QUEUE, "frames", bounds::QUEUE_FRAMES)];
+        let counts = counts.map(|(table, key, (least, most))| (table, key, format!("{least} to {most}")));
+        for (table, key, range) in sizes.into_iter().chain(times).chain(counts) {
+            let doc = table.key(key).unwrap().doc;
+            assert!(doc.contains(&range), "{key}: {range:?} is not in {doc:?}");
+        }
     }
 }

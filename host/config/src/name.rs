@@ -64,3 +64,18 @@ impl AsRef<str> for Name {
         &self.0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_one_to_64_plain_characters() {
+        for text in ["a", "0", "decode-0", "a_b.c", &"a".repeat(64)] {
+            assert_eq!(text.parse::<Name>().unwrap().to_string(), text);
+        }
+        for text in ["", ".", "..", "-a", "_a", "A", "a/b", "a b", "ä", "a\n", &"a".repeat(65)] {
+            assert!(text.parse::<Name>().is_err(), "{text:?}");
+        }
+    }
+}

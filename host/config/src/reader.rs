@@ -59,10 +59,14 @@ impl<'s, 't> Reader<'s, 't> {
         keys: &'static Table,
     ) -> Reader<'s, 't> {
         let reader = Reader { source, place, table, keys };
+        // A key that was meant and misspelt is told once, as unknown.
+        let mut meant = Vec::new();
         for (name, _) in table.iter() {
-            if keys.key(name.get_ref()).is_none() {
-                let place = source.place(name.span().start, reader.path(name.get_ref()));
-                source.tell(&place, unknown(name.get_ref(), keys));
+            let written = name.get_ref();
+            if keys.key(written).is_none() {
+                let nearest = nearest(written, keys);
+                meant.extend(nearest);
+                source.tell(&source.place(name.span().start, reader.path(written)), unknown(nearest, keys));
             }
         }
         for key in keys.keys {
@@ -71,7 +75,7 @@ impl<'s, 't> Reader<'s, 't> {
                 Need::Name => source.env.names == Names::FromConfig,
                 Need::Default | Need::Optional => false,
             };
-            if needed && !table.contains_key(key.name) {
+            if needed && !table.contains_key(key.name) && !meant.contains(&key.name) {
                 let place = Place { key: reader.path(key.name), ..reader.place.clone() };
                 let like =
                     if key.example.is_empty() { String::new() } else { format!(", like {}", key.example) };
@@ -190,10 +194,10 @@ impl<'s, 't> Reader<'s, 't> {
 
     /// An array of tables; what stands beside the tables is told.
     pub(crate) fn tables(&self, name: &str, keys: &'static Table) -> Vec<Reader<'s, 't>> {
-        let found = self.read(name, |value, _| {
+        let found = self.read(name, |value, place| {
             value
                 .as_array()
-                .ok_or_else(|| format!("{}: write [[{name}]]", expected("an array of tables", value)))
+                .ok_or_else(|| expected(&format!("an array of tables, {}", header(&place.key)), value))
         });
         let Some(found) = found else { return Vec::new() };
         if found.value.is_empty() && self.keys.key(name).is_some_and(|key| key.need == Need::Required) {
@@ -245,6 +249,12 @@ impl<'s, 't> Reader<'s, 't> {
     }
 }
 
+/// `stream[0].sink` is written `[[stream.sink]]`.
+fn header(path: &str) -> String {
+    let parts: Vec<&str> = path.split('.').map(|part| part.split('[').next().unwrap_or(part)).collect();
+    format!("[[{}]]", parts.join("."))
+}
+
 fn integer(value: &DeValue<'_>) -> Option<u64> {
     let integer = value.as_integer()?;
     u64::from_str_radix(integer.as_str(), integer.radix()).ok()
@@ -272,16 +282,19 @@ fn expected(what: &str, value: &DeValue<'_>) -> String {
     }
 }
 
-fn unknown(name: &str, keys: &Table) -> String {
+/// The known key that was probably meant.
+fn nearest(name: &str, keys: &Table) -> Option<&'static str> {
     /// Less alike than this is not a slip of the keys.
     const LIKENESS_MIN: f64 = 0.75;
-    let likeness = |known: &str| strsim::jaro_winkler(name, known);
-    let nearest = keys.keys.iter().max_by(|a, b| likeness(a.name).total_cmp(&likeness(b.name)));
+    let known = keys.keys.iter().map(|key| (strsim::jaro_winkler(name, key.name), key.name));
+    let best = known.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
+    (best.0 >= LIKENESS_MIN).then_some(best.1)
+}
+
+fn unknown(nearest: Option<&str>, keys: &Table) -> String {
     match nearest {
-        Some(key) if likeness(key.name) >= LIKENESS_MIN => {
-            format!("unknown key, did you mean {:?}?", key.name)
-        }
-        _ => {
+        Some(name) => format!("unknown key, did you mean {name:?}?"),
+        None => {
             let known: Vec<&str> = keys.keys.iter().map(|key| key.name).collect();
             format!("unknown key, known here are {}", known.join(", "))
         }

@@ -80,3 +80,52 @@ impl fmt::Display for Time {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_bytes_or_has_a_unit() {
+        let sizes = [
+            ("0", 0),
+            ("17", 17),
+            ("17B", 17),
+            ("64KiB", 65_536),
+            ("64 MiB", 67_108_864),
+            ("1MB", 1_000_000),
+        ];
+        for (text, bytes) in sizes {
+            assert_eq!(parse_size(text), Some(bytes), "{text}");
+        }
+        assert_eq!(parse_size("16777215TiB"), Some(u64::MAX - (1 << 40) + 1));
+        for text in
+            ["", "B", "-1", "+1", "1.5GiB", "1mib", "1 MiB ", "1MiB2", "16777216TiB", "99999999999999999999"]
+        {
+            assert_eq!(parse_size(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_duration_has_units_in_descending_order() {
+        let times =
+            [("0s", 0), ("100us", 100), ("2ms", 2_000), ("1s500ms", 1_500_000), ("1h30m", 5_400_000_000)];
+        for (text, micros) in times {
+            assert_eq!(parse_time(text), Some(Duration::from_micros(micros)), "{text}");
+        }
+        for text in ["", "5", "s", "-1s", "1.5s", "1m1h", "1s1s", "1 s", "1s ", "1min", "213504d"] {
+            assert_eq!(parse_time(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_bound_is_shown_as_it_would_be_written() {
+        for text in ["0B", "1B", "1023B", "64KiB", "3MiB", "256GiB", "1TiB"] {
+            assert_eq!(parse_size(text).map(|bytes| Size(bytes).to_string()).as_deref(), Some(text));
+        }
+        for text in ["1us", "1500ms", "90m", "2h", "3650d"] {
+            assert_eq!(parse_time(text).map(|time| Time(time).to_string()).as_deref(), Some(text));
+        }
+        assert_eq!(Time(Duration::from_nanos(1)).to_string(), "1ns");
+    }
+}

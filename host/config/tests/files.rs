@@ -1,0 +1,77 @@
+//! What is wrong with the file itself, or with the disk around it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use afterbay_config::{Config, Env, Names, bounds};
+
+const ENV: Env<'static> = Env { var: &|_| None, names: Names::FromConfig, builtins: &[], layouts: &[] };
+
+fn told(path: &Path) -> String {
+    Config::load(path, &ENV).unwrap_err().to_string()
+}
+
+#[test]
+fn a_file_that_is_not_there_or_is_a_directory_is_told_without_a_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("afterbay.toml");
+    assert_eq!(
+        told(&path),
+        format!("{}: cannot be read: No such file or directory (os error 2)", path.display())
+    );
+    assert_eq!(told(dir.path()), format!("{}: is not a file", dir.path().display()));
+}
+
+#[test]
+fn a_file_past_its_bound_is_refused_and_one_at_it_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("afterbay.toml");
+    let most = bounds::FILE_BYTES_MAX as usize;
+    fs::write(&path, "#".repeat(most)).unwrap();
+    assert!(told(&path).contains("stream: missing"), "{}", told(&path));
+    fs::write(&path, "#".repeat(most + 1)).unwrap();
+    assert!(told(&path).ends_with("config file of 1048577B, the most is 1MiB"), "{}", told(&path));
+}
+
+#[test]
+fn a_file_that_is_not_utf8_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("afterbay.toml");
+    fs::write(&path, b"a = \"\xff\"").unwrap();
+    assert!(told(&path).contains("did not contain valid UTF-8"), "{}", told(&path));
+}
+
+#[test]
+fn problems_past_their_bound_are_counted() {
+    let lines: String = (0..bounds::PROBLEMS_MAX + 7).map(|at| format!("key-{at} = 1\n")).collect();
+    let problems = Config::parse(&lines, Path::new("afterbay.toml"), &ENV).unwrap_err();
+    // `stream` and `journal` are missing besides.
+    assert_eq!(problems.iter().count(), bounds::PROBLEMS_MAX);
+    assert_eq!(problems.left_out(), 9);
+    assert!(problems.to_string().ends_with("\nand 9 more"));
+}
+
+#[test]
+fn tables_nested_past_all_measure_are_an_error_and_no_overflow() {
+    for (open, close) in [("[", "]"), ("{ a = ", "}")] {
+        let text = format!("a = {}1{}", open.repeat(50_000), close.repeat(50_000));
+        assert!(Config::parse(&text, Path::new("afterbay.toml"), &ENV).is_err());
+    }
+}
+
+#[test]
+fn a_journal_directory_that_cannot_be_written_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let closed = dir.path().join("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o500)).unwrap();
+    if fs::write(closed.join("probe"), "").is_ok() {
+        eprintln!("skipped: this user may write everywhere");
+        return;
+    }
+    let text = format!("[journal]\ndir = {:?}\n", closed.join("journal"));
+    let problems = Config::parse(&text, Path::new("afterbay.toml"), &ENV).unwrap_err();
+    assert!(problems.to_string().contains("cannot be written: Permission denied"), "{problems}");
+}

@@ -1,0 +1,82 @@
+//! The reference config is right: it is accepted as it stands and with every line enabled, and says the true defaults.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::Path;
+
+use afterbay_config::{Component, Config, Env, Name, Names, Plugin, Problems, Stream, reference};
+
+fn parse(text: &str, names: Names) -> Result<Config, Problems> {
+    // The directories of the reference need not be writable here.
+    let text = text
+        .replace("/var/lib/afterbay", "/tmp/afterbay-reference")
+        .replace("/run/afterbay", "/tmp/afterbay");
+    let env = Env { var: &|_| None, names, builtins: &["delta-to-cumulative"], layouts: &[] };
+    Config::parse(&text, Path::new("/tmp/reference.toml"), &env)
+}
+
+fn defaults() -> Config {
+    let stream = Stream::new(
+        "decode-0".parse().unwrap(),
+        "ipc:///tmp/afterbay/decode-0".parse().unwrap(),
+        "ipc:///run/sglang/detokenizer".parse().unwrap(),
+    );
+    let mut config = Config::new(stream, "/tmp/afterbay-reference");
+    config.streams[0].sinks[0].name = "detokenizer".parse().unwrap();
+    config
+}
+
+/// A line that may be enabled begins with `#` and no space.
+fn enabled(text: &str) -> String {
+    let lines = text.lines().map(|line| match line.strip_prefix('#') {
+        Some(setting) if !setting.is_empty() && !setting.starts_with(' ') => setting,
+        _ => line,
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_reference_as_it_stands_is_the_defaults() {
+    assert_eq!(parse(&reference(), Names::FromConfig).unwrap(), defaults());
+}
+
+#[test]
+fn the_reference_with_every_line_enabled_shows_the_true_defaults() {
+    let config = parse(&enabled(&reference()), Names::FromConfig).unwrap();
+    let mut expected = defaults();
+    expected.streams[0].sinks[0].credit = Some("/dev/shm/afterbay/detokenizer".into());
+    let name: Name = "cumulative".parse().unwrap();
+    expected.streams[0].plugins =
+        vec![Plugin::new(name, Component::Builtin("delta-to-cumulative".to_owned()))];
+    assert_eq!(config, expected);
+}
+
+#[test]
+fn inline_defaults_are_those_of_their_single_keys() {
+    let text = enabled(&reference());
+    for (whole, empty) in [
+        ("queue = { frames = 1024, bytes = \"64MiB\" }", "queue = {}"),
+        ("limits = { memory = \"64MiB\", deadline = \"2ms\" }", "limits = {}"),
+        ("retain = { bytes = \"20GiB\", age = \"24h\" }", "retain = {}"),
+    ] {
+        assert!(text.contains(whole), "{whole}");
+        let emptied = parse(&text.replace(whole, empty), Names::FromConfig).unwrap();
+        assert_eq!(emptied, parse(&text, Names::FromConfig).unwrap(), "{empty}");
+    }
+}
+
+#[test]
+fn prose_and_settings_are_told_apart_by_the_space() {
+    for line in reference().lines().filter(|line| line.starts_with('#') && !line.starts_with("# ")) {
+        assert!(line.contains(" = ") || line.starts_with("#["), "{line}");
+    }
+}
+
+#[test]
+fn connect_may_be_absent_only_where_a_rendezvous_is_given() {
+    let text = reference().lines().filter(|line| !line.starts_with("connect")).collect::<Vec<_>>().join("\n");
+    let with_rendezvous = parse(&text, Names::FromRendezvous).unwrap();
+    assert_eq!(with_rendezvous.streams[0].sinks[0].connect, None);
+    let problems = parse(&text, Names::FromConfig).unwrap_err();
+    let keys: Vec<&str> = problems.iter().map(|problem| problem.key.as_str()).collect();
+    assert_eq!(keys, ["stream[0].sink[0].connect"]);
+}
