@@ -1,2 +1,65 @@
-//! The afterbay binary.
-fn main() {}
+//! The afterbay binary: reads the command line and hands over to the command.
+//!
+//! Exit codes: 0 done; 1 something is wrong with what was looked at; 64 the configuration or the command line is wrong;
+//! 70 a stream failed.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod admin;
+mod commands;
+mod rendezvous;
+mod screen;
+mod start;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// A proxy on the output socket of an LLM scheduler.
+///
+/// Afterbay takes every batch that an SGLang scheduler sends, writes it to a per-request log, runs WebAssembly plugins
+/// over it, and passes it on to the reader, which needs no change.
+#[derive(Parser)]
+#[command(name = "afterbay", version, propagate_version = true, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Run(commands::run::Args),
+    Check(commands::check::Args),
+    Journal(commands::journal::Args),
+    Sglang(commands::sglang::Args),
+    Sim(commands::sim::Args),
+    Demo(commands::demo::Args),
+}
+
+/// The command line or the configuration is wrong (`EX_USAGE`).
+pub(crate) const EXIT_USAGE: u8 = 64;
+/// A stream failed while it ran (`EX_SOFTWARE`).
+pub(crate) const EXIT_FAILED: u8 = 70;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are errors to clap, and are no mistakes.
+            let mistake = error.use_stderr();
+            // Nowhere to say that it could not be said.
+            let _printed = error.print();
+            return if mistake { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    let done = match cli.command {
+        Command::Run(args) => commands::run::run(args),
+        Command::Check(args) => commands::check::run(args),
+        Command::Journal(args) => commands::journal::run(args),
+        Command::Sglang(args) => commands::sglang::run(args),
+        Command::Sim(args) => commands::sim::run(args),
+        Command::Demo(args) => commands::demo::run(args),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("afterbay: {error:#}");
+        ExitCode::FAILURE
+    })
+}

@@ -1,1 +1,238 @@
 //! One stream: the path of a batch from the scheduler's socket to its reader's.
+//!
+//! Owns a thread per stream and everything on the path; `path.rs` shows it on one screen. Knows nothing of the command
+//! line, of HTTP, or of other streams.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod receive;
+mod keep;
+mod decode;
+mod requests;
+mod ledger;
+mod seat;
+mod judge;
+mod outbox;
+mod send;
+mod path;
+mod report;
+mod telemetry;
+mod thread;
+
+pub use thread::Ended;
+
+use afterbay_config as config;
+use afterbay_events::{Events, Health, Metrics};
+use afterbay_journal::{Recovered, Writer};
+use afterbay_runtime::{Plugin, ReloadError};
+use afterbay_sockets::{
+    BindError, CreditOptions, Endpoint, Pull, PullOptions, Push, PushError, PushOptions, TokenRange,
+};
+use afterbay_wire::Layouts;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+/// Frames that the socket itself may hold beside the outbox: enough for one system call to take many.
+const PUSH_QUEUE_FRAMES: usize = 64;
+/// Bytes likewise.
+const PUSH_QUEUE_BYTES: usize = 8 << 20;
+
+/// What a stream is made of. Everything that could be refused has been: only binding is left.
+pub struct Setup {
+    /// The checked configuration of the stream.
+    pub config: config::Stream,
+    /// Where the scheduler connects to.
+    pub listen: Endpoint,
+    /// Where the reader is.
+    pub connect: Endpoint,
+    /// The layouts of its msgpack frames.
+    pub layouts: Layouts,
+    /// Its journal, and what was found in it.
+    pub journal: (Writer, Recovered),
+    /// What a failing journal means.
+    pub on_error: config::OnError,
+    /// A frame goes on only when it is on the disk (`sync = "always"`).
+    pub durable_first: bool,
+    /// A request without a row for so long is given up.
+    pub abandon_after: Duration,
+    /// The plugins, configured, in the order of the config, each with its settings as JSON.
+    pub plugins: Vec<(String, String, Plugin)>,
+    /// Where its events go.
+    pub events: Events,
+    /// Where its counters are.
+    pub metrics: Metrics,
+    /// Where it says what is wrong.
+    pub health: Health,
+}
+
+/// Why a stream did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Its listen name could not be bound.
+    #[error("stream {stream:?}: {error}")]
+    Bind {
+        /// The stream.
+        stream: String,
+        /// Why.
+        error: BindError,
+    },
+    /// Its socket could not be registered.
+    #[error("stream {stream:?}: {error}")]
+    Connect {
+        /// The stream.
+        stream: String,
+        /// Why.
+        error: PushError,
+    },
+    /// The system refused a poll or a thread.
+    #[error("stream {stream:?}: {error}")]
+    System {
+        /// The stream.
+        stream: String,
+        /// Why.
+        error: std::io::Error,
+    },
+}
+
+/// A stream that runs on its own thread.
+pub struct Stream {
+    name: String,
+    listen: Endpoint,
+    control: Control,
+    thread: std::thread::JoinHandle<Ended>,
+}
+
+/// Tells a running stream things, from any thread.
+#[derive(Clone)]
+pub struct Control {
+    sender: Sender<thread::Control>,
+    waker: Arc<mio::Waker>,
+}
+
+impl Control {
+    /// Hands over what became of a changed component.
+    pub fn reload(&self, plugin: &str, result: Result<Plugin, ReloadError>) {
+        self.tell(thread::Control::Reload { plugin: plugin.to_owned(), result });
+    }
+
+    /// Sends what was received, then ends; gives up at the deadline.
+    pub fn stop(&self, deadline: Instant) {
+        self.tell(thread::Control::Stop { deadline });
+    }
+
+    fn tell(&self, control: thread::Control) {
+        // Both fail only where the stream has ended already.
+        let _told = self.sender.send(control);
+        let _woken = self.waker.wake();
+    }
+}
+
+impl Stream {
+    /// Binds, connects and starts the thread.
+    pub fn start(setup: Setup) -> Result<Stream, StartError> {
+        let name = setup.config.name.to_string();
+        let system = |error| StartError::System { stream: name.clone(), error };
+        let poll = mio::Poll::new().map_err(system)?;
+        let waker = Arc::new(mio::Waker::new(poll.registry(), thread::WAKER).map_err(system)?);
+        let abandon_after = setup.abandon_after;
+        let (path, report) = build(setup, poll.registry(), &waker)?;
+        let listen = path.receive.socket().endpoint().clone();
+        let (sender, control) = channel();
+        let thread = thread::Thread { poll, path, control, report, abandon_after };
+        let thread = std::thread::Builder::new()
+            .name(format!("stream {name}"))
+            .spawn(move || thread.run())
+            .map_err(|error| StartError::System { stream: name.clone(), error })?;
+        Ok(Stream { name, listen, control: Control { sender, waker }, thread })
+    }
+
+    /// Its name in the config.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where it listens; with the real port where the config said 0.
+    pub fn listen(&self) -> &Endpoint {
+        &self.listen
+    }
+
+    /// To tell it things.
+    pub fn control(&self) -> Control {
+        self.control.clone()
+    }
+
+    /// Whether its thread has ended, which it does only when told to, or in a panic.
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits for its end. `Err`: its thread panicked, with this message.
+    pub fn join(self) -> Result<Ended, String> {
+        self.thread.join().map_err(|panic| {
+            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+        })
+    }
+}
+
+/// Binds, connects, and puts the stages in their order.
+fn build(
+    setup: Setup,
+    registry: &mio::Registry,
+    waker: &Arc<mio::Waker>,
+) -> Result<(path::Path, report::Report), StartError> {
+    let now = Instant::now();
+    let Setup { config, listen, connect, layouts, journal, on_error, durable_first, plugins, .. } = setup;
+    let stream = config.name.to_string();
+    let (sink_name, sink) = match config.sinks.first() {
+        Some(sink) => (sink.name.to_string(), sink.clone()),
+        None => ("reader".to_owned(), config::Sink::new(config::Name::reader(), config.listen.clone())),
+    };
+    let pull_tokens = TokenRange { first: thread::WAKER.0 + 1, count: 1 + config.max_peers };
+    let push_tokens = TokenRange { first: pull_tokens.first + pull_tokens.count, count: 1 };
+    let pull_options = PullOptions {
+        max_message_bytes: usize::try_from(config.max_message_bytes).unwrap_or(usize::MAX),
+        listen_mode: config.listen_mode,
+        max_peers: config.max_peers,
+        ..PullOptions::default()
+    };
+    let push_options = PushOptions {
+        max_queue_frames: PUSH_QUEUE_FRAMES,
+        max_queue_bytes: PUSH_QUEUE_BYTES,
+        credit: sink.credit.as_ref().map(CreditOptions::new),
+        ..PushOptions::default()
+    };
+    let pull = Pull::bind(registry, pull_tokens, &listen, pull_options)
+        .map_err(|error| StartError::Bind { stream: stream.clone(), error })?;
+    let push = Push::connect(registry, push_tokens, &connect, push_options, now)
+        .map_err(|error| StartError::Connect { stream: stream.clone(), error })?;
+
+    let Setup { events, metrics, health, .. } = setup;
+    let telemetry = telemetry::Telemetry { stream: stream.as_str().into(), events, counters: metrics.stream(&stream) };
+    let (mut writer, recovered) = journal;
+    writer.on_change(Box::new({
+        let waker = waker.clone();
+        // It fails only where the stream has ended.
+        move || drop(waker.wake())
+    }));
+    let ledger = ledger::Ledger::new(&recovered.live, telemetry.clone(), now);
+    let seats = plugins.into_iter().map(|(name, settings, plugin)| {
+        let counters = metrics.plugin(&stream, &name);
+        seat::Seat::new(&name, settings, plugin, telemetry.clone(), counters, &ledger)
+    });
+    let chain = judge::Chain::new(seats.collect());
+    let sink_counters = metrics.sink(&stream, &sink_name);
+    let report = report::Report::new(telemetry.clone(), &sink_name, sink_counters, health.clone(), now);
+    let path = path::Path {
+        receive: receive::Receive::new(pull),
+        keep: keep::Keep::new(writer, on_error, durable_first, telemetry, health),
+        decode: decode::Decode::new(layouts),
+        ledger,
+        chain,
+        outbox: outbox::Outbox::new(sink.queue),
+        send: send::Send::new(sink_name, push),
+        settled: recovered.last_frame,
+        taken: recovered.last_frame,
+    };
+    Ok((path, report))
+}

@@ -1,0 +1,54 @@
+//! `afterbay check`: the whole validation of a start, with nothing bound and nothing made.
+
+use crate::EXIT_USAGE;
+use crate::start;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Check a configuration: everything `run` would check before it binds anything
+///
+/// Prints every problem at once, each with file, line and key, and exits 64 where there is one. Plugins are compiled
+/// and their settings tried.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  afterbay check --config afterbay.toml\n  afterbay check --reference > afterbay.toml")]
+pub(crate) struct Args {
+    /// The configuration file
+    #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG", required_unless_present = "reference")]
+    config: Option<PathBuf>,
+    /// The names of the sockets come from a rendezvous file, so they may be absent in the configuration
+    #[arg(long, value_name = "FILE")]
+    rendezvous: Option<PathBuf>,
+    /// Print a configuration with every key, its meaning and its default, and check nothing
+    #[arg(long)]
+    reference: bool,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if args.reference {
+        print!("{}", afterbay_config::reference());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let Some(file) = args.config else { return Ok(ExitCode::from(EXIT_USAGE)) };
+    let checked = start::load(&file, args.rendezvous.is_some()).and_then(|config| {
+        let host = start::plugin_host(None).map_err(|error| vec![error.to_string()])?;
+        start::check_plugins(&config, &host).map(|plugins| (config, plugins))
+    });
+    match checked {
+        Ok((config, plugins)) => {
+            for stream in &config.streams {
+                println!("stream {}: {}", stream.name, stream.listen);
+            }
+            for line in plugins {
+                println!("{line}");
+            }
+            println!("{}: ok", file.display());
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(problems) => {
+            problems.iter().for_each(|problem| eprintln!("{problem}"));
+            let plural = if problems.len() == 1 { "" } else { "s" };
+            eprintln!("{}: {} problem{plural}", file.display(), problems.len());
+            Ok(ExitCode::from(EXIT_USAGE))
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! `afterbay journal ls`: a line a request.
+
+use super::place::{Place, json_time, local_time, parse_time};
+use crate::screen::{self, Table};
+use afterbay_journal::reader::{Filter, RequestInfo, State};
+use clap::ValueEnum;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// List requests
+///
+/// In the order in which they ended, live ones last. Reads the segments' summaries, not their frames.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  afterbay journal ls --since 10m --state finished\n  afterbay journal ls --rid chatcmpl- --json")]
+pub(super) struct Args {
+    #[command(flatten)]
+    place: Place,
+    /// Whose rid begins so
+    #[arg(long, value_name = "PREFIX")]
+    rid: Option<String>,
+    /// In this state
+    #[arg(long)]
+    state: Option<StateArg>,
+    /// With a last row at or after this time (RFC 3339, "2026-11-20 14:00:00", or an age such as 10m)
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    since: Option<u64>,
+    /// With a first row before this time
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    until: Option<u64>,
+    /// Only the last so many
+    #[arg(long, value_name = "N")]
+    last: Option<usize>,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum StateArg {
+    /// Rows may still come
+    Live,
+    /// Its finish reason came
+    Finished,
+    /// No finish reason came, and none is expected
+    Abandoned,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let filter = Filter {
+        rid_prefix: args.rid,
+        state: args.state.map(|state| match state {
+            StateArg::Live => State::Live,
+            StateArg::Finished => State::Finished,
+            StateArg::Abandoned => State::Abandoned,
+        }),
+        since_unix_ns: args.since,
+        until_unix_ns: args.until,
+    };
+    let mut listed: Vec<(String, RequestInfo)> = Vec::new();
+    for stream in args.place.streams()? {
+        for request in stream.requests(filter.clone())? {
+            listed.push((stream.name().to_owned(), request?));
+        }
+    }
+    if let Some(last) = args.last {
+        listed.drain(..listed.len().saturating_sub(last));
+    }
+    if args.json {
+        let mut out = std::io::stdout().lock();
+        for (stream, request) in &listed {
+            writeln!(out, "{}", json(stream, request))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let several = listed.windows(2).any(|pair| pair[0].0 != pair[1].0);
+    let mut heads = vec!["RID", "STATE", "ROWS", "TOKENS", "SENT", "FIRST", "LAST", "FINISH"];
+    if several {
+        heads.insert(0, "STREAM");
+    }
+    let mut table = Table::new(&heads);
+    for (stream, request) in &listed {
+        let mut row = vec![
+            request.rid.clone(),
+            screen::state(state(request.state)),
+            request.rows.to_string(),
+            screen::warn_if(request.received.to_string(), request.gaps > 0),
+            request.forwarded.to_string(),
+            local_time(request.first_unix_ns),
+            local_time(request.last_unix_ns),
+            request.finish.clone(),
+        ];
+        if several {
+            row.insert(0, stream.clone());
+        }
+        table.row(row);
+    }
+    table.print()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn state(state: State) -> &'static str {
+    match state {
+        State::Live => "live",
+        State::Finished => "finished",
+        State::Abandoned => "abandoned",
+    }
+}
+
+pub(super) fn json(stream: &str, request: &RequestInfo) -> serde_json::Value {
+    serde_json::json!({
+        "stream": stream,
+        "rid": request.rid,
+        "request": request.number.0,
+        "state": state(request.state),
+        "rows": request.rows,
+        "tokens_received": request.received,
+        "tokens_forwarded": request.forwarded,
+        "tokens_dropped": request.dropped,
+        "tokens_replaced": request.replaced,
+        "gaps": request.gaps,
+        "first_frame": request.first_frame.0,
+        "last_frame": request.last_frame.0,
+        "first_time": json_time(request.first_unix_ns),
+        "last_time": json_time(request.last_unix_ns),
+        "finish_reason": (!request.finish.is_empty()).then_some(&request.finish),
+        "completion_tokens": request.completion_tokens,
+    })
+}

@@ -1,0 +1,96 @@
+//! Which journal a command looks at, and how its times are read and written.
+
+use crate::start;
+use afterbay_journal::reader::{Journal, Stream};
+use anyhow::{Context, bail, ensure};
+use chrono::{DateTime, Local, NaiveDateTime, SecondsFormat, TimeZone, Utc};
+use std::path::PathBuf;
+
+/// Where the journal is.
+#[derive(clap::Args)]
+pub(super) struct Place {
+    /// The configuration that names the journal's directory
+    #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG", conflicts_with = "dir")]
+    config: Option<PathBuf>,
+    /// The journal's directory
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Only this stream
+    #[arg(long, value_name = "NAME")]
+    stream: Option<String>,
+}
+
+impl Place {
+    /// The streams to look at, in order of name.
+    pub(super) fn streams(&self) -> anyhow::Result<Vec<Stream>> {
+        let dir = self.dir()?;
+        let journal = Journal::open(&dir)?;
+        let names = journal.streams()?;
+        if let Some(name) = &self.stream {
+            ensure!(names.contains(name), "stream {name:?}: not in {}, which has {names:?}", dir.display());
+            return Ok(vec![journal.stream(name)?]);
+        }
+        Ok(names.iter().map(|name| journal.stream(name)).collect::<Result<_, _>>()?)
+    }
+
+    fn dir(&self) -> anyhow::Result<PathBuf> {
+        if let Some(dir) = &self.dir {
+            return Ok(dir.clone());
+        }
+        let Some(file) = &self.config else {
+            let dir = default_dir().context("neither --dir nor --config is given, and HOME is not set")?;
+            ensure!(dir.exists(), "{}: no journal there, give --dir or --config", dir.display());
+            return Ok(dir);
+        };
+        match start::load(file, true) {
+            Ok(config) => Ok(config.journal.dir),
+            Err(problems) => bail!("{}", problems.join("\n")),
+        }
+    }
+}
+
+/// The journal of `afterbay sglang` where none is named.
+pub(crate) fn default_dir() -> Option<PathBuf> {
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
+    let base = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).or_else(home)?;
+    Some(base.join("afterbay").join("journal"))
+}
+
+/// A time as a user gives it: RFC 3339, local `2026-11-20 14:00:00`, or an age (`10m`, `2h`). Unix nanoseconds.
+pub(super) fn parse_time(text: &str) -> Result<u64, String> {
+    if let Some(age) = afterbay_config::parse_duration(text) {
+        let then = Utc::now() - chrono::Duration::from_std(age).map_err(|error| error.to_string())?;
+        return unix_ns(&then);
+    }
+    if let Ok(time) = DateTime::parse_from_rfc3339(text) {
+        return unix_ns(&time);
+    }
+    let local = NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S").ok();
+    match local.and_then(|time| Local.from_local_datetime(&time).earliest()) {
+        Some(time) => unix_ns(&time),
+        None => Err(format!("{text:?} is no time; 2026-11-20T14:00:00Z, \"2026-11-20 14:00:00\" and 10m (ago) are")),
+    }
+}
+
+fn unix_ns<Z: TimeZone>(time: &DateTime<Z>) -> Result<u64, String> {
+    let nanos = time.timestamp_nanos_opt().and_then(|nanos| u64::try_from(nanos).ok());
+    nanos.ok_or_else(|| "before 1970 or after 2262".to_owned())
+}
+
+/// For a table: local, to the millisecond. Empty for 0, which stands for "never".
+pub(super) fn local_time(unix_ns: u64) -> String {
+    match moment(unix_ns) {
+        Some(time) => time.with_timezone(&Local).format("%Y-%m-%d %H:%M:%S%.3f").to_string(),
+        None => String::new(),
+    }
+}
+
+/// For JSON: RFC 3339, to the nanosecond.
+pub(super) fn json_time(unix_ns: u64) -> Option<String> {
+    Some(moment(unix_ns)?.to_rfc3339_opts(SecondsFormat::Nanos, true))
+}
+
+fn moment(unix_ns: u64) -> Option<DateTime<Utc>> {
+    let nanos = i64::try_from(unix_ns).ok().filter(|nanos| *nanos != 0)?;
+    Some(DateTime::from_timestamp_nanos(nanos))
+}

@@ -1,0 +1,216 @@
+//! `afterbay journal show RID`: a request's life, row by row.
+
+use super::ls;
+use super::place::{Place, json_time, local_time};
+use crate::screen::{self, Table};
+use afterbay_journal::Verdict;
+use afterbay_journal::reader::{Action, Life, Passage, Row, Stream};
+use afterbay_wire::{Decoded, Layouts};
+use anyhow::ensure;
+use std::process::ExitCode;
+
+/// Ids of a row that a table shows; JSON has all.
+const IDS_SHOWN: usize = 8;
+
+/// Show a request's life: each row, when it came, its ids, and what was done with it
+///
+/// A rid may have been used for several requests: each is shown. A rid may be cut short where that is enough to tell it
+/// from others.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  afterbay journal show 5b0c1f0a --config afterbay.toml\n  afterbay journal show 5b0c1f0a --json | jq .rows[].ids")]
+pub(super) struct Args {
+    /// The request's rid, or its beginning
+    rid: String,
+    #[command(flatten)]
+    place: Place,
+    /// The msgpack layout of the frames: `auto`, a version, or a file
+    #[arg(long, value_name = "LAYOUT", default_value = "auto")]
+    layout: String,
+    /// One JSON object a request
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let layouts = Layouts::load(&args.layout)?;
+    let mut shown = 0;
+    for stream in args.place.streams()? {
+        let Some(rid) = whole_rid(&stream, &args.rid)? else { continue };
+        for life in stream.lives(&rid)? {
+            shown += 1;
+            let ids = ids(&stream, &life, &layouts);
+            match args.json {
+                true => println!("{}", json(stream.name(), &life, &ids)),
+                false => print(stream.name(), &life, &ids)?,
+            }
+        }
+    }
+    ensure!(shown > 0, "rid {:?}: not in the journal", args.rid);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The rid that is meant; an error where several begin so.
+pub(super) fn whole_rid(stream: &Stream, rid: &str) -> anyhow::Result<Option<String>> {
+    let filter = afterbay_journal::reader::Filter { rid_prefix: Some(rid.to_owned()), ..Default::default() };
+    let mut found: Vec<String> = Vec::new();
+    for request in stream.requests(filter)? {
+        let request = request?;
+        if request.rid == rid {
+            return Ok(Some(request.rid));
+        }
+        if !found.contains(&request.rid) {
+            found.push(request.rid);
+        }
+    }
+    ensure!(found.len() < 2, "rid {rid:?}: {} requests begin so, {:?} and {:?} among them", found.len(), found[0], found[1]);
+    Ok(found.pop())
+}
+
+/// The ids of each row, as they came. None where the frame is gone or cannot be read.
+fn ids(stream: &Stream, life: &Life, layouts: &Layouts) -> Vec<Option<Vec<i64>>> {
+    let read = |row: &Row| {
+        let frame = stream.frame(row.position.as_ref()?).ok()?;
+        let Decoded::Batch(batch) = afterbay_wire::decode(frame.bytes.into(), layouts) else { return None };
+        let mut ids = Vec::new();
+        batch.row_ids(row.row, &mut ids);
+        Some(ids)
+    };
+    life.rows.iter().map(read).collect()
+}
+
+fn print(stream: &str, life: &Life, ids: &[Option<Vec<i64>>]) -> std::io::Result<()> {
+    let request = &life.request;
+    println!(
+        "{}  request {} of stream {stream}, {}{}",
+        request.rid,
+        request.number.0,
+        screen::state(ls::state(request.state)),
+        if request.finish.is_empty() { String::new() } else { format!(" ({})", request.finish) },
+    );
+    let counted = match request.completion_tokens {
+        Some(counted) if counted == request.received => screen::good(format!(", the scheduler counted {counted}")),
+        Some(counted) => screen::bad(format!(", the scheduler counted {counted}")),
+        None => String::new(),
+    };
+    println!(
+        "{} rows, {} tokens received{counted}, {} sent, {} replaced, {} dropped",
+        request.rows, request.received, request.forwarded, request.replaced, request.dropped
+    );
+    let mut table = Table::new(&["WHEN", "FRAME", "ROW", "TOKENS", "IDS", "WHAT WAS DONE", "TAKEN BY"]);
+    let begun = life.rows.first().map_or(0, |row| row.received_unix_ns);
+    for (row, ids) in life.rows.iter().zip(ids) {
+        if let Some(gap) = &row.gap {
+            let text = format!("gap: the scheduler counts {}, with this row came {}", gap.got, gap.expected);
+            table.row(vec![String::new(), String::new(), String::new(), String::new(), String::new(), screen::bad(text)]);
+        }
+        table.row(vec![
+            when(row.received_unix_ns, begun),
+            row.frame.to_string(),
+            row.row.to_string(),
+            row.tokens.to_string(),
+            ids.as_deref().map_or_else(|| screen::faint("not kept".to_owned()), short),
+            done(row),
+            row.taken_by.join(", "),
+        ]);
+    }
+    table.print()?;
+    println!();
+    Ok(())
+}
+
+/// The first row's time, and from there on how long after it.
+fn when(unix_ns: u64, begun: u64) -> String {
+    match unix_ns.checked_sub(begun) {
+        Some(0) | None => local_time(unix_ns),
+        Some(after) => format!("+{:.3} s", after as f64 / 1e9),
+    }
+}
+
+pub(super) fn short(ids: &[i64]) -> String {
+    let shown: Vec<String> = ids.iter().take(IDS_SHOWN).map(i64::to_string).collect();
+    let more = ids.len().saturating_sub(IDS_SHOWN);
+    let more = if more == 0 { String::new() } else { format!(" … {more} more") };
+    format!("{}{more}", shown.join(" "))
+}
+
+fn done(row: &Row) -> String {
+    let mut done: Vec<String> = row.actions.iter().map(action).collect();
+    if done.is_empty() {
+        done.push(match &row.passage {
+            Passage::AsItCame => "sent as it came".to_owned(),
+            Passage::Changed if row.forwarded == row.tokens => "sent".to_owned(),
+            Passage::Changed => "swallowed: the request had ended".to_owned(),
+            Passage::Barrier(kind) | Passage::NotUnderstood(kind) => format!("passed on: {kind}"),
+        });
+    }
+    if let Some(finish) = &row.finish {
+        done.push(format!("finish: {}", finish.reason));
+    }
+    done.join("; ")
+}
+
+fn action(action: &Action) -> String {
+    let Action { plugin, text, ids, .. } = action;
+    match action.verdict {
+        Verdict::Replace if text.is_empty() => format!("{plugin}: replaced by {}", short(ids)),
+        Verdict::Replace => format!("{plugin}: replaced, {text}"),
+        Verdict::Drop => format!("{plugin}: dropped, {text:?}"),
+        Verdict::Finish => format!("{plugin}: finished, {text:?}"),
+        other => format!("{plugin}: {} {text:?}", verdict(other)),
+    }
+}
+
+fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Replace => "replace",
+        Verdict::Drop => "drop",
+        Verdict::Finish => "finish",
+        Verdict::Hold => "hold",
+        Verdict::Release => "release",
+        Verdict::Route => "route",
+        Verdict::SkipDetokenizing => "skip-detokenizing",
+        Verdict::Abort => "abort",
+        Verdict::Annotate => "annotate",
+        Verdict::Fault => "fault",
+        Verdict::Other(_) => "other",
+    }
+}
+
+fn json(stream: &str, life: &Life, ids: &[Option<Vec<i64>>]) -> serde_json::Value {
+    let rows = life.rows.iter().zip(ids).map(|(row, ids)| {
+        let actions = row.actions.iter().map(|action| {
+            serde_json::json!({
+                "plugin": action.plugin,
+                "verdict": verdict(action.verdict),
+                "text": action.text,
+                "ids": action.ids,
+                "tokens_forwarded": action.forwarded,
+            })
+        });
+        serde_json::json!({
+            "time": json_time(row.received_unix_ns),
+            "frame": row.frame.0,
+            "row": row.row,
+            "tokens": row.tokens,
+            "tokens_forwarded": row.forwarded,
+            "ids": ids,
+            "passage": passage(&row.passage),
+            "actions": actions.collect::<Vec<_>>(),
+            "finish_reason": row.finish.as_ref().map(|finish| &finish.reason),
+            "gap": row.gap.as_ref().map(|gap| serde_json::json!({"expected": gap.expected, "got": gap.got})),
+            "taken_by": row.taken_by,
+        })
+    });
+    let mut life_json = ls::json(stream, &life.request);
+    life_json["rows_seen"] = rows.collect::<Vec<_>>().into();
+    life_json
+}
+
+pub(super) fn passage(passage: &Passage) -> &'static str {
+    match passage {
+        Passage::AsItCame => "as it came",
+        Passage::Changed => "changed",
+        Passage::Barrier(_) => "barrier",
+        Passage::NotUnderstood(_) => "not understood",
+    }
+}

@@ -1,0 +1,287 @@
+//! `afterbay run`: the streams of a configuration, until a signal.
+
+use crate::rendezvous::Rendezvous;
+use crate::start::{self, Running, Shared};
+use crate::{EXIT_FAILED, EXIT_USAGE, admin, commands};
+use afterbay_config::LogFormat;
+use afterbay_events::event::{DrainBegun, DrainDeadline, DrainFinished, StreamFailed, StreamStopped};
+use afterbay_events::log;
+use anyhow::Context;
+use clap::ValueEnum;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// How often the rendezvous file, the streams and a watched process are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Run the streams of a configuration
+///
+/// Binds each stream's `listen`, connects to each reader, and carries batches until SIGTERM or SIGINT: then what was
+/// received is sent, and the process ends. Exits 64 where the configuration is wrong, 1 where something was left unsent,
+/// 70 where a stream failed.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  afterbay run --config afterbay.toml\n  afterbay run --config afterbay.toml --rendezvous /run/afterbay/rendezvous.json --log-format json")]
+pub(crate) struct Args {
+    /// The configuration file (`afterbay check --reference` prints one)
+    #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG")]
+    config: PathBuf,
+    /// Take the reader's socket, its credit page and the msgpack layout from the file that the SGLang connector writes
+    /// (AFTERBAY_RENDEZVOUS); `{dp_rank}` in the name is the stream's place in the configuration. Waits for the file,
+    /// and follows when SGLang is started again
+    #[arg(long, value_name = "FILE")]
+    rendezvous: Option<PathBuf>,
+    /// How log lines look; by default coloured on a terminal and plain on a pipe
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<Format>,
+    /// What is logged: a level, or targets with levels (`info,wasmtime=warn`)
+    #[arg(long, value_name = "FILTER", env = "AFTERBAY_LOG")]
+    log: Option<String>,
+    /// How long a stop waits for the readers to take what was received
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = commands::parse_duration)]
+    drain_timeout: Duration,
+    /// Stop when this process ends (used by `afterbay sglang`)
+    #[arg(long, value_name = "PID", hide = true)]
+    until_pid: Option<u32>,
+    /// A directory to remove at the end (used by `afterbay sglang`)
+    #[arg(long, value_name = "DIR", hide = true)]
+    scratch: Option<PathBuf>,
+    /// Create this file when nothing is left that could be refused (used by `afterbay sglang`)
+    #[arg(long, value_name = "FILE", hide = true)]
+    announce: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    /// Coloured, for people
+    Pretty,
+    /// One line each, for files
+    Plain,
+    /// One JSON object a line
+    Json,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = match start::load(&args.config, args.rendezvous.is_some()) {
+        Ok(config) => config,
+        Err(problems) => {
+            problems.iter().for_each(|problem| eprintln!("{problem}"));
+            return Ok(ExitCode::from(EXIT_USAGE));
+        }
+    };
+    let format = match (args.log_format, config.log.format) {
+        (Some(Format::Pretty), _) => log::Format::Pretty,
+        (Some(Format::Plain), _) => log::Format::Plain,
+        (Some(Format::Json), _) | (None, LogFormat::Json) => log::Format::Json,
+        (None, LogFormat::Auto) => log::Format::Auto,
+    };
+    log::init(args.log.as_deref().unwrap_or(&config.log.filter), format)?;
+    let problems = start::check_plugins(&config, &start::plugin_host(start::cache_dir())?).err();
+    if let Some(problems) = problems {
+        problems.iter().for_each(|problem| eprintln!("{problem}"));
+        return Ok(ExitCode::from(EXIT_USAGE));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let done = runtime.block_on(serve(&args, Shared::open(config)?));
+    if let Some(dir) = &args.scratch {
+        // Of no use to anybody after this, and nobody is left to be told.
+        let _removed = std::fs::remove_dir_all(dir);
+    }
+    done
+}
+
+/// Why streams are stopped.
+enum Stop {
+    /// A signal, or the end of the process that is watched.
+    Told,
+    /// SGLang was started again, with other sockets.
+    OtherSockets,
+}
+
+/// Runs until told to stop. Streams live for as long as the sockets they were told of.
+async fn serve(args: &Args, shared: Shared) -> anyhow::Result<ExitCode> {
+    let mut signals = Signals::new()?;
+    if let Some(address) = shared.config.admin.listen {
+        let listener = tokio::net::TcpListener::bind(address).await;
+        let listener = listener.with_context(|| format!("admin.listen: {address}"))?;
+        tracing::info!(target: "afterbay", "admin: http://{}", listener.local_addr()?);
+        tokio::spawn(admin::serve(listener, shared.metrics.clone(), shared.health.clone()));
+    }
+    if let Some(file) = &args.announce {
+        std::fs::write(file, b"").with_context(|| format!("announce: {}", file.display()))?;
+    }
+    loop {
+        let Some(met) = meet(args, &shared, &mut signals).await? else { return Ok(ExitCode::SUCCESS) };
+        let running = Running::start(&shared, &met)?;
+        shared.health.clear("rendezvous");
+        let stop = watch(args, &shared, &running, &met, &mut signals).await?;
+        let left = drain(running, &shared, args.drain_timeout).await?;
+        if matches!(stop, Stop::Told) {
+            return Ok(left.into());
+        }
+    }
+}
+
+/// Waits for the rendezvous, where there is to be one. `None`: told to stop meanwhile.
+async fn meet(
+    args: &Args,
+    shared: &Shared,
+    signals: &mut Signals,
+) -> anyhow::Result<Option<Vec<Option<Rendezvous>>>> {
+    let mut told = false;
+    loop {
+        if let Some(met) = start::rendezvous(&shared.config, args.rendezvous.as_deref())? {
+            for met in met.iter().flatten() {
+                tracing::info!(
+                    target: "afterbay",
+                    "rendezvous: sglang {} (pid {}), {}, {}, reader {}{}",
+                    met.sglang.as_deref().unwrap_or("of unknown version"),
+                    met.pid,
+                    met.mode,
+                    met.ipc_format,
+                    met.down,
+                    met.credit_none.as_ref().map(|why| format!(", no credit: {why}")).unwrap_or_default(),
+                );
+            }
+            return Ok(Some(met));
+        }
+        if !told {
+            told = true;
+            let file = args.rendezvous.as_deref().unwrap_or(Path::new("")).display().to_string();
+            let text = format!("waits for the scheduler to write {file}");
+            tracing::info!(target: "afterbay", "rendezvous: {text}");
+            shared.health.set("rendezvous", text, SystemTime::now());
+        }
+        tokio::select! {
+            () = signals.next() => return Ok(None),
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+        if args.until_pid.is_some_and(|pid| !is_alive(pid)) {
+            return Ok(None);
+        }
+    }
+}
+
+/// Until there is a reason to stop. A stream that fails is told, and the others go on.
+async fn watch(
+    args: &Args,
+    shared: &Shared,
+    running: &Running,
+    met: &[Option<Rendezvous>],
+    signals: &mut Signals,
+) -> anyhow::Result<Stop> {
+    let mut look = tokio::time::interval(LOOK_EVERY);
+    let mut failed: Vec<&str> = Vec::new();
+    loop {
+        tokio::select! {
+            () = signals.next() => return Ok(Stop::Told),
+            _ = look.tick() => {}
+        }
+        shared.events.tick(Instant::now());
+        for stream in running.streams.iter().filter(|stream| stream.is_finished()) {
+            if !failed.contains(&stream.name()) {
+                failed.push(stream.name());
+                let key = format!("stream:{}", stream.name());
+                shared.health.set(&key, "its thread has ended", SystemTime::now());
+                let why = "its thread has ended; its journal is whole up to its last frame".to_owned();
+                shared.events.publish(StreamFailed { stream: stream.name().into(), why });
+            }
+        }
+        if args.until_pid.is_some_and(|pid| !is_alive(pid)) {
+            tracing::info!(target: "afterbay", "the process it runs for has ended");
+            return Ok(Stop::Told);
+        }
+        // A file that is gone, half a set or unreadable for a moment is not a reason to let go of living sockets.
+        let now = start::rendezvous(&shared.config, args.rendezvous.as_deref());
+        if let Ok(Some(now)) = now
+            && now != met
+        {
+            return Ok(Stop::OtherSockets);
+        }
+    }
+}
+
+/// What streams left behind.
+enum Left {
+    /// Frames that are in the journal and not with their reader.
+    Frames(usize),
+    /// A stream panicked.
+    Failed,
+}
+
+impl From<Left> for ExitCode {
+    fn from(left: Left) -> ExitCode {
+        match left {
+            Left::Frames(0) => ExitCode::SUCCESS,
+            Left::Frames(_) => ExitCode::FAILURE,
+            Left::Failed => ExitCode::from(EXIT_FAILED),
+        }
+    }
+}
+
+/// Sends what was received, then ends every stream.
+async fn drain(running: Running, shared: &Shared, timeout: Duration) -> anyhow::Result<Left> {
+    let begun = Instant::now();
+    let deadline = begun + timeout;
+    let Running { streams, .. } = running;
+    for stream in &streams {
+        let frames = shared.metrics.stream(stream.name()).outbox_frames.get();
+        shared.events.publish(DrainBegun { stream: stream.name().into(), frames });
+        stream.control().stop(deadline);
+    }
+    let mut left = 0;
+    let mut failed = false;
+    for stream in streams {
+        let name: afterbay_events::Name = stream.name().into();
+        let joined = tokio::task::spawn_blocking(move || stream.join()).await?;
+        let frames = shared.metrics.stream(&name).frames_received.get();
+        match joined {
+            Ok(ended) if ended.frames_left == 0 => {
+                let drained_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+                shared.events.publish(DrainFinished { stream: name.clone(), drained_ms });
+            }
+            Ok(ended) => {
+                left += ended.frames_left;
+                let (remaining_frames, remaining_bytes) = (ended.frames_left as u64, ended.bytes_left);
+                let stream = name.clone();
+                shared.events.publish(DrainDeadline { stream, remaining_frames, remaining_bytes });
+            }
+            Err(panic) => {
+                failed = true;
+                shared.events.publish(StreamFailed { stream: name.clone(), why: format!("panic: {panic}") });
+            }
+        }
+        shared.events.publish(StreamStopped { stream: name, frames });
+    }
+    Ok(if failed { Left::Failed } else { Left::Frames(left) })
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// A process that is there and not a zombie.
+fn is_alive(pid: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    // `pid (name) state …`; a name may have any character, so the last bracket counts.
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !matches!(rest.trim_start().chars().next(), Some('Z' | 'X')))
+}

@@ -1,0 +1,211 @@
+//! `afterbay sglang -- COMMAND`: SGLang with Afterbay on its scheduler's output, and nothing to set up.
+//!
+//! Afterbay is started first, out of SGLang's process tree (SGLang kills its children when it ends, and Afterbay has yet
+//! to send what it received); then this process becomes the command, so that its pid, its signals and its exit code are
+//! SGLang's own. The connector is put on PYTHONPATH from inside this binary.
+
+use crate::{EXIT_USAGE, start};
+use anyhow::{Context, bail, ensure};
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long Afterbay may take to open its journal and compile its plugins.
+const START_MAX: Duration = Duration::from_secs(60);
+
+/// The connector, as a package that Python finds on PYTHONPATH without an installer.
+const CONNECTOR: &[(&str, &str)] = &[
+    ("afterbay_sglang/__init__.py", include_str!("../../../sglang/afterbay_sglang/__init__.py")),
+    ("afterbay_sglang/credit.py", include_str!("../../../sglang/afterbay_sglang/credit.py")),
+    ("afterbay_sglang/ingress.py", include_str!("../../../sglang/afterbay_sglang/ingress.py")),
+    ("afterbay_sglang/readers.py", include_str!("../../../sglang/afterbay_sglang/readers.py")),
+    ("afterbay_sglang/rendezvous.py", include_str!("../../../sglang/afterbay_sglang/rendezvous.py")),
+    ("afterbay_sglang/settings.py", include_str!("../../../sglang/afterbay_sglang/settings.py")),
+    (
+        "afterbay_sglang-0.1.0.dist-info/METADATA",
+        "Metadata-Version: 2.1\nName: afterbay-sglang\nVersion: 0.1.0\n",
+    ),
+    (
+        "afterbay_sglang-0.1.0.dist-info/entry_points.txt",
+        "[sglang.srt.plugins]\nafterbay = afterbay_sglang:register\n",
+    ),
+];
+
+/// Run SGLang with Afterbay on its scheduler's output
+///
+/// Starts Afterbay, points SGLang's scheduler at it by the connector, and becomes the command. Nothing has to be
+/// installed into SGLang's environment. Look requests up with `afterbay journal ls` and `afterbay journal show`.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  afterbay sglang -- python -m sglang.launch_server --model-path Qwen/Qwen3-8B\n  afterbay sglang --plugin builtin:delta-to-cumulative -- python -m sglang.launch_server …")]
+pub(crate) struct Args {
+    /// A configuration of your own, with one stream whose sink has no `connect`; in place of the options below
+    #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG")]
+    config: Option<PathBuf>,
+    /// Where the journal is kept [default: $XDG_STATE_HOME/afterbay/journal]
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    journal: Option<PathBuf>,
+    /// A plugin, `builtin:NAME` or a component file; several are called in the order given
+    #[arg(long, value_name = "COMPONENT", conflicts_with = "config")]
+    plugin: Vec<String>,
+    /// The admin address, or `none`
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9464", conflicts_with = "config")]
+    admin: String,
+    /// Where Afterbay's own log goes, instead of beside SGLang's
+    #[arg(long, value_name = "FILE")]
+    log_file: Option<PathBuf>,
+    /// The usual SGLang command
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if truthy(std::env::var("SGLANG_RUST_SERVER").ok().as_deref()) {
+        eprintln!(
+            "afterbay: SGLANG_RUST_SERVER is set: SGLang's Rust server has no scheduler output socket to stand on; unset it"
+        );
+        return Ok(ExitCode::from(EXIT_USAGE));
+    }
+    let rundir = Rundir::new()?;
+    let config = match &args.config {
+        Some(file) => std::path::absolute(file)?,
+        None => rundir.write("afterbay.toml", &built_in(&args, &rundir)?)?,
+    };
+    let checked = match start::load(&config, true) {
+        Ok(checked) => checked,
+        Err(problems) => {
+            problems.iter().for_each(|problem| eprintln!("{problem}"));
+            return Ok(ExitCode::from(EXIT_USAGE));
+        }
+    };
+    let ingress = match checked.streams.as_slice() {
+        [stream] => stream.listen.to_string(),
+        streams => bail!("config has {} streams, `afterbay sglang` serves 1", streams.len()),
+    };
+    for (file, text) in CONNECTOR {
+        rundir.write(file, text)?;
+    }
+    let rendezvous = rundir.path("rendezvous.json");
+    start_afterbay(&args, &config, &rendezvous, &rundir)?;
+    let Some((program, arguments)) = args.command.split_first() else { bail!("no command") };
+    let error = Command::new(program)
+        .args(arguments)
+        .env("AFTERBAY_INGRESS", ingress)
+        .env("AFTERBAY_RENDEZVOUS", &rendezvous)
+        .env("AFTERBAY_CREDIT", rundir.path("credit"))
+        .env("PYTHONPATH", python_path(&rundir))
+        .envs(plugin_filter())
+        .exec();
+    // Only where the command could not be run: Afterbay sees this process end, and ends.
+    bail!("{}: {error}", Path::new(program).display())
+}
+
+/// As SGLang reads its own flags.
+fn truthy(value: Option<&str>) -> bool {
+    value.is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "y"))
+}
+
+/// A directory for the sockets and files of one run. `afterbay run` removes it at its end.
+struct Rundir(PathBuf);
+
+impl Rundir {
+    fn new() -> anyhow::Result<Rundir> {
+        // Sockets' names are bounded at 107 bytes, so not below a long TMPDIR.
+        let base = Path::new("/dev/shm");
+        let base = if base.is_dir() { base } else { Path::new("/tmp") };
+        let dir = tempfile::Builder::new().prefix("afterbay-").tempdir_in(base)?;
+        Ok(Rundir(dir.keep()))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+        let path = self.path(name);
+        if let Some(dir) = path.parent() {
+            std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+        }
+        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+        Ok(path)
+    }
+}
+
+/// The configuration of a run without one.
+fn built_in(args: &Args, rundir: &Rundir) -> anyhow::Result<String> {
+    let journal = match &args.journal {
+        Some(dir) => std::path::absolute(dir)?,
+        None => crate::commands::journal::default_dir().context("journal: neither --journal nor HOME is set")?,
+    };
+    let mut text = format!(
+        "[[stream]]\nname = \"sglang\"\nlisten = {listen}\n\n[[stream.sink]]\nname = \"reader\"\n",
+        listen = quoted(&format!("ipc://{}", rundir.path("ingress").display())),
+    );
+    for (index, component) in args.plugin.iter().enumerate() {
+        let name = match component.strip_prefix("builtin:") {
+            Some(name) => name.to_owned(),
+            None => format!("plugin-{}", index + 1),
+        };
+        let component = match component.starts_with("builtin:") {
+            true => component.clone(),
+            false => std::path::absolute(component)?.display().to_string(),
+        };
+        text += &format!("\n[[stream.plugin]]\nname = {}\ncomponent = {}\n", quoted(&name), quoted(&component));
+    }
+    text += &format!("\n[journal]\ndir = {}\n", quoted(&journal.display().to_string()));
+    text += &format!("\n[admin]\nlisten = {}\n", quoted(&args.admin));
+    Ok(text)
+}
+
+/// A TOML string. `$` would be taken for a variable.
+fn quoted(text: &str) -> String {
+    serde_json::Value::String(text.replace("${", "$${")).to_string()
+}
+
+/// Starts Afterbay by a child that ends at once, so that it is nobody's child, and waits until nothing can be refused.
+fn start_afterbay(args: &Args, config: &Path, rendezvous: &Path, rundir: &Rundir) -> anyhow::Result<()> {
+    let announce = rundir.path("started");
+    let mut run = Command::new("/bin/sh");
+    // The shell starts it in the background and leaves; `$@` is passed on as it is.
+    run.args(["-c", "\"$@\" & echo $!", "afterbay"]);
+    run.arg(std::env::current_exe()?).arg("run").arg("--config").arg(config);
+    run.arg("--rendezvous").arg(rendezvous).arg("--announce").arg(&announce);
+    run.arg("--until-pid").arg(std::process::id().to_string()).arg("--scratch").arg(&rundir.0);
+    // A group of its own: Ctrl-C is for SGLang, and Afterbay ends after it.
+    run.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped());
+    if let Some(file) = &args.log_file {
+        let log = std::fs::File::options().create(true).append(true).open(file);
+        run.stderr(log.with_context(|| file.display().to_string())?);
+    }
+    let mut shell = run.spawn()?;
+    let mut pid = String::new();
+    if let Some(stdout) = shell.stdout.take() {
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut pid)?;
+    }
+    ensure!(shell.wait()?.success(), "afterbay run could not be started");
+    let begun = Instant::now();
+    while !announce.exists() {
+        ensure!(Path::new("/proc").join(pid.trim()).exists(), "afterbay run has ended, see its log");
+        ensure!(begun.elapsed() < START_MAX, "afterbay run has not started after {START_MAX:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// The connector first, then what was there.
+fn python_path(rundir: &Rundir) -> OsString {
+    let mut path = rundir.0.clone().into_os_string();
+    if let Some(before) = std::env::var_os("PYTHONPATH").filter(|before| !before.is_empty()) {
+        path.push(":");
+        path.push(before);
+    }
+    path
+}
+
+/// SGLang loads all plugins, or those that SGLANG_PLUGINS names: then the connector is added.
+fn plugin_filter() -> Option<(&'static str, String)> {
+    let filter = std::env::var("SGLANG_PLUGINS").ok().filter(|filter| !filter.trim().is_empty())?;
+    let named = filter.split(',').any(|name| name.trim() == "afterbay");
+    Some(("SGLANG_PLUGINS", if named { filter } else { format!("{filter},afterbay") }))
+}

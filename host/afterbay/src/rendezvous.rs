@@ -1,0 +1,69 @@
+//! The rendezvous file: what the SGLang connector found out about the scheduler it runs in.
+//!
+//! Owns its reading. Its writer is `host/sglang`, whose README says each field.
+
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// The format this program reads.
+const FORMAT: u32 = 1;
+
+/// What the connector wrote. Fields this version has no use for are passed over.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+pub(crate) struct Rendezvous {
+    format: u32,
+    /// The scheduler's process: another one means other sockets.
+    pub(crate) pid: u32,
+    pub(crate) written_unix_ns: u64,
+    /// SGLang's version, where it is known.
+    pub(crate) sglang: Option<String>,
+    pub(crate) mode: String,
+    pub(crate) ipc_format: String,
+    /// Where the scheduler connects its PUSH: Afterbay's `listen`.
+    pub(crate) ingress: String,
+    /// Where the reader is: Afterbay's `connect`.
+    pub(crate) down: String,
+    /// The page where the reader counts, and why there is none.
+    pub(crate) credit: Option<PathBuf>,
+    pub(crate) credit_none: Option<String>,
+    /// The msgpack layout of the installed version; none before 0.5.15.
+    pub(crate) layout: Option<serde_json::Value>,
+}
+
+/// Why a rendezvous file could not be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RendezvousError {
+    #[error("rendezvous {path}: {error}")]
+    Read { path: PathBuf, error: std::io::Error },
+    #[error("rendezvous {path}: {error}")]
+    Json { path: PathBuf, error: serde_json::Error },
+    #[error("rendezvous {path}: format {found}, this version reads {FORMAT}")]
+    Format { path: PathBuf, found: u32 },
+}
+
+impl Rendezvous {
+    /// Reads the file. `None`: it is not there yet.
+    pub(crate) fn read(path: &Path) -> Result<Option<Rendezvous>, RendezvousError> {
+        let text = match std::fs::read(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(RendezvousError::Read { path: path.to_owned(), error }),
+        };
+        let found: Rendezvous = serde_json::from_slice(&text)
+            .map_err(|error| RendezvousError::Json { path: path.to_owned(), error })?;
+        if found.format != FORMAT {
+            return Err(RendezvousError::Format { path: path.to_owned(), found: found.format });
+        }
+        Ok(Some(found))
+    }
+
+    /// Whether the process that wrote it is alive: a file may be left of a scheduler that is gone.
+    pub(crate) fn is_alive(&self) -> bool {
+        Path::new("/proc").join(self.pid.to_string()).exists()
+    }
+}
+
+/// The file of one stream: `{dp_rank}` in the name is the stream's place in the configuration.
+pub(crate) fn file_of(pattern: &Path, rank: usize) -> PathBuf {
+    PathBuf::from(pattern.to_string_lossy().replace("{dp_rank}", &rank.to_string()))
+}

@@ -1,0 +1,73 @@
+//! What a person sees: tables and colour on a terminal, plain lines on a pipe.
+
+use comfy_table::{Cell, ContentArrangement, presets};
+use std::io::{IsTerminal, Write};
+
+/// Standard output is a terminal, and colour is not unwanted.
+pub(crate) fn is_coloured() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+}
+
+fn paint(text: String, code: &str) -> String {
+    if is_coloured() { format!("\x1b[{code}m{text}\x1b[0m") } else { text }
+}
+
+/// Something to look at.
+pub(crate) fn warn_if(text: String, warn: bool) -> String {
+    if warn { paint(text, "33") } else { text }
+}
+
+/// Something that is wrong.
+pub(crate) fn bad(text: String) -> String {
+    paint(text, "31")
+}
+
+/// Something that is as it should be.
+pub(crate) fn good(text: String) -> String {
+    paint(text, "32")
+}
+
+/// Something of less weight.
+pub(crate) fn faint(text: String) -> String {
+    paint(text, "2")
+}
+
+/// A state of a request, in its colour.
+pub(crate) fn state(state: &str) -> String {
+    match state {
+        "live" => paint(state.to_owned(), "36"),
+        "abandoned" => paint(state.to_owned(), "33"),
+        _ => state.to_owned(),
+    }
+}
+
+/// Columns, fitted to the terminal; on a pipe every cell is whole and columns are divided by tabs.
+pub(crate) struct Table {
+    heads: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(crate) fn new(heads: &[&str]) -> Table {
+        Table { heads: heads.iter().map(|head| (*head).to_owned()).collect(), rows: Vec::new() }
+    }
+
+    pub(crate) fn row(&mut self, row: Vec<String>) {
+        self.rows.push(row);
+    }
+
+    pub(crate) fn print(&self) -> std::io::Result<()> {
+        let mut out = std::io::stdout().lock();
+        if !out.is_terminal() {
+            writeln!(out, "{}", self.heads.join("\t"))?;
+            return self.rows.iter().try_for_each(|row| writeln!(out, "{}", row.join("\t")));
+        }
+        let mut table = comfy_table::Table::new();
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_header(self.heads.iter().map(|head| Cell::new(paint(head.clone(), "1"))));
+        for row in &self.rows {
+            table.add_row(row);
+        }
+        writeln!(out, "{}", table.trim_fmt())
+    }
+}

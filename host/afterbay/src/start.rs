@@ -1,0 +1,269 @@
+//! From a checked configuration to running streams: journal, plugins, sockets, in this order.
+//!
+//! Owns what several streams share: the journal's directory, the plugin host, the watch over component files.
+
+use crate::rendezvous::{self, Rendezvous};
+use afterbay_config as config;
+use afterbay_events::event::{
+    JournalCorrupt, JournalCut, JournalRecovered, PluginReloadUnwatched, StreamStarted,
+};
+use afterbay_events::{Events, Health, Metrics};
+use afterbay_journal::{Directory, Options, Recovered, SyncPolicy};
+use afterbay_runtime::{Component, Host, HostError, HostOptions, Limits, Plugin, Watch, Watched};
+use afterbay_stream::{Control, Setup, Stream};
+use afterbay_wire::Layouts;
+use anyhow::Context;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// Reads and checks a configuration file. The problems are complete sentences.
+pub(crate) fn load(file: &Path, has_rendezvous: bool) -> Result<config::Config, Vec<String>> {
+    let names = match has_rendezvous {
+        true => config::Names::FromRendezvous,
+        false => config::Names::FromConfig,
+    };
+    let builtins: Vec<&str> = afterbay_bundled::names().collect();
+    let versions = Layouts::versions();
+    let versions: Vec<&str> = versions.iter().map(String::as_str).collect();
+    let env = config::Env::of_process(names, &builtins, &versions);
+    config::Config::load(file, &env)
+        .map_err(|problems| problems.iter().map(std::string::ToString::to_string).collect())
+}
+
+/// The plugin host; compiled code is kept in `cache` where it is given.
+pub(crate) fn plugin_host(cache: Option<PathBuf>) -> Result<Host, HostError> {
+    Host::new(HostOptions { cache_dir: cache })
+}
+
+/// Where compiled plugins are kept: a file there is code that is run, so it is the user's own.
+pub(crate) fn cache_dir() -> Option<PathBuf> {
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)?;
+    Some(base.join("afterbay").join("compiled"))
+}
+
+fn load_plugin(host: &Host, plugin: &config::Plugin) -> Result<Component, afterbay_runtime::LoadError> {
+    let limits = limits(plugin);
+    match &plugin.component {
+        config::Component::Builtin(name) => {
+            let bytes = afterbay_bundled::component(name).unwrap_or_default();
+            host.load(plugin.name.as_str(), bytes, limits)
+        }
+        config::Component::File(path) => host.load_file(plugin.name.as_str(), path, limits),
+    }
+}
+
+fn limits(plugin: &config::Plugin) -> Limits {
+    let config::Limits { memory_bytes, deadline } = plugin.limits;
+    Limits { memory_bytes, deadline, ..Limits::default() }
+}
+
+fn settings(plugin: &config::Plugin) -> String {
+    serde_json::Value::Object(plugin.settings.clone()).to_string()
+}
+
+/// Compiles every plugin and tries its settings. A line for each, or every problem.
+pub(crate) fn check_plugins(config: &config::Config, host: &Host) -> Result<Vec<String>, Vec<String>> {
+    let (mut lines, mut problems) = (Vec::new(), Vec::new());
+    for stream in &config.streams {
+        for plugin in &stream.plugins {
+            let tried = load_plugin(host, plugin)
+                .map_err(|error| error.to_string())
+                .and_then(|component| match component.instantiate(&settings(plugin)) {
+                    Ok(_) => Ok(component),
+                    Err(error) => Err(error.to_string()),
+                });
+            match tried {
+                Ok(component) => lines.push(format!(
+                    "stream {}: plugin {}: {} {}, sha256 {}",
+                    stream.name,
+                    plugin.name,
+                    component.description().name,
+                    component.description().version,
+                    component.digest()
+                )),
+                Err(problem) => problems.push(format!("stream {}: {problem}", stream.name)),
+            }
+        }
+    }
+    if problems.is_empty() { Ok(lines) } else { Err(problems) }
+}
+
+/// What all streams of a process share.
+pub(crate) struct Shared {
+    pub(crate) config: config::Config,
+    pub(crate) directory: Directory,
+    pub(crate) host: Host,
+    pub(crate) events: Events,
+    pub(crate) metrics: Metrics,
+    pub(crate) health: Health,
+}
+
+impl Shared {
+    /// Opens (and locks) the journal and starts the plugin host.
+    pub(crate) fn open(config: config::Config) -> anyhow::Result<Shared> {
+        let (events, health) = (Events::new(), Health::default());
+        let metrics = Metrics::new(events.clone(), health.clone());
+        let directory = Directory::open(&config.journal.dir, journal_options(&config))?;
+        let host = plugin_host(cache_dir())?;
+        Ok(Shared { config, directory, host, events, metrics, health })
+    }
+}
+
+fn journal_options(config: &config::Config) -> Options {
+    let journal = &config.journal;
+    let max_frame_bytes = config.streams.iter().map(|stream| stream.max_message_bytes).max().unwrap_or(0);
+    Options {
+        sync: match journal.sync {
+            config::Sync::None => SyncPolicy::None,
+            config::Sync::Interval => SyncPolicy::Interval(journal.sync_interval),
+            config::Sync::Always => SyncPolicy::Always,
+        },
+        segment_bytes: journal.segment_bytes,
+        retain_bytes: journal.retain.bytes,
+        retain_age: journal.retain.age,
+        abandon_after: journal.abandon_after,
+        max_frame_bytes: usize::try_from(max_frame_bytes).unwrap_or(usize::MAX),
+    }
+}
+
+/// The streams of a process, and the watch over their components.
+pub(crate) struct Running {
+    pub(crate) streams: Vec<Stream>,
+    _watch: Option<Watch>,
+}
+
+impl Running {
+    /// Starts every stream, with the names of its sockets from `rendezvous` where there is one.
+    pub(crate) fn start(shared: &Shared, rendezvous: &[Option<Rendezvous>]) -> anyhow::Result<Running> {
+        let mut streams = Vec::new();
+        let mut watched = Vec::new();
+        for (index, stream) in shared.config.streams.iter().enumerate() {
+            let met = rendezvous.get(index).and_then(Option::as_ref);
+            let setup = setup(shared, stream, met, &mut watched)?;
+            let started = Stream::start(setup)?;
+            shared.events.publish(StreamStarted {
+                stream: started.name().into(),
+                listen: started.listen().to_string(),
+            });
+            streams.push(started);
+        }
+        let controls: HashMap<String, Control> =
+            streams.iter().map(|stream| (stream.name().to_owned(), stream.control())).collect();
+        let watch = match watched.is_empty() {
+            true => None,
+            false => Some(Watch::start(shared.host.clone(), watched, move |reloaded| {
+                let (stream, plugin): (String, String) = reloaded.key;
+                if let Some(control) = controls.get(&stream) {
+                    control.reload(&plugin, reloaded.result);
+                }
+            })?),
+        };
+        for without in watch.iter().flat_map(Watch::without_events) {
+            let (directory, why) = (without.directory.display().to_string(), without.message.clone());
+            shared.events.publish(PluginReloadUnwatched { directory, why });
+        }
+        Ok(Running { streams, _watch: watch })
+    }
+}
+
+fn setup(
+    shared: &Shared,
+    stream: &config::Stream,
+    met: Option<&Rendezvous>,
+    watched: &mut Vec<Watched<(String, String)>>,
+) -> anyhow::Result<Setup> {
+    let name = stream.name.to_string();
+    let journal = shared.directory.stream(&name)?;
+    tell_recovered(shared, &name, &journal.1);
+    let mut plugins = Vec::new();
+    for plugin in &stream.plugins {
+        let component = load_plugin(&shared.host, plugin)?;
+        let settings = settings(plugin);
+        let instance: Plugin = component.instantiate(&settings)?;
+        if let config::Component::File(path) = &plugin.component {
+            watched.push(Watched {
+                key: (name.clone(), plugin.name.to_string()),
+                name: plugin.name.to_string(),
+                path: path.clone(),
+                limits: limits(plugin),
+                settings: settings.clone(),
+                digest: component.digest(),
+            });
+        }
+        plugins.push((plugin.name.to_string(), settings, instance));
+    }
+    let mut stream = stream.clone();
+    let connect = connect(&mut stream, met).with_context(|| format!("stream {name:?}"))?;
+    Ok(Setup {
+        listen: stream.listen.to_string().parse()?,
+        connect: connect.parse()?,
+        layouts: layouts(&stream, met)?,
+        journal,
+        on_error: shared.config.journal.on_error,
+        durable_first: shared.config.journal.sync == config::Sync::Always,
+        abandon_after: shared.config.journal.abandon_after,
+        plugins,
+        events: shared.events.clone(),
+        metrics: shared.metrics.clone(),
+        health: shared.health.clone(),
+        config: stream,
+    })
+}
+
+/// Where the reader is: as the connector found it, else as the configuration says.
+fn connect(stream: &mut config::Stream, met: Option<&Rendezvous>) -> anyhow::Result<String> {
+    let sink = stream.sinks.first_mut().context("no sink")?;
+    if let Some(met) = met {
+        sink.credit = sink.credit.take().or_else(|| met.credit.clone());
+        return Ok(met.down.clone());
+    }
+    let endpoint = sink.connect.as_ref().context("its sink has no connect and there is no rendezvous")?;
+    Ok(endpoint.to_string())
+}
+
+fn layouts(stream: &config::Stream, met: Option<&Rendezvous>) -> anyhow::Result<Layouts> {
+    Ok(match (&stream.layout, met.and_then(|met| met.layout.as_ref())) {
+        (config::Layout::Auto, Some(layout)) => Layouts::from_json("rendezvous", &layout.to_string())?,
+        (config::Layout::Auto, None) => Layouts::builtin(),
+        (config::Layout::Version(version), _) => Layouts::version(version)?,
+        (config::Layout::File(path), _) => Layouts::load(&path.to_string_lossy())?,
+    })
+}
+
+fn tell_recovered(shared: &Shared, stream: &str, recovered: &Recovered) {
+    let name: afterbay_events::Name = stream.into();
+    for cut in &recovered.cut {
+        let (stream, segment) = (name.clone(), cut.segment.to_string());
+        shared.events.publish(JournalCut { stream, segment, cut_bytes: cut.bytes });
+    }
+    for corrupt in &recovered.corrupt {
+        let what = format!("{} bytes from byte {} on are no record", corrupt.bytes, corrupt.offset);
+        let (stream, segment) = (name.clone(), corrupt.segment.to_string());
+        shared.events.publish(JournalCorrupt { stream, segment, what });
+    }
+    shared.events.publish(JournalRecovered {
+        stream: name,
+        segments: recovered.segments as u64,
+        bytes: recovered.bytes,
+        last_frame: recovered.last_frame.0,
+        live_requests: recovered.live.len() as u64,
+        unsent_frames: recovered.unfinished.len() as u64,
+    });
+}
+
+/// The rendezvous file of each stream, where all are there and their writers live.
+pub(crate) fn rendezvous(
+    config: &config::Config,
+    pattern: Option<&Path>,
+) -> Result<Option<Vec<Option<Rendezvous>>>, rendezvous::RendezvousError> {
+    let Some(pattern) = pattern else { return Ok(Some(Vec::new())) };
+    let mut met = Vec::new();
+    for rank in 0..config.streams.len() {
+        match Rendezvous::read(&rendezvous::file_of(pattern, rank))? {
+            Some(found) if found.is_alive() => met.push(Some(found)),
+            _ => return Ok(None),
+        }
+    }
+    Ok(Some(met))
+}

@@ -1,0 +1,305 @@
+//! The plugins of a stream: each is called once per batch, and what they say of a row composes in order.
+//!
+//! Owns the chain, its instances and the columns they are shown. A batch comes in accounted and goes on to be settled by
+//! the ledger with each row's fate. A plugin that faults is replaced by a fresh instance; the batch it was given goes on
+//! as if it had said nothing.
+
+use crate::ledger::{Accounted, Ledger};
+use crate::seat::Seat;
+use afterbay_journal as journal;
+use afterbay_runtime::{Action, Columns, FinishKind, IdShape, Opened, TokenId, Verdict};
+use afterbay_wire::Ids;
+
+/// What the chain has made of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fate {
+    pub(crate) written: Written,
+    /// The request ends with this row; `matched` of its finish reason.
+    pub(crate) finish: Option<String>,
+}
+
+impl Fate {
+    pub(crate) const KEEP: Fate = Fate { written: Written::AsItCame, finish: None };
+}
+
+/// What is written in place of a row's tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    AsItCame,
+    Delta(Vec<TokenId>),
+    Cumulative(Vec<TokenId>),
+    Dropped,
+}
+
+/// A batch that the whole chain has seen.
+pub(crate) struct Judged {
+    pub(crate) accounted: Accounted,
+    /// By row; empty where no plugin said anything.
+    pub(crate) fates: Vec<Fate>,
+    pub(crate) actions: Actions,
+}
+
+/// Who said what, for the journal. In order of rows, and for one row in order of the chain.
+#[derive(Default)]
+pub(crate) struct Actions(Vec<Said>);
+
+struct Said {
+    row: u32,
+    plugin: String,
+    verdict: journal::Verdict,
+    text: String,
+    ids: Vec<TokenId>,
+    forwarded: u32,
+}
+
+impl Actions {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = journal::Action<'_>> {
+        let said = self.0.iter();
+        said.map(|said| journal::Action {
+            row: said.row,
+            plugin: &said.plugin,
+            verdict: said.verdict,
+            text: &said.text,
+            ids: &said.ids,
+            forwarded: said.forwarded,
+        })
+    }
+}
+
+/// The columns that the chain is shown, as the plugins before have left them.
+#[derive(Default)]
+struct Shown {
+    /// The batch's row of each row shown; health checks and swallowed rows are left out.
+    rows: Vec<u32>,
+    requests: Vec<u64>,
+    /// Tokens of each row, whether or not a plugin asked for the ids.
+    tokens: Vec<u32>,
+    ids: Ids,
+    completion_tokens: Vec<u64>,
+    finished: Vec<FinishKind>,
+}
+
+/// The plugins of a stream, in the order of the config.
+pub(crate) struct Chain {
+    seats: Vec<Seat>,
+    shown: Shown,
+}
+
+impl Chain {
+    pub(crate) fn new(seats: Vec<Seat>) -> Chain {
+        Chain { seats, shown: Shown::default() }
+    }
+
+    pub(crate) fn seats(&self) -> &[Seat] {
+        &self.seats
+    }
+
+    pub(crate) fn seats_mut(&mut self) -> &mut [Seat] {
+        &mut self.seats
+    }
+
+    /// Calls each plugin once, and composes what they say.
+    pub(crate) fn judge(&mut self, accounted: Accounted, ledger: &Ledger) -> Judged {
+        let mut judged = Judged { accounted, fates: Vec::new(), actions: Actions::default() };
+        if self.seats.is_empty() {
+            return judged;
+        }
+        self.show(&judged.accounted);
+        if self.shown.rows.is_empty() {
+            return judged;
+        }
+        let accounted = &judged.accounted;
+        let texts: Vec<&str> = match self.seats.iter().any(|seat| seat.wants().texts) {
+            true => self.shown.rows.iter().map_while(|row| accounted.batch.text(*row)).collect(),
+            false => Vec::new(),
+        };
+        let opened: Vec<Opened<'_>> = opened(accounted, ledger, &self.shown);
+        for index in 0..self.seats.len() {
+            let Shown { requests, ids, completion_tokens, finished, .. } = &self.shown;
+            let seat = &mut self.seats[index];
+            seat.open(&opened, ledger);
+            let columns = Columns {
+                requests,
+                output_ids: &ids.values,
+                output_ends: &ids.ends,
+                completion_tokens,
+                finished,
+                texts: &texts,
+            };
+            let verdicts = seat.process(&columns, ledger);
+            if verdicts.is_empty() {
+                continue;
+            }
+            if judged.fates.is_empty() {
+                judged.fates.resize(judged.accounted.rows.len(), Fate::KEEP);
+            }
+            let shape = seat.writes();
+            for verdict in verdicts {
+                self.shown.apply(verdict, shape, index, &self.seats, &mut judged.fates, &mut judged.actions);
+            }
+            if index + 1 < self.seats.len() {
+                self.shown.rebuild(&judged.fates);
+            }
+        }
+        // The journal wants rows in order; the chain's order within a row stays.
+        judged.actions.0.sort_by_key(|said| said.row);
+        self.close(&judged);
+        judged
+    }
+
+    /// Fills the columns from the batch as it came.
+    fn show(&mut self, accounted: &Accounted) {
+        let Accounted { batch, rows, .. } = accounted;
+        let shown = &mut self.shown;
+        shown.clear();
+        let mut hidden = false;
+        for (index, row) in rows.iter().enumerate() {
+            if row.swallowed || batch.is_health_check(index as u32) {
+                hidden = true;
+                continue;
+            }
+            shown.rows.push(index as u32);
+            shown.requests.push(row.number);
+            shown.tokens.push(row.tokens);
+            shown.completion_tokens.push(row.completion_tokens.unwrap_or(0));
+            shown.finished.push(row.finish);
+        }
+        if !self.seats.iter().any(|seat| seat.wants().output_ids) {
+            return;
+        }
+        if !hidden {
+            batch.output_ids(&mut shown.ids);
+            return;
+        }
+        for row in &shown.rows {
+            batch.row_ids(*row, &mut shown.ids.values);
+            shown.ids.ends.push(shown.ids.values.len() as u32);
+        }
+    }
+
+    /// Tells each plugin of the requests that have ended with this batch.
+    fn close(&mut self, judged: &Judged) {
+        let ended = |row: usize| {
+            judged.accounted.rows[row].finish != FinishKind::Running
+                || judged.fates.get(row).is_some_and(|fate| fate.finish.is_some())
+        };
+        let shown = self.shown.rows.iter().zip(&self.shown.requests);
+        let closed: Vec<u64> =
+            shown.filter(|(row, _)| ended(**row as usize)).map(|(_, request)| *request).collect();
+        self.forget(&closed);
+    }
+
+    /// Tells each plugin of requests that will have no more rows.
+    pub(crate) fn forget(&mut self, closed: &[u64]) {
+        if !closed.is_empty() {
+            self.seats.iter_mut().for_each(|seat| seat.close(closed));
+        }
+    }
+}
+
+impl Shown {
+    fn clear(&mut self) {
+        self.rows.clear();
+        self.requests.clear();
+        self.tokens.clear();
+        self.ids.values.clear();
+        self.ids.ends.clear();
+        self.completion_tokens.clear();
+        self.finished.clear();
+    }
+
+    /// Enters one verdict into its row's fate.
+    fn apply(
+        &mut self,
+        verdict: Verdict,
+        shape: IdShape,
+        seat: usize,
+        seats: &[Seat],
+        fates: &mut [Fate],
+        actions: &mut Actions,
+    ) {
+        let Some(row) = self.rows.get(verdict.row as usize).copied() else { return };
+        let Some(fate) = fates.get_mut(row as usize) else { return };
+        let tokens = self.tokens.get(verdict.row as usize).copied().unwrap_or(0);
+        let mut said = Said {
+            row,
+            plugin: seats[seat].name().to_owned(),
+            verdict: journal::Verdict::Replace,
+            text: String::new(),
+            ids: Vec::new(),
+            forwarded: tokens,
+        };
+        match verdict.action {
+            Action::Replace(ids) => {
+                said.forwarded = ids.len() as u32;
+                fate.written = match shape {
+                    IdShape::Delta => {
+                        said.ids.clone_from(&ids);
+                        Written::Delta(ids)
+                    }
+                    IdShape::Cumulative => {
+                        // All ids so far stand in the journal already, in the request's rows.
+                        said.forwarded = tokens;
+                        said.text = format!("cumulative, {} ids", ids.len());
+                        Written::Cumulative(ids)
+                    }
+                };
+            }
+            Action::Drop(reason) => {
+                said.verdict = journal::Verdict::Drop;
+                said.text = reason;
+                said.forwarded = 0;
+                fate.written = Written::Dropped;
+            }
+            Action::Finish(matched) => {
+                said.verdict = journal::Verdict::Finish;
+                said.text.clone_from(&matched);
+                fate.finish = Some(matched);
+            }
+        }
+        actions.0.push(said);
+    }
+
+    /// Makes the columns anew as the next plugin is to see them.
+    fn rebuild(&mut self, fates: &[Fate]) {
+        let before = std::mem::take(&mut self.ids);
+        let mut begin = 0;
+        for (shown, row) in self.rows.iter().enumerate() {
+            let Some(fate) = fates.get(*row as usize) else { continue };
+            if fate.finish.is_some() {
+                self.finished[shown] = FinishKind::Stop;
+            }
+            // Empty where no plugin asked for ids.
+            let end = before.ends.get(shown).copied().unwrap_or(0) as usize;
+            let came = before.values.get(begin..end).unwrap_or_default();
+            let ids = match &fate.written {
+                Written::AsItCame => came,
+                Written::Delta(ids) | Written::Cumulative(ids) => ids,
+                Written::Dropped => &[],
+            };
+            if fate.written != Written::AsItCame {
+                self.tokens[shown] = ids.len() as u32;
+            }
+            self.ids.values.extend_from_slice(ids);
+            begin = end;
+            self.ids.ends.push(self.ids.values.len() as u32);
+        }
+    }
+}
+
+/// The requests that begin in this batch.
+fn opened<'l>(accounted: &Accounted, ledger: &'l Ledger, shown: &Shown) -> Vec<Opened<'l>> {
+    let begun = shown.rows.iter().filter(|row| accounted.rows[**row as usize].first);
+    begun
+        .filter_map(|row| {
+            let (rid, request) = ledger.request(accounted.rows[*row as usize].slot)?;
+            Some(Opened {
+                request: request.kept.number().0,
+                rid,
+                prompt_tokens: request.prompt_tokens,
+                received_tokens: 0,
+                resumed: false,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,216 @@
+//! The journal's place in the path: a frame is written before anything else happens to it.
+//!
+//! Owns the journal's writer and what waits for it. A [`Received`] comes in; a [`Kept`], which only this file can make,
+//! goes on to decode. What a failing disk means is decided here.
+
+use crate::receive::{Arrival, Received};
+use crate::telemetry::Telemetry;
+use afterbay_config::OnError;
+use afterbay_events::Health;
+use afterbay_events::event::{JournalHealed, JournalWriteFailed};
+use afterbay_journal::{FrameNo, Outcome, Request, RequestError, WriteError, Writer};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant, SystemTime};
+
+/// Between two tries of a write that failed.
+const RETRY: Duration = Duration::from_millis(100);
+/// Bytes of frames that may wait for the disk (`sync = "always"`); then nothing more is received.
+const UNSYNCED_BYTES_MAX: usize = 64 << 20;
+/// Frames likewise.
+const UNSYNCED_FRAMES_MAX: usize = 4096;
+
+/// A frame that is in the journal, or that the operator allowed to go on without it.
+pub(crate) struct Kept {
+    pub(crate) frame: FrameNo,
+    pub(crate) bytes: Bytes,
+    pub(crate) at: Arrival,
+    /// Not in the journal (`on_error = "forward"`).
+    skipped: bool,
+    /// So that no other file can make one.
+    _made_here: (),
+}
+
+/// Since the first write that failed.
+struct Failing {
+    since: Instant,
+    /// Frames that went on without the journal.
+    skipped: u64,
+}
+
+/// The journal of a stream.
+pub(crate) struct Keep {
+    writer: Writer,
+    on_error: OnError,
+    /// A frame goes on only when it is on the disk.
+    durable_first: bool,
+    waiting: VecDeque<Kept>,
+    waiting_bytes: usize,
+    /// A frame that could not be written and is tried again.
+    refused: Option<(Received, Instant)>,
+    failing: Option<Failing>,
+    telemetry: Telemetry,
+    health: Health,
+    /// Outcomes wait to be written.
+    dirty: bool,
+    flush_at: Option<Instant>,
+}
+
+impl Keep {
+    pub(crate) fn new(
+        writer: Writer,
+        on_error: OnError,
+        durable_first: bool,
+        telemetry: Telemetry,
+        health: Health,
+    ) -> Keep {
+        Keep {
+            writer,
+            on_error,
+            durable_first,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            refused: None,
+            failing: None,
+            telemetry,
+            health,
+            dirty: false,
+            flush_at: None,
+        }
+    }
+
+    /// A further frame may be given to [`Keep::keep`].
+    pub(crate) fn has_room(&self) -> bool {
+        self.refused.is_none()
+            && self.waiting.len() < UNSYNCED_FRAMES_MAX
+            && self.waiting_bytes < UNSYNCED_BYTES_MAX
+    }
+
+    /// Writes a frame. Where the disk refuses it, it waits here (`stop`) or goes on unkept (`forward`).
+    pub(crate) fn keep(&mut self, received: Received) {
+        let begun = Instant::now();
+        let appended = self.writer.append(&received.bytes, received.at.unix_ns);
+        self.telemetry.counters.journal_append_seconds.add(begun.elapsed());
+        match appended {
+            Ok(position) => {
+                // What waited went out with the frame.
+                (self.dirty, self.flush_at) = (false, None);
+                self.telemetry.counters.journal_frame.set(position.frame.0);
+                self.healed();
+                self.admit(received, position.frame, false);
+            }
+            Err(error) => self.refuse(received, error),
+        }
+    }
+
+    fn refuse(&mut self, received: Received, error: WriteError) {
+        // A frame over the journal's bound would never be taken, so that holding it would hold the stream for ever.
+        let hopeless = matches!(error, WriteError::TooLarge { .. });
+        let stops = self.on_error == OnError::Stop && !hopeless;
+        let failing = self.failing.get_or_insert_with(|| {
+            let stream = self.telemetry.stream.clone();
+            let on_error = if stops { "stop" } else { "forward" };
+            self.health.set(&health_key(&stream), error.to_string(), SystemTime::now());
+            self.telemetry.counters.journal_failing.set(1);
+            self.telemetry.publish(JournalWriteFailed { stream, on_error, why: error.to_string() });
+            Failing { since: Instant::now(), skipped: 0 }
+        });
+        if stops {
+            self.refused = Some((received, Instant::now() + RETRY));
+            return;
+        }
+        failing.skipped += 1;
+        self.telemetry.counters.journal_frames_skipped.add(1);
+        let frame = self.writer.skipped(1, received.at.unix_ns);
+        self.admit(received, frame, true);
+    }
+
+    fn healed(&mut self) {
+        let Some(Failing { since, skipped }) = self.failing.take() else { return };
+        let stream = self.telemetry.stream.clone();
+        self.health.clear(&health_key(&stream));
+        self.telemetry.counters.journal_failing.set(0);
+        let failing_ms = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.telemetry.publish(JournalHealed { stream, failing_ms, skipped_frames: skipped });
+    }
+
+    fn admit(&mut self, received: Received, frame: FrameNo, skipped: bool) {
+        let Received { bytes, at } = received;
+        self.waiting_bytes += bytes.len();
+        self.waiting.push_back(Kept { frame, bytes, at, skipped, _made_here: () });
+    }
+
+    /// The next frame that may go on, in the order they came.
+    pub(crate) fn next(&mut self) -> Option<Kept> {
+        let first = self.waiting.front()?;
+        if self.durable_first && !first.skipped && first.frame > self.writer.durable() {
+            return None;
+        }
+        let kept = self.waiting.pop_front()?;
+        self.waiting_bytes -= kept.bytes.len();
+        Some(kept)
+    }
+
+    /// When [`Keep::tick`] is due.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let refused = self.refused.as_ref().map(|(_, at)| *at);
+        [refused, self.flush_at].into_iter().flatten().min()
+    }
+
+    /// Tries a refused frame again.
+    pub(crate) fn tick(&mut self, now: Instant) {
+        if let Some((received, _)) = self.refused.take_if(|(_, at)| *at <= now) {
+            self.keep(received);
+        }
+    }
+
+    /// Frames that wait for the disk.
+    pub(crate) fn backlog(&self) -> usize {
+        self.waiting.len() + usize::from(self.refused.is_some())
+    }
+
+    pub(crate) fn request(&mut self, rid: &str) -> Result<Request, RequestError> {
+        self.writer.request(rid)
+    }
+
+    pub(crate) fn outcome(&mut self, outcome: &Outcome<'_>) {
+        self.dirty = true;
+        self.writer.outcome(outcome);
+    }
+
+    pub(crate) fn close(&mut self, request: Request) {
+        self.dirty = true;
+        self.writer.close(request);
+    }
+
+    pub(crate) fn taken(&mut self, sink: &str, through: FrameNo) {
+        self.dirty = true;
+        self.writer.taken(sink, through, None);
+    }
+
+    /// The stream has nothing else to do: what has waited for so long is written.
+    pub(crate) fn idle(&mut self, now: Instant, after: Duration) {
+        match self.flush_at {
+            None if self.dirty => self.flush_at = Some(now + after),
+            Some(at) if at <= now => {
+                self.flush_at = None;
+                // What cannot be written now stays with the writer, and goes out with the next frame.
+                self.dirty = self.writer.flush().is_err();
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn writer(&mut self) -> &mut Writer {
+        &mut self.writer
+    }
+
+    /// Seals the journal.
+    pub(crate) fn finish(self) -> Result<(), WriteError> {
+        self.writer.finish()
+    }
+}
+
+fn health_key(stream: &str) -> String {
+    format!("journal:{stream}")
+}

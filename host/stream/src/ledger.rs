@@ -1,0 +1,504 @@
+//! The ledger: which request each row belongs to, and where every token of it went.
+//!
+//! Owns the live requests and their counts. A batch comes in from decode, is accounted row by row, goes to the plugins,
+//! and is settled when it is known what leaves: then every token that was received is forwarded, replaced or dropped,
+//! and the outcome goes into the journal beside the frame. Knows nothing of wasm or of sockets.
+
+use crate::decode::Decoded;
+use crate::judge::{Actions, Fate, Judged, Written};
+use crate::keep::{Keep, Kept};
+use crate::requests::{Requests, Slot};
+use crate::telemetry::Telemetry;
+use afterbay_events::counters::Barrier as BarrierLabel;
+use afterbay_events::event::{
+    FrameNotUnderstood, RequestAbandoned, RequestFinishedEarly, RequestGap, RequestImbalance, RowsDropped, VerdictFailed,
+};
+use afterbay_journal as journal;
+use afterbay_runtime::FinishKind;
+use afterbay_wire::{BarrierKind, Batch, Edit, Finish, Tokens};
+use bytes::Bytes;
+use std::time::{Duration, Instant};
+
+/// A live request.
+pub(crate) struct Request {
+    /// Its handle in the journal; its number is also what plugins call it.
+    pub(crate) kept: journal::Request,
+    /// Tokens received, and where they went: `received == forwarded + replaced + dropped + swallowed` at
+    /// every settled batch.
+    pub(crate) received: u64,
+    forwarded: u64,
+    replaced: u64,
+    dropped: u64,
+    swallowed: u64,
+    /// The scheduler's own count, at its last row.
+    counted: u64,
+    /// What the reader was sent more (or less) than came: added to the scheduler's count in every later row.
+    shift: i64,
+    /// The prompt's length in tokens, 0 where the scheduler did not say.
+    pub(crate) prompt_tokens: u64,
+    /// A row of it has left for the reader, which so knows of it.
+    reader_knows: bool,
+    /// A plugin has finished it: what still comes is swallowed.
+    ended_early: bool,
+    last_row: Instant,
+}
+
+impl Request {
+    /// A plugin has finished it: no plugin sees what still comes.
+    pub(crate) fn ended_early(&self) -> bool {
+        self.ended_early
+    }
+}
+
+/// A row that was accounted.
+#[derive(Clone, Copy)]
+pub(crate) struct Row {
+    pub(crate) slot: Slot,
+    /// The request's number, as plugins and the journal know it.
+    pub(crate) number: u64,
+    pub(crate) tokens: u32,
+    pub(crate) completion_tokens: Option<u64>,
+    pub(crate) finish: FinishKind,
+    /// The request began with this row.
+    pub(crate) first: bool,
+    /// Not shown to plugins: it belongs to a request that a plugin has finished.
+    pub(crate) swallowed: bool,
+}
+
+/// A batch whose rows are accounted.
+pub(crate) struct Accounted {
+    pub(crate) kept: Kept,
+    pub(crate) batch: Batch,
+    pub(crate) rows: Vec<Row>,
+    /// Some row needs an edit whatever the plugins say: its request's count is shifted or it has ended early.
+    needs_edit: bool,
+}
+
+/// What leaves for the reader.
+pub(crate) struct Settled {
+    pub(crate) kept: Kept,
+    /// `None`: nothing is left of it.
+    pub(crate) bytes: Option<Bytes>,
+    /// The reader counts it (credit).
+    pub(crate) counted: bool,
+}
+
+/// The live requests of a stream and where their tokens went.
+pub(crate) struct Ledger {
+    requests: Requests<Request>,
+    telemetry: Telemetry,
+    // Kept between batches so that a batch allocates nothing.
+    rows: Vec<Row>,
+    kept_requests: Vec<journal::Request>,
+    tokens: Vec<u32>,
+    gaps: Vec<journal::Gap>,
+}
+
+impl Ledger {
+    /// A ledger that goes on with the requests that were live when the last run ended.
+    pub(crate) fn new(live: &[journal::LiveRequest], telemetry: Telemetry, now: Instant) -> Ledger {
+        let mut requests = Requests::new();
+        for request in live {
+            let dropped = request.dropped;
+            requests.insert(
+                &request.rid,
+                Request {
+                    kept: request.request,
+                    received: request.received,
+                    forwarded: request.received.saturating_sub(dropped),
+                    replaced: 0,
+                    dropped,
+                    swallowed: 0,
+                    counted: request.received,
+                    shift: request.forwarded as i64 - request.received as i64,
+                    prompt_tokens: 0,
+                    reader_knows: true,
+                    ended_early: false,
+                    last_row: now,
+                },
+            );
+        }
+        Ledger {
+            requests,
+            telemetry,
+            rows: Vec::new(),
+            kept_requests: Vec::new(),
+            tokens: Vec::new(),
+            gaps: Vec::new(),
+        }
+    }
+
+    pub(crate) fn live(&self) -> usize {
+        self.requests.len()
+    }
+
+    pub(crate) fn requests(&self) -> impl Iterator<Item = (&str, &Request)> {
+        self.requests.iter().map(|(_, rid, request)| (rid, request))
+    }
+
+    pub(crate) fn request(&self, slot: Slot) -> Option<(&str, &Request)> {
+        Some((self.requests.rid(slot)?, self.requests.get(slot)?))
+    }
+
+    /// The live request that the journal gave this number. Off the hot path: it looks at all of them.
+    pub(crate) fn rid_of(&self, number: u64) -> Option<&str> {
+        self.requests().find(|(_, request)| request.kept.number().0 == number).map(|(rid, _)| rid)
+    }
+
+    /// Accounts each row of a batch to its request. A batch with a rid that the journal cannot take goes on as a barrier.
+    pub(crate) fn account(&mut self, decoded: Decoded, keep: &mut Keep) -> Result<Accounted, Settled> {
+        let (kept, batch) = match decoded {
+            Decoded::Batch(kept, batch) => (kept, batch),
+            Decoded::Barrier(kept, barrier) => return Err(self.settle_barrier(kept, &barrier, keep)),
+        };
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.clear();
+        self.kept_requests.clear();
+        self.tokens.clear();
+        self.gaps.clear();
+        self.requests.begin_batch();
+        let mut needs_edit = false;
+        let mut received = 0;
+        for row in 0..batch.rows() {
+            let rid = batch.rid(row);
+            let (slot, first) = match self.requests.find_next(rid) {
+                Some(slot) => (slot, false),
+                None => match keep.request(rid) {
+                    Ok(request) => (self.begin(rid, request, &batch, row, kept.at.instant), true),
+                    Err(error) => {
+                        self.rows = rows;
+                        return Err(self.carry_whole(kept, batch, error.to_string(), keep));
+                    }
+                },
+            };
+            let Some(request) = self.requests.get_mut(slot) else { continue };
+            let tokens = batch.tokens(row);
+            let completion_tokens = batch.completion_tokens(row);
+            let expected = request.counted + u64::from(tokens);
+            if let Some(got) = completion_tokens.filter(|got| *got != expected) {
+                self.gaps.push(journal::Gap { row, expected, got });
+                self.telemetry.counters.request_gaps.add(1);
+                let (stream, rid) = (self.telemetry.stream.clone(), rid.to_owned());
+                let frame = kept.frame.0;
+                // The scheduler's count is what was to be expected; what came is what this row brings it to.
+                self.telemetry.publish(RequestGap { stream, rid, frame, expected: got, got: expected });
+            }
+            request.received += u64::from(tokens);
+            request.counted = completion_tokens.unwrap_or(expected);
+            request.last_row = kept.at.instant;
+            needs_edit |= request.shift != 0 || request.ended_early;
+            received += u64::from(tokens);
+            self.kept_requests.push(request.kept);
+            self.tokens.push(tokens);
+            rows.push(Row {
+                slot,
+                number: request.kept.number().0,
+                tokens,
+                completion_tokens,
+                finish: finish_kind(&batch.finish(row)),
+                first,
+                swallowed: request.ended_early,
+            });
+        }
+        self.telemetry.counters.rows_received.add(rows.len() as u64);
+        self.telemetry.counters.tokens_received.add(received);
+        Ok(Accounted { kept, batch, rows, needs_edit })
+    }
+
+    fn begin(&mut self, rid: &str, kept: journal::Request, batch: &Batch, row: u32, now: Instant) -> Slot {
+        let request = Request {
+            kept,
+            received: 0,
+            forwarded: 0,
+            replaced: 0,
+            dropped: 0,
+            swallowed: 0,
+            counted: 0,
+            shift: 0,
+            prompt_tokens: batch.prompt_tokens(row).unwrap_or(0),
+            reader_knows: false,
+            ended_early: false,
+            last_row: now,
+        };
+        self.telemetry.counters.requests_opened.add(1);
+        self.requests.insert(rid, request)
+    }
+
+    /// Every row's fate is known: books it, writes the outcome, and makes what leaves.
+    pub(crate) fn settle(&mut self, judged: Judged, keep: &mut Keep) -> Settled {
+        let Judged { accounted: Accounted { kept, batch, rows, needs_edit }, fates, actions } = judged;
+        let edits = if needs_edit || !fates.is_empty() { self.edits(&rows, &fates) } else { Vec::new() };
+        // `None`: as it came; `Some(None)`: nothing is left.
+        let edited = match edits.is_empty() {
+            true => None,
+            false => match batch.edit(&edits) {
+                Ok(edited) => Some(edited),
+                Err(error) => {
+                    self.not_edited(&actions, kept.frame, &error.to_string());
+                    None
+                }
+            },
+        };
+        let applied: &[Edit] = if edited.is_some() { &edits } else { &[] };
+        self.book(&rows, applied, &fates);
+        if edited.is_some() {
+            self.telemetry.counters.frames_rewritten.add(1);
+            self.tell_actions(&rows, &actions, kept.frame);
+        }
+        let finished = self.finished(&batch, &rows);
+        keep.outcome(&journal::Outcome {
+            frame: kept.frame,
+            passage: if edited.is_some() { journal::Passage::Changed } else { journal::Passage::AsItCame },
+            requests: &self.kept_requests,
+            tokens: &self.tokens,
+            finished: &finished,
+            gaps: &self.gaps,
+            actions: &actions.iter().collect::<Vec<_>>(),
+        });
+        self.end_requests(&rows, keep);
+        let bytes = match edited {
+            None => Some(batch.into_bytes()),
+            Some(edited) => edited.map(Batch::into_bytes),
+        };
+        self.rows = rows;
+        Settled { kept, bytes, counted: true }
+    }
+
+    /// What must be written otherwise than it came, in order of rows.
+    fn edits(&self, rows: &[Row], fates: &[Fate]) -> Vec<Edit> {
+        let mut edits = Vec::new();
+        for (index, row) in rows.iter().enumerate() {
+            let Some(request) = self.requests.get(row.slot) else { continue };
+            let fate = fates.get(index).unwrap_or(&Fate::KEEP);
+            let mut edit = Edit::new(index as u32);
+            let mut shift = request.shift;
+            if row.swallowed {
+                edit.tokens = Tokens::Drop;
+            } else {
+                match &fate.written {
+                    Written::AsItCame => {}
+                    Written::Delta(ids) => {
+                        shift += ids.len() as i64 - i64::from(row.tokens);
+                        edit.tokens = Tokens::Delta(ids.clone());
+                    }
+                    Written::Cumulative(ids) => edit.tokens = Tokens::Cumulative(ids.clone()),
+                    Written::Dropped => {
+                        shift -= i64::from(row.tokens);
+                        let last = row.finish != FinishKind::Running || fate.finish.is_some();
+                        // The reader must see both ends of a request.
+                        edit.tokens = if last || !request.reader_knows { Tokens::Empty } else { Tokens::Drop };
+                    }
+                }
+                edit.finish.clone_from(&fate.finish);
+            }
+            if shift != 0 && !matches!(edit.tokens, Tokens::Drop) {
+                edit.completion_tokens = row.completion_tokens.map(|count| count.saturating_add_signed(shift));
+            }
+            if edit != Edit::new(index as u32) {
+                edits.push(edit);
+            }
+        }
+        edits
+    }
+
+    /// Books where each row's tokens went, by what was really written.
+    fn book(&mut self, rows: &[Row], edits: &[Edit], fates: &[Fate]) {
+        let mut edits = edits.iter().peekable();
+        let mut gone = [(0, 0); 3];
+        let [replaced, dropped, swallowed] = &mut gone;
+        let mut forwarded = (0, 0);
+        for (index, row) in rows.iter().enumerate() {
+            let Some(request) = self.requests.get_mut(row.slot) else { continue };
+            let edit = edits.next_if(|edit| edit.row == index as u32);
+            let tokens = u64::from(row.tokens);
+            let (of_request, total) = match edit.map(|edit| &edit.tokens) {
+                None | Some(Tokens::Keep) => (&mut request.forwarded, &mut forwarded),
+                Some(Tokens::Delta(ids)) => {
+                    request.shift += ids.len() as i64 - tokens as i64;
+                    (&mut request.replaced, &mut *replaced)
+                }
+                Some(Tokens::Cumulative(_)) => (&mut request.replaced, &mut *replaced),
+                Some(Tokens::Empty | Tokens::Drop) if row.swallowed => {
+                    (&mut request.swallowed, &mut *swallowed)
+                }
+                Some(Tokens::Empty | Tokens::Drop) => {
+                    request.shift -= tokens as i64;
+                    (&mut request.dropped, &mut *dropped)
+                }
+            };
+            *of_request += tokens;
+            *total = (total.0 + 1, total.1 + tokens);
+            request.reader_knows |= !matches!(edit.map(|edit| &edit.tokens), Some(Tokens::Drop));
+            request.ended_early |= edit.is_some() && fates.get(index).is_some_and(|fate| fate.finish.is_some());
+        }
+        let counters = &self.telemetry.counters;
+        counters.rows_forwarded.add(forwarded.0);
+        counters.tokens_forwarded.add(forwarded.1);
+        counters.rows_replaced.add(replaced.0);
+        counters.rows_dropped.add(dropped.0);
+        counters.tokens_dropped.add(dropped.1);
+        counters.rows_swallowed.add(swallowed.0);
+        counters.tokens_swallowed.add(swallowed.1);
+    }
+
+    /// The wire could not carry what the plugins said.
+    fn not_edited(&self, actions: &Actions, frame: journal::FrameNo, why: &str) {
+        let mut plugins: Vec<&str> = actions.iter().map(|said| said.plugin).collect();
+        plugins.dedup();
+        for plugin in plugins {
+            self.telemetry.publish(VerdictFailed {
+                stream: self.telemetry.stream.clone(),
+                plugin: plugin.into(),
+                frame: frame.0,
+                why: why.to_owned(),
+            });
+        }
+    }
+
+    /// Tells of requests that plugins have finished, and of rows that they have dropped.
+    fn tell_actions(&self, rows: &[Row], actions: &Actions, frame: journal::FrameNo) {
+        let stream = &self.telemetry.stream;
+        // Dropped rows are told together: by plugin and reason.
+        let mut dropped: Vec<RowsDropped> = Vec::new();
+        for said in actions.iter() {
+            let Some(row) = rows.get(said.row as usize) else { continue };
+            let (stream, plugin) = (stream.clone(), said.plugin.into());
+            match said.verdict {
+                journal::Verdict::Finish => self.telemetry.publish(RequestFinishedEarly {
+                    stream,
+                    plugin,
+                    rid: self.requests.rid(row.slot).unwrap_or_default().to_owned(),
+                    reason: said.text.to_owned(),
+                }),
+                journal::Verdict::Drop => {
+                    let tokens = u64::from(row.tokens);
+                    match dropped.iter_mut().find(|told| *told.plugin == *said.plugin && told.reason == said.text) {
+                        Some(told) => (told.rows, told.tokens) = (told.rows + 1, told.tokens + tokens),
+                        None => dropped.push(RowsDropped {
+                            stream,
+                            plugin,
+                            reason: said.text.to_owned(),
+                            frame: frame.0,
+                            rows: 1,
+                            tokens,
+                        }),
+                    }
+                }
+                _ => {}
+            }
+        }
+        dropped.into_iter().for_each(|event| self.telemetry.publish(event));
+    }
+
+    fn finished<'b>(&self, batch: &'b Batch, rows: &[Row]) -> Vec<journal::Finished<'b>> {
+        let ended = rows.iter().enumerate().filter(|(_, row)| row.finish != FinishKind::Running);
+        ended
+            .map(|(index, row)| journal::Finished {
+                row: index as u32,
+                reason: finish_name(&batch.finish(index as u32)),
+                completion_tokens: row.completion_tokens,
+            })
+            .collect()
+    }
+
+    /// Takes out the requests that the scheduler has ended, and looks whether their tokens add up.
+    fn end_requests(&mut self, rows: &[Row], keep: &mut Keep) {
+        for row in rows.iter().filter(|row| row.finish != FinishKind::Running) {
+            let Some(rid) = self.requests.rid(row.slot).map(str::to_owned) else { continue };
+            let Some(request) = self.requests.remove(row.slot) else { continue };
+            keep.close(request.kept);
+            self.telemetry.counters.requests_finished.add(1);
+            let Request { received, forwarded, replaced, dropped, swallowed, counted, .. } = request;
+            if received != forwarded + replaced + dropped + swallowed || received != counted {
+                self.telemetry.counters.request_imbalances.add(1);
+                let stream = self.telemetry.stream.clone();
+                self.telemetry.publish(RequestImbalance {
+                    stream,
+                    rid,
+                    counted,
+                    received,
+                    forwarded,
+                    replaced,
+                    dropped,
+                    swallowed,
+                });
+            }
+        }
+    }
+
+    /// Forgets requests without a row for that long: their scheduler died, or lost them. Their numbers.
+    pub(crate) fn abandon(&mut self, idle: Duration, now: Instant, keep: &mut Keep) -> Vec<u64> {
+        let old = |request: &Request| now.saturating_duration_since(request.last_row) >= idle;
+        let slots: Vec<Slot> =
+            self.requests.iter().filter(|(_, _, request)| old(request)).map(|(slot, ..)| slot).collect();
+        let mut gone = Vec::new();
+        for slot in slots {
+            let Some(rid) = self.requests.rid(slot).map(str::to_owned) else { continue };
+            let Some(request) = self.requests.remove(slot) else { continue };
+            keep.close(request.kept);
+            gone.push(request.kept.number().0);
+            self.telemetry.publish(RequestAbandoned { stream: self.telemetry.stream.clone(), rid });
+        }
+        gone
+    }
+
+    fn settle_barrier(&self, kept: Kept, barrier: &afterbay_wire::Barrier, keep: &mut Keep) -> Settled {
+        let text = barrier.kind.to_string();
+        let (label, passage) = match &barrier.kind {
+            BarrierKind::Control { .. } => (BarrierLabel::Control, journal::Passage::Barrier(&text)),
+            BarrierKind::Idle { .. } => (BarrierLabel::Idle, journal::Passage::Barrier(&text)),
+            BarrierKind::NotUnderstood { error } => {
+                self.telemetry.publish(FrameNotUnderstood {
+                    stream: self.telemetry.stream.clone(),
+                    frame: kept.frame.0,
+                    bytes: barrier.bytes().len() as u64,
+                    kind: error.label().to_owned(),
+                    why: text.clone(),
+                });
+                (BarrierLabel::NotUnderstood, journal::Passage::NotUnderstood(&text))
+            }
+        };
+        self.telemetry.counters.barriers.add(label, 1);
+        keep.outcome(&whole(kept.frame, passage));
+        Settled { bytes: Some(barrier.bytes().clone()), counted: barrier.counted(), kept }
+    }
+
+    /// A batch that the journal has no numbers for goes on as a barrier: no token is lost, none is accounted.
+    fn carry_whole(&self, kept: Kept, batch: Batch, why: String, keep: &mut Keep) -> Settled {
+        self.telemetry.counters.barriers.add(BarrierLabel::Whole, 1);
+        keep.outcome(&whole(kept.frame, journal::Passage::NotUnderstood(&why)));
+        self.telemetry.publish(FrameNotUnderstood {
+            stream: self.telemetry.stream.clone(),
+            frame: kept.frame.0,
+            bytes: batch.bytes().len() as u64,
+            kind: "not accounted".to_owned(),
+            why,
+        });
+        Settled { bytes: Some(batch.into_bytes()), counted: true, kept }
+    }
+}
+
+fn whole(frame: journal::FrameNo, passage: journal::Passage<'_>) -> journal::Outcome<'_> {
+    journal::Outcome { frame, passage, requests: &[], tokens: &[], finished: &[], gaps: &[], actions: &[] }
+}
+
+fn finish_kind(finish: &Finish<'_>) -> FinishKind {
+    match finish {
+        Finish::Running => FinishKind::Running,
+        Finish::Stop { .. } => FinishKind::Stop,
+        Finish::Length => FinishKind::Length,
+        Finish::Abort => FinishKind::Abort,
+        Finish::Other => FinishKind::Other,
+    }
+}
+
+/// As SGLang writes it in `type`.
+fn finish_name(finish: &Finish<'_>) -> &'static str {
+    match finish {
+        Finish::Running => "running",
+        Finish::Stop { .. } => "stop",
+        Finish::Length => "length",
+        Finish::Abort => "abort",
+        Finish::Other => "other",
+    }
+}

@@ -1,0 +1,129 @@
+//! The path of a batch, on one screen.
+//!
+//! scheduler ─PUSH▶ receive ▶ keep (journal) ▶ decode ▶ ledger ▶ judge (plugins) ▶ ledger ▶ outbox ▶ send ─PUSH▶ reader
+//!
+//! Each stage takes what only the stage before can make, so none can be skipped. What a stage owns stands in its own file.
+
+use crate::decode::Decode;
+use crate::judge::Chain;
+use crate::keep::{Keep, Kept};
+use crate::ledger::{Ledger, Settled};
+use crate::outbox::Outbox;
+use crate::receive::Receive;
+use crate::send::Send;
+use afterbay_journal::FrameNo;
+use afterbay_runtime::{Plugin, ReloadError};
+use std::time::{Duration, Instant};
+
+/// Frames that are carried before the kernel is asked to take them: more in one call, and no frame waits for long.
+const FRAMES_PER_FLUSH: usize = 16;
+
+/// The stages of one stream.
+pub(crate) struct Path {
+    pub(crate) receive: Receive,
+    pub(crate) keep: Keep,
+    pub(crate) decode: Decode,
+    pub(crate) ledger: Ledger,
+    pub(crate) chain: Chain,
+    pub(crate) outbox: Outbox,
+    pub(crate) send: Send,
+    /// The last frame that has been through the plugins.
+    pub(crate) settled: FrameNo,
+    /// The last that the journal was told the reader has taken.
+    pub(crate) taken: FrameNo,
+}
+
+impl Path {
+    /// Carries what is there, up to a bound. True where more may be there.
+    pub(crate) fn turn(&mut self, now: Instant, took: impl FnMut(Duration)) -> bool {
+        for _ in 0..FRAMES_PER_FLUSH {
+            if !(self.outbox.has_room() && self.keep.has_room()) {
+                break;
+            }
+            let Some(received) = self.receive.next() else { break };
+            self.keep.keep(received);
+            self.carry();
+        }
+        // Frames that waited for the disk have no socket event of their own.
+        self.carry();
+        while self.send.has_room() {
+            let Some(waiting) = self.outbox.take() else { break };
+            self.send.send(waiting);
+        }
+        self.send.flush(now, took);
+        self.tell_taken();
+        self.receive.has_more() && self.outbox.has_room() && self.keep.has_room()
+    }
+
+    /// Takes every frame that the journal lets go on through the plugins and to the outbox.
+    fn carry(&mut self) {
+        while let Some(kept) = self.keep.next() {
+            let settled = self.judge(kept);
+            self.settled = settled.kept.frame;
+            self.outbox.put(settled);
+        }
+    }
+
+    fn judge(&mut self, kept: Kept) -> Settled {
+        let decoded = self.decode.decode(kept);
+        match self.ledger.account(decoded, &mut self.keep) {
+            Ok(accounted) => {
+                let judged = self.chain.judge(accounted, &self.ledger);
+                self.ledger.settle(judged, &mut self.keep)
+            }
+            Err(barrier) => barrier,
+        }
+    }
+
+    /// Passes on what the poll says.
+    pub(crate) fn ready(&mut self, event: &mio::event::Event, now: Instant) {
+        if self.receive.pull().owns(event.token()) {
+            self.receive.pull().ready(event, now);
+        } else if self.send.push().owns(event.token()) {
+            self.send.push().ready(event, now);
+        }
+    }
+
+    /// Does what is due: handshakes and connections that take too long, writes and starts that are tried again.
+    pub(crate) fn tick(&mut self, now: Instant) {
+        self.receive.pull().tick(now);
+        self.send.push().tick(now);
+        self.keep.tick(now);
+        let Path { chain, ledger, .. } = self;
+        chain.seats_mut().iter_mut().for_each(|seat| seat.tick(now, ledger));
+    }
+
+    /// When [`Path::tick`] is due.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let sockets = [self.receive.socket().deadline(), self.send.socket().deadline(), self.keep.deadline()];
+        let seats = self.chain.seats().iter().filter_map(|seat| seat.deadline());
+        sockets.into_iter().flatten().chain(seats).min()
+    }
+
+    /// A changed component takes over, or could not.
+    pub(crate) fn reload(&mut self, plugin: &str, result: Result<Plugin, ReloadError>) {
+        if let Some(seat) = self.chain.seats_mut().iter_mut().find(|seat| seat.name() == plugin) {
+            seat.reload(result, &self.ledger);
+        }
+    }
+
+    /// Tells the journal how far the reader has taken the stream.
+    pub(crate) fn tell_taken(&mut self) {
+        let through = if self.is_drained() { self.settled } else { FrameNo(self.send.socket().taken()) };
+        if through > self.taken {
+            self.taken = through;
+            self.keep.taken(self.send.name(), through);
+        }
+    }
+
+    /// Frames that were received and that the reader (or the kernel, for it) has not taken.
+    pub(crate) fn frames_left(&self) -> usize {
+        let socket = self.send.socket();
+        self.keep.backlog() + self.outbox.frames() + socket.pending().frames + socket.unfinished().frames
+    }
+
+    /// Everything that was received is with the reader, or as far as the kernel tells.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.keep.backlog() == 0 && self.outbox.frames() == 0 && self.send.socket().is_drained()
+    }
+}

@@ -1,0 +1,80 @@
+//! The scheduler's end: whole messages off its socket, in turn from each sender.
+//!
+//! Owns the PULL socket. What it hands out is a [`Received`], and only the journal takes one.
+
+use afterbay_sockets::{Pull, PullNotice};
+use bytes::Bytes;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// When a frame came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    pub(crate) instant: Instant,
+    pub(crate) unix_ns: u64,
+}
+
+impl Arrival {
+    fn now() -> Arrival {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Arrival { instant: Instant::now(), unix_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX) }
+    }
+}
+
+/// A frame that was read whole, and is nowhere yet but in memory.
+pub(crate) struct Received {
+    pub(crate) bytes: Bytes,
+    pub(crate) at: Arrival,
+}
+
+/// The PULL socket that the scheduler connects to.
+pub(crate) struct Receive {
+    pull: Pull,
+    /// No more is read: the stream drains.
+    closed: bool,
+    pub(crate) frames: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Receive {
+    pub(crate) fn new(pull: Pull) -> Receive {
+        Receive { pull, closed: false, frames: 0, bytes: 0 }
+    }
+
+    /// The next frame, if one is there.
+    pub(crate) fn next(&mut self) -> Option<Received> {
+        if self.closed {
+            return None;
+        }
+        let message = self.pull.receive()?;
+        self.frames += 1;
+        self.bytes += message.bytes.len() as u64;
+        Some(Received { bytes: message.bytes, at: Arrival::now() })
+    }
+
+    /// Something may be there without a further event of the poll.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.closed && self.pull.has_more()
+    }
+
+    /// Nothing more is read; what the kernel holds stays there.
+    pub(crate) fn close(&mut self) {
+        self.pull.pause();
+        self.closed = true;
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    pub(crate) fn socket(&self) -> &Pull {
+        &self.pull
+    }
+
+    pub(crate) fn pull(&mut self) -> &mut Pull {
+        &mut self.pull
+    }
+
+    pub(crate) fn next_notice(&mut self) -> Option<PullNotice> {
+        self.pull.next_notice()
+    }
+}

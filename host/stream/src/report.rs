@@ -1,0 +1,235 @@
+//! What the sockets and the journal's threads have to tell becomes events, and what stands still becomes gauges.
+//!
+//! Owns no part of the path: it looks, once a turn.
+
+use crate::path::Path;
+use crate::telemetry::Telemetry;
+use afterbay_events::event::{
+    CreditSeen, CreditUnusable, JournalNotice, JournalSyncFailed, NoticesMissed, ReceivePaused, ReceiveResumed,
+    SegmentRemoved, SenderClosed, SenderConnected, SenderRefused, SinkConnected, SinkLost, SinkSettled, SinkWaiting,
+};
+use afterbay_events::{Health, Name, SinkCounters};
+use afterbay_journal::Notice;
+use afterbay_sockets::credit::CreditState;
+use afterbay_sockets::{CloseReason, PullNotice, PushNotice};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How often what is dear to read (a plugin's memory) is read.
+const GAUGES_EVERY: Duration = Duration::from_secs(1);
+
+/// A pause shorter than this is how a bound works, and is not told.
+const PAUSE_TOLD: Duration = Duration::from_millis(100);
+
+struct Paused {
+    since: Instant,
+    told: bool,
+}
+
+/// Tells of one stream.
+pub(crate) struct Report {
+    telemetry: Telemetry,
+    sink: Name,
+    sink_counters: Arc<SinkCounters>,
+    health: Health,
+    senders: u64,
+    /// Nothing is received since then: a queue is full, or the journal fails.
+    paused: Option<Paused>,
+    gauges_at: Instant,
+}
+
+impl Report {
+    pub(crate) fn new(
+        telemetry: Telemetry,
+        sink: &str,
+        sink_counters: Arc<SinkCounters>,
+        health: Health,
+        now: Instant,
+    ) -> Report {
+        Report {
+            telemetry,
+            sink: sink.into(),
+            sink_counters,
+            health,
+            senders: 0,
+            paused: None,
+            gauges_at: now,
+        }
+    }
+
+    fn names(&self) -> (Name, Name) {
+        (self.telemetry.stream.clone(), self.sink.clone())
+    }
+
+    /// When [`Report::tell`] is due without a turn.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        Some(self.gauges_at)
+    }
+
+    /// A frame is whole in the kernel.
+    pub(crate) fn took(&self, time: Duration) {
+        self.telemetry.counters.frame_seconds.observe(time);
+    }
+
+    /// Tells what has happened since the last turn.
+    pub(crate) fn tell(&mut self, path: &mut Path, now: Instant) {
+        while let Some(notice) = path.receive.next_notice() {
+            self.pull(notice);
+        }
+        while let Some(notice) = path.send.next_notice() {
+            self.push(notice, path);
+        }
+        while let Some(notice) = path.keep.writer().next_notice() {
+            self.journal(notice);
+        }
+        self.gauges(path);
+        self.pauses(path, now);
+        if now >= self.gauges_at {
+            self.gauges_at = now + GAUGES_EVERY;
+            path.chain.seats().iter().for_each(|seat| seat.publish_gauges());
+        }
+    }
+
+    fn gauges(&self, path: &mut Path) {
+        let stream = &self.telemetry.counters;
+        stream.frames_received.set(path.receive.frames);
+        stream.bytes_received.set(path.receive.bytes);
+        stream.frames_forwarded.set(path.send.frames);
+        stream.requests_live.set(path.ledger.live() as u64);
+        stream.senders.set(self.senders);
+        stream.outbox_frames.set(path.outbox.frames() as u64);
+        stream.outbox_bytes.set(path.outbox.bytes());
+        stream.journal_durable_frame.set(path.keep.writer().durable().0);
+        let (sink, socket) = (&self.sink_counters, path.send.socket());
+        let (pending, unfinished) = (socket.pending(), socket.unfinished());
+        sink.connected.set(u64::from(socket.is_connected()));
+        sink.taken_frame.set(socket.taken());
+        sink.queue_frames.set(pending.frames as u64);
+        sink.queue_bytes.set(pending.bytes as u64);
+        sink.credit_usable.set(u64::from(socket.finished().is_some()));
+        sink.lag_frames.set(unfinished.frames as u64);
+        sink.lag_bytes.set(unfinished.bytes as u64);
+    }
+
+    /// While nothing is received, says so.
+    fn pauses(&mut self, path: &Path, now: Instant) {
+        let why = match (path.outbox.has_room(), path.keep.has_room()) {
+            (true, true) => None,
+            (false, _) => Some("the sink's queue is full, so the scheduler's holds"),
+            (true, false) => Some("the journal does not take frames, so the scheduler's queue holds"),
+        };
+        self.telemetry.counters.receiving.set(u64::from(why.is_none()));
+        let stream = self.telemetry.stream.clone();
+        let Some(why) = why else {
+            if let Some(Paused { since, told }) = self.paused.take() {
+                let paused = now.saturating_duration_since(since);
+                self.telemetry.counters.receive_paused_seconds.add(paused);
+                if told {
+                    let paused_ms = u64::try_from(paused.as_millis()).unwrap_or(u64::MAX);
+                    self.telemetry.publish(ReceiveResumed { stream, paused_ms });
+                }
+            }
+            return;
+        };
+        let paused = self.paused.get_or_insert(Paused { since: now, told: false });
+        if !paused.told && now.saturating_duration_since(paused.since) >= PAUSE_TOLD {
+            paused.told = true;
+            self.telemetry.publish(ReceivePaused { stream, why: why.to_owned() });
+        }
+    }
+
+    fn pull(&mut self, notice: PullNotice) {
+        let stream = self.telemetry.stream.clone();
+        match notice {
+            PullNotice::Connected { peer, from } => {
+                self.senders += 1;
+                self.telemetry.publish(SenderConnected { stream, peer: peer.0, from: from.to_string() });
+            }
+            PullNotice::Closed { peer, from: _, why, messages, connected } => {
+                self.senders -= u64::from(connected);
+                let reason = match &why {
+                    CloseReason::Left => "clean",
+                    CloseReason::CutMessage { .. } | CloseReason::Cut { .. } => "cut",
+                    CloseReason::Protocol(error) => error.label(),
+                    CloseReason::HandshakeTimeout(_) => "timeout",
+                };
+                self.telemetry.publish(SenderClosed {
+                    stream,
+                    peer: peer.0,
+                    reason,
+                    why: why.to_string(),
+                    frames: messages,
+                });
+            }
+            PullNotice::Refused { from, why } => {
+                self.telemetry.publish(SenderRefused { stream, from: from.to_string(), why: why.to_string() });
+            }
+            PullNotice::Missed { count } => {
+                self.telemetry.publish(NoticesMissed { stream, of: "senders", missed: count });
+            }
+        }
+    }
+
+    fn push(&mut self, notice: PushNotice, path: &Path) {
+        let (stream, sink) = self.names();
+        let endpoint = path.send.socket().endpoint().to_string();
+        match notice {
+            PushNotice::Connected { .. } => {
+                self.sink_counters.connects.add(1);
+                self.health.clear(&self.sink_key());
+                self.telemetry.publish(SinkConnected { stream, sink, endpoint });
+            }
+            PushNotice::Waiting { why } => {
+                self.health.set(&self.sink_key(), format!("no reader on {endpoint}: {why}"), SystemTime::now());
+                self.telemetry.publish(SinkWaiting { stream, sink, endpoint, why: why.to_string() });
+            }
+            PushNotice::Lost { why, .. } => {
+                self.health.set(&self.sink_key(), format!("no reader on {endpoint}: {why}"), SystemTime::now());
+                self.telemetry.publish(SinkLost { stream, sink, why: why.to_string() });
+            }
+            PushNotice::Settled { resent, unconfirmed } => {
+                let unconfirmed_frames = unconfirmed.as_ref().map_or(0, |frames| frames.frames as u64);
+                self.sink_counters.frames_resent.add(resent as u64);
+                self.sink_counters.frames_unconfirmed.add(unconfirmed_frames);
+                let resent_frames = resent as u64;
+                self.telemetry.publish(SinkSettled { stream, sink, resent_frames, unconfirmed_frames });
+            }
+            PushNotice::Credit { state } => match state {
+                CreditState::Usable { generation, count } => {
+                    self.telemetry.publish(CreditSeen { stream, sink, generation, count });
+                }
+                state => self.telemetry.publish(CreditUnusable { stream, sink, why: state.to_string() }),
+            },
+            PushNotice::Missed { count } => {
+                self.telemetry.publish(NoticesMissed { stream, of: "sinks", missed: count });
+            }
+        }
+    }
+
+    fn sink_key(&self) -> String {
+        format!("sink:{}/{}", self.telemetry.stream, self.sink)
+    }
+
+    fn journal(&self, notice: Notice) {
+        let stream = self.telemetry.stream.clone();
+        let what = notice.to_string();
+        match notice {
+            Notice::SyncFailed { error, durable, .. } => {
+                self.telemetry.publish(JournalSyncFailed { stream, durable_frame: durable.0, why: error });
+            }
+            Notice::Removed { segment, bytes, .. } => {
+                self.telemetry.publish(SegmentRemoved { stream, segment: segment.to_string(), bytes });
+            }
+            Notice::Rewritten { .. } => {
+                self.telemetry.publish(JournalNotice { stream, is_wrong: false, what });
+            }
+            _ => self.telemetry.publish(JournalNotice { stream, is_wrong: true, what }),
+        }
+    }
+
+    /// The poll itself failed, which it does only where the system is out of something.
+    pub(crate) fn poll_failed(&self, error: &std::io::Error) {
+        let stream = self.telemetry.stream.clone();
+        self.telemetry.publish(JournalNotice { stream, is_wrong: true, what: format!("poll failed: {error}") });
+    }
+}

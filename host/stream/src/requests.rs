@@ -1,0 +1,174 @@
+//! The live requests of a stream, found by `rid`.
+//!
+//! Owns the table and how a row finds its request; knows nothing of what is counted there (`ledger.rs`).
+//!
+//! A scheduler's step names nearly the same requests as the step before, in nearly the same order. So a row is first
+//! compared with the request that followed last time, and only where that fails is its `rid` hashed.
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use std::hash::BuildHasher;
+
+/// Where a live request stands in the table. Used again after the request has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Slot(u32);
+
+struct Entry<T> {
+    rid: Box<str>,
+    /// Its row in the last batch that had one.
+    row: usize,
+    request: T,
+}
+
+/// Requests by slot, with a guess at which comes next.
+pub(crate) struct Requests<T> {
+    slots: Vec<Option<Entry<T>>>,
+    free: Vec<Slot>,
+    by_rid: HashTable<Slot>,
+    hasher: FixedState,
+    /// The slots of the rows of the last batch, in order.
+    last: Vec<Slot>,
+    /// The slots of this batch so far.
+    now: Vec<Slot>,
+    /// The place in `last` that is expected next.
+    cursor: usize,
+}
+
+impl<T> Requests<T> {
+    pub(crate) fn new() -> Self {
+        Requests {
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_rid: HashTable::new(),
+            hasher: FixedState::with_seed(0x0af7_e4ba),
+            last: Vec::new(),
+            now: Vec::new(),
+            cursor: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// A new batch begins: its first row is expected to be that of the last batch's first.
+    pub(crate) fn begin_batch(&mut self) {
+        std::mem::swap(&mut self.last, &mut self.now);
+        self.now.clear();
+        self.cursor = 0;
+    }
+
+    /// The request of the batch's next row, or none where there is no live one of that name.
+    pub(crate) fn find_next(&mut self, rid: &str) -> Option<Slot> {
+        // One request may have ended since: look one further before hashing.
+        for skip in 0..2 {
+            let Some(&guess) = self.last.get(self.cursor + skip) else { break };
+            if self.rid(guess).is_some_and(|known| known == rid) {
+                self.cursor += skip + 1;
+                self.note_row(guess);
+                return Some(guess);
+            }
+        }
+        let found = self.find(rid)?;
+        let row = self.slots[found.0 as usize].as_ref().map_or(0, |entry| entry.row);
+        if self.last.get(row) == Some(&found) {
+            self.cursor = row + 1;
+        }
+        self.note_row(found);
+        Some(found)
+    }
+
+    fn note_row(&mut self, slot: Slot) {
+        if let Some(entry) = &mut self.slots[slot.0 as usize] {
+            entry.row = self.now.len();
+        }
+        self.now.push(slot);
+    }
+
+    /// The live request of that name.
+    pub(crate) fn find(&self, rid: &str) -> Option<Slot> {
+        let hash = self.hasher.hash_one(rid);
+        self.by_rid.find(hash, |slot| self.rid(*slot) == Some(rid)).copied()
+    }
+
+    /// A new live request. The caller has looked: there is none of that name.
+    pub(crate) fn insert(&mut self, rid: &str, request: T) -> Slot {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            Slot(u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX))
+        });
+        self.slots[slot.0 as usize] = Some(Entry { rid: rid.into(), row: self.now.len(), request });
+        let (slots, hasher) = (&self.slots, &self.hasher);
+        self.by_rid.insert_unique(hasher.hash_one(rid), slot, |slot| {
+            slots[slot.0 as usize].as_ref().map_or(0, |entry| hasher.hash_one(&*entry.rid))
+        });
+        self.now.push(slot);
+        slot
+    }
+
+    /// Takes a request out.
+    pub(crate) fn remove(&mut self, slot: Slot) -> Option<T> {
+        let entry = self.slots.get_mut(slot.0 as usize)?.take()?;
+        let hash = self.hasher.hash_one(&*entry.rid);
+        if let Ok(known) = self.by_rid.find_entry(hash, |known| *known == slot) {
+            known.remove();
+        }
+        self.free.push(slot);
+        Some(entry.request)
+    }
+
+    pub(crate) fn rid(&self, slot: Slot) -> Option<&str> {
+        self.slots.get(slot.0 as usize)?.as_ref().map(|entry| &*entry.rid)
+    }
+
+    pub(crate) fn get(&self, slot: Slot) -> Option<&T> {
+        self.slots.get(slot.0 as usize)?.as_ref().map(|entry| &entry.request)
+    }
+
+    pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
+        self.slots.get_mut(slot.0 as usize)?.as_mut().map(|entry| &mut entry.request)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &str, &T)> {
+        self.slots.iter().enumerate().filter_map(|(index, entry)| {
+            let entry = entry.as_ref()?;
+            Some((Slot(index as u32), &*entry.rid, &entry.request))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_finds_its_request_whatever_the_order_of_the_batch() {
+        let mut requests = Requests::new();
+        let names: Vec<String> = (0..100).map(|i| format!("req-{i}")).collect();
+        requests.begin_batch();
+        let slots: Vec<Slot> = names.iter().map(|name| requests.insert(name, ())).collect();
+        for stride in [1, 3, 7, 99] {
+            requests.begin_batch();
+            for step in 0..100 {
+                let at = step * stride % 100;
+                assert_eq!(requests.find_next(&names[at]), Some(slots[at]));
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_that_was_taken_out_is_not_found_and_its_slot_serves_another() {
+        let mut requests = Requests::new();
+        requests.begin_batch();
+        let a = requests.insert("a", 1);
+        let b = requests.insert("b", 2);
+        assert_eq!(requests.remove(a), Some(1));
+        assert_eq!(requests.find("a"), None);
+        requests.begin_batch();
+        assert_eq!(requests.find_next("a"), None);
+        assert_eq!(requests.find_next("b"), Some(b));
+        let c = requests.insert("c", 3);
+        assert_eq!(requests.find("c"), Some(c));
+        assert_eq!((requests.len(), requests.rid(c)), (2, Some("c")));
+    }
+}
