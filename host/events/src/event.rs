@@ -21,227 +21,249 @@ fn warn_if(is_wrong: bool) -> Level {
     if is_wrong { Level::WARN } else { Level::INFO }
 }
 
+/// Names the request in front of a plugin's line, where there is one.
+struct OfRequest<'a>(&'a Option<String>);
+
+impl std::fmt::Display for OfRequest<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(rid) => write!(f, "request {rid:?}: "),
+            None => Ok(()),
+        }
+    }
+}
+
 events! {
     // The stream itself.
 
     /// A stream receives.
     StreamStarted, Level::INFO, first 5 of [stream] {
         stream: Name, listen: String,
-    } => "stream {stream:?}: started, receives on {listen}"
+    } => "stream {stream:?}: started, receives on {listen}";
 
     /// A stream has ended in order.
     StreamStopped, Level::INFO, first 5 of [stream] {
         stream: Name, frames: u64,
-    } => "stream {stream:?}: stopped after {frames} frames"
+    } => "stream {stream:?}: stopped after {frames} frames";
 
     /// A stream could not start, or has ended by an error or a panic.
     StreamFailed, Level::ERROR, first 5 of [stream] {
         stream: Name, why: String,
-    } => "stream {stream:?}: failed: {why}"
+    } => "stream {stream:?}: failed: {why}";
 
     /// A stream has stopped receiving, so that the scheduler's queue holds.
     ReceivePaused, Level::WARN, first 2 of [stream, why] {
         stream: Name, why: String,
-    } => "stream {stream:?}: receives no more for now: {why}"
+    } => "stream {stream:?}: receives no more for now: {why}";
 
     /// A stream receives again.
     ReceiveResumed, Level::INFO, first 2 of [stream] {
         stream: Name, paused_ms: u64,
-    } => "stream {stream:?}: receives again after {paused_ms} ms"
+    } => "stream {stream:?}: receives again after {paused_ms} ms";
 
     /// A stream takes no more and sends what it has.
     DrainBegun, Level::INFO, first 5 of [stream] {
         stream: Name, frames: u64,
-    } => "stream {stream:?}: drain begun, {frames} frames to be sent"
+    } => "stream {stream:?}: drain begun, {frames} frames to be sent";
 
     /// Everything that was received is sent.
     DrainFinished, Level::INFO, first 5 of [stream] {
         stream: Name, drained_ms: u64,
-    } => "stream {stream:?}: drain finished in {drained_ms} ms"
+    } => "stream {stream:?}: drain finished in {drained_ms} ms";
 
     /// The drain's time is over; what remains is in the journal.
     DrainDeadline, Level::WARN, first 5 of [stream] {
         stream: Name, remaining_frames: u64, remaining_bytes: u64,
-    } => "stream {stream:?}: drain ended by its deadline, {remaining_frames} frames ({remaining_bytes} bytes) remain in the journal"
+    } => "stream {stream:?}: drain ended by its deadline, {remaining_frames} frames ({remaining_bytes} bytes) remain in the journal";
+
+    /// The system would not wait for the stream's sockets.
+    PollFailed, Level::ERROR, first 1 of [stream] {
+        stream: Name, why: String,
+    } => "stream {stream:?}: poll failed: {why}";
 
     // Senders: schedulers that connect to a stream.
 
     /// A scheduler is connected.
     SenderConnected, Level::INFO, first 5 of [stream] {
         stream: Name, peer: u64, from: String,
-    } => "stream {stream:?}: sender {peer} connected from {from}"
+    } => "stream {stream:?}: sender {peer} connected from {from}";
 
     /// A scheduler's connection has ended; all that came whole was received. `reason` is `clean`, `cut`, `garbage`,
     /// `too_large`, `multipart` and the like: a word for metrics and tests, while `why` is for people.
     SenderClosed, warn_if(*reason != "clean"), first 5 of [stream, reason] {
         stream: Name, peer: u64, reason: &'static str, why: String, frames: u64,
-    } => "stream {stream:?}: sender {peer} closed after {frames} frames: {why}"
+    } => "stream {stream:?}: sender {peer} closed after {frames} frames: {why}";
 
     /// A connection was not taken.
     SenderRefused, Level::WARN, first 5 of [stream] {
         stream: Name, from: String, why: String,
-    } => "stream {stream:?}: sender from {from} refused: {why}"
+    } => "stream {stream:?}: sender from {from} refused: {why}";
 
     // Sinks: the readers that a stream sends to.
 
     /// A reader is connected.
     SinkConnected, Level::INFO, first 5 of [stream, sink] {
         stream: Name, sink: Name, endpoint: String,
-    } => "stream {stream:?}: sink {sink:?} connected to {endpoint}"
+    } => "stream {stream:?}: sink {sink:?} connected to {endpoint}";
 
     /// There is no reader yet.
     SinkWaiting, Level::INFO, first 2 of [stream, sink] {
         stream: Name, sink: Name, endpoint: String, why: String,
-    } => "stream {stream:?}: sink {sink:?} waits for a reader on {endpoint}: {why}"
+    } => "stream {stream:?}: sink {sink:?} waits for a reader on {endpoint}: {why}";
 
     /// The reader's connection has ended.
     SinkLost, Level::WARN, first 5 of [stream, sink] {
         stream: Name, sink: Name, why: String,
-    } => "stream {stream:?}: sink {sink:?} lost its reader: {why}"
+    } => "stream {stream:?}: sink {sink:?} lost its reader: {why}";
 
     /// After a loss: what is sent again, and of which frames nobody can say whether the reader had them.
     SinkSettled, warn_if(*unconfirmed_frames > 0), first 5 of [stream, sink] {
         stream: Name, sink: Name, resent_frames: u64, unconfirmed_frames: u64,
-    } => "stream {stream:?}: sink {sink:?} sends {resent_frames} frames again, {unconfirmed_frames} cannot be confirmed"
+    } => "stream {stream:?}: sink {sink:?} sends {resent_frames} frames again, {unconfirmed_frames} cannot be confirmed";
 
     /// What connected to is not a reader that Afterbay can feed.
     SinkRefused, Level::ERROR, first 5 of [stream, sink] {
         stream: Name, sink: Name, why: String,
-    } => "stream {stream:?}: sink {sink:?} refused its reader: {why}"
+    } => "stream {stream:?}: sink {sink:?} refused its reader: {why}";
 
     /// The reader's count of finished frames is read.
     CreditSeen, Level::INFO, first 5 of [stream, sink] {
         stream: Name, sink: Name, generation: u64, count: u64,
-    } => "stream {stream:?}: sink {sink:?} reads its reader's credit: generation {generation}, {count} frames finished"
+    } => "stream {stream:?}: sink {sink:?} reads its reader's credit: generation {generation}, {count} frames finished";
 
     /// The reader's count is not believed; frames go on without it.
     CreditUnusable, Level::WARN, first 5 of [stream, sink] {
         stream: Name, sink: Name, why: String,
-    } => "stream {stream:?}: sink {sink:?} goes on without credit: {why}"
+    } => "stream {stream:?}: sink {sink:?} goes on without credit: {why}";
 
     /// What the sockets had to tell came faster than it was taken.
     NoticesMissed, Level::WARN, first 1 of [stream, of] {
         stream: Name, of: &'static str, missed: u64,
-    } => "stream {stream:?}: {missed} notices of {of} were missed"
+    } => "stream {stream:?}: {missed} notices of {of} were missed";
 
     // The journal.
 
     /// A stream's journal is open.
     JournalRecovered, Level::INFO, first 5 of [stream] {
         stream: Name, segments: u64, bytes: u64, last_frame: u64, live_requests: u64, unsent_frames: u64,
-    } => "journal of {stream:?}: open at frame {last_frame}, {segments} segments ({bytes} bytes), {live_requests} live requests, {unsent_frames} frames to be sent"
+    } => "journal of {stream:?}: open at frame {last_frame}, {segments} segments ({bytes} bytes), {live_requests} live requests, {unsent_frames} frames to be sent";
 
     /// The last process died while it wrote: the torn end was cut.
     JournalCut, Level::WARN, first 5 of [stream] {
         stream: Name, segment: String, cut_bytes: u64,
-    } => "journal of {stream:?}: torn end of segment {segment} cut, {cut_bytes} bytes"
+    } => "journal of {stream:?}: torn end of segment {segment} cut, {cut_bytes} bytes";
 
     /// Bytes in a segment are not what was written. They are left in place and skipped.
     JournalCorrupt, Level::ERROR, first 5 of [stream] {
         stream: Name, segment: String, what: String,
-    } => "journal of {stream:?}: segment {segment} is damaged: {what}"
+    } => "journal of {stream:?}: segment {segment} is damaged: {what}";
 
     /// A frame cannot be written. `on_error` is what happens until it can: `stop` or `forward`.
     JournalWriteFailed, Level::ERROR, first 1 of [stream] {
         stream: Name, on_error: &'static str, why: String,
-    } => "journal of {stream:?}: write failed (on_error = {on_error:?}): {why}"
+    } => "journal of {stream:?}: write failed (on_error = {on_error:?}): {why}";
 
     /// Frames are written again.
     JournalHealed, Level::INFO, first 5 of [stream] {
         stream: Name, failing_ms: u64, skipped_frames: u64,
-    } => "journal of {stream:?}: writes again after {failing_ms} ms, {skipped_frames} frames were not kept"
+    } => "journal of {stream:?}: writes again after {failing_ms} ms, {skipped_frames} frames were not kept";
 
     /// A sync failed: what came after the last one that worked may not survive a power cut.
     JournalSyncFailed, Level::ERROR, first 1 of [stream] {
         stream: Name, durable_frame: u64, why: String,
-    } => "journal of {stream:?}: sync failed, durable up to frame {durable_frame}: {why}"
+    } => "journal of {stream:?}: sync failed, durable up to frame {durable_frame}: {why}";
 
     /// Something else that the journal has to tell.
     JournalNotice, warn_if(*is_wrong), first 5 of [stream] {
         stream: Name, is_wrong: bool, what: String,
-    } => "journal of {stream:?}: {what}"
+    } => "journal of {stream:?}: {what}";
 
     /// A segment is full and whole.
     SegmentSealed, Level::DEBUG, first 5 of [stream] {
         stream: Name, segment: String, bytes: u64,
-    } => "journal of {stream:?}: segment {segment} sealed, {bytes} bytes"
+    } => "journal of {stream:?}: segment {segment} sealed, {bytes} bytes";
 
     /// A segment was removed, as `retain` says.
     SegmentRemoved, Level::INFO, first 5 of [stream] {
         stream: Name, segment: String, bytes: u64,
-    } => "journal of {stream:?}: segment {segment} removed, {bytes} bytes"
+    } => "journal of {stream:?}: segment {segment} removed, {bytes} bytes";
 
     /// A live request without a row for `abandon_after` no longer holds back retention.
     RequestAbandoned, Level::WARN, first 5 of [stream] {
         stream: Name, rid: String,
-    } => "journal of {stream:?}: request {rid:?} abandoned, it had no row for too long"
+    } => "journal of {stream:?}: request {rid:?} abandoned, it had no row for too long";
 
     // What is in the frames.
 
     /// A frame could not be decoded; it was kept, and goes on as it came.
     FrameNotUnderstood, Level::WARN, first 1 of [stream, kind] {
         stream: Name, frame: u64, bytes: u64, kind: String, why: String,
-    } => "stream {stream:?}: frame {frame} ({bytes} bytes) not understood, passed on as it came: {why}"
+    } => "stream {stream:?}: frame {frame} ({bytes} bytes) not understood, passed on as it came: {why}";
 
     /// A frame has a column or a length that no known layout has.
     UnknownColumns, Level::WARN, first 1 of [stream, what] {
         stream: Name, frame: u64, what: String,
-    } => "stream {stream:?}: frame {frame} has what this version does not know, carried as it is: {what}"
+    } => "stream {stream:?}: frame {frame} has what this version does not know, carried as it is: {what}";
 
-    /// Tokens of a request did not arrive: the scheduler had counted more than came.
+    /// Tokens of a request did not arrive: the scheduler had counted `expected`, and `got` came.
     RequestGap, Level::WARN, first 5 of [stream] {
         stream: Name, rid: String, frame: u64, expected: u64, got: u64,
-    } => "stream {stream:?}: request {rid:?} has a gap at frame {frame}: {expected} tokens counted by the scheduler, {got} received"
+    } => "stream {stream:?}: request {rid:?} has a gap at frame {frame}: {got} tokens received, {expected} counted by the scheduler";
 
     /// A request's ledger does not balance at its end.
     RequestImbalance, Level::ERROR, first 5 of [stream] {
-        stream: Name, rid: String, received: u64, forwarded: u64, dropped: u64, swallowed: u64,
-    } => "stream {stream:?}: request {rid:?} does not balance: {received} tokens received, {forwarded} forwarded, {dropped} dropped, {swallowed} swallowed"
+        stream: Name, rid: String, counted: u64, received: u64, forwarded: u64, replaced: u64, dropped: u64, swallowed: u64,
+    } => "stream {stream:?}: request {rid:?} does not balance: {counted} tokens counted by the scheduler, {received} received, {forwarded} forwarded, {replaced} replaced, {dropped} dropped, {swallowed} swallowed";
 
     // Plugins.
 
     /// A plugin is ready.
     PluginLoaded, Level::INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, version: String, digest: String,
-    } => "plugin {plugin:?} of {stream:?}: version {version} loaded, sha256 {digest}"
+    } => "plugin {plugin:?} of {stream:?}: version {version} loaded, sha256 {digest}";
 
     /// A changed component has taken over between two batches.
     PluginReloaded, Level::INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, version: String, digest: String, resumed_requests: u64,
-    } => "plugin {plugin:?} of {stream:?}: version {version} took over {resumed_requests} requests, sha256 {digest}"
+    } => "plugin {plugin:?} of {stream:?}: version {version} took over {resumed_requests} requests, sha256 {digest}";
 
     /// A changed component cannot be used; the one before stays.
     PluginReloadFailed, Level::ERROR, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, why: String,
-    } => "plugin {plugin:?} of {stream:?}: reload failed, the one before stays: {why}"
+    } => "plugin {plugin:?} of {stream:?}: reload failed, the one before stays: {why}";
+
+    /// A directory cannot be watched for changed components: it is looked at every second instead.
+    PluginReloadUnwatched, Level::WARN, first 5 of [directory] {
+        directory: String, why: String,
+    } => "plugins: {directory} cannot be watched, it is looked at now and then: {why}";
 
     /// A plugin trapped, took too long or too much memory; the batch went on unchanged.
     PluginFault, Level::ERROR, first 5 of [stream, plugin, kind] {
         stream: Name, plugin: Name, kind: &'static str, why: String,
-    } => "plugin {plugin:?} of {stream:?}: fault, the batch goes on unchanged: {why}"
+    } => "plugin {plugin:?} of {stream:?}: fault, the batch goes on unchanged: {why}";
 
     /// No fresh instance could be made after a fault; batches pass unchanged until one can.
     PluginDown, Level::ERROR, first 1 of [stream, plugin] {
         stream: Name, plugin: Name, why: String,
-    } => "plugin {plugin:?} of {stream:?}: down, batches pass unchanged: {why}"
+    } => "plugin {plugin:?} of {stream:?}: down, batches pass unchanged: {why}";
 
     /// A plugin has ended a request before the scheduler did.
     RequestFinishedEarly, Level::INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, rid: String, reason: String,
-    } => "plugin {plugin:?} of {stream:?}: request {rid:?} finished early: {reason}"
+    } => "plugin {plugin:?} of {stream:?}: request {rid:?} finished early: {reason}";
 
     /// A plugin has dropped rows of a batch.
     RowsDropped, Level::INFO, first 5 of [stream, plugin, reason] {
         stream: Name, plugin: Name, reason: String, frame: u64, rows: u64, tokens: u64,
-    } => "plugin {plugin:?} of {stream:?}: {rows} rows ({tokens} tokens) of frame {frame} dropped: {reason}"
+    } => "plugin {plugin:?} of {stream:?}: {rows} rows ({tokens} tokens) of frame {frame} dropped: {reason}";
 
     /// A verdict could not be carried out on the wire; the row went on unchanged.
     VerdictFailed, Level::WARN, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, frame: u64, why: String,
-    } => "plugin {plugin:?} of {stream:?}: verdict on frame {frame} not carried out: {why}"
+    } => "plugin {plugin:?} of {stream:?}: verdict on frame {frame} not carried out: {why}";
 
     /// A line of a plugin's own log, at the plugin's own level.
     PluginLog, *severity, first 100 of [stream, plugin] {
         stream: Name, plugin: Name, severity: Level, rid: Option<String>, line: String,
-    } => "plugin {plugin:?} of {stream:?}: {line}"
+    } => "plugin {plugin:?} of {stream:?}: {}{line}" with OfRequest(rid);
 }

@@ -1,5 +1,6 @@
 //! What the journal's own threads have to tell. The journal does not log: the stream reads these and makes events of them.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use crate::position::{FrameNo, SegmentId};
@@ -79,4 +80,33 @@ pub enum Notice {
         /** How many. */
         count: u64,
     },
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::SyncFailed { segment, error, durable } => {
+                write!(f, "sync of segment {segment} failed, durable up to frame {durable}: {error}")
+            }
+            Notice::Rewritten { segment } => write!(f, "segment {segment} was written again and is whole"),
+            Notice::RewriteFailed { segment, error } => {
+                write!(f, "segment {segment} could not be written again, it is tried again: {error}")
+            }
+            Notice::FramesLost { segment, from, through } => {
+                write!(f, "segment {segment} could not be read back, frames {from} to {through} may be gone")
+            }
+            Notice::SealFailed { segment, error } => {
+                write!(f, "segment {segment} has no summary, it is made at the next start: {error}")
+            }
+            Notice::Vanished { path } => write!(f, "{} has vanished, a new segment is begun", path.display()),
+            Notice::Removed { stream, segment, bytes } => {
+                write!(f, "segment {segment} of {stream:?} removed by retention, {bytes} bytes")
+            }
+            Notice::RemoveFailed { path, error } => write!(f, "{} could not be removed: {error}", path.display()),
+            Notice::OverBudget { bytes, limit } => {
+                write!(f, "journal has {bytes} bytes, the limit is {limit}, and nothing more may be removed")
+            }
+            Notice::OutcomesLost { count } => write!(f, "{count} outcomes were lost while the disk refused writes"),
+        }
+    }
 }

@@ -22,6 +22,8 @@
 mod page;
 mod writer;
 
+use std::fmt;
+
 pub use page::{Invalid, Look, PAGE_BYTES, Page, PageReader};
 pub use writer::{CreditWriter, CreditWriterError};
 
@@ -49,4 +51,21 @@ pub enum CreditState {
         /// Frames more than were sent.
         by: u64,
     },
+}
+
+impl fmt::Display for CreditState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CreditState::Off => write!(f, "no credit page is configured"),
+            CreditState::Absent => write!(f, "the credit page is not there yet"),
+            CreditState::Invalid(invalid) => write!(f, "the credit page cannot be used: {invalid}"),
+            CreditState::Usable { generation, count } => {
+                write!(f, "generation {generation} has finished {count} frames")
+            }
+            CreditState::Stale => write!(f, "the credit page is not that of the connected reader"),
+            CreditState::RanAhead { by } => {
+                write!(f, "the reader has counted {by} frames more than were sent: somebody else sends to it")
+            }
+        }
+    }
 }

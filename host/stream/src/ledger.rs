@@ -9,7 +9,7 @@ use crate::judge::{Actions, Fate, Judged, Written};
 use crate::keep::{Keep, Kept};
 use crate::requests::{Requests, Slot};
 use crate::telemetry::Telemetry;
-use afterbay_events::counters::Barrier as BarrierLabel;
+use afterbay_events::Barrier as BarrierLabel;
 use afterbay_events::event::{
     FrameNotUnderstood, RequestAbandoned, RequestFinishedEarly, RequestGap, RequestImbalance, RowsDropped, VerdictFailed,
 };
@@ -99,18 +99,18 @@ impl Ledger {
     pub(crate) fn new(live: &[journal::LiveRequest], telemetry: Telemetry, now: Instant) -> Ledger {
         let mut requests = Requests::new();
         for request in live {
-            let dropped = request.dropped;
+            let info = &request.info;
             requests.insert(
-                &request.rid,
+                &info.rid,
                 Request {
                     kept: request.request,
-                    received: request.received,
-                    forwarded: request.received.saturating_sub(dropped),
-                    replaced: 0,
-                    dropped,
+                    received: info.received,
+                    forwarded: info.received.saturating_sub(info.dropped + info.replaced),
+                    replaced: info.replaced,
+                    dropped: info.dropped,
                     swallowed: 0,
-                    counted: request.received,
-                    shift: request.forwarded as i64 - request.received as i64,
+                    counted: info.received,
+                    shift: info.forwarded as i64 - info.received as i64,
                     prompt_tokens: 0,
                     reader_knows: true,
                     ended_early: false,
@@ -257,8 +257,8 @@ impl Ledger {
         });
         self.end_requests(&rows, keep);
         let bytes = match edited {
-            None => Some(batch.into_bytes()),
-            Some(edited) => edited.map(Batch::into_bytes),
+            None => Some(batch.bytes().clone()),
+            Some(edited) => edited.map(|edited| edited.bytes().clone()),
         };
         self.rows = rows;
         Settled { kept, bytes, counted: true }
@@ -474,7 +474,7 @@ impl Ledger {
             kind: "not accounted".to_owned(),
             why,
         });
-        Settled { bytes: Some(batch.into_bytes()), counted: true, kept }
+        Settled { bytes: Some(batch.bytes().clone()), counted: true, kept }
     }
 }
 

@@ -184,9 +184,10 @@ fn build(
     let now = Instant::now();
     let Setup { config, listen, connect, layouts, journal, on_error, durable_first, plugins, .. } = setup;
     let stream = config.name.to_string();
-    let (sink_name, sink) = match config.sinks.first() {
-        Some(sink) => (sink.name.to_string(), sink.clone()),
-        None => ("reader".to_owned(), config::Sink::new(config::Name::reader(), config.listen.clone())),
+    // The checked configuration has exactly one.
+    let (sink_name, queue, credit) = match config.sinks.first() {
+        Some(sink) => (sink.name.to_string(), sink.queue, sink.credit.clone()),
+        None => ("reader".to_owned(), config::Queue::default(), None),
     };
     let pull_tokens = TokenRange { first: thread::WAKER.0 + 1, count: 1 + config.max_peers };
     let push_tokens = TokenRange { first: pull_tokens.first + pull_tokens.count, count: 1 };
@@ -199,7 +200,7 @@ fn build(
     let push_options = PushOptions {
         max_queue_frames: PUSH_QUEUE_FRAMES,
         max_queue_bytes: PUSH_QUEUE_BYTES,
-        credit: sink.credit.as_ref().map(CreditOptions::new),
+        credit: credit.map(CreditOptions::new),
         ..PushOptions::default()
     };
     let pull = Pull::bind(registry, pull_tokens, &listen, pull_options)
@@ -229,7 +230,7 @@ fn build(
         decode: decode::Decode::new(layouts),
         ledger,
         chain,
-        outbox: outbox::Outbox::new(sink.queue),
+        outbox: outbox::Outbox::new(queue),
         send: send::Send::new(sink_name, push),
         settled: recovered.last_frame,
         taken: recovered.last_frame,

@@ -5,13 +5,14 @@
 use crate::path::Path;
 use crate::telemetry::Telemetry;
 use afterbay_events::event::{
-    CreditSeen, CreditUnusable, JournalNotice, JournalSyncFailed, NoticesMissed, ReceivePaused, ReceiveResumed,
+    CreditSeen, CreditUnusable, JournalNotice, JournalSyncFailed, NoticesMissed, PollFailed, ReceivePaused, ReceiveResumed,
     SegmentRemoved, SenderClosed, SenderConnected, SenderRefused, SinkConnected, SinkLost, SinkSettled, SinkWaiting,
 };
 use afterbay_events::{Health, Name, SinkCounters};
 use afterbay_journal::Notice;
 use afterbay_sockets::credit::CreditState;
-use afterbay_sockets::{CloseReason, PullNotice, PushNotice};
+use afterbay_sockets::{CloseReason, PeerId, PullNotice, PushNotice};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -32,7 +33,7 @@ pub(crate) struct Report {
     sink: Name,
     sink_counters: Arc<SinkCounters>,
     health: Health,
-    senders: u64,
+    senders: HashSet<PeerId>,
     /// Nothing is received since then: a queue is full, or the journal fails.
     paused: Option<Paused>,
     gauges_at: Instant,
@@ -51,7 +52,7 @@ impl Report {
             sink: sink.into(),
             sink_counters,
             health,
-            senders: 0,
+            senders: HashSet::new(),
             paused: None,
             gauges_at: now,
         }
@@ -96,7 +97,7 @@ impl Report {
         stream.bytes_received.set(path.receive.bytes);
         stream.frames_forwarded.set(path.send.frames);
         stream.requests_live.set(path.ledger.live() as u64);
-        stream.senders.set(self.senders);
+        stream.senders.set(self.senders.len() as u64);
         stream.outbox_frames.set(path.outbox.frames() as u64);
         stream.outbox_bytes.set(path.outbox.bytes());
         stream.journal_durable_frame.set(path.keep.writer().durable().0);
@@ -142,11 +143,11 @@ impl Report {
         let stream = self.telemetry.stream.clone();
         match notice {
             PullNotice::Connected { peer, from } => {
-                self.senders += 1;
+                self.senders.insert(peer);
                 self.telemetry.publish(SenderConnected { stream, peer: peer.0, from: from.to_string() });
             }
-            PullNotice::Closed { peer, from: _, why, messages, connected } => {
-                self.senders -= u64::from(connected);
+            PullNotice::Closed { peer, from: _, why, messages } => {
+                self.senders.remove(&peer);
                 let reason = match &why {
                     CloseReason::Left => "clean",
                     CloseReason::CutMessage { .. } | CloseReason::Cut { .. } => "cut",
@@ -161,8 +162,9 @@ impl Report {
                     frames: messages,
                 });
             }
-            PullNotice::Refused { from, why } => {
-                self.telemetry.publish(SenderRefused { stream, from: from.to_string(), why: why.to_string() });
+            PullNotice::Refused { from, why, times } => {
+                let (from, why) = (from.to_string(), format!("{why} ({times} times)"));
+                self.telemetry.publish(SenderRefused { stream, from, why });
             }
             PullNotice::Missed { count } => {
                 self.telemetry.publish(NoticesMissed { stream, of: "senders", missed: count });
@@ -230,6 +232,6 @@ impl Report {
     /// The poll itself failed, which it does only where the system is out of something.
     pub(crate) fn poll_failed(&self, error: &std::io::Error) {
         let stream = self.telemetry.stream.clone();
-        self.telemetry.publish(JournalNotice { stream, is_wrong: true, what: format!("poll failed: {error}") });
+        self.telemetry.publish(PollFailed { stream, why: error.to_string() });
     }
 }

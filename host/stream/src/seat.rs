@@ -181,8 +181,7 @@ impl Seat {
 
     fn drain_log(&mut self, ledger: &Ledger) {
         let Some(plugin) = &mut self.plugin else { return };
-        let lines: Vec<_> = plugin.drain_log().collect();
-        for line in lines {
+        for line in plugin.drain_log() {
             let (stream, plugin) = self.names();
             let rid = line.request.and_then(|number| ledger.rid_of(number)).map(str::to_owned);
             let severity = match line.level {

@@ -1,1 +1,37 @@
 //! The scheduler's frames as rows and columns, msgpack and pickle.
+//!
+//! A [`Decoder`] takes the bytes of one frame and gives a [`Batch`] of rows, or a [`Barrier`] that goes on as it came.
+//! A batch that nothing changes leaves as the very bytes that came; rows can be [taken](Batch::take) out of it,
+//! [joined](Batch::join) with others and [edited](Batch::edit), which writes a frame that SGLang's reader takes as it
+//! would the scheduler's own. Nothing is ever unpickled, and what is not understood is carried byte for byte.
+//!
+//! This crate knows SGLang's messages. It must not know sockets, the journal, plugins, or when rows are to be joined.
+//! After it a batch goes to the plugins, then to the outbox.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+pub mod bounds;
+mod error;
+mod decode;
+mod layouts;
+pub mod columns;
+mod pack;
+mod packed;
+mod pickled;
+mod value;
+mod batch;
+mod rows;
+mod edit;
+mod mask;
+mod sink;
+mod json;
+mod tensor;
+pub mod synth;
+
+pub use batch::{Batch, Finish, Ids, Kind, Matched, Wire};
+pub use decode::{Barrier, BarrierKind, Decoded, Decoder, decode};
+pub use edit::{Edit, Tokens};
+pub use error::{PackError, RowsError, WireError};
+pub use json::Wrapped;
+pub use layouts::{LayoutError, Layouts};
+pub use rows::Part;

@@ -69,3 +69,14 @@ pub enum Error {
     #[error("peer says: {0:?}")]
     Peer(String),
 }
+
+impl Error {
+    /// The kind of error in a word, for metrics: `too_large`, `multipart`, or `garbage` for the rest.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Error::MessageTooLong { .. } | Error::CommandTooLong { .. } => "too_large",
+            Error::Multipart => "multipart",
+            _ => "garbage",
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! A batch: the rows of one scheduler step, one a request, over the bytes that came. It says what the stream must know
+//! of a row; what can be done to rows is in `rows` and `edit`.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use afterbay_pickle::{NodeId, Tree};
+use bytes::Bytes;
+
+use crate::error::RowsError;
+use crate::layouts::{Known, Layout};
+use crate::packed::{Packed, Shape};
+use crate::pickled::{self, Pickled};
+use crate::value::{ColumnView, Rows, Value};
+
+/// The rids that SGLang's health checks begin with.
+const HEALTH_CHECK: &str = "HEALTH_CHECK";
+
+/// The messages that have rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// `BatchTokenIDOutput`: scheduler to detokenizer, or to the tokenizer where there is none.
+    TokenId,
+    /// `BatchStrOutput`: detokenizer to tokenizer.
+    Str,
+    /// `BatchEmbeddingOutput`: scheduler by way of the detokenizer to the tokenizer. It has no tokens.
+    Embedding,
+}
+
+/// How a batch is encoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wire {
+    /// msgpack, in the layout of these versions of SGLang, for example `0.5.21..0.5.23`.
+    Msgpack {
+        /// The first and the last of them.
+        versions: String,
+    },
+    /// A pickle of this protocol.
+    Pickle {
+        /// 0 to 5; SGLang writes 4 up to 0.5.14 and 5 from then on.
+        protocol: u8,
+    },
+}
+
+/// Why a request ended, if it did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Finish<'a> {
+    /// The row is not its request's last.
+    Running,
+    /// `{"type": "stop"}`: a stop token, stop text or end of text.
+    Stop {
+        /// What was met.
+        matched: Matched<'a>,
+    },
+    /// `{"type": "length"}`: the limit of tokens.
+    Length,
+    /// `{"type": "abort"}`: by its client or by an error.
+    Abort,
+    /// A reason that this version does not know.
+    Other,
+}
+
+/// What a request's output met that ended it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Matched<'a> {
+    /// It was not said.
+    None,
+    /// A token, the row's last. The detokenizer leaves it out of the text unless `no_stop_trim`.
+    Token(i64),
+    /// A text.
+    Text(&'a str),
+    /// Several tokens.
+    Tokens,
+}
+
+/// The new ids of all rows of a batch, as two columns.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ids {
+    /// All rows' ids, one row after another.
+    pub values: Vec<i64>,
+    /// Where each row's ids end in `values`.
+    pub ends: Vec<u32>,
+}
+
+/// The rows of one scheduler step. It has at least one, and owns its bytes.
+///
+/// Asked for a row that it does not have, it gives the empty answer (`""`, 0, `None`, running).
+#[derive(Debug)]
+pub struct Batch {
+    pub(crate) bytes: Bytes,
+    pub(crate) layout: Arc<Layout>,
+    pub(crate) rows: u32,
+    pub(crate) body: Body,
+    /// The pickles that stand for a column inside msgpack (`PickleWrapper`), by field; read when they are first needed.
+    wrapped: OnceLock<Result<Vec<(usize, Tree)>, RowsError>>,
+}
+
+/// Where the columns are.
+#[derive(Debug)]
+pub(crate) enum Body {
+    Packed(Packed),
+    Pickled(Pickled),
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 3] = [Kind::TokenId, Kind::Str, Kind::Embedding];
+
+    /// The name of SGLang's class.
+    pub fn class(self) -> &'static str {
+        match self {
+            Kind::TokenId => "BatchTokenIDOutput",
+            Kind::Str => "BatchStrOutput",
+            Kind::Embedding => "BatchEmbeddingOutput",
+        }
+    }
+
+    /// The kind of SGLang's class.
+    pub fn of_class(class: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.class() == class)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.class())
+    }
+}
+
+impl fmt::Display for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wire::Msgpack { versions } => write!(f, "msgpack of {versions}"),
+            Wire::Pickle { protocol } => write!(f, "pickle of protocol {protocol}"),
+        }
+    }
+}
+
+impl Ids {
+    /// The ids of one row.
+    pub fn row(&self, row: u32) -> &[i64] {
+        let end = |row: usize| self.ends.get(row).map_or(self.values.len(), |&end| end as usize);
+        let start = (row as usize).checked_sub(1).map_or(0, end);
+        self.values.get(start..end(row as usize)).unwrap_or_default()
+    }
+}
+
+impl Batch {
+    pub(crate) fn new(bytes: Bytes, layout: Arc<Layout>, rows: u32, body: Body) -> Batch {
+        Batch { bytes, layout, rows, body, wrapped: OnceLock::new() }
+    }
+
+    /// Which message it is.
+    pub fn kind(&self) -> Kind {
+        self.layout.kind
+    }
+
+    /// How it is encoded.
+    pub fn wire(&self) -> Wire {
+        match &self.body {
+            Body::Packed(_) => Wire::Msgpack { versions: self.layout.versions.clone() },
+            Body::Pickled(pickled) => Wire::Pickle { protocol: pickled.tree.protocol() },
+        }
+    }
+
+    /// The bytes that came, or that [`take`](Batch::take), [`join`](Batch::join) or [`edit`](Batch::edit) wrote.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// How many rows it has, at least one.
+    pub fn rows(&self) -> u32 {
+        self.rows
+    }
+
+    /// The request's name.
+    pub fn rid(&self, row: u32) -> &str {
+        self.cell(Known::Rids, row).and_then(Value::str).unwrap_or_default()
+    }
+
+    /// The socket of the HTTP worker that waits for the request, where there are several.
+    pub fn http_worker_ipc(&self, row: u32) -> Option<&str> {
+        self.cell(Known::HttpWorkerIpcs, row)?.str()
+    }
+
+    /// Whether the request is SGLang's own, to see whether it is alive: never held, never dropped.
+    pub fn is_health_check(&self, row: u32) -> bool {
+        self.rid(row).starts_with(HEALTH_CHECK)
+    }
+
+    /// How many new tokens the row has: those of `output_ids`, or where that is nil of `decode_ids` without the
+    /// prompt's tail.
+    pub fn tokens(&self, row: u32) -> u32 {
+        match self.cell(Known::OutputIds, row) {
+            Some(ids) => ids.id_count().unwrap_or(0) as u32,
+            None => self.decode_count(row) - self.prompt_tail(row),
+        }
+    }
+
+    /// Reads every row's new ids. What was in `out` is gone.
+    pub fn output_ids(&self, out: &mut Ids) {
+        out.values.clear();
+        out.ends.clear();
+        out.ends.reserve(self.rows as usize);
+        for row in 0..self.rows {
+            self.row_ids(row, &mut out.values);
+            out.ends.push(out.values.len() as u32);
+        }
+    }
+
+    /// Appends one row's new ids.
+    pub fn row_ids(&self, row: u32, out: &mut Vec<i64>) {
+        if let Some(ids) = self.cell(Known::OutputIds, row) {
+            ids.ids(out);
+        } else if let Some(ids) = self.cell(Known::DecodeIds, row) {
+            let (start, tail) = (out.len(), self.prompt_tail(row) as usize);
+            ids.ids(out);
+            out.drain(start..start + tail);
+        }
+    }
+
+    /// How many ids at the head of the row's `decode_ids` are the prompt's tail, which the detokenizer is given with a
+    /// request's first row. The batch alone tells: where `output_ids` is there it is what `decode_ids` has more than
+    /// that; else the row is a first one if the prompt's tail (`read_offsets`, which every row has) and all
+    /// `completion_tokens` make up its `decode_ids`. A later row has fewer new ids than its request has tokens, so
+    /// the two cannot be confused.
+    pub(crate) fn prompt_tail(&self, row: u32) -> u32 {
+        let decode = self.decode_count(row);
+        if let Some(ids) = self.cell(Known::OutputIds, row) {
+            return decode.saturating_sub(ids.id_count().unwrap_or(0) as u32);
+        }
+        let offset = self.cell(Known::ReadOffsets, row).and_then(Value::int);
+        match (offset.and_then(|offset| u32::try_from(offset).ok()), self.completion_tokens(row)) {
+            (Some(offset), Some(tokens)) if u64::from(offset) + tokens == u64::from(decode) => offset,
+            _ => 0,
+        }
+    }
+
+    fn decode_count(&self, row: u32) -> u32 {
+        self.cell(Known::DecodeIds, row).and_then(Value::id_count).unwrap_or(0) as u32
+    }
+
+    /// The scheduler's count of the request's tokens so far, this row's included.
+    pub fn completion_tokens(&self, row: u32) -> Option<u64> {
+        self.cell(Known::CompletionTokens, row)?.int()?.try_into().ok()
+    }
+
+    /// The length of the request's prompt in tokens.
+    pub fn prompt_tokens(&self, row: u32) -> Option<u64> {
+        self.cell(Known::PromptTokens, row)?.int()?.try_into().ok()
+    }
+
+    /// Whether the row is its request's last, and why.
+    pub fn finish(&self, row: u32) -> Finish<'_> {
+        let Some(reason) = self.cell(Known::FinishedReasons, row).filter(|reason| !reason.is_nil()) else {
+            return Finish::Running;
+        };
+        match reason.get("type").and_then(Value::str) {
+            Some("stop") => Finish::Stop { matched: matched(reason.get("matched")) },
+            Some("length") => Finish::Length,
+            Some("abort") => Finish::Abort,
+            _ => Finish::Other,
+        }
+    }
+
+    /// The row's new text; `None` but for [`Kind::Str`].
+    pub fn text(&self, row: u32) -> Option<&str> {
+        self.cell(Known::OutputStrs, row)?.str()
+    }
+
+    /// Whether rows can be taken, joined or edited; if not, the frame is carried whole. The error names the column that
+    /// is in the way.
+    pub fn splittable(&self) -> Result<(), RowsError> {
+        (0..self.layout.fields.len()).try_for_each(|field| crate::rows::check_splittable(self, field))
+    }
+
+    /// A cell of a column that Afterbay reads, if it has one a row and the row is there.
+    pub(crate) fn cell(&self, known: Known, row: u32) -> Option<Value<'_>> {
+        if row >= self.rows {
+            return None;
+        }
+        self.plain_rows(self.layout.position(known)?).map(|rows| rows.get(row))
+    }
+
+    /// The cells of a column with one a row, but for those for which a pickle stands.
+    pub(crate) fn plain_rows(&self, field: usize) -> Option<Rows<'_>> {
+        match &self.body {
+            Body::Packed(packed) => match packed.columns[field].shape {
+                Shape::Rows(cells) => {
+                    Some(Rows::Packed { frame: &self.bytes, starts: &packed.starts, cells })
+                }
+                _ => None,
+            },
+            Body::Pickled(pickled) => pickled.rows(field, self.rows),
+        }
+    }
+
+    /// A column. The error is that of a pickle that stands for it and cannot be read.
+    pub(crate) fn column(&self, field: usize) -> Result<ColumnView<'_>, RowsError> {
+        if let Some(tree) = self.wrapped_tree(field)? {
+            return Ok(pickled::view(tree, tree.root(), self.rows));
+        }
+        match &self.body {
+            Body::Packed(packed) => Ok(match packed.columns[field].shape {
+                Shape::Nil => ColumnView::Nil,
+                Shape::Empty => ColumnView::Empty,
+                Shape::Rows(cells) => {
+                    ColumnView::Rows(Rows::Packed { frame: &self.bytes, starts: &packed.starts, cells })
+                }
+                Shape::Wrapped { .. } | Shape::Whole => ColumnView::Whole,
+            }),
+            Body::Pickled(pickled) => Ok(pickled::view(&pickled.tree, pickled.value(field), self.rows)),
+        }
+    }
+
+    /// The pickle that stands for a column, if one does.
+    pub(crate) fn wrapped_tree(&self, field: usize) -> Result<Option<&Tree>, RowsError> {
+        let trees = self.wrapped.get_or_init(|| self.read_wrapped()).as_ref().map_err(Clone::clone)?;
+        Ok(trees.iter().find(|(at, _)| *at == field).map(|(_, tree)| tree))
+    }
+
+    fn read_wrapped(&self) -> Result<Vec<(usize, Tree)>, RowsError> {
+        let mut trees = Vec::new();
+        for (at, field) in self.layout.fields.iter().enumerate() {
+            let Some(pickle) = self.wrapped_pickle(at) else { continue };
+            let tree = Tree::parse(self.bytes.slice_ref(pickle))
+                .map_err(|error| RowsError::Wrapped { name: field.name.to_string(), error })?;
+            trees.push((at, tree));
+        }
+        Ok(trees)
+    }
+
+    /// The bytes of the pickle that stands for a column, if one does.
+    pub(crate) fn wrapped_pickle(&self, field: usize) -> Option<&[u8]> {
+        match &self.body {
+            Body::Packed(packed) => match packed.columns[field].shape {
+                Shape::Wrapped { start, end } => Some(&self.bytes[start as usize..end as usize]),
+                _ => None,
+            },
+            Body::Pickled(_) => None,
+        }
+    }
+
+    /// A column's whole value.
+    pub(crate) fn raw(&self, field: usize) -> Value<'_> {
+        match &self.body {
+            Body::Packed(packed) => {
+                let span = packed.columns[field];
+                Value::Packed(&self.bytes[span.start as usize..span.end as usize])
+            }
+            Body::Pickled(pickled) => Value::Tree(&pickled.tree, pickled.value(field)),
+        }
+    }
+
+    pub(crate) fn is_nil_or_empty(&self, field: usize) -> bool {
+        matches!(self.column(field), Ok(ColumnView::Nil | ColumnView::Empty))
+    }
+
+    /// Whether the other can stand beside it in a frame: of the same kind, encoding and fields.
+    pub(crate) fn is_like(&self, other: &Batch) -> bool {
+        let protocol = |batch: &Batch| batch.tree().map(|(tree, _)| tree.protocol());
+        self.kind() == other.kind()
+            && protocol(self) == protocol(other)
+            && (Arc::ptr_eq(&self.layout, &other.layout) || self.layout.fields == other.layout.fields)
+    }
+
+    /// The tree and the root of a pickled batch.
+    pub(crate) fn tree(&self) -> Option<(&Tree, NodeId)> {
+        match &self.body {
+            Body::Pickled(pickled) => Some((&pickled.tree, pickled.tree.root())),
+            Body::Packed(_) => None,
+        }
+    }
+}
+
+fn matched(value: Option<Value<'_>>) -> Matched<'_> {
+    let Some(value) = value.filter(|value| !value.is_nil()) else { return Matched::None };
+    match (value.int(), value.str()) {
+        (Some(token), _) => Matched::Token(token),
+        (_, Some(text)) => Matched::Text(text),
+        _ => Matched::Tokens,
+    }
+}

@@ -1,0 +1,17 @@
+//! The bounds of this crate. A frame over any of them is not understood: an error value, and the bytes go on as they
+//! came. (The pickle crate has its own, on opcodes and depth.)
+
+/// Longest frame that is read, in bytes. Spans are `u32`, so this must stay under 4 GiB.
+pub const MAX_FRAME_BYTES: usize = 1 << 30;
+
+/// Deepest nesting of msgpack containers in a frame, the frame itself counted. SGLang's deepest, logprobs, is 4.
+pub const MAX_NESTING: usize = 32;
+
+/// Most fields of a message in a layout. SGLang's widest has 54.
+pub const MAX_FIELDS: usize = 256;
+
+/// Longest name of a message's class, in bytes. A longer one is cut in what [`crate::Barrier`] tells.
+pub const MAX_TAG_BYTES: usize = 128;
+
+/// How far into a pickle that cannot be read its class is looked for, in bytes. It is named within the first 100.
+pub const PICKLE_HEAD_BYTES: usize = 256;

@@ -1,0 +1,289 @@
+//! A frame to what it is: a batch of rows, or a barrier that goes on as it came. Recognised per frame by its first
+//! bytes, since nothing on the wire says which encoding it is in. Next are plugins and the outbox, which see batches.
+
+use std::fmt;
+use std::sync::Arc;
+
+use afterbay_pickle::Parser;
+use bytes::Bytes;
+
+use crate::batch::{Batch, Body, Kind};
+use crate::bounds::{MAX_FRAME_BYTES, MAX_TAG_BYTES, PICKLE_HEAD_BYTES};
+use crate::error::WireError;
+use crate::layouts::{Known, Layout, Layouts};
+use crate::pack::Cells;
+use crate::packed::{self, Packed};
+use crate::pickled::Pickled;
+use crate::value::{Rows, Value};
+
+/// What a frame is.
+#[derive(Debug)]
+pub enum Decoded {
+    /// Rows.
+    Batch(Batch),
+    /// Passed on as it is, in its place.
+    Barrier(Barrier),
+}
+
+/// A frame without rows of its own, or whose rows are not known.
+#[derive(Debug)]
+pub struct Barrier {
+    /// Why it is one.
+    pub kind: BarrierKind,
+    bytes: Bytes,
+    counted: bool,
+    /// Of an idle batch, its columns.
+    pub(crate) idle: Option<Box<Batch>>,
+}
+
+/// Why a frame is a barrier.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BarrierKind {
+    /// Another message.
+    Control {
+        /// Its class, cut after 128 bytes.
+        tag: String,
+    },
+    /// A batch with no rows.
+    Idle {
+        /// Which message.
+        kind: Kind,
+    },
+    /// Not understood, and why.
+    NotUnderstood {
+        /// The error.
+        error: WireError,
+    },
+}
+
+impl fmt::Display for BarrierKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BarrierKind::Control { tag } => write!(f, "{tag}"),
+            BarrierKind::Idle { kind } => write!(f, "idle {kind}"),
+            BarrierKind::NotUnderstood { error } => write!(f, "{error}"),
+        }
+    }
+}
+
+/// Reads frames one after another; keeps the pickle parser's memory and the last layouts between them.
+#[derive(Debug)]
+pub struct Decoder {
+    layouts: Layouts,
+    parser: Parser,
+    /// Of the last pickled batch of each kind.
+    pickled: [Option<Arc<Layout>>; Kind::ALL.len()],
+}
+
+impl Barrier {
+    /// The frame.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Whether SGLang's reader counts it among the batches it has finished (`_handle_batch_output`): idle batches do,
+    /// control messages do not. Of a frame that is not understood, by its class if that can be read.
+    pub fn counted(&self) -> bool {
+        self.counted
+    }
+}
+
+/// Reads one frame. A stream has a [`Decoder`].
+pub fn decode(frame: Bytes, layouts: &Layouts) -> Decoded {
+    Decoder::new(layouts.clone()).decode(frame)
+}
+
+impl Decoder {
+    /// A decoder that reads msgpack batches by these layouts.
+    pub fn new(layouts: Layouts) -> Decoder {
+        Decoder { layouts, parser: Parser::default(), pickled: Default::default() }
+    }
+
+    /// Reads a frame. It never fails: what cannot be read is a barrier.
+    pub fn decode(&mut self, frame: Bytes) -> Decoded {
+        let read = match frame.as_ref() {
+            _ if frame.len() > MAX_FRAME_BYTES => Err(WireError::TooLong { bytes: frame.len() }),
+            [0x80, 0..=5, ..] => {
+                read_pickle(&frame, &mut self.parser, |kind| self.pickled[kind as usize].as_ref())
+            }
+            [0x90..=0x9f | 0xdc | 0xdd, ..] => read_msgpack(&frame, |kind, fields| self.layouts.find(kind, fields)),
+            _ => Err(WireError::NotAFrame { head: frame.iter().copied().take(4).collect() }),
+        };
+        let barrier = |kind, counted| Barrier { kind, bytes: frame.clone(), counted, idle: None };
+        match read {
+            Ok(Read::Batch(batch)) if batch.rows == 0 => {
+                let kind = BarrierKind::Idle { kind: batch.kind() };
+                Decoded::Barrier(Barrier { idle: Some(Box::new(batch)), ..barrier(kind, true) })
+            }
+            Ok(Read::Batch(batch)) => match check(&batch) {
+                Ok(()) => {
+                    if let Body::Pickled(_) = batch.body {
+                        self.pickled[batch.kind() as usize] = Some(Arc::clone(&batch.layout));
+                    }
+                    Decoded::Batch(batch)
+                }
+                Err(error) => Decoded::Barrier(barrier(BarrierKind::NotUnderstood { error }, true)),
+            },
+            Ok(Read::Control(tag)) => Decoded::Barrier(barrier(BarrierKind::Control { tag }, false)),
+            Err(error) => {
+                let counted = names_batch(&frame);
+                Decoded::Barrier(barrier(BarrierKind::NotUnderstood { error }, counted))
+            }
+        }
+    }
+}
+
+fn read_msgpack<'l>(
+    frame: &Bytes,
+    layout: impl FnOnce(Kind, u64) -> Option<&'l Arc<Layout>>,
+) -> Result<Read, WireError> {
+    let head = packed::tagged(frame)?.ok_or_else(|| WireError::NotAFrame { head: Vec::new() })?;
+    let fields = head.elements - 1;
+    let Some(kind) = Kind::of_class(head.tag) else {
+        packed::check_rest(frame, head.body, fields)?;
+        return Ok(Read::Control(cut(head.tag)));
+    };
+    let Some(layout) = layout(kind, fields) else {
+        packed::check_rest(frame, head.body, fields)?;
+        return Err(WireError::UnknownLayout { tag: head.tag.to_owned(), elements: head.elements });
+    };
+    let (packed, rows) = Packed::read(frame, layout, head.body)?;
+    Ok(Read::Batch(Batch::new(frame.clone(), Arc::clone(layout), rows, Body::Packed(packed))))
+}
+
+fn read_pickle<'l>(
+    frame: &Bytes,
+    parser: &mut Parser,
+    known: impl FnOnce(Kind) -> Option<&'l Arc<Layout>>,
+) -> Result<Read, WireError> {
+    let tree = parser.parse(frame.clone())?;
+    let object = tree.object(tree.root()).ok_or(WireError::NotAnObject)?;
+    let Some(kind) = Kind::of_class(object.name) else { return Ok(Read::Control(cut(object.name))) };
+    let fields = object.fields.ok_or(WireError::NotAnObject)?;
+    let (pickled, layout) = Pickled::read(tree, kind, fields, known(kind))?;
+    let rids = layout.position(Known::Rids).ok_or(NO_RIDS)?;
+    let rids = Value::Tree(&pickled.tree, pickled.value(rids));
+    let rows = if rids.is_nil() { 0 } else { rids.list().ok_or(NO_RIDS)?.len() };
+    Ok(Read::Batch(Batch::new(frame.clone(), layout, rows as u32, Body::Pickled(pickled))))
+}
+
+impl Batch {
+    /// Reads what was written out of batches like this one.
+    pub(crate) fn read_again(&self, bytes: Bytes) -> Result<Batch, WireError> {
+        let too_long = WireError::TooLong { bytes: bytes.len() };
+        if bytes.len() > MAX_FRAME_BYTES {
+            return Err(too_long);
+        }
+        let read = match &self.body {
+            Body::Packed(_) => read_msgpack(&bytes, |_, fields| {
+                (self.layout.fields.len() as u64 == fields).then_some(&self.layout)
+            }),
+            Body::Pickled(_) => read_pickle(&bytes, &mut Parser::default(), |_| Some(&self.layout)),
+        };
+        match read? {
+            Read::Batch(batch) => check(&batch).map(|()| batch),
+            Read::Control(_) => Err(NO_RIDS),
+        }
+    }
+}
+
+enum Read {
+    /// Perhaps without rows, and not yet checked.
+    Batch(Batch),
+    Control(String),
+}
+
+const NO_RIDS: WireError = WireError::Column { name: "rids", expected: "a list of str" };
+
+fn cut(tag: &str) -> String {
+    tag.chars().scan(0, |len, char| { *len += char.len_utf8(); (*len <= MAX_TAG_BYTES).then_some(char) }).collect()
+}
+
+/// Whether a frame that cannot be read says at its head that it is a batch.
+fn names_batch(frame: &[u8]) -> bool {
+    if let Ok(Some(head)) = packed::tagged(frame) {
+        return Kind::of_class(head.tag).is_some();
+    }
+    let head = &frame[..frame.len().min(PICKLE_HEAD_BYTES)];
+    frame.first() == Some(&0x80)
+        && Kind::ALL.iter().any(|kind| {
+            let class = kind.class().as_bytes();
+            head.windows(class.len()).any(|window| window == class)
+        })
+}
+
+/// Checks what accessors rely on: the columns that Afterbay reads have a cell a row of the right type.
+/// So a version whose layout is not the one assumed is not read wrong, but not understood.
+fn check(batch: &Batch) -> Result<(), WireError> {
+    let need = |known| cells(batch, known, true);
+    let may = |known| cells(batch, known, false);
+    let map_or_nil = |cell: Value<'_>| cell.is_nil() || cell.is_map();
+    let str_or_nil = |cell: Value<'_>| cell.is_nil() || cell.str().is_some();
+    let int = |cell: Value<'_>| cell.int().is_some();
+    let str = |cell: Value<'_>| cell.str().is_some();
+    let ids = |cell: Value<'_>| cell.is_ids();
+
+    need(Known::Rids)?.all_unlike(batch, "a str", str)?;
+    need(Known::FinishedReasons)?.all(batch, "nil or a map", map_or_nil)?;
+    may(Known::HttpWorkerIpcs)?.all_unlike(batch, "nil or a str", str_or_nil)?;
+    may(Known::PromptTokens)?.all(batch, "an int", int)?;
+    may(Known::CompletionTokens)?.all(batch, "an int", int)?;
+    if batch.kind() != Kind::Embedding {
+        let output = may(Known::OutputIds)?;
+        let decode = may(Known::DecodeIds)?;
+        if output.rows.is_none() && decode.rows.is_none() {
+            return Err(WireError::Column { name: Known::OutputIds.name(), expected: "a list of id arrays" });
+        }
+        output.all_unlike(batch, "an id array", ids)?;
+        decode.all_unlike(batch, "an id array", ids)?;
+        may(Known::ReadOffsets)?.all(batch, "an int", int)?;
+    }
+    if batch.kind() == Kind::Str {
+        need(Known::OutputStrs)?.all_unlike(batch, "a str", str)?;
+    }
+    Ok(())
+}
+
+/// A column to be checked, if it has cells.
+struct Checked<'a> {
+    known: Known,
+    rows: Option<Rows<'a>>,
+}
+
+fn cells(batch: &Batch, known: Known, needed: bool) -> Result<Checked<'_>, WireError> {
+    let wrong = |expected| WireError::Column { name: known.name(), expected };
+    let Some(field) = batch.layout.position(known) else {
+        return if needed { Err(wrong("there")) } else { Ok(Checked { known, rows: None }) };
+    };
+    let rows = batch.plain_rows(field);
+    if rows.is_none() && (needed || !batch.is_nil_or_empty(field)) {
+        return Err(wrong("a list with an entry a row"));
+    }
+    Ok(Checked { known, rows })
+}
+
+impl Checked<'_> {
+    /// Every cell is of the type. Cells with equal headers are of one type: the first is looked at.
+    fn all(self, batch: &Batch, expected: &'static str, is: impl Fn(Value<'_>) -> bool) -> Result<(), WireError> {
+        let alike = matches!(self.rows, Some(Rows::Packed { cells: Cells::Uniform { width: 2.., .. }, .. }));
+        self.first(if alike { 1 } else { batch.rows }, expected, is)
+    }
+
+    /// The same where a cell's header does not say all.
+    fn all_unlike(
+        self,
+        batch: &Batch,
+        expected: &'static str,
+        is: impl Fn(Value<'_>) -> bool,
+    ) -> Result<(), WireError> {
+        self.first(batch.rows, expected, is)
+    }
+
+    fn first(self, count: u32, expected: &'static str, is: impl Fn(Value<'_>) -> bool) -> Result<(), WireError> {
+        let Some(rows) = self.rows else { return Ok(()) };
+        match (0..count).find(|&row| !is(rows.get(row))) {
+            Some(row) => Err(WireError::Cell { name: self.known.name(), row, expected }),
+            None => Ok(()),
+        }
+    }
+}

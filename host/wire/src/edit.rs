@@ -1,0 +1,248 @@
+//! Editing rows: what a plugin's verdict does to a row, in all of the columns that must agree with each other.
+
+use crate::batch::{Batch, Finish, Matched};
+use crate::columns::Neutral;
+use crate::error::RowsError;
+use crate::layouts::Known;
+use crate::mask::Mask;
+use crate::rows::{Cell, Plan};
+use crate::sink::Sink;
+use crate::value::Value;
+
+/// What is to be done with one row. What is not said stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Edit {
+    /// The row.
+    pub row: u32,
+    /// What becomes of its tokens.
+    pub tokens: Tokens,
+    /// The row becomes its request's last: its finish reason is `{"type": "stop", "matched": <this>}`.
+    pub finish: Option<String>,
+    /// The request's count of tokens, this row's included. It is the caller's to keep in step with what was replaced
+    /// in this row and in those before it.
+    pub completion_tokens: Option<u64>,
+}
+
+/// What becomes of a row's tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Tokens {
+    /// They stay.
+    #[default]
+    Keep,
+    /// These new tokens instead, in all columns: ids, and in lists with an entry per token a token that was there (see
+    /// below) keeps its entry and another gets a neutral one ([`crate::columns::Neutral`]). The text of a
+    /// [`Kind::Str`](crate::Kind::Str) row stays as it is.
+    ///
+    /// A token was there if it stands where it stood, counted from the front, or where the number of tokens has
+    /// changed from whichever end the two rows agree.
+    Delta(Vec<i64>),
+    /// These ids in `output_ids`, all of the request's so far; the other columns stay.
+    Cumulative(Vec<i64>),
+    /// None, in all columns, and no text. A request's first row keeps the prompt's tail for the detokenizer.
+    Empty,
+    /// The row leaves the batch.
+    Drop,
+}
+
+impl Edit {
+    /// An edit that changes nothing yet.
+    pub fn new(row: u32) -> Edit {
+        Edit { row, ..Edit::default() }
+    }
+}
+
+impl Batch {
+    /// The batch with some rows edited; `None` if none is left. The edits are ascending by row, one a row.
+    pub fn edit(&self, edits: &[Edit]) -> Result<Option<Batch>, RowsError> {
+        let changes = edits.iter().map(|edit| Change::new(self, edit)).collect::<Result<Vec<_>, _>>()?;
+        let mut plan = Plan::new(vec![self]);
+        let mut next = 0;
+        for (edit, change) in edits.iter().zip(&changes) {
+            if edit.row < next || edit.row >= self.rows {
+                return Err(RowsError::Row { row: edit.row, rows: self.rows });
+            }
+            (next..edit.row).for_each(|row| plan.push(&[(0, row)], None));
+            if edit.tokens != Tokens::Drop {
+                plan.push(&[(0, edit.row)], Some(change));
+            }
+            next = edit.row + 1;
+        }
+        (next..self.rows).for_each(|row| plan.push(&[(0, row)], None));
+        match plan.write() {
+            Ok(batch) => Ok(Some(batch)),
+            Err(RowsError::NoRows) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What an edit does to each column.
+#[derive(Debug, Default)]
+pub(crate) struct Change {
+    finish: Option<String>,
+    completion_tokens: Option<i64>,
+    output_ids: Option<Vec<i64>>,
+    decode_ids: Option<Vec<i64>>,
+    /// The row's tokens are others.
+    tokens: Option<NewTokens>,
+    no_text: bool,
+}
+
+#[derive(Debug)]
+struct NewTokens {
+    /// How many there were.
+    before: usize,
+    ids: Vec<i64>,
+    /// For each, which of those that were there it is.
+    kept: Vec<Option<usize>>,
+}
+
+impl Change {
+    fn new(batch: &Batch, edit: &Edit) -> Result<Change, RowsError> {
+        let row = edit.row;
+        let has = |known: Known| batch.cell(known, row).is_some() || row >= batch.rows;
+        let mut change = Change { finish: edit.finish.clone(), ..Change::default() };
+        if let Some(count) = edit.completion_tokens {
+            if !has(Known::CompletionTokens) {
+                return Err(RowsError::NoColumn { name: Known::CompletionTokens.name() });
+            }
+            change.completion_tokens = Some(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        let ids = match &edit.tokens {
+            Tokens::Keep | Tokens::Drop => return Ok(change),
+            Tokens::Cumulative(ids) if has(Known::OutputIds) => {
+                change.output_ids = Some(ids.clone());
+                return Ok(change);
+            }
+            Tokens::Cumulative(_) => return Err(RowsError::NoColumn { name: Known::OutputIds.name() }),
+            Tokens::Delta(ids) => ids.clone(),
+            Tokens::Empty => {
+                change.no_text = true;
+                Vec::new()
+            }
+        };
+        let mut before = Vec::new();
+        batch.row_ids(row, &mut before);
+        change.decode_ids = Some(decode_ids(batch, edit, &ids, &before));
+        change.output_ids = Some(ids.clone());
+        let kept = kept(&before, &ids);
+        change.tokens = Some(NewTokens { before: before.len(), ids, kept });
+        Ok(change)
+    }
+
+    /// Writes the row's cell of the column `name`.
+    pub(crate) fn write<'a>(
+        &self,
+        sink: &mut impl Sink<'a>,
+        name: &str,
+        per_token: Option<Neutral>,
+        (cell, source): Cell<'a>,
+    ) -> Result<(), RowsError> {
+        let is = |known: Known| known.name() == name;
+        if let Some(ids) = self.output_ids.as_ref().filter(|_| is(Known::OutputIds)) {
+            return sink.ids(ids, Some(cell));
+        }
+        if let Some(ids) = self.decode_ids.as_ref().filter(|_| is(Known::DecodeIds)) {
+            return sink.ids(ids, Some(cell));
+        }
+        if let Some(count) = self.completion_tokens.filter(|_| is(Known::CompletionTokens)) {
+            sink.int(count);
+            return Ok(());
+        }
+        if let Some(matched) = self.finish.as_ref().filter(|_| is(Known::FinishedReasons)) {
+            return sink.map(2, |sink| {
+                ["type", "stop", "matched", matched].into_iter().for_each(|text| sink.str(text));
+                Ok(())
+            });
+        }
+        if self.no_text && is(Known::OutputStrs) {
+            sink.str("");
+            return Ok(());
+        }
+        match (&self.tokens, per_token) {
+            (Some(tokens), Some(neutral)) => tokens.write(sink, name, neutral, (cell, source)),
+            _ => sink.copy(cell, source),
+        }
+    }
+}
+
+impl NewTokens {
+    /// Writes a list with an entry per token. What is nil or empty stays so: the request did not ask for it.
+    fn write<'a>(
+        &self,
+        sink: &mut impl Sink<'a>,
+        name: &str,
+        neutral: Neutral,
+        (cell, source): Cell<'a>,
+    ) -> Result<(), RowsError> {
+        if let Some(mask) = Mask::read(cell) {
+            let kept = self.kept(mask.tokens());
+            let mask = mask.select(kept).ok_or_else(|| RowsError::Split { name: name.to_owned() })?;
+            return sink.mask(&mask);
+        }
+        let Some(entries) = cell.list().filter(|entries| !entries.is_empty()) else {
+            return sink.copy(cell, source);
+        };
+        sink.list(self.ids.len(), |sink| {
+            self.kept(entries.len()).zip(&self.ids).try_for_each(|(kept, &id)| match (kept, neutral) {
+                (Some(token), _) => sink.copy(entries[token], source),
+                (None, Neutral::Nil) => {
+                    sink.nil();
+                    Ok(())
+                }
+                (None, Neutral::Zero) => {
+                    sink.float(0.0);
+                    Ok(())
+                }
+                (None, Neutral::Id) => {
+                    sink.int(id);
+                    Ok(())
+                }
+                (None, Neutral::Empty) => sink.list(0, |_| Ok(())),
+            })
+        })
+    }
+
+    /// The entry that each token keeps. A list of another length than there were tokens goes with none of them.
+    fn kept(&self, entries: usize) -> impl Iterator<Item = Option<usize>> {
+        self.kept.iter().map(move |kept| kept.filter(|_| entries == self.before))
+    }
+}
+
+/// The ids that go to the detokenizer: the prompt's tail, if the row has it, and the new ones. Of a row that ended at a
+/// stop token the detokenizer leaves out the last id, whatever it is; so there the stop token stays.
+fn decode_ids(batch: &Batch, edit: &Edit, ids: &[i64], before: &[i64]) -> Vec<i64> {
+    let mut decode = Vec::new();
+    if let Some(cell) = batch.cell(Known::DecodeIds, edit.row) {
+        cell.ids(&mut decode);
+    }
+    decode.truncate(batch.prompt_tail(edit.row) as usize);
+    decode.extend_from_slice(ids);
+    let trimmed = !batch.cell(Known::NoStopTrim, edit.row).and_then(Value::bool).unwrap_or(false);
+    if let Finish::Stop { matched: Matched::Token(stop) } = batch.finish(edit.row)
+        && trimmed
+        && edit.finish.is_none()
+        && before.last() == Some(&stop)
+        && ids.last() != Some(&stop)
+    {
+        decode.push(stop);
+    }
+    decode
+}
+
+/// For each of the new ids, which of the old ones it is.
+fn kept(old: &[i64], new: &[i64]) -> Vec<Option<usize>> {
+    if old.len() == new.len() {
+        return (0..new.len()).map(|at| (old[at] == new[at]).then_some(at)).collect();
+    }
+    let shorter = old.len().min(new.len());
+    let head = old.iter().zip(new).take_while(|(old, new)| old == new).count();
+    let tail = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count().min(shorter - head);
+    (0..new.len())
+        .map(|at| match at {
+            _ if at < head => Some(at),
+            _ if at >= new.len() - tail => Some(at + old.len() - new.len()),
+            _ => None,
+        })
+        .collect()
+}

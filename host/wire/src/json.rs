@@ -1,0 +1,249 @@
+//! A batch's fields as JSON, for people and for tests: every value as Python has it, and what JSON has no word for as a
+//! map whose key begins with two underscores (`__struct__`, `__object__`, `__array__`, `__bytes__`, `__tensor__`, …).
+
+use afterbay_pickle::{Node, NodeId, Tree};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value as Json, json};
+
+use crate::batch::Batch;
+use crate::decode::Barrier;
+use crate::pack::{self, Item};
+use crate::tensor;
+use crate::value::Value;
+
+/// Deepest nesting that is shown; deeper values are shown as `{"__cut__": true}`, as are those past a number of values
+/// that no frame without endless references has (eight times its bytes).
+const MAX_DEPTH: usize = 64;
+const VALUES_PER_BYTE: usize = 8;
+
+/// What is shown of a pickle inside msgpack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrapped {
+    /// The `PickleWrapper` with its bytes.
+    Keep,
+    /// What is in it, as a pickled frame has it.
+    Open,
+}
+
+impl Batch {
+    /// The decoded fields by name, and the class as `__struct__`.
+    pub fn to_json(&self, wrapped: Wrapped) -> Json {
+        let mut shown = Shown { left: VALUES_PER_BYTE * self.bytes.len() };
+        let mut fields = Map::new();
+        fields.insert("__struct__".into(), self.kind().class().into());
+        for (at, field) in self.layout.fields.iter().enumerate() {
+            let tree = if wrapped == Wrapped::Open { self.wrapped_tree(at).ok().flatten() } else { None };
+            let json = match (tree, self.raw(at)) {
+                (Some(tree), _) => shown.node(tree, tree.root(), 0),
+                (None, Value::Packed(bytes)) => shown.packed(bytes, Struct::of_field(&field.name), 0),
+                (None, Value::Tree(tree, id)) => shown.node(tree, id, 0),
+            };
+            fields.insert(field.name.to_string(), json);
+        }
+        Json::Object(fields)
+    }
+}
+
+impl Barrier {
+    /// The decoded fields of an idle batch. Other barriers are not decoded.
+    pub fn to_json(&self, wrapped: Wrapped) -> Option<Json> {
+        self.idle.as_ref().map(|batch| batch.to_json(wrapped))
+    }
+}
+
+/// A struct that msgpack has as an array: its name and those of its fields.
+#[derive(Clone, Copy)]
+struct Struct {
+    name: &'static str,
+    fields: &'static [&'static str],
+    /// Whether the array begins with the name.
+    tagged: bool,
+    /// Below how many lists of the field it stands.
+    lists: usize,
+}
+
+impl Struct {
+    fn of_field(field: &str) -> Option<Struct> {
+        let of = |name, fields, tagged, lists| Some(Struct { name, fields, tagged, lists });
+        match field {
+            "weight_versions" => of("WeightVersionSpan", &["version", "start", "end"], false, 2),
+            "beam_search_output" => of("BeamSearchOutput", &["rids", "http_worker_ipcs", "sequences"], true, 1),
+            "output_token_sampling_mask" => {
+                of("SamplingMaskChunk", &["lengths", "token_ids", "logprobs"], false, 1)
+            }
+            "time_stats" | "customized_info" => of("PickleWrapper", &["data"], true, 0),
+            _ => None,
+        }
+    }
+}
+
+/// How many more values are shown.
+struct Shown {
+    left: usize,
+}
+
+impl Shown {
+    /// Whether one more value is shown, so deep.
+    fn one_more(&mut self, depth: usize) -> bool {
+        self.left = self.left.saturating_sub(1);
+        self.left > 0 && depth < MAX_DEPTH
+    }
+
+    fn packed(&mut self, bytes: &[u8], inside: Option<Struct>, depth: usize) -> Json {
+        if !self.one_more(depth) {
+            return cut();
+        }
+        match pack::item(bytes) {
+            None | Some(Item::Nil) => Json::Null,
+            Some(Item::Bool(bool)) => bool.into(),
+            Some(Item::Int(int)) => int.into(),
+            Some(Item::Big(int)) => int.into(),
+            Some(Item::Float(value)) => float(value),
+            Some(Item::Str(text)) => String::from_utf8_lossy(text).into(),
+            Some(Item::Bin(bytes)) => bin(bytes),
+            Some(Item::Ext(..)) => match pack::id_bytes(bytes) {
+                Some(_) => id_array(Value::Packed(bytes)),
+                None => ext(bytes),
+            },
+            Some(Item::Array(..)) if pack::id_bytes(bytes).is_some() => id_array(Value::Packed(bytes)),
+            Some(Item::Array(len, body)) => match inside {
+                Some(it) if it.lists == 0 && len == (it.fields.len() + usize::from(it.tagged)) as u64 => {
+                    let values = pack::items(body, len).skip(usize::from(it.tagged));
+                    let mut fields = Map::new();
+                    fields.insert("__struct__".into(), it.name.into());
+                    for (name, value) in it.fields.iter().zip(values) {
+                        fields.insert((*name).into(), self.packed(value, None, depth + 1));
+                    }
+                    Json::Object(fields)
+                }
+                _ => {
+                    let inside =
+                        inside.filter(|it| it.lists > 0).map(|it| Struct { lists: it.lists - 1, ..it });
+                    pack::items(body, len).map(|item| self.packed(item, inside, depth + 1)).collect()
+                }
+            },
+            Some(Item::Map(len, body)) => {
+                let mut values = pack::items(body, 2 * len);
+                let mut map = Map::new();
+                while let (Some(key), Some(value)) = (values.next(), values.next()) {
+                    map.insert(text(self.packed(key, None, depth + 1)), self.packed(value, None, depth + 1));
+                }
+                Json::Object(map)
+            }
+        }
+    }
+
+    fn node(&mut self, tree: &Tree, id: NodeId, depth: usize) -> Json {
+        if !self.one_more(depth) {
+            return cut();
+        }
+        match tree.node(id) {
+            Node::None => Json::Null,
+            Node::Bool(bool) => bool.into(),
+            Node::Int(int) => int.into(),
+            Node::BigInt(bytes) => json!({"__int__": STANDARD.encode(bytes)}),
+            Node::Float(value) => float(value),
+            Node::Str(text) => text.into(),
+            Node::Surrogates(bytes) => String::from_utf8_lossy(bytes).into(),
+            Node::Bytes(bytes) | Node::ByteArray(bytes) => bin(bytes),
+            Node::List(items) | Node::Tuple(items) | Node::Set(items) | Node::FrozenSet(items) => {
+                items.iter().map(|&item| self.node(tree, item, depth + 1)).collect()
+            }
+            Node::Dict(pairs) => {
+                let mut map = Map::new();
+                for (key, value) in pairs {
+                    map.insert(text(self.node(tree, key, depth + 1)), self.node(tree, value, depth + 1));
+                }
+                Json::Object(map)
+            }
+            Node::Global { module, name } => json!({"__global__": format!("{module}.{name}")}),
+            Node::Reduce { .. } if tree.ids_len(id).is_some() => id_array(Value::Tree(tree, id)),
+            Node::Reduce { .. } | Node::NewObj { .. } | Node::NewObjEx { .. } => self.object(tree, id, depth),
+            Node::Build { .. } => self.object(tree, id, depth),
+            Node::Append { object, items } | Node::SetItems { object, items } => {
+                let (object, items) = (self.node(tree, object, depth + 1), self.node(tree, items, depth + 1));
+                json!({"__object__": object, "items": items})
+            }
+        }
+    }
+
+    /// SGLang's messages and structs have their fields beside `__struct__`, other objects a state.
+    fn object(&mut self, tree: &Tree, id: NodeId, depth: usize) -> Json {
+        let Some(object) = tree.object(id) else { return json!({"__object__": null}) };
+        if let Some(tensor) = tensor::read(tree, id) {
+            return json!({
+                "__tensor__": format!("torch.{}", tensor.dtype),
+                "shape": tensor.shape,
+                "b64": STANDARD.encode(tensor.bytes),
+            });
+        }
+        let name = format!("{}.{}", object.module, object.name);
+        let is_struct =
+            object.module.ends_with(".io_struct") || matches!(tree.node(id), Node::Reduce { .. });
+        match (object.fields.map(|fields| self.node(tree, fields, depth + 1)), tree.node(id)) {
+            (Some(Json::Object(mut fields)), _) if is_struct => {
+                fields.insert("__struct__".into(), object.name.into());
+                Json::Object(fields)
+            }
+            (Some(state), _) => json!({"__object__": name, "state": state}),
+            (None, Node::Build { state, .. }) => {
+                json!({"__object__": name, "state": self.node(tree, state, depth + 1)})
+            }
+            (None, Node::Reduce { args, .. } | Node::NewObj { args, .. } | Node::NewObjEx { args, .. }) => {
+                json!({"__object__": name, "args": self.node(tree, args, depth + 1)})
+            }
+            _ => json!({"__object__": name}),
+        }
+    }
+}
+
+fn cut() -> Json {
+    json!({"__cut__": true})
+}
+
+fn bin(bytes: &[u8]) -> Json {
+    json!({"__bytes__": STANDARD.encode(bytes)})
+}
+
+/// A float; JSON has none that are not finite.
+fn float(value: f64) -> Json {
+    if value.is_finite() { value.into() } else { json!({"__float__": value.to_string()}) }
+}
+
+/// A map's key: Python's may be other than text.
+fn text(key: Json) -> String {
+    match key {
+        Json::String(text) => text,
+        other => other.to_string(),
+    }
+}
+
+fn id_array(value: Value<'_>) -> Json {
+    let mut ids = Vec::new();
+    value.ids(&mut ids);
+    json!({"__array__": "q", "v": ids})
+}
+
+/// A tensor or an ndarray: the length of a msgpack header `[shape, dtype, …]`, the header, and the items.
+fn ext(bytes: &[u8]) -> Json {
+    let Some(Item::Ext(code, payload)) = pack::item(bytes) else { return Json::Null };
+    let name = match code {
+        2 => "__tensor__",
+        3 => "__ndarray__",
+        _ => return json!({"__ext__": code, "b64": STANDARD.encode(payload)}),
+    };
+    let parts = payload.split_first_chunk().and_then(|(len, rest)| {
+        let (head, items) = rest.split_at_checked(u32::from_be_bytes(*len) as usize)?;
+        let head = Value::Packed(head.get(..pack::skip(head, 0, 0).ok()?)?).list()?;
+        let (shape, dtype) = (head.first()?.list()?, head.get(1)?.str()?);
+        Some((shape.into_iter().map(Value::int).collect::<Option<Vec<_>>>()?, dtype, items))
+    });
+    match parts {
+        Some((shape, dtype, items)) => {
+            let dtype = if code == 2 { format!("torch.{dtype}") } else { dtype.to_owned() };
+            json!({name: dtype, "shape": shape, "b64": STANDARD.encode(items)})
+        }
+        None => json!({"__ext__": code, "b64": STANDARD.encode(payload)}),
+    }
+}

@@ -1,0 +1,344 @@
+//! msgpack on bytes: where values end, where the cells of a column are, and what a cell says. It checks structure
+//! (lengths, types, nesting) and allocates nothing but the starts of cells; what a column means is not its business.
+
+use crate::bounds::MAX_NESTING;
+use crate::error::PackError;
+
+/// The type of msgpack extension that SGLang gives to `array.array` (0.5.19 and later).
+const EXT_ARRAY: u8 = 1;
+/// What stands before the items of an `array('q')`: the length of its msgpack header, and that header, `"q"`.
+const EXT_IDS: [u8; 6] = [0, 0, 0, 2, 0xa1, b'q'];
+
+/// How far a value goes: to the end of a scalar, or to the first of a container's children.
+#[derive(Clone, Copy)]
+struct Extent {
+    /// Where the type byte and the length end.
+    body: usize,
+    /// Where the scalar ends; of a container, the same as `body`.
+    end: usize,
+    /// Values inside: an array's items, a map's keys and values.
+    children: u64,
+}
+
+/// A value, read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Item<'a> {
+    Nil,
+    Bool(bool),
+    Int(i64),
+    /// An unsigned integer over `i64::MAX`.
+    Big(u64),
+    Float(f64),
+    /// A string's bytes, not checked to be UTF-8.
+    Str(&'a [u8]),
+    Bin(&'a [u8]),
+    Ext(u8, &'a [u8]),
+    /// An array's length, and its items one after another.
+    Array(u64, &'a [u8]),
+    /// A map's length, and its keys and values one after another.
+    Map(u64, &'a [u8]),
+}
+
+/// The cells of a column: where each begins, in the frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Cells {
+    /// All of one width, the usual case.
+    Uniform { start: u32, width: u32 },
+    /// Of several widths: their starts and the last one's end are `starts[first..]`.
+    Indexed { first: u32 },
+}
+
+/// Big-endian unsigned integer of up to 8 bytes.
+fn big_endian(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
+}
+
+fn one_byte(byte: u8) -> bool {
+    byte < 0x80 || byte >= 0xe0 || (0xc0..=0xc3).contains(&byte) && byte != 0xc1
+}
+
+fn extent(bytes: &[u8], at: usize) -> Result<Extent, PackError> {
+    let rest = bytes.get(at..).unwrap_or_default();
+    let cut = |needed: u64| PackError::Cut { at, needed, left: rest.len() };
+    let Some(&first) = rest.first() else { return Err(cut(1)) };
+    // The width of the length after the type byte, what is fixed beside it, and how many children an entry counts for.
+    let (length_bytes, fixed, per_child) = match first {
+        0x00..=0x7f | 0xe0..=0xff | 0xc0 | 0xc2 | 0xc3 => (0, 0, 0),
+        0x80..=0x8f => return container(bytes, at, 1, 2 * u64::from(first & 0x0f)),
+        0x90..=0x9f => return container(bytes, at, 1, u64::from(first & 0x0f)),
+        0xa0..=0xbf => (0, u64::from(first & 0x1f), 0),
+        0xc1 => return Err(PackError::Unused { at }),
+        0xc4 | 0xd9 => (1, 0, 0),
+        0xc5 | 0xda => (2, 0, 0),
+        0xc6 | 0xdb => (4, 0, 0),
+        0xc7 => (1, 1, 0),
+        0xc8 => (2, 1, 0),
+        0xc9 => (4, 1, 0),
+        0xcc | 0xd0 => (0, 1, 0),
+        0xcd | 0xd1 => (0, 2, 0),
+        0xca | 0xce | 0xd2 => (0, 4, 0),
+        0xcb | 0xcf | 0xd3 => (0, 8, 0),
+        0xd4..=0xd8 => (0, 1 + (1 << (first - 0xd4)), 0),
+        0xdc => (2, 0, 1),
+        0xdd => (4, 0, 1),
+        0xde => (2, 0, 2),
+        0xdf => (4, 0, 2),
+    };
+    let header = 1 + length_bytes;
+    let declared = big_endian(rest.get(1..header).ok_or_else(|| cut(header as u64))?);
+    if per_child > 0 {
+        return container(bytes, at, header, declared * per_child);
+    }
+    let needed = header as u64 + fixed + declared;
+    if needed > rest.len() as u64 {
+        return Err(cut(needed));
+    }
+    Ok(Extent { body: at + header, end: at + needed as usize, children: 0 })
+}
+
+/// A container's extent. Each child takes at least a byte, so a count that cannot be true ends here.
+fn container(bytes: &[u8], at: usize, header: usize, children: u64) -> Result<Extent, PackError> {
+    let left = bytes.len() - at;
+    let needed = header as u64 + children;
+    if needed > left as u64 {
+        return Err(PackError::Cut { at, needed, left });
+    }
+    Ok(Extent { body: at + header, end: at + header, children })
+}
+
+/// Where the value at `at` ends, `depth` containers deep.
+pub(crate) fn skip(bytes: &[u8], at: usize, depth: usize) -> Result<usize, PackError> {
+    let value = extent(bytes, at)?;
+    if value.children == 0 { Ok(value.end) } else { skip_container(bytes, at, value, depth) }
+}
+
+/// Where the container at `at` ends. Open containers are counted on a stack of fixed size: no recursion.
+fn skip_container(bytes: &[u8], mut at: usize, mut value: Extent, depth: usize) -> Result<usize, PackError> {
+    let mut open = [0; MAX_NESTING];
+    let mut level = 0;
+    loop {
+        if value.children > 0 {
+            if level + depth >= MAX_NESTING {
+                return Err(PackError::TooDeep { at });
+            }
+            open[level] = value.children;
+            level += 1;
+        } else {
+            while open[level - 1] == 1 {
+                level -= 1;
+                if level == 0 {
+                    return Ok(value.end);
+                }
+            }
+            open[level - 1] -= 1;
+        }
+        at = value.end;
+        value = extent(bytes, at)?;
+    }
+}
+
+/// The array at `at`: its length and where its items begin. `None`: another type.
+pub(crate) fn array_at(bytes: &[u8], at: usize) -> Result<Option<(u64, usize)>, PackError> {
+    match bytes.get(at) {
+        Some(0x90..=0x9f | 0xdc | 0xdd) => extent(bytes, at).map(|value| Some((value.children, value.body))),
+        _ => Ok(None),
+    }
+}
+
+/// Finds the `count` cells that begin at `at`, two containers deep, and where the last one ends. The starts of cells
+/// of several widths are pushed to `starts`.
+pub(crate) fn cells(bytes: &[u8], at: usize, count: u32, starts: &mut Vec<u32>) -> Result<(Cells, usize), PackError> {
+    if let Some(width) = uniform_width(bytes, at, count as usize) {
+        let cells = Cells::Uniform { start: at as u32, width: width as u32 };
+        return Ok((cells, at + width * count as usize));
+    }
+    let first = starts.len() as u32;
+    starts.reserve(count as usize + 1);
+    let mut end = at;
+    for _ in 0..count {
+        starts.push(end as u32);
+        end = match bytes.get(end) {
+            Some(&byte) if one_byte(byte) => end + 1,
+            _ => skip(bytes, end, 2)?,
+        };
+    }
+    starts.push(end as u32);
+    Ok((Cells::Indexed { first }, end))
+}
+
+/// The width of `count` cells from `at`, where all have the same: all of one byte, or scalars with equal headers.
+fn uniform_width(bytes: &[u8], at: usize, count: usize) -> Option<usize> {
+    if one_byte(*bytes.get(at)?) {
+        let run = bytes.get(at..at.checked_add(count)?)?;
+        // Whole chunks without an early exit, so that they are compared many bytes at a time.
+        let uniform = run.chunks(64).all(|chunk| chunk.iter().fold(true, |all, &byte| all & one_byte(byte)));
+        return uniform.then_some(1);
+    }
+    let value = extent(bytes, at).ok()?;
+    let width = value.end - at;
+    // An extension's type is not its length, but belongs to what must be equal.
+    let header = value.body - at + usize::from(matches!(bytes[at], 0xc7..=0xc9 | 0xd4..=0xd8));
+    if value.children > 0 || header > 3 || matches!(bytes[at], 0x80..=0x9f | 0xdc..=0xdf) {
+        return None;
+    }
+    let run = bytes.get(at..at.checked_add(width.checked_mul(count)?)?)?;
+    let (first, second, third) = (run[0], run[header.min(2) - 1], run[header - 1]);
+    let same = |cell: &[u8]| cell[0] == first && cell[header.min(2) - 1] == second && cell[header - 1] == third;
+    run.chunks_exact(width).all(same).then_some(width)
+}
+
+impl Cells {
+    /// Where the cells of rows `from..to` begin and end.
+    pub(crate) fn span(self, starts: &[u32], from: u32, to: u32) -> (usize, usize) {
+        match self {
+            Cells::Uniform { start, width } => ((start + from * width) as usize, (start + to * width) as usize),
+            Cells::Indexed { first } => {
+                let at = |row: u32| starts.get((first + row) as usize).map_or(0, |&start| start as usize);
+                (at(from), at(to))
+            }
+        }
+    }
+}
+
+/// Reads the value that `bytes` begins with, and where it (or a container's header) ends.
+/// `None`: not a whole value, which [`skip`] does not let through.
+pub(crate) fn item(bytes: &[u8]) -> Option<Item<'_>> {
+    let value = extent(bytes, 0).ok()?;
+    let body = &bytes[value.body..value.end];
+    Some(match bytes[0] {
+        byte @ 0x00..=0x7f => Item::Int(i64::from(byte)),
+        byte @ 0xe0..=0xff => Item::Int(i64::from(byte as i8)),
+        0xc0 => Item::Nil,
+        0xc1 => return None,
+        byte @ (0xc2 | 0xc3) => Item::Bool(byte == 0xc3),
+        0xca => Item::Float(f64::from(f32::from_bits(big_endian(body) as u32))),
+        0xcb => Item::Float(f64::from_bits(big_endian(body))),
+        0xcc..=0xcf => match i64::try_from(big_endian(body)) {
+            Ok(int) => Item::Int(int),
+            Err(_) => Item::Big(big_endian(body)),
+        },
+        0xd0..=0xd3 => {
+            let unused = 64 - 8 * body.len() as u32;
+            Item::Int((big_endian(body) << unused) as i64 >> unused)
+        }
+        0xa0..=0xbf | 0xd9..=0xdb => Item::Str(body),
+        0xc4..=0xc6 => Item::Bin(body),
+        0xc7..=0xc9 | 0xd4..=0xd8 => Item::Ext(body[0], &body[1..]),
+        0x90..=0x9f | 0xdc | 0xdd => Item::Array(value.children, &bytes[value.body..]),
+        0x80..=0x8f | 0xde | 0xdf => Item::Map(value.children / 2, &bytes[value.body..]),
+    })
+}
+
+/// The values that follow each other in `bytes`, `count` of them, each with its own bytes.
+pub(crate) fn items(mut bytes: &[u8], count: u64) -> impl Iterator<Item = &[u8]> + Clone {
+    let mut left = count;
+    std::iter::from_fn(move || {
+        left = left.checked_sub(1)?;
+        let (value, rest) = bytes.split_at(skip(bytes, 0, 0).ok()?);
+        bytes = rest;
+        Some(value)
+    })
+}
+
+/// The items of an id array, 8 bytes each, little endian: extension 1 (0.5.19 and later) or `["q", bin]`.
+pub(crate) fn id_bytes(cell: &[u8]) -> Option<&[u8]> {
+    let ids = match item(cell)? {
+        Item::Ext(EXT_ARRAY, payload) => payload.strip_prefix(&EXT_IDS)?,
+        Item::Array(2, body) => match item(body.strip_prefix(&[0xa1, b'q'])?)? {
+            Item::Bin(ids) => ids,
+            _ => return None,
+        },
+        _ => return None,
+    };
+    ids.len().is_multiple_of(8).then_some(ids)
+}
+
+/// Writes msgpack in the shortest form, as msgspec does.
+pub(crate) mod write {
+    use super::{EXT_ARRAY, EXT_IDS};
+
+    /// The header of an array of `len` items.
+    pub(crate) fn array(out: &mut Vec<u8>, len: usize) {
+        sized(out, len, Some((0x90, 15)), [None, Some(0xdc), Some(0xdd)]);
+    }
+
+    /// The header of a map of `len` entries.
+    pub(crate) fn map(out: &mut Vec<u8>, len: usize) {
+        sized(out, len, Some((0x80, 15)), [None, Some(0xde), Some(0xdf)]);
+    }
+
+    pub(crate) fn nil(out: &mut Vec<u8>) {
+        out.push(0xc0);
+    }
+
+    pub(crate) fn str(out: &mut Vec<u8>, text: &str) {
+        sized(out, text.len(), Some((0xa0, 31)), [Some(0xd9), Some(0xda), Some(0xdb)]);
+        out.extend_from_slice(text.as_bytes());
+    }
+
+    /// The header of a byte string of `len` bytes.
+    pub(crate) fn bin(out: &mut Vec<u8>, len: usize) {
+        sized(out, len, None, [Some(0xc4), Some(0xc5), Some(0xc6)]);
+    }
+
+    pub(crate) fn float(out: &mut Vec<u8>, value: f64) {
+        out.push(0xcb);
+        out.extend_from_slice(&value.to_be_bytes());
+    }
+
+    pub(crate) fn int(out: &mut Vec<u8>, value: i64) {
+        let (marker, width) = match value {
+            -32..=127 => return out.push(value as u8),
+            128..=0xff => (0xcc, 1),
+            0x100..=0xffff => (0xcd, 2),
+            0x1_0000..=0xffff_ffff => (0xce, 4),
+            0x1_0000_0000.. => (0xcf, 8),
+            -128..=-33 => (0xd0, 1),
+            -32768..=-129 => (0xd1, 2),
+            -2_147_483_648..=-32769 => (0xd2, 4),
+            _ => (0xd3, 8),
+        };
+        out.push(marker);
+        out.extend_from_slice(&value.to_be_bytes()[8 - width..]);
+    }
+
+    /// The header of an extension of `len` bytes.
+    pub(crate) fn ext(out: &mut Vec<u8>, code: u8, len: usize) {
+        match len {
+            1 | 2 | 4 | 8 | 16 => out.push(0xd4 + len.trailing_zeros() as u8),
+            _ => sized(out, len, None, [Some(0xc7), Some(0xc8), Some(0xc9)]),
+        }
+        out.push(code);
+    }
+
+    /// An `array('q')` as extension 1, or as `["q", bin]`.
+    pub(crate) fn ids(out: &mut Vec<u8>, ids: &[i64], as_ext: bool) {
+        if as_ext {
+            ext(out, EXT_ARRAY, EXT_IDS.len() + 8 * ids.len());
+            out.extend_from_slice(&EXT_IDS);
+        } else {
+            out.extend_from_slice(&[0x92, 0xa1, b'q']);
+            bin(out, 8 * ids.len());
+        }
+        for id in ids {
+            out.extend_from_slice(&id.to_le_bytes());
+        }
+    }
+
+    /// A length in the shortest of: the type byte itself, one, two or four bytes after it.
+    /// What is longer than `u32` does not reach this: it is over the bound of a frame.
+    fn sized(out: &mut Vec<u8>, len: usize, fix: Option<(u8, usize)>, markers: [Option<u8>; 3]) {
+        match (fix, markers) {
+            (Some((marker, most)), _) if len <= most => out.push(marker | len as u8),
+            (_, [Some(marker), _, _]) if len <= 0xff => out.extend_from_slice(&[marker, len as u8]),
+            (_, [_, Some(marker), _]) if len <= 0xffff => {
+                out.push(marker);
+                out.extend_from_slice(&(len as u16).to_be_bytes());
+            }
+            (_, [_, _, marker]) => {
+                out.extend(marker);
+                out.extend_from_slice(&(len as u32).to_be_bytes());
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! A pickled batch as columns: the fields of the message's object, by name, over the pickle's tree.
+
+use std::sync::Arc;
+
+use afterbay_pickle::{Node, NodeId, Tree};
+
+use crate::batch::Kind;
+use crate::bounds::MAX_FIELDS;
+use crate::error::WireError;
+use crate::layouts::Layout;
+use crate::value::{ColumnView, Rows};
+
+/// The columns of a frame, by position in its layout.
+#[derive(Debug)]
+pub(crate) struct Pickled {
+    pub(crate) tree: Tree,
+    values: Vec<NodeId>,
+}
+
+impl Pickled {
+    /// Reads the fields of the object that is the tree's root. `known` is a layout to use again if it fits.
+    pub(crate) fn read(
+        tree: Tree,
+        kind: Kind,
+        fields: NodeId,
+        known: Option<&Arc<Layout>>,
+    ) -> Result<(Pickled, Arc<Layout>), WireError> {
+        let pairs = tree.pairs(fields).ok_or(WireError::NotAnObject)?;
+        if pairs.len() > MAX_FIELDS {
+            return Err(WireError::NotAnObject);
+        }
+        let (mut names, mut values) = (Vec::with_capacity(pairs.len()), Vec::with_capacity(pairs.len()));
+        for (name, value) in pairs {
+            names.push(tree.str(name).ok_or(WireError::NotAnObject)?);
+            values.push(value);
+        }
+        let fits = |layout: &&Arc<Layout>| {
+            layout.fields.len() == names.len()
+                && layout.fields.iter().zip(&names).all(|(field, name)| *field.name == **name)
+        };
+        let layout = match known.filter(fits) {
+            Some(layout) => Arc::clone(layout),
+            None => Arc::new(Layout::new(kind, "", names.into_iter())),
+        };
+        Ok((Pickled { tree, values }, layout))
+    }
+
+    pub(crate) fn value(&self, field: usize) -> NodeId {
+        self.values[field]
+    }
+
+    /// The cells of a column that has one a row.
+    pub(crate) fn rows(&self, field: usize, rows: u32) -> Option<Rows<'_>> {
+        match self.tree.node(self.values[field]) {
+            Node::List(items) if items.len() as u64 == u64::from(rows) => Some(Rows::Tree(&self.tree, items)),
+            _ => None,
+        }
+    }
+}
+
+/// A column that is a node.
+pub(crate) fn view(tree: &Tree, id: NodeId, rows: u32) -> ColumnView<'_> {
+    let cells = |id| match tree.node(id) {
+        Node::List(items) if items.len() as u64 == u64::from(rows) => Some(Rows::Tree(tree, items)),
+        _ => None,
+    };
+    match tree.node(id) {
+        Node::None => ColumnView::Nil,
+        Node::List([]) => ColumnView::Empty,
+        Node::Dict(pairs) if pairs.len() <= MAX_FIELDS => {
+            let named = pairs.map(|(name, column)| Some((tree.str(name)?, cells(column)?)));
+            named.collect::<Option<_>>().map_or(ColumnView::Whole, ColumnView::Named)
+        }
+        _ => cells(id).map_or(ColumnView::Whole, ColumnView::Rows),
+    }
+}

@@ -1,0 +1,445 @@
+//! Taking rows out of batches and joining rows of several: one operation, since a batch is written column by column
+//! from rows of other batches, each row out of one (copied) or several (joined by the table in `columns`).
+//! `edit` uses it too, with rows that are changed on the way.
+
+use std::ops::Range;
+
+use afterbay_pickle::{Source, Writer};
+use bytes::Bytes;
+use hashbrown::HashMap;
+
+use crate::batch::{Batch, Body, Finish};
+use crate::columns::{Absent, Column, Join, Neutral};
+use crate::edit::Change;
+use crate::error::RowsError;
+use crate::layouts::Field;
+use crate::mask::Mask;
+use crate::pack;
+use crate::sink::Sink;
+use crate::value::{ColumnView, Rows, Value};
+
+/// Rows of a batch that are to be joined with others.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// The batch.
+    pub batch: &'a Batch,
+    /// Which of its rows, ascending; `None`: all.
+    pub rows: Option<&'a [u32]>,
+}
+
+impl<'a> From<&'a Batch> for Part<'a> {
+    fn from(batch: &'a Batch) -> Part<'a> {
+        Part { batch, rows: None }
+    }
+}
+
+impl Part<'_> {
+    /// The rows, checked.
+    fn rows(&self) -> Result<impl Iterator<Item = u32>, RowsError> {
+        let rows = self.batch.rows;
+        let given = self.rows.unwrap_or_default();
+        let unordered = given.windows(2).find(|pair| pair[0] >= pair[1]).map(|pair| pair[1]);
+        if let Some(row) = unordered.or(given.last().copied().filter(|&row| row >= rows)) {
+            return Err(RowsError::Row { row, rows });
+        }
+        let all = if self.rows.is_none() { 0..rows } else { 0..0 };
+        Ok(all.chain(given.iter().copied()))
+    }
+}
+
+impl Batch {
+    /// Some rows, ascending, as a batch of its own.
+    pub fn take(&self, rows: &[u32]) -> Result<Batch, RowsError> {
+        let mut plan = Plan::new(vec![self]);
+        Part { batch: self, rows: Some(rows) }.rows()?.for_each(|row| plan.push(&[(0, row)], None));
+        plan.write()
+    }
+
+    /// The parts' rows as one batch. Rows of one request become one row, the earlier first; rows of several stand side
+    /// by side in the order of their first appearance. The parts must be of one kind, wire and layout.
+    ///
+    /// It is exact or an error: the reader ends in the state that the single batches would have left it in.
+    pub fn join(parts: &[Part<'_>]) -> Result<Batch, RowsError> {
+        let mut plan = Plan::new(parts.iter().map(|part| part.batch).collect());
+        let mut requests: HashMap<&str, u32, foldhash::fast::RandomState> = HashMap::default();
+        let mut ended = Vec::new();
+        let mut rows = Vec::new();
+        for (part, it) in parts.iter().enumerate() {
+            for row in it.rows()? {
+                let rid = it.batch.rid(row);
+                let request = *requests.entry(rid).or_insert(ended.len() as u32);
+                match ended.get(request as usize) {
+                    None => ended.push(false),
+                    Some(true) => return Err(RowsError::AfterFinish { rid: rid.to_owned() }),
+                    Some(false) => (),
+                }
+                ended[request as usize] = it.batch.finish(row) != Finish::Running;
+                rows.push((request, (part as u32, row)));
+            }
+        }
+        // By request, and of one request in order: the sort is stable.
+        rows.sort_by_key(|(request, _)| *request);
+        let mut from = Vec::new();
+        for request in rows.chunk_by(|one, next| one.0 == next.0) {
+            from.clear();
+            from.extend(request.iter().map(|(_, row)| *row));
+            plan.push(&from, None);
+        }
+        plan.write()
+    }
+}
+
+/// Whether a field of a batch can be taken apart.
+pub(crate) fn check_splittable(batch: &Batch, field: usize) -> Result<(), RowsError> {
+    let Field { name, column } = &batch.layout.fields[field];
+    match batch.column(field)? {
+        ColumnView::Whole if column.is_none_or(|column| column.join != Join::Frame) => {
+            Err(RowsError::Split { name: name.to_string() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A row of a part: the part, and the row in it.
+type RowOf = (u32, u32);
+
+/// A batch to be written: its rows, and where each comes from.
+pub(crate) struct Plan<'a> {
+    parts: Vec<&'a Batch>,
+    rows: usize,
+    steps: Vec<Step<'a>>,
+    /// Where the rows of [`Step::One`] come from.
+    from: Vec<RowOf>,
+}
+
+/// What is written next into each column.
+enum Step<'a> {
+    /// Rows that follow each other in a part, as they are.
+    Run { part: usize, rows: Range<u32> },
+    /// One row, out of those rows; a change is made to a row out of one.
+    One { from: Range<usize>, change: Option<&'a Change> },
+}
+
+/// What writing a column goes by.
+#[derive(Clone, Copy)]
+pub(crate) struct Rule<'a> {
+    name: &'a str,
+    join: Join,
+    absent: Absent,
+    per_token: Option<Neutral>,
+}
+
+impl<'a> Rule<'a> {
+    fn new(field: &'a Field) -> Rule<'a> {
+        // A field that is not in the table is joined never, and not made up.
+        let unknown = Column { name: "", join: Join::Never, absent: Absent::Never, per_token: None };
+        let &Column { join, absent, per_token, .. } = field.column.unwrap_or(&unknown);
+        Rule { name: &field.name, join, absent, per_token }
+    }
+
+    fn shape_error(&self) -> RowsError {
+        RowsError::Shape { name: self.name.to_owned() }
+    }
+}
+
+impl<'a> Plan<'a> {
+    pub(crate) fn new(parts: Vec<&'a Batch>) -> Plan<'a> {
+        Plan { parts, rows: 0, steps: Vec::new(), from: Vec::new() }
+    }
+
+    /// Adds a row.
+    pub(crate) fn push(&mut self, from: &[RowOf], change: Option<&'a Change>) {
+        self.rows += 1;
+        if let (&[(part, row)], None) = (from, change) {
+            match self.steps.last_mut() {
+                Some(Step::Run { part: last, rows }) if *last == part as usize && rows.end == row => rows.end += 1,
+                _ => self.steps.push(Step::Run { part: part as usize, rows: row..row + 1 }),
+            }
+            return;
+        }
+        let start = self.from.len();
+        self.from.extend_from_slice(from);
+        self.steps.push(Step::One { from: start..self.from.len(), change });
+    }
+
+    /// Writes the batch, and reads it again: what leaves has passed the same checks as what came.
+    pub(crate) fn write(&self) -> Result<Batch, RowsError> {
+        let first = *self.parts.first().filter(|_| self.rows > 0).ok_or(RowsError::NoRows)?;
+        for (part, it) in self.parts.iter().enumerate() {
+            if !it.is_like(first) {
+                let tell = |batch: &Batch| format!("{} in {}", batch.kind(), batch.wire());
+                return Err(RowsError::Mixed { part, it: tell(it), first: tell(first) });
+            }
+        }
+        let bytes = match &first.body {
+            Body::Packed(_) => self.msgpack(first)?,
+            Body::Pickled(_) => self.pickle(first)?,
+        };
+        first.read_again(bytes).map_err(|error| RowsError::Written(Box::new(error)))
+    }
+
+    fn msgpack(&self, first: &Batch) -> Result<Bytes, RowsError> {
+        let mut out = Vec::with_capacity(self.parts.iter().map(|part| part.bytes.len()).sum());
+        pack::write::array(&mut out, first.layout.fields.len() + 1);
+        pack::write::str(&mut out, first.kind().class());
+        let sources = vec![None; self.parts.len()];
+        for (field, it) in first.layout.fields.iter().enumerate() {
+            self.column(&mut out, &sources, field, Rule::new(it))?;
+        }
+        Ok(out.into())
+    }
+
+    fn pickle(&self, first: &Batch) -> Result<Bytes, RowsError> {
+        let mut writer = Writer::new(0);
+        let mut sources = Vec::with_capacity(self.parts.len());
+        let mut root = None;
+        for (tree, id) in self.parts.iter().filter_map(|part| part.tree()) {
+            if root.is_none() {
+                writer = Writer::new(tree.protocol());
+                root = Some(id);
+            }
+            sources.push(Some(writer.source(tree)));
+        }
+        writer.reserve(self.parts.iter().map(|part| part.bytes.len()).sum());
+        let (Some(root), Some(Some(source))) = (root, sources.first().copied()) else {
+            return Err(RowsError::NoRows);
+        };
+        let mut failed = None;
+        writer.object(source, root, |writer| crate::sink::pass((|| {
+            for (field, it) in first.layout.fields.iter().enumerate() {
+                writer.str(&it.name);
+                self.column(writer, &sources, field, Rule::new(it))?;
+            }
+            Ok::<_, RowsError>(())
+        })(), &mut failed))?;
+        if let Some(error) = failed { return Err(error) }
+        Ok(writer.finish()?)
+    }
+
+    /// Writes a column. `sources` are the parts' trees, where the sink is a pickle.
+    fn column<S: Sink<'a>>(
+        &self,
+        sink: &mut S,
+        sources: &[Option<Source>],
+        field: usize,
+        rule: Rule<'_>,
+    ) -> Result<(), RowsError> {
+        if self.parts.iter().any(|part| part.wrapped_pickle(field).is_some()) {
+            return sink.wrapped(&self.wrapped(field, rule)?);
+        }
+        if rule.join == Join::Frame {
+            let values = self.parts.iter().zip(sources).map(|(part, source)| (part.raw(field), *source));
+            return match values.rev().find(|(value, _)| !value.is_nil()) {
+                Some((value, source)) => sink.copy(value, source),
+                None => {
+                    sink.nil();
+                    Ok(())
+                }
+            };
+        }
+        let views = self.parts.iter().map(|part| part.column(field)).collect::<Result<Vec<_>, _>>()?;
+        self.views(sink, sources, rule, &views)
+    }
+
+    /// Writes a column that is this in the parts.
+    fn views<S: Sink<'a>>(
+        &self,
+        sink: &mut S,
+        sources: &[Option<Source>],
+        rule: Rule<'_>,
+        views: &[ColumnView<'a>],
+    ) -> Result<(), RowsError> {
+        if views.iter().any(|view| matches!(view, ColumnView::Whole)) {
+            return Err(RowsError::Split { name: rule.name.to_owned() });
+        }
+        if views.iter().all(|view| matches!(view, ColumnView::Nil)) {
+            sink.nil();
+            return Ok(());
+        }
+        if views.iter().all(|view| matches!(view, ColumnView::Empty)) {
+            return sink.list(0, |_| Ok(()));
+        }
+        if views.iter().any(|view| matches!(view, ColumnView::Named(_))) {
+            return self.named(sink, sources, rule, views);
+        }
+        let rows: Vec<_> = views
+            .iter()
+            .map(|view| match view {
+                ColumnView::Rows(rows) => Some(*rows),
+                _ => None,
+            })
+            .collect();
+        self.rows(sink, sources, rule, &rows)
+    }
+
+    /// Writes the pickle that stands for a column.
+    fn wrapped(&self, field: usize, rule: Rule<'_>) -> Result<Bytes, RowsError> {
+        let trees = self.parts.iter().map(|part| part.wrapped_tree(field)).collect::<Result<Vec<_>, _>>()?;
+        let protocol = trees.iter().flatten().map(|tree| tree.protocol()).next();
+        let mut writer = Writer::new(protocol.unwrap_or_default());
+        let sources: Vec<_> = trees.iter().map(|tree| tree.map(|tree| writer.source(tree))).collect();
+        let views = self.parts.iter().map(|part| part.column(field)).collect::<Result<Vec<_>, _>>()?;
+        if views.iter().zip(&trees).any(|(view, tree)| tree.is_none() && !matches!(view, ColumnView::Nil)) {
+            return Err(rule.shape_error());
+        }
+        self.views(&mut writer, &sources, rule, &views)?;
+        Ok(writer.finish()?)
+    }
+
+    /// Writes a dict of columns by name: the names of all parts.
+    fn named<S: Sink<'a>>(
+        &self,
+        sink: &mut S,
+        sources: &[Option<Source>],
+        rule: Rule<'_>,
+        views: &[ColumnView<'a>],
+    ) -> Result<(), RowsError> {
+        let mut names: Vec<&str> = Vec::new();
+        for view in views {
+            match view {
+                ColumnView::Named(columns) => {
+                    let new = columns.iter().map(|(name, _)| *name);
+                    new.for_each(|name| if !names.contains(&name) { names.push(name) });
+                }
+                ColumnView::Nil => (),
+                _ => return Err(rule.shape_error()),
+            }
+        }
+        let join = if rule.join == Join::Named { Join::Concat } else { Join::Never };
+        sink.map(names.len(), |sink| {
+            names.iter().try_for_each(|name| {
+                sink.str(name);
+                let column = |view: &ColumnView<'a>| match view {
+                    ColumnView::Named(columns) => columns.iter().find(|(it, _)| it == name).map(|(_, rows)| *rows),
+                    _ => None,
+                };
+                let rows: Vec<_> = views.iter().map(column).collect();
+                self.rows(sink, sources, Rule { join, ..rule }, &rows)
+            })
+        })
+    }
+
+    /// Writes a column of one cell a row. A part without one has rows that were given none.
+    fn rows<S: Sink<'a>>(
+        &self,
+        sink: &mut S,
+        sources: &[Option<Source>],
+        rule: Rule<'_>,
+        rows: &[Option<Rows<'a>>],
+    ) -> Result<(), RowsError> {
+        let mut cells = Vec::new();
+        sink.list(self.rows, |sink| {
+            for step in &self.steps {
+                match step {
+                    Step::Run { part, rows: run } => match rows[*part] {
+                        Some(rows) => sink.run(rows, sources[*part], run.clone())?,
+                        None => run.clone().try_for_each(|_| absent(sink, rule))?,
+                    },
+                    Step::One { from, change } => {
+                        cells.clear();
+                        for &(part, row) in &self.from[from.clone()] {
+                            let part = part as usize;
+                            cells.push(rows[part].map(|rows| (rows.get(row), sources[part])));
+                        }
+                        match (change, cells.as_slice()) {
+                            (Some(change), &[Some(cell)]) => change.write(sink, rule.name, rule.per_token, cell)?,
+                            _ => join(sink, rule, &cells).map_err(|error| match error {
+                                Joining::Failed(error) => error,
+                                Joining::Cannot => self.cannot(rule, from.start),
+                            })?,
+                        }
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn cannot(&self, rule: Rule<'_>, from: usize) -> RowsError {
+        let (part, row) = self.from[from];
+        RowsError::Column { name: rule.name.to_owned(), rid: self.parts[part as usize].rid(row).to_owned() }
+    }
+}
+
+/// Writes what stands for a row without a cell.
+fn absent<'a>(sink: &mut impl Sink<'a>, rule: Rule<'_>) -> Result<(), RowsError> {
+    match rule.absent {
+        Absent::Nil => {
+            sink.nil();
+            Ok(())
+        }
+        Absent::Empty => sink.list(0, |_| Ok(())),
+        Absent::Never => Err(rule.shape_error()),
+    }
+}
+
+/// A cell, and the tree it is from where it is a pickle's.
+pub(crate) type Cell<'a> = (Value<'a>, Option<Source>);
+
+/// Why the cells of a request were not joined.
+enum Joining {
+    /// The column's rule does not allow it, or a cell is not of the type it goes by.
+    Cannot,
+    Failed(RowsError),
+}
+
+impl From<RowsError> for Joining {
+    fn from(error: RowsError) -> Joining {
+        Joining::Failed(error)
+    }
+}
+
+/// Writes the one cell of several rows of a request. A row may have none.
+fn join<'a>(sink: &mut impl Sink<'a>, rule: Rule<'_>, cells: &[Option<Cell<'a>>]) -> Result<(), Joining> {
+    let mut some = cells.iter().flatten().copied().filter(|(value, _)| !value.is_nil());
+    let one = match rule.join {
+        _ if cells.len() == 1 => cells[0],
+        Join::First => cells[0],
+        Join::Last => cells[cells.len() - 1],
+        Join::Latest => some.next_back().or(cells[0]),
+        Join::Never if some.next().is_some() => return Err(Joining::Cannot),
+        Join::Never => cells[0],
+        Join::Concat | Join::Ids | Join::Text | Join::Mask | Join::Named | Join::Frame => {
+            let some: Vec<_> = some.collect();
+            match some[..] {
+                [] => cells[0],
+                [one] => Some(one),
+                _ => return concat(sink, rule.join, &some),
+            }
+        }
+    };
+    Ok(match one {
+        Some((value, source)) => sink.copy(value, source)?,
+        None => absent(sink, rule)?,
+    })
+}
+
+/// Writes several cells as one, one after another.
+fn concat<'a>(sink: &mut impl Sink<'a>, join: Join, cells: &[Cell<'a>]) -> Result<(), Joining> {
+    let all = |value: Option<()>| value.ok_or(Joining::Cannot);
+    match join {
+        Join::Ids => {
+            let mut ids = Vec::new();
+            cells.iter().try_for_each(|(value, _)| all(value.ids(&mut ids).map(drop)))?;
+            sink.ids(&ids, Some(cells[0].0))?;
+        }
+        Join::Text => {
+            let mut text = String::new();
+            cells.iter().try_for_each(|(value, _)| all(value.str().map(|it| text.push_str(it))))?;
+            sink.str(&text);
+        }
+        Join::Concat | Join::Mask => {
+            let masks = cells.iter().map(|(value, _)| Mask::read(*value)).collect::<Option<Vec<_>>>();
+            if let Some(masks) = masks.filter(|_| join == Join::Mask) {
+                return Ok(sink.mask(&Mask::concat(masks))?);
+            }
+            let mut items = Vec::new();
+            for &(value, source) in cells {
+                items.extend(value.list().ok_or(Joining::Cannot)?.into_iter().map(|item| (item, source)));
+            }
+            sink.list(items.len(), |sink| items.iter().try_for_each(|&(item, source)| sink.copy(item, source)))?;
+        }
+        _ => return Err(Joining::Cannot),
+    }
+    Ok(())
+}

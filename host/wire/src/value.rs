@@ -1,0 +1,173 @@
+//! One value of a frame, msgpack or pickle, read in place. What columns mean is not known here.
+
+use std::ops::Range;
+
+use afterbay_pickle::{Node, NodeId, Tree};
+
+use crate::pack::{self, Cells, Item};
+
+/// A value: the bytes of one msgpack value (structure checked), or a node of a pickle's tree.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Value<'a> {
+    Packed(&'a [u8]),
+    Tree(&'a Tree, NodeId),
+}
+
+impl<'a> Value<'a> {
+    pub(crate) fn is_nil(self) -> bool {
+        match self {
+            Value::Packed(bytes) => bytes == [0xc0],
+            Value::Tree(tree, id) => tree.is_none(id),
+        }
+    }
+
+    pub(crate) fn bool(self) -> Option<bool> {
+        match self {
+            Value::Packed(bytes) => match pack::item(bytes)? {
+                Item::Bool(bool) => Some(bool),
+                _ => None,
+            },
+            Value::Tree(tree, id) => tree.bool(id),
+        }
+    }
+
+    pub(crate) fn int(self) -> Option<i64> {
+        match self {
+            Value::Packed(bytes) => match pack::item(bytes)? {
+                Item::Int(int) => Some(int),
+                _ => None,
+            },
+            Value::Tree(tree, id) => tree.int(id),
+        }
+    }
+
+    pub(crate) fn str(self) -> Option<&'a str> {
+        match self {
+            Value::Packed(bytes) => match pack::item(bytes)? {
+                Item::Str(text) => std::str::from_utf8(text).ok(),
+                _ => None,
+            },
+            Value::Tree(tree, id) => tree.str(id),
+        }
+    }
+
+    pub(crate) fn is_map(self) -> bool {
+        match self {
+            Value::Packed(bytes) => matches!(bytes[0], 0x80..=0x8f | 0xde | 0xdf),
+            Value::Tree(tree, id) => matches!(tree.node(id), Node::Dict(_)),
+        }
+    }
+
+    /// The value of a str key in a map.
+    pub(crate) fn get(self, key: &str) -> Option<Value<'a>> {
+        match self {
+            Value::Packed(bytes) => {
+                let Item::Map(len, body) = pack::item(bytes)? else { return None };
+                let mut values = pack::items(body, 2 * len);
+                while let (Some(name), Some(value)) = (values.next(), values.next()) {
+                    if pack::item(name) == Some(Item::Str(key.as_bytes())) {
+                        return Some(Value::Packed(value));
+                    }
+                }
+                None
+            }
+            Value::Tree(tree, id) => Some(Value::Tree(tree, tree.get(id, key)?)),
+        }
+    }
+
+    /// The items of a list.
+    pub(crate) fn list(self) -> Option<Vec<Value<'a>>> {
+        match self {
+            Value::Packed(bytes) => match pack::item(bytes)? {
+                Item::Array(len, body) => Some(pack::items(body, len).map(Value::Packed).collect()),
+                _ => None,
+            },
+            Value::Tree(tree, id) => match tree.node(id) {
+                Node::List(items) => Some(items.iter().map(|&item| Value::Tree(tree, item)).collect()),
+                _ => None,
+            },
+        }
+    }
+
+    /// Whether it is an id array: an `array('q')`, or in a pickle a list of int.
+    pub(crate) fn is_ids(self) -> bool {
+        match self {
+            Value::Packed(bytes) => pack::id_bytes(bytes).is_some(),
+            Value::Tree(tree, id) => match tree.node(id) {
+                Node::List(items) => items.iter().all(|&item| tree.int(item).is_some()),
+                _ => tree.ids_len(id).is_some(),
+            },
+        }
+    }
+
+    /// How many ids an id array has.
+    pub(crate) fn id_count(self) -> Option<usize> {
+        match self {
+            Value::Packed(bytes) => pack::id_bytes(bytes).map(|ids| ids.len() / 8),
+            Value::Tree(tree, id) => tree.ids_len(id),
+        }
+    }
+
+    /// Appends the ids of an id array, and says how many they are.
+    pub(crate) fn ids(self, out: &mut Vec<i64>) -> Option<usize> {
+        match self {
+            Value::Packed(bytes) => {
+                let (ids, _) = pack::id_bytes(bytes)?.as_chunks();
+                out.extend(ids.iter().map(|id| i64::from_le_bytes(*id)));
+                Some(ids.len())
+            }
+            Value::Tree(tree, id) => tree.ids(id, out),
+        }
+    }
+}
+
+/// The cells of a column with one a row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rows<'a> {
+    Packed { frame: &'a [u8], starts: &'a [u32], cells: Cells },
+    Tree(&'a Tree, &'a [NodeId]),
+}
+
+impl<'a> Rows<'a> {
+    /// The cell of a row that there is.
+    pub(crate) fn get(self, row: u32) -> Value<'a> {
+        match self {
+            Rows::Packed { frame, starts, cells } => {
+                let (start, end) = cells.span(starts, row, row + 1);
+                Value::Packed(&frame[start..end])
+            }
+            Rows::Tree(tree, items) => Value::Tree(tree, items[row as usize]),
+        }
+    }
+
+    /// The bytes of several cells, which lie one after another; of a pickle there are none.
+    pub(crate) fn bytes(self, run: Range<u32>) -> Option<&'a [u8]> {
+        match self {
+            Rows::Packed { frame, starts, cells } => {
+                let (start, end) = cells.span(starts, run.start, run.end);
+                Some(&frame[start..end])
+            }
+            Rows::Tree(..) => None,
+        }
+    }
+
+    /// The nodes of several cells; of msgpack there are none.
+    pub(crate) fn nodes(self, run: Range<u32>) -> Option<&'a [NodeId]> {
+        match self {
+            Rows::Packed { .. } => None,
+            Rows::Tree(_, items) => Some(&items[run.start as usize..run.end as usize]),
+        }
+    }
+}
+
+/// A column of a batch.
+#[derive(Clone, Debug)]
+pub(crate) enum ColumnView<'a> {
+    Nil,
+    Empty,
+    Rows(Rows<'a>),
+    /// A dict whose values are one cell a row each.
+    Named(Vec<(&'a str, Rows<'a>)>),
+    /// Anything else.
+    Whole,
+}
