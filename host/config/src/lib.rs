@@ -28,3 +28,4 @@ pub use env::{Env, Names};
 pub use keys::reference;
 pub use name::{Name, NameError};
 pub use problem::{Problem, Problems};
+pub use units::{parse_duration, parse_size};

@@ -11,7 +11,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::keys::{Need, Table};
 use crate::place::{Place, Placed, line_and_column};
-use crate::units::{SIZE_UNITS, TIME_UNITS, parse_size, parse_time};
+use crate::units::{SIZE_UNITS, TIME_UNITS, parse_duration, parse_size};
 use crate::{Env, Names, Problem};
 
 /// A word of the file that stands for "no limit".
@@ -152,7 +152,7 @@ impl<'s, 't> Reader<'s, 't> {
     fn parse_time(&self, value: &DeValue<'_>) -> Result<Duration, String> {
         match self.string_or(value)? {
             Some(text) => {
-                parse_time(&text).ok_or_else(|| format!("{text:?} is not a duration: {TIME_UNITS}"))
+                parse_duration(&text).ok_or_else(|| format!("{text:?} is not a duration: {TIME_UNITS}"))
             }
             None => Err(expected(&format!("a duration: {TIME_UNITS}"), value)),
         }

@@ -33,16 +33,16 @@ const TIMES: [(&str, u64); 6] = [
     ("us", 1_000),
 ];
 
-/// `None` where it is not a size or past `u64`.
-pub(crate) fn parse_size(text: &str) -> Option<u64> {
+/// Bytes of a text like `64MiB` or `1048576`; `None` where it is no size or past `u64`.
+pub fn parse_size(text: &str) -> Option<u64> {
     let (number, unit) = split_number(text)?;
     let unit = unit.trim_start_matches(' ');
     let scale = if unit.is_empty() { 1 } else { SIZES.iter().find(|(name, _)| *name == unit)?.1 };
     number.checked_mul(scale)
 }
 
-/// `None` where it is not a duration; units descend, each at most once.
-pub(crate) fn parse_time(text: &str) -> Option<Duration> {
+/// A text like `50ms` or `1h30m`; `None` where it is no duration. Units descend, each at most once.
+pub fn parse_duration(text: &str) -> Option<Duration> {
     let (mut rest, mut nanos, mut units) = (text, 0u64, &TIMES[..]);
     loop {
         let (number, tail) = split_number(rest)?;
@@ -111,10 +111,10 @@ mod tests {
         let times =
             [("0s", 0), ("100us", 100), ("2ms", 2_000), ("1s500ms", 1_500_000), ("1h30m", 5_400_000_000)];
         for (text, micros) in times {
-            assert_eq!(parse_time(text), Some(Duration::from_micros(micros)), "{text}");
+            assert_eq!(parse_duration(text), Some(Duration::from_micros(micros)), "{text}");
         }
         for text in ["", "5", "s", "-1s", "1.5s", "1m1h", "1s1s", "1 s", "1s ", "1min", "213504d"] {
-            assert_eq!(parse_time(text), None, "{text}");
+            assert_eq!(parse_duration(text), None, "{text}");
         }
     }
 
@@ -124,7 +124,7 @@ mod tests {
             assert_eq!(parse_size(text).map(|bytes| Size(bytes).to_string()).as_deref(), Some(text));
         }
         for text in ["1us", "1500ms", "90m", "2h", "3650d"] {
-            assert_eq!(parse_time(text).map(|time| Time(time).to_string()).as_deref(), Some(text));
+            assert_eq!(parse_duration(text).map(|time| Time(time).to_string()).as_deref(), Some(text));
         }
         assert_eq!(Time(Duration::from_nanos(1)).to_string(), "1ns");
     }

@@ -5,14 +5,14 @@
 /// /// Docs.
 /// Name, LEVEL (an expression over the fields), first N of [the fields that make two events alike] {
 ///     field: Type,
-/// } => "sentence with {field}"
+/// } => "sentence with {field} and {}" with an_expression_for_it;
 /// ```
 macro_rules! events {
     ($(
         $(#[$doc:meta])*
         $event:ident, $level:expr, first $first:literal of [$($key:ident),*] {
             $($field:ident: $type:ty),* $(,)?
-        } => $sentence:literal
+        } => $sentence:literal $(with $shown:expr)?;
     )*) => {
         $(
             $(#[$doc])*
@@ -27,7 +27,7 @@ macro_rules! events {
                 #[allow(unused_variables)]
                 fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                     let $event { $($field),* } = self;
-                    write!(f, $sentence)
+                    write!(f, $sentence $(, $shown)?)
                 }
             }
 

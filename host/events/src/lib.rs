@@ -6,7 +6,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod counter;
-mod counters;
+pub mod counters;
 mod declare;
 pub mod event;
 mod field;

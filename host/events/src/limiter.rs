@@ -87,3 +87,6 @@ impl fmt::Display for Times {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

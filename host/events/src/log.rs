@@ -66,7 +66,9 @@ where
         EnvFilter::try_new(filter).map_err(|error| LogError::Filter { filter: filter.to_owned(), error })?;
     let lines = tracing_subscriber::fmt::layer().with_writer(writer);
     let layer: Box<dyn Layer<Registry> + Send + Sync> = match format {
-        Format::Json => Box::new(lines.json().flatten_event(true).with_timer(ChronoUtc::rfc_3339())),
+        Format::Json => Box::new(
+            lines.json().flatten_event(true).with_timer(ChronoUtc::new("%Y-%m-%dT%H:%M:%S%.6fZ".to_owned())),
+        ),
         Format::Pretty => Box::new(lines.with_ansi(true).event_format(Line)),
         Format::Plain | Format::Auto => Box::new(lines.with_ansi(false).event_format(Line)),
     };

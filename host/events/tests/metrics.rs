@@ -1,0 +1,175 @@
+//! What `/metrics` says, and that it may be read while a stream writes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::HashSet;
+use std::time::{Duration, SystemTime};
+
+use afterbay_events::event::{DrainBegun, SenderConnected};
+use afterbay_events::{Barrier, Events, FaultKind, Health, Metrics, Recorder, Verdict};
+
+fn metrics() -> (Events, Health, Metrics) {
+    let (events, health) = (Events::new(), Health::default());
+    (events.clone(), health.clone(), Metrics::new(events, health))
+}
+
+#[track_caller]
+fn has(text: &str, line: &str) {
+    assert!(text.lines().any(|found| found == line), "no line {line:?} in\n{text}");
+}
+
+#[test]
+fn every_block_is_published_by_its_labels() {
+    let (_, _, metrics) = metrics();
+    let stream = metrics.stream("decode-0");
+    stream.rows_received.add(40);
+    stream.rows_received.add(2);
+    stream.barriers.add(Barrier::Idle, 3);
+    stream.receive_paused_seconds.add(Duration::from_millis(1500));
+    stream.requests_live.set(17);
+    metrics.stream("decode-1").rows_received.add(5);
+    metrics.sink("decode-0", "detokenizer").queue_bytes.set(99);
+    metrics.plugin("decode-0", "upper").verdicts.add(Verdict::Finish, 1);
+    metrics.plugin("decode-0", "upper").faults.add(FaultKind::Deadline, 2);
+    let text = metrics.encode();
+    has(&text, "# TYPE afterbay_rows_received counter");
+    has(&text, "afterbay_rows_received_total{stream=\"decode-0\"} 42");
+    has(&text, "afterbay_rows_received_total{stream=\"decode-1\"} 5");
+    has(&text, "afterbay_barriers_total{stream=\"decode-0\",kind=\"idle\"} 3");
+    has(&text, "afterbay_barriers_total{stream=\"decode-0\",kind=\"control\"} 0");
+    has(&text, "afterbay_receive_paused_seconds_total{stream=\"decode-0\"} 1.5");
+    has(&text, "afterbay_requests_live{stream=\"decode-0\"} 17");
+    has(&text, "afterbay_sink_queue_bytes{stream=\"decode-0\",sink=\"detokenizer\"} 99");
+    has(&text, "afterbay_plugin_verdicts_total{stream=\"decode-0\",plugin=\"upper\",action=\"finish\"} 1");
+    has(&text, "afterbay_plugin_faults_total{stream=\"decode-0\",plugin=\"upper\",kind=\"deadline\"} 2");
+    assert!(text.ends_with("# EOF\n"));
+}
+
+#[test]
+fn a_time_at_a_bucket_s_bound_counts_in_it_and_one_past_it_in_the_next() {
+    let (_, _, metrics) = metrics();
+    let stream = metrics.stream("s");
+    for nanos in [0, 10_000, 10_001, 100_000, 60_000_000_000, 60_000_000_001] {
+        stream.frame_seconds.observe(Duration::from_nanos(nanos));
+    }
+    let text = metrics.encode();
+    has(&text, "afterbay_frame_seconds_bucket{le=\"0.00001\",stream=\"s\"} 2");
+    has(&text, "afterbay_frame_seconds_bucket{le=\"0.00002\",stream=\"s\"} 3");
+    has(&text, "afterbay_frame_seconds_bucket{le=\"0.0001\",stream=\"s\"} 4");
+    has(&text, "afterbay_frame_seconds_bucket{le=\"60.0\",stream=\"s\"} 5");
+    has(&text, "afterbay_frame_seconds_bucket{le=\"+Inf\",stream=\"s\"} 6");
+    has(&text, "afterbay_frame_seconds_count{stream=\"s\"} 6");
+}
+
+#[test]
+fn events_are_counted_by_kind_and_readiness_is_told() {
+    let (events, health, metrics) = metrics();
+    for _ in 0..100 {
+        events.publish(DrainBegun { stream: "s".into(), frames: 1 });
+    }
+    has(&metrics.encode(), "afterbay_events_total{event=\"DrainBegun\"} 100");
+    has(&metrics.encode(), "afterbay_ready 1");
+    health.set("journal:s", "no space left on device", SystemTime::now());
+    has(&metrics.encode(), "afterbay_ready 0");
+}
+
+#[test]
+fn each_metric_is_declared_once_with_its_help_before_its_series() {
+    let (_, _, metrics) = metrics();
+    for stream in ["a", "b"] {
+        metrics.stream(stream);
+        metrics.sink(stream, "s");
+        metrics.plugin(stream, "p");
+    }
+    let text = metrics.encode();
+    let (mut declared, mut current) = (HashSet::new(), String::new());
+    for line in text.lines().filter(|line| *line != "# EOF") {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, words) = help.split_once(' ').unwrap();
+            assert!(declared.insert(name.to_owned()), "{name} is declared twice");
+            assert!(words.starts_with(|c: char| c.is_ascii_uppercase() || c.is_ascii_digit()), "{line}");
+            current = name.to_owned();
+        } else if !line.starts_with("# ") {
+            assert!(line.starts_with(&current), "{line} stands under {current}");
+        }
+    }
+    assert!(declared.len() > 50, "{}", declared.len());
+}
+
+#[test]
+fn a_block_is_the_same_each_time_it_is_asked_for() {
+    let (_, _, metrics) = metrics();
+    metrics.clone().stream("s").frames_received.add(1);
+    metrics.stream("s").frames_received.add(1);
+    assert_eq!(metrics.stream("s").frames_received.get(), 2);
+}
+
+#[test]
+fn a_reader_sees_counts_grow_and_none_lost_while_the_stream_writes() {
+    const FRAMES: u64 = 200_000;
+    let (_, _, metrics) = metrics();
+    let stream = metrics.stream("s");
+    let writer = std::thread::spawn(move || {
+        for _ in 0..FRAMES {
+            stream.frames_received.add(1);
+            stream.frame_seconds.observe(Duration::from_micros(60));
+        }
+    });
+    let (mut before, mut done) = (0, false);
+    while !done {
+        done = writer.is_finished();
+        let now = metrics.stream("s").frames_received.get();
+        assert!(now >= before && now <= FRAMES, "{before} then {now}");
+        before = now;
+        metrics.encode();
+    }
+    writer.join().unwrap();
+    assert_eq!(before, FRAMES);
+    has(&metrics.encode(), &format!("afterbay_frame_seconds_count{{stream=\"s\"}} {FRAMES}"));
+}
+
+#[test]
+fn a_condition_keeps_its_beginning_until_it_is_cleared() {
+    let health = Health::default();
+    let (then, now) = (SystemTime::UNIX_EPOCH, SystemTime::now());
+    health.set("journal:s", "full", then);
+    health.clone().set("journal:s", "still full", now);
+    let conditions = health.conditions();
+    assert_eq!(conditions.len(), 1);
+    assert_eq!((conditions[0].1.text.as_str(), conditions[0].1.since), ("still full", then));
+    assert!(!health.is_ready() && health.clear("journal:s"));
+    assert!(health.is_ready() && !health.clear("journal:s"));
+}
+
+fn connected(peer: u64) -> SenderConnected {
+    SenderConnected { stream: "s".into(), peer, from: "x".into() }
+}
+
+#[test]
+fn a_recorder_has_every_event_of_a_storm_in_order() {
+    let (events, recorder): (Events, Recorder) = Events::recorded();
+    for peer in 0..1000 {
+        events.publish(connected(peer));
+    }
+    let peers: Vec<u64> = recorder.of::<SenderConnected>().iter().map(|event| event.peer).collect();
+    assert_eq!(peers, (0..1000).collect::<Vec<_>>());
+    assert_eq!(recorder.all().len(), 1000);
+    recorder.clear();
+    assert!(recorder.all().is_empty());
+}
+
+#[test]
+fn a_test_can_wait_for_an_event_of_another_thread_and_gives_up_in_time() {
+    let (events, recorder) = Events::recorded();
+    let publisher = std::thread::spawn(move || {
+        for peer in 0..10 {
+            std::thread::sleep(Duration::from_millis(2));
+            events.publish(connected(peer));
+        }
+    });
+    let found = recorder.wait_for::<SenderConnected>(Duration::from_secs(30), |event| event.peer == 7);
+    assert_eq!(found, Some(connected(7)));
+    publisher.join().unwrap();
+    assert!(
+        recorder.wait_for::<SenderConnected>(Duration::from_millis(5), |event| event.peer == 70).is_none()
+    );
+}

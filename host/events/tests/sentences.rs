@@ -1,0 +1,175 @@
+//! One of each event, as its line in the log reads: `tests/sentences.txt`. `AFTERBAY_BLESS=1` writes it anew.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use afterbay_events::event::*;
+use afterbay_events::{Event, Name};
+use tracing::Level;
+
+fn name(text: &str) -> Name {
+    text.into()
+}
+
+fn one_of_each() -> Vec<Event> {
+    vec![
+        StreamStarted { stream: name("decode-0"), listen: "ipc:///run/afterbay/decode-0".into() }.into(),
+        StreamStopped { stream: name("decode-0"), frames: 2 }.into(),
+        StreamFailed { stream: name("decode-0"), why: "why it is".into() }.into(),
+        ReceivePaused { stream: name("decode-0"), why: "why it is".into() }.into(),
+        ReceiveResumed { stream: name("decode-0"), paused_ms: 2 }.into(),
+        DrainBegun { stream: name("decode-0"), frames: 2 }.into(),
+        DrainFinished { stream: name("decode-0"), drained_ms: 2 }.into(),
+        DrainDeadline { stream: name("decode-0"), remaining_frames: 2, remaining_bytes: 3 }.into(),
+        SenderConnected { stream: name("decode-0"), peer: 2, from: "tcp 10.0.0.7:41234".into() }.into(),
+        SenderClosed { stream: name("decode-0"), peer: 2, reason: "cut", why: "why it is".into(), frames: 3 }
+            .into(),
+        SenderRefused {
+            stream: name("decode-0"),
+            from: "tcp 10.0.0.7:41234".into(),
+            why: "why it is".into(),
+        }
+        .into(),
+        SinkConnected {
+            stream: name("decode-0"),
+            sink: name("detokenizer"),
+            endpoint: "ipc:///run/sglang/detokenizer".into(),
+        }
+        .into(),
+        SinkWaiting {
+            stream: name("decode-0"),
+            sink: name("detokenizer"),
+            endpoint: "ipc:///run/sglang/detokenizer".into(),
+            why: "why it is".into(),
+        }
+        .into(),
+        SinkLost { stream: name("decode-0"), sink: name("detokenizer"), why: "why it is".into() }.into(),
+        SinkSettled {
+            stream: name("decode-0"),
+            sink: name("detokenizer"),
+            resent_frames: 2,
+            unconfirmed_frames: 3,
+        }
+        .into(),
+        SinkRefused { stream: name("decode-0"), sink: name("detokenizer"), why: "why it is".into() }.into(),
+        CreditSeen { stream: name("decode-0"), sink: name("detokenizer"), generation: 2, count: 3 }.into(),
+        CreditUnusable { stream: name("decode-0"), sink: name("detokenizer"), why: "why it is".into() }
+            .into(),
+        NoticesMissed { stream: name("decode-0"), of: "senders", missed: 2 }.into(),
+        JournalRecovered {
+            stream: name("decode-0"),
+            segments: 2,
+            bytes: 3,
+            last_frame: 4,
+            live_requests: 5,
+            unsent_frames: 6,
+        }
+        .into(),
+        JournalCut { stream: name("decode-0"), segment: "000001".into(), cut_bytes: 2 }.into(),
+        JournalCorrupt { stream: name("decode-0"), segment: "000001".into(), what: "what it is".into() }
+            .into(),
+        JournalWriteFailed { stream: name("decode-0"), on_error: "stop", why: "why it is".into() }.into(),
+        JournalHealed { stream: name("decode-0"), failing_ms: 2, skipped_frames: 3 }.into(),
+        JournalSyncFailed { stream: name("decode-0"), durable_frame: 2, why: "why it is".into() }.into(),
+        JournalNotice { stream: name("decode-0"), is_wrong: true, what: "what it is".into() }.into(),
+        SegmentSealed { stream: name("decode-0"), segment: "000001".into(), bytes: 2 }.into(),
+        SegmentRemoved { stream: name("decode-0"), segment: "000001".into(), bytes: 2 }.into(),
+        RequestAbandoned { stream: name("decode-0"), rid: "r-1".into() }.into(),
+        FrameNotUnderstood {
+            stream: name("decode-0"),
+            frame: 2,
+            bytes: 3,
+            kind: "msgpack".into(),
+            why: "why it is".into(),
+        }
+        .into(),
+        UnknownColumns { stream: name("decode-0"), frame: 2, what: "what it is".into() }.into(),
+        RequestGap { stream: name("decode-0"), rid: "r-1".into(), frame: 2, expected: 4, got: 3 }.into(),
+        RequestImbalance {
+            stream: name("decode-0"),
+            rid: "r-1".into(),
+            counted: 2,
+            received: 3,
+            forwarded: 4,
+            replaced: 5,
+            dropped: 6,
+            swallowed: 7,
+        }
+        .into(),
+        PluginLoaded {
+            stream: name("decode-0"),
+            plugin: name("upper"),
+            version: "1.2.0".into(),
+            digest: "9f86d081".into(),
+        }
+        .into(),
+        PluginReloaded {
+            stream: name("decode-0"),
+            plugin: name("upper"),
+            version: "1.2.0".into(),
+            digest: "9f86d081".into(),
+            resumed_requests: 2,
+        }
+        .into(),
+        PluginReloadFailed { stream: name("decode-0"), plugin: name("upper"), why: "why it is".into() }
+            .into(),
+        PluginReloadUnwatched { directory: "/etc/afterbay".into(), why: "why it is".into() }.into(),
+        PluginFault {
+            stream: name("decode-0"),
+            plugin: name("upper"),
+            kind: "trap",
+            why: "why it is".into(),
+        }
+        .into(),
+        PluginDown { stream: name("decode-0"), plugin: name("upper"), why: "why it is".into() }.into(),
+        RequestFinishedEarly {
+            stream: name("decode-0"),
+            plugin: name("upper"),
+            rid: "r-1".into(),
+            reason: "not allowed".into(),
+        }
+        .into(),
+        RowsDropped {
+            stream: name("decode-0"),
+            plugin: name("upper"),
+            reason: "not allowed".into(),
+            frame: 2,
+            rows: 3,
+            tokens: 4,
+        }
+        .into(),
+        VerdictFailed { stream: name("decode-0"), plugin: name("upper"), frame: 2, why: "why it is".into() }
+            .into(),
+        PluginLog {
+            stream: name("decode-0"),
+            plugin: name("upper"),
+            severity: Level::WARN,
+            rid: Some("r-1".into()),
+            line: "what the plugin says".into(),
+        }
+        .into(),
+    ]
+}
+
+#[test]
+fn every_event_has_its_sentence() {
+    let events = one_of_each();
+    let found: String =
+        events.iter().map(|event| format!("{:5} {:21} {event}\n", event.level(), event.name())).collect();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sentences.txt");
+    if std::env::var_os("AFTERBAY_BLESS").is_some() {
+        std::fs::write(path, &found).unwrap();
+    }
+    assert_eq!(found, std::fs::read_to_string(path).unwrap(), "AFTERBAY_BLESS=1 takes what was found");
+}
+
+#[test]
+fn no_event_is_without_a_sample() {
+    let samples: Vec<&str> = one_of_each().iter().map(Event::name).collect();
+    assert_eq!(samples, Event::NAMES);
+}
+
+#[test]
+fn an_event_knows_its_place_among_the_kinds() {
+    for event in one_of_each() {
+        assert_eq!(Event::NAMES[event.index()], event.name());
+    }
+}
