@@ -16,3 +16,8 @@ pub const MAX_DEPTH: usize = 128;
 
 /// Values, marks and memo entries for which a parser keeps room between pickles; what is beyond is given back.
 pub(crate) const KEPT: usize = 1 << 16;
+
+/// Arenas of former trees that a thread keeps, and how large one is that is kept, in nodes (64 KiB to 2 MiB, and its
+/// children's room likewise): 16 MiB at most.
+pub(crate) const SPARE_ARENAS: usize = 4;
+pub(crate) const SPARE_NODES: std::ops::RangeInclusive<usize> = 1 << 12..=1 << 17;

@@ -48,7 +48,7 @@ impl Emit {
     #[inline]
     pub fn int(&mut self, int: i64) {
         if let Ok(int) = u8::try_from(int) {
-            self.with(op::BININT1, [int]);
+            self.bytes.extend_from_slice(&[op::BININT1, int]);
         } else if let Ok(int) = u16::try_from(int) {
             self.with(op::BININT2, int.to_le_bytes());
         } else if let Ok(int) = i32::try_from(int) {
@@ -93,7 +93,7 @@ impl Emit {
     #[inline]
     fn length(&mut self, short: u8, long: u8, length: usize) {
         match u8::try_from(length) {
-            Ok(length) => self.with(short, [length]),
+            Ok(length) => self.bytes.extend_from_slice(&[short, length]),
             Err(_) => self.with(long, (length as u32).to_le_bytes()),
         }
     }
@@ -113,7 +113,7 @@ impl Emit {
 
     pub fn get(&mut self, Memo(index): Memo) {
         match u8::try_from(index) {
-            Ok(index) => self.with(op::BINGET, [index]),
+            Ok(index) => self.bytes.extend_from_slice(&[op::BINGET, index]),
             Err(_) => self.with(op::LONG_BINGET, index.to_le_bytes()),
         }
     }

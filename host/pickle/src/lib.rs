@@ -9,12 +9,23 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod bounds;
-mod emit;
-mod object;
 mod opcode;
+
+// read
 mod parse;
+mod spare;
+
+// kept
 mod tree;
+
+mod object;
+
+// written
 mod write;
+
+mod copy;
+
+mod emit;
 
 pub use bounds::{MAX_DEPTH, MAX_OPCODES, MAX_PICKLE_BYTES};
 pub use object::Object;

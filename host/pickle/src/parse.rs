@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use crate::bounds::{KEPT, MAX_OPCODES, MAX_PICKLE_BYTES};
 use crate::opcode as op;
+use crate::spare;
 use crate::tree::{Arena, EMPTY_TUPLE, FALSE, NONE, NodeId, Raw, TRUE, Tag, Tree, small_int};
 
 /// Why a pickle was not read.
@@ -84,10 +85,26 @@ pub enum Fault {
 /// Reads pickles one after the other, and keeps its stack and memo between them.
 #[derive(Debug, Default)]
 pub struct Parser {
+    arena: Arena,
     stack: Vec<NodeId>,
     /// Heights of the stack where marks were set.
     marks: Vec<u32>,
+    /// The stack's height at the last mark; what is below is not to be touched.
+    fence: usize,
     memo: Vec<NodeId>,
+    /// How many memo entries were put; MEMOIZE takes the next.
+    put: usize,
+    protocol: u8,
+}
+
+/// A memo entry below one that was put, but not put itself.
+const UNPUT: NodeId = NodeId(u32::MAX);
+
+impl Tree {
+    /// Reads one pickle. Where there are many, a [`Parser`] is faster.
+    pub fn parse(pickle: Bytes) -> Result<Tree, ParseError> {
+        Parser::new().parse(pickle)
+    }
 }
 
 impl Parser {
@@ -103,16 +120,13 @@ impl Parser {
         }
         self.clear();
         // About what a batch needs, so that it seldom grows.
-        let arena = Arena::with_capacity(pickle.len() / 12, pickle.len() / 4);
-        let mut machine =
-            Machine { pickle: &pickle, offset: 0, at: 0, arena, parser: self, fence: 0, put: 0, protocol: 0 };
-        match machine.run() {
-            Ok(root) => {
-                let Machine { arena, protocol, .. } = machine;
-                Ok(Tree { pickle, arena, root, protocol })
-            }
-            Err(fault) => {
-                let offset = machine.offset;
+        self.arena = spare::take(pickle.len() / 12, pickle.len() / 4);
+        let read = self.run(&pickle);
+        let arena = std::mem::take(&mut self.arena);
+        match read {
+            Ok(root) => Ok(Tree { pickle, arena, root, protocol: self.protocol }),
+            Err((offset, fault)) => {
+                spare::keep(arena);
                 Err(match pickle.get(offset) {
                     Some(&opcode) => ParseError::Opcode { opcode, offset, fault },
                     None => ParseError::NoStop { offset },
@@ -128,52 +142,34 @@ impl Parser {
         self.stack.shrink_to(KEPT);
         self.marks.shrink_to(KEPT);
         self.memo.shrink_to(KEPT);
+        (self.fence, self.put, self.protocol) = (0, 0, 0);
     }
-}
 
-impl Tree {
-    /// Reads one pickle. Where there are many, a [`Parser`] is faster.
-    pub fn parse(pickle: Bytes) -> Result<Tree, ParseError> {
-        Parser::new().parse(pickle)
+    /// The value at STOP, or what is wrong and where.
+    fn run(&mut self, pickle: &[u8]) -> Result<NodeId, (usize, Fault)> {
+        let mut cursor = Cursor { pickle, rest: pickle, opcode: pickle };
+        self.opcodes(&mut cursor).map_err(|fault| (pickle.len() - cursor.opcode.len(), fault))
     }
-}
 
-/// A memo entry below one that was put, but not put itself.
-const UNPUT: NodeId = NodeId(u32::MAX);
-
-struct Machine<'p> {
-    pickle: &'p [u8],
-    /// Where the opcode stands.
-    offset: usize,
-    /// What is read next.
-    at: usize,
-    arena: Arena,
-    parser: &'p mut Parser,
-    /// The stack's height at the last mark; what is below is not to be touched.
-    fence: usize,
-    /// How many memo entries were put; MEMOIZE takes the next.
-    put: usize,
-    protocol: u8,
-}
-
-impl<'p> Machine<'p> {
-    fn run(&mut self) -> Result<NodeId, Fault> {
+    /// Inlined, so that the cursor stays in registers.
+    #[inline(always)]
+    fn opcodes(&mut self, cursor: &mut Cursor) -> Result<NodeId, Fault> {
         for _ in 0..MAX_OPCODES {
-            self.offset = self.at;
-            let [opcode] = self.argument()?;
+            cursor.opcode = cursor.rest;
+            let [opcode] = cursor.argument()?;
             match opcode {
+                op::STOP => return self.stop(cursor.rest.len()),
                 op::MARK => {
-                    self.fence = self.parser.stack.len();
-                    self.parser.marks.push(self.fence as u32);
+                    self.fence = self.stack.len();
+                    self.marks.push(self.fence as u32);
                 }
-                op::STOP => return self.stop(),
-                op::POP => match self.parser.stack.len() > self.fence {
-                    true => self.parser.stack.truncate(self.parser.stack.len() - 1),
+                op::POP => match self.stack.len() > self.fence {
+                    true => self.stack.truncate(self.stack.len() - 1),
                     false => drop(self.pop_mark()?),
                 },
                 op::POP_MARK => {
                     let from = self.pop_mark()?;
-                    self.parser.stack.truncate(from);
+                    self.stack.truncate(from);
                 }
                 op::DUP => {
                     let top = self.top()?;
@@ -181,88 +177,90 @@ impl<'p> Machine<'p> {
                     self.push(top);
                 }
                 op::PROTO => {
-                    [self.protocol] = self.argument()?;
+                    [self.protocol] = cursor.argument()?;
                     if self.protocol > 5 {
                         return Err(Fault::Protocol(self.protocol));
                     }
                 }
                 op::FRAME => {
-                    let length = u64::from_le_bytes(self.argument()?);
-                    self.left(length)?;
+                    let length = u64::from_le_bytes(cursor.argument()?);
+                    if length > cursor.rest.len() as u64 {
+                        return Err(cursor.cut(length));
+                    }
                 }
 
                 op::NONE => self.push(NONE),
                 op::NEWTRUE => self.push(TRUE),
                 op::NEWFALSE => self.push(FALSE),
                 op::BININT1 => {
-                    let [int] = self.argument()?;
+                    let [int] = cursor.argument()?;
                     self.push(small_int(int));
                 }
                 op::BININT2 => {
-                    let int = u16::from_le_bytes(self.argument()?);
+                    let int = u16::from_le_bytes(cursor.argument()?);
                     self.int(int.into());
                 }
                 op::BININT => {
-                    let int = i32::from_le_bytes(self.argument()?);
+                    let int = i32::from_le_bytes(cursor.argument()?);
                     self.int(int.into());
                 }
                 op::LONG1 => {
-                    let [length] = self.argument()?;
-                    self.long(length.into())?;
+                    let [length] = cursor.argument()?;
+                    self.long(cursor.span(Tag::BigInt, length.into())?);
                 }
                 op::LONG4 => {
-                    let length = u32::from_le_bytes(self.argument()?);
-                    self.long(length.into())?;
+                    let length = u32::from_le_bytes(cursor.argument()?);
+                    self.long(cursor.span(Tag::BigInt, length.into())?);
                 }
-                op::INT => match self.line()? {
+                op::INT => match cursor.line()? {
                     b"00" => self.push(FALSE),
                     b"01" => self.push(TRUE),
                     digits => self.int(number(digits)?),
                 },
                 op::LONG => {
-                    let digits = self.line()?;
+                    let digits = cursor.line()?;
                     self.int(number(digits.strip_suffix(b"L").unwrap_or(digits))?);
                 }
                 op::BINFLOAT => {
-                    let bits = u64::from_be_bytes(self.argument()?);
+                    let bits = u64::from_be_bytes(cursor.argument()?);
                     self.add(Raw::of_word(Tag::Float, bits));
                 }
                 op::FLOAT => {
-                    let float: f64 = number(self.line()?)?;
+                    let float: f64 = number(cursor.line()?)?;
                     self.add(Raw::of_word(Tag::Float, float.to_bits()));
                 }
 
                 op::SHORT_BINUNICODE => {
-                    let [length] = self.argument()?;
-                    self.str(length.into())?;
+                    let [length] = cursor.argument()?;
+                    self.str(cursor.span(Tag::Str, length.into())?)?;
                 }
                 op::BINUNICODE => {
-                    let length = u32::from_le_bytes(self.argument()?);
-                    self.str(length.into())?;
+                    let length = u32::from_le_bytes(cursor.argument()?);
+                    self.str(cursor.span(Tag::Str, length.into())?)?;
                 }
                 op::BINUNICODE8 => {
-                    let length = u64::from_le_bytes(self.argument()?);
-                    self.str(length)?;
+                    let length = u64::from_le_bytes(cursor.argument()?);
+                    self.str(cursor.span(Tag::Str, length)?)?;
                 }
                 op::UNICODE => {
-                    let text = self.line_span(Tag::Str)?;
+                    let text = cursor.text_line()?;
                     self.add(text);
                 }
                 op::SHORT_BINBYTES => {
-                    let [length] = self.argument()?;
-                    self.bytes(Tag::Bytes, length.into())?;
+                    let [length] = cursor.argument()?;
+                    self.add(cursor.span(Tag::Bytes, length.into())?.1);
                 }
                 op::BINBYTES => {
-                    let length = u32::from_le_bytes(self.argument()?);
-                    self.bytes(Tag::Bytes, length.into())?;
+                    let length = u32::from_le_bytes(cursor.argument()?);
+                    self.add(cursor.span(Tag::Bytes, length.into())?.1);
                 }
                 op::BINBYTES8 => {
-                    let length = u64::from_le_bytes(self.argument()?);
-                    self.bytes(Tag::Bytes, length)?;
+                    let length = u64::from_le_bytes(cursor.argument()?);
+                    self.add(cursor.span(Tag::Bytes, length)?.1);
                 }
                 op::BYTEARRAY8 => {
-                    let length = u64::from_le_bytes(self.argument()?);
-                    self.bytes(Tag::ByteArray, length)?;
+                    let length = u64::from_le_bytes(cursor.argument()?);
+                    self.add(cursor.span(Tag::ByteArray, length)?.1);
                 }
 
                 op::EMPTY_LIST => self.add(Raw::new(Tag::List, 0, 0)),
@@ -304,107 +302,66 @@ impl<'p> Machine<'p> {
                 }
 
                 op::GLOBAL => {
-                    let module = self.line_span(Tag::Str)?;
-                    let name = self.line_span(Tag::Str)?;
+                    let module = cursor.text_line()?;
+                    let name = cursor.text_line()?;
                     let (module, name) = (self.arena.add(module), self.arena.add(name));
                     self.add(Raw::new(Tag::Global, module.0, name.0));
                 }
-                op::STACK_GLOBAL => self.stack_global()?,
+                op::STACK_GLOBAL => self.stack_global(cursor.pickle)?,
                 op::REDUCE => self.make(Tag::Reduce)?,
                 op::NEWOBJ => self.make(Tag::NewObj)?,
                 op::NEWOBJ_EX => self.make_ex()?,
                 op::BUILD => self.build()?,
 
-                op::MEMOIZE => self.put(self.put)?,
+                op::MEMOIZE => self.put(self.put, cursor.pickle)?,
                 op::BINPUT => {
-                    let [index] = self.argument()?;
-                    self.put(index.into())?;
+                    let [index] = cursor.argument()?;
+                    self.put(index.into(), cursor.pickle)?;
                 }
                 op::LONG_BINPUT => {
-                    let index = u32::from_le_bytes(self.argument()?);
-                    self.put(index as usize)?;
+                    let index = u32::from_le_bytes(cursor.argument()?);
+                    self.put(index as usize, cursor.pickle)?;
                 }
                 op::PUT => {
-                    let index: u32 = number(self.line()?)?;
-                    self.put(index as usize)?;
+                    let index: u32 = number(cursor.line()?)?;
+                    self.put(index as usize, cursor.pickle)?;
                 }
                 op::BINGET => {
-                    let [index] = self.argument()?;
+                    let [index] = cursor.argument()?;
                     self.get(index.into())?;
                 }
                 op::LONG_BINGET => {
-                    let index = u32::from_le_bytes(self.argument()?);
+                    let index = u32::from_le_bytes(cursor.argument()?);
                     self.get(index)?;
                 }
                 op::GET => {
-                    let index = number(self.line()?)?;
+                    let index = number(cursor.line()?)?;
                     self.get(index)?;
                 }
                 _ => return Err(Fault::NotUnderstood),
             }
         }
-        self.offset = self.at;
+        cursor.opcode = cursor.rest;
         Err(Fault::TooMany)
     }
 
-    fn stop(&mut self) -> Result<NodeId, Fault> {
-        match (self.parser.stack.as_slice(), self.pickle.len() - self.at) {
-            (&[root], 0) if self.parser.marks.is_empty() => Ok(root),
-            ([_], left @ 1..) => Err(Fault::Trailing(left)),
-            (stack, _) => Err(Fault::Unfinished(stack.len() + self.parser.marks.len())),
+    fn stop(&mut self, left: usize) -> Result<NodeId, Fault> {
+        match (self.stack.as_slice(), left) {
+            (&[root], 0) if self.marks.is_empty() => Ok(root),
+            ([_], 1..) => Err(Fault::Trailing(left)),
+            (stack, _) => Err(Fault::Unfinished(stack.len() + self.marks.len())),
         }
-    }
-
-    // The argument of the opcode.
-
-    fn left(&self, needed: u64) -> Result<usize, Fault> {
-        let left = self.pickle.len() - self.at;
-        if needed > left as u64 { Err(Fault::Cut { needed, left }) } else { Ok(needed as usize) }
-    }
-
-    #[inline(always)]
-    fn argument<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
-        match self.pickle[self.at..].first_chunk() {
-            Some(bytes) => {
-                self.at += N;
-                Ok(*bytes)
-            }
-            None => Err(Fault::Cut { needed: N as u64, left: self.pickle.len() - self.at }),
-        }
-    }
-
-    fn span(&mut self, tag: Tag, length: u64) -> Result<Raw, Fault> {
-        let length = self.left(length)?;
-        let start = self.at;
-        self.at += length;
-        Ok(Raw::new(tag, start as u32, length as u32))
-    }
-
-    fn line(&mut self) -> Result<&'p [u8], Fault> {
-        let pickle = self.pickle;
-        let rest = &pickle[self.at..];
-        let Some(length) = rest.iter().position(|byte| *byte == b'\n') else {
-            return Err(Fault::Cut { needed: rest.len() as u64 + 1, left: rest.len() });
-        };
-        self.at += length + 1;
-        Ok(&rest[..length])
-    }
-
-    /// A line of text, as a span: nothing in it may be escaped.
-    fn line_span(&mut self, tag: Tag) -> Result<Raw, Fault> {
-        let start = self.at as u32;
-        let line = self.line()?;
-        if !line.is_ascii() || line.contains(&b'\\') {
-            return Err(Fault::NotUnderstood);
-        }
-        Ok(Raw::new(tag, start, line.len() as u32))
     }
 
     // Values.
 
+    fn tag(&self, id: NodeId) -> Tag {
+        self.arena.nodes[id.0 as usize].tag
+    }
+
     #[inline(always)]
     fn push(&mut self, id: NodeId) {
-        self.parser.stack.push(id);
+        self.stack.push(id);
     }
 
     #[inline(always)]
@@ -417,47 +374,34 @@ impl<'p> Machine<'p> {
         self.add(Raw::of_word(Tag::Int, int as u64));
     }
 
-    fn long(&mut self, length: u64) -> Result<(), Fault> {
-        let long = self.span(Tag::BigInt, length)?;
-        let bytes = &self.pickle[long.a as usize..][..long.b as usize];
+    fn long(&mut self, (bytes, long): (&[u8], Raw)) {
         if bytes.len() > 8 {
-            self.add(long);
-            return Ok(());
+            return self.add(long);
         }
         let negative = bytes.last().is_some_and(|byte| *byte >= 0x80);
         let mut word = [if negative { 0xff } else { 0 }; 8];
         word[..bytes.len()].copy_from_slice(bytes);
         self.int(i64::from_le_bytes(word));
-        Ok(())
     }
 
-    #[inline]
-    fn str(&mut self, length: u64) -> Result<(), Fault> {
-        let text = self.span(Tag::Str, length)?;
-        if !is_text(&self.pickle[text.a as usize..][..text.b as usize]) {
+    fn str(&mut self, (bytes, text): (&[u8], Raw)) -> Result<(), Fault> {
+        if !is_text(bytes) {
             return Err(Fault::BadText);
         }
         self.add(text);
         Ok(())
     }
 
-    #[inline]
-    fn bytes(&mut self, tag: Tag, length: u64) -> Result<(), Fault> {
-        let bytes = self.span(tag, length)?;
-        self.add(bytes);
-        Ok(())
-    }
-
     // The stack.
 
     fn top(&self) -> Result<NodeId, Fault> {
-        Ok(self.parser.stack[self.down(1)?])
+        Ok(self.stack[self.down(1)?])
     }
 
     /// Where the topmost `count` values begin.
     #[inline]
     fn down(&self, count: usize) -> Result<usize, Fault> {
-        match self.parser.stack.len().checked_sub(count) {
+        match self.stack.len().checked_sub(count) {
             Some(from) if from >= self.fence => Ok(from),
             _ => Err(Fault::NoValue),
         }
@@ -466,29 +410,29 @@ impl<'p> Machine<'p> {
     fn pop<const N: usize>(&mut self) -> Result<[NodeId; N], Fault> {
         let from = self.down(N)?;
         let mut values = [NONE; N];
-        values.copy_from_slice(&self.parser.stack[from..]);
-        self.parser.stack.truncate(from);
+        values.copy_from_slice(&self.stack[from..]);
+        self.stack.truncate(from);
         Ok(values)
     }
 
     /// Where the values above the last mark begin.
     #[inline]
     fn pop_mark(&mut self) -> Result<usize, Fault> {
-        let from = self.parser.marks.pop().ok_or(Fault::NoMark)?;
-        self.fence = self.parser.marks.last().map_or(0, |height| *height as usize);
+        let from = self.marks.pop().ok_or(Fault::NoMark)?;
+        self.fence = self.marks.last().map_or(0, |height| *height as usize);
         Ok(from as usize)
     }
 
     /// A new parent of the values from there on.
     #[inline]
     fn gather(&mut self, tag: Tag, from: usize) -> Result<(), Fault> {
-        let children = &self.parser.stack[from..];
+        let children = &self.stack[from..];
         let id = match (tag, children.len()) {
             (Tag::Tuple, 0) => EMPTY_TUPLE,
             (Tag::Dict, count) if !count.is_multiple_of(2) => return Err(Fault::WrongKind),
             _ => self.arena.add_parent(tag, children),
         };
-        self.parser.stack.truncate(from);
+        self.stack.truncate(from);
         self.push(id);
         Ok(())
     }
@@ -499,11 +443,11 @@ impl<'p> Machine<'p> {
         if from <= self.fence {
             return Err(Fault::NoValue);
         }
-        let (target, items) = (self.parser.stack[from - 1], &self.parser.stack[from..]);
+        let (target, items) = (self.stack[from - 1], &self.stack[from..]);
         if kind == Tag::Dict && !items.len().is_multiple_of(2) {
             return Err(Fault::WrongKind);
         }
-        if self.arena.nodes[target.0 as usize].tag == kind {
+        if self.tag(target) == kind {
             self.arena.extend(target, items);
         } else {
             let change = match kind {
@@ -514,20 +458,20 @@ impl<'p> Machine<'p> {
             let items = self.arena.add_parent(kind, items);
             self.change(target, change, items)?;
         }
-        self.parser.stack.truncate(from);
+        self.stack.truncate(from);
         Ok(())
     }
 
     // Objects.
 
-    fn stack_global(&mut self) -> Result<(), Fault> {
+    fn stack_global(&mut self, pickle: &[u8]) -> Result<(), Fault> {
         let names: [NodeId; 2] = self.pop()?;
         for id in names {
             let name = self.arena.nodes[id.0 as usize];
             if name.tag != Tag::Str {
                 return Err(Fault::WrongKind);
             }
-            if std::str::from_utf8(&self.pickle[name.a as usize..][..name.b as usize]).is_err() {
+            if std::str::from_utf8(&pickle[name.a as usize..][..name.b as usize]).is_err() {
                 return Err(Fault::BadText);
             }
         }
@@ -538,7 +482,8 @@ impl<'p> Machine<'p> {
     #[inline]
     fn make(&mut self, tag: Tag) -> Result<(), Fault> {
         let [callable, args] = self.pop()?;
-        if self.arena.nodes[args.0 as usize].tag != Tag::Tuple {
+        let maker = self.tag(callable);
+        if (maker != Tag::Global && !maker.is_object()) || self.tag(args) != Tag::Tuple {
             return Err(Fault::WrongKind);
         }
         self.add(Raw::new(tag, callable.0, args.0));
@@ -547,8 +492,7 @@ impl<'p> Machine<'p> {
 
     fn make_ex(&mut self) -> Result<(), Fault> {
         let [class, args, kwargs] = self.pop()?;
-        let tags = [args, kwargs].map(|id| self.arena.nodes[id.0 as usize].tag);
-        if tags != [Tag::Tuple, Tag::Dict] {
+        if [class, args, kwargs].map(|id| self.tag(id)) != [Tag::Global, Tag::Tuple, Tag::Dict] {
             return Err(Fault::WrongKind);
         }
         let at = self.arena.children.len() as u32;
@@ -582,16 +526,16 @@ impl<'p> Machine<'p> {
     // The memo.
 
     #[inline]
-    fn put(&mut self, index: usize) -> Result<(), Fault> {
+    fn put(&mut self, index: usize, pickle: &[u8]) -> Result<(), Fault> {
         let value = self.top()?;
-        let memo = &mut self.parser.memo;
+        let memo = &mut self.memo;
         if index == memo.len() {
             memo.push(value);
             self.put += 1;
             return Ok(());
         }
         // Whoever numbers without gaps stays below the count of opcodes.
-        if index > self.pickle.len() {
+        if index > pickle.len() {
             return Err(Fault::MemoIndex(index as u32));
         }
         if index > memo.len() {
@@ -604,7 +548,7 @@ impl<'p> Machine<'p> {
 
     #[inline]
     fn get(&mut self, index: u32) -> Result<(), Fault> {
-        match self.parser.memo.get(index as usize) {
+        match self.memo.get(index as usize) {
             Some(&id) if id != UNPUT => {
                 self.arena.share(id);
                 self.push(id);
@@ -613,6 +557,68 @@ impl<'p> Machine<'p> {
             _ => Err(Fault::NoMemo(index)),
         }
     }
+}
+
+/// What is left of the pickle.
+struct Cursor<'p> {
+    pickle: &'p [u8],
+    rest: &'p [u8],
+    /// What was left when the opcode was read.
+    opcode: &'p [u8],
+}
+
+impl<'p> Cursor<'p> {
+    fn at(&self) -> usize {
+        self.pickle.len() - self.rest.len()
+    }
+
+    fn cut(&self, needed: u64) -> Fault {
+        Fault::Cut { needed, left: self.rest.len() }
+    }
+
+    #[inline(always)]
+    fn argument<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
+        let Some((argument, rest)) = self.rest.split_first_chunk() else { return Err(self.cut(N as u64)) };
+        self.rest = rest;
+        Ok(*argument)
+    }
+
+    /// Bytes of a declared length, and the node that holds them.
+    #[inline(always)]
+    fn span(&mut self, tag: Tag, length: u64) -> Result<(&'p [u8], Raw), Fault> {
+        let start = self.at();
+        // A pickle's length fits 32 bits, so what is longer is beyond its end.
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let Some((bytes, rest)) = self.rest.split_at_checked(length) else {
+            return Err(self.cut(length as u64));
+        };
+        self.rest = rest;
+        Ok((bytes, Raw::new(tag, start as u32, length as u32)))
+    }
+
+    #[inline(always)]
+    fn line(&mut self) -> Result<&'p [u8], Fault> {
+        let Some(length) = line_length(self.rest) else { return Err(self.cut(self.rest.len() as u64 + 1)) };
+        let line = &self.rest[..length];
+        self.rest = &self.rest[length + 1..];
+        Ok(line)
+    }
+
+    /// A line of text, as a str: nothing in it may be escaped.
+    #[inline(always)]
+    fn text_line(&mut self) -> Result<Raw, Fault> {
+        let start = self.at() as u32;
+        let line = self.line()?;
+        if !line.is_ascii() || line.contains(&b'\\') {
+            return Err(Fault::NotUnderstood);
+        }
+        Ok(Raw::new(Tag::Str, start, line.len() as u32))
+    }
+}
+
+#[inline(never)]
+fn line_length(rest: &[u8]) -> Option<usize> {
+    rest.iter().position(|byte| *byte == b'\n')
 }
 
 fn number<T: std::str::FromStr>(digits: &[u8]) -> Result<T, Fault> {

@@ -360,8 +360,15 @@ impl Arena {
             children: Vec::with_capacity(children),
             shared: 0,
         };
-        arena.nodes.extend_from_slice(&HEAD);
+        arena.clear();
         arena
+    }
+
+    pub fn clear(&mut self) {
+        self.nodes.clear();
+        self.nodes.extend_from_slice(&HEAD);
+        self.children.clear();
+        self.shared = 0;
     }
 
     #[inline]

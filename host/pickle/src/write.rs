@@ -1,15 +1,14 @@
 //! Nodes of trees, and values of the caller's own, to a pickle that CPython loads. The memo is numbered anew: only
 //! what a source pickle refers to again is put there, and equal globals of several sources are put there once.
 
-use std::collections::HashMap;
-
 use bytes::Bytes;
 use thiserror::Error;
 
 use crate::bounds::{MAX_DEPTH, MAX_PICKLE_BYTES};
+use crate::copy::{Globals, Walk};
 use crate::emit::{Emit, Memo};
 use crate::opcode as op;
-use crate::tree::{Node, NodeId, Raw, Tag, Tree};
+use crate::tree::{Node, NodeId, Tree};
 
 /// Why a pickle was not written.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -45,7 +44,7 @@ pub struct Source(usize);
 pub struct Writer<'t> {
     emit: Emit,
     sources: Vec<SourceTree<'t>>,
-    globals: HashMap<(&'t str, &'t str), Memo>,
+    globals: Globals<'t>,
     /// `'q'`, of the arrays that are not copied.
     typecode: Option<Memo>,
     /// Values written into the container that is open, or on the top.
@@ -64,7 +63,7 @@ impl<'t> Writer<'t> {
         Writer {
             emit: Emit::new(protocol.clamp(4, 5)),
             sources: Vec::new(),
-            globals: HashMap::new(),
+            globals: Globals::default(),
             typecode: None,
             values: 0,
         }
@@ -84,7 +83,7 @@ impl<'t> Writer<'t> {
     /// A node with all that is below it.
     pub fn copy(&mut self, source: Source, id: NodeId) -> Result<(), WriteError> {
         self.values += 1;
-        self.node(source, id, 0)?;
+        self.walk(source).node(id, 0)?;
         self.check_length()
     }
 
@@ -127,15 +126,15 @@ impl<'t> Writer<'t> {
     /// A class or a function.
     pub fn global(&mut self, module: &'t str, name: &'t str) {
         self.values += 1;
-        self.put_global(module, name);
+        self.globals.put(&mut self.emit, module, name);
     }
 
     /// Token ids as SGLang sends them from 0.5.13 on: an `array('q')`.
     pub fn id_array(&mut self, ids: &[i64]) {
         self.values += 1;
-        self.put_global("array", "_array_reconstructor");
+        self.globals.put(&mut self.emit, "array", "_array_reconstructor");
         self.emit.opcode(op::MARK);
-        self.put_global("array", "array");
+        self.globals.put(&mut self.emit, "array", "array");
         match self.typecode {
             Some(memo) => self.emit.get(memo),
             None => {
@@ -207,14 +206,14 @@ impl<'t> Writer<'t> {
         tree.object(model).and_then(|object| object.fields).ok_or(WriteError::NoFields)?;
         match tree.node(model) {
             Node::Build { object, .. } => {
-                self.node(source, object, 0)?;
+                self.walk(source).node(object, 0)?;
                 self.dict(fields)?;
                 self.emit.opcode(op::BUILD);
             }
             Node::Reduce { callable, args } => {
                 let class = tree.items(args).and_then(<[NodeId]>::first).ok_or(WriteError::NoFields)?;
-                self.node(source, callable, 0)?;
-                self.node(source, *class, 0)?;
+                self.walk(source).node(callable, 0)?;
+                self.walk(source).node(*class, 0)?;
                 self.dict(fields)?;
                 self.emit.opcode(op::TUPLE2);
                 self.emit.opcode(op::REDUCE);
@@ -249,158 +248,9 @@ impl<'t> Writer<'t> {
         if bytes > MAX_PICKLE_BYTES { Err(WriteError::TooLong { bytes }) } else { Ok(()) }
     }
 
-    fn put_global(&mut self, module: &'t str, name: &'t str) -> Memo {
-        if let Some(memo) = self.globals.get(&(module, name)) {
-            self.emit.get(*memo);
-            return *memo;
-        }
-        self.emit.str(module.as_bytes());
-        self.emit.str(name.as_bytes());
-        self.emit.opcode(op::STACK_GLOBAL);
-        let memo = self.emit.memoize();
-        self.globals.insert((module, name), memo);
-        memo
-    }
-
-    /// Writes a node. What can contain itself is memoized before its items, as CPython does it; so the walk ends, and
-    /// since only a shared node has two parents, it is linear.
-    fn node(&mut self, source: Source, id: NodeId, depth: usize) -> Result<(), WriteError> {
-        let tree = self.sources[source.0].tree;
-        let raw = tree.raw(id);
-        if raw.shared != 0
-            && let Some(memo) = *self.slot(source, raw)
-        {
-            self.emit.get(memo);
-            return Ok(());
-        }
-        let depth = depth + 1;
-        if depth > MAX_DEPTH {
-            return Err(WriteError::TooDeep);
-        }
-        let (a, b) = (NodeId(raw.a), NodeId(raw.b));
-        match raw.tag {
-            Tag::None => self.emit.opcode(op::NONE),
-            Tag::Bool => self.emit.bool(raw.a != 0),
-            Tag::Int => self.emit.int(raw.word() as i64),
-            Tag::BigInt => self.emit.big_int(tree.span(raw)),
-            Tag::Float => self.emit.float(f64::from_bits(raw.word())),
-            Tag::Str => self.emit.str(tree.span(raw)),
-            Tag::Bytes => self.emit.bytes(tree.span(raw)),
-            Tag::ByteArray => self.emit.byte_array(tree.span(raw)),
-            Tag::List => {
-                self.emit.opcode(op::EMPTY_LIST);
-                self.memoize(source, raw)?;
-                return self.fill(source, raw, op::APPENDS, depth);
-            }
-            Tag::Dict => {
-                self.emit.opcode(op::EMPTY_DICT);
-                self.memoize(source, raw)?;
-                return self.fill(source, raw, op::SETITEMS, depth);
-            }
-            Tag::Set => {
-                self.emit.opcode(op::EMPTY_SET);
-                self.memoize(source, raw)?;
-                return self.fill(source, raw, op::ADDITEMS, depth);
-            }
-            Tag::FrozenSet => {
-                self.emit.opcode(op::MARK);
-                self.nodes(source, tree.arena.children(raw), depth)?;
-                self.emit.opcode(op::FROZENSET);
-            }
-            Tag::Tuple => {
-                let (mark, opcode) = match raw.b {
-                    0 => (false, op::EMPTY_TUPLE),
-                    1 => (false, op::TUPLE1),
-                    2 => (false, op::TUPLE2),
-                    3 => (false, op::TUPLE3),
-                    _ => (true, op::TUPLE),
-                };
-                if mark {
-                    self.emit.opcode(op::MARK);
-                }
-                self.nodes(source, tree.arena.children(raw), depth)?;
-                self.emit.opcode(opcode);
-            }
-            Tag::Global => {
-                if let Node::Global { module, name } = tree.node(id) {
-                    let memo = self.put_global(module, name);
-                    if raw.shared != 0 {
-                        *self.slot(source, raw) = Some(memo);
-                    }
-                }
-                return Ok(());
-            }
-            Tag::Reduce => {
-                self.nodes(source, &[a, b], depth)?;
-                self.emit.opcode(op::REDUCE);
-            }
-            Tag::NewObj => {
-                self.nodes(source, &[a, b], depth)?;
-                self.emit.opcode(op::NEWOBJ);
-            }
-            Tag::NewObjEx => {
-                self.node(source, a, depth)?;
-                self.nodes(source, &tree.arena.children[raw.b as usize..][..2], depth)?;
-                self.emit.opcode(op::NEWOBJ_EX);
-            }
-            Tag::Build | Tag::Append | Tag::SetItems => return self.changed(source, raw, depth),
-        }
-        self.memoize(source, raw)
-    }
-
-    fn nodes(&mut self, source: Source, nodes: &[NodeId], depth: usize) -> Result<(), WriteError> {
-        nodes.iter().try_for_each(|id| self.node(source, *id, depth))
-    }
-
-    /// Puts a parent's children into the value just written.
-    fn fill(&mut self, source: Source, parent: Raw, opcode: u8, depth: usize) -> Result<(), WriteError> {
-        let children = self.sources[source.0].tree.arena.children(parent);
-        if !children.is_empty() {
-            self.emit.opcode(op::MARK);
-            self.nodes(source, children, depth)?;
-            self.emit.opcode(opcode);
-        }
-        Ok(())
-    }
-
-    /// Writes an object as it was made, memoizes it, and then what it was given, one after the other.
-    fn changed(&mut self, source: Source, last: Raw, depth: usize) -> Result<(), WriteError> {
-        let tree = self.sources[source.0].tree;
-        let mut before = Vec::new();
-        let mut object = NodeId(last.a);
-        while tree.raw(object).tag.is_change() {
-            before.push(tree.raw(object));
-            object = NodeId(tree.raw(object).a);
-        }
-        self.node(source, object, depth)?;
-        self.memoize(source, last)?;
-        for change in before.into_iter().rev().chain([last]) {
-            let with = NodeId(change.b);
-            match change.tag {
-                Tag::Append => self.fill(source, tree.raw(with), op::APPENDS, depth)?,
-                Tag::SetItems => self.fill(source, tree.raw(with), op::SETITEMS, depth)?,
-                _ => {
-                    self.node(source, with, depth)?;
-                    self.emit.opcode(op::BUILD);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn memoize(&mut self, source: Source, raw: Raw) -> Result<(), WriteError> {
-        if raw.shared == 0 {
-            return Ok(());
-        }
-        let memo = self.emit.memoize();
-        match self.slot(source, raw).replace(memo) {
-            None => Ok(()),
-            Some(_) => Err(WriteError::Cycle),
-        }
-    }
-
-    fn slot(&mut self, source: Source, raw: Raw) -> &mut Option<Memo> {
-        &mut self.sources[source.0].memo[raw.shared as usize - 1]
+    fn walk(&mut self, source: Source) -> Walk<'_, 't> {
+        let SourceTree { tree, memo } = &mut self.sources[source.0];
+        Walk { tree, memo, emit: &mut self.emit, globals: &mut self.globals }
     }
 }
 

@@ -1,0 +1,187 @@
+//! Nodes of a tree to opcodes, with what is below them.
+
+use std::collections::HashMap;
+
+use crate::bounds::MAX_DEPTH;
+use crate::emit::{Emit, Memo};
+use crate::opcode as op;
+use crate::tree::{Node, NodeId, Raw, Tag, Tree};
+use crate::write::WriteError;
+
+/// The globals that a pickle has in its memo, by module and name.
+#[derive(Default)]
+pub(crate) struct Globals<'t>(HashMap<(&'t str, &'t str), Memo>);
+
+/// A walk over one tree.
+pub(crate) struct Walk<'w, 't> {
+    pub tree: &'t Tree,
+    /// By `Raw::shared` - 1: where the node stands in the memo, once it was written.
+    pub memo: &'w mut [Option<Memo>],
+    pub emit: &'w mut Emit,
+    pub globals: &'w mut Globals<'t>,
+}
+
+impl<'t> Globals<'t> {
+    /// Writes a global, or gets it from the memo.
+    pub fn put(&mut self, emit: &mut Emit, module: &'t str, name: &'t str) -> Memo {
+        if let Some(memo) = self.0.get(&(module, name)) {
+            emit.get(*memo);
+            return *memo;
+        }
+        emit.str(module.as_bytes());
+        emit.str(name.as_bytes());
+        emit.opcode(op::STACK_GLOBAL);
+        let memo = emit.memoize();
+        self.0.insert((module, name), memo);
+        memo
+    }
+}
+
+impl Walk<'_, '_> {
+    /// Writes a node. What can contain itself is memoized before its items, as CPython does it; so the walk ends, and
+    /// since only a shared node has two parents, it is linear.
+    #[inline]
+    pub fn node(&mut self, id: NodeId, depth: usize) -> Result<(), WriteError> {
+        let raw = self.tree.raw(id);
+        // Most nodes are one of these, and have no identity for the memo to keep.
+        match raw.tag {
+            Tag::None => self.emit.opcode(op::NONE),
+            Tag::Bool => self.emit.bool(raw.a != 0),
+            Tag::Int => self.emit.int(raw.word() as i64),
+            _ => match self.memo.get((raw.shared as usize).wrapping_sub(1)) {
+                Some(Some(memo)) => self.emit.get(*memo),
+                _ => return self.larger(id, depth),
+            },
+        }
+        Ok(())
+    }
+
+    fn larger(&mut self, id: NodeId, depth: usize) -> Result<(), WriteError> {
+        let raw = self.tree.raw(id);
+        let depth = depth + 1;
+        if depth > MAX_DEPTH {
+            return Err(WriteError::TooDeep);
+        }
+        let (a, b) = (NodeId(raw.a), NodeId(raw.b));
+        match raw.tag {
+            Tag::None | Tag::Bool | Tag::Int => {}
+            Tag::BigInt => self.emit.big_int(self.tree.span(raw)),
+            Tag::Float => self.emit.float(f64::from_bits(raw.word())),
+            Tag::Str => self.emit.str(self.tree.span(raw)),
+            Tag::Bytes => self.emit.bytes(self.tree.span(raw)),
+            Tag::ByteArray => self.emit.byte_array(self.tree.span(raw)),
+            Tag::List => {
+                self.emit.opcode(op::EMPTY_LIST);
+                self.memoize(raw)?;
+                return self.fill(raw, op::APPENDS, depth);
+            }
+            Tag::Dict => {
+                self.emit.opcode(op::EMPTY_DICT);
+                self.memoize(raw)?;
+                return self.fill(raw, op::SETITEMS, depth);
+            }
+            Tag::Set => {
+                self.emit.opcode(op::EMPTY_SET);
+                self.memoize(raw)?;
+                return self.fill(raw, op::ADDITEMS, depth);
+            }
+            Tag::FrozenSet => {
+                self.emit.opcode(op::MARK);
+                self.nodes(self.tree.arena.children(raw), depth)?;
+                self.emit.opcode(op::FROZENSET);
+            }
+            Tag::Tuple => {
+                let (mark, opcode) = match raw.b {
+                    0 => (false, op::EMPTY_TUPLE),
+                    1 => (false, op::TUPLE1),
+                    2 => (false, op::TUPLE2),
+                    3 => (false, op::TUPLE3),
+                    _ => (true, op::TUPLE),
+                };
+                if mark {
+                    self.emit.opcode(op::MARK);
+                }
+                self.nodes(self.tree.arena.children(raw), depth)?;
+                self.emit.opcode(opcode);
+            }
+            Tag::Global => {
+                if let Node::Global { module, name } = self.tree.node(id) {
+                    let memo = self.globals.put(self.emit, module, name);
+                    if raw.shared != 0 {
+                        *self.slot(raw) = Some(memo);
+                    }
+                }
+                return Ok(());
+            }
+            Tag::Reduce => {
+                self.nodes(&[a, b], depth)?;
+                self.emit.opcode(op::REDUCE);
+            }
+            Tag::NewObj => {
+                self.nodes(&[a, b], depth)?;
+                self.emit.opcode(op::NEWOBJ);
+            }
+            Tag::NewObjEx => {
+                self.node(a, depth)?;
+                self.nodes(&self.tree.arena.children[raw.b as usize..][..2], depth)?;
+                self.emit.opcode(op::NEWOBJ_EX);
+            }
+            Tag::Build | Tag::Append | Tag::SetItems => return self.changed(raw, depth),
+        }
+        self.memoize(raw)
+    }
+
+    fn nodes(&mut self, nodes: &[NodeId], depth: usize) -> Result<(), WriteError> {
+        nodes.iter().try_for_each(|id| self.node(*id, depth))
+    }
+
+    /// Puts a parent's children into the value just written.
+    fn fill(&mut self, parent: Raw, opcode: u8, depth: usize) -> Result<(), WriteError> {
+        let children = self.tree.arena.children(parent);
+        if !children.is_empty() {
+            self.emit.opcode(op::MARK);
+            self.nodes(children, depth)?;
+            self.emit.opcode(opcode);
+        }
+        Ok(())
+    }
+
+    /// Writes an object as it was made, memoizes it, and then what it was given, one after the other.
+    fn changed(&mut self, last: Raw, depth: usize) -> Result<(), WriteError> {
+        let mut before = Vec::new();
+        let mut object = NodeId(last.a);
+        while self.tree.raw(object).tag.is_change() {
+            before.push(self.tree.raw(object));
+            object = NodeId(self.tree.raw(object).a);
+        }
+        self.node(object, depth)?;
+        self.memoize(last)?;
+        for change in before.into_iter().rev().chain([last]) {
+            let with = NodeId(change.b);
+            match change.tag {
+                Tag::Append => self.fill(self.tree.raw(with), op::APPENDS, depth)?,
+                Tag::SetItems => self.fill(self.tree.raw(with), op::SETITEMS, depth)?,
+                _ => {
+                    self.node(with, depth)?;
+                    self.emit.opcode(op::BUILD);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn memoize(&mut self, raw: Raw) -> Result<(), WriteError> {
+        if raw.shared == 0 {
+            return Ok(());
+        }
+        let memo = self.emit.memoize();
+        match self.slot(raw).replace(memo) {
+            None => Ok(()),
+            Some(_) => Err(WriteError::Cycle),
+        }
+    }
+
+    fn slot(&mut self, raw: Raw) -> &mut Option<Memo> {
+        &mut self.memo[raw.shared as usize - 1]
+    }
+}

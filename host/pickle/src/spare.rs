@@ -1,0 +1,51 @@
+//! Arenas of trees that are gone, kept by the thread for the next ones. Without it, every large batch has its memory
+//! taken from the kernel and given back again page by page, which costs as much as half of reading it.
+
+use std::cell::Cell;
+
+use crate::bounds::{SPARE_ARENAS, SPARE_NODES};
+use crate::tree::{Arena, Tree};
+
+thread_local! {
+    static SPARE: Cell<Vec<Arena>> = const { Cell::new(Vec::new()) };
+}
+
+/// An empty arena with room for so many. A spare one only if it is not far too large, since a tree may live for long.
+pub(crate) fn take(nodes: usize, children: usize) -> Arena {
+    let spare = SPARE.try_with(|cell| {
+        let mut spare = cell.take();
+        let fits = spare.iter().position(|arena| (nodes..=4 * nodes).contains(&arena.nodes.capacity()));
+        let arena = fits.map(|at| spare.swap_remove(at));
+        cell.set(spare);
+        arena
+    });
+    match spare {
+        Ok(Some(mut arena)) => {
+            arena.clear();
+            arena
+        }
+        _ => Arena::with_capacity(nodes, children),
+    }
+}
+
+/// Keeps an arena, in the place of the oldest if there are enough. Small ones the allocator serves as well.
+pub(crate) fn keep(arena: Arena) {
+    if !SPARE_NODES.contains(&arena.nodes.capacity()) || arena.children.capacity() > 4 * SPARE_NODES.end() {
+        return;
+    }
+    // A thread that is ending keeps nothing.
+    let _ = SPARE.try_with(|cell| {
+        let mut spare = cell.take();
+        if spare.len() == SPARE_ARENAS {
+            spare.remove(0);
+        }
+        spare.push(arena);
+        cell.set(spare);
+    });
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        keep(std::mem::take(&mut self.arena));
+    }
+}
