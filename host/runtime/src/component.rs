@@ -10,7 +10,7 @@ use crate::batch::{ColumnSet, IdShape};
 use crate::bindings::TransformPre;
 use crate::bindings::afterbay::plugin::types;
 use crate::fault::Fault;
-use crate::guest::Guest;
+use crate::guest::{self, Guest};
 use crate::host::Host;
 use crate::instance::{Plugin, StartError};
 use crate::limits::{
@@ -118,8 +118,6 @@ pub(crate) struct Inner {
     pub(crate) name: String,
     pub(crate) pre: TransformPre<Guest>,
     pub(crate) limits: Limits,
-    /// Its answer to `describe`, which no instance may change.
-    pub(crate) said: types::Description,
     digest: Digest,
     description: Description,
 }
@@ -135,17 +133,14 @@ impl Component {
             return Err(other_world(differences));
         }
         // The names are right; a function of another type is what is left to differ.
-        let mut linker = host.shared.linker.clone();
-        let pre = linker
-            .define_unknown_imports_as_traps(&code)
-            .and_then(|()| linker.instantiate_pre(&code))
+        let pre = guest::linker(&host.shared.engine, &code)
+            .and_then(|linker| linker.instantiate_pre(&code))
             .and_then(TransformPre::new)
             .map_err(|error| other_world(vec![format!("{error:#}")]))?;
         let said = Plugin::describe(host, name, &pre, &limits)?;
-        let description = check_description(said.clone())
+        let description = check_description(said)
             .map_err(|message| LoadError::BadDescription { name: name.to_owned(), message })?;
-        let inner =
-            Inner { host: host.clone(), name: name.to_owned(), pre, limits, said, digest, description };
+        let inner = Inner { host: host.clone(), name: name.to_owned(), pre, limits, digest, description };
         Ok(Self { inner: Arc::new(inner) })
     }
 

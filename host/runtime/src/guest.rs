@@ -5,11 +5,10 @@
 
 use std::time::Instant;
 
-use wasmtime::component::{HasSelf, Linker};
-use wasmtime::{Engine, ResourceLimiter, Store, UpdateDeadline};
+use wasmtime::component::{Component, HasSelf, Linker};
+use wasmtime::{Engine, ResourceLimiter, Store, StoreContextMut, UpdateDeadline};
 
-use crate::bindings::Transform;
-use crate::bindings::afterbay::plugin::{host, types};
+use crate::bindings::afterbay::plugin::host;
 use crate::deadline::{CallClock, Stop};
 use crate::limits::{CORE_INSTANCES_MAX, Limits, MEMORIES_MAX, TABLES_MAX};
 use crate::log::{Level, LogBook};
@@ -79,8 +78,6 @@ impl ResourceLimiter for Guest {
     }
 }
 
-impl types::Host for Guest {}
-
 impl host::Host for Guest {
     fn log(&mut self, level: Level, request: Option<u64>, message: String) -> wasmtime::Result<()> {
         self.log.write(Instant::now(), level, request, message);
@@ -88,15 +85,27 @@ impl host::Host for Guest {
     }
 }
 
-/// Everything that a plugin is granted.
-pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
+/// The imports of one component: what is granted, and a trap for each function that is not.
+///
+/// Each is defined under the very name that the component has for it, version and all: that is what a trap would
+/// otherwise be defined for.
+pub(crate) fn linker(engine: &Engine, component: &Component) -> wasmtime::Result<Linker<Guest>> {
     let mut linker = Linker::new(engine);
-    Transform::add_to_linker::<_, HasSelf<_>>(&mut linker, |guest| guest)?;
-    linker
-        .instance("wasi:cli/environment@0.2.0")?
-        .func_wrap("get-environment", |_, ()| Ok((Vec::<(String, String)>::new(),)))?;
-    linker
-        .instance("wasi:random/insecure-seed@0.2.0")?
-        .func_wrap("insecure-seed", |_, ()| Ok((HASH_SEED,)))?;
+    for (name, _) in component.component_type().imports(engine) {
+        match name.split('@').next().unwrap_or(name) {
+            "afterbay:plugin/host" => {
+                host::add_to_linker_instance::<_, HasSelf<_>>(&mut linker.instance(name)?, |guest| guest)?;
+            }
+            "wasi:cli/environment" => {
+                let nothing = |_: StoreContextMut<'_, Guest>, ()| Ok((Vec::<(String, String)>::new(),));
+                linker.instance(name)?.func_wrap("get-environment", nothing)?;
+            }
+            "wasi:random/insecure-seed" => {
+                linker.instance(name)?.func_wrap("insecure-seed", |_, ()| Ok((HASH_SEED,)))?;
+            }
+            _ => {}
+        }
+    }
+    linker.define_unknown_imports_as_traps(component)?;
     Ok(linker)
 }

@@ -6,13 +6,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use wasmtime::component::Linker;
 use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use crate::cache::{Cache, CacheError};
 use crate::component::{Component, LoadError};
 use crate::deadline::Ticker;
-use crate::guest::{self, Guest};
 use crate::limits::{
     COMPONENT_BYTES_MAX, CORE_INSTANCES_MAX, INSTANCES_MAX, Limits, MEMORIES_MAX, MEMORY_BYTES_MAX,
     STACK_BYTES_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX,
@@ -56,7 +54,6 @@ pub struct Host {
 
 pub(crate) struct Shared {
     pub(crate) engine: Engine,
-    pub(crate) linker: Linker<Guest>,
     pub(crate) ticker: Ticker,
     pub(crate) cache: Option<Cache>,
 }
@@ -70,9 +67,8 @@ impl Host {
     pub fn new(options: HostOptions) -> Result<Self, HostError> {
         let engine = Engine::new(&config())?;
         let cache = options.cache_dir.map(|directory| Cache::open(&directory, &engine)).transpose()?;
-        let linker = guest::linker(&engine)?;
         let ticker = Ticker::start(engine.clone()).map_err(HostError::Thread)?;
-        Ok(Self { shared: Arc::new(Shared { engine, linker, ticker, cache }) })
+        Ok(Self { shared: Arc::new(Shared { engine, ticker, cache }) })
     }
 
     /// Compiles a component (or takes its code from the cache), checks its world and asks it what it is.

@@ -1,0 +1,25 @@
+//! Imports that are never granted, and bytes that are no component.
+
+use super::*;
+
+#[test]
+fn a_plugin_that_links_the_network_is_refused_with_the_interface() {
+    let error = host().load("mine", &guest("connects"), limits()).unwrap_err().to_string();
+    assert!(error.starts_with("plugin \"mine\": built for another world: "), "{error}");
+    assert!(error.contains("imports wasi:sockets/tcp@0.2."), "{error}");
+    assert!(error.contains("which is never granted"), "{error}");
+}
+
+#[test]
+fn what_is_no_component_is_refused_with_what_it_is() {
+    let refuse = |bytes: &[u8]| host().load("mine", bytes, limits()).unwrap_err().to_string();
+    assert!(refuse(b"").contains("its 0 bytes do not begin as webassembly does"));
+    assert!(refuse(b"#!/bin/sh").contains("do not begin as webassembly does"));
+    assert!(refuse(b"\0asm\x01\0\0\0").contains("is a core module; build for a component target"));
+    assert!(
+        refuse(b"\0asm\x0d\0\x01\0")
+            .contains("exports nothing, a plugin exports afterbay:plugin/plugin@0.1.0")
+    );
+    let whole = guest("nothing");
+    assert!(refuse(&whole[..whole.len() / 2]).contains("not a webassembly component"));
+}

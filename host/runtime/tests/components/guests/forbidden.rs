@@ -1,0 +1,53 @@
+//! What a plugin is not granted, and the little of WASI that it is.
+
+use afterbay_runtime::Action;
+
+use super::*;
+
+fn what_comes_of(deed: &str) -> Result<String, Fault> {
+    let mut plugin = start("forbidden", &format!(r#"{{"do": "{deed}"}}"#));
+    let verdicts = plugin.process(&batch_of(&[1]))?;
+    match &verdicts[0].action {
+        Action::Drop(said) => Ok(said.clone()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_not_granted_is_a_trap_that_names_the_interface() {
+    for (deed, interface) in [
+        ("clock", "wasi:clocks/monotonic-clock"),
+        ("date", "wasi:clocks/wall-clock"),
+        ("file", "wasi:filesystem/preopens"),
+        ("print", "wasi:cli/stdout"),
+        ("print error", "wasi:cli/stderr"),
+        ("exit", "wasi:cli/exit"),
+        ("sleep", "wasi:clocks/monotonic-clock"),
+        ("arguments", "wasi:cli/environment"),
+    ] {
+        let fault = what_comes_of(deed).unwrap_err();
+        let message = trap_message(&fault);
+        assert!(message.contains(interface), "{deed}: {message}");
+        assert!(message.contains("is not granted"), "{deed}: {message}");
+    }
+}
+
+#[test]
+fn the_environment_is_empty() {
+    assert_eq!(what_comes_of("environment").unwrap(), "[]");
+}
+
+#[test]
+fn a_hash_map_has_the_same_order_in_every_instance() {
+    let order = what_comes_of("map").unwrap();
+    assert_ne!(order, format!("{:?}", (0..32).collect::<Vec<_>>()));
+    assert_eq!(what_comes_of("map").unwrap(), order);
+}
+
+#[test]
+fn a_stack_too_deep_is_a_trap() {
+    let fault = what_comes_of("deep stack").unwrap_err();
+    // A Rust guest has a stack of its own in its memory as well: whichever ends first.
+    let ends = ["call stack exhausted", "out of bounds memory access"];
+    assert!(ends.iter().any(|end| trap_message(&fault).contains(end)), "{fault}");
+}

@@ -1,0 +1,43 @@
+//! The verdicts of a plugin that behaves.
+
+use afterbay_runtime::{Action, Verdict};
+
+use super::*;
+
+fn verdicts(action: &str) -> Vec<Verdict> {
+    let mut plugin = start("judges", &format!(r#"{{"action": "{action}"}}"#));
+    plugin.open(&[opened(4), opened(9)]).unwrap();
+    let columns = Columns {
+        requests: &[4, 9],
+        output_ids: &[10, -11, i64::MAX],
+        output_ends: &[3, 3],
+        ..Columns::default()
+    };
+    plugin.process(&columns).unwrap()
+}
+
+#[test]
+fn ids_come_back_as_they_went_in() {
+    let expected = [
+        Verdict { row: 0, action: Action::Replace(vec![10, -11, i64::MAX]) },
+        Verdict { row: 1, action: Action::Replace(vec![]) },
+    ];
+    assert_eq!(verdicts("echo"), expected);
+}
+
+#[test]
+fn a_drop_and_a_finish_come_with_their_reason() {
+    let reason = |reason: &str| reason.to_owned();
+    assert_eq!(verdicts("drop")[1], Verdict { row: 1, action: Action::Drop(reason("dropped by judges")) });
+    assert_eq!(
+        verdicts("finish")[0],
+        Verdict { row: 0, action: Action::Finish(reason("finished by judges")) }
+    );
+}
+
+#[test]
+fn a_schema_is_told_as_json() {
+    let component = load("judges");
+    let schema = component.description().settings_schema.as_ref().unwrap();
+    assert_eq!(schema["required"][0], "action");
+}

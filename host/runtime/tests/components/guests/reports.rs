@@ -1,0 +1,90 @@
+//! Everything that a plugin is told, as it arrives.
+
+use afterbay_runtime::limits::{OPEN_REQUESTS_MAX, SETTINGS_BYTES_MAX};
+use afterbay_runtime::{Action, FinishKind, StartError};
+
+use super::*;
+
+fn messages(plugin: &mut Plugin) -> Vec<(Option<u64>, String)> {
+    plugin.drain_log().into_iter().map(|line| (line.request, line.message)).collect()
+}
+
+#[test]
+fn a_request_is_opened_with_all_that_is_known_of_it() {
+    let mut plugin = start("reports", "{}");
+    let requests = [
+        Opened { request: 3, rid: "a-rid", prompt_tokens: 12, received_tokens: 0, resumed: false },
+        Opened { request: u64::MAX, rid: "ünï", prompt_tokens: 0, received_tokens: 7, resumed: true },
+    ];
+    plugin.open(&requests).unwrap();
+    plugin.close(&[3]).unwrap();
+    let expected = [
+        (Some(3), "opened a-rid 12 0 false".to_owned()),
+        (Some(u64::MAX), "opened ünï 0 7 true".to_owned()),
+        (Some(3), "closed".to_owned()),
+    ];
+    assert_eq!(messages(&mut plugin), expected);
+}
+
+#[test]
+fn every_column_arrives_row_by_row() {
+    let mut plugin = start("reports", "{}");
+    let columns = Columns {
+        requests: &[4, 9],
+        output_ids: &[1, -2, 3],
+        output_ends: &[2, 3],
+        completion_tokens: &[2, u64::MAX],
+        finished: &[FinishKind::Running, FinishKind::Length],
+        texts: &["héé", ""],
+    };
+    let verdicts = plugin.process(&columns).unwrap();
+    let said: Vec<&str> = verdicts
+        .iter()
+        .map(|verdict| match &verdict.action {
+            Action::Drop(said) => said.as_str(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(
+        said,
+        [
+            r#"4 [1, -2] Some(2) Some(FinishKind::Running) Some("héé")"#,
+            r#"9 [3] Some(18446744073709551615) Some(FinishKind::Length) Some("")"#,
+        ]
+    );
+}
+
+#[test]
+fn a_column_that_there_is_none_of_is_none() {
+    let mut plugin = start("reports", "{}");
+    let columns = Columns { requests: &[4], output_ends: &[0], ..Columns::default() };
+    let verdicts = plugin.process(&columns).unwrap();
+    assert_eq!(verdicts[0].action, Action::Drop("4 [] None None None".into()));
+}
+
+#[test]
+fn more_requests_than_fit_a_call_are_opened_in_several() {
+    let mut plugin = start("reports", "{}");
+    let requests: Vec<Opened<'_>> = (0..OPEN_REQUESTS_MAX as u64 * 2 + 1).map(opened).collect();
+    plugin.open(&requests).unwrap();
+    let lines = messages(&mut plugin);
+    assert_eq!((lines.len(), lines[99].0), (100, Some(99)), "the rest is over the log's rate");
+}
+
+#[test]
+fn settings_that_the_plugin_refuses_are_told_in_its_words() {
+    let error = load("reports").instantiate(r#"{"refuse": "not on a Friday"}"#).unwrap_err();
+    assert_eq!(error.to_string(), "plugin \"reports\": refuses its settings: not on a Friday");
+}
+
+#[test]
+fn settings_that_are_no_json_or_too_long_do_not_reach_the_plugin() {
+    let component = load("reports");
+    let refuse = |settings: &str| match component.instantiate(settings) {
+        Err(StartError::BadSettings { message, .. }) => message,
+        other => panic!("{other:?}"),
+    };
+    assert!(refuse("{").starts_with("are no JSON: "));
+    let long = format!("\"{}\"", "x".repeat(SETTINGS_BYTES_MAX));
+    assert_eq!(refuse(&long), "have 1048578 bytes, at most 1048576 are allowed");
+}

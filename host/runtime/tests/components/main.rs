@@ -1,0 +1,56 @@
+//! The plugin host with real components: every guest of `tests/guests`, the example of `examples`, the cache, the watch.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod cache;
+mod cost;
+mod example;
+mod guests;
+mod watch;
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use afterbay_runtime::{Component, Host, HostOptions, Limits, Plugin};
+
+/// One host for all tests of a process, as in Afterbay; what it compiles is kept for the next process.
+fn host() -> &'static Host {
+    static HOST: OnceLock<Host> = OnceLock::new();
+    HOST.get_or_init(|| {
+        let cache_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled");
+        Host::new(HostOptions { cache_dir: Some(cache_dir) }).unwrap()
+    })
+}
+
+/// The bytes of a guest of `tests/guests`, built once a process (and not at all where nothing changed).
+fn guest(name: &str) -> Vec<u8> {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let built = BUILT.get_or_init(|| build("tests/guests"));
+    std::fs::read(built.join("examples").join(file_name(name))).unwrap()
+}
+
+fn build(workspace: &str) -> PathBuf {
+    let target_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests");
+    afterbay_plugin_build::build(&repository().join(workspace), &target_dir).unwrap()
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn file_name(name: &str) -> String {
+    format!("{}.wasm", name.replace('-', "_"))
+}
+
+/// The limits of a config that names none, but for the deadline: the machine that runs the tests may be slow and busy.
+fn limits() -> Limits {
+    Limits { deadline: Duration::from_secs(10), ..Limits::default() }
+}
+
+fn load(name: &str) -> Component {
+    host().load(name, &guest(name), limits()).unwrap()
+}
+
+fn start(name: &str, settings: &str) -> Plugin {
+    load(name).instantiate(settings).unwrap()
+}

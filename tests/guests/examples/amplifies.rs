@@ -1,0 +1,39 @@
+//! Answers with lists that all lie in the same memory: 4 MiB in the guest, 4 GiB for whoever copies them.
+
+use afterbay_plugin::abi::{Batch, Description, Guest};
+use afterbay_plugin::{Action, Columns, IdShape, Opened, RequestId, Verdict};
+
+struct Amplifies;
+
+impl Guest for Amplifies {
+    fn describe() -> Description {
+        Description {
+            name: "amplifies".into(),
+            version: "1".into(),
+            settings_schema: String::new(),
+            columns: Columns::empty(),
+            writes: IdShape::Delta,
+        }
+    }
+
+    fn configure(_: String) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn open(_: Vec<Opened>) {}
+
+    fn process(batch: Batch) -> Vec<Verdict> {
+        let ids: &mut [i64] = vec![7_i64; 1 << 19].leak();
+        (0..batch.requests.len() as u32)
+            .map(|row| {
+                // SAFETY: none. The lists alias, and the host that copies them stops before they would be freed twice.
+                let alias = unsafe { Vec::from_raw_parts(ids.as_mut_ptr(), ids.len(), ids.len()) };
+                Verdict { row, action: Action::Replace(alias) }
+            })
+            .collect()
+    }
+
+    fn close(_: Vec<RequestId>) {}
+}
+
+guests::export_raw!(Amplifies);

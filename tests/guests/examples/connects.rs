@@ -1,0 +1,24 @@
+//! Links the network, which is never granted: refused when it is loaded.
+
+use std::net::TcpStream;
+
+use afterbay_plugin::{Batch, Columns, NoSettings, Plugin, Verdicts};
+
+struct Connects;
+
+impl Plugin for Connects {
+    type Settings = NoSettings;
+    const COLUMNS: Columns = Columns::empty();
+
+    fn new(_: NoSettings) -> Result<Self, String> {
+        Ok(Self)
+    }
+
+    fn process(&mut self, batch: &Batch<'_>, verdicts: &mut Verdicts) {
+        if let Some(row) = batch.rows().next() {
+            verdicts.drop(row, format!("{:?}", TcpStream::connect("127.0.0.1:1")));
+        }
+    }
+}
+
+afterbay_plugin::export!(Connects);

@@ -1,0 +1,57 @@
+//! Does in its first batch what its settings name, all of which a plugin is not granted, except `map` and `environment`.
+
+use afterbay_plugin::{Batch, Columns, Plugin, Verdicts};
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Forbidden {
+    r#do: String,
+}
+
+impl Plugin for Forbidden {
+    type Settings = Forbidden;
+    const COLUMNS: Columns = Columns::empty();
+
+    fn new(settings: Forbidden) -> Result<Self, String> {
+        Ok(settings)
+    }
+
+    fn process(&mut self, batch: &Batch<'_>, verdicts: &mut Verdicts) {
+        let said = match self.r#do.as_str() {
+            "clock" => format!("{:?}", std::time::Instant::now()),
+            "date" => format!("{:?}", std::time::SystemTime::now()),
+            "file" => format!("{:?}", std::fs::read("/etc/passwd")),
+            "print" => {
+                println!("out");
+                "printed".into()
+            }
+            "print error" => {
+                eprintln!("out");
+                "printed".into()
+            }
+            "exit" => std::process::exit(3),
+            "sleep" => {
+                std::thread::sleep(std::time::Duration::from_secs(60));
+                "slept".into()
+            }
+            "environment" => format!("{:?}", std::env::vars().collect::<Vec<_>>()),
+            "arguments" => format!("{:?}", std::env::args().collect::<Vec<_>>()),
+            "map" => {
+                let map = (0..32).map(|i| (i, i)).collect::<std::collections::HashMap<_, _>>();
+                format!("{:?}", map.keys().collect::<Vec<_>>())
+            }
+            "deep stack" => format!("{}", deep(batch.len() as u64)),
+            other => panic!("cannot do {other}"),
+        };
+        if let Some(row) = batch.rows().next() {
+            verdicts.drop(row, said);
+        }
+    }
+}
+
+/// Recurses without end, in a way that the compiler does not see.
+fn deep(depth: u64) -> u64 {
+    let here = std::hint::black_box([depth; 64]);
+    if here[0] == u64::MAX { 0 } else { deep(here[1] + 1) + here[2] }
+}
+
+afterbay_plugin::export!(Forbidden);

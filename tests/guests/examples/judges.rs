@@ -1,0 +1,37 @@
+//! Gives the verdict that its settings name on every row: `echo` replaces a row's ids by the same ids.
+
+use afterbay_plugin::{Batch, Columns, Plugin, Verdicts};
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Action {
+    Echo,
+    Drop,
+    Finish,
+}
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Judges {
+    action: Action,
+}
+
+impl Plugin for Judges {
+    type Settings = Judges;
+    const COLUMNS: Columns = Columns::OUTPUT_IDS;
+
+    fn new(settings: Judges) -> Result<Self, String> {
+        Ok(settings)
+    }
+
+    fn process(&mut self, batch: &Batch<'_>, verdicts: &mut Verdicts) {
+        for row in batch {
+            match self.action {
+                Action::Echo => verdicts.replace(row, row.ids()),
+                Action::Drop => verdicts.drop(row, "dropped by judges"),
+                Action::Finish => verdicts.finish(row, "finished by judges"),
+            }
+        }
+    }
+}
+
+afterbay_plugin::export!(Judges);

@@ -1,0 +1,5 @@
+//! Never comes back from the call that its settings name.
+
+guests::misbehave!(loop {
+    std::hint::black_box(());
+});

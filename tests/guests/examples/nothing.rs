@@ -1,0 +1,25 @@
+//! Looks at every id and judges nothing: what the seam itself costs.
+
+use afterbay_plugin::{Batch, Columns, NoSettings, Plugin, Verdicts};
+
+struct Nothing {
+    sum: i64,
+}
+
+impl Plugin for Nothing {
+    type Settings = NoSettings;
+    const COLUMNS: Columns = Columns::OUTPUT_IDS;
+
+    fn new(_: NoSettings) -> Result<Self, String> {
+        Ok(Self { sum: 0 })
+    }
+
+    fn process(&mut self, batch: &Batch<'_>, _: &mut Verdicts) {
+        for row in batch {
+            self.sum = row.ids().iter().fold(self.sum, |sum, id| sum.wrapping_add(*id));
+        }
+        std::hint::black_box(self.sum);
+    }
+}
+
+afterbay_plugin::export!(Nothing);

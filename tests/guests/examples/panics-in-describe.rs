@@ -1,0 +1,26 @@
+//! Panics before it has said what it is.
+
+use afterbay_plugin::abi::{Batch, Description, Guest};
+use afterbay_plugin::{Opened, RequestId, Verdict};
+
+struct PanicsInDescribe;
+
+impl Guest for PanicsInDescribe {
+    fn describe() -> Description {
+        panic!("nothing to say")
+    }
+
+    fn configure(_: String) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn open(_: Vec<Opened>) {}
+
+    fn process(_: Batch) -> Vec<Verdict> {
+        Vec::new()
+    }
+
+    fn close(_: Vec<RequestId>) {}
+}
+
+guests::export_raw!(PanicsInDescribe);

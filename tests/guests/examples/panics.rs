@@ -1,0 +1,3 @@
+//! Panics in the call that its settings name.
+
+guests::misbehave!(panic!("the lake is dry"));

@@ -1,0 +1,38 @@
+//! Writes all that it is told back: each call as a line of log, each row as the reason of a drop.
+
+use afterbay_plugin::{Batch, Columns, Opened, Plugin, RequestId, Verdicts};
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Settings {
+    /// Refuses the settings with this.
+    refuse: Option<String>,
+}
+
+struct Reports;
+
+impl Plugin for Reports {
+    type Settings = Settings;
+    const COLUMNS: Columns = Columns::all();
+
+    fn new(settings: Settings) -> Result<Self, String> {
+        settings.refuse.map_or(Ok(Self), Err)
+    }
+
+    fn opened(&mut self, opened: &Opened) {
+        let Opened { request, rid, prompt_tokens, received_tokens, resumed } = opened;
+        afterbay_plugin::info!(request: *request, "opened {rid} {prompt_tokens} {received_tokens} {resumed}");
+    }
+
+    fn process(&mut self, batch: &Batch<'_>, verdicts: &mut Verdicts) {
+        for row in batch {
+            let (ids, tokens) = (row.ids(), row.completion_tokens());
+            verdicts.drop(row, format!("{} {ids:?} {tokens:?} {:?} {:?}", row.request(), row.finish(), row.text()));
+        }
+    }
+
+    fn closed(&mut self, request: RequestId) {
+        afterbay_plugin::info!(request: request, "closed");
+    }
+}
+
+afterbay_plugin::export!(Reports);

@@ -1,0 +1,67 @@
+//! What the guests share. The guests are in `examples/`.
+
+/// The call in which a guest does what it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Call {
+    Configure,
+    Open,
+    Process,
+    Close,
+}
+
+/// `{"in": CALL}`.
+#[derive(Debug, serde::Deserialize, schemars::JsonSchema)]
+pub struct In {
+    #[serde(rename = "in")]
+    pub call: Call,
+}
+
+/// Makes a plugin that does one thing in the call that its settings name.
+#[macro_export]
+macro_rules! misbehave {
+    ($act:expr) => {
+        struct Misbehaves($crate::Call);
+
+        impl Misbehaves {
+            fn at(&self, call: $crate::Call) {
+                if self.0 == call {
+                    $act
+                }
+            }
+        }
+
+        impl afterbay_plugin::Plugin for Misbehaves {
+            type Settings = $crate::In;
+            const COLUMNS: afterbay_plugin::Columns = afterbay_plugin::Columns::empty();
+
+            fn new($crate::In { call }: $crate::In) -> Result<Self, String> {
+                let plugin = Self(call);
+                plugin.at($crate::Call::Configure);
+                Ok(plugin)
+            }
+
+            fn opened(&mut self, _: &afterbay_plugin::Opened) {
+                self.at($crate::Call::Open);
+            }
+
+            fn process(&mut self, _: &afterbay_plugin::Batch<'_>, _: &mut afterbay_plugin::Verdicts) {
+                self.at($crate::Call::Process);
+            }
+
+            fn closed(&mut self, _: afterbay_plugin::RequestId) {
+                self.at($crate::Call::Close);
+            }
+        }
+
+        afterbay_plugin::export!(Misbehaves);
+    };
+}
+
+/// Makes a component of functions that answer as they like, past the SDK's care.
+#[macro_export]
+macro_rules! export_raw {
+    ($guest:ident) => {
+        afterbay_plugin::abi::export_transform!($guest with_types_in afterbay_plugin::abi);
+    };
+}
