@@ -80,7 +80,7 @@ impl Push {
     ) -> Result<Push, PushError> {
         let registry =
             registry.try_clone().map_err(|error| PushError { endpoint: endpoint.clone(), error })?;
-        let mut custody = Custody::default();
+        let mut custody = Custody::new(options.taken);
         let credit = options.credit.as_ref().map(|credit| Credit {
             account: Account::new(credit, &mut custody, now),
             reader: PageReader::new(&credit.path),
@@ -110,12 +110,7 @@ impl Push {
     /// [`CreditOptions::base`], oldest first. `sure`: the journal says that the kernel had it whole; otherwise it is sent if
     /// the reader's count passes it by. Without credit it counts as taken.
     pub fn restore(&mut self, frame: Outgoing, sure: bool) {
-        if let Some(credit) = &mut self.credit
-            && !sure
-        {
-            credit.account.unsure(frame.counted);
-        }
-        self.custody.restore(frame);
+        self.custody.restore(frame, sure);
     }
 
     /// Whether an event with this token is for this socket.

@@ -6,8 +6,8 @@
 //! | what happens | what is known, and done |
 //! |---|---|
 //! | connection lost, then a new generation | the old one's final count is in the page: the frames past it are sent again |
-//! | a new connection, generation not new yet | nothing is written until it is, or for `generation_wait` |
-//! | … and the page's process is the one connected to (ipc) | the same reader: it has what it read; nothing is sent again |
+//! | a new connection, generation not new yet | nothing is written for `generation_wait` (a reader opens its page before it can be connected to, so this is mostly the same reader) |
+//! | … and the page's process is the one connected to (ipc) | the same reader: it has what it read; nothing is sent again. What it did not read is lost and not counted, so from now on as many frames past the count may be finished as well, and are not sent again either |
 //! | … and it stays old, the page known to be of another process | that reader has no page: on without credit (stale) |
 //! | … and it stays old, process unknown (tcp) | taken for the same reader |
 //! | a new generation while connected | nothing is written until the connection is lost (as in the first row), or for `generation_wait`: then it is that of the connected reader |
@@ -15,9 +15,9 @@
 //! | a generation was missed, or the file is a new one | the final count is not known: nothing is sent again, all is told |
 //! | the count runs past what was written | somebody else sends too: credit is not used any more |
 //! | the count went back | not used until a new generation |
-//! | the count stands still for `stall`, in doubt | on without credit until it moves |
+//! | the count stands still for `stall`, in doubt | on without credit until it moves, or, if frames may have been lost, until a new generation |
 //!
-//! In doubt: since the page was first seen, or since a new connection, the count has not once caught up with what was written.
+//! In doubt: since the page was first seen, or since a new connection, the count has not once come up to what was written.
 
 use std::time::{Duration, Instant};
 
@@ -47,15 +47,17 @@ pub(crate) struct Account {
     pids_agree: bool,
     /// Counts to come that belong to frames which are not kept, and were written before those that are.
     absorb: u64,
-    /// Counts that may come for frames which were given up.
-    tolerate: u64,
+    /// A connection was lost to which the kept frames were written. (That of an earlier process takes nothing with it: the
+    /// kernel keeps for the reader what it had not read.)
+    lost: bool,
+    /// Counted frames that a reader which lives may have lost with a connection: so many frames past the count may be
+    /// finished as well.
+    slack: u64,
     /// The first count seen was not 0: it may run ahead for frames of an earlier process, for this generation.
     joined_midway: bool,
-    doubt: bool,
+    doubt: Option<Doubt>,
     /// When the count moved last, or the first frame became unfinished.
     moved: Instant,
-    /// Counted frames at the end of those kept, of which it is not sure that they were written whole.
-    unsure: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,10 +65,10 @@ enum Standing {
     Absent,
     Invalid(Invalid),
     Usable,
-    /// Not the connected reader's: until its generation changes.
-    Foreign,
-    /// It stood still too long: until it moves.
-    Still,
+    /// Not the connected reader's, or still for too long: until its generation changes, or (`heals`) its count.
+    Stale {
+        heals: bool,
+    },
     RanAhead {
         by: u64,
     },
@@ -92,13 +94,23 @@ struct Link {
     saw_absent: bool,
 }
 
+/// Why the count may never come up to what was written. Until it has, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doubt {
+    /// The page may not be the connected reader's. If it is, it counts all of it some time.
+    Page,
+    /// The reader may have lost frames with a connection. It does not count those.
+    Loss,
+}
+
 /// What is waited for, while nothing is written.
 #[derive(Debug)]
 enum Hold {
     /// The connection is new, the generation is not.
     Generation { until: Instant, foreign: bool },
     /// The generation is new, the connection is not.
-    Loss { until: Instant, page: Page },
+    /// `clean`: nothing was written to it.
+    Loss { until: Instant, page: Page, clean: bool },
     /// Frames of an earlier process may not have been written whole: until the count is past them, or stands still.
     Quiet,
 }
@@ -118,11 +130,11 @@ impl Account {
             link: None,
             pids_agree: false,
             absorb: 0,
-            tolerate: 0,
+            lost: false,
+            slack: 0,
             joined_midway: known.is_some(),
-            doubt: true,
+            doubt: Some(Doubt::Page),
             moved: now,
-            unsure: 0,
         }
     }
 
@@ -148,7 +160,7 @@ impl Account {
                 let known = self.known.map_or((0, 0), |known| (known.generation, known.count));
                 CreditState::Usable { generation: known.0, count: known.1 }
             }
-            Standing::Foreign | Standing::Still => CreditState::Stale,
+            Standing::Stale { .. } => CreditState::Stale,
             Standing::RanAhead { by } => CreditState::RanAhead { by: *by },
         }
     }
@@ -158,11 +170,6 @@ impl Account {
         let known = self.known.filter(|_| self.is_usable())?;
         // Of a count that has not reached the frames of an earlier process, the place where it will.
         Some(CreditBase { generation: known.generation, count: known.applied + self.absorb })
-    }
-
-    /// A frame was restored of which it is not sure that it was written whole.
-    pub(crate) fn unsure(&mut self, counted: bool) {
-        self.unsure += u64::from(counted);
     }
 
     /// A look at the page.
@@ -191,9 +198,10 @@ impl Account {
     /// A connection is there; its process, where the kernel knows it.
     pub(crate) fn up(&mut self, pid: Option<u32>, desk: &mut Desk<'_>) {
         self.link = Some(Link { pid, hold: None, saw_absent: self.standing == Standing::Absent });
-        self.doubt = true;
+        self.doubt.get_or_insert(Doubt::Page);
         self.check_pids();
         if desk.custody.unfinished().frames == 0 {
+            desk.custody.all_sure();
             return;
         }
         if self.is_page_of_link() {
@@ -205,36 +213,33 @@ impl Account {
 
     /// The connection is lost.
     pub(crate) fn lost(&mut self, desk: &mut Desk<'_>) {
-        let Some(Link { hold: Some(Hold::Loss { page, .. }), .. }) = self.link.take() else { return };
-        match self.known {
-            // It has counted, and no other connection can have given it anything: it was that of this one.
-            _ if page.count > 0 => self.adopt_on_link(page, desk),
-            Some(known) => self.settle(known, page, desk),
-            None => {}
+        match self.link.take().and_then(|link| link.hold) {
+            Some(Hold::Generation { .. } | Hold::Quiet) => {}
+            Some(Hold::Loss { page, clean, .. }) => self.new_generation(page, clean || page.count == 0, desk),
+            None => self.lost = true,
         }
     }
 
     /// Time passes.
     pub(crate) fn tick(&mut self, desk: &mut Desk<'_>) {
         if self.stalls_at(desk.custody).is_some_and(|at| at <= desk.now) && !self.is_quiet(desk) {
-            self.unsure = 0;
-            self.tolerate += desk.custody.counted();
-            return self.give_up(Standing::Still, desk);
+            // A page that was only slow to prove itself counts them yet; one that lost frames cannot be told from it.
+            let heals = self.doubt == Some(Doubt::Page);
+            let absorb = self.absorb + desk.custody.counted();
+            self.give_up(Standing::Stale { heals }, desk);
+            self.absorb = absorb;
+            return;
         }
         match self.link.as_mut().and_then(|link| link.hold.take()) {
             Some(Hold::Generation { until, foreign: true }) if until <= desk.now => {
-                self.give_up(Standing::Foreign, desk);
+                self.give_up(Standing::Stale { heals: false }, desk);
             }
             Some(Hold::Generation { until, .. }) if until <= desk.now => self.same_reader(desk),
-            Some(Hold::Loss { until, page }) if until <= desk.now => {
-                if let Some(known) = self.known {
-                    self.finish_last(&known, &page, desk);
-                }
-                self.adopt_on_link(page, desk);
+            Some(Hold::Loss { until, page, clean }) if until <= desk.now => {
+                self.new_generation(page, clean, desk)
             }
-            Some(Hold::Quiet) if desk.custody.counted() == 0 => self.unsure = 0,
+            Some(Hold::Quiet) if desk.custody.counted() == 0 => drop(desk.custody.all_sure()),
             Some(Hold::Quiet) if self.is_quiet(desk) => {
-                self.unsure = 0;
                 let resent = desk.custody.requeue();
                 desk.notices.push(PushNotice::Settled { resent, unconfirmed: None });
             }
@@ -286,7 +291,7 @@ impl Account {
             let why = Invalid::WentBack { from: known.count, to: page.count };
             return self.give_up(Standing::Invalid(why), desk);
         }
-        if self.standing == Standing::Still && page.count > known.count {
+        if self.standing == (Standing::Stale { heals: true }) && page.count > known.count {
             self.absorb += desk.custody.take_passed();
             desk.custody.keep();
             self.stand(Standing::Usable, desk);
@@ -303,24 +308,34 @@ impl Account {
         if self.is_off_for_good() {
             return self.begin(&page, desk);
         }
-        match &mut self.link {
-            None => self.settle(known, page, desk),
-            Some(link) => match &mut link.hold {
-                // Nothing was written to this connection yet.
-                Some(Hold::Generation { .. } | Hold::Quiet) => {
-                    link.hold = None;
-                    self.settle(known, page, desk);
-                }
-                Some(Hold::Loss { page: new, .. }) if link.pid != Some(page.pid) => *new = page,
-                hold => {
-                    *hold = None;
-                    if link.pid == Some(page.pid) {
-                        self.adopt_on_link(page, desk);
-                    } else {
-                        link.hold = Some(Hold::Loss { until: wait, page });
-                    }
-                }
-            },
+        let Some(link) = &mut self.link else { return self.settle(known, page, desk) };
+        let (until, clean) = match link.hold.take() {
+            Some(Hold::Generation { .. } | Hold::Quiet) => (wait, true),
+            Some(Hold::Loss { until, clean, .. }) => (until, clean),
+            None => (wait, false),
+        };
+        if link.pid != Some(page.pid) {
+            link.hold = Some(Hold::Loss { until, page, clean });
+        } else if clean {
+            self.settle(known, page, desk);
+        } else {
+            self.adopt_on_link(page, desk);
+        }
+    }
+
+    /// After the wait for the loss. `clean`: nothing can have been written to the new generation.
+    fn new_generation(&mut self, page: Page, clean: bool, desk: &mut Desk<'_>) {
+        match self.known {
+            Some(known) if clean => self.settle(known, page, desk),
+            Some(known) if follows(&known, &page) => {
+                self.finish_last(&known, &page, desk);
+                self.adopt_on_link(page, desk);
+            }
+            // Of what is kept some may have been finished by the generation before.
+            _ => {
+                self.adopt_on_link(page, desk);
+                self.give_up(Standing::Stale { heals: false }, desk);
+            }
         }
     }
 
@@ -328,12 +343,13 @@ impl Account {
     fn settle(&mut self, known: Known, page: Page, desk: &mut Desk<'_>) {
         if follows(&known, &page) {
             self.finish_last(&known, &page, desk);
+            let unconfirmed = desk.custody.pass(self.slack.saturating_sub(self.absorb));
             let resent = desk.custody.requeue();
-            if resent > 0 {
-                desk.notices.push(PushNotice::Settled { resent, unconfirmed: None });
+            if resent > 0 || unconfirmed.is_some() {
+                desk.notices.push(PushNotice::Settled { resent, unconfirmed });
             }
-        } else if let unconfirmed @ Some(_) = desk.custody.release() {
-            desk.notices.push(PushNotice::Settled { resent: 0, unconfirmed });
+        } else {
+            self.tell_unconfirmed(desk);
         }
         self.begin(&page, desk);
         self.apply(&page, page.count, page.count, desk);
@@ -363,9 +379,9 @@ impl Account {
             applied: 0,
         });
         self.absorb = 0;
-        self.tolerate = 0;
-        self.unsure = 0;
-        self.doubt = true;
+        self.lost = false;
+        self.slack = 0;
+        self.doubt = Some(Doubt::Page);
         self.moved = desk.now;
         if self.is_off_for_good() {
             return;
@@ -396,43 +412,57 @@ impl Account {
         let absorbed = count.min(self.absorb);
         self.absorb -= absorbed;
         let left = desk.custody.finish(count - absorbed);
-        let tolerated = left.min(self.tolerate);
-        self.tolerate -= tolerated;
-        if left > tolerated {
-            return self.give_up(Standing::RanAhead { by: left - tolerated }, desk);
+        if left > 0 {
+            return self.give_up(Standing::RanAhead { by: left }, desk);
         }
         if count > 0 && desk.custody.counted() == 0 && self.absorb == 0 {
-            self.doubt = false;
+            self.doubt = None;
+            self.slack = 0;
         }
     }
 
     /// The reader is the one that had the connection before. What it read it has; whether it read all is not known.
     fn same_reader(&mut self, desk: &mut Desk<'_>) {
-        if self.unsure > 0 {
+        if desk.custody.unsure() > 0 {
             return self.hold(Hold::Quiet);
         }
+        // Uncounted ones: nothing will tell.
+        if let unconfirmed @ Some(_) = desk.custody.all_sure() {
+            desk.notices.push(PushNotice::Settled { resent: 0, unconfirmed });
+        }
+        if !std::mem::take(&mut self.lost) {
+            return;
+        }
+        self.doubt = Some(Doubt::Loss);
+        self.slack = self.absorb + desk.custody.counted();
         desk.notices.push(PushNotice::Settled { resent: 0, unconfirmed: desk.custody.kept() });
     }
 
     /// Everything that the reader surely has is counted, and the count stands still.
     fn is_quiet(&self, desk: &Desk<'_>) -> bool {
-        self.unsure > 0
-            && desk.custody.counted() <= self.unsure
+        let unsure = desk.custody.unsure();
+        unsure > 0
+            && desk.custody.counted() <= unsure
             && self.absorb == 0
             && desk.now >= self.moved + self.quiet
     }
 
     /// Goes on without the count; what was kept for it is told.
     fn give_up(&mut self, standing: Standing, desk: &mut Desk<'_>) {
-        if let unconfirmed @ Some(_) = desk.custody.release() {
-            desk.notices.push(PushNotice::Settled { resent: 0, unconfirmed });
-        }
+        self.tell_unconfirmed(desk);
         desk.custody.take_passed();
         self.absorb = 0;
         if let Some(link) = &mut self.link {
             link.hold = None;
         }
         self.stand(standing, desk);
+    }
+
+    /// Keeps no more what is kept, and tells it.
+    fn tell_unconfirmed(&self, desk: &mut Desk<'_>) {
+        if let unconfirmed @ Some(_) = desk.custody.release() {
+            desk.notices.push(PushNotice::Settled { resent: 0, unconfirmed });
+        }
     }
 
     fn stand(&mut self, standing: Standing, desk: &mut Desk<'_>) {
@@ -467,7 +497,7 @@ impl Account {
             None | Some(Hold::Quiet) => custody.counted() > 0,
             _ => false,
         };
-        (waits_for_count && self.doubt && self.is_usable()).then(|| self.moved + self.stall)
+        (waits_for_count && self.doubt.is_some() && self.is_usable()).then(|| self.moved + self.stall)
     }
 }
 

@@ -33,6 +33,8 @@ pub(crate) struct Custody {
     unfinished: Pending,
     /// Counted ones among the unfinished.
     counted: u64,
+    /// Restored frames from this one on may not have been written whole; so many counted ones.
+    unsure: Option<(u64, u64)>,
     /// Whether written frames are kept for the reader's count.
     keeps: bool,
     /// Every frame up to this need never be sent again.
@@ -48,6 +50,11 @@ pub(crate) struct Custody {
 }
 
 impl Custody {
+    /// Every frame up to `taken` is settled already.
+    pub(crate) fn new(taken: u64) -> Custody {
+        Custody { taken, last: taken, ..Custody::default() }
+    }
+
     pub(crate) fn push(&mut self, outgoing: Outgoing) {
         debug_assert!(outgoing.sequence > self.last, "sequences grow");
         self.last = outgoing.sequence;
@@ -56,12 +63,35 @@ impl Custody {
         self.frames.push_back(Frame { header: Header::message(outgoing.bytes.len()), outgoing });
     }
 
-    /// A frame that an earlier process wrote, and that the reader may not have finished.
-    pub(crate) fn restore(&mut self, outgoing: Outgoing) {
+    /// A frame that an earlier process wrote, and that the reader may not have finished. Once one is not sure to have been
+    /// written whole, none after it is.
+    pub(crate) fn restore(&mut self, outgoing: Outgoing, sure: bool) {
         debug_assert_eq!(self.waiting, Pending::default(), "restored before anything is sent");
+        let (sequence, counted) = (outgoing.sequence, u64::from(outgoing.counted));
         self.push(outgoing);
         let bytes = self.frames.back().map_or(0, Frame::wire_bytes);
         self.advance(bytes);
+        if !sure || self.unsure.is_some() {
+            let (first, count) = self.unsure.unwrap_or((sequence, 0));
+            self.unsure = Some((first, count + counted));
+        }
+    }
+
+    /// Counted frames that are kept and may not have been written whole.
+    pub(crate) fn unsure(&self) -> u64 {
+        self.unsure.map_or(0, |(_, counted)| counted.min(self.counted))
+    }
+
+    /// What is kept passes for written whole. The frames of which that was not sure.
+    pub(crate) fn all_sure(&mut self) -> Option<Unconfirmed> {
+        let (first, _) = self.unsure.take()?;
+        let frames = self
+            .frames
+            .range(..self.written)
+            .rev()
+            .take_while(|frame| frame.outgoing.sequence >= first)
+            .count();
+        Some(Unconfirmed { first, last: self.last_written(), frames }).filter(|_| frames > 0)
     }
 
     pub(crate) fn waiting(&self) -> Pending {
@@ -85,12 +115,11 @@ impl Custody {
         self.taken
     }
 
-    /// The last frame that the kernel has, or had.
+    /// The last frame that the kernel surely has, or had.
     pub(crate) fn last_written(&self) -> u64 {
-        self.written
-            .checked_sub(1)
-            .and_then(|last| self.frames.get(last))
-            .map_or(self.taken, |f| f.outgoing.sequence)
+        let sure = |frame: &&Frame| self.unsure.is_none_or(|(first, _)| frame.outgoing.sequence < first);
+        let last = self.frames.range(..self.written).rev().find(sure);
+        last.map_or(self.taken, |frame| frame.outgoing.sequence)
     }
 
     pub(crate) fn is_between_frames(&self) -> bool {
@@ -206,17 +235,30 @@ impl Custody {
         self.waiting.bytes += self.unfinished.bytes;
         self.unfinished = Pending::default();
         self.counted = 0;
+        self.all_sure();
         std::mem::take(&mut self.written)
     }
 
     /// Written frames are kept no longer, and pass as taken.
     pub(crate) fn release(&mut self) -> Option<Unconfirmed> {
         self.keeps = false;
-        let released = self.kept();
-        while self.written > 0 {
-            self.pop_front();
+        self.all_sure();
+        self.pass(u64::MAX)
+    }
+
+    /// So many counted frames of those that are kept, and uncounted ones among them, pass as taken.
+    pub(crate) fn pass(&mut self, counted: u64) -> Option<Unconfirmed> {
+        let mut left = counted;
+        let mut passed: Option<Unconfirmed> = None;
+        while self.written > 0 && left > 0 {
+            let Some(outgoing) = self.pop_front() else { break };
+            left -= u64::from(outgoing.counted);
+            let first = passed.as_ref().map_or(outgoing.sequence, |passed| passed.first);
+            let frames = passed.map_or(1, |passed| passed.frames + 1);
+            passed = Some(Unconfirmed { first, last: outgoing.sequence, frames });
         }
-        released
+        self.pass_uncounted();
+        passed
     }
 
     /// The written and unfinished frames.

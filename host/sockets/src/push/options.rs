@@ -22,6 +22,8 @@ pub struct PushOptions {
     pub handshake_timeout: Duration,
     /// SO_SNDBUF; `None`: the kernel's. It bounds what can be lost with a reader that dies and has no credit page.
     pub send_buffer_bytes: Option<usize>,
+    /// After a restart, [`Push::taken`](crate::Push::taken) as the journal has it; otherwise 0.
+    pub taken: u64,
     /// The reader's credit page.
     pub credit: Option<CreditOptions>,
     /// Seeds the backoff's jitter.
@@ -38,6 +40,7 @@ impl Default for PushOptions {
             connect_timeout: bounds::CONNECT_MAX,
             handshake_timeout: bounds::HANDSHAKE_MAX,
             send_buffer_bytes: None,
+            taken: 0,
             credit: None,
             jitter_seed: 0,
         }
@@ -71,7 +74,7 @@ pub struct CreditOptions {
     /// How long the count must stand still, after a restart, before a frame whose hand-over was cut is taken for not
     /// received ([`Push::restore`](crate::Push::restore)).
     pub quiet: Duration,
-    /// Where the count stood before the first frame that is restored or sent, if the journal knows ([`Push::position`](crate::Push::position)).
+    /// Where the count stood when everything up to `taken` was finished and nothing after it, if the journal knows ([`Push::position`](crate::Push::position)).
     /// `None`: where it stands at the first look.
     pub base: Option<CreditBase>,
 }

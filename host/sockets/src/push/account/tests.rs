@@ -1,1 +1,322 @@
-//! Tests.
+//! Every order of events in a table, and a small world of readers that live and die at random.
+
+mod world;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::super::{Outgoing, Unconfirmed};
+use super::*;
+
+const WAIT: Duration = Duration::from_secs(2);
+const STALL: Duration = Duration::from_secs(30);
+const QUIET: Duration = Duration::from_secs(1);
+
+fn options(base: Option<CreditBase>) -> CreditOptions {
+    let mut options = CreditOptions::new("/nowhere");
+    (options.generation_wait, options.stall, options.quiet, options.base) = (WAIT, STALL, QUIET, base);
+    options
+}
+
+/// An account, its custody, and what was written to each connection.
+struct Bench {
+    account: Account,
+    custody: Custody,
+    notices: Notices<PushNotice>,
+    now: Instant,
+    next: u64,
+    links: Vec<Vec<u64>>,
+    page: Page,
+}
+
+impl Bench {
+    fn new(base: Option<CreditBase>) -> Bench {
+        let now = Instant::now();
+        let mut custody = Custody::default();
+        let account = Account::new(&options(base), &mut custody, now);
+        let page = Page {
+            file: (1, 1),
+            pid: 0,
+            generation: 0,
+            count: 0,
+            last_generation: 0,
+            last_count: 0,
+            changed_unix_ns: 0,
+        };
+        Bench { account, custody, notices: Notices::new(), now, next: 1, links: Vec::new(), page }
+    }
+
+    fn on<T>(&mut self, act: impl FnOnce(&mut Account, &mut Desk<'_>) -> T) -> T {
+        let Bench { account, custody, notices, now, .. } = self;
+        act(account, &mut Desk { custody, notices, now: *now })
+    }
+
+    fn frame(&mut self, counted: bool) -> Outgoing {
+        let sequence = self.next;
+        self.next += 1;
+        Outgoing { sequence, bytes: Bytes::copy_from_slice(&sequence.to_be_bytes()), counted }
+    }
+
+    /// All that may be written, to the connection that is there.
+    fn write(&mut self) -> Vec<u64> {
+        let mut slices = Vec::new();
+        if self.account.may_write() {
+            self.custody.slices(&mut slices, usize::MAX, usize::MAX);
+        }
+        let bytes = slices.iter().flat_map(|slice| slice.to_vec()).collect::<Vec<_>>();
+        self.custody.advance(bytes.len());
+        bytes.chunks(10).map(|frame| u64::from_be_bytes(frame[2..].try_into().unwrap())).collect()
+    }
+
+    fn up(&mut self, pid: Option<u32>) {
+        self.links.push(Vec::new());
+        self.custody.connected(1 << 20);
+        self.on(|account, desk| account.up(pid, desk));
+    }
+
+    fn lose(&mut self) {
+        self.custody.cut();
+        self.on(|account, desk| account.lost(desk));
+    }
+
+    fn look(&mut self, look: Look) {
+        self.on(|account, desk| account.saw(look, desk));
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.on(|account, desk| account.tick(desk));
+    }
+
+    /// Steps, one word each:
+    /// `s3` / `u1` send counted / uncounted frames; `r2` / `q1` restore frames, sure / unsure;
+    /// `up`, `up=7` (the process), `lost`; `none` no page, `bad` an invalid one;
+    /// `p2:5` generation 2 with count 5, of process 2; `p2:0<3` … which follows one with final count 3; `new:p1:0` in a new file;
+    /// `wait`, `stall`, `quiet`: so long passes.
+    fn step(&mut self, step: &str) {
+        match step {
+            "lost" => self.lose(),
+            "none" => self.look(Look::Absent),
+            "bad" => self.look(Look::Invalid(Invalid::Short(3))),
+            "wait" => self.pass(WAIT),
+            "stall" => self.pass(STALL),
+            "quiet" => self.pass(QUIET),
+            "up" => self.up(None),
+            _ if step.starts_with("up=") => self.up(Some(step[3..].parse().unwrap())),
+            _ if step.contains(':') => {
+                let step = step.strip_prefix("new:").inspect(|_| self.page.file.1 += 1).unwrap_or(step);
+                let (generation, rest) = step[1..].split_once(':').unwrap();
+                let (count, last) = rest.split_once('<').unwrap_or((rest, "0"));
+                let page = &mut self.page;
+                (page.generation, page.count) = (generation.parse().unwrap(), count.parse().unwrap());
+                (page.last_generation, page.last_count) = (page.generation - 1, last.parse().unwrap());
+                page.pid = page.generation as u32;
+                let page = *page;
+                self.look(Look::Page(page));
+            }
+            _ => {
+                let (what, count) = step.split_at(1);
+                for _ in 0..count.parse::<u32>().unwrap() {
+                    let frame = self.frame(what != "u");
+                    match what {
+                        "s" | "u" => self.custody.push(frame),
+                        "r" => self.custody.restore(frame, true),
+                        _ => self.custody.restore(frame, false),
+                    }
+                }
+            }
+        }
+        // As Push does after every event.
+        let written = self.write();
+        if let Some(link) = self.links.last_mut() {
+            link.extend(written);
+        }
+    }
+
+    /// `1-5/4-6 taken=3 resent2 unconfirmed1-2 usable2:5`: what each connection got, what need not be sent again, what was
+    /// told, how the page stands.
+    fn result(&mut self) -> String {
+        let link = |link: &Vec<u64>| link.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+        let mut words = vec![self.links.iter().map(link).collect::<Vec<_>>().join("/")];
+        words.push(format!("taken={}", self.custody.taken()));
+        while let Some(notice) = self.notices.next(|_| unreachable!()) {
+            match notice {
+                PushNotice::Settled { resent, unconfirmed: None } => words.push(format!("resent{resent}")),
+                PushNotice::Settled { resent, unconfirmed: Some(Unconfirmed { first, last, frames }) } => {
+                    assert!(frames as u64 <= last - first + 1);
+                    words.push(format!("unconfirmed{first}-{last}"));
+                    words.extend(Some(format!("resent{resent}")).filter(|_| resent > 0));
+                }
+                _ => {}
+            }
+        }
+        words.push(match self.account.state() {
+            CreditState::Usable { generation, count } => format!("usable{generation}:{count}"),
+            CreditState::RanAhead { by } => format!("ranahead{by}"),
+            CreditState::Invalid(_) => "invalid".to_owned(),
+            other => format!("{other:?}").to_lowercase(),
+        });
+        words.join(" ")
+    }
+}
+
+fn check(base: Option<CreditBase>, table: &[(&str, &str, &str)]) {
+    for (why, steps, expected) in table {
+        let mut bench = Bench::new(base);
+        steps.split_whitespace().for_each(|step| bench.step(step));
+        assert_eq!(bench.result(), *expected, "{why}: {steps}");
+    }
+}
+
+#[test]
+#[rustfmt::skip]
+fn a_new_reader_gets_what_the_old_one_had_not_finished_once_and_in_order() {
+    check(None, &[
+        ("a reader that lives", "p1:0 up s3 p1:2 s1", "1,2,3,4 taken=2 usable1:2"),
+        ("lost, new generation, connected", "p1:0 up s5 p1:2 lost p2:0<3 up", "1,2,3,4,5/4,5 taken=3 resent2 usable2:0"),
+        ("lost, connected, new generation: whose is it?", "p1:0 up s5 p1:2 lost up s1 p2:0<3", "1,2,3,4,5/ taken=2 usable1:2"),
+        ("… after the wait: this connection's", "p1:0 up s5 p1:2 lost up s1 p2:0<3 wait", "1,2,3,4,5/4,5,6 taken=3 resent2 usable2:0"),
+        ("… or not", "p1:0 up s5 p1:2 lost up s1 p2:0<3 lost up", "1,2,3,4,5//4,5,6 taken=3 resent2 usable2:0"),
+        ("new generation, lost, connected", "p1:0 up s5 p1:2 p2:0<3 s1 lost up", "1,2,3,4,5/4,5,6 taken=3 resent2 usable2:0"),
+        ("the same with processes known", "p1:0 up=1 s5 p1:2 lost p2:0<3 up=2 s1", "1,2,3,4,5/4,5,6 taken=3 resent2 usable2:0"),
+        ("connected before it is known", "p1:0 up=1 s5 p1:2 lost up=2 s1 p2:0<3", "1,2,3,4,5/4,5,6 taken=3 resent2 usable2:0"),
+        ("the new one finishes them", "p1:0 up s3 lost p2:0<1 up p2:2<1 s1", "1,2,3/2,3,4 taken=3 resent2 usable2:2"),
+        ("all was finished", "p1:0 up s3 p1:3 lost p2:0<3 up s1 p2:1<3", "1,2,3/4 taken=4 usable2:1"),
+        ("finished, and told only by the new page", "p1:0 up s3 lost p2:0<3 up s1", "1,2,3/4 taken=3 usable2:0"),
+        ("nothing was finished, twice", "p1:0 up s2 lost p2:0<0 up lost p3:0<0 up", "1,2/1,2/1,2 taken=0 resent2 resent2 usable3:0"),
+        ("sent while nobody is there", "p1:0 up s2 p1:2 lost s2 p2:0<2 up", "1,2/3,4 taken=2 usable2:0"),
+        ("lost twice before the new generation", "p1:0 up s2 lost up lost up p2:0<1 wait", "1,2//2 taken=1 resent1 usable2:0"),
+        ("connected before the first look", "up p1:0 s2 lost p2:0<1 up", "1,2/2 taken=1 resent1 usable2:0"),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip]
+fn the_same_reader_on_a_new_connection_is_not_sent_anything_again() {
+    check(None, &[
+        ("its process says so, at once", "p1:0 up=1 s3 p1:1 lost up=1 s1 p1:4", "1,2,3/4 taken=4 unconfirmed2-3 usable1:4"),
+        ("unknown process: nothing until the wait is over", "p1:0 up s3 p1:1 lost up s1", "1,2,3/ taken=1 usable1:1"),
+        ("… then it is taken for the same", "p1:0 up s3 p1:1 lost up s1 wait p1:4", "1,2,3/4 taken=4 unconfirmed2-3 usable1:4"),
+        ("nothing was unfinished: no wait", "p1:0 up s3 p1:3 lost up s1", "1,2,3/4 taken=3 usable1:3"),
+        ("the wait ends early by the loss", "p1:0 up s3 lost up lost up wait s1", "1,2,3//4 taken=0 unconfirmed1-3 usable1:0"),
+        ("later it dies: which it lost is not known", "p1:0 up=1 s2 p1:1 lost up=1 s3 p1:2 lost p2:0<2 up=2",
+            "1,2/3,4,5/4,5 taken=3 unconfirmed2-2 unconfirmed3-3 resent2 usable2:0"),
+        ("… but once all was counted it lost none", "p1:0 up=1 s2 lost up=1 s3 p1:5 s2 lost p2:0<6 up=2",
+            "1,2/3,4,5,6,7/7 taken=6 unconfirmed1-2 resent1 usable2:0"),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip]
+fn a_generation_that_changes_while_connected_waits_for_the_loss() {
+    check(None, &[
+        ("nothing is written meanwhile", "p1:0 up s2 p2:0<1 s1", "1,2 taken=0 usable1:0"),
+        ("no loss: it is this connection's", "p1:0 up s2 p2:0<1 s1 wait p2:1<1", "1,2,3 taken=2 usable2:1"),
+        ("its process says so, at once", "p1:0 up=1 p1:0 lost up=2 s2 p2:0<0 s1 p2:1<0", "/1,2,3 taken=1 usable2:1"),
+        ("it counted already: the loss is its own", "p1:0 up s2 p2:1<0 lost p3:0<1 up", "1,2/2 taken=1 resent1 usable3:0"),
+        ("a second change in the wait", "p1:0 up s2 p2:0<1 p3:0<0 lost up", "1,2/ taken=2 unconfirmed1-2 usable3:0"),
+        ("… and no loss", "p1:0 up s2 p2:0<1 p3:0<0 wait s1", "1,2,3 taken=3 unconfirmed1-2 stale"),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip]
+fn what_cannot_be_certain_is_told_and_not_sent_again() {
+    check(None, &[
+        ("a generation was missed", "p1:0 up s3 p1:1 lost p3:0<0 up s1", "1,2,3/4 taken=3 unconfirmed2-3 usable3:0"),
+        ("the page is a new file", "p1:0 up s3 p1:1 lost new:p1:0 up s1", "1,2,3/4 taken=3 unconfirmed2-3 usable1:0"),
+        ("a reader without a page", "p1:0 up=1 s3 p1:1 lost up=9 s1", "1,2,3/ taken=1 usable1:1"),
+        ("… and after the wait", "p1:0 up=1 s3 p1:1 lost up=9 s1 wait s1", "1,2,3/4,5 taken=5 unconfirmed2-3 stale"),
+        ("… and it opens its page late", "p1:0 up=1 s3 lost up=2 s1 wait s1 p2:0<0 s1 p2:3<0",
+            "1,2,3/4,5,6 taken=6 unconfirmed1-3 usable2:3"),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip]
+fn a_count_that_cannot_be_ours_is_not_used() {
+    check(None, &[
+        ("ahead", "p1:0 up s2 p1:3 s1", "1,2,3 taken=3 ranahead1"),
+        ("… for good", "p1:0 up s2 p1:3 lost p2:0<3 up s2", "1,2/3,4 taken=4 ranahead1"),
+        ("ahead in a new generation that was given nothing", "p1:0 up s2 p1:2 lost p2:1<2 up s1", "1,2/3 taken=3 ranahead1"),
+        ("ahead by the old one's final count", "p1:0 up s2 lost p2:0<3 up s1", "1,2/3 taken=3 ranahead1"),
+        ("joined midway: it may be for frames of an earlier process", "p1:9 up s2 p1:13 s1", "1,2,3 taken=3 ranahead2"),
+        ("… so the next generation is believed", "p1:9 up s2 p1:13 lost p2:0<13 up s2 p2:1<13", "1,2/3,4 taken=3 usable2:1"),
+        ("it went back", "p1:0 up s3 p1:2 p1:1 s1", "1,2,3,4 taken=4 unconfirmed3-3 invalid"),
+        ("… and stays unused", "p1:0 up s3 p1:2 p1:1 p1:3 s1", "1,2,3,4 taken=4 unconfirmed3-3 invalid"),
+        ("… until a new generation", "p1:0 up s3 p1:2 p1:1 lost p2:0<1 up s1", "1,2,3/4 taken=3 unconfirmed3-3 usable2:0"),
+        ("not a page any more", "p1:0 up s2 p1:1 bad s1", "1,2,3 taken=3 unconfirmed2-2 invalid"),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip]
+fn a_page_that_is_not_there_yet_does_not_stop_the_stream() {
+    check(None, &[
+        ("never", "none up s3", "1,2,3 taken=3 absent"),
+        ("not a page", "bad up s3", "1,2,3 taken=3 invalid"),
+        ("it comes while frames are under way", "none up s3 p1:1 s1 p1:3", "1,2,3,4 taken=3 usable1:3"),
+        ("… and those are counted before the later ones", "none up s3 p1:1 s1 p1:4", "1,2,3,4 taken=4 usable1:4"),
+        ("joined midway", "p4:100 up s2 p4:101", "1,2 taken=1 usable4:101"),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip]
+fn a_count_that_stands_still_is_only_given_up_in_doubt() {
+    check(None, &[
+        ("a slow reader is waited for", "p1:0 up s1 p1:1 s3 stall stall", "1,2,3,4 taken=1 usable1:1"),
+        ("a page that has not proved itself is not", "p1:0 up s3 stall s1", "1,2,3,4 taken=4 unconfirmed1-3 stale"),
+        ("nor one after a new connection", "p1:0 up=1 s1 p1:1 s3 lost up=1 stall s1", "1,2,3,4/5 taken=5 unconfirmed2-4 unconfirmed2-4 stale"),
+        ("it moves again: used again", "p1:0 up s3 stall s1 p1:1 s1 p1:4", "1,2,3,4,5 taken=4 unconfirmed1-3 usable1:4"),
+        ("… and the given up are counted first", "p1:0 up s3 stall s1 p1:1 s1 p1:5", "1,2,3,4,5 taken=5 unconfirmed1-3 usable1:5"),
+        ("not if frames may be lost", "p1:0 up=1 s3 lost up=1 stall p1:1 s1", "1,2,3/4 taken=4 unconfirmed1-3 unconfirmed1-3 stale"),
+        ("… until a new generation", "p1:0 up=1 s3 lost up=1 stall p1:1 lost p2:0<3 up=2 s1",
+            "1,2,3//4 taken=3 unconfirmed1-3 unconfirmed1-3 usable2:0"),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip]
+fn uncounted_frames_pass_with_the_counted_one_before_them() {
+    check(None, &[
+        ("alone", "p1:0 up u2", "1,2 taken=2 usable1:0"),
+        ("behind a counted one", "p1:0 up s1 u1 s1 p1:1", "1,2,3 taken=2 usable1:1"),
+        ("sent again in their place", "p1:0 up s1 u1 s1 u1 lost p2:0<0 up", "1,2,3,4/1,2,3,4 taken=0 resent4 usable2:0"),
+        ("not sent again if nothing tells", "p1:0 up s1 u1 s1 lost p2:0<1 up", "1,2,3/3 taken=2 resent1 usable2:0"),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip]
+fn after_a_restart_the_frames_that_were_cut_are_settled_by_the_count() {
+    // The journal knows: at count 10 of generation 4 nothing of these was finished.
+    check(Some(CreditBase { generation: 4, count: 10 }), &[
+        ("the reader lives and has all", "r2 s1 p4:11 up=4 p4:13", "3 taken=3 usable4:13"),
+        ("unknown process: after the wait", "r2 s1 p4:11 up wait p4:13", "3 taken=3 usable4:13"),
+        ("frames of before the base are still counted", "r1 s1 p4:8 up=4 p4:11", "2 taken=1 usable4:11"),
+        ("the reader died", "r3 s1 p5:0<12 up", "3,4 taken=2 resent1 usable5:0"),
+        ("the reader dies later", "r2 s1 p4:11 up=4 lost p5:0<11 up", "3/2,3 taken=1 resent2 usable5:0"),
+        ("an unsure one holds what follows", "r1 q1 s1 p4:11 up=4", " taken=1 usable4:11"),
+        ("… until it is counted", "r1 q1 s1 p4:11 up=4 p4:12 quiet", "3 taken=2 usable4:12"),
+        ("… or the count is quiet: it was not received", "r1 q1 s1 p4:11 up=4 quiet p4:13", "2,3 taken=3 resent1 usable4:13"),
+        ("quiet tells nothing while a sure one is unfinished", "r2 q1 s1 p4:11 up=4 quiet quiet", " taken=1 usable4:11"),
+        ("… and a new generation settles it", "r1 q2 s1 p4:11 up=4 lost p5:0<12 up=5", "/3,4 taken=2 resent1 usable5:0"),
+        ("stuck too long: given up, told", "r2 q1 s1 p4:10 up=4 stall", "4 taken=4 unconfirmed1-3 stale"),
+        ("the page is gone", "r2 q1 s1 none up", "4 taken=4 unconfirmed1-3 absent"),
+        ("missed generations", "r2 q1 s1 p7:0 up", "4 taken=3 unconfirmed1-3 usable7:0"),
+    ]);
+}
+
+#[test]
+fn the_position_is_the_count_at_which_nothing_that_is_kept_is_finished() {
+    let mut bench = Bench::new(None);
+    "p1:5 up s3 p1:6".split_whitespace().for_each(|step| bench.step(step));
+    assert_eq!(
+        (bench.custody.taken(), bench.account.position()),
+        (1, Some(CreditBase { generation: 1, count: 6 }))
+    );
+    bench.step("p1:9");
+    assert_eq!(bench.account.position(), None, "ran ahead");
+}

@@ -1,0 +1,278 @@
+//! Readers that live and die at random, a page each of them opens before it can be reached, looks that come late.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Send(u8, bool),
+    Look,
+    Read(usize),
+    Finish(usize),
+    Die,
+    Start,
+    Connect,
+    NoticeLoss,
+    /// The reader lives on, with what it has read.
+    Drop,
+    Pass(u64),
+    /// Our own process dies, and the next goes by the journal.
+    Restart,
+}
+
+struct Reader {
+    generation: u64,
+    inbox: VecDeque<u64>,
+}
+
+struct World {
+    bench: Bench,
+    knows_pids: bool,
+    reader: Option<Reader>,
+    page: Page,
+    has_page: bool,
+    /// Written to the connection and not read; `None`: there is none. The bool: its reader is still at the other end.
+    kernel: Option<(VecDeque<u64>, bool)>,
+    counted: BTreeSet<u64>,
+    /// What the journal says: as it was before the last step. Taken, written, and where the count stood.
+    journal: Option<(u64, u64, CreditBase)>,
+    /// After a restart the count is waited for: the reader is not stuck for so long.
+    restarted: bool,
+    finished: Vec<u64>,
+    unconfirmed: BTreeSet<u64>,
+    /// The generation changed since the last look.
+    unseen: bool,
+    /// A reader was started since the connection was made.
+    started: bool,
+}
+
+impl World {
+    fn new(knows_pids: bool) -> World {
+        let bench = Bench::new(None);
+        let page = bench.page;
+        World {
+            bench,
+            knows_pids,
+            reader: None,
+            page,
+            has_page: false,
+            kernel: None,
+            counted: BTreeSet::new(),
+            journal: None,
+            restarted: false,
+            finished: Vec::new(),
+            unconfirmed: BTreeSet::new(),
+            unseen: false,
+            started: false,
+        }
+    }
+
+    fn look(&mut self) {
+        self.unseen = false;
+        let look = if self.has_page { Look::Page(self.page) } else { Look::Absent };
+        self.bench.look(look);
+    }
+
+    fn step(&mut self, step: &Step) {
+        let (taken, written) = (self.bench.custody.taken(), self.bench.custody.last_written());
+        self.journal = self.bench.account.position().map(|position| (taken, written, position));
+        match *step {
+            Step::Send(count, counted) => {
+                for _ in 0..count {
+                    let frame = self.bench.frame(counted);
+                    self.counted.extend(Some(frame.sequence).filter(|_| counted));
+                    self.bench.custody.push(frame);
+                }
+            }
+            Step::Look => self.look(),
+            Step::Read(count) => {
+                if let (Some(reader), Some((kernel, true))) = (&mut self.reader, &mut self.kernel) {
+                    let count = count.min(kernel.len());
+                    reader.inbox.extend(kernel.drain(..count));
+                }
+            }
+            Step::Finish(count) => {
+                for _ in 0..count {
+                    let Some(frame) = self.reader.as_mut().and_then(|reader| reader.inbox.pop_front()) else {
+                        break;
+                    };
+                    if self.counted.contains(&frame) {
+                        self.finished.push(frame);
+                        self.page.count += 1;
+                    }
+                }
+            }
+            Step::Die => {
+                self.reader = None;
+                self.break_connection();
+            }
+            Step::Start if self.reader.is_none() => {
+                // Two restarts between two looks, or before a loss is noticed, take longer than either; the table has them.
+                if self.unseen || self.started {
+                    self.step(&Step::NoticeLoss);
+                    self.look();
+                }
+                self.started = true;
+                let page = &mut self.page;
+                (page.last_generation, page.last_count) = (page.generation, page.count);
+                (page.generation, page.count, page.pid) =
+                    (page.generation + 1, 0, page.generation as u32 + 1);
+                (self.has_page, self.unseen) = (true, true);
+                self.reader = Some(Reader { generation: page.generation, inbox: VecDeque::new() });
+            }
+            Step::Connect => {
+                if let (Some(reader), None) = (&self.reader, &self.kernel) {
+                    let pid = Some(reader.generation as u32).filter(|_| self.knows_pids);
+                    self.kernel = Some((VecDeque::new(), true));
+                    self.started = false;
+                    self.look();
+                    self.bench.up(pid);
+                }
+            }
+            Step::NoticeLoss => {
+                if let Some((_, false)) = self.kernel {
+                    self.kernel = None;
+                    self.look();
+                    self.bench.lose();
+                }
+            }
+            Step::Drop => self.break_connection(),
+            Step::Pass(ms) => {
+                // The poll tells of a loss at once.
+                self.step(&Step::NoticeLoss);
+                if self.restarted {
+                    self.step(&Step::Read(usize::MAX));
+                    self.step(&Step::Finish(usize::MAX));
+                    self.step(&Step::Look);
+                }
+                self.bench.pass(Duration::from_millis(ms));
+            }
+            Step::Restart => self.restart(),
+            Step::Start => {}
+        }
+        let written = self.bench.write();
+        if let Some((kernel, _)) = &mut self.kernel {
+            kernel.extend(written);
+        }
+        while let Some(notice) = self.bench.notices.next(|_| unreachable!()) {
+            if let PushNotice::Settled { unconfirmed: Some(Unconfirmed { first, last, .. }), .. } = notice {
+                self.unconfirmed.extend(first..=last);
+            }
+        }
+    }
+
+    fn restart(&mut self) {
+        let Some((taken, written, base)) = self.journal else { return };
+        // The kernel keeps for the reader what it was sent.
+        self.step(&Step::Read(usize::MAX));
+        (self.kernel, self.restarted) = (None, true);
+        let (now, next) = (self.bench.now, self.bench.next);
+        self.bench = Bench::new(Some(base));
+        self.bench.now = now;
+        self.bench.custody = Custody::new(taken);
+        self.bench.custody.keep();
+        // The last step's frames may have been written.
+        for sequence in taken + 1..next {
+            self.bench.next = sequence;
+            let counted = self.counted.contains(&sequence);
+            let frame = self.bench.frame(counted);
+            if sequence <= written + 4 {
+                self.bench.custody.restore(frame, sequence <= written);
+            } else {
+                self.bench.custody.push(frame);
+            }
+        }
+        self.bench.next = next;
+    }
+
+    fn break_connection(&mut self) {
+        if let Some((kernel, alive)) = &mut self.kernel {
+            kernel.clear();
+            *alive = false;
+        }
+    }
+
+    /// A reader comes and stays, and does everything.
+    fn settle_down(&mut self) {
+        for _ in 0..8 {
+            for step in [
+                Step::NoticeLoss,
+                Step::Start,
+                Step::Connect,
+                Step::Read(usize::MAX),
+                Step::Finish(usize::MAX),
+                Step::Look,
+                Step::Pass(40_000),
+                Step::Look,
+            ] {
+                self.step(&step);
+            }
+        }
+    }
+
+    fn check(&mut self) -> Result<(), TestCaseError> {
+        self.settle_down();
+        let finished: BTreeSet<u64> = self.finished.iter().copied().collect();
+        prop_assert_eq!(finished.len(), self.finished.len(), "finished twice: {:?}", &self.finished);
+        prop_assert!(self.finished.is_sorted(), "out of order: {:?}", &self.finished);
+        let lost: Vec<u64> = self
+            .counted
+            .iter()
+            .copied()
+            .filter(|n| !finished.contains(n) && !self.unconfirmed.contains(n))
+            .collect();
+        prop_assert!(lost.is_empty(), "lost and not told: {:?}", lost);
+        prop_assert_eq!(self.bench.custody.waiting().frames, 0);
+        prop_assert_eq!(self.bench.custody.unfinished().frames, 0);
+        Ok(())
+    }
+}
+
+fn step(drops: bool, restarts: bool) -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (1u8..5, prop::bool::weighted(0.8)).prop_map(|(count, counted)| Step::Send(count, counted)),
+        3 => Just(Step::Look),
+        4 => (1usize..5).prop_map(Step::Read),
+        4 => (1usize..5).prop_map(Step::Finish),
+        2 => Just(Step::Die),
+        3 => Just(Step::Start),
+        3 => Just(Step::Connect),
+        3 => Just(Step::NoticeLoss),
+        1 => Just(if drops { Step::Drop } else { Step::Look }),
+        1 => Just(if restarts { Step::Restart } else { Step::Look }),
+        2 => (0u64..1500).prop_map(Step::Pass),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: std::env::var("PROPTEST_CASES").map_or(2000, |cases| cases.parse().unwrap()), ..ProptestConfig::default() })]
+
+    /// Readers die, at any moment, and are started again, and so do we: nothing is lost, nothing comes twice, all in order.
+    #[test]
+    fn across_restarts_every_counted_frame_is_finished_exactly_once(
+        knows_pids: bool, steps in prop::collection::vec(step(false, true), 1..120),
+    ) {
+        let mut world = World::new(knows_pids);
+        // There is a page before there is a frame: what is sent without one is taken as it is written.
+        world.step(&Step::Start);
+        world.step(&Step::Connect);
+        steps.iter().for_each(|step| world.step(step));
+        world.check()?;
+        prop_assert_eq!(world.finished.len(), world.counted.len(), "unconfirmed: {:?}", world.unconfirmed);
+    }
+
+    /// Connections of readers that live are dropped as well: what cannot be known is told, and nothing comes twice.
+    #[test]
+    fn across_drops_nothing_comes_twice_and_what_is_lost_is_told(
+        knows_pids: bool, steps in prop::collection::vec(step(true, false), 1..120),
+    ) {
+        let mut world = World::new(knows_pids);
+        world.step(&Step::Start);
+        world.step(&Step::Connect);
+        steps.iter().for_each(|step| world.step(step));
+        world.check()?;
+    }
+}
