@@ -6,13 +6,16 @@ pub const MAX_PICKLE_BYTES: usize = 1 << 30;
 
 /// Most opcodes in a pickle that is read; a batch of SGLang's has about 52 a row.
 ///
-/// This one bound is the bound of everything the reader holds, since an opcode adds at most one value to the stack,
-/// one mark, one memo entry and three nodes (of 16 bytes), and a list's children move only when it doubles.
-/// The costliest opcode that can be repeated is a one-byte empty list: 20 bytes.
+/// It bounds everything the reader holds, since an opcode adds at most one value to the stack, one mark, one memo entry
+/// and three nodes, and a list's children move only when it doubles. The costliest opcode is an empty list, of 20 bytes.
 pub const MAX_OPCODES: usize = 1 << 23;
 
 /// Deepest nesting written, in nodes from the one copied. (Reading is a stack machine and does not nest.)
 pub const MAX_DEPTH: usize = 128;
+
+/// States and items given to one object, one after the other, beyond which its class is not looked for: CPython gives
+/// at most three, and every row might refer to the same object.
+pub(crate) const MAX_CHANGES: usize = 8;
 
 /// Values, marks and memo entries for which a parser keeps room between pickles; what is beyond is given back.
 pub(crate) const KEPT: usize = 1 << 16;

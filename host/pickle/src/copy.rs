@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
+use crate::arena::{Raw, Tag};
 use crate::bounds::MAX_DEPTH;
 use crate::emit::{Emit, Memo};
 use crate::opcode as op;
-use crate::tree::{Node, NodeId, Raw, Tag, Tree};
+use crate::tree::{Node, NodeId, Tree};
 use crate::write::WriteError;
 
 /// The globals that a pickle has in its memo, by module and name.
@@ -48,9 +49,9 @@ impl Walk<'_, '_> {
             Tag::None => self.emit.opcode(op::NONE),
             Tag::Bool => self.emit.bool(raw.a != 0),
             Tag::Int => self.emit.int(raw.word() as i64),
-            _ => match self.memo.get((raw.shared as usize).wrapping_sub(1)) {
-                Some(Some(memo)) => self.emit.get(*memo),
-                _ => return self.larger(id, depth),
+            _ => match self.written(raw) {
+                Some(memo) => self.emit.get(memo),
+                None => return self.larger(id, depth),
             },
         }
         Ok(())
@@ -179,6 +180,13 @@ impl Walk<'_, '_> {
             None => Ok(()),
             Some(_) => Err(WriteError::Cycle),
         }
+    }
+
+    /// Where the node stands in the memo, if it is shared and was written.
+    #[inline]
+    fn written(&self, raw: Raw) -> Option<Memo> {
+        let slot = raw.shared.checked_sub(1)?;
+        self.memo[slot as usize]
     }
 
     fn slot(&mut self, raw: Raw) -> &mut Option<Memo> {

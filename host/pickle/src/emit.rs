@@ -101,7 +101,8 @@ impl Emit {
     /// The bytes of an `array('q')`, which are little endian.
     pub fn id_bytes(&mut self, ids: &[i64]) {
         self.length(op::SHORT_BINBYTES, op::BINBYTES, ids.len() * 8);
-        self.bytes.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
+        self.bytes.reserve(ids.len() * 8);
+        ids.iter().for_each(|id| self.bytes.extend_from_slice(&id.to_le_bytes()));
     }
 
     /// Puts the value just written into the memo.

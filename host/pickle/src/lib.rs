@@ -9,26 +9,27 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod bounds;
+mod error;
 mod opcode;
 
-// read
+// A pickle's bytes are read,
+mod cursor;
 mod parse;
-mod spare;
 
-// kept
+// are a tree,
+mod arena;
+mod object;
+mod spare;
 mod tree;
 
-mod object;
-
-// written
+// and nodes of trees are written.
+mod copy;
+mod emit;
 mod write;
 
-mod copy;
-
-mod emit;
-
 pub use bounds::{MAX_DEPTH, MAX_OPCODES, MAX_PICKLE_BYTES};
+pub use error::{Fault, ParseError};
 pub use object::Object;
-pub use parse::{Fault, ParseError, Parser};
+pub use parse::Parser;
 pub use tree::{Node, NodeId, Pairs, Tree};
 pub use write::{Source, WriteError, Writer};

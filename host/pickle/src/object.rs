@@ -1,6 +1,8 @@
 //! Shapes that several opcodes make together: objects of a class, and token ids.
 
-use crate::tree::{Node, NodeId, Tag, Tree};
+use crate::arena::Tag;
+use crate::bounds::MAX_CHANGES;
+use crate::tree::{Node, NodeId, Tree};
 
 /// An object, by its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +22,10 @@ impl Tree {
     /// `None` for what is no object, or where the class is not a plain global.
     pub fn object(&self, id: NodeId) -> Option<Object<'_>> {
         let mut base = id;
-        while self.raw(base).tag.is_change() {
+        for _ in 0..MAX_CHANGES {
+            if !self.raw(base).tag.is_change() {
+                break;
+            }
             base = NodeId(self.raw(base).a);
         }
         let (class, fields) = match self.node(base) {

@@ -2,85 +2,14 @@
 //! CPython's `pickle.dumps` writes in any protocol; an opcode that is not understood is an error that names it.
 
 use bytes::Bytes;
-use thiserror::Error;
 
+use crate::arena::{Arena, EMPTY_TUPLE, FALSE, NONE, Raw, TRUE, Tag, small_int};
 use crate::bounds::{KEPT, MAX_OPCODES, MAX_PICKLE_BYTES};
+use crate::cursor::Cursor;
+use crate::error::{Fault, ParseError};
 use crate::opcode as op;
 use crate::spare;
-use crate::tree::{Arena, EMPTY_TUPLE, FALSE, NONE, NodeId, Raw, TRUE, Tag, Tree, small_int};
-
-/// Why a pickle was not read.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ParseError {
-    /// Longer than a pickle may be.
-    #[error("pickle of {bytes} bytes is over the limit of {MAX_PICKLE_BYTES}")]
-    TooLong {
-        /// Its length.
-        bytes: usize,
-    },
-    /// The bytes end where an opcode should stand.
-    #[error("pickle ends at offset {offset} without STOP")]
-    NoStop {
-        /// Its length.
-        offset: usize,
-    },
-    /// Wrong at one opcode.
-    #[error("opcode {opcode:#04x} at offset {offset} {fault}")]
-    Opcode {
-        /// The byte.
-        opcode: u8,
-        /// Where it stands.
-        offset: usize,
-        /// What is wrong.
-        fault: Fault,
-    },
-}
-
-/// What is wrong at an opcode.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Fault {
-    /// Not an opcode, or one that `pickle.dumps` writes for nothing that belongs on this wire.
-    #[error("is not understood")]
-    NotUnderstood,
-    /// There are more opcodes than a pickle may have.
-    #[error("is over the limit of {MAX_OPCODES} opcodes")]
-    TooMany,
-    /// Its argument is cut off, or its declared length is more than what follows.
-    #[error("needs {needed} bytes, {left} are left")]
-    Cut {
-        /// As declared.
-        needed: u64,
-        /// To the end of the pickle.
-        left: usize,
-    },
-    /// A protocol that did not exist when this was written.
-    #[error("names protocol {0}, the limit is 5")]
-    Protocol(u8),
-    /// The stack is empty, down to the last mark.
-    #[error("takes a value that is not on the stack")]
-    NoValue,
-    /// There is no mark.
-    #[error("takes a mark that is not on the stack")]
-    NoMark,
-    /// Nothing was put there.
-    #[error("gets memo entry {0}, which was not put")]
-    NoMemo(u32),
-    /// A memo index beyond what the pickle's length could fill.
-    #[error("puts memo entry {0}, more than the pickle has bytes")]
-    MemoIndex(u32),
-    /// A value on the stack is of the wrong kind for it.
-    #[error("does not go with the value on the stack")]
-    WrongKind,
-    /// A str that is not UTF-8, a number that is none.
-    #[error("has an argument that cannot be read")]
-    BadText,
-    /// STOP is not the last byte.
-    #[error("is followed by {0} bytes")]
-    Trailing(usize),
-    /// STOP does not find exactly one value.
-    #[error("leaves {0} values or marks on the stack")]
-    Unfinished(usize),
-}
+use crate::tree::{NodeId, Tree};
 
 /// Reads pickles one after the other, and keeps its stack and memo between them.
 #[derive(Debug, Default)]
@@ -93,7 +22,7 @@ pub struct Parser {
     fence: usize,
     memo: Vec<NodeId>,
     /// How many memo entries were put; MEMOIZE takes the next.
-    put: usize,
+    puts: usize,
     protocol: u8,
 }
 
@@ -142,7 +71,7 @@ impl Parser {
         self.stack.shrink_to(KEPT);
         self.marks.shrink_to(KEPT);
         self.memo.shrink_to(KEPT);
-        (self.fence, self.put, self.protocol) = (0, 0, 0);
+        (self.fence, self.puts, self.protocol) = (0, 0, 0);
     }
 
     /// The value at STOP, or what is wrong and where.
@@ -163,10 +92,10 @@ impl Parser {
                     self.fence = self.stack.len();
                     self.marks.push(self.fence as u32);
                 }
-                op::POP => match self.stack.len() > self.fence {
-                    true => self.stack.truncate(self.stack.len() - 1),
-                    false => drop(self.pop_mark()?),
-                },
+                op::POP if self.stack.len() == self.fence => {
+                    self.pop_mark()?;
+                }
+                op::POP => self.stack.truncate(self.down(1)?),
                 op::POP_MARK => {
                     let from = self.pop_mark()?;
                     self.stack.truncate(from);
@@ -313,7 +242,7 @@ impl Parser {
                 op::NEWOBJ_EX => self.make_ex()?,
                 op::BUILD => self.build()?,
 
-                op::MEMOIZE => self.put(self.put, cursor.pickle)?,
+                op::MEMOIZE => self.put(self.puts, cursor.pickle)?,
                 op::BINPUT => {
                     let [index] = cursor.argument()?;
                     self.put(index.into(), cursor.pickle)?;
@@ -518,8 +447,7 @@ impl Parser {
             return Err(Fault::WrongKind);
         }
         let moved = self.arena.add(Raw { shared: 0, ..was });
-        let now = Raw::new(change, moved.0, with.0);
-        self.arena.nodes[object.0 as usize] = Raw { shared: was.shared, ..now };
+        self.arena.nodes[object.0 as usize] = Raw { shared: was.shared, ..Raw::new(change, moved.0, with.0) };
         Ok(())
     }
 
@@ -531,7 +459,7 @@ impl Parser {
         let memo = &mut self.memo;
         if index == memo.len() {
             memo.push(value);
-            self.put += 1;
+            self.puts += 1;
             return Ok(());
         }
         // Whoever numbers without gaps stays below the count of opcodes.
@@ -541,7 +469,7 @@ impl Parser {
         if index > memo.len() {
             memo.resize(index + 1, UNPUT);
         }
-        self.put += usize::from(memo[index] == UNPUT);
+        self.puts += usize::from(memo[index] == UNPUT);
         memo[index] = value;
         Ok(())
     }
@@ -557,68 +485,6 @@ impl Parser {
             _ => Err(Fault::NoMemo(index)),
         }
     }
-}
-
-/// What is left of the pickle.
-struct Cursor<'p> {
-    pickle: &'p [u8],
-    rest: &'p [u8],
-    /// What was left when the opcode was read.
-    opcode: &'p [u8],
-}
-
-impl<'p> Cursor<'p> {
-    fn at(&self) -> usize {
-        self.pickle.len() - self.rest.len()
-    }
-
-    fn cut(&self, needed: u64) -> Fault {
-        Fault::Cut { needed, left: self.rest.len() }
-    }
-
-    #[inline(always)]
-    fn argument<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
-        let Some((argument, rest)) = self.rest.split_first_chunk() else { return Err(self.cut(N as u64)) };
-        self.rest = rest;
-        Ok(*argument)
-    }
-
-    /// Bytes of a declared length, and the node that holds them.
-    #[inline(always)]
-    fn span(&mut self, tag: Tag, length: u64) -> Result<(&'p [u8], Raw), Fault> {
-        let start = self.at();
-        // A pickle's length fits 32 bits, so what is longer is beyond its end.
-        let length = usize::try_from(length).unwrap_or(usize::MAX);
-        let Some((bytes, rest)) = self.rest.split_at_checked(length) else {
-            return Err(self.cut(length as u64));
-        };
-        self.rest = rest;
-        Ok((bytes, Raw::new(tag, start as u32, length as u32)))
-    }
-
-    #[inline(always)]
-    fn line(&mut self) -> Result<&'p [u8], Fault> {
-        let Some(length) = line_length(self.rest) else { return Err(self.cut(self.rest.len() as u64 + 1)) };
-        let line = &self.rest[..length];
-        self.rest = &self.rest[length + 1..];
-        Ok(line)
-    }
-
-    /// A line of text, as a str: nothing in it may be escaped.
-    #[inline(always)]
-    fn text_line(&mut self) -> Result<Raw, Fault> {
-        let start = self.at() as u32;
-        let line = self.line()?;
-        if !line.is_ascii() || line.contains(&b'\\') {
-            return Err(Fault::NotUnderstood);
-        }
-        Ok(Raw::new(Tag::Str, start, line.len() as u32))
-    }
-}
-
-#[inline(never)]
-fn line_length(rest: &[u8]) -> Option<usize> {
-    rest.iter().position(|byte| *byte == b'\n')
 }
 
 fn number<T: std::str::FromStr>(digits: &[u8]) -> Result<T, Fault> {

@@ -3,8 +3,9 @@
 
 use std::cell::Cell;
 
+use crate::arena::Arena;
 use crate::bounds::{SPARE_ARENAS, SPARE_NODES};
-use crate::tree::{Arena, Tree};
+use crate::tree::Tree;
 
 thread_local! {
     static SPARE: Cell<Vec<Arena>> = const { Cell::new(Vec::new()) };

@@ -56,6 +56,15 @@ fn a_parser_reads_one_pickle_after_another() {
 }
 
 #[test]
+fn the_memory_of_a_tree_that_is_gone_is_used_again_clean() {
+    let first = Tree::parse(frame("tokid_n1024")).unwrap();
+    for _ in 0..10 {
+        let trees = [(); 6].map(|()| Tree::parse(frame("tokid_n1024")).unwrap());
+        trees.iter().for_each(|tree| assert_same(&first, tree));
+    }
+}
+
+#[test]
 fn a_frame_written_again_is_no_longer_than_it_was() {
     for path in pickles() {
         let (pickle, again) = (read(&path), Tree::parse(read(&path)).unwrap().write().unwrap());

@@ -1,0 +1,180 @@
+//! Nodes as they are stored: 16 bytes each, with the children of all of them in one place.
+
+use crate::tree::NodeId;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Tag {
+    None,
+    /// a: 0 or 1
+    Bool,
+    /// a, b: the low and the high half, as for `Float`
+    Int,
+    Float,
+    /// a, b: start and length in the pickle, as for the next three
+    BigInt,
+    Str,
+    Bytes,
+    ByteArray,
+    /// a, b: start and length in the children, as for the next four; a dict's are key, value, key, …
+    List,
+    Tuple,
+    Set,
+    FrozenSet,
+    Dict,
+    /// a, b: module and name, both `Str`
+    Global,
+    /// a, b: the two nodes
+    Reduce,
+    NewObj,
+    /// a: class; b: where args and kwargs stand in the children
+    NewObjEx,
+    /// a, b: the two nodes
+    Build,
+    Append,
+    SetItems,
+}
+
+impl Tag {
+    /// Whether it may be given a state and items after it was made.
+    pub fn is_object(self) -> bool {
+        matches!(self, Tag::Reduce | Tag::NewObj | Tag::NewObjEx | Tag::Build | Tag::Append | Tag::SetItems)
+    }
+
+    /// Whether it is a state or items given to an object.
+    pub fn is_change(self) -> bool {
+        matches!(self, Tag::Build | Tag::Append | Tag::SetItems)
+    }
+}
+
+/// A node as it is stored; `Tag` says what `a` and `b` are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Raw {
+    pub tag: Tag,
+    /// The children have moved, into room for the next power of two of their number; see `Arena::extend`.
+    pub moved: bool,
+    /// Which of the nodes that the pickle refers to again, from 1; 0 if it does not. The writer memoizes these only.
+    pub shared: u32,
+    pub a: u32,
+    pub b: u32,
+}
+
+impl Raw {
+    pub const fn new(tag: Tag, a: u32, b: u32) -> Raw {
+        Raw { tag, moved: false, shared: 0, a, b }
+    }
+
+    pub const fn of_word(tag: Tag, word: u64) -> Raw {
+        Raw::new(tag, word as u32, (word >> 32) as u32)
+    }
+
+    pub fn word(self) -> u64 {
+        u64::from(self.a) | u64::from(self.b) << 32
+    }
+}
+
+/// The nodes, and the children of all of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Arena {
+    pub nodes: Vec<Raw>,
+    pub children: Vec<NodeId>,
+    /// How many nodes are shared.
+    pub shared: u32,
+}
+
+/// Values without identity stand once at the head of every arena, so that most columns add no nodes.
+pub(crate) const NONE: NodeId = NodeId(0);
+pub(crate) const FALSE: NodeId = NodeId(1);
+pub(crate) const TRUE: NodeId = NodeId(2);
+pub(crate) const EMPTY_TUPLE: NodeId = NodeId(3);
+const SMALL_INT: u32 = 4;
+const HEAD: [Raw; 260] = {
+    let mut head = [Raw::new(Tag::None, 0, 0); 260];
+    head[FALSE.0 as usize] = Raw::new(Tag::Bool, 0, 0);
+    head[TRUE.0 as usize] = Raw::new(Tag::Bool, 1, 0);
+    head[EMPTY_TUPLE.0 as usize] = Raw::new(Tag::Tuple, 0, 0);
+    let mut int = 0;
+    while int < 256 {
+        head[SMALL_INT as usize + int] = Raw::of_word(Tag::Int, int as u64);
+        int += 1;
+    }
+    head
+};
+
+/// An int of 0 to 255.
+pub(crate) fn small_int(int: u8) -> NodeId {
+    NodeId(SMALL_INT + u32::from(int))
+}
+
+impl Arena {
+    pub fn with_capacity(nodes: usize, children: usize) -> Arena {
+        let mut arena = Arena {
+            nodes: Vec::with_capacity(HEAD.len() + nodes),
+            children: Vec::with_capacity(children),
+            shared: 0,
+        };
+        arena.clear();
+        arena
+    }
+
+    pub fn clear(&mut self) {
+        self.nodes.clear();
+        self.nodes.extend_from_slice(&HEAD);
+        self.children.clear();
+        self.shared = 0;
+    }
+
+    #[inline]
+    pub fn add(&mut self, raw: Raw) -> NodeId {
+        let id = NodeId(self.nodes.len() as u32);
+        self.nodes.push(raw);
+        id
+    }
+
+    /// A node with children of its own.
+    #[inline]
+    pub fn add_parent(&mut self, tag: Tag, children: &[NodeId]) -> NodeId {
+        let start = self.children.len() as u32;
+        self.children.extend_from_slice(children);
+        self.add(Raw::new(tag, start, children.len() as u32))
+    }
+
+    pub fn children(&self, raw: Raw) -> &[NodeId] {
+        &self.children[raw.a as usize..][..raw.b as usize]
+    }
+
+    /// Adds to a node's children. They stay together: where another's follow they move to the end, into room for
+    /// twice as many, so that a million appends one by one stay linear.
+    #[inline]
+    pub fn extend(&mut self, id: NodeId, more: &[NodeId]) {
+        let end = self.children.len();
+        let raw = &mut self.nodes[id.0 as usize];
+        let (start, len) = (raw.a as usize, raw.b as usize);
+        let grown = len + more.len();
+        if len == 0 {
+            raw.a = end as u32;
+            self.children.extend_from_slice(more);
+        } else if raw.moved && grown <= len.next_power_of_two() {
+            self.children[start + len..start + grown].copy_from_slice(more);
+        } else if start + len == end {
+            raw.moved = false;
+            self.children.extend_from_slice(more);
+        } else {
+            (raw.moved, raw.a) = (true, end as u32);
+            self.children.extend_from_within(start..start + len);
+            self.children.extend_from_slice(more);
+            self.children.resize(end + grown.next_power_of_two(), NONE);
+        }
+        self.nodes[id.0 as usize].b = grown as u32;
+    }
+
+    /// The node will be referred to again.
+    #[inline]
+    pub fn share(&mut self, id: NodeId) {
+        let raw = &mut self.nodes[id.0 as usize];
+        if raw.shared == 0 {
+            self.shared += 1;
+            raw.shared = self.shared;
+        }
+    }
+}
