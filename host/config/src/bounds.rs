@@ -14,6 +14,8 @@ pub const PROBLEMS_MAX: usize = 100;
 pub const STREAMS_MAX: usize = 256;
 /// Plugins of one stream.
 pub const PLUGINS_MAX: usize = 16;
+/// Plugins of all streams: each is an instance in a pool of 512, twice while it is reloaded.
+pub const PLUGINS_OF_ALL_MAX: usize = 256;
 /// Bytes of the name of a stream, sink or plugin; it becomes a directory's name and a label.
 pub const NAME_BYTES_MAX: usize = 64;
 /// Bytes of an ipc path: `sun_path` of Linux is 108 with its closing zero.
@@ -21,8 +23,8 @@ pub const IPC_PATH_BYTES_MAX: usize = 107;
 /// Bytes of a plugin's settings, as JSON.
 pub const SETTINGS_BYTES_MAX: usize = MIB as usize;
 
-/// Smallest and largest `stream.max_message`.
-pub const MAX_MESSAGE_BYTES: (u64, u64) = (64 * KIB, 2 * GIB);
+/// Smallest and largest `stream.max_message`; the largest is the journal's for a frame.
+pub const MAX_MESSAGE_BYTES: (u64, u64) = (64 * KIB, GIB);
 /// Fewest and most `stream.max_peers`.
 pub const MAX_PEERS: (u64, u64) = (1, 4096);
 /// Fewest and most `sink.queue.frames`.
@@ -35,8 +37,8 @@ pub const PLUGIN_MEMORY_BYTES: (u64, u64) = (MIB, 4 * GIB);
 pub const PLUGIN_DEADLINE: (Duration, Duration) = (Duration::from_micros(100), Duration::from_secs(10));
 /// Shortest and longest `journal.sync_interval`.
 pub const SYNC_INTERVAL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(60));
-/// Smallest and largest `journal.segment`.
-pub const SEGMENT_BYTES: (u64, u64) = (MIB, 4 * GIB);
+/// Smallest and largest `journal.segment`; the largest is the journal's.
+pub const SEGMENT_BYTES: (u64, u64) = (MIB, 2 * GIB);
 /// `journal.retain.bytes` holds at least this many segments of each stream: the one that is written and one that is whole.
 pub const RETAIN_SEGMENTS_MIN: u64 = 2;
 /// Largest `journal.retain.bytes`.

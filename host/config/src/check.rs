@@ -73,6 +73,9 @@ impl Check<'_> {
             "streams",
             written.streams.last().map(|s| &s.place),
         );
+        let plugins = written.streams.iter().flat_map(|stream| &stream.plugins);
+        let last = plugins.clone().last().map(|plugin| &plugin.place);
+        self.most(plugins.count(), bounds::PLUGINS_OF_ALL_MAX, "plugins of all streams", last);
         self.listens(&written.streams);
         self.credits(&written.streams);
         let journal = written.journal.as_ref().and_then(|journal| self.journal(journal, streams.len()));
@@ -105,8 +108,9 @@ impl Check<'_> {
         let (max_message, max_peers) = (&written.max_message, &written.max_peers);
         let max_message_bytes = self.within(max_message, bounds::MAX_MESSAGE_BYTES, |&bytes| Size(bytes));
         let max_peers = self.within(max_peers, bounds::MAX_PEERS, |&peers| peers);
-        let connect = listen.clone();
-        let mut stream = Stream::new(name?, listen?, connect?);
+        let listen = listen?;
+        // Its defaults are wanted here; its one sink gives way to those of the file.
+        let mut stream = Stream::new(name?, listen.clone(), listen);
         stream.engine = value(&written.engine).unwrap_or(Engine::Sglang);
         stream.layout = layout;
         stream.listen_mode = listen_mode.unwrap_or(stream.listen_mode);
@@ -222,7 +226,7 @@ impl Check<'_> {
     fn journal(&self, written: &written::Journal, streams: usize) -> Option<Journal> {
         let dir = self.path(&written.dir);
         if let (Some(dir), Some(Placed { place, .. })) = (&dir, &written.dir)
-            && let Err(message) = disk::writable_dir(dir)
+            && let Err(message) = disk::makeable_dir(dir)
         {
             self.source.tell(place, message);
         }

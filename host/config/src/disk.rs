@@ -15,26 +15,20 @@ pub(crate) fn readable_file(path: &Path) -> Result<(), String> {
     File::open(path).map(drop).map_err(told)
 }
 
-/// Says why files cannot be made in `dir`, or `dir` itself in the nearest parent that exists.
+/// Says why files cannot be made in `dir`, which must be there.
 pub(crate) fn writable_dir(dir: &Path) -> Result<(), String> {
-    for ancestor in dir.ancestors() {
-        match std::fs::metadata(ancestor) {
-            Ok(found) if !found.is_dir() && ancestor == dir => {
-                return Err(format!("{dir:?} is not a directory"));
-            }
-            Ok(found) if !found.is_dir() => return Err(format!("{dir:?}: {ancestor:?} is not a directory")),
-            Ok(_) => {
-                return access(ancestor, Access::WRITE_OK | Access::EXEC_OK)
-                    .map_err(|error| format!("{dir:?}: {ancestor:?} cannot be written: {error}"));
-            }
-            // A file stands where a directory should: the next ancestor is that file.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
-                ) => {}
-            Err(error) => return Err(format!("{ancestor:?} cannot be looked at: {error}")),
-        }
+    match std::fs::metadata(dir) {
+        Ok(found) if !found.is_dir() => Err(format!("{dir:?} is not a directory")),
+        Ok(_) => access(dir, Access::WRITE_OK | Access::EXEC_OK)
+            .map_err(|error| format!("{dir:?} cannot be written: {error}")),
+        Err(error) => Err(format!("{dir:?} cannot be used: {error}")),
     }
-    Err(format!("{dir:?} has no parent directory that exists"))
+}
+
+/// Says why files cannot be made in `dir`, or where it is missing, why it cannot be made in its parent.
+pub(crate) fn makeable_dir(dir: &Path) -> Result<(), String> {
+    match dir.parent() {
+        Some(parent) if matches!(dir.try_exists(), Ok(false)) => writable_dir(parent),
+        _ => writable_dir(dir),
+    }
 }

@@ -82,10 +82,10 @@ pub(crate) static STREAM: Table = Table {
             "listen",
             Required,
             "\"ipc:///run/afterbay/decode-0\"",
-            "Afterbay binds PULL here, the scheduler connects: ipc:///PATH or tcp://HOST:PORT.",
+            "Afterbay binds PULL here, the scheduler connects: ipc:///PATH, whose directory must be there, or tcp://HOST:PORT.",
         ),
         key("listen_mode", Default, "\"0600\"", "Permissions of an ipc:// listen name."),
-        key("max_message", Default, "\"256MiB\"", "A longer message closes its sender. 64KiB to 2GiB."),
+        key("max_message", Default, "\"256MiB\"", "A longer message closes its sender. 64KiB to 1GiB."),
         key("max_peers", Default, "64", "More senders at once are refused. 1 to 4096."),
         key("sink", Required, "", "Where the batches go. Exactly one in this version."),
         key(
@@ -160,7 +160,7 @@ pub(crate) static JOURNAL: Table = Table {
             "dir",
             Required,
             "\"/var/lib/afterbay\"",
-            "One process at a time. Made at start where it is missing.",
+            "Of one process at a time. Made at start where it is missing, in a directory that must be there.",
         ),
         key(
             "sync",
@@ -180,7 +180,7 @@ pub(crate) static JOURNAL: Table = Table {
             "segment",
             Default,
             "\"256MiB\"",
-            "Size at which a file is closed and the next begun. 1MiB to 4GiB.",
+            "Size at which a file is closed and the next begun. 1MiB to 2GiB.",
         ),
         key(
             "on_error",

@@ -54,6 +54,29 @@ fn problems_past_their_bound_are_counted() {
 }
 
 #[test]
+fn streams_and_plugins_past_their_bounds_are_told_once_each() {
+    let stream = |at: usize| format!("[[stream]]\nname = \"s{at}\"\nlisten = \"tcp://*:{}\"\n", at + 1);
+    let sink = "sink = [{ name = \"s\", connect = \"ipc:///s\" }]\n";
+    let plugin = |at: usize| format!("[[stream.plugin]]\nname = \"p{at}\"\ncomponent = \"builtin:p\"\n");
+    let told = |streams: usize, plugins: usize| {
+        let plugins: String = (0..plugins).map(plugin).collect();
+        let streams: String = (0..streams).map(|at| format!("{}{sink}{plugins}", stream(at))).collect();
+        let text = format!(
+            "{streams}[journal]\ndir = \"/tmp/afterbay-bounds\"\nretain = {{ bytes = \"unlimited\" }}\n"
+        );
+        let env = Env { builtins: &["p"], ..ENV };
+        let problems = Config::parse(&text, Path::new("afterbay.toml"), &env).err();
+        problems
+            .map_or(Vec::new(), |problems| problems.iter().map(|problem| problem.message.clone()).collect())
+    };
+    assert_eq!(told(bounds::STREAMS_MAX, 1), [""; 0]);
+    assert_eq!(told(bounds::STREAMS_MAX + 1, 0), ["257 streams, must be at most 256"]);
+    assert_eq!(told(1, bounds::PLUGINS_MAX), [""; 0]);
+    assert_eq!(told(1, bounds::PLUGINS_MAX + 1), ["17 plugins, must be at most 16"]);
+    assert_eq!(told(17, 16), ["272 plugins of all streams, must be at most 256"]);
+}
+
+#[test]
 fn tables_nested_past_all_measure_are_an_error_and_no_overflow() {
     for (open, close) in [("[", "]"), ("{ a = ", "}")] {
         let text = format!("a = {}1{}", open.repeat(50_000), close.repeat(50_000));

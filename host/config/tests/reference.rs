@@ -9,7 +9,7 @@ fn parse(text: &str, names: Names) -> Result<Config, Problems> {
     // The directories of the reference need not be writable here.
     let text = text
         .replace("/var/lib/afterbay", "/tmp/afterbay-reference")
-        .replace("/run/afterbay", "/tmp/afterbay");
+        .replace("/run/afterbay/", "/tmp/afterbay-");
     let env = Env { var: &|_| None, names, builtins: &["delta-to-cumulative"], layouts: &[] };
     Config::parse(&text, Path::new("/tmp/reference.toml"), &env)
 }
@@ -17,7 +17,7 @@ fn parse(text: &str, names: Names) -> Result<Config, Problems> {
 fn defaults() -> Config {
     let stream = Stream::new(
         "decode-0".parse().unwrap(),
-        "ipc:///tmp/afterbay/decode-0".parse().unwrap(),
+        "ipc:///tmp/afterbay-decode-0".parse().unwrap(),
         "ipc:///run/sglang/detokenizer".parse().unwrap(),
     );
     let mut config = Config::new(stream, "/tmp/afterbay-reference");
@@ -79,4 +79,26 @@ fn connect_may_be_absent_only_where_a_rendezvous_is_given() {
     let problems = parse(&text, Names::FromConfig).unwrap_err();
     let keys: Vec<&str> = problems.iter().map(|problem| problem.key.as_str()).collect();
     assert_eq!(keys, ["stream[0].sink[0].connect"]);
+}
+
+#[test]
+fn no_slip_of_a_key_panics_or_is_told_without_its_place() {
+    let text = enabled(&reference());
+    let bytes: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+    for (count, &at) in bytes.iter().enumerate().filter(|(_, at)| !in_prose(&text, **at)) {
+        let slip = ["", "\"", "[", "}", "=", "\n", "$", "9"][count % 8];
+        let slipped = format!("{}{slip}{}", &text[..at], &text[at + 1..]);
+        if let Err(problems) = parse(&slipped, Names::FromConfig) {
+            assert!(
+                problems.iter().all(|problem| problem.line > 0 && problem.column > 0),
+                "{problems}\n{slipped}"
+            );
+            assert!(problems.iter().count() > 0);
+        }
+    }
+}
+
+fn in_prose(text: &str, at: usize) -> bool {
+    let line_start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
+    text[line_start..].starts_with('#')
 }

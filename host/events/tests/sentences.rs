@@ -19,6 +19,7 @@ fn one_of_each() -> Vec<Event> {
         DrainBegun { stream: name("decode-0"), frames: 2 }.into(),
         DrainFinished { stream: name("decode-0"), drained_ms: 2 }.into(),
         DrainDeadline { stream: name("decode-0"), remaining_frames: 2, remaining_bytes: 3 }.into(),
+        PollFailed { stream: name("decode-0"), why: "why it is".into() }.into(),
         SenderConnected { stream: name("decode-0"), peer: 2, from: "tcp 10.0.0.7:41234".into() }.into(),
         SenderClosed { stream: name("decode-0"), peer: 2, reason: "cut", why: "why it is".into(), frames: 3 }
             .into(),
