@@ -120,10 +120,7 @@ fn random_programs_written_again_are_the_same_to_cpython() {
         }
     }
     let compared: usize = python("compare-loadable", folder.path()).trim().parse().unwrap();
-    assert!(
-        compared > 100 && cycles > 5 && shared > 100,
-        "{compared} compared, {cycles} cycles, {shared} shared"
-    );
+    assert!(compared > 200 && shared > 200, "{compared} compared, {shared} with something shared");
 }
 
 /// A program of random opcodes, of which those that do not fit are left out.
