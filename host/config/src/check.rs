@@ -56,8 +56,8 @@ pub(crate) fn parse(text: &str, path: &Path, env: &Env<'_>) -> Result<Config, Pr
     }
 }
 
-struct Check<'s> {
-    source: &'s Source<'s>,
+pub(crate) struct Check<'s> {
+    pub(crate) source: &'s Source<'s>,
     /// Of the config file; relative paths begin here.
     dir: PathBuf,
 }
@@ -67,17 +67,7 @@ impl Check<'_> {
         let mut names = Names::default();
         let streams: Vec<Option<Stream>> =
             written.streams.iter().map(|stream| self.stream(stream, &mut names)).collect();
-        self.most(
-            written.streams.len(),
-            bounds::STREAMS_MAX,
-            "streams",
-            written.streams.last().map(|s| &s.place),
-        );
-        let plugins = written.streams.iter().flat_map(|stream| &stream.plugins);
-        let last = plugins.clone().last().map(|plugin| &plugin.place);
-        self.most(plugins.count(), bounds::PLUGINS_OF_ALL_MAX, "plugins of all streams", last);
-        self.listens(&written.streams);
-        self.credits(&written.streams);
+        self.across(&written.streams);
         let journal = written.journal.as_ref().and_then(|journal| self.journal(journal, streams.len()));
         let admin = written.admin.as_ref().map_or_else(Admin::default, |admin| self.admin(admin));
         let log = written.log.as_ref().map_or_else(Log::default, |log| self.log(log));
@@ -304,36 +294,6 @@ impl Check<'_> {
         }
     }
 
-    /// No two streams on one endpoint.
-    fn listens(&self, streams: &[written::Stream]) {
-        let listens = streams.iter().filter_map(|stream| stream.listen.as_ref());
-        let listens: Vec<(Endpoint, &Place)> =
-            listens.filter_map(|listen| Some((listen.value.parse().ok()?, &listen.place))).collect();
-        for (at, (listen, place)) in listens.iter().enumerate() {
-            if let Some((_, first)) = listens[..at].iter().find(|(other, _)| listen.collides(other)) {
-                let (key, line) = (&first.key, first.line);
-                self.source.tell(place, format!("\"{listen}\" is taken by {key} in line {line}"));
-            }
-        }
-    }
-
-    /// No two sinks on one page: the reader counts what it had from all of them together.
-    fn credits(&self, streams: &[written::Stream]) {
-        let sinks = streams.iter().flat_map(|stream| &stream.sinks);
-        let pages: Vec<&Placed<String>> = sinks.filter_map(|sink| sink.credit.as_ref()).collect();
-        for (at, page) in pages.iter().enumerate() {
-            if let Some(first) = pages[..at].iter().find(|other| other.value == page.value) {
-                let (value, key, line) = (&page.value, &first.place.key, first.place.line);
-                self.source.tell(
-                    &page.place,
-                    format!(
-                        "{value:?} is the page of {key} in line {line}, and one page counts for one sink"
-                    ),
-                );
-            }
-        }
-    }
-
     fn name(&self, written: &Option<Placed<String>>, seen: &mut Names) -> Option<Name> {
         let Placed { value, place } = written.as_ref()?;
         if let Some((_, line)) = seen.0.iter().find(|(name, _)| name == value) {
@@ -391,7 +351,7 @@ impl Check<'_> {
         }
     }
 
-    fn most(&self, count: usize, most: usize, what: &str, place: Option<&Place>) {
+    pub(crate) fn most(&self, count: usize, most: usize, what: &str, place: Option<&Place>) {
         if let (Some(place), true) = (place, count > most) {
             self.source.tell(place, format!("{count} {what}, must be at most {most}"));
         }

@@ -5,19 +5,27 @@
 //! This crate opens no socket, makes no file and knows nothing of ZeroMQ, wasmtime or the wire.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+// As written: text, keys, values at their places.
+mod keys;
+mod place;
+mod reader;
+mod written;
+
+// What values are made of, and their bounds.
 pub mod bounds;
+mod endpoint;
+mod name;
+mod units;
+
+// As checked.
+mod across;
 mod check;
 mod checked;
 mod disk;
-mod endpoint;
+
+// What the caller gives, and what an operator is told.
 mod env;
-mod keys;
-mod name;
-mod place;
 mod problem;
-mod reader;
-mod units;
-mod written;
 
 pub use checked::{
     Admin, Component, Config, Engine, Journal, Layout, Limits, Log, LogFormat, OnError, Plugin, Queue,

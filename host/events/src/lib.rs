@@ -5,18 +5,21 @@
 //! no socket, no wire and no plugin; it is told in their words.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-mod counter;
-pub mod counters;
+// An event: declared, published, limited, then logged or recorded.
 mod declare;
 pub mod event;
 mod field;
-mod health;
-mod histogram;
 mod limiter;
 pub mod log;
-mod metrics;
 mod publish;
 mod recorder;
+
+// A counter: bumped on the path, read by `/metrics`.
+mod counter;
+pub mod counters;
+mod health;
+mod histogram;
+mod metrics;
 
 pub use counter::{Counter, CounterBy, Gauge, Label, Seconds};
 pub use counters::{Barrier, FaultKind, PluginCounters, ReloadResult, SinkCounters, StreamCounters, Verdict};
