@@ -92,7 +92,7 @@ pub(crate) static STREAM: Table = Table {
             "plugin",
             Optional,
             "",
-            "A WebAssembly component that sees every batch and may change it. As many as wanted, called in this order.",
+            "A WebAssembly component that sees every batch and may change it. Up to 16, called in this order.",
         ),
     ],
 };
@@ -167,7 +167,7 @@ pub(crate) static JOURNAL: Table = Table {
             Default,
             "\"interval\"",
             "What survives a power cut: \"none\" (what the kernel had written), \"interval\" (all but the last sync_interval),\n\
-             \"always\" (all that was forwarded). A crash of Afterbay alone loses nothing with any of them.",
+             \"always\" (all that was forwarded). A crash of Afterbay alone loses nothing that was written, with any of them.",
         ),
         key("sync_interval", Default, "\"50ms\"", "For sync = \"interval\". 1ms to 1m."),
         inline(
