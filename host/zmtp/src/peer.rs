@@ -115,18 +115,16 @@ enum State {
 const BETWEEN_FRAMES: State = State::Header { bytes: [0; HEADER_BYTES_MAX], have: 0 };
 
 impl Peer {
-    /// A connection that has just been made. Our greeting and READY are the first output: with NULL nothing in them depends
-    /// on the peer's, so one round trip is saved.
+    /// A connection that has just been made. Our greeting is the first output. READY follows on the peer's greeting and not
+    /// at once: a libzmq that it does not suit ends the connection before it has said what it is.
     pub fn new(role: Role, message_bytes_max: usize) -> Peer {
-        let mut output = GREETING.to_vec();
-        output.extend_from_slice(&command::ready(role.names().0));
         Peer {
             role,
             message_bytes_max,
             minor_version: 0,
             is_ready: false,
             state: State::Greeting { bytes: [0; GREETING_BYTES], have: 0 },
-            output,
+            output: GREETING.to_vec(),
         }
     }
 
@@ -207,6 +205,7 @@ impl Peer {
                 if let Some(minor) = greeting::check(&bytes[..*have])? {
                     self.minor_version = minor;
                     self.state = BETWEEN_FRAMES;
+                    self.output.extend_from_slice(&command::ready(self.role.names().0));
                 }
                 Ok((taken, None))
             }

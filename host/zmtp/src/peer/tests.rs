@@ -109,6 +109,17 @@ fn a_message_is_read_straight_into_its_own_buffer() {
 }
 
 #[test]
+fn ready_is_sent_when_the_peers_greeting_is_whole_and_not_before() {
+    let mut peer = Peer::new(Role::Pull, 10);
+    assert_eq!(peer.output(), GREETING);
+    peer.feed(&GREETING[..63]).unwrap();
+    assert_eq!(peer.output(), GREETING);
+    peer.sent(60);
+    peer.feed(&GREETING[63..]).unwrap();
+    assert_eq!(peer.output(), [&GREETING[60..], &command::ready("PULL")].concat());
+}
+
+#[test]
 fn a_header_is_short_up_to_255_bytes_and_long_beyond() {
     assert_eq!(Header::message(0).as_bytes(), [0, 0]);
     assert_eq!(Header::message(255).as_bytes(), [0, 255]);

@@ -1,0 +1,218 @@
+//! What the socket tests share: a poll loop, payloads that prove themselves, libzmq in a Python process.
+#![allow(dead_code)]
+
+pub mod python;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use afterbay_sockets::{
+    Endpoint, Message, Outgoing, Pull, PullNotice, PullOptions, Push, PushNotice, PushOptions, TokenRange,
+};
+use bytes::Bytes;
+
+/// As `payload` of `peer.py`.
+pub fn payload(sender: u64, sequence: u64, size: usize) -> Vec<u8> {
+    if size < 16 {
+        return vec![(sequence % 251) as u8; size];
+    }
+    let turn: Vec<u8> = (0..251).map(|i| ((sequence + i) % 251) as u8).collect();
+    let mut bytes = [sender.to_le_bytes(), sequence.to_le_bytes()].concat();
+    bytes.reserve_exact(size);
+    while bytes.len() < size {
+        bytes.extend_from_slice(&turn[..turn.len().min(size - bytes.len())]);
+    }
+    bytes
+}
+
+/// Sender, sequence, size; panics if the payload is damaged.
+pub fn describe(bytes: &[u8]) -> (u64, u64, usize) {
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let (sender, sequence) =
+        if bytes.len() < 16 { (0, u64::from(*bytes.first().unwrap_or(&0))) } else { (word(0), word(8)) };
+    assert!(bytes == payload(sender, sequence, bytes.len()), "message {sender}:{sequence} is damaged");
+    (sender, sequence, bytes.len())
+}
+
+pub fn outgoing(sequence: u64, size: usize) -> Outgoing {
+    Outgoing { sequence, bytes: Bytes::from(payload(7, sequence, size)), counted: true }
+}
+
+pub fn ipc(dir: &tempfile::TempDir, name: &str) -> Endpoint {
+    Endpoint::ipc(dir.path().join(name)).unwrap()
+}
+
+pub fn path_of(endpoint: &Endpoint) -> &Path {
+    match endpoint {
+        Endpoint::Ipc(path) => path,
+        Endpoint::Tcp { .. } => panic!("not ipc"),
+    }
+}
+
+/// An endpoint of each transport.
+pub fn both(dir: &tempfile::TempDir, name: &str) -> [Endpoint; 2] {
+    [ipc(dir, name), "tcp://127.0.0.1:0".parse().unwrap()]
+}
+
+/// A tcp port that is free now.
+pub fn free_port() -> Endpoint {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    Endpoint::Tcp { host: "127.0.0.1".to_owned(), port: listener.local_addr().unwrap().port() }
+}
+
+const PULL_TOKENS: TokenRange = TokenRange { first: 10, count: 1 + 300 };
+const PUSH_TOKENS: TokenRange = TokenRange { first: 1000, count: 1 };
+
+/// One thread with one poll, as a stream has it.
+pub struct Loop {
+    poll: mio::Poll,
+    events: mio::Events,
+    pub pull: Option<Pull>,
+    pub push: Option<Push>,
+    pub received: Vec<Message>,
+    pub pulled: Vec<PullNotice>,
+    pub pushed: Vec<PushNotice>,
+    /// Stop receiving when so many are there.
+    pub receive_max: usize,
+}
+
+impl Loop {
+    pub fn new() -> Loop {
+        Loop {
+            poll: mio::Poll::new().unwrap(),
+            events: mio::Events::with_capacity(256),
+            pull: None,
+            push: None,
+            received: Vec::new(),
+            pulled: Vec::new(),
+            pushed: Vec::new(),
+            receive_max: usize::MAX,
+        }
+    }
+
+    pub fn bind(endpoint: &Endpoint, options: PullOptions) -> Loop {
+        let mut this = Loop::new();
+        this.pull = Some(Pull::bind(this.poll.registry(), PULL_TOKENS, endpoint, options).unwrap());
+        this
+    }
+
+    pub fn connect(endpoint: &Endpoint, options: PushOptions) -> Loop {
+        let mut this = Loop::new();
+        this.push = Some(
+            Push::connect(this.poll.registry(), PUSH_TOKENS, endpoint, options, Instant::now()).unwrap(),
+        );
+        this
+    }
+
+    pub fn also_connect(mut self, endpoint: &Endpoint, options: PushOptions) -> Loop {
+        self.push = Loop::connect_with(&self.poll, endpoint, options);
+        self
+    }
+
+    fn connect_with(poll: &mio::Poll, endpoint: &Endpoint, options: PushOptions) -> Option<Push> {
+        Some(Push::connect(poll.registry(), PUSH_TOKENS, endpoint, options, Instant::now()).unwrap())
+    }
+
+    pub fn endpoint(&self) -> Endpoint {
+        self.pull.as_ref().unwrap().endpoint().clone()
+    }
+
+    pub fn push(&mut self) -> &mut Push {
+        self.push.as_mut().unwrap()
+    }
+
+    pub fn pull(&mut self) -> &mut Pull {
+        self.pull.as_mut().unwrap()
+    }
+
+    /// Waits at most so long, and does what there is to do.
+    pub fn turn(&mut self, at_most: Duration) {
+        let now = Instant::now();
+        let due = |deadline: Option<Instant>| deadline.map(|at| at.saturating_duration_since(now));
+        let more =
+            self.pull.as_ref().is_some_and(|pull| pull.has_more() && self.received.len() < self.receive_max);
+        let timeout = [
+            Some(if more { Duration::ZERO } else { at_most }),
+            due(self.pull.as_ref().and_then(Pull::deadline)),
+            due(self.push.as_ref().and_then(Push::deadline)),
+        ];
+        self.poll.poll(&mut self.events, timeout.into_iter().flatten().min()).unwrap();
+        let now = Instant::now();
+        for event in self.events.iter() {
+            if let Some(pull) = self.pull.as_mut().filter(|pull| pull.owns(event.token())) {
+                pull.ready(event, now);
+            } else if let Some(push) = self.push.as_mut().filter(|push| push.owns(event.token())) {
+                push.ready(event, now);
+            }
+        }
+        if let Some(pull) = &mut self.pull {
+            pull.tick(now);
+            while self.received.len() < self.receive_max
+                && let Some(message) = pull.receive()
+            {
+                self.received.push(message);
+            }
+            self.pulled.extend(std::iter::from_fn(|| pull.next_notice()));
+        }
+        if let Some(push) = &mut self.push {
+            push.tick(now);
+            self.pushed.extend(std::iter::from_fn(|| push.next_notice()));
+        }
+    }
+
+    /// Turns until it is so; panics after 30 seconds.
+    pub fn until(&mut self, what: &str, mut is_so: impl FnMut(&mut Loop) -> bool) {
+        let end = Instant::now() + Duration::from_secs(30);
+        while !is_so(self) {
+            assert!(
+                Instant::now() < end,
+                "{what}: not in 30 s; {} received, {:?}, {:?}, {:?}",
+                self.received.len(),
+                self.pulled,
+                self.pushed,
+                self.push.as_ref().map(|push| (
+                    push.pending(),
+                    push.unfinished(),
+                    push.taken(),
+                    push.credit()
+                )),
+            );
+            self.turn(Duration::from_millis(10));
+        }
+    }
+
+    /// Turns for so long.
+    pub fn run(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            self.turn(end.saturating_duration_since(Instant::now()).min(Duration::from_millis(10)));
+        }
+    }
+
+    pub fn receive(&mut self, count: usize) {
+        self.until(&format!("{count} messages"), |this| this.received.len() >= count);
+        assert_eq!(self.received.len(), count);
+    }
+
+    /// The next `count` messages, as `describe` has them.
+    pub fn described(&mut self, count: usize) -> Vec<(u64, u64, usize)> {
+        self.receive(count);
+        self.received.drain(..).map(|message| describe(&message.bytes)).collect()
+    }
+
+    /// Sends, waiting for room.
+    pub fn send(&mut self, frame: Outgoing) {
+        self.until("room", |this| this.push().room());
+        self.push().send(frame).unwrap();
+    }
+
+    pub fn closed(&self) -> Vec<String> {
+        self.pulled
+            .iter()
+            .filter_map(|notice| match notice {
+                PullNotice::Closed { why, .. } => Some(why.to_string()),
+                _ => None,
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,105 @@
+"""A libzmq peer for the tests: obeys one command a line, answers each with one line.
+
+    push NAME bind|connect ENDPOINT [OPTION=VALUE ...]     pull NAME ...
+    send NAME ID FIRST COUNT SIZE [SIZE ...]               messages FIRST.., of the sizes in turn
+    part NAME                                              a message of two frames
+    recv NAME COUNT TIMEOUT_MS                             ok ID:SEQUENCE:SIZE ... (as many as came)
+    credit PATH                                            opens the page as the connector does; every recv counts from now on
+    count N                                                N more frames are finished
+    close NAME [LINGER_MS]
+    sleep MS
+    pid
+"""
+import struct
+import sys
+import time
+
+import zmq
+
+BASE = bytes(range(251)) * (2 + (64 << 10) // 251)
+
+
+def payload(sender, sequence, size):
+    if size < 16:
+        return bytes([sequence % 251]) * size
+    fill = BASE
+    while len(fill) < size + 251:
+        fill += fill
+    start = sequence % 251
+    return struct.pack("<QQ", sender, sequence) + fill[start : start + size - 16]
+
+
+def describe(frame):
+    if len(frame) < 16:
+        sequence = frame[0] if frame else 0
+        assert frame == payload(0, sequence, len(frame)), "damaged"
+        return f"0:{sequence}:{len(frame)}"
+    sender, sequence = struct.unpack_from("<QQ", frame)
+    assert frame == payload(sender, sequence, len(frame)), "damaged"
+    return f"{sender}:{sequence}:{len(frame)}"
+
+
+context = zmq.Context()
+sockets = {}
+page = None
+
+
+def obey(words):
+    global page
+    command, *rest = words
+    if command in ("push", "pull"):
+        name, how, endpoint, *options = rest
+        socket = context.socket(zmq.PUSH if command == "push" else zmq.PULL)
+        socket.set(zmq.SNDHWM, 0)
+        socket.set(zmq.RCVHWM, 0)
+        socket.set(zmq.LINGER, 0)
+        for option in options:
+            key, value = option.split("=")
+            socket.set(getattr(zmq, key), int(value))
+        getattr(socket, how)(endpoint)
+        sockets[name] = socket
+    elif command == "send":
+        name, sender, first, count, *sizes = rest
+        for i in range(int(count)):
+            sockets[name].send(payload(int(sender), int(first) + i, int(sizes[i % len(sizes)])))
+    elif command == "part":
+        sockets[rest[0]].send_multipart([b"one", b"two"])
+    elif command == "recv":
+        name, count, timeout = rest
+        got = []
+        end = time.monotonic() + int(timeout) / 1000
+        while len(got) < int(count):
+            if not sockets[name].poll(max(0, (end - time.monotonic()) * 1000)):
+                break
+            parts = sockets[name].recv_multipart()
+            assert len(parts) == 1, "multipart"
+            got.append(describe(parts[0]))
+            if page is not None:
+                page.finished()
+        return " ".join(got)
+    elif command == "credit":
+        import os
+        sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../sglang"))
+        from afterbay_sglang.credit import CreditPage
+        page = CreditPage(*os.path.split(rest[0]))
+    elif command == "count":
+        for _ in range(int(rest[0])):
+            page.finished()
+    elif command == "close":
+        sockets.pop(rest[0]).close(int(rest[1]) if len(rest) > 1 else 0)
+    elif command == "sleep":
+        time.sleep(int(rest[0]) / 1000)
+    elif command == "pid":
+        import os
+        return str(os.getpid())
+    else:
+        raise ValueError(command)
+    return ""
+
+
+for line in sys.stdin:
+    try:
+        answer = "ok " + obey(line.split())
+    except BaseException as error:
+        answer = f"failed {type(error).__name__}: {error}"
+    print(answer, flush=True)
