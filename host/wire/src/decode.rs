@@ -106,7 +106,9 @@ impl Decoder {
             [0x80, 0..=5, ..] => {
                 read_pickle(&frame, &mut self.parser, |kind| self.pickled[kind as usize].as_ref())
             }
-            [0x90..=0x9f | 0xdc | 0xdd, ..] => read_msgpack(&frame, |kind, fields| self.layouts.find(kind, fields)),
+            [0x90..=0x9f | 0xdc | 0xdd, ..] => {
+                read_msgpack(&frame, |kind, fields| self.layouts.find(kind, fields))
+            }
             _ => Err(WireError::NotAFrame { head: frame.iter().copied().take(4).collect() }),
         };
         let barrier = |kind, counted| Barrier { kind, bytes: frame.clone(), counted, idle: None };
@@ -196,7 +198,12 @@ enum Read {
 const NO_RIDS: WireError = WireError::Column { name: "rids", expected: "a list of str" };
 
 fn cut(tag: &str) -> String {
-    tag.chars().scan(0, |len, char| { *len += char.len_utf8(); (*len <= MAX_TAG_BYTES).then_some(char) }).collect()
+    tag.chars()
+        .scan(0, |len, char| {
+            *len += char.len_utf8();
+            (*len <= MAX_TAG_BYTES).then_some(char)
+        })
+        .collect()
 }
 
 /// Whether a frame that cannot be read says at its head that it is a batch.
@@ -264,7 +271,12 @@ fn cells(batch: &Batch, known: Known, needed: bool) -> Result<Checked<'_>, WireE
 
 impl Checked<'_> {
     /// Every cell is of the type. Cells with equal headers are of one type: the first is looked at.
-    fn all(self, batch: &Batch, expected: &'static str, is: impl Fn(Value<'_>) -> bool) -> Result<(), WireError> {
+    fn all(
+        self,
+        batch: &Batch,
+        expected: &'static str,
+        is: impl Fn(Value<'_>) -> bool,
+    ) -> Result<(), WireError> {
         let alike = matches!(self.rows, Some(Rows::Packed { cells: Cells::Uniform { width: 2.., .. }, .. }));
         self.first(if alike { 1 } else { batch.rows }, expected, is)
     }
@@ -279,7 +291,12 @@ impl Checked<'_> {
         self.first(batch.rows, expected, is)
     }
 
-    fn first(self, count: u32, expected: &'static str, is: impl Fn(Value<'_>) -> bool) -> Result<(), WireError> {
+    fn first(
+        self,
+        count: u32,
+        expected: &'static str,
+        is: impl Fn(Value<'_>) -> bool,
+    ) -> Result<(), WireError> {
         let Some(rows) = self.rows else { return Ok(()) };
         match (0..count).find(|&row| !is(rows.get(row))) {
             Some(row) => Err(WireError::Cell { name: self.known.name(), row, expected }),

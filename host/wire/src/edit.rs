@@ -237,7 +237,13 @@ fn kept(old: &[i64], new: &[i64]) -> Vec<Option<usize>> {
     }
     let shorter = old.len().min(new.len());
     let head = old.iter().zip(new).take_while(|(old, new)| old == new).count();
-    let tail = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count().min(shorter - head);
+    let tail = old
+        .iter()
+        .rev()
+        .zip(new.iter().rev())
+        .take_while(|(old, new)| old == new)
+        .count()
+        .min(shorter - head);
     (0..new.len())
         .map(|at| match at {
             _ if at < head => Some(at),

@@ -68,7 +68,9 @@ impl Struct {
         let of = |name, fields, tagged, lists| Some(Struct { name, fields, tagged, lists });
         match field {
             "weight_versions" => of("WeightVersionSpan", &["version", "start", "end"], false, 2),
-            "beam_search_output" => of("BeamSearchOutput", &["rids", "http_worker_ipcs", "sequences"], true, 1),
+            "beam_search_output" => {
+                of("BeamSearchOutput", &["rids", "http_worker_ipcs", "sequences"], true, 1)
+            }
             "output_token_sampling_mask" => {
                 of("SamplingMaskChunk", &["lengths", "token_ids", "logprobs"], false, 1)
             }
@@ -179,8 +181,7 @@ impl Shown {
             });
         }
         let name = format!("{}.{}", object.module, object.name);
-        let is_struct =
-            object.module.ends_with(".io_struct") || matches!(tree.node(id), Node::Reduce { .. });
+        let is_struct = object.module.ends_with(".io_struct") || matches!(tree.node(id), Node::Reduce { .. });
         match (object.fields.map(|fields| self.node(tree, fields, depth + 1)), tree.node(id)) {
             (Some(Json::Object(mut fields)), _) if is_struct => {
                 fields.insert("__struct__".into(), object.name.into());
@@ -211,10 +212,12 @@ fn float(value: f64) -> Json {
     if value.is_finite() { value.into() } else { json!({"__float__": value.to_string()}) }
 }
 
-/// A map's key: Python's may be other than text.
+/// A map's key: Python's may be other than text. One that is a container is not shown: quoted as text it would grow
+/// twofold with each map around it.
 fn text(key: Json) -> String {
     match key {
         Json::String(text) => text,
+        Json::Array(_) | Json::Object(_) => "__cut__".into(),
         other => other.to_string(),
     }
 }

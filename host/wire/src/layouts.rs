@@ -138,7 +138,8 @@ impl Layouts {
         static ALL: LazyLock<Layouts> = LazyLock::new(|| {
             let mut all: Vec<Layout> = Vec::new();
             // Unreadable ones are left out here; a test reads each.
-            for layout in BUILTIN.iter().flat_map(|&(version, json)| read(version, json).unwrap_or_default()) {
+            for layout in BUILTIN.iter().flat_map(|&(version, json)| read(version, json).unwrap_or_default())
+            {
                 match all.iter_mut().find(|old| old.kind == layout.kind && old.fields == layout.fields) {
                     Some(old) => {
                         let oldest = old.versions.split("..").next().unwrap_or_default();

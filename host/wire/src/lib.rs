@@ -10,23 +10,23 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod batch;
 pub mod bounds;
-mod error;
-mod decode;
-mod layouts;
 pub mod columns;
+mod decode;
+mod edit;
+mod error;
+mod json;
+mod layouts;
+mod mask;
 mod pack;
 mod packed;
 mod pickled;
-mod value;
-mod batch;
 mod rows;
-mod edit;
-mod mask;
 mod sink;
-mod json;
-mod tensor;
 pub mod synth;
+mod tensor;
+mod value;
 
 pub use batch::{Batch, Finish, Ids, Kind, Matched, Wire};
 pub use decode::{Barrier, BarrierKind, Decoded, Decoder, decode};

@@ -31,7 +31,11 @@ impl Mask {
         let parts: Vec<&[u8]> = match value {
             Value::Packed(_) => {
                 let items = value.list().filter(|items| items.len() == DTYPES.len())?;
-                items.into_iter().zip(DTYPES).map(|(item, dtype)| ndarray(item, dtype)).collect::<Option<_>>()?
+                items
+                    .into_iter()
+                    .zip(DTYPES)
+                    .map(|(item, dtype)| ndarray(item, dtype))
+                    .collect::<Option<_>>()?
             }
             Value::Tree(tree, id) => {
                 let Node::Reduce { callable, args } = tree.node(id) else { return None };
@@ -47,7 +51,11 @@ impl Mask {
             let (numbers, rest) = bytes.as_chunks();
             rest.is_empty().then(|| numbers.to_vec())
         };
-        Some(Mask { lengths: numbers(lengths)?, token_ids: numbers(token_ids)?, logprobs: numbers(logprobs)? })
+        Some(Mask {
+            lengths: numbers(lengths)?,
+            token_ids: numbers(token_ids)?,
+            logprobs: numbers(logprobs)?,
+        })
     }
 
     /// Chunks, one after another.
@@ -86,7 +94,8 @@ impl Mask {
             let support = *ends.get(token)?..*ends.get(token + 1)?;
             mask.lengths.push(self.lengths[token]);
             mask.token_ids.extend_from_slice(&self.token_ids[support.clone()]);
-            mask.logprobs.extend_from_slice(&self.logprobs[if selected { token..token + 1 } else { support }]);
+            mask.logprobs
+                .extend_from_slice(&self.logprobs[if selected { token..token + 1 } else { support }]);
         }
         Some(mask)
     }
@@ -113,7 +122,8 @@ impl Mask {
 
     /// Writes it as a pickle.
     pub(crate) fn pickle(&self, writer: &mut Writer<'_>) -> Result<(), RowsError> {
-        let _ = writer; Err(RowsError::Foreign)
+        let _ = writer;
+        Err(RowsError::Foreign)
     }
 }
 

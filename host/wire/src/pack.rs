@@ -147,7 +147,12 @@ pub(crate) fn array_at(bytes: &[u8], at: usize) -> Result<Option<(u64, usize)>, 
 
 /// Finds the `count` cells that begin at `at`, two containers deep, and where the last one ends. The starts of cells
 /// of several widths are pushed to `starts`.
-pub(crate) fn cells(bytes: &[u8], at: usize, count: u32, starts: &mut Vec<u32>) -> Result<(Cells, usize), PackError> {
+pub(crate) fn cells(
+    bytes: &[u8],
+    at: usize,
+    count: u32,
+    starts: &mut Vec<u32>,
+) -> Result<(Cells, usize), PackError> {
     if let Some(width) = uniform_width(bytes, at, count as usize) {
         let cells = Cells::Uniform { start: at as u32, width: width as u32 };
         return Ok((cells, at + width * count as usize));
@@ -183,7 +188,8 @@ fn uniform_width(bytes: &[u8], at: usize, count: usize) -> Option<usize> {
     }
     let run = bytes.get(at..at.checked_add(width.checked_mul(count)?)?)?;
     let (first, second, third) = (run[0], run[header.min(2) - 1], run[header - 1]);
-    let same = |cell: &[u8]| cell[0] == first && cell[header.min(2) - 1] == second && cell[header - 1] == third;
+    let same =
+        |cell: &[u8]| cell[0] == first && cell[header.min(2) - 1] == second && cell[header - 1] == third;
     run.chunks_exact(width).all(same).then_some(width)
 }
 
@@ -191,7 +197,9 @@ impl Cells {
     /// Where the cells of rows `from..to` begin and end.
     pub(crate) fn span(self, starts: &[u32], from: u32, to: u32) -> (usize, usize) {
         match self {
-            Cells::Uniform { start, width } => ((start + from * width) as usize, (start + to * width) as usize),
+            Cells::Uniform { start, width } => {
+                ((start + from * width) as usize, (start + to * width) as usize)
+            }
             Cells::Indexed { first } => {
                 let at = |row: u32| starts.get((first + row) as usize).map_or(0, |&start| start as usize);
                 (at(from), at(to))

@@ -20,7 +20,10 @@ pub(crate) enum Shape {
     /// One cell a row.
     Rows(Cells),
     /// A pickle that stands for the column: where in the frame.
-    Wrapped { start: u32, end: u32 },
+    Wrapped {
+        start: u32,
+        end: u32,
+    },
     /// Anything else.
     Whole,
 }
@@ -71,7 +74,11 @@ pub(crate) fn check_rest(frame: &[u8], mut at: usize, count: u64) -> Result<(), 
 
 impl Packed {
     /// Finds the columns, which begin at `at`, and how many rows there are (`rids` comes first; nil counts as none).
-    pub(crate) fn read(frame: &Bytes, layout: &Arc<Layout>, mut at: usize) -> Result<(Packed, u32), WireError> {
+    pub(crate) fn read(
+        frame: &Bytes,
+        layout: &Arc<Layout>,
+        mut at: usize,
+    ) -> Result<(Packed, u32), WireError> {
         let mut packed = Packed { columns: Vec::with_capacity(layout.fields.len()), starts: Vec::new() };
         let mut rows = None;
         for _ in &layout.fields {

@@ -152,7 +152,9 @@ impl<'a> Plan<'a> {
         self.rows += 1;
         if let (&[(part, row)], None) = (from, change) {
             match self.steps.last_mut() {
-                Some(Step::Run { part: last, rows }) if *last == part as usize && rows.end == row => rows.end += 1,
+                Some(Step::Run { part: last, rows }) if *last == part as usize && rows.end == row => {
+                    rows.end += 1
+                }
                 _ => self.steps.push(Step::Run { part: part as usize, rows: row..row + 1 }),
             }
             return;
@@ -205,14 +207,21 @@ impl<'a> Plan<'a> {
             return Err(RowsError::NoRows);
         };
         let mut failed = None;
-        writer.object(source, root, |writer| crate::sink::pass((|| {
-            for (field, it) in first.layout.fields.iter().enumerate() {
-                writer.str(&it.name);
-                self.column(writer, &sources, field, Rule::new(it))?;
-            }
-            Ok::<_, RowsError>(())
-        })(), &mut failed))?;
-        if let Some(error) = failed { return Err(error) }
+        writer.object(source, root, |writer| {
+            crate::sink::pass(
+                (|| {
+                    for (field, it) in first.layout.fields.iter().enumerate() {
+                        writer.str(&it.name);
+                        self.column(writer, &sources, field, Rule::new(it))?;
+                    }
+                    Ok::<_, RowsError>(())
+                })(),
+                &mut failed,
+            )
+        })?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
         Ok(writer.finish()?)
     }
 
@@ -299,7 +308,11 @@ impl<'a> Plan<'a> {
             match view {
                 ColumnView::Named(columns) => {
                     let new = columns.iter().map(|(name, _)| *name);
-                    new.for_each(|name| if !names.contains(&name) { names.push(name) });
+                    new.for_each(|name| {
+                        if !names.contains(&name) {
+                            names.push(name)
+                        }
+                    });
                 }
                 ColumnView::Nil => (),
                 _ => return Err(rule.shape_error()),
@@ -310,7 +323,9 @@ impl<'a> Plan<'a> {
             names.iter().try_for_each(|name| {
                 sink.str(name);
                 let column = |view: &ColumnView<'a>| match view {
-                    ColumnView::Named(columns) => columns.iter().find(|(it, _)| it == name).map(|(_, rows)| *rows),
+                    ColumnView::Named(columns) => {
+                        columns.iter().find(|(it, _)| it == name).map(|(_, rows)| *rows)
+                    }
                     _ => None,
                 };
                 let rows: Vec<_> = views.iter().map(column).collect();
@@ -342,7 +357,9 @@ impl<'a> Plan<'a> {
                             cells.push(rows[part].map(|rows| (rows.get(row), sources[part])));
                         }
                         match (change, cells.as_slice()) {
-                            (Some(change), &[Some(cell)]) => change.write(sink, rule.name, rule.per_token, cell)?,
+                            (Some(change), &[Some(cell)]) => {
+                                change.write(sink, rule.name, rule.per_token, cell)?
+                            }
                             _ => join(sink, rule, &cells).map_err(|error| match error {
                                 Joining::Failed(error) => error,
                                 Joining::Cannot => self.cannot(rule, from.start),
@@ -437,7 +454,9 @@ fn concat<'a>(sink: &mut impl Sink<'a>, join: Join, cells: &[Cell<'a>]) -> Resul
             for &(value, source) in cells {
                 items.extend(value.list().ok_or(Joining::Cannot)?.into_iter().map(|item| (item, source)));
             }
-            sink.list(items.len(), |sink| items.iter().try_for_each(|&(item, source)| sink.copy(item, source)))?;
+            sink.list(items.len(), |sink| {
+                items.iter().try_for_each(|&(item, source)| sink.copy(item, source))
+            })?;
         }
         _ => return Err(Joining::Cannot),
     }

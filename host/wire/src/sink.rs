@@ -24,12 +24,18 @@ pub(crate) trait Sink<'a>: Sized {
     fn mask(&mut self, mask: &Mask) -> Result<(), RowsError>;
 
     /// A list of the `len` values that `items` writes.
-    fn list(&mut self, len: usize, items: impl FnOnce(&mut Self) -> Result<(), RowsError>)
-    -> Result<(), RowsError>;
+    fn list(
+        &mut self,
+        len: usize,
+        items: impl FnOnce(&mut Self) -> Result<(), RowsError>,
+    ) -> Result<(), RowsError>;
 
     /// A map of the `len` keys and values that `entries` writes.
-    fn map(&mut self, len: usize, entries: impl FnOnce(&mut Self) -> Result<(), RowsError>)
-    -> Result<(), RowsError>;
+    fn map(
+        &mut self,
+        len: usize,
+        entries: impl FnOnce(&mut Self) -> Result<(), RowsError>,
+    ) -> Result<(), RowsError>;
 
     /// A pickle that stands for a column; in a pickle none does.
     fn wrapped(&mut self, pickle: &[u8]) -> Result<(), RowsError>;
@@ -177,7 +183,10 @@ impl<'a> Sink<'a> for Writer<'a> {
     }
 }
 
-pub(crate) fn pass(result: Result<(), RowsError>, failed: &mut Option<RowsError>) -> Result<(), afterbay_pickle::WriteError> {
+pub(crate) fn pass(
+    result: Result<(), RowsError>,
+    failed: &mut Option<RowsError>,
+) -> Result<(), afterbay_pickle::WriteError> {
     *failed = result.err();
     Ok(())
 }

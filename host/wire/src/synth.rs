@@ -91,7 +91,8 @@ impl SynthBatch {
     /// Writes the batch as a frame.
     pub fn encode(&self, kind: Kind, wire: SynthWire) -> Result<Bytes, SynthError> {
         let layouts = Layouts::version(VERSION)?;
-        let names = layouts.iter().find(|layout| layout.kind == kind).map_or(&[][..], |layout| &layout.fields);
+        let names =
+            layouts.iter().find(|layout| layout.kind == kind).map_or(&[][..], |layout| &layout.fields);
         let stats = Tree::parse(Bytes::from_static(TIME_STATS))?;
         match wire {
             SynthWire::Msgpack => {
@@ -116,24 +117,35 @@ impl SynthBatch {
                 let model = Tree::parse(model.into())?;
                 let mut writer = Writer::new(5);
                 let (model_source, source) = (writer.source(&model), writer.source(&stats));
-                let mut failed = None; writer
+                let mut failed = None;
+                writer
                     .object(model_source, model.root(), |writer| {
-                        crate::sink::pass(names.iter().try_for_each(|field| {
-                            writer.str(&field.name);
-                            match &*field.name {
-                                "time_stats" => self.time_stats(writer, &stats, source),
-                                name => self.column(writer, name),
-                            }
-                        }), &mut failed)
+                        crate::sink::pass(
+                            names.iter().try_for_each(|field| {
+                                writer.str(&field.name);
+                                match &*field.name {
+                                    "time_stats" => self.time_stats(writer, &stats, source),
+                                    name => self.column(writer, name),
+                                }
+                            }),
+                            &mut failed,
+                        )
                     })
                     .map_err(RowsError::from)?;
-                if let Some(error) = failed { return Err(error.into()) }
+                if let Some(error) = failed {
+                    return Err(error.into());
+                }
                 Ok(writer.finish().map_err(RowsError::from)?)
             }
         }
     }
 
-    fn time_stats<'a>(&self, writer: &mut Writer<'a>, stats: &'a Tree, source: Source) -> Result<(), RowsError> {
+    fn time_stats<'a>(
+        &self,
+        writer: &mut Writer<'a>,
+        stats: &'a Tree,
+        source: Source,
+    ) -> Result<(), RowsError> {
         Sink::list(writer, self.rows.len(), |writer| {
             let one = Value::Tree(stats, stats.root());
             self.rows.iter().try_for_each(|_| Sink::copy(writer, one, Some(source)))
@@ -144,8 +156,9 @@ impl SynthBatch {
         // What the streamer leaves out for such requests.
         let nil = name.contains("logprobs")
             || name == "customized_info"
-            || columns::find(name).is_none_or(|it| matches!(it.join, Join::Never | Join::Mask | Join::Latest))
-            || matches!(name, "weight_versions")
+            || name == "weight_versions"
+            || name != "embeddings"
+                && columns::find(name).is_none_or(|it| matches!(it.join, Join::Never | Join::Mask))
             || name == "dp_ranks" && self.rows.is_empty();
         if nil {
             sink.nil();
@@ -170,6 +183,12 @@ impl SynthRow {
             "read_offsets" => sink.int(self.prompt_tail.len() as i64),
             "skip_special_tokens" | "spaces_between_special_tokens" => sink.bool(true),
             "no_stop_trim" => sink.bool(false),
+            "embeddings" => {
+                return sink.list(1, |sink| {
+                    sink.float(0.5);
+                    Ok(())
+                });
+            }
             "prompt_tokens" => sink.int(self.prompt_tokens as i64),
             "completion_tokens" => sink.int(self.completion_tokens as i64),
             _ => sink.int(0),

@@ -1,0 +1,117 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use afterbay_wire::columns::{COLUMNS, find};
+use afterbay_wire::{BarrierKind, Decoded, Kind, LayoutError, Layouts, WireError, decode};
+use serde_json::Value;
+
+use crate::samples::{all, root, sample};
+
+/// Field, and a place that has it.
+fn every_field() -> BTreeMap<String, String> {
+    let mut fields = BTreeMap::new();
+    for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("layouts")).unwrap() {
+        let path = entry.unwrap().path();
+        let layout: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        for kind in Kind::ALL {
+            for field in layout[kind.class()].as_array().unwrap() {
+                fields.insert(field.as_str().unwrap().to_owned(), path.display().to_string());
+            }
+        }
+    }
+    for sample in all() {
+        let Some(Value::Object(json)) = sample.json else { continue };
+        if Kind::of_class(json["__struct__"].as_str().unwrap()).is_some() {
+            json.keys().for_each(|field| _ = fields.insert(field.clone(), sample.name.clone()));
+        }
+    }
+    fields.remove("__struct__");
+    fields
+}
+
+#[test]
+fn every_field_of_every_known_version_is_in_the_table() {
+    let fields = every_field();
+    assert!(fields.len() > 60, "{}", fields.len());
+    for (field, place) in &fields {
+        assert!(find(field).is_some(), "{field}, of {place}, is not in the table of what joining does");
+    }
+}
+
+#[test]
+fn the_table_has_no_field_that_no_version_has_and_none_twice() {
+    let fields = every_field();
+    for (at, column) in COLUMNS.iter().enumerate() {
+        assert!(fields.contains_key(column.name), "{} is in no version", column.name);
+        assert!(
+            COLUMNS[..at].iter().all(|other| other.name != column.name),
+            "{} is there twice",
+            column.name
+        );
+    }
+}
+
+#[test]
+fn every_layout_that_comes_with_afterbay_is_read() {
+    for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("layouts")).unwrap() {
+        let path = entry.unwrap().path();
+        let version = path.file_stem().unwrap().to_str().unwrap();
+        Layouts::version(version).unwrap();
+        Layouts::load(path.to_str().unwrap()).unwrap();
+        let name = format!("versions/{version}/tokid_n1.msgpack");
+        if !root().join(&name).exists() {
+            continue;
+        }
+        let frame = sample(&name);
+        assert!(matches!(decode(frame.bytes, &Layouts::version(version).unwrap()), Decoded::Batch(_)));
+    }
+}
+
+#[test]
+fn a_layout_that_is_not_known_names_those_that_are() {
+    let error = Layouts::load("0.5.99").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "layout \"0.5.99\" is not known; known are \
+         0.5.15, 0.5.16, 0.5.17, 0.5.18, 0.5.19, 0.5.20, 0.5.21, 0.5.22, 0.5.23"
+    );
+    assert!(matches!(Layouts::load("no/such.json"), Err(LayoutError::File { .. })));
+    assert!(matches!(Layouts::from_json("it", "{"), Err(LayoutError::Json { .. })));
+    for wrong in [
+        "{}",
+        r#"{"BatchStrOutput": ["http_worker_ipcs", "rids"]}"#,
+        r#"{"BatchStrOutput": ["rids", "rids"]}"#,
+        r#"{"BatchStrOutput": ["rids", 1]}"#,
+        r#"{"BatchStrOutput": "rids"}"#,
+    ] {
+        assert!(matches!(Layouts::from_json("it", wrong), Err(LayoutError::Shape { .. })), "{wrong}");
+    }
+}
+
+#[test]
+fn a_batch_of_another_length_is_passed_on_and_said() {
+    let frame = sample("versions/0.5.23/tokid_n1.msgpack");
+    let Decoded::Barrier(barrier) = decode(frame.bytes.clone(), &Layouts::version("0.5.15").unwrap()) else {
+        panic!("decoded by the layout of another version");
+    };
+    assert!(barrier.counted());
+    assert_eq!(barrier.bytes(), &frame.bytes);
+    let error = WireError::UnknownLayout { tag: "BatchTokenIDOutput".into(), elements: 54 };
+    assert_eq!(barrier.kind, BarrierKind::NotUnderstood { error });
+}
+
+#[test]
+fn a_layout_that_does_not_fit_is_noticed_by_the_types_of_what_is_read() {
+    // Of the right length, with two fields in each other's place.
+    let json = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("layouts/0.5.23.json")).unwrap();
+    let frame = sample("versions/0.5.23/tokid_n3.msgpack");
+    for (one, other) in
+        [("\"completion_tokens\"", "\"decode_ids\""), ("\"finished_reasons\"", "\"decoded_texts\"")]
+    {
+        let json = json.replace(one, "\"x\"").replace(other, one).replace("\"x\"", other);
+        let layouts = Layouts::from_json("swapped", &json).unwrap();
+        let Decoded::Barrier(barrier) = decode(frame.bytes.clone(), &layouts) else { panic!("read wrong") };
+        assert!(matches!(barrier.kind, BarrierKind::NotUnderstood { error: WireError::Cell { .. } }));
+    }
+}

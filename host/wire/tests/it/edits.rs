@@ -1,0 +1,213 @@
+use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
+use afterbay_wire::{Batch, Edit, Finish, Kind, Matched, RowsError, Tokens};
+use serde_json::{Value, json};
+
+use crate::samples::{open, read_batch, sample};
+
+fn edited(batch: &Batch, edits: &[Edit]) -> Batch {
+    batch.edit(edits).unwrap().unwrap()
+}
+
+fn tokens(row: u32, tokens: Tokens) -> Edit {
+    Edit { tokens, ..Edit::new(row) }
+}
+
+/// The columns in which two batches differ.
+fn differing(one: &Batch, other: &Batch) -> Vec<String> {
+    let (one, other) = (open(one), open(other));
+    let columns = one.as_object().unwrap().iter();
+    columns.filter(|(name, value)| other[name.as_str()] != **value).map(|(name, _)| name.clone()).collect()
+}
+
+fn ids(batch: &Batch, column: &str, row: usize) -> Vec<i64> {
+    let json = open(batch);
+    let cell = json[column][row].get("v").unwrap_or(&json[column][row]).as_array().unwrap().clone();
+    cell.iter().map(|id| id.as_i64().unwrap()).collect()
+}
+
+/// The same rows on every wire: 0.5.6 (lists), 0.5.14, 0.5.15 (msgpack pairs), 0.5.23 (extensions), both pickles.
+fn firsts() -> impl Iterator<Item = (String, Batch)> {
+    [
+        "0.5.6/tokid_n3_first.pickle",
+        "0.5.14/tokid_n3_first.pickle",
+        "0.5.15/tokid_n3_first.msgpack",
+        "0.5.23/tokid_n3_first.msgpack",
+        "0.5.23/tokid_n3_first.pickle",
+    ]
+    .into_iter()
+    .map(|name| (name.to_owned(), read_batch(&sample(&format!("versions/{name}")).bytes)))
+}
+
+#[test]
+fn an_edit_that_says_nothing_changes_nothing() {
+    for (name, batch) in firsts() {
+        let same = edited(&batch, &[Edit::new(1)]);
+        assert_eq!(open(&same), open(&batch), "{name}");
+    }
+}
+
+#[test]
+fn new_ids_stand_in_all_columns_of_ids_and_the_prompts_tail_stays() {
+    for (name, batch) in firsts() {
+        let new = edited(&batch, &[tokens(1, Tokens::Delta(vec![7, -8, 9]))]);
+        assert_eq!(ids(&new, "output_ids", 1), [7, -8, 9], "{name}");
+        let tail = ids(&batch, "decode_ids", 1).len() - ids(&batch, "output_ids", 1).len();
+        assert!(tail > 0, "{name}: no first row");
+        let expected = [&ids(&batch, "decode_ids", 1)[..tail], &[7, -8, 9]].concat();
+        assert_eq!(ids(&new, "decode_ids", 1), expected, "{name}");
+        assert_eq!(differing(&batch, &new), ["decode_ids", "output_ids"], "{name}");
+        assert_eq!(new.tokens(1), 3);
+        assert_eq!(ids(&new, "output_ids", 0), ids(&batch, "output_ids", 0));
+    }
+}
+
+#[test]
+fn cumulative_ids_stand_in_output_ids_only() {
+    for (name, batch) in firsts() {
+        let new = edited(&batch, &[tokens(0, Tokens::Cumulative(vec![1, 2, 3]))]);
+        assert_eq!(ids(&new, "output_ids", 0), [1, 2, 3], "{name}");
+        assert_eq!(differing(&batch, &new), ["output_ids"], "{name}");
+    }
+    let without = read_batch(&sample("frames/tokid_output_ids_none.msgpack").bytes);
+    let error = without.edit(&[tokens(0, Tokens::Cumulative(vec![1]))]).unwrap_err();
+    assert_eq!(error, RowsError::NoColumn { name: "output_ids" });
+}
+
+#[test]
+fn an_emptied_first_row_keeps_the_prompts_tail() {
+    for (name, batch) in firsts() {
+        let new = edited(&batch, &[tokens(1, Tokens::Empty)]);
+        assert!(ids(&new, "output_ids", 1).is_empty(), "{name}");
+        let before = ids(&batch, "decode_ids", 1);
+        let tail = before.len() - ids(&batch, "output_ids", 1).len();
+        assert_eq!(ids(&new, "decode_ids", 1), before[..tail], "{name}");
+        assert_eq!(new.tokens(1), 0);
+    }
+}
+
+#[test]
+fn an_emptied_row_without_output_ids_has_no_tokens() {
+    let batch = read_batch(&sample("frames/tokid_output_ids_none.msgpack").bytes);
+    let new = edited(&batch, &[tokens(0, Tokens::Empty)]);
+    assert_eq!((new.tokens(0), new.tokens(1)), (0, 1));
+    assert_eq!(differing(&batch, &new), ["decode_ids"]);
+}
+
+#[test]
+fn a_dropped_row_leaves_the_batch() {
+    for (name, batch) in firsts() {
+        let new = edited(&batch, &[tokens(0, Tokens::Drop), tokens(2, Tokens::Drop)]);
+        assert_eq!(open(&new), open(&batch.take(&[1]).unwrap()), "{name}");
+        let all: Vec<_> = (0..3).map(|row| tokens(row, Tokens::Drop)).collect();
+        assert!(batch.edit(&all).unwrap().is_none());
+    }
+}
+
+#[test]
+fn a_finished_row_says_stop_and_what_was_matched() {
+    for (name, batch) in firsts() {
+        let finish = Edit { finish: Some("grammar".into()), completion_tokens: Some(300), ..Edit::new(0) };
+        let new = edited(&batch, &[finish]);
+        assert_eq!(new.finish(0), Finish::Stop { matched: Matched::Text("grammar") }, "{name}");
+        assert_eq!(new.completion_tokens(0), Some(300));
+        assert_eq!(differing(&batch, &new), ["completion_tokens", "finished_reasons"], "{name}");
+    }
+}
+
+#[test]
+fn tokens_that_stay_keep_their_logprobs_and_others_get_neutral_ones() {
+    for wire in ["msgpack", "pickle"] {
+        let batch = read_batch(&sample(&format!("versions/0.5.23/tokid_logprobs.{wire}")).bytes);
+        let before = open(&batch);
+        let old = ids(&batch, "output_ids", 0);
+        let new = open(&edited(&batch, &[tokens(0, Tokens::Delta([&old[..], &[5]].concat()))]));
+        let with = |name: &str, neutral: Value| {
+            let mut entries = before[name][0].as_array().unwrap().clone();
+            assert_eq!(entries.len(), old.len(), "{name}");
+            entries.push(neutral);
+            Value::Array(entries)
+        };
+        assert_eq!(new["output_token_logprobs_val"][0], with("output_token_logprobs_val", json!(0.0)));
+        assert_eq!(new["output_token_logprobs_idx"][0], with("output_token_logprobs_idx", json!(5)));
+        assert_eq!(new["output_top_logprobs_val"][0], with("output_top_logprobs_val", Value::Null));
+        assert_eq!(new["output_top_logprobs_idx"][0], with("output_top_logprobs_idx", Value::Null));
+        assert_eq!(
+            new["output_token_ids_logprobs_val"][0],
+            with("output_token_ids_logprobs_val", Value::Null)
+        );
+        assert_eq!(new["output_token_logprobs_val"][1], before["output_token_logprobs_val"][1]);
+
+        let empty = open(&edited(&batch, &[tokens(0, Tokens::Empty)]));
+        for name in ["output_token_logprobs_val", "output_top_logprobs_idx", "output_token_ids_logprobs_val"]
+        {
+            assert_eq!(empty[name][0], json!([]), "{name}");
+        }
+    }
+}
+
+#[test]
+fn customized_info_follows_the_tokens() {
+    for wire in ["msgpack", "pickle"] {
+        let batch = read_batch(&sample(&format!("frames/tokid_customized_info.{wire}")).bytes);
+        let before = &open(&batch)["customized_info"];
+        let old = ids(&batch, "output_ids", 0);
+        let new = open(&edited(&batch, &[tokens(0, Tokens::Delta(vec![1, old[0]]))]));
+        let empty = open(&edited(&batch, &[tokens(0, Tokens::Empty)]));
+        for (name, rows) in before.as_object().unwrap() {
+            let entries = rows[0].as_array().unwrap();
+            // A list of another length than there are tokens goes with none of them.
+            let kept = if entries.len() == 1 { entries[0].clone() } else { Value::Null };
+            assert_eq!(new["customized_info"][name][0], json!([null, kept]), "{name}");
+            assert_eq!(empty["customized_info"][name][0], json!([]), "{name}");
+            assert_eq!(new["customized_info"][name][1], rows[1], "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_stop_token_that_the_detokenizer_leaves_out_stays_for_it() {
+    let row = SynthRow {
+        rid: "a".into(),
+        ids: vec![5, 2],
+        finish: Some(SynthFinish::StopToken(2)),
+        completion_tokens: 9,
+        ..SynthRow::default()
+    };
+    let batch =
+        read_batch(&SynthBatch { rows: vec![row] }.encode(Kind::TokenId, SynthWire::Msgpack).unwrap());
+    let empty = edited(&batch, &[tokens(0, Tokens::Empty)]);
+    assert_eq!((ids(&empty, "output_ids", 0), ids(&empty, "decode_ids", 0)), (vec![], vec![2]));
+    let replaced = edited(&batch, &[tokens(0, Tokens::Delta(vec![7]))]);
+    assert_eq!((ids(&replaced, "output_ids", 0), ids(&replaced, "decode_ids", 0)), (vec![7], vec![7, 2]));
+    let kept = edited(&batch, &[tokens(0, Tokens::Delta(vec![7, 2]))]);
+    assert_eq!(ids(&kept, "decode_ids", 0), [7, 2]);
+    // Ended with another reason, nothing is left out.
+    let finish = Edit { finish: Some("x".into()), ..tokens(0, Tokens::Empty) };
+    assert!(ids(&edited(&batch, &[finish]), "decode_ids", 0).is_empty());
+}
+
+#[test]
+fn text_stays_with_replaced_ids_and_goes_with_emptied_ones() {
+    for wire in ["msgpack", "pickle"] {
+        let batch = read_batch(&sample(&format!("frames/str_n3.{wire}")).bytes);
+        let text = batch.text(0).unwrap().to_owned();
+        assert_eq!(edited(&batch, &[tokens(0, Tokens::Delta(vec![1]))]).text(0), Some(text.as_str()));
+        assert_eq!(edited(&batch, &[tokens(0, Tokens::Empty)]).text(0), Some(""));
+    }
+}
+
+#[test]
+fn edits_are_ascending_one_a_row_and_of_rows_that_are_there() {
+    let batch = read_batch(&sample("frames/tokid_n3.msgpack").bytes);
+    for (rows, wrong) in [(&[0, 0][..], 0), (&[1, 0], 0), (&[3], 3), (&[7], 7)] {
+        let edits: Vec<_> = rows.iter().map(|&row| Edit::new(row)).collect();
+        assert_eq!(batch.edit(&edits).unwrap_err(), RowsError::Row { row: wrong, rows: 3 });
+    }
+}
+
+#[test]
+fn a_count_is_edited_only_where_there_is_one() {
+    let batch = read_batch(&sample("frames/emb_n2.msgpack").bytes);
+    let error = batch.edit(&[Edit { completion_tokens: Some(1), ..Edit::new(0) }]).unwrap_err();
+    assert_eq!(error, RowsError::NoColumn { name: "completion_tokens" });
+}

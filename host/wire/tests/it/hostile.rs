@@ -1,0 +1,183 @@
+use std::time::{Duration, Instant};
+
+use afterbay_wire::{BarrierKind, Decoded, Layouts, PackError, Part, WireError, Wrapped, decode};
+use afterbay_wire::{Batch, Edit, Ids, Tokens};
+use bytes::Bytes;
+
+use crate::samples::{assert_same, open, read_batch, sample};
+
+/// A frame of hostile bytes is decoded and everything is asked of it; what is not understood must keep its bytes.
+fn use_up(frame: &Bytes) {
+    match decode(frame.clone(), &Layouts::builtin()) {
+        Decoded::Barrier(barrier) => {
+            assert_eq!(barrier.bytes(), frame);
+            barrier.to_json(Wrapped::Open);
+        }
+        Decoded::Batch(batch) => {
+            assert_eq!(batch.bytes(), frame);
+            let mut ids = Ids::default();
+            batch.output_ids(&mut ids);
+            assert_eq!(ids.ends.len(), batch.rows() as usize);
+            for row in 0..batch.rows() {
+                assert!(!batch.rid(row).is_empty() || batch.tokens(row) < u32::MAX);
+                assert_eq!(ids.row(row).len(), batch.tokens(row) as usize);
+                _ = (
+                    batch.finish(row),
+                    batch.text(row),
+                    batch.completion_tokens(row),
+                    batch.http_worker_ipc(row),
+                );
+            }
+            batch.to_json(Wrapped::Open);
+            let splittable = batch.splittable().is_ok();
+            let last = batch.rows() - 1;
+            if let Ok(one) = batch.take(&[last]) {
+                assert!(splittable);
+                assert_eq!(one.rid(0), batch.rid(last));
+                _ = Batch::join(&[Part { batch: &batch, rows: Some(&[0]) }, Part::from(&one)]);
+            }
+            _ = batch.edit(&[Edit { tokens: Tokens::Delta(vec![1, 2]), ..Edit::new(last) }]);
+        }
+    }
+}
+
+const SOME: [&str; 8] = [
+    "frames/tokid_n3_time_stats_metrics.msgpack",
+    "frames/tokid_customized_info.msgpack",
+    "frames/tokid_logprobs.msgpack",
+    "frames/str_finished.msgpack",
+    "frames/emb_n2.msgpack",
+    "versions/0.5.23/tokid_logprobs.pickle",
+    "versions/0.5.12/tokid_n3.pickle",
+    "versions/0.5.15/tokid_n3.msgpack",
+];
+
+#[test]
+fn a_frame_cut_anywhere_is_not_understood_and_still_counted() {
+    for name in SOME {
+        let whole = sample(name).bytes;
+        for end in 0..whole.len() {
+            let cut = whole.slice(..end);
+            let Decoded::Barrier(barrier) = decode(cut.clone(), &Layouts::builtin()) else {
+                panic!("{name} cut at {end} is a batch");
+            };
+            assert!(matches!(barrier.kind, BarrierKind::NotUnderstood { .. }), "{name} cut at {end}");
+            assert_eq!(barrier.bytes(), &cut);
+            // Its class stands within the first 200 bytes.
+            assert!(end < 200 || barrier.counted(), "{name} cut at {end}");
+        }
+    }
+}
+
+#[test]
+fn bytes_after_a_frame_are_noticed() {
+    for name in SOME {
+        let longer = [&sample(name).bytes[..], &[0xc0]].concat();
+        let Decoded::Barrier(barrier) = decode(longer.into(), &Layouts::builtin()) else { panic!("{name}") };
+        assert!(matches!(barrier.kind, BarrierKind::NotUnderstood { .. }), "{name}");
+    }
+}
+
+#[test]
+fn flipped_bytes_end_in_values_and_in_time() {
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0x5eed_u64);
+    println!("SEED={seed}");
+    let mut state = seed;
+    let mut random = move |below: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % below
+    };
+    let begun = Instant::now();
+    for name in SOME {
+        let whole = sample(name).bytes;
+        for _ in 0..1500 {
+            let mut bytes = whole.to_vec();
+            for _ in 0..=random(4) {
+                let at = random(bytes.len());
+                bytes[at] = match random(4) {
+                    0 => bytes[at] ^ 1 << random(8),
+                    1 => 0xff,
+                    2 => [0xdd, 0xdf, 0xc6, 0xc9, 0xdb, b'(', b'h', b'R'][random(8)],
+                    _ => random(256) as u8,
+                };
+            }
+            use_up(&bytes.into());
+        }
+    }
+    assert!(begun.elapsed() < Duration::from_secs(120), "{:?}", begun.elapsed());
+}
+
+/// The beginning of a batch of 0.5.23 with this as its first column.
+fn with_rids(rids: &[u8]) -> Bytes {
+    [b"\xdc\x00\x36\xb2BatchTokenIDOutput", rids, &[0xc0; 64]].concat().into()
+}
+
+fn error(frame: Bytes) -> WireError {
+    match decode(frame, &Layouts::builtin()) {
+        Decoded::Barrier(barrier) => match barrier.kind {
+            BarrierKind::NotUnderstood { error } => error,
+            kind => panic!("{kind:?}"),
+        },
+        Decoded::Batch(_) => panic!("a batch"),
+    }
+}
+
+#[test]
+fn declared_lengths_are_checked_before_anything_is_allocated() {
+    for (rids, needed) in [
+        (&b"\xdd\xff\xff\xff\xff"[..], 5 + 0xffff_ffff_u64),
+        (b"\xdf\xff\xff\xff\xff", 5 + 2 * 0xffff_ffff_u64),
+        (b"\xc6\xff\xff\xff\xff", 5 + 0xffff_ffff_u64),
+        (b"\xc9\xff\xff\xff\xff\x01", 6 + 0xffff_ffff_u64),
+        (b"\xdb\xff\xff\xff\xff", 5 + 0xffff_ffff_u64),
+    ] {
+        let cut = PackError::Cut { at: 22, needed, left: rids.len() + 64 };
+        assert_eq!(error(with_rids(rids)), WireError::Pack(cut));
+    }
+    assert_eq!(
+        error(with_rids(b"\xdd\xff\xff\xff\xff")).to_string(),
+        "msgpack value at offset 22 needs 4294967300 bytes, 69 are left"
+    );
+}
+
+#[test]
+fn nesting_has_a_bound() {
+    let deep = |depth: usize| [&vec![0x91; depth][..], &[0xc0]].concat();
+    let too_deep = WireError::Pack(PackError::TooDeep { at: 22 + 31 });
+    assert_eq!(error(with_rids(&deep(1_000_000))), too_deep);
+    assert_eq!(error(with_rids(&deep(32))), too_deep);
+    assert!(!matches!(error(with_rids(&deep(31))), WireError::Pack(PackError::TooDeep { .. })));
+}
+
+#[test]
+fn what_is_neither_pickle_nor_msgpack_struct_is_passed_on() {
+    for frame in [&b""[..], b"\xc0", b"hello", b"\x80", b"\x80\x06", b"\x80\x80", b"\xff\xff\xff\xff\xff"] {
+        let it = error(Bytes::from_static(frame));
+        assert_eq!(it, WireError::NotAFrame { head: frame.iter().copied().take(4).collect() });
+    }
+    assert_eq!(error(Bytes::from_static(b"\x90")), WireError::Pack(PackError::NoTag));
+    assert_eq!(error(Bytes::from_static(b"\x91\x01")), WireError::Pack(PackError::NoTag));
+    assert_eq!(error(Bytes::from_static(b"\x91\xa1\xff")), WireError::Pack(PackError::NoTag));
+    assert_eq!(error(Bytes::from_static(b"\xc1")), WireError::NotAFrame { head: vec![0xc1] });
+}
+
+#[test]
+fn long_headers_are_as_good_as_short_ones() {
+    // The array of fields, the tag, and rids, each with the longest header there is.
+    let frame = sample("versions/0.5.23/tokid_n1.msgpack");
+    let tag = b"BatchTokenIDOutput";
+    assert_eq!(frame.bytes[..4], [0xdc, 0, 54, 0xa0 | tag.len() as u8]);
+    let rids = 4 + tag.len();
+    assert_eq!(frame.bytes[rids], 0x91);
+    let long =
+        [b"\xdd\0\0\0\x36\xdb\0\0\0\x12", &tag[..], b"\xdd\0\0\0\x01", &frame.bytes[rids + 1..]].concat();
+    let Decoded::Batch(batch) = decode(long.into(), &Layouts::builtin()) else { panic!("not understood") };
+    assert_same(&frame.name, &open(&batch), &open(&read_batch(&frame.bytes)));
+}
+
+#[test]
+fn a_name_of_a_class_that_is_too_long_is_cut() {
+    let frame = [&b"\x91\xdb\0\0\x10\0"[..], &[b'x'; 4096]].concat();
+    let Decoded::Barrier(barrier) = decode(frame.into(), &Layouts::builtin()) else { panic!("a batch") };
+    assert_eq!(barrier.kind, BarrierKind::Control { tag: "x".repeat(128) });
+}

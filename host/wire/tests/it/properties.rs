@@ -1,0 +1,161 @@
+use std::collections::HashMap;
+
+use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
+use afterbay_wire::{Batch, Edit, Finish, Ids, Kind, Part, Tokens};
+use proptest::prelude::*;
+
+use crate::samples::{open, read_batch};
+
+/// Steps of some requests: which have a row in each, with how many tokens. A request ends in its last step.
+fn steps() -> impl Strategy<Value = Vec<Vec<(u8, u8)>>> {
+    prop::collection::vec(prop::collection::btree_map(0u8..12, 0u8..6, 1..8), 1..6)
+        .prop_map(|steps| steps.into_iter().map(|step| step.into_iter().collect()).collect())
+}
+
+fn encodings() -> impl Strategy<Value = (Kind, SynthWire)> {
+    (
+        prop_oneof![Just(Kind::TokenId), Just(Kind::Str)],
+        prop_oneof![Just(SynthWire::Msgpack), Just(SynthWire::Pickle)],
+    )
+}
+
+/// The batches of these steps.
+fn batches(steps: &[Vec<(u8, u8)>], kind: Kind, wire: SynthWire) -> Vec<Batch> {
+    let mut sent: HashMap<u8, u64> = HashMap::new();
+    let last = |request: u8| steps.iter().rposition(|step| step.iter().any(|row| row.0 == request));
+    let batch = |(at, step): (usize, &Vec<(u8, u8)>)| {
+        let rows = step.iter().map(|&(request, tokens)| {
+            let first = !sent.contains_key(&request);
+            let before = sent.entry(request).or_default();
+            let ids: Vec<i64> = (*before..*before + u64::from(tokens))
+                .map(|token| i64::from(request) << 40 | token as i64 * 7919)
+                .collect();
+            *before += u64::from(tokens);
+            SynthRow {
+                rid: format!("request-{request}"),
+                prompt_tail: if first { vec![1, 2, 3] } else { vec![] },
+                text: ids.iter().map(|id| format!("<{id}>")).collect(),
+                ids,
+                finish: (last(request) == Some(at)).then_some(SynthFinish::Length(*before)),
+                completion_tokens: *before,
+                prompt_tokens: 300,
+            }
+        });
+        read_batch(&SynthBatch { rows: rows.collect() }.encode(kind, wire).unwrap())
+    };
+    steps.iter().enumerate().map(batch).collect()
+}
+
+#[derive(Debug, Default, PartialEq)]
+struct Request {
+    ids: Vec<i64>,
+    decode_ids: Vec<serde_json::Value>,
+    text: String,
+    completion_tokens: Option<u64>,
+    ended: bool,
+}
+
+/// What a reader has of each request at the end.
+fn read<'a>(batches: impl IntoIterator<Item = &'a Batch>) -> HashMap<String, Request> {
+    let mut requests: HashMap<String, Request> = HashMap::new();
+    let mut ids = Ids::default();
+    for batch in batches {
+        let json = open(batch);
+        batch.output_ids(&mut ids);
+        for row in 0..batch.rows() {
+            let request = requests.entry(batch.rid(row).to_owned()).or_default();
+            request.ids.extend(ids.row(row));
+            request.text.push_str(batch.text(row).unwrap_or_default());
+            request.completion_tokens = batch.completion_tokens(row);
+            request.ended |= batch.finish(row) != Finish::Running;
+            if let Some(ids) = json["decode_ids"][row as usize]["v"].as_array() {
+                request.decode_ids.extend(ids.iter().cloned());
+            }
+        }
+    }
+    requests
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn a_batch_is_read_as_it_was_written((kind, wire) in encodings(), steps in steps()) {
+        for batch in batches(&steps, kind, wire) {
+            let rows: Vec<_> = (0..batch.rows()).collect();
+            let again = read_batch(batch.take(&rows).unwrap().bytes());
+            prop_assert_eq!(open(&again), open(&batch));
+        }
+    }
+
+    #[test]
+    fn joined_any_way_each_request_has_its_tokens_in_order(
+        (kind, wire) in encodings(),
+        steps in steps(),
+        cuts in prop::collection::vec(any::<bool>(), 6),
+    ) {
+        let single = batches(&steps, kind, wire);
+        let mut joined = Vec::new();
+        let mut waiting: Vec<&Batch> = Vec::new();
+        for (batch, cut) in single.iter().zip(cuts.iter().chain([&true].into_iter().cycle())) {
+            waiting.push(batch);
+            if *cut {
+                let parts: Vec<_> = waiting.drain(..).map(Part::from).collect();
+                joined.push(Batch::join(&parts).unwrap());
+            }
+        }
+        let rest: Vec<_> = waiting.into_iter().map(Part::from).collect();
+        if !rest.is_empty() {
+            joined.push(Batch::join(&rest).unwrap());
+        }
+        prop_assert_eq!(read(&joined), read(&single));
+    }
+
+    #[test]
+    fn taken_apart_any_way_and_joined_each_request_has_its_tokens_in_order(
+        (kind, wire) in encodings(),
+        steps in steps(),
+        pick in any::<u64>(),
+    ) {
+        let single = batches(&steps, kind, wire);
+        // Each batch in two: the rows that are picked, and the others.
+        let halves: Vec<Batch> = single.iter().flat_map(|batch| {
+            let (picked, others): (Vec<u32>, Vec<u32>) =
+                (0..batch.rows()).partition(|row| pick >> (row % 64) & 1 == 1);
+            [picked, others].into_iter().filter(|rows| !rows.is_empty()).map(|rows| batch.take(&rows).unwrap())
+                .collect::<Vec<_>>()
+        }).collect();
+        prop_assert_eq!(read(&halves), read(&single));
+        let all = Batch::join(&halves.iter().map(Part::from).collect::<Vec<_>>()).unwrap();
+        prop_assert_eq!(read([&all]), read(&single));
+        prop_assert_eq!(all.rows() as usize, read(&single).len());
+    }
+
+    #[test]
+    fn an_edited_row_has_the_ids_it_was_given_and_others_have_theirs(
+        (kind, wire) in encodings(),
+        steps in steps(),
+        new in prop::collection::vec(prop::option::of(prop::collection::vec(any::<i64>(), 0..5)), 8),
+    ) {
+        for batch in batches(&steps, kind, wire) {
+            let edits: Vec<_> = (0..batch.rows()).filter_map(|row| {
+                let ids = new[row as usize % new.len()].clone()?;
+                Some(Edit { tokens: Tokens::Delta(ids), ..Edit::new(row) })
+            }).collect();
+            let edited = batch.edit(&edits).unwrap().unwrap();
+            let (mut ids, mut before) = (Ids::default(), Ids::default());
+            edited.output_ids(&mut ids);
+            batch.output_ids(&mut before);
+            for row in 0..batch.rows() {
+                let given = new[row as usize % new.len()].as_deref();
+                prop_assert_eq!(ids.row(row), given.unwrap_or(before.row(row)));
+                prop_assert_eq!(edited.rid(row), batch.rid(row));
+                prop_assert_eq!(edited.finish(row), batch.finish(row));
+                // The prompt's tail is kept or was not there.
+                let decode = |batch: &Batch, row: u32| open(batch)["decode_ids"][row as usize]["v"].as_array().map(Vec::len);
+                let tail = |batch: &Batch| decode(batch, row).map(|len| len - batch.tokens(row) as usize);
+                prop_assert_eq!(tail(&edited), tail(&batch));
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The fixtures, and short names for what the tests do with them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use afterbay_wire::{Batch, Decoded, Layouts, Part, Wrapped, decode};
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+pub struct Sample {
+    /// Path below `tests/fixtures`.
+    pub name: String,
+    pub bytes: Bytes,
+    /// Its decoded fields.
+    pub json: Option<Value>,
+    /// How `json` shows pickles inside msgpack.
+    pub wrapped: Wrapped,
+}
+
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
+}
+
+/// Every frame of the fixtures: made by 0.5.23 (`frames`), by each version (`versions`), taken off a socket (`real`).
+pub fn all() -> Vec<Sample> {
+    let mut samples = Vec::new();
+    for (dir, wrapped) in [("frames", Wrapped::Keep), ("versions", Wrapped::Open), ("real", Wrapped::Keep)] {
+        collect(&root().join(dir), wrapped, &mut samples);
+    }
+    assert!(samples.len() > 380, "only {} fixtures are there", samples.len());
+    samples.sort_by(|one, other| one.name.cmp(&other.name));
+    samples
+}
+
+pub fn sample(name: &str) -> Sample {
+    read(&root().join(name), Wrapped::Keep)
+}
+
+fn collect(dir: &Path, wrapped: Wrapped, samples: &mut Vec<Sample>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        match path.extension().and_then(|it| it.to_str()) {
+            None => collect(&path, wrapped, samples),
+            Some("msgpack" | "pickle" | "bin") => samples.push(read(&path, wrapped)),
+            _ if path.is_dir() => collect(&path, wrapped, samples),
+            _ => (),
+        }
+    }
+}
+
+fn read(path: &Path, wrapped: Wrapped) -> Sample {
+    let json = fs::read(path.with_extension("json")).ok();
+    Sample {
+        name: path.strip_prefix(root()).unwrap().display().to_string(),
+        bytes: fs::read(path).unwrap().into(),
+        json: json.map(|json| serde_json::from_slice(&json).unwrap()),
+        wrapped,
+    }
+}
+
+/// The decoded fields of a batch or an idle batch.
+pub fn fields(bytes: &Bytes, wrapped: Wrapped) -> Value {
+    match decode(bytes.clone(), &Layouts::builtin()) {
+        Decoded::Batch(batch) => batch.to_json(wrapped),
+        Decoded::Barrier(barrier) => barrier.to_json(wrapped).unwrap(),
+    }
+}
+
+/// What the fixtures' sets write in different ways, in one: an array is a plain list (as in `versions`), and a
+/// `PickleWrapper` the list that it is on the wire (as in `real`).
+pub fn plain(json: &Value) -> Value {
+    match json {
+        Value::Object(map) => match (map.get("__array__"), map.get("__struct__").and_then(Value::as_str)) {
+            (Some(_), _) => map["v"].clone(),
+            (_, Some("PickleWrapper")) => json!(["PickleWrapper", map["data"]]),
+            // Taken anew whenever the object is pickled.
+            _ => map
+                .iter()
+                .filter(|(key, _)| *key != "diff_realtime_monotonic")
+                .map(|(key, value)| (key.clone(), plain(value)))
+                .collect(),
+        },
+        Value::Array(items) => items.iter().map(plain).collect(),
+        other => other.clone(),
+    }
+}
+
+/// Two batches' fields are the same, but for the ways of the fixtures' sets.
+pub fn assert_same(name: &str, one: &Value, other: &Value) {
+    let (one, other) = (plain(one), plain(other));
+    for (key, value) in one.as_object().unwrap() {
+        assert_eq!(value, &other[key], "{key} of {name}");
+    }
+    assert_eq!(one.as_object().unwrap().len(), other.as_object().unwrap().len(), "fields of {name}");
+}
+
+pub fn read_batch(bytes: &Bytes) -> Batch {
+    match decode(bytes.clone(), &Layouts::builtin()) {
+        Decoded::Batch(batch) => batch,
+        Decoded::Barrier(barrier) => panic!("no batch but {:?}", barrier.kind),
+    }
+}
+
+/// The batch of a sample, if it is one.
+pub fn batch(sample: &Sample) -> Option<Batch> {
+    match decode(sample.bytes.clone(), &Layouts::builtin()) {
+        Decoded::Batch(batch) => Some(batch),
+        Decoded::Barrier(_) => None,
+    }
+}
+
+/// Every row on its own, and all joined again.
+pub fn split_and_join(batch: &Batch) -> Batch {
+    let rows: Vec<_> = (0..batch.rows()).map(|row| batch.take(&[row]).unwrap()).collect();
+    Batch::join(&rows.iter().map(Part::from).collect::<Vec<_>>()).unwrap()
+}
+
+pub fn join(parts: &[&Batch]) -> Batch {
+    Batch::join(&parts.iter().map(|batch| Part::from(*batch)).collect::<Vec<_>>()).unwrap()
+}
+
+pub fn open(batch: &Batch) -> Value {
+    batch.to_json(Wrapped::Open)
+}
