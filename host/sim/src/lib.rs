@@ -1,1 +1,31 @@
-//! A simulated scheduler and a simulated slow reader.
+//! A simulated scheduler and a simulated slow reader, for the demo, the tests, the benches and `afterbay sim`.
+//!
+//! Both ends use the `zeromq` crate, which shares no code with Afterbay's own sockets, and real wire bytes of
+//! [`afterbay_wire::synth`]. A load is seeded, and its token ids follow from each request's name and a token's place, so
+//! that a reader, in the same process or not, finds every lost, repeated, late or changed token by itself; where both
+//! ends are in one process their records are compared, request by request.
+//!
+//! Everything is a blocking library call with a [`Stop`] and a callback for progress. This crate must not know Afterbay:
+//! what stands between the two ends is the caller's.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+pub mod bounds;
+pub mod check;
+pub mod compare;
+mod endpoint;
+pub mod frames;
+pub mod ids;
+pub mod load;
+mod progress;
+pub mod reader;
+pub mod record;
+pub mod replay;
+pub mod scheduler;
+pub mod steps;
+mod stop;
+pub mod work;
+
+pub use endpoint::EndpointError;
+pub use progress::Progress;
+pub use stop::Stop;

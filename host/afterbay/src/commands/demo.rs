@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use afterbay_journal::reader::{Filter, Journal, RequestInfo};
 use afterbay_journal::Report;
+use afterbay_journal::reader::{Filter, Journal, RequestInfo};
 use afterbay_sim::check::Reading;
 use afterbay_sim::compare::Comparison;
 use afterbay_sim::frames::Encoding;
@@ -195,8 +195,7 @@ fn stream(
     reader.reading = if args.cumulative { Reading::LastOnly } else { Reading::Deltas };
     reader.cost = cost;
     reader.credit = Some(stage.temporary.path().join("credit"));
-    reader.until =
-        Until { requests: Some(requests), linger: Duration::from_millis(200), ..Until::default() };
+    reader.until = Until { requests: Some(requests), linger: Duration::from_millis(200), ..Until::default() };
 
     let (in_now, out_now) = (Shown::default(), Shown::default());
     let (enough, tell) = (Stop::new(), out_now.clone());
@@ -278,7 +277,14 @@ impl Afterbay {
         let log = stage.dir.join("afterbay.log");
         let out = std::fs::File::create(&log).with_context(|| log.display().to_string())?;
         let child = afterbay()?
-            .args(["run", "--log-format", "plain", "--until-pid", &std::process::id().to_string(), "--config"])
+            .args([
+                "run",
+                "--log-format",
+                "plain",
+                "--until-pid",
+                &std::process::id().to_string(),
+                "--config",
+            ])
             .arg(config)
             .stdin(Stdio::null())
             .stdout(out.try_clone()?)
@@ -342,7 +348,11 @@ impl Drop for Afterbay {
 impl Outcome {
     /// A plugin changes the rows, so then it is the tokens that count, not the records as they are.
     fn is_good(&self, cumulative: bool) -> bool {
-        let whole = if cumulative { self.comparison.whole == self.comparison.compared } else { self.comparison.is_exact() };
+        let whole = if cumulative {
+            self.comparison.whole == self.comparison.compared
+        } else {
+            self.comparison.is_exact()
+        };
         self.received.is_whole() && whole && self.kept.problems.is_empty() && self.drained
     }
 
@@ -358,7 +368,9 @@ impl Outcome {
         ];
         if std::io::stdout().is_terminal() {
             let mut table = Table::new();
-            table.load_preset(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
+            table
+                .load_style(presets::UTF8_FULL_CONDENSED)
+                .set_content_arrangement(ContentArrangement::Dynamic);
             table.set_header(["", "in", "kept", "out"]);
             for (name, went_in, kept, out) in columns {
                 let right = |text| Cell::new(text).set_alignment(CellAlignment::Right);
@@ -374,7 +386,8 @@ impl Outcome {
         let whole = format!("{} of {}", count(self.comparison.whole), count(self.comparison.requests));
         lines.push(line("requests whole", whole));
         if let Some(first) = self.comparison.first_token {
-            let [p50, p99, max] = [first.p50_ns, first.p99_ns, first.max_ns].map(Duration::from_nanos).map(seconds);
+            let [p50, p99, max] =
+                [first.p50_ns, first.p99_ns, first.max_ns].map(Duration::from_nanos).map(seconds);
             lines.push(line("sent to read, first tokens", format!("p50 {p50}, p99 {p99}, max {max}")));
         }
         let same = if self.comparison.same_frames { "yes" } else { "no" };
@@ -410,11 +423,16 @@ impl Outcome {
 
 /// A request's life out of the journal, by the command that shows it. A short life, so that the table is.
 fn show_life(stage: &Stage, requests: impl Iterator<Item = RequestInfo>) -> anyhow::Result<()> {
-    let Some(request) = requests.filter(|it| !it.finish.is_empty()).min_by_key(|it| it.rows.abs_diff(8)) else {
+    let Some(request) = requests.filter(|it| !it.finish.is_empty()).min_by_key(|it| it.rows.abs_diff(8))
+    else {
         return Ok(());
     };
     let dir = stage.dir.join("journal");
-    println!("One request out of the journal (afterbay journal show {} --dir {}):\n", request.rid, dir.display());
+    println!(
+        "One request out of the journal (afterbay journal show {} --dir {}):\n",
+        request.rid,
+        dir.display()
+    );
     let shown = afterbay()?.args(["journal", "show", &request.rid, "--dir"]).arg(&dir).output()?;
     if !shown.status.success() {
         bail!("afterbay journal show: {}: {}", shown.status, String::from_utf8_lossy(&shown.stderr));
@@ -487,8 +505,9 @@ struct Live {
 
 impl Live {
     fn new(requests: u64, quiet: bool) -> Live {
-        let bar = (std::io::stderr().is_terminal() && !quiet)
-            .then(|| ProgressBar::new(requests).with_style(style("{bar:24.cyan} {pos}/{len} requests  {msg}")));
+        let bar = (std::io::stderr().is_terminal() && !quiet).then(|| {
+            ProgressBar::new(requests).with_style(style("{bar:24.cyan} {pos}/{len} requests  {msg}"))
+        });
         let now = Instant::now();
         Live { bar, quiet, began: now, last: now, before: (0, 0) }
     }

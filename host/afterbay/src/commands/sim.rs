@@ -29,12 +29,14 @@ const LINE_EVERY: Duration = Duration::from_secs(1);
 /// Both ends speak SGLang's own bytes over a ZeroMQ implementation that is not Afterbay's. The token ids of a simulated
 /// request follow from its name, so the reader finds lost, repeated, late and changed tokens by itself.
 #[derive(clap::Args)]
-#[command(after_help = "Example, with `afterbay run` between the two (or with nothing: give both the same endpoint):
+#[command(
+    after_help = "Example, with `afterbay run` between the two (or with nothing: give both the same endpoint):
   afterbay sim reader --bind ipc:///tmp/reader --cost-per-chunk 20us --requests 200
   afterbay sim scheduler --connect ipc:///tmp/afterbay --requests 200 --tokens 128 --rate 50 --wire msgpack
 
 The result goes to standard output, progress to standard error. Exit 1: something was lost, repeated or changed.
-Ctrl-C ends cleanly, with the result so far.")]
+Ctrl-C ends cleanly, with the result so far."
+)]
 pub(crate) struct Args {
     #[command(subcommand)]
     end: EndArgs,
@@ -276,12 +278,7 @@ fn run_reader(args: ReaderArgs, stop: &Stop) -> anyhow::Result<ExitCode> {
             times: args.restarts,
         }),
         credit: args.credit,
-        until: Until {
-            requests: args.requests,
-            frames: args.frames,
-            idle: args.idle,
-            linger: args.linger,
-        },
+        until: Until { requests: args.requests, frames: args.frames, idle: args.idle, linger: args.linger },
     };
     let mut bar = Bar::new("received", args.requests);
     let received = reader::run(options, stop, &mut |progress| bar.show(progress));
@@ -394,7 +391,7 @@ pub(super) fn line(name: &str, value: impl Into<String>) -> (String, String) {
 pub(super) fn table(lines: &[(String, String)]) -> String {
     if std::io::stdout().is_terminal() {
         let mut table = Table::new();
-        table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+        table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
         for (name, value) in lines {
             table.add_row([name, value]);
         }
@@ -417,7 +414,9 @@ struct Bar {
 impl Bar {
     fn new(what: &'static str, requests: Option<u64>) -> Bar {
         let bar = std::io::stderr().is_terminal().then(|| match requests {
-            Some(requests) => ProgressBar::new(requests).with_style(style("{bar:30} {pos}/{len} requests  {msg}")),
+            Some(requests) => {
+                ProgressBar::new(requests).with_style(style("{bar:30} {pos}/{len} requests  {msg}"))
+            }
             None => ProgressBar::new_spinner().with_style(style("{spinner} {pos} requests  {msg}")),
         });
         Bar { bar, what, last_line: Instant::now() }
@@ -558,7 +557,10 @@ mod tests {
     fn figures_are_written_as_people_read_them() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([0, 1023, 1536, 5 << 30].map(bytes), ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]);
-        assert_eq!([20, 1_500, 2_500_000].map(Duration::from_micros).map(seconds), ["20 us", "1.5 ms", "2.5 s"]);
+        assert_eq!(
+            [20, 1_500, 2_500_000].map(Duration::from_micros).map(seconds),
+            ["20 us", "1.5 ms", "2.5 s"]
+        );
     }
 
     #[test]
@@ -570,6 +572,9 @@ mod tests {
         assert!(lengths("64-").is_err());
         let mixed = endings("length=6,abort=1").unwrap();
         assert_eq!((mixed.length, mixed.stop_token, mixed.abort), (6, 0, 1));
-        assert_eq!(endings("lenght=6").unwrap_err(), "\"lenght=6\" is none of length=N, stop-token=N, stop-text=N, abort=N");
+        assert_eq!(
+            endings("lenght=6").unwrap_err(),
+            "\"lenght=6\" is none of length=N, stop-token=N, stop-text=N, abort=N"
+        );
     }
 }

@@ -1,0 +1,68 @@
+//! Frames of a directory, to be sent as they are: fixtures, or what `afterbay journal export` wrote.
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+
+use crate::bounds::MAX_REPLAY_BYTES;
+use crate::frames::{Frame, Part};
+
+/// Why a directory could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// A call failed.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// How.
+        source: std::io::Error,
+    },
+    /// Nothing there.
+    #[error("{}: no file ends in .{suffix}", path.display())]
+    Empty {
+        /// The directory.
+        path: PathBuf,
+        /// What was looked for.
+        suffix: String,
+    },
+    /// Over the bound.
+    #[error("{}: {bytes} bytes are over the limit of {MAX_REPLAY_BYTES}", path.display())]
+    TooLarge {
+        /// The directory.
+        path: PathBuf,
+        /// So far.
+        bytes: u64,
+    },
+}
+
+/// The files of a directory whose names end in `.suffix` (`msgpack`, `pickle`, `bin`), in the order of their names, each
+/// as one frame. Their requests are not recorded: fixtures belong to no whole stream, so what is compared is bytes.
+pub fn directory(path: &Path, suffix: &str) -> Result<Vec<Frame>, ReplayError> {
+    let io = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ReplayError::Io { path, source }
+    };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(io(path))? {
+        let file = entry.map_err(io(path))?.path();
+        if file.extension().is_some_and(|it| it == suffix) {
+            files.push(file);
+        }
+    }
+    if files.is_empty() {
+        return Err(ReplayError::Empty { path: path.to_owned(), suffix: suffix.to_owned() });
+    }
+    files.sort_unstable();
+    let mut bytes = 0;
+    let mut frames = Vec::with_capacity(files.len());
+    for file in files {
+        bytes += std::fs::metadata(&file).map_err(io(&file))?.len();
+        if bytes > MAX_REPLAY_BYTES {
+            return Err(ReplayError::TooLarge { path: path.to_owned(), bytes });
+        }
+        let frame = std::fs::read(&file).map_err(io(&file))?;
+        frames.push(Frame::new(Bytes::from(frame), Part::Unknown));
+    }
+    Ok(frames)
+}

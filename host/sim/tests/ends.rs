@@ -1,0 +1,217 @@
+//! A scheduler and a reader over real sockets, with nothing between them.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use afterbay_sim::check::Reading;
+use afterbay_sim::compare::Comparison;
+use afterbay_sim::frames::Encoding;
+use afterbay_sim::load::{Arrivals, Endings, Lengths, Load};
+use afterbay_sim::reader::{self, Received, Restarts};
+use afterbay_sim::scheduler::{self, SchedulerError, Sent, Source};
+use afterbay_sim::work::{Cost, Spent};
+use afterbay_sim::{Stop, replay};
+use afterbay_sockets::credit::{Look, PageReader};
+use afterbay_wire::Kind;
+use afterbay_wire::synth::SynthWire;
+
+const MSGPACK: Encoding = Encoding { kind: Kind::TokenId, wire: SynthWire::Msgpack };
+
+/// A load with a bit of everything.
+fn mixed() -> Load {
+    Load {
+        lengths: Lengths { low: 1, high: 60 },
+        endings: Endings::MIXED,
+        max_running: 64,
+        tokens_per_step: 2,
+        health_every: Some(7),
+        idle_every: Some(11),
+        control_every: Some(13),
+        ..Load::new(300, 1)
+    }
+}
+
+/// Runs both; the reader is stopped if it does not end by itself.
+fn run(sender: scheduler::Options, reader: reader::Options) -> (Sent, Received) {
+    let stop = Stop::new();
+    let told = stop.clone();
+    let reading = thread::spawn(move || reader::run(reader, &told, &mut |_| {}).unwrap());
+    let sent = scheduler::run(sender, &Stop::new(), &mut |_| {}).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !reading.is_finished() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(5));
+    }
+    stop.stop();
+    (sent, reading.join().unwrap())
+}
+
+fn ipc(dir: &Path) -> String {
+    format!("ipc://{}", dir.join("reader").display())
+}
+
+/// A reader that ends by itself when so many requests have ended and nothing more came.
+fn reader(dir: &Path, requests: u64) -> reader::Options {
+    let mut options = reader::Options::new(ipc(dir));
+    options.until.requests = Some(requests);
+    options.until.linger = Duration::from_millis(100);
+    options
+}
+
+#[test]
+fn what_is_sent_arrives_exactly_in_every_encoding() {
+    for kind in [Kind::TokenId, Kind::Str] {
+        for wire in [SynthWire::Msgpack, SynthWire::Pickle] {
+            let dir = tempfile::tempdir().unwrap();
+            let source = Source::Load(mixed(), Encoding { kind, wire });
+            let (sent, received) =
+                run(scheduler::Options::new(ipc(dir.path()), source), reader(dir.path(), 300));
+            assert!(received.is_whole() && !received.stopped, "{kind} {wire:?}: {received:?}");
+            let comparison = Comparison::of(&sent.record, &received.record);
+            assert!(comparison.is_exact() && comparison.same_frames, "{kind} {wire:?}: {comparison:?}");
+            assert_eq!((comparison.whole, sent.undelivered, sent.broken), (300, 0, 0));
+            assert_eq!(comparison.first_token.unwrap().count, 300);
+            assert!(!dir.path().join("reader").exists(), "the socket's name is removed");
+        }
+    }
+}
+
+#[test]
+fn over_tcp_what_is_sent_arrives_exactly() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let endpoint = format!("tcp://127.0.0.1:{port}");
+    let dir = tempfile::tempdir().unwrap();
+    let options = reader::Options { bind: endpoint.clone(), ..reader(dir.path(), 300) };
+    let (sent, received) = run(scheduler::Options::new(endpoint, Source::Load(mixed(), MSGPACK)), options);
+    assert!(Comparison::of(&sent.record, &received.record).is_exact(), "{received:?}");
+}
+
+#[test]
+fn a_slow_reader_holds_the_scheduler_back_and_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = reader(dir.path(), 64);
+    options.cost = Cost { per_row: Duration::from_micros(20), spent: Spent::Asleep, ..Cost::default() };
+    let load = Load { tokens_per_step: 16, ..Load::new(64, 16 * 400) };
+    let (sent, received) =
+        run(scheduler::Options::new(ipc(dir.path()), Source::Load(load, MSGPACK)), options);
+    assert!(Comparison::of(&sent.record, &received.record).is_exact());
+    let cost = Duration::from_micros(20) * 64 * 400;
+    assert!(received.elapsed >= cost * 9 / 10, "{:?} is less than the rows cost, {cost:?}", received.elapsed);
+    assert!(sent.blocked > Duration::ZERO, "16 MB are more than the kernel and the bound in flight hold");
+}
+
+#[test]
+fn steps_keep_their_pace() {
+    let dir = tempfile::tempdir().unwrap();
+    let load = Load { arrivals: Arrivals::Rate(1000.0), ..Load::new(50, 20) };
+    let mut sender = scheduler::Options::new(ipc(dir.path()), Source::Load(load, MSGPACK));
+    sender.steps_per_second = 200.0;
+    let (sent, received) = run(sender, reader(dir.path(), 50));
+    assert!(received.is_whole());
+    let least = Duration::from_millis(5) * (sent.steps as u32 - 1);
+    assert!(sent.elapsed >= least, "{} steps at 200 a second took {:?}", sent.steps, sent.elapsed);
+}
+
+#[test]
+fn a_stopped_scheduler_aborts_what_runs_and_the_reader_sees_it_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let stop = Stop::new();
+    let (read_stop, told) = (Stop::new(), stop.clone());
+    let (read_told, options) = (read_stop.clone(), reader(dir.path(), 1000));
+    let reading = thread::spawn(move || reader::run(options, &read_told, &mut |_| {}).unwrap());
+    let mut sender =
+        scheduler::Options::new(ipc(dir.path()), Source::Load(Load::new(1000, 1_000_000), MSGPACK));
+    sender.steps_per_second = 100.0;
+    let sending = thread::spawn(move || {
+        let mut seen = 0;
+        scheduler::run(sender, &told, &mut |progress| seen = progress.frames.max(seen))
+            .map(|sent| (sent, seen))
+    });
+    thread::sleep(Duration::from_millis(500));
+    stop.stop();
+    let (sent, seen) = sending.join().unwrap().unwrap();
+    assert!(sent.stopped && sent.undelivered == 0 && seen == sent.record.frames, "{sent:?}");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !reading.is_finished() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(reading.is_finished(), "all 1,000 requests have ended, by an abort");
+    let received = reading.join().unwrap();
+    assert!(received.is_whole(), "{received:?}");
+    assert!(Comparison::of(&sent.record, &received.record).is_exact());
+}
+
+#[test]
+fn a_scheduler_that_nobody_listens_to_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = scheduler::Options::new(ipc(dir.path()), Source::Load(mixed(), MSGPACK));
+    options.connect_timeout = Duration::from_millis(200);
+    let error = scheduler::run(options, &Stop::new(), &mut |_| {}).unwrap_err();
+    assert!(matches!(error, SchedulerError::NotConnected { .. }), "{error}");
+}
+
+#[test]
+fn frames_of_a_directory_arrive_byte_for_byte() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/frames");
+    for suffix in ["msgpack", "pickle"] {
+        let dir = tempfile::tempdir().unwrap();
+        let frames = replay::directory(&fixtures, suffix).unwrap();
+        let count = frames.len() as u64;
+        let mut options = reader(dir.path(), u64::MAX);
+        options.reading = Reading::Frames;
+        options.until.frames = Some(count);
+        let (sent, received) = run(scheduler::Options::new(ipc(dir.path()), Source::Frames(frames)), options);
+        let comparison = Comparison::of(&sent.record, &received.record);
+        assert!(comparison.same_frames && received.record.frames == count, "{suffix}: {comparison:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_restarts_counts_each_life_on_its_own_generation_of_the_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("credit");
+    let mut options = reader::Options::new(ipc(dir.path()));
+    options.credit = Some(page.clone());
+    options.restarts = Some(Restarts { every_frames: 40, pause: Duration::from_millis(50), times: Some(2) });
+    options.until.idle = Some(Duration::from_millis(500));
+    // The `zeromq` crate forgets what it holds when the reader goes: that is what Afterbay is for. So the load is sent
+    // three times, by three schedulers, one for each life.
+    let stop = Stop::new();
+    let told = stop.clone();
+    let reading = thread::spawn(move || reader::run(options, &told, &mut |_| {}).unwrap());
+    for life in 0..3 {
+        let load = Load { seed: life, ..Load::new(8, 40) };
+        let mut sender = scheduler::Options::new(ipc(dir.path()), Source::Load(load, MSGPACK));
+        sender.connect_timeout = Duration::from_secs(5);
+        let sent = scheduler::run(sender, &Stop::new(), &mut |_| {}).unwrap();
+        assert_eq!(sent.record.frames, 40);
+        // Until this life has read its forty frames and is away.
+        thread::sleep(Duration::from_millis(300));
+    }
+    let received = reading.join().unwrap();
+    assert_eq!(received.restarts, 2);
+    assert!(received.is_whole(), "{received:?}");
+    assert_eq!(received.record.requests, 24);
+    let Look::Page(page) = PageReader::new(page).look() else { panic!("no page") };
+    assert_eq!((page.generation, page.count), (3, 40));
+    assert_eq!((page.last_generation, page.last_count), (2, 40));
+}
+
+#[test]
+fn a_reader_that_restarts_with_nothing_between_loses_frames_and_the_check_finds_which() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = reader::Options::new(ipc(dir.path()));
+    options.restarts = Some(Restarts { every_frames: 100, pause: Duration::from_millis(20), times: Some(1) });
+    options.until.idle = Some(Duration::from_millis(500));
+    let mut sender = scheduler::Options::new(ipc(dir.path()), Source::Load(Load::new(4, 2000), MSGPACK));
+    sender.steps_per_second = 2000.0;
+    sender.connect_timeout = Duration::from_secs(5);
+    let (sent, received) = run(sender, options);
+    assert_eq!((sent.broken, received.restarts), (1, 1));
+    assert!(received.faults.lost_tokens > 0, "{received:?}");
+    let lost = sent.record.tokens - received.record.tokens;
+    assert_eq!(received.faults.lost_tokens, lost, "what the check finds lost is what did not come");
+    assert_eq!(received.faults.repeated_tokens, 0);
+}
