@@ -59,7 +59,17 @@ pub enum BuildError {
 pub fn build(workspace: &Path, target_dir: &Path) -> Result<PathBuf, BuildError> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let output = clean(Command::new(&cargo))
-        .args(["build", "--quiet", "--release", "--locked", "--workspace", "--lib", "--examples", "--target", TARGET])
+        .args([
+            "build",
+            "--quiet",
+            "--release",
+            "--locked",
+            "--workspace",
+            "--lib",
+            "--examples",
+            "--target",
+            TARGET,
+        ])
         .arg("--manifest-path")
         .arg(workspace.join("Cargo.toml"))
         .arg("--target-dir")
@@ -106,15 +116,31 @@ mod tests {
 
     #[test]
     fn the_outer_cargos_flags_do_not_reach_the_inner_one() {
-        for name in ["CARGO_ENCODED_RUSTFLAGS", "CARGO_TARGET_DIR", "CARGO_BUILD_TARGET", "CARGO_MAKEFLAGS", "RUSTFLAGS"] {
+        for name in [
+            "CARGO_ENCODED_RUSTFLAGS",
+            "CARGO_TARGET_DIR",
+            "CARGO_BUILD_TARGET",
+            "CARGO_MAKEFLAGS",
+            "RUSTFLAGS",
+        ] {
             assert!(is_cleared(name), "{name}");
         }
-        assert!(is_cleared("RUSTC_WORKSPACE_WRAPPER"), "clippy would check the guests instead of building them");
+        assert!(
+            is_cleared("RUSTC_WORKSPACE_WRAPPER"),
+            "clippy would check the guests instead of building them"
+        );
     }
 
     #[test]
     fn where_cargo_finds_its_crates_stays() {
-        for name in ["CARGO_HOME", "CARGO_NET_OFFLINE", "CARGO_HTTP_PROXY", "CARGO_REGISTRIES_X_INDEX", "PATH", "RUSTC"] {
+        for name in [
+            "CARGO_HOME",
+            "CARGO_NET_OFFLINE",
+            "CARGO_HTTP_PROXY",
+            "CARGO_REGISTRIES_X_INDEX",
+            "PATH",
+            "RUSTC",
+        ] {
             assert!(!is_cleared(name), "{name}");
         }
     }
@@ -123,6 +149,9 @@ mod tests {
     fn a_workspace_that_does_not_build_says_why() {
         let here = std::env::temp_dir().join(format!("afterbay-plugin-build-{}", std::process::id()));
         let error = build(&here, &here.join("target")).unwrap_err();
-        assert!(matches!(&error, BuildError::Failed { output, .. } if output.contains("Cargo.toml")), "{error}");
+        assert!(
+            matches!(&error, BuildError::Failed { output, .. } if output.contains("Cargo.toml")),
+            "{error}"
+        );
     }
 }

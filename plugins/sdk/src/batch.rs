@@ -173,6 +173,9 @@ mod tests {
             texts: vec![],
         };
         let row = Batch::new(&columns).rows().next().unwrap();
-        assert_eq!((row.ids(), row.completion_tokens(), row.finish(), row.text()), (&[][..], None, None, None));
+        assert_eq!(
+            (row.ids(), row.completion_tokens(), row.finish(), row.text()),
+            (&[][..], None, None, None)
+        );
     }
 }

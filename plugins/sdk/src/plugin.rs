@@ -88,7 +88,9 @@ macro_rules! export {
                     $crate::abi::describe::<$plugin>(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
                 }
 
-                fn configure(settings: ::std::string::String) -> ::std::result::Result<(), ::std::string::String> {
+                fn configure(
+                    settings: ::std::string::String,
+                ) -> ::std::result::Result<(), ::std::string::String> {
                     INSTANCE.with(|instance| instance.configure(&settings))
                 }
 
@@ -105,7 +107,7 @@ macro_rules! export {
                 }
             }
 
-            $crate::abi::export_transform!(Exported with_types_in $crate::abi);
+    $crate::abi::export_transform!(Exported with_types_in $crate::abi);
         };
     };
 }

@@ -1,0 +1,55 @@
+//! The bundled plugins in the real runtime.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::time::Duration;
+
+use afterbay_runtime::{Action, Columns, Host, HostOptions, IdShape, Limits, Opened, Plugin, Verdict};
+
+/// The limits of a config that names none, but for the deadline: the machine that runs the tests may be slow and busy.
+fn limits() -> Limits {
+    Limits { deadline: Duration::from_secs(10), ..Limits::default() }
+}
+
+fn start(host: &Host, name: &str) -> Plugin {
+    let bytes = afterbay_bundled::component(name).unwrap();
+    host.load(name, bytes, limits()).unwrap().instantiate("{}").unwrap()
+}
+
+#[test]
+fn every_bundled_plugin_loads_under_its_name() {
+    let host = Host::new(HostOptions::default()).unwrap();
+    for name in afterbay_bundled::names() {
+        let component = host.load(name, afterbay_bundled::component(name).unwrap(), limits()).unwrap();
+        assert_eq!(component.description().name, name);
+        assert!(component.description().settings_schema.is_some(), "{name} has no schema");
+    }
+}
+
+#[test]
+fn delta_to_cumulative_gives_each_row_all_ids_of_its_request() {
+    let host = Host::new(HostOptions::default()).unwrap();
+    let mut plugin = start(&host, "delta-to-cumulative");
+    assert_eq!(plugin.component().description().writes, IdShape::Cumulative);
+    let opened = |request| Opened { request, rid: "r", prompt_tokens: 0, received_tokens: 0, resumed: false };
+    let requests: Vec<u64> = (0..64).collect();
+    plugin.open(&requests.iter().map(|&request| opened(request)).collect::<Vec<_>>()).unwrap();
+    let id = |request: u64, step: i64| request as i64 * 1_000 + step;
+    for step in 0..40 {
+        let ids: Vec<i64> = requests.iter().map(|&request| id(request, step)).collect();
+        let columns = Columns {
+            requests: &requests,
+            output_ids: &ids,
+            output_ends: &(1..=64).collect::<Vec<_>>(),
+            completion_tokens: &[step as u64 + 1; 64],
+            ..Columns::default()
+        };
+        let so_far = |&request: &u64| Verdict {
+            row: request as u32,
+            action: Action::Replace((0..=step).map(|step| id(request, step)).collect()),
+        };
+        let expected: Vec<Verdict> = if step == 0 { vec![] } else { requests.iter().map(so_far).collect() };
+        assert_eq!(plugin.process(&columns).unwrap(), expected, "step {step}");
+    }
+    plugin.close(&requests).unwrap();
+    assert!(!plugin.has_log(), "{:?}", plugin.drain_log());
+}
