@@ -86,6 +86,8 @@ pub struct Peer {
     minor_version: u8,
     /// The handshake is done.
     is_ready: bool,
+    /// Taken until then.
+    handshake_bytes: usize,
     state: State,
     output: Vec<u8>,
 }
@@ -123,6 +125,7 @@ impl Peer {
             message_bytes_max,
             minor_version: 0,
             is_ready: false,
+            handshake_bytes: 0,
             state: State::Greeting { bytes: [0; GREETING_BYTES], have: 0 },
             output: GREETING.to_vec(),
         }
@@ -141,6 +144,7 @@ impl Peer {
                 }
             };
             used += taken;
+            self.handshake_bytes += if self.is_ready { 0 } else { taken };
             if event.is_some() {
                 return Ok((used, event));
             }
@@ -160,14 +164,9 @@ impl Peer {
     /// What came of a frame, command or greeting that is not whole. `None`: between two frames.
     pub fn unfinished(&self) -> Option<Unfinished> {
         match &self.state {
-            State::Greeting { have, .. } => Some(Unfinished::Handshake { had: *have }),
-            State::Header { have, .. } if !self.is_ready => {
-                Some(Unfinished::Handshake { had: GREETING_BYTES + have })
-            }
-            State::Command { body, .. } if !self.is_ready => {
-                Some(Unfinished::Handshake { had: GREETING_BYTES + body.len() })
-            }
-            State::Header { have: 0, .. } | State::Failed(_) => None,
+            State::Failed(_) => None,
+            _ if !self.is_ready => Some(Unfinished::Handshake { had: self.handshake_bytes }),
+            State::Greeting { .. } | State::Header { have: 0, .. } => None,
             State::Header { have, .. } => Some(Unfinished::Header { had: *have }),
             State::Command { body, size } => Some(Unfinished::Command { had: body.len(), of: *size }),
             State::Message { body, size } => Some(Unfinished::Message { had: body.len(), of: *size }),

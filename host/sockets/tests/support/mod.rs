@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod python;
+pub mod raw;
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,0 +1,311 @@
+//! PULL against peers made by hand: bounds, fairness, ends of every kind.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::io::Write;
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use afterbay_sockets::{Endpoint, PeerId, PullNotice, PullOptions};
+use afterbay_zmtp::Role;
+use support::raw::{Raw, dial, hello, message};
+use support::{Loop, both, ipc, path_of, payload};
+
+#[test]
+fn a_sender_that_floods_does_not_keep_another_from_being_heard() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut this = Loop::bind(&ipc(&dir, "fair"), PullOptions::default());
+    let endpoint = this.endpoint();
+    let mut flood = Raw::push(&endpoint);
+    let flooding = std::thread::spawn(move || {
+        for i in 0..20_000 {
+            flood.send(&payload(1, i, 100));
+        }
+    });
+    this.until("the flood", |this| this.received.len() > 500);
+    let mut other = Raw::push(&endpoint);
+    let start = this.received.len();
+    for i in 0..50 {
+        other.send(&payload(2, i, 100));
+    }
+    this.until("all", |this| this.received.len() == 20_050);
+    flooding.join().unwrap();
+    let places: Vec<_> =
+        (0..this.received.len()).filter(|i| support::describe(&this.received[*i].bytes).0 == 2).collect();
+    // Once its bytes are there, every second message is the other's.
+    let span = places[49] - places[0];
+    assert!(places[0] >= start && span < 200, "50 messages took {span} places");
+}
+
+#[test]
+fn one_huge_message_does_not_keep_small_ones_from_being_heard() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut this = Loop::bind(&ipc(&dir, "huge"), PullOptions::default());
+    let endpoint = this.endpoint();
+    let mut huge = Raw::push(&endpoint);
+    let sending = std::thread::spawn(move || huge.send(&payload(1, 0, 200 << 20)));
+    let mut small = Raw::push(&endpoint);
+    this.run(Duration::from_millis(20));
+    for i in 0..20 {
+        small.send(&payload(2, i, 100));
+    }
+    this.receive(20);
+    this.receive(21);
+    assert_eq!(this.received[20].bytes.len(), 200 << 20);
+    sending.join().unwrap();
+}
+
+#[test]
+fn a_message_at_the_bound_passes_and_one_past_it_closes_its_peer() {
+    let dir = tempfile::tempdir().unwrap();
+    for endpoint in both(&dir, "bound") {
+        let options = PullOptions { max_message_bytes: 100_000, ..PullOptions::default() };
+        let mut this = Loop::bind(&endpoint, options);
+        let mut raw = Raw::push(&this.endpoint());
+        raw.send(&payload(1, 0, 100_000));
+        this.receive(1);
+        // Only its header: it is refused before there is anything to allocate for.
+        raw.write(&[2, 0, 0, 0, 0, 0, 1, 0x86, 0xa1]);
+        this.until("closed", |this| !this.closed().is_empty());
+        assert_eq!(this.closed(), ["message has 100001 bytes, the limit is 100000"]);
+    }
+}
+
+#[test]
+fn garbage_closes_its_peer_with_words_and_others_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    for endpoint in both(&dir, "garbage") {
+        let mut this = Loop::bind(&endpoint, PullOptions::default());
+        let mut good = Raw::push(&this.endpoint());
+        good.send(b"one");
+        this.receive(1);
+        for (garbage, words) in [
+            (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "peer begins with [47], not with a ZMTP signature"),
+            ([hello(Role::Push), vec![0x42; 100]].concat(), "frame begins with flags 0x42"),
+            (hello(Role::Pull), "peer is a \"PULL\" socket, a PULL takes only a PUSH"),
+        ] {
+            this.pulled.clear();
+            dial(&this.endpoint()).write_all(&garbage).unwrap();
+            this.until("closed", |this| !this.closed().is_empty());
+            assert_eq!(this.closed(), [words]);
+        }
+        good.send(b"two");
+        this.receive(2);
+    }
+}
+
+#[test]
+fn every_cut_is_told_with_its_bytes_and_what_came_before_is_received() {
+    let dir = tempfile::tempdir().unwrap();
+    let big = message(&payload(1, 1, 70_000));
+    for endpoint in both(&dir, "cuts") {
+        for (cut, words) in [
+            (hello(Role::Push)[..20].to_vec(), "cut handshake after 20 bytes"),
+            (hello(Role::Push)[..70].to_vec(), "cut handshake after 70 bytes"),
+            (hello(Role::Push), "left"),
+            ([hello(Role::Push), message(b"whole")].concat(), "left"),
+            ([hello(Role::Push), message(b"whole"), vec![2, 0, 0]].concat(), "cut header after 3 bytes"),
+            (
+                [hello(Role::Push), message(b"whole"), vec![4, 30, 4, b'P']].concat(),
+                "cut command after 2 bytes",
+            ),
+            ([hello(Role::Push), big[..5000].to_vec()].concat(), "cut a message after 4991 bytes of 70000"),
+            (
+                [hello(Role::Push), big[..60_000].to_vec()].concat(),
+                "cut a message after 59991 bytes of 70000",
+            ),
+        ] {
+            let mut this = Loop::bind(&endpoint, PullOptions::default());
+            let mut stream = dial(&this.endpoint());
+            stream.write_all(&cut).unwrap();
+            drop(stream);
+            this.until("closed", |this| !this.closed().is_empty());
+            assert_eq!(this.closed(), [words], "{endpoint}");
+            let whole = cut.windows(5).any(|five| five == b"whole");
+            assert_eq!(this.received.len(), usize::from(whole), "{endpoint}: {words}");
+        }
+    }
+}
+
+#[test]
+fn what_came_before_a_reset_is_received() {
+    let mut this = Loop::bind(&"tcp://127.0.0.1:0".parse().unwrap(), PullOptions::default());
+    let Endpoint::Tcp { port, .. } = this.endpoint() else { panic!() };
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(&[hello(Role::Push), message(b"one"), message(b"two")].concat()).unwrap();
+    // The kernel has it all; then a reset.
+    this.pull().pause();
+    this.run(Duration::from_millis(100));
+    rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+    drop(stream);
+    this.run(Duration::from_millis(100));
+    this.pull().resume();
+    this.until("closed", |this| !this.closed().is_empty());
+    assert_eq!((this.received.len(), this.closed()), (2, vec!["left".to_owned()]));
+}
+
+#[test]
+fn a_sender_that_only_shuts_its_writing_down_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut this = Loop::bind(&ipc(&dir, "half"), PullOptions::default());
+    let mut stream = UnixStream::connect(path_of(&this.endpoint())).unwrap();
+    stream.write_all(&[hello(Role::Push), message(b"one")].concat()).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    this.until("closed", |this| !this.closed().is_empty());
+    assert_eq!(this.received.len(), 1);
+}
+
+#[test]
+fn a_silent_peer_is_closed_and_one_we_have_not_looked_at_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    for endpoint in both(&dir, "silent") {
+        let options = PullOptions { handshake_timeout: Duration::from_millis(200), ..PullOptions::default() };
+        let mut this = Loop::bind(&endpoint, options);
+        let start = Instant::now();
+        let _silent = dial(&this.endpoint());
+        let mut slow = dial(&this.endpoint());
+        slow.write_all(&hello(Role::Push)[..30]).unwrap();
+        this.until("both", |this| this.closed().len() == 2);
+        assert_eq!(this.closed(), ["no handshake in 200ms", "no handshake in 200ms"]);
+        assert!(start.elapsed() >= Duration::from_millis(200));
+        this.pulled.clear();
+        // Paused: what the peer said long ago is not read, and that is not its fault.
+        this.pull().pause();
+        let mut raw = Raw::push(&this.endpoint());
+        raw.send(b"hello");
+        this.run(Duration::from_millis(700));
+        assert!(this.pulled.is_empty(), "{:?}", this.pulled);
+        this.pull().resume();
+        this.receive(1);
+    }
+}
+
+#[test]
+fn a_peer_past_the_bound_is_refused_and_told_and_its_place_is_free_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = PullOptions { max_peers: 3, ..PullOptions::default() };
+    let mut this = Loop::bind(&ipc(&dir, "full"), options);
+    let mut peers: Vec<_> = (0..3).map(|_| Raw::push(&this.endpoint())).collect();
+    this.until("three", |this| this.pulled.len() == 3);
+    for _ in 0..20 {
+        drop(dial(&this.endpoint()));
+    }
+    this.run(Duration::from_millis(100));
+    let refused = |this: &Loop| {
+        this.pulled
+            .iter()
+            .filter_map(|notice| match notice {
+                PullNotice::Refused { why, times, .. } => Some((why.to_string(), *times)),
+                _ => None,
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(refused(&this), [("3 peers are connected, the limit".to_owned(), 1)], "at most once a second");
+    this.run(Duration::from_millis(1000));
+    drop(dial(&this.endpoint()));
+    this.until("told", |this| refused(this).len() == 2);
+    assert_eq!(refused(&this)[1].1, 20, "those that were not told are counted");
+    drop(peers.pop());
+    this.until("left", |this| this.closed() == ["left"]);
+    let mut raw = Raw::push(&this.endpoint());
+    raw.send(b"hello");
+    this.receive(1);
+    assert_eq!(this.pull().peers(), 3);
+}
+
+#[test]
+fn paused_nothing_is_read_and_resumed_nothing_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    for endpoint in both(&dir, "pause") {
+        let mut this = Loop::bind(&endpoint, PullOptions::default());
+        let mut raw = Raw::push(&this.endpoint());
+        raw.send(&payload(1, 0, 1000));
+        this.receive(1);
+        let sent = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let counter = sent.clone();
+        let sending = std::thread::spawn(move || {
+            for i in 1..40_000 {
+                raw.send(&payload(1, i, 1000));
+                counter.store(i, std::sync::atomic::Ordering::Relaxed);
+            }
+            raw
+        });
+        for round in 0..5 {
+            let before = this.received.len();
+            this.pull().pause();
+            assert!(!this.pull().has_more());
+            // The kernel's buffers fill, and then the sender is held.
+            let mut last = u64::MAX;
+            while last != sent.load(std::sync::atomic::Ordering::Relaxed) {
+                last = sent.load(std::sync::atomic::Ordering::Relaxed);
+                this.run(Duration::from_millis(100));
+            }
+            assert!(last < 39_999, "{endpoint}: the kernel took all");
+            assert_eq!(this.received.len(), before, "{endpoint} round {round}");
+            this.pull().resume();
+            // No event need come: what filled the kernel's buffer came long ago.
+            this.until("some", |this| this.received.len() > before + 1000);
+        }
+        this.receive(40_000);
+        let raw = sending.join().unwrap();
+        drop(raw);
+        for (i, message) in this.received.iter().enumerate() {
+            assert_eq!(support::describe(&message.bytes), (1, i as u64, 1000));
+        }
+    }
+}
+
+#[test]
+fn a_caller_that_stops_in_between_is_told_that_there_is_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut this = Loop::bind(&ipc(&dir, "more"), PullOptions::default());
+    let mut raw = Raw::push(&this.endpoint());
+    for i in 0..100 {
+        raw.send(&payload(1, i, 100));
+    }
+    this.receive_max = 7;
+    this.receive(7);
+    assert!(this.pull().has_more());
+    this.run(Duration::from_millis(50));
+    assert_eq!(this.received.len(), 7);
+    this.receive_max = usize::MAX;
+    this.receive(100);
+    this.run(Duration::from_millis(10));
+    assert!(!this.pull().has_more());
+}
+
+#[test]
+fn bytes_that_trickle_make_whole_messages() {
+    let dir = tempfile::tempdir().unwrap();
+    for endpoint in both(&dir, "trickle") {
+        let mut this = Loop::bind(&endpoint, PullOptions::default());
+        let mut stream = dial(&this.endpoint());
+        let bytes = [hello(Role::Push), message(b""), message(&payload(1, 1, 300)), message(b"x")].concat();
+        for byte in bytes.chunks(7) {
+            stream.write_all(byte).unwrap();
+            this.turn(Duration::from_millis(1));
+        }
+        this.receive(3);
+        let sizes: Vec<_> = this.received.iter().map(|message| message.bytes.len()).collect();
+        assert_eq!(sizes, [0, 300, 1]);
+        assert!(this.received.iter().all(|message| message.peer == PeerId(1)));
+    }
+}
+
+#[test]
+fn a_message_holds_its_own_bytes_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut this = Loop::bind(&ipc(&dir, "own"), PullOptions::default());
+    let mut raw = Raw::push(&this.endpoint());
+    for size in [10, 1000, 20_000, 100_000] {
+        raw.send(&payload(1, 1, size));
+    }
+    this.receive(4);
+    for message in this.received.drain(..) {
+        let size = message.bytes.len();
+        let bytes: Vec<u8> = message.bytes.try_into_mut().unwrap().into();
+        assert_eq!(bytes.capacity(), size);
+    }
+}

@@ -1,0 +1,85 @@
+//! A peer made by hand: a std socket and ZMTP's bytes.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use afterbay_sockets::Endpoint;
+use afterbay_zmtp::{Event, Header, Peer, Role};
+use bytes::Bytes;
+
+pub trait Stream: Read + Write + Send {}
+impl<T: Read + Write + Send> Stream for T {}
+
+pub struct Raw {
+    pub stream: Box<dyn Stream>,
+    pub zmtp: Peer,
+}
+
+pub fn dial(endpoint: &Endpoint) -> Box<dyn Stream> {
+    match endpoint {
+        Endpoint::Ipc(path) => {
+            let stream = UnixStream::connect(path).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            Box::new(stream)
+        }
+        Endpoint::Tcp { host, port } => {
+            let stream = TcpStream::connect((host.as_str(), *port)).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            Box::new(stream)
+        }
+    }
+}
+
+/// Greeting and READY of a socket of that type.
+pub fn hello(role: Role) -> Vec<u8> {
+    let (mut ours, mut theirs) = (Peer::new(role, 0), Peer::new(Role::Pull, 0));
+    let greeting = theirs.output().to_vec();
+    ours.feed(&greeting).unwrap();
+    theirs.sent(0);
+    ours.output().to_vec()
+}
+
+pub fn message(payload: &[u8]) -> Vec<u8> {
+    [Header::message(payload.len()).as_bytes(), payload].concat()
+}
+
+impl Raw {
+    /// A PUSH that has said hello, and has not listened.
+    pub fn push(endpoint: &Endpoint) -> Raw {
+        let mut raw = Raw { stream: dial(endpoint), zmtp: Peer::new(Role::Push, 0) };
+        raw.write(&hello(Role::Push));
+        raw
+    }
+
+    pub fn write(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    pub fn send(&mut self, payload: &[u8]) {
+        self.write(&message(payload));
+    }
+
+    /// Reads until `count` messages are there (with the handshake, if it is not done).
+    pub fn receive(&mut self, count: usize) -> Vec<Bytes> {
+        let mut messages = Vec::new();
+        let mut buffer = vec![0; 64 << 10];
+        while messages.len() < count || !self.zmtp.is_ready() {
+            let read = self.stream.read(&mut buffer).unwrap();
+            assert!(read > 0, "ended after {} messages", messages.len());
+            let mut input = &buffer[..read];
+            while !input.is_empty() {
+                let (used, event) = self.zmtp.feed(input).unwrap();
+                input = &input[used..];
+                if let Some(Event::Message(bytes)) = event {
+                    messages.push(bytes);
+                }
+            }
+            let output = self.zmtp.output().to_vec();
+            self.stream.write_all(&output).unwrap();
+            self.zmtp.sent(output.len());
+        }
+        messages
+    }
+}
