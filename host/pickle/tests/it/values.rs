@@ -92,23 +92,27 @@ fn an_object_is_given_its_items_and_states_in_the_order_they_came() {
 
 #[test]
 fn lists_filled_by_turns_keep_their_items() {
-    let mut pickle = b"]\x94]\x94".to_vec();
-    for turn in 0..100 {
-        for list in 0..2 {
-            pickle.extend([b'h', list, b'K', turn, b'a', b'0']);
-            if turn % 3 == 0 {
-                pickle.extend([b'h', list, b'(', b'K', 200, b'K', 201, b'e', b'0']);
-            }
+    for seed in 1..=200u64 {
+        let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut pickle = b"]\x94]\x94]\x94".to_vec();
+        let mut expected = [vec![], vec![], vec![]];
+        for turn in 0..60 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let (list, count) = (random as usize % 3, random as usize >> 8 & 3);
+            pickle.extend([b'h', list as u8, b'(']);
+            pickle.extend([b'K', turn].repeat(count));
+            pickle.extend(b"e0");
+            expected[list].extend([i64::from(turn)].repeat(count));
         }
-    }
-    pickle.extend(b"\x86.");
-    let tree = parse(&pickle);
-    let expected: Vec<i64> =
-        (0..100).flat_map(|turn| if turn % 3 == 0 { vec![turn, 200, 201] } else { vec![turn] }).collect();
-    for list in tree.items(tree.root()).unwrap() {
-        let mut ids = Vec::new();
-        tree.ids(*list, &mut ids).unwrap();
-        assert_eq!(ids, expected);
+        pickle.extend(b"\x87.");
+        let tree = parse(&pickle);
+        for (list, expected) in tree.items(tree.root()).unwrap().iter().zip(expected) {
+            let mut ids = Vec::new();
+            tree.ids(*list, &mut ids).unwrap();
+            assert_eq!(ids, expected, "seed {seed}");
+        }
     }
 }
 
