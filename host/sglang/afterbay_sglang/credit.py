@@ -21,7 +21,7 @@ import mmap
 import os
 import sys
 import time
-from typing import Optional
+from typing import Optional, Tuple
 
 MAGIC = b"ABCREDIT"
 VERSION = 1
@@ -43,24 +43,11 @@ class CreditPage:
         """
         if sys.byteorder != "little":
             raise CreditError(f"credit page {name}: is little endian, this machine is not")
-        os.makedirs(directory, exist_ok=True)
-        own = os.path.join(directory, f"{name}.{os.getpid()}")
-        if shared:
-            candidates = [own]
-        else:
-            candidates = [os.path.join(directory, name), own]
-        for path in candidates:
-            descriptor = _lock(path)
-            if descriptor is not None:
-                break
-        else:
-            raise CreditError(f"credit page {path}: is locked by another reader")
-        self.path = path
-        self._descriptor = descriptor
+        self.path, self._descriptor = _claim(directory, name, shared)
         try:
-            self._map = _map(descriptor, path)
+            self._map = _map(self._descriptor, self.path)
         except BaseException:
-            os.close(descriptor)
+            os.close(self._descriptor)
             raise
         # Native 8-byte stores at aligned addresses: a reader of the file sees the old value or the new one.
         self._words = memoryview(self._map).cast("Q")
@@ -94,13 +81,26 @@ class CreditPage:
             words[_GENERATION] = 1
             words[_MAGIC] = int.from_bytes(MAGIC, "little")
             return
-        # In this order: as long as last_generation == generation, the page is being handed over.
+        # In this order: as long as last_generation == generation, the page is being handed over. A process killed
+        # over that has zeroed the count and already kept it, or has done neither.
+        was_handed_over = words[_LAST_GENERATION] == words[_GENERATION]
         words[_LAST_GENERATION] = words[_GENERATION]
-        words[_LAST_COUNT] = words[_COUNT]
+        if words[_COUNT] or not was_handed_over:
+            words[_LAST_COUNT] = words[_COUNT]
         words[_COUNT] = 0
         words[_CHANGED_UNIX_NS] = 0
         words[_VERSION_AND_PID] = version_and_pid
         words[_GENERATION] += 1
+
+
+def _claim(directory: str, name: str, shared: bool) -> Tuple[str, int]:
+    os.makedirs(directory, exist_ok=True)
+    own = os.path.join(directory, f"{name}.{os.getpid()}")
+    for path in [own] if shared else [os.path.join(directory, name), own]:
+        descriptor = _lock(path)
+        if descriptor is not None:
+            return path, descriptor
+    raise CreditError(f"credit page {own}: is locked by another reader")
 
 
 def _lock(path: str) -> Optional[int]:

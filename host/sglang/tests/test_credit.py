@@ -61,6 +61,29 @@ def test_the_next_generation_keeps_the_last_ones_count(tmp_path):
     assert (now["last_generation"], now["last_count"]) == (2, 5)
 
 
+def page_of(generation, count, last_generation, last_count):
+    return struct.pack("<8sIIQQQQQQ", b"ABCREDIT", 1, 77, generation, count, last_generation, last_count, 9, 0)
+
+
+@pytest.mark.parametrize(
+    "left",
+    [page_of(4, 10, 3, 6), page_of(4, 10, 4, 6), page_of(4, 10, 4, 10), page_of(4, 0, 4, 10)],
+    ids=["before it began", "after last_generation", "after last_count", "after the count"],
+)
+def test_a_hand_over_that_was_killed_in_between_loses_no_count(tmp_path, left):
+    (tmp_path / "tokenizer").write_bytes(left)
+    CreditPage(str(tmp_path), "tokenizer")
+    now = read(tmp_path / "tokenizer")
+    assert (now["generation"], now["count"], now["last_generation"], now["last_count"]) == (5, 0, 4, 10)
+
+
+def test_a_generation_that_counted_nothing_hands_over_nothing(tmp_path):
+    (tmp_path / "tokenizer").write_bytes(page_of(4, 0, 3, 6))
+    CreditPage(str(tmp_path), "tokenizer")
+    now = read(tmp_path / "tokenizer")
+    assert (now["generation"], now["last_generation"], now["last_count"]) == (5, 4, 0)
+
+
 def test_a_reader_that_is_killed_leaves_its_count_to_the_next(tmp_path):
     process, path = holder(tmp_path, 7)
     dead = process.pid
