@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use afterbay_pickle::{NodeId, Tree};
 use bytes::Bytes;
 
-use crate::error::RowsError;
+use crate::error::{RowsError, WireError};
 use crate::layouts::{Known, Layout};
 use crate::packed::{Packed, Shape};
 use crate::pickled::{self, Pickled};
@@ -91,8 +91,16 @@ pub struct Batch {
     pub(crate) layout: Arc<Layout>,
     pub(crate) rows: u32,
     pub(crate) body: Body,
+    pub(crate) rids: Rids,
     /// The pickles that stand for a column inside msgpack (`PickleWrapper`), by field; read when they are first needed.
     wrapped: OnceLock<Result<Vec<(usize, Tree)>, RowsError>>,
+}
+
+/// The names of a batch's requests, one after another: checked to be text once, and cheap to read.
+#[derive(Debug, Default)]
+pub(crate) struct Rids {
+    text: String,
+    ends: Vec<u32>,
 }
 
 /// Where the columns are.
@@ -145,9 +153,39 @@ impl Ids {
     }
 }
 
+impl Rids {
+    pub(crate) fn read(cells: Rows<'_>, rows: u32) -> Result<Rids, WireError> {
+        let wrong = |row| WireError::Cell { name: Known::Rids.name(), row, expected: "a str" };
+        let (mut text, mut ends) = (Vec::new(), Vec::with_capacity(rows as usize));
+        for (row, cell) in cells.iter(rows).enumerate() {
+            let rid = cell.str_bytes().ok_or_else(|| wrong(row as u32))?;
+            if row == 0 {
+                text.reserve(rid.len() * rows as usize);
+            }
+            text.extend_from_slice(rid);
+            ends.push(text.len() as u32);
+        }
+        // All at once is much faster than each; then no name may end within a character.
+        let text = String::from_utf8(text).map_err(|error| {
+            let valid = error.utf8_error().valid_up_to() as u32;
+            wrong(ends.partition_point(|&end| end <= valid) as u32)
+        })?;
+        match ends.iter().position(|&end| !text.is_char_boundary(end as usize)) {
+            Some(row) => Err(wrong(row as u32)),
+            None => Ok(Rids { text, ends }),
+        }
+    }
+
+    fn get(&self, row: u32) -> Option<&str> {
+        let end = *self.ends.get(row as usize)? as usize;
+        let start = row.checked_sub(1).map_or(0, |before| self.ends[before as usize] as usize);
+        self.text.get(start..end)
+    }
+}
+
 impl Batch {
     pub(crate) fn new(bytes: Bytes, layout: Arc<Layout>, rows: u32, body: Body) -> Batch {
-        Batch { bytes, layout, rows, body, wrapped: OnceLock::new() }
+        Batch { bytes, layout, rows, body, rids: Rids::default(), wrapped: OnceLock::new() }
     }
 
     /// Which message it is.
@@ -175,7 +213,7 @@ impl Batch {
 
     /// The request's name.
     pub fn rid(&self, row: u32) -> &str {
-        self.cell(Known::Rids, row).and_then(Value::str).unwrap_or_default()
+        self.rids.get(row).unwrap_or_default()
     }
 
     /// The socket of the HTTP worker that waits for the request, where there are several.
@@ -197,13 +235,43 @@ impl Batch {
         }
     }
 
+    /// Every row's [`rid`](Batch::rid). Columns as iterators cost less than row by row.
+    pub fn rids(&self) -> impl Iterator<Item = &str> + Clone {
+        (0..self.rows).map(|row| self.rid(row))
+    }
+
+    /// Every row's [`tokens`](Batch::tokens).
+    pub fn token_counts(&self) -> impl Iterator<Item = u32> + Clone {
+        let ids = self.rows_of(Known::OutputIds);
+        (0..self.rows).map(move |row| match ids {
+            Some(ids) => ids.get(row).id_count().unwrap_or(0) as u32,
+            None => self.tokens(row),
+        })
+    }
+
+    /// Every row's [`completion_tokens`](Batch::completion_tokens).
+    pub fn completion_counts(&self) -> impl Iterator<Item = Option<u64>> + Clone {
+        let counts = self.rows_of(Known::CompletionTokens);
+        (0..self.rows).map(move |row| counts?.get(row).int()?.try_into().ok())
+    }
+
+    /// Every row's [`finish`](Batch::finish).
+    pub fn finishes(&self) -> impl Iterator<Item = Finish<'_>> + Clone {
+        let reasons = self.rows_of(Known::FinishedReasons);
+        (0..self.rows).map(move |row| reasons.map_or(Finish::Running, |reasons| finish(reasons.get(row))))
+    }
+
     /// Reads every row's new ids. What was in `out` is gone.
     pub fn output_ids(&self, out: &mut Ids) {
         out.values.clear();
         out.ends.clear();
         out.ends.reserve(self.rows as usize);
+        let ids = self.rows_of(Known::OutputIds);
         for row in 0..self.rows {
-            self.row_ids(row, &mut out.values);
+            match ids {
+                Some(ids) => _ = ids.get(row).ids(&mut out.values),
+                None => self.row_ids(row, &mut out.values),
+            }
             out.ends.push(out.values.len() as u32);
         }
     }
@@ -252,15 +320,7 @@ impl Batch {
 
     /// Whether the row is its request's last, and why.
     pub fn finish(&self, row: u32) -> Finish<'_> {
-        let Some(reason) = self.cell(Known::FinishedReasons, row).filter(|reason| !reason.is_nil()) else {
-            return Finish::Running;
-        };
-        match reason.get("type").and_then(Value::str) {
-            Some("stop") => Finish::Stop { matched: matched(reason.get("matched")) },
-            Some("length") => Finish::Length,
-            Some("abort") => Finish::Abort,
-            _ => Finish::Other,
-        }
+        self.cell(Known::FinishedReasons, row).map_or(Finish::Running, finish)
     }
 
     /// The row's new text; `None` but for [`Kind::Str`].
@@ -279,7 +339,12 @@ impl Batch {
         if row >= self.rows {
             return None;
         }
-        self.plain_rows(self.layout.position(known)?).map(|rows| rows.get(row))
+        self.rows_of(known).map(|rows| rows.get(row))
+    }
+
+    /// The cells of a column that Afterbay reads, if it has one a row.
+    fn rows_of(&self, known: Known) -> Option<Rows<'_>> {
+        self.plain_rows(self.layout.position(known)?)
     }
 
     /// The cells of a column with one a row, but for those for which a pickle stands.
@@ -370,6 +435,18 @@ impl Batch {
             Body::Pickled(pickled) => Some((&pickled.tree, pickled.tree.root())),
             Body::Packed(_) => None,
         }
+    }
+}
+
+fn finish(reason: Value<'_>) -> Finish<'_> {
+    if reason.is_nil() {
+        return Finish::Running;
+    }
+    match reason.get("type").and_then(Value::str) {
+        Some("stop") => Finish::Stop { matched: matched(reason.get("matched")) },
+        Some("length") => Finish::Length,
+        Some("abort") => Finish::Abort,
+        _ => Finish::Other,
     }
 }
 

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use afterbay_pickle::Parser;
 use bytes::Bytes;
 
-use crate::batch::{Batch, Body, Kind};
+use crate::batch::{Batch, Body, Kind, Rids};
 use crate::bounds::{MAX_FRAME_BYTES, MAX_TAG_BYTES, PICKLE_HEAD_BYTES};
 use crate::error::WireError;
 use crate::layouts::{Known, Layout, Layouts};
-use crate::pack::Cells;
+use crate::pack::{EXT, INT, LIST, MAP, NIL, OTHER, STR, Types};
 use crate::packed::{self, Packed};
 use crate::pickled::Pickled;
 use crate::value::{Rows, Value};
@@ -117,7 +117,7 @@ impl Decoder {
                 let kind = BarrierKind::Idle { kind: batch.kind() };
                 Decoded::Barrier(Barrier { idle: Some(Box::new(batch)), ..barrier(kind, true) })
             }
-            Ok(Read::Batch(batch)) => match check(&batch) {
+            Ok(Read::Batch(mut batch)) => match check(&mut batch) {
                 Ok(()) => {
                     if let Body::Pickled(_) = batch.body {
                         self.pickled[batch.kind() as usize] = Some(Arc::clone(&batch.layout));
@@ -183,7 +183,7 @@ impl Batch {
             Body::Pickled(_) => read_pickle(&bytes, &mut Parser::default(), |_| Some(&self.layout)),
         };
         match read? {
-            Read::Batch(batch) => check(&batch).map(|()| batch),
+            Read::Batch(mut batch) => check(&mut batch).map(|()| batch),
             Read::Control(_) => Err(NO_RIDS),
         }
     }
@@ -221,86 +221,74 @@ fn names_batch(frame: &[u8]) -> bool {
 
 /// Checks what accessors rely on: the columns that Afterbay reads have a cell a row of the right type.
 /// So a version whose layout is not the one assumed is not read wrong, but not understood.
-fn check(batch: &Batch) -> Result<(), WireError> {
-    let need = |known| cells(batch, known, true);
-    let may = |known| cells(batch, known, false);
-    let map_or_nil = |cell: Value<'_>| cell.is_nil() || cell.is_map();
-    let str_or_nil = |cell: Value<'_>| cell.is_nil() || cell.str().is_some();
-    let int = |cell: Value<'_>| cell.int().is_some();
-    let str = |cell: Value<'_>| cell.str().is_some();
-    let ids = |cell: Value<'_>| cell.is_ids();
-
-    need(Known::Rids)?.all_unlike(batch, "a str", str)?;
-    need(Known::FinishedReasons)?.all(batch, "nil or a map", map_or_nil)?;
-    may(Known::HttpWorkerIpcs)?.all_unlike(batch, "nil or a str", str_or_nil)?;
-    may(Known::PromptTokens)?.all(batch, "an int", int)?;
-    may(Known::CompletionTokens)?.all(batch, "an int", int)?;
+fn check(batch: &mut Batch) -> Result<(), WireError> {
+    let rids = need(batch, Known::Rids, STR, "a str")?;
+    batch.rids = Rids::read(rids, batch.rows)?;
+    let batch = &*batch;
+    need(batch, Known::FinishedReasons, NIL | MAP, "nil or a map")?;
+    may(batch, Known::PromptTokens, INT, "an int")?;
+    may(batch, Known::CompletionTokens, INT, "an int")?;
+    let ipcs = may(batch, Known::HttpWorkerIpcs, NIL | STR, "nil or a str")?;
+    let is_text = |cell: Value<'_>| cell.is_nil() || cell.str().is_some();
+    each(batch, Known::HttpWorkerIpcs, ipcs, "nil or a str", is_text)?;
     if batch.kind() != Kind::Embedding {
-        let output = may(Known::OutputIds)?;
-        let decode = may(Known::DecodeIds)?;
-        if output.rows.is_none() && decode.rows.is_none() {
-            return Err(WireError::Column { name: Known::OutputIds.name(), expected: "a list of id arrays" });
+        may(batch, Known::ReadOffsets, INT, "an int")?;
+        let ids = [Known::OutputIds, Known::DecodeIds];
+        let [output, decode] = ids.map(|known| may(batch, known, EXT | LIST | OTHER, "an id array"));
+        let (output, decode) = (output?, decode?);
+        if output.is_none() && decode.is_none() {
+            return Err(WireError::Column { name: ids[0].name(), expected: "a list of id arrays" });
         }
-        output.all_unlike(batch, "an id array", ids)?;
-        decode.all_unlike(batch, "an id array", ids)?;
-        may(Known::ReadOffsets)?.all(batch, "an int", int)?;
+        for (known, rows) in ids.into_iter().zip([output, decode]) {
+            each(batch, known, rows, "an id array", |cell| cell.is_ids())?;
+        }
     }
     if batch.kind() == Kind::Str {
-        need(Known::OutputStrs)?.all_unlike(batch, "a str", str)?;
+        let texts = need(batch, Known::OutputStrs, STR, "a str")?;
+        each(batch, Known::OutputStrs, Some(texts), "a str", |cell| cell.str().is_some())?;
     }
     Ok(())
 }
 
-/// A column to be checked, if it has cells.
-struct Checked<'a> {
+/// The cells of a column that must have one a row, of these types.
+fn need<'a>(
+    batch: &'a Batch,
     known: Known,
-    rows: Option<Rows<'a>>,
+    types: Types,
+    expected: &'static str,
+) -> Result<Rows<'a>, WireError> {
+    let there = may(batch, known, types, expected)?;
+    there.ok_or(WireError::Column { name: known.name(), expected: "a list with an entry a row" })
 }
 
-fn cells(batch: &Batch, known: Known, needed: bool) -> Result<Checked<'_>, WireError> {
-    let wrong = |expected| WireError::Column { name: known.name(), expected };
-    let Some(field) = batch.layout.position(known) else {
-        return if needed { Err(wrong("there")) } else { Ok(Checked { known, rows: None }) };
+/// The cells of a column that may have one a row, of these types; or it is nil, empty or not there.
+fn may<'a>(
+    batch: &'a Batch,
+    known: Known,
+    types: Types,
+    expected: &'static str,
+) -> Result<Option<Rows<'a>>, WireError> {
+    let Some(field) = batch.layout.position(known) else { return Ok(None) };
+    let Some(rows) = batch.plain_rows(field) else {
+        let wrong = WireError::Column { name: known.name(), expected: "a list with an entry a row" };
+        return if batch.is_nil_or_empty(field) { Ok(None) } else { Err(wrong) };
     };
-    let rows = batch.plain_rows(field);
-    if rows.is_none() && (needed || !batch.is_nil_or_empty(field)) {
-        return Err(wrong("a list with an entry a row"));
+    if rows.types(batch.rows) & !types != 0 {
+        each(batch, known, Some(rows), expected, |cell| cell.types() & !types == 0)?;
     }
-    Ok(Checked { known, rows })
+    Ok(Some(rows))
 }
 
-impl Checked<'_> {
-    /// Every cell is of the type. Cells with equal headers are of one type: the first is looked at.
-    fn all(
-        self,
-        batch: &Batch,
-        expected: &'static str,
-        is: impl Fn(Value<'_>) -> bool,
-    ) -> Result<(), WireError> {
-        let alike = matches!(self.rows, Some(Rows::Packed { cells: Cells::Uniform { width: 2.., .. }, .. }));
-        self.first(if alike { 1 } else { batch.rows }, expected, is)
-    }
-
-    /// The same where a cell's header does not say all.
-    fn all_unlike(
-        self,
-        batch: &Batch,
-        expected: &'static str,
-        is: impl Fn(Value<'_>) -> bool,
-    ) -> Result<(), WireError> {
-        self.first(batch.rows, expected, is)
-    }
-
-    fn first(
-        self,
-        count: u32,
-        expected: &'static str,
-        is: impl Fn(Value<'_>) -> bool,
-    ) -> Result<(), WireError> {
-        let Some(rows) = self.rows else { return Ok(()) };
-        match (0..count).find(|&row| !is(rows.get(row))) {
-            Some(row) => Err(WireError::Cell { name: self.known.name(), row, expected }),
-            None => Ok(()),
-        }
+/// Checks each cell.
+fn each(
+    batch: &Batch,
+    known: Known,
+    rows: Option<Rows<'_>>,
+    expected: &'static str,
+    is: impl Fn(Value<'_>) -> bool,
+) -> Result<(), WireError> {
+    match rows.and_then(|rows| rows.iter(batch.rows).position(|cell| !is(cell))) {
+        Some(row) => Err(WireError::Cell { name: known.name(), row: row as u32, expected }),
+        None => Ok(()),
     }
 }

@@ -130,6 +130,18 @@ impl Change {
         Ok(change)
     }
 
+    /// Whether a change can be seen in the column `name`.
+    pub(crate) fn touches(name: &str, per_token: Option<Neutral>) -> bool {
+        let touched = [
+            Known::OutputIds,
+            Known::DecodeIds,
+            Known::CompletionTokens,
+            Known::FinishedReasons,
+            Known::OutputStrs,
+        ];
+        per_token.is_some() || touched.iter().any(|known| known.name() == name)
+    }
+
     /// Writes the row's cell of the column `name`.
     pub(crate) fn write<'a>(
         &self,

@@ -53,8 +53,57 @@ fn big_endian(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
 
+/// By a value's first byte: its width where that says all of it, else 0.
+const WIDTHS: [u8; 256] = {
+    let mut widths = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        widths[byte] = match byte {
+            0x00..=0x7f | 0xe0..=0xff | 0xc0 | 0xc2 | 0xc3 | 0x80 | 0x90 => 1,
+            0xa0..=0xbf => 1 + (byte as u8 & 0x1f),
+            0xcc | 0xd0 => 2,
+            0xcd | 0xd1 => 3,
+            0xca | 0xce | 0xd2 => 5,
+            0xcb | 0xcf | 0xd3 => 9,
+            _ => 0,
+        };
+        byte += 1;
+    }
+    widths
+};
+
+/// A set of types of values, as far as they must be told apart.
+pub(crate) type Types = u8;
+pub(crate) const NIL: Types = 1;
+pub(crate) const INT: Types = 2;
+pub(crate) const STR: Types = 4;
+pub(crate) const EXT: Types = 8;
+pub(crate) const LIST: Types = 16;
+pub(crate) const MAP: Types = 32;
+pub(crate) const OTHER: Types = 64;
+
+/// By a value's first byte: its type.
+pub(crate) const TYPES: [Types; 256] = {
+    let mut types = [OTHER; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        types[byte] = match byte {
+            0xc0 => NIL,
+            0x00..=0x7f | 0xe0..=0xff | 0xcc..=0xd3 => INT,
+            0xa0..=0xbf | 0xd9..=0xdb => STR,
+            0xc7..=0xc9 | 0xd4..=0xd8 => EXT,
+            0x90..=0x9f | 0xdc | 0xdd => LIST,
+            0x80..=0x8f | 0xde | 0xdf => MAP,
+            _ => OTHER,
+        };
+        byte += 1;
+    }
+    types
+};
+
+/// Whether a value is one byte: a small int, nil or a bool. Without branches, since it is asked of many at a time.
 fn one_byte(byte: u8) -> bool {
-    byte < 0x80 || byte >= 0xe0 || (0xc0..=0xc3).contains(&byte) && byte != 0xc1
+    (byte < 0x80) | (byte >= 0xe0) | (byte == 0xc0) | (byte & 0xfe == 0xc2)
 }
 
 fn extent(bytes: &[u8], at: usize) -> Result<Extent, PackError> {
@@ -162,12 +211,16 @@ pub(crate) fn cells(
     let mut end = at;
     for _ in 0..count {
         starts.push(end as u32);
-        end = match bytes.get(end) {
-            Some(&byte) if one_byte(byte) => end + 1,
-            _ => skip(bytes, end, 2)?,
+        end = match bytes.get(end).map_or(0, |&byte| WIDTHS[byte as usize]) {
+            0 => skip(bytes, end, 2)?,
+            width => end + width as usize,
         };
     }
     starts.push(end as u32);
+    if end > bytes.len() {
+        // The last cell is cut: its width was taken from its first byte.
+        return Err(PackError::Cut { at, needed: (end - at) as u64, left: bytes.len() - at });
+    }
     Ok((Cells::Indexed { first }, end))
 }
 
@@ -248,8 +301,34 @@ pub(crate) fn items(mut bytes: &[u8], count: u64) -> impl Iterator<Item = &[u8]>
     })
 }
 
+/// The bytes of a string.
+pub(crate) fn str_bytes(cell: &[u8]) -> Option<&[u8]> {
+    match cell {
+        [0xa0..=0xbf, text @ ..] | [0xd9, _, text @ ..] => Some(text),
+        [0xda, _, _, text @ ..] | [0xdb, _, _, _, _, text @ ..] => Some(text),
+        _ => None,
+    }
+}
+
+/// An integer that fits.
+pub(crate) fn int(cell: &[u8]) -> Option<i64> {
+    match *cell {
+        [small @ 0x00..=0x7f] => Some(i64::from(small)),
+        [0xcc, byte] => Some(i64::from(byte)),
+        [0xcd, high, low] => Some(i64::from(u16::from_be_bytes([high, low]))),
+        _ => match item(cell)? {
+            Item::Int(int) => Some(int),
+            _ => None,
+        },
+    }
+}
+
 /// The items of an id array, 8 bytes each, little endian: extension 1 (0.5.19 and later) or `["q", bin]`.
 pub(crate) fn id_bytes(cell: &[u8]) -> Option<&[u8]> {
+    // The usual case: fewer than 32 ids.
+    if let [0xc7, _, EXT_ARRAY, payload @ ..] = cell {
+        return payload.strip_prefix(&EXT_IDS).filter(|ids| ids.len().is_multiple_of(8));
+    }
     let ids = match item(cell)? {
         Item::Ext(EXT_ARRAY, payload) => payload.strip_prefix(&EXT_IDS)?,
         Item::Array(2, body) => match item(body.strip_prefix(&[0xa1, b'q'])?)? {

@@ -180,6 +180,12 @@ impl<'a> Plan<'a> {
         first.read_again(bytes).map_err(|error| RowsError::Written(Box::new(error)))
     }
 
+    /// Whether the rows are all those of one part, in order; some may be changed.
+    fn is_all_of_one(&self) -> bool {
+        // Rows are ascending, each once, and `Batch::join` does not join rows of one part.
+        self.parts.len() == 1 && self.rows == self.parts[0].rows as usize
+    }
+
     fn msgpack(&self, first: &Batch) -> Result<Bytes, RowsError> {
         let mut out = Vec::with_capacity(self.parts.iter().map(|part| part.bytes.len()).sum());
         pack::write::array(&mut out, first.layout.fields.len() + 1);
@@ -233,6 +239,9 @@ impl<'a> Plan<'a> {
         field: usize,
         rule: Rule<'_>,
     ) -> Result<(), RowsError> {
+        if self.is_all_of_one() && !Change::touches(rule.name, rule.per_token) {
+            return sink.copy(self.parts[0].raw(field), sources[0]);
+        }
         if self.parts.iter().any(|part| part.wrapped_pickle(field).is_some()) {
             return sink.wrapped(&self.wrapped(field, rule)?);
         }

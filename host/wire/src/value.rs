@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use afterbay_pickle::{Node, NodeId, Tree};
 
-use crate::pack::{self, Cells, Item};
+use crate::pack::{self, Cells, INT, Item, LIST, MAP, NIL, OTHER, STR, TYPES, Types};
 
 /// A value: the bytes of one msgpack value (structure checked), or a node of a pickle's tree.
 #[derive(Clone, Copy, Debug)]
@@ -33,28 +33,38 @@ impl<'a> Value<'a> {
 
     pub(crate) fn int(self) -> Option<i64> {
         match self {
-            Value::Packed(bytes) => match pack::item(bytes)? {
-                Item::Int(int) => Some(int),
-                _ => None,
-            },
+            Value::Packed(bytes) => pack::int(bytes),
             Value::Tree(tree, id) => tree.int(id),
         }
     }
 
     pub(crate) fn str(self) -> Option<&'a str> {
         match self {
-            Value::Packed(bytes) => match pack::item(bytes)? {
-                Item::Str(text) => std::str::from_utf8(text).ok(),
-                _ => None,
-            },
+            Value::Packed(bytes) => std::str::from_utf8(pack::str_bytes(bytes)?).ok(),
             Value::Tree(tree, id) => tree.str(id),
         }
     }
 
-    pub(crate) fn is_map(self) -> bool {
+    /// Its type, as a set of one.
+    pub(crate) fn types(self) -> Types {
         match self {
-            Value::Packed(bytes) => matches!(bytes[0], 0x80..=0x8f | 0xde | 0xdf),
-            Value::Tree(tree, id) => matches!(tree.node(id), Node::Dict(_)),
+            Value::Packed(bytes) => TYPES[bytes[0] as usize],
+            Value::Tree(tree, id) => match tree.node(id) {
+                Node::None => NIL,
+                Node::Int(_) => INT,
+                Node::Str(_) => STR,
+                Node::List(_) => LIST,
+                Node::Dict(_) => MAP,
+                _ => OTHER,
+            },
+        }
+    }
+
+    /// The bytes of a str.
+    pub(crate) fn str_bytes(self) -> Option<&'a [u8]> {
+        match self {
+            Value::Packed(bytes) => pack::str_bytes(bytes),
+            Value::Tree(tree, id) => tree.str(id).map(str::as_bytes),
         }
     }
 
@@ -137,6 +147,27 @@ impl<'a> Rows<'a> {
                 Value::Packed(&frame[start..end])
             }
             Rows::Tree(tree, items) => Value::Tree(tree, items[row as usize]),
+        }
+    }
+
+    /// All cells, by row.
+    pub(crate) fn iter(self, rows: u32) -> impl Iterator<Item = Value<'a>> + Clone {
+        (0..rows).map(move |row| self.get(row))
+    }
+
+    /// The types that the cells have.
+    pub(crate) fn types(self, rows: u32) -> Types {
+        match self {
+            Rows::Packed { cells: Cells::Uniform { width: 2.., .. }, .. } => self.get(0).types(),
+            Rows::Packed { frame, cells: Cells::Uniform { start, .. }, .. } => {
+                let cells = &frame[start as usize..(start + rows) as usize];
+                cells.iter().fold(0, |types, &byte| types | TYPES[byte as usize])
+            }
+            Rows::Packed { frame, starts, cells: Cells::Indexed { first } } => {
+                let starts = &starts[first as usize..][..rows as usize];
+                starts.iter().fold(0, |types, &at| types | TYPES[frame[at as usize] as usize])
+            }
+            Rows::Tree(..) => self.iter(rows).fold(0, |types, cell| types | cell.types()),
         }
     }
 

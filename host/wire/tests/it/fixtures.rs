@@ -79,6 +79,11 @@ fn accessors_agree_with_the_json() {
             let ids = cell.get("v").unwrap_or(cell);
             ids.as_array().unwrap().iter().map(|id| id.as_i64().unwrap()).collect()
         };
+        let rows = || 0..batch.rows();
+        assert!(batch.rids().eq(rows().map(|row| batch.rid(row))), "{}", sample.name);
+        assert!(batch.token_counts().eq(rows().map(|row| batch.tokens(row))), "{}", sample.name);
+        assert!(batch.completion_counts().eq(rows().map(|row| batch.completion_tokens(row))));
+        assert!(batch.finishes().eq(rows().map(|row| batch.finish(row))), "{}", sample.name);
         let mut all = Ids::default();
         batch.output_ids(&mut all);
         assert_eq!(all.ends.len(), batch.rows() as usize);

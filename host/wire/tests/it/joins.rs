@@ -272,20 +272,22 @@ fn an_unknown_column_is_taken_but_not_joined() {
     use afterbay_wire::{Decoded, Layouts, decode};
     let json = include_str!("../../layouts/0.5.23.json").replace("\"cached_tokens\"", "\"brand_new\"");
     let layouts = Layouts::from_json("new", &json).unwrap();
-    let read = |rid: &str, new: Value| {
-        let bytes = one_row(rid, 1, &[("cached_tokens", new)]).bytes().clone();
+    let of = |rows: &Batch, new: Value| {
+        let bytes = with(&[("cached_tokens", new)], &open(rows)).bytes().clone();
         match decode(bytes, &layouts) {
             Decoded::Batch(batch) => batch,
             Decoded::Barrier(barrier) => panic!("{:?}", barrier.kind),
         }
     };
+    let read = |rid: &str, new: Value| of(&one_row(rid, 1, &[]), new);
     let (one, two, other) = (read("a", json!([1])), read("a", json!([2])), read("b", json!([3])));
     let error = Batch::join(&[Part::from(&one), Part::from(&two)]).unwrap_err();
     assert_eq!(error, RowsError::Column { name: "brand_new".into(), rid: "a".into() });
     let both = join(&[&one, &other]);
     assert_eq!(open(&both)["brand_new"], json!([1, 3]));
     assert_eq!(open(&both.take(&[1]).unwrap())["brand_new"], json!([3]));
-    let whole = read("a", json!("of the whole frame"));
+    let both = join(&[&one_row("a", 1, &[]), &one_row("b", 1, &[])]);
+    let whole = of(&both, json!("of the whole frame"));
     assert_eq!(whole.splittable().unwrap_err(), RowsError::Split { name: "brand_new".into() });
     assert_eq!(whole.take(&[0]).unwrap_err(), RowsError::Split { name: "brand_new".into() });
 }

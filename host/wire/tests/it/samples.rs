@@ -66,13 +66,14 @@ pub fn fields(bytes: &Bytes, wrapped: Wrapped) -> Value {
     }
 }
 
-/// What the fixtures' sets write in different ways, in one: an array is a plain list (as in `versions`), and a
-/// `PickleWrapper` the list that it is on the wire (as in `real`).
+/// What the fixtures' sets write in different ways, in one: an array is a plain list (as in `versions`), a nested
+/// struct the list that it is on the wire (as in `real`).
 pub fn plain(json: &Value) -> Value {
     match json {
         Value::Object(map) => match (map.get("__array__"), map.get("__struct__").and_then(Value::as_str)) {
             (Some(_), _) => map["v"].clone(),
             (_, Some("PickleWrapper")) => json!(["PickleWrapper", map["data"]]),
+            (_, Some("WeightVersionSpan")) => json!([map["version"], map["start"], map["end"]]),
             // Taken anew whenever the object is pickled.
             _ => map
                 .iter()
