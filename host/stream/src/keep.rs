@@ -164,9 +164,10 @@ impl Keep {
         }
     }
 
-    /// Frames that wait for the disk.
-    pub(crate) fn backlog(&self) -> usize {
-        self.waiting.len() + usize::from(self.refused.is_some())
+    /// Frames that wait for the disk, and their bytes.
+    pub(crate) fn backlog(&self) -> (usize, u64) {
+        let refused = self.refused.as_ref().map(|(received, _)| received.bytes.len());
+        (self.waiting.len() + usize::from(refused.is_some()), (self.waiting_bytes + refused.unwrap_or(0)) as u64)
     }
 
     pub(crate) fn request(&mut self, rid: &str) -> Result<Request, RequestError> {

@@ -116,14 +116,16 @@ impl Path {
         }
     }
 
-    /// Frames that were received and that the reader (or the kernel, for it) has not taken.
-    pub(crate) fn frames_left(&self) -> usize {
-        let socket = self.send.socket();
-        self.keep.backlog() + self.outbox.frames() + socket.pending().frames + socket.unfinished().frames
+    /// Frames that were received and that the reader (or the kernel, for it) has not taken, and their bytes.
+    pub(crate) fn left(&self) -> (usize, u64) {
+        let (pending, unfinished) = (self.send.socket().pending(), self.send.socket().unfinished());
+        let (kept, kept_bytes) = self.keep.backlog();
+        let frames = kept + self.outbox.frames() + pending.frames + unfinished.frames;
+        (frames, kept_bytes + self.outbox.bytes() + (pending.bytes + unfinished.bytes) as u64)
     }
 
     /// Everything that was received is with the reader, or as far as the kernel tells.
     pub(crate) fn is_drained(&self) -> bool {
-        self.keep.backlog() == 0 && self.outbox.frames() == 0 && self.send.socket().is_drained()
+        self.keep.backlog().0 == 0 && self.outbox.frames() == 0 && self.send.socket().is_drained()
     }
 }

@@ -33,6 +33,8 @@ pub(crate) enum Control {
 pub struct Ended {
     /// Frames that were received and that the reader (or the kernel, for it) has not taken. They are in the journal.
     pub frames_left: usize,
+    /// Their bytes.
+    pub bytes_left: u64,
     /// Why the journal could not be sealed; what was written is recovered at the next start.
     pub journal: Option<String>,
 }
@@ -112,11 +114,11 @@ impl Thread {
     }
 
     fn end(mut self) -> Ended {
-        let frames_left = self.path.frames_left();
+        let (frames_left, bytes_left) = self.path.left();
         let now = Instant::now();
         self.path.tell_taken();
         self.report.tell(&mut self.path, now);
         let journal = self.path.keep.finish().err().map(|error| error.to_string());
-        Ended { frames_left, journal }
+        Ended { frames_left, bytes_left, journal }
     }
 }

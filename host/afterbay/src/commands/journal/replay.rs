@@ -78,7 +78,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             let frame = stream.frame(position)?;
             let Decoded::Batch(batch) = afterbay_wire::decode(frame.bytes.into(), &layouts) else { continue };
             let taken = batch.take(&[row.row]).with_context(|| format!("frame {}", row.frame))?;
-            paced(frame.received_unix_ns, taken.into_bytes(), &mut reader)?;
+            paced(frame.received_unix_ns, taken.bytes().clone(), &mut reader)?;
         }
     }
     ensure!(reader.frames > 0, "nothing to replay: no such request or frame in the journal");
