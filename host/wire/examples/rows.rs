@@ -1,7 +1,7 @@
 //! What a row costs, in ns: `cargo run --release -p afterbay-wire --example rows [msgpack|pickle]`.
 //! The least of many runs, so that a busy machine shows less. Under callgrind: one argument more, for a single run.
 
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -1,86 +1,21 @@
 //! A batch: the rows of one scheduler step, one a request, over the bytes that came. It says what the stream must know
 //! of a row; what can be done to rows is in `rows` and `edit`.
 
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use afterbay_pickle::{NodeId, Tree};
 use bytes::Bytes;
 
-use crate::error::{RowsError, WireError};
+use crate::error::RowsError;
+use crate::kind::{Kind, Wire};
 use crate::layouts::{Known, Layout};
 use crate::packed::{Packed, Shape};
 use crate::pickled::{self, Pickled};
+use crate::row::{Finish, Ids, Rids, finish};
 use crate::value::{ColumnView, Rows, Value};
 
 /// The rids that SGLang's health checks begin with.
 const HEALTH_CHECK: &str = "HEALTH_CHECK";
-
-/// The messages that have rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// `BatchTokenIDOutput`: scheduler to detokenizer, or to the tokenizer where there is none.
-    TokenId,
-    /// `BatchStrOutput`: detokenizer to tokenizer.
-    Str,
-    /// `BatchEmbeddingOutput`: scheduler by way of the detokenizer to the tokenizer. It has no tokens.
-    Embedding,
-}
-
-/// How a batch is encoded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wire {
-    /// msgpack, in the layout of these versions of SGLang, for example `0.5.21..0.5.23`.
-    Msgpack {
-        /// The first and the last of them.
-        versions: String,
-    },
-    /// A pickle of this protocol.
-    Pickle {
-        /// 0 to 5; SGLang writes 4 up to 0.5.14 and 5 from then on.
-        protocol: u8,
-    },
-}
-
-/// Why a request ended, if it did.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Finish<'a> {
-    /// The row is not its request's last.
-    Running,
-    /// `{"type": "stop"}`: a stop token, stop text or end of text.
-    Stop {
-        /// What was met.
-        matched: Matched<'a>,
-    },
-    /// `{"type": "length"}`: the limit of tokens.
-    Length,
-    /// `{"type": "abort"}`: by its client or by an error.
-    Abort,
-    /// A reason that this version does not know.
-    Other,
-}
-
-/// What a request's output met that ended it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Matched<'a> {
-    /// It was not said.
-    None,
-    /// A token, the row's last. The detokenizer leaves it out of the text unless `no_stop_trim`.
-    Token(i64),
-    /// A text.
-    Text(&'a str),
-    /// Several tokens.
-    Tokens,
-}
-
-/// The new ids of all rows of a batch, as two columns.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ids {
-    /// All rows' ids, one row after another.
-    pub values: Vec<i64>,
-    /// Where each row's ids end in `values`.
-    pub ends: Vec<u32>,
-}
 
 /// The rows of one scheduler step. It has at least one, and owns its bytes.
 ///
@@ -96,91 +31,11 @@ pub struct Batch {
     wrapped: OnceLock<Result<Vec<(usize, Tree)>, RowsError>>,
 }
 
-/// The names of a batch's requests, one after another: checked to be text once, and cheap to read.
-#[derive(Debug, Default)]
-pub(crate) struct Rids {
-    text: String,
-    ends: Vec<u32>,
-}
-
 /// Where the columns are.
 #[derive(Debug)]
 pub(crate) enum Body {
     Packed(Packed),
     Pickled(Pickled),
-}
-
-impl Kind {
-    /// All of them.
-    pub const ALL: [Kind; 3] = [Kind::TokenId, Kind::Str, Kind::Embedding];
-
-    /// The name of SGLang's class.
-    pub fn class(self) -> &'static str {
-        match self {
-            Kind::TokenId => "BatchTokenIDOutput",
-            Kind::Str => "BatchStrOutput",
-            Kind::Embedding => "BatchEmbeddingOutput",
-        }
-    }
-
-    /// The kind of SGLang's class.
-    pub fn of_class(class: &str) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| kind.class() == class)
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.class())
-    }
-}
-
-impl fmt::Display for Wire {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Wire::Msgpack { versions } => write!(f, "msgpack of {versions}"),
-            Wire::Pickle { protocol } => write!(f, "pickle of protocol {protocol}"),
-        }
-    }
-}
-
-impl Ids {
-    /// The ids of one row.
-    pub fn row(&self, row: u32) -> &[i64] {
-        let end = |row: usize| self.ends.get(row).map_or(self.values.len(), |&end| end as usize);
-        let start = (row as usize).checked_sub(1).map_or(0, end);
-        self.values.get(start..end(row as usize)).unwrap_or_default()
-    }
-}
-
-impl Rids {
-    pub(crate) fn read(cells: Rows<'_>, rows: u32) -> Result<Rids, WireError> {
-        let wrong = |row| WireError::Cell { name: Known::Rids.name(), row, expected: "a str" };
-        let (mut text, mut ends) = (Vec::new(), Vec::with_capacity(rows as usize));
-        for (row, cell) in cells.iter(rows).enumerate() {
-            let rid = cell.str_bytes().ok_or_else(|| wrong(row as u32))?;
-            if row == 0 {
-                text.reserve(rid.len() * rows as usize);
-            }
-            text.extend_from_slice(rid);
-            ends.push(text.len() as u32);
-        }
-        // All at once is much faster than each; then no name may end within a character.
-        let text = String::from_utf8(text).map_err(|error| {
-            let valid = error.utf8_error().valid_up_to() as u32;
-            wrong(ends.partition_point(|&end| end <= valid) as u32)
-        })?;
-        match ends.iter().position(|&end| !text.is_char_boundary(end as usize)) {
-            Some(row) => Err(wrong(row as u32)),
-            None => Ok(Rids { text, ends }),
-        }
-    }
-
-    fn get(&self, row: u32) -> Option<&str> {
-        let end = *self.ends.get(row as usize)? as usize;
-        let start = row.checked_sub(1).map_or(0, |before| self.ends[before as usize] as usize);
-        self.text.get(start..end)
-    }
 }
 
 impl Batch {
@@ -435,26 +290,5 @@ impl Batch {
             Body::Pickled(pickled) => Some((&pickled.tree, pickled.tree.root())),
             Body::Packed(_) => None,
         }
-    }
-}
-
-fn finish(reason: Value<'_>) -> Finish<'_> {
-    if reason.is_nil() {
-        return Finish::Running;
-    }
-    match reason.get("type").and_then(Value::str) {
-        Some("stop") => Finish::Stop { matched: matched(reason.get("matched")) },
-        Some("length") => Finish::Length,
-        Some("abort") => Finish::Abort,
-        _ => Finish::Other,
-    }
-}
-
-fn matched(value: Option<Value<'_>>) -> Matched<'_> {
-    let Some(value) = value.filter(|value| !value.is_nil()) else { return Matched::None };
-    match (value.int(), value.str()) {
-        (Some(token), _) => Matched::Token(token),
-        (_, Some(text)) => Matched::Text(text),
-        _ => Matched::Tokens,
     }
 }

@@ -7,13 +7,15 @@ use std::sync::Arc;
 use afterbay_pickle::Parser;
 use bytes::Bytes;
 
-use crate::batch::{Batch, Body, Kind, Rids};
+use crate::batch::{Batch, Body};
 use crate::bounds::{MAX_FRAME_BYTES, MAX_TAG_BYTES, PICKLE_HEAD_BYTES};
 use crate::error::WireError;
+use crate::kind::Kind;
 use crate::layouts::{Known, Layout, Layouts};
 use crate::pack::{EXT, INT, LIST, MAP, NIL, OTHER, STR, Types};
 use crate::packed::{self, Packed};
 use crate::pickled::Pickled;
+use crate::row::Rids;
 use crate::value::{Rows, Value};
 
 /// What a frame is.
@@ -189,6 +191,7 @@ impl Batch {
     }
 }
 
+#[expect(clippy::large_enum_variant, reason = "taken apart where it is returned to")]
 enum Read {
     /// Perhaps without rows, and not yet checked.
     Batch(Batch),

@@ -1,11 +1,13 @@
 //! Editing rows: what a plugin's verdict does to a row, in all of the columns that must agree with each other.
 
-use crate::batch::{Batch, Finish, Matched};
+use crate::batch::Batch;
 use crate::columns::Neutral;
 use crate::error::RowsError;
+use crate::joining::Cell;
 use crate::layouts::Known;
 use crate::mask::Mask;
-use crate::rows::{Cell, Plan};
+use crate::row::{Finish, Matched};
+use crate::rows::Plan;
 use crate::sink::Sink;
 use crate::value::Value;
 

@@ -7,9 +7,9 @@ use std::sync::{Arc, LazyLock};
 use serde_json::Value as Json;
 use thiserror::Error;
 
-use crate::batch::Kind;
 use crate::bounds::MAX_FIELDS;
 use crate::columns::{self, Column};
+use crate::kind::Kind;
 
 /// The layouts that come with Afterbay, by SGLang's version, oldest first.
 const BUILTIN: &[(&str, &str)] = &[

@@ -10,28 +10,45 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-mod batch;
-pub mod bounds;
-pub mod columns;
+// A frame is recognised,
 mod decode;
-mod edit;
-mod error;
-mod json;
+mod kind;
+
+// its columns are found, by its layout, in either encoding,
 mod layouts;
-mod mask;
 mod pack;
 mod packed;
 mod pickled;
-mod rows;
-mod sink;
-pub mod synth;
-mod tensor;
 mod value;
 
-pub use batch::{Batch, Finish, Ids, Kind, Matched, Wire};
+// and its rows are read;
+mod batch;
+mod row;
+
+// rows are taken, joined and edited by what is known of their columns,
+pub mod columns;
+mod edit;
+mod joining;
+mod mask;
+mod rows;
+
+// and written;
+mod sink;
+pub mod synth;
+
+// people see them as JSON.
+mod json;
+mod tensor;
+
+pub mod bounds;
+mod error;
+
+pub use batch::Batch;
 pub use decode::{Barrier, BarrierKind, Decoded, Decoder, decode};
 pub use edit::{Edit, Tokens};
 pub use error::{PackError, RowsError, WireError};
 pub use json::Wrapped;
+pub use kind::{Kind, Wire};
 pub use layouts::{LayoutError, Layouts};
+pub use row::{Finish, Ids, Matched};
 pub use rows::Part;

@@ -1,6 +1,8 @@
 //! msgpack on bytes: where values end, where the cells of a column are, and what a cell says. It checks structure
 //! (lengths, types, nesting) and allocates nothing but the starts of cells; what a column means is not its business.
 
+pub(crate) mod write;
+
 use crate::bounds::MAX_NESTING;
 use crate::error::PackError;
 
@@ -103,7 +105,7 @@ pub(crate) const TYPES: [Types; 256] = {
 
 /// Whether a value is one byte: a small int, nil or a bool. Without branches, since it is asked of many at a time.
 fn one_byte(byte: u8) -> bool {
-    (byte < 0x80) | (byte >= 0xe0) | (byte == 0xc0) | (byte & 0xfe == 0xc2)
+    !(0x80..0xe0).contains(&byte) | (byte == 0xc0) | (byte & 0xfe == 0xc2)
 }
 
 fn extent(bytes: &[u8], at: usize) -> Result<Extent, PackError> {
@@ -340,92 +342,5 @@ pub(crate) fn id_bytes(cell: &[u8]) -> Option<&[u8]> {
     ids.len().is_multiple_of(8).then_some(ids)
 }
 
-/// Writes msgpack in the shortest form, as msgspec does.
-pub(crate) mod write {
-    use super::{EXT_ARRAY, EXT_IDS};
-
-    /// The header of an array of `len` items.
-    pub(crate) fn array(out: &mut Vec<u8>, len: usize) {
-        sized(out, len, Some((0x90, 15)), [None, Some(0xdc), Some(0xdd)]);
-    }
-
-    /// The header of a map of `len` entries.
-    pub(crate) fn map(out: &mut Vec<u8>, len: usize) {
-        sized(out, len, Some((0x80, 15)), [None, Some(0xde), Some(0xdf)]);
-    }
-
-    pub(crate) fn nil(out: &mut Vec<u8>) {
-        out.push(0xc0);
-    }
-
-    pub(crate) fn str(out: &mut Vec<u8>, text: &str) {
-        sized(out, text.len(), Some((0xa0, 31)), [Some(0xd9), Some(0xda), Some(0xdb)]);
-        out.extend_from_slice(text.as_bytes());
-    }
-
-    /// The header of a byte string of `len` bytes.
-    pub(crate) fn bin(out: &mut Vec<u8>, len: usize) {
-        sized(out, len, None, [Some(0xc4), Some(0xc5), Some(0xc6)]);
-    }
-
-    pub(crate) fn float(out: &mut Vec<u8>, value: f64) {
-        out.push(0xcb);
-        out.extend_from_slice(&value.to_be_bytes());
-    }
-
-    pub(crate) fn int(out: &mut Vec<u8>, value: i64) {
-        let (marker, width) = match value {
-            -32..=127 => return out.push(value as u8),
-            128..=0xff => (0xcc, 1),
-            0x100..=0xffff => (0xcd, 2),
-            0x1_0000..=0xffff_ffff => (0xce, 4),
-            0x1_0000_0000.. => (0xcf, 8),
-            -128..=-33 => (0xd0, 1),
-            -32768..=-129 => (0xd1, 2),
-            -2_147_483_648..=-32769 => (0xd2, 4),
-            _ => (0xd3, 8),
-        };
-        out.push(marker);
-        out.extend_from_slice(&value.to_be_bytes()[8 - width..]);
-    }
-
-    /// The header of an extension of `len` bytes.
-    pub(crate) fn ext(out: &mut Vec<u8>, code: u8, len: usize) {
-        match len {
-            1 | 2 | 4 | 8 | 16 => out.push(0xd4 + len.trailing_zeros() as u8),
-            _ => sized(out, len, None, [Some(0xc7), Some(0xc8), Some(0xc9)]),
-        }
-        out.push(code);
-    }
-
-    /// An `array('q')` as extension 1, or as `["q", bin]`.
-    pub(crate) fn ids(out: &mut Vec<u8>, ids: &[i64], as_ext: bool) {
-        if as_ext {
-            ext(out, EXT_ARRAY, EXT_IDS.len() + 8 * ids.len());
-            out.extend_from_slice(&EXT_IDS);
-        } else {
-            out.extend_from_slice(&[0x92, 0xa1, b'q']);
-            bin(out, 8 * ids.len());
-        }
-        for id in ids {
-            out.extend_from_slice(&id.to_le_bytes());
-        }
-    }
-
-    /// A length in the shortest of: the type byte itself, one, two or four bytes after it.
-    /// What is longer than `u32` does not reach this: it is over the bound of a frame.
-    fn sized(out: &mut Vec<u8>, len: usize, fix: Option<(u8, usize)>, markers: [Option<u8>; 3]) {
-        match (fix, markers) {
-            (Some((marker, most)), _) if len <= most => out.push(marker | len as u8),
-            (_, [Some(marker), _, _]) if len <= 0xff => out.extend_from_slice(&[marker, len as u8]),
-            (_, [_, Some(marker), _]) if len <= 0xffff => {
-                out.push(marker);
-                out.extend_from_slice(&(len as u16).to_be_bytes());
-            }
-            (_, [_, _, marker]) => {
-                out.extend(marker);
-                out.extend_from_slice(&(len as u32).to_be_bytes());
-            }
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use afterbay_pickle::{Node, NodeId, Tree};
 
-use crate::batch::Kind;
 use crate::bounds::MAX_FIELDS;
 use crate::error::WireError;
+use crate::kind::Kind;
 use crate::layouts::Layout;
 use crate::value::{ColumnView, Rows};
 

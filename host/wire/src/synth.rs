@@ -5,9 +5,9 @@ use afterbay_pickle::{ParseError, Source, Tree, Writer};
 use bytes::Bytes;
 use thiserror::Error;
 
-use crate::batch::Kind;
 use crate::columns::{self, Join};
 use crate::error::RowsError;
+use crate::kind::Kind;
 use crate::layouts::{LayoutError, Layouts};
 use crate::pack;
 use crate::packed::write_wrapped;

@@ -28,7 +28,7 @@ fn batches(steps: &[Vec<(u8, u8)>], kind: Kind, wire: SynthWire) -> Vec<Batch> {
             let first = !sent.contains_key(&request);
             let before = sent.entry(request).or_default();
             let ids: Vec<i64> = (*before..*before + u64::from(tokens))
-                .map(|token| i64::from(request) << 40 | token as i64 * 7919)
+                .map(|token| (i64::from(request) << 40) + token as i64 * 7919)
                 .collect();
             *before += u64::from(tokens);
             SynthRow {

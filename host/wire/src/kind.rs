@@ -1,0 +1,63 @@
+//! Which message a batch is, and how it is encoded.
+
+use std::fmt;
+
+/// The messages that have rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// `BatchTokenIDOutput`: scheduler to detokenizer, or to the tokenizer where there is none.
+    TokenId,
+    /// `BatchStrOutput`: detokenizer to tokenizer.
+    Str,
+    /// `BatchEmbeddingOutput`: scheduler by way of the detokenizer to the tokenizer. It has no tokens.
+    Embedding,
+}
+
+/// How a batch is encoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wire {
+    /// msgpack, in the layout of these versions of SGLang, for example `0.5.21..0.5.23`.
+    Msgpack {
+        /// The first and the last of them.
+        versions: String,
+    },
+    /// A pickle of this protocol.
+    Pickle {
+        /// 0 to 5; SGLang writes 4 up to 0.5.14 and 5 from then on.
+        protocol: u8,
+    },
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 3] = [Kind::TokenId, Kind::Str, Kind::Embedding];
+
+    /// The name of SGLang's class.
+    pub fn class(self) -> &'static str {
+        match self {
+            Kind::TokenId => "BatchTokenIDOutput",
+            Kind::Str => "BatchStrOutput",
+            Kind::Embedding => "BatchEmbeddingOutput",
+        }
+    }
+
+    /// The kind of SGLang's class.
+    pub fn of_class(class: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.class() == class)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.class())
+    }
+}
+
+impl fmt::Display for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wire::Msgpack { versions } => write!(f, "msgpack of {versions}"),
+            Wire::Pickle { protocol } => write!(f, "pickle of protocol {protocol}"),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What a row says: its request's name, its ids, whether it is the last.
+
+use crate::error::WireError;
+use crate::layouts::Known;
+use crate::value::{Rows, Value};
+
+/// Why a request ended, if it did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Finish<'a> {
+    /// The row is not its request's last.
+    Running,
+    /// `{"type": "stop"}`: a stop token, stop text or end of text.
+    Stop {
+        /// What was met.
+        matched: Matched<'a>,
+    },
+    /// `{"type": "length"}`: the limit of tokens.
+    Length,
+    /// `{"type": "abort"}`: by its client or by an error.
+    Abort,
+    /// A reason that this version does not know.
+    Other,
+}
+
+/// What a request's output met that ended it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Matched<'a> {
+    /// It was not said.
+    None,
+    /// A token, the row's last. The detokenizer leaves it out of the text unless `no_stop_trim`.
+    Token(i64),
+    /// A text.
+    Text(&'a str),
+    /// Several tokens.
+    Tokens,
+}
+
+/// The new ids of all rows of a batch, as two columns.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ids {
+    /// All rows' ids, one row after another.
+    pub values: Vec<i64>,
+    /// Where each row's ids end in `values`.
+    pub ends: Vec<u32>,
+}
+
+/// The names of a batch's requests, one after another: checked to be text once, and cheap to read.
+#[derive(Debug, Default)]
+pub(crate) struct Rids {
+    text: String,
+    ends: Vec<u32>,
+}
+
+impl Ids {
+    /// The ids of one row.
+    pub fn row(&self, row: u32) -> &[i64] {
+        let end = |row: usize| self.ends.get(row).map_or(self.values.len(), |&end| end as usize);
+        let start = (row as usize).checked_sub(1).map_or(0, end);
+        self.values.get(start..end(row as usize)).unwrap_or_default()
+    }
+}
+
+impl Rids {
+    pub(crate) fn read(cells: Rows<'_>, rows: u32) -> Result<Rids, WireError> {
+        let wrong = |row| WireError::Cell { name: Known::Rids.name(), row, expected: "a str" };
+        let (mut text, mut ends) = (Vec::new(), Vec::with_capacity(rows as usize));
+        for (row, cell) in cells.iter(rows).enumerate() {
+            let rid = cell.str_bytes().ok_or_else(|| wrong(row as u32))?;
+            if row == 0 {
+                text.reserve(rid.len() * rows as usize);
+            }
+            text.extend_from_slice(rid);
+            ends.push(text.len() as u32);
+        }
+        // All at once is much faster than each; then no name may end within a character.
+        let text = String::from_utf8(text).map_err(|error| {
+            let valid = error.utf8_error().valid_up_to() as u32;
+            wrong(ends.partition_point(|&end| end <= valid) as u32)
+        })?;
+        match ends.iter().position(|&end| !text.is_char_boundary(end as usize)) {
+            Some(row) => Err(wrong(row as u32)),
+            None => Ok(Rids { text, ends }),
+        }
+    }
+
+    pub(crate) fn get(&self, row: u32) -> Option<&str> {
+        let end = *self.ends.get(row as usize)? as usize;
+        let start = row.checked_sub(1).map_or(0, |before| self.ends[before as usize] as usize);
+        self.text.get(start..end)
+    }
+}
+
+/// Reads a finish reason.
+pub(crate) fn finish(reason: Value<'_>) -> Finish<'_> {
+    if reason.is_nil() {
+        return Finish::Running;
+    }
+    match reason.get("type").and_then(Value::str) {
+        Some("stop") => Finish::Stop { matched: matched(reason.get("matched")) },
+        Some("length") => Finish::Length,
+        Some("abort") => Finish::Abort,
+        _ => Finish::Other,
+    }
+}
+
+fn matched(value: Option<Value<'_>>) -> Matched<'_> {
+    let Some(value) = value.filter(|value| !value.is_nil()) else { return Matched::None };
+    match (value.int(), value.str()) {
+        (Some(token), _) => Matched::Token(token),
+        (_, Some(text)) => Matched::Text(text),
+        _ => Matched::Tokens,
+    }
+}
