@@ -1,3 +1,5 @@
+import socket
+
 import pytest
 
 from afterbay_sglang.settings import IPC_PATH_BYTES_MAX, Refused, Settings, fill
@@ -22,7 +24,7 @@ def test_each_variable_is_read():
 @pytest.mark.parametrize("value", ["1", "true", "TRUE", "yes", "y"])
 @pytest.mark.parametrize("asked", ["AFTERBAY_INGRESS", "AFTERBAY_CREDIT"])
 def test_the_rust_server_is_refused_with_words(asked, value):
-    with pytest.raises(Refused, match="SGLANG_RUST_SERVER is on.*no socket is left.*Unset SGLANG_RUST_SERVER"):
+    with pytest.raises(Refused, match=r"SGLANG_RUST_SERVER is on.*no socket is left.*Unset SGLANG_RUST_SERVER"):
         read(**{asked: "ipc:///x", "SGLANG_RUST_SERVER": value})
 
 
@@ -55,8 +57,16 @@ def test_a_name_that_can_work_is_accepted(endpoint):
     assert read(AFTERBAY_INGRESS=endpoint).ingress == endpoint
 
 
+def test_the_limit_of_a_path_is_the_kernels(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as longest, socket.socket(socket.AF_UNIX) as too_long:
+        longest.bind("a" * IPC_PATH_BYTES_MAX)
+        with pytest.raises(OSError, match="path too long"):
+            too_long.bind("a" * (IPC_PATH_BYTES_MAX + 1))
+
+
 def test_a_rendezvous_without_an_ingress_is_refused():
-    with pytest.raises(Refused, match='AFTERBAY_RENDEZVOUS "/r.json" needs AFTERBAY_INGRESS'):
+    with pytest.raises(Refused, match=r'AFTERBAY_RENDEZVOUS "/r.json" needs AFTERBAY_INGRESS'):
         read(AFTERBAY_RENDEZVOUS="/r.json")
 
 
