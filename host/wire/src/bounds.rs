@@ -15,3 +15,7 @@ pub const MAX_TAG_BYTES: usize = 128;
 
 /// How far into a pickle that cannot be read its class is looked for, in bytes. It is named within the first 100.
 pub const PICKLE_HEAD_BYTES: usize = 256;
+
+/// How many times its bytes a frame's values may come to. A pickle may say one value in many places, so what is read
+/// out of it must be counted: ids and entries of lists and maps by number, texts by length. Honest ones stay below 1.
+pub const MAX_EXPANSION: usize = 4;

@@ -8,7 +8,7 @@ use afterbay_pickle::Parser;
 use bytes::Bytes;
 
 use crate::batch::{Batch, Body};
-use crate::bounds::{MAX_FRAME_BYTES, MAX_TAG_BYTES, PICKLE_HEAD_BYTES};
+use crate::bounds::{MAX_EXPANSION, MAX_FRAME_BYTES, MAX_TAG_BYTES, PICKLE_HEAD_BYTES};
 use crate::error::WireError;
 use crate::kind::Kind;
 use crate::layouts::{Known, Layout, Layouts};
@@ -276,7 +276,9 @@ fn may<'a>(
         let wrong = WireError::Column { name: known.name(), expected: "a list with an entry a row" };
         return if batch.is_nil_or_empty(field) { Ok(None) } else { Err(wrong) };
     };
-    if rows.types(batch.rows) & !types != 0 {
+    let most = MAX_EXPANSION * batch.bytes.len();
+    let found = rows.types(batch.rows, most).ok_or(WireError::Expands { name: known.name() })?;
+    if found & !types != 0 {
         each(batch, known, Some(rows), expected, |cell| cell.types() & !types == 0)?;
     }
     Ok(Some(rows))

@@ -4,7 +4,7 @@
 use afterbay_pickle::{ParseError, WriteError};
 use thiserror::Error;
 
-use crate::bounds::{MAX_FRAME_BYTES, MAX_NESTING};
+use crate::bounds::{MAX_EXPANSION, MAX_FRAME_BYTES, MAX_NESTING};
 
 /// Why a frame is not understood.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -50,6 +50,12 @@ pub enum WireError {
         /// What it should be.
         expected: &'static str,
     },
+    /// A pickle's column says the same large values over and over.
+    #[error("column {name:?} comes to more than {MAX_EXPANSION} times the frame's bytes")]
+    Expands {
+        /// Its name.
+        name: &'static str,
+    },
     /// The pickle cannot be read.
     #[error(transparent)]
     Pickle(#[from] ParseError),
@@ -68,6 +74,7 @@ impl WireError {
             WireError::UnknownLayout { .. } => "unknown layout",
             WireError::Column { .. } => "column",
             WireError::Cell { .. } => "cell",
+            WireError::Expands { .. } => "expands",
             WireError::Pickle(_) => "pickle",
             WireError::NotAnObject => "not an object",
         }
@@ -165,6 +172,12 @@ pub enum RowsError {
     NoColumn {
         /// The column's name.
         name: &'static str,
+    },
+    /// A pickle's column says the same large values over and over.
+    #[error("column {name:?} comes to more than {MAX_EXPANSION} times the parts' bytes")]
+    Expands {
+        /// Its name.
+        name: String,
     },
     /// A pickle inside a msgpack frame cannot be read.
     #[error("column {name:?} holds a pickle that cannot be read: {error}")]

@@ -12,10 +12,10 @@ use crate::pack::{self, Item};
 use crate::tensor;
 use crate::value::Value;
 
-/// Deepest nesting that is shown; deeper values are shown as `{"__cut__": true}`, as are those past a number of values
-/// that no frame without endless references has (eight times its bytes).
+/// Deepest nesting that is shown; deeper values are shown as `{"__cut__": true}`, as is what comes after values and
+/// texts of so many times the frame's bytes.
 const MAX_DEPTH: usize = 64;
-const VALUES_PER_BYTE: usize = 8;
+const MAX_SHOWN: usize = 8;
 
 /// What is shown of a pickle inside msgpack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum Wrapped {
 impl Batch {
     /// The decoded fields by name, and the class as `__struct__`.
     pub fn to_json(&self, wrapped: Wrapped) -> Json {
-        let mut shown = Shown { left: VALUES_PER_BYTE * self.bytes.len() };
+        let mut shown = Shown { left: MAX_SHOWN * self.bytes.len() };
         let mut fields = Map::new();
         fields.insert("__struct__".into(), self.kind().class().into());
         for (at, field) in self.layout.fields.iter().enumerate() {
@@ -80,20 +80,20 @@ impl Struct {
     }
 }
 
-/// How many more values are shown.
+/// How much more is shown: values by number, and what they say many times by weight.
 struct Shown {
     left: usize,
 }
 
 impl Shown {
     /// Whether one more value is shown, so deep.
-    fn one_more(&mut self, depth: usize) -> bool {
-        self.left = self.left.saturating_sub(1);
+    fn one_more(&mut self, value: Value<'_>, depth: usize) -> bool {
+        self.left = self.left.saturating_sub(1 + value.weight());
         self.left > 0 && depth < MAX_DEPTH
     }
 
     fn packed(&mut self, bytes: &[u8], inside: Option<Struct>, depth: usize) -> Json {
-        if !self.one_more(depth) {
+        if !self.one_more(Value::Packed(bytes), depth) {
             return cut();
         }
         match pack::item(bytes) {
@@ -137,7 +137,7 @@ impl Shown {
     }
 
     fn node(&mut self, tree: &Tree, id: NodeId, depth: usize) -> Json {
-        if !self.one_more(depth) {
+        if !self.one_more(Value::Tree(tree, id), depth) {
             return cut();
         }
         match tree.node(id) {

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 
 use crate::batch::{Batch, Body};
+use crate::bounds::MAX_EXPANSION;
 use crate::columns::Join;
 use crate::edit::Change;
 use crate::error::RowsError;
@@ -17,7 +18,7 @@ use crate::layouts::Field;
 use crate::pack;
 use crate::row::Finish;
 use crate::sink::Sink;
-use crate::value::{ColumnView, Rows};
+use crate::value::{ColumnView, Rows, Value};
 
 /// Rows of a batch that are to be joined with others.
 #[derive(Clone, Copy, Debug)]
@@ -331,6 +332,8 @@ impl<'a> Plan<'a> {
         rows: &[Option<Rows<'a>>],
     ) -> Result<(), RowsError> {
         let mut cells = Vec::new();
+        let bytes: usize = self.parts.iter().map(|part| part.bytes.len()).sum();
+        let mut left = MAX_EXPANSION * bytes;
         sink.list(self.rows, |sink| {
             for step in &self.steps {
                 match step {
@@ -342,7 +345,11 @@ impl<'a> Plan<'a> {
                         cells.clear();
                         for &(part, row) in &self.from[from.clone()] {
                             let part = part as usize;
-                            cells.push(rows[part].map(|rows| (rows.get(row), sources[part])));
+                            let cell = rows[part].map(|rows| rows.get(row));
+                            left = left
+                                .checked_sub(cell.map_or(0, Value::weight))
+                                .ok_or_else(|| RowsError::Expands { name: rule.name.to_owned() })?;
+                            cells.push(cell.map(|cell| (cell, sources[part])));
                         }
                         match (change, cells.as_slice()) {
                             (Some(change), &[Some(cell)]) => {

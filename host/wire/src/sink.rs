@@ -6,7 +6,7 @@ use afterbay_pickle::{Source, Writer};
 
 use crate::error::RowsError;
 use crate::mask::Mask;
-use crate::pack;
+use crate::pack::{self, LIST};
 use crate::packed;
 use crate::value::{Rows, Value};
 
@@ -69,7 +69,7 @@ impl<'a> Sink<'a> for Vec<u8> {
     }
 
     fn ids(&mut self, ids: &[i64], like: Option<Value<'a>>) -> Result<(), RowsError> {
-        pack::write::ids(self, ids, like.and_then(Value::list).is_none());
+        pack::write::ids(self, ids, like.is_none_or(|like| like.types() != LIST));
         Ok(())
     }
 
@@ -135,9 +135,9 @@ impl<'a> Sink<'a> for Writer<'a> {
     }
 
     fn ids(&mut self, ids: &[i64], like: Option<Value<'a>>) -> Result<(), RowsError> {
-        match like.and_then(Value::list) {
-            Some(_) => Ok(self.id_list(ids)?),
-            None => {
+        match like {
+            Some(like) if like.types() == LIST => Ok(self.id_list(ids)?),
+            _ => {
                 self.id_array(ids);
                 Ok(())
             }

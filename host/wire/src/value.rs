@@ -47,15 +47,31 @@ impl<'a> Value<'a> {
 
     /// Its type, as a set of one.
     pub(crate) fn types(self) -> Types {
+        self.types_and_weight().0
+    }
+
+    /// What it counts for where a pickle may say it many times: its items, entries, ids or bytes. In msgpack nothing is
+    /// said twice, and nothing is counted.
+    pub(crate) fn weight(self) -> usize {
+        self.types_and_weight().1
+    }
+
+    fn types_and_weight(self) -> (Types, usize) {
         match self {
-            Value::Packed(bytes) => TYPES[bytes[0] as usize],
+            Value::Packed(bytes) => (TYPES[bytes[0] as usize], 0),
             Value::Tree(tree, id) => match tree.node(id) {
-                Node::None => NIL,
-                Node::Int(_) => INT,
-                Node::Str(_) => STR,
-                Node::List(_) => LIST,
-                Node::Dict(_) => MAP,
-                _ => OTHER,
+                Node::None => (NIL, 0),
+                Node::Int(_) => (INT, 0),
+                Node::Str(text) => (STR, text.len()),
+                Node::Bytes(bytes) | Node::ByteArray(bytes) => (OTHER, bytes.len()),
+                Node::List(items) => (LIST, items.len()),
+                Node::Dict(pairs) => (MAP, pairs.len()),
+                Node::Reduce { args, .. } => {
+                    let args = tree.items(args).unwrap_or_default();
+                    let bytes = args.iter().map(|&arg| tree.bytes(arg).map_or(0, <[u8]>::len)).sum();
+                    (OTHER, bytes)
+                }
+                _ => (OTHER, 0),
             },
         }
     }
@@ -155,19 +171,25 @@ impl<'a> Rows<'a> {
         (0..rows).map(move |row| self.get(row))
     }
 
-    /// The types that the cells have.
-    pub(crate) fn types(self, rows: u32) -> Types {
+    /// The types that the cells have. `None`: they come to more than `most`.
+    pub(crate) fn types(self, rows: u32, most: usize) -> Option<Types> {
         match self {
-            Rows::Packed { cells: Cells::Uniform { width: 2.., .. }, .. } => self.get(0).types(),
+            Rows::Packed { cells: Cells::Uniform { width: 2.., .. }, .. } => Some(self.get(0).types()),
             Rows::Packed { frame, cells: Cells::Uniform { start, .. }, .. } => {
                 let cells = &frame[start as usize..(start + rows) as usize];
-                cells.iter().fold(0, |types, &byte| types | TYPES[byte as usize])
+                Some(cells.iter().fold(0, |types, &byte| types | TYPES[byte as usize]))
             }
             Rows::Packed { frame, starts, cells: Cells::Indexed { first } } => {
                 let starts = &starts[first as usize..][..rows as usize];
-                starts.iter().fold(0, |types, &at| types | TYPES[frame[at as usize] as usize])
+                Some(starts.iter().fold(0, |types, &at| types | TYPES[frame[at as usize] as usize]))
             }
-            Rows::Tree(..) => self.iter(rows).fold(0, |types, cell| types | cell.types()),
+            Rows::Tree(..) => self
+                .iter(rows)
+                .try_fold((0, most), |(types, left), cell| {
+                    let (its, weight) = cell.types_and_weight();
+                    Some((types | its, left.checked_sub(weight)?))
+                })
+                .map(|(types, _)| types),
         }
     }
 

@@ -181,3 +181,66 @@ fn a_name_of_a_class_that_is_too_long_is_cut() {
     let Decoded::Barrier(barrier) = decode(frame.into(), &Layouts::builtin()) else { panic!("a batch") };
     assert_eq!(barrier.kind, BarrierKind::Control { tag: "x".repeat(128) });
 }
+
+/// A pickled batch of 0.5.14's shape, its columns by this function; values put in the memo can be said again.
+fn pickled(columns: &[(&str, Vec<u8>)]) -> Bytes {
+    let mut out = b"\x80\x04csglang.srt.managers.io_struct\nBatchTokenIDOutput\n)\x81}(".to_vec();
+    for (name, value) in columns {
+        out.extend([0x8c, name.len() as u8]);
+        out.extend(name.as_bytes());
+        out.extend(value);
+    }
+    out.extend(b"ub.");
+    out.into()
+}
+
+/// A list of `rows` items: `first`, which is memoized, said again and again.
+fn again(first: &[u8], memo: u8, rows: usize) -> Vec<u8> {
+    let mut out = b"](".to_vec();
+    out.extend(first);
+    out.extend([b'q', memo]);
+    (1..rows).for_each(|_| out.extend([b'h', memo]));
+    out.push(b'e');
+    out
+}
+
+#[test]
+fn a_pickle_that_says_one_value_many_times_is_bounded() {
+    const ROWS: usize = 100_000;
+    let list = |len: usize| [b"](", &b"K\x01".repeat(len)[..], b"e"].concat();
+    let text = |len: usize| [&b"X"[..], &(len as u32).to_le_bytes(), &vec![b'x'; len]].concat();
+    let dict = |len: u32| {
+        let entries =
+            (0..len).flat_map(|key| [&b"J"[..], &key.to_le_bytes(), b"N"].concat()).collect::<Vec<_>>();
+        [b"}(", &entries[..], b"u"].concat()
+    };
+    let batch = |rid: Vec<u8>, reason: Vec<u8>, ids: Vec<u8>, logprobs: Vec<u8>| {
+        pickled(&[
+            ("rids", again(&rid, 1, ROWS)),
+            ("finished_reasons", again(&reason, 2, ROWS)),
+            ("output_ids", again(&ids, 3, ROWS)),
+            ("output_token_logprobs_val", again(&logprobs, 4, ROWS)),
+        ])
+    };
+    let (one, none, few) = (text(1), b"N".to_vec(), list(2));
+    let begun = Instant::now();
+    for (name, frame) in [
+        ("rids", batch(text(ROWS), none.clone(), few.clone(), few.clone())),
+        ("finished_reasons", batch(one.clone(), dict(ROWS as u32), few.clone(), few.clone())),
+        ("output_ids", batch(one.clone(), none.clone(), list(ROWS), few.clone())),
+    ] {
+        assert_eq!(error(frame.clone()), WireError::Expands { name });
+        use_up(&frame);
+    }
+    // A column that is not read until it is joined or edited; all rows are of one request.
+    let frame = batch(one, none, few, list(ROWS));
+    let batch = read_batch(&frame);
+    let expands = afterbay_wire::RowsError::Expands { name: "output_token_logprobs_val".into() };
+    assert_eq!(Batch::join(&[Part::from(&batch)]).unwrap_err(), expands);
+    let edits: Vec<_> =
+        (0..batch.rows()).map(|row| Edit { tokens: Tokens::Empty, ..Edit::new(row) }).collect();
+    assert_eq!(batch.edit(&edits).unwrap_err(), expands);
+    assert_eq!(batch.take(&[0, 1, 2]).unwrap().rows(), 3);
+    assert!(batch.to_json(Wrapped::Open)["output_token_logprobs_val"].is_array());
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+}
