@@ -11,20 +11,35 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod bounds;
-pub mod check;
-pub mod compare;
-mod endpoint;
-pub mod frames;
-pub mod ids;
+
+// From what is asked for to the frames of it.
 pub mod load;
-mod progress;
-pub mod reader;
-pub mod record;
-pub mod replay;
-pub mod scheduler;
+
+pub mod ids;
+
 pub mod steps;
-mod stop;
+
+pub mod frames;
+pub mod replay;
+
+// Over a socket.
+pub mod scheduler;
+
+mod endpoint;
+mod link;
+
+pub mod reader;
 pub mod work;
+
+// To what is said of it.
+pub mod check;
+
+pub mod record;
+
+pub mod compare;
+
+mod progress;
+mod stop;
 
 pub use endpoint::EndpointError;
 pub use progress::Progress;

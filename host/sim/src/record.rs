@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::bounds::MAX_KEPT_REQUESTS;
 use crate::ids::{Digest, mix, name_hash};
@@ -43,8 +43,10 @@ pub struct Record {
     /// Control messages.
     pub controls: u64,
     /// Over every frame's bytes, in their order: equal at both ends where nothing was changed, joined or split.
+    #[serde(serialize_with = "hexadecimal")]
     pub frames_digest: u64,
     /// Over every ended request (rid, tokens, ids, ending), in no order: equal at both ends where they saw the same.
+    #[serde(serialize_with = "hexadecimal")]
     pub requests_digest: u64,
     #[serde(skip)]
     kept: HashMap<Box<str>, Request>,
@@ -119,6 +121,11 @@ impl Record {
     fn bounded(requests: usize) -> Record {
         Record { bound: Bound(requests), ..Record::default() }
     }
+}
+
+/// Not a number: JSON's are not that exact everywhere.
+fn hexadecimal<S: Serializer>(digest: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{digest:016x}"))
 }
 
 #[cfg(test)]

@@ -5,21 +5,18 @@
 //! readers that come and go behind Afterbay, not for Afterbay itself coming and going.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use serde::Serialize;
 use thiserror::Error;
-use tokio::runtime::{Builder, Handle};
-use tokio::sync::Notify;
-use zeromq::{PushSocket, Socket, SocketEvent, SocketOptions, SocketSend, ZmqError};
+use tokio::runtime::Builder;
+use zeromq::ZmqError;
 
 use crate::Stop;
-use crate::bounds::{MAX_CATCH_UP, MAX_IN_FLIGHT_BYTES, MAX_IN_FLIGHT_FRAMES, STOP_NOTICED_WITHIN};
+use crate::bounds::{MAX_CATCH_UP, STOP_NOTICED_WITHIN};
 use crate::endpoint::{EndpointError, Place};
 use crate::frames::{Encoding, Frame, FramesError, Writer};
+use crate::link::{Link, NoLink};
 use crate::load::Load;
 use crate::progress::{Progress, Teller, nanoseconds};
 use crate::record::Record;
@@ -50,7 +47,7 @@ pub enum Source {
 }
 
 /// What was sent.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Sent {
     /// Of what was handed over. Where a connection broke, some of it may not have arrived.
     #[serde(flatten)]
@@ -65,7 +62,7 @@ pub struct Sent {
     pub steps: u64,
     /// Connections that broke; what was in flight then may be lost.
     pub broken: u32,
-    /// Frames not taken at the end, after the drain timeout.
+    /// Frames not taken: the peer went away for good, or did not read until the drain timeout.
     pub undelivered: u64,
     /// Told to stop before its end; requests that ran were aborted.
     pub stopped: bool,
@@ -117,42 +114,49 @@ pub fn run(
     stop: &Stop,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Sent, SchedulerError> {
-    // A runtime of its own, so that at the end "no task is left" means that the socket has written everything.
+    // A runtime of its own: see `Link::finish`.
     let runtime = Builder::new_current_thread().enable_all().build()?;
+    let Options { connect, source, steps_per_second, connect_timeout, drain_timeout } = options;
+    Place::of(&connect)?;
+    if let Source::Load(load, _) = &source {
+        load.check().map_err(FramesError::from)?;
+    }
     runtime.block_on(async {
-        if let Source::Load(load, _) = &options.source {
-            load.check().map_err(FramesError::from)?;
-        }
-        let link = Link::connect(&options.connect, options.connect_timeout, stop).await?;
+        let link = Link::connect(&connect, connect_timeout, stop).await.map_err(|no_link| match no_link {
+            NoLink::Stopped => SchedulerError::Stopped,
+            NoLink::Nobody(last) => {
+                SchedulerError::NotConnected { endpoint: connect.clone(), waited: connect_timeout, last }
+            }
+        })?;
         let mut sender = Sender {
-            connect: options.connect,
-            connect_timeout: options.connect_timeout,
-            link,
+            connect,
+            connect_timeout,
+            drain_timeout,
+            link: Some(link),
             stop,
+            stopped_at: None,
             teller: Teller::new(progress),
             began: Instant::now(),
             firsts: HashMap::new(),
             open: 0,
-            sent: Sent {
-                record: Record::new(),
-                elapsed: Duration::ZERO,
-                blocked: Duration::ZERO,
-                steps: 0,
-                broken: 0,
-                undelivered: 0,
-                stopped: false,
-            },
+            sent: Sent::default(),
         };
-        sender.source(options.source, options.steps_per_second, options.drain_timeout).await?;
-        sender.finish(options.drain_timeout).await
+        match source {
+            Source::Load(load, encoding) => sender.load(load, encoding, steps_per_second).await?,
+            Source::Frames(frames) => sender.frames(frames, steps_per_second).await,
+        }
+        Ok(sender.finish().await)
     })
 }
 
 struct Sender<'a> {
     connect: String,
     connect_timeout: Duration,
-    link: Link,
+    drain_timeout: Duration,
+    /// `None`: the peer went away and did not come back.
+    link: Option<Link>,
     stop: &'a Stop,
+    stopped_at: Option<Instant>,
     teller: Teller<'a>,
     began: Instant,
     /// When the first token of each live request was sent.
@@ -167,104 +171,60 @@ struct Pace {
     next: Instant,
 }
 
-/// One connection.
-struct Link {
-    socket: PushSocket,
-    is_broken: Box<dyn FnMut() -> bool>,
-    flight: Arc<Flight>,
-}
-
-/// What the `zeromq` crate has and has not encoded yet.
-#[derive(Default)]
-struct Flight {
-    frames: AtomicU64,
-    bytes: AtomicU64,
-    changed: Notify,
-}
-
-/// A frame in flight: the crate drops it when it has encoded it.
-struct Flying {
-    bytes: Bytes,
-    flight: Arc<Flight>,
-}
-
 impl Sender<'_> {
-    async fn source(&mut self, source: Source, rate: f64, drain: Duration) -> Result<(), SchedulerError> {
+    async fn frames(&mut self, frames: Vec<Frame>, rate: f64) {
         let mut pace = Pace::new(rate, self.began);
-        let (load, encoding) = match source {
-            Source::Load(load, encoding) => (load, encoding),
-            Source::Frames(frames) => {
-                for frame in frames {
-                    if !pace.wait(self.stop).await || !self.send(frame, Instant::now(), None).await? {
-                        self.sent.stopped = true;
-                        break;
-                    }
-                    self.sent.steps += 1;
-                }
-                return Ok(());
+        for frame in frames {
+            pace.wait(self.stop).await;
+            if self.is_stopped() {
+                break;
             }
-        };
+            self.send(frame, Instant::now()).await;
+            self.sent.steps += 1;
+        }
+    }
+
+    async fn load(&mut self, load: Load, encoding: Encoding, rate: f64) -> Result<(), SchedulerError> {
+        let mut pace = Pace::new(rate, self.began);
         let (mut steps, writer) = (Steps::new(load), Writer::new(encoding));
         let mut frames = Vec::new();
         while !steps.is_done() {
             // Arrivals follow the steps where these have a pace, so that the same load gives the same batches.
             let now = pace.time(self.sent.steps).unwrap_or_else(|| self.began.elapsed());
-            writer.step(steps.next(now), &mut frames).map_err(FramesError::from)?;
+            let step = if self.is_stopped() { steps.abort_all() } else { steps.next(now) };
+            writer.step(step, &mut frames).map_err(FramesError::from)?;
             self.sent.steps += 1;
             self.open = steps.running() as u64;
             if frames.is_empty() && rate <= 0.0 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            // Encoded ahead of its time, sent at it. What is stopped here was generated, so it is still sent.
-            let mut stopped = !pace.wait(self.stop).await;
+            // Encoded ahead of its time, sent at it.
+            pace.wait(self.stop).await;
             let due = Instant::now();
             for frame in frames.drain(..) {
-                let deadline = stopped.then(|| due + drain);
-                stopped |= !self.send(frame, due, deadline).await?;
-            }
-            if stopped {
-                self.sent.stopped = true;
-                writer.step(steps.abort_all(), &mut frames).map_err(FramesError::from)?;
-                for frame in frames.drain(..) {
-                    let deadline = Some(Instant::now() + drain);
-                    self.send(frame, Instant::now(), deadline).await?;
-                }
+                self.send(frame, due).await;
             }
         }
-        self.open = 0;
         Ok(())
     }
 
-    /// Sends a frame as soon as there is room. `false`: told to stop; without a deadline, the frame is sent all the
-    /// same, with one it is given up there.
-    async fn send(
-        &mut self,
-        frame: Frame,
-        due: Instant,
-        mut deadline: Option<Instant>,
-    ) -> Result<bool, SchedulerError> {
+    /// Sends a frame as soon as there is room. Told to stop, it waits for that only so long.
+    async fn send(&mut self, frame: Frame, due: Instant) {
         let waited = Instant::now();
-        let mut go_on = true;
-        while !self.link.flight.has_room() {
-            if self.stop.is_stopped() {
-                go_on = false;
-                deadline = deadline.or(Some(Instant::now() + Duration::from_secs(1)));
-            }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        while self.link.as_ref().is_some_and(|link| !link.has_room()) {
+            if self.is_stopped() && self.stopped_at.is_some_and(|at| at.elapsed() >= self.drain_timeout) {
                 self.sent.undelivered += 1;
-                return Ok(false);
+                return;
             }
             self.tell();
-            // Either way it is looked at again.
-            let _timed_out =
-                tokio::time::timeout(STOP_NOTICED_WITHIN, self.link.flight.changed.notified()).await;
+            if let Some(link) = &self.link {
+                link.changed().await;
+            }
         }
         self.sent.blocked += waited.elapsed();
-        if (self.link.is_broken)() || self.link.send(&frame.bytes).await.is_err() {
-            self.sent.broken += 1;
-            self.link = Link::connect(&self.connect, self.connect_timeout, self.stop).await?;
-            let sent = self.link.send(&frame.bytes).await;
-            sent.map_err(|last| self.not_connected(last))?;
+        if !self.hand_over(&frame).await {
+            self.sent.undelivered += 1;
+            return;
         }
         frame.record(&mut self.sent.record);
         for rid in frame.started {
@@ -277,37 +237,45 @@ impl Sender<'_> {
         self.tell();
         // The socket's own task writes, on this thread.
         tokio::task::yield_now().await;
-        Ok(go_on && !self.stop.is_stopped())
     }
 
-    /// Waits until everything is written.
-    async fn finish(mut self, timeout: Duration) -> Result<Sent, SchedulerError> {
-        let (waited, deadline) = (Instant::now(), Instant::now() + timeout);
-        let flight = Arc::clone(&self.link.flight);
-        let is_broken = (self.link.is_broken)();
-        drop(self.link);
-        while Handle::current().metrics().num_alive_tasks() > 0 {
-            if Instant::now() >= deadline {
-                self.sent.undelivered += flight.frames.load(Ordering::Acquire).max(1);
-                break;
+    /// Hands a frame to the connection, or to the next one where that is broken.
+    async fn hand_over(&mut self, frame: &Frame) -> bool {
+        while let Some(link) = &mut self.link {
+            if !link.is_broken() && link.send(&frame.bytes).await.is_ok() {
+                return true;
             }
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            self.sent.broken += 1;
+            self.link = Link::connect(&self.connect, self.connect_timeout, self.stop).await.ok();
         }
-        self.sent.broken += u32::from(is_broken);
+        false
+    }
+
+    fn is_stopped(&mut self) -> bool {
+        if self.stop.is_stopped() && self.stopped_at.is_none() {
+            self.stopped_at = Some(Instant::now());
+        }
+        self.stopped_at.is_some()
+    }
+
+    async fn finish(mut self) -> Sent {
+        let waited = Instant::now();
+        if let Some(link) = self.link.take() {
+            let end = link.finish(self.drain_timeout).await;
+            self.sent.broken += u32::from(end.is_broken);
+            self.sent.undelivered += end.undelivered;
+        }
+        self.sent.stopped = self.stopped_at.is_some();
         self.sent.blocked += waited.elapsed();
         self.sent.elapsed = self.began.elapsed();
         self.teller.end(Progress::of(&self.sent.record, self.open, self.sent.elapsed));
-        Ok(self.sent)
+        self.sent
     }
 
     fn tell(&mut self) {
         let (record, open, began) = (&self.sent.record, self.open, self.began);
         let now = Instant::now();
         self.teller.tell(now, || Progress::of(record, open, now.saturating_duration_since(began)));
-    }
-
-    fn not_connected(&self, last: ZmqError) -> SchedulerError {
-        SchedulerError::NotConnected { endpoint: self.connect.clone(), waited: self.connect_timeout, last }
     }
 }
 
@@ -327,82 +295,17 @@ impl Pace {
         (!self.step_time.is_zero()).then(|| self.step_time.saturating_mul(step))
     }
 
-    /// Waits for the next step; `false`: told to stop.
-    async fn wait(&mut self, stop: &Stop) -> bool {
-        loop {
-            if stop.is_stopped() {
-                return false;
-            }
+    /// Waits for the next step, or until told to stop.
+    async fn wait(&mut self, stop: &Stop) {
+        while !stop.is_stopped() {
             let now = Instant::now();
             let left = self.next.saturating_duration_since(now);
             if left.is_zero() {
                 let late_at_most = now.checked_sub(MAX_CATCH_UP).unwrap_or(now);
                 self.next = self.next.max(late_at_most).checked_add(self.step_time).unwrap_or(now);
-                return true;
+                return;
             }
             tokio::time::sleep(left.min(STOP_NOTICED_WITHIN)).await;
         }
-    }
-}
-
-impl Link {
-    async fn connect(endpoint: &str, timeout: Duration, stop: &Stop) -> Result<Link, SchedulerError> {
-        Place::of(endpoint)?;
-        let deadline = Instant::now() + timeout;
-        loop {
-            let mut options = SocketOptions::default();
-            // The crate's own waiting doubles up to half a minute, and cannot be stopped.
-            options.connect_timeout(Duration::from_millis(100));
-            let mut socket = PushSocket::with_options(options);
-            let mut events = socket.monitor();
-            match socket.connect(endpoint).await {
-                Ok(()) => {
-                    let is_broken = Box::new(move || {
-                        while let Ok(event) = events.try_recv() {
-                            if matches!(event, SocketEvent::Disconnected(_)) {
-                                return true;
-                            }
-                        }
-                        false
-                    });
-                    return Ok(Link { socket, is_broken, flight: Arc::default() });
-                }
-                Err(_) if stop.is_stopped() => return Err(SchedulerError::Stopped),
-                Err(last) if Instant::now() >= deadline => {
-                    let endpoint = endpoint.to_owned();
-                    return Err(SchedulerError::NotConnected { endpoint, waited: timeout, last });
-                }
-                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
-            }
-        }
-    }
-
-    async fn send(&mut self, bytes: &Bytes) -> Result<(), ZmqError> {
-        self.flight.frames.fetch_add(1, Ordering::AcqRel);
-        self.flight.bytes.fetch_add(bytes.len() as u64, Ordering::AcqRel);
-        let flying = Flying { bytes: bytes.clone(), flight: Arc::clone(&self.flight) };
-        self.socket.send(Bytes::from_owner(flying).into()).await
-    }
-}
-
-impl Flight {
-    fn has_room(&self) -> bool {
-        let frames = self.frames.load(Ordering::Acquire);
-        frames == 0
-            || frames < MAX_IN_FLIGHT_FRAMES && self.bytes.load(Ordering::Acquire) < MAX_IN_FLIGHT_BYTES
-    }
-}
-
-impl AsRef<[u8]> for Flying {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl Drop for Flying {
-    fn drop(&mut self) {
-        self.flight.frames.fetch_sub(1, Ordering::AcqRel);
-        self.flight.bytes.fetch_sub(self.bytes.len() as u64, Ordering::AcqRel);
-        self.flight.changed.notify_one();
     }
 }

@@ -1,42 +1,38 @@
 //! `afterbay demo`: a simulated scheduler and a slow reader, with a real `afterbay run` between them for some seconds, and
 //! what was kept of it afterwards. It shows; what it uses is in the library and in the other commands.
 
-use std::io::{IsTerminal, Write};
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+mod live;
+mod stage;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use afterbay_journal::Report;
 use afterbay_journal::reader::{Filter, Journal, RequestInfo};
+use afterbay_sim::Stop;
 use afterbay_sim::check::Reading;
 use afterbay_sim::compare::Comparison;
 use afterbay_sim::frames::Encoding;
 use afterbay_sim::load::{Arrivals, Endings, Lengths, Load};
 use afterbay_sim::reader::{self, Received, Until};
+use afterbay_sim::record::Record;
 use afterbay_sim::scheduler::{self, Sent, Source};
 use afterbay_sim::work::{Cost, Spent};
-use afterbay_sim::{Progress, Stop};
 use afterbay_wire::Kind;
-use anyhow::{Context, bail};
-use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table, presets};
-use indicatif::ProgressBar;
-use rustix::process::{Pid, Signal, kill_process};
+use anyhow::bail;
 
-use super::sim::{WireName, bytes, count, fault_lines, line, seconds, stop_on_signal, style, table};
+use self::live::{Live, Shown};
+use self::stage::{Afterbay, Stage, afterbay};
+use super::sim::tell::{bytes, count, fault_lines, line, seconds, table, verdict};
+use super::sim::{WireName, stop_on_signal};
+use crate::screen;
 
-/// The stream's name, in the configuration and the journal.
-const STREAM: &str = "demo";
 /// A scheduler's steps in a second, as of a real one under load.
 const STEPS_PER_SECOND: f64 = 50.0;
 /// How much of the time the reader is to be busy, on average: it falls behind at the peak and catches up after it.
 const READER_BUSY: f64 = 0.6;
-/// How long Afterbay may take to be ready, and to end.
-const READY_WITHIN: Duration = Duration::from_secs(10);
-const END_WITHIN: Duration = Duration::from_secs(5);
 /// How long after the planned end everything is given up.
 const GRACE: Duration = Duration::from_secs(5);
 /// Lines of a request's life that are shown: so many of its beginning and of its end.
@@ -76,20 +72,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Where everything is. Dropping it removes the temporary directory, on every way out.
-struct Stage {
-    /// Sockets and the credit page; with `--keep` nothing else.
-    temporary: tempfile::TempDir,
-    /// Configuration, journal, log.
-    dir: PathBuf,
-}
-
-/// `afterbay run`. Dropping it kills it, on every way out.
-struct Afterbay {
-    child: Child,
-    log: PathBuf,
-}
-
 /// Everything there is to say at the end.
 struct Outcome {
     sent: Sent,
@@ -108,17 +90,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             println!("{text}");
         }
     };
-    let config = stage.config(args.cumulative);
-    let file = stage.dir.join("afterbay.toml");
-    std::fs::write(&file, &config).with_context(|| file.display().to_string())?;
-    say(&format!("The configuration, {}:\n\n{}", file.display(), indent(&config)));
+    let config = stage.write_config(args.cumulative)?;
+    say(&format!("The configuration:\n\n{}", indent(&config)));
 
-    let mut afterbay = Afterbay::start(&stage, &file)?;
+    let mut afterbay = Afterbay::start(&stage)?;
     afterbay.wait_until_ready(&stage, &stop)?;
     let cost = cost(&args, &load);
     say(&format!(
         "Afterbay runs (process {}). {} requests of {} to {} tokens in {} come at {:.0} a second; each row costs the reader {}.\n",
-        afterbay.child.id(),
+        afterbay.pid(),
         count(load.requests),
         load.lengths.low,
         load.lengths.high,
@@ -138,7 +118,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let drained = afterbay.end()?;
     say(&format!("The stream took {}.\n", seconds(began.elapsed())));
 
-    let journal = Journal::open(&stage.dir.join("journal"))?.stream(STREAM)?;
+    let journal = Journal::open(&stage.journal())?.stream(stage::STREAM)?;
     let outcome = Outcome {
         comparison: Comparison::of(&sent.record, &received.record),
         kept: journal.verify()?,
@@ -146,14 +126,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         received,
         drained,
     };
+    let good = outcome.is_good(args.cumulative);
     if args.json {
         println!("{}", serde_json::to_string_pretty(&outcome.json(args.cumulative))?);
     } else {
-        outcome.print();
+        outcome.print(good)?;
         show_life(&stage, journal.requests(Filter::default())?.filter_map(Result::ok))?;
         print_next(&args);
     }
-    Ok(if outcome.is_good(args.cumulative) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Requests come in the first half of the time, and the last of them ends with it.
@@ -194,7 +175,7 @@ fn stream(
     let mut reader = reader::Options::new(stage.ipc("reader"));
     reader.reading = if args.cumulative { Reading::LastOnly } else { Reading::Deltas };
     reader.cost = cost;
-    reader.credit = Some(stage.temporary.path().join("credit"));
+    reader.credit = Some(stage.credit());
     reader.until = Until { requests: Some(requests), linger: Duration::from_millis(200), ..Until::default() };
 
     let (in_now, out_now) = (Shown::default(), Shown::default());
@@ -216,7 +197,7 @@ fn stream(
         live.show(&sent, &received);
         // Told to stop, the scheduler aborts what runs: then fewer requests are all there are.
         let all_read = send.is_finished() && stop.is_stopped() && received.ended >= sent.ended;
-        if let Some(status) = afterbay.child.try_wait()? {
+        if let Some(status) = afterbay.ended()? {
             failed.get_or_insert(format!("afterbay run ended in the middle of the stream: {status}"));
         }
         if all_read || failed.is_some() || Instant::now() >= deadline {
@@ -232,119 +213,6 @@ fn stream(
     }
 }
 
-impl Stage {
-    fn set(keep: Option<&Path>) -> anyhow::Result<Stage> {
-        let temporary = tempfile::Builder::new().prefix("afterbay-demo-").tempdir()?;
-        let dir = match keep {
-            None => temporary.path().to_owned(),
-            Some(keep) => {
-                std::fs::create_dir_all(keep).with_context(|| keep.display().to_string())?;
-                let dir = keep.canonicalize().with_context(|| keep.display().to_string())?;
-                if dir.join("journal").exists() {
-                    bail!("{}: a journal is there already", dir.display());
-                }
-                dir
-            }
-        };
-        Ok(Stage { temporary, dir })
-    }
-
-    fn ipc(&self, name: &str) -> String {
-        format!("ipc://{}", self.temporary.path().join(name).display())
-    }
-
-    fn config(&self, cumulative: bool) -> String {
-        let plugin = if cumulative {
-            "\n[[stream.plugin]]\nname      = \"cumulative\"\ncomponent = \"builtin:delta-to-cumulative\"\n"
-        } else {
-            ""
-        };
-        format!(
-            "[[stream]]\nname   = \"{STREAM}\"\nlisten = {:?}   # Afterbay binds here, the scheduler connects\n\n\
-             [[stream.sink]]\nname    = \"reader\"\nconnect = {:?}    # the reader binds here, Afterbay connects\n\
-             credit  = {:?}   # the reader counts here what it has finished\n{plugin}\n\
-             [journal]\ndir = {:?}\n\n[admin]\nlisten = \"none\"\n",
-            self.ipc("scheduler"),
-            self.ipc("reader"),
-            self.temporary.path().join("credit"),
-            self.dir.join("journal"),
-        )
-    }
-}
-
-impl Afterbay {
-    fn start(stage: &Stage, config: &Path) -> anyhow::Result<Afterbay> {
-        let log = stage.dir.join("afterbay.log");
-        let out = std::fs::File::create(&log).with_context(|| log.display().to_string())?;
-        let child = afterbay()?
-            .args([
-                "run",
-                "--log-format",
-                "plain",
-                "--until-pid",
-                &std::process::id().to_string(),
-                "--config",
-            ])
-            .arg(config)
-            .stdin(Stdio::null())
-            .stdout(out.try_clone()?)
-            .stderr(out)
-            // A Ctrl-C is for the demo: it ends Afterbay when the stream has ended.
-            .process_group(0)
-            .spawn()
-            .context("afterbay run")?;
-        Ok(Afterbay { child, log })
-    }
-
-    fn wait_until_ready(&mut self, stage: &Stage, stop: &Stop) -> anyhow::Result<()> {
-        let deadline = Instant::now() + READY_WITHIN;
-        let socket = stage.temporary.path().join("scheduler");
-        while !std::fs::metadata(&socket).is_ok_and(|it| it.file_type().is_socket()) {
-            if let Some(status) = self.child.try_wait()? {
-                bail!("afterbay run did not start: {status}{}", self.last_words());
-            }
-            if stop.is_stopped() {
-                bail!("stopped before afterbay run was ready");
-            }
-            if Instant::now() >= deadline {
-                bail!("afterbay run was not ready within {}{}", seconds(READY_WITHIN), self.last_words());
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
-    }
-
-    /// Ends it by SIGTERM: it sends what it has received first. Says whether it ended well, in time.
-    fn end(&mut self) -> anyhow::Result<bool> {
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            kill_process(pid, Signal::TERM).context("SIGTERM to afterbay run")?;
-        }
-        let deadline = Instant::now() + END_WITHIN;
-        while Instant::now() < deadline {
-            if let Some(status) = self.child.try_wait()? {
-                return Ok(status.success());
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        Ok(false)
-    }
-
-    fn last_words(&self) -> String {
-        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().collect();
-        let last = lines[lines.len().saturating_sub(10)..].iter().map(|line| format!("\n  {line}"));
-        last.collect()
-    }
-}
-
-impl Drop for Afterbay {
-    fn drop(&mut self) {
-        // It may have ended, and then there is nothing to do.
-        let _ended = self.child.kill();
-        let _status = self.child.wait();
-    }
-}
-
 impl Outcome {
     /// A plugin changes the rows, so then it is the tokens that count, not the records as they are.
     fn is_good(&self, cumulative: bool) -> bool {
@@ -356,32 +224,24 @@ impl Outcome {
         self.received.is_whole() && whole && self.kept.problems.is_empty() && self.drained
     }
 
-    fn print(&self) {
+    fn print(&self, good: bool) -> anyhow::Result<()> {
         let (sent, received, kept) = (&self.sent.record, &self.received.record, &self.kept);
-        let size = |amount| bytes(amount);
-        let columns = [
-            ("frames", count(sent.frames), count(kept.frames), count(received.frames)),
-            ("rows", count(sent.rows), count(kept.rows), count(received.rows)),
-            ("tokens", count(sent.tokens), count(kept.tokens), count(received.tokens)),
-            ("bytes", size(sent.bytes), size(kept.bytes), size(received.bytes)),
-            ("requests", count(sent.requests), count(kept.requests), count(received.requests)),
+        // To the journal a health check is a request of one row and one token, like any other.
+        let with_health =
+            |figure: fn(&Record) -> u64| [sent, received].map(|it| figure(it) + it.health_checks);
+        let row = |name: &str, [went_in, out]: [u64; 2], kept: u64, figure: fn(u64) -> String| {
+            [name.to_owned(), figure(went_in), figure(kept), figure(out)]
+        };
+        let rows = [
+            row("frames", [sent.frames, received.frames], kept.frames, count),
+            row("rows", with_health(|it| it.rows), kept.rows, count),
+            row("tokens", with_health(|it| it.tokens), kept.tokens, count),
+            row("requests", with_health(|it| it.requests), kept.requests, count),
+            row("bytes", [sent.bytes, received.bytes], kept.bytes, bytes),
         ];
-        if std::io::stdout().is_terminal() {
-            let mut table = Table::new();
-            table
-                .load_style(presets::UTF8_FULL_CONDENSED)
-                .set_content_arrangement(ContentArrangement::Dynamic);
-            table.set_header(["", "in", "kept", "out"]);
-            for (name, went_in, kept, out) in columns {
-                let right = |text| Cell::new(text).set_alignment(CellAlignment::Right);
-                table.add_row([Cell::new(name).fg(Color::Cyan), right(went_in), right(kept), right(out)]);
-            }
-            println!("{table}");
-        } else {
-            for (name, went_in, kept, out) in columns {
-                println!("{name}: in {went_in}, kept {kept}, out {out}");
-            }
-        }
+        let mut figures = screen::Table::new(&["", "in", "kept", "out"]);
+        rows.into_iter().for_each(|row| figures.row(row.into()));
+        figures.print()?;
         let mut lines = fault_lines(&self.received.faults);
         let whole = format!("{} of {}", count(self.comparison.whole), count(self.comparison.requests));
         lines.push(line("requests whole", whole));
@@ -401,7 +261,9 @@ impl Outcome {
             lines.push(line("afterbay run", "did not end well after SIGTERM"));
         }
         lines.extend(self.comparison.samples.iter().map(|sample| line("", sample)));
-        println!("{}", table(&lines));
+        lines.push(line("result", verdict(good)));
+        println!("\n{}", table(&lines));
+        Ok(())
     }
 
     fn json(&self, cumulative: bool) -> serde_json::Value {
@@ -427,7 +289,7 @@ fn show_life(stage: &Stage, requests: impl Iterator<Item = RequestInfo>) -> anyh
     else {
         return Ok(());
     };
-    let dir = stage.dir.join("journal");
+    let dir = stage.journal();
     println!(
         "One request out of the journal (afterbay journal show {} --dir {}):\n",
         request.rid,
@@ -460,11 +322,6 @@ fn print_next(args: &Args) {
     println!("and write a plugin of your own: examples/stop-on-loop is one, in a single file.");
 }
 
-/// This very program.
-fn afterbay() -> anyhow::Result<Command> {
-    Ok(Command::new(std::env::current_exe().context("the path of this program")?))
-}
-
 fn indent(text: &str) -> String {
     text.lines().map(|line| if line.is_empty() { "\n".to_owned() } else { format!("    {line}\n") }).collect()
 }
@@ -478,71 +335,4 @@ fn spawn<T: Send + 'static>(
 
 fn join<T>(handle: JoinHandle<T>) -> anyhow::Result<T> {
     handle.join().map_err(|_| anyhow::anyhow!("a simulated end panicked"))
-}
-
-/// The last progress of one end, between threads.
-#[derive(Clone, Default)]
-struct Shown(Arc<Mutex<Progress>>);
-
-impl Shown {
-    fn set(&self, progress: &Progress) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = *progress;
-    }
-
-    fn get(&self) -> Progress {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// How it goes: tokens a second in and out, and what waits between.
-struct Live {
-    bar: Option<ProgressBar>,
-    quiet: bool,
-    began: Instant,
-    last: Instant,
-    before: (u64, u64),
-}
-
-impl Live {
-    fn new(requests: u64, quiet: bool) -> Live {
-        let bar = (std::io::stderr().is_terminal() && !quiet).then(|| {
-            ProgressBar::new(requests).with_style(style("{bar:24.cyan} {pos}/{len} requests  {msg}"))
-        });
-        let now = Instant::now();
-        Live { bar, quiet, began: now, last: now, before: (0, 0) }
-    }
-
-    fn show(&mut self, sent: &Progress, received: &Progress) {
-        let every = if self.bar.is_some() { Duration::from_millis(500) } else { Duration::from_secs(1) };
-        let passed = self.last.elapsed();
-        if self.quiet || passed < every {
-            return;
-        }
-        self.last = Instant::now();
-        let per_second = |now: u64, before: u64| count(((now - before) as f64 / passed.as_secs_f64()) as u64);
-        let message = format!(
-            "tokens/s in {:>7}, out {:>7}; backlog {:>6} tokens",
-            per_second(sent.tokens, self.before.0),
-            per_second(received.tokens, self.before.1),
-            count(sent.tokens.saturating_sub(received.tokens)),
-        );
-        self.before = (sent.tokens, received.tokens);
-        match &self.bar {
-            Some(bar) => {
-                bar.set_position(received.ended);
-                bar.set_message(message);
-            }
-            None => {
-                println!("{:4.1} s  {message}", self.began.elapsed().as_secs_f64());
-                // Only a reader that went away could mind, and then the next print tells.
-                let _flushed = std::io::stdout().flush();
-            }
-        }
-    }
-
-    fn end(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
 }

@@ -1,0 +1,180 @@
+//! Where the demo plays: a directory with a configuration, and an `afterbay run` in it. Both are gone on every way out.
+
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use afterbay_sim::Stop;
+use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::commands::sim::tell::seconds;
+
+/// The stream's name, in the configuration and the journal.
+pub(super) const STREAM: &str = "demo";
+const CONFIG: &str = "afterbay.toml";
+/// How long Afterbay may take to be ready, and to end.
+const READY_WITHIN: Duration = Duration::from_secs(10);
+const END_WITHIN: Duration = Duration::from_secs(5);
+/// Lines of Afterbay's log that are shown where it fails.
+const LAST_LINES: usize = 10;
+
+/// Where everything is. Dropping it removes the temporary directory, on every way out.
+pub(super) struct Stage {
+    /// Sockets and the credit page; with `--keep` nothing else.
+    temporary: tempfile::TempDir,
+    /// Configuration, journal, log.
+    dir: PathBuf,
+}
+
+/// `afterbay run`. Dropping it kills it, on every way out.
+pub(super) struct Afterbay {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Stage {
+    pub(super) fn set(keep: Option<&Path>) -> anyhow::Result<Stage> {
+        let temporary = tempfile::Builder::new().prefix("afterbay-demo-").tempdir()?;
+        let dir = match keep {
+            None => temporary.path().to_owned(),
+            Some(keep) => {
+                std::fs::create_dir_all(keep).with_context(|| keep.display().to_string())?;
+                let dir = keep.canonicalize().with_context(|| keep.display().to_string())?;
+                if dir.join("journal").exists() {
+                    bail!("{}: a journal is there already", dir.display());
+                }
+                dir
+            }
+        };
+        Ok(Stage { temporary, dir })
+    }
+
+    pub(super) fn ipc(&self, name: &str) -> String {
+        format!("ipc://{}", self.temporary.path().join(name).display())
+    }
+
+    pub(super) fn journal(&self) -> PathBuf {
+        self.dir.join("journal")
+    }
+
+    pub(super) fn credit(&self) -> PathBuf {
+        self.temporary.path().join("credit")
+    }
+
+    /// Writes the configuration and gives its text.
+    pub(super) fn write_config(&self, cumulative: bool) -> anyhow::Result<String> {
+        let (file, config) = (self.dir.join(CONFIG), self.config(cumulative));
+        std::fs::write(&file, &config).with_context(|| file.display().to_string())?;
+        Ok(config)
+    }
+
+    fn config(&self, cumulative: bool) -> String {
+        let plugin = if cumulative {
+            "\n[[stream.plugin]]\nname      = \"cumulative\"\ncomponent = \"builtin:delta-to-cumulative\"\n"
+        } else {
+            ""
+        };
+        format!(
+            "[[stream]]\nname   = \"{STREAM}\"\nlisten = {:?}   # Afterbay binds here, the scheduler connects\n\n\
+             [[stream.sink]]\nname    = \"reader\"\nconnect = {:?}    # the reader binds here, Afterbay connects\n\
+             credit  = {:?}   # the reader counts here what it has finished\n{plugin}\n\
+             [journal]\ndir = {:?}\n\n[admin]\nlisten = \"none\"\n",
+            self.ipc("scheduler"),
+            self.ipc("reader"),
+            self.credit(),
+            self.journal(),
+        )
+    }
+}
+
+impl Afterbay {
+    pub(super) fn start(stage: &Stage) -> anyhow::Result<Afterbay> {
+        let log = stage.dir.join("afterbay.log");
+        let out = std::fs::File::create(&log).with_context(|| log.display().to_string())?;
+        let child = afterbay()?
+            .args([
+                "run",
+                "--log-format",
+                "plain",
+                "--until-pid",
+                &std::process::id().to_string(),
+                "--config",
+            ])
+            .arg(stage.dir.join(CONFIG))
+            .stdin(Stdio::null())
+            .stdout(out.try_clone()?)
+            .stderr(out)
+            // A Ctrl-C is for the demo: it ends Afterbay when the stream has ended.
+            .process_group(0)
+            .spawn()
+            .context("afterbay run")?;
+        Ok(Afterbay { child, log })
+    }
+
+    pub(super) fn wait_until_ready(&mut self, stage: &Stage, stop: &Stop) -> anyhow::Result<()> {
+        let deadline = Instant::now() + READY_WITHIN;
+        let socket = stage.temporary.path().join("scheduler");
+        while !std::fs::metadata(&socket).is_ok_and(|it| it.file_type().is_socket()) {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("afterbay run did not start: {status}{}", self.last_words());
+            }
+            if stop.is_stopped() {
+                bail!("stopped before afterbay run was ready");
+            }
+            if Instant::now() >= deadline {
+                bail!("afterbay run was not ready within {}{}", seconds(READY_WITHIN), self.last_words());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// Ends it by SIGTERM: it sends what it has received first. Says whether it ended well, in time.
+    pub(super) fn end(&mut self) -> anyhow::Result<bool> {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            kill_process(pid, Signal::TERM).context("SIGTERM to afterbay run")?;
+        }
+        let deadline = Instant::now() + END_WITHIN;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status.success());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(false)
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its status, if it has ended.
+    pub(super) fn ended(&mut self) -> anyhow::Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// The end of its log, to be put after a message.
+    pub(super) fn last_words(&self) -> String {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        let last = lines[lines.len().saturating_sub(LAST_LINES)..].iter().map(|line| format!("\n  {line}"));
+        last.collect()
+    }
+}
+
+impl Drop for Afterbay {
+    fn drop(&mut self) {
+        // It may have ended, and then there is nothing to do.
+        let _ended = self.child.kill();
+        let _status = self.child.wait();
+    }
+}
+
+/// This very program.
+pub(super) fn afterbay() -> anyhow::Result<Command> {
+    Ok(Command::new(std::env::current_exe().context("the path of this program")?))
+}

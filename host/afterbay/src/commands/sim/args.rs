@@ -1,0 +1,337 @@
+//! What can be asked of `afterbay sim`, and how it is written.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use afterbay_sim::check::{Expect, Reading};
+use afterbay_sim::frames::Encoding;
+use afterbay_sim::load::{Arrivals, Endings, Lengths, Load};
+use afterbay_sim::reader::{self, Received, Restarts, Until};
+use afterbay_sim::replay;
+use afterbay_sim::scheduler::{self, Source};
+use afterbay_sim::work::{Cost, Spent};
+use afterbay_wire::Kind;
+use afterbay_wire::synth::SynthWire;
+use clap::ValueEnum;
+
+/// Send what a scheduler would send
+///
+/// Requests come, run in batches with one row for each, and end; or the files of a directory are sent as frames.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  afterbay sim scheduler --connect ipc:///run/afterbay/decode-0 --wire msgpack --rate 50
+  afterbay sim scheduler --connect ipc:///tmp/a --requests 2048 --tokens 64-512 --stagger 0.5
+  afterbay sim scheduler --connect tcp://127.0.0.1:5555 --endings length=6,stop-token=3,abort=1
+  afterbay sim scheduler --connect ipc:///tmp/a --frames tests/fixtures/frames --suffix pickle")]
+pub(super) struct SchedulerArgs {
+    /// Where to connect: ipc://PATH or tcp://HOST:PORT
+    #[arg(long, value_name = "ENDPOINT")]
+    connect: String,
+    /// How many requests
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    requests: u64,
+    /// Tokens of a request: a number, or LOW-HIGH
+    #[arg(long, value_name = "TOKENS", default_value = "128", value_parser = lengths)]
+    tokens: Lengths,
+    /// Requests that come in a second, at random times [default: all come at once]
+    #[arg(long, value_name = "PER_SECOND", conflicts_with = "stagger")]
+    rate: Option<f64>,
+    /// This fraction of the requests joins evenly over the first ones' steps, the others come at once
+    #[arg(long, value_name = "FRACTION")]
+    stagger: Option<f64>,
+    /// Requests that run at once: the rows of a batch, at the most
+    #[arg(long, value_name = "ROWS", default_value_t = 4096)]
+    max_running: u32,
+    /// New tokens in a row
+    #[arg(long, value_name = "TOKENS", default_value_t = 1)]
+    tokens_per_step: u32,
+    /// Steps, and so batches, in a second; 0: as fast as they are taken
+    #[arg(long, value_name = "STEPS", default_value_t = 50.0)]
+    steps_per_second: f64,
+    /// SGLang's encoding
+    #[arg(long, value_enum, default_value_t = WireName::Pickle)]
+    wire: WireName,
+    /// The rows: token ids as the scheduler sends them, or text as the detokenizer does
+    #[arg(long, value_enum, default_value_t = KindName::TokenId)]
+    kind: KindName,
+    /// How requests end, by weight: length, stop-token, stop-text, abort
+    #[arg(long, value_name = "NAME=WEIGHT,…", default_value = "length=1", value_parser = endings)]
+    endings: Endings,
+    /// Tokens of the prompt's end in a request's first row, at most 5
+    #[arg(long, value_name = "TOKENS", default_value_t = 5)]
+    prompt_tail: u32,
+    /// A health check's row every so many steps
+    #[arg(long, value_name = "STEPS")]
+    health_every: Option<u64>,
+    /// A batch without rows every so many steps
+    #[arg(long, value_name = "STEPS")]
+    idle_every: Option<u64>,
+    /// A control message every so many steps
+    #[arg(long, value_name = "STEPS")]
+    control_every: Option<u64>,
+    /// The same seed gives the same requests. With several schedulers at once each needs its own
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Send the files of this directory instead, by name, one a step
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["requests", "tokens", "rate", "stagger", "kind", "wire"])]
+    frames: Option<PathBuf>,
+    /// With --frames: the ending of the files' names
+    #[arg(long, value_name = "SUFFIX", default_value = "msgpack", requires = "frames")]
+    suffix: String,
+    /// How long to wait for somebody to listen
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    connect_timeout: Duration,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// Read as SGLang's reader would, at its pace, and check every request
+///
+/// Binds, so it may start before or after who connects. Without --requests, --frames or --idle it reads until Ctrl-C.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  afterbay sim reader --bind ipc:///run/sglang/detokenizer --cost-per-chunk 20us --requests 200
+  afterbay sim reader --bind ipc:///tmp/r --credit /dev/shm/r --restart-every 500 --idle 5s
+  afterbay sim reader --bind ipc:///tmp/r --read last-only      # behind delta-to-cumulative
+  afterbay sim reader --bind ipc:///tmp/r --read frames --frames 59 --json")]
+pub(super) struct ReaderArgs {
+    /// Where to listen: ipc://PATH or tcp://HOST:PORT
+    #[arg(long, value_name = "ENDPOINT")]
+    bind: String,
+    /// What each row costs
+    #[arg(long, value_name = "TIME", default_value = "0us", value_parser = duration)]
+    cost_per_chunk: Duration,
+    /// What each token costs on top
+    #[arg(long, value_name = "TIME", default_value = "0us", value_parser = duration)]
+    cost_per_token: Duration,
+    /// Spend the cost computing, not waiting
+    #[arg(long)]
+    busy: bool,
+    /// What counts of a request: all of its rows, or the last one alone; or frames are counted and not looked into
+    #[arg(long, value_enum, default_value_t = ReadName::Deltas)]
+    read: ReadName,
+    /// What is known of the ids: those of a simulated scheduler, or only how many the scheduler counts
+    #[arg(long, value_enum, default_value_t = ExpectName::Simulated)]
+    expect: ExpectName,
+    /// Go away and come back after so many frames, again and again
+    #[arg(long, value_name = "FRAMES")]
+    restart_every: Option<u64>,
+    /// For how long it is away
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration, requires = "restart_every")]
+    restart_pause: Duration,
+    /// How often at the most
+    #[arg(long, value_name = "TIMES", requires = "restart_every")]
+    restarts: Option<u32>,
+    /// Count the frames that are finished on this page
+    #[arg(long, value_name = "FILE")]
+    credit: Option<PathBuf>,
+    /// End when so many requests have ended
+    #[arg(long, value_name = "N")]
+    pub(super) requests: Option<u64>,
+    /// End when so many frames have come
+    #[arg(long, value_name = "N")]
+    frames: Option<u64>,
+    /// End when nothing has come for so long, after something had
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    idle: Option<Duration>,
+    /// With --requests and --frames: read on for so long, for what should not come
+    #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = duration)]
+    linger: Duration,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// SGLang's two encodings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::commands) enum WireName {
+    Msgpack,
+    Pickle,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum KindName {
+    TokenId,
+    Str,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ReadName {
+    Deltas,
+    LastOnly,
+    Frames,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ExpectName {
+    Simulated,
+    Counts,
+}
+
+impl SchedulerArgs {
+    /// What is to be sent.
+    pub(super) fn options(&self) -> anyhow::Result<scheduler::Options> {
+        let source = match &self.frames {
+            Some(directory) => Source::Frames(replay::directory(directory, &self.suffix)?),
+            None => Source::Load(self.load(), Encoding { kind: self.kind.into(), wire: self.wire.into() }),
+        };
+        let mut options = scheduler::Options::new(&self.connect, source);
+        options.steps_per_second = self.steps_per_second;
+        options.connect_timeout = self.connect_timeout;
+        Ok(options)
+    }
+
+    /// How many requests there will be, if that is known.
+    pub(super) fn requests(&self) -> Option<u64> {
+        self.frames.is_none().then_some(self.requests)
+    }
+
+    fn load(&self) -> Load {
+        Load {
+            seed: self.seed,
+            requests: self.requests,
+            arrivals: match (self.rate, self.stagger) {
+                (Some(rate), _) => Arrivals::Rate(rate),
+                (_, Some(fraction)) => Arrivals::Staggered(fraction),
+                _ => Arrivals::AtOnce,
+            },
+            max_running: self.max_running,
+            tokens_per_step: self.tokens_per_step,
+            lengths: self.tokens,
+            prompt_tail: self.prompt_tail,
+            endings: self.endings,
+            health_every: self.health_every,
+            idle_every: self.idle_every,
+            control_every: self.control_every,
+        }
+    }
+}
+
+impl ReaderArgs {
+    /// How it is to be read.
+    pub(super) fn options(&self) -> reader::Options {
+        let spent = if self.busy { Spent::Busy } else { Spent::Asleep };
+        reader::Options {
+            bind: self.bind.clone(),
+            reading: self.read.into(),
+            expect: self.expect.into(),
+            cost: Cost { per_row: self.cost_per_chunk, per_token: self.cost_per_token, spent },
+            restarts: self.restart_every.map(|every_frames| Restarts {
+                every_frames,
+                pause: self.restart_pause,
+                times: self.restarts,
+            }),
+            credit: self.credit.clone(),
+            until: Until {
+                requests: self.requests,
+                frames: self.frames,
+                idle: self.idle,
+                linger: self.linger,
+            },
+        }
+    }
+
+    /// Whether everything that was asked for came, and nothing that should not. Stopped in the middle, what is still
+    /// open or did not come yet is no fault.
+    pub(super) fn is_good(&self, received: &Received) -> bool {
+        let record = &received.record;
+        let enough = self.requests.is_none_or(|requests| record.requests >= requests)
+            && self.frames.is_none_or(|frames| record.frames >= frames);
+        received.faults.is_none() && (received.stopped || received.open == 0 && enough)
+    }
+}
+
+impl From<WireName> for SynthWire {
+    fn from(wire: WireName) -> SynthWire {
+        match wire {
+            WireName::Msgpack => SynthWire::Msgpack,
+            WireName::Pickle => SynthWire::Pickle,
+        }
+    }
+}
+
+impl From<KindName> for Kind {
+    fn from(kind: KindName) -> Kind {
+        match kind {
+            KindName::TokenId => Kind::TokenId,
+            KindName::Str => Kind::Str,
+        }
+    }
+}
+
+impl From<ReadName> for Reading {
+    fn from(read: ReadName) -> Reading {
+        match read {
+            ReadName::Deltas => Reading::Deltas,
+            ReadName::LastOnly => Reading::LastOnly,
+            ReadName::Frames => Reading::Frames,
+        }
+    }
+}
+
+impl From<ExpectName> for Expect {
+    fn from(expect: ExpectName) -> Expect {
+        match expect {
+            ExpectName::Simulated => Expect::Simulated,
+            ExpectName::Counts => Expect::Counts,
+        }
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let scale = match &text[number.len()..] {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("a number with us, ms, s, m or h, like \"20us\"".to_owned()),
+    };
+    let seconds = number.parse::<f64>().map_err(|error| error.to_string())? * scale;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+fn lengths(text: &str) -> Result<Lengths, String> {
+    let (low, high) = text.split_once('-').unwrap_or((text, text));
+    match (low.parse(), high.parse()) {
+        (Ok(low), Ok(high)) => Ok(Lengths { low, high }),
+        _ => Err("a number, or LOW-HIGH, like \"64-512\"".to_owned()),
+    }
+}
+
+fn endings(text: &str) -> Result<Endings, String> {
+    let mut endings = Endings { length: 0, stop_token: 0, stop_text: 0, abort: 0 };
+    for part in text.split(',') {
+        let weight = part.split_once('=').and_then(|(name, weight)| Some((name, weight.parse().ok()?)));
+        match weight {
+            Some(("length", weight)) => endings.length = weight,
+            Some(("stop-token", weight)) => endings.stop_token = weight,
+            Some(("stop-text", weight)) => endings.stop_text = weight,
+            Some(("abort", weight)) => endings.abort = weight,
+            _ => return Err(format!("{part:?} is none of length=N, stop-token=N, stop-text=N, abort=N")),
+        }
+    }
+    Ok(endings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_lengths_and_endings_are_read_as_help_says() {
+        assert_eq!(duration("20us"), Ok(Duration::from_micros(20)));
+        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
+        assert!(duration("20").is_err() && duration("-1s").is_err() && duration("s").is_err());
+        assert_eq!(lengths("64-512"), Ok(Lengths { low: 64, high: 512 }));
+        assert!(lengths("64-").is_err());
+        let mixed = endings("length=6,abort=1").unwrap();
+        assert_eq!((mixed.length, mixed.stop_token, mixed.abort), (6, 0, 1));
+        assert_eq!(
+            endings("lenght=6").unwrap_err(),
+            "\"lenght=6\" is none of length=N, stop-token=N, stop-text=N, abort=N"
+        );
+    }
+}
