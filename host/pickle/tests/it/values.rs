@@ -74,6 +74,15 @@ fn the_memo_refers_to_the_object_and_sees_what_it_becomes() {
 }
 
 #[test]
+fn memoize_takes_the_index_after_as_many_as_were_put() {
+    // As in CPython, where the memo is a dict: an index put twice counts once, one left out not at all.
+    for pickle in [&b"Nq\0q\0K\x07\x94\x86h\x01\x86."[..], b"Nq\x02K\x07\x94\x86h\x01\x86."] {
+        let tree = parse(pickle);
+        assert_eq!(tree.int(tree.items(tree.root()).unwrap()[1]), Some(7));
+    }
+}
+
+#[test]
 fn an_object_is_given_its_items_and_states_in_the_order_they_came() {
     // m.C(); append 1; ["a"] = 2; state {}; append 3
     let pickle = b"cm\nC\n)R\x94K\x01a\x8c\x01aK\x02s}bK\x03a.";
