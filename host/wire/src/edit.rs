@@ -144,6 +144,14 @@ impl Change {
         per_token.is_some() || touched.iter().any(|known| known.name() == name)
     }
 
+    /// The row's sampling mask. `None`: its arrays' lengths do not go together.
+    pub(crate) fn mask(&self, mask: Mask) -> Option<Mask> {
+        match &self.tokens {
+            Some(tokens) => tokens.mask(&mask),
+            None => Some(mask),
+        }
+    }
+
     /// Writes the row's cell of the column `name`.
     pub(crate) fn write<'a>(
         &self,
@@ -190,8 +198,7 @@ impl NewTokens {
         (cell, source): Cell<'a>,
     ) -> Result<(), RowsError> {
         if let Some(mask) = Mask::read(cell) {
-            let kept = self.kept(mask.tokens());
-            let mask = mask.select(kept).ok_or_else(|| RowsError::Split { name: name.to_owned() })?;
+            let mask = self.mask(&mask).ok_or_else(|| RowsError::Split { name: name.to_owned() })?;
             return sink.mask(&mask);
         }
         let Some(entries) = cell.list().filter(|entries| !entries.is_empty()) else {
@@ -215,6 +222,10 @@ impl NewTokens {
                 (None, Neutral::Empty) => sink.list(0, |_| Ok(())),
             })
         })
+    }
+
+    fn mask(&self, mask: &Mask) -> Option<Mask> {
+        mask.select(self.kept(mask.tokens()))
     }
 
     /// The entry that each token keeps. A list of another length than there were tokens goes with none of them.

@@ -1,9 +1,8 @@
 //! `SamplingMaskChunk` (0.5.21 and later): which tokens each new token was sampled from, as three flat arrays. It is
 //! the one kind of cell besides ids and lists that must be joined and edited inside.
 
-use afterbay_pickle::{Node, Writer};
+use afterbay_pickle::Node;
 
-use crate::error::RowsError;
 use crate::pack::{self, Item, write};
 use crate::value::Value;
 
@@ -120,10 +119,16 @@ impl Mask {
         }
     }
 
-    /// Writes it as a pickle.
-    pub(crate) fn pickle(&self, writer: &mut Writer<'_>) -> Result<(), RowsError> {
-        let _ = writer;
-        Err(RowsError::Foreign)
+    /// Writes it as a part of a pickle.
+    pub(crate) fn pickle(&self, out: &mut Vec<u8>) {
+        let (module, name) = FROM_BUFFERS;
+        out.extend_from_slice(format!("c{module}\n{name}\n").as_bytes());
+        for bytes in self.arrays() {
+            out.push(b'B');
+            out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+            out.extend_from_slice(bytes);
+        }
+        out.extend_from_slice(b"\x87R");
     }
 }
 

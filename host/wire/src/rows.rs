@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use afterbay_pickle::{Source, Writer};
+use afterbay_pickle::{Source, Tree, Writer};
 use bytes::Bytes;
 use hashbrown::HashMap;
 
@@ -15,9 +15,10 @@ use crate::edit::Change;
 use crate::error::RowsError;
 use crate::joining::{Joining, Rule, absent, join};
 use crate::layouts::Field;
+use crate::mask::Mask;
 use crate::pack;
 use crate::row::Finish;
-use crate::sink::Sink;
+use crate::sink::{Sink, wait};
 use crate::value::{ColumnView, Rows, Value};
 
 /// Rows of a batch that are to be joined with others.
@@ -177,38 +178,66 @@ impl<'a> Plan<'a> {
         Ok(out.into())
     }
 
-    fn pickle(&self, first: &Batch) -> Result<Bytes, RowsError> {
-        let mut writer = Writer::new(0);
-        let mut sources = Vec::with_capacity(self.parts.len());
-        let mut root = None;
-        for (tree, id) in self.parts.iter().filter_map(|part| part.tree()) {
-            if root.is_none() {
-                writer = Writer::new(tree.protocol());
-                root = Some(id);
-            }
-            sources.push(Some(writer.source(tree)));
-        }
+    fn pickle(&self, first: &'a Batch) -> Result<Bytes, RowsError> {
+        let trees = self.parts.iter().map(|part| part.tree()).collect::<Option<Vec<_>>>();
+        let trees = trees.ok_or(RowsError::Foreign)?;
+        let fields = &first.layout.fields;
+        let masks = (0..fields.len()).map(|field| self.masks(field)).collect::<Result<Vec<_>, _>>()?;
+        let mut writer = Writer::new(trees[0].0.protocol());
         writer.reserve(self.parts.iter().map(|part| part.bytes.len()).sum());
-        let (Some(root), Some(Some(source))) = (root, sources.first().copied()) else {
-            return Err(RowsError::NoRows);
-        };
+        let sources: Vec<_> = trees.iter().map(|(tree, _)| writer.source(tree)).collect();
+        let masks: Vec<_> =
+            masks.iter().map(|tree| Some((writer.source(tree.as_ref()?), tree.as_ref()?.root()))).collect();
+        let (model, sources) = (sources[0], sources.into_iter().map(Some).collect::<Vec<_>>());
         let mut failed = None;
-        writer.object(source, root, |writer| {
-            crate::sink::pass(
-                (|| {
-                    for (field, it) in first.layout.fields.iter().enumerate() {
-                        writer.str(&it.name);
-                        self.column(writer, &sources, field, Rule::new(it))?;
-                    }
-                    Ok::<_, RowsError>(())
-                })(),
-                &mut failed,
-            )
+        writer.object(model, trees[0].1, |writer| {
+            let written = fields.iter().enumerate().try_for_each(|(at, field)| {
+                writer.str(&field.name);
+                match masks[at] {
+                    Some((source, id)) => Ok(writer.copy(source, id)?),
+                    None => self.column(writer, &sources, at, Rule::new(field)),
+                }
+            });
+            wait(written, &mut failed)
         })?;
-        if let Some(error) = failed {
-            return Err(error);
+        failed.map_or(Ok(writer.finish()?), Err)
+    }
+
+    /// A pickle's column of sampling masks, as a pickle of its own that is then copied: chunks that were joined or
+    /// edited are calls of a function, which the pickle crate copies but has no way to write anew.
+    /// `None`: it is written like other columns, since no chunk is new.
+    fn masks(&self, field: usize) -> Result<Option<Tree>, RowsError> {
+        let rule = Rule::new(&self.parts[0].layout.fields[field]);
+        let new = self.steps.iter().any(|step| matches!(step, Step::One { .. }));
+        if rule.join != Join::Mask || !new || self.parts.iter().all(|part| part.plain_rows(field).is_none()) {
+            return Ok(None);
         }
-        Ok(writer.finish()?)
+        let mut out = b"\x80\x04](".to_vec();
+        for step in &self.steps {
+            let (rows, change): (Vec<RowOf>, _) = match step {
+                Step::Run { part, rows } => (rows.clone().map(|row| (*part as u32, row)).collect(), None),
+                Step::One { from, change } => (self.from[from.clone()].to_vec(), *change),
+            };
+            // Each row of a run on its own, the rows of one step together.
+            let together = if matches!(step, Step::One { .. }) { rows.len() } else { 1 };
+            for rows in rows.chunks(together) {
+                let cells = rows.iter().filter_map(|&(part, row)| {
+                    Some(self.parts[part as usize].plain_rows(field)?.get(row)).filter(|cell| !cell.is_nil())
+                });
+                let Some(masks) = cells.map(Mask::read).collect::<Option<Vec<_>>>() else { return Ok(None) };
+                if masks.is_empty() {
+                    out.push(b'N');
+                    continue;
+                }
+                let mask = Mask::concat(masks);
+                let mask = change.map_or(Some(mask.clone()), |change| change.mask(mask));
+                mask.ok_or_else(|| RowsError::Split { name: rule.name.to_owned() })?.pickle(&mut out);
+            }
+        }
+        out.extend_from_slice(b"e.");
+        Tree::parse(out.into())
+            .map(Some)
+            .map_err(|error| RowsError::Wrapped { name: rule.name.to_owned(), error })
     }
 
     /// Writes a column. `sources` are the parts' trees, where the sink is a pickle.

@@ -144,8 +144,9 @@ impl<'a> Sink<'a> for Writer<'a> {
         }
     }
 
-    fn mask(&mut self, mask: &Mask) -> Result<(), RowsError> {
-        mask.pickle(self)
+    fn mask(&mut self, _: &Mask) -> Result<(), RowsError> {
+        // `Plan::masks` has written it before.
+        Err(RowsError::Foreign)
     }
 
     fn list(
@@ -154,7 +155,7 @@ impl<'a> Sink<'a> for Writer<'a> {
         items: impl FnOnce(&mut Self) -> Result<(), RowsError>,
     ) -> Result<(), RowsError> {
         let mut failed = None;
-        Writer::list(self, |w| pass(items(w), &mut failed))?;
+        Writer::list(self, |writer| wait(items(writer), &mut failed))?;
         failed.map_or(Ok(()), Err)
     }
 
@@ -164,7 +165,7 @@ impl<'a> Sink<'a> for Writer<'a> {
         entries: impl FnOnce(&mut Self) -> Result<(), RowsError>,
     ) -> Result<(), RowsError> {
         let mut failed = None;
-        self.dict(|w| pass(entries(w), &mut failed))?;
+        self.dict(|writer| wait(entries(writer), &mut failed))?;
         failed.map_or(Ok(()), Err)
     }
 
@@ -183,10 +184,12 @@ impl<'a> Sink<'a> for Writer<'a> {
     }
 }
 
-pub(crate) fn pass(
-    result: Result<(), RowsError>,
+/// The pickle writer's containers know only errors of their own. One of this crate waits in `failed` until they have
+/// returned; what was written until then is thrown away.
+pub(crate) fn wait(
+    written: Result<(), RowsError>,
     failed: &mut Option<RowsError>,
 ) -> Result<(), afterbay_pickle::WriteError> {
-    *failed = result.err();
+    *failed = written.err();
     Ok(())
 }

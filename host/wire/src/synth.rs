@@ -11,7 +11,7 @@ use crate::kind::Kind;
 use crate::layouts::{LayoutError, Layouts};
 use crate::pack;
 use crate::packed::write_wrapped;
-use crate::sink::Sink;
+use crate::sink::{Sink, wait};
 use crate::value::Value;
 
 /// The version whose frames are written.
@@ -118,23 +118,17 @@ impl SynthBatch {
                 let mut writer = Writer::new(5);
                 let (model_source, source) = (writer.source(&model), writer.source(&stats));
                 let mut failed = None;
-                writer
-                    .object(model_source, model.root(), |writer| {
-                        crate::sink::pass(
-                            names.iter().try_for_each(|field| {
-                                writer.str(&field.name);
-                                match &*field.name {
-                                    "time_stats" => self.time_stats(writer, &stats, source),
-                                    name => self.column(writer, name),
-                                }
-                            }),
-                            &mut failed,
-                        )
-                    })
-                    .map_err(RowsError::from)?;
-                if let Some(error) = failed {
-                    return Err(error.into());
-                }
+                let written = writer.object(model_source, model.root(), |writer| {
+                    let written = names.iter().try_for_each(|field| {
+                        writer.str(&field.name);
+                        match &*field.name {
+                            "time_stats" => self.time_stats(writer, &stats, source),
+                            name => self.column(writer, name),
+                        }
+                    });
+                    wait(written, &mut failed)
+                });
+                failed.map_or(written.map_err(RowsError::from), Err)?;
                 Ok(writer.finish().map_err(RowsError::from)?)
             }
         }
