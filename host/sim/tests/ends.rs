@@ -153,6 +153,20 @@ fn a_scheduler_that_nobody_listens_to_says_so() {
 }
 
 #[test]
+fn a_reader_that_goes_away_for_good_ends_the_scheduler_with_what_it_sent_so_far() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = reader::Options::new(ipc(dir.path()));
+    options.until.frames = Some(50);
+    let mut sender = scheduler::Options::new(ipc(dir.path()), Source::Load(Load::new(2, 200), MSGPACK));
+    sender.steps_per_second = 500.0;
+    sender.connect_timeout = Duration::from_millis(300);
+    let (sent, received) = run(sender, options);
+    assert!((50..200).contains(&received.record.frames), "{received:?}");
+    assert!(sent.broken == 1 && !sent.stopped, "{sent:?}");
+    assert!(sent.undelivered > 0 && sent.record.frames + sent.undelivered == 200, "{sent:?}");
+}
+
+#[test]
 fn frames_of_a_directory_arrive_byte_for_byte() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/frames");
     for suffix in ["msgpack", "pickle"] {
