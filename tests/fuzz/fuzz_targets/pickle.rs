@@ -1,0 +1,4 @@
+//! A pickle.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| afterbay_tests::fuzz::pickle(bytes));

@@ -1,0 +1,4 @@
+//! A frame off the scheduler's socket.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| afterbay_tests::fuzz::wire_decode(bytes));

@@ -1,0 +1,82 @@
+//! The admin address of a running Afterbay, over plain HTTP.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use crate::PATIENCE;
+use crate::stage::{SINK, STREAM};
+
+/// An answer: its status and its body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// What it says.
+    pub body: String,
+}
+
+/// The figures of `/metrics` at one time.
+#[derive(Clone, Debug)]
+pub struct Metrics(String);
+
+/// Asks for a path.
+pub fn get(address: SocketAddr, path: &str) -> Answer {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(socket, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    socket.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{path}: answered {text:?}"));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    Answer { status: status.unwrap_or_else(|| panic!("{path}: answered {head:?}")), body: body.to_owned() }
+}
+
+impl Metrics {
+    pub(crate) fn new(text: String) -> Metrics {
+        Metrics(text)
+    }
+
+    /// A figure of the stream: its name without `afterbay_` and with `_total` where it is a counter.
+    #[track_caller]
+    pub fn stream(&self, name: &str) -> u64 {
+        self.find(&format!("afterbay_{name}{{stream={STREAM:?}}}"))
+    }
+
+    /// A figure of the stream's sink, its name without `afterbay_sink_`.
+    #[track_caller]
+    pub fn sink(&self, name: &str) -> u64 {
+        self.find(&format!("afterbay_sink_{name}{{stream={STREAM:?},sink={SINK:?}}}"))
+    }
+
+    /// A figure of a plugin, its name without `afterbay_plugin_`.
+    #[track_caller]
+    pub fn plugin(&self, plugin: &str, name: &str) -> u64 {
+        self.find(&format!("afterbay_plugin_{name}{{stream={STREAM:?},plugin={plugin:?}}}"))
+    }
+
+    /// A figure of a plugin with one more label.
+    #[track_caller]
+    pub fn plugin_by(&self, plugin: &str, name: &str, label: &str, value: &str) -> u64 {
+        let labels = format!("stream={STREAM:?},plugin={plugin:?},{label}={value:?}");
+        self.find(&format!("afterbay_plugin_{name}{{{labels}}}"))
+    }
+
+    /// Frames that passed in their place, by kind.
+    #[track_caller]
+    pub fn barriers(&self, kind: &str) -> u64 {
+        self.find(&format!("afterbay_barriers_total{{stream={STREAM:?},kind={kind:?}}}"))
+    }
+
+    /// How often an event was published.
+    #[track_caller]
+    pub fn events(&self, event: &str) -> u64 {
+        self.find(&format!("afterbay_events_total{{event={event:?}}}"))
+    }
+
+    #[track_caller]
+    fn find(&self, series: &str) -> u64 {
+        let found = self.0.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        let value = found.unwrap_or_else(|| panic!("no series {series} in\n{}", self.0));
+        value.trim().parse::<f64>().unwrap_or_else(|_| panic!("{series} is {value:?}")) as u64
+    }
+}

@@ -1,0 +1,125 @@
+//! Frames to send: those that the real SGLang wrote, those of a load, and batches row by row.
+
+use std::path::Path;
+use std::time::Duration;
+
+use afterbay_sim::frames::{Encoding, Frame};
+use afterbay_sim::load::Load;
+use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
+use afterbay_wire::{Batch, Decoded, Finish, Kind, Layouts, Matched};
+use bytes::Bytes;
+
+use crate::repository;
+
+/// Both encodings.
+pub const WIRES: [SynthWire; 2] = [SynthWire::Msgpack, SynthWire::Pickle];
+
+/// Every frame of `tests/fixtures`, by name, in order of names.
+pub fn fixtures() -> Vec<(String, Vec<u8>)> {
+    fn collect(dir: &Path, root: &Path, found: &mut Vec<(String, Vec<u8>)>) {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                collect(&path, root, found);
+            } else if path.extension().is_some_and(|it| it != "json") {
+                let name = path.strip_prefix(root).unwrap().display().to_string();
+                found.push((name, std::fs::read(&path).unwrap()));
+            }
+        }
+    }
+    let root = repository().join("tests/fixtures");
+    let mut found = Vec::new();
+    collect(&root, &root, &mut found);
+    found.sort();
+    found
+}
+
+/// The frames of a load of so many requests of so many tokens, as the simulated scheduler sends them.
+pub fn load(requests: u64, tokens: u32, wire: SynthWire) -> Vec<Frame> {
+    frames_of(&Load::new(requests, tokens), wire)
+}
+
+/// The frames of a load; with arrivals by rate, a step takes 20 ms.
+pub fn frames_of(load: &Load, wire: SynthWire) -> Vec<Frame> {
+    let encoding = Encoding { kind: Kind::TokenId, wire };
+    afterbay_sim::frames::frames(load, encoding, Duration::from_millis(20)).unwrap()
+}
+
+/// A request whose rows a test makes one by one.
+#[derive(Clone, Debug)]
+pub struct Request {
+    rid: String,
+    tokens: u64,
+}
+
+impl Request {
+    /// Without a token yet.
+    pub fn new(rid: &str) -> Request {
+        Request { rid: rid.to_owned(), tokens: 0 }
+    }
+
+    /// Its next row.
+    pub fn row(&mut self, ids: &[i64]) -> SynthRow {
+        self.tokens += ids.len() as u64;
+        SynthRow {
+            rid: self.rid.clone(),
+            ids: ids.to_vec(),
+            completion_tokens: self.tokens,
+            prompt_tokens: 7,
+            ..SynthRow::default()
+        }
+    }
+
+    /// Its last row, at its length.
+    pub fn last(&mut self, ids: &[i64]) -> SynthRow {
+        let row = self.row(ids);
+        SynthRow { finish: Some(SynthFinish::Length(self.tokens)), ..row }
+    }
+
+    /// Tokens that the scheduler counts and that never come.
+    pub fn lose(&mut self, tokens: u64) {
+        self.tokens += tokens;
+    }
+}
+
+/// A batch of token ids.
+pub fn batch(wire: SynthWire, rows: Vec<SynthRow>) -> Bytes {
+    SynthBatch { rows }.encode(Kind::TokenId, wire).unwrap()
+}
+
+/// A row as a reader sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The request.
+    pub rid: String,
+    /// Its new ids.
+    pub ids: Vec<i64>,
+    /// The scheduler's count.
+    pub completion_tokens: u64,
+    /// How it ends: `length`, `stop`, `stop:TEXT`, `stop:TOKEN`, `abort`, `other`.
+    pub finish: Option<String>,
+}
+
+/// The rows of a frame; none where it is no batch.
+pub fn rows(frame: &[u8]) -> Vec<Row> {
+    match afterbay_wire::decode(Bytes::copy_from_slice(frame), &Layouts::builtin()) {
+        Decoded::Batch(batch) => (0..batch.rows()).map(|row| read(&batch, row)).collect(),
+        Decoded::Barrier(_) => Vec::new(),
+    }
+}
+
+fn read(batch: &Batch, row: u32) -> Row {
+    let mut ids = Vec::new();
+    batch.row_ids(row, &mut ids);
+    let finish = match batch.finish(row) {
+        Finish::Running => None,
+        Finish::Stop { matched: Matched::Text(text) } => Some(format!("stop:{text}")),
+        Finish::Stop { matched: Matched::Token(token) } => Some(format!("stop:{token}")),
+        Finish::Stop { .. } => Some("stop".to_owned()),
+        Finish::Length => Some("length".to_owned()),
+        Finish::Abort => Some("abort".to_owned()),
+        Finish::Other => Some("other".to_owned()),
+    };
+    let completion_tokens = batch.completion_tokens(row).unwrap_or(0);
+    Row { rid: batch.rid(row).to_owned(), ids, completion_tokens, finish }
+}

@@ -1,0 +1,174 @@
+//! The bodies of the fuzz targets of `tests/fuzz`: any bytes in, and what must hold whatever they are. `tests/tests/fuzz.rs`
+//! runs the same for a bounded number of seeded inputs. (That of ZMTP is in its own crate, with its own seeded test.)
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use afterbay_journal::reader::{Filter, From, Journal};
+use afterbay_journal::{Directory, Options, SyncPolicy};
+use afterbay_pickle::Tree;
+use afterbay_wire::{Batch, Decoded, Edit, Ids, Layouts, Part, Tokens, Wrapped};
+use bytes::Bytes;
+
+/// What one input may take, on a machine that is busy: far more than any takes, far less than one that never ends.
+const INPUT_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A pickle: an error, or a tree that is written and read again to the same.
+pub fn pickle(bytes: &[u8]) {
+    let began = Instant::now();
+    if let Ok(tree) = Tree::parse(Bytes::copy_from_slice(bytes)) {
+        // One that is too deep to be written is refused with words.
+        if let Ok(written) = tree.write() {
+            let again = Tree::parse(written.clone()).expect("what was written is read");
+            assert_eq!(again.write().expect("and written again"), written);
+        }
+    }
+    assert!(began.elapsed() < INPUT_TIME_MAX, "{:?}", began.elapsed());
+}
+
+/// A frame: what is not understood keeps its bytes, what is answers every question, and its rows can be taken, joined
+/// and edited, or say why not.
+pub fn wire_decode(bytes: &[u8]) {
+    let began = Instant::now();
+    let frame = Bytes::copy_from_slice(bytes);
+    match afterbay_wire::decode(frame.clone(), &Layouts::builtin()) {
+        Decoded::Barrier(barrier) => {
+            assert_eq!(barrier.bytes(), &frame);
+            barrier.to_json(Wrapped::Open);
+        }
+        Decoded::Batch(batch) => {
+            assert_eq!(batch.bytes(), &frame);
+            look_at(&batch);
+            let last = batch.rows() - 1;
+            let taken = batch.take(&[last]);
+            if let Ok(taken) = &taken {
+                assert_eq!((taken.rows(), taken.rid(0)), (1, batch.rid(last)));
+                look_at(taken);
+                if let Ok(joined) =
+                    Batch::join(&[Part { batch: &batch, rows: Some(&[0]) }, Part::from(taken)])
+                {
+                    look_at(&joined);
+                }
+            }
+            for tokens in
+                [Tokens::Delta(vec![1, 2]), Tokens::Cumulative(vec![3]), Tokens::Empty, Tokens::Drop]
+            {
+                if let Ok(Some(edited)) = batch.edit(&[Edit { tokens, ..Edit::new(last) }]) {
+                    look_at(&edited);
+                }
+            }
+        }
+    }
+    assert!(began.elapsed() < INPUT_TIME_MAX, "{:?}", began.elapsed());
+}
+
+fn look_at(batch: &Batch) {
+    let mut ids = Ids::default();
+    batch.output_ids(&mut ids);
+    assert_eq!(ids.ends.len(), batch.rows() as usize);
+    let mut begin = 0;
+    for row in 0..batch.rows() {
+        let end = ids.ends[row as usize];
+        assert_eq!(end - begin, batch.tokens(row));
+        begin = end;
+        let _looked_at = (batch.rid(row), batch.finish(row), batch.text(row), batch.http_worker_ipc(row));
+    }
+    batch.to_json(Wrapped::Open);
+}
+
+/// A segment's file: every question is answered or refused with words; and a start recovers it to a journal that
+/// takes a frame, which is read back.
+pub fn journal_reader(bytes: &[u8]) {
+    let began = Instant::now();
+    let place = tempfile::Builder::new().prefix("ab-fuzz-").tempdir_in("/dev/shm").expect("a directory");
+    let dir = place.path().join("journal");
+    segment(&dir, bytes);
+    read_all(&dir);
+    recover(&dir);
+    assert!(began.elapsed() < INPUT_TIME_MAX, "{:?}", began.elapsed());
+}
+
+/// A journal of a few frames, as one segment's bytes: what inputs are made of.
+pub fn a_segment() -> Vec<u8> {
+    let place = tempfile::tempdir_in("/dev/shm").expect("a directory");
+    let dir = place.path().join("journal");
+    let directory = Directory::open(&dir, options()).expect("a journal");
+    let (mut writer, _) = directory.stream("s").expect("a stream");
+    for number in 0..6_u8 {
+        let frame = writer.append(&[number; 50], 1 + u64::from(number)).expect("a frame is kept").frame;
+        let request = writer.request(&format!("rid-{}", number / 2)).expect("a request");
+        writer.outcome(&afterbay_journal::Outcome {
+            frame,
+            passage: afterbay_journal::Passage::AsItCame,
+            requests: &[request],
+            tokens: &[3],
+            finished: &[],
+            gaps: &[],
+            actions: &[],
+        });
+        writer.taken("sink", frame, None);
+        if number % 2 == 1 {
+            writer.close(request);
+        }
+    }
+    writer.finish().expect("it ends");
+    std::fs::read(first_file(&dir.join("s"))).expect("its segment")
+}
+
+fn segment(dir: &Path, bytes: &[u8]) {
+    // Named as the first segment of a new journal is.
+    static NAME: std::sync::OnceLock<std::ffi::OsString> = std::sync::OnceLock::new();
+    let name = NAME.get_or_init(|| {
+        let place = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        let dir = place.path().join("journal");
+        let directory = Directory::open(&dir, options()).expect("a journal");
+        let (mut writer, _) = directory.stream("s").expect("a stream");
+        writer.append(b"x", 1).expect("a frame is kept");
+        first_file(&dir.join("s")).file_name().expect("a name").to_owned()
+    });
+    std::fs::create_dir_all(dir.join("s")).expect("a directory");
+    std::fs::write(dir.join("s").join(name), bytes).expect("a file");
+}
+
+fn first_file(dir: &Path) -> std::path::PathBuf {
+    let files = std::fs::read_dir(dir).expect("a directory");
+    let mut files: Vec<_> = files.map(|entry| entry.expect("an entry").path()).collect();
+    files.sort();
+    files.into_iter().next().expect("a segment")
+}
+
+fn options() -> Options {
+    Options { sync: SyncPolicy::None, ..Options::default() }
+}
+
+fn read_all(dir: &Path) {
+    let stream = Journal::open(dir).and_then(|journal| journal.stream("s")).expect("the directory is there");
+    // Whatever cannot be read is an error with words, here and below.
+    let _checked = stream.verify();
+    let mut rids = Vec::new();
+    if let Ok(requests) = stream.requests(Filter::default()) {
+        rids.extend(requests.filter_map(Result::ok).map(|request| request.rid).take(100));
+    }
+    for rid in rids {
+        let _lives = stream.lives(&rid);
+    }
+    if let Ok(frames) = stream.frames(From::Start) {
+        for frame in frames.map_while(Result::ok) {
+            let (frame, _) = frame;
+            if let Ok(again) = stream.frame(&frame.position) {
+                assert_eq!(again.bytes, frame.bytes);
+            }
+        }
+    }
+}
+
+fn recover(dir: &Path) {
+    let directory = Directory::open(dir, options()).expect("nobody else has it");
+    let Ok((mut writer, _)) = directory.stream("s") else { return };
+    // A number that is at its end is refused, else the frame is there.
+    let Ok(position) = writer.append(b"after", 7) else { return };
+    writer.finish().expect("it ends");
+    drop(directory);
+    let stream = Journal::open(dir).and_then(|journal| journal.stream("s")).expect("the stream is there");
+    assert_eq!(stream.frame(&position).expect("the frame is there").bytes, b"after");
+}

@@ -1,0 +1,296 @@
+//! A scheduler's and a reader's socket, in a few lines of ZMTP of their own: blocking, and to the byte what the test says.
+
+use std::collections::VecDeque;
+use std::io::{self, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::{PATIENCE, wait_for};
+
+/// What a PUSH says first: greeting of ZMTP 3.1 with NULL, then READY. Given whole, for those who speak otherwise.
+pub fn hello(socket_type: &str) -> Vec<u8> {
+    let mut bytes = vec![0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 1];
+    bytes.extend_from_slice(b"NULL");
+    bytes.resize(64, 0);
+    let mut ready = b"\x05READY\x0bSocket-Type".to_vec();
+    ready.extend_from_slice(&(socket_type.len() as u32).to_be_bytes());
+    ready.extend_from_slice(socket_type.as_bytes());
+    bytes.extend_from_slice(&[4, ready.len() as u8]);
+    bytes.extend(ready);
+    bytes
+}
+
+/// A frame as it goes over the wire.
+pub fn framed(frame: &[u8]) -> Vec<u8> {
+    let mut bytes = match u8::try_from(frame.len()) {
+        Ok(length) => vec![0, length],
+        Err(_) => [&[2][..], &(frame.len() as u64).to_be_bytes()].concat(),
+    };
+    bytes.extend_from_slice(frame);
+    bytes
+}
+
+/// Either transport.
+enum Socket {
+    Ipc(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Socket {
+    fn connect(endpoint: &str) -> io::Result<Socket> {
+        match endpoint.split_once("://") {
+            Some(("ipc", path)) => Ok(Socket::Ipc(UnixStream::connect(path)?)),
+            Some(("tcp", address)) => Ok(Socket::Tcp(TcpStream::connect(address)?)),
+            _ => panic!("no endpoint: {endpoint}"),
+        }
+    }
+
+    fn read_timeout(&self, timeout: Duration) {
+        let timeout = Some(timeout.max(Duration::from_millis(1)));
+        match self {
+            Socket::Ipc(socket) => socket.set_read_timeout(timeout),
+            Socket::Tcp(socket) => socket.set_read_timeout(timeout),
+        }
+        .unwrap();
+    }
+
+    fn write_timeout(&self, timeout: Duration) {
+        match self {
+            Socket::Ipc(socket) => socket.set_write_timeout(Some(timeout)),
+            Socket::Tcp(socket) => socket.set_write_timeout(Some(timeout)),
+        }
+        .unwrap();
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Ipc(socket) => socket.read(buffer),
+            Socket::Tcp(socket) => socket.read(buffer),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::Ipc(socket) => socket.write(bytes),
+            Socket::Tcp(socket) => socket.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A scheduler's PUSH, which connects. Dropping it closes the connection.
+pub struct Sender(Socket);
+
+impl Sender {
+    /// Connects and shakes hands.
+    #[track_caller]
+    pub fn connect(endpoint: &str) -> Sender {
+        let mut sender = Sender::silent(endpoint);
+        sender.raw(&hello("PUSH"));
+        sender.0.read_timeout(PATIENCE);
+        let mut theirs = vec![0; hello("PULL").len()];
+        sender.0.read_exact(&mut theirs).unwrap();
+        assert!(theirs.ends_with(b"PULL"), "the listener says {theirs:02x?}");
+        sender
+    }
+
+    /// Connects and says nothing.
+    #[track_caller]
+    pub fn silent(endpoint: &str) -> Sender {
+        let socket = wait_for(&format!("somebody listens on {endpoint}"), || Socket::connect(endpoint).ok());
+        socket.write_timeout(PATIENCE);
+        Sender(socket)
+    }
+
+    /// Sends a frame; waits where the kernel's buffer is full.
+    #[track_caller]
+    pub fn send(&mut self, frame: &[u8]) {
+        self.raw(&framed(frame));
+    }
+
+    /// Sends a frame, if it is taken whole within a time; otherwise the connection is of no further use.
+    pub fn try_send(&mut self, frame: &[u8], within: Duration) -> bool {
+        self.0.write_timeout(within);
+        self.0.write_all(&framed(frame)).is_ok()
+    }
+
+    /// Sends bytes as they are.
+    #[track_caller]
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).unwrap();
+    }
+
+    /// Waits until the other side has closed the connection.
+    #[track_caller]
+    pub fn wait_closed(mut self) {
+        self.0.read_timeout(PATIENCE);
+        let mut rest = Vec::new();
+        match self.0.read_to_end(&mut rest) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
+            Err(error) => panic!("the connection was not closed: {error}"),
+        }
+    }
+}
+
+/// A reader's PULL, which listens. It reads only when it is asked to.
+pub struct Reader {
+    listener: Listener,
+    connections: VecDeque<Connection>,
+    /// Connections that were accepted.
+    pub accepted: usize,
+}
+
+enum Listener {
+    Ipc(UnixListener, PathBuf),
+    Tcp(TcpListener),
+}
+
+struct Connection(BufReader<Socket>);
+
+impl Reader {
+    /// Listens on the name; one that is left of a reader before gives way.
+    #[track_caller]
+    pub fn bind(endpoint: &str) -> Reader {
+        let listener = match endpoint.split_once("://") {
+            Some(("ipc", path)) => {
+                // Nothing may be there.
+                let _gone = std::fs::remove_file(path);
+                let listener = UnixListener::bind(path).unwrap();
+                listener.set_nonblocking(true).unwrap();
+                Listener::Ipc(listener, Path::new(path).to_owned())
+            }
+            Some(("tcp", address)) => {
+                let listener = TcpListener::bind(address).unwrap();
+                listener.set_nonblocking(true).unwrap();
+                Listener::Tcp(listener)
+            }
+            _ => panic!("no endpoint: {endpoint}"),
+        };
+        Reader { listener, connections: VecDeque::new(), accepted: 0 }
+    }
+
+    /// The next frame.
+    #[track_caller]
+    pub fn next(&mut self) -> Vec<u8> {
+        self.next_within(PATIENCE).expect("a frame in time")
+    }
+
+    /// So many frames.
+    #[track_caller]
+    pub fn take(&mut self, count: usize) -> Vec<Vec<u8>> {
+        let mut frames = Vec::with_capacity(count);
+        while frames.len() < count {
+            let Some(frame) = self.next_within(PATIENCE) else {
+                panic!("{} of {count} frames came in time", frames.len());
+            };
+            frames.push(frame);
+        }
+        frames
+    }
+
+    /// The next frame, if one comes within a time.
+    pub fn next_within(&mut self, time: Duration) -> Option<Vec<u8>> {
+        let end = Instant::now() + time;
+        loop {
+            self.accept();
+            match self.connections.front_mut() {
+                None => std::thread::sleep(Duration::from_millis(1)),
+                Some(connection) => match connection.next(end) {
+                    Ok(Some(frame)) => return Some(frame),
+                    Ok(None) => {}
+                    // It ended, between two frames or in one: what came of that one is gone with it.
+                    Err(_) => drop(self.connections.pop_front()),
+                },
+            }
+            if Instant::now() >= end {
+                return None;
+            }
+        }
+    }
+
+    /// Waits for a connection and shakes hands; nothing is read of it.
+    #[track_caller]
+    pub fn wait_connected(&mut self) {
+        let before = self.accepted;
+        crate::until("somebody connects to the reader", || {
+            self.accept();
+            self.accepted > before
+        });
+    }
+
+    fn accept(&mut self) {
+        let accepted = match &self.listener {
+            Listener::Ipc(listener, _) => listener.accept().map(|(socket, _)| {
+                socket.set_nonblocking(false).unwrap();
+                Socket::Ipc(socket)
+            }),
+            Listener::Tcp(listener) => listener.accept().map(|(socket, _)| {
+                socket.set_nonblocking(false).unwrap();
+                Socket::Tcp(socket)
+            }),
+        };
+        let Ok(mut socket) = accepted else { return };
+        socket.read_timeout(PATIENCE);
+        let mut theirs = vec![0; hello("PUSH").len()];
+        // One that goes away at once is no connection.
+        if socket.write_all(&hello("PULL")).is_err() || socket.read_exact(&mut theirs).is_err() {
+            return;
+        }
+        assert!(theirs.ends_with(b"PUSH"), "the connector says {theirs:02x?}");
+        self.accepted += 1;
+        self.connections.push_back(Connection(BufReader::with_capacity(1 << 16, socket)));
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if let Listener::Ipc(_, path) = &self.listener {
+            // Its directory may be gone.
+            let _gone = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl Connection {
+    /// A frame, or `None` where none has begun when the time is over. `Err`: the connection has ended.
+    fn next(&mut self, end: Instant) -> io::Result<Option<Vec<u8>>> {
+        let mut flags = [0];
+        self.0
+            .get_ref()
+            .read_timeout(end.saturating_duration_since(Instant::now()).min(Duration::from_millis(20)));
+        match self.0.read_exact(&mut flags) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                return Ok(None);
+            }
+            read => read?,
+        }
+        // The rest of it is on its way, or the connection ends.
+        self.0.get_ref().read_timeout(PATIENCE);
+        let length = match flags[0] {
+            0 => {
+                let mut length = [0];
+                self.0.read_exact(&mut length)?;
+                u64::from(length[0])
+            }
+            2 => {
+                let mut length = [0; 8];
+                self.0.read_exact(&mut length)?;
+                u64::from_be_bytes(length)
+            }
+            flags => panic!("a frame with flags {flags:#x}"),
+        };
+        let mut frame = vec![0; length as usize];
+        self.0.read_exact(&mut frame)?;
+        Ok(Some(frame))
+    }
+}

@@ -1,0 +1,150 @@
+//! A directory for each test, with short names for sockets in it, and the configuration that a test starts from.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// The stream of a test's configuration.
+pub const STREAM: &str = "test";
+/// Its sink.
+pub const SINK: &str = "reader";
+
+/// A directory of the test's own; removed at its end.
+pub struct Stage {
+    dir: tempfile::TempDir,
+}
+
+/// A configuration: one stream, one sink, and what a test adds. Each part is TOML of its table, line by line.
+#[derive(Clone, Debug)]
+pub struct Config {
+    stream: String,
+    sink: String,
+    plugins: String,
+    journal: String,
+    listen: String,
+    connect: String,
+}
+
+impl Stage {
+    /// An empty one.
+    #[expect(clippy::new_without_default, reason = "it makes a directory")]
+    pub fn new() -> Stage {
+        // Directly in /tmp, whatever TMPDIR is: a socket's name has 107 bytes.
+        Stage { dir: tempfile::Builder::new().prefix("ab-").tempdir_in("/tmp").unwrap() }
+    }
+
+    /// A file or directory in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The same as text, for a command line.
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).into_os_string().into_string().unwrap()
+    }
+
+    /// The same as the name of a socket.
+    pub fn ipc(&self, name: &str) -> String {
+        format!("ipc://{}", self.text(name))
+    }
+
+    /// Where Afterbay listens for schedulers.
+    pub fn scheduler_side(&self) -> String {
+        self.ipc("in")
+    }
+
+    /// Where the reader listens for Afterbay.
+    pub fn reader_side(&self) -> String {
+        self.ipc("out")
+    }
+
+    /// The reader's credit page.
+    pub fn credit(&self) -> PathBuf {
+        self.path("credit")
+    }
+
+    /// The journal.
+    pub fn journal(&self) -> PathBuf {
+        self.path("journal")
+    }
+
+    /// The configuration between [`Stage::scheduler_side`] and [`Stage::reader_side`].
+    pub fn config(&self) -> Config {
+        Config {
+            stream: String::new(),
+            sink: String::new(),
+            plugins: String::new(),
+            journal: format!("dir = {:?}\n", self.journal()),
+            listen: self.scheduler_side(),
+            connect: self.reader_side(),
+        }
+    }
+
+    /// Writes a configuration to its file, whose path this is.
+    pub fn write(&self, config: &Config) -> String {
+        let path = self.text("afterbay.toml");
+        std::fs::write(&path, config.to_toml()).unwrap();
+        path
+    }
+}
+
+impl Config {
+    /// Where Afterbay listens, in place of the stage's.
+    pub fn listen(mut self, endpoint: &str) -> Config {
+        self.listen = endpoint.to_owned();
+        self
+    }
+
+    /// Where the reader is, in place of the stage's.
+    pub fn connect(mut self, endpoint: &str) -> Config {
+        self.connect = endpoint.to_owned();
+        self
+    }
+
+    /// A line of `[[stream]]`.
+    pub fn stream(mut self, line: &str) -> Config {
+        self.stream += line;
+        self.stream += "\n";
+        self
+    }
+
+    /// A line of `[[stream.sink]]`.
+    pub fn sink(mut self, line: &str) -> Config {
+        self.sink += line;
+        self.sink += "\n";
+        self
+    }
+
+    /// The sink's credit page.
+    pub fn credit(self, stage: &Stage) -> Config {
+        self.sink(&format!("credit = {:?}", stage.credit()))
+    }
+
+    /// A line of `[journal]`.
+    pub fn journal(mut self, line: &str) -> Config {
+        self.journal += line;
+        self.journal += "\n";
+        self
+    }
+
+    /// One more plugin, from a component file. A deadline that a busy machine does not break.
+    pub fn plugin(self, name: &str, component: &Path, settings: &str) -> Config {
+        self.plugin_with(name, &component.display().to_string(), settings, "deadline = \"10s\"")
+    }
+
+    /// One more plugin, with limits.
+    pub fn plugin_with(mut self, name: &str, component: &str, settings: &str, limits: &str) -> Config {
+        writeln!(self.plugins, "[[stream.plugin]]\nname = {name:?}\ncomponent = {component:?}").unwrap();
+        writeln!(self.plugins, "settings = {{ {settings} }}\nlimits = {{ {limits} }}").unwrap();
+        self
+    }
+
+    /// As the file has it.
+    pub fn to_toml(&self) -> String {
+        let Config { stream, sink, plugins, journal, listen, connect } = self;
+        format!(
+            "[[stream]]\nname = {STREAM:?}\nlisten = {listen:?}\n{stream}\n\
+             [[stream.sink]]\nname = {SINK:?}\nconnect = {connect:?}\n{sink}\n{plugins}\n\
+             [journal]\n{journal}\n[admin]\nlisten = \"127.0.0.1:0\"\n"
+        )
+    }
+}

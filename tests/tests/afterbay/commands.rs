@@ -1,0 +1,239 @@
+//! The other commands: check, help, sim, demo; and that the README says what is so.
+
+use std::collections::BTreeMap;
+use std::process::Stdio;
+
+use afterbay_tests::afterbay::{Done, afterbay, done, verify};
+use afterbay_tests::{Afterbay, Stage, repository};
+use serde_json::Value;
+
+#[test]
+fn check_tells_every_error_at_once_with_file_line_and_key_and_exits_64() {
+    let stage = Stage::new();
+    let file = stage.text("bad.toml");
+    let text = "\
+[[stream]]
+name = \"decode 0\"
+listen = \"ipc:///nowhere/at/all/decode-0\"
+max_messages = 5
+
+[[stream.sink]]
+name = \"reader\"
+connect = \"tpc://127.0.0.1:5\"
+
+[[stream.plugin]]
+name = \"p\"
+component = \"builtin:delta-to-cumulativ\"
+limits = { deadline = \"2 parsecs\" }
+
+[journal]
+dir = \"/nowhere/at/all\"
+sync = \"sometimes\"
+";
+    std::fs::write(&file, text).unwrap();
+    let refused = done(&["check", "--config", &file]);
+    assert_eq!((refused.code, refused.stdout.as_str()), (64, ""), "{refused:?}");
+    let name = &file;
+    let lines: Vec<&str> = refused.stderr.lines().collect();
+    let (last, problems) = lines.split_last().unwrap();
+    assert_eq!(*last, format!("{name}: {} problems", problems.len()));
+    for (line, key) in [
+        (2, "stream[0].name"),
+        (3, "stream[0].listen"),
+        (4, "stream[0].max_messages"),
+        (8, "stream[0].sink[0].connect"),
+        (12, "stream[0].plugin[0].component"),
+        (13, "stream[0].plugin[0].limits.deadline"),
+        (16, "journal.dir"),
+        (17, "journal.sync"),
+    ] {
+        let begins = format!("{name}:{line}:");
+        let found =
+            problems.iter().any(|told| told.starts_with(&begins) && told.contains(&format!(" {key}: ")));
+        assert!(found, "{begins} {key} is not in\n{}", refused.stderr);
+    }
+    assert_eq!(problems.len(), 8, "{}", refused.stderr);
+    let run = done(&["run", "--config", &file]);
+    assert_eq!((run.code, run.stderr.lines().count()), (64, 8), "{run:?}");
+}
+
+#[test]
+fn check_of_a_good_configuration_binds_nothing_and_makes_nothing() {
+    let stage = Stage::new();
+    let config = stage.config().plugin_with("c", "builtin:delta-to-cumulative", "", "deadline = \"1s\"");
+    let file = stage.write(&config);
+    let checked = done(&["check", "--config", &file]).good();
+    assert!(checked.contains("delta-to-cumulative 0.1.0, sha256 "), "{checked}");
+    assert!(checked.ends_with("ok\n"), "{checked}");
+    let files: Vec<_> = std::fs::read_dir(stage.path("")).unwrap().map(|it| it.unwrap().path()).collect();
+    assert_eq!(files, [stage.path("afterbay.toml")]);
+}
+
+#[test]
+fn the_reference_configuration_is_complete() {
+    let reference = done(&["check", "--reference"]).good();
+    for key in ["listen", "connect", "credit", "component", "on_error", "retain", "sync"] {
+        assert!(reference.contains(key), "{key}");
+    }
+}
+
+#[test]
+fn a_command_line_that_is_wrong_exits_64_and_says_how_it_is_right() {
+    for args in
+        [&["rnu"][..], &["run"], &["journal", "show"], &["run", "--config"], &["demo", "--wire", "json"]]
+    {
+        let refused = done(args);
+        assert_eq!(refused.code, 64, "{args:?}: {refused:?}");
+        assert!(refused.stderr.contains("--help"), "{args:?}: {}", refused.stderr);
+    }
+    let version = done(&["--version"]).good();
+    assert!(version.starts_with("afterbay 0."), "{version}");
+}
+
+/// `--help` of every command, by its words.
+fn help() -> BTreeMap<Vec<String>, String> {
+    fn visit(command: Vec<String>, found: &mut BTreeMap<Vec<String>, String>) {
+        let help = done(&command.iter().map(String::as_str).chain(["--help"]).collect::<Vec<_>>()).good();
+        let commands = help.split_once("\nCommands:\n").map_or("", |(_, rest)| rest);
+        for line in commands.lines().take_while(|line| line.starts_with("  ")) {
+            // Deeper lines go on with a description.
+            let Some(name) = line.strip_prefix("  ").filter(|line| !line.starts_with(' ')) else { continue };
+            let name = name.split(' ').next().unwrap();
+            if name != "help" {
+                visit([&command[..], &[name.to_owned()]].concat(), found);
+            }
+        }
+        found.insert(command, help);
+    }
+    let mut found = BTreeMap::new();
+    visit(Vec::new(), &mut found);
+    found
+}
+
+#[test]
+fn every_command_has_help_with_an_example() {
+    let help = help();
+    assert!(help.len() >= 16, "{:?}", help.keys());
+    for (command, help) in help {
+        let examples = help.lines().filter(|line| line.trim_start().starts_with("afterbay "));
+        let words = command.join(" ");
+        let own = examples.filter(|example| example.contains(&format!("afterbay {words}")));
+        assert!(
+            command.is_empty() || own.count() > 0,
+            "afterbay {words} --help shows no example of it:\n{help}"
+        );
+    }
+}
+
+#[test]
+fn every_command_and_option_of_the_readme_is_in_help() {
+    let help = help();
+    let readme = std::fs::read_to_string(repository().join("README.md")).unwrap();
+    let mut seen = 0;
+    for line in readme.lines() {
+        let Some((before, rest)) = line.split_once("afterbay ") else { continue };
+        let is_command = before.is_empty() || before.ends_with('/') || before.ends_with('`');
+        let rest = rest.split(" #").next().unwrap().split('`').next().unwrap();
+        let Some(first) = rest.split(' ').next().filter(|_| is_command) else { continue };
+        if !first.chars().all(|letter| letter.is_ascii_lowercase()) {
+            continue;
+        }
+        let words: Vec<&str> = rest.split_whitespace().take_while(|word| *word != "--").collect();
+        let depth = (0..=words.len().min(2)).rev().find(|depth| {
+            help.contains_key(&words[..*depth].iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+        });
+        let command: Vec<String> = words[..depth.unwrap()].iter().map(|word| (*word).to_owned()).collect();
+        assert!(!command.is_empty(), "README: afterbay {rest}: no such command");
+        seen += 1;
+        for option in words.iter().filter(|word| word.starts_with('-')) {
+            let text = &help[&command];
+            let has = text.lines().any(|line| line.split([' ', ',', '=', '[']).any(|word| word == *option));
+            assert!(has, "README: afterbay {rest}: no option {option} in\n{text}");
+        }
+    }
+    assert!(seen >= 12, "only {seen} commands were found in README.md");
+}
+
+#[test]
+fn both_sides_of_the_simulator_work_as_commands_and_find_what_is_lost() {
+    let stage = Stage::new();
+    let running = Afterbay::run(&stage, &stage.config().credit(&stage));
+    let (scheduler_side, reader_side) = (stage.scheduler_side(), stage.reader_side());
+    let reader = afterbay(&["sim", "reader", "--json", "--requests", "30", "--bind", &reader_side])
+        .args(["--cost-per-chunk", "20us", "--credit", &stage.text("credit")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let load = ["--requests", "30", "--tokens", "10-40", "--steps-per-second", "0", "--health-every", "5"];
+    let how = ["--wire", "msgpack", "--endings", "length=2,stop-token=1,abort=1"];
+    let sent =
+        done(&[&["sim", "scheduler", "--json", "--connect", &scheduler_side], &load[..], &how].concat());
+    let sent: Value = serde_json::from_str(&sent.good()).unwrap();
+    let read = reader.wait_with_output().unwrap();
+    let read = Done {
+        code: read.status.code().unwrap(),
+        stdout: String::from_utf8(read.stdout).unwrap(),
+        stderr: String::from_utf8(read.stderr).unwrap(),
+    };
+    let read: Value = serde_json::from_str(&read.good()).unwrap();
+    for (name, expected) in [("good", Value::from(true)), ("requests", 30.into())] {
+        assert_eq!((&sent[name], &read[name]), (&expected, &expected), "{name}: {sent} {read}");
+    }
+    for name in ["frames", "tokens", "rows", "frames_digest", "requests_digest", "health_checks"] {
+        assert_eq!(sent[name], read[name], "{name}");
+    }
+    assert_eq!(running.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
+
+    // A reader that is sent half of a stream says so.
+    let half = Stage::new();
+    let mut reader = afterbay(&["sim", "reader", "--json", "--idle", "300ms", "--bind", &half.reader_side()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let frames = afterbay_tests::load(3, 10, afterbay_wire::synth::SynthWire::Pickle);
+    let mut sender = afterbay_tests::Sender::connect(&half.reader_side());
+    frames.iter().skip(1).step_by(2).for_each(|frame| sender.send(&frame.bytes));
+    let code = reader.wait().unwrap().code();
+    assert_eq!(code, Some(1));
+    let read: Value = serde_json::from_reader(reader.stdout.take().unwrap()).unwrap();
+    assert_eq!((&read["good"], &read["faults"]["lost_tokens"]), (&false.into(), &15.into()), "{read}");
+}
+
+#[test]
+fn the_demo_loses_nothing_and_leaves_no_trace() {
+    for args in [&["--wire", "pickle"][..], &["--cumulative"]] {
+        let stage = Stage::new();
+        let tmp = stage.path("t");
+        std::fs::create_dir(&tmp).unwrap();
+        let demo = afterbay(&["demo", "--seconds", "1", "--requests", "40", "--json"])
+            .args(args)
+            .env("TMPDIR", &tmp)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&demo.stdout);
+        assert_eq!(demo.status.code(), Some(0), "{args:?}: {text}{}", String::from_utf8_lossy(&demo.stderr));
+        let result: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&result["good"], &result["drained"]), (&true.into(), &true.into()), "{args:?}: {result}");
+        assert_eq!(result["out"]["faults"]["lost_tokens"], 0, "{result}");
+        assert_eq!((&result["in"]["requests"], &result["out"]["requests"]), (&40.into(), &40.into()));
+        assert_eq!(result["kept"]["problems"], serde_json::json!([]));
+        let left: Vec<_> = std::fs::read_dir(&tmp).unwrap().collect();
+        assert!(left.is_empty(), "{args:?} left {left:?}");
+    }
+}
+
+#[test]
+fn the_demo_shows_what_was_kept_and_keeps_it_where_it_is_asked_to() {
+    let stage = Stage::new();
+    let demo = done(&["demo", "--seconds", "1", "--requests", "20", "--keep", &stage.text("kept")]).good();
+    for said in ["tokens: in ", "journal verify", "clean", "afterbay journal show", "WHAT WAS DONE"] {
+        assert!(demo.contains(said), "{said} is not in\n{demo}");
+    }
+    let verified = done(&["journal", "verify", "--dir", &stage.text("kept/journal")]);
+    assert!(verified.good().contains("clean"));
+    assert!(stage.path("kept/afterbay.toml").exists() && stage.path("kept/afterbay.log").exists());
+}

@@ -1,0 +1,153 @@
+//! A disk that takes no more: what `on_error` says happens, is told, and heals. The disk is a file size limit on the process.
+
+use std::time::Duration;
+
+use afterbay_tests::afterbay::{journal, verify};
+use afterbay_tests::stage::STREAM;
+use afterbay_tests::{Afterbay, Reader, Sender, Stage, load};
+use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
+
+/// The size of the segment that is being written.
+fn segment_bytes(stage: &Stage) -> u64 {
+    let files = std::fs::read_dir(stage.journal().join(STREAM)).unwrap();
+    let sizes = files.map(|entry| entry.unwrap().metadata().unwrap().len());
+    sizes.max().unwrap()
+}
+
+#[test]
+fn on_error_stop_receives_nothing_while_the_disk_fails_says_why_and_heals() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run_limitable(&stage, &stage.config().journal("on_error = \"stop\""));
+    let frames = load(20, 50, Msgpack);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    for (index, frame) in frames.iter().enumerate() {
+        if index == 10 || index == 30 {
+            afterbay
+                .until_metrics("all before are taken", |metrics| metrics.sink("taken_frame") == index as u64);
+            // Even a whole number of bytes of the next write may go, so that it is cut in the middle.
+            let partly = if index == 10 { 0 } else { segment_bytes(&stage) + 100 };
+            afterbay.limit_files(Some(partly));
+            sender.send(&frame.bytes);
+            let said = afterbay.until_ready(503);
+            assert!(said.contains("journal") && said.contains("File too large"), "{said}");
+            let metrics = afterbay.until_metrics("it stops", |metrics| metrics.stream("receiving") == 0);
+            assert_eq!(metrics.stream("journal_failing"), 1);
+            assert_eq!(reader.next_within(Duration::from_millis(150)), None, "an unkept frame was forwarded");
+            assert_eq!(afterbay.get("/healthz").status, 200);
+            afterbay.limit_files(None);
+        } else {
+            sender.send(&frame.bytes);
+        }
+        assert_eq!(reader.next(), frame.bytes, "frame {index}");
+        if index == 10 || index == 30 {
+            assert_eq!(afterbay.until_ready(200), "ready\n");
+        }
+    }
+    let failed = afterbay.event("JournalWriteFailed");
+    assert_eq!(failed["on_error"], "stop", "{failed}");
+    assert_eq!(afterbay.event("JournalHealed")["skipped_frames"], 0);
+    let metrics = afterbay.metrics();
+    assert_eq!(metrics.stream("journal_frames_skipped_total"), 0);
+    assert_eq!((metrics.stream("journal_failing"), metrics.stream("receiving")), (0, 1));
+    assert_eq!(afterbay.stop(), 0);
+    let (code, report) = verify(&stage);
+    assert_eq!((code, &report["frames"]), (0, &frames.len().into()), "{report}");
+    assert_eq!(report["tokens"], 20 * 50);
+}
+
+#[test]
+fn a_failing_disk_holds_the_schedulers_queue_and_everything_is_delivered_after_it() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run_limitable(&stage, &stage.config());
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    afterbay.limit_files(Some(0));
+    let frames: Vec<Vec<u8>> = (0..60_u8).map(|number| vec![number; 100_000]).collect();
+    let sends = std::thread::spawn({
+        let frames = frames.clone();
+        move || {
+            frames.iter().for_each(|frame| sender.send(frame));
+            sender
+        }
+    });
+    afterbay.event("ReceivePaused");
+    // The kernel's buffer and one frame in hand: the rest is with the scheduler.
+    assert!(!sends.is_finished());
+    assert_eq!(afterbay.metrics().stream("frames_received_total"), 1);
+    afterbay.limit_files(None);
+    for frame in &frames {
+        assert!(reader.next() == *frame);
+    }
+    sends.join().unwrap();
+    assert_eq!(afterbay.stop(), 0);
+    let (code, report) = verify(&stage);
+    assert_eq!((code, &report["frames"]), (0, &60.into()), "{report}");
+}
+
+#[test]
+fn on_error_forward_lets_frames_pass_unkept_and_verify_tells_which() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run_limitable(&stage, &stage.config().journal("on_error = \"forward\""));
+    let frames = load(20, 50, Pickle);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    for (index, frame) in frames.iter().enumerate() {
+        match index {
+            10 => afterbay.limit_files(Some(0)),
+            25 => {
+                let said = afterbay.until_ready(503);
+                assert!(said.contains("journal"), "{said}");
+                assert_eq!(afterbay.metrics().stream("journal_failing"), 1);
+                afterbay.limit_files(None);
+            }
+            _ => {}
+        }
+        sender.send(&frame.bytes);
+        assert_eq!(reader.next(), frame.bytes, "frame {index}");
+    }
+    assert_eq!(afterbay.until_ready(200), "ready\n");
+    let healed = afterbay.event("JournalHealed");
+    assert_eq!(healed["skipped_frames"], 15, "{healed}");
+    let metrics = afterbay.metrics();
+    assert_eq!(metrics.stream("journal_frames_skipped_total"), 15);
+    assert_eq!((metrics.stream("tokens_received_total"), metrics.stream("request_gaps_total")), (1000, 0));
+    assert_eq!(afterbay.stop(), 0);
+    let (code, report) = verify(&stage);
+    assert_eq!((code, &report["frames"]), (0, &(frames.len() - 15).into()), "{report}");
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("15 frames from 11 on"), "{notes}");
+    let listed = journal(&stage, &["ls", "--json"]).json_lines();
+    assert!(listed.iter().all(|request| request["tokens_received"] == 50), "{listed:?}");
+}
+
+#[test]
+fn sync_always_forwards_only_what_is_durable() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run(&stage, &stage.config().journal("sync = \"always\""));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    for (index, frame) in load(10, 20, Msgpack).iter().enumerate() {
+        sender.send(&frame.bytes);
+        assert_eq!(reader.next(), frame.bytes);
+        let durable = afterbay.metrics().stream("journal_durable_frame");
+        assert!(durable > index as u64, "frame {} came out, durable is {durable}", index + 1);
+    }
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
+}
+
+#[test]
+fn a_burst_under_sync_always_comes_out_whole_and_in_order() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run(&stage, &stage.config().journal("sync = \"always\""));
+    let frames = load(100, 100, Msgpack);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    frames.iter().for_each(|frame| sender.send(&frame.bytes));
+    for frame in &frames {
+        assert_eq!(reader.next(), frame.bytes);
+    }
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).1["frames"], frames.len());
+}

@@ -1,0 +1,171 @@
+//! What goes in comes out: every frame, byte for byte, in order, kept and counted.
+
+use std::time::Duration;
+
+use afterbay_sim::load::{Endings, Load};
+use afterbay_tests::afterbay::{journal, verify};
+use afterbay_tests::frames::{Request, WIRES, batch, frames_of};
+use afterbay_tests::{Afterbay, Reader, Sender, Stage, fixtures};
+
+#[test]
+fn every_frame_of_the_real_sglang_comes_out_byte_for_byte_in_order_and_out_of_the_journal_again() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run(&stage, &stage.config());
+    let fixtures = fixtures();
+    assert!(fixtures.len() > 380, "only {} fixtures", fixtures.len());
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    for (_, frame) in &fixtures {
+        sender.send(frame);
+    }
+    for (name, frame) in &fixtures {
+        assert_eq!(reader.next(), *frame, "{name}");
+    }
+    assert_eq!(reader.next_within(Duration::from_millis(50)), None, "a frame more than was sent");
+
+    let metrics = afterbay.until_metrics("all are counted", |metrics| {
+        metrics.stream("frames_forwarded_total") == fixtures.len() as u64
+    });
+    let bytes = fixtures.iter().map(|(_, frame)| frame.len() as u64).sum::<u64>();
+    assert_eq!(metrics.stream("frames_received_total"), fixtures.len() as u64);
+    assert_eq!(metrics.stream("bytes_received_total"), bytes);
+    assert_eq!(metrics.stream("frames_rewritten_total"), 0);
+    assert_eq!(metrics.barriers("not_understood"), 0);
+    assert!(metrics.barriers("control") > 40 && metrics.barriers("idle") > 20);
+    assert_eq!(afterbay.stop(), 0);
+
+    let raw = stage.path("raw");
+    journal(&stage, &["export", "--raw", raw.to_str().unwrap()]).good();
+    let mut kept: Vec<_> = std::fs::read_dir(&raw).unwrap().map(|entry| entry.unwrap().path()).collect();
+    kept.sort();
+    assert_eq!(kept.len(), fixtures.len());
+    for (path, (name, frame)) in kept.iter().zip(&fixtures) {
+        assert_eq!(std::fs::read(path).unwrap(), *frame, "{name}");
+    }
+}
+
+#[test]
+fn the_figures_of_metrics_equal_what_was_sent() {
+    for wire in WIRES {
+        let stage = Stage::new();
+        let mut reader = Reader::bind(&stage.reader_side());
+        let afterbay = Afterbay::run(&stage, &stage.config());
+        let mut load = Load::new(40, 25);
+        load.endings = Endings::MIXED;
+        (load.idle_every, load.control_every, load.health_every) = (Some(5), Some(7), Some(6));
+        let frames = frames_of(&load, wire);
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        frames.iter().for_each(|frame| sender.send(&frame.bytes));
+        for frame in &frames {
+            assert_eq!(reader.next(), frame.bytes, "{wire:?}");
+        }
+        let count = frames.len() as u64;
+        let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == count);
+        let health = |frame: &afterbay_sim::frames::Frame| match frame.part {
+            afterbay_sim::frames::Part::Batch { health_checks } => u64::from(health_checks),
+            _ => 0,
+        };
+        let health = frames.iter().map(health).sum::<u64>();
+        // A health check is a request of one token and one row.
+        let rows = frames.iter().map(|frame| u64::from(frame.rows)).sum::<u64>() + health;
+        let tokens = frames.iter().map(|frame| frame.tokens).sum::<u64>() + health;
+        for (name, expected) in [
+            ("frames_received_total", count),
+            ("frames_forwarded_total", count),
+            ("frames_rewritten_total", 0),
+            ("rows_received_total", rows),
+            ("rows_forwarded_total", rows),
+            ("tokens_received_total", tokens),
+            ("tokens_forwarded_total", tokens),
+            ("rows_dropped_total", 0),
+            ("rows_swallowed_total", 0),
+            ("requests_opened_total", 40 + health),
+            ("requests_finished_total", 40 + health),
+            ("requests_live", 0),
+            ("request_gaps_total", 0),
+            ("request_imbalances_total", 0),
+            ("senders", 1),
+            ("receiving", 1),
+            ("outbox_frames", 0),
+            ("journal_frame", count),
+            ("journal_frames_skipped_total", 0),
+            ("journal_failing", 0),
+            ("frame_seconds_count", count),
+        ] {
+            assert_eq!(metrics.stream(name), expected, "{name}, {wire:?}");
+        }
+        for (name, expected) in [
+            ("connected", 1),
+            ("connects_total", 1),
+            ("frames_written_total", count),
+            ("queue_frames", 0),
+            ("frames_resent_total", 0),
+        ] {
+            assert_eq!(metrics.sink(name), expected, "sink {name}, {wire:?}");
+        }
+        assert_eq!(afterbay.get("/healthz").status, 200);
+        assert_eq!(afterbay.get("/readyz").status, 200);
+        assert_eq!(afterbay.stop(), 0);
+        let (code, report) = verify(&stage);
+        assert_eq!((code, &report["clean"]), (0, &true.into()), "{report}");
+        let figures = ["frames", "requests", "rows", "tokens"].map(|name| report[name].as_u64().unwrap());
+        assert_eq!(figures, [count, 40 + health, rows, tokens], "{wire:?}");
+    }
+}
+
+#[test]
+fn what_is_not_understood_passes_in_its_place_is_counted_and_is_in_the_journal() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run(&stage, &stage.config());
+    let mut request = Request::new("r");
+    let [msgpack, pickle] = WIRES;
+    let whole = batch(msgpack, vec![request.row(&[1, 2])]);
+    let frames: Vec<Vec<u8>> = vec![
+        whole.to_vec(),
+        whole[..whole.len() - 3].to_vec(),
+        b"no message of SGLang's".to_vec(),
+        Vec::new(),
+        batch(pickle, vec![request.row(&[3])]).to_vec(),
+        // A message type that nobody knows, in both encodings.
+        [&[0x91, 0xb3][..], b"OutputOfTheYear3000"].concat(),
+        b"\x80\x05\x95\x1f\0\0\0\0\0\0\0\x8c\x04mill\x94\x8c\x0eOutputOfMillet\x93\x94)\x81\x94.".to_vec(),
+        [&[0xdd, 0xff, 0xff, 0xff, 0xff][..], &[0; 40]].concat(),
+        batch(msgpack, vec![request.last(&[4])]).to_vec(),
+    ];
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    frames.iter().for_each(|frame| sender.send(frame));
+    for (index, frame) in frames.iter().enumerate() {
+        assert_eq!(reader.next(), *frame, "frame {index}");
+    }
+    let told = afterbay.event("FrameNotUnderstood");
+    assert_eq!(told["frame"], 2, "{told}");
+    let metrics = afterbay.until_metrics("all are counted", |metrics| metrics.sink("taken_frame") == 9);
+    assert_eq!((metrics.barriers("not_understood"), metrics.barriers("control")), (4, 2));
+    assert_eq!(metrics.events("FrameNotUnderstood"), 4);
+    assert_eq!(metrics.stream("tokens_received_total"), 4);
+    assert_eq!(afterbay.stop(), 0);
+
+    let exported = journal(&stage, &["export"]).json_lines();
+    let passages: Vec<_> = exported.iter().map(|line| line["passage"].as_str().unwrap()).collect();
+    let (rows, unknown, control) = ("as it came", "not understood", "barrier");
+    assert_eq!(passages, [rows, unknown, unknown, unknown, rows, control, control, unknown, rows]);
+    assert_eq!(verify(&stage).0, 0);
+}
+
+#[test]
+fn it_forwards_over_tcp_what_comes_over_tcp() {
+    let stage = Stage::new();
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (scheduler_side, reader_side) = (format!("tcp://{}", free()), format!("tcp://{}", free()));
+    let mut reader = Reader::bind(&reader_side);
+    let config = stage.config().listen(&scheduler_side).connect(&reader_side);
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&scheduler_side);
+    for size in [0, 1, 255, 256, 65_536, 3 << 20] {
+        let frame: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
+        sender.send(&frame);
+        assert!(reader.next() == frame, "{size} bytes");
+    }
+    assert_eq!(afterbay.stop(), 0);
+}

@@ -1,0 +1,278 @@
+//! `afterbay journal …` as a user calls it, beside a running Afterbay and after it.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use afterbay_tests::afterbay::{afterbay, done, journal, json_lines, verify};
+use afterbay_tests::frames::{Request, batch, rows};
+use afterbay_tests::{Afterbay, Reader, Sender, Stage, until};
+use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
+use serde_json::Value;
+
+/// A running Afterbay with three requests: `chat-done` has ended, `chat-live` and `other-live` go on.
+struct Scene {
+    stage: Stage,
+    reader: Reader,
+    sender: Sender,
+    afterbay: Afterbay,
+    requests: [Request; 3],
+    frames: Vec<Vec<u8>>,
+}
+
+impl Scene {
+    fn set() -> Scene {
+        let stage = Stage::new();
+        let reader = Reader::bind(&stage.reader_side());
+        let afterbay = Afterbay::run(&stage, &stage.config());
+        let sender = Sender::connect(&stage.scheduler_side());
+        let requests = ["chat-done", "chat-live", "other-live"].map(Request::new);
+        let mut scene = Scene { stage, reader, sender, afterbay, requests, frames: Vec::new() };
+        scene.step(|[done, live, other]| vec![done.row(&[1, 2]), live.row(&[10]), other.row(&[20])]);
+        scene.step(|[done, live, _]| vec![done.row(&[3]), live.row(&[11, 12])]);
+        scene.step(|[done, _, other]| vec![other.row(&[21]), done.last(&[4])]);
+        scene
+    }
+
+    /// A batch that goes all the way, and is told in the journal.
+    fn step(&mut self, rows: impl FnOnce(&mut [Request; 3]) -> Vec<afterbay_wire::synth::SynthRow>) {
+        let wire = if self.frames.len() % 2 == 0 { Msgpack } else { Pickle };
+        let frame = batch(wire, rows(&mut self.requests)).to_vec();
+        self.sender.send(&frame);
+        assert_eq!(self.reader.next(), frame);
+        self.frames.push(frame);
+        let count = self.frames.len();
+        until("the journal has its outcome", || {
+            journal(&self.stage, &["tail", "-n", "1", "--json"])
+                .json_lines()
+                .iter()
+                .any(|row| row["frame"] == count)
+        });
+    }
+
+    fn ask(&self, args: &[&str]) -> String {
+        journal(&self.stage, args).good()
+    }
+}
+
+fn rids(lines: &[Value]) -> Vec<&str> {
+    lines.iter().map(|line| line["rid"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn ls_lists_requests_with_their_figures_and_filters_them_while_they_are_written() {
+    let scene = Scene::set();
+    let all = json_lines(&scene.ask(&["ls", "--json"]));
+    assert_eq!(rids(&all), ["chat-done", "chat-live", "other-live"]);
+    let done = &all[0];
+    for (name, expected) in [
+        ("state", Value::from("finished")),
+        ("rows", 3.into()),
+        ("tokens_received", 4.into()),
+        ("tokens_forwarded", 4.into()),
+        ("completion_tokens", 4.into()),
+        ("finish_reason", "length".into()),
+        ("first_frame", 1.into()),
+        ("last_frame", 3.into()),
+    ] {
+        assert_eq!(done[name], expected, "{name}: {done}");
+    }
+    let filtered = |args: &[&str]| {
+        let lines = json_lines(&scene.ask(&[&["ls", "--json"], args].concat()));
+        rids(&lines).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(filtered(&["--state", "live"]), ["chat-live", "other-live"]);
+    assert_eq!(filtered(&["--state", "finished"]), ["chat-done"]);
+    assert_eq!(filtered(&["--rid", "chat-"]), ["chat-done", "chat-live"]);
+    assert_eq!(filtered(&["--last", "1"]), ["other-live"]);
+    assert_eq!(filtered(&["--since", "10m"]).len(), 3);
+    assert_eq!(filtered(&["--until", "10m"]).len(), 0);
+    assert_eq!(filtered(&["--since", "2100-01-01T00:00:00Z"]).len(), 0);
+    assert_eq!(filtered(&["--stream", "test"]).len(), 3);
+    let table = scene.ask(&["ls"]);
+    let heads = table.lines().next().unwrap();
+    assert!(heads.starts_with("RID") && heads.contains("TOKENS"), "{table}");
+    assert_eq!(table.lines().count(), 4, "{table}");
+    let unknown = journal(&scene.stage, &["ls", "--stream", "tset"]);
+    assert_eq!(unknown.code, 1);
+    assert!(unknown.stderr.contains("\"tset\"") && unknown.stderr.contains("\"test\""), "{}", unknown.stderr);
+    assert_eq!(scene.afterbay.stop(), 0);
+}
+
+#[test]
+fn show_tells_a_requests_life_row_by_row() {
+    let scene = Scene::set();
+    let [life] = json_lines(&scene.ask(&["show", "chat-done", "--json"])).try_into().unwrap();
+    let rows = life["rows_seen"].as_array().unwrap();
+    let seen: Vec<_> =
+        rows.iter().map(|row| (row["frame"].as_u64().unwrap(), row["ids"].to_string())).collect();
+    assert_eq!(seen, [(1, "[1,2]".to_owned()), (2, "[3]".to_owned()), (3, "[4]".to_owned())]);
+    assert!(rows.iter().all(|row| row["passage"] == "as it came" && row["gap"].is_null()), "{life}");
+    assert_eq!(rows[2]["finish_reason"], "length");
+    assert_eq!(rows[0]["taken_by"][0], "reader", "{life}");
+    let table = scene.ask(&["show", "chat-done"]);
+    for said in ["chat-done", "finished", "the scheduler counted 4", "sent as it came", "finish: length"] {
+        assert!(table.contains(said), "{said} is not in\n{table}");
+    }
+    // The beginning of a rid is enough where it tells it from others.
+    assert!(scene.ask(&["show", "oth"]).contains("other-live"));
+    let several = journal(&scene.stage, &["show", "chat-"]);
+    assert_eq!(several.code, 1);
+    assert!(
+        several.stderr.contains("chat-done") && several.stderr.contains("chat-live"),
+        "{}",
+        several.stderr
+    );
+    let none = journal(&scene.stage, &["show", "nobody"]);
+    assert_eq!(none.code, 1);
+    assert!(none.stderr.contains("\"nobody\""), "{}", none.stderr);
+    assert_eq!(scene.afterbay.stop(), 0);
+}
+
+#[test]
+fn tail_follows_what_is_written_and_ends_where_it_is_asked_to() {
+    let mut scene = Scene::set();
+    let last = json_lines(&scene.ask(&["tail", "-n", "2", "--json"]));
+    assert_eq!(rids(&last), ["chat-done", "chat-live", "other-live", "chat-done"]);
+    let only = json_lines(&scene.ask(&["tail", "--rid", "chat-l", "--json"]));
+    assert_eq!(rids(&only), ["chat-live", "chat-live"]);
+    assert!(scene.ask(&["tail"]).lines().last().unwrap().contains("finish: length"));
+
+    let dir = scene.stage.journal();
+    let mut follows = afterbay(&["journal", "tail", "-f", "-n", "0", "--json", "--dir"])
+        .arg(&dir)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(follows.stdout.take().unwrap()).lines();
+    // It begins at the end of what is there when it starts.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    for ids in 30..33 {
+        scene.step(|[_, live, _]| vec![live.row(&[ids])]);
+        let line: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert_eq!(
+            (&line["rid"], &line["frame"]),
+            (&"chat-live".into(), &(scene.frames.len()).into()),
+            "{line}"
+        );
+    }
+    follows.kill().unwrap();
+    follows.wait().unwrap();
+    assert_eq!(scene.afterbay.stop(), 0);
+}
+
+#[test]
+fn export_gives_decoded_fields_or_the_bytes_that_came() {
+    let scene = Scene::set();
+    let all = json_lines(&scene.ask(&["export"]));
+    assert_eq!(all.len(), 3);
+    assert!(all[0]["wire"].as_str().unwrap().contains("msgpack"), "{}", all[0]);
+    assert!(all[1]["wire"].as_str().unwrap().contains("pickle"), "{}", all[1]);
+    assert_eq!(all[0]["message"]["rids"], serde_json::json!(["chat-done", "chat-live", "other-live"]));
+    let one = json_lines(&scene.ask(&["export", "--rid", "chat-live"]));
+    assert_eq!(one.len(), 2);
+    assert!(one.iter().all(|line| line["message"]["rids"] == serde_json::json!(["chat-live"])), "{one:?}");
+    assert_eq!(one[1]["message"]["output_ids"], serde_json::json!([[11, 12]]), "{}", one[1]);
+    assert_eq!(scene.ask(&["export", "--until", "1h"]), "");
+
+    let raw = scene.stage.path("raw");
+    scene.ask(&["export", "--raw", raw.to_str().unwrap(), "--rid", "chat-done"]);
+    let mut files: Vec<_> = std::fs::read_dir(&raw).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let bytes: Vec<_> = files.iter().map(|file| std::fs::read(file).unwrap()).collect();
+    assert_eq!(bytes, scene.frames);
+    assert_eq!(scene.afterbay.stop(), 0);
+}
+
+#[test]
+fn verify_is_clean_while_it_is_written_and_finds_a_flipped_bit_afterwards() {
+    let mut scene = Scene::set();
+    let (code, report) = verify(&scene.stage);
+    assert_eq!((code, &report["clean"], &report["frames"]), (0, &true.into(), &3.into()), "{report}");
+    assert!(scene.ask(&["verify"]).contains("test: clean: "));
+    scene.step(|[_, live, other]| vec![live.last(&[13]), other.last(&[22])]);
+    let Scene { stage, afterbay, frames, .. } = scene;
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
+    let segment = std::fs::read_dir(stage.journal().join("test")).unwrap().map(|entry| entry.unwrap().path());
+    let flipped = segment.filter(|path| path.is_file()).find(|path| {
+        let mut bytes = std::fs::read(path).unwrap();
+        let found = bytes.windows(frames[1].len()).position(|window| window == frames[1]);
+        if let Some(at) = found {
+            bytes[at + 40] ^= 1;
+            std::fs::write(path, bytes).unwrap();
+        }
+        found.is_some()
+    });
+    assert!(flipped.is_some());
+    let (code, report) = verify(&stage);
+    assert_eq!((code, &report["clean"]), (1, &false.into()));
+    let problems = report["problems"].to_string();
+    assert!(problems.contains("corrupt") && problems.contains("2"), "{problems}");
+    let plain = journal(&stage, &["verify"]);
+    assert_eq!(plain.code, 1);
+    assert!(plain.stdout.contains("corrupt") && plain.stdout.contains("problem"), "{}", plain.stdout);
+    // The rest can still be read.
+    assert_eq!(rids(&journal(&stage, &["ls", "--json"]).json_lines()).len(), 3);
+}
+
+#[test]
+fn replay_sends_one_request_or_every_frame_to_a_reader() {
+    let scene = Scene::set();
+    let to = scene.stage.ipc("replay");
+    let mut reader = Reader::bind(&to);
+    let said = scene.ask(&["replay", "--all", "--to", &to, "--speed", "max"]);
+    assert!(said.contains("3 frames"), "{said}");
+    assert_eq!(reader.take(3), scene.frames);
+    scene.ask(&["replay", "chat-live", "--to", &to, "--speed", "max"]);
+    let replayed: Vec<_> = reader.take(2).iter().flat_map(|frame| rows(frame)).collect();
+    let ids: Vec<_> = replayed.iter().map(|row| (row.rid.as_str(), row.ids.clone())).collect();
+    assert_eq!(ids, [("chat-live", vec![10]), ("chat-live", vec![11, 12])]);
+    drop(reader);
+    let none = journal(&scene.stage, &["replay", "--all", "--to", &to, "--timeout", "100ms"]);
+    assert_eq!(none.code, 1);
+    assert!(none.stderr.contains(&to), "{}", none.stderr);
+    assert_eq!(scene.afterbay.stop(), 0);
+}
+
+#[test]
+fn a_journal_is_found_by_its_configuration_and_one_that_is_not_there_is_said() {
+    let scene = Scene::set();
+    let by_config = done(&["journal", "ls", "--config", &scene.stage.text("afterbay.toml")]);
+    assert_eq!(by_config.good().lines().count(), 4);
+    let none = done(&["journal", "ls", "--dir", &scene.stage.text("nowhere")]);
+    assert_eq!(none.code, 1);
+    assert!(none.stderr.contains("nowhere"), "{}", none.stderr);
+    assert_eq!(scene.afterbay.stop(), 0);
+}
+
+#[test]
+fn segments_are_removed_by_age_of_bytes_but_never_one_that_a_live_request_needs() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let config =
+        stage.config().journal("segment = \"1MiB\"").journal("retain = { bytes = \"2MiB\", age = \"24h\" }");
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut send = |frame: &[u8]| {
+        sender.send(frame);
+        assert!(reader.next() == frame);
+    };
+    let mut long = Request::new("long");
+    let filler = vec![b'x'; 200_000];
+    (0..30).for_each(|_| send(&filler));
+    afterbay.until_metrics("old segments are removed", |metrics| metrics.events("SegmentRemoved") >= 3);
+    send(&batch(Msgpack, vec![long.row(&[1])]));
+    let first = afterbay.metrics().stream("journal_frame");
+    (0..30).for_each(|_| send(&filler));
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    let shown = journal(&stage, &["show", "long", "--json"]).json_lines();
+    assert_eq!(shown[0]["rows_seen"][0]["ids"], serde_json::json!([1]), "frame {first} is gone");
+    send(&batch(Msgpack, vec![long.last(&[2])]));
+    (0..6).for_each(|_| send(&filler));
+    until("what the request held is removed", || {
+        let shown = journal(&stage, &["show", "long", "--json"]);
+        shown.code != 0 || shown.json_lines()[0]["rows_seen"][0]["ids"].is_null()
+    });
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
+}

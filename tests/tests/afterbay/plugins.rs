@@ -1,0 +1,325 @@
+//! Plugins in the stream: what they say reaches the reader and the ledger; what they break costs nobody a token.
+
+use std::time::Instant;
+
+use afterbay_sim::check::{Checker, Expect, Reading};
+use afterbay_sim::load::{Endings, Load};
+use afterbay_tests::afterbay::{done, journal, verify};
+use afterbay_tests::components::{example, guest};
+use afterbay_tests::frames::{Request, Row, WIRES, batch, frames_of, rows};
+use afterbay_tests::{Afterbay, Reader, Sender, Stage, load};
+use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
+
+fn row(rid: &str, ids: &[i64], completion_tokens: u64, finish: Option<&str>) -> Row {
+    Row { rid: rid.to_owned(), ids: ids.to_vec(), completion_tokens, finish: finish.map(str::to_owned) }
+}
+
+#[test]
+fn stop_on_loop_finishes_a_looping_request_and_swallows_what_still_comes_of_it() {
+    for wire in WIRES {
+        let stage = Stage::new();
+        let mut reader = Reader::bind(&stage.reader_side());
+        let config = stage.config().plugin("loops", &example("stop-on-loop"), "window = 8, repeats = 4");
+        let afterbay = Afterbay::run(&stage, &config);
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let (mut text, mut looped) = (Request::new("text"), Request::new("looped"));
+        for step in 0..12 {
+            let last = step == 11;
+            // 7 8 7 8 …: at the eighth id it is a loop, in the fourth row.
+            let rows = match last {
+                false => vec![text.row(&[step]), looped.row(&[7, 8])],
+                true => vec![text.last(&[step]), looped.last(&[7, 8])],
+            };
+            sender.send(&batch(wire, rows));
+        }
+        for step in 0..12 {
+            let out = rows(&reader.next());
+            let finish = (step == 11).then_some("length");
+            assert_eq!(out[0], row("text", &[step], step as u64 + 1, finish), "{wire:?}");
+            match step {
+                0..3 => assert_eq!(out[1], row("looped", &[7, 8], 2 * step as u64 + 2, None), "{wire:?}"),
+                3 => assert_eq!(out[1], row("looped", &[7, 8], 8, Some("stop:stop-on-loop")), "{wire:?}"),
+                _ => assert_eq!(out.len(), 1, "step {step}: a row after the end: {out:?}"),
+            }
+        }
+        let finished = afterbay.event("RequestFinishedEarly");
+        assert_eq!((&finished["rid"], &finished["plugin"]), (&"looped".into(), &"loops".into()));
+        let said = afterbay.event("PluginLog");
+        assert_eq!(said["rid"], "looped", "{said}");
+        let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 12);
+        assert_eq!(metrics.stream("tokens_received_total"), 12 + 24);
+        assert_eq!(metrics.stream("tokens_forwarded_total"), 12 + 8);
+        assert_eq!(
+            (metrics.stream("rows_swallowed_total"), metrics.stream("tokens_swallowed_total")),
+            (8, 16)
+        );
+        assert_eq!(metrics.stream("frames_rewritten_total"), 9);
+        assert_eq!(metrics.stream("request_imbalances_total"), 0);
+        assert_eq!(metrics.plugin_by("loops", "verdicts_total", "action", "finish"), 1);
+        assert_eq!((metrics.plugin("loops", "calls_total"), metrics.plugin("loops", "rows_total")), (12, 16));
+        assert_eq!(afterbay.stop(), 0);
+
+        assert_eq!(verify(&stage).0, 0);
+        let [shown] = journal(&stage, &["show", "looped", "--json"]).json_lines().try_into().unwrap();
+        let rows = shown["rows_seen"].as_array().unwrap();
+        assert_eq!(rows.len(), 12);
+        assert_eq!(rows[3]["actions"][0]["plugin"], "loops");
+        assert_eq!(rows[3]["actions"][0]["verdict"], "finish");
+        assert_eq!((&rows[4]["tokens"], &rows[4]["tokens_forwarded"]), (&2.into(), &0.into()));
+        assert_eq!((&shown["tokens_received"], &shown["completion_tokens"]), (&24.into(), &24.into()));
+        let table = journal(&stage, &["show", "looped"]).good();
+        assert!(table.contains("loops: finished") && table.contains("swallowed"), "{table}");
+    }
+}
+
+#[test]
+fn a_plugin_that_traps_loops_or_eats_memory_costs_nobody_a_byte_and_is_told() {
+    for (name, kind, limits) in [
+        ("panics", "trap", "deadline = \"10s\""),
+        ("loops", "deadline", "deadline = \"2ms\""),
+        ("hog", "memory", "memory = \"8MiB\", deadline = \"10s\""),
+    ] {
+        for call in ["open", "process", "close"] {
+            let stage = Stage::new();
+            let mut reader = Reader::bind(&stage.reader_side());
+            let component = guest(name);
+            let settings = format!("in = {call:?}");
+            let config = stage.config().plugin_with("bad", component.to_str().unwrap(), &settings, limits);
+            let afterbay = Afterbay::run(&stage, &config);
+            let frames = load(4, 6, Msgpack);
+            let mut sender = Sender::connect(&stage.scheduler_side());
+            frames.iter().for_each(|frame| sender.send(&frame.bytes));
+            for (index, frame) in frames.iter().enumerate() {
+                assert_eq!(reader.next(), frame.bytes, "{name} in {call}: frame {index}");
+            }
+            let metrics = afterbay
+                .until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == frames.len() as u64);
+            if call == "process" {
+                let faults = metrics.plugin_by("bad", "faults_total", "kind", kind);
+                assert_eq!(faults, frames.len() as u64, "{name}: {}", afterbay.log());
+                assert_eq!(metrics.plugin("bad", "bypassed_batches_total"), faults);
+            }
+            if call != "close" {
+                let fault = afterbay.event("PluginFault");
+                assert_eq!(
+                    (&fault["plugin"], &fault["kind"]),
+                    (&"bad".into(), &kind.into()),
+                    "{name}: {fault}"
+                );
+            }
+            assert_eq!(metrics.stream("frames_rewritten_total"), 0, "{name} in {call}");
+            assert_eq!(afterbay.stop(), 0, "{name} in {call}");
+            assert_eq!(verify(&stage).0, 0, "{name} in {call}");
+        }
+    }
+}
+
+#[test]
+fn a_fault_in_closing_a_request_is_told_and_counted() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run(&stage, &stage.config().plugin("bad", &guest("panics"), "in = \"close\""));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let frame = batch(Msgpack, vec![Request::new("r").last(&[1])]);
+    sender.send(&frame);
+    assert_eq!(reader.next(), frame);
+    let fault = afterbay.event("PluginFault");
+    assert_eq!(fault["kind"], "trap", "{fault}");
+    assert!(fault["why"].as_str().unwrap().contains("close"), "{fault}");
+    assert_eq!(afterbay.metrics().plugin_by("bad", "faults_total", "kind", "trap"), 1);
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn an_answer_that_the_contract_does_not_allow_is_a_fault_and_changes_nothing() {
+    for (name, settings, kind) in [
+        ("malformed", "", "malformed"),
+        ("amplifies", "", "memory"),
+        ("forbidden", "do = \"clock\"", "trap"),
+        ("forbidden", "do = \"file\"", "trap"),
+    ] {
+        let stage = Stage::new();
+        let mut reader = Reader::bind(&stage.reader_side());
+        let afterbay = Afterbay::run(&stage, &stage.config().plugin("bad", &guest(name), settings));
+        let frames = load(3, 3, Pickle);
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        for frame in &frames {
+            sender.send(&frame.bytes);
+            assert_eq!(reader.next(), frame.bytes, "{name}");
+        }
+        let fault = afterbay.event("PluginFault");
+        if name != "malformed" {
+            assert_eq!(fault["kind"], kind, "{name}: {fault}");
+        }
+        assert_eq!(afterbay.metrics().stream("frames_rewritten_total"), 0);
+        assert_eq!(afterbay.stop(), 0);
+        assert_eq!(verify(&stage).0, 0, "{name}");
+    }
+}
+
+#[test]
+fn a_health_check_is_never_changed_by_a_plugin_that_drops_everything() {
+    for wire in WIRES {
+        let stage = Stage::new();
+        let mut reader = Reader::bind(&stage.reader_side());
+        let config = stage.config().plugin("drops", &guest("judges"), "action = \"drop\"");
+        let afterbay = Afterbay::run(&stage, &config);
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut health = Request::new("HEALTH_CHECK_1763649000.5");
+        let alone = batch(wire, vec![health.last(&[5])]);
+        sender.send(&alone);
+        assert_eq!(reader.next(), alone, "{wire:?}");
+
+        let (mut a, mut health) = (Request::new("a"), Request::new("HEALTH_CHECK_2"));
+        sender.send(&batch(wire, vec![a.row(&[1, 2])]));
+        // A request's first row stays, without its tokens, so that the reader knows of it.
+        assert_eq!(rows(&reader.next()), [row("a", &[], 0, None)], "{wire:?}");
+        sender.send(&batch(wire, vec![a.row(&[3]), health.last(&[6])]));
+        assert_eq!(rows(&reader.next()), [row("HEALTH_CHECK_2", &[6], 1, Some("length"))], "{wire:?}");
+        // Nothing is left of this one.
+        sender.send(&batch(wire, vec![a.row(&[4])]));
+        sender.send(&batch(wire, vec![a.last(&[5])]));
+        let last = rows(&reader.next());
+        assert_eq!((last[0].rid.as_str(), &last[0].ids[..]), ("a", &[][..]), "{wire:?}");
+        assert_eq!(last[0].finish.as_deref(), Some("length"));
+        assert_eq!(last[0].completion_tokens, 0, "the reader was sent no token of it");
+
+        let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 5);
+        assert_eq!((metrics.stream("rows_dropped_total"), metrics.stream("tokens_dropped_total")), (4, 5));
+        assert_eq!(
+            (metrics.stream("tokens_received_total"), metrics.stream("tokens_forwarded_total")),
+            (7, 2)
+        );
+        assert_eq!(metrics.plugin("drops", "rows_total"), 4, "it was shown a health check");
+        assert_eq!(metrics.stream("request_imbalances_total"), 0);
+        let dropped = afterbay.event("RowsDropped");
+        assert_eq!(dropped["reason"], "dropped by judges", "{dropped}");
+        assert_eq!(afterbay.stop(), 0);
+        assert_eq!(verify(&stage).0, 0);
+        let [shown] = journal(&stage, &["show", "a", "--json"]).json_lines().try_into().unwrap();
+        let counts =
+            ["tokens_received", "tokens_forwarded", "tokens_dropped"].map(|name| shown[name].as_u64());
+        assert_eq!(counts, [Some(5), Some(0), Some(5)], "{shown}");
+    }
+}
+
+#[test]
+fn delta_to_cumulative_gives_a_reader_that_keeps_only_the_last_row_every_id() {
+    for wire in WIRES {
+        let stage = Stage::new();
+        let mut reader = Reader::bind(&stage.reader_side());
+        let component = "builtin:delta-to-cumulative";
+        let config = stage.config().plugin_with("cumulative", component, "", "deadline = \"10s\"");
+        let afterbay = Afterbay::run(&stage, &config);
+        let mut wanted = Load::new(60, 50);
+        wanted.endings = Endings { length: 1, stop_token: 1, stop_text: 0, abort: 0 };
+        (wanted.control_every, wanted.health_every, wanted.tokens_per_step) = (Some(9), Some(11), 3);
+        let frames = frames_of(&wanted, wire);
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        frames.iter().for_each(|frame| sender.send(&frame.bytes));
+        let mut checker = Checker::new(Reading::LastOnly, Expect::Simulated);
+        for frame in reader.take(frames.len()) {
+            checker.frame(frame.into(), &mut |_| Instant::now());
+        }
+        assert_eq!((checker.open(), checker.started()), (0, 60), "{wire:?}");
+        let (record, faults) = checker.finish();
+        assert!(faults.is_none(), "{wire:?}: {faults:?}");
+        let sent = frames.iter().map(|frame| frame.tokens).sum::<u64>();
+        assert_eq!(record.requests, 60);
+        let metrics = afterbay
+            .until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == frames.len() as u64);
+        assert!(metrics.stream("rows_replaced_total") > 500);
+        assert_eq!(metrics.stream("request_imbalances_total"), 0);
+        assert_eq!(afterbay.stop(), 0);
+        let (code, report) = verify(&stage);
+        assert_eq!(code, 0, "{report}");
+        assert!(report["tokens"].as_u64().unwrap() >= sent);
+    }
+}
+
+#[test]
+fn what_one_plugin_leaves_the_next_one_sees_and_both_are_in_the_journal() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let config = stage.config().plugin("first", &guest("judges"), "action = \"finish\"").plugin(
+        "second",
+        &guest("reports"),
+        "",
+    );
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut request = Request::new("r");
+    sender.send(&batch(Msgpack, vec![request.row(&[1, 2])]));
+    // Finished by the first, dropped by the second: the end is seen, the tokens are not.
+    assert_eq!(rows(&reader.next()), [row("r", &[], 0, Some("stop:finished by judges"))]);
+    let dropped = afterbay.event("RowsDropped");
+    let reason = dropped["reason"].as_str().unwrap();
+    assert!(reason.contains("[1, 2]") && reason.contains("Stop"), "{reason}");
+    let opened = afterbay.event_where("PluginLog", |log| log["plugin"] == "second");
+    assert!(opened["line"].as_str().unwrap().starts_with("opened r 7 0 false"), "{opened}");
+    sender.send(&batch(Msgpack, vec![request.last(&[3])]));
+    afterbay.until_metrics("the rest is swallowed", |metrics| metrics.stream("tokens_swallowed_total") == 1);
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
+    let [shown] = journal(&stage, &["show", "r", "--json"]).json_lines().try_into().unwrap();
+    let actions = shown["rows_seen"][0]["actions"].as_array().unwrap();
+    let said: Vec<_> = actions.iter().map(|action| (&action["plugin"], &action["verdict"])).collect();
+    assert_eq!(said, [(&"first".into(), &"finish".into()), (&"second".into(), &"drop".into())]);
+}
+
+#[test]
+fn a_plugin_that_does_nothing_leaves_every_byte_as_it_was() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let config = stage
+        .config()
+        .plugin("nothing", &guest("nothing"), "")
+        .plugin("logs", &guest("logs"), "lines = 3")
+        .plugin("echo", &guest("judges"), "action = \"echo\"");
+    let afterbay = Afterbay::run(&stage, &config);
+    let frames = load(10, 20, Pickle);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    for frame in &frames {
+        sender.send(&frame.bytes);
+        // Replaced by the same ids: other bytes perhaps, the same rows.
+        assert_eq!(rows(&reader.next()), rows(&frame.bytes));
+    }
+    let line = afterbay.event_where("PluginLog", |log| log["plugin"] == "logs");
+    assert_eq!(line["line"].as_str().unwrap().len(), 4096, "a line is cut at 4 KiB");
+    let metrics = afterbay.metrics();
+    assert_eq!(metrics.plugin_by("nothing", "verdicts_total", "action", "replace"), 0);
+    assert_eq!(metrics.plugin_by("echo", "verdicts_total", "action", "replace"), 200);
+    assert!(metrics.plugin("nothing", "memory_bytes") > 0);
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
+}
+
+#[test]
+fn components_that_cannot_run_are_all_named_by_check_and_keep_run_from_starting() {
+    let stage = Stage::new();
+    std::fs::write(stage.path("text.wasm"), "no component").unwrap();
+    let config = stage
+        .config()
+        .plugin("p-connects", &guest("connects"), "")
+        .plugin("p-bad-name", &guest("bad-name"), "")
+        .plugin("p-other-world", &guest("other-world"), "")
+        .plugin("p-panics", &guest("panics-in-describe"), "")
+        .plugin("p-text", &stage.path("text.wasm"), "")
+        .plugin("p-refuses", &guest("reports"), "refuse = \"it is Sunday\"")
+        .plugin("p-settings", &example("stop-on-loop"), "windw = 8")
+        .plugin("p-good", &guest("nothing"), "");
+    let file = stage.write(&config);
+    for command in ["check", "run"] {
+        let refused = done(&[command, "--config", &file]);
+        assert_eq!(refused.code, 64, "{command}: {refused:?}");
+        for name in ["connects", "bad-name", "other-world", "panics", "text", "refuses", "settings"] {
+            let named = format!("plugin \"p-{name}\"");
+            assert!(refused.stderr.contains(&named), "{command}: {named} is not in\n{}", refused.stderr);
+        }
+        assert!(!refused.stderr.contains("p-good"), "{}", refused.stderr);
+        for said in ["it is Sunday", "windw", "nothing to say", "0.1.0"] {
+            assert!(refused.stderr.contains(said), "{command}: {said} is not in\n{}", refused.stderr);
+        }
+    }
+    assert!(!stage.path("in").exists() && !stage.journal().exists());
+}

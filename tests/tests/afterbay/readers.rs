@@ -1,0 +1,231 @@
+//! The reader: absent, slow, dying, back again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use afterbay_sim::Stop;
+use afterbay_sim::load::Load;
+use afterbay_sim::reader::{self, Restarts, Until};
+use afterbay_sim::record::Record;
+use afterbay_sim::work::{Cost, Spent};
+use afterbay_tests::afterbay::verify;
+use afterbay_tests::frames::{WIRES, frames_of};
+use afterbay_tests::{Afterbay, Reader, Sender, Stage, load, until};
+use afterbay_wire::synth::SynthWire::Msgpack;
+
+fn numbered(number: u32, bytes: usize) -> Vec<u8> {
+    let mut frame = vec![b'.'; bytes];
+    frame[..4].copy_from_slice(&number.to_le_bytes());
+    frame
+}
+
+fn number(frame: &[u8]) -> u32 {
+    u32::from_le_bytes(frame[..4].try_into().unwrap())
+}
+
+#[test]
+fn a_reader_that_is_absent_at_the_start_gets_everything() {
+    let stage = Stage::new();
+    let afterbay = Afterbay::run(&stage, &stage.config());
+    let said = afterbay.until_ready(503);
+    assert!(said.contains("no reader") && said.contains(&stage.reader_side()), "{said}");
+    let frames = load(20, 30, Msgpack);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    frames.iter().for_each(|frame| sender.send(&frame.bytes));
+    drop(sender);
+    afterbay.until_metrics("all are received", |metrics| {
+        metrics.stream("frames_received_total") == frames.len() as u64
+    });
+    let mut reader = Reader::bind(&stage.reader_side());
+    for frame in &frames {
+        assert_eq!(reader.next(), frame.bytes);
+    }
+    assert_eq!(afterbay.until_ready(200), "ready\n");
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
+}
+
+#[test]
+fn a_reader_that_counts_and_dies_ten_times_loses_nothing_and_gets_nothing_twice() {
+    for wire in WIRES {
+        let stage = Stage::new();
+        let afterbay = Afterbay::run(&stage, &stage.config().credit(&stage));
+        let frames = frames_of(&Load::new(200, 60), wire);
+        let mut sent = Record::new();
+        frames.iter().for_each(|frame| sent.frame(&frame.bytes));
+
+        let mut options = reader::Options::new(stage.reader_side());
+        options.credit = Some(stage.credit());
+        // It dies between two frames, with what its kernel and its ZeroMQ have buffered behind them.
+        options.restarts =
+            Some(Restarts { every_frames: 5, pause: Duration::from_millis(30), times: Some(10) });
+        options.cost =
+            Cost { per_row: Duration::from_micros(10), per_token: Duration::ZERO, spent: Spent::Asleep };
+        let until = Until { requests: Some(200), linger: Duration::from_millis(200), ..Until::default() };
+        options.until = until;
+        let stop = Stop::new();
+        let stopped = stop.clone();
+        let reads = std::thread::spawn(move || reader::run(options, &stopped, &mut |_| {}).unwrap());
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        frames.iter().for_each(|frame| sender.send(&frame.bytes));
+        // It ends by itself; where something was lost it would wait for it for ever.
+        let patience = std::thread::spawn({
+            let stop = stop.clone();
+            move || {
+                let began = std::time::Instant::now();
+                while !stop.is_stopped() && began.elapsed() < afterbay_tests::PATIENCE {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                stop.stop();
+            }
+        });
+        let received = reads.join().unwrap();
+        let ended_by_itself = !stop.is_stopped();
+        stop.stop();
+        patience.join().unwrap();
+        assert!(ended_by_itself, "{received:?}\n{}", afterbay.log());
+        assert_eq!(received.restarts, 10);
+        assert!(received.is_whole(), "{:?}", received.faults);
+        assert_eq!(
+            (received.record.frames, received.record.frames_digest),
+            (sent.frames, sent.frames_digest)
+        );
+        let metrics = afterbay.metrics();
+        assert!(metrics.sink("frames_resent_total") > 0, "no frame was ever in a dead reader's buffer");
+        assert_eq!(metrics.sink("frames_unconfirmed_total"), 0);
+        assert_eq!(afterbay.stop(), 0);
+        assert_eq!(verify(&stage).0, 0);
+    }
+}
+
+#[test]
+fn a_reader_that_dies_having_read_everything_and_comes_back_goes_on_where_it_was() {
+    let stage = Stage::new();
+    let afterbay = Afterbay::run(&stage, &stage.config());
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut next = 0;
+    for _ in 0..5 {
+        let mut reader = Reader::bind(&stage.reader_side());
+        for _ in 0..10 {
+            sender.send(&numbered(next, 100));
+            assert_eq!(number(&reader.next()), next);
+            next += 1;
+        }
+        drop(reader);
+        // These wait.
+        until("the loss is seen", || afterbay.metrics().sink("connected") == 0);
+    }
+    let metrics = afterbay.metrics();
+    assert_eq!(metrics.sink("connects_total"), 5);
+    assert_eq!((metrics.sink("frames_resent_total"), metrics.sink("frames_unconfirmed_total")), (0, 0));
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn frames_that_die_unread_with_a_reader_that_does_not_count_are_told_as_unconfirmed() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run(&stage, &stage.config());
+    reader.wait_connected();
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    const SENT: u32 = 100;
+    (0..SENT).for_each(|number| sender.send(&numbered(number, 20_000)));
+    let mut had: Vec<u32> = (0..3).map(|_| number(&reader.next())).collect();
+    // The kernel's buffer is full of what nobody will read.
+    afterbay.until_metrics("the rest waits", |metrics| {
+        metrics.stream("frames_received_total") == u64::from(SENT) && metrics.sink("frames_written_total") > 3
+    });
+    drop(reader);
+    let mut reader = Reader::bind(&stage.reader_side());
+    while had.last() != Some(&(SENT - 1)) {
+        had.push(number(&reader.next()));
+    }
+    let lost = afterbay.event("SinkLost");
+    let settled = afterbay.event("SinkSettled");
+    let unconfirmed = afterbay.metrics().sink("frames_unconfirmed_total");
+    assert_eq!(settled["unconfirmed_frames"], unconfirmed, "{lost} {settled}");
+    assert!(had.is_sorted_by(|one, next| one < next), "repeated or out of order: {had:?}");
+    let missing = u64::from(SENT) - had.len() as u64;
+    assert!(missing > 0 && missing <= unconfirmed, "{missing} are missing, {unconfirmed} are told");
+    assert_eq!(afterbay.stop(), 0);
+    // Whatever became of them on the way out: they are kept.
+    assert_eq!(verify(&stage).1["frames"], SENT);
+}
+
+#[test]
+fn a_full_queue_stops_receiving_so_that_the_schedulers_holds_and_memory_stays_bounded() {
+    const FRAMES: u32 = 400;
+    const BYTES: usize = 500_000;
+    let stage = Stage::new();
+    let afterbay = Afterbay::run(&stage, &stage.config().sink("queue = { frames = 1000, bytes = \"4MiB\" }"));
+    let before = afterbay.resident_bytes();
+    let sent = Arc::new(AtomicU32::new(0));
+    let mut socket = Sender::connect(&stage.scheduler_side());
+    let counter = sent.clone();
+    let sends = std::thread::spawn(move || {
+        for number in 0..FRAMES {
+            socket.send(&numbered(number, BYTES));
+            counter.store(number + 1, Ordering::SeqCst);
+        }
+    });
+    let paused = afterbay.event("ReceivePaused");
+    assert!(paused["why"].as_str().unwrap().contains("queue is full"), "{paused}");
+    let metrics = afterbay.until_metrics("receiving stops", |metrics| metrics.stream("receiving") == 0);
+    let held = sent.load(Ordering::SeqCst);
+    // 4 MiB in the queue and 8 MiB with the socket, and less than a frame in the kernel.
+    assert!((16..40).contains(&held), "{held} frames were taken");
+    assert!(metrics.stream("outbox_bytes") <= (4 << 20) + BYTES as u64);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(sent.load(Ordering::SeqCst), held, "the scheduler's queue does not hold");
+    let more = afterbay.resident_bytes().saturating_sub(before);
+    assert!(more < 48 << 20, "{} MiB more for 12 MiB of queue", more >> 20);
+
+    let mut reader = Reader::bind(&stage.reader_side());
+    for expected in 0..FRAMES {
+        let frame = reader.next();
+        assert_eq!((number(&frame), frame.len()), (expected, BYTES));
+    }
+    sends.join().unwrap();
+    afterbay.event("ReceiveResumed");
+    let metrics = afterbay.until_metrics("it receives", |metrics| metrics.stream("receiving") == 1);
+    assert_eq!(metrics.stream("frames_forwarded_total"), u64::from(FRAMES));
+    let more = afterbay.resident_bytes().saturating_sub(before);
+    assert!(
+        more < 48 << 20,
+        "{} MiB more after {} MiB went through",
+        more >> 20,
+        FRAMES as usize * BYTES >> 20
+    );
+    assert_eq!(afterbay.stop(), 0);
+    let (code, report) = verify(&stage);
+    assert_eq!((code, &report["frames"]), (0, &FRAMES.into()));
+}
+
+#[test]
+fn a_reader_that_counts_slowly_is_seen_to_lag() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let mut credit = afterbay_sockets::credit::CreditWriter::open(&stage.credit()).unwrap();
+    let afterbay = Afterbay::run(&stage, &stage.config().credit(&stage));
+    let frames = load(10, 10, Msgpack);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    frames.iter().for_each(|frame| sender.send(&frame.bytes));
+    reader.take(frames.len());
+    let count = frames.len() as u64;
+    let metrics =
+        afterbay.until_metrics("all are in the kernel", |metrics| metrics.sink("lag_frames") == count);
+    assert_eq!((metrics.sink("credit_usable"), metrics.sink("taken_frame")), (1, 0));
+    for finished in 1..=count {
+        credit.finished().unwrap();
+        if finished == 4 {
+            afterbay.until_metrics("four are finished", |metrics| {
+                metrics.sink("lag_frames") == count - 4 && metrics.sink("taken_frame") == 4
+            });
+        }
+    }
+    afterbay.until_metrics("all are finished", |metrics| metrics.sink("taken_frame") == count);
+    assert_eq!(afterbay.metrics().sink("lag_bytes"), 0);
+    assert_eq!(afterbay.metrics().sink("frames_finished_total"), count);
+    assert_eq!(afterbay.stop(), 0);
+}

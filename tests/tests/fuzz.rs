@@ -1,0 +1,90 @@
+//! The fuzz targets' bodies on seeded inputs: good ones, mutated. `AFTERBAY_FUZZ_ITERATIONS` says how many, `AFTERBAY_FUZZ_SEED`
+//! runs one alone; `tests/fuzz` runs them without end.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use afterbay_tests::{fixtures, fuzz};
+
+const ITERATIONS: u64 = 3000;
+
+/// splitmix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound.max(1) as u64) as usize
+    }
+}
+
+/// One to eight changes to a good input: bits, bytes that mean much, cuts, pieces of another put in or taken out.
+fn mutate(random: &mut Random, good: &[Vec<u8>]) -> Vec<u8> {
+    const TELLING: [u8; 12] = [0, 1, 0x7f, 0x80, 0xff, 0xfe, 0xc0, 0xdd, 0xdf, b'(', b'.', b'R'];
+    let mut bytes = good[random.below(good.len())].clone();
+    for _ in 0..=random.below(8) {
+        let at = random.below(bytes.len());
+        let length = random.below(64).min(bytes.len().saturating_sub(at));
+        match random.below(7) {
+            0 if !bytes.is_empty() => bytes[at] ^= 1 << random.below(8),
+            1 if !bytes.is_empty() => bytes[at] = TELLING[random.below(TELLING.len())],
+            2 => drop(bytes.drain(at..at + length)),
+            3 => bytes.truncate(at),
+            4 => {
+                let piece = bytes[at..at + length].to_vec();
+                bytes.splice(at..at, piece);
+            }
+            5 => {
+                let other = &good[random.below(good.len())];
+                let from = random.below(other.len());
+                let piece = other[from..other.len().min(from + length)].to_vec();
+                bytes.splice(at..at, piece);
+            }
+            _ if bytes.len() >= at + 4 => {
+                bytes[at..at + 4].copy_from_slice(&(random.next() as u32).to_le_bytes())
+            }
+            _ => {}
+        }
+    }
+    bytes
+}
+
+fn run(body: fn(&[u8]), good: &[Vec<u8>], share: u64) {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let iterations = number("AFTERBAY_FUZZ_ITERATIONS").unwrap_or(ITERATIONS) / share;
+    let seeds = number("AFTERBAY_FUZZ_SEED").map_or(0..iterations, |seed| seed..seed + 1);
+    good.iter().for_each(|bytes| body(bytes));
+    for seed in seeds {
+        let bytes = mutate(&mut Random(seed), good);
+        let survived = std::panic::catch_unwind(|| body(&bytes));
+        assert!(survived.is_ok(), "AFTERBAY_FUZZ_SEED={seed}: {} bytes", bytes.len());
+    }
+}
+
+/// Frames of up to 8 KB: larger ones are not other ones.
+fn frames(extensions: &[&str]) -> Vec<Vec<u8>> {
+    let frames = fixtures().into_iter();
+    let frames = frames.filter(|(name, bytes)| {
+        bytes.len() <= 8192 && extensions.iter().any(|extension| name.ends_with(extension))
+    });
+    frames.map(|(_, bytes)| bytes).collect()
+}
+
+#[test]
+fn any_frame_is_decoded_or_carried() {
+    run(fuzz::wire_decode, &frames(&[".msgpack", ".pickle", ".bin"]), 1);
+}
+
+#[test]
+fn any_pickle_is_a_tree_or_an_error() {
+    run(fuzz::pickle, &frames(&[".pickle"]), 1);
+}
+
+#[test]
+fn any_segment_is_read_or_refused_and_recovered() {
+    run(fuzz::journal_reader, &[fuzz::a_segment()], 10);
+}

@@ -1,0 +1,364 @@
+//! The house's rules, as tests: who may depend on whom, how long a file is, how it opens, and that nothing lies unused.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// A reason to split a file.
+const LINES_MAX: usize = 600;
+
+/// Which of our crates each may use. A crate that is not here fails the test.
+const DIRECTIONS: [(&str, &[&str]); 15] = [
+    ("afterbay-zmtp", &[]),
+    ("afterbay-sockets", &["zmtp"]),
+    ("afterbay-pickle", &[]),
+    ("afterbay-wire", &["pickle"]),
+    ("afterbay-journal", &[]),
+    ("afterbay-runtime", &[]),
+    ("afterbay-events", &[]),
+    ("afterbay-config", &[]),
+    ("afterbay-stream", &["config", "events", "journal", "runtime", "sockets", "wire"]),
+    // Of sockets only the credit page: its own are of another implementation.
+    ("afterbay-sim", &["sockets", "wire"]),
+    ("afterbay", &["bundled", "config", "events", "journal", "runtime", "sim", "sockets", "stream", "wire"]),
+    ("afterbay-plugin-build", &[]),
+    ("afterbay-bundled", &["plugin-build"]),
+    ("afterbay-tests", &["journal", "pickle", "plugin-build", "sim", "sockets", "wire"]),
+    ("afterbay-bench", &["sim", "tests", "wire"]),
+];
+
+/// What only tests of a crate may use on top.
+const FOR_TESTS: [(&str, &[&str]); 3] = [
+    ("afterbay-runtime", &["plugin-build"]),
+    ("afterbay-bundled", &["runtime"]),
+    ("afterbay-stream", &["plugin-build"]),
+];
+
+/// Crates of others that belong to one place.
+const ONLY_IN: [(&str, &[&str]); 9] = [
+    ("wasmtime", &["afterbay-runtime"]),
+    ("notify", &["afterbay-runtime"]),
+    ("zeromq", &["afterbay-sim", "afterbay-bench"]),
+    ("mio", &["afterbay-sockets", "afterbay-stream", "afterbay"]),
+    ("nix", &["afterbay-sockets"]),
+    ("axum", &["afterbay"]),
+    ("clap", &["afterbay"]),
+    ("anyhow", &["afterbay", "afterbay-bench"]),
+    ("prometheus-client", &["afterbay-events"]),
+];
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+}
+
+/// Files below the directories of code, with their path in the repository.
+fn files(extension: &str) -> Vec<(String, PathBuf)> {
+    fn collect(dir: &Path, extension: &str, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() && name != "target" && !name.starts_with('.') {
+                collect(&path, extension, found);
+            } else if path.extension().is_some_and(|it| it == extension) {
+                found.push(path);
+            }
+        }
+    }
+    let root = repository();
+    let mut found = Vec::new();
+    for dir in ["host", "plugins", "examples", "tests", "wit"] {
+        collect(&root.join(dir), extension, &mut found);
+    }
+    found.sort();
+    let relative = |path: &Path| path.strip_prefix(&root).unwrap().display().to_string();
+    found.into_iter().map(|path| (relative(&path), path)).collect()
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn parse(path: &Path) -> toml::Table {
+    read(path).parse().unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The manifests of the workspace's crates, by name.
+fn crates() -> BTreeMap<String, toml::Table> {
+    let root = repository();
+    let workspace = parse(&root.join("Cargo.toml"));
+    let members = workspace["workspace"]["members"].as_array().unwrap().iter();
+    // A path dependency is a member by itself.
+    let members = members.map(|member| member.as_str().unwrap()).chain(["plugins/build"]);
+    let manifests = members.map(|member| parse(&root.join(member).join("Cargo.toml")));
+    manifests.map(|manifest| (manifest["package"]["name"].as_str().unwrap().to_owned(), manifest)).collect()
+}
+
+fn dependencies(manifest: &toml::Table, kinds: &[&str]) -> Vec<String> {
+    let tables = kinds.iter().filter_map(|kind| manifest.get(*kind)?.as_table());
+    tables.flat_map(|table| table.keys().cloned()).collect()
+}
+
+const KINDS: [&str; 3] = ["dependencies", "build-dependencies", "dev-dependencies"];
+
+#[track_caller]
+fn none(what: &str, wrong: Vec<String>) {
+    assert!(wrong.is_empty(), "{what}:\n  {}", wrong.join("\n  "));
+}
+
+#[test]
+fn dependencies_point_one_way() {
+    let directions: BTreeMap<&str, &[&str]> = DIRECTIONS.into_iter().collect();
+    let for_tests: BTreeMap<&str, &[&str]> = FOR_TESTS.into_iter().collect();
+    let mut wrong = Vec::new();
+    for (name, manifest) in crates() {
+        let Some(allowed) = directions.get(name.as_str()) else {
+            wrong.push(format!("{name} is not in the table"));
+            continue;
+        };
+        let also: &[&str] = for_tests.get(name.as_str()).copied().unwrap_or_default();
+        for (kinds, allowed) in [(&KINDS[..2], allowed.to_vec()), (&KINDS[2..], [allowed, also].concat())] {
+            let used = dependencies(&manifest, kinds);
+            let ours = used.iter().filter_map(|used| used.strip_prefix("afterbay-"));
+            let not_allowed = ours.filter(|used| !allowed.contains(used));
+            wrong.extend(not_allowed.map(|used| format!("{name} uses afterbay-{used}")));
+        }
+    }
+    none("dependencies against the table of tidy.rs", wrong);
+}
+
+#[test]
+fn what_belongs_to_one_crate_is_used_by_no_other() {
+    let crates = crates();
+    let mut wrong = Vec::new();
+    for (dependency, only_in) in ONLY_IN {
+        for (name, manifest) in &crates {
+            let uses = dependencies(manifest, &KINDS).iter().any(|used| used == dependency);
+            if uses && !only_in.contains(&name.as_str()) {
+                wrong.push(format!("{name} uses {dependency}"));
+            }
+        }
+        let used = only_in.iter().any(|name| {
+            crates
+                .get(*name)
+                .is_some_and(|manifest| dependencies(manifest, &KINDS).iter().any(|used| used == dependency))
+        });
+        if !used {
+            wrong.push(format!("nobody uses {dependency}"));
+        }
+    }
+    none("dependencies that belong to one place", wrong);
+}
+
+#[test]
+fn every_shared_dependency_is_used_and_every_crate_is_held_to_the_lints() {
+    let crates = crates();
+    let workspace = parse(&repository().join("Cargo.toml"));
+    let used: BTreeSet<String> =
+        crates.values().flat_map(|manifest| dependencies(manifest, &KINDS)).collect();
+    let shared = workspace["workspace"]["dependencies"].as_table().unwrap().keys();
+    let mut wrong: Vec<String> =
+        shared.filter(|name| !used.contains(*name)).map(|name| format!("{name} is used by nobody")).collect();
+    for (name, manifest) in &crates {
+        let lints = manifest.get("lints").and_then(|lints| lints.get("workspace"));
+        if lints.and_then(toml::Value::as_bool) != Some(true) {
+            wrong.push(format!("{name} has no [lints] workspace = true"));
+        }
+    }
+    none("workspace", wrong);
+}
+
+#[test]
+fn only_the_watch_names_notify_and_only_the_runtime_wasmtime() {
+    let mut wrong = Vec::new();
+    for (name, path) in files("rs") {
+        let code: Vec<String> = read(&path)
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"))
+            .map(str::to_owned)
+            .collect();
+        let names = |word: &str| code.iter().any(|line| line.contains(word));
+        if names(concat!("noti", "fy::")) && name != "host/runtime/src/watch.rs" {
+            wrong.push(format!("{name} names notify"));
+        }
+        if names(concat!("wasm", "time::")) && !name.starts_with("host/runtime/") {
+            wrong.push(format!("{name} names wasmtime"));
+        }
+        if names(concat!("zero", "mq::"))
+            && !(name.starts_with("host/sim/") || name.starts_with("tests/bench/"))
+        {
+            wrong.push(format!("{name} names zeromq"));
+        }
+    }
+    none("names out of their place", wrong);
+}
+
+#[test]
+fn no_file_is_longer_than_600_lines() {
+    let long = ["rs", "py"].into_iter().flat_map(files).filter_map(|(name, path)| {
+        let lines = read(&path).lines().count();
+        (lines > LINES_MAX).then(|| format!("{name}: {lines} lines, at most {LINES_MAX}"))
+    });
+    none("split them", long.collect());
+}
+
+#[test]
+fn every_file_opens_with_what_it_owns() {
+    let mut wrong = Vec::new();
+    for (name, path) in files("rs") {
+        if !read(&path).starts_with("//! ") {
+            wrong.push(format!("{name} does not open with //!"));
+        }
+    }
+    for (name, path) in files("py") {
+        let text = read(&path);
+        let text = text
+            .trim_start_matches(|letter: char| letter == '\n')
+            .trim_start_matches("#!/usr/bin/env python3\n");
+        if !text.is_empty() && !text.starts_with("\"\"\"") {
+            wrong.push(format!("{name} does not open with a docstring"));
+        }
+    }
+    none("files", wrong);
+}
+
+#[test]
+fn no_module_is_named_after_nothing() {
+    let names = ["util", "utils", "common", "helper", "helpers", "manager", "misc"];
+    let mut wrong = Vec::new();
+    for (name, path) in files("rs") {
+        let parts = Path::new(&name).components().map(|part| part.as_os_str().to_string_lossy().into_owned());
+        let stems: Vec<String> = parts.map(|part| part.trim_end_matches(".rs").to_owned()).collect();
+        let file = stems.iter().any(|stem| names.contains(&stem.as_str()));
+        let inline = read(&path).lines().any(|line| {
+            let line = line.trim_start().trim_start_matches("pub(crate) ").trim_start_matches("pub ");
+            line.strip_prefix("mod ")
+                .is_some_and(|rest| names.contains(&rest.trim_end_matches([';', '{', ' '])))
+        });
+        if file || inline {
+            wrong.push(name);
+        }
+    }
+    none("modules named utils, common, helpers, manager or misc", wrong);
+}
+
+#[test]
+fn nothing_is_left_to_be_done() {
+    let words =
+        [concat!("to", "do!("), concat!("unimpl", "emented!("), concat!("FIX", "ME"), concat!("XX", "X")];
+    let mut wrong = Vec::new();
+    for (name, path) in ["rs", "py", "toml", "wit", "md"].into_iter().flat_map(files) {
+        for (line, text) in (1..).zip(read(&path).lines()) {
+            if words.iter().any(|word| text.contains(word)) {
+                wrong.push(format!("{name}:{line}: {}", text.trim()));
+            }
+        }
+    }
+    none("left to be done", wrong);
+}
+
+/// All that a test could name something in.
+fn test_code() -> String {
+    let is_test =
+        |name: &str| name.contains("/tests/") || name.starts_with("tests/") || name.ends_with("tests.rs");
+    let files =
+        files("rs").into_iter().filter(|(name, _)| is_test(name) && !name.starts_with("tests/guests/"));
+    files.map(|(_, path)| read(&path)).collect()
+}
+
+#[test]
+fn every_fixture_is_read_by_a_test() {
+    let root = repository().join("tests/fixtures");
+    let samples = read(&repository().join("host/wire/tests/it/samples.rs"));
+    let mut wrong = Vec::new();
+    for set in std::fs::read_dir(&root).unwrap() {
+        let set = set.unwrap().file_name().into_string().unwrap();
+        if !samples.contains(&format!("{set:?}")) {
+            wrong.push(format!("{set} is not read by host/wire/tests/it/samples.rs"));
+        }
+    }
+    let frames = ["msgpack", "pickle", "bin"];
+    for (name, path) in frames.into_iter().chain(["json"]).flat_map(files) {
+        if !name.starts_with("tests/fixtures/") {
+            continue;
+        }
+        let is_json = path.extension().is_some_and(|it| it == "json");
+        if is_json && !frames.iter().any(|frame| path.with_extension(frame).exists()) {
+            wrong.push(format!("{name} has no frame"));
+        }
+    }
+    let read: usize = frames
+        .into_iter()
+        .chain(["json"])
+        .map(|it| files(it).iter().filter(|(name, _)| name.starts_with("tests/fixtures/")).count())
+        .sum();
+    let all = std::fs::read_dir(&root).unwrap().map(|set| count(&set.unwrap().path())).sum::<usize>();
+    if read != all {
+        wrong.push(format!("{} files are neither a frame nor its fields", all - read));
+    }
+    none("fixtures", wrong);
+}
+
+fn count(path: &Path) -> usize {
+    if !path.is_dir() {
+        return 1;
+    }
+    std::fs::read_dir(path).unwrap().map(|entry| count(&entry.unwrap().path())).sum()
+}
+
+#[test]
+fn every_guest_and_every_example_is_run_by_a_test() {
+    let code = test_code();
+    let mut wrong = Vec::new();
+    for (name, path) in files("rs") {
+        if name.starts_with("tests/guests/examples/") {
+            let guest = path.file_stem().unwrap().to_string_lossy().into_owned();
+            if !code.contains(&format!("{guest:?}")) {
+                wrong.push(format!("{name}: no test names {guest:?}"));
+            }
+        }
+    }
+    for entry in std::fs::read_dir(repository().join("examples")).unwrap() {
+        let path = entry.unwrap().path();
+        let example = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.join("Cargo.toml").exists() && !code.contains(&format!("example({example:?})")) {
+            wrong.push(format!("examples/{example}: no test runs example({example:?})"));
+        }
+    }
+    none("guests and examples", wrong);
+}
+
+#[test]
+fn every_invariant_names_a_test_that_exists() {
+    let tests: BTreeSet<String> = ["rs", "py"]
+        .into_iter()
+        .flat_map(files)
+        .flat_map(|(_, path)| {
+            let text = read(&path);
+            let names = text.lines().filter_map(|line| {
+                let line = line.trim_start();
+                let name = line.strip_prefix("fn ").or_else(|| line.strip_prefix("def "))?;
+                Some(name.split(['(', '<']).next()?.to_owned())
+            });
+            names.collect::<Vec<_>>()
+        })
+        .collect();
+    let text = read(&repository().join("ARCHITECTURE.md"));
+    // One may go over several lines of the text.
+    let invariants: Vec<&str> = text.split("Invariant:").skip(1).collect();
+    assert!(invariants.len() >= 10, "ARCHITECTURE.md has {} invariants", invariants.len());
+    let mut wrong = Vec::new();
+    for invariant in invariants {
+        let first: String = invariant.chars().take(80).collect();
+        let named = invariant.split_once("(test: ").and_then(|(_, rest)| rest.split_once(')'));
+        let Some((named, _)) = named else {
+            wrong.push(format!("{first:?} names no test"));
+            continue;
+        };
+        for name in named.split([',', ' ', '\n', '`']).filter(|name| !name.is_empty()) {
+            if !tests.contains(name) {
+                wrong.push(format!("{first:?}: there is no test {name}"));
+            }
+        }
+    }
+    none("invariants", wrong);
+}
