@@ -314,7 +314,8 @@ impl Account {
             Some(Hold::Loss { until, clean, .. }) => (until, clean),
             None => (wait, false),
         };
-        if link.pid != Some(page.pid) {
+        // Two generations of one process (readers restarted within it) cannot be told apart by it.
+        if link.pid != Some(page.pid) || known.pid == page.pid {
             link.hold = Some(Hold::Loss { until, page, clean });
         } else if clean {
             self.settle(known, page, desk);

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use afterbay_sockets::{
-    Endpoint, Message, Outgoing, Pull, PullNotice, PullOptions, Push, PushNotice, PushOptions, TokenRange,
+    CreditOptions, Endpoint, Message, Outgoing, Pull, PullNotice, PullOptions, Push, PushNotice, PushOptions,
+    TokenRange, Unconfirmed,
 };
 use bytes::Bytes;
 
@@ -55,10 +56,16 @@ pub fn both(dir: &tempfile::TempDir, name: &str) -> [Endpoint; 2] {
     [ipc(dir, name), "tcp://127.0.0.1:0".parse().unwrap()]
 }
 
-/// A tcp port that is free now.
+/// A tcp port that is free now, and that the kernel does not give to others by itself.
 pub fn free_port() -> Endpoint {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    Endpoint::Tcp { host: "127.0.0.1".to_owned(), port: listener.local_addr().unwrap().port() }
+    static NEXT: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(0);
+    loop {
+        let offset = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let port = 20_000 + (std::process::id() as u16 % 1000) * 10 + offset;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Endpoint::Tcp { host: "127.0.0.1".to_owned(), port };
+        }
+    }
 }
 
 const PULL_TOKENS: TokenRange = TokenRange { first: 10, count: 1 + 300 };
@@ -216,4 +223,24 @@ impl Loop {
             })
             .collect()
     }
+}
+
+/// A page in the directory, and waits that suit a test.
+pub fn with_credit(dir: &tempfile::TempDir, change: impl FnOnce(&mut CreditOptions)) -> PushOptions {
+    let mut credit = CreditOptions::new(dir.path().join("page"));
+    credit.generation_wait = Duration::from_millis(500);
+    credit.quiet = Duration::from_millis(300);
+    change(&mut credit);
+    PushOptions { credit: Some(credit), ..PushOptions::default() }
+}
+
+/// What became of frames that were in the kernel when connections ended: sent again, or not known.
+pub fn settled(this: &Loop) -> Vec<(usize, Option<Unconfirmed>)> {
+    this.pushed
+        .iter()
+        .filter_map(|notice| match notice {
+            PushNotice::Settled { resent, unconfirmed } => Some((*resent, unconfirmed.clone())),
+            _ => None,
+        })
+        .collect()
 }

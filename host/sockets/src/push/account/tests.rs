@@ -92,7 +92,7 @@ impl Bench {
     /// Steps, one word each:
     /// `s3` / `u1` send counted / uncounted frames; `r2` / `q1` restore frames, sure / unsure;
     /// `up`, `up=7` (the process), `lost`; `none` no page, `bad` an invalid one;
-    /// `p2:5` generation 2 with count 5, of process 2; `p2:0<3` … which follows one with final count 3; `new:p1:0` in a new file;
+    /// `p2:5` generation 2 with count 5, of process 2 (`@9`: of 9); `p2:0<3` … which follows one with final count 3; `new:p1:0` in a new file;
     /// `wait`, `stall`, `quiet`: so long passes.
     fn step(&mut self, step: &str) {
         match step {
@@ -108,10 +108,11 @@ impl Bench {
                 let step = step.strip_prefix("new:").inspect(|_| self.page.file.1 += 1).unwrap_or(step);
                 let (generation, rest) = step[1..].split_once(':').unwrap();
                 let (count, last) = rest.split_once('<').unwrap_or((rest, "0"));
+                let (count, pid) = count.split_once('@').unwrap_or((count, generation));
                 let page = &mut self.page;
                 (page.generation, page.count) = (generation.parse().unwrap(), count.parse().unwrap());
                 (page.last_generation, page.last_count) = (page.generation - 1, last.parse().unwrap());
-                page.pid = page.generation as u32;
+                page.pid = pid.parse().unwrap();
                 let page = *page;
                 self.look(Look::Page(page));
             }
@@ -214,6 +215,7 @@ fn a_generation_that_changes_while_connected_waits_for_the_loss() {
         ("nothing is written meanwhile", "p1:0 up s2 p2:0<1 s1", "1,2 taken=0 usable1:0"),
         ("no loss: it is this connection's", "p1:0 up s2 p2:0<1 s1 wait p2:1<1", "1,2,3 taken=2 usable2:1"),
         ("its process says so, at once", "p1:0 up=1 p1:0 lost up=2 s2 p2:0<0 s1 p2:1<0", "/1,2,3 taken=1 usable2:1"),
+        ("one process for both says nothing", "p1:0@9 up=9 s2 p2:0@9<1 s1 lost up=9 s1", "1,2/2,3,4 taken=1 resent1 usable2:0"),
         ("it counted already: the loss is its own", "p1:0 up s2 p2:1<0 lost p3:0<1 up", "1,2/2 taken=1 resent1 usable3:0"),
         ("a second change in the wait", "p1:0 up s2 p2:0<1 p3:0<0 lost up", "1,2/ taken=2 unconfirmed1-2 usable3:0"),
         ("… and no loss", "p1:0 up s2 p2:0<1 p3:0<0 wait s1", "1,2,3 taken=3 unconfirmed1-2 stale"),

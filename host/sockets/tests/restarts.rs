@@ -1,0 +1,236 @@
+//! Readers with a credit page, in this process: nothing that they had not finished is lost or repeated.
+//!
+//! No process is started here: between fork and exec a child holds the page's lock and the listener, too.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::time::Duration;
+
+use afterbay_sockets::credit::{CreditState, CreditWriter};
+use afterbay_sockets::{CreditBase, Endpoint, Outgoing, Pending, PullOptions, PushNotice};
+use support::{Loop, describe, free_port, ipc, outgoing, settled, with_credit};
+
+/// A reader in this process: it takes messages, and counts those it has finished.
+struct Reader {
+    this: Loop,
+    page: CreditWriter,
+    finished: Vec<u64>,
+}
+
+impl Reader {
+    /// Opens the page, then binds, as the connector does.
+    fn start(dir: &tempfile::TempDir, endpoint: &Endpoint) -> Reader {
+        let page = CreditWriter::open(&dir.path().join("page")).unwrap();
+        Reader { this: Loop::bind(endpoint, PullOptions::default()), page, finished: Vec::new() }
+    }
+
+    /// Turns both until it is so.
+    fn until(&mut self, this: &mut Loop, what: &str, mut is_so: impl FnMut(&mut Loop) -> bool) {
+        this.until(what, |this| {
+            self.this.turn(Duration::ZERO);
+            is_so(this)
+        });
+    }
+
+    fn finish(&mut self, count: usize) {
+        for message in self.this.received.drain(..count) {
+            self.finished.push(describe(&message.bytes).1);
+            self.page.finished().unwrap();
+        }
+    }
+}
+
+#[test]
+fn ten_readers_killed_one_after_the_other_get_every_frame_once_and_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    for endpoint in [ipc(&dir, "reader"), free_port()] {
+        let _ = std::fs::remove_file(dir.path().join("page"));
+        let mut this = Loop::connect(&endpoint, with_credit(&dir, |credit| credit.max_window_frames = 40));
+        let (mut finished, mut next) = (Vec::new(), 1);
+        for round in 0..10 {
+            let mut reader = Reader::start(&dir, &endpoint);
+            for _ in 0..100_000 {
+                if reader.finished.len() >= 40 {
+                    break;
+                }
+                if this.push().pending().frames < 20 {
+                    this.send(outgoing(next, 100 + 500 * round));
+                    next += 1;
+                }
+                this.turn(Duration::ZERO);
+                reader.this.turn(Duration::ZERO);
+                // It has some in hand when it dies, more of them each time.
+                let ready = reader.this.received.len().saturating_sub(round * 2);
+                reader.finish(ready.min(3));
+            }
+            finished.extend(reader.finished);
+        }
+        let mut reader = Reader::start(&dir, &endpoint);
+        for _ in 0..100_000 {
+            if this.push().is_drained() {
+                break;
+            }
+            this.turn(Duration::from_millis(1));
+            reader.this.turn(Duration::ZERO);
+            let ready = reader.this.received.len();
+            reader.finish(ready);
+        }
+        finished.extend(reader.finished);
+        assert_eq!(finished, (1..next).collect::<Vec<_>>(), "{endpoint}");
+        assert_eq!((this.push().taken(), this.push().finished()), (next - 1, Some(next - 1)));
+        let settled = settled(&this);
+        assert!(settled.iter().all(|(_, unconfirmed)| unconfirmed.is_none()), "{settled:?}");
+        assert!(settled.iter().filter(|(resent, _)| *resent > 0).count() >= 5, "{settled:?}");
+    }
+}
+
+#[test]
+fn the_window_keeps_a_slow_reader_from_having_more_than_it_can_take() {
+    let dir = tempfile::tempdir().unwrap();
+    let endpoint = ipc(&dir, "slow");
+    let mut reader = Reader::start(&dir, &endpoint);
+    let mut options = with_credit(&dir, |credit| credit.max_window_frames = 5);
+    options.max_queue_frames = 3;
+    let mut this = Loop::connect(&endpoint, options);
+    let turn = |this: &mut Loop, reader: &mut Reader| {
+        for _ in 0..20 {
+            this.turn(Duration::from_millis(1));
+            reader.this.turn(Duration::ZERO);
+        }
+    };
+    let mut next = 1;
+    for _ in 0..20 {
+        turn(&mut this, &mut reader);
+        while this.push().room() {
+            this.push().send(outgoing(next, 100)).unwrap();
+            next += 1;
+        }
+    }
+    assert_eq!((reader.this.received.len(), next), (5, 9));
+    assert_eq!(this.push().unfinished(), Pending { frames: 5, bytes: 500 });
+    assert_eq!((this.push().written(), this.push().taken(), this.push().finished()), (5, 0, Some(0)));
+    reader.finish(2);
+    turn(&mut this, &mut reader);
+    assert_eq!((reader.this.received.len(), this.push().taken()), (5, 2));
+    assert_eq!((this.push().unfinished().frames, this.push().pending().frames), (5, 1));
+}
+
+#[test]
+fn a_count_that_others_move_is_told_and_not_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let endpoint = ipc(&dir, "shared");
+    let mut reader = Reader::start(&dir, &endpoint);
+    let mut this = Loop::connect(&endpoint, with_credit(&dir, |_| ()));
+    this.send(outgoing(1, 100));
+    reader.until(&mut this, "written", |this| this.push().written() == 1);
+    for _ in 0..3 {
+        reader.page.finished().unwrap();
+    }
+    this.until("told", |this| this.push().credit() == CreditState::RanAhead { by: 2 });
+    assert!(
+        this.pushed
+            .iter()
+            .any(|notice| matches!(notice, PushNotice::Credit { state: CreditState::RanAhead { by: 2 } }))
+    );
+    assert_eq!((this.push().taken(), this.push().finished(), this.push().position()), (1, None, None));
+    this.send(outgoing(2, 100));
+    this.until("taken without credit", |this| this.push().taken() == 2);
+}
+
+#[test]
+fn a_page_of_any_kind_or_none_does_not_stop_the_stream() {
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("page");
+    let endpoint = ipc(&dir, "reader");
+    let mut reader = Loop::bind(&endpoint, PullOptions::default());
+    let mut this = Loop::connect(&endpoint, with_credit(&dir, |_| ()));
+    let mut send = |this: &mut Loop, sequence: u64| {
+        this.send(outgoing(sequence, 100));
+        this.until("taken", |this| {
+            reader.turn(Duration::ZERO);
+            this.push().taken() == sequence
+        });
+    };
+    send(&mut this, 1);
+    assert_eq!(this.push().credit(), CreditState::Absent);
+    std::fs::write(&page, "not a page, and not as long as one").unwrap();
+    this.until("seen", |this| matches!(this.push().credit(), CreditState::Invalid(_)));
+    send(&mut this, 2);
+    std::fs::write(&page, [0x20; 64]).unwrap();
+    this.until("seen", |this| this.pushed.iter().any(|notice| format!("{notice:?}").contains("Magic")));
+    send(&mut this, 3);
+    std::fs::remove_file(&page).unwrap();
+    let mut writer = CreditWriter::open(&page).unwrap();
+    this.until("seen", |this| matches!(this.push().credit(), CreditState::Usable { generation: 1, .. }));
+    this.send(outgoing(4, 100));
+    this.until("written", |this| {
+        reader.turn(Duration::ZERO);
+        this.push().written() == 4
+    });
+    // Those before the page are counted first, if at all: here the reader counts only what came since.
+    writer.finished().unwrap();
+    this.run(Duration::from_millis(100));
+    assert!(this.push().taken() <= 4);
+    assert!(!matches!(this.push().credit(), CreditState::RanAhead { .. }));
+}
+
+#[test]
+fn our_own_restart_goes_on_where_the_reader_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let endpoint = ipc(&dir, "reader");
+    for cut in [false, true] {
+        let _ = std::fs::remove_file(dir.path().join("page"));
+        let mut reader = Reader::start(&dir, &endpoint);
+        let mut this = Loop::connect(&endpoint, with_credit(&dir, |_| ()));
+        for i in 1..=10 {
+            this.send(outgoing(i, 1000));
+        }
+        reader.until(&mut this, "written", |this| this.push().written() == 10);
+        reader.this.receive(10);
+        reader.finish(4);
+        this.until("finished", |this| this.push().taken() == 4);
+        let (taken, written, position) = (this.push().taken(), this.push().written(), this.push().position());
+        assert_eq!((written, position), (10, Some(CreditBase { generation: 1, count: 4 })));
+        // One more, of which the journal does not know if it was written: it was, or it was not.
+        if !cut {
+            this.send(outgoing(11, 1000));
+            this.until("written", |this| this.push().written() == 11);
+        }
+        drop(this);
+        let mut options = with_credit(&dir, |credit| credit.base = position);
+        options.taken = taken;
+        let mut this = Loop::connect(&endpoint, options);
+        for i in taken + 1..=11 {
+            this.push().restore(outgoing(i, 1000), i <= written);
+        }
+        for i in 12..=15 {
+            this.push().send(outgoing(i, 1000)).unwrap();
+        }
+        for _ in 0..2000 {
+            this.turn(Duration::from_millis(1));
+            reader.this.turn(Duration::ZERO);
+            let ready = reader.this.received.len();
+            reader.finish(ready.min(1));
+            if this.push().is_drained() && reader.finished.len() >= 15 {
+                break;
+            }
+        }
+        assert_eq!(reader.finished, (1..=15).collect::<Vec<_>>(), "cut: {cut}");
+        assert_eq!(this.push().taken(), 15);
+    }
+}
+
+#[test]
+fn uncounted_frames_are_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let endpoint = ipc(&dir, "reader");
+    let mut reader = Reader::start(&dir, &endpoint);
+    let mut this = Loop::connect(&endpoint, with_credit(&dir, |credit| credit.max_window_frames = 4));
+    for i in 1..=50 {
+        this.send(Outgoing { counted: false, ..outgoing(i, 100) });
+    }
+    reader.until(&mut this, "drained", |this| this.push().is_drained());
+    reader.this.receive(50);
+    assert_eq!(this.push().taken(), 50);
+}
