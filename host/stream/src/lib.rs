@@ -37,6 +37,9 @@ const PUSH_QUEUE_FRAMES: usize = 64;
 /// Bytes likewise.
 const PUSH_QUEUE_BYTES: usize = 8 << 20;
 
+/// The longest wait before connecting to a reader again. Short: a try is two system calls, and first tokens wait for it.
+const RECONNECT_MAX: Duration = Duration::from_millis(100);
+
 /// What a stream is made of. Everything that could be refused has been: only binding is left.
 pub struct Setup {
     /// The checked configuration of the stream.
@@ -200,6 +203,7 @@ fn build(
     let push_options = PushOptions {
         max_queue_frames: PUSH_QUEUE_FRAMES,
         max_queue_bytes: PUSH_QUEUE_BYTES,
+        backoff_max: RECONNECT_MAX,
         credit: credit.map(CreditOptions::new),
         ..PushOptions::default()
     };
