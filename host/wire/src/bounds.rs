@@ -19,3 +19,10 @@ pub const PICKLE_HEAD_BYTES: usize = 256;
 /// How many times its bytes a frame's values may come to. A pickle may say one value in many places, so what is read
 /// out of it must be counted: ids and entries of lists and maps by number, texts by length. Honest ones stay below 1.
 pub const MAX_EXPANSION: usize = 4;
+
+/// Deepest nesting shown as JSON; deeper values are shown as `{"__cut__": true}`.
+pub const MAX_SHOWN_DEPTH: usize = 64;
+
+/// How many times the frame's bytes is shown as JSON, in values and bytes of text; what comes after is shown as
+/// `{"__cut__": true}`.
+pub const MAX_SHOWN: usize = 8;

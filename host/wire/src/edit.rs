@@ -110,13 +110,15 @@ impl Change {
             }
             change.completion_tokens = Some(i64::try_from(count).unwrap_or(i64::MAX));
         }
+        let no_ids = RowsError::NoColumn { name: Known::OutputIds.name() };
         let ids = match &edit.tokens {
             Tokens::Keep | Tokens::Drop => return Ok(change),
-            Tokens::Cumulative(ids) if has(Known::OutputIds) => {
+            Tokens::Cumulative(_) if !has(Known::OutputIds) => return Err(no_ids),
+            Tokens::Cumulative(ids) => {
                 change.output_ids = Some(ids.clone());
                 return Ok(change);
             }
-            Tokens::Cumulative(_) => return Err(RowsError::NoColumn { name: Known::OutputIds.name() }),
+            _ if !has(Known::OutputIds) && !has(Known::DecodeIds) => return Err(no_ids),
             Tokens::Delta(ids) => ids.clone(),
             Tokens::Empty => {
                 change.no_text = true;

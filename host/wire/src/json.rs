@@ -7,15 +7,11 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value as Json, json};
 
 use crate::batch::Batch;
+use crate::bounds::{MAX_SHOWN, MAX_SHOWN_DEPTH};
 use crate::decode::Barrier;
 use crate::pack::{self, Item};
 use crate::tensor;
 use crate::value::Value;
-
-/// Deepest nesting that is shown; deeper values are shown as `{"__cut__": true}`, as is what comes after values and
-/// texts of so many times the frame's bytes.
-const MAX_DEPTH: usize = 64;
-const MAX_SHOWN: usize = 8;
 
 /// What is shown of a pickle inside msgpack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +85,7 @@ impl Shown {
     /// Whether one more value is shown, so deep.
     fn one_more(&mut self, value: Value<'_>, depth: usize) -> bool {
         self.left = self.left.saturating_sub(1 + value.weight());
-        self.left > 0 && depth < MAX_DEPTH
+        self.left > 0 && depth < MAX_SHOWN_DEPTH
     }
 
     fn packed(&mut self, bytes: &[u8], inside: Option<Struct>, depth: usize) -> Json {

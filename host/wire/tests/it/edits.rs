@@ -206,8 +206,10 @@ fn edits_are_ascending_one_a_row_and_of_rows_that_are_there() {
 }
 
 #[test]
-fn a_count_is_edited_only_where_there_is_one() {
+fn tokens_and_counts_are_edited_only_where_there_are_some() {
     let batch = read_batch(&sample("frames/emb_n2.msgpack").bytes);
+    let error = batch.edit(&[tokens(0, Tokens::Delta(vec![1]))]).unwrap_err();
+    assert_eq!(error, RowsError::NoColumn { name: "output_ids" });
     let error = batch.edit(&[Edit { completion_tokens: Some(1), ..Edit::new(0) }]).unwrap_err();
     assert_eq!(error, RowsError::NoColumn { name: "completion_tokens" });
 }
