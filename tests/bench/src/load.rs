@@ -1,0 +1,203 @@
+//! Drives a case: a sender's thread and a reader's, each with its own poll.
+
+use crate::between::Between;
+use crate::traffic::Traffic;
+use afterbay_sockets::{Endpoint, Outgoing, Pull, PullOptions, Push, PushOptions, TokenRange};
+use anyhow::{Context, ensure};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+/// Frames that may be under way: enough to keep every stage busy, few enough that none waits long.
+const IN_FLIGHT: u64 = 64;
+/// Bytes likewise.
+const IN_FLIGHT_BYTES: u64 = 16 << 20;
+/// Frames sent before anything is measured.
+const WARM_UP: u64 = 128;
+/// How long anything may stand still.
+const STALL: Duration = Duration::from_secs(20);
+
+#[derive(Clone, Copy)]
+pub(crate) struct Throughput {
+    /// The proxy's own.
+    pub(crate) cpu_ns_per_row: f64,
+    pub(crate) rows_per_second: f64,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Latency {
+    pub(crate) p50_us: f64,
+    pub(crate) p99_us: f64,
+}
+
+/// As much as goes through, for that long.
+pub(crate) fn throughput(case: &Between, traffic: &Traffic, time: Duration) -> anyhow::Result<Throughput> {
+    let dir = tempfile::Builder::new().prefix("afb").tempdir_in("/tmp")?;
+    let received = Arc::new(AtomicU64::new(0));
+    let (reader, count) = Reader::start(dir.path(), received.clone(), None)?;
+    let between = case.start(dir.path(), &reader)?;
+    let mut sender = Sender::connect(&between.ingress)?;
+    let bytes = traffic.frames.iter().map(|frame| frame.len() as u64).max().unwrap_or(1);
+    let window = IN_FLIGHT.min(IN_FLIGHT_BYTES / bytes).max(2);
+    let mut drive = |until: &dyn Fn(u64) -> bool| -> anyhow::Result<u64> {
+        let from = sender.sent;
+        while !until(sender.sent - from) {
+            sender.wait_for(&received, window)?;
+            let frame = &traffic.frames[(sender.sent % traffic.frames.len() as u64) as usize];
+            sender.send(frame.clone())?;
+        }
+        sender.wait_for(&received, 1)?;
+        Ok(sender.sent - from)
+    };
+    drive(&|sent| sent >= WARM_UP)?;
+    let (begun, cpu) = (Instant::now(), between.cpu()?);
+    let frames = drive(&|_| begun.elapsed() >= time)?;
+    let (elapsed, cpu) = (begun.elapsed(), between.cpu()?.saturating_sub(cpu));
+    drop(count);
+    let rows = (frames * traffic.rows_per_frame) as f64;
+    Ok(Throughput {
+        cpu_ns_per_row: cpu.as_nanos() as f64 / rows,
+        rows_per_second: rows / elapsed.as_secs_f64(),
+    })
+}
+
+/// One frame at a time, from its send to its receipt.
+pub(crate) fn latency(case: &Between, traffic: &Traffic, time: Duration) -> anyhow::Result<Latency> {
+    let dir = tempfile::Builder::new().prefix("afb").tempdir_in("/tmp")?;
+    let received = Arc::new(AtomicU64::new(0));
+    let (arrived, arrivals) = mpsc::channel();
+    let (reader, count) = Reader::start(dir.path(), received, Some(arrived))?;
+    let between = case.start(dir.path(), &reader)?;
+    let mut sender = Sender::connect(&between.ingress)?;
+    let mut micros = Vec::new();
+    let begun = Instant::now();
+    while begun.elapsed() < time || sender.sent < 2 * WARM_UP {
+        let frame = traffic.frames[(sender.sent % traffic.frames.len() as u64) as usize].clone();
+        let sent = Instant::now();
+        sender.send(frame)?;
+        sender.settle()?;
+        let at: Instant = arrivals.recv_timeout(STALL).context("a frame did not arrive")?;
+        if sender.sent > WARM_UP {
+            micros.push(at.saturating_duration_since(sent).as_nanos() as f64 / 1e3);
+        }
+        // A scheduler's steps have time between them; so has whatever a proxy does after it has sent.
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    drop(count);
+    micros.sort_by(f64::total_cmp);
+    let at = |share: f64| micros[((micros.len() - 1) as f64 * share) as usize];
+    Ok(Latency { p50_us: at(0.5), p99_us: at(0.99) })
+}
+
+/// A PULL on a thread of its own that counts.
+struct Reader {
+    stop: Arc<AtomicU64>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Reader {
+    fn start(
+        dir: &Path,
+        received: Arc<AtomicU64>,
+        arrived: Option<mpsc::Sender<Instant>>,
+    ) -> anyhow::Result<(String, Reader)> {
+        let endpoint = format!("ipc://{}/reader", dir.display());
+        let mut poll = mio::Poll::new()?;
+        let options = PullOptions::default();
+        let tokens = TokenRange { first: 0, count: 1 + options.max_peers };
+        let mut pull = Pull::bind(poll.registry(), tokens, &endpoint.parse::<Endpoint>()?, options)?;
+        let stop = Arc::new(AtomicU64::new(0));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let mut events = mio::Events::with_capacity(16);
+            while stopped.load(Ordering::Relaxed) == 0 {
+                let wait = if pull.has_more() { Duration::ZERO } else { Duration::from_millis(50) };
+                if poll.poll(&mut events, Some(wait)).is_err() {
+                    continue;
+                }
+                let now = Instant::now();
+                events.iter().for_each(|event| pull.ready(event, now));
+                while let Some(message) = pull.receive() {
+                    drop(message);
+                    received.fetch_add(1, Ordering::Release);
+                    if let Some(arrived) = &arrived {
+                        // The other end is gone only at the end.
+                        let _told = arrived.send(Instant::now());
+                    }
+                }
+            }
+        });
+        Ok((endpoint, Reader { stop, thread: Some(thread) }))
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.stop.store(1, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A reader that panicked has failed the run already.
+            let _joined = thread.join();
+        }
+    }
+}
+
+/// A PUSH that is driven by hand.
+struct Sender {
+    poll: mio::Poll,
+    events: mio::Events,
+    push: Push,
+    sent: u64,
+}
+
+impl Sender {
+    fn connect(endpoint: &str) -> anyhow::Result<Sender> {
+        let poll = mio::Poll::new()?;
+        let tokens = TokenRange { first: 0, count: 1 };
+        let endpoint: Endpoint = endpoint.parse()?;
+        let push = Push::connect(poll.registry(), tokens, &endpoint, PushOptions::default(), Instant::now())?;
+        let mut sender = Sender { poll, events: mio::Events::with_capacity(16), push, sent: 0 };
+        let begun = Instant::now();
+        while !sender.push.is_connected() {
+            ensure!(begun.elapsed() < STALL, "nobody listens on {endpoint}");
+            sender.turn(Duration::from_millis(10))?;
+        }
+        Ok(sender)
+    }
+
+    fn turn(&mut self, wait: Duration) -> anyhow::Result<()> {
+        self.poll.poll(&mut self.events, Some(wait))?;
+        let now = Instant::now();
+        for event in &self.events {
+            self.push.ready(event, now);
+        }
+        self.push.tick(now);
+        Ok(())
+    }
+
+    fn send(&mut self, bytes: bytes::Bytes) -> anyhow::Result<()> {
+        self.sent += 1;
+        let frame = Outgoing { sequence: self.sent, bytes, counted: false };
+        ensure!(self.push.send(frame).is_ok(), "the sender's queue is full");
+        self.push.flush(Instant::now());
+        Ok(())
+    }
+
+    /// Until the kernel has everything.
+    fn settle(&mut self) -> anyhow::Result<()> {
+        while !self.push.is_drained() {
+            self.turn(Duration::from_millis(1))?;
+        }
+        Ok(())
+    }
+
+    /// Until fewer than so many are under way.
+    fn wait_for(&mut self, received: &AtomicU64, window: u64) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        while self.sent - received.load(Ordering::Acquire) >= window {
+            self.turn(Duration::from_micros(100))?;
+            ensure!(begun.elapsed() < STALL, "frame {} did not arrive", received.load(Ordering::Acquire) + 1);
+        }
+        Ok(())
+    }
+}
