@@ -182,6 +182,13 @@ fn frames_of_a_directory_arrive_byte_for_byte() {
     }
 }
 
+fn generation(page: &Path) -> u64 {
+    match PageReader::new(page).look() {
+        Look::Page(page) => page.generation,
+        _ => 0,
+    }
+}
+
 #[test]
 fn a_reader_that_restarts_counts_each_life_on_its_own_generation_of_the_page() {
     let dir = tempfile::tempdir().unwrap();
@@ -201,14 +208,17 @@ fn a_reader_that_restarts_counts_each_life_on_its_own_generation_of_the_page() {
         sender.connect_timeout = Duration::from_secs(5);
         let sent = scheduler::run(sender, &Stop::new(), &mut |_| {}).unwrap();
         assert_eq!(sent.record.frames, 40);
-        // Until this life has read its forty frames and is away.
-        thread::sleep(Duration::from_millis(300));
+        // Until this life has read its forty frames, and the next one has begun.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while life < 2 && generation(&page) < life + 2 && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(5));
+        }
     }
     let received = reading.join().unwrap();
     assert_eq!(received.restarts, 2);
     assert!(received.is_whole(), "{received:?}");
     assert_eq!(received.record.requests, 24);
-    let Look::Page(page) = PageReader::new(page).look() else { panic!("no page") };
+    let Look::Page(page) = PageReader::new(&page).look() else { panic!("no page") };
     assert_eq!((page.generation, page.count), (3, 40));
     assert_eq!((page.last_generation, page.last_count), (2, 40));
 }
