@@ -36,6 +36,8 @@ pub(crate) struct Header {
     /// Where the records of the segment before this one end: whatever whole record stands past it there does not
     /// count (a write that failed and could not be cut back). 0 where nothing is said.
     pub previous_end: u64,
+    /// The segment before this one was to be given a summary.
+    pub previous_sealed: bool,
 }
 
 /// What the bytes where a header should be are.
@@ -56,7 +58,7 @@ impl Header {
         out.extend_from_slice(&self.salt.to_le_bytes());
         out.extend_from_slice(&self.segment.first.0.to_le_bytes());
         out.extend_from_slice(&self.segment.sequence.to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&u32::from(self.previous_sealed).to_le_bytes());
         out.extend_from_slice(&self.next_request.to_le_bytes());
         out.extend_from_slice(&self.begun_unix_ns.to_le_bytes());
         out.extend_from_slice(&self.previous_end.to_le_bytes());
@@ -85,13 +87,14 @@ impl Header {
                 let salt = at.u32()?;
                 let first = FrameNo(at.u64()?);
                 let sequence = at.u32()?;
-                at.u32()?;
+                let previous_sealed = at.u32()? & 1 != 0;
                 Some(Header {
                     salt,
                     segment: SegmentId { first, sequence },
                     next_request: at.u64()?,
                     begun_unix_ns: at.u64()?,
                     previous_end: at.u64()?,
+                    previous_sealed,
                 })
             })();
             if let Some(header) = read {
@@ -118,6 +121,8 @@ impl Kind {
     pub const SUMMARY: Kind = Kind(9);
     pub const TOTALS: Kind = Kind(10);
     pub const TRAILER: Kind = Kind(11);
+    /// Nothing: written to see whether the disk takes it.
+    pub const PROBE: Kind = Kind(12);
     /// Kinds a later minor addition may use: looked for when a reader finds its way again after damage.
     const LAST: u8 = 31;
 }
@@ -180,6 +185,11 @@ pub(crate) fn record(
     let bytes = (out.len() - start - HEAD_BYTES) as u32;
     out[start..start + 4].copy_from_slice(&bytes.to_le_bytes());
     out.extend_from_slice(&[0; CRC_BYTES]);
+}
+
+/// Sets the number of the record that begins at `start`, where it is known only behind the payload.
+pub(crate) fn set_number(out: &mut [u8], start: usize, number: u64) {
+    out[start + 8..start + 16].copy_from_slice(&number.to_le_bytes());
 }
 
 /// Fills in the checksums of the records in `records`, which will stand at `offset` of a segment with this salt.

@@ -102,11 +102,15 @@ impl fmt::Display for Notice {
             Notice::Removed { stream, segment, bytes } => {
                 write!(f, "segment {segment} of {stream:?} removed by retention, {bytes} bytes")
             }
-            Notice::RemoveFailed { path, error } => write!(f, "{} could not be removed: {error}", path.display()),
+            Notice::RemoveFailed { path, error } => {
+                write!(f, "{} could not be removed: {error}", path.display())
+            }
             Notice::OverBudget { bytes, limit } => {
                 write!(f, "journal has {bytes} bytes, the limit is {limit}, and nothing more may be removed")
             }
-            Notice::OutcomesLost { count } => write!(f, "{count} outcomes were lost while the disk refused writes"),
+            Notice::OutcomesLost { count } => {
+                write!(f, "{count} outcomes were lost while the disk refused writes")
+            }
         }
     }
 }

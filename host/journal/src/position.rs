@@ -6,7 +6,8 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameNo(pub u64);
 
-/// A request's number in its stream. Never used twice, also across restarts (a rid may be).
+/// A request's number in its stream: never used twice, also across restarts (a rid may be). Only after a power cut may
+/// one that the disk never saw come again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestNo(pub u64);
 

@@ -1,6 +1,6 @@
 //! What the payload of each kind of record says.
 
-use crate::format::{Bytes, Kind, put_text, record, widen};
+use crate::format::{Bytes, Kind, put_text, record, set_number, widen};
 use crate::outcome::{self, Credit, Gap, Verdict};
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
 use crate::reader::{Action, Finish, Outcome, Passage, RequestInfo, State};
@@ -13,6 +13,26 @@ pub(crate) struct Entry {
     pub closed: bool,
     /// Rows of it may stand in this segment. False only where it is certain that none do.
     pub here: bool,
+}
+
+/// The same, where it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntryRef<'a> {
+    pub info: &'a RequestInfo,
+    pub closed: bool,
+    pub here: bool,
+}
+
+impl EntryRef<'_> {
+    pub fn to_entry(self) -> Entry {
+        Entry { info: self.info.clone(), closed: self.closed, here: self.here }
+    }
+}
+
+impl Entry {
+    pub fn by_ref(&self) -> EntryRef<'_> {
+        EntryRef { info: &self.info, closed: self.closed, here: self.here }
+    }
 }
 
 /// How far a sink has taken the stream.
@@ -102,10 +122,8 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, outcome: &outcome::Outcome<'_>, tim
         for count in [rows, outcome.finished.len(), outcome.gaps.len(), outcome.actions.len()] {
             put_u32(out, count as u32);
         }
-        out.extend(
-            outcome.requests[..rows].iter().flat_map(|request| (request.number.0 as u32).to_le_bytes()),
-        );
-        out.extend(outcome.tokens[..rows].iter().flat_map(|tokens| tokens.to_le_bytes()));
+        put_column(out, outcome.requests[..rows].iter().map(|request| request.number.0 as u32));
+        put_column(out, outcome.tokens[..rows].iter().copied());
         if let Some(text) = text {
             put_text(out, text);
         }
@@ -218,32 +236,41 @@ const ENTRIES_PER_RECORD: usize = 1024;
 const ENTRY_BYTES_MIN: usize = 98;
 
 /// Adds the entries, in as many records of this kind (CARRY or SUMMARY) as they take; none for none.
-pub(crate) fn put_entries(out: &mut Vec<u8>, kind: Kind, entries: &[Entry]) {
-    for entries in entries.chunks(ENTRIES_PER_RECORD) {
-        record(out, kind, entries.len() as u64, 0, |out| {
-            for Entry { info, closed, here } in entries {
-                for value in [
-                    info.number.0,
-                    info.rows,
-                    info.received,
-                    info.forwarded,
-                    info.dropped,
-                    info.replaced,
-                    info.first_frame.0,
-                    info.last_frame.0,
-                    info.first_unix_ns,
-                    info.last_unix_ns,
-                ] {
-                    put_u64(out, value);
-                }
-                put_count(out, info.completion_tokens);
-                put_u32(out, info.gaps);
-                out.extend([state_code(info.state), u8::from(*closed) | u8::from(*here) << 1]);
-                put_text(out, &info.rid);
-                put_text(out, &info.finish);
+pub(crate) fn put_entries<'a>(out: &mut Vec<u8>, kind: Kind, entries: impl Iterator<Item = EntryRef<'a>>) {
+    let mut entries = entries.peekable();
+    while entries.peek().is_some() {
+        let start = out.len();
+        let mut count = 0u64;
+        record(out, kind, 0, 0, |out| {
+            for entry in entries.by_ref().take(ENTRIES_PER_RECORD) {
+                put_entry(out, entry);
+                count += 1;
             }
         });
+        set_number(out, start, count);
     }
+}
+
+fn put_entry(out: &mut Vec<u8>, EntryRef { info, closed, here }: EntryRef<'_>) {
+    for value in [
+        info.number.0,
+        info.rows,
+        info.received,
+        info.forwarded,
+        info.dropped,
+        info.replaced,
+        info.first_frame.0,
+        info.last_frame.0,
+        info.first_unix_ns,
+        info.last_unix_ns,
+    ] {
+        put_u64(out, value);
+    }
+    put_count(out, info.completion_tokens);
+    put_u32(out, info.gaps);
+    out.extend([state_code(info.state), u8::from(closed) | u8::from(here) << 1]);
+    put_text(out, &info.rid);
+    put_text(out, &info.finish);
 }
 
 pub(crate) fn decode_entries(at: &mut Bytes<'_>, count_: u64) -> Option<Vec<Entry>> {
@@ -346,6 +373,14 @@ pub(crate) fn state_code(state: State) -> u8 {
 
 fn decode_state(code: u8) -> Option<State> {
     [State::Live, State::Finished, State::Abandoned].get(usize::from(code)).copied()
+}
+
+fn put_column(out: &mut Vec<u8>, values: impl ExactSizeIterator<Item = u32>) {
+    let start = out.len();
+    out.resize(start + values.len() * 4, 0);
+    for (place, value) in out[start..].as_chunks_mut().0.iter_mut().zip(values) {
+        *place = value.to_le_bytes();
+    }
 }
 
 fn put_u32(out: &mut Vec<u8>, value: u32) {

@@ -14,7 +14,7 @@ use crate::reader::RequestInfo;
 use crate::segment::{self, Listed, Segment, Step, Summary, read_full};
 use crate::state::State;
 use crate::storage::Storage;
-use crate::sync::{Ended, write_end};
+use crate::sync::{Ended, PART, write_end};
 
 /// What was found.
 #[derive(Clone, Debug, Default)]
@@ -101,7 +101,7 @@ pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Re
     let mut state = newest.as_ref().map_or_else(State::new, State::at_end_of);
     scanned.reverse();
     for at in 0..scanned.len() {
-        let limit = scanned.get(at + 1).map_or(0, |next| next.header.previous_end);
+        let limit = scanned.get(at + 1).map_or(u64::MAX, |next| next.of_previous(scanned[at].id).limit);
         previous_end = repair(&scanned[at], limit, &mut state, &mut found)?;
     }
     if !clean {
@@ -126,10 +126,10 @@ pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Re
     Ok(Recovery { state, found, next_sequence, previous_end })
 }
 
-/// Copies that a dying process did not finish.
+/// Files that a dying process did not finish.
 fn remove_leftovers(storage: &dyn Storage, dir: &Path) -> Result<(), OpenError> {
     let names = storage.list(dir).map_err(|error| IoError::new("list", dir, error))?;
-    for name in names.iter().filter(|entry| entry.name.ends_with(".again")) {
+    for name in names.iter().filter(|entry| entry.name.ends_with(PART)) {
         let path = dir.join(&name.name);
         storage.remove(&path).map_err(|error| IoError::new("remove", &path, error))?;
     }
@@ -182,7 +182,6 @@ fn unreadable(
 fn repair(segment: &Segment, limit: u64, state: &mut State, found: &mut Recovered) -> Result<u64, OpenError> {
     state.begin_segment(&segment.header);
     let bytes = segment.bytes()?;
-    let limit = if limit == 0 { bytes } else { limit.min(bytes) };
     let mut scan = segment.records(limit, false);
     let end = loop {
         match scan.step()? {

@@ -7,7 +7,7 @@ use crate::error::RequestError;
 use crate::outcome::{Outcome, effects};
 use crate::position::{FrameNo, Request, RequestNo};
 use crate::reader::{RequestInfo, State};
-use crate::record::Entry;
+use crate::record::{Entry, EntryRef};
 
 /// What every row of a request touches: one cache line.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,9 +66,10 @@ impl Requests {
         Ok(self.insert(RequestInfo::new(number, rid.into()), keeps))
     }
 
-    /// Takes up one that an earlier run left open.
-    pub fn resume(&mut self, info: RequestInfo) -> Request {
-        let keeps = info.first_frame;
+    /// Takes up one that an earlier run left open. In order of first frames, and before any other is opened.
+    pub fn resume(&mut self, info: RequestInfo, unfinished: Option<FrameNo>) -> Request {
+        // Not past what `open` will say, so that those come behind.
+        let keeps = unfinished.map_or(info.first_frame, |first| first.min(info.first_frame));
         self.insert(info, keeps)
     }
 
@@ -172,17 +173,18 @@ impl Requests {
         if self.counts.get(slot)?.number != request.number.0 {
             return None;
         }
-        let mut entry = self.entry(request.slot);
-        if entry.info.state == State::Live {
-            entry.info.state = State::Abandoned;
+        let (counts, rest) = (&self.counts[slot], &mut self.rest[slot]);
+        Requests::settle(counts, rest);
+        let here = counts.rows > rest.rows_before;
+        let mut info = std::mem::replace(&mut rest.info, RequestInfo::new(RequestNo(0), String::new()));
+        if info.state == State::Live {
+            info.state = State::Abandoned;
         }
-        entry.closed = true;
-        let state = entry.info.state;
+        let state = info.state;
         if remember {
-            self.ended.push(entry);
+            self.ended.push(Entry { info, closed: true, here });
         }
         self.counts[slot] = Counts::default();
-        self.rest[slot].info.rid = String::new();
         self.free.push(request.slot);
         Some(state)
     }
@@ -209,29 +211,27 @@ impl Requests {
         None
     }
 
-    fn entry(&self, slot: u32) -> Entry {
-        let (counts, rest) = (&self.counts[slot as usize], &self.rest[slot as usize]);
-        let info = RequestInfo {
-            rows: counts.rows,
-            received: counts.received,
-            forwarded: counts.forwarded,
-            last_frame: FrameNo(counts.last_frame),
-            last_unix_ns: counts.last_unix_ns,
-            ..rest.info.clone()
-        };
-        Entry { closed: false, here: counts.rows > rest.rows_before, info }
+    /// Brings the counts of a slot into its info.
+    fn settle(counts: &Counts, rest: &mut Rest) {
+        let info = &mut rest.info;
+        (info.rows, info.received, info.forwarded) = (counts.rows, counts.received, counts.forwarded);
+        (info.last_frame, info.last_unix_ns) = (FrameNo(counts.last_frame), counts.last_unix_ns);
     }
 
-    /// Those that are open, as they stand.
-    pub fn carried(&self) -> Vec<Entry> {
-        let open = (0..self.counts.len()).filter(|&slot| self.counts[slot].number != 0);
-        open.map(|slot| self.entry(slot as u32)).collect()
+    /// What a segment that begins must know: those that are open, and those whose end is on record in none before.
+    pub fn carried(&mut self) -> impl Iterator<Item = EntryRef<'_>> {
+        let slots = self.counts.iter().zip(&mut self.rest).filter(|(counts, _)| counts.number != 0);
+        let open = slots.map(|(counts, rest)| {
+            Requests::settle(counts, rest);
+            EntryRef { info: &rest.info, closed: false, here: counts.rows > rest.rows_before }
+        });
+        open.chain(self.ended.iter().map(Entry::by_ref))
     }
 
     /// The entries of the summary of the segment that ends here.
     pub fn sum_up(&mut self) -> Vec<Entry> {
-        let mut entries = std::mem::take(&mut self.ended);
-        entries.extend(self.carried());
+        let entries = self.carried().map(EntryRef::to_entry).collect();
+        self.ended.clear();
         for (counts, rest) in self.counts.iter().zip(&mut self.rest) {
             rest.rows_before = counts.rows;
         }

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -79,23 +80,26 @@ pub(crate) fn pass(root: &Root) {
     }
 }
 
-fn candidates(root: &Root, stream: String, open: &[std::sync::Arc<Shared>], now: u64) -> Option<Candidates> {
+fn candidates(root: &Root, stream: String, open: &[Arc<Shared>], now: u64) -> Option<Candidates> {
     let dir = root.dir.join(&stream);
     let segments = segment::list(&*root.storage, &dir).ok()?;
     let newest = segments.last()?.modified_unix_ns;
-    let floor = match open.iter().find(|shared| shared.stream == stream) {
-        Some(shared) => shared.floor.load(Ordering::Relaxed),
+    let (floor, in_care) = match open.iter().find(|shared| shared.stream == stream) {
+        Some(shared) => (shared.floor.load(Ordering::Relaxed), shared.oldest()),
         // Nobody writes it: what was live in it is given up after the same time as in any other.
-        None if now.saturating_sub(newest) > nanoseconds(root.options.abandon_after) => u64::MAX,
-        None => 0,
+        None if now.saturating_sub(newest) > nanoseconds(root.options.abandon_after) => (u64::MAX, None),
+        None => (0, None),
     };
-    // All frames of a segment come before the first of the next.
-    let removable = segments.windows(2).take_while(|pair| pair[1].id.first.0 <= floor).count();
+    let may_go = |pair: &&[Listed]| {
+        // All frames of a segment come before the first of the next.
+        pair[1].id.first.0 <= floor && in_care.is_none_or(|oldest| pair[0].id < oldest)
+    };
+    let removable = segments.windows(2).take_while(may_go).count();
     Some(Candidates { stream, dir, segments: segments.into(), removable })
 }
 
 /// Tells the stream concerned, or the first there is.
-fn tell(open: &[std::sync::Arc<Shared>], stream: &str, notice: Notice) {
+fn tell(open: &[Arc<Shared>], stream: &str, notice: Notice) {
     if let Some(shared) = open.iter().find(|shared| shared.stream == stream).or(open.first()) {
         shared.tell(notice);
     }

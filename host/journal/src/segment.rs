@@ -57,6 +57,21 @@ pub(crate) struct Summary {
     pub begins: u64,
 }
 
+/// What is known of a segment from the one after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Previous {
+    /// Where its records end.
+    pub limit: u64,
+    /// It was to be given a summary.
+    pub sealed: bool,
+}
+
+impl Default for Previous {
+    fn default() -> Previous {
+        Previous { limit: u64::MAX, sealed: false }
+    }
+}
+
 impl Segment {
     /// `Ok(None)`: no header can be read (torn when it was begun, or damaged).
     pub fn open(
@@ -111,6 +126,14 @@ impl Segment {
                 _ => return Ok(None),
             }
         }
+    }
+
+    /// What this segment says of one that it was begun after: nothing, unless that was the very one before it.
+    pub fn of_previous(&self, id: SegmentId) -> Previous {
+        if self.id.sequence.checked_sub(1) != Some(id.sequence) || self.header.previous_end == 0 {
+            return Previous::default();
+        }
+        Previous { limit: self.header.previous_end, sealed: self.header.previous_sealed }
     }
 
     /// Reads the records that stand from `offset` up to `limit`. `skip_frames` leaves frames' bytes unread and unchecked.

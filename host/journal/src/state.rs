@@ -57,7 +57,6 @@ impl State {
         for entry in self.requests.values_mut() {
             entry.here = false;
         }
-        self.next_frame = self.next_frame.max(header.segment.first.0);
         self.next_request = self.next_request.max(header.next_request);
         (self.frames, self.frame_bytes, self.first_unix_ns, self.last_unix_ns) = (0, 0, 0, 0);
     }
@@ -113,12 +112,15 @@ impl State {
     fn outcome(&mut self, outcome: &reader::Outcome, time: u64) {
         for (request, &tokens) in outcome.requests.iter().zip(&outcome.tokens) {
             let entry = self.entry(request.0);
+            if entry.closed {
+                continue;
+            }
             entry.here = true;
             let info = &mut entry.info;
             if info.rows == 0 {
                 (info.first_frame, info.first_unix_ns) = (outcome.frame, time);
             }
-            if info.state == reader::State::Abandoned && !entry.closed {
+            if info.state == reader::State::Abandoned {
                 info.state = reader::State::Live;
             }
             info.rows += 1;

@@ -36,7 +36,9 @@ pub trait File: Send + Sync {
     fn write_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<usize>;
     /// Reads from `offset`; returns how many bytes were read, 0 only at the end.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// Cuts it to this many bytes.
+    /// Sets room aside for it to grow to this many bytes, its size unchanged. May be refused: then it grows as it is written.
+    fn reserve(&self, bytes: u64) -> io::Result<()>;
+    /// Cuts it to this many bytes, and gives back room that was set aside.
     fn truncate(&self, bytes: u64) -> io::Result<()>;
     /// Makes what was written survive a power cut.
     fn sync(&self) -> io::Result<()>;
@@ -163,6 +165,10 @@ impl File for DiskFile {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.0.read_at(buffer, offset)
+    }
+
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        Ok(rustix::fs::fallocate(&self.0, rustix::fs::FallocateFlags::KEEP_SIZE, 0, bytes)?)
     }
 
     fn truncate(&self, bytes: u64) -> io::Result<()> {

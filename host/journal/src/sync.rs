@@ -21,6 +21,9 @@ use crate::storage::{File, Storage};
 /// Between two attempts to write a damaged segment again.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// The ending of a file that is not whole yet: it gets its name when it is.
+pub(crate) const PART: &str = "part";
+
 /// What the writer, the sync thread and retention share of a stream.
 pub(crate) struct Shared {
     pub storage: Arc<dyn Storage>,
@@ -125,10 +128,9 @@ impl Shared {
     }
 
     fn rouse(&self) {
-        if self.asleep.load(SeqCst) && self.asleep.swap(false, SeqCst) {
-            if let Some(thread) = self.thread.get() {
-                thread.unpark();
-            }
+        let asleep = self.asleep.load(SeqCst) && self.asleep.swap(false, SeqCst);
+        if let Some(thread) = self.thread.get().filter(|_| asleep) {
+            thread.unpark();
         }
     }
 
@@ -162,6 +164,11 @@ impl Shared {
         if let Some(wake) = self.wake.get() {
             wake();
         }
+    }
+
+    /// The oldest segment that is not done with.
+    pub fn oldest(&self) -> Option<SegmentId> {
+        lock(&self.queue).front().map(|each| each.segment.id)
     }
 
     /// Whether a segment waits to be written again.
@@ -279,7 +286,7 @@ impl Shared {
     /// Writes a segment again, byte for byte, to a new file in place of the old: after a failed sync the kernel may
     /// call pages clean that never reached the disk, so syncing the old file again would prove nothing.
     fn rewrite(&self, segment: &Segment, ended: &Ended) -> io::Result<()> {
-        let beside = segment.path.with_extension("again");
+        let beside = segment.path.with_extension(PART);
         let file = self.storage.create(&beside)?;
         let mut buffer = vec![0; 1 << 20];
         let mut offset = 0;
@@ -350,11 +357,14 @@ pub(crate) fn write_end(file: &dyn File, header: &Header, ended: &Ended) -> io::
     file.truncate(ended.bytes)?;
     let Some((entries, totals)) = &ended.summary else { return Ok(()) };
     let mut records = Vec::new();
-    put_entries(&mut records, Kind::SUMMARY, entries);
+    put_entries(&mut records, Kind::SUMMARY, entries.iter().map(Entry::by_ref));
     put_totals(&mut records, totals);
     record(&mut records, Kind::TRAILER, ended.bytes, 0, |_| {});
     format::seal(&mut records, header.salt, ended.bytes);
-    write_all(file, &mut [IoSlice::new(&records)], ended.bytes)
+    write_all(file, &mut [IoSlice::new(&records)], ended.bytes).inspect_err(|_| {
+        // Half a summary is of no use; where it cannot be cut off, readers pass over it.
+        let _ = file.truncate(ended.bytes);
+    })
 }
 
 /// The first frame that cannot be read back from a copy, if any.

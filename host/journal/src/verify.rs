@@ -1,6 +1,17 @@
-//! Checks all that can be checked.
+//! Checks all that can be checked: checksums, the numbering of frames, that each has an outcome, that each request's
+//! tokens are as many as the scheduler counted, and that summaries say what their segments' records say.
 
+use crate::bounds::UNFINISHED_FRAMES_MAX;
+use crate::error::ReadError;
+use crate::format::Kind;
 use crate::position::{FrameNo, RequestNo, SegmentId};
+use crate::reader::Segments;
+use crate::record::Body;
+use crate::segment::{Previous, RawRecord, Scan, Segment, Step, Summary};
+use crate::state::State;
+
+/// A frame with more frames behind it than this should have an outcome by now.
+const AWAITED_FRAMES: u64 = 1024;
 
 /// What was checked and what is wrong. Clean when `problems` is empty.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +67,12 @@ pub enum What {
         /** The last. */
         through: FrameNo,
     },
+    /// A frame whose number had been used.
+    #[error("frame {frame} is there again")]
+    RepeatedFrame {
+        /** The frame. */
+        frame: FrameNo,
+    },
     /// A frame whose handling is not recorded.
     #[error("frame {frame} has no outcome")]
     NoOutcome {
@@ -99,9 +116,10 @@ pub enum What {
 }
 
 /// Something to know that is not wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Note {
     /// Frames that went on without being kept, as declared.
+    #[error("{count} frames from {from} on went on without being kept")]
     Skipped {
         /** The first. */
         from: FrameNo,
@@ -109,11 +127,13 @@ pub enum Note {
         count: u64,
     },
     /// Outcomes lost while the disk refused writes, as declared.
+    #[error("{count} records of outcomes found no room while the disk refused writes")]
     OutcomesLost {
         /** How many. */
         count: u64,
     },
     /// The last segment ends in so many bytes that are not a whole record: being written, or to be cut at the next start.
+    #[error("{segment} ends in {bytes} bytes that are not a whole record (yet)")]
     TornTail {
         /** The segment. */
         segment: SegmentId,
@@ -121,12 +141,271 @@ pub enum Note {
         bytes: u64,
     },
     /// Frames at the very end whose outcome may still come.
+    #[error("the last {frames} frames await their outcome")]
     Unfinished {
         /** How many. */
         frames: u64,
     },
 }
 
-pub(crate) fn verify(_segments: &crate::reader::Segments) -> Result<Report, crate::error::ReadError> {
-    Ok(Report::default())
+pub(crate) fn verify(segments: &Segments) -> Result<Report, ReadError> {
+    let mut check = Check { report: Report::default(), state: State::new(), first: None, clean: false };
+    let listed: Vec<SegmentId> = segments.list()?.into_iter().map(|segment| segment.id).collect();
+    for (at, &id) in listed.iter().enumerate() {
+        let next = listed.get(at + 1).copied();
+        match segments.open(id)? {
+            Some(segment) => check.segment(&segment, segments.seen_from(next, id)?, next.is_none())?,
+            // Removed since it was listed, or torn when it was begun, or damaged.
+            None => match segments.list()?.iter().find(|known| known.id == id) {
+                None => {}
+                Some(known) if next.is_none() && known.bytes < crate::format::HEADER_BYTES as u64 => {
+                    check.report.notes.push(Note::TornTail { segment: id, bytes: known.bytes });
+                }
+                Some(_) => check.problem(id, 0, What::Header),
+            },
+        }
+    }
+    check.end();
+    Ok(check.report)
+}
+
+struct Check {
+    report: Report,
+    state: State,
+    /// The first segment there is.
+    first: Option<SegmentId>,
+    /// The last segment was ended in good order.
+    clean: bool,
+}
+
+impl Check {
+    fn segment(&mut self, segment: &Segment, previous: Previous, last: bool) -> Result<(), ReadError> {
+        let id = segment.id;
+        if self.first.is_none() {
+            // What came before was removed by retention.
+            self.state.next_frame = id.first.0;
+            self.first = Some(id);
+        }
+        self.report.segments += 1;
+        self.report.bytes += segment.bytes()?;
+        self.state.begin_segment(&segment.header);
+        let summary = segment.summary()?;
+        let limit = summary.as_ref().map_or(previous.limit, |summary| summary.begins);
+        let mut exact = true;
+        let mut summary_begins = None;
+        let mut scan = segment.records(limit, false);
+        loop {
+            match scan.step()? {
+                Step::Record(record)
+                    if record.head.kind == Kind::SUMMARY || record.head.kind == Kind::TOTALS =>
+                {
+                    summary_begins = summary_begins.or(Some(record.offset));
+                }
+                Step::Record(record) => exact &= self.record(&scan, &record),
+                Step::Corrupt { offset, bytes } => {
+                    exact = false;
+                    self.problem(id, offset, What::Corrupt { bytes });
+                }
+                Step::End { torn: 0, .. } => break,
+                Step::End { torn: bytes, .. } if last && summary.is_none() => {
+                    self.report.notes.push(Note::TornTail { segment: id, bytes });
+                    break;
+                }
+                Step::End { offset, torn: bytes } => {
+                    exact = false;
+                    self.problem(id, offset, What::Corrupt { bytes });
+                    break;
+                }
+            }
+        }
+        match &summary {
+            Some(summary) => self.summary(id, summary, exact),
+            None => self.without_summary(segment, previous, summary_begins)?,
+        }
+        self.clean = summary.is_some_and(|summary| summary.totals.clean);
+        Ok(())
+    }
+
+    /// False if the segment's figures cannot be followed record by record.
+    fn record(&mut self, scan: &Scan, record: &RawRecord) -> bool {
+        let (id, number) = (scan.segment.id, record.head.number);
+        let Some(body) = scan.body(record) else {
+            self.problem(id, record.offset, What::Corrupt { bytes: record.head.record_bytes() });
+            return false;
+        };
+        let expected = self.state.next_frame;
+        let numbered = matches!(body, Body::Frame | Body::Skipped { .. });
+        if numbered && number > expected {
+            let (from, through) = (FrameNo(expected), FrameNo(number - 1));
+            self.problem(id, record.offset, What::MissingFrames { from, through });
+        }
+        match &body {
+            Body::Frame => {
+                self.report.frames += 1;
+                if number < expected {
+                    self.problem(id, record.offset, What::RepeatedFrame { frame: FrameNo(number) });
+                }
+                if self.state.unfinished.len() == UNFINISHED_FRAMES_MAX
+                    && let Some((_, given_up)) = self.state.unfinished.pop_first()
+                {
+                    self.no_outcome(
+                        given_up.position.frame,
+                        given_up.position.segment,
+                        given_up.position.offset,
+                    );
+                }
+            }
+            Body::Open { .. } => self.report.requests += 1,
+            Body::Carry(entries) if self.first == Some(id) => self.report.requests += entries.len() as u64,
+            Body::Skipped { count } => {
+                self.report.notes.push(Note::Skipped { from: FrameNo(number), count: *count });
+            }
+            Body::Lost => self.report.notes.push(Note::OutcomesLost { count: number }),
+            _ => {}
+        }
+        self.state.apply(record, id, &body);
+        if let Body::Outcome(outcome) = &body {
+            self.report.outcomes += 1;
+            self.report.rows += outcome.requests.len() as u64;
+            self.report.tokens += outcome.tokens.iter().map(|&tokens| u64::from(tokens)).sum::<u64>();
+            self.tokens(id, record.offset, outcome);
+        }
+        if let Body::Carry(entries) = &body
+            && self.first == Some(id)
+        {
+            for entry in entries {
+                self.finished(id, record.offset, entry.info.number);
+            }
+        }
+        !matches!(body, Body::Lost)
+    }
+
+    /// The ledger: gaps as the stream saw them, and the sum at the finish.
+    fn tokens(&mut self, id: SegmentId, offset: u64, outcome: &crate::reader::Outcome) {
+        let request = |row: u32| outcome.requests.get(row as usize).copied().unwrap_or_default();
+        for gap in &outcome.gaps {
+            let (request, frame) = (request(gap.row), outcome.frame);
+            let rid = self.rid(request);
+            let what = What::Gap { request, rid, frame, row: gap.row, expected: gap.expected, got: gap.got };
+            self.problem(id, offset, what);
+        }
+        for finish in &outcome.finished {
+            self.finished(id, offset, request(finish.row));
+        }
+    }
+
+    /// A request's sum, if it has finished. One whose opening is not known (yet) has none: a segment that was begun on
+    /// a failing disk names the requests it carries only behind what had waited.
+    fn finished(&mut self, id: SegmentId, offset: u64, request: RequestNo) {
+        let Some(entry) = self.state.requests.get(&request.0).filter(|entry| !entry.info.rid.is_empty())
+        else {
+            return;
+        };
+        let received = entry.info.received;
+        if let Some(counted) = entry.info.completion_tokens.filter(|&counted| counted != received) {
+            let rid = entry.info.rid.clone();
+            self.problem(id, offset, What::Tokens { request, rid, received, counted });
+        }
+    }
+
+    fn rid(&self, request: RequestNo) -> String {
+        self.state.requests.get(&request.0).map_or_else(String::new, |entry| entry.info.rid.clone())
+    }
+
+    fn summary(&mut self, id: SegmentId, summary: &Summary, exact: bool) {
+        let said = State::at_end_of(summary);
+        // Of segments that retention has removed, what was awaited is known from here alone.
+        let earlier = said.unfinished.iter().filter(|(_, each)| Some(each.position.segment) < self.first);
+        self.state.unfinished.extend(earlier.map(|(&number, &each)| (number, each)));
+        if exact && let Some(detail) = difference(&self.state, &said) {
+            self.problem(id, summary.begins, What::Summary { detail });
+        }
+        self.state = said;
+    }
+
+    /// A segment may have none yet, or none where its disk failed; but not half of one.
+    fn without_summary(
+        &mut self,
+        segment: &Segment,
+        previous: Previous,
+        begins: Option<u64>,
+    ) -> Result<(), ReadError> {
+        let half = previous.sealed && segment.bytes()? > previous.limit;
+        let begins = begins.or(half.then_some(previous.limit));
+        // It may have been sealed since the first look.
+        if let Some(begins) = begins
+            && segment.summary()?.is_none()
+        {
+            self.problem(segment.id, begins, What::Summary { detail: "it is damaged".into() });
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        let mut awaited = 0;
+        for unfinished in std::mem::take(&mut self.state.unfinished).into_values() {
+            let position = unfinished.position;
+            if self.clean || self.state.next_frame - position.frame.0 > AWAITED_FRAMES {
+                self.no_outcome(position.frame, position.segment, position.offset);
+            } else {
+                awaited += 1;
+            }
+        }
+        if awaited > 0 {
+            self.report.notes.push(Note::Unfinished { frames: awaited });
+        }
+    }
+
+    fn no_outcome(&mut self, frame: FrameNo, segment: SegmentId, offset: u32) {
+        self.problem(segment, offset.into(), What::NoOutcome { frame });
+    }
+
+    fn problem(&mut self, segment: SegmentId, offset: u64, what: What) {
+        self.report.problems.push(Problem { segment, offset, what });
+    }
+}
+
+/// The first figure in which a summary is not what the records come to.
+fn difference(records: &State, said: &State) -> Option<String> {
+    for (number, entry) in &records.requests {
+        match said.requests.get(number) {
+            None => return Some(format!("request {number} is not in it")),
+            Some(known)
+                if known.info != entry.info || known.closed != entry.closed || entry.here && !known.here =>
+            {
+                return Some(format!(
+                    "request {number} is {:?}, by the records {:?}",
+                    known.info, entry.info
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    if let Some(number) = said.requests.keys().find(|number| !records.requests.contains_key(number)) {
+        return Some(format!("request {number} is not in the records"));
+    }
+    let figures = |state: &State| [state.frames, state.frame_bytes, state.next_frame];
+    if figures(records) != figures(said) {
+        return Some(format!(
+            "frames, bytes, next frame are {:?}, by the records {:?}",
+            figures(said),
+            figures(records)
+        ));
+    }
+    if records.unfinished != said.unfinished {
+        let differs = |one: &State, other: &State| {
+            let only =
+                one.unfinished.iter().find(|(number, each)| other.unfinished.get(number) != Some(each));
+            only.map(|(number, _)| *number)
+        };
+        let (kept, known) = (differs(records, said), differs(said, records));
+        return Some(format!("frame {known:?} has no outcome, by the records {kept:?}"));
+    }
+    (records.taken != said.taken).then(|| "what sinks have taken is another".into())
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} byte {}: {}", self.segment, self.offset, self.what)
+    }
 }

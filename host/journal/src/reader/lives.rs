@@ -53,7 +53,7 @@ struct Rows<'a> {
 
 impl Rows<'_> {
     fn read(&mut self, segment: &Segment) -> Result<(), ReadError> {
-        let limit = self.stream.segments.limit(self.next_of(segment.id)?)?;
+        let limit = self.stream.segments.seen_from(self.next_of(segment.id)?, segment.id)?.limit;
         let mut scan = segment.records(limit, true);
         loop {
             match scan.step()? {

@@ -13,7 +13,7 @@ use crate::error::{IoError, ReadError};
 use crate::format::Kind;
 use crate::outcome::Credit;
 use crate::position::{FrameNo, Position, SegmentId};
-use crate::segment::{self, Listed, RawRecord, Segment, Step};
+use crate::segment::{self, Listed, Previous, RawRecord, Segment, Step};
 use crate::state;
 use crate::storage::{Disk, Storage};
 use crate::sync::lock;
@@ -205,11 +205,13 @@ impl Segments {
         }
     }
 
-    /// Where the records of a segment end according to the one after it; `u64::MAX` where nothing is said.
-    pub fn limit(&self, next: Option<SegmentId>) -> Result<u64, ReadError> {
-        let Some(next) = next else { return Ok(u64::MAX) };
-        let said = self.open(next)?.map_or(0, |next| next.header.previous_end);
-        Ok(if said == 0 { u64::MAX } else { said })
+    /// What is known of a segment from the one after it.
+    pub fn seen_from(&self, next: Option<SegmentId>, id: SegmentId) -> Result<Previous, ReadError> {
+        let next = match next {
+            Some(next) => self.open(next)?,
+            None => None,
+        };
+        Ok(next.map_or_else(Previous::default, |next| next.of_previous(id)))
     }
 }
 
@@ -246,7 +248,7 @@ impl Fold {
 
     fn scan(&mut self, segment: &Segment) -> Result<(), ReadError> {
         self.state.begin_segment(&segment.header);
-        let limit = self.segments.limit(self.listed.front().copied())?;
+        let limit = self.segments.seen_from(self.listed.front().copied(), segment.id)?.limit;
         let mut scan = segment.records(limit, true);
         loop {
             match scan.step()? {

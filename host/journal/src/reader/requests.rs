@@ -28,9 +28,10 @@ impl Requests {
         let last = !self.fold.has_next();
         let listed = |entry: &&Entry| (entry.closed || last) && !self.before.contains(&entry.info.number.0);
         let entries = self.fold.state.requests.values();
-        let matching =
-            entries.clone().filter(listed).map(|entry| &entry.info).filter(|info| self.filter.takes(info));
-        self.ready = matching.cloned().collect::<Vec<_>>().into_iter();
+        let takes = |entry: &&Entry| self.filter.takes(&entry.info);
+        let mut matching: Vec<&Entry> = entries.clone().filter(listed).filter(takes).collect();
+        matching.sort_by_key(|entry| !entry.closed);
+        self.ready = matching.into_iter().map(|entry| entry.info.clone()).collect::<Vec<_>>().into_iter();
         self.before = entries.filter(|entry| entry.closed).map(|entry| entry.info.number.0).collect();
     }
 }

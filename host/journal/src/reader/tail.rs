@@ -116,7 +116,7 @@ impl Tail {
             let id = listed[at];
             // One without a header is damaged, or just being begun where it is the last.
             let Some(segment) = self.segments.open(id)? else { continue };
-            let limit = self.segments.limit(listed.get(at + 1).copied())?;
+            let limit = self.segments.seen_from(listed.get(at + 1).copied(), id)?.limit;
             (self.at, self.is_last) = (Some(id), true);
             self.scan = Some(segment.records(limit, self.from != From::Start));
             for ended in std::mem::take(&mut self.ended[0]) {

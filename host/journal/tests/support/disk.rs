@@ -1,1 +1,458 @@
+//! A disk in memory that a test owns: its faults, its clock, and what is left of it after a power cut.
+//!
+//! What it is strict about: a write may be short, or fail after a part of it; a failed sync leaves pages that are
+//! called clean and never reach the disk, and may even show their old bytes; a name is safe only after its
+//! directory was synced; after a power cut each sector that was not synced is old or new, names end at some point of
+//! their history.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, IoSlice};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use afterbay_journal::storage::{File, Listed, Lock, LockError, Storage};
+
+use super::Random;
+
+const SECTOR: usize = 512;
+
+/// How often, once in so many times, each thing fails; 0 never.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    pub write: u64,
+    pub truncate: u64,
+    pub create: u64,
+    pub sync: u64,
+    pub remove: u64,
+    pub rename: u64,
+}
+
+#[derive(Clone)]
+pub struct SimDisk(Arc<Mutex<World>>);
+
+struct World {
+    random: Random,
+    faults: Faults,
+    /// Bytes that fit.
+    capacity: usize,
+    now_unix_ns: u64,
+    files: Vec<Inode>,
+    names: BTreeMap<PathBuf, usize>,
+    dirs: BTreeSet<PathBuf>,
+    /// States of the names since the last that is safe, which comes first.
+    history: Vec<(BTreeMap<PathBuf, usize>, BTreeSet<PathBuf>)>,
+    locked: BTreeSet<usize>,
+    /// Grows with each process death: what it held open is dead.
+    life: u64,
+    pub counts: Counts,
+}
+
+/// What happened, so that a test can see that it tested something.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    pub writes: u64,
+    pub failed_writes: u64,
+    pub failed_syncs: u64,
+    pub full: u64,
+}
+
+#[derive(Clone, Default)]
+struct Inode {
+    data: Vec<u8>,
+    safe: Vec<u8>,
+    dirty: BTreeSet<usize>,
+    modified_unix_ns: u64,
+}
+
+impl SimDisk {
+    pub fn new(seed: u64) -> SimDisk {
+        let (names, mut dirs) = (BTreeMap::new(), BTreeSet::new());
+        dirs.insert(PathBuf::from("/"));
+        SimDisk(Arc::new(Mutex::new(World {
+            random: Random(seed),
+            faults: Faults::default(),
+            capacity: usize::MAX,
+            now_unix_ns: 1,
+            history: vec![(names.clone(), dirs.clone())],
+            files: Vec::new(),
+            names,
+            dirs,
+            locked: BTreeSet::new(),
+            life: 0,
+            counts: Counts::default(),
+        })))
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.0.lock().unwrap()
+    }
+
+    pub fn set_faults(&self, faults: Faults) {
+        self.world().faults = faults;
+    }
+
+    pub fn set_capacity(&self, capacity: usize) {
+        self.world().capacity = capacity;
+    }
+
+    pub fn pass_time(&self, ns: u64) -> u64 {
+        let mut world = self.world();
+        world.now_unix_ns += ns;
+        world.now_unix_ns
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.world().counts
+    }
+
+    pub fn used(&self) -> usize {
+        self.world().used()
+    }
+
+    /// The process dies: what it wrote stays, what it had locked is free.
+    pub fn kill(&self) {
+        let mut world = self.world();
+        world.locked.clear();
+        world.life += 1;
+    }
+
+    /// The machine loses power.
+    pub fn cut_power(&self) {
+        self.kill();
+        let mut guard = self.world();
+        let world = &mut *guard;
+        let kept = world.random.below(world.history.len() as u64) as usize;
+        (world.names, world.dirs) = world.history[kept].clone();
+        world.history = vec![(world.names.clone(), world.dirs.clone())];
+        for file in &mut world.files {
+            let mut left = file.safe.clone();
+            for &sector in &file.dirty {
+                if world.random.once_in(2) {
+                    continue;
+                }
+                let (start, end) = (sector * SECTOR, ((sector + 1) * SECTOR).min(file.data.len()));
+                if start >= end {
+                    continue;
+                }
+                left.resize(left.len().max(end), 0);
+                left[start..end].copy_from_slice(&file.data[start..end]);
+            }
+            // A file that was cut may be back at its old length, or not.
+            if file.data.len() < left.len() && world.random.once_in(2) {
+                left.truncate(file.data.len());
+            }
+            *file = Inode { data: left.clone(), safe: left, dirty: BTreeSet::new(), ..file.clone() };
+        }
+    }
+
+    /// A directory with all in it goes away, as when it is renamed.
+    pub fn take_away(&self, dir: &Path) -> Vec<(PathBuf, usize)> {
+        let mut world = self.world();
+        let (gone, names): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut world.names).into_iter().partition(|(path, _)| path.starts_with(dir));
+        world.names = names.into_iter().collect();
+        world.dirs.retain(|known| !known.starts_with(dir));
+        gone
+    }
+
+    /// It is there again.
+    pub fn bring_back(&self, dirs: &[&Path], names: Vec<(PathBuf, usize)>) {
+        let mut world = self.world();
+        world.dirs.extend(dirs.iter().map(PathBuf::from));
+        world.names.extend(names);
+    }
+
+    /// The bytes of a file, to look at or to spoil.
+    pub fn edit(&self, path: &Path, edit: impl FnOnce(&mut Vec<u8>)) {
+        let mut world = self.world();
+        let inode = world.names[path];
+        edit(&mut world.files[inode].data);
+    }
+
+    pub fn paths(&self) -> Vec<PathBuf> {
+        self.world().names.keys().cloned().collect()
+    }
+}
+
+impl World {
+    fn fails(&mut self, times: u64) -> bool {
+        times > 0 && self.random.once_in(times)
+    }
+
+    fn used(&self) -> usize {
+        self.names.values().map(|&inode| self.files[inode].data.len()).sum()
+    }
+
+    fn renamed(&mut self) {
+        self.history.push((self.names.clone(), self.dirs.clone()));
+    }
+
+    fn parent_is_there(&self, path: &Path) -> io::Result<()> {
+        match path.parent().is_some_and(|parent| self.dirs.contains(parent)) {
+            true => Ok(()),
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+}
+
+fn eio() -> io::Error {
+    io::Error::from_raw_os_error(5)
+}
+
+fn enospc() -> io::Error {
+    io::Error::from_raw_os_error(28)
+}
+
+impl Storage for SimDisk {
+    fn make_dir(&self, dir: &Path) -> io::Result<()> {
+        let mut world = self.world();
+        world.parent_is_there(dir)?;
+        if world.dirs.insert(dir.into()) {
+            world.renamed();
+        }
+        Ok(())
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<Listed>> {
+        let world = self.world();
+        if !world.dirs.contains(dir) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+        let files =
+            world.names.iter().filter(|(path, _)| path.parent() == Some(dir)).map(|(path, &inode)| {
+                let file = &world.files[inode];
+                let (bytes, modified_unix_ns) = (file.data.len() as u64, file.modified_unix_ns);
+                Listed { name: name(path), is_dir: false, bytes, modified_unix_ns }
+            });
+        let dirs = world.dirs.iter().filter(|path| path.parent() == Some(dir));
+        let dirs = dirs.map(|path| Listed { name: name(path), is_dir: true, bytes: 0, modified_unix_ns: 0 });
+        Ok(files.chain(dirs).collect())
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let mut world = self.world();
+        world.parent_is_there(path)?;
+        let times = world.faults.create;
+        if world.fails(times) {
+            return Err(eio());
+        }
+        let modified_unix_ns = world.now_unix_ns;
+        world.files.push(Inode { modified_unix_ns, ..Inode::default() });
+        let inode = world.files.len() - 1;
+        world.names.insert(path.into(), inode);
+        world.renamed();
+        Ok(Arc::new(SimFile { disk: self.clone(), inode, life: world.life }))
+    }
+
+    fn open(&self, path: &Path, _write: bool) -> io::Result<Arc<dyn File>> {
+        let world = self.world();
+        let inode = *world.names.get(path).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Arc::new(SimFile { disk: self.clone(), inode, life: world.life }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut world = self.world();
+        let times = world.faults.rename;
+        if world.fails(times) {
+            return Err(eio());
+        }
+        let inode = world.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        world.names.insert(to.into(), inode);
+        world.renamed();
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let mut world = self.world();
+        let times = world.faults.remove;
+        if world.fails(times) {
+            return Err(eio());
+        }
+        world.names.remove(path).ok_or(io::ErrorKind::NotFound)?;
+        world.renamed();
+        Ok(())
+    }
+
+    fn sync_dir(&self, _dir: &Path) -> io::Result<()> {
+        let mut world = self.world();
+        let times = world.faults.sync;
+        if world.fails(times) {
+            return Err(eio());
+        }
+        world.history = vec![(world.names.clone(), world.dirs.clone())];
+        Ok(())
+    }
+
+    fn lock(&self, dir: &Path) -> Result<Box<dyn Lock>, LockError> {
+        let path = dir.join("LOCK");
+        let there = self.world().names.get(&path).copied();
+        let inode = match there {
+            Some(inode) => inode,
+            None => {
+                self.world().parent_is_there(&path).map_err(LockError::Io)?;
+                let mut world = self.world();
+                world.files.push(Inode::default());
+                let inode = world.files.len() - 1;
+                world.names.insert(path.clone(), inode);
+                world.renamed();
+                inode
+            }
+        };
+        let mut world = self.world();
+        if !world.locked.insert(inode) {
+            return Err(LockError::Held("1".into()));
+        }
+        Ok(Box::new(SimLock { disk: self.clone(), inode, path, life: world.life }))
+    }
+
+    fn now_unix_ns(&self) -> u64 {
+        self.world().now_unix_ns
+    }
+}
+
+struct SimFile {
+    disk: SimDisk,
+    inode: usize,
+    life: u64,
+}
+
+impl SimFile {
+    /// What a dead process held open does nothing any more.
+    fn alive(&self) -> io::Result<MutexGuard<'_, World>> {
+        let world = self.disk.world();
+        if world.life == self.life { Ok(world) } else { Err(eio()) }
+    }
+}
+
+impl File for SimFile {
+    fn write_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        let mut world = self.alive()?;
+        world.counts.writes += 1;
+        let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        let mut wanted = bytes.len();
+        let offset = offset as usize;
+        let grows = (offset + wanted).saturating_sub(world.files[self.inode].data.len());
+        let free = world.capacity.saturating_sub(world.used());
+        let full = grows > free;
+        if full {
+            world.counts.full += 1;
+            wanted = wanted.saturating_sub(grows - free);
+        }
+        let times = world.faults.write;
+        let fails = world.fails(times);
+        if fails {
+            world.counts.failed_writes += 1;
+            wanted = world.random.below(wanted as u64 + 1) as usize;
+        }
+        let errs = fails && world.random.once_in(2);
+        let now = world.now_unix_ns;
+        let file = &mut world.files[self.inode];
+        if wanted > 0 {
+            file.data.resize(file.data.len().max(offset + wanted), 0);
+            file.data[offset..offset + wanted].copy_from_slice(&bytes[..wanted]);
+            file.dirty.extend(offset / SECTOR..=(offset + wanted - 1) / SECTOR);
+            file.modified_unix_ns = now;
+        }
+        match wanted {
+            _ if errs => Err(eio()),
+            0 if full && !bytes.is_empty() => Err(enospc()),
+            0 if fails => Err(eio()),
+            wanted => Ok(wanted),
+        }
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let world = self.alive()?;
+        let data = &world.files[self.inode].data;
+        let rest = data.get(offset as usize..).unwrap_or_default();
+        let bytes = rest.len().min(buffer.len());
+        buffer[..bytes].copy_from_slice(&rest[..bytes]);
+        Ok(bytes)
+    }
+
+    fn reserve(&self, _bytes: u64) -> io::Result<()> {
+        Err(enospc())
+    }
+
+    fn truncate(&self, bytes: u64) -> io::Result<()> {
+        let mut world = self.alive()?;
+        let times = world.faults.truncate;
+        if world.fails(times) {
+            return Err(eio());
+        }
+        let file = &mut world.files[self.inode];
+        let bytes = bytes as usize;
+        if bytes < file.data.len() {
+            file.dirty.insert(bytes / SECTOR);
+        }
+        file.data.resize(bytes, 0);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut guard = self.alive()?;
+        let world = &mut *guard;
+        let times = world.faults.sync;
+        let fails = world.fails(times);
+        let file = &mut world.files[self.inode];
+        let dirty = std::mem::take(&mut file.dirty);
+        if fails {
+            world.counts.failed_syncs += 1;
+            // The pages are called clean; they may be dropped and read again as they are on the disk.
+            if world.random.once_in(2) {
+                for sector in dirty {
+                    for at in sector * SECTOR..((sector + 1) * SECTOR).min(file.data.len()) {
+                        file.data[at] = file.safe.get(at).copied().unwrap_or(0);
+                    }
+                }
+            }
+            return Err(eio());
+        }
+        file.safe.resize(file.data.len(), 0);
+        for sector in dirty {
+            let (start, end) = (sector * SECTOR, ((sector + 1) * SECTOR).min(file.data.len()));
+            if start < end {
+                file.safe[start..end].copy_from_slice(&file.data[start..end]);
+            }
+        }
+        Ok(())
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(self.alive()?.files[self.inode].data.len() as u64)
+    }
+
+    fn is_at(&self, path: &Path) -> bool {
+        self.disk.world().names.get(path) == Some(&self.inode)
+    }
+}
+
+#[derive(Clone)]
+struct SimLock {
+    disk: SimDisk,
+    inode: usize,
+    path: PathBuf,
+    life: u64,
+}
+
+impl std::fmt::Debug for SimLock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SimLock({})", self.inode)
+    }
+}
+
+impl Lock for SimLock {
+    fn is_in_place(&self) -> bool {
+        self.disk.world().names.get(&self.path) == Some(&self.inode)
+    }
+}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        let mut world = self.disk.world();
+        if world.life == self.life {
+            world.locked.remove(&self.inode);
+        }
+    }
+}

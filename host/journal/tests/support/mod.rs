@@ -39,11 +39,14 @@ impl Random {
     }
 }
 
-/// The seeds of a test: those of `AFTERBAY_SEED` or `0..count`.
+/// The seeds of a test: that of `AFTERBAY_SEED`, or `AFTERBAY_SEEDS` times as many as usual.
 pub fn seeds(count: u64) -> Vec<u64> {
     match std::env::var("AFTERBAY_SEED") {
         Ok(seed) => vec![seed.parse().expect("AFTERBAY_SEED is a number")],
-        Err(_) => (0..count).collect(),
+        Err(_) => {
+            let times = std::env::var("AFTERBAY_SEEDS").map_or(1, |times| times.parse().expect("a number"));
+            (0..count * times).collect()
+        }
     }
 }
 

@@ -1,0 +1,149 @@
+//! What a frame costs, beside plain `write` calls of the same bytes in the same run.
+//! `cargo test --release -p afterbay-journal --test bench -- --ignored --nocapture`
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::fs::File;
+use std::io::Write;
+use std::time::Duration;
+
+use afterbay_journal::*;
+use support::*;
+
+const ROUNDS: usize = 9;
+const BYTES: usize = 192 << 20;
+
+/// Where the build is: a disk, not a memory file system.
+fn temporary() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// Processor time of this thread: what other work on the machine does not add to.
+struct Clock(Duration);
+
+impl Clock {
+    fn start() -> Clock {
+        Clock(Clock::now())
+    }
+
+    fn now() -> Duration {
+        rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime).try_into().unwrap()
+    }
+
+    fn elapsed(&self) -> Duration {
+        Clock::now() - self.0
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+#[test]
+#[ignore = "a benchmark"]
+fn a_frame_costs_little_more_than_a_write() {
+    println!(
+        "median of {ROUNDS} rounds, each beside its baseline; ns of processor time a frame (GB/s), the outcome included"
+    );
+    for (bytes, rows) in [(1 << 10, 1), (1 << 10, 64), (100 << 10, 1), (100 << 10, 1024)] {
+        let frame = Random(1).bytes(bytes);
+        let frames = (BYTES / bytes).min(60_000);
+        let (mut plain, mut whole) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            plain.push(write_plainly(&frame, frames));
+            whole.push(write_journal(&frame, frames, rows));
+        }
+        let ratios = plain.iter().zip(&whole).map(|(plain, whole)| whole / plain).collect();
+        let (plain, whole, ratio) = (median(plain), median(whole), median(ratios));
+        println!(
+            "{bytes:>6} B, {rows:>4} rows: write {plain:>7.0} ({:.2}), journal {whole:>7.0} ({:.2}), ratio {ratio:.2}",
+            bytes as f64 / plain,
+            bytes as f64 / whole,
+        );
+    }
+}
+
+fn write_plainly(frame: &[u8], frames: usize) -> f64 {
+    let dir = temporary();
+    let mut file = File::create(dir.path().join("plain")).unwrap();
+    let start = Clock::start();
+    for _ in 0..frames {
+        file.write_all(frame).unwrap();
+    }
+    start.elapsed().as_nanos() as f64 / frames as f64
+}
+
+fn write_journal(frame: &[u8], frames: usize, rows: usize) -> f64 {
+    let dir = temporary();
+    let (_directory, mut writer, _) = open(dir.path(), options());
+    let requests: Vec<_> =
+        (0..rows).map(|row| writer.request(&format!("request-{row:032}")).unwrap()).collect();
+    let tokens = vec![1; rows];
+    let start = Clock::start();
+    for ns in 0..frames as u64 {
+        let at = writer.append(frame, ns).unwrap();
+        writer.outcome(&as_it_came(at.frame, &requests, &tokens));
+        writer.taken("sink", at.frame, None);
+    }
+    start.elapsed().as_nanos() as f64 / frames as f64
+}
+
+#[test]
+#[ignore = "a benchmark"]
+fn an_outcome_costs_a_few_nanoseconds_a_row() {
+    for live in [64, 1024, 4096, 16384] {
+        let dir = temporary();
+        let (_directory, mut writer, _) = open(dir.path(), options());
+        let mut requests: Vec<_> =
+            (0..live).map(|row| writer.request(&format!("request-{row:032}")).unwrap()).collect();
+        let mut random = Random(3);
+        for at in 0..requests.len() {
+            requests.swap(at, random.below(live) as usize);
+        }
+        let tokens = vec![1; live as usize];
+        let mut cost = Vec::new();
+        for ns in 0..400 {
+            let at = writer.append(b"", ns).unwrap();
+            let start = Clock::start();
+            writer.outcome(&as_it_came(at.frame, &requests, &tokens));
+            cost.push(start.elapsed().as_nanos() as f64 / live as f64);
+        }
+        println!("{live:>6} rows, all requests live: {:.2} ns a row", median(cost));
+    }
+}
+
+#[test]
+#[ignore = "a benchmark"]
+fn rotation_and_requests() {
+    let dir = temporary();
+    let (_directory, mut writer, _) = open(dir.path(), Options { segment_bytes: 64 << 20, ..options() });
+    let requests: Vec<_> =
+        (0..4096).map(|row| writer.request(&format!("request-{row:032}")).unwrap()).collect();
+    let tokens = vec![1; 4096];
+    let frame = vec![7; 100 << 10];
+    let (mut last, mut slow, mut usual) = (None, Vec::new(), Vec::new());
+    for ns in 0..4000 {
+        let start = Clock::start();
+        let at = writer.append(&frame, ns).unwrap();
+        let took = start.elapsed().as_nanos() as f64 / 1e3;
+        if last.replace(at.segment) == Some(at.segment) {
+            usual.push(took)
+        } else {
+            slow.push(took)
+        };
+        writer.outcome(&as_it_came(at.frame, &requests, &tokens));
+    }
+    println!(
+        "append with 4096 live: {:.0} us; where it begins a segment: {:.0} us",
+        median(usual),
+        median(slow)
+    );
+    let start = Clock::start();
+    for round in 0..60_000 {
+        let request = writer.request(&format!("request-{round:032}")).unwrap();
+        writer.close(request);
+    }
+    println!("a request opened and closed: {:.0} ns", start.elapsed().as_nanos() as f64 / 6e4);
+}
