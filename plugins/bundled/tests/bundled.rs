@@ -53,3 +53,34 @@ fn delta_to_cumulative_gives_each_row_all_ids_of_its_request() {
     plugin.close(&requests).unwrap();
     assert!(!plugin.has_log(), "{:?}", plugin.drain_log());
 }
+
+/// Prints what the README says: `cargo test --release -p afterbay-bundled -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement, to be run alone and in release"]
+fn cost_of_delta_to_cumulative() {
+    let host = Host::new(HostOptions::default()).unwrap();
+    let bytes = afterbay_bundled::component("delta-to-cumulative").unwrap();
+    let limits = Limits { memory_bytes: 4 << 30, ..limits() };
+    let component = host.load("cumulative", bytes, limits).unwrap();
+    let requests: Vec<u64> = (0..1_024).collect();
+    let opened =
+        |&request: &u64| Opened { request, rid: "r", prompt_tokens: 0, received_tokens: 0, resumed: false };
+    for tokens in [100_u32, 500, 2_000] {
+        let mut plugin = component.instantiate("{}").unwrap();
+        plugin.open(&requests.iter().map(opened).collect::<Vec<_>>()).unwrap();
+        let mut took = Duration::ZERO;
+        for step in 1..=tokens {
+            let columns = Columns {
+                requests: &requests,
+                output_ids: &[7; 1_024],
+                output_ends: &(1..=1_024).collect::<Vec<_>>(),
+                completion_tokens: &[u64::from(step); 1_024],
+                ..Columns::default()
+            };
+            let began = std::time::Instant::now();
+            plugin.process(&columns).unwrap();
+            took = began.elapsed();
+        }
+        println!("1,024 requests, batch {tokens}: {took:?}, {} MiB of memory", plugin.memory_bytes() >> 20);
+    }
+}

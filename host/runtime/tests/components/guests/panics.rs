@@ -43,19 +43,24 @@ fn a_batch_without_rows_is_not_shown() {
     assert!(plugin.is_alive());
 }
 
-/// Twice as many as there is room for at once, so one that stayed would be found out; and the memory stays flat.
+/// More than there is room for at once, so one that stayed would be found out; and the memory stays flat. Other tests run
+/// beside this one, so the flattest of some rounds is what counts: a leak is in each of them.
 #[test]
 fn a_thousand_faults_in_a_row_leave_nothing_behind() {
     let component = load("panics");
-    let fault_once = || {
-        let mut plugin = component.instantiate(r#"{"in": "process"}"#).unwrap();
-        provoke(&mut plugin, "process");
+    let growth_of_a_round = || {
+        let before = memory_kib();
+        for _ in 0..250 {
+            let mut plugin = component.instantiate(r#"{"in": "process"}"#).unwrap();
+            provoke(&mut plugin, "process");
+        }
+        memory_kib().saturating_sub(before)
     };
-    (0..200).for_each(|_| fault_once());
-    let before = memory_kib();
-    (0..1_000).for_each(|_| fault_once());
-    let grown = memory_kib().saturating_sub(before);
-    assert!(grown < 64 << 10, "grew by {grown} KiB in 1,000 faults");
+    let growths: Vec<u64> = (0..5).map(|_| growth_of_a_round()).collect();
+    assert!(
+        growths.iter().any(|&growth| growth < 1 << 10),
+        "grew by {growths:?} KiB in rounds of 250 faults"
+    );
 }
 
 fn memory_kib() -> u64 {
