@@ -257,9 +257,7 @@ impl Check {
             }
             Body::Open { .. } => self.report.requests += 1,
             Body::Carry(entries) if self.first == Some(id) => self.report.requests += entries.len() as u64,
-            Body::Skipped { count } => {
-                self.report.notes.push(Note::Skipped { from: FrameNo(number), count: *count });
-            }
+            Body::Skipped { count } => self.skipped(number, *count),
             Body::Lost => self.report.notes.push(Note::OutcomesLost { count: number }),
             _ => {}
         }
@@ -278,6 +276,16 @@ impl Check {
             }
         }
         !matches!(body, Body::Lost)
+    }
+
+    /// An outage is one note, however many records tell of it.
+    fn skipped(&mut self, from: u64, count: u64) {
+        match self.report.notes.last_mut() {
+            Some(Note::Skipped { from: first, count: so_far }) if first.0 + *so_far == from => {
+                *so_far += count
+            }
+            _ => self.report.notes.push(Note::Skipped { from: FrameNo(from), count }),
+        }
     }
 
     /// The ledger: gaps as the stream saw them, and the sum at the finish.

@@ -23,5 +23,5 @@ pub use endpoint::{Endpoint, EndpointError};
 pub use pull::{BindError, CloseReason, Message, PeerId, Pull, PullNotice, PullOptions, Refusal};
 pub use push::{
     CreditBase, CreditOptions, LossReason, Outgoing, Pending, Push, PushError, PushNotice, PushOptions,
-    Unconfirmed,
+    Totals, Unconfirmed,
 };

@@ -17,7 +17,7 @@ use mio::{Interest, Registry, Token};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-pub use self::notice::{LossReason, Outgoing, Pending, PushNotice, Unconfirmed};
+pub use self::notice::{LossReason, Outgoing, Pending, PushNotice, Totals, Unconfirmed};
 pub use self::options::{CreditBase, CreditOptions, PushOptions};
 
 use self::account::{Account, Desk};
@@ -245,6 +245,11 @@ impl Push {
     /// In the kernel and not finished, with a usable credit page: the reader's lag.
     pub fn unfinished(&self) -> Pending {
         self.custody.unfinished()
+    }
+
+    /// What has been written and finished since the start.
+    pub fn totals(&self) -> Totals {
+        self.custody.totals()
     }
 
     /// Everything is in the kernel and, where there is credit, finished.

@@ -143,7 +143,7 @@ impl Chain {
         }
         // The journal wants rows in order; the chain's order within a row stays.
         judged.actions.0.sort_by_key(|said| said.row);
-        self.close(&judged);
+        self.close(&judged, ledger);
         judged
     }
 
@@ -178,7 +178,7 @@ impl Chain {
     }
 
     /// Tells each plugin of the requests that have ended with this batch.
-    fn close(&mut self, judged: &Judged) {
+    fn close(&mut self, judged: &Judged, ledger: &Ledger) {
         let ended = |row: usize| {
             judged.accounted.rows[row].finish != FinishKind::Running
                 || judged.fates.get(row).is_some_and(|fate| fate.finish.is_some())
@@ -186,14 +186,19 @@ impl Chain {
         let shown = self.shown.rows.iter().zip(&self.shown.requests);
         let closed: Vec<u64> =
             shown.filter(|(row, _)| ended(**row as usize)).map(|(_, request)| *request).collect();
-        self.forget(&closed);
+        self.forget(&closed, ledger);
     }
 
     /// Tells each plugin of requests that will have no more rows.
-    pub(crate) fn forget(&mut self, closed: &[u64]) {
+    pub(crate) fn forget(&mut self, closed: &[u64], ledger: &Ledger) {
         if !closed.is_empty() {
-            self.seats.iter_mut().for_each(|seat| seat.close(closed));
+            self.seats.iter_mut().for_each(|seat| seat.close(closed, ledger));
         }
+    }
+
+    /// Between two batches, when the ledger holds none that has ended.
+    pub(crate) fn revive(&mut self, ledger: &Ledger) {
+        self.seats.iter_mut().for_each(|seat| seat.revive(ledger));
     }
 }
 

@@ -9,15 +9,19 @@ use crate::judge::{Actions, Fate, Judged, Written};
 use crate::keep::{Keep, Kept};
 use crate::requests::{Requests, Slot};
 use crate::telemetry::Telemetry;
-use afterbay_events::Barrier as BarrierLabel;
 use afterbay_events::event::{
-    FrameNotUnderstood, RequestAbandoned, RequestFinishedEarly, RequestGap, RequestImbalance, RowsDropped, VerdictFailed,
+    FrameNotUnderstood, RequestAbandoned, RequestFinishedEarly, RequestGap, RequestImbalance, RowsDropped,
+    VerdictFailed,
 };
+use afterbay_events::{Barrier as BarrierLabel, Name};
 use afterbay_journal as journal;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{BarrierKind, Batch, Edit, Finish, Tokens};
 use bytes::Bytes;
 use std::time::{Duration, Instant};
+
+/// Why the tokens of a row went no further whose request a plugin had finished, for the journal.
+const SWALLOWED: &str = "swallowed: the request had ended";
 
 /// A live request.
 pub(crate) struct Request {
@@ -38,15 +42,15 @@ pub(crate) struct Request {
     pub(crate) prompt_tokens: u64,
     /// A row of it has left for the reader, which so knows of it.
     reader_knows: bool,
-    /// A plugin has finished it: what still comes is swallowed.
-    ended_early: bool,
+    /// The plugin that has finished it: what still comes is swallowed.
+    ended_by: Option<Name>,
     last_row: Instant,
 }
 
 impl Request {
     /// A plugin has finished it: no plugin sees what still comes.
     pub(crate) fn ended_early(&self) -> bool {
-        self.ended_early
+        self.ended_by.is_some()
     }
 }
 
@@ -113,7 +117,7 @@ impl Ledger {
                     shift: info.forwarded as i64 - info.received as i64,
                     prompt_tokens: 0,
                     reader_knows: true,
-                    ended_early: false,
+                    ended_by: None,
                     last_row: now,
                 },
             );
@@ -186,7 +190,7 @@ impl Ledger {
             request.received += u64::from(tokens);
             request.counted = completion_tokens.unwrap_or(expected);
             request.last_row = kept.at.instant;
-            needs_edit |= request.shift != 0 || request.ended_early;
+            needs_edit |= request.shift != 0 || request.ended_early();
             received += u64::from(tokens);
             self.kept_requests.push(request.kept);
             self.tokens.push(tokens);
@@ -197,7 +201,7 @@ impl Ledger {
                 completion_tokens,
                 finish: finish_kind(&batch.finish(row)),
                 first,
-                swallowed: request.ended_early,
+                swallowed: request.ended_early(),
             });
         }
         self.telemetry.counters.rows_received.add(rows.len() as u64);
@@ -217,7 +221,7 @@ impl Ledger {
             shift: 0,
             prompt_tokens: batch.prompt_tokens(row).unwrap_or(0),
             reader_knows: false,
-            ended_early: false,
+            ended_by: None,
             last_row: now,
         };
         self.telemetry.counters.requests_opened.add(1);
@@ -240,10 +244,13 @@ impl Ledger {
             },
         };
         let applied: &[Edit] = if edited.is_some() { &edits } else { &[] };
-        self.book(&rows, applied, &fates);
+        self.book(&rows, applied);
+        let mut told: Vec<journal::Action<'_>> = actions.iter().collect();
         if edited.is_some() {
             self.telemetry.counters.frames_rewritten.add(1);
             self.tell_actions(&rows, &actions, kept.frame);
+            told.extend(self.swallowed(&rows));
+            told.sort_by_key(|action| action.row);
         }
         let finished = self.finished(&batch, &rows);
         keep.outcome(&journal::Outcome {
@@ -253,7 +260,7 @@ impl Ledger {
             tokens: &self.tokens,
             finished: &finished,
             gaps: &self.gaps,
-            actions: &actions.iter().collect::<Vec<_>>(),
+            actions: &told,
         });
         self.end_requests(&rows, keep);
         let bytes = match edited {
@@ -286,13 +293,15 @@ impl Ledger {
                         shift -= i64::from(row.tokens);
                         let last = row.finish != FinishKind::Running || fate.finish.is_some();
                         // The reader must see both ends of a request.
-                        edit.tokens = if last || !request.reader_knows { Tokens::Empty } else { Tokens::Drop };
+                        edit.tokens =
+                            if last || !request.reader_knows { Tokens::Empty } else { Tokens::Drop };
                     }
                 }
                 edit.finish.clone_from(&fate.finish);
             }
             if shift != 0 && !matches!(edit.tokens, Tokens::Drop) {
-                edit.completion_tokens = row.completion_tokens.map(|count| count.saturating_add_signed(shift));
+                edit.completion_tokens =
+                    row.completion_tokens.map(|count| count.saturating_add_signed(shift));
             }
             if edit != Edit::new(index as u32) {
                 edits.push(edit);
@@ -302,7 +311,7 @@ impl Ledger {
     }
 
     /// Books where each row's tokens went, by what was really written.
-    fn book(&mut self, rows: &[Row], edits: &[Edit], fates: &[Fate]) {
+    fn book(&mut self, rows: &[Row], edits: &[Edit]) {
         let mut edits = edits.iter().peekable();
         let mut gone = [(0, 0); 3];
         let [replaced, dropped, swallowed] = &mut gone;
@@ -329,7 +338,6 @@ impl Ledger {
             *of_request += tokens;
             *total = (total.0 + 1, total.1 + tokens);
             request.reader_knows |= !matches!(edit.map(|edit| &edit.tokens), Some(Tokens::Drop));
-            request.ended_early |= edit.is_some() && fates.get(index).is_some_and(|fate| fate.finish.is_some());
         }
         let counters = &self.telemetry.counters;
         counters.rows_forwarded.add(forwarded.0);
@@ -356,7 +364,7 @@ impl Ledger {
     }
 
     /// Tells of requests that plugins have finished, and of rows that they have dropped.
-    fn tell_actions(&self, rows: &[Row], actions: &Actions, frame: journal::FrameNo) {
+    fn tell_actions(&mut self, rows: &[Row], actions: &Actions, frame: journal::FrameNo) {
         let stream = &self.telemetry.stream;
         // Dropped rows are told together: by plugin and reason.
         let mut dropped: Vec<RowsDropped> = Vec::new();
@@ -364,15 +372,23 @@ impl Ledger {
             let Some(row) = rows.get(said.row as usize) else { continue };
             let (stream, plugin) = (stream.clone(), said.plugin.into());
             match said.verdict {
-                journal::Verdict::Finish => self.telemetry.publish(RequestFinishedEarly {
-                    stream,
-                    plugin,
-                    rid: self.requests.rid(row.slot).unwrap_or_default().to_owned(),
-                    reason: said.text.to_owned(),
-                }),
+                journal::Verdict::Finish => {
+                    if let Some(request) = self.requests.get_mut(row.slot) {
+                        request.ended_by = Some(said.plugin.into());
+                    }
+                    self.telemetry.publish(RequestFinishedEarly {
+                        stream,
+                        plugin,
+                        rid: self.requests.rid(row.slot).unwrap_or_default().to_owned(),
+                        reason: said.text.to_owned(),
+                    });
+                }
                 journal::Verdict::Drop => {
                     let tokens = u64::from(row.tokens);
-                    match dropped.iter_mut().find(|told| *told.plugin == *said.plugin && told.reason == said.text) {
+                    match dropped
+                        .iter_mut()
+                        .find(|told| *told.plugin == *said.plugin && told.reason == said.text)
+                    {
                         Some(told) => (told.rows, told.tokens) = (told.rows + 1, told.tokens + tokens),
                         None => dropped.push(RowsDropped {
                             stream,
@@ -388,6 +404,23 @@ impl Ledger {
             }
         }
         dropped.into_iter().for_each(|event| self.telemetry.publish(event));
+    }
+
+    /// What the journal is told of rows whose request a plugin had finished before.
+    fn swallowed(&self, rows: &[Row]) -> impl Iterator<Item = journal::Action<'_>> {
+        let swallowed = rows.iter().enumerate().filter(|(_, row)| row.swallowed);
+        swallowed.map(|(index, row)| journal::Action {
+            row: index as u32,
+            plugin: self
+                .requests
+                .get(row.slot)
+                .and_then(|request| request.ended_by.as_deref())
+                .unwrap_or_default(),
+            verdict: journal::Verdict::Drop,
+            text: SWALLOWED,
+            ids: &[],
+            forwarded: 0,
+        })
     }
 
     fn finished<'b>(&self, batch: &'b Batch, rows: &[Row]) -> Vec<journal::Finished<'b>> {

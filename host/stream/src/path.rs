@@ -69,7 +69,9 @@ impl Path {
         match self.ledger.account(decoded, &mut self.keep) {
             Ok(accounted) => {
                 let judged = self.chain.judge(accounted, &self.ledger);
-                self.ledger.settle(judged, &mut self.keep)
+                let settled = self.ledger.settle(judged, &mut self.keep);
+                self.chain.revive(&self.ledger);
+                settled
             }
             Err(barrier) => barrier,
         }

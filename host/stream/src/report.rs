@@ -5,8 +5,9 @@
 use crate::path::Path;
 use crate::telemetry::Telemetry;
 use afterbay_events::event::{
-    CreditSeen, CreditUnusable, JournalNotice, JournalSyncFailed, NoticesMissed, PollFailed, ReceivePaused, ReceiveResumed,
-    SegmentRemoved, SenderClosed, SenderConnected, SenderRefused, SinkConnected, SinkLost, SinkSettled, SinkWaiting,
+    CreditSeen, CreditUnusable, JournalNotice, JournalSyncFailed, NoticesMissed, PollFailed, ReceivePaused,
+    ReceiveResumed, SegmentRemoved, SenderClosed, SenderConnected, SenderRefused, SinkConnected, SinkLost,
+    SinkSettled, SinkWaiting,
 };
 use afterbay_events::{Health, Name, SinkCounters};
 use afterbay_journal::Notice;
@@ -104,6 +105,10 @@ impl Report {
         let (sink, socket) = (&self.sink_counters, path.send.socket());
         let (pending, unfinished) = (socket.pending(), socket.unfinished());
         sink.connected.set(u64::from(socket.is_connected()));
+        let totals = socket.totals();
+        sink.frames_written.set(totals.frames_written);
+        sink.bytes_written.set(totals.bytes_written);
+        sink.frames_finished.set(totals.frames_finished);
         sink.taken_frame.set(socket.taken());
         sink.queue_frames.set(pending.frames as u64);
         sink.queue_bytes.set(pending.bytes as u64);
@@ -182,11 +187,19 @@ impl Report {
                 self.telemetry.publish(SinkConnected { stream, sink, endpoint });
             }
             PushNotice::Waiting { why } => {
-                self.health.set(&self.sink_key(), format!("no reader on {endpoint}: {why}"), SystemTime::now());
+                self.health.set(
+                    &self.sink_key(),
+                    format!("no reader on {endpoint}: {why}"),
+                    SystemTime::now(),
+                );
                 self.telemetry.publish(SinkWaiting { stream, sink, endpoint, why: why.to_string() });
             }
             PushNotice::Lost { why, .. } => {
-                self.health.set(&self.sink_key(), format!("no reader on {endpoint}: {why}"), SystemTime::now());
+                self.health.set(
+                    &self.sink_key(),
+                    format!("no reader on {endpoint}: {why}"),
+                    SystemTime::now(),
+                );
                 self.telemetry.publish(SinkLost { stream, sink, why: why.to_string() });
             }
             PushNotice::Settled { resent, unconfirmed } => {

@@ -9,7 +9,8 @@ use afterbay_events::event::{
 };
 use afterbay_events::{self as events, Name, PluginCounters, ReloadResult};
 use afterbay_runtime::{
-    Action, ColumnSet, Columns, Component, Fault, FaultKind, IdShape, Level, Opened, Plugin, ReloadError, Verdict,
+    Action, ColumnSet, Columns, Component, Fault, FaultKind, IdShape, Level, Opened, Plugin, ReloadError,
+    Verdict,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,6 +25,8 @@ pub(crate) struct Seat {
     component: Component,
     plugin: Option<Plugin>,
     retry_at: Option<Instant>,
+    /// It faulted as requests were closed, and no fresh one has taken over yet.
+    died_closing: bool,
     telemetry: Telemetry,
     counters: Arc<PluginCounters>,
 }
@@ -39,8 +42,16 @@ impl Seat {
         ledger: &Ledger,
     ) -> Seat {
         let component = plugin.component().clone();
-        let mut seat =
-            Seat { name: name.into(), settings, component, plugin: None, retry_at: None, telemetry, counters };
+        let mut seat = Seat {
+            name: name.into(),
+            settings,
+            component,
+            plugin: None,
+            retry_at: None,
+            died_closing: false,
+            telemetry,
+            counters,
+        };
         seat.take_over(plugin, ledger);
         let (stream, plugin) = seat.names();
         let (version, digest) = seat.version();
@@ -95,10 +106,26 @@ impl Seat {
         verdicts
     }
 
-    pub(crate) fn close(&mut self, requests: &[u64]) {
+    /// Tells of requests that have no more rows. A fresh instance after a fault here must not be told of them, so it waits
+    /// for [`Seat::revive`].
+    pub(crate) fn close(&mut self, requests: &[u64], ledger: &Ledger) {
         let Some(plugin) = &mut self.plugin else { return };
-        // A fault here is found again at the next call, where a fresh instance can be told of the live requests.
-        let _dead = plugin.close(requests);
+        let closed = plugin.close(requests);
+        if plugin.has_log() {
+            self.drain_log(ledger);
+        }
+        if let Err(fault) = closed {
+            self.tell_fault(&fault);
+            self.plugin = None;
+            self.died_closing = true;
+        }
+    }
+
+    /// Between two batches: a fresh instance in place of one that faulted as requests were closed.
+    pub(crate) fn revive(&mut self, ledger: &Ledger) {
+        if std::mem::take(&mut self.died_closing) {
+            self.restart(ledger);
+        }
     }
 
     /// One call. `None` where there is no instance, or where it faulted: then a fresh one has taken over, which is told
@@ -204,7 +231,12 @@ impl Seat {
         };
         self.counters.faults.add(label, 1);
         let (stream, plugin) = self.names();
-        self.telemetry.publish(PluginFault { stream, plugin, kind: fault.kind.label(), why: fault.to_string() });
+        self.telemetry.publish(PluginFault {
+            stream,
+            plugin,
+            kind: fault.kind.label(),
+            why: fault.to_string(),
+        });
     }
 
     /// Publishes what is read now and then.

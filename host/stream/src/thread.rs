@@ -77,7 +77,9 @@ impl Thread {
             if now >= abandon_at {
                 abandon_at = now + ABANDON_EVERY;
                 let gone = self.path.ledger.abandon(self.abandon_after, now, &mut self.path.keep);
-                self.path.chain.forget(&gone);
+                let crate::path::Path { chain, ledger, .. } = &mut self.path;
+                chain.forget(&gone, ledger);
+                chain.revive(ledger);
             }
             self.report.tell(&mut self.path, now);
             if let Some(deadline) = stop {

@@ -8,7 +8,7 @@ use std::io::IoSlice;
 
 use afterbay_zmtp::Header;
 
-use super::{Outgoing, Pending, Unconfirmed};
+use super::{Outgoing, Pending, Totals, Unconfirmed};
 use crate::bounds::RECENT_FRAMES_MAX;
 
 #[derive(Debug)]
@@ -47,6 +47,7 @@ pub(crate) struct Custody {
     recent: VecDeque<(u64, usize)>,
     recent_bytes: usize,
     recent_bytes_max: usize,
+    totals: Totals,
 }
 
 impl Custody {
@@ -71,6 +72,8 @@ impl Custody {
         self.push(outgoing);
         let bytes = self.frames.back().map_or(0, Frame::wire_bytes);
         self.advance(bytes);
+        // That was the earlier process.
+        self.totals = Totals::default();
         if !sure || self.unsure.is_some() {
             let (first, count) = self.unsure.unwrap_or((sequence, 0));
             self.unsure = Some((first, count + counted));
@@ -100,6 +103,10 @@ impl Custody {
 
     pub(crate) fn unfinished(&self) -> Pending {
         self.unfinished
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        self.totals
     }
 
     pub(crate) fn counted(&self) -> u64 {
@@ -183,6 +190,8 @@ impl Custody {
             self.unfinished.frames += 1;
             self.unfinished.bytes += size;
             self.counted += u64::from(frame.outgoing.counted);
+            self.totals.frames_written += 1;
+            self.totals.bytes_written += size as u64;
             whole += 1;
             if !self.keeps {
                 self.pass_front();
@@ -225,6 +234,7 @@ impl Custody {
             self.pop_front();
         }
         self.pass_uncounted();
+        self.totals.frames_finished += count - left;
         left
     }
 

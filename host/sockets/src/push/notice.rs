@@ -27,6 +27,17 @@ pub struct Pending {
     pub bytes: usize,
 }
 
+/// What has happened since the start; only grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Frames that the kernel took whole, those sent again included.
+    pub frames_written: u64,
+    /// Their bytes.
+    pub bytes_written: u64,
+    /// Counted frames that readers have finished, by their credit.
+    pub frames_finished: u64,
+}
+
 /// Frames that a reader may or may not have: they are not sent again. (If the reader lives and has them, it counts them yet.)
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unconfirmed {

@@ -138,8 +138,7 @@ fn done(row: &Row) -> String {
     if done.is_empty() {
         done.push(match &row.passage {
             Passage::AsItCame => "sent as it came".to_owned(),
-            Passage::Changed if row.forwarded == row.tokens => "sent".to_owned(),
-            Passage::Changed => "swallowed: the request had ended".to_owned(),
+            Passage::Changed => "sent".to_owned(),
             Passage::Barrier(kind) | Passage::NotUnderstood(kind) => format!("passed on: {kind}"),
         });
     }
