@@ -129,7 +129,8 @@ fn what_is_not_understood_passes_in_its_place_is_counted_and_is_in_the_journal()
         batch(pickle, vec![request.row(&[3])]).to_vec(),
         // A message type that nobody knows, in both encodings.
         [&[0x91, 0xb3][..], b"OutputOfTheYear3000"].concat(),
-        b"\x80\x05\x95\x1f\0\0\0\0\0\0\0\x8c\x04mill\x94\x8c\x0eOutputOfMillet\x93\x94)\x81\x94.".to_vec(),
+        b"\x80\x05\x95\x1e\0\0\0\0\0\0\0\x8c\x04mill\x94\x8c\x0eOutputOfMillet\x94\x93\x94)\x81\x94."
+            .to_vec(),
         [&[0xdd, 0xff, 0xff, 0xff, 0xff][..], &[0; 40]].concat(),
         batch(msgpack, vec![request.last(&[4])]).to_vec(),
     ];

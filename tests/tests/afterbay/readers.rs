@@ -134,7 +134,7 @@ fn frames_that_die_unread_with_a_reader_that_does_not_count_are_told_as_unconfir
     let mut had: Vec<u32> = (0..3).map(|_| number(&reader.next())).collect();
     // The kernel's buffer is full of what nobody will read.
     afterbay.until_metrics("the rest waits", |metrics| {
-        metrics.stream("frames_received_total") == u64::from(SENT) && metrics.sink("frames_written_total") > 3
+        metrics.stream("frames_received_total") == u64::from(SENT) && metrics.sink("queue_frames") > 3
     });
     drop(reader);
     let mut reader = Reader::bind(&stage.reader_side());
