@@ -16,7 +16,7 @@ use afterbay_sim::check::Reading;
 use afterbay_sim::compare::Comparison;
 use afterbay_sim::frames::Encoding;
 use afterbay_sim::load::{Arrivals, Endings, Lengths, Load};
-use afterbay_sim::reader::{self, Received, Until};
+use afterbay_sim::reader::{self, Received};
 use afterbay_sim::record::Record;
 use afterbay_sim::scheduler::{self, Sent, Source};
 use afterbay_sim::work::{Cost, Spent};
@@ -31,13 +31,20 @@ use crate::screen;
 
 /// A scheduler's steps in a second, as of a real one under load.
 const STEPS_PER_SECOND: f64 = 50.0;
+/// The part of the time in which requests come, and how long they last at least and at the most, as parts of it too.
+const ARRIVING: f64 = 0.5;
+const SHORTEST: f64 = 0.16;
+const LONGEST: f64 = 0.46;
 /// How much of the time the reader is to be busy, on average: it falls behind at the peak and catches up after it.
 const READER_BUSY: f64 = 0.6;
 /// How long after the planned end everything is given up.
 const GRACE: Duration = Duration::from_secs(5);
-/// Lines of a request's life that are shown: so many of its beginning and of its end.
-const LIFE_HEAD: usize = 12;
-const LIFE_TAIL: usize = 5;
+/// How long the reader reads on after everything has come, for what should not come.
+const LINGER: Duration = Duration::from_millis(200);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Rows of the request whose life is shown, about and at the most.
+const LIFE_ABOUT: u64 = 8;
+const LIFE_AT_MOST: u64 = 40;
 
 /// See Afterbay at work: a simulated scheduler, a slow reader, and Afterbay between them
 ///
@@ -97,25 +104,17 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     afterbay.wait_until_ready(&stage, &stop)?;
     let cost = cost(&args, &load);
     say(&format!(
-        "Afterbay runs (process {}). {} requests of {} to {} tokens in {} come at {:.0} a second; each row costs the reader {}.\n",
+        "Afterbay runs (process {}). {} requests of {} to {} tokens come in the first {} s; each row costs the reader {}.\n",
         afterbay.pid(),
         count(load.requests),
         load.lengths.low,
         load.lengths.high,
-        match args.wire {
-            WireName::Msgpack => "msgpack",
-            WireName::Pickle => "pickle",
-        },
-        match load.arrivals {
-            Arrivals::Rate(rate) => rate,
-            Arrivals::AtOnce | Arrivals::Staggered(_) => 0.0,
-        },
+        f64::from(args.seconds) * ARRIVING,
         seconds(cost.per_row),
     ));
 
     let began = Instant::now();
-    let (sent, received) = stream(&args, &stage, load, cost, &stop, &mut afterbay)?;
-    let drained = afterbay.end()?;
+    let (sent, received, drained) = stream(&args, &stage, load, cost, &stop, afterbay)?;
     say(&format!("The stream took {}.\n", seconds(began.elapsed())));
 
     let journal = Journal::open(&stage.journal())?.stream(stage::STREAM)?;
@@ -126,9 +125,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         received,
         drained,
     };
-    let good = outcome.is_good(args.cumulative);
+    let good = outcome.is_good();
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&outcome.json(args.cumulative))?);
+        println!("{}", serde_json::to_string_pretty(&outcome.json())?);
     } else {
         outcome.print(good)?;
         show_life(&stage, journal.requests(Filter::default())?.filter_map(Result::ok))?;
@@ -137,14 +136,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Requests come in the first half of the time, and the last of them ends with it.
+/// Requests come in the first part of the time, and the last of them ends with it.
 fn load(args: &Args) -> Load {
     let seconds = f64::from(args.seconds);
     let steps = seconds * STEPS_PER_SECOND;
     let requests = args.requests.unwrap_or(50 * u64::from(args.seconds));
     Load {
-        arrivals: Arrivals::Rate(requests as f64 / (seconds * 0.5)),
-        lengths: Lengths { low: (steps * 0.16).max(1.0) as u32, high: (steps * 0.46).max(1.0) as u32 },
+        arrivals: Arrivals::Rate(requests as f64 / (seconds * ARRIVING)),
+        lengths: Lengths { low: (steps * SHORTEST).max(1.0) as u32, high: (steps * LONGEST).max(1.0) as u32 },
         endings: Endings::MIXED,
         health_every: Some(40),
         idle_every: Some(60),
@@ -159,31 +158,28 @@ fn cost(args: &Args, load: &Load) -> Cost {
     Cost { per_row, per_token: Duration::ZERO, spent: Spent::Asleep }
 }
 
-/// Runs both ends, shows how it goes, and gives what each saw.
+/// Runs both ends, shows how it goes, ends Afterbay, and gives what each end saw and whether Afterbay ended well.
 fn stream(
     args: &Args,
     stage: &Stage,
     load: Load,
     cost: Cost,
     stop: &Stop,
-    afterbay: &mut Afterbay,
-) -> anyhow::Result<(Sent, Received)> {
+    mut afterbay: Afterbay,
+) -> anyhow::Result<(Sent, Received, bool)> {
     let requests = load.requests;
     let encoding = Encoding { kind: Kind::TokenId, wire: args.wire.into() };
     let mut scheduler = scheduler::Options::new(stage.ipc("scheduler"), Source::Load(load, encoding));
     scheduler.steps_per_second = STEPS_PER_SECOND;
+    scheduler.drain_timeout = Duration::from_secs(1);
     let mut reader = reader::Options::new(stage.ipc("reader"));
     reader.reading = if args.cumulative { Reading::LastOnly } else { Reading::Deltas };
     reader.cost = cost;
     reader.credit = Some(stage.credit());
-    reader.until = Until { requests: Some(requests), linger: Duration::from_millis(200), ..Until::default() };
 
-    let (in_now, out_now) = (Shown::default(), Shown::default());
-    let (enough, tell) = (Stop::new(), out_now.clone());
-    let read = {
-        let enough = enough.clone();
-        spawn("reader", move || reader::run(reader, &enough, &mut |progress| tell.set(progress)))?
-    };
+    let (in_now, out_now, enough) = (Shown::default(), Shown::default(), Stop::new());
+    let (told, tell) = (enough.clone(), out_now.clone());
+    let read = spawn("reader", move || reader::run(reader, &told, &mut |progress| tell.set(progress)))?;
     let (told, tell) = (stop.clone(), in_now.clone());
     let send =
         spawn("scheduler", move || scheduler::run(scheduler, &told, &mut |progress| tell.set(progress)))?;
@@ -191,37 +187,35 @@ fn stream(
     let deadline = Instant::now() + Duration::from_secs(args.seconds.into()) + GRACE;
     let mut live = Live::new(requests, args.json);
     let mut failed = None;
-    while !(send.is_finished() && read.is_finished()) {
-        thread::sleep(Duration::from_millis(100));
+    loop {
+        thread::sleep(LOOK_EVERY);
         let (sent, received) = (in_now.get(), out_now.get());
         live.show(&sent, &received);
-        // Told to stop, the scheduler aborts what runs: then fewer requests are all there are.
-        let all_read = send.is_finished() && stop.is_stopped() && received.ended >= sent.ended;
         if let Some(status) = afterbay.ended()? {
-            failed.get_or_insert(format!("afterbay run ended in the middle of the stream: {status}"));
+            failed = Some(format!("afterbay run ended in the middle of the stream: {status}"));
         }
-        if all_read || failed.is_some() || Instant::now() >= deadline {
-            enough.stop();
-            stop.stop();
+        let all_read = send.is_finished() && received.ended >= sent.ended;
+        if all_read || failed.is_some() || read.is_finished() || Instant::now() >= deadline {
+            break;
         }
     }
     live.end();
+    stop.stop();
+    // The reader reads on while Afterbay sends what it still has, and a little for what should not come.
+    thread::sleep(LINGER);
+    let drained = failed.is_none() && afterbay.end()?;
+    enough.stop();
     let (sent, received) = (join(send)?, join(read)?);
     match failed {
         Some(failed) => bail!("{failed}{}", afterbay.last_words()),
-        None => Ok((sent?, received?)),
+        None => Ok((sent?, received?, drained)),
     }
 }
 
 impl Outcome {
-    /// A plugin changes the rows, so then it is the tokens that count, not the records as they are.
-    fn is_good(&self, cumulative: bool) -> bool {
-        let whole = if cumulative {
-            self.comparison.whole == self.comparison.compared
-        } else {
-            self.comparison.is_exact()
-        };
-        self.received.is_whole() && whole && self.kept.problems.is_empty() && self.drained
+    fn is_good(&self) -> bool {
+        let delivered = self.received.is_whole() && self.comparison.is_exact();
+        delivered && self.kept.problems.is_empty() && self.drained
     }
 
     fn print(&self, good: bool) -> anyhow::Result<()> {
@@ -266,7 +260,7 @@ impl Outcome {
         Ok(())
     }
 
-    fn json(&self, cumulative: bool) -> serde_json::Value {
+    fn json(&self) -> serde_json::Value {
         let kept = &self.kept;
         let problems: Vec<String> = kept.problems.iter().map(|problem| problem.what.to_string()).collect();
         serde_json::json!({
@@ -278,38 +272,25 @@ impl Outcome {
             },
             "comparison": self.comparison,
             "drained": self.drained,
-            "good": self.is_good(cumulative),
+            "good": self.is_good(),
         })
     }
 }
 
-/// A request's life out of the journal, by the command that shows it. A short life, so that the table is.
+/// A request's life out of the journal, by the command that shows it. A short one.
 fn show_life(stage: &Stage, requests: impl Iterator<Item = RequestInfo>) -> anyhow::Result<()> {
-    let Some(request) = requests.filter(|it| !it.finish.is_empty()).min_by_key(|it| it.rows.abs_diff(8))
-    else {
-        return Ok(());
-    };
+    let ended = requests.filter(|it| !it.finish.is_empty() && it.rows <= LIFE_AT_MOST);
+    let Some(request) = ended.min_by_key(|it| it.rows.abs_diff(LIFE_ABOUT)) else { return Ok(()) };
     let dir = stage.journal();
     println!(
         "One request out of the journal (afterbay journal show {} --dir {}):\n",
         request.rid,
         dir.display()
     );
-    let shown = afterbay()?.args(["journal", "show", &request.rid, "--dir"]).arg(&dir).output()?;
-    if !shown.status.success() {
-        bail!("afterbay journal show: {}: {}", shown.status, String::from_utf8_lossy(&shown.stderr));
+    let status = afterbay()?.args(["journal", "show", &request.rid, "--dir"]).arg(&dir).status()?;
+    if !status.success() {
+        bail!("afterbay journal show: {status}");
     }
-    let text = String::from_utf8_lossy(&shown.stdout);
-    let lines: Vec<&str> = text.lines().collect();
-    let left_out = lines.len().saturating_sub(LIFE_HEAD + LIFE_TAIL);
-    for (at, shown) in lines.iter().enumerate() {
-        match at.checked_sub(LIFE_HEAD) {
-            Some(0) if left_out > 0 => println!("  … {left_out} more lines"),
-            Some(after) if after < left_out => {}
-            _ => println!("{shown}"),
-        }
-    }
-    println!();
     Ok(())
 }
 

@@ -29,7 +29,7 @@ pub(super) struct Live {
     quiet: bool,
     began: Instant,
     last: Instant,
-    before: (u64, u64),
+    before: (Progress, Progress),
 }
 
 impl Live {
@@ -38,7 +38,7 @@ impl Live {
             ProgressBar::new(requests).with_style(style("{bar:24.cyan} {pos}/{len} requests  {msg}"))
         });
         let now = Instant::now();
-        Live { bar, quiet, began: now, last: now, before: (0, 0) }
+        Live { bar, quiet, began: now, last: now, before: Default::default() }
     }
 
     pub(super) fn show(&mut self, sent: &Progress, received: &Progress) {
@@ -48,14 +48,13 @@ impl Live {
             return;
         }
         self.last = Instant::now();
-        let per_second = |now: u64, before: u64| count(((now - before) as f64 / passed.as_secs_f64()) as u64);
         let message = format!(
             "tokens/s in {:>7}, out {:>7}; backlog {:>6} tokens",
-            per_second(sent.tokens, self.before.0),
-            per_second(received.tokens, self.before.1),
+            per_second(sent, &self.before.0),
+            per_second(received, &self.before.1),
             count(sent.tokens.saturating_sub(received.tokens)),
         );
-        self.before = (sent.tokens, received.tokens);
+        self.before = (*sent, *received);
         match &self.bar {
             Some(bar) => {
                 bar.set_position(received.ended);
@@ -74,4 +73,11 @@ impl Live {
             bar.finish_and_clear();
         }
     }
+}
+
+/// By each end's own clock: the two tell their progress at different times.
+fn per_second(now: &Progress, before: &Progress) -> String {
+    let seconds = now.elapsed.saturating_sub(before.elapsed).as_secs_f64();
+    let tokens = now.tokens.saturating_sub(before.tokens);
+    count((tokens as f64 / seconds.max(1e-3)) as u64)
 }
