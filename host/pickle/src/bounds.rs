@@ -7,8 +7,8 @@ pub const MAX_PICKLE_BYTES: usize = 1 << 30;
 /// Most opcodes in a pickle that is read; a batch of SGLang's has about 52 a row.
 ///
 /// It bounds everything the reader holds, since an opcode adds at most one value to the stack, one mark, one memo entry
-/// and three nodes, and a list's children move only when it doubles. The costliest are globals and
-/// empty lists; the worst pickles found take under 0.5 GB while they are read.
+/// and three nodes, and a list's children move only when it doubles. The worst pickles found, of globals or of empty
+/// lists only, take under 0.5 GB while they are read.
 pub const MAX_OPCODES: usize = 1 << 23;
 
 /// Deepest nesting written, in nodes from the one copied. (Reading is a stack machine and does not nest.)

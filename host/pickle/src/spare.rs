@@ -50,3 +50,35 @@ impl Drop for Tree {
         keep(std::mem::take(&mut self.arena));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::{NONE, Tag};
+
+    #[test]
+    fn a_spare_arena_is_as_empty_as_a_new_one_and_not_far_too_large() {
+        let nodes = *SPARE_NODES.start();
+        let new = Arena::with_capacity(nodes, nodes);
+        let mut used = Arena::with_capacity(nodes, nodes);
+        used.share(NONE);
+        used.add_parent(Tag::List, &[NONE]);
+        let memory = used.nodes.as_ptr();
+        keep(used);
+        assert_ne!(take(nodes / 8, nodes).nodes.as_ptr(), memory, "eight times too large");
+        let spare = take(nodes, nodes);
+        assert_eq!(spare.nodes.as_ptr(), memory);
+        assert_eq!((spare.nodes.len(), spare.children.len(), spare.shared), (new.nodes.len(), 0, 0));
+        assert_eq!(spare.nodes[0].shared, 0);
+    }
+
+    #[test]
+    fn a_thread_keeps_no_more_arenas_than_the_bound_and_none_too_large() {
+        for _ in 0..2 * SPARE_ARENAS {
+            keep(Arena::with_capacity(*SPARE_NODES.start(), 0));
+        }
+        keep(Arena::with_capacity(SPARE_NODES.end() + 1, 0));
+        keep(Arena::with_capacity(*SPARE_NODES.start(), 4 * SPARE_NODES.end() + 1));
+        assert_eq!(SPARE.take().len(), SPARE_ARENAS);
+    }
+}

@@ -141,6 +141,14 @@ fn a_stack_or_memo_that_does_not_hold_is_an_error() {
 }
 
 #[test]
+fn a_mark_guards_what_is_below_it_also_after_an_inner_one() {
+    // None; a mark; an inner mark made a tuple; the tuple popped; the mark popped
+    let tree = parse(b"N((t00.").unwrap();
+    assert!(tree.is_none(tree.root()));
+    assert_eq!(fault(b"N((t0\x85."), Fault::NoValue);
+}
+
+#[test]
 fn a_value_of_the_wrong_kind_is_an_error() {
     let pickles: [&[u8]; 14] = [
         b"NNa.",

@@ -167,9 +167,18 @@ fn every_integer_array_and_list_is_read_as_ids_and_nothing_else_is() {
 }
 
 #[test]
-fn an_array_whose_bytes_are_no_whole_items_is_no_ids() {
-    let tree = parse(b"carray\n_array_reconstructor\n(carray\narray\n\x8c\x01qK\x0cC\x07abcdefgtR.");
-    assert_eq!((tree.ids(tree.root(), &mut Vec::new()), tree.ids_len(tree.root())), (None, None));
+fn an_array_of_another_class_or_kind_or_of_no_whole_items_is_no_ids() {
+    let array = |class: &str, typecode: &str, format: u8, bytes: &str| {
+        let head = format!("carray\n_array_reconstructor\n(c{class}\nV{typecode}\nK");
+        let tail = format!("C{}{bytes}tR.", bytes.len() as u8 as char);
+        let tree = parse(&[head.as_bytes(), &[format], tail.as_bytes()].concat());
+        (tree.ids(tree.root(), &mut Vec::new()), tree.ids_len(tree.root()))
+    };
+    assert_eq!(array("array\narray", "q", 12, "abcdefgh"), (Some(1), Some(1)));
+    assert_eq!(array("array\narray", "q", 12, "abcdefg"), (None, None));
+    assert_eq!(array("array\narray", "d", 12, "abcdefgh"), (None, None));
+    assert_eq!(array("array\narray", "q", 10, "abcdefgh"), (None, None));
+    assert_eq!(array("my\nArray", "q", 12, "abcdefgh"), (None, None));
 }
 
 /// Writes a batch again out of its rows, taking them by turns from trees of the same bytes.
