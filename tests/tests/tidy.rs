@@ -24,7 +24,7 @@ const DIRECTIONS: [(&str, &[&str]); 15] = [
     ("afterbay-plugin-build", &[]),
     ("afterbay-bundled", &["plugin-build"]),
     ("afterbay-tests", &["journal", "pickle", "plugin-build", "sim", "sockets", "wire"]),
-    ("afterbay-bench", &["sim", "tests", "wire"]),
+    ("afterbay-bench", &["plugin-build", "sockets", "wire"]),
 ];
 
 /// What only tests of a crate may use on top.
@@ -38,11 +38,11 @@ const FOR_TESTS: [(&str, &[&str]); 3] = [
 const ONLY_IN: [(&str, &[&str]); 9] = [
     ("wasmtime", &["afterbay-runtime"]),
     ("notify", &["afterbay-runtime"]),
-    ("zeromq", &["afterbay-sim", "afterbay-bench"]),
-    ("mio", &["afterbay-sockets", "afterbay-stream", "afterbay"]),
+    ("zeromq", &["afterbay-sim"]),
+    ("mio", &["afterbay-sockets", "afterbay-stream", "afterbay", "afterbay-bench"]),
     ("nix", &["afterbay-sockets"]),
     ("axum", &["afterbay"]),
-    ("clap", &["afterbay"]),
+    ("clap", &["afterbay", "afterbay-bench"]),
     ("anyhow", &["afterbay", "afterbay-bench"]),
     ("prometheus-client", &["afterbay-events"]),
 ];

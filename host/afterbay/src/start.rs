@@ -10,7 +10,7 @@ use afterbay_events::event::{
 use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::{Directory, Options, Recovered, SyncPolicy};
 use afterbay_runtime::{Component, Host, HostError, HostOptions, Limits, Plugin, Watch, Watched};
-use afterbay_stream::{Control, Setup, Stream};
+use afterbay_stream::{Control, Setup, Stream, Unfinished};
 use afterbay_wire::Layouts;
 use anyhow::Context;
 use std::collections::HashMap;
@@ -175,6 +175,7 @@ fn setup(
     let name = stream.name.to_string();
     let journal = shared.directory.stream(&name)?;
     tell_recovered(shared, &name, &journal.1);
+    let unfinished = unfinished(shared, &name, &journal.1)?;
     let mut plugins = Vec::new();
     for plugin in &stream.plugins {
         let component = load_plugin(&shared.host, plugin)?;
@@ -199,6 +200,7 @@ fn setup(
         connect: connect.parse()?,
         layouts: layouts(&stream, met)?,
         journal,
+        unfinished,
         on_error: shared.config.journal.on_error,
         durable_first: shared.config.journal.sync == config::Sync::Always,
         abandon_after: shared.config.journal.abandon_after,
@@ -208,6 +210,20 @@ fn setup(
         health: shared.health.clone(),
         config: stream,
     })
+}
+
+/// The frames that were kept when the last run was killed, before it could say what became of them.
+fn unfinished(shared: &Shared, stream: &str, recovered: &Recovered) -> anyhow::Result<Vec<Unfinished>> {
+    if recovered.unfinished.is_empty() {
+        return Ok(Vec::new());
+    }
+    let reader = shared.directory.reader(stream)?;
+    let frames = recovered.unfinished.iter().map(|position| {
+        let frame = reader.frame(position)?;
+        let (bytes, received_unix_ns) = (frame.bytes.into(), frame.received_unix_ns);
+        Ok(Unfinished { frame: position.frame, bytes, received_unix_ns })
+    });
+    frames.collect()
 }
 
 /// Where the reader is: as the connector found it, else as the configuration says.
@@ -247,7 +263,7 @@ fn tell_recovered(shared: &Shared, stream: &str, recovered: &Recovered) {
         bytes: recovered.bytes,
         last_frame: recovered.last_frame.0,
         live_requests: recovered.live.len() as u64,
-        unsent_frames: recovered.unfinished.len() as u64,
+        unaccounted_frames: recovered.unfinished.len() as u64,
     });
 }
 

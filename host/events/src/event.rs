@@ -145,8 +145,8 @@ events! {
 
     /// A stream's journal is open.
     JournalRecovered, Level::INFO, first 5 of [stream] {
-        stream: Name, segments: u64, bytes: u64, last_frame: u64, live_requests: u64, unsent_frames: u64,
-    } => "journal of {stream:?}: open at frame {last_frame}, {segments} segments ({bytes} bytes), {live_requests} live requests, {unsent_frames} frames to be sent";
+        stream: Name, segments: u64, bytes: u64, last_frame: u64, live_requests: u64, unaccounted_frames: u64,
+    } => "journal of {stream:?}: open at frame {last_frame}, {segments} segments ({bytes} bytes), {live_requests} live requests, {unaccounted_frames} frames were not accounted and are now";
 
     /// The last process died while it wrote: the torn end was cut.
     JournalCut, Level::WARN, first 5 of [stream] {

@@ -61,7 +61,7 @@ fn one_of_each() -> Vec<Event> {
             bytes: 3,
             last_frame: 4,
             live_requests: 5,
-            unsent_frames: 6,
+            unaccounted_frames: 6,
         }
         .into(),
         JournalCut { stream: name("decode-0"), segment: "000001".into(), cut_bytes: 2 }.into(),

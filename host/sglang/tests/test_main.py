@@ -1,3 +1,5 @@
+"""The check before a start: `python -m afterbay_sglang`."""
+
 import pytest
 
 from afterbay_sglang.__main__ import refusal

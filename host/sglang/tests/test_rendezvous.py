@@ -1,3 +1,5 @@
+"""The rendezvous file: its fields, and that it appears whole."""
+
 import json
 import os
 import types

@@ -140,6 +140,11 @@ impl Keep {
         self.waiting.push_back(Kept { frame, bytes, at, skipped, _made_here: () });
     }
 
+    /// A frame that an earlier run kept, and of which it did not say what became of it.
+    pub(crate) fn recovered(&mut self, frame: FrameNo, bytes: Bytes, at: Arrival) -> Kept {
+        Kept { frame, bytes, at, skipped: false, _made_here: () }
+    }
+
     /// The next frame that may go on, in the order they came.
     pub(crate) fn next(&mut self) -> Option<Kept> {
         let first = self.waiting.front()?;

@@ -209,6 +209,14 @@ impl Ledger {
         Ok(Accounted { kept, batch, rows, needs_edit })
     }
 
+    /// Accounts a frame that an earlier run kept and had no time to account. Whether it was sent is not known.
+    pub(crate) fn recover(&mut self, decoded: Decoded, keep: &mut Keep) {
+        if let Ok(accounted) = self.account(decoded, keep) {
+            let judged = Judged { accounted, fates: Vec::new(), actions: Actions::default() };
+            self.settle(judged, keep);
+        }
+    }
+
     fn begin(&mut self, rid: &str, kept: journal::Request, batch: &Batch, row: u32, now: Instant) -> Slot {
         let request = Request {
             kept,

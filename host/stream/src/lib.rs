@@ -22,12 +22,13 @@ pub use thread::Ended;
 
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};
-use afterbay_journal::{Recovered, Writer};
+use afterbay_journal::{FrameNo, Recovered, Writer};
 use afterbay_runtime::{Plugin, ReloadError};
 use afterbay_sockets::{
     BindError, CreditOptions, Endpoint, Pull, PullOptions, Push, PushError, PushOptions, TokenRange,
 };
 use afterbay_wire::Layouts;
+use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
@@ -52,6 +53,8 @@ pub struct Setup {
     pub layouts: Layouts,
     /// Its journal, and what was found in it.
     pub journal: (Writer, Recovered),
+    /// Frames that were kept when the last run was killed, and of which the journal does not say what became of them.
+    pub unfinished: Vec<Unfinished>,
     /// What a failing journal means.
     pub on_error: config::OnError,
     /// A frame goes on only when it is on the disk (`sync = "always"`).
@@ -66,6 +69,16 @@ pub struct Setup {
     pub metrics: Metrics,
     /// Where it says what is wrong.
     pub health: Health,
+}
+
+/// A frame that was kept, and no outcome with it.
+pub struct Unfinished {
+    /// Its number.
+    pub frame: FrameNo,
+    /// The frame.
+    pub bytes: Bytes,
+    /// When it came.
+    pub received_unix_ns: u64,
 }
 
 /// Why a stream did not start.
@@ -115,7 +128,7 @@ pub struct Control {
 impl Control {
     /// Hands over what became of a changed component.
     pub fn reload(&self, plugin: &str, result: Result<Plugin, ReloadError>) {
-        self.tell(thread::Control::Reload { plugin: plugin.to_owned(), result });
+        self.tell(thread::Control::Reload { plugin: plugin.to_owned(), result: Box::new(result) });
     }
 
     /// Sends what was received, then ends; gives up at the deadline.
@@ -212,7 +225,7 @@ fn build(
     let push = Push::connect(registry, push_tokens, &connect, push_options, now)
         .map_err(|error| StartError::Connect { stream: stream.clone(), error })?;
 
-    let Setup { events, metrics, health, .. } = setup;
+    let Setup { events, metrics, health, unfinished, .. } = setup;
     let telemetry = telemetry::Telemetry { stream: stream.as_str().into(), events, counters: metrics.stream(&stream) };
     let (mut writer, recovered) = journal;
     writer.on_change(Box::new({
@@ -220,7 +233,13 @@ fn build(
         // It fails only where the stream has ended.
         move || drop(waker.wake())
     }));
-    let ledger = ledger::Ledger::new(&recovered.live, telemetry.clone(), now);
+    let mut ledger = ledger::Ledger::new(&recovered.live, telemetry.clone(), now);
+    let mut keep = keep::Keep::new(writer, on_error, durable_first, telemetry.clone(), health.clone());
+    let mut decode = decode::Decode::new(layouts);
+    for frame in unfinished {
+        let kept = keep.recovered(frame.frame, frame.bytes, receive::Arrival { instant: now, unix_ns: frame.received_unix_ns });
+        ledger.recover(decode.decode(kept), &mut keep);
+    }
     let seats = plugins.into_iter().map(|(name, settings, plugin)| {
         let counters = metrics.plugin(&stream, &name);
         seat::Seat::new(&name, settings, plugin, telemetry.clone(), counters, &ledger)
@@ -230,8 +249,8 @@ fn build(
     let report = report::Report::new(telemetry.clone(), &sink_name, sink_counters, health.clone(), now);
     let path = path::Path {
         receive: receive::Receive::new(pull),
-        keep: keep::Keep::new(writer, on_error, durable_first, telemetry, health),
-        decode: decode::Decode::new(layouts),
+        keep,
+        decode,
         ledger,
         chain,
         outbox: outbox::Outbox::new(queue),

@@ -23,7 +23,7 @@ pub(crate) const WAKER: mio::Token = mio::Token(0);
 /// What a stream is told from outside.
 pub(crate) enum Control {
     /// A component has changed.
-    Reload { plugin: String, result: Result<Plugin, ReloadError> },
+    Reload { plugin: String, result: Box<Result<Plugin, ReloadError>> },
     /// Send what was received, then end; give up at the deadline.
     Stop { deadline: Instant },
 }
@@ -98,7 +98,7 @@ impl Thread {
     fn controls(&mut self, mut stop: Option<Instant>) -> Option<Instant> {
         loop {
             match self.control.try_recv() {
-                Ok(Control::Reload { plugin, result }) => self.path.reload(&plugin, result),
+                Ok(Control::Reload { plugin, result }) => self.path.reload(&plugin, *result),
                 Ok(Control::Stop { deadline }) => stop = Some(deadline),
                 Err(TryRecvError::Empty) => return stop,
                 // Nobody is left to tell it anything: it ends as if told to, at once.

@@ -1,3 +1,5 @@
+//! The rate limit: what is told, what is counted, and that it is bounded.
+
 use super::*;
 use crate::event::{RequestGap, SenderClosed, SenderConnected};
 

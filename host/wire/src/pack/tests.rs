@@ -1,3 +1,5 @@
+//! Msgpack values: skipped whole, written shortest, noticed when cut.
+
 use super::*;
 
 /// A value of each first byte, followed by nothing.

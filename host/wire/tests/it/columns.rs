@@ -1,3 +1,5 @@
+//! The table of columns against every field of every known version.
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;

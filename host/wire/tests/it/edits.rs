@@ -1,3 +1,5 @@
+//! What an edit does to each column of its row.
+
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::{Batch, Edit, Finish, Kind, Matched, RowsError, Tokens};
 use serde_json::{Value, json};

@@ -1,3 +1,5 @@
+//! Every frame of the real SGLang: decoded, taken apart, joined again.
+
 use afterbay_wire::{BarrierKind, Decoded, Finish, Ids, Kind, Layouts, Matched, Wire, Wrapped, decode};
 
 use crate::samples::{all, assert_same, batch, fields, open, read_batch, sample, split_and_join};

@@ -1,3 +1,5 @@
+//! Frames that mean harm end in values, in bounded time and memory.
+
 use std::time::{Duration, Instant};
 
 use afterbay_wire::{BarrierKind, Decoded, Layouts, PackError, Part, WireError, Wrapped, decode};

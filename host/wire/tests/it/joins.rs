@@ -1,3 +1,5 @@
+//! Joining rows, column by column.
+
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::{Batch, Finish, Kind, Part, RowsError};
 use serde_json::{Value, json};

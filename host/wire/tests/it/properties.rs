@@ -1,3 +1,5 @@
+//! Batches made at random, split and joined in any way.
+
 use std::collections::HashMap;
 
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
