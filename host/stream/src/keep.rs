@@ -8,7 +8,7 @@ use crate::telemetry::Telemetry;
 use afterbay_config::OnError;
 use afterbay_events::Health;
 use afterbay_events::event::{JournalHealed, JournalWriteFailed};
-use afterbay_journal::{FrameNo, Outcome, Request, RequestError, WriteError, Writer};
+use afterbay_journal::{FrameNo, Notice, Outcome, Request, RequestError, WriteError, Writer};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime};
@@ -172,7 +172,10 @@ impl Keep {
     /// Frames that wait for the disk, and their bytes.
     pub(crate) fn backlog(&self) -> (usize, u64) {
         let refused = self.refused.as_ref().map(|(received, _)| received.bytes.len());
-        (self.waiting.len() + usize::from(refused.is_some()), (self.waiting_bytes + refused.unwrap_or(0)) as u64)
+        (
+            self.waiting.len() + usize::from(refused.is_some()),
+            (self.waiting_bytes + refused.unwrap_or(0)) as u64,
+        )
     }
 
     pub(crate) fn request(&mut self, rid: &str) -> Result<Request, RequestError> {
@@ -207,8 +210,21 @@ impl Keep {
         }
     }
 
-    pub(crate) fn writer(&mut self) -> &mut Writer {
-        &mut self.writer
+    /// What happened on the journal's own threads. The writer must have its turn after each, which it gets when idle.
+    pub(crate) fn next_notice(&mut self) -> Option<Notice> {
+        let notice = self.writer.next_notice()?;
+        self.dirty = true;
+        Some(notice)
+    }
+
+    /// The last write worked, and what a failed sync had left in doubt is written again.
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.writer.is_healthy()
+    }
+
+    /// The last frame that survives a power cut.
+    pub(crate) fn durable(&self) -> FrameNo {
+        self.writer.durable()
     }
 
     /// Seals the journal.

@@ -35,6 +35,8 @@ pub(crate) struct Report {
     sink_counters: Arc<SinkCounters>,
     health: Health,
     senders: HashSet<PeerId>,
+    /// A sync has failed and not all of it is mended.
+    sync_failing: bool,
     /// Nothing is received since then: a queue is full, or the journal fails.
     paused: Option<Paused>,
     gauges_at: Instant,
@@ -54,6 +56,7 @@ impl Report {
             sink_counters,
             health,
             senders: HashSet::new(),
+            sync_failing: false,
             paused: None,
             gauges_at: now,
         }
@@ -81,8 +84,12 @@ impl Report {
         while let Some(notice) = path.send.next_notice() {
             self.push(notice, path);
         }
-        while let Some(notice) = path.keep.writer().next_notice() {
+        while let Some(notice) = path.keep.next_notice() {
             self.journal(notice);
+        }
+        if self.sync_failing && path.keep.is_healthy() {
+            self.sync_failing = false;
+            self.health.clear(&self.sync_key());
         }
         self.gauges(path);
         self.pauses(path, now);
@@ -101,7 +108,7 @@ impl Report {
         stream.senders.set(self.senders.len() as u64);
         stream.outbox_frames.set(path.outbox.frames() as u64);
         stream.outbox_bytes.set(path.outbox.bytes());
-        stream.journal_durable_frame.set(path.keep.writer().durable().0);
+        stream.journal_durable_frame.set(path.keep.durable().0);
         let (sink, socket) = (&self.sink_counters, path.send.socket());
         let (pending, unfinished) = (socket.pending(), socket.unfinished());
         sink.connected.set(u64::from(socket.is_connected()));
@@ -225,11 +232,17 @@ impl Report {
         format!("sink:{}/{}", self.telemetry.stream, self.sink)
     }
 
-    fn journal(&self, notice: Notice) {
+    fn sync_key(&self) -> String {
+        format!("journal-sync:{}", self.telemetry.stream)
+    }
+
+    fn journal(&mut self, notice: Notice) {
         let stream = self.telemetry.stream.clone();
         let what = notice.to_string();
         match notice {
             Notice::SyncFailed { error, durable, .. } => {
+                self.sync_failing = true;
+                self.health.set(&self.sync_key(), what, SystemTime::now());
                 self.telemetry.publish(JournalSyncFailed { stream, durable_frame: durable.0, why: error });
             }
             Notice::Removed { segment, bytes, .. } => {
