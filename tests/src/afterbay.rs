@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::admin::{self, Answer, Metrics};
 use crate::stage::{Config, Stage};
+use crate::sync_gate::SyncGate;
 use crate::{PATIENCE, repository, wait_for};
 
 /// A running `afterbay run`. Killed when it is dropped; its log is printed where the test fails.
@@ -57,6 +58,14 @@ impl Afterbay {
         shell.args(["-c", "trap '' XFSZ; exec \"$0\" run \"$@\""]).arg(binary());
         environment(&mut shell);
         Afterbay::start(shell, stage, config, &[])
+    }
+
+    /// The same with its syncs behind a gate.
+    #[track_caller]
+    pub fn run_gated(stage: &Stage, config: &Config, gate: &SyncGate) -> Afterbay {
+        let mut command = afterbay(&["run"]);
+        gate.put_before(&mut command);
+        Afterbay::start(command, stage, config, &[])
     }
 
     #[track_caller]

@@ -12,6 +12,7 @@ pub mod frames;
 pub mod fuzz;
 pub mod peers;
 pub mod stage;
+pub mod sync_gate;
 
 pub use afterbay::{Afterbay, Done, afterbay};
 pub use frames::{Request, batch, fixtures, load};

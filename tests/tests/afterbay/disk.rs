@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use afterbay_tests::afterbay::{journal, verify};
 use afterbay_tests::stage::STREAM;
+use afterbay_tests::sync_gate::SyncGate;
 use afterbay_tests::{Afterbay, Reader, Sender, Stage, load};
 use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
 
@@ -122,19 +123,81 @@ fn on_error_forward_lets_frames_pass_unkept_and_verify_tells_which() {
 }
 
 #[test]
-fn sync_always_forwards_only_what_is_durable() {
+fn sync_always_forwards_a_frame_only_when_it_is_durable() {
     let stage = Stage::new();
     let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &stage.config().journal("sync = \"always\""));
+    let gate = SyncGate::new(&stage);
+    let afterbay = Afterbay::run_gated(&stage, &stage.config().journal("sync = \"always\""), &gate);
     let mut sender = Sender::connect(&stage.scheduler_side());
-    for (index, frame) in load(10, 20, Msgpack).iter().enumerate() {
+    let frames = load(10, 12, Msgpack);
+    for (index, frame) in (1..).zip(&frames) {
+        if index % 3 == 0 {
+            gate.hold();
+        }
         sender.send(&frame.bytes);
-        assert_eq!(reader.next(), frame.bytes);
-        let durable = afterbay.metrics().stream("journal_durable_frame");
-        assert!(durable > index as u64, "frame {} came out, durable is {durable}", index + 1);
+        if index % 3 == 0 {
+            afterbay.until_metrics("it is kept", |metrics| metrics.stream("journal_frame") == index);
+            let early = reader.next_within(Duration::from_millis(50));
+            assert_eq!(early, None, "frame {index} was forwarded and is not durable");
+            gate.open();
+        }
+        assert_eq!(reader.next(), frame.bytes, "frame {index}");
     }
+    let last = frames.len() as u64;
+    afterbay.until_metrics("all is durable", |metrics| metrics.stream("journal_durable_frame") == last);
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(verify(&stage).0, 0);
+}
+
+#[test]
+fn under_the_other_policies_a_sync_that_hangs_holds_nothing() {
+    for policy in ["none", "interval"] {
+        let stage = Stage::new();
+        let mut reader = Reader::bind(&stage.reader_side());
+        let gate = SyncGate::new(&stage);
+        let config = stage.config().journal(&format!("sync = {policy:?}"));
+        let afterbay = Afterbay::run_gated(&stage, &config, &gate);
+        gate.hold();
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        for frame in load(10, 30, Msgpack) {
+            sender.send(&frame.bytes);
+            assert_eq!(reader.next(), frame.bytes);
+            // Longer than the interval, so that a sync has begun and hangs.
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        gate.open();
+        assert_eq!(afterbay.stop(), 0);
+        assert_eq!(verify(&stage).0, 0);
+    }
+}
+
+#[test]
+fn a_sync_that_fails_is_told_is_on_readyz_and_heals_with_every_frame_kept() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let gate = SyncGate::new(&stage);
+    let afterbay = Afterbay::run_gated(&stage, &stage.config().journal("sync = \"always\""), &gate);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let frames = load(10, 10, Msgpack);
+    for (index, frame) in (1..).zip(&frames) {
+        if index == 4 {
+            gate.fail();
+        }
+        sender.send(&frame.bytes);
+        if index == 4 {
+            let failed = afterbay.event("JournalSyncFailed");
+            assert_eq!(failed["durable_frame"], 3, "{failed}");
+            let said = afterbay.until_ready(503);
+            assert!(said.contains("journal"), "{said}");
+            assert_eq!(reader.next_within(Duration::from_millis(50)), None, "it is not durable");
+            gate.open();
+        }
+        assert_eq!(reader.next(), frame.bytes, "frame {index}");
+    }
+    assert_eq!(afterbay.until_ready(200), "ready\n");
+    assert_eq!(afterbay.stop(), 0);
+    let (code, report) = verify(&stage);
+    assert_eq!((code, &report["frames"]), (0, &frames.len().into()), "{report}");
 }
 
 #[test]
