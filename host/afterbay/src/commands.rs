@@ -9,5 +9,6 @@ pub(crate) mod sim;
 
 /// A duration on the command line, written as in the configuration.
 pub(crate) fn parse_duration(text: &str) -> Result<std::time::Duration, String> {
-    afterbay_config::parse_duration(text).ok_or_else(|| format!("{text:?} is no duration; 10s, 500ms and 1h30m are"))
+    afterbay_config::parse_duration(text)
+        .ok_or_else(|| format!("{text:?} is no duration; 10s, 500ms and 1h30m are"))
 }

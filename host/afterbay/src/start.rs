@@ -66,12 +66,12 @@ pub(crate) fn check_plugins(config: &config::Config, host: &Host) -> Result<Vec<
     let (mut lines, mut problems) = (Vec::new(), Vec::new());
     for stream in &config.streams {
         for plugin in &stream.plugins {
-            let tried = load_plugin(host, plugin)
-                .map_err(|error| error.to_string())
-                .and_then(|component| match component.instantiate(&settings(plugin)) {
+            let tried = load_plugin(host, plugin).map_err(|error| error.to_string()).and_then(|component| {
+                match component.instantiate(&settings(plugin)) {
                     Ok(_) => Ok(component),
                     Err(error) => Err(error.to_string()),
-                });
+                }
+            });
             match tried {
                 Ok(component) => lines.push(format!(
                     "stream {}: plugin {}: {} {}, sha256 {}",

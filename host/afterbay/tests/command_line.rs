@@ -4,6 +4,10 @@
 
 #[test]
 fn the_version_is_that_of_the_package() {
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_afterbay")).arg("--version").output().unwrap();
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("afterbay {}\n", env!("CARGO_PKG_VERSION")));
+    let output =
+        std::process::Command::new(env!("CARGO_BIN_EXE_afterbay")).arg("--version").output().unwrap();
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap(),
+        format!("afterbay {}\n", env!("CARGO_PKG_VERSION"))
+    );
 }

@@ -4,17 +4,17 @@
 //! line, of HTTP, or of other streams.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-mod receive;
-mod keep;
 mod decode;
-mod requests;
-mod ledger;
-mod seat;
 mod judge;
+mod keep;
+mod ledger;
 mod outbox;
-mod send;
 mod path;
+mod receive;
 mod report;
+mod requests;
+mod seat;
+mod send;
 mod telemetry;
 mod thread;
 
@@ -186,7 +186,8 @@ impl Stream {
     pub fn join(self) -> Result<Ended, String> {
         self.thread.join().map_err(|panic| {
             let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-            text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+            text.or_else(|| panic.downcast_ref::<String>().cloned())
+                .unwrap_or_else(|| "no message".to_owned())
         })
     }
 }
@@ -226,7 +227,8 @@ fn build(
         .map_err(|error| StartError::Connect { stream: stream.clone(), error })?;
 
     let Setup { events, metrics, health, unfinished, .. } = setup;
-    let telemetry = telemetry::Telemetry { stream: stream.as_str().into(), events, counters: metrics.stream(&stream) };
+    let telemetry =
+        telemetry::Telemetry { stream: stream.as_str().into(), events, counters: metrics.stream(&stream) };
     let (mut writer, recovered) = journal;
     writer.on_change(Box::new({
         let waker = waker.clone();
@@ -237,7 +239,11 @@ fn build(
     let mut keep = keep::Keep::new(writer, on_error, durable_first, telemetry.clone(), health.clone());
     let mut decode = decode::Decode::new(layouts);
     for frame in unfinished {
-        let kept = keep.recovered(frame.frame, frame.bytes, receive::Arrival { instant: now, unix_ns: frame.received_unix_ns });
+        let kept = keep.recovered(
+            frame.frame,
+            frame.bytes,
+            receive::Arrival { instant: now, unix_ns: frame.received_unix_ns },
+        );
         ledger.recover(decode.decode(kept), &mut keep);
     }
     let seats = plugins.into_iter().map(|(name, settings, plugin)| {

@@ -44,7 +44,11 @@ fn main() -> anyhow::Result<()> {
         Some(file) => file,
         None => std::env::current_exe()?.with_file_name("afterbay"),
     };
-    anyhow::ensure!(afterbay.exists(), "{} is missing: cargo build --release -p afterbay", afterbay.display());
+    anyhow::ensure!(
+        afterbay.exists(),
+        "{} is missing: cargo build --release -p afterbay",
+        afterbay.display()
+    );
     let time = Duration::try_from_secs_f64(args.seconds)?;
     let guests = guests()?;
     let cases = [
@@ -126,7 +130,8 @@ fn show(json: &bool, row: &Row) {
             row.figures.iter().map(|(name, figure)| ((*name).to_owned(), (*figure).into())).collect();
         println!("{}", serde_json::json!({"case": row.name, "figures": figures}));
     } else {
-        let figures: Vec<String> = row.figures.iter().map(|(name, figure)| format!("{name} {figure:.1}")).collect();
+        let figures: Vec<String> =
+            row.figures.iter().map(|(name, figure)| format!("{name} {figure:.1}")).collect();
         eprintln!("{}: {}", row.name, figures.join(", "));
     }
 }
@@ -135,7 +140,8 @@ fn table(rows: &[Row]) {
     for rows in rows.chunk_by(|a, b| a.figures.len() == b.figures.len()) {
         let mut table = comfy_table::Table::new();
         table.load_style(comfy_table::presets::NOTHING);
-        let heads = rows.iter().take(1).flat_map(|row| row.figures.iter().map(|(name, _)| (*name).to_owned()));
+        let heads =
+            rows.iter().take(1).flat_map(|row| row.figures.iter().map(|(name, _)| (*name).to_owned()));
         table.set_header(std::iter::once("case".to_owned()).chain(heads));
         for row in rows {
             let figures = row.figures.iter().map(|(_, figure)| format!("{figure:.1}"));

@@ -10,7 +10,9 @@ use std::process::ExitCode;
 /// Prints every problem at once, each with file, line and key, and exits 64 where there is one. Plugins are compiled
 /// and their settings tried.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  afterbay check --config afterbay.toml\n  afterbay check --reference > afterbay.toml")]
+#[command(
+    after_help = "Example:\n  afterbay check --config afterbay.toml\n  afterbay check --reference > afterbay.toml"
+)]
 pub(crate) struct Args {
     /// The configuration file
     #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG", required_unless_present = "reference")]

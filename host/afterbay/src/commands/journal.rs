@@ -17,7 +17,9 @@ use std::process::ExitCode;
 /// Works beside a running `afterbay run`. Names the journal by --config, by --dir, or takes the one that
 /// `afterbay sglang` keeps by default.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  afterbay journal ls --state live\n  afterbay journal show 5b0c1f --config afterbay.toml\n  afterbay journal verify --dir /var/lib/afterbay --json")]
+#[command(
+    after_help = "Example:\n  afterbay journal ls --state live\n  afterbay journal show 5b0c1f --config afterbay.toml\n  afterbay journal verify --dir /var/lib/afterbay --json"
+)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Command,

@@ -22,7 +22,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// received is sent, and the process ends. Exits 64 where the configuration is wrong, 1 where something was left unsent,
 /// 70 where a stream failed.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  afterbay run --config afterbay.toml\n  afterbay run --config afterbay.toml --rendezvous /run/afterbay/rendezvous.json --log-format json")]
+#[command(
+    after_help = "Example:\n  afterbay run --config afterbay.toml\n  afterbay run --config afterbay.toml --rendezvous /run/afterbay/rendezvous.json --log-format json"
+)]
 pub(crate) struct Args {
     /// The configuration file (`afterbay check --reference` prints one)
     #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG")]
@@ -283,5 +285,6 @@ impl Signals {
 fn is_alive(pid: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
     // `pid (name) state …`; a name may have any character, so the last bracket counts.
-    stat.rsplit_once(')').is_some_and(|(_, rest)| !matches!(rest.trim_start().chars().next(), Some('Z' | 'X')))
+    stat.rsplit_once(')')
+        .is_some_and(|(_, rest)| !matches!(rest.trim_start().chars().next(), Some('Z' | 'X')))
 }

@@ -38,7 +38,9 @@ const CONNECTOR: &[(&str, &str)] = &[
 /// Starts Afterbay, points SGLang's scheduler at it by the connector, and becomes the command. Nothing has to be
 /// installed into SGLang's environment. Look requests up with `afterbay journal ls` and `afterbay journal show`.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  afterbay sglang -- python -m sglang.launch_server --model-path Qwen/Qwen3-8B\n  afterbay sglang --plugin builtin:delta-to-cumulative -- python -m sglang.launch_server …")]
+#[command(
+    after_help = "Example:\n  afterbay sglang -- python -m sglang.launch_server --model-path Qwen/Qwen3-8B\n  afterbay sglang --plugin builtin:delta-to-cumulative -- python -m sglang.launch_server …"
+)]
 pub(crate) struct Args {
     /// A configuration of your own, with one stream whose sink has no `connect`; in place of the options below
     #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG")]
@@ -136,7 +138,9 @@ impl Rundir {
 fn built_in(args: &Args, rundir: &Rundir) -> anyhow::Result<String> {
     let journal = match &args.journal {
         Some(dir) => std::path::absolute(dir)?,
-        None => crate::commands::journal::default_dir().context("journal: neither --journal nor HOME is set")?,
+        None => {
+            crate::commands::journal::default_dir().context("journal: neither --journal nor HOME is set")?
+        }
     };
     let mut text = format!(
         "[[stream]]\nname = \"sglang\"\nlisten = {listen}\n\n[[stream.sink]]\nname = \"reader\"\n",
@@ -151,7 +155,8 @@ fn built_in(args: &Args, rundir: &Rundir) -> anyhow::Result<String> {
             true => component.clone(),
             false => std::path::absolute(component)?.display().to_string(),
         };
-        text += &format!("\n[[stream.plugin]]\nname = {}\ncomponent = {}\n", quoted(&name), quoted(&component));
+        text +=
+            &format!("\n[[stream.plugin]]\nname = {}\ncomponent = {}\n", quoted(&name), quoted(&component));
     }
     text += &format!("\n[journal]\ndir = {}\n", quoted(&journal.display().to_string()));
     text += &format!("\n[admin]\nlisten = {}\n", quoted(&args.admin));

@@ -11,7 +11,9 @@ use std::process::ExitCode;
 
 /// Write frames out: as JSON lines with every field decoded, or as the bytes that came
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  afterbay journal export --rid 5b0c1f0a > request.jsonl\n  afterbay journal export --since 1h --raw frames/")]
+#[command(
+    after_help = "Example:\n  afterbay journal export --rid 5b0c1f0a > request.jsonl\n  afterbay journal export --since 1h --raw frames/"
+)]
 pub(super) struct Args {
     #[command(flatten)]
     place: Place,
@@ -82,7 +84,8 @@ fn each(
     args: &Args,
     mut take: impl FnMut(&Frame, Option<&Outcome>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let wanted = |at: u64| args.since.is_none_or(|since| at >= since) && args.until.is_none_or(|until| at < until);
+    let wanted =
+        |at: u64| args.since.is_none_or(|since| at >= since) && args.until.is_none_or(|until| at < until);
     if let Some(rid) = rid {
         for life in stream.lives(rid)? {
             let rows = life.rows.iter().filter(|row| wanted(row.received_unix_ns));

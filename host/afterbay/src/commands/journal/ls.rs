@@ -11,7 +11,9 @@ use std::process::ExitCode;
 ///
 /// In the order in which they ended, live ones last. Reads the segments' summaries, not their frames.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  afterbay journal ls --since 10m --state finished\n  afterbay journal ls --rid chatcmpl- --json")]
+#[command(
+    after_help = "Example:\n  afterbay journal ls --since 10m --state finished\n  afterbay journal ls --rid chatcmpl- --json"
+)]
 pub(super) struct Args {
     #[command(flatten)]
     place: Place,

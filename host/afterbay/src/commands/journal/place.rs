@@ -68,7 +68,9 @@ pub(super) fn parse_time(text: &str) -> Result<u64, String> {
     let local = NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S").ok();
     match local.and_then(|time| Local.from_local_datetime(&time).earliest()) {
         Some(time) => unix_ns(&time),
-        None => Err(format!("{text:?} is no time; 2026-11-20T14:00:00Z, \"2026-11-20 14:00:00\" and 10m (ago) are")),
+        None => Err(format!(
+            "{text:?} is no time; 2026-11-20T14:00:00Z, \"2026-11-20 14:00:00\" and 10m (ago) are"
+        )),
     }
 }
 

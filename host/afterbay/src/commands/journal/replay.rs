@@ -18,7 +18,9 @@ const WAIT_MAX: Duration = Duration::from_millis(50);
 ///
 /// As it came, before any plugin; in the rhythm it came in, or faster.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  afterbay journal replay 5b0c1f0a --to ipc:///tmp/reader\n  afterbay journal replay --all --to tcp://127.0.0.1:5600 --speed 10")]
+#[command(
+    after_help = "Example:\n  afterbay journal replay 5b0c1f0a --to ipc:///tmp/reader\n  afterbay journal replay --all --to tcp://127.0.0.1:5600 --speed 10"
+)]
 pub(super) struct Args {
     /// The request, or its beginning
     #[arg(required_unless_present = "all")]

@@ -17,7 +17,9 @@ const IDS_SHOWN: usize = 8;
 /// A rid may have been used for several requests: each is shown. A rid may be cut short where that is enough to tell it
 /// from others.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  afterbay journal show 5b0c1f0a --config afterbay.toml\n  afterbay journal show 5b0c1f0a --json | jq .rows[].ids")]
+#[command(
+    after_help = "Example:\n  afterbay journal show 5b0c1f0a --config afterbay.toml\n  afterbay journal show 5b0c1f0a --json | jq .rows[].ids"
+)]
 pub(super) struct Args {
     /// The request's rid, or its beginning
     rid: String,
@@ -62,7 +64,13 @@ pub(super) fn whole_rid(stream: &Stream, rid: &str) -> anyhow::Result<Option<Str
             found.push(request.rid);
         }
     }
-    ensure!(found.len() < 2, "rid {rid:?}: {} requests begin so, {:?} and {:?} among them", found.len(), found[0], found[1]);
+    ensure!(
+        found.len() < 2,
+        "rid {rid:?}: {} requests begin so, {:?} and {:?} among them",
+        found.len(),
+        found[0],
+        found[1]
+    );
     Ok(found.pop())
 }
 
@@ -88,7 +96,9 @@ fn print(stream: &str, life: &Life, ids: &[Option<Vec<i64>>]) -> std::io::Result
         if request.finish.is_empty() { String::new() } else { format!(" ({})", request.finish) },
     );
     let counted = match request.completion_tokens {
-        Some(counted) if counted == request.received => screen::good(format!(", the scheduler counted {counted}")),
+        Some(counted) if counted == request.received => {
+            screen::good(format!(", the scheduler counted {counted}"))
+        }
         Some(counted) => screen::bad(format!(", the scheduler counted {counted}")),
         None => String::new(),
     };
@@ -101,7 +111,14 @@ fn print(stream: &str, life: &Life, ids: &[Option<Vec<i64>>]) -> std::io::Result
     for (row, ids) in life.rows.iter().zip(ids) {
         if let Some(gap) = &row.gap {
             let text = format!("gap: the scheduler counts {}, with this row came {}", gap.got, gap.expected);
-            table.row(vec![String::new(), String::new(), String::new(), String::new(), String::new(), screen::bad(text)]);
+            table.row(vec![
+                String::new(),
+                String::new(),
+                String::new(),
+                String::new(),
+                String::new(),
+                screen::bad(text),
+            ]);
         }
         table.row(vec![
             when(row.received_unix_ns, begun),

@@ -16,7 +16,9 @@ const FRAMES_HELD: usize = 1024;
 
 /// Print rows as they are kept, a line each
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  afterbay journal tail -f --config afterbay.toml\n  afterbay journal tail -n 100 --rid chatcmpl-7 --json")]
+#[command(
+    after_help = "Example:\n  afterbay journal tail -f --config afterbay.toml\n  afterbay journal tail -n 100 --rid chatcmpl-7 --json"
+)]
 pub(super) struct Args {
     #[command(flatten)]
     place: Place,
@@ -80,11 +82,16 @@ fn take(stream: &mut Followed, record: Record, args: &Args) -> anyhow::Result<()
             while stream.times.front().is_some_and(|(frame, _)| *frame < outcome.frame.0) {
                 stream.times.pop_front();
             }
-            let at = stream.times.front().filter(|(frame, _)| *frame == outcome.frame.0).map_or(0, |(_, at)| *at);
+            let at =
+                stream.times.front().filter(|(frame, _)| *frame == outcome.frame.0).map_or(0, |(_, at)| *at);
             print(stream, &outcome, at, args)?;
         }
-        Record::Skipped(from, count) => note(stream, args, &format!("{count} frames from {from} on were not kept"))?,
-        Record::Lost(count) => note(stream, args, &format!("{count} outcomes were lost while the disk failed"))?,
+        Record::Skipped(from, count) => {
+            note(stream, args, &format!("{count} frames from {from} on were not kept"))?
+        }
+        Record::Lost(count) => {
+            note(stream, args, &format!("{count} outcomes were lost while the disk failed"))?
+        }
         Record::Corrupt(segment, offset, bytes) => {
             note(stream, args, &format!("{segment}: {bytes} bytes from byte {offset} on are corrupt"))?;
         }

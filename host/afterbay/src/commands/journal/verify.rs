@@ -10,7 +10,9 @@ use std::process::ExitCode;
 /// Exits 1 where something is wrong. What is only worth knowing (frames that went on unkept as `on_error` said, a
 /// segment that is being written) is told and is no error.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  afterbay journal verify --config afterbay.toml\n  afterbay journal verify --dir /var/lib/afterbay --json")]
+#[command(
+    after_help = "Example:\n  afterbay journal verify --config afterbay.toml\n  afterbay journal verify --dir /var/lib/afterbay --json"
+)]
 pub(super) struct Args {
     #[command(flatten)]
     place: Place,
@@ -54,8 +56,12 @@ fn print(stream: &str, report: &Report) {
 fn note(note: &Note) -> String {
     match note {
         Note::Skipped { from, count } => format!("{count} frames from {from} on went on unkept, as declared"),
-        Note::OutcomesLost { count } => format!("{count} outcomes were lost while the disk failed, as declared"),
-        Note::TornTail { segment, bytes } => format!("{segment}: the last {bytes} bytes are being written, or torn"),
+        Note::OutcomesLost { count } => {
+            format!("{count} outcomes were lost while the disk failed, as declared")
+        }
+        Note::TornTail { segment, bytes } => {
+            format!("{segment}: the last {bytes} bytes are being written, or torn")
+        }
         Note::Unfinished { frames } => format!("{frames} frames at the end are under way"),
     }
 }
