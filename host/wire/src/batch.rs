@@ -190,6 +190,7 @@ impl Batch {
     }
 
     /// A cell of a column that Afterbay reads, if it has one a row and the row is there.
+    #[inline]
     pub(crate) fn cell(&self, known: Known, row: u32) -> Option<Value<'_>> {
         if row >= self.rows {
             return None;
@@ -198,11 +199,13 @@ impl Batch {
     }
 
     /// The cells of a column that Afterbay reads, if it has one a row.
+    #[inline]
     fn rows_of(&self, known: Known) -> Option<Rows<'_>> {
         self.plain_rows(self.layout.position(known)?)
     }
 
     /// The cells of a column with one a row, but for those for which a pickle stands.
+    #[inline]
     pub(crate) fn plain_rows(&self, field: usize) -> Option<Rows<'_>> {
         match &self.body {
             Body::Packed(packed) => match packed.columns[field].shape {

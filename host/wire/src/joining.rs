@@ -26,6 +26,12 @@ impl<'a> Rule<'a> {
         Rule { name: &field.name, join, absent, per_token }
     }
 
+    /// Whether cells are read and not only copied, where rows are joined or edited.
+    pub(crate) fn reads_cells(&self) -> bool {
+        let copied = matches!(self.join, Join::First | Join::Last | Join::Latest | Join::Never);
+        !copied || self.per_token.is_some()
+    }
+
     pub(crate) fn shape_error(&self) -> RowsError {
         RowsError::Shape { name: self.name.to_owned() }
     }

@@ -242,14 +242,17 @@ fn uniform_width(bytes: &[u8], at: usize, count: usize) -> Option<usize> {
         return None;
     }
     let run = bytes.get(at..at.checked_add(width.checked_mul(count)?)?)?;
-    let (first, second, third) = (run[0], run[header.min(2) - 1], run[header - 1]);
-    let same =
-        |cell: &[u8]| cell[0] == first && cell[header.min(2) - 1] == second && cell[header - 1] == third;
-    run.chunks_exact(width).all(same).then_some(width)
+    let same = match header {
+        1 => run.chunks_exact(width).all(|cell| cell[0] == run[0]),
+        2 => run.chunks_exact(width).all(|cell| cell[..2] == run[..2]),
+        _ => run.chunks_exact(width).all(|cell| cell[..3] == run[..3]),
+    };
+    same.then_some(width)
 }
 
 impl Cells {
     /// Where the cells of rows `from..to` begin and end.
+    #[inline]
     pub(crate) fn span(self, starts: &[u32], from: u32, to: u32) -> (usize, usize) {
         match self {
             Cells::Uniform { start, width } => {
@@ -304,6 +307,7 @@ pub(crate) fn items(mut bytes: &[u8], count: u64) -> impl Iterator<Item = &[u8]>
 }
 
 /// The bytes of a string.
+#[inline]
 pub(crate) fn str_bytes(cell: &[u8]) -> Option<&[u8]> {
     match cell {
         [0xa0..=0xbf, text @ ..] | [0xd9, _, text @ ..] => Some(text),
@@ -313,6 +317,7 @@ pub(crate) fn str_bytes(cell: &[u8]) -> Option<&[u8]> {
 }
 
 /// An integer that fits.
+#[inline]
 pub(crate) fn int(cell: &[u8]) -> Option<i64> {
     match *cell {
         [small @ 0x00..=0x7f] => Some(i64::from(small)),
@@ -326,6 +331,7 @@ pub(crate) fn int(cell: &[u8]) -> Option<i64> {
 }
 
 /// The items of an id array, 8 bytes each, little endian: extension 1 (0.5.19 and later) or `["q", bin]`.
+#[inline]
 pub(crate) fn id_bytes(cell: &[u8]) -> Option<&[u8]> {
     // The usual case: fewer than 32 ids.
     if let [0xc7, _, EXT_ARRAY, payload @ ..] = cell {

@@ -83,6 +83,7 @@ impl Rids {
         }
     }
 
+    #[inline]
     pub(crate) fn get(&self, row: u32) -> Option<&str> {
         let end = *self.ends.get(row as usize)? as usize;
         let start = row.checked_sub(1).map_or(0, |before| self.ends[before as usize] as usize);
@@ -91,10 +92,12 @@ impl Rids {
 }
 
 /// Reads a finish reason.
+#[inline]
 pub(crate) fn finish(reason: Value<'_>) -> Finish<'_> {
-    if reason.is_nil() {
-        return Finish::Running;
-    }
+    if reason.is_nil() { Finish::Running } else { ended(reason) }
+}
+
+fn ended(reason: Value<'_>) -> Finish<'_> {
     match reason.get("type").and_then(Value::str) {
         Some("stop") => Finish::Stop { matched: matched(reason.get("matched")) },
         Some("length") => Finish::Length,

@@ -167,8 +167,17 @@ impl<'a> Plan<'a> {
         self.parts.len() == 1 && self.rows == self.parts[0].rows as usize
     }
 
+    /// About how many bytes will be written: as many a row as the parts have.
+    fn capacity(&self) -> usize {
+        let (bytes, rows) = self
+            .parts
+            .iter()
+            .fold((0, 1), |(bytes, rows), part| (bytes + part.bytes.len(), rows + part.rows as usize));
+        bytes / rows * self.rows + 1024
+    }
+
     fn msgpack(&self, first: &Batch) -> Result<Bytes, RowsError> {
-        let mut out = Vec::with_capacity(self.parts.iter().map(|part| part.bytes.len()).sum());
+        let mut out = Vec::with_capacity(self.capacity());
         pack::write::array(&mut out, first.layout.fields.len() + 1);
         pack::write::str(&mut out, first.kind().class());
         let sources = vec![None; self.parts.len()];
@@ -184,7 +193,7 @@ impl<'a> Plan<'a> {
         let fields = &first.layout.fields;
         let masks = (0..fields.len()).map(|field| self.masks(field)).collect::<Result<Vec<_>, _>>()?;
         let mut writer = Writer::new(trees[0].0.protocol());
-        writer.reserve(self.parts.iter().map(|part| part.bytes.len()).sum());
+        writer.reserve(self.capacity());
         let sources: Vec<_> = trees.iter().map(|(tree, _)| writer.source(tree)).collect();
         let masks: Vec<_> =
             masks.iter().map(|tree| Some((writer.source(tree.as_ref()?), tree.as_ref()?.root()))).collect();
@@ -375,9 +384,11 @@ impl<'a> Plan<'a> {
                         for &(part, row) in &self.from[from.clone()] {
                             let part = part as usize;
                             let cell = rows[part].map(|rows| rows.get(row));
-                            left = left
-                                .checked_sub(cell.map_or(0, Value::weight))
-                                .ok_or_else(|| RowsError::Expands { name: rule.name.to_owned() })?;
+                            if rule.reads_cells() {
+                                left = left
+                                    .checked_sub(cell.map_or(0, Value::weight))
+                                    .ok_or_else(|| RowsError::Expands { name: rule.name.to_owned() })?;
+                            }
                             cells.push(cell.map(|cell| (cell, sources[part])));
                         }
                         match (change, cells.as_slice()) {

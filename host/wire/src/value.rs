@@ -14,9 +14,10 @@ pub(crate) enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
+    #[inline]
     pub(crate) fn is_nil(self) -> bool {
         match self {
-            Value::Packed(bytes) => bytes == [0xc0],
+            Value::Packed(bytes) => bytes[0] == 0xc0,
             Value::Tree(tree, id) => tree.is_none(id),
         }
     }
@@ -31,6 +32,7 @@ impl<'a> Value<'a> {
         }
     }
 
+    #[inline]
     pub(crate) fn int(self) -> Option<i64> {
         match self {
             Value::Packed(bytes) => pack::int(bytes),
@@ -56,6 +58,7 @@ impl<'a> Value<'a> {
         self.types_and_weight().1
     }
 
+    #[inline]
     fn types_and_weight(self) -> (Types, usize) {
         match self {
             Value::Packed(bytes) => (TYPES[bytes[0] as usize], 0),
@@ -77,6 +80,7 @@ impl<'a> Value<'a> {
     }
 
     /// The bytes of a str.
+    #[inline]
     pub(crate) fn str_bytes(self) -> Option<&'a [u8]> {
         match self {
             Value::Packed(bytes) => pack::str_bytes(bytes),
@@ -127,6 +131,7 @@ impl<'a> Value<'a> {
     }
 
     /// How many ids an id array has.
+    #[inline]
     pub(crate) fn id_count(self) -> Option<usize> {
         match self {
             Value::Packed(bytes) => pack::id_bytes(bytes).map(|ids| ids.len() / 8),
@@ -135,6 +140,7 @@ impl<'a> Value<'a> {
     }
 
     /// Appends the ids of an id array, and says how many they are.
+    #[inline]
     pub(crate) fn ids(self, out: &mut Vec<i64>) -> Option<usize> {
         match self {
             Value::Packed(bytes) => {
@@ -156,6 +162,7 @@ pub(crate) enum Rows<'a> {
 
 impl<'a> Rows<'a> {
     /// The cell of a row that there is.
+    #[inline]
     pub(crate) fn get(self, row: u32) -> Value<'a> {
         match self {
             Rows::Packed { frame, starts, cells } => {
