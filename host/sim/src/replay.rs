@@ -66,3 +66,29 @@ pub fn directory(path: &Path, suffix: &str) -> Result<Vec<Frame>, ReplayError> {
     }
     Ok(frames)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_come_in_the_order_of_their_names_and_other_files_do_not() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in [("b.bin", "2"), ("a.bin", "1"), ("c.json", "3")] {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        let frames = directory(dir.path(), "bin").unwrap();
+        let bytes: Vec<&[u8]> = frames.iter().map(|frame| frame.bytes.as_ref()).collect();
+        assert_eq!(bytes, [b"1", b"2"]);
+        assert!(matches!(directory(dir.path(), "pickle"), Err(ReplayError::Empty { .. })));
+    }
+
+    #[test]
+    fn a_directory_over_the_bound_is_refused_before_it_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let large = std::fs::File::create(dir.path().join("a.bin")).unwrap();
+        // Sparse: it has a length and no contents.
+        large.set_len(MAX_REPLAY_BYTES + 1).unwrap();
+        assert!(matches!(directory(dir.path(), "bin"), Err(ReplayError::TooLarge { .. })));
+    }
+}

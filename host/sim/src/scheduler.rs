@@ -309,3 +309,24 @@ impl Pace {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_that_are_late_are_caught_up_with_only_so_far() {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut pace = Pace::new(1000.0, Instant::now());
+            std::thread::sleep(Duration::from_millis(400));
+            let began = Instant::now();
+            // At once: what fits into the bound, one more, and what becomes due meanwhile.
+            for _ in 0..MAX_CATCH_UP.as_millis() + 21 {
+                pace.wait(&Stop::new()).await;
+            }
+            let least = Duration::from_millis(19);
+            assert!(began.elapsed() >= least, "400 late steps are not all caught up with");
+        });
+    }
+}

@@ -77,19 +77,30 @@ fn nanos(duration: Duration) -> i64 {
 mod tests {
     use super::*;
 
+    fn work(spent: Spent) -> Work {
+        Work::new(Cost { per_row: Duration::from_micros(50), per_token: Duration::from_micros(5), spent })
+    }
+
     #[test]
     fn rows_cost_what_they_should_asleep_or_busy() {
         for spent in [Spent::Asleep, Spent::Busy] {
-            let cost =
-                Cost { per_row: Duration::from_micros(50), per_token: Duration::from_micros(5), spent };
-            let (mut work, began) = (Work::new(cost), Instant::now());
+            let (mut work, began) = (work(spent), Instant::now());
             for _ in 0..300 {
                 work.row(10);
             }
             let took = began.elapsed();
             assert!(took >= Duration::from_millis(29), "{spent:?}: 300 rows of 100 us took {took:?}");
-            // Not an upper bound that a loaded machine could break: it only rules out sleeping for each row.
-            assert!(took < Duration::from_millis(900), "{spent:?}: 300 rows of 100 us took {took:?}");
         }
+    }
+
+    #[test]
+    fn small_costs_are_slept_together_and_oversleeping_is_taken_off_the_next() {
+        let mut work = work(Spent::Asleep);
+        for rows in 1..10 {
+            work.row(10);
+            assert_eq!(work.owed_ns, rows * 100_000);
+        }
+        work.row(10);
+        assert!(work.owed_ns <= 0, "{} ns are owed after a sleep", work.owed_ns);
     }
 }

@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use afterbay_sim::bounds::{MAX_MISSING_RANGES, MAX_SAMPLES};
 use afterbay_sim::check::{Checker, Expect, Faults, Reading};
 use afterbay_sim::frames::{self, Encoding, Frame};
 use afterbay_sim::ids::{Seed, rid};
@@ -126,6 +127,25 @@ fn a_row_after_the_end_and_a_second_end_are_found() {
     let expected = Faults { rows_after_end: 1, ended_again: 1, repeated_tokens: 3, ..Faults::default() };
     assert_eq!(faults(&check(&frames)), expected);
     assert_eq!(check(&frames).record().requests, 1);
+}
+
+#[test]
+fn of_very_many_gaps_the_oldest_are_given_up_and_their_tokens_stay_lost() {
+    let mut load = Load::new(1, 2 * MAX_MISSING_RANGES as u32 + 4);
+    load.lengths.high = load.lengths.low;
+    let all = bytes(&frames::frames(&load, ENCODINGS[0], Duration::ZERO).unwrap());
+    // Every other token is left out, one gap more than are remembered.
+    let mut gappy: Vec<Bytes> = all.iter().step_by(2).cloned().collect();
+    let gaps = MAX_MISSING_RANGES as u64 + 1;
+    assert_eq!(check(&gappy).faults().lost_tokens, gaps);
+    assert_eq!(check(&gappy).faults().samples.len(), MAX_SAMPLES, "the others are counted, not told");
+    gappy.push(all[3].clone());
+    let checker = check(&gappy);
+    let expected = Faults { lost_tokens: gaps - 1, late_rows: 1, ..Faults::default() };
+    assert_eq!(faults(&checker), expected, "the second gap is remembered");
+    gappy.push(all[1].clone());
+    let expected = Faults { repeated_tokens: 1, ..expected };
+    assert_eq!(faults(&check(&gappy)), expected, "the first is not");
 }
 
 #[test]
