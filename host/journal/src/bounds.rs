@@ -8,7 +8,7 @@ pub const FRAME_BYTES_MAX: usize = 1 << 30;
 pub const RID_BYTES_MAX: usize = 4096;
 
 /// Requests not yet closed, per stream. `request` refuses one more (`RequestError::TooMany`).
-pub const LIVE_REQUESTS_MAX: usize = 1 << 20;
+pub const LIVE_REQUESTS_MAX: usize = 1 << 18;
 
 /// Requests that began in one segment. The next frame begins a new segment.
 pub const SEGMENT_REQUESTS_MAX: usize = 1 << 16;

@@ -157,7 +157,8 @@ pub(crate) fn verify(segments: &Segments) -> Result<Report, ReadError> {
             Some(segment) => check.segment(&segment, segments.seen_from(next, id)?, next.is_none())?,
             // Removed since it was listed, or torn when it was begun, or damaged.
             None => match segments.list()?.iter().find(|known| known.id == id) {
-                None => {}
+                // With all that came before it: the next is the first.
+                None => (check.first, check.state) = (None, State::new()),
                 Some(known) if next.is_none() && known.bytes < crate::format::HEADER_BYTES as u64 => {
                     check.report.notes.push(Note::TornTail { segment: id, bytes: known.bytes });
                 }

@@ -7,7 +7,9 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-use afterbay_sockets::{Endpoint, LossReason, Pending, PullOptions, PushNotice, PushOptions, Unconfirmed};
+use afterbay_sockets::{
+    CreditOptions, Endpoint, LossReason, Pending, PullOptions, PushNotice, PushOptions, Unconfirmed,
+};
 use afterbay_zmtp::{Peer, Role};
 use support::raw::{Raw, hello};
 use support::{Loop, both, describe, free_port, ipc, outgoing, path_of};
@@ -301,4 +303,26 @@ fn the_send_buffer_bounds_what_the_kernel_takes() {
     };
     let (small, large) = (taken(Some(16 << 10)), taken(Some(1 << 20)));
     assert!(small < 60 && large > 200, "{small} {large}");
+}
+
+#[test]
+fn what_has_nothing_to_do_sleeps() {
+    let dir = tempfile::tempdir().unwrap();
+    let bound = Loop::bind(&ipc(&dir, "idle"), PullOptions::default());
+    let endpoint = bound.endpoint();
+    let options =
+        PushOptions { credit: Some(CreditOptions::new(dir.path().join("page"))), ..PushOptions::default() };
+    let mut this = bound.also_connect(&endpoint, options);
+    this.send(outgoing(1, 100));
+    this.receive(1);
+    this.run(Duration::from_millis(100));
+    let (end, mut turns) = (Instant::now() + Duration::from_millis(500), 0);
+    while Instant::now() < end {
+        this.turn(Duration::from_millis(500));
+        turns += 1;
+    }
+    // It looks whether the page is there, every 50 ms.
+    assert!(turns <= 12, "{turns} turns in 500 ms");
+    this.push = None;
+    assert_eq!(this.pull().deadline(), None);
 }

@@ -123,7 +123,7 @@ fn on_error_forward_lets_frames_pass_unkept_and_verify_tells_which() {
 }
 
 #[test]
-fn sync_always_forwards_a_frame_only_when_it_is_durable() {
+fn sync_always_forwards_only_what_is_durable() {
     let stage = Stage::new();
     let mut reader = Reader::bind(&stage.reader_side());
     let gate = SyncGate::new(&stage);

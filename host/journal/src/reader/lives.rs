@@ -78,17 +78,20 @@ impl Rows<'_> {
     }
 
     fn outcome(&mut self, outcome: &Outcome, received_unix_ns: u64) -> Result<(), ReadError> {
-        let position = self.waiting.remove(&outcome.frame.0);
+        let waited = self.waiting.remove(&outcome.frame.0);
+        if !outcome.requests.iter().any(|request| self.lives.contains_key(&request.0)) {
+            return Ok(());
+        }
+        let position = match waited {
+            Some(position) => Some(position),
+            // In an earlier segment, or nowhere.
+            None => match self.stream.position(outcome.frame) {
+                Err(ReadError::NoFrame { .. }) => None,
+                found => Some(found?),
+            },
+        };
         for (row, request) in outcome.requests.iter().enumerate() {
             let Some(life) = self.lives.get_mut(&request.0) else { continue };
-            let position = match position {
-                Some(position) => Some(position),
-                // In an earlier segment, or nowhere.
-                None => match self.stream.position(outcome.frame) {
-                    Err(ReadError::NoFrame { .. }) => None,
-                    found => Some(found?),
-                },
-            };
             let index = row as u32;
             let tokens = outcome.tokens.get(row).copied().unwrap_or_default();
             let actions: Vec<_> = outcome.actions.iter().filter(|each| each.row == index).cloned().collect();

@@ -222,13 +222,12 @@ impl Account {
 
     /// Time passes.
     pub(crate) fn tick(&mut self, desk: &mut Desk<'_>) {
-        if self.stalls_at(desk.custody).is_some_and(|at| at <= desk.now) && !self.is_quiet(desk) {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= desk.now);
+        let (stalls, is_quiet) = (is_due(self.stalls_at(desk.custody)), is_due(self.quiet_at(desk.custody)));
+        if stalls && !is_quiet {
             // A page that was only slow to prove itself counts them yet; one that lost frames cannot be told from it.
             let heals = self.doubt == Some(Doubt::Page);
-            let absorb = self.absorb + desk.custody.counted();
-            self.give_up(Standing::Stale { heals }, desk);
-            self.absorb = absorb;
-            return;
+            return self.give_up(Standing::Stale { heals }, desk);
         }
         match self.link.as_mut().and_then(|link| link.hold.take()) {
             Some(Hold::Generation { until, foreign: true }) if until <= desk.now => {
@@ -239,7 +238,7 @@ impl Account {
                 self.new_generation(page, clean, desk)
             }
             Some(Hold::Quiet) if desk.custody.counted() == 0 => drop(desk.custody.all_sure()),
-            Some(Hold::Quiet) if self.is_quiet(desk) => {
+            Some(Hold::Quiet) if is_quiet => {
                 let resent = desk.custody.requeue();
                 desk.notices.push(PushNotice::Settled { resent, unconfirmed: None });
             }
@@ -252,7 +251,7 @@ impl Account {
     pub(crate) fn deadline(&self, custody: &Custody) -> Option<Instant> {
         let hold = match self.link.as_ref()?.hold.as_ref() {
             Some(Hold::Generation { until, .. } | Hold::Loss { until, .. }) => Some(*until),
-            Some(Hold::Quiet) => Some(self.moved + self.quiet),
+            Some(Hold::Quiet) => self.quiet_at(custody),
             None => None,
         };
         hold.into_iter().chain(self.stalls_at(custody)).min()
@@ -280,9 +279,11 @@ impl Account {
     fn adopt_first(&mut self, page: Page, desk: &mut Desk<'_>) {
         let is_new = page.generation == 1 && self.link.as_ref().is_some_and(|link| link.saw_absent);
         let base = if is_new { 0 } else { page.count };
+        // What was written before, if this generation was known already and could not be read for a while.
+        let absorb = self.absorb + desk.custody.take_passed();
         self.begin(&page, desk);
         self.joined_midway = base > 0;
-        self.absorb = desk.custody.take_passed();
+        self.absorb = absorb;
         self.apply(&page, page.count, page.count - base, desk);
     }
 
@@ -439,20 +440,17 @@ impl Account {
         desk.notices.push(PushNotice::Settled { resent: 0, unconfirmed: desk.custody.kept() });
     }
 
-    /// Everything that the reader surely has is counted, and the count stands still.
-    fn is_quiet(&self, desk: &Desk<'_>) -> bool {
-        let unsure = desk.custody.unsure();
-        unsure > 0
-            && desk.custody.counted() <= unsure
-            && self.absorb == 0
-            && desk.now >= self.moved + self.quiet
+    /// Once everything that the reader surely has is counted: when the count has stood still for long enough.
+    fn quiet_at(&self, custody: &Custody) -> Option<Instant> {
+        let unsure = custody.unsure();
+        let waits_for_unsure = unsure > 0 && custody.counted() <= unsure && self.absorb == 0;
+        waits_for_unsure.then(|| self.moved + self.quiet)
     }
 
     /// Goes on without the count; what was kept for it is told.
     fn give_up(&mut self, standing: Standing, desk: &mut Desk<'_>) {
+        self.absorb += desk.custody.counted();
         self.tell_unconfirmed(desk);
-        desk.custody.take_passed();
-        self.absorb = 0;
         if let Some(link) = &mut self.link {
             link.hold = None;
         }

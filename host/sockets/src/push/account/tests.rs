@@ -248,6 +248,7 @@ fn a_count_that_cannot_be_ours_is_not_used() {
         ("it went back", "p1:0 up s3 p1:2 p1:1 s1", "1,2,3,4 taken=4 unconfirmed3-3 invalid"),
         ("… and stays unused", "p1:0 up s3 p1:2 p1:1 p1:3 s1", "1,2,3,4 taken=4 unconfirmed3-3 invalid"),
         ("… until a new generation", "p1:0 up s3 p1:2 p1:1 lost p2:0<1 up s1", "1,2,3/4 taken=3 unconfirmed3-3 usable2:0"),
+        ("not a page for a while: what was written is counted first", "p1:0 up s2 p1:1 bad s1 p1:1 s1 p1:3", "1,2,3,4 taken=3 unconfirmed2-2 usable1:3"),
         ("not a page any more", "p1:0 up s2 p1:1 bad s1", "1,2,3 taken=3 unconfirmed2-2 invalid"),
     ]);
 }
@@ -309,6 +310,26 @@ fn after_a_restart_the_frames_that_were_cut_are_settled_by_the_count() {
         ("the page is gone", "r2 q1 s1 none up", "4 taken=4 unconfirmed1-3 absent"),
         ("missed generations", "r2 q1 s1 p7:0 up", "4 taken=3 unconfirmed1-3 usable7:0"),
     ]);
+}
+
+#[test]
+fn what_is_due_is_done_by_the_tick() {
+    // Otherwise a caller that waits for the deadline would spin.
+    for steps in
+        ["p1:0 up s3", "p1:0 up s3 lost up", "p1:0 up s3 p2:0", "r2 q2 s1 p1:0 up=1", "r2 q2 s1 p1:2 up=1"]
+    {
+        let mut bench = Bench::new(steps.contains('q').then_some(CreditBase { generation: 1, count: 0 }));
+        steps.split_whitespace().for_each(|step| bench.step(step));
+        let mut dues = 0;
+        while let Some(at) = bench.account.deadline(&bench.custody) {
+            assert!(at >= bench.now, "{steps}: due before it was told");
+            bench.now = at;
+            bench.pass(Duration::ZERO);
+            dues += 1;
+            assert!(dues < 5, "{steps}: due again and again");
+        }
+        assert!(dues > 0, "{steps}");
+    }
 }
 
 #[test]

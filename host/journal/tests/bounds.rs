@@ -1,0 +1,189 @@
+//! Every bound of `bounds`, and what happens at it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use afterbay_journal::reader::{Journal, Stream};
+use afterbay_journal::*;
+use support::disk::SimDisk;
+use support::*;
+
+const DIR: &str = "/journal";
+
+fn begin(disk: &SimDisk) -> (Directory, Writer, Recovered) {
+    let storage = Arc::new(disk.clone());
+    let directory = Directory::open_on(storage, Path::new(DIR), options(), Background::Caller).unwrap();
+    let (writer, recovered) = directory.stream("s").unwrap();
+    (directory, writer, recovered)
+}
+
+fn stream(disk: &SimDisk) -> Stream {
+    Journal::open_on(Arc::new(disk.clone()), Path::new(DIR)).unwrap().stream("s").unwrap()
+}
+
+#[test]
+fn options_outside_their_bounds_are_refused_with_the_bound() {
+    let dir = tempfile::tempdir().unwrap();
+    let message = |options| Directory::open(dir.path(), options).err().map(|error| error.to_string());
+    assert_eq!(
+        message(Options { segment_bytes: bounds::SEGMENT_BYTES_MAX + 1, ..options() }).unwrap(),
+        "journal option segment_bytes: 2147483649, allowed is 4096 to 2147483648"
+    );
+    assert_eq!(
+        message(Options { max_frame_bytes: bounds::FRAME_BYTES_MAX + 1, ..options() }).unwrap(),
+        "journal option max_frame_bytes: 1073741825, allowed is 1 to 1073741824"
+    );
+    assert_eq!(message(options()), None);
+}
+
+#[test]
+fn a_stream_has_a_plain_name_and_one_writer() {
+    let dir = tempfile::tempdir().unwrap();
+    let directory = Directory::open(dir.path(), options()).unwrap();
+    for name in ["", "..", ".hidden", "a/b", "LOCK", "ü", &"x".repeat(129)] {
+        assert!(matches!(directory.stream(name), Err(OpenError::StreamName { .. })), "{name:?}");
+    }
+    let (writer, _) = directory.stream("decode-0").unwrap();
+    assert!(matches!(directory.stream("decode-0"), Err(OpenError::StreamOpen { .. })));
+    directory.stream("decode-1").unwrap();
+    drop(writer);
+    directory.stream("decode-0").unwrap();
+    let again = Directory::open(dir.path(), options()).err().unwrap();
+    assert!(
+        matches!(&again, OpenError::Locked { pid, .. } if *pid == std::process::id().to_string()),
+        "{again}"
+    );
+}
+
+#[test]
+fn a_frame_over_the_bound_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_directory, mut writer, _) = open(dir.path(), Options { max_frame_bytes: 100, ..options() });
+    writer.append(&[0; 100], 1).unwrap();
+    let error = writer.append(&[0; 101], 2).unwrap_err();
+    assert_eq!(error.to_string(), "journal frame: 101 bytes, at most 100");
+    assert!(writer.is_healthy());
+}
+
+#[test]
+fn a_frame_larger_than_a_segment_has_one_of_its_own() {
+    let disk = SimDisk::new(1);
+    let (_directory, mut writer, _) = begin(&disk);
+    let large = vec![3; 300 << 20];
+    drop(large);
+    let dir = tempfile::tempdir().unwrap();
+    let (_directory, mut small, _) = open(dir.path(), Options { segment_bytes: 4096, ..options() });
+    let one = small.append(&[1; 100], 1).unwrap();
+    let two = small.append(&[2; 50_000], 2).unwrap();
+    let three = small.append(&[3; 100], 3).unwrap();
+    assert!(one.segment < two.segment && two.segment < three.segment);
+    assert_eq!(reader(dir.path()).frame(&two).unwrap().bytes, [2; 50_000]);
+    writer.append(b"", 1).unwrap();
+}
+
+#[test]
+fn a_rid_over_the_bound_is_refused() {
+    let disk = SimDisk::new(1);
+    let (_directory, mut writer, _) = begin(&disk);
+    let long = "r".repeat(bounds::RID_BYTES_MAX);
+    let request = writer.request(&long).unwrap();
+    step(&mut writer, &[request], b"", 1);
+    let error = writer.request(&format!("{long}r")).unwrap_err();
+    assert_eq!(error, RequestError::RidTooLong { bytes: 4097 });
+    assert_eq!(error.to_string(), "rid: 4097 bytes, at most 4096");
+    writer.flush().unwrap();
+    assert_eq!(stream(&disk).lives(&long).unwrap().len(), 1);
+}
+
+#[test]
+fn one_request_more_than_can_be_live_is_refused() {
+    let disk = SimDisk::new(1);
+    let (_directory, mut writer, _) = begin(&disk);
+    let first = writer.request("first").unwrap();
+    for _ in 1..bounds::LIVE_REQUESTS_MAX {
+        writer.request("r").unwrap();
+    }
+    assert_eq!(writer.request("more").unwrap_err(), RequestError::TooMany);
+    writer.close(first);
+    writer.request("more").unwrap();
+}
+
+#[test]
+fn many_requests_end_a_segment() {
+    let disk = SimDisk::new(1);
+    let (_directory, mut writer, _) = begin(&disk);
+    let first = writer.append(b"", 1).unwrap();
+    for _ in 0..bounds::SEGMENT_REQUESTS_MAX {
+        let request = writer.request("r").unwrap();
+        writer.close(request);
+    }
+    let second = writer.append(b"", 2).unwrap();
+    assert!(second.segment > first.segment);
+    assert_eq!(writer.append(b"", 3).unwrap().segment, second.segment);
+}
+
+#[test]
+fn of_too_many_frames_without_an_outcome_the_oldest_is_given_up_and_told() {
+    let disk = SimDisk::new(1);
+    let (_directory, mut writer, _) = begin(&disk);
+    for ns in 0..=bounds::UNFINISHED_FRAMES_MAX as u64 {
+        writer.append(b"", ns).unwrap();
+    }
+    for number in 2..=bounds::UNFINISHED_FRAMES_MAX as u64 + 1 {
+        writer.outcome(&as_it_came(FrameNo(number), &[], &[]));
+    }
+    writer.finish().unwrap();
+    let problems = stream(&disk).verify().unwrap().problems;
+    let whats: Vec<_> = problems.iter().map(|problem| problem.what.to_string()).collect();
+    assert_eq!(whats, ["frame 1 has no outcome"]);
+}
+
+#[test]
+fn a_text_over_the_bound_is_cut_at_a_character() {
+    let disk = SimDisk::new(1);
+    let (_directory, mut writer, _) = begin(&disk);
+    let frame = writer.append(b"", 1).unwrap().frame;
+    let long = "ä".repeat(bounds::TEXT_BYTES_MAX / 2 + 5);
+    let odd = format!("x{long}");
+    writer.outcome(&Outcome { passage: Passage::NotUnderstood(&odd), ..as_it_came(frame, &[], &[]) });
+    writer.flush().unwrap();
+    let (_, outcome) = stream(&disk).frames(reader::From::Start).unwrap().next().unwrap().unwrap();
+    let reader::Passage::NotUnderstood(text) = outcome.unwrap().passage else { panic!() };
+    assert_eq!(text.len(), bounds::TEXT_BYTES_MAX - 1);
+    assert!(odd.starts_with(&text));
+}
+
+#[test]
+fn sinks_past_the_bound_are_not_kept() {
+    let disk = SimDisk::new(1);
+    let (_directory, mut writer, _) = begin(&disk);
+    step(&mut writer, &[], b"", 1);
+    for sink in 0..bounds::SINKS_MAX + 1 {
+        writer.taken(&format!("sink-{sink}"), FrameNo(1), None);
+    }
+    writer.flush().unwrap();
+    let taken = stream(&disk).taken().unwrap();
+    assert_eq!(taken.len(), bounds::SINKS_MAX);
+    assert!(!taken.iter().any(|(sink, ..)| *sink == format!("sink-{}", bounds::SINKS_MAX)));
+}
+
+#[test]
+fn of_too_many_notices_the_oldest_is_dropped() {
+    let disk = SimDisk::new(1);
+    let storage = Arc::new(disk.clone());
+    let small = Options { segment_bytes: 4096, retain_bytes: Some(1), ..options() };
+    let directory = Directory::open_on(storage, Path::new(DIR), small, Background::Caller).unwrap();
+    let (mut writer, _) = directory.stream("s").unwrap();
+    for ns in 0..(bounds::NOTICES_MAX as u64 + 10) {
+        step(&mut writer, &[], &[0; 4000], ns);
+    }
+    writer.flush().unwrap();
+    writer.tend();
+    directory.tend();
+    let told: Vec<_> = std::iter::from_fn(|| writer.next_notice()).collect();
+    assert_eq!(told.len(), bounds::NOTICES_MAX);
+    assert!(matches!(told.last(), Some(Notice::OverBudget { .. })), "the newest is there");
+}

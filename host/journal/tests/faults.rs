@@ -1,0 +1,361 @@
+//! What a stream sees of a disk that fails, fills up or goes away, and that it heals.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::io;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use afterbay_journal::reader::{From, Journal, Stream};
+use afterbay_journal::storage::{Disk, File, Listed, Lock, LockError, Storage};
+use afterbay_journal::*;
+use support::disk::{Faults, SimDisk};
+use support::*;
+
+const DIR: &str = "/journal";
+
+fn begin(disk: &SimDisk, options: Options) -> (Directory, Writer, Recovered) {
+    let storage = Arc::new(disk.clone());
+    let directory = Directory::open_on(storage, Path::new(DIR), options, Background::Caller).unwrap();
+    let (writer, recovered) = directory.stream("s").unwrap();
+    (directory, writer, recovered)
+}
+
+fn stream(disk: &SimDisk) -> Stream {
+    Journal::open_on(Arc::new(disk.clone()), Path::new(DIR)).unwrap().stream("s").unwrap()
+}
+
+fn numbers(stream: &Stream) -> Vec<u64> {
+    stream.frames(From::Start).unwrap().map(|frame| frame.unwrap().0.position.frame.0).collect()
+}
+
+fn notices(writer: &mut Writer) -> Vec<Notice> {
+    std::iter::from_fn(|| writer.next_notice()).collect()
+}
+
+#[test]
+fn a_full_disk_refuses_a_frame_whole_and_takes_it_when_there_is_room() {
+    let disk = SimDisk::new(1);
+    let (_directory, mut writer, _) = begin(&disk, options());
+    let request = writer.request("r").unwrap();
+    step(&mut writer, &[request], b"fits", 1);
+    disk.set_capacity(disk.used() + 100);
+    for _ in 0..3 {
+        let error = writer.append(&[1; 400], 2).unwrap_err();
+        let WriteError::Io(error) = error else { panic!("{error}") };
+        assert_eq!(error.source.kind(), io::ErrorKind::StorageFull);
+        assert!(
+            error.to_string().contains("/journal/s/00000000000000000001-0000000000.seg: write: "),
+            "{error}"
+        );
+        assert!(!writer.is_healthy());
+        assert_eq!(numbers(&stream(&disk)), [1]);
+    }
+    disk.set_capacity(usize::MAX);
+    assert_eq!(step(&mut writer, &[request], &[1; 400], 2), FrameNo(2));
+    assert!(writer.is_healthy());
+    writer.flush().unwrap();
+    let report = stream(&disk).verify().unwrap();
+    assert!(report.problems.is_empty() && report.notes.is_empty(), "{report:?}");
+    assert_eq!((report.frames, report.outcomes, report.rows, report.requests), (2, 2, 2, 1));
+}
+
+#[test]
+fn flush_finds_that_the_disk_has_healed() {
+    let disk = SimDisk::new(1);
+    let (_directory, mut writer, _) = begin(&disk, options());
+    step(&mut writer, &[], b"fits", 1);
+    writer.flush().unwrap();
+    disk.set_capacity(disk.used());
+    writer.append(b"does not", 2).unwrap_err();
+    writer.flush().unwrap_err();
+    assert!(!writer.is_healthy());
+    disk.set_capacity(usize::MAX);
+    writer.flush().unwrap();
+    assert!(writer.is_healthy());
+    assert_eq!(numbers(&stream(&disk)), [1]);
+}
+
+#[test]
+fn frames_that_went_on_without_being_kept_are_declared() {
+    let disk = SimDisk::new(1);
+    let (_directory, mut writer, _) = begin(&disk, options());
+    let request = writer.request("r").unwrap();
+    step(&mut writer, &[request], b"kept", 1);
+    disk.set_capacity(disk.used());
+    for ns in 2..5 {
+        writer.append(b"not kept", ns).unwrap_err();
+        let frame = writer.skipped(1, ns);
+        assert_eq!(frame.0, ns);
+        writer.outcome(&as_it_came(frame, &[request], &[1]));
+    }
+    disk.set_capacity(usize::MAX);
+    assert_eq!(last_step(&mut writer, &[request], 5, 5), FrameNo(5));
+    writer.flush().unwrap();
+    let stream = stream(&disk);
+    assert_eq!(numbers(&stream), [1, 5]);
+    let report = stream.verify().unwrap();
+    // The request's sum is right, since the outcomes of what was not kept are.
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    assert_eq!(report.notes, [Note::Skipped { from: FrameNo(2), count: 3 }]);
+    assert_eq!(report.notes[0].to_string(), "3 frames from 2 on went on without being kept");
+    let rows = &stream.lives("r").unwrap()[0].rows;
+    let kept: Vec<bool> = rows.iter().map(|row| row.position.is_some()).collect();
+    assert_eq!(kept, [true, false, false, false, true]);
+}
+
+#[test]
+fn more_outcomes_than_can_wait_are_counted_and_the_sums_stay_right() {
+    let disk = SimDisk::new(1);
+    let (_directory, mut writer, _) = begin(&disk, options());
+    let request = writer.request("r").unwrap();
+    let other = writer.request("other").unwrap();
+    let mut rows = vec![other; 99_999];
+    rows.push(request);
+    let tokens = vec![1; rows.len()];
+    writer.append(b"first", 1).unwrap();
+    disk.set_capacity(disk.used());
+    for ns in 2..32 {
+        let frame = writer.skipped(1, ns);
+        writer.outcome(&as_it_came(frame, &rows, &tokens));
+    }
+    // What is told after the bound was reached is counted too.
+    let unseen = writer.request("unseen").unwrap();
+    disk.set_capacity(usize::MAX);
+    writer.flush().unwrap();
+    let lost = notices(&mut writer).into_iter().find_map(|notice| match notice {
+        Notice::OutcomesLost { count } => Some(count),
+        _ => None,
+    });
+    let kept = bounds::PENDING_BYTES_MAX.div_ceil(800_000) as u64;
+    assert_eq!(lost, Some(30 - kept + 1), "{kept} outcomes fit");
+    step(&mut writer, &[unseen], b"on", 40);
+    writer.outcome(&as_it_came(FrameNo(1), &[], &[]));
+    writer.flush().unwrap();
+    let stream = stream(&disk);
+    let info = |rid| stream.lives(rid).unwrap()[0].request.clone();
+    assert_eq!((info("r").received, info("unseen").received), (30, 1));
+    let report = stream.verify().unwrap();
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    assert!(report.notes.contains(&Note::OutcomesLost { count: 30 - kept + 1 }), "{:?}", report.notes);
+}
+
+#[test]
+fn a_failed_sync_is_not_taken_back_until_the_segment_was_written_again() {
+    let disk = SimDisk::new(2);
+    let (_directory, mut writer, _) = begin(&disk, Options { sync: SyncPolicy::Always, ..options() });
+    let woken = Arc::new(AtomicUsize::new(0));
+    let count = woken.clone();
+    writer.on_change(Box::new(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    }));
+    let first = step(&mut writer, &[], b"one", 1);
+    writer.tend();
+    assert_eq!((writer.durable(), woken.load(Ordering::Relaxed)), (first, 1));
+    let second = step(&mut writer, &[], b"two", 2);
+    assert_eq!(writer.durable(), first);
+    disk.set_faults(Faults { sync: 1, ..Faults::default() });
+    writer.tend();
+    assert!(matches!(&notices(&mut writer)[..], [Notice::SyncFailed { durable, .. }] if *durable == first));
+    assert!(!writer.is_healthy());
+    assert_eq!(woken.load(Ordering::Relaxed), 2);
+
+    // The disk is well again: the next write begins a new segment, the old one is written again.
+    disk.set_faults(Faults::default());
+    writer.tend();
+    assert_eq!(writer.durable(), first, "syncing the same file again proves nothing");
+    let third = step(&mut writer, &[], b"three", 3);
+    writer.tend();
+    assert_eq!(writer.durable(), third);
+    assert!(writer.is_healthy());
+    let told = notices(&mut writer);
+    assert!(told.iter().any(|each| matches!(each, Notice::Rewritten { .. })), "{told:?}");
+    let lost = told.iter().any(|each| matches!(each, Notice::FramesLost { from, .. } if *from == second));
+    let read = numbers(&stream(&disk));
+    assert_eq!(read.contains(&second.0), !lost, "what the disk had dropped is told");
+    assert!(read.contains(&first.0) && read.contains(&third.0));
+}
+
+#[test]
+fn a_directory_that_vanished_is_missed_and_made_again_when_its_root_is_there() {
+    let disk = SimDisk::new(1);
+    let (directory, mut writer, _) = begin(&disk, options());
+    let request = writer.request("r").unwrap();
+    step(&mut writer, &[request], b"one", 1);
+    let gone = disk.take_away(Path::new(DIR));
+    assert!(!gone.is_empty());
+    // Not seen yet: it goes to a file that nobody can find any more.
+    step(&mut writer, &[request], b"two", 2);
+    directory.tend();
+    assert!(matches!(&notices(&mut writer)[..], [Notice::Vanished { .. }]));
+    assert!(!writer.is_healthy());
+    for _ in 0..2 {
+        let error = writer.append(b"three", 3).unwrap_err();
+        assert!(error.to_string().contains("journal /journal/s/"), "{error}");
+    }
+    // An empty directory in its place, as after a wrong mount was put right.
+    disk.bring_back(&[Path::new(DIR)], Vec::new());
+    assert_eq!(step(&mut writer, &[request], b"three", 3), FrameNo(3));
+    writer.tend();
+    writer.flush().unwrap();
+    assert!(writer.is_healthy());
+    assert_eq!(numbers(&stream(&disk)), [1, 2, 3], "what had gone to the lost file was written again");
+    assert!(stream(&disk).verify().unwrap().problems.is_empty());
+    // It is locked again, too.
+    let other = Directory::open_on(Arc::new(disk.clone()), Path::new(DIR), options(), Background::Caller);
+    assert!(matches!(other, Err(OpenError::Locked { .. })));
+}
+
+#[test]
+fn a_directory_that_comes_back_goes_on() {
+    let disk = SimDisk::new(1);
+    let (directory, mut writer, _) = begin(&disk, options());
+    step(&mut writer, &[], b"one", 1);
+    let gone = disk.take_away(Path::new(DIR));
+    directory.tend();
+    writer.append(b"two", 2).unwrap_err();
+    disk.bring_back(&[Path::new(DIR), Path::new("/journal/s")], gone);
+    step(&mut writer, &[], b"two", 2);
+    writer.tend();
+    writer.flush().unwrap();
+    assert_eq!(numbers(&stream(&disk)), [1, 2]);
+    assert!(writer.is_healthy() && stream(&disk).verify().unwrap().problems.is_empty());
+}
+
+#[test]
+fn what_waits_is_written_when_the_streams_thread_panics() {
+    let dir = tempfile::tempdir().unwrap();
+    let directory = Directory::open(dir.path(), options()).unwrap();
+    let (mut writer, _) = directory.stream("s").unwrap();
+    let panicked = std::thread::spawn(move || {
+        let request = writer.request("r").unwrap();
+        let frame = step(&mut writer, &[request], b"one", 1);
+        writer.taken("sink", frame, None);
+        panic!("of the test");
+    });
+    panicked.join().unwrap_err();
+    let (_writer, recovered) = directory.stream("s").unwrap();
+    assert!(recovered.unfinished.is_empty());
+    assert_eq!(recovered.taken, [("sink".into(), FrameNo(1), None)]);
+    assert_eq!(recovered.live.len(), 1);
+}
+
+/// The machine's disk, but with segments that are `/dev/full` while it is.
+struct FullDisk(Mutex<bool>);
+
+impl Storage for FullDisk {
+    fn make_dir(&self, dir: &Path) -> io::Result<()> {
+        Disk.make_dir(dir)
+    }
+    fn list(&self, dir: &Path) -> io::Result<Vec<Listed>> {
+        Disk.list(dir)
+    }
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        if *self.0.lock().unwrap() { Disk.open(Path::new("/dev/full"), true) } else { Disk.create(path) }
+    }
+    fn open(&self, path: &Path, write: bool) -> io::Result<Arc<dyn File>> {
+        Disk.open(path, write)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        Disk.rename(from, to)
+    }
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        Disk.remove(path)
+    }
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        Disk.sync_dir(dir)
+    }
+    fn lock(&self, dir: &Path) -> Result<Box<dyn Lock>, LockError> {
+        Disk.lock(dir)
+    }
+    fn now_unix_ns(&self) -> u64 {
+        Disk.now_unix_ns()
+    }
+}
+
+#[test]
+fn the_kernels_own_full_device_is_an_error_that_heals() {
+    let dir = tempfile::tempdir().unwrap();
+    let full = Arc::new(FullDisk(Mutex::new(true)));
+    let directory = Directory::open_on(full.clone(), dir.path(), options(), Background::Caller).unwrap();
+    let (mut writer, _) = directory.stream("s").unwrap();
+    let WriteError::Io(error) = writer.append(b"one", 1).unwrap_err() else { panic!() };
+    assert_eq!(error.source.raw_os_error(), Some(28));
+    *full.0.lock().unwrap() = false;
+    assert_eq!(step(&mut writer, &[], b"one", 1), FrameNo(1));
+}
+
+/// A file system of one MiB, where this machine lets a test mount one.
+struct SmallMount(tempfile::TempDir);
+
+impl SmallMount {
+    fn new() -> Option<SmallMount> {
+        let dir = tempfile::tempdir().unwrap();
+        let mount =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(dir.path()).output();
+        mount.is_ok_and(|output| output.status.success()).then_some(SmallMount(dir))
+    }
+}
+
+impl Drop for SmallMount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_file_system_that_fills_up_stops_a_stream_and_room_lets_it_go_on() {
+    let Some(mount) = SmallMount::new() else {
+        eprintln!("not run: this machine lets no test mount a tmpfs");
+        return;
+    };
+    let dir = mount.0.path();
+    let filler = dir.join("filler");
+    std::fs::write(&filler, vec![0; 700 << 10]).unwrap();
+    let (directory, mut writer, _) = open(dir, Options { segment_bytes: 64 << 10, ..options() });
+    let mut kept = 0;
+    let error = loop {
+        match writer.append(&[1; 10_000], kept) {
+            Ok(at) => writer.outcome(&as_it_came(at.frame, &[], &[])),
+            Err(error) => break error,
+        }
+        kept += 1;
+        assert!(kept < 1000, "it never fills up");
+    };
+    assert!(error.to_string().contains("No space left on device"), "{error}");
+    assert!(writer.append(&[1; 10_000], kept).is_err());
+    std::fs::remove_file(&filler).unwrap();
+    step(&mut writer, &[], &[1; 10_000], kept);
+    writer.finish().unwrap();
+    drop(directory);
+    let report = reader(dir).verify().unwrap();
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    assert_eq!(report.frames, kept + 1);
+}
+
+#[test]
+fn frames_become_durable_without_being_asked_for() {
+    for sync in [SyncPolicy::Always, SyncPolicy::Interval(Duration::from_millis(5))] {
+        let dir = tempfile::tempdir().unwrap();
+        let (_directory, mut writer, _) =
+            open(dir.path(), Options { sync, segment_bytes: 8192, ..options() });
+        let (wake, woken) = std::sync::mpsc::channel();
+        let wake = Mutex::new(wake);
+        writer.on_change(Box::new(move || wake.lock().unwrap().send(()).unwrap_or_default()));
+        for ns in 1..200 {
+            let frame = step(&mut writer, &[], &[2; 500], ns);
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while ns % 20 == 0 && writer.durable() < frame {
+                assert!(Instant::now() < deadline, "frame {frame} is not durable, {}", writer.durable());
+                let _ = woken.recv_timeout(Duration::from_secs(1));
+            }
+        }
+        let (last, durable) = (FrameNo(199), writer.durable());
+        assert!(durable >= FrameNo(180) && durable <= last);
+        writer.finish().unwrap();
+    }
+}

@@ -1,0 +1,195 @@
+//! What is kept, for how long, and what is done when it may not be removed.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use afterbay_journal::reader::{Filter, From, Journal, State, Stream};
+use afterbay_journal::*;
+use support::disk::SimDisk;
+use support::*;
+
+const DIR: &str = "/journal";
+const SECOND: u64 = 1_000_000_000;
+
+fn begin(disk: &SimDisk, options: Options) -> Directory {
+    Directory::open_on(Arc::new(disk.clone()), Path::new(DIR), options, Background::Caller).unwrap()
+}
+
+fn stream(disk: &SimDisk, name: &str) -> Stream {
+    Journal::open_on(Arc::new(disk.clone()), Path::new(DIR)).unwrap().stream(name).unwrap()
+}
+
+fn first_frame(disk: &SimDisk, name: &str) -> u64 {
+    stream(disk, name).frames(From::Start).unwrap().next().unwrap().unwrap().0.position.frame.0
+}
+
+fn notices(writer: &mut Writer) -> Vec<Notice> {
+    std::iter::from_fn(|| writer.next_notice()).collect()
+}
+
+/// Appends frames of 400 bytes, a second apart, with no rows.
+fn fill(disk: &SimDisk, directory: &Directory, writer: &mut Writer, frames: u64) {
+    for _ in 0..frames {
+        step(writer, &[], &[1; 400], disk.pass_time(SECOND));
+        writer.tend();
+        directory.tend();
+    }
+    writer.flush().unwrap();
+    directory.tend();
+}
+
+fn small() -> Options {
+    Options { segment_bytes: 4096, retain_bytes: Some(20_000), ..options() }
+}
+
+#[test]
+fn the_oldest_segments_go_when_there_are_too_many_bytes() {
+    let disk = SimDisk::new(1);
+    let directory = begin(&disk, small());
+    let (mut writer, _) = directory.stream("s").unwrap();
+    fill(&disk, &directory, &mut writer, 500);
+    assert!(disk.used() <= 20_000 + 4096, "{}", disk.used());
+    assert!(disk.used() > 12_000, "no more was removed than need be: {}", disk.used());
+    assert!(notices(&mut writer).iter().any(|each| matches!(each, Notice::Removed { .. })));
+    assert!(stream(&disk, "s").verify().unwrap().problems.is_empty());
+}
+
+#[test]
+fn bytes_are_counted_over_all_streams_and_the_oldest_goes_first() {
+    let disk = SimDisk::new(1);
+    let directory = begin(&disk, small());
+    let (mut old, _) = directory.stream("old").unwrap();
+    fill(&disk, &directory, &mut old, 40);
+    let (mut new, _) = directory.stream("new").unwrap();
+    let before = first_frame(&disk, "old");
+    fill(&disk, &directory, &mut new, 30);
+    assert!(first_frame(&disk, "old") > before);
+    assert_eq!(first_frame(&disk, "new"), 1);
+    assert!(disk.used() <= 20_000 + 2 * 4096, "{}", disk.used());
+}
+
+#[test]
+fn segments_go_when_they_are_old() {
+    let disk = SimDisk::new(1);
+    let age = Some(Duration::from_secs(100));
+    let directory = begin(&disk, Options { retain_bytes: None, retain_age: age, ..small() });
+    let (mut writer, _) = directory.stream("s").unwrap();
+    fill(&disk, &directory, &mut writer, 1000);
+    let first = first_frame(&disk, "s");
+    assert!((870..=900).contains(&first), "{first}");
+    // A slow stream's segments end by age, so that they can go.
+    let mut last = None;
+    let mut segments = 0;
+    for _ in 0..100 {
+        let at = writer.append(b"", disk.pass_time(5 * SECOND)).unwrap();
+        segments += u64::from(last.replace(at.segment) != Some(at.segment));
+    }
+    assert!((25..=60).contains(&segments), "{segments} segments in 500 s, at most an eighth of 100 s each");
+}
+
+#[test]
+fn a_segment_with_a_row_of_a_live_request_stays() {
+    let disk = SimDisk::new(1);
+    let directory = begin(&disk, small());
+    let (mut writer, _) = directory.stream("s").unwrap();
+    fill(&disk, &directory, &mut writer, 50);
+    let live = writer.request("live").unwrap();
+    let first = step(&mut writer, &[live], b"first", disk.pass_time(SECOND));
+    fill(&disk, &directory, &mut writer, 300);
+    let kept = first_frame(&disk, "s");
+    assert!(kept <= first.0 && first.0 - kept < 12, "{kept} is kept, {first} is needed");
+    assert!(notices(&mut writer).iter().any(|each| matches!(each, Notice::OverBudget { limit: 20_000, .. })));
+    assert_eq!(stream(&disk, "s").lives("live").unwrap()[0].rows.len(), 1);
+
+    last_step(&mut writer, &[live], 2, disk.pass_time(SECOND));
+    fill(&disk, &directory, &mut writer, 1);
+    assert!(first_frame(&disk, "s") > first.0 + 200);
+    assert!(disk.used() <= 20_000 + 4096);
+}
+
+#[test]
+fn a_request_that_is_idle_for_too_long_keeps_nothing_until_it_comes_back() {
+    let disk = SimDisk::new(1);
+    let directory = begin(&disk, Options { abandon_after: Duration::from_secs(60), ..small() });
+    let (mut writer, _) = directory.stream("s").unwrap();
+    let idle = writer.request("idle").unwrap();
+    let first = step(&mut writer, &[idle], b"first", disk.pass_time(SECOND));
+    fill(&disk, &directory, &mut writer, 50);
+    assert_eq!(first_frame(&disk, "s"), first.0);
+    fill(&disk, &directory, &mut writer, 100);
+    assert!(first_frame(&disk, "s") > first.0);
+    let state = |state| {
+        stream(&disk, "s").requests(Filter { state: Some(state), ..Filter::default() }).unwrap().count()
+    };
+    assert_eq!((state(State::Abandoned), state(State::Live)), (1, 0));
+
+    let back = step(&mut writer, &[idle], b"back", disk.pass_time(SECOND));
+    writer.flush().unwrap();
+    assert_eq!((state(State::Abandoned), state(State::Live)), (0, 1));
+    fill(&disk, &directory, &mut writer, 50);
+    assert!(first_frame(&disk, "s") <= back.0);
+    assert_eq!(stream(&disk, "s").lives("idle").unwrap()[0].request.rows, 2);
+}
+
+#[test]
+fn what_a_stream_asks_to_keep_and_frames_without_an_outcome_stay() {
+    let disk = SimDisk::new(1);
+    let directory = begin(&disk, small());
+    let (mut writer, _) = directory.stream("s").unwrap();
+    fill(&disk, &directory, &mut writer, 100);
+    let waits = writer.append(b"waits", disk.pass_time(SECOND)).unwrap();
+    writer.keep_from(Some(waits.frame));
+    writer.outcome(&as_it_came(waits.frame, &[], &[]));
+    fill(&disk, &directory, &mut writer, 200);
+    assert_eq!(directory.reader("s").unwrap().frame(&waits).unwrap().bytes, b"waits");
+    let unfinished = writer.append(b"unfinished", disk.pass_time(SECOND)).unwrap();
+    writer.keep_from(None);
+    fill(&disk, &directory, &mut writer, 200);
+    assert!(matches!(directory.reader("s").unwrap().frame(&waits), Err(ReadError::NoFrame { .. })));
+    assert_eq!(directory.reader("s").unwrap().frame(&unfinished).unwrap().bytes, b"unfinished");
+}
+
+#[test]
+fn a_stream_that_nobody_writes_is_given_up_after_a_while_but_for_its_last_segment() {
+    let disk = SimDisk::new(1);
+    let an_hour = || Options { abandon_after: Duration::from_secs(3600), ..small() };
+    let directory = begin(&disk, an_hour());
+    let (mut writer, _) = directory.stream("old").unwrap();
+    let live = writer.request("live").unwrap();
+    step(&mut writer, &[live], b"", disk.pass_time(SECOND));
+    fill(&disk, &directory, &mut writer, 60);
+    drop(writer);
+    let (mut other, _) = directory.stream("other").unwrap();
+    fill(&disk, &directory, &mut other, 20);
+    assert_eq!(first_frame(&disk, "old"), 1);
+    disk.pass_time(3700 * SECOND);
+    fill(&disk, &directory, &mut other, 60);
+    assert!(first_frame(&disk, "old") > 50);
+    drop(other);
+    // Its numbers go on.
+    let (mut writer, recovered) = directory.stream("old").unwrap();
+    assert_eq!(recovered.last_frame, FrameNo(61));
+    assert!(recovered.live.is_empty(), "idle for too long");
+    assert_eq!(writer.append(b"", 1).unwrap().frame, FrameNo(62));
+}
+
+#[test]
+fn a_restart_keeps_what_live_requests_need() {
+    let disk = SimDisk::new(1);
+    let directory = begin(&disk, small());
+    let (mut writer, _) = directory.stream("s").unwrap();
+    let live = writer.request("live").unwrap();
+    let first = step(&mut writer, &[live], b"first", disk.pass_time(SECOND));
+    fill(&disk, &directory, &mut writer, 100);
+    writer.finish().unwrap();
+    let (mut writer, recovered) = directory.stream("s").unwrap();
+    fill(&disk, &directory, &mut writer, 100);
+    assert_eq!(first_frame(&disk, "s"), first.0);
+    writer.close(recovered.live[0].request);
+    fill(&disk, &directory, &mut writer, 20);
+    assert!(first_frame(&disk, "s") > 100);
+}
