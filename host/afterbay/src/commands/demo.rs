@@ -287,7 +287,7 @@ fn show_life(stage: &Stage, requests: impl Iterator<Item = RequestInfo>) -> anyh
         request.rid,
         dir.display()
     );
-    let status = afterbay()?.args(["journal", "show", &request.rid, "--dir"]).arg(&dir).status()?;
+    let status = afterbay().args(["journal", "show", &request.rid, "--dir"]).arg(&dir).status()?;
     if !status.success() {
         bail!("afterbay journal show: {status}");
     }

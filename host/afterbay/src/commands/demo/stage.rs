@@ -95,7 +95,7 @@ impl Afterbay {
     pub(super) fn start(stage: &Stage) -> anyhow::Result<Afterbay> {
         let log = stage.dir.join("afterbay.log");
         let out = std::fs::File::create(&log).with_context(|| log.display().to_string())?;
-        let child = afterbay()?
+        let child = afterbay()
             .args([
                 "run",
                 "--log-format",
@@ -174,7 +174,9 @@ impl Drop for Afterbay {
     }
 }
 
-/// This very program.
-pub(super) fn afterbay() -> anyhow::Result<Command> {
-    Ok(Command::new(std::env::current_exe().context("the path of this program")?))
+/// This very program, also where its file was replaced or removed meanwhile.
+pub(super) fn afterbay() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("afterbay");
+    command
 }
