@@ -138,7 +138,8 @@ fn first_file(dir: &Path) -> std::path::PathBuf {
 }
 
 fn options() -> Options {
-    Options { sync: SyncPolicy::None, ..Options::default() }
+    // Room is set aside for a whole segment, which on tmpfs is memory.
+    Options { sync: SyncPolicy::None, segment_bytes: 64 << 10, ..Options::default() }
 }
 
 fn read_all(dir: &Path) {

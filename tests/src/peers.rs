@@ -181,7 +181,7 @@ impl Reader {
 
     /// The next frame.
     #[track_caller]
-    pub fn next(&mut self) -> Vec<u8> {
+    pub fn frame(&mut self) -> Vec<u8> {
         self.next_within(PATIENCE).expect("a frame in time")
     }
 

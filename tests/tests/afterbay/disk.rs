@@ -40,7 +40,7 @@ fn on_error_stop_receives_nothing_while_the_disk_fails_says_why_and_heals() {
         } else {
             sender.send(&frame.bytes);
         }
-        assert_eq!(reader.next(), frame.bytes, "frame {index}");
+        assert_eq!(reader.frame(), frame.bytes, "frame {index}");
         if index == 10 || index == 30 {
             assert_eq!(afterbay.until_ready(200), "ready\n");
         }
@@ -78,7 +78,7 @@ fn a_failing_disk_holds_the_schedulers_queue_and_everything_is_delivered_after_i
     assert_eq!(afterbay.metrics().stream("frames_received_total"), 1);
     afterbay.limit_files(None);
     for frame in &frames {
-        assert!(reader.next() == *frame);
+        assert!(reader.frame() == *frame);
     }
     sends.join().unwrap();
     assert_eq!(afterbay.stop(), 0);
@@ -105,7 +105,7 @@ fn on_error_forward_lets_frames_pass_unkept_and_verify_tells_which() {
             _ => {}
         }
         sender.send(&frame.bytes);
-        assert_eq!(reader.next(), frame.bytes, "frame {index}");
+        assert_eq!(reader.frame(), frame.bytes, "frame {index}");
     }
     assert_eq!(afterbay.until_ready(200), "ready\n");
     let healed = afterbay.event("JournalHealed");
@@ -141,7 +141,7 @@ fn sync_always_forwards_only_what_is_durable() {
             assert_eq!(early, None, "frame {index} was forwarded and is not durable");
             gate.open();
         }
-        assert_eq!(reader.next(), frame.bytes, "frame {index}");
+        assert_eq!(reader.frame(), frame.bytes, "frame {index}");
     }
     let last = frames.len() as u64;
     afterbay.until_metrics("all is durable", |metrics| metrics.stream("journal_durable_frame") == last);
@@ -161,7 +161,7 @@ fn under_the_other_policies_a_sync_that_hangs_holds_nothing() {
         let mut sender = Sender::connect(&stage.scheduler_side());
         for frame in load(10, 30, Msgpack) {
             sender.send(&frame.bytes);
-            assert_eq!(reader.next(), frame.bytes);
+            assert_eq!(reader.frame(), frame.bytes);
             // Longer than the interval, so that a sync has begun and hangs.
             std::thread::sleep(Duration::from_millis(3));
         }
@@ -192,7 +192,7 @@ fn a_sync_that_fails_is_told_is_on_readyz_and_heals_with_every_frame_kept() {
             assert_eq!(reader.next_within(Duration::from_millis(50)), None, "it is not durable");
             gate.open();
         }
-        assert_eq!(reader.next(), frame.bytes, "frame {index}");
+        assert_eq!(reader.frame(), frame.bytes, "frame {index}");
     }
     assert_eq!(afterbay.until_ready(200), "ready\n");
     assert_eq!(afterbay.stop(), 0);
@@ -209,7 +209,7 @@ fn a_burst_under_sync_always_comes_out_whole_and_in_order() {
     let mut sender = Sender::connect(&stage.scheduler_side());
     frames.iter().for_each(|frame| sender.send(&frame.bytes));
     for frame in &frames {
-        assert_eq!(reader.next(), frame.bytes);
+        assert_eq!(reader.frame(), frame.bytes);
     }
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(verify(&stage).1["frames"], frames.len());

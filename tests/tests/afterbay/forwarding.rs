@@ -19,7 +19,7 @@ fn every_frame_of_the_real_sglang_comes_out_byte_for_byte_in_order_and_out_of_th
         sender.send(frame);
     }
     for (name, frame) in &fixtures {
-        assert_eq!(reader.next(), *frame, "{name}");
+        assert_eq!(reader.frame(), *frame, "{name}");
     }
     assert_eq!(reader.next_within(Duration::from_millis(50)), None, "a frame more than was sent");
 
@@ -57,7 +57,7 @@ fn the_figures_of_metrics_equal_what_was_sent() {
         let mut sender = Sender::connect(&stage.scheduler_side());
         frames.iter().for_each(|frame| sender.send(&frame.bytes));
         for frame in &frames {
-            assert_eq!(reader.next(), frame.bytes, "{wire:?}");
+            assert_eq!(reader.frame(), frame.bytes, "{wire:?}");
         }
         let count = frames.len() as u64;
         let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == count);
@@ -137,7 +137,7 @@ fn what_is_not_understood_passes_in_its_place_is_counted_and_is_in_the_journal()
     let mut sender = Sender::connect(&stage.scheduler_side());
     frames.iter().for_each(|frame| sender.send(frame));
     for (index, frame) in frames.iter().enumerate() {
-        assert_eq!(reader.next(), *frame, "frame {index}");
+        assert_eq!(reader.frame(), *frame, "frame {index}");
     }
     let told = afterbay.event("FrameNotUnderstood");
     assert_eq!(told["frame"], 2, "{told}");
@@ -166,7 +166,7 @@ fn it_forwards_over_tcp_what_comes_over_tcp() {
     for size in [0, 1, 255, 256, 65_536, 3 << 20] {
         let frame: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
         sender.send(&frame);
-        assert!(reader.next() == frame, "{size} bytes");
+        assert!(reader.frame() == frame, "{size} bytes");
     }
     assert_eq!(afterbay.stop(), 0);
 }

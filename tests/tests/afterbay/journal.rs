@@ -35,10 +35,10 @@ impl Scene {
 
     /// A batch that goes all the way, and is told in the journal.
     fn step(&mut self, rows: impl FnOnce(&mut [Request; 3]) -> Vec<afterbay_wire::synth::SynthRow>) {
-        let wire = if self.frames.len() % 2 == 0 { Msgpack } else { Pickle };
+        let wire = if self.frames.len().is_multiple_of(2) { Msgpack } else { Pickle };
         let frame = batch(wire, rows(&mut self.requests)).to_vec();
         self.sender.send(&frame);
-        assert_eq!(self.reader.next(), frame);
+        assert_eq!(self.reader.frame(), frame);
         self.frames.push(frame);
         let count = self.frames.len();
         until("the journal has its outcome", || {
@@ -257,7 +257,7 @@ fn segments_are_removed_by_age_of_bytes_but_never_one_that_a_live_request_needs(
     let mut sender = Sender::connect(&stage.scheduler_side());
     let mut send = |frame: &[u8]| {
         sender.send(frame);
-        assert!(reader.next() == frame);
+        assert!(reader.frame() == frame);
     };
     let mut long = Request::new("long");
     let filler = vec![b'x'; 200_000];

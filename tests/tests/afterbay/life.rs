@@ -21,7 +21,7 @@ fn sigterm_sends_what_was_received_then_ends_with_0_and_a_clean_journal() {
     afterbay.terminate();
     let mut reader = Reader::bind(&stage.reader_side());
     for frame in &frames {
-        assert_eq!(reader.next(), frame.bytes);
+        assert_eq!(reader.frame(), frame.bytes);
     }
     assert_eq!(afterbay.wait(), 0);
     assert_eq!(reader.next_within(Duration::from_millis(20)), None);
@@ -71,7 +71,7 @@ fn requests_under_way_go_on_after_a_restart_without_a_false_gap() {
             for ids in 0..4 {
                 let frame = step(10 * run + ids, run == 2 && ids == 3);
                 sender.send(&frame);
-                assert_eq!(reader.next(), frame);
+                assert_eq!(reader.frame(), frame);
             }
             let metrics = afterbay.until_metrics("all are taken", |metrics| {
                 metrics.sink("taken_frame") == 4 * (run as u64 + 1)
@@ -105,7 +105,7 @@ fn a_request_number_is_never_used_twice() {
         let mut sender = Sender::connect(&stage.scheduler_side());
         for _ in 0..5 {
             sender.send(&batch(Pickle, vec![Request::new("again").last(&[1, 2, 3])]));
-            reader.next();
+            reader.frame();
         }
         afterbay.until_metrics("all are closed", |metrics| {
             metrics.stream("requests_finished_total") == 5 && metrics.sink("taken_frame") == 5 * (run + 1)
@@ -193,7 +193,7 @@ fn a_torn_tail_is_cut_told_and_leaves_the_frames_before_it() {
     let mut sender = Sender::connect(&stage.scheduler_side());
     for number in 0..5_u8 {
         sender.send(&[number; 1000]);
-        reader.next();
+        reader.frame();
     }
     afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 5);
     afterbay.kill();
@@ -213,7 +213,7 @@ fn a_torn_tail_is_cut_told_and_leaves_the_frames_before_it() {
     assert_eq!(afterbay.event("JournalRecovered")["last_frame"], 4);
     sender = Sender::connect(&stage.scheduler_side());
     sender.send(b"after");
-    assert_eq!(reader.next(), b"after");
+    assert_eq!(reader.frame(), b"after");
     assert_eq!(afterbay.stop(), 0);
     let (code, report) = verify(&stage);
     assert_eq!((code, &report["frames"]), (0, &5.into()), "{report}");
@@ -257,7 +257,7 @@ fn the_name_of_a_living_listener_is_not_taken_that_of_a_dead_one_is() {
         std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(stage.path("in")).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
     Sender::connect(&stage.scheduler_side()).send(b"hello");
-    assert_eq!(reader.next(), b"hello");
+    assert_eq!(reader.frame(), b"hello");
     assert_eq!(afterbay.stop(), 0);
 }
 
@@ -271,7 +271,7 @@ fn a_gap_of_the_scheduler_is_told_counted_and_named_by_verify() {
     let mut send = |rows| {
         let frame = batch(Msgpack, rows);
         sender.send(&frame);
-        assert_eq!(reader.next(), frame);
+        assert_eq!(reader.frame(), frame);
         self::rows(&frame)
     };
     send(vec![whole.row(&[1]), lacks.row(&[1])]);

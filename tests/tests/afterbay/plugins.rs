@@ -33,7 +33,7 @@ fn stop_on_loop_finishes_a_looping_request_and_swallows_what_still_comes_of_it()
             sender.send(&batch(wire, rows));
         }
         for step in 0..12 {
-            let out = rows(&reader.next());
+            let out = rows(&reader.frame());
             let finish = (step == 11).then_some("length");
             assert_eq!(out[0], row("text", &[step], step as u64 + 1, finish), "{wire:?}");
             match step {
@@ -90,7 +90,7 @@ fn a_plugin_that_traps_loops_or_eats_memory_costs_nobody_a_byte_and_is_told() {
             let mut sender = Sender::connect(&stage.scheduler_side());
             frames.iter().for_each(|frame| sender.send(&frame.bytes));
             for (index, frame) in frames.iter().enumerate() {
-                assert_eq!(reader.next(), frame.bytes, "{name} in {call}: frame {index}");
+                assert_eq!(reader.frame(), frame.bytes, "{name} in {call}: frame {index}");
             }
             let metrics = afterbay
                 .until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == frames.len() as u64);
@@ -122,7 +122,7 @@ fn a_fault_in_closing_a_request_is_told_and_counted() {
     let mut sender = Sender::connect(&stage.scheduler_side());
     let frame = batch(Msgpack, vec![Request::new("r").last(&[1])]);
     sender.send(&frame);
-    assert_eq!(reader.next(), frame);
+    assert_eq!(reader.frame(), frame);
     let fault = afterbay.event("PluginFault");
     assert_eq!(fault["kind"], "trap", "{fault}");
     assert!(fault["why"].as_str().unwrap().contains("close"), "{fault}");
@@ -145,7 +145,7 @@ fn an_answer_that_the_contract_does_not_allow_is_a_fault_and_changes_nothing() {
         let mut sender = Sender::connect(&stage.scheduler_side());
         for frame in &frames {
             sender.send(&frame.bytes);
-            assert_eq!(reader.next(), frame.bytes, "{name}");
+            assert_eq!(reader.frame(), frame.bytes, "{name}");
         }
         let fault = afterbay.event("PluginFault");
         if name != "malformed" {
@@ -168,18 +168,18 @@ fn a_health_check_is_never_changed_by_a_plugin_that_drops_everything() {
         let mut health = Request::new("HEALTH_CHECK_1763649000.5");
         let alone = batch(wire, vec![health.last(&[5])]);
         sender.send(&alone);
-        assert_eq!(reader.next(), alone, "{wire:?}");
+        assert_eq!(reader.frame(), alone, "{wire:?}");
 
         let (mut a, mut health) = (Request::new("a"), Request::new("HEALTH_CHECK_2"));
         sender.send(&batch(wire, vec![a.row(&[1, 2])]));
         // A request's first row stays, without its tokens, so that the reader knows of it.
-        assert_eq!(rows(&reader.next()), [row("a", &[], 0, None)], "{wire:?}");
+        assert_eq!(rows(&reader.frame()), [row("a", &[], 0, None)], "{wire:?}");
         sender.send(&batch(wire, vec![a.row(&[3]), health.last(&[6])]));
-        assert_eq!(rows(&reader.next()), [row("HEALTH_CHECK_2", &[6], 1, Some("length"))], "{wire:?}");
+        assert_eq!(rows(&reader.frame()), [row("HEALTH_CHECK_2", &[6], 1, Some("length"))], "{wire:?}");
         // Nothing is left of this one.
         sender.send(&batch(wire, vec![a.row(&[4])]));
         sender.send(&batch(wire, vec![a.last(&[5])]));
-        let last = rows(&reader.next());
+        let last = rows(&reader.frame());
         assert_eq!((last[0].rid.as_str(), &last[0].ids[..]), ("a", &[][..]), "{wire:?}");
         assert_eq!(last[0].finish.as_deref(), Some("length"));
         assert_eq!(last[0].completion_tokens, 0, "the reader was sent no token of it");
@@ -251,7 +251,7 @@ fn what_one_plugin_leaves_the_next_one_sees_and_both_are_in_the_journal() {
     let mut request = Request::new("r");
     sender.send(&batch(Msgpack, vec![request.row(&[1, 2])]));
     // Finished by the first, dropped by the second: the end is seen, the tokens are not.
-    assert_eq!(rows(&reader.next()), [row("r", &[], 0, Some("stop:finished by judges"))]);
+    assert_eq!(rows(&reader.frame()), [row("r", &[], 0, Some("stop:finished by judges"))]);
     let dropped = afterbay.event("RowsDropped");
     let reason = dropped["reason"].as_str().unwrap();
     assert!(reason.contains("[1, 2]") && reason.contains("Stop"), "{reason}");
@@ -277,7 +277,7 @@ fn a_plugin_that_does_nothing_leaves_every_byte_as_it_was() {
     let mut sender = Sender::connect(&stage.scheduler_side());
     for (name, frame) in fixtures() {
         sender.send(&frame);
-        assert_eq!(reader.next(), frame, "{name}");
+        assert_eq!(reader.frame(), frame, "{name}");
     }
     let line = afterbay.event_where("PluginLog", |log| log["plugin"] == "logs");
     assert_eq!(line["line"].as_str().unwrap().len(), 4096, "a line is cut at 4 KiB");
@@ -299,7 +299,7 @@ fn ids_replaced_by_the_same_ids_are_the_same_rows_to_the_reader() {
         let mut sender = Sender::connect(&stage.scheduler_side());
         for frame in &frames {
             sender.send(&frame.bytes);
-            assert_eq!(rows(&reader.next()), rows(&frame.bytes), "{wire:?}");
+            assert_eq!(rows(&reader.frame()), rows(&frame.bytes), "{wire:?}");
         }
         let metrics = afterbay.metrics();
         assert_eq!(metrics.plugin_by("echo", "verdicts_total", "action", "replace"), 200);

@@ -39,7 +39,7 @@ fn a_reader_that_is_absent_at_the_start_gets_everything() {
     });
     let mut reader = Reader::bind(&stage.reader_side());
     for frame in &frames {
-        assert_eq!(reader.next(), frame.bytes);
+        assert_eq!(reader.frame(), frame.bytes);
     }
     assert_eq!(afterbay.until_ready(200), "ready\n");
     assert_eq!(afterbay.stop(), 0);
@@ -109,7 +109,7 @@ fn a_reader_that_dies_having_read_everything_and_comes_back_goes_on_where_it_was
         let mut reader = Reader::bind(&stage.reader_side());
         for _ in 0..10 {
             sender.send(&numbered(next, 100));
-            assert_eq!(number(&reader.next()), next);
+            assert_eq!(number(&reader.frame()), next);
             next += 1;
         }
         drop(reader);
@@ -131,7 +131,7 @@ fn frames_that_die_unread_with_a_reader_that_does_not_count_are_told_as_unconfir
     let mut sender = Sender::connect(&stage.scheduler_side());
     const SENT: u32 = 100;
     (0..SENT).for_each(|number| sender.send(&numbered(number, 20_000)));
-    let mut had: Vec<u32> = (0..3).map(|_| number(&reader.next())).collect();
+    let mut had: Vec<u32> = (0..3).map(|_| number(&reader.frame())).collect();
     // The kernel's buffer is full of what nobody will read.
     afterbay.until_metrics("the rest waits", |metrics| {
         metrics.stream("frames_received_total") == u64::from(SENT) && metrics.sink("queue_frames") > 3
@@ -139,7 +139,7 @@ fn frames_that_die_unread_with_a_reader_that_does_not_count_are_told_as_unconfir
     drop(reader);
     let mut reader = Reader::bind(&stage.reader_side());
     while had.last() != Some(&(SENT - 1)) {
-        had.push(number(&reader.next()));
+        had.push(number(&reader.frame()));
     }
     let lost = afterbay.event("SinkLost");
     let settled = afterbay.event("SinkSettled");
@@ -183,7 +183,7 @@ fn a_full_queue_stops_receiving_so_that_the_schedulers_holds_and_memory_stays_bo
 
     let mut reader = Reader::bind(&stage.reader_side());
     for expected in 0..FRAMES {
-        let frame = reader.next();
+        let frame = reader.frame();
         assert_eq!((number(&frame), frame.len()), (expected, BYTES));
     }
     sends.join().unwrap();
@@ -195,7 +195,7 @@ fn a_full_queue_stops_receiving_so_that_the_schedulers_holds_and_memory_stays_bo
         more < 48 << 20,
         "{} MiB more after {} MiB went through",
         more >> 20,
-        FRAMES as usize * BYTES >> 20
+        (FRAMES as usize * BYTES) >> 20
     );
     assert_eq!(afterbay.stop(), 0);
     let (code, report) = verify(&stage);

@@ -84,7 +84,7 @@ fn a_bad_component_keeps_the_one_before_and_says_why_and_a_good_one_after_it_tak
     let mut step = || {
         let frame = batch(Msgpack, vec![looped.row(&[9; 16])]);
         sender.send(&frame);
-        (rows(&frame), rows(&reader.next()))
+        (rows(&frame), rows(&reader.frame()))
     };
     for _ in 0..5 {
         let (sent, came) = step();
@@ -127,6 +127,6 @@ fn a_component_that_refuses_the_settings_keeps_the_one_before() {
     assert!(failed["why"].as_str().unwrap().contains("action"), "{failed}");
     let mut sender = Sender::connect(&stage.scheduler_side());
     sender.send(&batch(Msgpack, vec![Request::new("r").row(&[1; 8])]));
-    assert_eq!(rows(&reader.next())[0].finish.as_deref(), Some("stop:stop-on-loop"));
+    assert_eq!(rows(&reader.frame())[0].finish.as_deref(), Some("stop:stop-on-loop"));
     assert_eq!(afterbay.stop(), 0);
 }
