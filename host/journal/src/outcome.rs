@@ -117,6 +117,8 @@ pub(crate) struct Effect {
     /// Its tokens count as dropped, or else as replaced, or neither.
     pub dropped: bool,
     pub replaced: bool,
+    /// The request ended with it, by a plugin's word.
+    pub finished: bool,
 }
 
 /// Sums up actions, sorted by row, given as (row, verdict, tokens forwarded after it).
@@ -124,13 +126,14 @@ pub(crate) fn effects(actions: impl Iterator<Item = (u32, Verdict, u32)>) -> imp
     let mut actions = actions.peekable();
     std::iter::from_fn(move || {
         let (row, mut verdict, mut forwarded) = actions.next()?;
-        let (mut dropped, mut replaced) = (false, false);
+        let (mut dropped, mut replaced, mut finished) = (false, false, false);
         loop {
             dropped |= verdict == Verdict::Drop;
             replaced |= verdict == Verdict::Replace;
+            finished |= verdict == Verdict::Finish;
             let Some(next) = actions.next_if(|next| next.0 == row) else { break };
             (_, verdict, forwarded) = next;
         }
-        Some(Effect { row, forwarded, dropped, replaced: replaced && !dropped })
+        Some(Effect { row, forwarded, dropped, replaced: replaced && !dropped, finished })
     })
 }

@@ -268,7 +268,10 @@ fn put_entry(out: &mut Vec<u8>, EntryRef { info, closed, here }: EntryRef<'_>) {
     }
     put_count(out, info.completion_tokens);
     put_u32(out, info.gaps);
-    out.extend([state_code(info.state), u8::from(closed) | u8::from(here) << 1]);
+    out.extend([
+        state_code(info.state),
+        u8::from(closed) | u8::from(here) << 1 | u8::from(info.ended_early) << 2,
+    ]);
     put_text(out, &info.rid);
     put_text(out, &info.finish);
 }
@@ -298,6 +301,7 @@ pub(crate) fn decode_entries(at: &mut Bytes<'_>, count_: u64) -> Option<Vec<Entr
             dropped,
             replaced,
             gaps,
+            ended_early: flags & 4 != 0,
             first_frame,
             last_frame,
             first_unix_ns,

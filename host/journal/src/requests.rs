@@ -135,6 +135,7 @@ impl Requests {
             counts.forwarded = (counts.forwarded + u64::from(effect.forwarded)).saturating_sub(tokens);
             info.dropped += if effect.dropped { tokens } else { 0 };
             info.replaced += if effect.replaced { tokens } else { 0 };
+            info.ended_early |= effect.finished;
         }
         for gap in outcome.gaps {
             let Some((_, info)) = self.of_row(outcome, gap.row) else { continue };

@@ -140,6 +140,7 @@ impl State {
             info.forwarded = (info.forwarded + u64::from(effect.forwarded)).saturating_sub(tokens);
             info.dropped += if effect.dropped { tokens } else { 0 };
             info.replaced += if effect.replaced { tokens } else { 0 };
+            info.ended_early |= effect.finished;
         }
         for gap in &outcome.gaps {
             let Some((request, _)) = row_of(gap.row) else { continue };

@@ -257,7 +257,11 @@ impl Check {
                 }
             }
             Body::Open { .. } => self.report.requests += 1,
-            Body::Carry(entries) if self.first == Some(id) => self.report.requests += entries.len() as u64,
+            Body::Carry(entries) if self.first == Some(id) => {
+                let known = &self.state.requests;
+                let more = entries.iter().filter(|entry| !known.contains_key(&entry.info.number.0));
+                self.report.requests += more.count() as u64;
+            }
             Body::Skipped { count } => self.skipped(number, *count),
             Body::Lost => self.report.notes.push(Note::OutcomesLost { count: number }),
             _ => {}

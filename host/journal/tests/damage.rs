@@ -15,7 +15,7 @@ use support::*;
 const DIR: &str = "/journal";
 
 fn begin(disk: &SimDisk, options: &Options) -> (Directory, Writer, Recovered) {
-    let storage = Arc::new(disk.clone());
+    let storage = disk.process();
     let directory = Directory::open_on(storage, Path::new(DIR), options.clone(), Background::Caller).unwrap();
     let (writer, recovered) = directory.stream("s").unwrap();
     (directory, writer, recovered)
@@ -69,7 +69,7 @@ fn write(disk: &SimDisk, options: &Options, seed: u64, count: u64, size: u64) ->
         disk.edit(&path, |data| written.ends.push((data.len(), frame.0)));
     }
     disk.kill();
-    std::mem::forget((directory, writer));
+    drop((directory, writer));
     written
 }
 
@@ -181,7 +181,7 @@ fn flip(seed: u64) {
     }
     writer.flush().unwrap();
     disk.kill();
-    std::mem::forget((directory, writer));
+    drop((directory, writer));
     assert!(stream(&disk).verify().unwrap().problems.is_empty());
 
     let segments: Vec<_> =

@@ -19,7 +19,7 @@ use support::*;
 const DIR: &str = "/journal";
 
 fn begin(disk: &SimDisk, options: Options) -> (Directory, Writer, Recovered) {
-    let storage = Arc::new(disk.clone());
+    let storage = disk.process();
     let directory = Directory::open_on(storage, Path::new(DIR), options, Background::Caller).unwrap();
     let (writer, recovered) = directory.stream("s").unwrap();
     (directory, writer, recovered)
@@ -206,7 +206,7 @@ fn a_directory_that_vanished_is_missed_and_made_again_when_its_root_is_there() {
     assert_eq!(numbers(&stream(&disk)), [1, 2, 3], "what had gone to the lost file was written again");
     assert!(stream(&disk).verify().unwrap().problems.is_empty());
     // It is locked again, too.
-    let other = Directory::open_on(Arc::new(disk.clone()), Path::new(DIR), options(), Background::Caller);
+    let other = Directory::open_on(disk.process(), Path::new(DIR), options(), Background::Caller);
     assert!(matches!(other, Err(OpenError::Locked { .. })));
 }
 

@@ -16,7 +16,7 @@ const DIR: &str = "/journal";
 const SECOND: u64 = 1_000_000_000;
 
 fn begin(disk: &SimDisk, options: Options) -> Directory {
-    Directory::open_on(Arc::new(disk.clone()), Path::new(DIR), options, Background::Caller).unwrap()
+    Directory::open_on(disk.process(), Path::new(DIR), options, Background::Caller).unwrap()
 }
 
 fn stream(disk: &SimDisk, name: &str) -> Stream {

@@ -45,12 +45,17 @@ fn every_part_of_an_outcome_is_read_back() {
     let credit = Credit { generation: 3, sent: 77 };
     writer.taken("detokenizer", first.frame, Some(credit));
     writer.taken("tap", fourth.frame, None);
+    let fifth = writer.append(b"ended", 5_000).unwrap();
+    let ended =
+        [Action { row: 0, plugin: "p", verdict: Verdict::Finish, text: "stop", ids: &[], forwarded: 1 }];
+    let c = writer.request("rid-c").unwrap();
+    writer.outcome(&Outcome { actions: &ended, ..as_it_came(fifth.frame, &[c], &[1]) });
     writer.flush().unwrap();
 
     let stream = reader(dir.path());
     let frames: Vec<_> = stream.frames(From::Start).unwrap().map(Result::unwrap).collect();
     let bytes: Vec<&[u8]> = frames.iter().map(|(frame, _)| &frame.bytes[..]).collect();
-    assert_eq!(bytes, [b"frame one" as &[u8], b"frame two", b"control", b"?"]);
+    assert_eq!(bytes, [b"frame one" as &[u8], b"frame two", b"control", b"?", b"ended"]);
     assert_eq!(frames[1].0.position, second);
     assert_eq!(stream.frame(&second).unwrap(), frames[1].0);
     assert_eq!(stream.position(third.frame).unwrap(), third);
@@ -65,7 +70,9 @@ fn every_part_of_an_outcome_is_read_back() {
     assert_eq!(frames[3].1.as_ref().unwrap().passage, reader::Passage::NotUnderstood("opcode".into()));
 
     let requests: Vec<_> = stream.requests(Filter::default()).unwrap().map(Result::unwrap).collect();
-    assert_eq!(requests.len(), 2);
+    assert_eq!(requests.len(), 3);
+    let early: Vec<_> = requests.iter().map(|info| info.ended_early).collect();
+    assert_eq!(early, [false, false, true]);
     let (one, other) = (&requests[0], &requests[1]);
     assert_eq!((&one.rid[..], one.state, &one.finish[..]), ("rid-a", State::Finished, "stop"));
     assert_eq!((one.rows, one.received, one.forwarded, one.dropped), (2, 9, 3, 6));

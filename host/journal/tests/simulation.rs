@@ -74,7 +74,7 @@ fn sim_options(random: &mut Random, sync: SyncPolicy) -> Options {
 }
 
 fn open_sim(disk: &SimDisk, options: &Options) -> (Directory, Writer, Recovered) {
-    let storage = Arc::new(disk.clone());
+    let storage = disk.process();
     let directory = Directory::open_on(storage, Path::new(DIR), options.clone(), Background::Caller).unwrap();
     let (writer, recovered) = directory.stream("s").unwrap();
     (directory, writer, recovered)
@@ -342,10 +342,7 @@ impl Run {
         self.disk.kill();
         self.heal();
         let (directory, writer, recovered) = open_sim(&self.disk, &self.options);
-        std::mem::forget((
-            std::mem::replace(&mut self.directory, directory),
-            std::mem::replace(&mut self.writer, writer),
-        ));
+        (self.directory, self.writer) = (directory, writer);
         let must = self.written.clone();
         // What waited and may have been written with a write that failed.
         let may = std::mem::replace(&mut self.model, must.clone());
@@ -542,10 +539,7 @@ impl Run {
         self.disk.cut_power();
         self.heal();
         let (directory, writer, recovered) = open_sim(&self.disk, &self.options);
-        std::mem::forget((
-            std::mem::replace(&mut self.directory, directory),
-            std::mem::replace(&mut self.writer, writer),
-        ));
+        (self.directory, self.writer) = (directory, writer);
         let frames = std::mem::take(&mut self.model.frames);
         if std::env::var("AFTERBAY_SEED").is_ok() {
             eprintln!("power cut, durable {durable}: {recovered:?}");

@@ -61,6 +61,8 @@ pub struct RequestInfo {
     pub replaced: u64,
     /// Gaps told.
     pub gaps: u32,
+    /// A plugin has finished it (`Verdict::Finish`): its reader had its last row, whatever still comes.
+    pub ended_early: bool,
     /// The frame of its first row.
     pub first_frame: FrameNo,
     /// The frame of its last row.
@@ -87,6 +89,7 @@ impl RequestInfo {
             dropped: 0,
             replaced: 0,
             gaps: 0,
+            ended_early: false,
             first_frame: FrameNo(0),
             last_frame: FrameNo(0),
             first_unix_ns: 0,

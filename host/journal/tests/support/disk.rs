@@ -27,8 +27,13 @@ pub struct Faults {
     pub rename: u64,
 }
 
+/// The test's own hold on it, or a process's.
 #[derive(Clone)]
-pub struct SimDisk(Arc<Mutex<World>>);
+pub struct SimDisk {
+    world: Arc<Mutex<World>>,
+    /// The process that has it so; dead, it can do nothing any more.
+    life: Option<u64>,
+}
 
 struct World {
     random: Random,
@@ -68,7 +73,7 @@ impl SimDisk {
     pub fn new(seed: u64) -> SimDisk {
         let (names, mut dirs) = (BTreeMap::new(), BTreeSet::new());
         dirs.insert(PathBuf::from("/"));
-        SimDisk(Arc::new(Mutex::new(World {
+        let world = Arc::new(Mutex::new(World {
             random: Random(seed),
             faults: Faults::default(),
             capacity: usize::MAX,
@@ -80,11 +85,23 @@ impl SimDisk {
             locked: BTreeSet::new(),
             life: 0,
             counts: Counts::default(),
-        })))
+        }));
+        SimDisk { world, life: None }
+    }
+
+    /// As a process has it that starts now.
+    pub fn process(&self) -> Arc<SimDisk> {
+        let life = self.world().life;
+        Arc::new(SimDisk { world: self.world.clone(), life: Some(life) })
+    }
+
+    fn alive(&self) -> io::Result<MutexGuard<'_, World>> {
+        let world = self.world();
+        if self.life.is_none_or(|life| life == world.life) { Ok(world) } else { Err(eio()) }
     }
 
     fn world(&self) -> MutexGuard<'_, World> {
-        self.0.lock().unwrap()
+        self.world.lock().unwrap()
     }
 
     pub fn set_faults(&self, faults: Faults) {
@@ -205,7 +222,7 @@ fn enospc() -> io::Error {
 
 impl Storage for SimDisk {
     fn make_dir(&self, dir: &Path) -> io::Result<()> {
-        let mut world = self.world();
+        let mut world = self.alive()?;
         world.parent_is_there(dir)?;
         if world.dirs.insert(dir.into()) {
             world.renamed();
@@ -214,7 +231,7 @@ impl Storage for SimDisk {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<Listed>> {
-        let world = self.world();
+        let world = self.alive()?;
         if !world.dirs.contains(dir) {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -231,7 +248,7 @@ impl Storage for SimDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        let mut world = self.world();
+        let mut world = self.alive()?;
         world.parent_is_there(path)?;
         let times = world.faults.create;
         if world.fails(times) {
@@ -242,17 +259,17 @@ impl Storage for SimDisk {
         let inode = world.files.len() - 1;
         world.names.insert(path.into(), inode);
         world.renamed();
-        Ok(Arc::new(SimFile { disk: self.clone(), inode, life: world.life }))
+        Ok(Arc::new(SimFile { disk: self.clone(), inode }))
     }
 
     fn open(&self, path: &Path, _write: bool) -> io::Result<Arc<dyn File>> {
-        let world = self.world();
+        let world = self.alive()?;
         let inode = *world.names.get(path).ok_or(io::ErrorKind::NotFound)?;
-        Ok(Arc::new(SimFile { disk: self.clone(), inode, life: world.life }))
+        Ok(Arc::new(SimFile { disk: self.clone(), inode }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut world = self.world();
+        let mut world = self.alive()?;
         let times = world.faults.rename;
         if world.fails(times) {
             return Err(eio());
@@ -264,7 +281,7 @@ impl Storage for SimDisk {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        let mut world = self.world();
+        let mut world = self.alive()?;
         let times = world.faults.remove;
         if world.fails(times) {
             return Err(eio());
@@ -275,7 +292,7 @@ impl Storage for SimDisk {
     }
 
     fn sync_dir(&self, _dir: &Path) -> io::Result<()> {
-        let mut world = self.world();
+        let mut world = self.alive()?;
         let times = world.faults.sync;
         if world.fails(times) {
             return Err(eio());
@@ -286,12 +303,11 @@ impl Storage for SimDisk {
 
     fn lock(&self, dir: &Path) -> Result<Box<dyn Lock>, LockError> {
         let path = dir.join("LOCK");
-        let there = self.world().names.get(&path).copied();
-        let inode = match there {
-            Some(inode) => inode,
+        let mut world = self.alive().map_err(LockError::Io)?;
+        let inode = match world.names.get(&path) {
+            Some(&inode) => inode,
             None => {
-                self.world().parent_is_there(&path).map_err(LockError::Io)?;
-                let mut world = self.world();
+                world.parent_is_there(&path).map_err(LockError::Io)?;
                 world.files.push(Inode::default());
                 let inode = world.files.len() - 1;
                 world.names.insert(path.clone(), inode);
@@ -299,11 +315,10 @@ impl Storage for SimDisk {
                 inode
             }
         };
-        let mut world = self.world();
         if !world.locked.insert(inode) {
             return Err(LockError::Held("1".into()));
         }
-        Ok(Box::new(SimLock { disk: self.clone(), inode, path, life: world.life }))
+        Ok(Box::new(SimLock { disk: self.clone(), inode, path }))
     }
 
     fn now_unix_ns(&self) -> u64 {
@@ -314,20 +329,11 @@ impl Storage for SimDisk {
 struct SimFile {
     disk: SimDisk,
     inode: usize,
-    life: u64,
-}
-
-impl SimFile {
-    /// What a dead process held open does nothing any more.
-    fn alive(&self) -> io::Result<MutexGuard<'_, World>> {
-        let world = self.disk.world();
-        if world.life == self.life { Ok(world) } else { Err(eio()) }
-    }
 }
 
 impl File for SimFile {
     fn write_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
-        let mut world = self.alive()?;
+        let mut world = self.disk.alive()?;
         world.counts.writes += 1;
         let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
         let mut wanted = bytes.len();
@@ -363,7 +369,7 @@ impl File for SimFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let world = self.alive()?;
+        let world = self.disk.alive()?;
         let data = &world.files[self.inode].data;
         let rest = data.get(offset as usize..).unwrap_or_default();
         let bytes = rest.len().min(buffer.len());
@@ -376,7 +382,7 @@ impl File for SimFile {
     }
 
     fn truncate(&self, bytes: u64) -> io::Result<()> {
-        let mut world = self.alive()?;
+        let mut world = self.disk.alive()?;
         let times = world.faults.truncate;
         if world.fails(times) {
             return Err(eio());
@@ -391,7 +397,7 @@ impl File for SimFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut guard = self.alive()?;
+        let mut guard = self.disk.alive()?;
         let world = &mut *guard;
         let times = world.faults.sync;
         let fails = world.fails(times);
@@ -420,7 +426,7 @@ impl File for SimFile {
     }
 
     fn bytes(&self) -> io::Result<u64> {
-        Ok(self.alive()?.files[self.inode].data.len() as u64)
+        Ok(self.disk.alive()?.files[self.inode].data.len() as u64)
     }
 
     fn is_at(&self, path: &Path) -> bool {
@@ -433,7 +439,6 @@ struct SimLock {
     disk: SimDisk,
     inode: usize,
     path: PathBuf,
-    life: u64,
 }
 
 impl std::fmt::Debug for SimLock {
@@ -450,8 +455,7 @@ impl Lock for SimLock {
 
 impl Drop for SimLock {
     fn drop(&mut self) {
-        let mut world = self.disk.world();
-        if world.life == self.life {
+        if let Ok(mut world) = self.disk.alive() {
             world.locked.remove(&self.inode);
         }
     }
