@@ -283,3 +283,6 @@ pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(&(bytes as u16).to_le_bytes());
     out.extend_from_slice(&text.as_bytes()[..bytes]);
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,9 @@ use std::sync::atomic::Ordering;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use crate::bounds::{PENDING_BYTES_MAX, SEGMENT_REQUESTS_MAX, SINKS_MAX, UNFINISHED_FRAMES_MAX};
+use crate::bounds::{
+    FRAME_BYTES_MAX, PENDING_BYTES_MAX, SEGMENT_REQUESTS_MAX, SINKS_MAX, UNFINISHED_FRAMES_MAX,
+};
 use crate::directory::{Background, Root};
 use crate::error::{IoError, OpenError, RequestError, WriteError};
 use crate::format::{self, HEADER_BYTES, Head, Header, Kind, RECORD_BYTES, checksum, put_text, record};
@@ -294,9 +296,13 @@ impl Writer {
 
     /// Adds a record to those that wait, unless too many do.
     fn add(&mut self, put: impl FnOnce(&mut Vec<u8>)) {
-        if self.pending.len() < PENDING_BYTES_MAX {
+        let before = self.pending.len();
+        if before < PENDING_BYTES_MAX {
             put(&mut self.pending);
-        } else {
+        }
+        // None that a reader would refuse either.
+        if before >= PENDING_BYTES_MAX || self.pending.len() - before > FRAME_BYTES_MAX {
+            self.pending.truncate(before);
             self.lost += 1;
         }
     }

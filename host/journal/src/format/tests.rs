@@ -1,0 +1,68 @@
+use super::*;
+
+fn header() -> Header {
+    Header {
+        salt: 0x1234_5678,
+        segment: SegmentId { first: FrameNo(7), sequence: 3 },
+        next_request: 11,
+        begun_unix_ns: 13,
+        previous_end: 17,
+        previous_sealed: true,
+    }
+}
+
+#[test]
+fn a_header_is_read_as_long_as_one_copy_is_whole() {
+    let mut bytes = Vec::new();
+    header().encode(&mut bytes);
+    for byte in 0..HEADER_BYTES {
+        let mut spoilt = bytes.clone();
+        spoilt[byte] ^= 1;
+        assert_eq!(Header::decode(&spoilt), HeaderRead::Whole(header()));
+    }
+    (bytes[20], bytes[84]) = (!bytes[20], !bytes[84]);
+    assert_eq!(Header::decode(&bytes), HeaderRead::Damaged);
+    assert_eq!(Header::decode(&[]), HeaderRead::Damaged);
+}
+
+#[test]
+fn a_record_is_valid_only_in_its_segment_and_at_its_place() {
+    let mut bytes = Vec::new();
+    record(&mut bytes, Kind::TAKEN, 5, 6, |out| out.extend_from_slice(b"payload"));
+    seal(&mut bytes, 99, 1000);
+    let head = bytes.first_chunk().unwrap();
+    let (read, crc) = Head::decode(head, 99, 1000).unwrap();
+    assert_eq!(read, Head { payload: 7, kind: Kind::TAKEN, number: 5, time: 6 });
+    assert_eq!(checksum(crc, b"payload").to_le_bytes(), bytes[HEAD_BYTES + 7..]);
+    assert_eq!(Head::decode(head, 98, 1000), None);
+    assert_eq!(Head::decode(head, 99, 1001), None);
+}
+
+#[test]
+fn a_frames_head_is_sealed_with_the_records_before_it() {
+    let mut bytes = Vec::new();
+    record(&mut bytes, Kind::CLOSE, 1, 0, |out| out.push(1));
+    let at = bytes.len();
+    Head { payload: 3, kind: Kind::FRAME, number: 2, time: 3 }.encode(&mut bytes);
+    let crc = seal(&mut bytes, 5, 128).unwrap();
+    let (head, read) = Head::decode(bytes[at..].first_chunk().unwrap(), 5, 128 + at as u64).unwrap();
+    assert_eq!((head.number, read), (2, crc));
+}
+
+#[test]
+fn numbers_are_widened_around_the_segments_own() {
+    for around in [1, 1 << 31, (1 << 32) - 1, 1 << 32, (1 << 32) + 5, 1 << 40] {
+        for distance in [0i64, 1, 1000, -1, -1000, (1 << 31) - 1, -(1 << 31)] {
+            let Some(number) = u64::checked_add_signed(around, distance) else { continue };
+            assert_eq!(widen(number as u32, around), number, "{around} {distance}");
+        }
+    }
+}
+
+#[test]
+fn a_count_of_more_than_there_is_ends_in_none() {
+    assert_eq!(Bytes(&[255, 255, 255, 255, 0]).count(1), None);
+    assert_eq!(Bytes(&[1, 0, 0, 0, 0]).count(1), Some(1));
+    assert_eq!(Bytes(&[1, 0, 0, 0, 0]).count(8), None);
+    assert_eq!(Bytes(&[9, 0, b'x']).text(), None);
+}

@@ -1,0 +1,126 @@
+//! Journals of old formats open: `fixtures/v1` was written by the first version and is never written again.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use afterbay_journal::reader::{Filter, From, State};
+use afterbay_journal::*;
+use support::*;
+
+fn fixture(version: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(version)
+}
+
+/// Every kind of record, in two sealed segments and one that was left open.
+#[test]
+#[ignore = "writes the fixture of a new format version"]
+fn write_the_fixture_of_this_version() {
+    let dir = fixture("v1");
+    assert!(!dir.exists(), "a fixture is written once");
+    std::fs::create_dir_all(&dir).unwrap();
+    let (_directory, mut writer, _) = open(&dir, Options { segment_bytes: 4096, ..options() });
+    let long = writer.request("long").unwrap();
+    for round in 0..10 {
+        let short = writer.request(&format!("short-{round}")).unwrap();
+        let frame = writer.append(&[round as u8; 500], 1_000 + round).unwrap().frame;
+        writer.outcome(&Outcome {
+            passage: Passage::Changed,
+            finished: &[Finished { row: 1, reason: "stop", completion_tokens: Some(3) }],
+            actions: &[Action {
+                row: 0,
+                plugin: "p",
+                verdict: Verdict::Replace,
+                text: "note",
+                ids: &[7, -7],
+                forwarded: 2,
+            }],
+            ..as_it_came(frame, &[long, short], &[1, 3])
+        });
+        writer.close(short);
+        writer.taken("sink", frame, Some(Credit { generation: 1, sent: round }));
+    }
+    writer.skipped(2, 1_010);
+    let frame = writer.append(b"control", 1_011).unwrap().frame;
+    writer.outcome(&Outcome { passage: Passage::Barrier("FlushCache"), ..as_it_came(frame, &[], &[]) });
+    writer.append(b"no outcome", 1_012).unwrap();
+    writer.flush().unwrap();
+}
+
+fn copy(version: &str) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("s")).unwrap();
+    for entry in std::fs::read_dir(fixture(version).join("s")).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), dir.path().join("s").join(entry.file_name())).unwrap();
+    }
+    dir
+}
+
+#[test]
+fn a_journal_of_version_1_is_read() {
+    let dir = copy("v1");
+    let stream = reader(dir.path());
+    let frames: Vec<_> = stream.frames(From::Start).unwrap().map(Result::unwrap).collect();
+    let numbers: Vec<u64> = frames.iter().map(|(frame, _)| frame.position.frame.0).collect();
+    assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13, 14]);
+    assert!(frames[..10].iter().enumerate().all(|(at, (frame, _))| frame.bytes == [at as u8; 500]));
+    let outcome = frames[3].1.as_ref().unwrap();
+    assert_eq!((outcome.actions[0].ids.as_slice(), &outcome.actions[0].text[..]), (&[7, -7][..], "note"));
+    assert_eq!(frames[10].1.as_ref().unwrap().passage, reader::Passage::Barrier("FlushCache".into()));
+    assert_eq!(frames[11].1, None);
+    let requests: Vec<_> = stream.requests(Filter::default()).unwrap().map(Result::unwrap).collect();
+    assert_eq!(requests.len(), 11);
+    let long = requests.last().unwrap();
+    assert_eq!((&long.rid[..], long.state, long.rows), ("long", State::Live, 10));
+    assert_eq!((long.received, long.forwarded, long.replaced), (10, 20, 10));
+    assert_eq!(requests[4].completion_tokens, Some(3));
+    assert_eq!(stream.lives("long").unwrap()[0].rows.len(), 10);
+    assert_eq!(
+        stream.taken().unwrap(),
+        [("sink".into(), FrameNo(10), Some(Credit { generation: 1, sent: 9 }))]
+    );
+    let report = stream.verify().unwrap();
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    assert_eq!(report.notes, [Note::Skipped { from: FrameNo(11), count: 2 }, Note::Unfinished { frames: 1 }]);
+}
+
+#[test]
+fn a_journal_of_version_1_goes_on() {
+    let dir = copy("v1");
+    let (_directory, mut writer, recovered) = open(dir.path(), options());
+    assert_eq!((recovered.last_frame, recovered.unfinished.len()), (FrameNo(14), 1));
+    let live = recovered.live[0].request;
+    assert_eq!(last_step(&mut writer, &[live], 11, 2_000), FrameNo(15));
+    writer.outcome(&as_it_came(FrameNo(14), &[], &[]));
+    writer.finish().unwrap();
+    assert!(reader(dir.path()).verify().unwrap().problems.is_empty());
+}
+
+#[test]
+fn a_journal_of_a_later_version_is_refused_with_its_version() {
+    let dir = copy("v1");
+    let segment =
+        std::fs::read_dir(dir.path().join("s")).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
+    let mut bytes = std::fs::read(&segment).unwrap();
+    for copy in [0, 64] {
+        bytes[copy + 8] = 2;
+        let crc = crc32fast::hash(&bytes[copy..copy + 60]);
+        bytes[copy + 60..copy + 64].copy_from_slice(&crc.to_le_bytes());
+    }
+    std::fs::write(&segment, &bytes).unwrap();
+    let expected =
+        format!("journal segment {}: format version 2, this program reads up to 1", segment.display());
+    let error = reader(dir.path()).verify().unwrap_err();
+    assert_eq!(error.to_string(), expected);
+    let directory = Directory::open(dir.path(), options()).unwrap();
+    assert_eq!(directory.stream("s").err().unwrap().to_string(), expected);
+}
+
+#[test]
+fn every_fixture_is_of_a_version_that_a_test_opens() {
+    let names: Vec<_> =
+        std::fs::read_dir(fixture("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["v1"]);
+}
