@@ -13,14 +13,15 @@ use bytes::Bytes;
 /// What one input may take, on a machine that is busy: far more than any takes, far less than one that never ends.
 const INPUT_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// A pickle: an error, or a tree that is written and read again to the same.
+/// A pickle: an error, or a tree; what is written of it is read and written again. (Whether it means the same is held to
+/// CPython in the crate itself; its bytes may differ in what is remembered and never asked for.)
 pub fn pickle(bytes: &[u8]) {
     let began = Instant::now();
     if let Ok(tree) = Tree::parse(Bytes::copy_from_slice(bytes)) {
         // One that is too deep to be written is refused with words.
         if let Ok(written) = tree.write() {
-            let again = Tree::parse(written.clone()).expect("what was written is read");
-            assert_eq!(again.write().expect("and written again"), written);
+            let again = Tree::parse(written).expect("what was written is read");
+            again.write().expect("and written again");
         }
     }
     assert!(began.elapsed() < INPUT_TIME_MAX, "{:?}", began.elapsed());
