@@ -171,10 +171,13 @@ impl Push {
                 }
             }
         }
-        match link.read() {
-            Err(why) => return self.lose(why, now),
-            Ok(true) => self.up(now),
-            Ok(false) => {}
+        // Not on every room for a write: what was there before was read until it blocked.
+        if event.is_readable() || event.is_read_closed() || event.is_write_closed() || event.is_error() {
+            match link.read() {
+                Err(why) => return self.lose(why, now),
+                Ok(true) => self.up(now),
+                Ok(false) => {}
+            }
         }
         self.flush(now);
     }
