@@ -23,6 +23,9 @@ use std::time::{Duration, Instant};
 /// Why the tokens of a row went no further whose request a plugin had finished, for the journal.
 const SWALLOWED: &str = "swallowed: the request had ended";
 
+/// Stands for the plugin that finished a request before the last start: the journal has it in the request's rows only.
+const EARLIER_RUN: &str = "(a plugin of an earlier run)";
+
 /// A live request.
 pub(crate) struct Request {
     /// Its handle in the journal; its number is also what plugins call it.
@@ -117,7 +120,7 @@ impl Ledger {
                     shift: info.forwarded as i64 - info.received as i64,
                     prompt_tokens: 0,
                     reader_knows: true,
-                    ended_by: None,
+                    ended_by: info.ended_early.then(|| EARLIER_RUN.into()),
                     last_row: now,
                 },
             );
