@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 const NAMES: [&str; 1] = ["delta-to-cumulative"];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let plugins = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+    // Asked for when it runs, not when it was compiled: a checkout may have moved since.
+    let here = std::env::var_os("CARGO_MANIFEST_DIR").ok_or("CARGO_MANIFEST_DIR is not set")?;
+    let plugins = Path::new(&here).join("..").canonicalize()?;
     for input in ["Cargo.toml", "Cargo.lock", "sdk/Cargo.toml", "sdk/src", "../wit"] {
         rerun_if_changed(&plugins.join(input));
     }
