@@ -7,7 +7,7 @@ use afterbay_sim::load::{Endings, Load};
 use afterbay_tests::afterbay::{done, journal, verify};
 use afterbay_tests::components::{example, guest};
 use afterbay_tests::frames::{Request, Row, WIRES, batch, frames_of, rows};
-use afterbay_tests::{Afterbay, Reader, Sender, Stage, fixtures, load};
+use afterbay_tests::{Afterbay, Reader, Sender, Stage, fixtures, load, until};
 use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
 
 fn row(rid: &str, ids: &[i64], completion_tokens: u64, finish: Option<&str>) -> Row {
@@ -70,6 +70,42 @@ fn stop_on_loop_finishes_a_looping_request_and_swallows_what_still_comes_of_it()
         let table = journal(&stage, &["show", "looped"]).good();
         assert!(table.contains("loops: finished") && table.contains("swallowed"), "{table}");
     }
+}
+
+#[test]
+fn a_request_that_a_plugin_has_finished_stays_finished_over_a_restart() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let config = stage.config().plugin("loops", &example("stop-on-loop"), "window = 8");
+    let (mut looped, mut other) = (Request::new("looped"), Request::new("other"));
+    for run in 0..3 {
+        let afterbay = Afterbay::run(&stage, &config);
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let last = run == 2;
+        let row = if last { looped.last(&[7; 8]) } else { looped.row(&[7; 8]) };
+        sender.send(&batch(Msgpack, vec![row, if last { other.last(&[run]) } else { other.row(&[run]) }]));
+        let out = rows(&reader.frame());
+        if run == 0 {
+            assert_eq!(out[0], row_of_loop());
+        }
+        assert_eq!(out.last().unwrap().rid, "other");
+        assert_eq!(out.len(), if run == 0 { 2 } else { 1 }, "after restart {run}: {out:?}");
+        let swallowed = if run == 0 { 0 } else { 8 };
+        afterbay.until_metrics("it is swallowed", |metrics| {
+            metrics.stream("tokens_swallowed_total") == swallowed
+        });
+        // What was said of the frame is in the journal by then.
+        until("the journal has its outcome", || verify(&stage).1["notes"] == serde_json::json!([]));
+        if run == 0 { afterbay.kill() } else { assert_eq!(afterbay.stop(), 0) }
+    }
+    let (code, report) = verify(&stage);
+    assert_eq!((code, &report["requests"], &report["tokens"]), (0, &2.into(), &27.into()), "{report}");
+    let [shown] = journal(&stage, &["show", "looped", "--json"]).json_lines().try_into().unwrap();
+    assert_eq!((&shown["tokens_received"], &shown["tokens_forwarded"]), (&24.into(), &8.into()), "{shown}");
+}
+
+fn row_of_loop() -> Row {
+    row("looped", &[7; 8], 8, Some("stop:stop-on-loop"))
 }
 
 #[test]

@@ -141,8 +141,11 @@ fn a_sender_of_garbage_is_closed_and_told_and_the_others_go_on() {
     assert_eq!(reader.frame(), whole);
     next(&mut reader, &mut good);
 
-    let metrics = afterbay.until_metrics("all are told", |metrics| metrics.events("SenderClosed") >= 5);
+    let metrics = afterbay.until_metrics("all are told", |metrics| {
+        metrics.events("SenderClosed") >= 5 && metrics.stream("frames_received_total") >= 7
+    });
     assert_eq!(metrics.events("SenderClosed"), 5);
+    until("all are logged", || afterbay.events("SenderClosed").len() == 5);
     assert_eq!((metrics.stream("senders"), metrics.stream("frames_received_total")), (1, 7));
     let reasons: Vec<_> = afterbay
         .events("SenderClosed")
