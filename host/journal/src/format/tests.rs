@@ -1,3 +1,5 @@
+//! The bytes: what is read back, what is refused, and where a record is valid.
+
 use super::*;
 
 fn header() -> Header {
