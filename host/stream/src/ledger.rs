@@ -166,21 +166,21 @@ impl Ledger {
         self.requests.begin_batch();
         let mut needs_edit = false;
         let mut received = 0;
-        for row in 0..batch.rows() {
-            let rid = batch.rid(row);
+        let mut refused = None;
+        let (counts, finishes) = (batch.completion_counts(), batch.finishes());
+        let columns = batch.rids().zip(batch.token_counts()).zip(counts.zip(finishes));
+        for (row, ((rid, tokens), (completion_tokens, finish))) in (0..).zip(columns) {
             let (slot, first) = match self.requests.find_next(rid) {
                 Some(slot) => (slot, false),
                 None => match keep.request(rid) {
                     Ok(request) => (self.begin(rid, request, &batch, row, kept.at.instant), true),
                     Err(error) => {
-                        self.rows = rows;
-                        return Err(self.carry_whole(kept, batch, error.to_string(), keep));
+                        refused = Some(error);
+                        break;
                     }
                 },
             };
             let Some(request) = self.requests.get_mut(slot) else { continue };
-            let tokens = batch.tokens(row);
-            let completion_tokens = batch.completion_tokens(row);
             let expected = request.counted + u64::from(tokens);
             if let Some(got) = completion_tokens.filter(|got| *got != expected) {
                 self.gaps.push(journal::Gap { row, expected, got });
@@ -202,10 +202,14 @@ impl Ledger {
                 number: request.kept.number().0,
                 tokens,
                 completion_tokens,
-                finish: finish_kind(&batch.finish(row)),
+                finish: finish_kind(&finish),
                 first,
                 swallowed: request.ended_early(),
             });
+        }
+        if let Some(error) = refused {
+            self.rows = rows;
+            return Err(self.carry_whole(kept, batch, error.to_string(), keep));
         }
         self.telemetry.counters.rows_received.add(rows.len() as u64);
         self.telemetry.counters.tokens_received.add(received);

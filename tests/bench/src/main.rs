@@ -27,6 +27,9 @@ struct Args {
     /// How often each case is run; the median is shown
     #[arg(long, default_value_t = 3)]
     runs: usize,
+    /// Only rows whose name contains this, such as "msgpack, 1024" or "latency"
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
     /// One JSON object a row instead of tables
     #[arg(long)]
     json: bool,
@@ -61,6 +64,10 @@ fn main() -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for wire in ["msgpack", "pickle"] {
         for per_frame in [1, 64, 1024, 4096] {
+            let name = format!("{wire}, {per_frame} rows a frame");
+            if !name.contains(&args.only) {
+                continue;
+            }
             let traffic = Traffic::new(wire, per_frame)?;
             // Cases take turns, so that a machine that slows down slows all of them.
             let mut measured: Vec<Vec<load::Throughput>> = vec![Vec::new(); cases.len()];
@@ -72,7 +79,7 @@ fn main() -> anyhow::Result<()> {
             let cpu = |case: usize| median(measured[case].iter().map(|run| run.cpu_ns_per_row));
             let rate = |case: usize| median(measured[case].iter().map(|run| run.rows_per_second));
             let row = Row {
-                name: format!("{wire}, {per_frame} rows a frame"),
+                name,
                 figures: vec![
                     ("afterbay ns CPU/row", cpu(2)),
                     ("libzmq ns CPU/row", cpu(1)),
@@ -88,6 +95,10 @@ fn main() -> anyhow::Result<()> {
         }
     }
     for per_frame in [1, 64, 1024] {
+        let name = format!("latency, {per_frame} rows a frame");
+        if !name.contains(&args.only) {
+            continue;
+        }
         let traffic = Traffic::new("msgpack", per_frame)?;
         let mut measured: Vec<Vec<load::Latency>> = vec![Vec::new(); 3];
         for _ in 0..args.runs {
@@ -98,7 +109,7 @@ fn main() -> anyhow::Result<()> {
         let p50 = |case: usize| median(measured[case].iter().map(|run| run.p50_us));
         let p99 = |case: usize| median(measured[case].iter().map(|run| run.p99_us));
         let row = Row {
-            name: format!("latency, {per_frame} rows a frame"),
+            name,
             figures: vec![
                 ("direct p50 us", p50(0)),
                 ("added p50 us", p50(2) - p50(0)),
