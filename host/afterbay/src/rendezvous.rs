@@ -59,8 +59,16 @@ impl Rendezvous {
 
     /// Whether the process that wrote it is alive: a file may be left of a scheduler that is gone.
     pub(crate) fn is_alive(&self) -> bool {
-        Path::new("/proc").join(self.pid.to_string()).exists()
+        is_alive(self.pid)
     }
+}
+
+/// A process that is there and not a zombie.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    // `pid (name) state …`; a name may have any character, so the last bracket counts.
+    stat.rsplit_once(')')
+        .is_some_and(|(_, rest)| !matches!(rest.trim_start().chars().next(), Some('Z' | 'X')))
 }
 
 /// The file of one stream: `{dp_rank}` in the name is the stream's place in the configuration.

@@ -201,6 +201,21 @@ fn both_sides_of_the_simulator_work_as_commands_and_find_what_is_lost() {
 }
 
 #[test]
+fn the_launcher_becomes_the_command_and_keeps_a_journal_where_there_was_no_directory() {
+    let stage = Stage::new();
+    let state = stage.path("no/such/state");
+    let script = "test -n \"$AFTERBAY_INGRESS\" && test -n \"$AFTERBAY_CREDIT\" && echo $$ && exit 7";
+    let mut launcher = afterbay(&["sglang", "--admin", "none", "--", "sh", "-c", script]);
+    launcher.env("XDG_STATE_HOME", &state).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = launcher.spawn().unwrap();
+    let pid = child.id();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(7), "{ended:?}");
+    assert_eq!(String::from_utf8_lossy(&ended.stdout).trim(), pid.to_string(), "{ended:?}");
+    assert!(state.join("afterbay/journal").is_dir());
+}
+
+#[test]
 fn the_demo_loses_nothing_and_leaves_no_trace() {
     for args in [&["--wire", "pickle"][..], &["--cumulative"]] {
         let stage = Stage::new();

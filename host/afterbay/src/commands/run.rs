@@ -1,6 +1,6 @@
 //! `afterbay run`: the streams of a configuration, until a signal.
 
-use crate::rendezvous::Rendezvous;
+use crate::rendezvous::{Rendezvous, is_alive};
 use crate::start::{self, Running, Shared};
 use crate::{EXIT_FAILED, EXIT_USAGE, admin, commands};
 use afterbay_config::LogFormat;
@@ -279,12 +279,4 @@ impl Signals {
             _ = self.interrupt.recv() => {}
         }
     }
-}
-
-/// A process that is there and not a zombie.
-fn is_alive(pid: u32) -> bool {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    // `pid (name) state …`; a name may have any character, so the last bracket counts.
-    stat.rsplit_once(')')
-        .is_some_and(|(_, rest)| !matches!(rest.trim_start().chars().next(), Some('Z' | 'X')))
 }

@@ -108,20 +108,20 @@ fn truthy(value: Option<&str>) -> bool {
     value.is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "y"))
 }
 
-/// A directory for the sockets and files of one run. `afterbay run` removes it at its end.
-struct Rundir(PathBuf);
+/// A directory for the sockets and files of one run. Where SGLang is not reached it is removed here; after the exec,
+/// `afterbay run` removes it at its end.
+struct Rundir(tempfile::TempDir);
 
 impl Rundir {
     fn new() -> anyhow::Result<Rundir> {
         // Sockets' names are bounded at 107 bytes, so not below a long TMPDIR.
         let base = Path::new("/dev/shm");
         let base = if base.is_dir() { base } else { Path::new("/tmp") };
-        let dir = tempfile::Builder::new().prefix("afterbay-").tempdir_in(base)?;
-        Ok(Rundir(dir.keep()))
+        Ok(Rundir(tempfile::Builder::new().prefix("afterbay-").tempdir_in(base)?))
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.0.path().join(name)
     }
 
     fn write(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
@@ -142,6 +142,8 @@ fn built_in(args: &Args, rundir: &Rundir) -> anyhow::Result<String> {
             crate::commands::journal::default_dir().context("journal: neither --journal nor HOME is set")?
         }
     };
+    // Nobody has had a reason to make it before.
+    std::fs::create_dir_all(&journal).with_context(|| journal.display().to_string())?;
     let mut text = format!(
         "[[stream]]\nname = \"sglang\"\nlisten = {listen}\n\n[[stream.sink]]\nname = \"reader\"\n",
         listen = quoted(&format!("ipc://{}", rundir.path("ingress").display())),
@@ -176,7 +178,7 @@ fn start_afterbay(args: &Args, config: &Path, rendezvous: &Path, rundir: &Rundir
     run.args(["-c", "\"$@\" & echo $!", "afterbay"]);
     run.arg(std::env::current_exe()?).arg("run").arg("--config").arg(config);
     run.arg("--rendezvous").arg(rendezvous).arg("--announce").arg(&announce);
-    run.arg("--until-pid").arg(std::process::id().to_string()).arg("--scratch").arg(&rundir.0);
+    run.arg("--until-pid").arg(std::process::id().to_string()).arg("--scratch").arg(rundir.0.path());
     // A group of its own: Ctrl-C is for SGLang, and Afterbay ends after it.
     run.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped());
     if let Some(file) = &args.log_file {
@@ -200,7 +202,7 @@ fn start_afterbay(args: &Args, config: &Path, rendezvous: &Path, rundir: &Rundir
 
 /// The connector first, then what was there.
 fn python_path(rundir: &Rundir) -> OsString {
-    let mut path = rundir.0.clone().into_os_string();
+    let mut path = rundir.0.path().as_os_str().to_owned();
     if let Some(before) = std::env::var_os("PYTHONPATH").filter(|before| !before.is_empty()) {
         path.push(":");
         path.push(before);

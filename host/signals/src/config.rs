@@ -1,0 +1,239 @@
+//! What is to be read, as given and as checked.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use blake2::digest::consts::U4;
+use blake2::{Blake2s, Digest};
+use hyper::Uri;
+
+/// Which sources are read, and when what they say is too old.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadConfig {
+    /// SGLang's LoadSnapshot file in shared memory (0.5.13 and later, always written).
+    pub load_snapshot: Option<SnapshotPlace>,
+    /// SGLang's LoadStat publisher of this rank (0.5.19 and later, `--load-publish-endpoint`): `tcp://HOST:PORT` or
+    /// `ipc://PATH`.
+    pub load_stat: Option<String>,
+    /// SGLang's Prometheus metrics (`--enable-metrics`): `http://HOST:PORT/PATH`.
+    pub metrics: Option<String>,
+    /// The scheduler's data parallel rank.
+    pub dp_rank: u32,
+    /// Older than this is stale.
+    pub stale_after: Duration,
+    /// How often the LoadSnapshot file is looked at: a few system calls on memory.
+    pub load_snapshot_every: Duration,
+    /// How often the metrics are scraped.
+    pub metrics_every: Duration,
+    /// How long a scrape may take, from connecting to the last byte.
+    pub metrics_timeout: Duration,
+}
+
+impl Default for LoadConfig {
+    /// No source yet; rank 0, stale after 5 s, the file every 20 ms, a scrape every 1 s that may take 1 s.
+    fn default() -> Self {
+        LoadConfig {
+            load_snapshot: None,
+            load_stat: None,
+            metrics: None,
+            dp_rank: 0,
+            stale_after: Duration::from_secs(5),
+            load_snapshot_every: Duration::from_millis(20),
+            metrics_every: Duration::from_secs(1),
+            metrics_timeout: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Where the LoadSnapshot file is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SnapshotPlace {
+    /// This file.
+    Path(PathBuf),
+    /// The file of the server with this `PortArgs.instance_id`, see [`instance_path`].
+    Instance(String),
+}
+
+impl SnapshotPlace {
+    /// The file's path.
+    pub fn path(&self) -> PathBuf {
+        match self {
+            SnapshotPlace::Path(path) => path.clone(),
+            SnapshotPlace::Instance(id) => instance_path(id),
+        }
+    }
+}
+
+/// The LoadSnapshot file of an SGLang server, as its `shm_path_for` names it (sglang 0.5.23,
+/// `srt/managers/load_snapshot.py`): `/dev/shm/sglang_loads_<name>_<blake2s of the id, 4 bytes, in hex>.shm`, with all but
+/// letters, digits, `.`, `_` and `-` of the id's last path component replaced by `_`.
+pub fn instance_path(instance_id: &str) -> PathBuf {
+    let name = instance_id.trim_end_matches('/').rsplit('/').next().filter(|name| !name.is_empty());
+    let name: String = name
+        .unwrap_or("default")
+        .chars()
+        .map(|c| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' })
+        .collect();
+    let digest: String =
+        Blake2s::<U4>::digest(instance_id.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    Path::new("/dev/shm").join(format!("sglang_loads_{name}_{digest}.shm"))
+}
+
+/// Why a [`LoadConfig`] cannot be used, or its thread not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// None of the three is given.
+    #[error("signals: no source is given, expected load_snapshot, load_stat or metrics")]
+    NoSource,
+    /// An instance id or path is empty.
+    #[error("load_snapshot: the {what} is empty")]
+    EmptyPlace {
+        /// `path` or `instance id`.
+        what: &'static str,
+    },
+    /// Not an endpoint that can be connected to.
+    #[error("load_stat {endpoint:?}: expected tcp://HOST:PORT or ipc://PATH")]
+    Endpoint {
+        /// As given.
+        endpoint: String,
+    },
+    /// Not a URL that can be scraped.
+    #[error("metrics {url:?}: {why}, expected http://HOST:PORT/PATH")]
+    Url {
+        /// As given.
+        url: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A time that must be more than nothing.
+    #[error("{key}: 0 s, expected more")]
+    Zero {
+        /// The field of [`LoadConfig`].
+        key: &'static str,
+    },
+    /// The background thread cannot be started.
+    #[error("signals: thread cannot be started: {0}")]
+    Thread(std::io::Error),
+    /// The background thread's runtime cannot be made.
+    #[error("signals: event loop cannot be made: {0}")]
+    Runtime(std::io::Error),
+}
+
+impl LoadConfig {
+    /// Everything that is wrong with it; empty where [`crate::LoadReader::start`] would take it.
+    pub fn problems(&self) -> Vec<Error> {
+        let mut problems = Vec::new();
+        if self.load_snapshot.is_none() && self.load_stat.is_none() && self.metrics.is_none() {
+            problems.push(Error::NoSource);
+        }
+        problems.extend(self.load_snapshot.as_ref().and_then(|place| place.problem()));
+        if let Some(endpoint) = self.load_stat.as_ref().filter(|endpoint| !is_endpoint(endpoint)) {
+            problems.push(Error::Endpoint { endpoint: endpoint.clone() });
+        }
+        problems.extend(self.metrics.as_ref().and_then(|url| Target::new(url).err()));
+        let times = [
+            ("stale_after", self.stale_after),
+            ("load_snapshot_every", self.load_snapshot_every),
+            ("metrics_every", self.metrics_every),
+            ("metrics_timeout", self.metrics_timeout),
+        ];
+        let zero = times.into_iter().filter(|(_, time)| time.is_zero());
+        problems.extend(zero.map(|(key, _)| Error::Zero { key }));
+        problems
+    }
+}
+
+impl SnapshotPlace {
+    pub(crate) fn problem(&self) -> Option<Error> {
+        match self {
+            SnapshotPlace::Path(path) if path.as_os_str().is_empty() => {
+                Some(Error::EmptyPlace { what: "path" })
+            }
+            SnapshotPlace::Instance(id) if id.is_empty() => Some(Error::EmptyPlace { what: "instance id" }),
+            _ => None,
+        }
+    }
+}
+
+fn is_endpoint(endpoint: &str) -> bool {
+    match endpoint.split_once("://") {
+        Some(("ipc", path)) => !path.is_empty(),
+        Some(("tcp", address)) => address
+            .rsplit_once(':')
+            .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)),
+        _ => false,
+    }
+}
+
+/// A checked URL of `/metrics`.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// Without the brackets of an IPv6 address.
+    pub host: String,
+    pub port: u16,
+    /// For the `Host` header.
+    pub authority: String,
+    /// Path and query.
+    pub path: String,
+}
+
+impl Target {
+    pub(crate) fn new(url: &str) -> Result<Target, Error> {
+        let wrong = |why: String| Error::Url { url: url.to_owned(), why };
+        let uri: Uri = url.parse().map_err(|error| wrong(format!("{error}")))?;
+        if uri.scheme_str() != Some("http") {
+            return Err(wrong(format!("the scheme is {:?}", uri.scheme_str().unwrap_or_default())));
+        }
+        let Some(authority) = uri.authority() else { return Err(wrong("there is no host".to_owned())) };
+        if authority.as_str().contains('@') {
+            return Err(wrong("a user is given".to_owned()));
+        }
+        Ok(Target {
+            host: authority.host().trim_matches(['[', ']']).to_owned(),
+            port: authority.port_u16().unwrap_or(80),
+            authority: authority.to_string(),
+            path: uri.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_of_an_instance_is_named_as_sglang_names_it() {
+        // By `shm_path_for` of sglang 0.5.23.
+        let path = "/dev/shm/sglang_loads_0123456789ab_042e6e5d.shm";
+        assert_eq!(instance_path("0123456789ab"), Path::new(path));
+    }
+
+    #[test]
+    fn every_problem_of_a_config_is_told_at_once_with_what_is_expected() {
+        let config = LoadConfig {
+            load_snapshot: Some(SnapshotPlace::Instance(String::new())),
+            load_stat: Some("tcp://127.0.0.1".into()),
+            metrics: Some("https://127.0.0.1/metrics".into()),
+            stale_after: Duration::ZERO,
+            ..LoadConfig::default()
+        };
+        let told: Vec<String> = config.problems().iter().map(ToString::to_string).collect();
+        let expected = [
+            "load_snapshot: the instance id is empty",
+            "load_stat \"tcp://127.0.0.1\": expected tcp://HOST:PORT or ipc://PATH",
+            "metrics \"https://127.0.0.1/metrics\": the scheme is \"https\", expected http://HOST:PORT/PATH",
+            "stale_after: 0 s, expected more",
+        ];
+        assert_eq!(told, expected);
+        let none: Vec<String> = LoadConfig::default().problems().iter().map(ToString::to_string).collect();
+        assert_eq!(none, ["signals: no source is given, expected load_snapshot, load_stat or metrics"]);
+    }
+
+    #[test]
+    fn a_url_is_taken_apart_as_http_says() {
+        let target = Target::new("http://[::1]:30000/metrics?a=b").unwrap();
+        assert_eq!((target.host.as_str(), target.port, target.path.as_str()), ("::1", 30000, "/metrics?a=b"));
+        assert_eq!(Target::new("http://host").unwrap().path, "/");
+        assert!(Target::new("metrics").is_err());
+    }
+}

@@ -1,0 +1,226 @@
+//! The payload of a slot: SGLang's `LoadSnapshot`, a msgpack map (sglang 0.5.23, `srt/managers/load_snapshot.py`).
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use crate::hub::Refusal;
+use crate::values::{LoadValues, count, ratio};
+
+/// A number of any kind, as Python's writers mix them (-1 for a float); nothing for nil.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Number(Option<f64>);
+
+impl Number {
+    pub(crate) fn count(self) -> Option<u64> {
+        self.0.and_then(count)
+    }
+
+    pub(crate) fn ratio(self) -> Option<f64> {
+        self.0.and_then(ratio)
+    }
+}
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Any;
+        impl Visitor<'_> for Any {
+            type Value = Number;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number")
+            }
+            fn visit_u64<E>(self, number: u64) -> Result<Number, E> {
+                Ok(Number(Some(number as f64)))
+            }
+            fn visit_i64<E>(self, number: i64) -> Result<Number, E> {
+                Ok(Number(Some(number as f64)))
+            }
+            fn visit_f64<E>(self, number: f64) -> Result<Number, E> {
+                Ok(Number(Some(number)))
+            }
+            fn visit_unit<E>(self) -> Result<Number, E> {
+                Ok(Number(None))
+            }
+        }
+        from.deserialize_any(Any)
+    }
+}
+
+/// `QueueMetrics`, an array: waiting, grammar, paused, retracted, and what later versions append.
+#[derive(Debug, Default)]
+struct Queues {
+    retracted: Number,
+}
+
+impl<'de> Deserialize<'de> for Queues {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Array;
+        impl<'de> Visitor<'de> for Array {
+            type Value = Queues;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the array of QueueMetrics")
+            }
+            fn visit_unit<E>(self) -> Result<Queues, E> {
+                Ok(Queues::default())
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Queues, A::Error> {
+                for _before in ["waiting", "grammar", "paused"] {
+                    seq.next_element::<IgnoredAny>()?;
+                }
+                let retracted = seq.next_element()?.unwrap_or_default();
+                while seq.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Queues { retracted })
+            }
+            // Of another version: the rest of the load is not refused for it.
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Queues, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Queues::default())
+            }
+        }
+        from.deserialize_any(Array)
+    }
+}
+
+/// The map. Unknown keys are ignored.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Payload {
+    timestamp: f64,
+    dp_rank: u32,
+    num_running_reqs: Number,
+    num_waiting_reqs: Number,
+    num_waiting_uncached_tokens: Number,
+    num_used_tokens: Number,
+    num_total_tokens: Number,
+    num_active_tokens: Number,
+    max_total_num_tokens: Number,
+    max_running_requests: Number,
+    token_usage: Number,
+    gen_throughput: Number,
+    cache_hit_rate: Number,
+    utilization: Number,
+    queues: Queues,
+}
+
+/// What a slot says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Measured {
+    pub values: LoadValues,
+    /// Of the scheduler's clock.
+    pub unix_ns: u64,
+    /// One of the fields is there that SGLang fills only with `--enable-metrics`.
+    pub has_metrics: bool,
+}
+
+/// Reads a payload. A key that is left out is 0, as SGLang leaves out what is at its default. But throughput, hit rate,
+/// utilization and retractions are 0 also where the server runs without `--enable-metrics`: they are there only if
+/// `has_metrics`, which the caller knows from any payload of the same file.
+pub(crate) fn decode(payload: &[u8], dp_rank: u32, has_metrics: bool) -> Result<Measured, Refusal> {
+    let is_map = matches!(payload.first(), Some(0x80..=0x8f | 0xde | 0xdf));
+    if !is_map {
+        let found = payload.first().map_or("is empty".to_owned(), |byte| format!("begins with {byte:#04x}"));
+        return Err(Refusal::Invalid(format!("the payload {found}, expected a msgpack map")));
+    }
+    let payload: Payload = rmp_serde::from_slice(payload)
+        .map_err(|error| Refusal::Invalid(format!("the payload is no LoadSnapshot: {error}")))?;
+    if payload.dp_rank != dp_rank {
+        let found = payload.dp_rank;
+        return Err(Refusal::Invalid(format!("the slot is of dp rank {found}, expected {dp_rank}")));
+    }
+    // The writer's constructor writes such a one, before anything is measured.
+    if payload.timestamp == 0.0 {
+        return Err(Refusal::Lost("the scheduler has not measured yet".to_owned()));
+    }
+    // Past 2^53 ms or so it is no time.
+    if !(payload.timestamp > 0.0 && payload.timestamp < 1e10) {
+        let found = payload.timestamp;
+        return Err(Refusal::Invalid(format!("the timestamp is {found}, expected unix seconds")));
+    }
+    let zero = |number: Number| if number.0.is_none() { Some(0) } else { number.count() };
+    let known = |number: Number| number.count().filter(|value| *value > 0);
+    let none = |number: &Number| number.0.is_none();
+    let rates = [payload.gen_throughput, payload.cache_hit_rate, payload.utilization];
+    let has_metrics = has_metrics || !rates.iter().all(none);
+    let rate = |number: Number| match number.0 {
+        None => has_metrics.then_some(0.0),
+        Some(_) => number.ratio(),
+    };
+    let values = LoadValues {
+        num_running_reqs: zero(payload.num_running_reqs),
+        num_waiting_reqs: zero(payload.num_waiting_reqs),
+        num_waiting_uncached_tokens: zero(payload.num_waiting_uncached_tokens),
+        num_used_tokens: zero(payload.num_used_tokens),
+        num_total_tokens: zero(payload.num_total_tokens),
+        num_active_tokens: zero(payload.num_active_tokens),
+        max_total_num_tokens: known(payload.max_total_num_tokens),
+        max_running_requests: known(payload.max_running_requests),
+        token_usage: if none(&payload.token_usage) { Some(0.0) } else { payload.token_usage.ratio() },
+        gen_throughput: rate(payload.gen_throughput),
+        cache_hit_rate: rate(payload.cache_hit_rate),
+        utilization: rate(payload.utilization),
+        num_retracted_reqs: payload.queues.retracted.count().filter(|_| has_metrics),
+        num_retracted_requests_total: None,
+    };
+    // Within the range above it is exact to a quarter of a microsecond.
+    Ok(Measured { values, unix_ns: (payload.timestamp * 1e9) as u64, has_metrics })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn packed(value: &Value) -> Vec<u8> {
+        rmp_serde::to_vec(value).unwrap()
+    }
+
+    #[test]
+    fn what_is_left_out_is_0_but_for_what_may_not_be_measured() {
+        let bytes = packed(&json!({"timestamp": 1.5, "num_running_reqs": 3, "queues": [1, 2, 3, 4]}));
+        let measured = decode(&bytes, 0, false).unwrap();
+        assert_eq!(measured.unix_ns, 1_500_000_000);
+        let values = measured.values;
+        assert_eq!((values.num_running_reqs, values.num_waiting_reqs), (Some(3), Some(0)));
+        assert_eq!((values.token_usage, values.max_total_num_tokens), (Some(0.0), None));
+        assert_eq!((values.gen_throughput, values.num_retracted_reqs), (None, None));
+        let values = decode(&bytes, 0, true).unwrap().values;
+        assert_eq!((values.gen_throughput, values.num_retracted_reqs), (Some(0.0), Some(4)));
+    }
+
+    #[test]
+    fn unknown_keys_and_other_kinds_of_numbers_are_no_matter() {
+        let bytes = packed(&json!({
+            "timestamp": 2, "num_running_reqs": 3.0, "gen_throughput": 7, "utilization": -1, "queues": [],
+            "tomorrow": {"a": [1, null, {"b": "c"}]}, "memory": null, "num_used_tokens": -5,
+        }));
+        let measured = decode(&bytes, 0, false).unwrap();
+        assert!(measured.has_metrics);
+        let values = measured.values;
+        assert_eq!((values.num_running_reqs, values.gen_throughput), (Some(3), Some(7.0)));
+        assert_eq!((values.utilization, values.num_used_tokens), (None, None));
+    }
+
+    #[test]
+    fn what_is_no_load_snapshot_of_this_rank_is_refused_in_words() {
+        let cases: [(Vec<u8>, &str); 5] = [
+            (vec![0x93, 1, 2, 3], "the payload begins with 0x93, expected a msgpack map"),
+            (vec![], "the payload is empty, expected a msgpack map"),
+            (packed(&json!({"timestamp": 1.0, "dp_rank": 1})), "the slot is of dp rank 1, expected 0"),
+            (packed(&json!({"timestamp": -4.0})), "the timestamp is -4, expected unix seconds"),
+            (packed(&json!({"timestamp": 1e300})), "expected unix seconds"),
+        ];
+        for (bytes, expected) in cases {
+            let Err(Refusal::Invalid(why)) = decode(&bytes, 0, false) else { panic!("{expected}") };
+            assert!(why.contains(expected), "{why:?}, expected {expected:?}");
+        }
+        let wrong = packed(&json!({"timestamp": 1.0, "num_running_reqs": "many"}));
+        let Err(Refusal::Invalid(why)) = decode(&wrong, 0, false) else { panic!("taken") };
+        assert!(why.starts_with("the payload is no LoadSnapshot: "), "{why}");
+        let cut = packed(&json!({"timestamp": 1.0, "num_running_reqs": 300}));
+        assert!(matches!(decode(&cut[..cut.len() - 1], 0, false), Err(Refusal::Invalid(_))));
+        let fresh = packed(&json!({"dp_rank": 0}));
+        assert!(matches!(decode(&fresh, 0, false), Err(Refusal::Lost(_))));
+    }
+}

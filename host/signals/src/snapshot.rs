@@ -1,0 +1,221 @@
+//! The end that the path holds: one read gives the whole load, each value with its age.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::latch;
+use crate::values::{FIELDS, Field, LoadValues};
+
+/// The kinds of source, in the order in which they are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SourceKind {
+    /// SGLang's file in shared memory.
+    LoadSnapshot,
+    /// SGLang's publisher.
+    LoadStat,
+    /// SGLang's Prometheus metrics.
+    Metrics,
+}
+
+impl SourceKind {
+    /// All of them.
+    pub const ALL: [SourceKind; 3] = [SourceKind::LoadSnapshot, SourceKind::LoadStat, SourceKind::Metrics];
+
+    /// The key of [`crate::LoadConfig`], for labels.
+    pub fn name(self) -> &'static str {
+        match self {
+            SourceKind::LoadSnapshot => "load_snapshot",
+            SourceKind::LoadStat => "load_stat",
+            SourceKind::Metrics => "metrics",
+        }
+    }
+}
+
+impl fmt::Display for SourceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Whether the values may be believed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Freshness {
+    /// No source has said anything yet; there are no values.
+    #[default]
+    Never,
+    /// Every value is of a source that is not stale.
+    Fresh,
+    /// Every source is stale; the values are the last known.
+    Stale,
+}
+
+/// How old the last reading of a source is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SourceAge {
+    /// When it was measured, unix nanoseconds: the scheduler's own time for a LoadSnapshot, else ours.
+    pub timestamp_unix_ns: u64,
+    /// Nanoseconds from then to the read.
+    pub age_ns: u64,
+    /// Whether that is within `stale_after`.
+    pub is_fresh: bool,
+}
+
+/// The last reading of each source; `None` where there was none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Sources {
+    /// Of the file in shared memory.
+    pub load_snapshot: Option<SourceAge>,
+    /// Of the publisher.
+    pub load_stat: Option<SourceAge>,
+    /// Of the metrics.
+    pub metrics: Option<SourceAge>,
+}
+
+/// The scheduler's load at one read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct LoadSnapshot {
+    /// Whether the values may be believed.
+    pub freshness: Freshness,
+    /// The source of most of what is here: of those that give a value, the one measured last; the metrics only if alone.
+    pub source: Option<SourceKind>,
+    /// When that source measured, unix nanoseconds.
+    pub timestamp_unix_ns: Option<u64>,
+    /// Nanoseconds from then to this read.
+    pub age_ns: Option<u64>,
+    /// The values, whether fresh or stale: [`LoadSnapshot::fresh`] asks for them safely.
+    #[serde(flatten)]
+    pub values: LoadValues,
+    /// Every source's age.
+    pub sources: Sources,
+    /// Which fields are of which source.
+    #[serde(skip)]
+    from: [u64; 3],
+}
+
+impl LoadSnapshot {
+    /// The values, if they are fresh.
+    #[inline]
+    pub fn fresh(&self) -> Option<&LoadValues> {
+        (self.freshness == Freshness::Fresh).then_some(&self.values)
+    }
+
+    /// The source that a field's value is of; `None` where it has none.
+    pub fn source_of(&self, field: Field) -> Option<SourceKind> {
+        SourceKind::ALL.into_iter().find(|kind| self.from[*kind as usize] & field.bit() != 0)
+    }
+
+    /// The source of most of what is here, and its age; `None` before the first reading.
+    pub fn age(&self) -> Option<Duration> {
+        self.age_ns.map(Duration::from_nanos)
+    }
+}
+
+/// What crosses to the reader: the values, and for each source its fields, its time on our clock (nanoseconds from the
+/// epoch, signed) and in unix nanoseconds.
+pub(crate) const WORDS: usize = FIELDS + 3 * PER_SOURCE;
+pub(crate) const PER_SOURCE: usize = 3;
+/// In a source's mask of fields: there was a reading.
+pub(crate) const READ: u64 = 1 << 63;
+
+/// Reads the load. Cheap to clone and to read: no lock, no system call, no allocation.
+#[derive(Clone)]
+pub struct Load {
+    words: latch::Reader<WORDS>,
+    epoch: Instant,
+    stale_after_ns: u64,
+}
+
+impl fmt::Debug for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Load").field(&self.read()).finish()
+    }
+}
+
+impl Default for Load {
+    /// Of no source: [`Freshness::Never`] for ever. For a stream without signals.
+    fn default() -> Self {
+        Load { words: latch::latch().1, epoch: Instant::now(), stale_after_ns: 0 }
+    }
+}
+
+impl Load {
+    pub(crate) fn new(words: latch::Reader<WORDS>, epoch: Instant, stale_after: Duration) -> Load {
+        let stale_after_ns = u64::try_from(stale_after.as_nanos()).unwrap_or(u64::MAX);
+        Load { words, epoch, stale_after_ns }
+    }
+
+    /// The load now. Asks the clock (by the vDSO, where the kernel has it); [`Load::read_at`] does not.
+    #[inline]
+    pub fn read(&self) -> LoadSnapshot {
+        self.read_at(Instant::now())
+    }
+
+    /// The load, its ages as of `now`.
+    #[inline]
+    pub fn read_at(&self, now: Instant) -> LoadSnapshot {
+        let words = self.words.read();
+        let now_ns = since(self.epoch, now);
+        let mut ages = [None; 3];
+        let mut masks = [0; 3];
+        let (mut fresh, mut all) = (0, 0);
+        for (n, source) in words[FIELDS..].as_chunks::<PER_SOURCE>().0.iter().enumerate() {
+            let [mask, at, timestamp_unix_ns] = *source;
+            if mask & READ == 0 {
+                continue;
+            }
+            let age_ns = now_ns.saturating_sub(at.cast_signed()).max(0).cast_unsigned();
+            let is_fresh = age_ns <= self.stale_after_ns;
+            ages[n] = Some(SourceAge { timestamp_unix_ns, age_ns, is_fresh });
+            masks[n] = mask & !READ;
+            all |= masks[n];
+            if is_fresh {
+                fresh |= masks[n];
+            }
+        }
+        let freshness = match (all, fresh) {
+            (0, _) => Freshness::Never,
+            (_, 0) => Freshness::Stale,
+            _ => Freshness::Fresh,
+        };
+        let shown = |n: usize| freshness == Freshness::Stale || ages[n].is_some_and(|age| age.is_fresh);
+        let from: [u64; 3] = std::array::from_fn(|n| if shown(n) { masks[n] } else { 0 });
+        let values = *words.first_chunk::<FIELDS>().unwrap_or(&[0; FIELDS]);
+        let source = main_source(&from, &ages);
+        let main = source.and_then(|kind| ages[kind as usize]);
+        LoadSnapshot {
+            freshness,
+            source,
+            timestamp_unix_ns: main.map(|age| age.timestamp_unix_ns),
+            age_ns: main.map(|age| age.age_ns),
+            values: LoadValues::from_words(from[0] | from[1] | from[2], &values),
+            sources: Sources { load_snapshot: ages[0], load_stat: ages[1], metrics: ages[2] },
+            from,
+        }
+    }
+}
+
+#[inline]
+fn main_source(from: &[u64; 3], ages: &[Option<SourceAge>; 3]) -> Option<SourceKind> {
+    let age = |kind: SourceKind| {
+        ages[kind as usize].filter(|_| from[kind as usize] != 0).map_or(u64::MAX, |age| age.age_ns)
+    };
+    let (file, publisher) = (age(SourceKind::LoadSnapshot), age(SourceKind::LoadStat));
+    if file.min(publisher) < u64::MAX {
+        return Some(if file <= publisher { SourceKind::LoadSnapshot } else { SourceKind::LoadStat });
+    }
+    (age(SourceKind::Metrics) < u64::MAX).then_some(SourceKind::Metrics)
+}
+
+/// Nanoseconds from `epoch` to `at`, negative if it was before.
+#[inline]
+pub(crate) fn since(epoch: Instant, at: Instant) -> i64 {
+    let ns = |duration: Duration| i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
+    match at.checked_duration_since(epoch) {
+        Some(after) => ns(after),
+        None => -ns(epoch.saturating_duration_since(at)),
+    }
+}

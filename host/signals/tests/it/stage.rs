@@ -1,0 +1,106 @@
+//! What the tests share: a reader under test, waiting, and a hand-made LoadSnapshot file.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use afterbay_signals::{Change, Load, LoadConfig, LoadReader, LoadSnapshot, Notice, SnapshotPlace};
+use serde_json::{Value, json};
+
+pub const SLOT: u64 = 16 * 1024;
+
+pub fn fixture(name: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+pub fn of_file(path: &Path) -> LoadConfig {
+    LoadConfig {
+        load_snapshot: Some(SnapshotPlace::Path(path.to_owned())),
+        load_snapshot_every: Duration::from_millis(2),
+        ..LoadConfig::default()
+    }
+}
+
+pub fn unix_now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
+/// Waits until a read satisfies it; the bound is only for a test that fails.
+#[track_caller]
+pub fn until(load: &Load, what: &str, is: impl Fn(&LoadSnapshot) -> bool) -> LoadSnapshot {
+    let begun = Instant::now();
+    loop {
+        let snapshot = load.read();
+        if is(&snapshot) {
+            return snapshot;
+        }
+        assert!(
+            begun.elapsed() < Duration::from_secs(30),
+            "{what}: not within 30 s, the last was {snapshot:?}"
+        );
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[track_caller]
+pub fn until_running(load: &Load, running: u64) -> LoadSnapshot {
+    until(load, &format!("{running} running"), |it| it.values.num_running_reqs == Some(running))
+}
+
+/// Waits for a notice; gives all that came up to then.
+#[track_caller]
+pub fn until_told(reader: &LoadReader, what: &str, is: impl Fn(&Change) -> bool) -> Vec<Notice> {
+    let (begun, mut all) = (Instant::now(), Vec::new());
+    loop {
+        all.extend(reader.notices());
+        if all.iter().any(|notice: &Notice| is(&notice.change)) {
+            return all;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{what}: not told within 30 s, but {all:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[track_caller]
+pub fn until_invalid(reader: &LoadReader, words: &str) {
+    until_told(reader, words, |change| matches!(change, Change::Invalid { why } if why.contains(words)));
+}
+
+/// A file as SGLang's `ShmLoadSnapshotWriter` makes it, written by hand.
+pub struct ShmFile(pub File);
+
+impl ShmFile {
+    pub fn create(path: &Path, dp_size: u16) -> ShmFile {
+        let file = File::create(path).unwrap();
+        file.set_len(12 + u64::from(dp_size) * SLOT).unwrap();
+        let made = ShmFile(file);
+        made.header(b"SLNS", 2, dp_size, SLOT as u32);
+        made
+    }
+
+    pub fn header(&self, magic: &[u8; 4], version: u16, dp_size: u16, slot_size: u32) {
+        let mut header = magic.to_vec();
+        header.extend(version.to_le_bytes());
+        header.extend(dp_size.to_le_bytes());
+        header.extend(slot_size.to_le_bytes());
+        self.0.write_all_at(&header, 0).unwrap();
+    }
+
+    /// In its order: length 0, payload, zeros up to the slot's end, length.
+    pub fn payload(&self, rank: u64, payload: &[u8]) {
+        let at = 12 + rank * SLOT;
+        self.0.write_all_at(&[0; 4], at).unwrap();
+        self.0.write_all_at(payload, at + 4).unwrap();
+        self.0.write_all_at(&(payload.len() as u32).to_le_bytes(), at).unwrap();
+    }
+
+    pub fn write(&self, rank: u64, map: &Value) {
+        self.payload(rank, &rmp_serde::to_vec(map).unwrap());
+    }
+
+    pub fn running(&self, running: u64) {
+        self.write(0, &json!({"timestamp": unix_now(), "num_running_reqs": running}));
+    }
+}
