@@ -27,8 +27,7 @@ pub const SERIES_MAX: usize = 4096;
 /// How often a source's refusal, with words that keep changing, becomes a notice.
 pub const SAME_NOTICE_EVERY: Duration = Duration::from_secs(1);
 
-/// How often it is seen whether a source has become stale. A read sees it at once: this is for notices, and for another
-/// source to take over.
+/// How often it is seen whether a source has become stale, for the notices. A read sees it at once.
 pub const LOOK_AT_AGE_EVERY: Duration = Duration::from_millis(50);
 
 /// The first wait before a publisher is connected to again; doubles up to [`RECONNECT_MAX`].

@@ -1,4 +1,4 @@
-//! What the sources said last, merged into what the readers see; and what changed about the sources. On the background
+//! What the sources said last, handed over to the readers; and what changed about the sources. On the background
 //! thread; what it tells goes through a latch (the path) and a lock (the binary).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,8 +9,8 @@ use serde::Serialize;
 use crate::bounds::SAME_NOTICE_EVERY;
 use crate::latch;
 use crate::notices::{Change, Notice, Notices};
-use crate::snapshot::{PER_SOURCE, READ, SourceKind, WORDS, since};
-use crate::values::{FIELDS, Field, LoadValues};
+use crate::snapshot::{AT, HAS, PER_SOURCE, READ, SourceKind, UNIX, VALUES, WORDS, since};
+use crate::values::{FIELDS, LoadValues};
 
 /// Why a look at a source gave no reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,9 +150,11 @@ impl Hub {
         if found {
             self.tell(kind, Change::Found, now.instant);
         }
+        if new {
+            self.publish();
+        }
         if new || found {
             self.age(kind, now.instant);
-            self.publish();
         }
     }
 
@@ -189,9 +191,8 @@ impl Hub {
 
     /// To be called often: sees what has become stale, and tells what was missed.
     pub(crate) fn tick(&mut self, now: Instant) {
-        let mut changed = false;
         for kind in SourceKind::ALL {
-            changed |= self.age(kind, now);
+            self.age(kind, now);
             let missed =
                 lock(&self.told).reports.iter().find(|it| it.source == kind).map_or(0, |it| it.missed);
             let slot = &mut self.slots[kind as usize];
@@ -202,16 +203,13 @@ impl Hub {
                 self.tell(kind, Change::Missed { messages }, now);
             }
         }
-        if changed {
-            self.publish();
-        }
     }
 
-    /// Says whether it became stale, or fresh again.
-    fn age(&mut self, kind: SourceKind, now: Instant) -> bool {
+    /// Sees whether it became stale, or fresh again.
+    fn age(&mut self, kind: SourceKind, now: Instant) {
         let now_ns = since(self.epoch, now);
         let slot = &mut self.slots[kind as usize];
-        let Some(reading) = &slot.reading else { return false };
+        let Some(reading) = &slot.reading else { return };
         let age_ns = now_ns.saturating_sub(reading.at_ns).max(0);
         let stale = age_ns > self.stale_after_ns;
         let changed = stale != slot.stale;
@@ -221,7 +219,6 @@ impl Hub {
             self.tell(kind, change, now);
         }
         self.settle(kind);
-        changed
     }
 
     fn tell(&mut self, kind: SourceKind, change: Change, now: Instant) {
@@ -256,30 +253,16 @@ impl Hub {
         });
     }
 
-    /// Each field from the first source that has it, in the order of the crate's documentation.
+    /// Hands all readings over, as they are.
     fn publish(&mut self) {
-        let mut order = SourceKind::ALL;
-        let time = |kind: SourceKind| self.slots[kind as usize].reading.as_ref().map(|it| it.at_ns);
-        if time(SourceKind::LoadStat) > time(SourceKind::LoadSnapshot) {
-            order.swap(0, 1);
-        }
-        let any_fresh = self
-            .slots
-            .iter()
-            .any(|slot| slot.reading.as_ref().is_some_and(|it| it.fields != 0) && !slot.stale);
         let mut words = [0; WORDS];
-        let mut taken = 0;
-        for kind in order {
-            let slot = &self.slots[kind as usize];
-            let Some(reading) = &slot.reading else { continue };
-            let fields = if any_fresh && slot.stale { 0 } else { reading.fields & !taken };
-            taken |= fields;
-            for field in Field::ALL.into_iter().filter(|field| fields & field.bit() != 0) {
-                words[field as usize] = reading.words[field as usize];
+        for (slot, words) in self.slots.iter().zip(words.as_chunks_mut::<PER_SOURCE>().0) {
+            if let Some(reading) = &slot.reading {
+                words[HAS] = reading.fields | READ;
+                words[AT] = reading.at_ns.cast_unsigned();
+                words[UNIX] = reading.unix_ns;
+                words[VALUES..].copy_from_slice(&reading.words);
             }
-            let at = FIELDS + PER_SOURCE * kind as usize;
-            let source = [fields | READ, reading.at_ns.cast_unsigned(), reading.unix_ns];
-            words[at..at + PER_SOURCE].copy_from_slice(&source);
         }
         self.words.write(&words);
     }

@@ -2,7 +2,7 @@
 //!
 //! Two copies and a version: the writer fills the copy that is not shown, then shows it. A writer that is put off the CPU in
 //! the middle leaves the shown copy alone, so a reader never waits for it. A reader tries again only when a newer
-//! write was shown while it copied some twenty words. (The kernel calls it `seqcount_latch`.)
+//! write was shown while it took some twenty words. (The kernel calls it `seqcount_latch`.)
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -45,15 +45,15 @@ impl<const N: usize> Writer<N> {
 }
 
 impl<const N: usize> Reader<N> {
+    /// What `make` makes of the words. It may be called with words of different writes, and is then called again.
     #[inline]
-    pub(crate) fn read(&self) -> [u64; N] {
+    pub(crate) fn read<T>(&self, make: impl Fn(&[AtomicU64; N]) -> T) -> T {
         loop {
             let version = self.0.version.load(Ordering::Acquire);
-            let from = &self.0.copies[(version & 1) as usize];
-            let words = std::array::from_fn(|n| from[n].load(Ordering::Relaxed));
+            let made = make(&self.0.copies[(version & 1) as usize]);
             fence(Ordering::Acquire);
             if self.0.version.load(Ordering::Relaxed) == version {
-                return words;
+                return made;
             }
         }
     }
@@ -65,6 +65,10 @@ mod tests {
 
     use super::*;
 
+    fn copy<const N: usize>(words: &[AtomicU64; N]) -> [u64; N] {
+        std::array::from_fn(|n| words[n].load(Ordering::Relaxed))
+    }
+
     #[test]
     fn readers_see_whole_writes_only_and_never_an_older_one_after_a_newer() {
         let (mut writer, reader) = latch::<24>();
@@ -75,7 +79,7 @@ mod tests {
                     scope.spawn(|| {
                         let (reader, mut last, mut reads) = (reader.clone(), 0, 0u64);
                         while !stop.load(Ordering::Relaxed) {
-                            let words = reader.read();
+                            let words = reader.read(copy);
                             assert!(words.iter().all(|word| *word == words[0]), "{words:?}");
                             assert!(words[0] >= last, "{} after {last}", words[0]);
                             (last, reads) = (words[0], reads + 1);
@@ -92,6 +96,6 @@ mod tests {
                 assert!(reads.join().unwrap() > 0);
             }
         });
-        assert_eq!(reader.read(), [300_000; 24]);
+        assert_eq!(reader.read(copy), [300_000; 24]);
     }
 }

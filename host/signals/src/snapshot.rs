@@ -1,6 +1,7 @@
 //! The end that the path holds: one read gives the whole load, each value with its age.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -114,11 +115,15 @@ impl LoadSnapshot {
     }
 }
 
-/// What crosses to the reader: the values, and for each source its fields, its time on our clock (nanoseconds from the
-/// epoch, signed) and in unix nanoseconds.
-pub(crate) const WORDS: usize = FIELDS + 3 * PER_SOURCE;
-pub(crate) const PER_SOURCE: usize = 3;
-/// In a source's mask of fields: there was a reading.
+/// What crosses to the reader, for each source: which fields it has, its time on our clock (nanoseconds from the epoch,
+/// signed) and in unix nanoseconds, and its fields. Merged by the reader, since only a read knows what is stale at its time.
+pub(crate) const WORDS: usize = 3 * PER_SOURCE;
+pub(crate) const PER_SOURCE: usize = VALUES + FIELDS;
+pub(crate) const HAS: usize = 0;
+pub(crate) const AT: usize = 1;
+pub(crate) const UNIX: usize = 2;
+pub(crate) const VALUES: usize = 3;
+/// In [`HAS`]: there was a reading.
 pub(crate) const READ: u64 = 1 << 63;
 
 /// Reads the load. Cheap to clone and to read: no lock, no system call, no allocation.
@@ -157,57 +162,73 @@ impl Load {
     /// The load, its ages as of `now`.
     #[inline]
     pub fn read_at(&self, now: Instant) -> LoadSnapshot {
-        let words = self.words.read();
         let now_ns = since(self.epoch, now);
+        self.words.read(|words| self.merge(words, now_ns))
+    }
+
+    /// Each field from the first source that has it, in the order of the crate's documentation. Must not panic whatever the
+    /// words: they may be of two writes, and what is made of them thrown away.
+    #[inline]
+    fn merge(&self, words: &[AtomicU64; WORDS], now_ns: i64) -> LoadSnapshot {
+        let word = |source: usize, at: usize| words[source * PER_SOURCE + at].load(Ordering::Relaxed);
         let mut ages = [None; 3];
-        let mut masks = [0; 3];
-        let (mut fresh, mut all) = (0, 0);
-        for (n, source) in words[FIELDS..].as_chunks::<PER_SOURCE>().0.iter().enumerate() {
-            let [mask, at, timestamp_unix_ns] = *source;
-            if mask & READ == 0 {
+        let mut has = [0; 3];
+        let mut any_fresh = false;
+        for source in 0..3 {
+            let fields = word(source, HAS);
+            if fields & READ == 0 {
                 continue;
             }
-            let age_ns = now_ns.saturating_sub(at.cast_signed()).max(0).cast_unsigned();
+            let age_ns = now_ns.saturating_sub(word(source, AT).cast_signed()).max(0).cast_unsigned();
             let is_fresh = age_ns <= self.stale_after_ns;
-            ages[n] = Some(SourceAge { timestamp_unix_ns, age_ns, is_fresh });
-            masks[n] = mask & !READ;
-            all |= masks[n];
-            if is_fresh {
-                fresh |= masks[n];
+            ages[source] = Some(SourceAge { timestamp_unix_ns: word(source, UNIX), age_ns, is_fresh });
+            has[source] = fields & !READ;
+            any_fresh |= is_fresh && has[source] != 0;
+        }
+        for source in 0..3 {
+            if any_fresh && !ages[source].is_some_and(|age| age.is_fresh) {
+                has[source] = 0;
             }
         }
-        let freshness = match (all, fresh) {
-            (0, _) => Freshness::Never,
-            (_, 0) => Freshness::Stale,
-            _ => Freshness::Fresh,
-        };
-        let shown = |n: usize| freshness == Freshness::Stale || ages[n].is_some_and(|age| age.is_fresh);
-        let from: [u64; 3] = std::array::from_fn(|n| if shown(n) { masks[n] } else { 0 });
-        let values = *words.first_chunk::<FIELDS>().unwrap_or(&[0; FIELDS]);
-        let source = main_source(&from, &ages);
-        let main = source.and_then(|kind| ages[kind as usize]);
+        let age = |source: usize| ages[source].map_or(u64::MAX, |age| age.age_ns);
+        let (file, publisher, metrics) = (0, 1, 2);
+        let [first, second] = if age(publisher) < age(file) { [publisher, file] } else { [file, publisher] };
+        let mut from = [0; 3];
+        from[first] = has[first];
+        from[second] = has[second] & !from[first];
+        from[metrics] = has[metrics] & !(from[first] | from[second]);
+        let all = from[file] | from[publisher] | from[metrics];
+        let main = [first, second, metrics].into_iter().find(|source| from[*source] != 0);
+        let values = LoadValues::from_words(all, |field| {
+            let bit = field.bit();
+            let source = if from[publisher] & bit != 0 {
+                publisher
+            } else if from[metrics] & bit != 0 {
+                metrics
+            } else {
+                file
+            };
+            word(source, VALUES + field as usize)
+        });
+        let main_age = main.and_then(|source| ages[source]);
         LoadSnapshot {
-            freshness,
-            source,
-            timestamp_unix_ns: main.map(|age| age.timestamp_unix_ns),
-            age_ns: main.map(|age| age.age_ns),
-            values: LoadValues::from_words(from[0] | from[1] | from[2], &values),
-            sources: Sources { load_snapshot: ages[0], load_stat: ages[1], metrics: ages[2] },
+            freshness: match (all, any_fresh) {
+                (0, _) => Freshness::Never,
+                (_, true) => Freshness::Fresh,
+                (_, false) => Freshness::Stale,
+            },
+            source: main.map(|source| SourceKind::ALL[source]),
+            timestamp_unix_ns: main_age.map(|age| age.timestamp_unix_ns),
+            age_ns: main_age.map(|age| age.age_ns),
+            values,
+            sources: Sources {
+                load_snapshot: ages[file],
+                load_stat: ages[publisher],
+                metrics: ages[metrics],
+            },
             from,
         }
     }
-}
-
-#[inline]
-fn main_source(from: &[u64; 3], ages: &[Option<SourceAge>; 3]) -> Option<SourceKind> {
-    let age = |kind: SourceKind| {
-        ages[kind as usize].filter(|_| from[kind as usize] != 0).map_or(u64::MAX, |age| age.age_ns)
-    };
-    let (file, publisher) = (age(SourceKind::LoadSnapshot), age(SourceKind::LoadStat));
-    if file.min(publisher) < u64::MAX {
-        return Some(if file <= publisher { SourceKind::LoadSnapshot } else { SourceKind::LoadStat });
-    }
-    (age(SourceKind::Metrics) < u64::MAX).then_some(SourceKind::Metrics)
 }
 
 /// Nanoseconds from `epoch` to `at`, negative if it was before.

@@ -17,8 +17,11 @@ struct Publisher {
 impl Publisher {
     fn bind(endpoint: &str) -> Publisher {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let mut socket = PubSocket::new();
-        runtime.block_on(socket.bind(endpoint)).unwrap();
+        let socket = runtime.block_on(async {
+            let mut socket = PubSocket::new();
+            socket.bind(endpoint).await.unwrap();
+            socket
+        });
         Publisher { runtime, socket }
     }
 
