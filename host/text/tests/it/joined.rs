@@ -182,7 +182,7 @@ fn check(reader: &Reader, case: &Case) -> (usize, usize) {
 
 /// `TEXT_CASES` is how many cases of each vocabulary, for a longer search.
 fn cases() -> u32 {
-    std::env::var("TEXT_CASES").map_or(600, |cases| cases.parse().unwrap())
+    std::env::var("TEXT_CASES").map_or(150, |cases| cases.parse().unwrap())
 }
 
 #[test]
