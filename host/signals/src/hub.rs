@@ -267,3 +267,62 @@ impl Hub {
         self.words.write(&words);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hub() -> (Hub, Now) {
+        let now = crate::reader::now();
+        let told = Arc::new(Mutex::new(Told::default()));
+        let mut hub = Hub::new(latch::latch().0, now.instant, Duration::from_secs(5), told);
+        hub.await_source(SourceKind::Metrics, "m".to_owned());
+        (hub, now)
+    }
+
+    fn taken(hub: &Hub) -> Vec<Change> {
+        lock(&hub.told).notices.take().into_iter().map(|notice| notice.change).collect()
+    }
+
+    #[test]
+    fn words_that_change_with_every_look_are_told_once_a_second_and_counted_always() {
+        let (mut hub, begun) = hub();
+        for n in 0..250u32 {
+            let now = Now { instant: begun.instant + Duration::from_millis(10) * n, ..begun };
+            hub.refused(SourceKind::Metrics, Refusal::Invalid(format!("garbage {n}")), now);
+        }
+        let why = |n: u32| Change::Invalid { why: format!("garbage {n}") };
+        assert_eq!(taken(&hub), [why(0), why(100), why(200)]);
+        assert_eq!(lock(&hub.told).reports[0].refusals, 250);
+        hub.refused(SourceKind::Metrics, Refusal::Lost("gone".to_owned()), begun);
+        assert_eq!(taken(&hub), [Change::Lost { why: "gone".to_owned() }], "another kind is told at once");
+    }
+
+    #[test]
+    fn the_same_reading_seen_again_grows_no_younger() {
+        let (mut hub, begun) = hub();
+        let values = LoadValues { num_running_reqs: Some(1), ..LoadValues::default() };
+        for seconds in 0..8 {
+            let later = Duration::from_secs(seconds);
+            let now =
+                Now { instant: begun.instant + later, unix_ns: begun.unix_ns + later.as_nanos() as u64 };
+            hub.reading(SourceKind::Metrics, values, begun.unix_ns, now);
+            hub.tick(now.instant);
+        }
+        assert_eq!(taken(&hub), [Change::Found, Change::Stale { age_ns: 6_000_000_000 }]);
+        let report = lock(&hub.told).reports[0].clone();
+        assert_eq!((report.state, report.readings), (SourceState::Stale, 1));
+    }
+
+    #[test]
+    fn what_was_missed_is_told_as_a_sum_once_a_second() {
+        let (mut hub, begun) = hub();
+        hub.refused(SourceKind::Metrics, Refusal::Lost("x".to_owned()), begun);
+        for n in 0..5 {
+            hub.missed(SourceKind::Metrics, n);
+            hub.tick(begun.instant);
+        }
+        hub.tick(begun.instant + Duration::from_secs(1));
+        assert_eq!(taken(&hub)[1..], [Change::Missed { messages: 10 }]);
+    }
+}

@@ -42,7 +42,7 @@ fn the_scrape_fills_only_what_the_file_has_not_and_takes_over_when_it_is_stale()
     let config = LoadConfig {
         metrics: Some(url),
         metrics_every: Duration::from_millis(50),
-        stale_after: Duration::from_millis(1500),
+        stale_after: Duration::from_secs(3),
         ..of_file(&path)
     };
     let reader = LoadReader::start(config).unwrap();
