@@ -280,7 +280,7 @@ impl Batch {
     }
 
     /// Whether the other can stand beside it in a frame: of the same kind, encoding and fields.
-    pub(crate) fn is_like(&self, other: &Batch) -> bool {
+    pub fn is_like(&self, other: &Batch) -> bool {
         let protocol = |batch: &Batch| batch.tree().map(|(tree, _)| tree.protocol());
         self.kind() == other.kind()
             && protocol(self) == protocol(other)

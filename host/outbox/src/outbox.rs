@@ -1,0 +1,321 @@
+//! The outbox of one sink.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use afterbay_text::Vocabulary;
+use afterbay_wire::{Batch, Kind};
+use bytes::Bytes;
+
+use crate::lane::{Composed, Held, Lane};
+use crate::sent::{Ledger, Place};
+
+/// When rows that wait are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Never: frames leave as they came, in their order.
+    Never,
+    /// Only while the sink has no room: what it has not taken is joined.
+    Backpressure,
+    /// For readers that cannot show backpressure: a request leaves at most once in this time, but for its first and its
+    /// last row, which leave at once.
+    Window(Duration),
+}
+
+/// Where a joined row may end.
+#[derive(Clone, Debug, Default)]
+pub enum Joins {
+    /// Rows are not joined: the sink is a detokenizer, and no tokenizer is known.
+    Nowhere,
+    /// The sink is a detokenizer: where the text is whole.
+    WhereTextIsWhole(Vocabulary),
+    /// The sink reads ids, or text that is made.
+    #[default]
+    Anywhere,
+}
+
+/// How an outbox works, and its bounds.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// When rows are joined.
+    pub when: When,
+    /// Where a joined row may end.
+    pub joins: Joins,
+    /// Requests in a composed frame, at most: a reader's loop is not to be kept for long.
+    pub max_rows: usize,
+    /// It has [room](Outbox::has_room) while fewer frames wait.
+    pub max_frames: usize,
+    /// It has room while fewer bytes of frames wait.
+    pub max_bytes: u64,
+}
+
+/// A frame that comes to wait.
+#[derive(Debug)]
+pub struct Frame {
+    /// Its number; greater than that of the frame before.
+    pub number: u64,
+    /// When it came from the scheduler.
+    pub at: Instant,
+    /// What it holds.
+    pub content: Content,
+}
+
+/// What a frame holds.
+#[derive(Debug)]
+pub enum Content {
+    /// Nothing is left of it.
+    Nothing,
+    /// Bytes that go on in their place: nothing overtakes them.
+    Whole {
+        /// The frame.
+        bytes: Bytes,
+        /// The reader counts it.
+        counted: bool,
+    },
+    /// Rows, that may be joined with others of their requests.
+    Rows(Batch),
+}
+
+/// A frame that leaves for the sink.
+#[derive(Debug)]
+pub struct Leaving {
+    /// Its number among those that leave, from 1, without gaps.
+    pub sequence: u64,
+    /// The frame.
+    pub bytes: Bytes,
+    /// The reader counts it.
+    pub counted: bool,
+    /// When the oldest of it came from the scheduler.
+    pub at: Instant,
+    /// The number of the frame that this is, unless it is composed.
+    pub frame: Option<u64>,
+}
+
+/// What has happened since the start; only grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Frames that were composed out of rows of several, or some of one's.
+    pub frames_composed: u64,
+    /// Rows that left in other rows: rows that came less those that left.
+    pub rows_joined: u64,
+    /// Frames that could not be taken apart when some of their rows had left already, and so went whole.
+    pub frames_torn: u64,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Rows(Lane),
+    Whole { place: Place, number: u64, bytes: Bytes, counted: bool, at: Instant },
+}
+
+/// What waits for one sink.
+#[derive(Debug)]
+pub struct Outbox {
+    options: Options,
+    stages: VecDeque<Stage>,
+    /// Health checks, each alone: they do not wait.
+    urgent: VecDeque<Composed>,
+    ledger: Ledger,
+    /// Frames of which something waits in `stages`.
+    frames: usize,
+    bytes: u64,
+    /// When requests may leave again, of [`When::Window`].
+    window_ends: Option<Instant>,
+    /// The window is over, and what had waited for it leaves.
+    window_open: bool,
+    totals: Totals,
+}
+
+impl Outbox {
+    /// Empty. Frames that leave are numbered from `sequence` + 1, and everything up to frame `done` is done with.
+    pub fn new(options: Options, sequence: u64, done: u64) -> Outbox {
+        Outbox {
+            options,
+            stages: VecDeque::new(),
+            urgent: VecDeque::new(),
+            ledger: Ledger::new(sequence, done),
+            frames: 0,
+            bytes: 0,
+            window_ends: None,
+            window_open: false,
+            totals: Totals::default(),
+        }
+    }
+
+    /// Whether a further frame may be put in.
+    pub fn has_room(&self) -> bool {
+        self.frames < self.options.max_frames && self.bytes < self.options.max_bytes
+    }
+
+    /// A frame comes to wait.
+    pub fn put(&mut self, frame: Frame) {
+        let Frame { number, at, content } = frame;
+        match content {
+            Content::Nothing => _ = self.ledger.came(number, 0),
+            Content::Whole { bytes, counted } => {
+                let place = self.came(number, bytes.len());
+                self.stages.push_back(Stage::Whole { place, number, bytes, counted, at });
+            }
+            Content::Rows(batch) if !self.joins(&batch) => {
+                let bytes = batch.bytes().clone();
+                let place = self.came(number, bytes.len());
+                self.stages.push_back(Stage::Whole { place, number, bytes, counted: true, at });
+            }
+            Content::Rows(batch) => {
+                let place = self.came(number, batch.bytes().len());
+                let has_health_check = (0..batch.rows()).any(|row| batch.is_health_check(row));
+                let lane = match self.stages.back_mut() {
+                    Some(Stage::Rows(lane)) if lane.takes(&batch) => lane,
+                    _ => {
+                        self.stages.push_back(Stage::Rows(Lane::default()));
+                        let Some(Stage::Rows(lane)) = self.stages.back_mut() else { return };
+                        lane
+                    }
+                };
+                lane.push(Held::new(place, number, at, batch));
+                let is_windowed = matches!(self.options.when, When::Window(_));
+                if lane.frames() > 1 || has_health_check || is_windowed {
+                    let text = match &self.options.joins {
+                        Joins::WhereTextIsWhole(vocabulary) => Some(vocabulary),
+                        _ => None,
+                    };
+                    let (frames, bytes) = (lane.frames(), lane.bytes());
+                    lane.index(text, &mut self.ledger, &mut self.urgent);
+                    // Those that held health checks only wait no more.
+                    self.frames -= frames - lane.frames();
+                    self.bytes -= bytes - lane.bytes();
+                }
+            }
+        }
+    }
+
+    fn came(&mut self, number: u64, bytes: usize) -> Place {
+        self.frames += 1;
+        self.bytes += bytes as u64;
+        self.ledger.came(number, 1)
+    }
+
+    fn joins(&self, batch: &Batch) -> bool {
+        let is_text = batch.kind() == Kind::Str;
+        let is_allowed = match self.options.joins {
+            Joins::Nowhere => is_text,
+            _ => batch.kind() != Kind::Embedding,
+        };
+        is_allowed && self.options.when != When::Never && batch.splittable().is_ok()
+    }
+
+    /// The next frame for the sink. `has_room`: it keeps up, and takes one now; health checks leave in any case.
+    pub fn next(&mut self, has_room: bool, now: Instant) -> Option<Leaving> {
+        if let Some(composed) = self.urgent.pop_front() {
+            return Some(self.leave(composed));
+        }
+        if !has_room {
+            return None;
+        }
+        loop {
+            match self.stages.front_mut()? {
+                Stage::Whole { .. } => {
+                    let Some(Stage::Whole { place, number, bytes, counted, at }) = self.stages.pop_front()
+                    else {
+                        return None;
+                    };
+                    self.frames -= 1;
+                    self.bytes -= bytes.len() as u64;
+                    let sequence = self.ledger.leaves(place);
+                    return Some(Leaving { sequence, bytes, counted, at, frame: Some(number) });
+                }
+                Stage::Rows(lane) if lane.is_empty() => drop(self.stages.pop_front()),
+                Stage::Rows(lane) => {
+                    let hurried = match self.options.when {
+                        When::Window(window) => {
+                            let ends = *self.window_ends.get_or_insert(now + window);
+                            self.window_open |= now >= ends;
+                            !self.window_open
+                        }
+                        _ => false,
+                    };
+                    let (frames, bytes) = (lane.frames(), lane.bytes());
+                    let composed = lane.next(self.options.max_rows, hurried);
+                    self.frames -= frames - lane.frames();
+                    self.bytes -= bytes - lane.bytes();
+                    if lane.is_empty()
+                        && let When::Window(window) = self.options.when
+                    {
+                        (self.window_open, self.window_ends) = (false, Some(now + window));
+                    }
+                    match composed {
+                        Some(composed) => return Some(self.leave(composed)),
+                        None if hurried => return None,
+                        // Its last rows were health checks.
+                        None => drop(self.stages.pop_front()),
+                    }
+                }
+            }
+        }
+    }
+
+    fn leave(&mut self, composed: Composed) -> Leaving {
+        let Composed { bytes, of, frame, rows, at, torn } = composed;
+        self.totals.frames_composed += u64::from(frame.is_none());
+        self.totals.rows_joined += u64::from(rows.0 - rows.1);
+        self.totals.frames_torn += u64::from(torn);
+        let sequence = match (frame, of.as_slice()) {
+            (Some(_), [(place, _)]) => self.ledger.leaves(*place),
+            _ => self.ledger.rows_leave(&of),
+        };
+        Leaving { sequence, bytes, counted: true, at, frame }
+    }
+
+    /// When [`Outbox::next`] is to be asked though nothing has come and the sink has not said anything.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.window_ends
+            .filter(|_| matches!(self.stages.front(), Some(Stage::Rows(lane)) if !lane.is_empty()))
+    }
+
+    /// Everything that left up to this number need never be sent again.
+    pub fn taken(&mut self, sequence: u64) {
+        self.ledger.taken(sequence);
+    }
+
+    /// Every frame up to this one is done with: nothing of it waits, and what left of it is taken.
+    pub fn done(&self) -> u64 {
+        self.ledger.done()
+    }
+
+    /// Nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.frames == 0 && self.urgent.is_empty()
+    }
+
+    /// Frames of which something waits.
+    pub fn frames(&self) -> usize {
+        self.frames
+    }
+
+    /// Their bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Rows that wait; a frame that goes on whole counts as one.
+    pub fn rows(&self) -> usize {
+        let rows = self.stages.iter().map(|stage| match stage {
+            Stage::Rows(lane) => lane.rows(),
+            Stage::Whole { .. } => 1,
+        });
+        rows.sum::<usize>() + self.urgent.len()
+    }
+
+    /// When the oldest frame came of which something waits.
+    pub fn oldest(&self) -> Option<Instant> {
+        match self.stages.front()? {
+            Stage::Rows(lane) => lane.oldest(),
+            Stage::Whole { at, .. } => Some(*at),
+        }
+    }
+
+    /// What has happened since the start.
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+}

@@ -1,0 +1,111 @@
+//! What has left and is not taken yet, and how far the frames that came are done with.
+
+use std::collections::VecDeque;
+
+/// A frame's place among all that were put in, counted from 0.
+pub(crate) type Place = u64;
+
+/// A frame that came, until everything of it is taken.
+#[derive(Debug)]
+struct Source {
+    /// The journal's number of it.
+    frame: u64,
+    /// Parts of it (rows, or the whole) that are not taken.
+    left: u32,
+}
+
+/// A frame that has left.
+#[derive(Debug)]
+struct Sent {
+    sequence: u64,
+    /// Of which frames, and how many parts of each.
+    of: Of,
+}
+
+#[derive(Debug)]
+enum Of {
+    One(Place),
+    Rows(Box<[(Place, u32)]>),
+}
+
+/// The frames between their arrival and their being taken.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    sources: VecDeque<Source>,
+    /// The place of `sources[0]`.
+    first: Place,
+    sent: VecDeque<Sent>,
+    sequence: u64,
+    /// Every frame up to this one is done with.
+    done: u64,
+}
+
+impl Ledger {
+    pub(crate) fn new(sequence: u64, done: u64) -> Ledger {
+        Ledger { sequence, done, ..Ledger::default() }
+    }
+
+    /// A frame of so many parts; with none it is done with as soon as those before it are.
+    pub(crate) fn came(&mut self, frame: u64, parts: u32) -> Place {
+        self.sources.push_back(Source { frame, left: parts });
+        self.pass();
+        self.first + self.sources.len() as u64 - 1
+    }
+
+    /// A frame that was one part is so many now, none of which has left.
+    pub(crate) fn split(&mut self, place: Place, parts: u32) {
+        if let Some(source) = self.source(place) {
+            source.left = parts;
+        }
+    }
+
+    /// A frame leaves whole: its number among those that leave.
+    pub(crate) fn leaves(&mut self, place: Place) -> u64 {
+        self.next(Of::One(place))
+    }
+
+    /// Rows of these frames leave together.
+    pub(crate) fn rows_leave(&mut self, of: &[(Place, u32)]) -> u64 {
+        self.next(Of::Rows(of.into()))
+    }
+
+    fn next(&mut self, of: Of) -> u64 {
+        self.sequence += 1;
+        self.sent.push_back(Sent { sequence: self.sequence, of });
+        self.sequence
+    }
+
+    /// Everything that left up to this number is taken.
+    pub(crate) fn taken(&mut self, through: u64) {
+        while let Some(sent) = self.sent.pop_front_if(|sent| sent.sequence <= through) {
+            match sent.of {
+                Of::One(place) => {
+                    if let Some(source) = self.source(place) {
+                        source.left = 0;
+                    }
+                }
+                Of::Rows(of) => of.iter().for_each(|(place, rows)| {
+                    if let Some(source) = self.source(*place) {
+                        source.left = source.left.saturating_sub(*rows);
+                    }
+                }),
+            }
+        }
+        self.pass();
+    }
+
+    fn source(&mut self, place: Place) -> Option<&mut Source> {
+        self.sources.get_mut(usize::try_from(place.checked_sub(self.first)?).ok()?)
+    }
+
+    fn pass(&mut self) {
+        while let Some(source) = self.sources.pop_front_if(|source| source.left == 0) {
+            self.first += 1;
+            self.done = source.frame;
+        }
+    }
+
+    pub(crate) fn done(&self) -> u64 {
+        self.done
+    }
+}

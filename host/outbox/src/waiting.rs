@@ -1,0 +1,236 @@
+//! The rows of one lane that wait, by request, and which request is next.
+
+use std::collections::VecDeque;
+
+use afterbay_text::{Ending, Progress, Vocabulary};
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use std::hash::BuildHasher;
+
+use crate::sent::Place;
+
+/// A row that waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    pub(crate) place: Place,
+    pub(crate) row: u32,
+    /// How the request's text ends after it; whole where that is of no account.
+    ending: Ending,
+}
+
+/// A request with rows in this lane.
+#[derive(Debug)]
+struct Request {
+    rid: Box<str>,
+    rows: VecDeque<Row>,
+    progress: Progress,
+    /// Its last row waits.
+    ends: bool,
+    /// Its rows cannot be joined: a column of them does not allow it.
+    single: bool,
+    /// Of the entry in a queue that counts; those it had before are passed over.
+    ticket: u64,
+    /// It waits as one of [`Queue::First`] or [`Queue::Last`] besides.
+    hurried: bool,
+}
+
+/// What is known of a row when it comes to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Coming<'a> {
+    pub(crate) place: Place,
+    pub(crate) row: u32,
+    pub(crate) rid: &'a str,
+    /// The request's first row.
+    pub(crate) first: bool,
+    /// Its last one.
+    pub(crate) last: bool,
+    /// Before a detokenizer it is not to be joined.
+    pub(crate) alone: bool,
+}
+
+/// The requests that wait, in three queues.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    requests: Vec<Request>,
+    by_rid: HashTable<u32>,
+    hasher: FixedState,
+    firsts: VecDeque<(u32, u64)>,
+    lasts: VecDeque<(u32, u64)>,
+    /// Every request that waits, in the order in which they began to.
+    all: VecDeque<(u32, u64)>,
+    tickets: u64,
+    rows: usize,
+}
+
+impl Waiting {
+    /// How many rows wait.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// A row comes to wait. `text`: where joined rows must end where the text is whole, the row's ids.
+    pub(crate) fn push(&mut self, coming: Coming<'_>, text: Option<(&Vocabulary, &[i64])>) {
+        let Coming { place, row, rid, first, last, alone } = coming;
+        let index = self.find_or_make(rid);
+        let Some(request) = self.requests.get_mut(index as usize) else { return };
+        let ending = match text.map(|(vocabulary, ids)| request.progress.advance(vocabulary, ids)) {
+            Some(_) if alone => Ending::Broken,
+            Some(ending) => ending,
+            None => Ending::Whole,
+        };
+        let begins = request.rows.is_empty();
+        request.rows.push_back(Row { place, row, ending });
+        request.ends |= last;
+        if begins {
+            self.tickets += 1;
+            request.ticket = self.tickets;
+            request.hurried = false;
+            self.all.push_back((index, request.ticket));
+        }
+        if (first || last) && !request.hurried {
+            request.hurried = true;
+            let queue = if first { &mut self.firsts } else { &mut self.lasts };
+            queue.push_back((index, request.ticket));
+        }
+        self.rows += 1;
+    }
+
+    fn find_or_make(&mut self, rid: &str) -> u32 {
+        let Waiting { requests, by_rid, hasher, .. } = self;
+        let known = |index: &u32| requests.get(*index as usize).is_some_and(|it| *it.rid == *rid);
+        let hash = hasher.hash_one(rid);
+        if let Some(index) = by_rid.find(hash, known) {
+            return *index;
+        }
+        let index = requests.len() as u32;
+        requests.push(Request {
+            rid: rid.into(),
+            rows: VecDeque::new(),
+            progress: Progress::default(),
+            ends: false,
+            single: false,
+            ticket: 0,
+            hurried: false,
+        });
+        by_rid.insert_unique(hash, index, |index| {
+            requests.get(*index as usize).map_or(0, |it| hasher.hash_one(&*it.rid))
+        });
+        index
+    }
+
+    /// Says that this request's rows cannot be joined. False where that was known already.
+    pub(crate) fn make_single(&mut self, rid: &str) -> bool {
+        let hash = self.hasher.hash_one(rid);
+        let requests = &self.requests;
+        let known = |index: &u32| requests.get(*index as usize).is_some_and(|it| *it.rid == *rid);
+        let Some(&index) = self.by_rid.find(hash, known) else { return false };
+        let Some(request) = self.requests.get_mut(index as usize) else { return false };
+        !std::mem::replace(&mut request.single, true)
+    }
+
+    /// Picks the requests that go next, at most so many, and of each the rows that become one. First tokens come first, then
+    /// requests that end, then those that have waited longest; but these have a quarter of the places, so that none
+    /// waits for ever. `hurried`: the first two only.
+    pub(crate) fn pick(&mut self, most: usize, hurried: bool, picked: &mut Vec<(u32, u32)>) {
+        picked.clear();
+        let kept = if hurried { 0 } else { most / 4 };
+        let Waiting { requests, firsts, lasts, all, .. } = self;
+        let mut take = |queue: &mut VecDeque<(u32, u64)>, up_to: usize, picked: &mut Vec<(u32, u32)>| {
+            while picked.len() < up_to
+                && let Some((index, ticket)) = queue.pop_front()
+            {
+                let Some(request) = requests.get_mut(index as usize) else { continue };
+                if request.ticket == ticket && !request.rows.is_empty() {
+                    // It is in no queue any more that counts.
+                    request.ticket = 0;
+                    picked.push((index, request.joined_rows()));
+                }
+            }
+        };
+        take(firsts, most - kept, picked);
+        take(lasts, most - kept, picked);
+        if !hurried {
+            take(all, most, picked);
+            take(firsts, most, picked);
+            take(lasts, most, picked);
+        }
+    }
+
+    /// The rows that were picked, by frame and row.
+    pub(crate) fn rows_of(&self, picked: &[(u32, u32)], rows: &mut Vec<(Place, u32)>) {
+        rows.clear();
+        for (index, count) in picked {
+            let Some(request) = self.requests.get(*index as usize) else { continue };
+            rows.extend(request.rows.iter().take(*count as usize).map(|row| (row.place, row.row)));
+        }
+        rows.sort_unstable();
+    }
+
+    /// What was picked leaves. A request with more rows waits on, behind the others.
+    pub(crate) fn leave(&mut self, picked: &[(u32, u32)]) {
+        for (index, count) in picked {
+            let Some(request) = self.requests.get_mut(*index as usize) else { continue };
+            request.rows.drain(..*count as usize);
+            self.rows -= *count as usize;
+            self.wait_on(*index);
+        }
+    }
+
+    /// What was picked does not leave: it waits on, in front.
+    pub(crate) fn stay(&mut self, picked: &[(u32, u32)]) {
+        for (index, _) in picked.iter().rev() {
+            let Some(request) = self.requests.get_mut(*index as usize) else { continue };
+            self.tickets += 1;
+            request.ticket = self.tickets;
+            self.all.push_front((*index, request.ticket));
+        }
+    }
+
+    /// Takes out all rows of the oldest frame: which they are.
+    pub(crate) fn forget(&mut self, place: Place) -> Vec<u32> {
+        let mut rows = Vec::new();
+        for request in &mut self.requests {
+            while let Some(row) = request.rows.pop_front_if(|row| row.place == place) {
+                rows.push(row.row);
+            }
+        }
+        self.rows -= rows.len();
+        rows.sort_unstable();
+        rows
+    }
+
+    fn wait_on(&mut self, index: u32) {
+        let Some(request) = self.requests.get_mut(index as usize) else { return };
+        request.hurried = false;
+        if request.rows.is_empty() {
+            return;
+        }
+        self.tickets += 1;
+        request.ticket = self.tickets;
+        self.all.push_back((index, request.ticket));
+        if request.ends {
+            request.hurried = true;
+            self.lasts.push_back((index, request.ticket));
+        }
+    }
+}
+
+impl Request {
+    /// How many of its rows become one: up to the last that ends where the text is whole, or to its end.
+    fn joined_rows(&self) -> u32 {
+        if self.single {
+            return 1;
+        }
+        let mut joined = 1;
+        for (count, row) in (1..).zip(&self.rows) {
+            match row.ending {
+                // Before it, and then it goes by itself.
+                Ending::Broken => break,
+                Ending::Whole => joined = count,
+                Ending::Open if self.ends && count as usize == self.rows.len() => joined = count,
+                Ending::Open => {}
+            }
+        }
+        joined
+    }
+}

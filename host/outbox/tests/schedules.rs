@@ -1,0 +1,371 @@
+//! Random schedules of rows, barriers, stalls and bounds: what a sink gets is what came, once and in order.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use afterbay_outbox::{Content, Frame, Joins, Leaving, Options, Outbox, When};
+use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
+use afterbay_wire::{Barrier, Batch, Decoded, Finish, Kind, Layouts, decode};
+use bytes::Bytes;
+use proptest::prelude::*;
+
+/// A step of a schedule.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A batch: for each request by number, how many tokens and whether it is its last.
+    Rows(Vec<(u8, u8, bool)>),
+    /// A control message.
+    Barrier,
+    /// A frame of which nothing is left.
+    Nothing,
+    /// The sink takes so many frames, if so many wait.
+    Take(u8),
+    /// What has left so far is confirmed.
+    Confirm,
+    /// Time passes, in ms.
+    Wait(u8),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let row = (0..12u8, 1..4u8, prop::bool::weighted(0.1));
+    let step = prop_oneof![
+        8 => prop::collection::vec(row, 1..10).prop_map(Step::Rows),
+        1 => Just(Step::Barrier),
+        1 => Just(Step::Nothing),
+        5 => (1..4u8).prop_map(Step::Take),
+        3 => Just(Step::Confirm),
+        2 => (1..30u8).prop_map(Step::Wait),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+/// The scheduler's side: what each request has had so far.
+#[derive(Default)]
+struct Scheduler {
+    /// By number: the life it is in, and its tokens so far.
+    requests: HashMap<u8, (u32, u64)>,
+    next: i64,
+    kind: Option<Kind>,
+}
+
+impl Scheduler {
+    fn batch(&mut self, rows: &[(u8, u8, bool)], wire: SynthWire) -> Option<Batch> {
+        let mut made = BTreeMap::new();
+        for (number, tokens, last) in rows {
+            if made.contains_key(number) {
+                continue;
+            }
+            let name = if *number == 0 { "HEALTH_CHECK" } else { "req" };
+            let ids: Vec<i64> = (0..*tokens).map(|_| self.next_id()).collect();
+            let request = self.requests.entry(*number).or_default();
+            request.1 += u64::from(*tokens);
+            let (life, count) = *request;
+            if *last {
+                *request = (life + 1, 0);
+            }
+            let text = ids.iter().map(|id| format!("<{id}>")).collect();
+            made.insert(
+                *number,
+                SynthRow {
+                    rid: format!("{name}-{number}-{life}"),
+                    prompt_tail: if count == u64::from(*tokens) { vec![7, 8] } else { Vec::new() },
+                    ids,
+                    text,
+                    finish: last.then_some(SynthFinish::Length(count)),
+                    completion_tokens: count,
+                    prompt_tokens: 9,
+                },
+            );
+        }
+        let rows: Vec<SynthRow> = made.into_values().collect();
+        let kind = self.kind.unwrap_or(Kind::TokenId);
+        let bytes = SynthBatch { rows }.encode(kind, wire).unwrap();
+        Some(batch_of(bytes))
+    }
+
+    fn next_id(&mut self) -> i64 {
+        self.next += 1;
+        self.next
+    }
+}
+
+fn batch_of(bytes: Bytes) -> Batch {
+    match decode(bytes, &Layouts::builtin()) {
+        Decoded::Batch(batch) => batch,
+        Decoded::Barrier(Barrier { kind, .. }) => panic!("{kind:?}"),
+    }
+}
+
+/// What a request has, on either side: ids, its text, the scheduler's count, whether it has ended.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Had {
+    ids: Vec<i64>,
+    text: String,
+    count: u64,
+    ended: bool,
+}
+
+#[derive(Default)]
+struct Reader {
+    requests: BTreeMap<String, Had>,
+    /// Barriers, and what had come before each of requests that are no health checks.
+    barriers: Vec<BTreeMap<String, Had>>,
+}
+
+impl Reader {
+    fn read(&mut self, batch: &Batch) {
+        for row in 0..batch.rows() {
+            let had = self.requests.entry(batch.rid(row).to_owned()).or_default();
+            assert!(!had.ended, "{} has a row after its last", batch.rid(row));
+            batch.row_ids(row, &mut had.ids);
+            had.text += batch.text(row).unwrap_or_default();
+            had.count = batch.completion_tokens(row).unwrap();
+            had.ended = batch.finish(row) != Finish::Running;
+        }
+    }
+
+    fn barrier(&mut self) {
+        let others = self.requests.iter().filter(|(rid, _)| !rid.starts_with("HEALTH"));
+        self.barriers.push(others.map(|(rid, had)| (rid.clone(), had.clone())).collect());
+    }
+}
+
+struct Run {
+    outbox: Outbox,
+    came: Reader,
+    got: Reader,
+    left: u64,
+    max_rows: usize,
+    now: Instant,
+    frames: BTreeMap<u64, Bytes>,
+}
+
+impl Run {
+    fn got(&mut self, leaving: &Leaving) {
+        self.left += 1;
+        assert_eq!(leaving.sequence, self.left, "numbers have no gaps");
+        if let Some(number) = leaving.frame {
+            assert_eq!(Some(&leaving.bytes), self.frames.get(&number), "frame {number} is as it came");
+        }
+        match decode(leaving.bytes.clone(), &Layouts::builtin()) {
+            Decoded::Batch(batch) => {
+                assert!(leaving.frame.is_some() || batch.rows() as usize <= self.max_rows);
+                self.got.read(&batch);
+            }
+            Decoded::Barrier(_) => self.got.barrier(),
+        }
+    }
+}
+
+fn run(options: Options, wire: SynthWire, kind: Kind, steps: &[Step]) -> Run {
+    let max_rows = options.max_rows;
+    let when = options.when;
+    let mut run = Run {
+        outbox: Outbox::new(options, 0, 0),
+        came: Reader::default(),
+        got: Reader::default(),
+        left: 0,
+        max_rows,
+        now: Instant::now(),
+        frames: BTreeMap::new(),
+    };
+    let mut scheduler = Scheduler { kind: Some(kind), ..Scheduler::default() };
+    for (number, step) in (1..).zip(steps) {
+        let at = run.now;
+        match step {
+            Step::Rows(rows) => {
+                let Some(batch) = scheduler.batch(rows, wire) else { continue };
+                run.came.read(&batch);
+                run.frames.insert(number, batch.bytes().clone());
+                run.outbox.put(Frame { number, at, content: Content::Rows(batch) });
+            }
+            Step::Barrier => {
+                let bytes = Bytes::from_static(b"\x91\xa5Other");
+                run.came.barrier();
+                run.frames.insert(number, bytes.clone());
+                run.outbox.put(Frame { number, at, content: Content::Whole { bytes, counted: false } });
+            }
+            Step::Nothing => run.outbox.put(Frame { number, at, content: Content::Nothing }),
+            Step::Take(frames) => {
+                for _ in 0..*frames {
+                    match run.outbox.next(true, run.now) {
+                        Some(leaving) => run.got(&leaving),
+                        None => assert!(
+                            run.outbox.is_empty() || matches!(when, When::Window(_)),
+                            "nothing waits while the sink has room"
+                        ),
+                    }
+                }
+            }
+            Step::Confirm => run.outbox.taken(run.left),
+            Step::Wait(ms) => run.now += Duration::from_millis(u64::from(*ms)),
+        }
+        // Health checks do not wait.
+        while when != When::Never
+            && let Some(leaving) = run.outbox.next(false, run.now)
+        {
+            run.got(&leaving);
+        }
+    }
+    // The sink is quick again.
+    run.now += Duration::from_secs(1);
+    while let Some(leaving) = run.outbox.next(true, run.now) {
+        run.got(&leaving);
+        run.now += Duration::from_secs(1);
+    }
+    run
+}
+
+fn check(options: Options, wire: SynthWire, kind: Kind, steps: &[Step]) {
+    let when = options.when;
+    let mut run = run(options, wire, kind, steps);
+    assert_eq!(run.came.requests, run.got.requests);
+    assert_eq!(run.came.barriers.len(), run.got.barriers.len());
+    for (came, got) in run.came.barriers.iter().zip(&run.got.barriers) {
+        assert_eq!(came, got, "what came before a barrier leaves before it, and what came after it after");
+    }
+    assert!(run.outbox.is_empty());
+    assert_eq!((run.outbox.frames(), run.outbox.bytes(), run.outbox.rows()), (0, 0, 0));
+    run.outbox.taken(run.left);
+    let last = steps.iter().rposition(|step| matches!(step, Step::Rows(_) | Step::Barrier | Step::Nothing));
+    assert_eq!(
+        run.outbox.done(),
+        last.map_or(0, |at| at as u64 + 1),
+        "everything that was taken is done with"
+    );
+    if when == When::Never {
+        assert_eq!(run.outbox.totals(), afterbay_outbox::Totals::default());
+    }
+    assert_eq!(run.outbox.totals().frames_torn, 0);
+}
+
+fn options(when: When, joins: Joins, max_rows: usize) -> Options {
+    Options { when, joins, max_rows, max_frames: usize::MAX, max_bytes: u64::MAX }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn under_backpressure_each_request_gets_what_came_once_and_in_order(
+        steps in steps(), max_rows in 4..9usize, pickle in any::<bool>(), text in any::<bool>(),
+    ) {
+        let wire = if pickle { SynthWire::Pickle } else { SynthWire::Msgpack };
+        let kind = if text { Kind::Str } else { Kind::TokenId };
+        check(options(When::Backpressure, Joins::Anywhere, max_rows), wire, kind, &steps);
+    }
+
+    #[test]
+    fn with_a_window_each_request_gets_what_came_once_and_in_order(
+        steps in steps(), max_rows in 4..9usize, ms in 1..40u64,
+    ) {
+        let when = When::Window(Duration::from_millis(ms));
+        check(options(when, Joins::Anywhere, max_rows), SynthWire::Msgpack, Kind::TokenId, &steps);
+    }
+
+    #[test]
+    fn where_nothing_is_joined_every_frame_leaves_as_it_came(steps in steps(), never in any::<bool>()) {
+        let (when, joins) = match never {
+            true => (When::Never, Joins::Anywhere),
+            false => (When::Backpressure, Joins::Nowhere),
+        };
+        check(options(when, joins, 4), SynthWire::Msgpack, Kind::TokenId, &steps);
+    }
+}
+
+fn row(rid: &str, count: u64, id: i64) -> SynthRow {
+    SynthRow {
+        rid: rid.into(),
+        ids: vec![id],
+        completion_tokens: count,
+        prompt_tokens: 3,
+        ..SynthRow::default()
+    }
+}
+
+fn rows(rows: Vec<SynthRow>) -> Content {
+    Content::Rows(batch_of(SynthBatch { rows }.encode(Kind::TokenId, SynthWire::Msgpack).unwrap()))
+}
+
+fn rids(leaving: &Leaving) -> Vec<String> {
+    let batch = batch_of(leaving.bytes.clone());
+    batch.rids().map(str::to_owned).collect()
+}
+
+#[test]
+fn first_tokens_go_first_then_last_rows_then_what_has_waited_longest() {
+    let now = Instant::now();
+    let mut outbox = Outbox::new(options(When::Backpressure, Joins::Anywhere, 4), 0, 0);
+    let old: Vec<SynthRow> = (0..6).map(|i| row(&format!("old-{i}"), 5, i)).collect();
+    let mut more: Vec<SynthRow> = (0..6).map(|i| row(&format!("old-{i}"), 6, 10 + i)).collect();
+    more[4].finish = Some(SynthFinish::Length(6));
+    more.push(row("new-1", 1, 20));
+    more.push(row("new-2", 1, 21));
+    outbox.put(Frame { number: 1, at: now, content: rows(old) });
+    outbox.put(Frame { number: 2, at: now, content: rows(more) });
+    let first = outbox.next(true, now).unwrap();
+    // Two first tokens, one that ends, and a quarter for who has waited longest.
+    assert_eq!(rids(&first), ["old-0", "old-4", "new-1", "new-2"]);
+    let second = outbox.next(true, now).unwrap();
+    assert_eq!(rids(&second), ["old-1", "old-2", "old-3", "old-5"]);
+    assert!(outbox.next(true, now).is_none() && outbox.is_empty());
+    outbox.taken(1);
+    assert_eq!(outbox.done(), 0, "rows of both frames are with the second");
+    outbox.taken(2);
+    assert_eq!(outbox.done(), 2);
+}
+
+#[test]
+fn a_request_that_ended_with_abort_leaves_as_one_row() {
+    let now = Instant::now();
+    let mut outbox = Outbox::new(options(When::Backpressure, Joins::Anywhere, 512), 0, 0);
+    for step in 1..=100 {
+        let mut batch: Vec<SynthRow> = (0..300).map(|i| row(&format!("r-{i}"), step, i)).collect();
+        if step == 100 {
+            batch.iter_mut().for_each(|row| row.finish = Some(SynthFinish::Abort("gone".into())));
+        }
+        outbox.put(Frame { number: step, at: now, content: rows(batch) });
+    }
+    let all = outbox.next(true, now).unwrap();
+    let batch = batch_of(all.bytes.clone());
+    assert_eq!((batch.rows(), batch.tokens(0), batch.finish(0)), (300, 100, Finish::Abort));
+    assert!(outbox.is_empty());
+}
+
+#[test]
+fn in_a_window_first_and_last_rows_leave_at_once_and_others_when_it_ends() {
+    let now = Instant::now();
+    let ms = |ms| now + Duration::from_millis(ms);
+    let mut outbox =
+        Outbox::new(options(When::Window(Duration::from_millis(20)), Joins::Anywhere, 512), 0, 0);
+    let mut ending = row("c", 9, 4);
+    ending.finish = Some(SynthFinish::Length(9));
+    outbox.put(Frame { number: 1, at: now, content: rows(vec![row("a", 1, 1), row("b", 5, 2), ending]) });
+    assert_eq!(rids(&outbox.next(true, now).unwrap()), ["a", "c"]);
+    outbox.put(Frame { number: 2, at: ms(5), content: rows(vec![row("a", 2, 5), row("b", 6, 6)]) });
+    assert!(outbox.next(true, ms(5)).is_none());
+    assert_eq!(outbox.deadline(), Some(ms(20)));
+    let rest = outbox.next(true, ms(20)).unwrap();
+    let batch = batch_of(rest.bytes.clone());
+    assert_eq!((rids(&rest), batch.tokens(0)), (vec!["b".to_owned(), "a".to_owned()], 2));
+    assert!(outbox.is_empty() && outbox.deadline().is_none());
+}
+
+#[test]
+fn it_has_room_up_to_its_bounds_of_frames_and_bytes() {
+    let now = Instant::now();
+    let bound = Options { max_frames: 2, ..options(When::Backpressure, Joins::Anywhere, 8) };
+    let mut outbox = Outbox::new(bound, 0, 0);
+    for number in 1..=2 {
+        assert!(outbox.has_room());
+        outbox.put(Frame { number, at: now, content: rows(vec![row("a", number, 1)]) });
+    }
+    assert!(!outbox.has_room());
+    assert!(outbox.next(true, now).is_some() && outbox.has_room());
+    let bound = Options { max_bytes: 1, ..options(When::Backpressure, Joins::Anywhere, 8) };
+    let mut outbox = Outbox::new(bound, 0, 0);
+    outbox.put(Frame { number: 1, at: now, content: rows(vec![row("a", 1, 1)]) });
+    assert!(!outbox.has_room());
+}
