@@ -31,6 +31,10 @@ pub const MAX_PEERS: (u64, u64) = (1, 4096);
 pub const QUEUE_FRAMES: (u64, u64) = (1, 1_000_000);
 /// Smallest and largest `sink.queue.bytes`.
 pub const QUEUE_BYTES: (u64, u64) = (64 * KIB, 64 * GIB);
+/// Shortest and longest `stream.coalesce.window`.
+pub const COALESCE_WINDOW: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(10));
+/// Fewest and most `stream.coalesce.max_rows`.
+pub const COALESCE_ROWS: (u64, u64) = (16, 65_536);
 /// Smallest and largest `plugin.limits.memory`; a wasm32 memory ends at 4 GiB.
 pub const PLUGIN_MEMORY_BYTES: (u64, u64) = (MIB, 4 * GIB);
 /// Shortest and longest `plugin.limits.deadline`.

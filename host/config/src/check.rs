@@ -10,7 +10,7 @@ use toml::de::DeTable;
 
 use crate::bounds;
 use crate::checked::{
-    Admin, Component, Config, Journal, Layout, Limits, Log, Plugin, Queue, Retain, Sink, Stream,
+    Admin, Coalesce, Component, Config, Journal, Layout, Limits, Log, Plugin, Queue, Retain, Sink, Stream,
 };
 use crate::place::{Place, Placed, line_and_column};
 use crate::reader::{Reader, Source};
@@ -106,6 +106,7 @@ impl Check<'_> {
         stream.listen_mode = listen_mode.unwrap_or(stream.listen_mode);
         stream.max_message_bytes = max_message_bytes.unwrap_or(stream.max_message_bytes);
         stream.max_peers = max_peers.map_or(stream.max_peers, |peers| peers as usize);
+        stream.coalesce = written.coalesce.as_ref().map_or(stream.coalesce, |table| self.coalesce(table));
         stream.sinks = sinks.into_iter().collect::<Option<_>>()?;
         stream.plugins = plugins.into_iter().collect::<Option<_>>()?;
         Some(stream)
@@ -142,7 +143,25 @@ impl Check<'_> {
             frames: frames.map_or(default.frames, |frames| frames as usize),
             bytes: bytes.unwrap_or(default.bytes),
         };
-        Some(Sink { name: name?, connect, credit: self.path(&written.credit), queue })
+        Some(Sink {
+            name: name?,
+            connect,
+            credit: self.path(&written.credit),
+            reader: value(&written.reader).unwrap_or_default(),
+            tokenizer: self.path(&written.tokenizer),
+            queue,
+        })
+    }
+
+    fn coalesce(&self, written: &written::Coalesce) -> Coalesce {
+        let default = Coalesce::default();
+        let window = self.within(&written.window, bounds::COALESCE_WINDOW, |&time| Time(time));
+        let max_rows = self.within(&written.max_rows, bounds::COALESCE_ROWS, |&rows| rows);
+        Coalesce {
+            when: value(&written.when).unwrap_or(default.when),
+            window: window.unwrap_or(default.window),
+            max_rows: max_rows.map_or(default.max_rows, |rows| rows as usize),
+        }
     }
 
     fn plugin(&self, written: &written::Plugin, names: &mut Names) -> Option<Plugin> {

@@ -61,6 +61,8 @@ pub struct Stream {
     pub max_peers: usize,
     /// Exactly one in this version.
     pub sinks: Vec<Sink>,
+    /// How rows that wait are joined.
+    pub coalesce: Coalesce,
     /// Called in this order.
     pub plugins: Vec<Plugin>,
 }
@@ -77,6 +79,7 @@ impl Stream {
             max_message_bytes: 256 << 20,
             max_peers: 64,
             sinks: vec![Sink::new(Name::reader(), connect)],
+            coalesce: Coalesce::default(),
             plugins: Vec::new(),
         }
     }
@@ -109,14 +112,65 @@ pub struct Sink {
     pub connect: Option<Endpoint>,
     /// The page where the reader counts the frames it has finished.
     pub credit: Option<PathBuf>,
+    /// Who reads.
+    pub reader: Reads,
+    /// Before a detokenizer: the model's `tokenizer.json`, or the directory it is in.
+    pub tokenizer: Option<PathBuf>,
     /// What may wait for the kernel before the stream stops receiving.
     pub queue: Queue,
+}
+
+/// Which of SGLang's processes reads a sink.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reads {
+    /// As the connector says; where it does not, as before a detokenizer.
+    #[default]
+    Auto,
+    /// DetokenizerManager: a joined row must end where the text is whole.
+    Detokenizer,
+    /// TokenizerManager.
+    Tokenizer,
+}
+
+/// How rows that wait for a sink are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coalesce {
+    /// When.
+    pub when: CoalesceWhen,
+    /// For [`CoalesceWhen::Window`]: how long a request waits.
+    pub window: Duration,
+    /// Requests in a joined frame.
+    pub max_rows: usize,
+}
+
+impl Default for Coalesce {
+    fn default() -> Coalesce {
+        Coalesce { when: CoalesceWhen::Backpressure, window: Duration::from_millis(20), max_rows: 512 }
+    }
+}
+
+/// When rows that wait for a sink are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CoalesceWhen {
+    /// Frames leave as they came.
+    Never,
+    /// What the sink has not taken while it is behind.
+    Backpressure,
+    /// Each request at most once in the window.
+    Window,
 }
 
 impl Sink {
     /// A sink without credit, all else at its default.
     pub fn new(name: Name, connect: Endpoint) -> Sink {
-        Sink { name, connect: Some(connect), credit: None, queue: Queue::default() }
+        Sink {
+            name,
+            connect: Some(connect),
+            credit: None,
+            reader: Reads::Auto,
+            tokenizer: None,
+            queue: Queue::default(),
+        }
     }
 }
 
@@ -131,7 +185,7 @@ pub struct Queue {
 
 impl Default for Queue {
     fn default() -> Queue {
-        Queue { frames: 1024, bytes: 64 << 20 }
+        Queue { frames: 16_384, bytes: 128 << 20 }
     }
 }
 

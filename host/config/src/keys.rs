@@ -88,11 +88,35 @@ pub(crate) static STREAM: Table = Table {
         key("max_message", Default, "\"256MiB\"", "A longer message closes its sender. 64KiB to 1GiB."),
         key("max_peers", Default, "64", "More senders at once are refused. 1 to 4096."),
         key("sink", Required, "", "Where the batches go. Exactly one in this version."),
+        key("coalesce", Optional, "", "How rows that wait for a sink are joined, losslessly."),
         key(
             "plugin",
             Optional,
             "",
             "A WebAssembly component that sees every batch and may change it. Up to 16, called in this order.",
+        ),
+    ],
+};
+
+pub(crate) static COALESCE: Table = Table {
+    keys: &[
+        key(
+            "when",
+            Default,
+            "\"backpressure\"",
+            "\"backpressure\": only what the sink has not taken while it is behind; \"window\": each request at most once in the window, for readers that cannot show backpressure; \"never\".",
+        ),
+        key(
+            "window",
+            Default,
+            "\"20ms\"",
+            "For when = \"window\". A request's first and last row do not wait. 1ms to 10s.",
+        ),
+        key(
+            "max_rows",
+            Default,
+            "512",
+            "Requests in a joined frame, so that none keeps the reader for long. 16 to 65536.",
         ),
     ],
 };
@@ -112,9 +136,21 @@ pub(crate) static SINK: Table = Table {
             "\"/dev/shm/afterbay/detokenizer\"",
             "The reader's count of finished frames, written by the connector (AFTERBAY_CREDIT=DIR). One sink to a page.",
         ),
+        key(
+            "reader",
+            Default,
+            "\"auto\"",
+            "Who reads: \"detokenizer\", before which a joined row must end where the text is whole, or \"tokenizer\". \"auto\": as the connector says, else as before a detokenizer.",
+        ),
+        key(
+            "tokenizer",
+            Optional,
+            "\"/models/qwen3/tokenizer.json\"",
+            "Before a detokenizer: the model's tokenizer.json, or the directory it is in. Without it, or the connector's word, rows are not joined there.",
+        ),
         inline(
             "queue",
-            "{ frames = 1024, bytes = \"64MiB\" }",
+            "{ frames = 16384, bytes = \"128MiB\" }",
             "What may wait to be sent before the stream stops receiving, whichever is reached first.",
             &QUEUE,
         ),
@@ -123,8 +159,8 @@ pub(crate) static SINK: Table = Table {
 
 pub(crate) static QUEUE: Table = Table {
     keys: &[
-        key("frames", Default, "1024", "1 to 1000000."),
-        key("bytes", Default, "\"64MiB\"", "64KiB to 64GiB. One frame always fits."),
+        key("frames", Default, "16384", "1 to 1000000."),
+        key("bytes", Default, "\"128MiB\"", "64KiB to 64GiB. One frame always fits."),
     ],
 };
 
@@ -248,6 +284,7 @@ pub fn reference() -> String {
     );
     section(&mut out, &ROOT, "stream", "[[stream]]", &STREAM);
     section(&mut out, &STREAM, "sink", "[[stream.sink]]", &SINK);
+    section(&mut out, &STREAM, "coalesce", "[stream.coalesce]", &COALESCE);
     section(&mut out, &STREAM, "plugin", "[[stream.plugin]]", &PLUGIN);
     section(&mut out, &ROOT, "journal", "[journal]", &JOURNAL);
     section(&mut out, &ROOT, "admin", "[admin]", &ADMIN);
@@ -298,6 +335,7 @@ mod tests {
         let sizes = sizes
             .map(|(table, key, (least, most))| (table, key, format!("{} to {}", Size(least), Size(most))));
         let times = [
+            (&COALESCE, "window", bounds::COALESCE_WINDOW),
             (&LIMITS, "deadline", bounds::PLUGIN_DEADLINE),
             (&JOURNAL, "sync_interval", bounds::SYNC_INTERVAL),
             (&JOURNAL, "abandon_after", bounds::ABANDON_AFTER),
@@ -305,7 +343,11 @@ mod tests {
         ];
         let times = times
             .map(|(table, key, (least, most))| (table, key, format!("{} to {}", Time(least), Time(most))));
-        let counts = [(&STREAM, "max_peers", bounds::MAX_PEERS), (&QUEUE, "frames", bounds::QUEUE_FRAMES)];
+        let counts = [
+            (&STREAM, "max_peers", bounds::MAX_PEERS),
+            (&COALESCE, "max_rows", bounds::COALESCE_ROWS),
+            (&QUEUE, "frames", bounds::QUEUE_FRAMES),
+        ];
         let counts = counts.map(|(table, key, (least, most))| (table, key, format!("{least} to {most}")));
         for (table, key, range) in sizes.into_iter().chain(times).chain(counts) {
             let doc = table.key(key).unwrap().doc;

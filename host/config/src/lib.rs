@@ -28,8 +28,8 @@ mod env;
 mod problem;
 
 pub use checked::{
-    Admin, Component, Config, Engine, Journal, Layout, Limits, Log, LogFormat, OnError, Plugin, Queue,
-    Retain, Sink, Stream, Sync,
+    Admin, Coalesce, CoalesceWhen, Component, Config, Engine, Journal, Layout, Limits, Log, LogFormat,
+    OnError, Plugin, Queue, Reads, Retain, Sink, Stream, Sync,
 };
 pub use endpoint::{Endpoint, EndpointError};
 pub use env::{Env, Names};

@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 use crate::keys;
 use crate::place::{Place, Placed};
 use crate::reader::Reader;
-use crate::{Engine, LogFormat, OnError, Sync};
+use crate::{CoalesceWhen, Engine, LogFormat, OnError, Reads, Sync};
 
 type Written<T> = Option<Placed<T>>;
 
@@ -28,7 +28,14 @@ pub(crate) struct Stream {
     pub max_message: Written<u64>,
     pub max_peers: Written<u64>,
     pub sinks: Vec<Sink>,
+    pub coalesce: Option<Coalesce>,
     pub plugins: Vec<Plugin>,
+}
+
+pub(crate) struct Coalesce {
+    pub when: Written<CoalesceWhen>,
+    pub window: Written<Duration>,
+    pub max_rows: Written<u64>,
 }
 
 pub(crate) struct Sink {
@@ -36,6 +43,8 @@ pub(crate) struct Sink {
     pub name: Written<String>,
     pub connect: Written<String>,
     pub credit: Written<String>,
+    pub reader: Written<Reads>,
+    pub tokenizer: Written<String>,
     pub queue_frames: Written<u64>,
     pub queue_bytes: Written<u64>,
 }
@@ -93,7 +102,23 @@ impl Stream {
             max_message: table.size("max_message"),
             max_peers: table.integer("max_peers"),
             sinks: table.tables("sink", &keys::SINK).iter().map(Sink::read).collect(),
+            coalesce: table.table("coalesce", &keys::COALESCE).as_ref().map(Coalesce::read),
             plugins: table.tables("plugin", &keys::PLUGIN).iter().map(Plugin::read).collect(),
+        }
+    }
+}
+
+impl Coalesce {
+    fn read(table: &Reader<'_, '_>) -> Coalesce {
+        let whens = [
+            ("never", CoalesceWhen::Never),
+            ("backpressure", CoalesceWhen::Backpressure),
+            ("window", CoalesceWhen::Window),
+        ];
+        Coalesce {
+            when: table.word("when", &whens),
+            window: table.time("window"),
+            max_rows: table.integer("max_rows"),
         }
     }
 }
@@ -106,6 +131,15 @@ impl Sink {
             name: table.text("name"),
             connect: table.text("connect"),
             credit: table.text("credit"),
+            reader: table.word(
+                "reader",
+                &[
+                    ("auto", Reads::Auto),
+                    ("detokenizer", Reads::Detokenizer),
+                    ("tokenizer", Reads::Tokenizer),
+                ],
+            ),
+            tokenizer: table.text("tokenizer"),
             queue_frames: queue.as_ref().and_then(|queue| queue.integer("frames")),
             queue_bytes: queue.as_ref().and_then(|queue| queue.size("bytes")),
         }
