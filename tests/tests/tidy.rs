@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const LINES_MAX: usize = 600;
 
 /// Which of our crates each may use. A crate that is not here fails the test.
-const DIRECTIONS: [(&str, &[&str]); 17] = [
+const DIRECTIONS: [(&str, &[&str]); 18] = [
     ("afterbay-zmtp", &[]),
     ("afterbay-sockets", &["zmtp"]),
     ("afterbay-pickle", &[]),
@@ -18,11 +18,18 @@ const DIRECTIONS: [(&str, &[&str]); 17] = [
     ("afterbay-runtime", &[]),
     ("afterbay-events", &[]),
     ("afterbay-config", &[]),
-    ("afterbay-stream", &["config", "events", "journal", "runtime", "sockets", "wire"]),
+    ("afterbay-outbox", &["text", "wire"]),
+    ("afterbay-stream", &["config", "events", "journal", "outbox", "runtime", "sockets", "wire"]),
     ("afterbay-signals", &[]),
     // Of sockets only the credit page: its own are of another implementation.
     ("afterbay-sim", &["sockets", "wire"]),
-    ("afterbay", &["bundled", "config", "events", "journal", "runtime", "sim", "sockets", "stream", "wire"]),
+    (
+        "afterbay",
+        &[
+            "bundled", "config", "events", "journal", "outbox", "runtime", "sim", "sockets", "stream",
+            "text", "wire",
+        ],
+    ),
     ("afterbay-plugin-build", &[]),
     ("afterbay-bundled", &["plugin-build"]),
     ("afterbay-tests", &["journal", "pickle", "plugin-build", "sim", "sockets", "wire"]),

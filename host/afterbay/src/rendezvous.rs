@@ -23,6 +23,11 @@ pub(crate) struct Rendezvous {
     pub(crate) ingress: String,
     /// Where the reader is: Afterbay's `connect`.
     pub(crate) down: String,
+    /// Whose that is: `detokenizer` or `tokenizer`.
+    pub(crate) down_kind: String,
+    /// Where the tokenizer's files are, or a name that is none on this disk.
+    pub(crate) tokenizer_path: Option<String>,
+    pub(crate) model_path: Option<String>,
     /// The page where the reader counts, and why there is none.
     pub(crate) credit: Option<PathBuf>,
     pub(crate) credit_none: Option<String>,

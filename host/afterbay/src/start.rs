@@ -5,12 +5,15 @@
 use crate::rendezvous::{self, Rendezvous};
 use afterbay_config as config;
 use afterbay_events::event::{
-    JournalCorrupt, JournalCut, JournalRecovered, PluginReloadUnwatched, StreamStarted,
+    JournalCorrupt, JournalCut, JournalRecovered, PluginReloadUnwatched, SinkUnjoined, SinkVocabulary,
+    StreamStarted,
 };
 use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::{Directory, Options, Recovered, SyncPolicy};
+use afterbay_outbox::Joins;
 use afterbay_runtime::{Component, Host, HostError, HostOptions, Limits, Plugin, Watch, Watched};
 use afterbay_stream::{Control, Setup, Stream, Unfinished};
+use afterbay_text::Vocabulary;
 use afterbay_wire::Layouts;
 use anyhow::Context;
 use std::collections::HashMap;
@@ -193,6 +196,7 @@ fn setup(
         }
         plugins.push((plugin.name.to_string(), settings, instance));
     }
+    let joins = joins(shared, stream, met)?;
     let mut stream = stream.clone();
     let connect = connect(&mut stream, met).with_context(|| format!("stream {name:?}"))?;
     Ok(Setup {
@@ -204,12 +208,51 @@ fn setup(
         on_error: shared.config.journal.on_error,
         durable_first: shared.config.journal.sync == config::Sync::Always,
         abandon_after: shared.config.journal.abandon_after,
+        joins,
         plugins,
         events: shared.events.clone(),
         metrics: shared.metrics.clone(),
         health: shared.health.clone(),
         config: stream,
     })
+}
+
+/// Where rows may be joined for the stream's reader. A tokenizer that the configuration names must be readable; one that
+/// the connector names should be.
+fn joins(shared: &Shared, stream: &config::Stream, met: Option<&Rendezvous>) -> anyhow::Result<Joins> {
+    let Some(sink) = stream.sinks.first() else { return Ok(Joins::Nowhere) };
+    let reads = match (sink.reader, met.map(|met| met.down_kind.as_str())) {
+        (config::Reads::Auto, Some("tokenizer")) => config::Reads::Tokenizer,
+        (config::Reads::Auto, _) => config::Reads::Detokenizer,
+        (reads, _) => reads,
+    };
+    if reads == config::Reads::Tokenizer || stream.coalesce.when == config::CoalesceWhen::Never {
+        return Ok(Joins::Anywhere);
+    }
+    let found = met.and_then(|met| met.tokenizer_path.as_deref().or(met.model_path.as_deref()));
+    let names = (stream.name.as_str().into(), sink.name.as_str().into());
+    let vocabulary = match (&sink.tokenizer, found) {
+        (Some(path), _) => Ok(Vocabulary::load(path).context("stream.sink.tokenizer")?),
+        (None, Some(path)) => Vocabulary::load(Path::new(path)).map_err(|error| error.to_string()),
+        (None, None) => {
+            Err("a detokenizer repeats text where a row ends inside a character, and sink.tokenizer \
+                             does not say where: set it, or reader = \"tokenizer\""
+                .to_owned())
+        }
+    };
+    match vocabulary {
+        Ok(vocabulary) => {
+            let (tokens, kind) = (vocabulary.tokens() as u64, vocabulary.kind().to_string());
+            let (stream, sink) = names;
+            shared.events.publish(SinkVocabulary { stream, sink, tokens, kind });
+            Ok(Joins::WhereTextIsWhole(vocabulary))
+        }
+        Err(why) => {
+            let (stream, sink) = names;
+            shared.events.publish(SinkUnjoined { stream, sink, why });
+            Ok(Joins::Nowhere)
+        }
+    }
 }
 
 /// The frames that were kept when the last run was killed, before it could say what became of them.

@@ -44,6 +44,7 @@ fn the_reference_with_every_line_enabled_shows_the_true_defaults() {
     let config = parse(&enabled(&reference()), Names::FromConfig).unwrap();
     let mut expected = defaults();
     expected.streams[0].sinks[0].credit = Some("/dev/shm/afterbay/detokenizer".into());
+    expected.streams[0].sinks[0].tokenizer = Some("/models/qwen3/tokenizer.json".into());
     let name: Name = "cumulative".parse().unwrap();
     expected.streams[0].plugins =
         vec![Plugin::new(name, Component::Builtin("delta-to-cumulative".to_owned()))];
@@ -54,7 +55,7 @@ fn the_reference_with_every_line_enabled_shows_the_true_defaults() {
 fn inline_defaults_are_those_of_their_single_keys() {
     let text = enabled(&reference());
     for (whole, empty) in [
-        ("queue = { frames = 1024, bytes = \"64MiB\" }", "queue = {}"),
+        ("queue = { frames = 16384, bytes = \"128MiB\" }", "queue = {}"),
         ("limits = { memory = \"64MiB\", deadline = \"2ms\" }", "limits = {}"),
         ("retain = { bytes = \"20GiB\", age = \"24h\" }", "retain = {}"),
     ] {

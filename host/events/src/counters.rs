@@ -145,6 +145,10 @@ counters! {
         frames_resent: Counter, "Frames sent again after a reader was lost";
         frames_unconfirmed: Counter, "Frames of which nobody can say whether a lost reader had them";
         taken_frame: Gauge, "Number of the last frame that never need be sent again";
+        frames_composed: Counter, "Frames made of rows that waited, in place of those that the scheduler sent";
+        rows_joined: Counter, "Rows that left inside another row of their request";
+        frames_torn: Counter, "Frames sent whole though some of their rows had left, because they could not be taken apart";
+        window_frames: Gauge, "Frames that the reader is given ahead of its count";
         queue_frames: Gauge, "Frames not yet in the kernel";
         queue_bytes: Gauge, "Bytes of frames not yet in the kernel";
         credit_usable: Gauge, "1 while the reader's count of finished frames is read";

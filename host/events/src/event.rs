@@ -121,6 +121,16 @@ events! {
         stream: Name, sink: Name, resent_frames: u64, unconfirmed_frames: u64,
     } => "stream {stream:?}: sink {sink:?} sends {resent_frames} frames again, {unconfirmed_frames} cannot be confirmed";
 
+    /// Rows that wait for a sink will not be joined, and why.
+    SinkUnjoined, Level::WARN, first 2 of [stream, sink] {
+        stream: Name, sink: Name, why: String,
+    } => "stream {stream:?}: sink {sink:?} gets rows unjoined: {why}";
+
+    /// Rows before a detokenizer are joined where the text is whole.
+    SinkVocabulary, Level::INFO, first 2 of [stream, sink] {
+        stream: Name, sink: Name, tokens: u64, kind: String,
+    } => "stream {stream:?}: sink {sink:?} joins rows where the text is whole, by {tokens} tokens ({kind})";
+
     /// What connected to is not a reader that Afterbay can feed.
     SinkRefused, Level::ERROR, first 5 of [stream, sink] {
         stream: Name, sink: Name, why: String,

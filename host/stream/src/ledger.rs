@@ -15,9 +15,9 @@ use afterbay_events::event::{
 };
 use afterbay_events::{Barrier as BarrierLabel, Name};
 use afterbay_journal as journal;
+use afterbay_outbox::Content;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{BarrierKind, Batch, Edit, Finish, Tokens};
-use bytes::Bytes;
 use std::time::{Duration, Instant};
 
 /// Why the tokens of a row went no further whose request a plugin had finished, for the journal.
@@ -81,13 +81,10 @@ pub(crate) struct Accounted {
     needs_edit: bool,
 }
 
-/// What leaves for the reader.
+/// What goes on to the outbox.
 pub(crate) struct Settled {
     pub(crate) kept: Kept,
-    /// `None`: nothing is left of it.
-    pub(crate) bytes: Option<Bytes>,
-    /// The reader counts it (credit).
-    pub(crate) counted: bool,
+    pub(crate) content: Content,
 }
 
 /// The live requests of a stream and where their tokens went.
@@ -278,12 +275,17 @@ impl Ledger {
             actions: &told,
         });
         self.end_requests(&rows, keep);
-        let bytes = match edited {
-            None => Some(batch.bytes().clone()),
-            Some(edited) => edited.map(|edited| edited.bytes().clone()),
+        let content = match edited {
+            None => Content::Rows(batch),
+            Some(None) => Content::Nothing,
+            // All ids so far in each row: joined they would be there twice.
+            Some(Some(edited)) if is_cumulative(&fates) => {
+                Content::Whole { bytes: edited.bytes().clone(), counted: true }
+            }
+            Some(Some(edited)) => Content::Rows(edited),
         };
         self.rows = rows;
-        Settled { kept, bytes, counted: true }
+        Settled { kept, content }
     }
 
     /// What must be written otherwise than it came, in order of rows.
@@ -508,7 +510,8 @@ impl Ledger {
         };
         self.telemetry.counters.barriers.add(label, 1);
         keep.outcome(&whole(kept.frame, passage));
-        Settled { bytes: Some(barrier.bytes().clone()), counted: barrier.counted(), kept }
+        let content = Content::Whole { bytes: barrier.bytes().clone(), counted: barrier.counted() };
+        Settled { kept, content }
     }
 
     /// A batch that the journal has no numbers for goes on as a barrier: no token is lost, none is accounted.
@@ -522,8 +525,12 @@ impl Ledger {
             kind: "not accounted".to_owned(),
             why,
         });
-        Settled { bytes: Some(batch.bytes().clone()), counted: true, kept }
+        Settled { content: Content::Whole { bytes: batch.bytes().clone(), counted: true }, kept }
     }
+}
+
+fn is_cumulative(fates: &[Fate]) -> bool {
+    fates.iter().any(|fate| matches!(fate.written, Written::Cumulative(_)))
 }
 
 fn whole(frame: journal::FrameNo, passage: journal::Passage<'_>) -> journal::Outcome<'_> {

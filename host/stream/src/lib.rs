@@ -8,7 +8,6 @@ mod decode;
 mod judge;
 mod keep;
 mod ledger;
-mod outbox;
 mod path;
 mod receive;
 mod report;
@@ -23,6 +22,7 @@ pub use thread::Ended;
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::{FrameNo, Recovered, Writer};
+use afterbay_outbox::{Joins, Options as OutboxOptions, Outbox, When};
 use afterbay_runtime::{Plugin, ReloadError};
 use afterbay_sockets::{
     BindError, CreditOptions, Endpoint, Pull, PullOptions, Push, PushError, PushOptions, TokenRange,
@@ -61,6 +61,8 @@ pub struct Setup {
     pub durable_first: bool,
     /// A request without a row for so long is given up.
     pub abandon_after: Duration,
+    /// Where joined rows may end, as its reader wants it.
+    pub joins: Joins,
     /// The plugins, configured, in the order of the config, each with its settings as JSON.
     pub plugins: Vec<(String, String, Plugin)>,
     /// Where its events go.
@@ -199,12 +201,24 @@ fn build(
     waker: &Arc<mio::Waker>,
 ) -> Result<(path::Path, report::Report), StartError> {
     let now = Instant::now();
-    let Setup { config, listen, connect, layouts, journal, on_error, durable_first, plugins, .. } = setup;
+    let Setup { config, listen, connect, layouts, journal, on_error, durable_first, joins, plugins, .. } =
+        setup;
     let stream = config.name.to_string();
     // The checked configuration has exactly one.
     let (sink_name, queue, credit) = match config.sinks.first() {
         Some(sink) => (sink.name.to_string(), sink.queue, sink.credit.clone()),
         None => ("reader".to_owned(), config::Queue::default(), None),
+    };
+    let outbox_options = OutboxOptions {
+        when: match config.coalesce.when {
+            config::CoalesceWhen::Never => When::Never,
+            config::CoalesceWhen::Backpressure => When::Backpressure,
+            config::CoalesceWhen::Window => When::Window(config.coalesce.window),
+        },
+        joins,
+        max_rows: config.coalesce.max_rows,
+        max_frames: queue.frames,
+        max_bytes: queue.bytes,
     };
     let pull_tokens = TokenRange { first: thread::WAKER.0 + 1, count: 1 + config.max_peers };
     let push_tokens = TokenRange { first: pull_tokens.first + pull_tokens.count, count: 1 };
@@ -259,8 +273,8 @@ fn build(
         decode,
         ledger,
         chain,
-        outbox: outbox::Outbox::new(queue),
-        send: send::Send::new(sink_name, push),
+        outbox: Outbox::new(outbox_options, 0, recovered.last_frame.0),
+        send: send::Send::new(sink_name, push, now),
         settled: recovered.last_frame,
         taken: recovered.last_frame,
     };

@@ -8,10 +8,10 @@ use crate::decode::Decode;
 use crate::judge::Chain;
 use crate::keep::{Keep, Kept};
 use crate::ledger::{Ledger, Settled};
-use crate::outbox::Outbox;
 use crate::receive::Receive;
 use crate::send::Send;
 use afterbay_journal::FrameNo;
+use afterbay_outbox::{Frame, Outbox};
 use afterbay_runtime::{Plugin, ReloadError};
 use std::time::{Duration, Instant};
 
@@ -46,21 +46,27 @@ impl Path {
         }
         // Frames that waited for the disk have no socket event of their own.
         self.carry();
+        self.send.look(now);
+        self.outbox.taken(self.send.socket().taken());
+        let mut sent = false;
         while self.send.has_room() {
-            let Some(waiting) = self.outbox.take() else { break };
-            self.send.send(waiting);
+            let Some(leaving) = self.outbox.next(self.send.keeps_up(), now) else { break };
+            self.send.send(leaving);
+            sent = true;
         }
         self.send.flush(now, took);
+        self.outbox.taken(self.send.socket().taken());
         self.tell_taken();
-        self.receive.has_more() && self.outbox.has_room() && self.keep.has_room()
+        let sends_more = sent && !self.outbox.is_empty() && self.send.keeps_up();
+        sends_more || (self.receive.has_more() && self.outbox.has_room() && self.keep.has_room())
     }
 
     /// Takes every frame that the journal lets go on through the plugins and to the outbox.
     fn carry(&mut self) {
         while let Some(kept) = self.keep.next() {
-            let settled = self.judge(kept);
-            self.settled = settled.kept.frame;
-            self.outbox.put(settled);
+            let Settled { kept, content } = self.judge(kept);
+            self.settled = kept.frame;
+            self.outbox.put(Frame { number: kept.frame.0, at: kept.at.instant, content });
         }
     }
 
@@ -98,8 +104,10 @@ impl Path {
     /// When [`Path::tick`] is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let sockets = [self.receive.socket().deadline(), self.send.socket().deadline(), self.keep.deadline()];
+        // Asked in vain while the sink has no room.
+        let outbox = self.outbox.deadline().filter(|_| self.send.keeps_up());
         let seats = self.chain.seats().iter().filter_map(|seat| seat.deadline());
-        sockets.into_iter().flatten().chain(seats).min()
+        sockets.into_iter().flatten().chain(outbox).chain(seats).min()
     }
 
     /// A changed component takes over, or could not.
@@ -111,7 +119,7 @@ impl Path {
 
     /// Tells the journal how far the reader has taken the stream.
     pub(crate) fn tell_taken(&mut self) {
-        let through = if self.is_drained() { self.settled } else { FrameNo(self.send.socket().taken()) };
+        let through = if self.is_drained() { self.settled } else { FrameNo(self.outbox.done()) };
         if through > self.taken {
             self.taken = through;
             self.keep.taken(self.send.name(), through);
@@ -128,6 +136,6 @@ impl Path {
 
     /// Everything that was received is with the reader, or as far as the kernel tells.
     pub(crate) fn is_drained(&self) -> bool {
-        self.keep.backlog().0 == 0 && self.outbox.frames() == 0 && self.send.socket().is_drained()
+        self.keep.backlog().0 == 0 && self.outbox.is_empty() && self.send.socket().is_drained()
     }
 }

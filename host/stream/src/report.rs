@@ -116,7 +116,12 @@ impl Report {
         sink.frames_written.set(totals.frames_written);
         sink.bytes_written.set(totals.bytes_written);
         sink.frames_finished.set(totals.frames_finished);
-        sink.taken_frame.set(socket.taken());
+        sink.taken_frame.set(path.outbox.done());
+        let joined = path.outbox.totals();
+        sink.frames_composed.set(joined.frames_composed);
+        sink.rows_joined.set(joined.rows_joined);
+        sink.frames_torn.set(joined.frames_torn);
+        sink.window_frames.set(path.send.window() as u64);
         sink.queue_frames.set(pending.frames as u64);
         sink.queue_bytes.set(pending.bytes as u64);
         sink.credit_usable.set(u64::from(socket.finished().is_some()));

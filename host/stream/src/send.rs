@@ -1,11 +1,22 @@
 //! The reader's end: frames onto its socket, and what it has taken.
 //!
-//! Owns the PUSH socket of one sink, and how long each frame took from the scheduler's socket to the kernel.
+//! Owns the PUSH socket of one sink, how far it may run ahead of the reader's count, and how long each frame took from the
+//! scheduler's socket to the kernel.
 
-use crate::outbox::Waiting;
+use afterbay_outbox::Leaving;
 use afterbay_sockets::{Outgoing, Push, PushNotice};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
+
+/// Frames that are handed to the kernel in one call.
+const FRAMES_PER_CALL: usize = 16;
+
+/// Frames ahead of the reader's count: one that it works on, and the next one.
+const WINDOW_MIN: usize = 2;
+/// The most, for a reader that finishes many between two looks at its count.
+const WINDOW_MAX: usize = 64;
+/// What a frame's being counted takes to be seen: the look at the page, and a turn.
+const SEEN_AFTER: Duration = Duration::from_millis(2);
 
 /// The PUSH socket of a sink.
 pub(crate) struct Send {
@@ -15,28 +26,86 @@ pub(crate) struct Send {
     timed: VecDeque<(u64, Instant)>,
     pub(crate) frames: u64,
     pub(crate) bytes: u64,
+    pace: Pace,
+    /// The kernel has not taken all that it was given before this turn.
+    blocked: bool,
+}
+
+/// How fast the reader finishes frames while it has some, and so how many it is to have ahead.
+struct Pace {
+    finished: u64,
+    /// The last frame was finished, or the first one given, then.
+    since: Instant,
+    per_frame: Duration,
+    window: usize,
+}
+
+impl Pace {
+    fn look(&mut self, finished: u64, has_some: bool, now: Instant) {
+        let frames = finished.saturating_sub(self.finished);
+        if frames > 0 {
+            let frames = u32::try_from(frames).unwrap_or(u32::MAX);
+            let per_frame = now.saturating_duration_since(self.since) / frames;
+            self.per_frame = (self.per_frame + per_frame) / 2;
+            let ahead = SEEN_AFTER.as_nanos().div_ceil(self.per_frame.as_nanos().max(1));
+            self.window = usize::try_from(ahead).unwrap_or(WINDOW_MAX).saturating_add(1);
+            self.window = self.window.clamp(WINDOW_MIN, WINDOW_MAX);
+        }
+        if frames > 0 || !has_some {
+            (self.finished, self.since) = (finished, now);
+        }
+    }
 }
 
 impl Send {
-    pub(crate) fn new(name: String, push: Push) -> Send {
-        Send { name, push, timed: VecDeque::new(), frames: 0, bytes: 0 }
+    pub(crate) fn new(name: String, push: Push, now: Instant) -> Send {
+        let pace = Pace { finished: 0, since: now, per_frame: SEEN_AFTER, window: WINDOW_MIN };
+        Send { name, push, timed: VecDeque::new(), frames: 0, bytes: 0, pace, blocked: false }
     }
 
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
+    /// The socket takes a further frame.
     pub(crate) fn has_room(&self) -> bool {
         self.push.room()
     }
 
+    /// Notes how far the reader has counted, and whether the kernel has taken all it was given.
+    pub(crate) fn look(&mut self, now: Instant) {
+        self.blocked = self.push.pending().frames > 0;
+        self.pace.look(self.push.totals().frames_finished, self.ahead() > 0, now);
+    }
+
+    /// Frames that the reader has or will have, and has not finished.
+    fn ahead(&self) -> usize {
+        self.push.pending().frames + self.push.unfinished().frames
+    }
+
+    /// The reader can do with a further frame now. If not, what waits may be joined meanwhile.
+    pub(crate) fn keeps_up(&self) -> bool {
+        if !self.push.is_connected() {
+            return false;
+        }
+        match self.push.finished() {
+            Some(_) => self.ahead() < self.pace.window,
+            None => !self.blocked && self.push.pending().frames < FRAMES_PER_CALL,
+        }
+    }
+
+    /// Frames that the reader is given ahead of its count.
+    pub(crate) fn window(&self) -> usize {
+        self.pace.window
+    }
+
     /// Queues a frame; the caller has looked for room.
-    pub(crate) fn send(&mut self, waiting: Waiting) {
-        let Waiting { frame, bytes, counted, at } = waiting;
+    pub(crate) fn send(&mut self, leaving: Leaving) {
+        let Leaving { sequence, bytes, counted, at, frame: _ } = leaving;
         self.frames += 1;
         self.bytes += bytes.len() as u64;
-        self.timed.push_back((frame.0, at.instant));
-        let queued = self.push.send(Outgoing { sequence: frame.0, bytes, counted });
+        self.timed.push_back((sequence, at));
+        let queued = self.push.send(Outgoing { sequence, bytes, counted });
         debug_assert!(queued.is_ok(), "a frame is sent only where there is room");
     }
 
