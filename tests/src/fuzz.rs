@@ -100,6 +100,7 @@ pub fn a_segment() -> Vec<u8> {
         let request = writer.request(&format!("rid-{}", number / 2)).expect("a request");
         writer.outcome(&afterbay_journal::Outcome {
             frame,
+            received_unix_ns: 1 + u64::from(number),
             passage: afterbay_journal::Passage::AsItCame,
             requests: &[request],
             tokens: &[3],

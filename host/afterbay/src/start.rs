@@ -9,7 +9,7 @@ use afterbay_events::event::{
     StreamStarted,
 };
 use afterbay_events::{Events, Health, Metrics};
-use afterbay_journal::{Directory, Options, Recovered, SyncPolicy};
+use afterbay_journal::{Backlogged, Directory, Options, ReadError, Recovered, SyncPolicy, Writer};
 use afterbay_outbox::Joins;
 use afterbay_runtime::{Component, Host, HostError, HostOptions, Limits, Plugin, Watch, Watched};
 use afterbay_stream::{Control, Setup, Stream, Unfinished};
@@ -178,7 +178,7 @@ fn setup(
     let name = stream.name.to_string();
     let journal = shared.directory.stream(&name)?;
     tell_recovered(shared, &name, &journal.1);
-    let unfinished = unfinished(shared, &name, &journal.1)?;
+    let unfinished = unfinished(&journal.0, &journal.1)?;
     let mut plugins = Vec::new();
     for plugin in &stream.plugins {
         let component = load_plugin(&shared.host, plugin)?;
@@ -256,17 +256,21 @@ fn joins(shared: &Shared, stream: &config::Stream, met: Option<&Rendezvous>) -> 
 }
 
 /// The frames that were kept when the last run was killed, before it could say what became of them.
-fn unfinished(shared: &Shared, stream: &str, recovered: &Recovered) -> anyhow::Result<Vec<Unfinished>> {
-    if recovered.unfinished.is_empty() {
-        return Ok(Vec::new());
+fn unfinished(writer: &Writer, recovered: &Recovered) -> anyhow::Result<Vec<Unfinished>> {
+    let mut frames = Vec::new();
+    let Some(first) = recovered.unfinished.first() else { return Ok(frames) };
+    let mut backlog = writer.backlog(first);
+    loop {
+        let frame = match backlog.next() {
+            Ok(Some(Backlogged::Frame(frame))) if recovered.unfinished.contains(frame.frame) => frame,
+            Ok(None) => return Ok(frames),
+            // What is damaged was told when the journal was recovered.
+            Ok(Some(_)) | Err(ReadError::Missing { .. }) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let (bytes, received_unix_ns) = (frame.bytes, frame.received_unix_ns);
+        frames.push(Unfinished { frame: frame.frame, bytes, received_unix_ns });
     }
-    let reader = shared.directory.reader(stream)?;
-    let frames = recovered.unfinished.iter().map(|position| {
-        let frame = reader.frame(position)?;
-        let (bytes, received_unix_ns) = (frame.bytes.into(), frame.received_unix_ns);
-        Ok(Unfinished { frame: position.frame, bytes, received_unix_ns })
-    });
-    frames.collect()
 }
 
 /// Where the reader is: as the connector found it, else as the configuration says.
@@ -306,7 +310,7 @@ fn tell_recovered(shared: &Shared, stream: &str, recovered: &Recovered) {
         bytes: recovered.bytes,
         last_frame: recovered.last_frame.0,
         live_requests: recovered.live.len() as u64,
-        unaccounted_frames: recovered.unfinished.len() as u64,
+        unaccounted_frames: recovered.unfinished.len(),
     });
 }
 

@@ -17,8 +17,14 @@ pub const SEGMENT_REQUESTS_MAX: usize = 1 << 16;
 /// further outcomes are not written, only counted, and said with `Notice::OutcomesLost` when the disk heals.
 pub const PENDING_BYTES_MAX: usize = 16 << 20;
 
-/// Frames whose outcome is awaited. Past the bound the oldest is given up: it stays without one, which `verify` tells.
-pub const UNFINISHED_FRAMES_MAX: usize = 1 << 16;
+/// Bytes of records that wait past which they are written without waiting for the next frame: outcomes of frames that
+/// are read back come without one.
+pub const PENDING_WRITE_BYTES: usize = 1 << 20;
+
+/// Runs of frames whose outcome is awaited: any number of frames one behind the other is one run, so a long backlog
+/// costs nothing. Past the bound (outcomes were given to every other frame) the oldest run is given up: it stays
+/// without, which `verify` tells.
+pub const RUNS_MAX: usize = 1 << 16;
 
 /// Bytes of a text in an outcome (finish reason, reason of a verdict, error, plugin or sink name). Longer is cut at a character.
 pub const TEXT_BYTES_MAX: usize = 4096;

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::bounds;
+use crate::position::FrameNo;
 
 /// The system's error, what was being done and to which file.
 #[derive(Debug, thiserror::Error)]
@@ -123,6 +124,19 @@ pub enum ReadError {
     NoFrame {
         /// The frame.
         frame: u64,
+    },
+    /// Frames that are neither there nor declared skipped.
+    #[error("journal frames {from} to {through}: not in the journal ({})", match .damage {
+        Some((path, offset)) => format!("{} is damaged at byte {offset}", path.display()),
+        None => "retention, or damage".into(),
+    })]
+    Missing {
+        /// The first.
+        from: FrameNo,
+        /// The last.
+        through: FrameNo,
+        /// The damage that was passed over on the way, where there was some: the file, and the byte in it.
+        damage: Option<(PathBuf, u64)>,
     },
     /// The record is there and its checksum is not right.
     #[error("journal segment {path}: record at byte {offset} is corrupt")]

@@ -9,8 +9,8 @@ use crc32fast::Hasher;
 use crate::bounds::FRAME_BYTES_MAX;
 use crate::position::{FrameNo, SegmentId};
 
-/// The version this crate writes, and the newest it reads.
-pub(crate) const VERSION: u32 = 1;
+/// The version this crate writes, and the newest it reads; it reads all before it too.
+pub(crate) const VERSION: u32 = 2;
 /// The header, written twice so that one flipped bit does not cost the salt and with it the segment.
 pub(crate) const HEADER_BYTES: usize = 2 * HEADER_COPY_BYTES;
 const HEADER_COPY_BYTES: usize = 64;
@@ -28,6 +28,8 @@ const PAYLOAD_BYTES_MAX: usize = FRAME_BYTES_MAX;
 /// A segment's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
+    /// The format of the segment's records.
+    pub version: u32,
     pub salt: u32,
     pub segment: SegmentId,
     /// The next request number when the segment was begun: the low 32 bits of numbers in it are read around this.
@@ -54,7 +56,7 @@ impl Header {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&self.version.to_le_bytes());
         out.extend_from_slice(&self.salt.to_le_bytes());
         out.extend_from_slice(&self.segment.first.0.to_le_bytes());
         out.extend_from_slice(&self.segment.sequence.to_le_bytes());
@@ -76,12 +78,10 @@ impl Header {
             if at.take(8) != Some(&MAGIC) || crc32fast::hash(&copy[..60]).to_le_bytes() != copy[60..] {
                 continue;
             }
-            match at.u32() {
-                Some(VERSION) => {}
-                found => {
-                    version = found;
-                    continue;
-                }
+            let Some(of_copy) = at.u32() else { continue };
+            if !(1..=VERSION).contains(&of_copy) {
+                version = Some(of_copy);
+                continue;
             }
             let read = (|| {
                 let salt = at.u32()?;
@@ -89,6 +89,7 @@ impl Header {
                 let sequence = at.u32()?;
                 let previous_sealed = at.u32()? & 1 != 0;
                 Some(Header {
+                    version: of_copy,
                     salt,
                     segment: SegmentId { first, sequence },
                     next_request: at.u64()?,

@@ -5,10 +5,12 @@
 //! The bytes are in `FORMAT.md`. Nothing is logged here: what happens off the path is told as a [`Notice`].
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod backlog;
 pub mod bounds;
 mod directory;
 mod error;
 mod format;
+mod frame_set;
 mod notice;
 mod outcome;
 mod position;
@@ -24,8 +26,10 @@ mod sync;
 mod verify;
 mod writer;
 
+pub use backlog::{Backlog, BacklogFrame, Backlogged};
 pub use directory::{Background, Directory, Options, SyncPolicy};
 pub use error::{IoError, OpenError, ReadError, RequestError, WriteError};
+pub use frame_set::FrameSet;
 pub use notice::Notice;
 pub use outcome::{Action, Credit, Finished, Gap, Outcome, Passage, Verdict};
 pub use position::{FrameNo, Position, Request, RequestNo, SegmentId};

@@ -7,6 +7,8 @@ use crate::position::{FrameNo, Request};
 pub struct Outcome<'a> {
     /// The frame, as `append` numbered it.
     pub frame: FrameNo,
+    /// When it came, unix nanoseconds, as `append` was told.
+    pub received_unix_ns: u64,
     /// How the frame went on.
     pub passage: Passage<'a>,
     /// The request of each row. Empty for a barrier and for what was not understood.

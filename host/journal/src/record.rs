@@ -1,8 +1,9 @@
 //! What the payload of each kind of record says.
 
 use crate::format::{Bytes, Kind, put_text, record, set_number, widen};
+use crate::frame_set::FrameSet;
 use crate::outcome::{self, Credit, Gap, Verdict};
-use crate::position::{FrameNo, Position, RequestNo, SegmentId};
+use crate::position::{FrameNo, RequestNo};
 use crate::reader::{Action, Finish, Outcome, Passage, RequestInfo, State};
 
 /// A request in a CARRY (as it stands when a segment begins) or a SUMMARY (when it ends).
@@ -43,13 +44,6 @@ pub(crate) struct Taken {
     pub credit: Option<Credit>,
 }
 
-/// A frame without an outcome.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unfinished {
-    pub position: Position,
-    pub received_unix_ns: u64,
-}
-
 /// What a sealed segment says of itself beside its requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
@@ -65,7 +59,7 @@ pub(crate) struct Totals {
     /// The writer ended in good order: no number was given out that is not on record.
     pub clean: bool,
     /// Frames of this and earlier segments whose outcome was awaited.
-    pub unfinished: Vec<Unfinished>,
+    pub unfinished: FrameSet,
     pub taken: Vec<Taken>,
 }
 
@@ -108,10 +102,10 @@ impl Body {
     }
 }
 
-/// Adds the OUTCOME of a frame that came at `time`.
-pub(crate) fn put_outcome(out: &mut Vec<u8>, outcome: &outcome::Outcome<'_>, time: u64) {
+/// Adds the OUTCOME of a frame.
+pub(crate) fn put_outcome(out: &mut Vec<u8>, outcome: &outcome::Outcome<'_>) {
     let rows = outcome.requests.len().min(outcome.tokens.len());
-    record(out, Kind::OUTCOME, outcome.frame.0, time, |out| {
+    record(out, Kind::OUTCOME, outcome.frame.0, outcome.received_unix_ns, |out| {
         let (passage, text) = match outcome.passage {
             outcome::Passage::AsItCame => (0, None),
             outcome::Passage::Changed => (1, None),
@@ -320,14 +314,7 @@ pub(crate) fn put_totals(out: &mut Vec<u8>, totals: &Totals) {
             put_u64(out, value);
         }
         out.push(u8::from(totals.clean));
-        put_u32(out, totals.unfinished.len() as u32);
-        for Unfinished { position, received_unix_ns } in &totals.unfinished {
-            put_u64(out, position.frame.0);
-            put_u64(out, position.segment.first.0);
-            put_u32(out, position.segment.sequence);
-            put_u32(out, position.offset);
-            put_u64(out, *received_unix_ns);
-        }
+        put_frames(out, &totals.unfinished);
         put_u32(out, totals.taken.len() as u32);
         for taken in &totals.taken {
             put_u64(out, taken.through.0);
@@ -336,18 +323,20 @@ pub(crate) fn put_totals(out: &mut Vec<u8>, totals: &Totals) {
     });
 }
 
-pub(crate) fn decode_totals(payload: &[u8], next_frame: u64, last_unix_ns: u64) -> Option<Totals> {
+/// `version`: that of the segment.
+pub(crate) fn decode_totals(
+    payload: &[u8],
+    next_frame: u64,
+    last_unix_ns: u64,
+    version: u32,
+) -> Option<Totals> {
     let mut at = Bytes(payload);
     let [frames, frame_bytes, first_unix_ns, next_request] = [at.u64()?, at.u64()?, at.u64()?, at.u64()?];
     let clean = at.u8()? != 0;
-    let unfinished = (0..at.count(32)?)
-        .map(|_| {
-            let frame = FrameNo(at.u64()?);
-            let segment = SegmentId { first: FrameNo(at.u64()?), sequence: at.u32()? };
-            let position = Position { frame, segment, offset: at.u32()? };
-            Some(Unfinished { position, received_unix_ns: at.u64()? })
-        })
-        .collect::<Option<_>>()?;
+    let unfinished = match version {
+        1 => decode_frames_v1(&mut at)?,
+        _ => decode_frames(&mut at)?,
+    };
     let taken = (0..at.count(11)?)
         .map(|_| {
             let through = at.u64()?;
@@ -365,6 +354,33 @@ pub(crate) fn decode_totals(payload: &[u8], next_frame: u64, last_unix_ns: u64) 
         unfinished,
         taken,
     })
+}
+
+fn put_frames(out: &mut Vec<u8>, frames: &FrameSet) {
+    put_u32(out, frames.runs().len() as u32);
+    for (first, count) in frames.runs() {
+        put_u64(out, first.0);
+        put_u64(out, count);
+    }
+}
+
+fn decode_frames(at: &mut Bytes<'_>) -> Option<FrameSet> {
+    let mut frames = FrameSet::default();
+    for _ in 0..at.count(16)? {
+        let (first, count) = (at.u64()?, at.u64()?);
+        frames.insert_run(first, count);
+    }
+    Some(frames)
+}
+
+/// Each frame by itself, with where it stands and when it came.
+fn decode_frames_v1(at: &mut Bytes<'_>) -> Option<FrameSet> {
+    let mut frames = FrameSet::default();
+    for _ in 0..at.count(32)? {
+        frames.insert(at.u64()?);
+        at.take(24)?;
+    }
+    Some(frames)
 }
 
 pub(crate) fn state_code(state: State) -> u8 {

@@ -7,11 +7,12 @@ use std::path::Path;
 use crate::bounds::REQUESTS_LEFT_OUT;
 use crate::directory::SyncPolicy;
 use crate::error::{IoError, OpenError, ReadError};
-use crate::format::{HEAD_BYTES, HEADER_BYTES, Head, Kind, RECORD_BYTES};
+use crate::format::{HEAD_BYTES, HEADER_BYTES, Head, Kind, RECORD_BYTES, VERSION};
+use crate::frame_set::FrameSet;
 use crate::outcome::Credit;
-use crate::position::{FrameNo, Position, Request, SegmentId};
+use crate::position::{FrameNo, Request, SegmentId};
 use crate::reader::RequestInfo;
-use crate::segment::{self, Listed, Segment, Step, Summary, read_full};
+use crate::segment::{self, Listed, Payloads, Segment, Step, Summary, read_full};
 use crate::state::State;
 use crate::storage::Storage;
 use crate::sync::{Ended, PART, write_end};
@@ -31,8 +32,9 @@ pub struct Recovered {
     pub corrupt: Vec<Corruption>,
     /// Requests that were open, in order of number. Open in the writer: `close` them when they end.
     pub live: Vec<LiveRequest>,
-    /// Frames without an outcome, in order: they were kept, and what became of them is not known.
-    pub unfinished: Vec<Position>,
+    /// Frames without an outcome: they were kept, and what became of them is not known. However many they are, they
+    /// are read back with [`Writer::backlog`](crate::Writer::backlog) from the first of them on.
+    pub unfinished: FrameSet,
     /// How far each sink had taken the stream.
     pub taken: Vec<(String, FrameNo, Option<Credit>)>,
 }
@@ -82,6 +84,7 @@ pub(crate) struct Recovery {
     pub found: Recovered,
     pub next_sequence: u32,
     pub previous_end: u64,
+    pub previous_sealed: bool,
 }
 
 impl Recovery {
@@ -98,11 +101,13 @@ pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Re
     let (newest, mut scanned) = newest_summary(storage, dir, &listed, &mut found)?;
     let clean = scanned.is_empty() && newest.as_ref().is_none_or(|newest| newest.totals.clean);
     let mut previous_end = newest.as_ref().map_or(0, |summary| summary.begins);
+    let mut previous_sealed = true;
     let mut state = newest.as_ref().map_or_else(State::new, State::at_end_of);
     scanned.reverse();
     for at in 0..scanned.len() {
         let limit = scanned.get(at + 1).map_or(u64::MAX, |next| next.of_previous(scanned[at].id).limit);
         previous_end = repair(&scanned[at], limit, &mut state, &mut found)?;
+        previous_sealed = can_be_sealed(&scanned[at]);
     }
     if !clean {
         state.next_request += REQUESTS_LEFT_OUT;
@@ -120,10 +125,10 @@ pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Re
     found.segments = remaining.len();
     found.bytes = remaining.iter().map(|segment| segment.bytes).sum();
     found.last_frame = FrameNo(state.next_frame - 1);
-    found.unfinished = state.unfinished.values().map(|each| each.position).collect();
+    found.unfinished = state.unfinished.clone();
     found.taken = state.taken.iter().map(|each| (each.sink.clone(), each.through, each.credit)).collect();
     let next_sequence = listed.last().map_or(0, |last| last.id.sequence + 1);
-    Ok(Recovery { state, found, next_sequence, previous_end })
+    Ok(Recovery { state, found, next_sequence, previous_end, previous_sealed })
 }
 
 /// Files that a dying process did not finish.
@@ -182,12 +187,12 @@ fn unreadable(
 fn repair(segment: &Segment, limit: u64, state: &mut State, found: &mut Recovered) -> Result<u64, OpenError> {
     state.begin_segment(&segment.header);
     let bytes = segment.bytes()?;
-    let mut scan = segment.records(limit, false);
+    let mut scan = segment.records(limit, Payloads::All);
     let end = loop {
         match scan.step()? {
             Step::Record(record) => {
                 let Some(body) = scan.body(&record) else { continue };
-                state.apply(&record, segment.id, &body);
+                state.apply(&record, &body);
             }
             Step::Corrupt { offset, bytes } => {
                 found.corrupt.push(Corruption { segment: segment.id, offset, bytes });
@@ -199,11 +204,18 @@ fn repair(segment: &Segment, limit: u64, state: &mut State, found: &mut Recovere
         let frame = torn_frame(segment, end)?;
         found.cut.push(Cut { segment: segment.id, offset: end, bytes: bytes - end, frame });
     }
-    let entries = state.requests.values().cloned().collect();
-    let ended = Ended { bytes: end, through: FrameNo(0), summary: Some((entries, state.totals())) };
+    let summary = || (state.requests.values().cloned().collect(), state.totals());
+    let summary = can_be_sealed(segment).then(summary);
+    let ended = Ended { bytes: end, through: FrameNo(0), summary };
     write_end(&*segment.file, &segment.header, &ended)
         .map_err(|error| IoError::new("repair", &segment.path, error))?;
     Ok(end)
+}
+
+/// What an earlier version has begun is only cut: a summary of this version has no place in it. It is scanned again
+/// until a segment behind it has one.
+fn can_be_sealed(segment: &Segment) -> bool {
+    segment.header.version == VERSION
 }
 
 /// The frame whose record was torn at `offset`, where its head is whole.

@@ -110,8 +110,8 @@ impl Requests {
     }
 
     /// Counts an outcome's rows. Rows of requests that are closed already are not counted.
-    pub fn count(&mut self, outcome: &Outcome<'_>, received_unix_ns: u64) {
-        let frame = outcome.frame.0;
+    pub fn count(&mut self, outcome: &Outcome<'_>) {
+        let (frame, received_unix_ns) = (outcome.frame.0, outcome.received_unix_ns);
         for (request, &tokens) in outcome.requests.iter().zip(outcome.tokens) {
             let Some(counts) = self.counts.get_mut(request.slot as usize) else { continue };
             if counts.number != request.number.0 {

@@ -102,14 +102,14 @@ impl Segment {
         else {
             return Ok(None);
         };
-        let begins = match self.scan(trailer, bytes, false).step()? {
+        let begins = match self.scan(trailer, bytes, Payloads::All).step()? {
             Step::Record(record) if record.head.kind == Kind::TRAILER => record.head.number,
             _ => return Ok(None),
         };
         if begins < HEADER_BYTES as u64 || begins > trailer {
             return Ok(None);
         }
-        let mut scan = self.scan(begins, trailer, false);
+        let mut scan = self.scan(begins, trailer, Payloads::All);
         let mut entries = Vec::new();
         loop {
             let Step::Record(record) = scan.step()? else { return Ok(None) };
@@ -120,7 +120,10 @@ impl Segment {
                     None => return Ok(None),
                 },
                 Kind::TOTALS => {
-                    let totals = decode_totals(scan.payload(&record), number, record.head.time);
+                    let totals = {
+                        let version = self.header.version;
+                        decode_totals(scan.payload(&record), number, record.head.time, version)
+                    };
                     return Ok(totals.map(|totals| Summary { entries, totals, begins }));
                 }
                 _ => return Ok(None),
@@ -136,14 +139,37 @@ impl Segment {
         Previous { limit: self.header.previous_end, sealed: self.header.previous_sealed }
     }
 
-    /// Reads the records that stand from `offset` up to `limit`. `skip_frames` leaves frames' bytes unread and unchecked.
-    pub fn scan(&self, offset: u64, limit: u64, skip_frames: bool) -> Scan {
-        Scan { segment: self.clone(), offset, limit, end: 0, skip_frames, window: Window::default() }
+    /// Reads the records that stand from `offset` up to `limit`.
+    pub fn scan(&self, offset: u64, limit: u64, payloads: Payloads) -> Scan {
+        Scan { segment: self.clone(), offset, limit, end: 0, payloads, window: Window::default() }
     }
 
     /// Reads all its records, up to `limit` (`u64::MAX`: to the end of the file, however it grows).
-    pub fn records(&self, limit: u64, skip_frames: bool) -> Scan {
-        self.scan(HEADER_BYTES as u64, limit, skip_frames)
+    pub fn records(&self, limit: u64, payloads: Payloads) -> Scan {
+        self.scan(HEADER_BYTES as u64, limit, payloads)
+    }
+}
+
+/// Of which records the payload is read and checked; the others are passed over by their heads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Payloads {
+    All,
+    /// What happened, without the bytes of frames.
+    NotFrames,
+    /// Frames, and those that were not kept.
+    Frames,
+    /// Only the frames that were not kept: to find a frame by its number.
+    Skipped,
+}
+
+impl Payloads {
+    fn has(self, kind: Kind) -> bool {
+        match self {
+            Payloads::All => true,
+            Payloads::NotFrames => kind != Kind::FRAME,
+            Payloads::Frames => kind == Kind::FRAME || kind == Kind::SKIPPED,
+            Payloads::Skipped => kind == Kind::SKIPPED,
+        }
     }
 }
 
@@ -178,7 +204,7 @@ pub(crate) struct Scan {
     limit: u64,
     /// Where the file ended at the last look, or the limit.
     end: u64,
-    skip_frames: bool,
+    pub payloads: Payloads,
     window: Window,
 }
 
@@ -205,6 +231,28 @@ impl Scan {
         Ok(corrupt)
     }
 
+    /// The same up to an end that is known, without asking for the file's size; `None` at it. Every byte before the end
+    /// is taken to have been written, so that nothing is torn.
+    pub fn step_within(&mut self, end: u64) -> Result<Option<Step>, ReadError> {
+        self.end = end;
+        if self.offset >= end {
+            return Ok(None);
+        }
+        if let Some(record) = self.next_record()? {
+            return Ok(Some(Step::Record(record)));
+        }
+        let next = self.resync()?.unwrap_or(end);
+        let corrupt = Step::Corrupt { offset: self.offset, bytes: next - self.offset };
+        self.offset = next;
+        Ok(Some(corrupt))
+    }
+
+    /// Goes on from here, with another file of the same bytes.
+    pub fn reopen(&mut self, segment: Segment, offset: u64) {
+        (self.segment, self.offset) = (segment, offset);
+        self.window.buffer.clear();
+    }
+
     /// The record that should begin right here, if it is whole.
     pub fn next_here(&mut self) -> Result<Option<RawRecord>, ReadError> {
         self.look_again()?;
@@ -213,11 +261,11 @@ impl Scan {
 
     /// From here on with the frames' bytes.
     pub fn read_frames_from(&mut self, offset: u64) {
-        (self.offset, self.skip_frames) = (offset, false);
+        (self.offset, self.payloads) = (offset, Payloads::All);
     }
 
     fn next_record(&mut self) -> Result<Option<RawRecord>, ReadError> {
-        let Some(head) = self.record_at(self.offset, !self.skip_frames)? else { return Ok(None) };
+        let Some(head) = self.record_at(self.offset, self.payloads)? else { return Ok(None) };
         let record = RawRecord { head, offset: self.offset };
         self.offset += head.record_bytes();
         Ok(Some(record))
@@ -229,9 +277,9 @@ impl Scan {
         Ok(())
     }
 
-    /// The payload of the record that the last step gave; empty for a frame that was skipped.
+    /// The payload of the record that the last step gave; empty where it was passed over.
     pub fn payload(&self, record: &RawRecord) -> &[u8] {
-        if self.skip_frames && record.head.kind == Kind::FRAME {
+        if !self.payloads.has(record.head.kind) {
             return &[];
         }
         self.window.get(record.offset + HEAD_BYTES as u64, record.head.payload as usize).unwrap_or_default()
@@ -244,12 +292,12 @@ impl Scan {
     }
 
     /// The head of a record that begins at `offset` and is whole.
-    fn record_at(&mut self, offset: u64, frames_too: bool) -> Result<Option<Head>, ReadError> {
+    fn record_at(&mut self, offset: u64, payloads: Payloads) -> Result<Option<Head>, ReadError> {
         let Some((head, crc)) = self.head_at(offset)? else { return Ok(None) };
         if offset + head.record_bytes() > self.end {
             return Ok(None);
         }
-        if head.kind == Kind::FRAME && !frames_too {
+        if !payloads.has(head.kind) {
             return Ok(Some(head));
         }
         let payload = head.payload as usize;
@@ -273,12 +321,12 @@ impl Scan {
         // Where only a payload is damaged its head still says where the next record stands.
         if let Some((head, _)) = self.head_at(self.offset)? {
             let next = self.offset + head.record_bytes();
-            if self.record_at(next, true)?.is_some() {
+            if self.record_at(next, Payloads::All)?.is_some() {
                 return Ok(Some(next));
             }
         }
         for offset in self.offset + 1..self.end.saturating_sub(RECORD_BYTES as u64 - 1) {
-            if self.record_at(offset, true)?.is_some() {
+            if self.record_at(offset, Payloads::All)?.is_some() {
                 return Ok(Some(offset));
             }
         }
@@ -287,7 +335,9 @@ impl Scan {
 
     fn read(&mut self, offset: u64, bytes: usize) -> Result<Option<&[u8]>, ReadError> {
         let Segment { file, path, .. } = &self.segment;
-        self.window.fill(&**file, offset, bytes).map_err(|error| IoError::new("read", path, error))?;
+        self.window
+            .fill(&**file, offset, bytes, self.end)
+            .map_err(|error| IoError::new("read", path, error))?;
         Ok(self.window.get(offset, bytes))
     }
 }
@@ -309,8 +359,9 @@ impl Window {
         self.buffer.get(start..start.checked_add(bytes)?)
     }
 
-    /// Sees to it that so many bytes from `offset` are there, or as many as the file has.
-    fn fill(&mut self, file: &dyn File, offset: u64, bytes: usize) -> io::Result<()> {
+    /// Sees to it that so many bytes from `offset` are there, or as many as the file has. Nothing from `end` on is
+    /// taken in: it may be written yet.
+    fn fill(&mut self, file: &dyn File, offset: u64, bytes: usize, end: u64) -> io::Result<()> {
         if self.get(offset, bytes).is_some() {
             return Ok(());
         }
@@ -322,7 +373,13 @@ impl Window {
         }
         self.begins = offset;
         let have = self.buffer.len();
-        self.buffer.resize(bytes.max(if jump { Self::AFTER_JUMP } else { Self::AHEAD }), 0);
+        let ahead = if jump { Self::AFTER_JUMP } else { Self::AHEAD };
+        let ahead = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX).min(ahead);
+        if self.buffer.capacity() > 8 * Self::AHEAD && bytes <= Self::AHEAD {
+            // What one very large frame took is given back.
+            self.buffer.shrink_to(Self::AHEAD);
+        }
+        self.buffer.resize(bytes.max(ahead).max(have), 0);
         let read = read_full(file, &mut self.buffer[have..], offset + have as u64);
         self.buffer.truncate(have + read.as_ref().unwrap_or(&0));
         read.map(|_| ())

@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::bounds::{SINKS_MAX, UNFINISHED_FRAMES_MAX};
+use crate::bounds::SINKS_MAX;
 use crate::format::Header;
+use crate::frame_set::FrameSet;
 use crate::outcome::effects;
-use crate::position::{FrameNo, Position, RequestNo, SegmentId};
+use crate::position::{FrameNo, RequestNo};
 use crate::reader::{self, RequestInfo};
-use crate::record::{Body, Entry, Taken, Totals, Unfinished};
+use crate::record::{Body, Entry, Taken, Totals};
 use crate::segment::{RawRecord, Summary};
 
 /// The figures after some record.
@@ -18,7 +19,9 @@ use crate::segment::{RawRecord, Summary};
 pub(crate) struct State {
     /// By number: those of this segment, and those carried into it.
     pub requests: BTreeMap<u64, Entry>,
-    pub unfinished: BTreeMap<u64, Unfinished>,
+    pub unfinished: FrameSet,
+    /// Of those, what the last record made too many: the first frame, and how many.
+    pub given_up: Option<(FrameNo, u64)>,
     pub taken: Vec<Taken>,
     pub next_frame: u64,
     pub next_request: u64,
@@ -40,7 +43,8 @@ impl State {
         let totals = &summary.totals;
         State {
             requests: summary.entries.iter().map(|entry| (entry.info.number.0, entry.clone())).collect(),
-            unfinished: totals.unfinished.iter().map(|each| (each.position.frame.0, *each)).collect(),
+            unfinished: totals.unfinished.clone(),
+            given_up: None,
             taken: totals.taken.clone(),
             next_frame: totals.next_frame,
             next_request: totals.next_request,
@@ -62,7 +66,7 @@ impl State {
     }
 
     /// Takes in a record.
-    pub fn apply(&mut self, record: &RawRecord, segment: SegmentId, body: &Body) {
+    pub fn apply(&mut self, record: &RawRecord, body: &Body) {
         let (number, time) = (record.head.number, record.head.time);
         match body {
             Body::Frame => {
@@ -73,14 +77,12 @@ impl State {
                 self.frame_bytes += u64::from(record.head.payload);
                 self.last_unix_ns = time;
                 self.next_frame = self.next_frame.max(number + 1);
-                let position = Position { frame: FrameNo(number), segment, offset: record.offset as u32 };
-                self.unfinished.insert(number, Unfinished { position, received_unix_ns: time });
-                if self.unfinished.len() > UNFINISHED_FRAMES_MAX {
-                    self.unfinished.pop_first();
-                }
+                self.unfinished.insert(number);
+                self.given_up = self.unfinished.give_up();
             }
             Body::Outcome(outcome) => {
-                self.unfinished.remove(&number);
+                self.unfinished.remove(number);
+                self.given_up = self.unfinished.give_up();
                 self.outcome(outcome, time);
             }
             Body::Open { rid } => self.entry(number).info.rid.clone_from(rid),
@@ -174,7 +176,7 @@ impl State {
             next_frame: self.next_frame,
             next_request: self.next_request,
             clean: false,
-            unfinished: self.unfinished.values().copied().collect(),
+            unfinished: self.unfinished.clone(),
             taken: self.taken.clone(),
         }
     }

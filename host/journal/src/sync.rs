@@ -15,11 +15,14 @@ use crate::format::{self, Header, Kind, record};
 use crate::notice::Notice;
 use crate::position::{FrameNo, SegmentId};
 use crate::record::{Entry, Totals, put_entries, put_totals};
-use crate::segment::{Segment, Step, read_full};
+use crate::segment::{Payloads, Segment, Step, read_full};
 use crate::storage::{File, Storage};
 
 /// Between two attempts to write a damaged segment again.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// Segments whose end is remembered. Those before are read up to what the disk says.
+const LEFT_MAX: usize = 256;
 
 /// The ending of a file that is not whole yet: it gets its name when it is.
 pub(crate) const PART: &str = "part";
@@ -30,8 +33,10 @@ pub(crate) struct Shared {
     pub stream: String,
     pub dir: PathBuf,
     pub policy: SyncPolicy,
-    /// The last frame that was written whole.
+    /// The last frame that was written whole, or was given up and is told of.
     pub appended: AtomicU64,
+    /// The segment written last (the upper half: its sequence), and where its whole records end.
+    written: AtomicU64,
     /// Writes so far: what tells the thread that there is something to sync.
     pub writes: AtomicU64,
     pub durable: AtomicU64,
@@ -41,6 +46,9 @@ pub(crate) struct Shared {
     pub floor: AtomicU64,
     /// Segments that are not done with, oldest first; the last may still be written.
     queue: Mutex<VecDeque<Entrusted>>,
+    /// The segments left last, and where their records end: what stands past that does not count, and the disk may not
+    /// say so (yet).
+    left: Mutex<VecDeque<(SegmentId, u64)>>,
     notices: Mutex<VecDeque<Notice>>,
     has_notices: AtomicBool,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -87,11 +95,13 @@ impl Shared {
             dir,
             policy,
             appended: AtomicU64::new(last.0),
+            written: AtomicU64::new(u64::MAX),
             writes: AtomicU64::new(0),
             durable: AtomicU64::new(if policy == SyncPolicy::None { 0 } else { last.0 }),
             renew: AtomicBool::new(false),
             floor: AtomicU64::new(0),
             queue: Mutex::default(),
+            left: Mutex::default(),
             notices: Mutex::default(),
             has_notices: AtomicBool::new(false),
             wake: OnceLock::new(),
@@ -101,14 +111,28 @@ impl Shared {
         }
     }
 
-    /// The writer wrote; `frame` is the last whole one.
-    pub fn wrote(&self, frame: FrameNo) {
+    /// The writer wrote; `frame` is the last whole one, and the segment's records end at `end`.
+    pub fn wrote(&self, frame: FrameNo, segment: SegmentId, end: u64) {
+        // The end first: who sees the frame must see that it is within it.
+        self.written.store(u64::from(segment.sequence) << 32 | end, SeqCst);
+        self.appended.store(frame.0, SeqCst);
         if self.policy == SyncPolicy::None {
             return;
         }
-        self.appended.store(frame.0, SeqCst);
         self.writes.fetch_add(1, SeqCst);
         self.rouse();
+    }
+
+    /// Where the records of a segment end, if it is the one that was written last.
+    pub fn end_of(&self, segment: SegmentId) -> Option<u64> {
+        let written = self.written.load(SeqCst);
+        (written >> 32 == u64::from(segment.sequence) && written != u64::MAX)
+            .then_some(written & u64::from(u32::MAX))
+    }
+
+    /// Where the records of a segment end that the writer has left, if that was not long ago.
+    pub fn left_at(&self, id: SegmentId) -> Option<u64> {
+        lock(&self.left).iter().find(|(left, _)| *left == id).map(|(_, end)| *end)
     }
 
     /// The writer has begun a segment.
@@ -121,6 +145,11 @@ impl Shared {
     /// The writer is done with the segment it began last.
     pub fn ended(&self, ended: Ended) {
         if let Some(last) = lock(&self.queue).back_mut() {
+            let mut left = lock(&self.left);
+            if left.len() == LEFT_MAX {
+                left.pop_front();
+            }
+            left.push_back((last.segment.id, ended.bytes));
             last.ended = Some(Arc::new(ended));
         }
         self.writes.fetch_add(1, SeqCst);
@@ -369,7 +398,7 @@ pub(crate) fn write_end(file: &dyn File, header: &Header, ended: &Ended) -> io::
 
 /// The first frame that cannot be read back from a copy, if any.
 fn whole_through(copy: &Segment, ended: &Ended) -> io::Result<Option<FrameNo>> {
-    let mut scan = copy.records(ended.bytes, false);
+    let mut scan = copy.records(ended.bytes, Payloads::All);
     let mut last = FrameNo(copy.id.first.0.saturating_sub(1));
     loop {
         match scan.step().map_err(io::Error::other)? {

@@ -1,13 +1,15 @@
 //! Checks all that can be checked: checksums, the numbering of frames, that each has an outcome, that each request's
 //! tokens are as many as the scheduler counted, and that summaries say what their segments' records say.
 
-use crate::bounds::UNFINISHED_FRAMES_MAX;
+use std::collections::BTreeMap;
+
+use crate::bounds::RUNS_MAX;
 use crate::error::ReadError;
 use crate::format::Kind;
 use crate::position::{FrameNo, RequestNo, SegmentId};
 use crate::reader::Segments;
 use crate::record::Body;
-use crate::segment::{Previous, RawRecord, Scan, Segment, Step, Summary};
+use crate::segment::{Payloads, Previous, RawRecord, Scan, Segment, Step, Summary};
 use crate::state::State;
 
 /// A frame with more frames behind it than this should have an outcome by now.
@@ -73,11 +75,13 @@ pub enum What {
         /** The frame. */
         frame: FrameNo,
     },
-    /// A frame whose handling is not recorded.
-    #[error("frame {frame} has no outcome")]
+    /// Frames whose handling is not recorded.
+    #[error("{}", no_outcome(*.from, *.through))]
     NoOutcome {
-        /** The frame. */
-        frame: FrameNo,
+        /** The first. */
+        from: FrameNo,
+        /** The last. */
+        through: FrameNo,
     },
     /// What was received for a request is not what the scheduler counted.
     #[error("request {request} {rid:?}: received {received} tokens, the scheduler counted {counted}")]
@@ -149,7 +153,14 @@ pub enum Note {
 }
 
 pub(crate) fn verify(segments: &Segments) -> Result<Report, ReadError> {
-    let mut check = Check { report: Report::default(), state: State::new(), first: None, clean: false };
+    let mut check = Check {
+        report: Report::default(),
+        state: State::new(),
+        first: None,
+        last: SegmentId::default(),
+        places: BTreeMap::new(),
+        clean: false,
+    };
     let listed: Vec<SegmentId> = segments.list()?.into_iter().map(|segment| segment.id).collect();
     for (at, &id) in listed.iter().enumerate() {
         let next = listed.get(at + 1).copied();
@@ -175,6 +186,10 @@ struct Check {
     state: State,
     /// The first segment there is.
     first: Option<SegmentId>,
+    /// The segment that is read, or was last.
+    last: SegmentId,
+    /// Where frames without an outcome stand: of the newest, as far as there is room.
+    places: BTreeMap<u64, (SegmentId, u64)>,
     /// The last segment was ended in good order.
     clean: bool,
 }
@@ -187,6 +202,7 @@ impl Check {
             self.state.next_frame = id.first.0;
             self.first = Some(id);
         }
+        self.last = id;
         self.report.segments += 1;
         self.report.bytes += segment.bytes()?;
         self.state.begin_segment(&segment.header);
@@ -194,7 +210,7 @@ impl Check {
         let limit = summary.as_ref().map_or(previous.limit, |summary| summary.begins);
         let mut exact = true;
         let mut summary_begins = None;
-        let mut scan = segment.records(limit, false);
+        let mut scan = segment.records(limit, Payloads::All);
         loop {
             match scan.step()? {
                 Step::Record(record)
@@ -246,16 +262,12 @@ impl Check {
                 if number < expected {
                     self.problem(id, record.offset, What::RepeatedFrame { frame: FrameNo(number) });
                 }
-                if self.state.unfinished.len() == UNFINISHED_FRAMES_MAX
-                    && let Some((_, given_up)) = self.state.unfinished.pop_first()
-                {
-                    self.no_outcome(
-                        given_up.position.frame,
-                        given_up.position.segment,
-                        given_up.position.offset,
-                    );
+                self.places.insert(number, (id, record.offset));
+                if self.places.len() > RUNS_MAX {
+                    self.places.pop_first();
                 }
             }
+            Body::Outcome(_) => drop(self.places.remove(&number)),
             Body::Open { .. } => self.report.requests += 1,
             Body::Carry(entries) if self.first == Some(id) => {
                 let known = &self.state.requests;
@@ -266,7 +278,10 @@ impl Check {
             Body::Lost => self.report.notes.push(Note::OutcomesLost { count: number }),
             _ => {}
         }
-        self.state.apply(record, id, &body);
+        self.state.apply(record, &body);
+        if let Some((first, count)) = self.state.given_up.take() {
+            self.no_outcome(first, count);
+        }
         if let Body::Outcome(outcome) = &body {
             self.report.outcomes += 1;
             self.report.rows += outcome.requests.len() as u64;
@@ -328,8 +343,12 @@ impl Check {
     fn summary(&mut self, id: SegmentId, summary: &Summary, exact: bool) {
         let said = State::at_end_of(summary);
         // Of segments that retention has removed, what was awaited is known from here alone.
-        let earlier = said.unfinished.iter().filter(|(_, each)| Some(each.position.segment) < self.first);
-        self.state.unfinished.extend(earlier.map(|(&number, &each)| (number, each)));
+        let removed = self.first.map_or(0, |first| first.first.0);
+        for (first, count) in said.unfinished.runs() {
+            for frame in first.0..removed.min(first.0.saturating_add(count)) {
+                self.state.unfinished.insert(frame);
+            }
+        }
         if exact && let Some(detail) = difference(&self.state, &said) {
             self.problem(id, summary.begins, What::Summary { detail });
         }
@@ -356,12 +375,13 @@ impl Check {
 
     fn end(&mut self) {
         let mut awaited = 0;
-        for unfinished in std::mem::take(&mut self.state.unfinished).into_values() {
-            let position = unfinished.position;
-            if self.clean || self.state.next_frame - position.frame.0 > AWAITED_FRAMES {
-                self.no_outcome(position.frame, position.segment, position.offset);
+        for (first, count) in std::mem::take(&mut self.state.unfinished).runs() {
+            // Frames that wait in the journal are all those at its end, however many.
+            let behind = self.state.next_frame.saturating_sub(first.0 + count);
+            if behind > if self.clean { 0 } else { AWAITED_FRAMES } {
+                self.no_outcome(first, count);
             } else {
-                awaited += 1;
+                awaited += count;
             }
         }
         if awaited > 0 {
@@ -369,8 +389,10 @@ impl Check {
         }
     }
 
-    fn no_outcome(&mut self, frame: FrameNo, segment: SegmentId, offset: u32) {
-        self.problem(segment, offset.into(), What::NoOutcome { frame });
+    fn no_outcome(&mut self, from: FrameNo, count: u64) {
+        let through = FrameNo(from.0 + count - 1);
+        let (segment, offset) = self.places.get(&from.0).copied().unwrap_or((self.last, 0));
+        self.problem(segment, offset, What::NoOutcome { from, through });
     }
 
     fn problem(&mut self, segment: SegmentId, offset: u64, what: What) {
@@ -406,15 +428,20 @@ fn difference(records: &State, said: &State) -> Option<String> {
         ));
     }
     if records.unfinished != said.unfinished {
-        let differs = |one: &State, other: &State| {
-            let only =
-                one.unfinished.iter().find(|(number, each)| other.unfinished.get(number) != Some(each));
-            only.map(|(number, _)| *number)
+        let only = |one: &State, other: &State| {
+            one.unfinished.runs().find(|run| !other.unfinished.runs().any(|known| known == *run))
         };
-        let (kept, known) = (differs(records, said), differs(said, records));
-        return Some(format!("frame {known:?} has no outcome, by the records {kept:?}"));
+        let (kept, known) = (only(records, said), only(said, records));
+        return Some(format!("frames {known:?} have no outcome, by the records {kept:?}"));
     }
     (records.taken != said.taken).then(|| "what sinks have taken is another".into())
+}
+
+fn no_outcome(from: FrameNo, through: FrameNo) -> String {
+    match from == through {
+        true => format!("frame {from} has no outcome"),
+        false => format!("frames {from} to {through} have no outcome"),
+    }
 }
 
 impl std::fmt::Display for Problem {

@@ -1,6 +1,5 @@
 //! Appends frames and what became of them. One per stream, on the stream's thread, without locks on the path.
 
-use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, IoSlice};
 use std::path::Path;
@@ -9,17 +8,21 @@ use std::sync::atomic::Ordering;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use crate::backlog::Backlog;
 use crate::bounds::{
-    FRAME_BYTES_MAX, PENDING_BYTES_MAX, SEGMENT_REQUESTS_MAX, SINKS_MAX, UNFINISHED_FRAMES_MAX,
+    FRAME_BYTES_MAX, PENDING_BYTES_MAX, PENDING_WRITE_BYTES, SEGMENT_REQUESTS_MAX, SINKS_MAX,
 };
 use crate::directory::{Background, Root};
 use crate::error::{IoError, OpenError, RequestError, WriteError};
-use crate::format::{self, HEADER_BYTES, Head, Header, Kind, RECORD_BYTES, checksum, put_text, record};
+use crate::format::{
+    self, HEADER_BYTES, Head, Header, Kind, RECORD_BYTES, VERSION, checksum, put_text, record,
+};
+use crate::frame_set::FrameSet;
 use crate::notice::Notice;
 use crate::outcome::{Credit, Outcome};
 use crate::position::{FrameNo, Position, Request, RequestNo, SegmentId};
 use crate::reader::State;
-use crate::record::{Taken, Totals, Unfinished, put_entries, put_outcome, put_taken, put_u64, state_code};
+use crate::record::{Taken, Totals, put_entries, put_outcome, put_taken, put_u64, state_code};
 use crate::recovery::{LiveRequest, Recovered, Recovery};
 use crate::requests::Requests;
 use crate::segment::Segment;
@@ -39,7 +42,7 @@ pub struct Writer {
     /// Records that go out with the next write. Their checksums are filled in then, for the place they go to.
     pending: Vec<u8>,
     requests: Requests,
-    unfinished: VecDeque<Unfinished>,
+    unfinished: FrameSet,
     sinks: Vec<(Taken, Told)>,
     /// Frames given up since the last write: the first, and how many.
     skipped: Option<(u64, u64)>,
@@ -67,6 +70,8 @@ struct Active {
     segment: Segment,
     /// Where the next write goes: every byte before it is of a whole record.
     end: u64,
+    /// Where its first own record begins: behind what it was begun with.
+    begins: u64,
     frames: u64,
     frame_bytes: u64,
     first_unix_ns: u64,
@@ -80,13 +85,13 @@ impl Writer {
         shared: Arc<Shared>,
         recovery: Recovery,
     ) -> Result<(Writer, Recovered), OpenError> {
-        let Recovery { state, mut found, next_sequence, previous_end } = recovery;
+        let Recovery { state, mut found, next_sequence, previous_end, previous_sealed } = recovery;
         let mut writer = Writer {
             thread: None,
             active: None,
             pending: Vec::new(),
             requests: Requests::default(),
-            unfinished: state.unfinished.values().copied().collect(),
+            unfinished: state.unfinished,
             sinks: state.taken.into_iter().map(|taken| (taken, Told::Yes)).collect(),
             skipped: None,
             lost: 0,
@@ -95,7 +100,7 @@ impl Writer {
             next_request: state.next_request,
             next_sequence,
             previous_end,
-            previous_sealed: true,
+            previous_sealed,
             last_unix_ns: 0,
             healthy: true,
             root,
@@ -107,8 +112,7 @@ impl Writer {
         for entry in open {
             let info = entry.info;
             let over = info.state == State::Finished || info.last_unix_ns < idle_before;
-            let unfinished = writer.unfinished.front().map(|first| first.position.frame);
-            let request = writer.requests.resume(info.clone(), unfinished);
+            let request = writer.requests.resume(info.clone(), writer.unfinished.first());
             if over {
                 writer.close(request);
             } else {
@@ -150,10 +154,8 @@ impl Writer {
         let (segment, offset) = written?;
         self.next_frame += 1;
         let position = Position { frame: FrameNo(number), segment, offset: (offset + waiting as u64) as u32 };
-        self.unfinished.push_back(Unfinished { position, received_unix_ns });
-        if self.unfinished.len() > UNFINISHED_FRAMES_MAX {
-            self.unfinished.pop_front();
-        }
+        self.unfinished.insert(number);
+        self.unfinished.give_up();
         if let Some(active) = &mut self.active {
             if active.frames == 0 {
                 active.first_unix_ns = received_unix_ns;
@@ -161,7 +163,7 @@ impl Writer {
             active.frames += 1;
             active.frame_bytes += frame.len() as u64;
         }
-        self.shared.wrote(position.frame);
+        self.wrote(position.frame);
         Ok(position)
     }
 
@@ -181,7 +183,7 @@ impl Writer {
     /// A new request's number. The same rid may come again: each call is a new request.
     pub fn request(&mut self, rid: &str) -> Result<Request, RequestError> {
         // Its first row is in a frame whose outcome is awaited still.
-        let keeps = self.unfinished.front().map_or(FrameNo(self.next_frame), |first| first.position.frame);
+        let keeps = self.unfinished.first().unwrap_or(FrameNo(self.next_frame));
         let request = self.requests.open(RequestNo(self.next_request), rid, keeps)?;
         self.next_request += 1;
         if let Some(active) = &mut self.active {
@@ -195,9 +197,10 @@ impl Writer {
     /// What was done with a frame; goes out with the next `append` or `flush`.
     pub fn outcome(&mut self, outcome: &Outcome<'_>) {
         debug_assert_eq!(outcome.requests.len(), outcome.tokens.len());
-        let received_unix_ns = self.finish_frame(outcome.frame);
-        self.requests.count(outcome, received_unix_ns);
-        self.add(|pending| put_outcome(pending, outcome, received_unix_ns));
+        self.unfinished.remove(outcome.frame.0);
+        self.unfinished.give_up();
+        self.requests.count(outcome);
+        self.add(|pending| put_outcome(pending, outcome));
     }
 
     /// No more rows will come for it. One that had no finish reason is listed as abandoned.
@@ -242,10 +245,22 @@ impl Writer {
             // Whether the disk has healed shows only when it is written to.
             record(&mut self.pending, Kind::PROBE, 0, self.last_unix_ns, |_| {});
         }
-        if self.active.is_none() || self.lost > 0 || renew {
+        if self.active.is_none() || self.lost > 0 || renew || self.is_full() {
             return self.begin_segment();
         }
         self.write_pending()
+    }
+
+    /// Reads back what was appended, from this frame on, while the writer goes on. For frames that wait in the journal
+    /// alone; `keep_from` keeps them there. Finds its first frame by going through the heads of one segment;
+    /// [`Writer::backlog_at`] need not.
+    pub fn backlog(&self, from: FrameNo) -> Backlog {
+        Backlog::new(self.shared.clone(), from, None)
+    }
+
+    /// The same from a place that `append` gave.
+    pub fn backlog_at(&self, from: Position) -> Backlog {
+        Backlog::new(self.shared.clone(), from.frame, Some(from))
     }
 
     /// Every frame up to this one survives a power cut. Stays at 0 with `SyncPolicy::None`.
@@ -305,6 +320,10 @@ impl Writer {
             self.pending.truncate(before);
             self.lost += 1;
         }
+        if self.pending.len() >= PENDING_WRITE_BYTES && self.healthy {
+            // What cannot be written still waits, and is tried again with the next frame.
+            let _ = self.flush();
+        }
     }
 
     /// Adds what is told of only once before a write, however often it changed.
@@ -328,8 +347,14 @@ impl Writer {
         }
         self.write(&[])?;
         self.publish_floor();
-        self.shared.wrote(FrameNo(self.next_frame - 1));
+        self.wrote(FrameNo(self.next_frame - 1));
         Ok(())
+    }
+
+    fn wrote(&self, frame: FrameNo) {
+        if let Some(active) = &self.active {
+            self.shared.wrote(frame, active.segment.id, active.end);
+        }
     }
 
     /// Writes what waits and, where that ends with a frame's head, the frame; says where it was written.
@@ -364,6 +389,12 @@ impl Writer {
         }
     }
 
+    /// As much was written to the segment as may be, though perhaps no frame.
+    fn is_full(&self) -> bool {
+        let bytes = |active: &Active| active.end - active.begins + self.pending.len() as u64;
+        self.active.as_ref().is_some_and(|active| bytes(active) > self.root.options.segment_bytes)
+    }
+
     fn must_begin(&self, frame: usize) -> bool {
         let Some(active) = &self.active else { return true };
         let bytes = active.end + (self.pending.len() + frame + RECORD_BYTES) as u64;
@@ -384,6 +415,7 @@ impl Writer {
         );
         let id = SegmentId { first: FrameNo(self.next_frame), sequence: self.next_sequence };
         let header = Header {
+            version: VERSION,
             salt: RandomState::new().build_hasher().finish() as u32,
             segment: id,
             next_request: self.next_request,
@@ -410,7 +442,15 @@ impl Writer {
         let segment = Segment { file: file?, path, id, header };
         self.shared.begun(segment.clone());
         let end = bytes.len() as u64;
-        self.active = Some(Active { segment, end, frames: 0, frame_bytes: 0, first_unix_ns: 0, opened: 0 });
+        self.active = Some(Active {
+            segment,
+            end,
+            begins: end,
+            frames: 0,
+            frame_bytes: 0,
+            first_unix_ns: 0,
+            opened: 0,
+        });
         self.next_sequence += 1;
         self.pending.clear();
         for (_, told) in &mut self.sinks {
@@ -420,7 +460,7 @@ impl Writer {
             self.shared.tell(Notice::OutcomesLost { count: std::mem::take(&mut self.lost) });
         }
         self.publish_floor();
-        self.shared.wrote(FrameNo(self.next_frame - 1));
+        self.wrote(FrameNo(self.next_frame - 1));
         Ok(())
     }
 
@@ -475,23 +515,13 @@ impl Writer {
                 next_frame: self.next_frame,
                 next_request: self.next_request,
                 clean,
-                unfinished: self.unfinished.iter().copied().collect(),
+                unfinished: self.unfinished.clone(),
                 taken: self.sinks.iter().map(|(taken, _)| taken.clone()).collect(),
             };
             (self.requests.sum_up(), totals)
         });
         self.shared.ended(Ended { bytes: active.end, through, summary });
         self.shared.renew.store(false, Ordering::SeqCst);
-    }
-
-    /// Takes a frame off those that await an outcome; when it came.
-    fn finish_frame(&mut self, frame: FrameNo) -> u64 {
-        let place = match self.unfinished.front() {
-            Some(first) if first.position.frame == frame => Ok(0),
-            _ => self.unfinished.binary_search_by_key(&frame, |each| each.position.frame),
-        };
-        let finished = place.ok().and_then(|place| self.unfinished.remove(place));
-        finished.map_or(self.last_unix_ns, |finished| finished.received_unix_ns)
     }
 
     fn idle_before(&self, now_unix_ns: u64) -> u64 {
@@ -501,12 +531,8 @@ impl Writer {
     /// Tells retention what may go: now that all is written. What still waits to be written keeps what it is about, as a
     /// killed process would leave it unsaid.
     fn publish_floor(&mut self) {
-        let floor = [
-            self.requests.keeps(),
-            self.unfinished.front().map(|first| first.position.frame),
-            self.keep_from,
-            Some(FrameNo(self.next_frame)),
-        ];
+        let floor =
+            [self.requests.keeps(), self.unfinished.first(), self.keep_from, Some(FrameNo(self.next_frame))];
         let floor = floor.into_iter().flatten().min().unwrap_or_default();
         self.shared.floor.store(floor.0, Ordering::Relaxed);
     }

@@ -121,13 +121,17 @@ fn many_requests_end_a_segment() {
 }
 
 #[test]
-fn of_too_many_frames_without_an_outcome_the_oldest_is_given_up_and_told() {
+fn of_too_many_runs_of_frames_without_an_outcome_the_oldest_is_given_up_and_told() {
     let disk = SimDisk::new(1);
     let (_directory, mut writer, _) = begin(&disk);
-    for ns in 0..=bounds::UNFINISHED_FRAMES_MAX as u64 {
+    let runs = bounds::RUNS_MAX as u64;
+    for ns in 0..2 * runs + 2 {
         writer.append(b"", ns).unwrap();
     }
-    for number in 2..=bounds::UNFINISHED_FRAMES_MAX as u64 + 1 {
+    for number in (2..=2 * runs + 2).step_by(2) {
+        writer.outcome(&as_it_came(FrameNo(number), &[], &[]));
+    }
+    for number in (3..=2 * runs + 2).step_by(2) {
         writer.outcome(&as_it_came(FrameNo(number), &[], &[]));
     }
     writer.finish().unwrap();

@@ -105,13 +105,13 @@ fn a_journal_of_a_later_version_is_refused_with_its_version() {
         std::fs::read_dir(dir.path().join("s")).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
     let mut bytes = std::fs::read(&segment).unwrap();
     for copy in [0, 64] {
-        bytes[copy + 8] = 2;
+        bytes[copy + 8] = 3;
         let crc = crc32fast::hash(&bytes[copy..copy + 60]);
         bytes[copy + 60..copy + 64].copy_from_slice(&crc.to_le_bytes());
     }
     std::fs::write(&segment, &bytes).unwrap();
     let expected =
-        format!("journal segment {}: format version 2, this program reads up to 1", segment.display());
+        format!("journal segment {}: format version 3, this program reads up to 2", segment.display());
     let error = reader(dir.path()).verify().unwrap_err();
     assert_eq!(error.to_string(), expected);
     let directory = Directory::open(dir.path(), options()).unwrap();

@@ -362,7 +362,7 @@ impl Run {
                 let counted = &must.open[number];
                 assert_eq!((live.info.rows, live.info.received), (counted.rows, counted.received));
             }
-            let unfinished: BTreeSet<u64> = recovered.unfinished.iter().map(|each| each.frame.0).collect();
+            let unfinished: BTreeSet<u64> = recovered.unfinished.iter().map(|each| each.0).collect();
             assert_eq!(unfinished, must.unfinished);
             assert_eq!(recovered.taken.first().map_or(0, |taken| taken.1.0), must.taken);
         } else {
@@ -404,7 +404,7 @@ impl Run {
             frames,
             open: open.collect(),
             closed: BTreeMap::new(),
-            unfinished: recovered.unfinished.iter().map(|each| each.frame.0).collect(),
+            unfinished: recovered.unfinished.iter().map(|each| each.0).collect(),
             taken: recovered.taken.first().map_or(0, |taken| taken.1.0),
         };
         (self.refused, self.uncertain, self.has_appended) = (None, false, false);

@@ -267,6 +267,7 @@ impl Ledger {
         let finished = self.finished(&batch, &rows);
         keep.outcome(&journal::Outcome {
             frame: kept.frame,
+            received_unix_ns: kept.at.unix_ns,
             passage: if edited.is_some() { journal::Passage::Changed } else { journal::Passage::AsItCame },
             requests: &self.kept_requests,
             tokens: &self.tokens,
@@ -509,7 +510,7 @@ impl Ledger {
             }
         };
         self.telemetry.counters.barriers.add(label, 1);
-        keep.outcome(&whole(kept.frame, passage));
+        keep.outcome(&whole(&kept, passage));
         let content = Content::Whole { bytes: barrier.bytes().clone(), counted: barrier.counted() };
         Settled { kept, content }
     }
@@ -517,7 +518,7 @@ impl Ledger {
     /// A batch that the journal has no numbers for goes on as a barrier: no token is lost, none is accounted.
     fn carry_whole(&self, kept: Kept, batch: Batch, why: String, keep: &mut Keep) -> Settled {
         self.telemetry.counters.barriers.add(BarrierLabel::Whole, 1);
-        keep.outcome(&whole(kept.frame, journal::Passage::NotUnderstood(&why)));
+        keep.outcome(&whole(&kept, journal::Passage::NotUnderstood(&why)));
         self.telemetry.publish(FrameNotUnderstood {
             stream: self.telemetry.stream.clone(),
             frame: kept.frame.0,
@@ -533,8 +534,17 @@ fn is_cumulative(fates: &[Fate]) -> bool {
     fates.iter().any(|fate| matches!(fate.written, Written::Cumulative(_)))
 }
 
-fn whole(frame: journal::FrameNo, passage: journal::Passage<'_>) -> journal::Outcome<'_> {
-    journal::Outcome { frame, passage, requests: &[], tokens: &[], finished: &[], gaps: &[], actions: &[] }
+fn whole<'a>(kept: &Kept, passage: journal::Passage<'a>) -> journal::Outcome<'a> {
+    journal::Outcome {
+        frame: kept.frame,
+        received_unix_ns: kept.at.unix_ns,
+        passage,
+        requests: &[],
+        tokens: &[],
+        finished: &[],
+        gaps: &[],
+        actions: &[],
+    }
 }
 
 fn finish_kind(finish: &Finish<'_>) -> FinishKind {

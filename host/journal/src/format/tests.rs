@@ -4,6 +4,7 @@ use super::*;
 
 fn header() -> Header {
     Header {
+        version: VERSION,
         salt: 0x1234_5678,
         segment: SegmentId { first: FrameNo(7), sequence: 3 },
         next_request: 11,

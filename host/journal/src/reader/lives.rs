@@ -8,7 +8,7 @@ use crate::format::Kind;
 use crate::outcome::effects;
 use crate::position::{FrameNo, Position, SegmentId};
 use crate::record::{Body, Taken};
-use crate::segment::{Segment, Step};
+use crate::segment::{Payloads, Segment, Step};
 
 pub(super) fn lives(stream: &Stream, rid: &str) -> Result<Vec<Life>, ReadError> {
     let mut requests: BTreeMap<u64, RequestInfo> = BTreeMap::new();
@@ -54,7 +54,7 @@ struct Rows<'a> {
 impl Rows<'_> {
     fn read(&mut self, segment: &Segment) -> Result<(), ReadError> {
         let limit = self.stream.segments.seen_from(self.next_of(segment.id)?, segment.id)?.limit;
-        let mut scan = segment.records(limit, true);
+        let mut scan = segment.records(limit, Payloads::NotFrames);
         loop {
             match scan.step()? {
                 Step::Record(record) if record.head.kind == Kind::FRAME => {

@@ -13,7 +13,7 @@ use crate::error::{IoError, ReadError};
 use crate::format::Kind;
 use crate::outcome::Credit;
 use crate::position::{FrameNo, Position, SegmentId};
-use crate::segment::{self, Listed, Previous, RawRecord, Segment, Step};
+use crate::segment::{self, Listed, Payloads, Previous, RawRecord, Segment, Step};
 use crate::state;
 use crate::storage::{Disk, Storage};
 use crate::sync::lock;
@@ -109,7 +109,7 @@ impl Stream {
                 last_read.insert(opened)
             }
         };
-        let mut scan = segment.scan(u64::from(position.offset), u64::MAX, false);
+        let mut scan = segment.scan(u64::from(position.offset), u64::MAX, Payloads::All);
         let corrupt = || ReadError::Corrupt { path: segment.path.clone(), offset: position.offset.into() };
         let record = scan.next_here()?.ok_or_else(corrupt)?;
         if (record.head.kind, record.head.number) != (Kind::FRAME, position.frame.0) {
@@ -129,7 +129,7 @@ impl Stream {
         let candidates = listed[..at].iter().rev();
         for Listed { id, .. } in candidates {
             let Some(segment) = self.segments.open(*id)? else { continue };
-            let mut scan = segment.records(u64::MAX, true);
+            let mut scan = segment.records(u64::MAX, Payloads::NotFrames);
             loop {
                 match scan.step()? {
                     Step::Record(RawRecord { head, offset })
@@ -153,7 +153,7 @@ impl Stream {
     pub fn last_frame(&self) -> Result<FrameNo, ReadError> {
         for Listed { id, .. } in self.segments.list()?.iter().rev() {
             let Some(segment) = self.segments.open(*id)? else { continue };
-            let mut scan = segment.records(u64::MAX, true);
+            let mut scan = segment.records(u64::MAX, Payloads::NotFrames);
             let mut last = None;
             loop {
                 match scan.step()? {
@@ -187,7 +187,7 @@ impl Stream {
 /// A stream's segments on the disk.
 #[derive(Clone)]
 pub(crate) struct Segments {
-    storage: Arc<dyn Storage>,
+    pub storage: Arc<dyn Storage>,
     pub dir: PathBuf,
 }
 
@@ -249,12 +249,12 @@ impl Fold {
     fn scan(&mut self, segment: &Segment) -> Result<(), ReadError> {
         self.state.begin_segment(&segment.header);
         let limit = self.segments.seen_from(self.listed.front().copied(), segment.id)?.limit;
-        let mut scan = segment.records(limit, true);
+        let mut scan = segment.records(limit, Payloads::NotFrames);
         loop {
             match scan.step()? {
                 Step::Record(record) => {
                     if let Some(body) = scan.body(&record) {
-                        self.state.apply(&record, segment.id, &body);
+                        self.state.apply(&record, &body);
                     }
                 }
                 Step::Corrupt { .. } => {}

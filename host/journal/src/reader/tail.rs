@@ -7,7 +7,7 @@ use crate::error::ReadError;
 use crate::format::Kind;
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
 use crate::record::Body;
-use crate::segment::{RawRecord, Scan, Step};
+use crate::segment::{Payloads, RawRecord, Scan, Step};
 
 /// Follows a stream.
 pub struct Tail {
@@ -117,8 +117,9 @@ impl Tail {
             // One without a header is damaged, or just being begun where it is the last.
             let Some(segment) = self.segments.open(id)? else { continue };
             let limit = self.segments.seen_from(listed.get(at + 1).copied(), id)?.limit;
+            let payloads = if self.from == From::Start { Payloads::All } else { Payloads::NotFrames };
             (self.at, self.is_last) = (Some(id), true);
-            self.scan = Some(segment.records(limit, self.from != From::Start));
+            self.scan = Some(segment.records(limit, payloads));
             for ended in std::mem::take(&mut self.ended[0]) {
                 self.rids.remove(&ended);
             }

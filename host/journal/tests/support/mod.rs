@@ -76,13 +76,23 @@ pub fn reader(dir: &Path) -> Stream {
 
 /// An outcome that says nothing out of the ordinary.
 pub fn as_it_came<'a>(frame: FrameNo, requests: &'a [Request], tokens: &'a [u32]) -> Outcome<'a> {
-    Outcome { frame, passage: Passage::AsItCame, requests, tokens, finished: &[], gaps: &[], actions: &[] }
+    Outcome {
+        frame,
+        received_unix_ns: 0,
+        passage: Passage::AsItCame,
+        requests,
+        tokens,
+        finished: &[],
+        gaps: &[],
+        actions: &[],
+    }
 }
 
 /// Appends a frame with one row per request, which gets one token; the frame's number.
 pub fn step(writer: &mut Writer, requests: &[Request], bytes: &[u8], ns: u64) -> FrameNo {
     let frame = writer.append(bytes, ns).unwrap().frame;
-    writer.outcome(&as_it_came(frame, requests, &vec![1; requests.len()]));
+    let tokens = vec![1; requests.len()];
+    writer.outcome(&Outcome { received_unix_ns: ns, ..as_it_came(frame, requests, &tokens) });
     frame
 }
 
@@ -93,7 +103,11 @@ pub fn last_step(writer: &mut Writer, requests: &[Request], completion_tokens: u
         .map(|row| Finished { row, reason: "stop", completion_tokens: Some(completion_tokens) })
         .collect();
     let tokens = vec![1; requests.len()];
-    writer.outcome(&Outcome { finished: &finished, ..as_it_came(frame, requests, &tokens) });
+    writer.outcome(&Outcome {
+        received_unix_ns: ns,
+        finished: &finished,
+        ..as_it_came(frame, requests, &tokens)
+    });
     for request in requests {
         writer.close(*request);
     }

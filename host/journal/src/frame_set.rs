@@ -1,0 +1,140 @@
+//! A set of frame numbers as runs: a million frames in a row cost what one costs.
+
+use std::collections::VecDeque;
+
+use crate::bounds::RUNS_MAX;
+use crate::position::FrameNo;
+
+/// Frames, in order, kept as runs of numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FrameSet {
+    /// In order, with a hole between each two.
+    runs: VecDeque<Run>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    first: u64,
+    /// The number after the last.
+    end: u64,
+}
+
+impl FrameSet {
+    /// The first of them.
+    pub fn first(&self) -> Option<FrameNo> {
+        self.runs.front().map(|run| FrameNo(run.first))
+    }
+
+    /// How many. Goes over the runs.
+    pub fn len(&self) -> u64 {
+        self.runs.iter().map(|run| run.end - run.first).sum()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Whether this one is among them.
+    pub fn contains(&self, frame: FrameNo) -> bool {
+        let at = self.behind(frame.0);
+        at.checked_sub(1).is_some_and(|at| self.runs[at].end > frame.0)
+    }
+
+    /// Each of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = FrameNo> {
+        self.runs.iter().flat_map(|run| (run.first..run.end).map(FrameNo))
+    }
+
+    /// Each run: its first frame, and how many.
+    pub fn runs(&self) -> impl ExactSizeIterator<Item = (FrameNo, u64)> {
+        self.runs.iter().map(|run| (FrameNo(run.first), run.end - run.first))
+    }
+
+    /// The first run that begins after `frame`.
+    fn behind(&self, frame: u64) -> usize {
+        match self.runs.back() {
+            // Frames mostly come at the end.
+            Some(last) if last.first <= frame => self.runs.len(),
+            _ => self.runs.partition_point(|run| run.first <= frame),
+        }
+    }
+
+    pub(crate) fn insert(&mut self, frame: u64) {
+        self.insert_run(frame, 1);
+    }
+
+    /// Adds a run of which none is in it yet.
+    pub(crate) fn insert_run(&mut self, first: u64, count: u64) {
+        let end = first.saturating_add(count);
+        let at = self.behind(first);
+        let touches = at.checked_sub(1).filter(|&before| self.runs[before].end >= first);
+        match touches {
+            Some(before) => self.runs[before].end = self.runs[before].end.max(end),
+            None => self.runs.insert(at, Run { first, end }),
+        }
+        let at = touches.unwrap_or(at);
+        if let Some(next) = self.runs.get(at + 1).copied().filter(|next| next.first <= self.runs[at].end) {
+            self.runs[at].end = self.runs[at].end.max(next.end);
+            self.runs.remove(at + 1);
+        }
+    }
+
+    /// Takes one out; whether it was in.
+    pub(crate) fn remove(&mut self, frame: u64) -> bool {
+        let at = match self.runs.front() {
+            // Mostly the first.
+            Some(first) if first.first <= frame && frame < first.end => 0,
+            _ => match self.behind(frame).checked_sub(1).filter(|&at| self.runs[at].end > frame) {
+                Some(at) => at,
+                None => return false,
+            },
+        };
+        let run = &mut self.runs[at];
+        match (run.first == frame, run.end == frame + 1) {
+            (true, true) => drop(self.runs.remove(at)),
+            (true, false) => run.first += 1,
+            (false, true) => run.end -= 1,
+            (false, false) => {
+                let rest = Run { first: frame + 1, end: std::mem::replace(&mut run.end, frame) };
+                self.runs.insert(at + 1, rest);
+            }
+        }
+        true
+    }
+
+    /// Gives up the oldest run where there are too many: its first frame, and how many.
+    pub(crate) fn give_up(&mut self) -> Option<(FrameNo, u64)> {
+        let oldest = if self.runs.len() > RUNS_MAX { self.runs.pop_front() } else { None };
+        oldest.map(|run| (FrameNo(run.first), run.end - run.first))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_holds_what_a_plain_set_holds() {
+        let (mut runs, mut plain) = (FrameSet::default(), std::collections::BTreeSet::new());
+        let mut seed = 7u64;
+        for _ in 0..20_000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let frame = 1 + (seed >> 33) % 60;
+            if seed >> 63 == 0 {
+                assert_eq!(runs.contains(FrameNo(frame)), plain.contains(&frame));
+                if plain.insert(frame) {
+                    runs.insert(frame);
+                }
+            } else {
+                assert_eq!(runs.remove(frame), plain.remove(&frame));
+            }
+            assert!(runs.iter().map(|frame| frame.0).eq(plain.iter().copied()));
+            assert_eq!(
+                (runs.len(), runs.first().map(|first| first.0)),
+                (plain.len() as u64, plain.first().copied())
+            );
+            assert!(runs.runs.iter().zip(runs.runs.iter().skip(1)).all(|(one, next)| one.end < next.first));
+        }
+    }
+}

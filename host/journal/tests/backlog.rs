@@ -1,0 +1,296 @@
+//! Frames that wait in the journal alone come back in order, each once, while the writer goes on.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::path::Path;
+
+use afterbay_journal::*;
+use support::disk::{Faults, SimDisk};
+use support::*;
+
+const DIR: &str = "/journal";
+
+fn begin(disk: &SimDisk, options: Options) -> (Directory, Writer, Recovered) {
+    let directory = Directory::open_on(disk.process(), Path::new(DIR), options, Background::Caller).unwrap();
+    let (writer, recovered) = directory.stream("s").unwrap();
+    (directory, writer, recovered)
+}
+
+fn small() -> Options {
+    Options { segment_bytes: 4096, ..options() }
+}
+
+fn frame(read: Option<Backlogged>) -> (u64, Vec<u8>, u64) {
+    let Some(Backlogged::Frame(frame)) = read else { panic!("{read:?}") };
+    (frame.frame.0, frame.bytes.to_vec(), frame.received_unix_ns)
+}
+
+fn segments(disk: &SimDisk) -> Vec<std::path::PathBuf> {
+    disk.paths().into_iter().filter(|path| path.extension().is_some_and(|is| is == "seg")).collect()
+}
+
+#[test]
+fn frames_come_back_in_order_across_segments_while_more_are_written() {
+    let disk = SimDisk::new(1);
+    let (_directory, mut writer, _) = begin(&disk, small());
+    let request = writer.request("r").unwrap();
+    step(&mut writer, &[request], b"before", 1);
+    let mut random = Random(5);
+    let mut backlog = writer.backlog(FrameNo(2));
+    assert_eq!(backlog.next().unwrap(), None);
+    let (mut sent, mut read) = (vec![(1, b"before".to_vec(), 1)], 2);
+    for ns in 2..600 {
+        let length = if random.once_in(50) { 9000 } else { random.below(700) };
+        let bytes = random.bytes(length as usize);
+        let at = writer.append(&bytes, ns).unwrap();
+        if random.once_in(3) {
+            writer.outcome(&as_it_came(at.frame, &[request], &[1]));
+        }
+        sent.push((at.frame.0, bytes, ns));
+        if random.once_in(5) {
+            writer.flush().unwrap();
+        }
+        if random.once_in(7) {
+            writer.tend();
+        }
+        for _ in 0..random.below(3) {
+            match backlog.next().unwrap() {
+                None => assert_eq!(read, ns + 1, "all that was written had been read"),
+                some => {
+                    assert_eq!(frame(some), sent[read as usize - 1]);
+                    read += 1;
+                }
+            }
+        }
+        // A cursor made now begins where it is told.
+        if random.once_in(40) {
+            let from = 1 + random.below(sent.len() as u64);
+            assert_eq!(frame(writer.backlog(FrameNo(from)).next().unwrap()), sent[from as usize - 1]);
+            assert_eq!(frame(writer.backlog_at(at).next().unwrap()), sent[ns as usize - 1]);
+        }
+    }
+    while let Some(next) = backlog.next().unwrap() {
+        assert_eq!(frame(Some(next)), sent[read as usize - 1]);
+        read += 1;
+    }
+    assert_eq!((read, backlog.position()), (600, FrameNo(600)));
+    assert!(segments(&disk).len() > 20);
+}
+
+#[test]
+fn frames_that_were_not_kept_are_told_in_their_place() {
+    let disk = SimDisk::new(1);
+    let (_directory, mut writer, _) = begin(&disk, small());
+    let mut backlog = writer.backlog(FrameNo(1));
+    step(&mut writer, &[], b"one", 1);
+    assert_eq!(writer.skipped(3, 2), FrameNo(2));
+    assert_eq!(frame(backlog.next().unwrap()).0, 1);
+    assert_eq!(backlog.next().unwrap(), None, "nothing of them is written yet");
+    step(&mut writer, &[], b"five", 3);
+    assert_eq!(backlog.next().unwrap(), Some(Backlogged::Skipped(FrameNo(2), 3)));
+    assert_eq!(frame(backlog.next().unwrap()).0, 5);
+    // Begun in the midst of them, only the rest is told.
+    let mut backlog = writer.backlog(FrameNo(3));
+    assert_eq!(backlog.next().unwrap(), Some(Backlogged::Skipped(FrameNo(3), 2)));
+    assert_eq!(frame(backlog.next().unwrap()).0, 5);
+}
+
+#[test]
+fn a_damaged_frame_is_an_error_that_names_it_and_the_next_call_goes_on_behind_it() {
+    for flipped in [30, 60] {
+        let disk = SimDisk::new(1);
+        let (_directory, mut writer, _) = begin(&disk, options());
+        let mut places = Vec::new();
+        for ns in 1..6 {
+            places.push(writer.append(&[ns as u8; 100], ns).unwrap());
+        }
+        let path = segments(&disk)[0].clone();
+        for damaged in [2, 4] {
+            // In its payload, or in its head, which leaves only the number of the next to tell.
+            let byte = places[damaged].offset as usize + if flipped == 60 { flipped } else { 9 };
+            disk.edit(&path, |data| data[byte] ^= 1);
+        }
+        let mut backlog = writer.backlog(FrameNo(1));
+        assert_eq!(frame(backlog.next().unwrap()).0, 1);
+        assert_eq!(frame(backlog.next().unwrap()).0, 2);
+        let error = backlog.next().unwrap_err();
+        let ReadError::Missing { from: FrameNo(3), through: FrameNo(3), damage: Some((file, byte)) } = &error
+        else {
+            panic!("{error:?}")
+        };
+        assert_eq!((file, *byte), (&path, u64::from(places[2].offset)));
+        assert_eq!(frame(backlog.next().unwrap()).0, 4);
+        let error = backlog.next().unwrap_err();
+        assert!(error.to_string().starts_with("journal frames 5 to 5: not in the journal"), "{error}");
+        assert_eq!(backlog.next().unwrap(), None);
+        writer.append(b"six", 6).unwrap();
+        assert_eq!(frame(backlog.next().unwrap()), (6, b"six".to_vec(), 6));
+    }
+}
+
+#[test]
+fn frames_that_retention_has_taken_are_told_and_those_that_are_kept_come() {
+    let disk = SimDisk::new(1);
+    let (directory, mut writer, _) = begin(&disk, Options { retain_bytes: Some(10_000), ..small() });
+    let mut removed = writer.backlog(FrameNo(1));
+    for ns in 0..20 {
+        step(&mut writer, &[], &[0; 400], ns);
+    }
+    writer.keep_from(Some(FrameNo(21)));
+    let mut kept = writer.backlog(FrameNo(21));
+    for ns in 20..400 {
+        step(&mut writer, &[], &[ns as u8; 400], ns);
+        writer.tend();
+        directory.tend();
+    }
+    let ReadError::Missing { from: FrameNo(1), through, damage: None } = removed.next().unwrap_err() else {
+        panic!()
+    };
+    assert!((1..21).contains(&through.0), "{through}");
+    assert_eq!(frame(removed.next().unwrap()).0, through.0 + 1);
+    for number in 21..=400 {
+        if number % 10 == 0 {
+            // What has been read may go, the cursor with it or not.
+            writer.keep_from(Some(FrameNo(number)));
+            writer.flush().unwrap();
+            directory.tend();
+        }
+        assert_eq!(frame(kept.next().unwrap()).0, number);
+    }
+    assert_eq!(kept.next().unwrap(), None);
+}
+
+#[test]
+fn a_disk_that_fails_takes_nothing_from_a_cursor_and_adds_nothing_to_it() {
+    for seed in seeds(200) {
+        println!("seed {seed}");
+        let disk = SimDisk::new(seed);
+        let mut random = Random(seed);
+        let sync = if seed % 2 == 0 { SyncPolicy::None } else { SyncPolicy::Always };
+        let (_directory, mut writer, _) = begin(&disk, Options { sync, ..small() });
+        let mut backlog = writer.backlog(FrameNo(1));
+        let (mut sent, mut read) = (Vec::new(), 0);
+        for ns in 1..300 {
+            if random.once_in(20) {
+                let faults = Faults { write: 3, truncate: 2, create: 3, ..Faults::default() };
+                let sync = if seed % 2 == 0 { 0 } else { 4 };
+                disk.set_faults(Faults { sync, ..faults });
+            }
+            if random.once_in(10) {
+                disk.set_faults(Faults::default());
+            }
+            let length = random.below(500);
+            let bytes = random.bytes(length as usize);
+            match writer.append(&bytes, ns) {
+                Ok(at) => sent.push((at.frame.0, bytes)),
+                Err(_) if random.once_in(2) => drop(writer.skipped(1, ns)),
+                Err(_) => {}
+            }
+            writer.tend();
+            if random.once_in(3) {
+                continue;
+            }
+            read_on(&mut backlog, &sent, &mut read, &disk);
+        }
+        disk.set_faults(Faults::default());
+        writer.flush().unwrap();
+        read_on(&mut backlog, &sent, &mut read, &disk);
+        assert_eq!(read, sent.len(), "seed {seed}");
+    }
+}
+
+/// Reads all there is. Only what a failed sync may have spoilt is missing.
+fn read_on(backlog: &mut Backlog, sent: &[(u64, Vec<u8>)], read: &mut usize, disk: &SimDisk) {
+    loop {
+        match backlog.next() {
+            Ok(None) => return,
+            Ok(Some(Backlogged::Skipped(..))) => {}
+            Ok(Some(Backlogged::Frame(next))) => {
+                assert_eq!((next.frame.0, next.bytes.to_vec()), sent[*read]);
+                *read += 1;
+            }
+            Err(ReadError::Missing { from, through, .. }) => {
+                assert!(disk.counts().failed_syncs > 0, "{from} to {through}");
+                *read += sent[*read..].iter().take_while(|(number, _)| *number <= through.0).count();
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_million_frames_without_an_outcome_are_one_run_and_are_read_back_after_a_kill() {
+    const FRAMES: u64 = 1_000_000;
+    let disk = SimDisk::new(1);
+    let options = || Options { segment_bytes: 4 << 20, retain_bytes: Some(1 << 20), ..options() };
+    let (directory, mut writer, _) = begin(&disk, options());
+    for ns in 1..=FRAMES {
+        writer.append(&ns.to_le_bytes(), ns).unwrap();
+        if ns % 100_000 == 0 {
+            writer.tend();
+            directory.tend();
+        }
+        if ns <= 10 {
+            writer.outcome(&as_it_came(FrameNo(ns), &[], &[]));
+        }
+    }
+    disk.kill();
+    drop((directory, writer));
+    let (directory, mut writer, recovered) = begin(&disk, options());
+    let runs: Vec<_> = recovered.unfinished.runs().collect();
+    assert_eq!(runs, [(FrameNo(11), FRAMES - 10)]);
+    let mut backlog = writer.backlog(recovered.unfinished.first().unwrap());
+    for number in 11..=FRAMES {
+        assert_eq!(frame(backlog.next().unwrap()), (number, number.to_le_bytes().to_vec(), number));
+        writer.outcome(&as_it_came(FrameNo(number), &[], &[]));
+        if number % 100_000 == 0 {
+            writer.tend();
+            directory.tend();
+        }
+    }
+    assert_eq!(backlog.next().unwrap(), None);
+    writer.flush().unwrap();
+    writer.tend();
+    directory.tend();
+    assert!(disk.used() < 10 << 20, "all may go but the last segments: {}", disk.used());
+    writer.finish().unwrap();
+}
+
+#[test]
+fn frames_that_wait_at_the_end_are_no_problem_to_verify_and_one_that_was_passed_over_is() {
+    let disk = SimDisk::new(1);
+    let (directory, mut writer, _) = begin(&disk, small());
+    for ns in 1..=5000 {
+        writer.append(b"", ns).unwrap();
+    }
+    writer.outcome(&as_it_came(FrameNo(1), &[], &[]));
+    writer.outcome(&as_it_came(FrameNo(3), &[], &[]));
+    writer.finish().unwrap();
+    let report = directory.reader("s").unwrap().verify().unwrap();
+    let whats: Vec<_> = report.problems.iter().map(|problem| problem.what.to_string()).collect();
+    assert_eq!(whats, ["frame 2 has no outcome"]);
+    assert_eq!(report.notes, [Note::Unfinished { frames: 4997 }]);
+}
+
+#[test]
+fn outcomes_alone_are_written_in_time_and_end_a_segment() {
+    let disk = SimDisk::new(1);
+    let (_directory, mut writer, _) = begin(&disk, Options { segment_bytes: 1 << 20, ..options() });
+    let requests: Vec<_> = (0..1000).map(|_| writer.request("r").unwrap()).collect();
+    for ns in 0..600 {
+        writer.append(b"", ns).unwrap();
+    }
+    for number in 1..=600 {
+        writer.outcome(&as_it_came(FrameNo(number), &requests, &vec![1; 1000]));
+        if number % 50 == 0 {
+            writer.tend();
+        }
+    }
+    assert!(disk.used() > 4_000_000, "5 MB of outcomes, but for the last: {}", disk.used());
+    assert!(segments(&disk).len() >= 4);
+    writer.flush().unwrap();
+    disk.kill();
+    let (_directory, _writer, recovered) = begin(&disk, options());
+    assert!(recovered.unfinished.is_empty());
+}
