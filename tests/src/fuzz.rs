@@ -101,7 +101,8 @@ pub fn a_segment() -> Vec<u8> {
         writer.outcome(&afterbay_journal::Outcome {
             frame,
             received_unix_ns: 1 + u64::from(number),
-            passage: afterbay_journal::Passage::AsItCame,
+            passage: afterbay_journal::Passage::Changed,
+            changed: Some(&[number; 40]),
             requests: &[request],
             tokens: &[3],
             finished: &[],

@@ -124,6 +124,8 @@ impl Kind {
     pub const TRAILER: Kind = Kind(11);
     /// Nothing: written to see whether the disk takes it.
     pub const PROBE: Kind = Kind(12);
+    /// The bytes that left in place of a frame; its outcome stands behind it.
+    pub const CHANGED: Kind = Kind(13);
     /// Kinds a later minor addition may use: looked for when a reader finds its way again after damage.
     const LAST: u8 = 31;
 }

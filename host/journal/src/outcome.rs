@@ -11,6 +11,9 @@ pub struct Outcome<'a> {
     pub received_unix_ns: u64,
     /// How the frame went on.
     pub passage: Passage<'a>,
+    /// The bytes that went on in its place, for `Passage::Changed`: kept, so that after a restart the very same can be
+    /// sent. At most `FRAME_BYTES_MAX`, else the outcome counts as lost.
+    pub changed: Option<&'a [u8]>,
     /// The request of each row. Empty for a barrier and for what was not understood.
     pub requests: &'a [Request],
     /// The tokens that came in each row; as many as `requests`.
@@ -30,6 +33,8 @@ pub enum Passage<'a> {
     AsItCame,
     /// With rows changed, dropped, joined or routed apart.
     Changed,
+    /// Not at all: none of its rows was left.
+    Dropped,
     /// As it came, in its place, because it holds no rows: a control message, an idle batch; the text says which.
     Barrier(&'a str),
     /// As it came, in its place, because it could not be decoded; the text says why.

@@ -102,15 +102,22 @@ impl Body {
     }
 }
 
-/// Adds the OUTCOME of a frame.
+/// Adds the OUTCOME of a frame, behind the bytes that left in its place.
 pub(crate) fn put_outcome(out: &mut Vec<u8>, outcome: &outcome::Outcome<'_>) {
     let rows = outcome.requests.len().min(outcome.tokens.len());
+    // Nothing may come between the two.
+    if let Some(changed) = outcome.changed.filter(|_| outcome.passage == outcome::Passage::Changed) {
+        record(out, Kind::CHANGED, outcome.frame.0, outcome.received_unix_ns, |out| {
+            out.extend_from_slice(changed);
+        });
+    }
     record(out, Kind::OUTCOME, outcome.frame.0, outcome.received_unix_ns, |out| {
         let (passage, text) = match outcome.passage {
             outcome::Passage::AsItCame => (0, None),
             outcome::Passage::Changed => (1, None),
             outcome::Passage::Barrier(kind) => (2, Some(kind)),
             outcome::Passage::NotUnderstood(error) => (3, Some(error)),
+            outcome::Passage::Dropped => (4, None),
         };
         out.push(passage);
         for count in [rows, outcome.finished.len(), outcome.gaps.len(), outcome.actions.len()] {
@@ -157,6 +164,7 @@ fn decode_outcome(at: &mut Bytes<'_>, frame: FrameNo, around: u64) -> Option<Out
         1 => Passage::Changed,
         2 => Passage::Barrier(at.text()?),
         3 => Passage::NotUnderstood(at.text()?),
+        4 => Passage::Dropped,
         _ => return None,
     };
     let finished = (0..finished)
@@ -167,7 +175,7 @@ fn decode_outcome(at: &mut Bytes<'_>, frame: FrameNo, around: u64) -> Option<Out
         .collect::<Option<_>>()?;
     let actions = (0..actions).map(|_| decode_action(at)).collect::<Option<_>>()?;
     let requests = requests.into_iter().map(|low| RequestNo(widen(low, around))).collect();
-    Some(Outcome { frame, passage, requests, tokens, finished, gaps, actions })
+    Some(Outcome { frame, passage, changed: None, requests, tokens, finished, gaps, actions })
 }
 
 fn decode_action(at: &mut Bytes<'_>) -> Option<Action> {

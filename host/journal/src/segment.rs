@@ -154,21 +154,24 @@ impl Segment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Payloads {
     All,
-    /// What happened, without the bytes of frames.
+    /// What happened, without the bytes of frames that came or left.
     NotFrames,
     /// Frames, and those that were not kept.
     Frames,
     /// Only the frames that were not kept: to find a frame by its number.
     Skipped,
+    /// What was done with frames, and the bytes that left.
+    Outcomes,
 }
 
 impl Payloads {
     fn has(self, kind: Kind) -> bool {
         match self {
             Payloads::All => true,
-            Payloads::NotFrames => kind != Kind::FRAME,
+            Payloads::NotFrames => kind != Kind::FRAME && kind != Kind::CHANGED,
             Payloads::Frames => kind == Kind::FRAME || kind == Kind::SKIPPED,
             Payloads::Skipped => kind == Kind::SKIPPED,
+            Payloads::Outcomes => kind == Kind::OUTCOME || kind == Kind::CHANGED,
         }
     }
 }

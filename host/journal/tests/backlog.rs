@@ -294,3 +294,62 @@ fn outcomes_alone_are_written_in_time_and_end_a_segment() {
     let (_directory, _writer, recovered) = begin(&disk, options());
     assert!(recovered.unfinished.is_empty());
 }
+
+#[test]
+fn frames_come_back_with_what_was_done_with_them_and_the_bytes_that_left() {
+    for seed in seeds(40) {
+        println!("seed {seed}");
+        let (disk, mut random) = (SimDisk::new(seed), Random(seed));
+        let (directory, mut writer, _) = begin(&disk, small());
+        let request = writer.request("r").unwrap();
+        let (mut made, mut waiting) = (Vec::new(), Vec::new());
+        for ns in 1..=2000 {
+            waiting.push(writer.append(&random.bytes(20), ns).unwrap().frame.0);
+            made.push(None);
+            // Mostly in order; some frames very late, which is more than are held, and some never.
+            while !waiting.is_empty() && random.once_in(2) {
+                let at = if random.once_in(300) { random.below(waiting.len() as u64) as usize } else { 0 };
+                let frame = waiting.remove(at);
+                if random.once_in(50) {
+                    waiting.push(frame);
+                    break;
+                }
+                let bytes = random.bytes(300);
+                let outcome = as_it_came(FrameNo(frame), std::slice::from_ref(&request), &[1]);
+                let passage = match random.below(3) {
+                    0 => Passage::AsItCame,
+                    1 => Passage::Changed,
+                    _ => Passage::Dropped,
+                };
+                writer.outcome(&Outcome { passage, changed: Some(&bytes), ..outcome });
+                made[frame as usize - 1] = Some((passage, bytes));
+            }
+            writer.tend();
+        }
+        writer.flush().unwrap();
+        disk.kill();
+        drop((directory, writer));
+
+        let (_directory, mut writer, recovered) = begin(&disk, small());
+        let mut backlog = writer.backlog_with_outcomes(FrameNo(1));
+        for (at, made) in made.iter().enumerate() {
+            let Some(Backlogged::Frame(read)) = backlog.next().unwrap() else { panic!() };
+            assert_eq!(read.frame.0, at as u64 + 1);
+            assert_eq!(recovered.unfinished.contains(read.frame), made.is_none());
+            let Some((passage, bytes)) = made else {
+                assert_eq!(read.outcome, None);
+                writer.outcome(&as_it_came(read.frame, &[], &[]));
+                continue;
+            };
+            let outcome = *read.outcome.unwrap();
+            let (expected, changed) = match passage {
+                Passage::AsItCame => (reader::Passage::AsItCame, None),
+                Passage::Changed => (reader::Passage::Changed, Some(&bytes[..])),
+                _ => (reader::Passage::Dropped, None),
+            };
+            assert_eq!((outcome.passage, outcome.changed.as_deref()), (expected, changed));
+            assert_eq!(outcome.requests, [request.number()]);
+        }
+        assert_eq!(backlog.next().unwrap(), None);
+    }
+}

@@ -19,6 +19,7 @@ fn every_part_of_an_outcome_is_read_back() {
         frame: second.frame,
         received_unix_ns: 2_000,
         passage: Passage::Changed,
+        changed: Some(b"what left"),
         requests: &[b, a],
         tokens: &[5, 6],
         finished: &[Finished { row: 1, reason: "stop", completion_tokens: Some(9) }],
@@ -64,6 +65,10 @@ fn every_part_of_an_outcome_is_read_back() {
     let outcome = frames[1].1.as_ref().unwrap();
     assert_eq!(outcome.requests, [b.number(), a.number()]);
     assert_eq!(outcome.tokens, [5, 6]);
+    assert_eq!(
+        (&outcome.passage, outcome.changed.as_deref()),
+        (&reader::Passage::Changed, Some(&b"what left"[..]))
+    );
     assert_eq!(outcome.actions[0].ids, [-1, 1 << 40]);
     assert_eq!((outcome.actions[1].verdict, &outcome.actions[1].text[..]), (Verdict::Drop, "why"));
     assert_eq!(outcome.gaps, [Gap { row: 0, expected: 9, got: 11 }]);

@@ -268,7 +268,12 @@ impl Ledger {
         keep.outcome(&journal::Outcome {
             frame: kept.frame,
             received_unix_ns: kept.at.unix_ns,
-            passage: if edited.is_some() { journal::Passage::Changed } else { journal::Passage::AsItCame },
+            passage: match &edited {
+                None => journal::Passage::AsItCame,
+                Some(None) => journal::Passage::Dropped,
+                Some(Some(_)) => journal::Passage::Changed,
+            },
+            changed: edited.iter().flatten().next().map(|edited| &edited.bytes()[..]),
             requests: &self.kept_requests,
             tokens: &self.tokens,
             finished: &finished,
@@ -539,6 +544,7 @@ fn whole<'a>(kept: &Kept, passage: journal::Passage<'a>) -> journal::Outcome<'a>
         frame: kept.frame,
         received_unix_ns: kept.at.unix_ns,
         passage,
+        changed: None,
         requests: &[],
         tokens: &[],
         finished: &[],

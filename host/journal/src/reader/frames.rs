@@ -34,6 +34,10 @@ impl Frames {
     }
 }
 
+fn changed_bytes(outcome: &Outcome) -> usize {
+    outcome.changed.as_ref().map_or(0, |bytes| bytes.len())
+}
+
 impl Iterator for Frames {
     type Item = Result<(Frame, Option<Outcome>), ReadError>;
 
@@ -48,6 +52,7 @@ impl Iterator for Frames {
                     let place =
                         self.ahead.iter_mut().find(|(frame, _)| frame.position.frame == outcome.frame);
                     if let Some((_, known)) = place {
+                        self.ahead_bytes += changed_bytes(&outcome);
                         *known = Some(outcome);
                     }
                 }
@@ -60,7 +65,7 @@ impl Iterator for Frames {
             }
         }
         let next = self.ahead.pop_front()?;
-        self.ahead_bytes -= next.0.bytes.len();
+        self.ahead_bytes -= next.0.bytes.len() + next.1.as_ref().map_or(0, changed_bytes);
         Some(Ok(next))
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use bytes::Bytes;
+
 use super::{Frame, From, Record, Segments};
 use crate::error::ReadError;
 use crate::format::Kind;
@@ -19,6 +21,8 @@ pub struct Tail {
     is_last: bool,
     /// Records before this are passed over.
     from: From,
+    /// The bytes that the outcome to come is about.
+    changed: Option<(u64, Bytes)>,
     /// By number, as far as the segments read named them.
     rids: HashMap<u64, String>,
     /// Those that ended in this segment and the one before: forgotten one segment later.
@@ -51,6 +55,7 @@ impl Tail {
             at,
             is_last: true,
             from,
+            changed: None,
             rids: HashMap::new(),
             ended: Default::default(),
         };
@@ -146,11 +151,20 @@ impl Tail {
             let bytes = scan.payload(record).to_vec();
             return Ok(Some(Record::Frame(Frame { position, received_unix_ns: record.head.time, bytes })));
         }
+        if record.head.kind == Kind::CHANGED {
+            let bytes = if self.from == From::Start { scan.payload(record) } else { &[] };
+            self.changed = Some((number, Bytes::copy_from_slice(bytes)));
+            return Ok(None);
+        }
         let Some(body) = scan.body(record) else {
             return Ok(Some(Record::Corrupt(segment, record.offset, record.head.record_bytes())));
         };
         let told = match body {
-            Body::Outcome(outcome) => Record::Outcome(outcome),
+            Body::Outcome(mut outcome) => {
+                let changed = self.changed.take().filter(|(frame, _)| *frame == number);
+                outcome.changed = changed.map(|(_, bytes)| bytes);
+                Record::Outcome(outcome)
+            }
             Body::Open { rid } => {
                 self.rids.insert(number, rid.clone());
                 Record::Opened(RequestNo(number), rid)

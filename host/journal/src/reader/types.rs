@@ -1,5 +1,7 @@
 //! What a reader gives.
 
+use bytes::Bytes;
+
 use crate::outcome::{Credit, Gap, Verdict};
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
 
@@ -143,6 +145,8 @@ pub enum Passage {
     AsItCame,
     /// With rows changed.
     Changed,
+    /// Not at all: none of its rows was left.
+    Dropped,
     /// No rows; which kind.
     Barrier(String),
     /// Not decoded; why.
@@ -184,6 +188,9 @@ pub struct Outcome {
     pub frame: FrameNo,
     /// How it went on.
     pub passage: Passage,
+    /// The bytes that went on in its place, for `Passage::Changed`; `None` where they were not kept (version 1), or are
+    /// damaged.
+    pub changed: Option<Bytes>,
     /// The request of each row.
     pub requests: Vec<RequestNo>,
     /// The tokens of each row.

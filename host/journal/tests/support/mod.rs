@@ -80,6 +80,7 @@ pub fn as_it_came<'a>(frame: FrameNo, requests: &'a [Request], tokens: &'a [u32]
         frame,
         received_unix_ns: 0,
         passage: Passage::AsItCame,
+        changed: None,
         requests,
         tokens,
         finished: &[],

@@ -156,6 +156,7 @@ fn done(row: &Row) -> String {
         done.push(match &row.passage {
             Passage::AsItCame => "sent as it came".to_owned(),
             Passage::Changed => "sent".to_owned(),
+            Passage::Dropped => "dropped".to_owned(),
             Passage::Barrier(kind) | Passage::NotUnderstood(kind) => format!("passed on: {kind}"),
         });
     }
@@ -226,6 +227,7 @@ pub(super) fn passage(passage: &Passage) -> &'static str {
     match passage {
         Passage::AsItCame => "as it came",
         Passage::Changed => "changed",
+        Passage::Dropped => "dropped",
         Passage::Barrier(_) => "barrier",
         Passage::NotUnderstood(_) => "not understood",
     }

@@ -1,0 +1,126 @@
+//! Goes through the records of a stream that its own writer has written, segment by segment, up to where it stands.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::error::ReadError;
+use crate::position::{FrameNo, Position, SegmentId};
+use crate::reader::Segments;
+use crate::segment::{Payloads, RawRecord, Scan, Segment, Step};
+use crate::sync::Shared;
+
+/// Where to begin.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Start {
+    /// In the segment that this frame must be in.
+    Frame(FrameNo),
+    /// Here.
+    Place(Position),
+}
+
+/// What comes next.
+pub(super) enum Walked {
+    Record(RawRecord),
+    /// Bytes that are no record: the file, and where.
+    Damaged(PathBuf, u64),
+    /// No more is written by now.
+    End,
+}
+
+pub(super) struct Walk {
+    shared: Arc<Shared>,
+    segments: Segments,
+    pub scan: Option<Scan>,
+    /// The segment that is read, or was last.
+    at: Option<SegmentId>,
+    /// Where its records end, once no more are written to it.
+    end: Option<u64>,
+    start: Start,
+    /// What is read of the segments to come.
+    pub payloads: Payloads,
+}
+
+impl Walk {
+    pub fn new(shared: Arc<Shared>, start: Start, payloads: Payloads) -> Walk {
+        let segments = Segments { storage: shared.storage.clone(), dir: shared.dir.clone() };
+        Walk { shared, segments, scan: None, at: None, end: None, start, payloads }
+    }
+
+    pub fn step(&mut self) -> Result<Walked, ReadError> {
+        loop {
+            if self.scan.is_none() && !self.open_next()? {
+                return Ok(Walked::End);
+            }
+            let end = self.end()?;
+            let Some(scan) = &mut self.scan else { continue };
+            match scan.step_within(end)? {
+                None if self.end.is_some() => self.scan = None,
+                None => return Ok(Walked::End),
+                Some(Step::Record(record)) => return Ok(Walked::Record(record)),
+                Some(Step::Corrupt { offset, .. } | Step::End { offset, .. }) => {
+                    if let Some(path) = self.damaged(offset)? {
+                        return Ok(Walked::Damaged(path, offset));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Opens the segment to begin with, or the one after that which was read; false where there is none.
+    fn open_next(&mut self) -> Result<bool, ReadError> {
+        let listed = self.segments.list()?;
+        let at = match (self.at, self.start) {
+            (Some(at), _) => listed.partition_point(|segment| segment.id <= at),
+            (None, Start::Place(place)) => listed.partition_point(|segment| segment.id < place.segment),
+            (None, Start::Frame(frame)) => {
+                listed.partition_point(|segment| segment.id.first <= frame).saturating_sub(1)
+            }
+        };
+        for listed in &listed[at..] {
+            let Some(segment) = self.segments.open(listed.id)? else { continue };
+            let mut scan = segment.records(u64::MAX, self.payloads);
+            if let Start::Place(place) = self.start
+                && place.segment == listed.id
+            {
+                scan.offset = place.offset.into();
+            }
+            (self.at, self.end, self.scan) = (Some(listed.id), None, Some(scan));
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Where the records of the segment end that is being read.
+    fn end(&mut self) -> Result<u64, ReadError> {
+        if let Some(end) = self.end {
+            return Ok(end);
+        }
+        let (Some(scan), Some(at)) = (&self.scan, self.at) else { return Ok(0) };
+        if let Some(end) = self.shared.end_of(at) {
+            return Ok(end);
+        }
+        let end = match self.shared.left_at(at) {
+            Some(end) => end,
+            None => {
+                let next = self.segments.list()?.into_iter().map(|segment| segment.id).find(|id| *id > at);
+                self.segments.seen_from(next, at)?.limit.min(scan.segment.bytes()?)
+            }
+        };
+        self.end = Some(end);
+        Ok(end)
+    }
+
+    /// A segment whose sync failed has been written again, and the old file may show anything: the new one is asked.
+    /// The file that is damaged, if it is the one that counts.
+    fn damaged(&mut self, offset: u64) -> Result<Option<PathBuf>, ReadError> {
+        let Some(scan) = &mut self.scan else { return Ok(None) };
+        let Segment { file, path, id, .. } = &scan.segment;
+        if !file.is_at(path)
+            && let Some(again) = self.segments.open(*id)?
+        {
+            scan.reopen(again, offset);
+            return Ok(None);
+        }
+        Ok(Some(path.clone()))
+    }
+}
