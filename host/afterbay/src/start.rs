@@ -208,6 +208,7 @@ fn setup(
         on_error: shared.config.journal.on_error,
         durable_first: shared.config.journal.sync == config::Sync::Always,
         abandon_after: shared.config.journal.abandon_after,
+        spill_max: shared.config.journal.retain.bytes.unwrap_or(u64::MAX),
         joins,
         plugins,
         events: shared.events.clone(),

@@ -126,6 +126,8 @@ counters! {
         receive_paused_seconds: Seconds, "Time in which nothing was received because a queue was full or the journal failed";
         outbox_frames: Gauge, "Frames received and not yet handed to a sink's queue";
         outbox_bytes: Gauge, "Bytes of frames received and not yet handed to a sink's queue";
+        spilled_frames: Gauge, "Frames that wait in the journal alone, because the sink's queue is full";
+        spilled_bytes: Gauge, "Bytes of frames that wait in the journal alone";
         journal_frame: Gauge, "Number of the last frame appended to the journal";
         journal_durable_frame: Gauge, "Number of the last frame known to survive a power cut";
         journal_frames_skipped: Counter, "Frames forwarded without being kept, as on_error says";

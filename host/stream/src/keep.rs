@@ -4,21 +4,25 @@
 //! goes on to decode. What a failing disk means is decided here.
 
 use crate::receive::{Arrival, Received};
+use crate::spill::Spill;
 use crate::telemetry::Telemetry;
 use afterbay_config::OnError;
 use afterbay_events::Health;
-use afterbay_events::event::{JournalHealed, JournalWriteFailed};
-use afterbay_journal::{FrameNo, Notice, Outcome, Request, RequestError, WriteError, Writer};
+use afterbay_events::event::{JournalHealed, JournalNotice, JournalWriteFailed};
+use afterbay_journal::{
+    FrameNo, Notice, Outcome, Position, ReadError, Request, RequestError, WriteError, Writer,
+};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Between two tries of a write that failed.
 const RETRY: Duration = Duration::from_millis(100);
-/// Bytes of frames that may wait for the disk (`sync = "always"`); then nothing more is received.
-const UNSYNCED_BYTES_MAX: usize = 64 << 20;
+/// Bytes of frames that wait in memory, for the disk (`sync = "always"`) or for room in the outbox; further ones wait in the
+/// journal alone.
+const WAITING_BYTES_MAX: usize = 16 << 20;
 /// Frames likewise.
-const UNSYNCED_FRAMES_MAX: usize = 4096;
+const WAITING_FRAMES_MAX: usize = 4096;
 
 /// A frame that is in the journal, or that the operator allowed to go on without it.
 pub(crate) struct Kept {
@@ -29,6 +33,13 @@ pub(crate) struct Kept {
     skipped: bool,
     /// So that no other file can make one.
     _made_here: (),
+}
+
+impl Kept {
+    /// A frame that was read back out of the journal.
+    pub(crate) fn read_back(frame: FrameNo, bytes: Bytes, at: Arrival) -> Kept {
+        Kept { frame, bytes, at, skipped: false, _made_here: () }
+    }
 }
 
 /// Since the first write that failed.
@@ -46,6 +57,12 @@ pub(crate) struct Keep {
     durable_first: bool,
     waiting: VecDeque<Kept>,
     waiting_bytes: usize,
+    /// What came after those.
+    spill: Option<Spill>,
+    /// Bytes that may wait in the journal; then nothing more is received.
+    spill_max: u64,
+    /// When to read the spill again after the disk would not let it.
+    read_at: Option<Instant>,
     /// A frame that could not be written and is tried again.
     refused: Option<(Received, Instant)>,
     failing: Option<Failing>,
@@ -61,6 +78,7 @@ impl Keep {
         writer: Writer,
         on_error: OnError,
         durable_first: bool,
+        spill_max: u64,
         telemetry: Telemetry,
         health: Health,
     ) -> Keep {
@@ -70,6 +88,9 @@ impl Keep {
             durable_first,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
+            spill: None,
+            spill_max,
+            read_at: None,
             refused: None,
             failing: None,
             telemetry,
@@ -81,9 +102,24 @@ impl Keep {
 
     /// A further frame may be given to [`Keep::keep`].
     pub(crate) fn has_room(&self) -> bool {
-        self.refused.is_none()
-            && self.waiting.len() < UNSYNCED_FRAMES_MAX
-            && self.waiting_bytes < UNSYNCED_BYTES_MAX
+        self.full().is_none()
+    }
+
+    /// Why no further frame may be given.
+    pub(crate) fn full(&self) -> Option<&'static str> {
+        if self.refused.is_some() {
+            return Some("the journal does not take frames, so the scheduler's queue holds");
+        }
+        let spill = self.spill.as_ref()?;
+        if spill.has_unkept() {
+            return Some(
+                "the sink's queue is full and the journal does not take frames, so the scheduler's queue holds",
+            );
+        }
+        let (_, bytes) = spill.backlog();
+        (bytes >= self.spill_max).then_some(
+            "as many bytes wait in the journal for the sink as it may retain, so the scheduler's queue holds",
+        )
     }
 
     /// Writes a frame. Where the disk refuses it, it waits here (`stop`) or goes on unkept (`forward`).
@@ -97,7 +133,7 @@ impl Keep {
                 (self.dirty, self.flush_at) = (false, None);
                 self.telemetry.counters.journal_frame.set(position.frame.0);
                 self.healed();
-                self.admit(received, position.frame, false);
+                self.admit(received, position.frame, Some(position));
             }
             Err(error) => self.refuse(received, error),
         }
@@ -122,7 +158,7 @@ impl Keep {
         failing.skipped += 1;
         self.telemetry.counters.journal_frames_skipped.add(1);
         let frame = self.writer.skipped(1, received.at.unix_ns);
-        self.admit(received, frame, true);
+        self.admit(received, frame, None);
     }
 
     fn healed(&mut self) {
@@ -134,32 +170,79 @@ impl Keep {
         self.telemetry.publish(JournalHealed { stream, failing_ms, skipped_frames: skipped });
     }
 
-    fn admit(&mut self, received: Received, frame: FrameNo, skipped: bool) {
+    /// A frame waits: in memory, or where too much does, in the journal, where its place is.
+    fn admit(&mut self, received: Received, frame: FrameNo, place: Option<Position>) {
         let Received { bytes, at } = received;
-        self.waiting_bytes += bytes.len();
-        self.waiting.push_back(Kept { frame, bytes, at, skipped, _made_here: () });
+        let kept = Kept { frame, bytes, at, skipped: place.is_none(), _made_here: () };
+        if self.spill.is_none()
+            && self.waiting.len() < WAITING_FRAMES_MAX
+            && self.waiting_bytes < WAITING_BYTES_MAX
+        {
+            self.waiting_bytes += kept.bytes.len();
+            return self.waiting.push_back(kept);
+        }
+        let writer = &self.writer;
+        let spill = self.spill.get_or_insert_with(|| {
+            Spill::new(place.map_or_else(|| writer.backlog(frame), |place| writer.backlog_at(place)))
+        });
+        match place {
+            Some(_) => spill.push(frame, kept.bytes.len()),
+            None => spill.push_unkept(kept),
+        }
     }
 
-    /// A frame that an earlier run kept, and of which it did not say what became of it.
-    pub(crate) fn recovered(&mut self, frame: FrameNo, bytes: Bytes, at: Arrival) -> Kept {
-        Kept { frame, bytes, at, skipped: false, _made_here: () }
+    /// Something may go on.
+    pub(crate) fn has_next(&self) -> bool {
+        let Some(next) = self.waiting.front() else {
+            let next = self.spill.as_ref().map(Spill::position);
+            return self.read_at.is_none() && next.is_some_and(|next| self.may_go_on(next, false));
+        };
+        self.may_go_on(next.frame, next.skipped)
+    }
+
+    fn may_go_on(&self, frame: FrameNo, skipped: bool) -> bool {
+        !self.durable_first || skipped || frame <= self.writer.durable()
     }
 
     /// The next frame that may go on, in the order they came.
     pub(crate) fn next(&mut self) -> Option<Kept> {
-        let first = self.waiting.front()?;
-        if self.durable_first && !first.skipped && first.frame > self.writer.durable() {
+        if !self.has_next() {
             return None;
         }
-        let kept = self.waiting.pop_front()?;
-        self.waiting_bytes -= kept.bytes.len();
-        Some(kept)
+        if let Some(kept) = self.waiting.pop_front() {
+            self.waiting_bytes -= kept.bytes.len();
+            return Some(kept);
+        }
+        loop {
+            let spill = self.spill.as_mut()?;
+            let read = spill.next();
+            if spill.is_empty() {
+                self.spill = None;
+            }
+            match read {
+                Ok(Some(kept)) => return Some(kept),
+                Ok(None) => {
+                    self.read_at = self.spill.is_some().then(|| Instant::now() + RETRY);
+                    return None;
+                }
+                Err(error) => {
+                    let is_missing = matches!(error, ReadError::Missing { .. });
+                    let (stream, what) = (self.telemetry.stream.clone(), error.to_string());
+                    self.telemetry.publish(JournalNotice { stream, is_wrong: true, what });
+                    // What is behind them may be whole; a disk that does not read is asked again.
+                    if !is_missing {
+                        self.read_at = Some(Instant::now() + RETRY);
+                        return None;
+                    }
+                }
+            }
+        }
     }
 
     /// When [`Keep::tick`] is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let refused = self.refused.as_ref().map(|(_, at)| *at);
-        [refused, self.flush_at].into_iter().flatten().min()
+        [refused, self.flush_at, self.read_at].into_iter().flatten().min()
     }
 
     /// Tries a refused frame again.
@@ -167,15 +250,22 @@ impl Keep {
         if let Some((received, _)) = self.refused.take_if(|(_, at)| *at <= now) {
             self.keep(received);
         }
+        self.read_at.take_if(|at| *at <= now);
     }
 
-    /// Frames that wait for the disk, and their bytes.
+    /// Frames that have not gone on, and their bytes.
     pub(crate) fn backlog(&self) -> (usize, u64) {
         let refused = self.refused.as_ref().map(|(received, _)| received.bytes.len());
+        let (frames, bytes) = self.spilled();
         (
-            self.waiting.len() + usize::from(refused.is_some()),
-            (self.waiting_bytes + refused.unwrap_or(0)) as u64,
+            frames + self.waiting.len() + usize::from(refused.is_some()),
+            bytes + (self.waiting_bytes + refused.unwrap_or(0)) as u64,
         )
+    }
+
+    /// Frames that wait in the journal alone, and their bytes.
+    pub(crate) fn spilled(&self) -> (usize, u64) {
+        self.spill.as_ref().map_or((0, 0), Spill::backlog)
     }
 
     pub(crate) fn request(&mut self, rid: &str) -> Result<Request, RequestError> {

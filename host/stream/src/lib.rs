@@ -14,6 +14,7 @@ mod report;
 mod requests;
 mod seat;
 mod send;
+mod spill;
 mod telemetry;
 mod thread;
 
@@ -59,6 +60,8 @@ pub struct Setup {
     pub on_error: config::OnError,
     /// A frame goes on only when it is on the disk (`sync = "always"`).
     pub durable_first: bool,
+    /// Bytes of frames that may wait in the journal for the sink; then nothing more is received.
+    pub spill_max: u64,
     /// A request without a row for so long is given up.
     pub abandon_after: Duration,
     /// Where joined rows may end, as its reader wants it.
@@ -201,8 +204,19 @@ fn build(
     waker: &Arc<mio::Waker>,
 ) -> Result<(path::Path, report::Report), StartError> {
     let now = Instant::now();
-    let Setup { config, listen, connect, layouts, journal, on_error, durable_first, joins, plugins, .. } =
-        setup;
+    let Setup {
+        config,
+        listen,
+        connect,
+        layouts,
+        journal,
+        on_error,
+        durable_first,
+        spill_max,
+        joins,
+        plugins,
+        ..
+    } = setup;
     let stream = config.name.to_string();
     // The checked configuration has exactly one.
     let (sink_name, queue, credit) = match config.sinks.first() {
@@ -250,14 +264,12 @@ fn build(
         move || drop(waker.wake())
     }));
     let mut ledger = ledger::Ledger::new(&recovered.live, telemetry.clone(), now);
-    let mut keep = keep::Keep::new(writer, on_error, durable_first, telemetry.clone(), health.clone());
+    let mut keep =
+        keep::Keep::new(writer, on_error, durable_first, spill_max, telemetry.clone(), health.clone());
     let mut decode = decode::Decode::new(layouts);
     for frame in unfinished {
-        let kept = keep.recovered(
-            frame.frame,
-            frame.bytes,
-            receive::Arrival { instant: now, unix_ns: frame.received_unix_ns },
-        );
+        let at = receive::Arrival::at(frame.received_unix_ns);
+        let kept = keep::Kept::read_back(frame.frame, frame.bytes, at);
         ledger.recover(decode.decode(kept), &mut keep);
     }
     let seats = plugins.into_iter().map(|(name, settings, plugin)| {

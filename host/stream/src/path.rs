@@ -37,15 +37,15 @@ impl Path {
     /// Carries what is there, up to a bound. True where more may be there.
     pub(crate) fn turn(&mut self, now: Instant, took: impl FnMut(Duration)) -> bool {
         for _ in 0..FRAMES_PER_FLUSH {
-            if !(self.outbox.has_room() && self.keep.has_room()) {
+            if !self.keep.has_room() {
                 break;
             }
             let Some(received) = self.receive.next() else { break };
             self.keep.keep(received);
-            self.carry();
+            self.carry(1);
         }
-        // Frames that waited for the disk have no socket event of their own.
-        self.carry();
+        // Frames that waited for the disk or in the journal have no socket event of their own.
+        self.carry(FRAMES_PER_FLUSH);
         self.send.look(now);
         self.outbox.taken(self.send.socket().taken());
         let mut sent = false;
@@ -58,12 +58,18 @@ impl Path {
         self.outbox.taken(self.send.socket().taken());
         self.tell_taken();
         let sends_more = sent && !self.outbox.is_empty() && self.send.keeps_up();
-        sends_more || (self.receive.has_more() && self.outbox.has_room() && self.keep.has_room())
+        sends_more
+            || (self.receive.has_more() && self.keep.has_room())
+            || (self.keep.has_next() && self.outbox.has_room())
     }
 
-    /// Takes every frame that the journal lets go on through the plugins and to the outbox.
-    fn carry(&mut self) {
-        while let Some(kept) = self.keep.next() {
+    /// Takes frames that the journal lets go on through the plugins and to the outbox, while that has room.
+    fn carry(&mut self, most: usize) {
+        for _ in 0..most {
+            if !self.outbox.has_room() {
+                break;
+            }
+            let Some(kept) = self.keep.next() else { break };
             let Settled { kept, content } = self.judge(kept);
             self.settled = kept.frame;
             self.outbox.put(Frame { number: kept.frame.0, at: kept.at.instant, content });

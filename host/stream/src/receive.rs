@@ -4,7 +4,7 @@
 
 use afterbay_sockets::{Pull, PullNotice};
 use bytes::Bytes;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// When a frame came.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +17,13 @@ impl Arrival {
     fn now() -> Arrival {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Arrival { instant: Instant::now(), unix_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX) }
+    }
+
+    /// Of a frame that was read back.
+    pub(crate) fn at(unix_ns: u64) -> Arrival {
+        let now = Arrival::now();
+        let ago = Duration::from_nanos(now.unix_ns.saturating_sub(unix_ns));
+        Arrival { instant: now.instant.checked_sub(ago).unwrap_or(now.instant), unix_ns }
     }
 }
 

@@ -108,6 +108,9 @@ impl Report {
         stream.senders.set(self.senders.len() as u64);
         stream.outbox_frames.set(path.outbox.frames() as u64);
         stream.outbox_bytes.set(path.outbox.bytes());
+        let (spilled_frames, spilled_bytes) = path.keep.spilled();
+        stream.spilled_frames.set(spilled_frames as u64);
+        stream.spilled_bytes.set(spilled_bytes);
         stream.journal_durable_frame.set(path.keep.durable().0);
         let (sink, socket) = (&self.sink_counters, path.send.socket());
         let (pending, unfinished) = (socket.pending(), socket.unfinished());
@@ -131,11 +134,7 @@ impl Report {
 
     /// While nothing is received, says so.
     fn pauses(&mut self, path: &Path, now: Instant) {
-        let why = match (path.outbox.has_room(), path.keep.has_room()) {
-            (true, true) => None,
-            (false, _) => Some("the sink's queue is full, so the scheduler's holds"),
-            (true, false) => Some("the journal does not take frames, so the scheduler's queue holds"),
-        };
+        let why = path.keep.full();
         self.telemetry.counters.receiving.set(u64::from(why.is_none()));
         let stream = self.telemetry.stream.clone();
         let Some(why) = why else {

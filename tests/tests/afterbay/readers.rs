@@ -154,53 +154,86 @@ fn frames_that_die_unread_with_a_reader_that_does_not_count_are_told_as_unconfir
     assert_eq!(verify(&stage).1["frames"], SENT);
 }
 
-#[test]
-fn a_full_queue_stops_receiving_so_that_the_schedulers_holds_and_memory_stays_bounded() {
-    const FRAMES: u32 = 400;
-    const BYTES: usize = 500_000;
-    let stage = Stage::new();
-    let afterbay = Afterbay::run(&stage, &stage.config().sink("queue = { frames = 1000, bytes = \"4MiB\" }"));
-    let before = afterbay.resident_bytes();
+/// Sends so many frames of 500 kB on a thread of its own, and counts those that were handed over.
+fn send_many(stage: &Stage, frames: u32) -> (Arc<AtomicU32>, std::thread::JoinHandle<()>) {
     let sent = Arc::new(AtomicU32::new(0));
     let mut socket = Sender::connect(&stage.scheduler_side());
     let counter = sent.clone();
     let sends = std::thread::spawn(move || {
-        for number in 0..FRAMES {
-            socket.send(&numbered(number, BYTES));
+        for number in 0..frames {
+            socket.send(&numbered(number, MANY_BYTES));
             counter.store(number + 1, Ordering::SeqCst);
         }
     });
-    let paused = afterbay.event("ReceivePaused");
-    assert!(paused["why"].as_str().unwrap().contains("queue is full"), "{paused}");
-    let metrics = afterbay.until_metrics("receiving stops", |metrics| metrics.stream("receiving") == 0);
-    let held = sent.load(Ordering::SeqCst);
-    // 4 MiB in the queue, nothing with the socket while there is no reader, and less than a frame in the kernel.
-    assert!((8..16).contains(&held), "{held} frames were taken");
-    assert!(metrics.stream("outbox_bytes") <= (4 << 20) + BYTES as u64);
-    std::thread::sleep(Duration::from_millis(200));
-    assert_eq!(sent.load(Ordering::SeqCst), held, "the scheduler's queue does not hold");
-    let more = afterbay.resident_bytes().saturating_sub(before);
-    assert!(more < 48 << 20, "{} MiB more for 4 MiB of queue", more >> 20);
+    (sent, sends)
+}
 
+const MANY_BYTES: usize = 500_000;
+
+fn take_many(stage: &Stage, frames: u32) {
     let mut reader = Reader::bind(&stage.reader_side());
-    for expected in 0..FRAMES {
+    for expected in 0..frames {
         let frame = reader.frame();
-        assert_eq!((number(&frame), frame.len()), (expected, BYTES));
+        assert_eq!((number(&frame), frame.len()), (expected, MANY_BYTES));
     }
+}
+
+#[test]
+fn what_has_no_room_in_memory_waits_in_the_journal_and_comes_back_in_order() {
+    const FRAMES: u32 = 400;
+    let stage = Stage::new();
+    let afterbay = Afterbay::run(&stage, &stage.config().sink("queue = { frames = 1000, bytes = \"4MiB\" }"));
+    let before = afterbay.resident_bytes();
+    let (_, sends) = send_many(&stage, FRAMES);
+    // No reader is there, and the scheduler does not wait for one.
     sends.join().unwrap();
-    afterbay.event("ReceiveResumed");
-    let metrics = afterbay.until_metrics("it receives", |metrics| metrics.stream("receiving") == 1);
-    assert_eq!(metrics.stream("frames_forwarded_total"), u64::from(FRAMES));
+    let metrics = afterbay.until_metrics("all are received", |metrics| {
+        metrics.stream("frames_received_total") == u64::from(FRAMES)
+    });
+    // 4 MiB in the outbox and 16 MiB before it.
+    let spilled = metrics.stream("spilled_frames");
+    assert!(spilled >= u64::from(FRAMES) - 45, "{spilled} frames wait in the journal");
+    assert_eq!(metrics.stream("spilled_bytes"), spilled * MANY_BYTES as u64);
+    assert!(metrics.stream("outbox_bytes") <= (4 << 20) + MANY_BYTES as u64);
+    assert_eq!(metrics.stream("receiving"), 1);
     let more = afterbay.resident_bytes().saturating_sub(before);
     assert!(
-        more < 48 << 20,
-        "{} MiB more after {} MiB went through",
+        more < 64 << 20,
+        "{} MiB more for {} MiB that wait",
         more >> 20,
-        (FRAMES as usize * BYTES) >> 20
+        FRAMES as usize * MANY_BYTES >> 20
     );
+    take_many(&stage, FRAMES);
+    let metrics = afterbay.until_metrics("nothing waits", |metrics| {
+        metrics.sink("taken_frame") == u64::from(FRAMES) && metrics.stream("spilled_frames") == 0
+    });
+    assert_eq!(metrics.stream("frames_forwarded_total"), u64::from(FRAMES));
     assert_eq!(afterbay.stop(), 0);
     let (code, report) = verify(&stage);
     assert_eq!((code, &report["frames"]), (0, &FRAMES.into()));
+}
+
+#[test]
+fn when_the_journal_may_hold_no_more_receiving_stops_so_that_the_schedulers_queue_holds() {
+    const FRAMES: u32 = 200;
+    let stage = Stage::new();
+    let config = stage.config().sink("queue = { frames = 1000, bytes = \"4MiB\" }");
+    let config = config.journal("segment = \"1MiB\"").journal("retain = { bytes = \"8MiB\" }");
+    let afterbay = Afterbay::run(&stage, &config);
+    let (sent, sends) = send_many(&stage, FRAMES);
+    let paused = afterbay.event("ReceivePaused");
+    assert!(paused["why"].as_str().unwrap().contains("as it may retain"), "{paused}");
+    afterbay.until_metrics("receiving stops", |metrics| metrics.stream("receiving") == 0);
+    let held = sent.load(Ordering::SeqCst);
+    // 4 MiB in the outbox, 16 MiB before it, 8 MiB in the journal, and less than a frame in the kernel.
+    assert!((56..75).contains(&held), "{held} frames were taken");
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(sent.load(Ordering::SeqCst), held, "the scheduler's queue does not hold");
+    take_many(&stage, FRAMES);
+    sends.join().unwrap();
+    afterbay.event("ReceiveResumed");
+    afterbay.until_metrics("it receives", |metrics| metrics.stream("receiving") == 1);
+    assert_eq!(afterbay.stop(), 0);
 }
 
 #[test]
