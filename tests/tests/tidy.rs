@@ -33,7 +33,7 @@ const DIRECTIONS: [(&str, &[&str]); 18] = [
     ("afterbay-plugin-build", &[]),
     ("afterbay-bundled", &["plugin-build"]),
     ("afterbay-tests", &["journal", "pickle", "plugin-build", "sim", "sockets", "wire"]),
-    ("afterbay-bench", &["plugin-build", "sockets", "wire"]),
+    ("afterbay-bench", &["outbox", "plugin-build", "signals", "sockets", "wire"]),
 ];
 
 /// What only tests of a crate may use on top.

@@ -6,6 +6,7 @@
 
 mod between;
 mod load;
+mod parts;
 mod traffic;
 
 use anyhow::Context;
@@ -94,6 +95,31 @@ fn main() -> anyhow::Result<()> {
             rows.push(row);
         }
     }
+    for wire in ["msgpack", "pickle"] {
+        let name = format!("parts, {wire}, 1024 rows a frame");
+        if name.contains(&args.only) {
+            let parts = parts::measure(&Traffic::new(wire, 1024)?, time * 2)?;
+            let row = Row {
+                name,
+                figures: vec![
+                    ("decode ns/row", parts.decode),
+                    ("outbox passes ns/row", parts.passes),
+                    ("outbox joins ns/row", parts.waits),
+                    ("join ns/row", parts.joins),
+                    ("take ns/row", parts.takes),
+                    ("join to decode", parts.joins / parts.decode),
+                ],
+            };
+            show(&args.json, &row);
+            rows.push(row);
+        }
+    }
+    let name = "parts, load snapshot".to_owned();
+    if name.contains(&args.only) {
+        let row = Row { name, figures: vec![("read ns", parts::snapshot(time)?)] };
+        show(&args.json, &row);
+        rows.push(row);
+    }
     for per_frame in [1, 64, 1024] {
         let name = format!("latency, {per_frame} rows a frame");
         if !name.contains(&args.only) {
@@ -148,7 +174,9 @@ fn show(json: &bool, row: &Row) {
 }
 
 fn table(rows: &[Row]) {
-    for rows in rows.chunk_by(|a, b| a.figures.len() == b.figures.len()) {
+    for rows in rows
+        .chunk_by(|a, b| a.figures.iter().map(|(name, _)| name).eq(b.figures.iter().map(|(name, _)| name)))
+    {
         let mut table = comfy_table::Table::new();
         table.load_style(comfy_table::presets::NOTHING);
         let heads =

@@ -1,0 +1,118 @@
+//! What single parts cost a row, in this process: beside decoding the same frames, which each of them needs first.
+
+use crate::traffic::Traffic;
+use afterbay_outbox::{Content, Frame, Joins, Options, Outbox, When};
+use afterbay_signals::Load;
+use afterbay_wire::{Batch, Decoded, Layouts, Part, decode};
+use anyhow::{Context, bail};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+/// Frames of a backlog that is joined.
+const BACKLOG: usize = 16;
+
+/// Costs in nanoseconds.
+pub(crate) struct Parts {
+    pub(crate) decode: f64,
+    /// Through an outbox whose sink keeps up.
+    pub(crate) passes: f64,
+    /// Through an outbox whose sink has let [`BACKLOG`] frames wait.
+    pub(crate) waits: f64,
+    /// Joining the rows of a backlog, without the outbox.
+    pub(crate) joins: f64,
+    /// Taking half of a frame's rows out, one by one in its order.
+    pub(crate) takes: f64,
+}
+
+/// One row of what a single thread does, at its fastest of several rounds within that time.
+pub(crate) fn measure(traffic: &Traffic, time: Duration) -> anyhow::Result<Parts> {
+    let layouts = Layouts::builtin();
+    let batch = |frame: &bytes::Bytes| match decode(frame.clone(), &layouts) {
+        Decoded::Batch(batch) => Ok(batch),
+        Decoded::Barrier(barrier) => bail!("{:?}", barrier.kind),
+    };
+    let frames = traffic.frames.get(1..=BACKLOG).context("too few frames")?;
+    let rows = (BACKLOG as u64 * traffic.rows_per_frame) as f64;
+    let decoded = || frames.iter().map(batch).collect::<anyhow::Result<Vec<Batch>>>();
+    let options = Options {
+        when: When::Backpressure,
+        joins: Joins::Anywhere,
+        max_rows: 512,
+        max_frames: usize::MAX,
+        max_bytes: u64::MAX,
+    };
+    let now = Instant::now();
+    let mut number = 0;
+    let mut put = |outbox: &mut Outbox, batch: Batch| {
+        number += 1;
+        outbox.put(Frame { number, at: now, content: Content::Rows(batch) });
+    };
+    let share = time / 5;
+    let decode = fastest(share, || Ok(()), |()| Ok(drop(black_box(decoded()?))))?;
+    let mut outbox = Outbox::new(options, 0, 0);
+    let passes = fastest(share, decoded, |batches| {
+        for batch in batches {
+            put(&mut outbox, batch);
+            let leaving = outbox.next(true, now).context("nothing leaves")?;
+            outbox.taken(black_box(leaving).sequence);
+        }
+        Ok(())
+    })?;
+    let waits = fastest(share, decoded, |batches| {
+        batches.into_iter().for_each(|batch| put(&mut outbox, batch));
+        while let Some(leaving) = outbox.next(true, now) {
+            outbox.taken(black_box(leaving).sequence);
+        }
+        Ok(())
+    })?;
+    let joins = fastest(share, decoded, |batches| {
+        let parts: Vec<Part<'_>> = batches.iter().map(Part::from).collect();
+        black_box(Batch::join(&parts)?);
+        Ok(())
+    })?;
+    let half: Vec<u32> = (0..traffic.rows_per_frame as u32).step_by(2).collect();
+    let takes = fastest(share, decoded, |batches| {
+        for batch in &batches {
+            black_box(batch.take(&half)?);
+        }
+        Ok(())
+    })?;
+    Ok(Parts {
+        decode: decode / rows,
+        passes: passes / rows,
+        waits: waits / rows,
+        joins: joins / rows,
+        takes: takes * 2.0 / rows,
+    })
+}
+
+/// Reading the scheduler's load, in nanoseconds.
+pub(crate) fn snapshot(time: Duration) -> anyhow::Result<f64> {
+    const READS: usize = 1000;
+    let load = Load::default();
+    let now = Instant::now();
+    let read = |()| {
+        for _ in 0..READS {
+            black_box(load.read_at(black_box(now)));
+        }
+        Ok(())
+    };
+    Ok(fastest(time, || Ok(()), read)? / READS as f64)
+}
+
+/// Nanoseconds of the fastest round; what `prepare` does is not counted.
+fn fastest<T>(
+    time: Duration,
+    mut prepare: impl FnMut() -> anyhow::Result<T>,
+    mut round: impl FnMut(T) -> anyhow::Result<()>,
+) -> anyhow::Result<f64> {
+    let until = Instant::now() + time;
+    let mut fastest = f64::INFINITY;
+    while Instant::now() < until {
+        let prepared = prepare()?;
+        let begun = Instant::now();
+        round(prepared)?;
+        fastest = fastest.min(begun.elapsed().as_nanos() as f64);
+    }
+    Ok(fastest)
+}
