@@ -118,13 +118,14 @@ impl Lane {
         ledger: &mut Ledger,
         urgent: &mut VecDeque<Composed>,
     ) {
-        let Lane { frames, indexed, waiting, ids, .. } = self;
+        let Lane { frames, indexed, waiting, plain, ids, .. } = self;
         for held in frames.iter_mut().skip(*indexed) {
             *indexed += 1;
             let Some(batch) = &held.batch else { continue };
             let (place, at) = (held.place, held.at);
             let mut alone_rows = 0;
             ledger.split(place, batch.rows());
+            *plain |= batch.splittable().is_err();
             let text = text.filter(|_| batch.kind() == Kind::TokenId);
             let counts = batch.token_counts().zip(batch.completion_counts());
             let columns = batch.rids().zip(counts).zip(batch.finishes());

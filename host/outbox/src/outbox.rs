@@ -163,7 +163,7 @@ impl Outbox {
             }
             Content::Rows(batch) => {
                 let place = self.came(number, batch.bytes().len());
-                let has_health_check = (0..batch.rows()).any(|row| batch.is_health_check(row));
+                let has_health_check = batch.has_health_check();
                 let lane = match self.stages.back_mut() {
                     Some(Stage::Rows(lane)) if lane.takes(&batch) => lane,
                     _ => {
@@ -201,7 +201,7 @@ impl Outbox {
             Joins::Nowhere => is_text,
             _ => batch.kind() != Kind::Embedding,
         };
-        is_allowed && self.options.when != When::Never && batch.splittable().is_ok()
+        is_allowed && self.options.when != When::Never
     }
 
     /// The next frame for the sink. `has_room`: it keeps up, and takes one now; health checks leave in any case.

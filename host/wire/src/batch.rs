@@ -81,6 +81,11 @@ impl Batch {
         self.rid(row).starts_with(HEALTH_CHECK)
     }
 
+    /// Whether any of its rows [is](Batch::is_health_check) a health check.
+    pub fn has_health_check(&self) -> bool {
+        self.rids().any(|rid| rid.starts_with(HEALTH_CHECK))
+    }
+
     /// How many new tokens the row has: those of `output_ids`, or where that is nil of `decode_ids` without the
     /// prompt's tail.
     pub fn tokens(&self, row: u32) -> u32 {
