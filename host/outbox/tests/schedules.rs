@@ -369,3 +369,54 @@ fn it_has_room_up_to_its_bounds_of_frames_and_bytes() {
     outbox.put(Frame { number: 1, at: now, content: rows(vec![row("a", 1, 1)]) });
     assert!(!outbox.has_room());
 }
+
+/// The tokens that each request has in these frames.
+fn tokens<'f>(frames: impl Iterator<Item = &'f Bytes>) -> BTreeMap<String, u64> {
+    let mut tokens = BTreeMap::new();
+    for frame in frames {
+        let batch = batch_of(frame.clone());
+        for (rid, count) in batch.rids().zip(batch.token_counts()) {
+            *tokens.entry(rid.to_owned()).or_default() += u64::from(count);
+        }
+    }
+    tokens
+}
+
+/// Also columns that cannot be joined, requests that have ended, embeddings, and frames that cannot be taken apart.
+#[test]
+fn every_frame_of_the_real_sglang_waits_and_leaves_with_every_token_once() {
+    let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
+    let mut dirs = vec![fixtures];
+    let (mut frames, mut single) = (0, 0);
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                dirs.push(path);
+                continue;
+            }
+            if !path.extension().is_some_and(|kind| kind == "msgpack" || kind == "pickle") {
+                continue;
+            }
+            let bytes = Bytes::from(std::fs::read(&path).unwrap());
+            let Decoded::Batch(_) = decode(bytes.clone(), &Layouts::builtin()) else { continue };
+            let now = Instant::now();
+            let mut outbox = Outbox::new(options(When::Backpressure, Joins::Anywhere, 512), 0, 0);
+            for number in 1..=3 {
+                let content = Content::Rows(batch_of(bytes.clone()));
+                outbox.put(Frame { number, at: now, content });
+            }
+            let mut left = Vec::new();
+            while let Some(leaving) = outbox.next(true, now) {
+                outbox.taken(leaving.sequence);
+                left.push(leaving.bytes);
+            }
+            let came = [&bytes, &bytes, &bytes].into_iter();
+            assert_eq!(tokens(left.iter()), tokens(came), "{}", path.display());
+            assert_eq!((outbox.done(), outbox.totals().frames_torn), (3, 0), "{}", path.display());
+            frames += 1;
+            single += usize::from(left.len() == 3);
+        }
+    }
+    assert!(frames > 50 && single > 5 && single < frames, "{single} of {frames} were not joined");
+}
