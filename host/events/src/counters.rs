@@ -147,6 +147,9 @@ counters! {
         frames_resent: Counter, "Frames sent again after a reader was lost";
         frames_unconfirmed: Counter, "Frames of which nobody can say whether a lost reader had them";
         taken_frame: Gauge, "Number of the last frame that never need be sent again";
+        state: Gauge, "How its reader does: 0 keeping up, 1 behind, 2 stalled, 3 away";
+        waiting_rows: Gauge, "Rows that wait for it in memory; a frame that goes on whole counts as one";
+        waiting_oldest_ms: Gauge, "Milliseconds that the oldest of them has waited";
         frames_composed: Counter, "Frames made of rows that waited, in place of those that the scheduler sent";
         rows_joined: Counter, "Rows that left inside another row of their request";
         frames_torn: Counter, "Frames sent whole though some of their rows had left, because they could not be taken apart";

@@ -121,6 +121,11 @@ events! {
         stream: Name, sink: Name, resent_frames: u64, unconfirmed_frames: u64,
     } => "stream {stream:?}: sink {sink:?} sends {resent_frames} frames again, {unconfirmed_frames} cannot be confirmed";
 
+    /// A sink's reader does otherwise than it did: it keeps up, is behind, has stalled, or is away.
+    SinkState, warn_if(*state != "keeping up"), first 5 of [stream, sink, state] {
+        stream: Name, sink: Name, state: &'static str, rows: u64, oldest_ms: u64,
+    } => "stream {stream:?}: sink {sink:?} is {state}, {rows} rows wait, the oldest for {oldest_ms} ms";
+
     /// Rows that wait for a sink will not be joined, and why.
     SinkUnjoined, Level::WARN, first 2 of [stream, sink] {
         stream: Name, sink: Name, why: String,

@@ -3,11 +3,12 @@
 //! Owns no part of the path: it looks, once a turn.
 
 use crate::path::Path;
+use crate::send::Doing;
 use crate::telemetry::Telemetry;
 use afterbay_events::event::{
     CreditSeen, CreditUnusable, JournalNotice, JournalSyncFailed, NoticesMissed, PollFailed, ReceivePaused,
     ReceiveResumed, SegmentRemoved, SenderClosed, SenderConnected, SenderRefused, SinkConnected, SinkLost,
-    SinkSettled, SinkWaiting,
+    SinkSettled, SinkState, SinkWaiting,
 };
 use afterbay_events::{Health, Name, SinkCounters};
 use afterbay_journal::Notice;
@@ -40,6 +41,8 @@ pub(crate) struct Report {
     /// Nothing is received since then: a queue is full, or the journal fails.
     paused: Option<Paused>,
     gauges_at: Instant,
+    /// How the reader did when it was last looked at.
+    doing: Option<Doing>,
 }
 
 impl Report {
@@ -59,6 +62,7 @@ impl Report {
             sync_failing: false,
             paused: None,
             gauges_at: now,
+            doing: None,
         }
     }
 
@@ -96,6 +100,7 @@ impl Report {
         if now >= self.gauges_at {
             self.gauges_at = now + GAUGES_EVERY;
             path.chain.seats().iter().for_each(|seat| seat.publish_gauges());
+            self.doing(path, now);
         }
     }
 
@@ -130,6 +135,22 @@ impl Report {
         sink.credit_usable.set(u64::from(socket.finished().is_some()));
         sink.lag_frames.set(unfinished.frames as u64);
         sink.lag_bytes.set(unfinished.bytes as u64);
+    }
+
+    /// How the reader does, and what waits for it.
+    fn doing(&mut self, path: &Path, now: Instant) {
+        let oldest = path.outbox.oldest();
+        let rows = path.outbox.rows() as u64;
+        let age = oldest.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        let oldest_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        let doing = path.send.doing(oldest, now);
+        self.sink_counters.waiting_rows.set(rows);
+        self.sink_counters.waiting_oldest_ms.set(oldest_ms);
+        self.sink_counters.state.set(doing as u64);
+        if self.doing.replace(doing).is_some_and(|before| before != doing) {
+            let (stream, sink) = self.names();
+            self.telemetry.publish(SinkState { stream, sink, state: doing.name(), rows, oldest_ms });
+        }
     }
 
     /// While nothing is received, says so.

@@ -18,6 +18,35 @@ const WINDOW_MAX: usize = 64;
 /// What a frame's being counted takes to be seen: the look at the page, and a turn.
 const SEEN_AFTER: Duration = Duration::from_millis(2);
 
+/// A frame that waits for so long is behind.
+const BEHIND_AFTER: Duration = Duration::from_millis(100);
+/// A reader that has frames and finishes none for so long has stalled.
+const STALLED_AFTER: Duration = Duration::from_secs(5);
+
+/// How a sink's reader does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doing {
+    /// It takes what comes.
+    KeepsUp,
+    /// What comes waits for it, and is joined if it may be.
+    Behind,
+    /// It has frames, and finishes none.
+    Stalled,
+    /// It is not connected.
+    Away,
+}
+
+impl Doing {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Doing::KeepsUp => "keeping up",
+            Doing::Behind => "behind",
+            Doing::Stalled => "stalled",
+            Doing::Away => "away",
+        }
+    }
+}
+
 /// The PUSH socket of a sink.
 pub(crate) struct Send {
     name: String,
@@ -75,7 +104,11 @@ impl Send {
     /// Notes how far the reader has counted, and whether the kernel has taken all it was given.
     pub(crate) fn look(&mut self, now: Instant) {
         self.blocked = self.push.pending().frames > 0;
-        self.pace.look(self.push.totals().frames_finished, self.ahead() > 0, now);
+        // Without a count, what the kernel takes is all that shows.
+        let totals = self.push.totals();
+        let counts = self.push.finished().is_some();
+        let finished = if counts { totals.frames_finished } else { totals.frames_written };
+        self.pace.look(finished, self.ahead() > 0, now);
     }
 
     /// Frames that the reader has or will have, and has not finished.
@@ -91,6 +124,20 @@ impl Send {
         match self.push.finished() {
             Some(_) => self.ahead() < self.pace.window,
             None => !self.blocked && self.push.pending().frames < FRAMES_PER_CALL,
+        }
+    }
+
+    /// How the reader does, if the oldest frame that waits for it came then.
+    pub(crate) fn doing(&self, oldest: Option<Instant>, now: Instant) -> Doing {
+        let since = |at: Instant| now.saturating_duration_since(at);
+        if !self.push.is_connected() {
+            Doing::Away
+        } else if self.ahead() > 0 && since(self.pace.since) >= STALLED_AFTER {
+            Doing::Stalled
+        } else if oldest.is_some_and(|at| since(at) >= BEHIND_AFTER) {
+            Doing::Behind
+        } else {
+            Doing::KeepsUp
         }
     }
 

@@ -14,6 +14,7 @@ use afterbay_tests::afterbay::verify;
 use afterbay_tests::frames::{WIRES, frames_of, rows};
 use afterbay_tests::{Afterbay, Reader, Sender, Stage, load, until};
 use afterbay_wire::synth::SynthWire::Msgpack;
+use serde_json::Value;
 
 fn numbered(number: u32, bytes: usize) -> Vec<u8> {
     let mut frame = vec![b'.'; bytes];
@@ -287,4 +288,35 @@ fn a_reader_that_counts_slowly_is_given_two_frames_ahead_and_the_rest_joined() {
         assert_eq!(afterbay.stop(), 0);
         assert_eq!(verify(&stage).0, 0);
     }
+}
+
+#[test]
+fn how_a_reader_does_is_told_when_it_changes() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let mut credit = afterbay_sockets::credit::CreditWriter::open(&stage.credit()).unwrap();
+    let config = stage.config().credit(&stage).sink("reader = \"tokenizer\"");
+    let afterbay = Afterbay::run(&stage, &config);
+    afterbay.event("CreditSeen");
+    let frames = load(10, 10, Msgpack);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    for frame in &frames[..2] {
+        sender.send(&frame.bytes);
+        reader.frame();
+    }
+    frames[2..].iter().for_each(|frame| sender.send(&frame.bytes));
+    let is = |state: &'static str| move |event: &Value| event["state"] == state;
+    let behind = afterbay.event_where("SinkState", is("behind"));
+    assert_eq!(behind["rows"], 10 * (frames.len() - 2), "{behind}");
+    afterbay.event_where("SinkState", is("stalled"));
+    (0..2).for_each(|_| credit.finished().unwrap());
+    reader.frame();
+    credit.finished().unwrap();
+    afterbay.event_where("SinkState", is("keeping up"));
+    afterbay.until_metrics("it keeps up", |metrics| {
+        (metrics.sink("state"), metrics.sink("waiting_rows"), metrics.sink("waiting_oldest_ms")) == (0, 0, 0)
+    });
+    drop(reader);
+    afterbay.event_where("SinkState", is("away"));
+    assert_eq!(afterbay.stop(), 0);
 }
