@@ -32,6 +32,13 @@ pub const TEXT_BYTES_MAX: usize = 4096;
 /// Sinks whose progress is kept, per stream. `taken` of one more is not kept.
 pub const SINKS_MAX: usize = 256;
 
+/// Frames that a sink was sent and has not taken. `sent` refuses one more.
+pub const SENT_FRAMES_MAX: usize = 1 << 13;
+
+/// Requests, and runs of frames, that a sink has been sent past the frames that are taken in full. `sent` refuses more:
+/// the oldest rows must leave first, so that those frames become more.
+pub const AHEAD_MAX: usize = 1 << 20;
+
 /// Notices that wait to be read. When full the oldest is dropped.
 pub const NOTICES_MAX: usize = 256;
 

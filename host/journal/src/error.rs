@@ -95,6 +95,22 @@ pub enum RequestError {
     TooMany,
 }
 
+/// Why it was not noted what a sink was sent: nothing of it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "sink {sink:?}: {frames} frames not taken (at most {}), {ahead} requests ahead (at most {})",
+    bounds::SENT_FRAMES_MAX,
+    bounds::AHEAD_MAX
+)]
+pub struct SentError {
+    /// The sink.
+    pub sink: String,
+    /// Frames that it was sent and has not taken.
+    pub frames: usize,
+    /// Requests that are ahead, with those in these frames and in the one refused.
+    pub ahead: usize,
+}
+
 /// Why a journal could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {

@@ -126,6 +126,10 @@ impl Kind {
     pub const PROBE: Kind = Kind(12);
     /// The bytes that left in place of a frame; its outcome stands behind it.
     pub const CHANGED: Kind = Kind(13);
+    /// What a frame holds that a sink was sent.
+    pub const SENT: Kind = Kind(14);
+    /// What a sink has taken past the frames that it has taken in full.
+    pub const AHEAD: Kind = Kind(15);
     /// Kinds a later minor addition may use: looked for when a reader finds its way again after damage.
     const LAST: u8 = 31;
 }

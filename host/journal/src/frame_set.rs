@@ -103,6 +103,14 @@ impl FrameSet {
         true
     }
 
+    /// Takes out all up to this one.
+    pub(crate) fn remove_through(&mut self, frame: u64) {
+        while self.runs.pop_front_if(|run| run.end <= frame + 1).is_some() {}
+        if let Some(first) = self.runs.front_mut() {
+            first.first = first.first.max(frame + 1);
+        }
+    }
+
     /// Gives up the oldest run where there are too many: its first frame, and how many.
     pub(crate) fn give_up(&mut self) -> Option<(FrameNo, u64)> {
         let oldest = if self.runs.len() > RUNS_MAX { self.runs.pop_front() } else { None };

@@ -5,6 +5,7 @@ use crate::frame_set::FrameSet;
 use crate::outcome::{self, Credit, Gap, Verdict};
 use crate::position::{FrameNo, RequestNo};
 use crate::reader::{Action, Finish, Outcome, Passage, RequestInfo, State};
+use crate::sink::{Held, Sent, Sink};
 
 /// A request in a CARRY (as it stands when a segment begins) or a SUMMARY (when it ends).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +43,23 @@ pub(crate) struct Taken {
     pub sink: String,
     pub through: FrameNo,
     pub credit: Option<Credit>,
+    /// The last frame that it was sent and has taken.
+    pub sequence: u64,
+    /// What it was sent after that never arrived.
+    pub void: bool,
+    /// Nothing of it is kept from here on.
+    pub forgotten: bool,
+}
+
+impl Taken {
+    pub fn apply(&self, sink: &mut Sink) {
+        sink.pass(self.through);
+        sink.take(self.sequence);
+        sink.set_credit(self.credit);
+        if self.void {
+            sink.void();
+        }
+    }
 }
 
 /// What a sealed segment says of itself beside its requests.
@@ -60,7 +78,7 @@ pub(crate) struct Totals {
     pub clean: bool,
     /// Frames of this and earlier segments whose outcome was awaited.
     pub unfinished: FrameSet,
-    pub taken: Vec<Taken>,
+    pub sinks: Vec<Sink>,
 }
 
 /// A record's payload, understood; a frame's bytes stay where they are.
@@ -75,6 +93,15 @@ pub(crate) enum Body {
         state: State,
     },
     Taken(Taken),
+    Sent {
+        sink: String,
+        held: Held,
+    },
+    Ahead {
+        sink: String,
+        whole: FrameSet,
+        rows: Vec<(u64, u64)>,
+    },
     Skipped {
         count: u64,
     },
@@ -93,7 +120,18 @@ impl Body {
             Kind::OUTCOME => Body::Outcome(decode_outcome(&mut at, FrameNo(number), around)?),
             Kind::OPEN => Body::Open { rid: at.text()? },
             Kind::CLOSE => Body::Close { state: decode_state(at.u8()?)? },
-            Kind::TAKEN => Body::Taken(decode_taken(&mut at, number)?),
+            Kind::TAKEN => {
+                let mut taken = decode_taken(&mut at, number)?;
+                // Version 1 ends here.
+                taken.sequence = if at.0.is_empty() { 0 } else { at.u64()? };
+                Body::Taken(taken)
+            }
+            Kind::SENT => decode_sent(&mut at, around)?,
+            Kind::AHEAD => Body::Ahead {
+                sink: at.text()?,
+                whole: decode_frames(&mut at)?,
+                rows: (0..at.count(16)?).map(|_| Some((at.u64()?, at.u64()?))).collect::<Option<_>>()?,
+            },
             Kind::SKIPPED => Body::Skipped { count: at.u64()? },
             Kind::LOST => Body::Lost,
             Kind::CARRY => Body::Carry(decode_entries(&mut at, number)?),
@@ -212,12 +250,76 @@ fn verdict(code: u8) -> Verdict {
     VERDICTS.get(usize::from(code)).copied().unwrap_or(Verdict::Other(code))
 }
 
-pub(crate) fn put_taken(out: &mut Vec<u8>, sink: &str, through: FrameNo, credit: Option<Credit>) {
-    record(out, Kind::TAKEN, through.0, 0, |out| put_taken_payload(out, sink, credit));
+/// `flags`: [`VOID`], [`FORGOTTEN`].
+pub(crate) fn put_taken(out: &mut Vec<u8>, sink: &Sink, flags: u8) {
+    record(out, Kind::TAKEN, sink.through().0, 0, |out| {
+        put_taken_payload(out, sink.name(), sink.credit(), flags);
+        put_u64(out, sink.sequence());
+    });
 }
 
-fn put_taken_payload(out: &mut Vec<u8>, sink: &str, credit: Option<Credit>) {
-    out.push(u8::from(credit.is_some()));
+pub(crate) const VOID: u8 = 2;
+pub(crate) const FORGOTTEN: u8 = 4;
+
+/// All that a segment must know of a sink when it begins or ends, beside its TAKEN.
+pub(crate) fn put_ahead(out: &mut Vec<u8>, sink: &Sink) {
+    if !sink.is_numbered() {
+        return;
+    }
+    record(out, Kind::AHEAD, sink.last_sent(), 0, |out| {
+        let (whole, rows) = sink.ahead();
+        put_text(out, sink.name());
+        put_frames(out, whole);
+        put_u32(out, rows.len() as u32);
+        for (request, frame) in rows {
+            put_u64(out, request);
+            put_u64(out, frame);
+        }
+    });
+    for (sequence, sent) in sink.sent() {
+        put_sent(out, sink.name(), sequence, sent);
+    }
+}
+
+pub(crate) fn put_sent(out: &mut Vec<u8>, sink: &str, sequence: u64, sent: Sent<'_>) {
+    record(out, Kind::SENT, sequence, 0, |out| {
+        put_text(out, sink);
+        match sent {
+            Sent::Whole(frame) => {
+                out.push(0);
+                put_u64(out, frame.0);
+            }
+            Sent::Rows(rows) => {
+                out.push(1);
+                let base = rows.iter().map(|(_, frame)| frame.0).min().unwrap_or_default();
+                put_u64(out, base);
+                put_u32(out, rows.len() as u32);
+                put_column(out, rows.iter().map(|(request, _)| request.0 as u32));
+                // One that lay further off than that would be sent again: nothing is lost.
+                let after = |frame: u64| u32::try_from(frame - base).unwrap_or(u32::MAX);
+                put_column(out, rows.iter().map(|(_, frame)| after(frame.0)));
+            }
+        }
+    });
+}
+
+fn decode_sent(at: &mut Bytes<'_>, around: u64) -> Option<Body> {
+    let sink = at.text()?;
+    let (rows, base) = (at.u8()?, at.u64()?);
+    if rows == 0 {
+        return Some(Body::Sent { sink, held: Held::Whole(FrameNo(base)) });
+    }
+    let count = at.count(8)?;
+    let (requests, after) = (at.take(count * 4)?.as_chunks().0, at.take(count * 4)?.as_chunks().0);
+    let rows = requests.iter().zip(after).map(|(request, after)| {
+        let request = RequestNo(widen(u32::from_le_bytes(*request), around));
+        (request, FrameNo(base.saturating_add(u32::from_le_bytes(*after).into())))
+    });
+    Some(Body::Sent { sink, held: Held::Rows(rows.collect()) })
+}
+
+fn put_taken_payload(out: &mut Vec<u8>, sink: &str, credit: Option<Credit>, flags: u8) {
+    out.push(u8::from(credit.is_some()) | flags);
     if let Some(credit) = credit {
         put_u64(out, credit.generation);
         put_u64(out, credit.sent);
@@ -226,11 +328,13 @@ fn put_taken_payload(out: &mut Vec<u8>, sink: &str, credit: Option<Credit>) {
 }
 
 fn decode_taken(at: &mut Bytes<'_>, through: u64) -> Option<Taken> {
-    let credit = match at.u8()? {
+    let flags = at.u8()?;
+    let credit = match flags & 1 {
         0 => None,
         _ => Some(Credit { generation: at.u64()?, sent: at.u64()? }),
     };
-    Some(Taken { sink: at.text()?, through: FrameNo(through), credit })
+    let (void, forgotten) = (flags & VOID != 0, flags & FORGOTTEN != 0);
+    Some(Taken { sink: at.text()?, through: FrameNo(through), credit, sequence: 0, void, forgotten })
 }
 
 /// Entries in one record: so that a record stays a fraction of a megabyte.
@@ -317,16 +421,18 @@ pub(crate) fn decode_entries(at: &mut Bytes<'_>, count_: u64) -> Option<Vec<Entr
 }
 
 pub(crate) fn put_totals(out: &mut Vec<u8>, totals: &Totals) {
+    totals.sinks.iter().for_each(|sink| put_ahead(out, sink));
     record(out, Kind::TOTALS, totals.next_frame, totals.last_unix_ns, |out| {
         for value in [totals.frames, totals.frame_bytes, totals.first_unix_ns, totals.next_request] {
             put_u64(out, value);
         }
         out.push(u8::from(totals.clean));
         put_frames(out, &totals.unfinished);
-        put_u32(out, totals.taken.len() as u32);
-        for taken in &totals.taken {
-            put_u64(out, taken.through.0);
-            put_taken_payload(out, &taken.sink, taken.credit);
+        put_u32(out, totals.sinks.len() as u32);
+        for sink in &totals.sinks {
+            put_u64(out, sink.through().0);
+            put_taken_payload(out, sink.name(), sink.credit(), 0);
+            put_u64(out, sink.sequence());
         }
     });
 }
@@ -345,10 +451,16 @@ pub(crate) fn decode_totals(
         1 => decode_frames_v1(&mut at)?,
         _ => decode_frames(&mut at)?,
     };
-    let taken = (0..at.count(11)?)
+    let sinks = (0..at.count(11)?)
         .map(|_| {
             let through = at.u64()?;
-            decode_taken(&mut at, through)
+            let mut taken = decode_taken(&mut at, through)?;
+            if version > 1 {
+                taken.sequence = at.u64()?;
+            }
+            let mut sink = Sink::new(&taken.sink);
+            taken.apply(&mut sink);
+            Some(sink)
         })
         .collect::<Option<_>>()?;
     Some(Totals {
@@ -360,7 +472,7 @@ pub(crate) fn decode_totals(
         next_request,
         clean,
         unfinished,
-        taken,
+        sinks,
     })
 }
 

@@ -9,10 +9,10 @@ use crate::directory::SyncPolicy;
 use crate::error::{IoError, OpenError, ReadError};
 use crate::format::{HEAD_BYTES, HEADER_BYTES, Head, Kind, RECORD_BYTES, VERSION};
 use crate::frame_set::FrameSet;
-use crate::outcome::Credit;
 use crate::position::{FrameNo, Request, SegmentId};
 use crate::reader::RequestInfo;
 use crate::segment::{self, Listed, Payloads, Segment, Step, Summary, read_full};
+use crate::sink::Sink;
 use crate::state::State;
 use crate::storage::Storage;
 use crate::sync::{Ended, PART, write_end};
@@ -35,8 +35,11 @@ pub struct Recovered {
     /// Frames without an outcome: they were kept, and what became of them is not known. However many they are, they
     /// are read back with [`Writer::backlog`](crate::Writer::backlog) from the first of them on.
     pub unfinished: FrameSet,
-    /// How far each sink had taken the stream.
-    pub taken: Vec<(String, FrameNo, Option<Credit>)>,
+    /// How far each sink had taken the stream, and what it was sent after that. Of the frames past
+    /// [`Sink::through`], which are read with [`Writer::backlog_with_outcomes`](crate::Writer::backlog_with_outcomes),
+    /// [`Sink::has_taken_row`] tells the rows that need not be sent again. Before a sink is sent anything,
+    /// [`Writer::resume`](crate::Writer::resume) must say what became of what it was sent last.
+    pub sinks: Vec<Sink>,
 }
 
 /// A torn end.
@@ -126,7 +129,7 @@ pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Re
     found.bytes = remaining.iter().map(|segment| segment.bytes).sum();
     found.last_frame = FrameNo(state.next_frame - 1);
     found.unfinished = state.unfinished.clone();
-    found.taken = state.taken.iter().map(|each| (each.sink.clone(), each.through, each.credit)).collect();
+    found.sinks = state.sinks.clone();
     let next_sequence = listed.last().map_or(0, |last| last.id.sequence + 1);
     Ok(Recovery { state, found, next_sequence, previous_end, previous_sealed })
 }

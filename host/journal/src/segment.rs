@@ -11,6 +11,7 @@ use crate::format::{
 };
 use crate::position::SegmentId;
 use crate::record::{Body, Entry, Totals, decode_entries, decode_totals};
+use crate::state::apply_to_sinks;
 use crate::storage::{File, Storage};
 
 /// A segment in the listing of its directory.
@@ -110,7 +111,7 @@ impl Segment {
             return Ok(None);
         }
         let mut scan = self.scan(begins, trailer, Payloads::All);
-        let mut entries = Vec::new();
+        let (mut entries, mut of_sinks) = (Vec::new(), Vec::new());
         loop {
             let Step::Record(record) = scan.step()? else { return Ok(None) };
             let (kind, number) = (record.head.kind, record.head.number);
@@ -119,12 +120,21 @@ impl Segment {
                     Some(more) => entries.extend(more),
                     None => return Ok(None),
                 },
+                Kind::AHEAD | Kind::SENT => match scan.body(&record) {
+                    Some(body) => of_sinks.push((number, body)),
+                    None => return Ok(None),
+                },
                 Kind::TOTALS => {
                     let totals = {
                         let version = self.header.version;
                         decode_totals(scan.payload(&record), number, record.head.time, version)
                     };
-                    return Ok(totals.map(|totals| Summary { entries, totals, begins }));
+                    return Ok(totals.map(|mut totals| {
+                        for (number, body) in of_sinks {
+                            apply_to_sinks(&mut totals.sinks, number, &body);
+                        }
+                        Summary { entries, totals, begins }
+                    }));
                 }
                 _ => return Ok(None),
             }

@@ -11,8 +11,9 @@ use crate::frame_set::FrameSet;
 use crate::outcome::effects;
 use crate::position::{FrameNo, RequestNo};
 use crate::reader::{self, RequestInfo};
-use crate::record::{Body, Entry, Taken, Totals};
+use crate::record::{Body, Entry, Totals};
 use crate::segment::{RawRecord, Summary};
+use crate::sink::Sink;
 
 /// The figures after some record.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +23,7 @@ pub(crate) struct State {
     pub unfinished: FrameSet,
     /// Of those, what the last record made too many: the first frame, and how many.
     pub given_up: Option<(FrameNo, u64)>,
-    pub taken: Vec<Taken>,
+    pub sinks: Vec<Sink>,
     pub next_frame: u64,
     pub next_request: u64,
     /// Of this segment.
@@ -45,7 +46,7 @@ impl State {
             requests: summary.entries.iter().map(|entry| (entry.info.number.0, entry.clone())).collect(),
             unfinished: totals.unfinished.clone(),
             given_up: None,
-            taken: totals.taken.clone(),
+            sinks: totals.sinks.clone(),
             next_frame: totals.next_frame,
             next_request: totals.next_request,
             frames: totals.frames,
@@ -91,13 +92,8 @@ impl State {
                 entry.closed = true;
                 entry.info.state = *state;
             }
-            Body::Taken(taken) => {
-                let room = self.taken.len() < SINKS_MAX;
-                match self.taken.iter_mut().find(|known| known.sink == taken.sink) {
-                    Some(known) => known.clone_from(taken),
-                    None if room => self.taken.push(taken.clone()),
-                    None => {}
-                }
+            Body::Taken(_) | Body::Sent { .. } | Body::Ahead { .. } => {
+                apply_to_sinks(&mut self.sinks, number, body);
             }
             Body::Skipped { count } => self.next_frame = self.next_frame.max(number.saturating_add(*count)),
             Body::Carry(entries) => {
@@ -177,7 +173,36 @@ impl State {
             next_request: self.next_request,
             clean: false,
             unfinished: self.unfinished.clone(),
-            taken: self.taken.clone(),
+            sinks: self.sinks.clone(),
         }
+    }
+}
+
+/// Takes in a record about a sink, whose number this is.
+pub(crate) fn apply_to_sinks(sinks: &mut Vec<Sink>, number: u64, body: &Body) {
+    let name = match body {
+        Body::Taken(taken) if taken.forgotten => return sinks.retain(|sink| sink.name() != taken.sink),
+        Body::Taken(taken) => &taken.sink,
+        Body::Sent { sink, .. } | Body::Ahead { sink, .. } => sink,
+        _ => return,
+    };
+    let Some(sink) = sink_of(sinks, name) else { return };
+    match body {
+        Body::Taken(taken) => taken.apply(sink),
+        Body::Sent { held, .. } => sink.send(number, held.clone()),
+        Body::Ahead { whole, rows, .. } => sink.set_ahead(number, whole.clone(), rows),
+        _ => {}
+    }
+}
+
+/// The sink of this name, a new one if there is room.
+pub(crate) fn sink_of<'a>(sinks: &'a mut Vec<Sink>, name: &str) -> Option<&'a mut Sink> {
+    match sinks.iter().position(|sink| sink.name() == name) {
+        Some(at) => sinks.get_mut(at),
+        None if sinks.len() < SINKS_MAX => {
+            sinks.push(Sink::new(name));
+            sinks.last_mut()
+        }
+        None => None,
     }
 }

@@ -434,7 +434,7 @@ fn difference(records: &State, said: &State) -> Option<String> {
         let (kept, known) = (only(records, said), only(said, records));
         return Some(format!("frames {known:?} have no outcome, by the records {kept:?}"));
     }
-    (records.taken != said.taken).then(|| "what sinks have taken is another".into())
+    (records.sinks != said.sinks).then(|| "what sinks have taken is another".into())
 }
 
 fn no_outcome(from: FrameNo, through: FrameNo) -> String {

@@ -9,9 +9,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use crate::backlog::Backlog;
-use crate::bounds::{
-    FRAME_BYTES_MAX, PENDING_BYTES_MAX, PENDING_WRITE_BYTES, SEGMENT_REQUESTS_MAX, SINKS_MAX,
-};
+use crate::bounds::{FRAME_BYTES_MAX, PENDING_BYTES_MAX, PENDING_WRITE_BYTES, SEGMENT_REQUESTS_MAX};
 use crate::directory::{Background, Root};
 use crate::error::{IoError, OpenError, RequestError, WriteError};
 use crate::format::{
@@ -19,15 +17,18 @@ use crate::format::{
 };
 use crate::frame_set::FrameSet;
 use crate::notice::Notice;
-use crate::outcome::{Credit, Outcome};
+use crate::outcome::Outcome;
 use crate::position::{FrameNo, Position, Request, RequestNo, SegmentId};
 use crate::reader::State;
-use crate::record::{Taken, Totals, put_entries, put_outcome, put_taken, put_u64, state_code};
+use crate::record::{Totals, put_ahead, put_entries, put_outcome, put_taken, put_u64, state_code};
 use crate::recovery::{LiveRequest, Recovered, Recovery};
 use crate::requests::Requests;
 use crate::segment::Segment;
+use crate::sink::Sink;
 use crate::storage::File;
 use crate::sync::{Ended, PART, Shared, lock, write_all};
+
+mod sinks;
 
 /// Requests further behind than this count as abandoned: numbers are written as their low 32 bits.
 const REQUESTS_BEHIND_MAX: u64 = 1 << 30;
@@ -43,7 +44,9 @@ pub struct Writer {
     pending: Vec<u8>,
     requests: Requests,
     unfinished: FrameSet,
-    sinks: Vec<(Taken, Told)>,
+    sinks: Vec<Sink>,
+    /// Of each sink, whether a record says how far it is.
+    told: Vec<Told>,
     /// Frames given up since the last write: the first, and how many.
     skipped: Option<(u64, u64)>,
     /// Records that found no room in `pending`.
@@ -92,7 +95,8 @@ impl Writer {
             pending: Vec::new(),
             requests: Requests::default(),
             unfinished: state.unfinished,
-            sinks: state.taken.into_iter().map(|taken| (taken, Told::Yes)).collect(),
+            told: vec![Told::Yes; state.sinks.len()],
+            sinks: state.sinks,
             skipped: None,
             lost: 0,
             keep_from: None,
@@ -212,17 +216,6 @@ impl Writer {
         self.add(|pending| record(pending, Kind::CLOSE, number, time, |out| out.push(state_code(state))));
     }
 
-    /// The sink's reader (or the kernel, for it) has taken every frame up to this one. Goes out with the next write.
-    pub fn taken(&mut self, sink: &str, through: FrameNo, credit: Option<Credit>) {
-        let room = self.sinks.len() < SINKS_MAX;
-        match self.sinks.iter_mut().find(|(taken, _)| taken.sink == sink) {
-            Some((taken, _)) if (taken.through, taken.credit) == (through, credit) => {}
-            Some((taken, told)) => (taken.through, taken.credit, *told) = (through, credit, Told::No),
-            None if room => self.sinks.push((Taken { sink: sink.into(), through, credit }, Told::No)),
-            None => {}
-        }
-    }
-
     /// Retention keeps this frame and all after it (rows that wait in the journal); `None`: as far as the stream is
     /// concerned all may go. Live requests and frames without an outcome are kept by themselves.
     pub fn keep_from(&mut self, frame: Option<FrameNo>) {
@@ -340,9 +333,9 @@ impl Writer {
         if let Some((first, count)) = self.skipped.take() {
             record(&mut self.pending, Kind::SKIPPED, first, self.last_unix_ns, |out| put_u64(out, count));
         }
-        for (taken, told) in &mut self.sinks {
+        for (sink, told) in self.sinks.iter().zip(&mut self.told) {
             if std::mem::replace(told, Told::Yes) == Told::No {
-                put_taken(&mut self.pending, &taken.sink, taken.through, taken.credit);
+                put_taken(&mut self.pending, sink, 0);
             }
         }
     }
@@ -435,8 +428,9 @@ impl Writer {
         if self.lost > 0 {
             record(&mut bytes, Kind::LOST, self.lost, self.last_unix_ns, |_| {});
         }
-        for (taken, _) in &self.sinks {
-            put_taken(&mut bytes, &taken.sink, taken.through, taken.credit);
+        for sink in &self.sinks {
+            put_taken(&mut bytes, sink, 0);
+            put_ahead(&mut bytes, sink);
         }
         // After what waited: these figures have it counted already, and the last word is theirs.
         put_entries(&mut bytes, Kind::CARRY, self.requests.carried());
@@ -459,9 +453,7 @@ impl Writer {
         });
         self.next_sequence += 1;
         self.pending.clear();
-        for (_, told) in &mut self.sinks {
-            *told = Told::Yes;
-        }
+        self.told.fill(Told::Yes);
         if self.lost > 0 {
             self.shared.tell(Notice::OutcomesLost { count: std::mem::take(&mut self.lost) });
         }
@@ -522,7 +514,7 @@ impl Writer {
                 next_request: self.next_request,
                 clean,
                 unfinished: self.unfinished.clone(),
-                taken: self.sinks.iter().map(|(taken, _)| taken.clone()).collect(),
+                sinks: self.sinks.clone(),
             };
             (self.requests.sum_up(), totals)
         });
@@ -539,7 +531,9 @@ impl Writer {
     fn publish_floor(&mut self) {
         let floor =
             [self.requests.keeps(), self.unfinished.first(), self.keep_from, Some(FrameNo(self.next_frame))];
-        let floor = floor.into_iter().flatten().min().unwrap_or_default();
+        let numbered = self.sinks.iter().filter(|sink| sink.is_numbered());
+        let sinks = numbered.map(|sink| FrameNo(sink.through().0 + 1));
+        let floor = floor.into_iter().flatten().chain(sinks).min().unwrap_or_default();
         self.shared.floor.store(floor.0, Ordering::Relaxed);
     }
 }

@@ -147,3 +147,59 @@ fn rotation_and_requests() {
     }
     println!("a request opened and closed: {:.0} ns", start.elapsed().as_nanos() as f64 / 6e4);
 }
+
+#[test]
+#[ignore = "a benchmark"]
+fn a_frame_is_read_back_at_the_speed_of_memory() {
+    for (bytes, rows) in [(1 << 10, 16), (100 << 10, 1024)] {
+        let dir = temporary();
+        let (_directory, mut writer, _) = open(dir.path(), Options { segment_bytes: 64 << 20, ..options() });
+        let requests: Vec<_> = (0..rows).map(|_| writer.request("r").unwrap()).collect();
+        let (frame, tokens) = (Random(1).bytes(bytes), vec![1; rows]);
+        let frames = BYTES / bytes;
+        for ns in 0..frames as u64 {
+            let at = writer.append(&frame, ns).unwrap();
+            writer.outcome(&as_it_came(at.frame, &requests, &tokens));
+        }
+        writer.flush().unwrap();
+        let read = |mut backlog: Backlog| {
+            let start = Clock::start();
+            while backlog.next().unwrap().is_some() {}
+            start.elapsed().as_nanos() as f64 / frames as f64
+        };
+        let plain = median((0..ROUNDS).map(|_| read(writer.backlog(FrameNo(1)))).collect());
+        let told = median((0..ROUNDS).map(|_| read(writer.backlog_with_outcomes(FrameNo(1)))).collect());
+        println!(
+            "{bytes:>6} B, {rows:>4} rows: {plain:.0} ns a frame ({:.2} GB/s), with outcomes {told:.0}",
+            bytes as f64 / plain
+        );
+    }
+}
+
+#[test]
+#[ignore = "a benchmark"]
+fn what_a_sink_was_sent_costs_little() {
+    let dir = temporary();
+    let (_directory, mut writer, _) = open(dir.path(), options());
+    let requests: Vec<_> = (0..4096).map(|_| writer.request("r").unwrap().number()).collect();
+    let (mut whole, mut rows) = (Vec::new(), Vec::new());
+    let mut sequence = 0;
+    for ns in 0..4000 {
+        let frame = writer.append(b"", ns).unwrap().frame;
+        let from = (ns as usize % 8) * 512;
+        let content: Vec<_> = requests[from..from + 512].iter().map(|request| (*request, frame)).collect();
+        for (sent, cost) in [(Sent::Whole(frame), &mut whole), (Sent::Rows(&content), &mut rows)] {
+            sequence += 1;
+            let start = Clock::start();
+            writer.sent("sink", sequence, sent).unwrap();
+            writer.taken_sent("sink", sequence - 1, FrameNo(frame.0.saturating_sub(64)), None);
+            cost.push(start.elapsed().as_nanos() as f64);
+        }
+        writer.outcome(&as_it_came(frame, &[], &[]));
+    }
+    println!(
+        "sent and taken: a whole frame {:.0} ns, rows of 512 requests {:.0} ns",
+        median(whole),
+        median(rows)
+    );
+}

@@ -240,7 +240,7 @@ fn what_waits_is_written_when_the_streams_thread_panics() {
     panicked.join().unwrap_err();
     let (_writer, recovered) = directory.stream("s").unwrap();
     assert!(recovered.unfinished.is_empty());
-    assert_eq!(recovered.taken, [("sink".into(), FrameNo(1), None)]);
+    assert_eq!((recovered.sinks[0].name(), recovered.sinks[0].through()), ("sink", FrameNo(1)));
     assert_eq!(recovered.live.len(), 1);
 }
 

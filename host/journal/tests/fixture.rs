@@ -1,4 +1,4 @@
-//! Journals of old formats open: `fixtures/v1` was written by the first version and is never written again.
+//! Journals of old formats open: each under `fixtures` was written by its version and is never written again.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -17,7 +17,7 @@ fn fixture(version: &str) -> PathBuf {
 #[test]
 #[ignore = "writes the fixture of a new format version"]
 fn write_the_fixture_of_this_version() {
-    let dir = fixture("v1");
+    let dir = fixture("v2");
     assert!(!dir.exists(), "a fixture is written once");
     std::fs::create_dir_all(&dir).unwrap();
     let (_directory, mut writer, _) = open(&dir, Options { segment_bytes: 4096, ..options() });
@@ -27,6 +27,7 @@ fn write_the_fixture_of_this_version() {
         let frame = writer.append(&[round as u8; 500], 1_000 + round).unwrap().frame;
         writer.outcome(&Outcome {
             passage: Passage::Changed,
+            changed: Some(&[round as u8; 50]),
             finished: &[Finished { row: 1, reason: "stop", completion_tokens: Some(3) }],
             actions: &[Action {
                 row: 0,
@@ -39,12 +40,20 @@ fn write_the_fixture_of_this_version() {
             ..as_it_came(frame, &[long, short], &[1, 3])
         });
         writer.close(short);
-        writer.taken("sink", frame, Some(Credit { generation: 1, sent: round }));
+        let rows = [(long.number(), frame), (short.number(), frame)];
+        let sent = if round % 2 == 0 { Sent::Whole(frame) } else { Sent::Rows(&rows) };
+        writer.sent("sink", 1 + round, sent).unwrap();
+        // The last three are not taken, and of those before not all.
+        let through = FrameNo(round.min(5));
+        writer.taken_sent("sink", round.min(7), through, Some(Credit { generation: 1, sent: round.min(7) }));
     }
     writer.skipped(2, 1_010);
     let frame = writer.append(b"control", 1_011).unwrap().frame;
     writer.outcome(&Outcome { passage: Passage::Barrier("FlushCache"), ..as_it_came(frame, &[], &[]) });
-    writer.append(b"no outcome", 1_012).unwrap();
+    let dropped = writer.append(b"dropped", 1_012).unwrap().frame;
+    writer.outcome(&Outcome { passage: Passage::Dropped, ..as_it_came(dropped, &[long], &[1]) });
+    writer.append(b"no outcome", 1_013).unwrap();
+    writer.append(b"nor this", 1_014).unwrap();
     writer.flush().unwrap();
 }
 
@@ -99,6 +108,40 @@ fn a_journal_of_version_1_goes_on() {
 }
 
 #[test]
+fn a_journal_of_version_2_is_read_and_goes_on() {
+    let dir = copy("v2");
+    let stream = reader(dir.path());
+    let frames: Vec<_> = stream.frames(From::Start).unwrap().map(Result::unwrap).collect();
+    let numbers: Vec<u64> = frames.iter().map(|(frame, _)| frame.position.frame.0).collect();
+    assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13, 14, 15, 16]);
+    let outcome = |at: usize| frames[at].1.as_ref().unwrap();
+    assert_eq!(outcome(3).changed.as_deref(), Some(&[3; 50][..]));
+    assert_eq!((&outcome(11).passage, &outcome(11).changed), (&reader::Passage::Dropped, &None));
+    let report = stream.verify().unwrap();
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    assert_eq!(report.notes, [Note::Skipped { from: FrameNo(11), count: 2 }, Note::Unfinished { frames: 2 }]);
+
+    let (_directory, mut writer, recovered) = open(dir.path(), options());
+    assert_eq!(recovered.unfinished.runs().collect::<Vec<_>>(), [(FrameNo(15), 2)]);
+    let sink = &recovered.sinks[0];
+    assert_eq!((sink.name(), sink.through(), sink.sequence(), sink.last_sent()), ("sink", FrameNo(5), 7, 10));
+    assert_eq!(sink.credit(), Some(Credit { generation: 1, sent: 7 }));
+    let long = recovered.live[0].request;
+    let taken: Vec<bool> = (5..=9).map(|frame| sink.has_taken_row(FrameNo(frame), long.number())).collect();
+    assert_eq!(taken, [true, true, true, false, false]);
+    let sent: Vec<_> =
+        sink.sent().map(|(sequence, sent)| (sequence, matches!(sent, Sent::Whole(_)))).collect();
+    assert_eq!(sent, [(8, false), (9, true), (10, false)]);
+    assert_eq!(last_step(&mut writer, &[long], 12, 2_000), FrameNo(17));
+    for frame in recovered.unfinished.iter() {
+        writer.outcome(&as_it_came(frame, &[], &[]));
+    }
+    writer.finish().unwrap();
+    let problems = reader(dir.path()).verify().unwrap().problems;
+    assert!(problems.is_empty(), "{problems:?}");
+}
+
+#[test]
 fn a_journal_of_a_later_version_is_refused_with_its_version() {
     let dir = copy("v1");
     let segment =
@@ -120,7 +163,8 @@ fn a_journal_of_a_later_version_is_refused_with_its_version() {
 
 #[test]
 fn every_fixture_is_of_a_version_that_a_test_opens() {
-    let names: Vec<_> =
+    let mut names: Vec<_> =
         std::fs::read_dir(fixture("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(names, ["v1"]);
+    names.sort();
+    assert_eq!(names, ["v1", "v2"]);
 }

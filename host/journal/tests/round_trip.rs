@@ -117,7 +117,7 @@ fn a_journal_goes_on_after_a_clean_stop() {
     let (_directory, mut writer, recovered) = open(dir.path(), options());
     assert_eq!(recovered.last_frame, waits.frame);
     assert_eq!(recovered.unfinished.iter().collect::<Vec<_>>(), [waits.frame]);
-    assert_eq!(recovered.taken, [("sink".into(), FrameNo(1), None)]);
+    assert_eq!((recovered.sinks[0].name(), recovered.sinks[0].through()), ("sink", FrameNo(1)));
     assert!(recovered.cut.is_empty() && recovered.corrupt.is_empty());
     let [live] = &recovered.live[..] else { panic!("{:?}", recovered.live) };
     assert_eq!((&live.info.rid[..], live.info.received, live.request.number()), ("a", 1, a.number()));

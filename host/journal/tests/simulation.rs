@@ -364,7 +364,7 @@ impl Run {
             }
             let unfinished: BTreeSet<u64> = recovered.unfinished.iter().map(|each| each.0).collect();
             assert_eq!(unfinished, must.unfinished);
-            assert_eq!(recovered.taken.first().map_or(0, |taken| taken.1.0), must.taken);
+            assert_eq!(recovered.sinks.first().map_or(0, |sink| sink.through().0), must.taken);
         } else {
             for number in must.open.keys().filter(|number| !self.closed_meanwhile(**number, &may)) {
                 assert!(recovered_live.contains_key(number), "request {number} is lost");
@@ -405,7 +405,7 @@ impl Run {
             open: open.collect(),
             closed: BTreeMap::new(),
             unfinished: recovered.unfinished.iter().map(|each| each.0).collect(),
-            taken: recovered.taken.first().map_or(0, |taken| taken.1.0),
+            taken: recovered.sinks.first().map_or(0, |sink| sink.through().0),
         };
         (self.refused, self.uncertain, self.has_appended) = (None, false, false);
         self.written = self.model.clone();

@@ -7,8 +7,9 @@ use crate::error::ReadError;
 use crate::format::Kind;
 use crate::outcome::effects;
 use crate::position::{FrameNo, Position, SegmentId};
-use crate::record::{Body, Taken};
+use crate::record::Body;
 use crate::segment::{Payloads, Segment, Step};
+use crate::sink::Sink;
 
 pub(super) fn lives(stream: &Stream, rid: &str) -> Result<Vec<Life>, ReadError> {
     let mut requests: BTreeMap<u64, RequestInfo> = BTreeMap::new();
@@ -28,7 +29,7 @@ pub(super) fn lives(stream: &Stream, rid: &str) -> Result<Vec<Life>, ReadError> 
     let mut rows = Rows {
         stream,
         lives: requests.keys().map(|&number| (number, BTreeMap::new())).collect(),
-        taken: fold.state.taken,
+        sinks: fold.state.sinks,
         waiting: HashMap::new(),
     };
     for segment in concerned {
@@ -46,7 +47,7 @@ struct Rows<'a> {
     stream: &'a Stream,
     /// By request, then by frame and row: a record that was written twice counts once.
     lives: HashMap<u64, BTreeMap<(u64, u32), Row>>,
-    taken: Vec<Taken>,
+    sinks: Vec<Sink>,
     /// Frames read whose outcome comes later.
     waiting: HashMap<u64, Position>,
 }
@@ -96,7 +97,7 @@ impl Rows<'_> {
             let tokens = outcome.tokens.get(row).copied().unwrap_or_default();
             let actions: Vec<_> = outcome.actions.iter().filter(|each| each.row == index).cloned().collect();
             let effect = effects(actions.iter().map(|each| (each.row, each.verdict, each.forwarded))).next();
-            let taken = self.taken.iter().filter(|taken| taken.through >= outcome.frame);
+            let taken = self.sinks.iter().filter(|sink| sink.has_taken_row(outcome.frame, *request));
             let row = Row {
                 frame: outcome.frame,
                 position,
@@ -108,7 +109,7 @@ impl Rows<'_> {
                 finish: outcome.finished.iter().find(|each| each.row == index).cloned(),
                 gap: outcome.gaps.iter().find(|each| each.row == index).copied(),
                 actions,
-                taken_by: taken.map(|taken| taken.sink.clone()).collect(),
+                taken_by: taken.map(|sink| sink.name().to_owned()).collect(),
             };
             life.insert((outcome.frame.0, index), row);
         }

@@ -14,6 +14,7 @@ use crate::format::Kind;
 use crate::outcome::Credit;
 use crate::position::{FrameNo, Position, SegmentId};
 use crate::segment::{self, Listed, Payloads, Previous, RawRecord, Segment, Step};
+use crate::sink::Sink;
 use crate::state;
 use crate::storage::{Disk, Storage};
 use crate::sync::lock;
@@ -175,7 +176,8 @@ impl Stream {
     pub fn taken(&self) -> Result<Vec<(String, FrameNo, Option<Credit>)>, ReadError> {
         let mut walk = Fold::new(self.segments.clone())?;
         while walk.next_segment()?.is_some() {}
-        Ok(walk.state.taken.into_iter().map(|each| (each.sink, each.through, each.credit)).collect())
+        let taken = |sink: &Sink| (sink.name().to_owned(), sink.through(), sink.credit());
+        Ok(walk.state.sinks.iter().map(taken).collect())
     }
 
     /// Reads everything and checks everything.

@@ -1,0 +1,71 @@
+//! What the writer is told of sinks: what each was sent, and how far it has taken the stream.
+
+use super::{Told, Writer};
+use crate::error::SentError;
+use crate::outcome::Credit;
+use crate::position::FrameNo;
+use crate::record::{FORGOTTEN, VOID, put_sent, put_taken};
+use crate::sink::{Held, Sent};
+use crate::state::sink_of;
+
+impl Writer {
+    /// The sink's reader (or the kernel, for it) has taken every frame up to this one. Goes out with the next write.
+    pub fn taken(&mut self, sink: &str, through: FrameNo, credit: Option<Credit>) {
+        self.taken_sent(sink, 0, through, credit);
+    }
+
+    /// The same for a sink whose frames are told of with [`Writer::sent`]: it has taken those up to `sequence`, and with
+    /// them everything of the frames up to `through`. Retention keeps what is past that.
+    pub fn taken_sent(&mut self, sink: &str, sequence: u64, through: FrameNo, credit: Option<Credit>) {
+        let Some(at) = self.sink(sink) else { return };
+        let (sink, told) = (&mut self.sinks[at], &mut self.told[at]);
+        if (sink.through(), sink.credit()) == (through, credit) && sequence <= sink.sequence() {
+            return;
+        }
+        sink.pass(through);
+        sink.take(sequence);
+        sink.set_credit(credit);
+        *told = Told::No;
+    }
+
+    /// A frame with this content is about to be handed to the sink's socket, as its `sequence`th: one more than the last.
+    /// Goes out with the next write: [`Writer::flush`] before the kernel gets it. Some 50 bytes for a whole frame, 8 more
+    /// for each request otherwise. Refused where too much is ahead; then nothing is noted.
+    pub fn sent(&mut self, sink: &str, sequence: u64, content: Sent<'_>) -> Result<(), SentError> {
+        let Some(at) = self.sink(sink) else { return Ok(()) };
+        self.sinks[at].has_room(content)?;
+        let held = match content {
+            Sent::Whole(frame) => Held::Whole(frame),
+            Sent::Rows(rows) => Held::Rows(rows.into()),
+        };
+        debug_assert!(sequence > self.sinks[at].last_sent());
+        self.sinks[at].send(sequence, held);
+        self.add(|pending| put_sent(pending, sink, sequence, content));
+        Ok(())
+    }
+
+    /// After a restart: of what the last run has sent to the sink, it has taken the frames up to `sequence`, and those after
+    /// it never arrived. Their rows are to be sent anew, in frames numbered from [`Sink::last_sent`] + 1 on.
+    pub fn resume(&mut self, sink: &str, sequence: u64) {
+        let Some(at) = self.sink(sink) else { return };
+        self.sinks[at].take(sequence);
+        self.sinks[at].void();
+        let mut record = Vec::new();
+        put_taken(&mut record, &self.sinks[at], VOID);
+        self.told[at] = Told::Yes;
+        self.add(|pending| pending.extend_from_slice(&record));
+    }
+
+    /// The sink is no more: nothing is kept for it.
+    pub fn forget(&mut self, sink: &str) {
+        let Some(at) = self.sinks.iter().position(|known| known.name() == sink) else { return };
+        let (gone, _) = (self.sinks.remove(at), self.told.remove(at));
+        self.add(|pending| put_taken(pending, &gone, FORGOTTEN));
+    }
+
+    fn sink(&mut self, name: &str) -> Option<usize> {
+        sink_of(&mut self.sinks, name)?;
+        self.told.resize(self.sinks.len(), Told::No);
+        self.sinks.iter().position(|sink| sink.name() == name)
+    }
+}

@@ -1,0 +1,283 @@
+//! What each sink was sent and has taken: known again after a kill, row by row.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use afterbay_journal::*;
+use support::disk::SimDisk;
+use support::*;
+
+const DIR: &str = "/journal";
+
+fn begin(disk: &SimDisk, options: Options) -> (Directory, Writer, Recovered) {
+    let directory = Directory::open_on(disk.process(), Path::new(DIR), options, Background::Caller).unwrap();
+    let (writer, recovered) = directory.stream("s").unwrap();
+    (directory, writer, recovered)
+}
+
+fn segments(disk: &SimDisk) -> Vec<PathBuf> {
+    disk.paths().into_iter().filter(|path| path.extension().is_some_and(|is| is == "seg")).collect()
+}
+
+/// The rows of one sink, as plainly as can be: (frame, request), request 0 for a frame without rows.
+#[derive(Clone, Debug, Default)]
+struct Model {
+    rows: BTreeSet<(u64, u64)>,
+    /// Each with the number it was last sent under.
+    sent: BTreeMap<(u64, u64), u64>,
+    last_sent: u64,
+    taken: u64,
+    last_frame: u64,
+    through: u64,
+}
+
+impl Model {
+    fn is_taken(&self, row: &(u64, u64)) -> bool {
+        self.sent.get(row).is_some_and(|sequence| *sequence <= self.taken)
+    }
+
+    /// The frames before the first with a row that is not taken.
+    fn prefix(&self) -> u64 {
+        let first = self.rows.iter().find(|row| !self.is_taken(row));
+        first.map_or(self.last_frame, |(frame, _)| frame - 1)
+    }
+
+    fn check(&self, sink: &Sink) {
+        assert_eq!((sink.sequence(), sink.last_sent()), (self.taken, self.last_sent));
+        assert_eq!(sink.through().0, self.through);
+        for row @ (frame, request) in &self.rows {
+            let said = match request {
+                0 => sink.has_taken(FrameNo(*frame)),
+                _ => sink.has_taken_row(FrameNo(*frame), RequestNo(*request)),
+            };
+            assert_eq!(said, self.is_taken(row), "row {row:?}");
+        }
+        let numbers: Vec<u64> = sink.sent().map(|(sequence, _)| sequence).collect();
+        let expected: BTreeSet<u64> =
+            self.sent.values().copied().filter(|sequence| *sequence > self.taken).collect();
+        assert!(numbers.iter().copied().eq(expected), "{numbers:?}");
+    }
+}
+
+struct Run {
+    random: Random,
+    model: Model,
+    requests: Vec<Request>,
+}
+
+impl Run {
+    fn step(&mut self, writer: &mut Writer) {
+        match self.random.below(10) {
+            0..4 => self.frame(writer),
+            4 => self.send_whole(writer),
+            5..8 => self.send_rows(writer),
+            _ => self.take(writer),
+        }
+    }
+
+    fn frame(&mut self, writer: &mut Writer) {
+        if self.requests.len() < 6 || self.random.once_in(10) {
+            self.requests.push(writer.request("r").unwrap());
+        }
+        let random = &mut self.random;
+        let rows: Vec<Request> = self.requests.iter().copied().filter(|_| random.once_in(3)).collect();
+        let length = random.below(300) as usize;
+        let frame = step(writer, &rows, &random.bytes(length), 1).0;
+        self.model.last_frame = frame;
+        self.model.rows.extend(rows.iter().map(|request| (frame, request.number().0)));
+        if rows.is_empty() {
+            self.model.rows.insert((frame, 0));
+        }
+    }
+
+    /// The first frame of which nothing has left, if no row that waits comes before one of its own.
+    fn send_whole(&mut self, writer: &mut Writer) {
+        let waits = |row: &&(u64, u64)| !self.model.sent.contains_key(row);
+        let Some(&(frame, _)) = self.model.rows.iter().find(waits) else { return };
+        let rows: Vec<_> = self.model.rows.range((frame, 0)..=(frame, u64::MAX)).copied().collect();
+        if rows.iter().any(|row| self.model.sent.contains_key(row)) {
+            return;
+        }
+        let sequence = self.model.last_sent + 1;
+        writer.sent("sink", sequence, Sent::Whole(FrameNo(frame))).unwrap();
+        self.model.sent.extend(rows.into_iter().map(|row| (row, sequence)));
+        self.model.last_sent = sequence;
+    }
+
+    fn send_rows(&mut self, writer: &mut Writer) {
+        let mut by_request: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for row @ (frame, request) in &self.model.rows {
+            if *request != 0 && !self.model.sent.contains_key(row) {
+                by_request.entry(*request).or_default().push(*frame);
+            }
+        }
+        let sequence = self.model.last_sent + 1;
+        let mut content = Vec::new();
+        for (request, frames) in by_request {
+            if self.random.once_in(2) {
+                let count = 1 + self.random.below(frames.len() as u64) as usize;
+                content.push((RequestNo(request), FrameNo(frames[count - 1])));
+                self.model.sent.extend(frames[..count].iter().map(|frame| ((*frame, request), sequence)));
+            }
+        }
+        if !content.is_empty() {
+            writer.sent("sink", sequence, Sent::Rows(&content)).unwrap();
+            self.model.last_sent = sequence;
+        }
+    }
+
+    fn take(&mut self, writer: &mut Writer) {
+        self.model.taken += self.random.below(self.model.last_sent - self.model.taken + 1);
+        if self.random.once_in(2) {
+            self.model.through = self.model.prefix();
+        }
+        writer.taken_sent("sink", self.model.taken, FrameNo(self.model.through), None);
+    }
+
+    /// The reader's count says what was taken; what was sent after it is void.
+    fn resume(&mut self, writer: &mut Writer) {
+        self.model.taken += self.random.below(self.model.last_sent - self.model.taken + 1);
+        let taken = self.model.taken;
+        self.model.sent.retain(|_, sequence| *sequence <= taken);
+        writer.resume("sink", taken);
+    }
+}
+
+#[test]
+fn a_killed_process_leaves_which_rows_were_sent_and_which_were_taken() {
+    for seed in seeds(150) {
+        println!("seed {seed}");
+        let disk = SimDisk::new(seed);
+        let retain_bytes = (seed % 2 == 0).then_some(6_000);
+        let options = || Options { segment_bytes: 4096, retain_bytes, ..options() };
+        let mut run = Run { random: Random(seed), model: Model::default(), requests: Vec::new() };
+        let (mut directory, mut writer, _) = begin(&disk, options());
+        let mut numbered = false;
+        for _ in 0..6 {
+            for _ in 0..run.random.below(120) {
+                run.step(&mut writer);
+                if run.random.once_in(5) {
+                    writer.flush().unwrap();
+                    writer.tend();
+                    directory.tend();
+                }
+            }
+            writer.flush().unwrap();
+            numbered |= run.model.last_sent > 0;
+            if numbered {
+                // Retention has left every frame with a row that is not taken.
+                let mut backlog = writer.backlog_with_outcomes(FrameNo(run.model.through + 1));
+                for _ in run.model.through..run.model.last_frame {
+                    assert!(matches!(backlog.next(), Ok(Some(Backlogged::Frame(_)))));
+                }
+            }
+            disk.kill();
+            drop((directory, writer));
+            let recovered;
+            (directory, writer, recovered) = begin(&disk, options());
+            if let Some(sink) = recovered.sinks.first() {
+                run.model.check(sink);
+                let mut all = sink.clone();
+                all.take(sink.last_sent());
+                let model = Model { taken: run.model.last_sent, ..run.model.clone() };
+                model.check(&all);
+            }
+            run.resume(&mut writer);
+            run.requests = recovered.live.iter().map(|live| live.request).collect();
+            let problems = directory.reader("s").unwrap().verify().unwrap().problems;
+            assert!(problems.is_empty(), "{problems:?}");
+        }
+        writer.finish().unwrap();
+        drop(directory);
+        let (directory, _writer, recovered) = begin(&disk, options());
+        run.model.check(&recovered.sinks[0]);
+        assert!(directory.reader("s").unwrap().verify().unwrap().problems.is_empty());
+    }
+}
+
+#[test]
+fn a_journal_cut_at_any_byte_knows_what_was_taken_by_then() {
+    let disk = SimDisk::new(1);
+    let mut run = Run { random: Random(3), model: Model::default(), requests: Vec::new() };
+    let (directory, mut writer, _) = begin(&disk, options());
+    let mut after = Vec::new();
+    for _ in 0..80 {
+        run.step(&mut writer);
+        writer.flush().unwrap();
+        if let [path] = &segments(&disk)[..] {
+            disk.edit(path, |data| after.push((data.len(), run.model.clone())));
+        }
+    }
+    disk.kill();
+    drop((directory, writer));
+    let path = segments(&disk)[0].clone();
+    let mut whole = Vec::new();
+    disk.edit(&path, |data| whole.clone_from(data));
+    for at in 0..=whole.len() {
+        disk.edit(&path, |data| *data = whole[..at].to_vec());
+        // A step is at most one record of a sink: what is cut is before it or behind it.
+        let known = after.partition_point(|(end, _)| *end <= at);
+        let (_directory, writer, recovered) = begin(&disk, options());
+        let before = known.checked_sub(1).map(|known| &after[known].1);
+        match (recovered.sinks.first(), before) {
+            (Some(sink), Some(model))
+                if model.last_sent == sink.last_sent() && model.taken == sink.sequence() =>
+            {
+                model.check(sink);
+            }
+            (Some(sink), _) => after[known].1.check(sink),
+            (None, model) => assert!(model.is_none_or(|model| model.last_sent == 0 && model.through == 0)),
+        }
+        drop(writer);
+        for path in segments(&disk) {
+            afterbay_journal::storage::Storage::remove(&disk, &path).unwrap();
+        }
+        disk.kill();
+        afterbay_journal::storage::Storage::create(&disk, &path).unwrap();
+    }
+}
+
+#[test]
+fn too_much_ahead_is_refused_and_nothing_of_it_noted() {
+    let disk = SimDisk::new(1);
+    let (_directory, mut writer, _) = begin(&disk, options());
+    let frame = step(&mut writer, &[], b"", 1);
+    let most = bounds::SENT_FRAMES_MAX as u64;
+    for sequence in 1..=most {
+        writer.sent("sink", sequence, Sent::Whole(frame)).unwrap();
+    }
+    let error = writer.sent("sink", most + 1, Sent::Whole(frame)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "sink \"sink\": 8192 frames not taken (at most 8192), 8193 requests ahead (at most 1048576)"
+    );
+    writer.taken_sent("sink", 1, FrameNo(0), None);
+    writer.sent("sink", most + 1, Sent::Whole(frame)).unwrap();
+}
+
+#[test]
+fn a_sink_that_is_forgotten_keeps_nothing() {
+    let disk = SimDisk::new(1);
+    let options = || Options { segment_bytes: 4096, retain_bytes: Some(6_000), ..options() };
+    let (directory, mut writer, _) = begin(&disk, options());
+    let frame = step(&mut writer, &[], b"", 1);
+    writer.sent("gone", 1, Sent::Whole(frame)).unwrap();
+    let fill = |writer: &mut Writer| {
+        for _ in 0..100 {
+            step(writer, &[], &[0; 400], 1);
+            writer.tend();
+        }
+        writer.flush().unwrap();
+        directory.tend();
+        disk.used()
+    };
+    assert!(fill(&mut writer) > 40_000);
+    writer.forget("gone");
+    assert!(fill(&mut writer) < 12_000);
+    disk.kill();
+    drop((directory, writer));
+    assert!(begin(&disk, options()).2.sinks.is_empty());
+}
