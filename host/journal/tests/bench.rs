@@ -198,8 +198,8 @@ fn what_a_sink_was_sent_costs_little() {
         writer.outcome(&as_it_came(frame, &[], &[]));
     }
     println!(
-        "sent and taken: a whole frame {:.0} ns, rows of 512 requests {:.0} ns",
-        median(whole),
-        median(rows)
+        "rows of 512 requests sent, a frame taken: {:.0} ns; a whole frame sent, those rows taken: {:.0} ns",
+        median(rows),
+        median(whole)
     );
 }
