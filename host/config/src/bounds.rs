@@ -35,6 +35,12 @@ pub const QUEUE_BYTES: (u64, u64) = (64 * KIB, 64 * GIB);
 pub const COALESCE_WINDOW: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(10));
 /// Fewest and most `stream.coalesce.max_rows`.
 pub const COALESCE_ROWS: (u64, u64) = (16, 65_536);
+/// First and last `stream.signals.dp_rank`: SGLang's load file counts its ranks in 16 bits.
+pub const DP_RANK: (u64, u64) = (0, 65_534);
+/// Shortest and longest `stream.signals.stale_after`.
+pub const STALE_AFTER: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3600));
+/// Bytes of an instance id: it becomes a part of a file's name.
+pub const INSTANCE_ID_BYTES_MAX: usize = 128;
 /// Smallest and largest `plugin.limits.memory`; a wasm32 memory ends at 4 GiB.
 pub const PLUGIN_MEMORY_BYTES: (u64, u64) = (MIB, 4 * GIB);
 /// Shortest and longest `plugin.limits.deadline`.

@@ -59,7 +59,7 @@ pub(crate) fn parse(text: &str, path: &Path, env: &Env<'_>) -> Result<Config, Pr
 pub(crate) struct Check<'s> {
     pub(crate) source: &'s Source<'s>,
     /// Of the config file; relative paths begin here.
-    dir: PathBuf,
+    pub(crate) dir: PathBuf,
 }
 
 impl Check<'_> {
@@ -107,6 +107,7 @@ impl Check<'_> {
         stream.max_message_bytes = max_message_bytes.unwrap_or(stream.max_message_bytes);
         stream.max_peers = max_peers.map_or(stream.max_peers, |peers| peers as usize);
         stream.coalesce = written.coalesce.as_ref().map_or(stream.coalesce, |table| self.coalesce(table));
+        stream.signals = written.signals.as_ref().map_or(stream.signals, |table| self.signals(table));
         stream.sinks = sinks.into_iter().collect::<Option<_>>()?;
         stream.plugins = plugins.into_iter().collect::<Option<_>>()?;
         Some(stream)
@@ -322,7 +323,7 @@ impl Check<'_> {
         value.parse().map_err(|error| self.source.tell(place, format!("{value:?}: {error}"))).ok()
     }
 
-    fn endpoint(&self, written: &Option<Placed<String>>) -> Option<Endpoint> {
+    pub(crate) fn endpoint(&self, written: &Option<Placed<String>>) -> Option<Endpoint> {
         let Placed { value, place } = written.as_ref()?;
         value.parse().map_err(|error: crate::EndpointError| self.source.tell(place, error.to_string())).ok()
     }
@@ -344,7 +345,7 @@ impl Check<'_> {
     }
 
     /// The value where there is one, told where it is out of bounds.
-    fn within<T: PartialOrd + Clone, S: Display>(
+    pub(crate) fn within<T: PartialOrd + Clone, S: Display>(
         &self,
         written: &Option<Placed<T>>,
         bounds: (T, T),

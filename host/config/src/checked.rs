@@ -63,6 +63,8 @@ pub struct Stream {
     pub sinks: Vec<Sink>,
     /// How rows that wait are joined.
     pub coalesce: Coalesce,
+    /// Where the scheduler's own load is read.
+    pub signals: Signals,
     /// Called in this order.
     pub plugins: Vec<Plugin>,
 }
@@ -80,6 +82,7 @@ impl Stream {
             max_peers: 64,
             sinks: vec![Sink::new(Name::reader(), connect)],
             coalesce: Coalesce::default(),
+            signals: Signals::default(),
             plugins: Vec::new(),
         }
     }
@@ -187,6 +190,46 @@ impl Default for Queue {
     fn default() -> Queue {
         Queue { frames: 16_384, bytes: 128 << 20 }
     }
+}
+
+/// Where the scheduler's own load is read, and when it is too old.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Signals {
+    /// SGLang's load file in shared memory.
+    pub load_snapshot: LoadSnapshot,
+    /// SGLang's LoadStat publisher.
+    pub load_stat: Option<Endpoint>,
+    /// The URL of SGLang's Prometheus metrics.
+    pub metrics: Option<String>,
+    /// The scheduler's data parallel rank. `None`: that of the rendezvous file, else 0.
+    pub dp_rank: Option<u32>,
+    /// A load that was measured longer ago is stale.
+    pub stale_after: Duration,
+}
+
+impl Default for Signals {
+    fn default() -> Signals {
+        Signals {
+            load_snapshot: LoadSnapshot::Auto,
+            load_stat: None,
+            metrics: None,
+            dp_rank: None,
+            stale_after: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Which load file of SGLang is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoadSnapshot {
+    /// That of the instance which the rendezvous file names; none without one.
+    Auto,
+    /// None.
+    Off,
+    /// This one.
+    Path(PathBuf),
+    /// That of this instance.
+    Instance(String),
 }
 
 /// One plugin of a stream's chain.

@@ -89,6 +89,7 @@ pub(crate) static STREAM: Table = Table {
         key("max_peers", Default, "64", "More senders at once are refused. 1 to 4096."),
         key("sink", Required, "", "Where the batches go. Exactly one in this version."),
         key("coalesce", Optional, "", "How rows that wait for a sink are joined, losslessly."),
+        key("signals", Optional, "", "Where the scheduler's own load is read, for /metrics and /v1/signals."),
         key(
             "plugin",
             Optional,
@@ -117,6 +118,43 @@ pub(crate) static COALESCE: Table = Table {
             Default,
             "512",
             "Requests in a joined frame, so that none keeps the reader for long. 16 to 65536.",
+        ),
+    ],
+};
+
+pub(crate) static SIGNALS: Table = Table {
+    keys: &[
+        key(
+            "load_snapshot",
+            Default,
+            "\"auto\"",
+            "SGLang's load file in shared memory (0.5.13 and later): \"auto\" (of the instance that the rendezvous file names; none\n\
+             without --rendezvous), a path (with a /), an instance id, or \"none\".",
+        ),
+        key(
+            "load_stat",
+            Optional,
+            "\"tcp://127.0.0.1:5557\"",
+            "SGLang's LoadStat publisher of this rank (0.5.19 and later, --load-publish-endpoint).",
+        ),
+        key(
+            "metrics",
+            Optional,
+            "\"http://127.0.0.1:30000/metrics\"",
+            "SGLang's Prometheus metrics (--enable-metrics), asked for every second. Its HTTP server is slow to answer just when it is\n\
+             overloaded, so prefer the other two.",
+        ),
+        key(
+            "dp_rank",
+            Optional,
+            "0",
+            "The scheduler's data parallel rank, 0 to 65534. Left out, it is that of the rendezvous file, or 0 without one.",
+        ),
+        key(
+            "stale_after",
+            Default,
+            "\"5s\"",
+            "A load that was measured longer ago is said to be stale, and is left out of /metrics. 100ms to 1h.",
         ),
     ],
 };
@@ -285,6 +323,7 @@ pub fn reference() -> String {
     section(&mut out, &ROOT, "stream", "[[stream]]", &STREAM);
     section(&mut out, &STREAM, "sink", "[[stream.sink]]", &SINK);
     section(&mut out, &STREAM, "coalesce", "[stream.coalesce]", &COALESCE);
+    section(&mut out, &STREAM, "signals", "[stream.signals]", &SIGNALS);
     section(&mut out, &STREAM, "plugin", "[[stream.plugin]]", &PLUGIN);
     section(&mut out, &ROOT, "journal", "[journal]", &JOURNAL);
     section(&mut out, &ROOT, "admin", "[admin]", &ADMIN);
@@ -336,6 +375,7 @@ mod tests {
             .map(|(table, key, (least, most))| (table, key, format!("{} to {}", Size(least), Size(most))));
         let times = [
             (&COALESCE, "window", bounds::COALESCE_WINDOW),
+            (&SIGNALS, "stale_after", bounds::STALE_AFTER),
             (&LIMITS, "deadline", bounds::PLUGIN_DEADLINE),
             (&JOURNAL, "sync_interval", bounds::SYNC_INTERVAL),
             (&JOURNAL, "abandon_after", bounds::ABANDON_AFTER),
@@ -346,6 +386,7 @@ mod tests {
         let counts = [
             (&STREAM, "max_peers", bounds::MAX_PEERS),
             (&COALESCE, "max_rows", bounds::COALESCE_ROWS),
+            (&SIGNALS, "dp_rank", bounds::DP_RANK),
             (&QUEUE, "frames", bounds::QUEUE_FRAMES),
         ];
         let counts = counts.map(|(table, key, (least, most))| (table, key, format!("{least} to {most}")));

@@ -15,6 +15,7 @@ mod written;
 pub mod bounds;
 mod endpoint;
 mod name;
+mod scrape;
 mod units;
 
 // As checked.
@@ -22,14 +23,15 @@ mod across;
 mod check;
 mod checked;
 mod disk;
+mod signals;
 
 // What the caller gives, and what an operator is told.
 mod env;
 mod problem;
 
 pub use checked::{
-    Admin, Coalesce, CoalesceWhen, Component, Config, Engine, Journal, Layout, Limits, Log, LogFormat,
-    OnError, Plugin, Queue, Reads, Retain, Sink, Stream, Sync,
+    Admin, Coalesce, CoalesceWhen, Component, Config, Engine, Journal, Layout, Limits, LoadSnapshot, Log,
+    LogFormat, OnError, Plugin, Queue, Reads, Retain, Signals, Sink, Stream, Sync,
 };
 pub use endpoint::{Endpoint, EndpointError};
 pub use env::{Env, Names};

@@ -29,7 +29,16 @@ pub(crate) struct Stream {
     pub max_peers: Written<u64>,
     pub sinks: Vec<Sink>,
     pub coalesce: Option<Coalesce>,
+    pub signals: Option<Signals>,
     pub plugins: Vec<Plugin>,
+}
+
+pub(crate) struct Signals {
+    pub load_snapshot: Written<String>,
+    pub load_stat: Written<String>,
+    pub metrics: Written<String>,
+    pub dp_rank: Written<u64>,
+    pub stale_after: Written<Duration>,
 }
 
 pub(crate) struct Coalesce {
@@ -103,6 +112,7 @@ impl Stream {
             max_peers: table.integer("max_peers"),
             sinks: table.tables("sink", &keys::SINK).iter().map(Sink::read).collect(),
             coalesce: table.table("coalesce", &keys::COALESCE).as_ref().map(Coalesce::read),
+            signals: table.table("signals", &keys::SIGNALS).as_ref().map(Signals::read),
             plugins: table.tables("plugin", &keys::PLUGIN).iter().map(Plugin::read).collect(),
         }
     }
@@ -142,6 +152,18 @@ impl Sink {
             tokenizer: table.text("tokenizer"),
             queue_frames: queue.as_ref().and_then(|queue| queue.integer("frames")),
             queue_bytes: queue.as_ref().and_then(|queue| queue.size("bytes")),
+        }
+    }
+}
+
+impl Signals {
+    fn read(table: &Reader<'_, '_>) -> Signals {
+        Signals {
+            load_snapshot: table.text("load_snapshot"),
+            load_stat: table.text("load_stat"),
+            metrics: table.text("metrics"),
+            dp_rank: table.integer("dp_rank"),
+            stale_after: table.time("stale_after"),
         }
     }
 }

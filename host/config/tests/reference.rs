@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use afterbay_config::{Component, Config, Env, Name, Names, Plugin, Problems, Stream, reference};
+use afterbay_config::{Component, Config, Env, Name, Names, Plugin, Problems, Signals, Stream, reference};
 
 fn parse(text: &str, names: Names) -> Result<Config, Problems> {
     // The directories of the reference need not be writable here.
@@ -45,6 +45,12 @@ fn the_reference_with_every_line_enabled_shows_the_true_defaults() {
     let mut expected = defaults();
     expected.streams[0].sinks[0].credit = Some("/dev/shm/afterbay/detokenizer".into());
     expected.streams[0].sinks[0].tokenizer = Some("/models/qwen3/tokenizer.json".into());
+    expected.streams[0].signals = Signals {
+        load_stat: Some("tcp://127.0.0.1:5557".parse().unwrap()),
+        metrics: Some("http://127.0.0.1:30000/metrics".to_owned()),
+        dp_rank: Some(0),
+        ..Signals::default()
+    };
     let name: Name = "cumulative".parse().unwrap();
     expected.streams[0].plugins =
         vec![Plugin::new(name, Component::Builtin("delta-to-cumulative".to_owned()))];

@@ -1,0 +1,57 @@
+//! URLs of metrics: `http://HOST[:PORT][/PATH][?QUERY]`. Nothing is resolved or asked here.
+
+/// Says what is wrong with a URL. What passes is one to every client.
+pub(crate) fn check(url: &str) -> Result<(), &'static str> {
+    let rest = url.strip_prefix("http://").ok_or("does not begin with http://")?;
+    let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    if authority.contains('@') {
+        return Err("has a user");
+    }
+    // The colons of an IPv6 address stand in brackets.
+    let inside = authority.rfind(']').map_or(0, |at| at + 1);
+    let (host, port) = match authority[inside..].split_once(':') {
+        Some((name, port)) => (&authority[..inside + name.len()], Some(port)),
+        None => (authority, None),
+    };
+    let is_host = match host.strip_prefix('[') {
+        Some(inner) => inner.strip_suffix(']').is_some_and(|it| it.parse::<std::net::Ipv6Addr>().is_ok()),
+        None => !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c)),
+    };
+    if !is_host {
+        return Err("has no host");
+    }
+    let is_port = |port: &str| {
+        port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0)
+    };
+    if port.is_some_and(|port| !is_port(port)) {
+        return Err("has a port that is not 1 to 65535");
+    }
+    let is_path = |c: char| c.is_ascii_alphanumeric() || "/?&=%._~-:+,;@!$'()*".contains(c);
+    if !path.chars().all(is_path) {
+        return Err("has a character in its path that no URL has");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check;
+
+    #[test]
+    fn a_url_of_metrics_has_a_host_and_perhaps_a_port_and_a_path() {
+        let good = ["127.0.0.1:30000/metrics", "[::1]:1/metrics?a=b", "sglang-0.local", "h:65535", "h?x"];
+        for rest in good {
+            assert_eq!(check(&format!("http://{rest}")), Ok(()), "{rest}");
+        }
+        let hosts =
+            ["", "/metrics", ":1/metrics", "::1/metrics", "[::1/metrics", "[::1]x:1/metrics", "h h/m"];
+        let ports = ["h:/metrics", "h:0/metrics", "h:65536/metrics", "h:+1/metrics", "h:1:2/metrics"];
+        let others = ["u:p@h/metrics", "h/met rics", "h/metrics#top"];
+        for rest in hosts.iter().chain(&ports).chain(&others) {
+            assert!(check(&format!("http://{rest}")).is_err(), "{rest}");
+        }
+        for url in ["", "127.0.0.1:30000/metrics", "https://127.0.0.1/metrics", "HTTP://h"] {
+            assert!(check(url).is_err(), "{url}");
+        }
+    }
+}

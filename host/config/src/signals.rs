@@ -1,0 +1,62 @@
+//! `[stream.signals]`, from written to checked.
+
+use crate::check::Check;
+use crate::checked::{LoadSnapshot, Signals};
+use crate::place::Placed;
+use crate::units::Time;
+use crate::{Endpoint, bounds, scrape, written};
+
+impl Check<'_> {
+    pub(crate) fn signals(&self, written: &written::Signals) -> Signals {
+        let default = Signals::default();
+        let dp_rank = self.within(&written.dp_rank, bounds::DP_RANK, |&rank| rank);
+        let stale_after = self.within(&written.stale_after, bounds::STALE_AFTER, |&time| Time(time));
+        Signals {
+            load_snapshot: self.load_snapshot(&written.load_snapshot),
+            load_stat: self.load_stat(&written.load_stat),
+            metrics: self.scrape(&written.metrics),
+            dp_rank: dp_rank.and_then(|rank| u32::try_from(rank).ok()),
+            stale_after: stale_after.unwrap_or(default.stale_after),
+        }
+    }
+
+    /// A file that is not there is no problem: the scheduler may start later.
+    fn load_snapshot(&self, written: &Option<Placed<String>>) -> LoadSnapshot {
+        let Some(Placed { value, place }) = written else { return LoadSnapshot::Auto };
+        match value.as_str() {
+            "auto" => LoadSnapshot::Auto,
+            "none" => LoadSnapshot::Off,
+            path if path.contains('/') => LoadSnapshot::Path(self.dir.join(path)),
+            id => {
+                let most = bounds::INSTANCE_ID_BYTES_MAX;
+                let is_plain = id.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+                if id.is_empty() || id.len() > most || !is_plain {
+                    let ids = format!("an instance id (1 to {most} of letters, digits, . _ -)");
+                    self.source.tell(
+                        place,
+                        format!("{value:?} must be \"auto\", \"none\", a path with a /, or {ids}"),
+                    );
+                }
+                LoadSnapshot::Instance(value.clone())
+            }
+        }
+    }
+
+    fn load_stat(&self, written: &Option<Placed<String>>) -> Option<Endpoint> {
+        let endpoint = self.endpoint(written)?;
+        if let (true, Some(Placed { value, place })) = (endpoint.is_listen_only(), written) {
+            let why = "can be listened on, not connected to: name a host and a port";
+            self.source.tell(place, format!("{value:?} {why}"));
+        }
+        Some(endpoint)
+    }
+
+    fn scrape(&self, written: &Option<Placed<String>>) -> Option<String> {
+        let Placed { value, place } = written.as_ref()?;
+        if let Err(why) = scrape::check(value) {
+            self.source
+                .tell(place, format!("{value:?} {why}, must be like \"http://127.0.0.1:30000/metrics\""));
+        }
+        Some(value.clone())
+    }
+}
