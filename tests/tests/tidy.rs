@@ -26,8 +26,8 @@ const DIRECTIONS: [(&str, &[&str]); 18] = [
     (
         "afterbay",
         &[
-            "bundled", "config", "events", "journal", "outbox", "runtime", "sim", "sockets", "stream",
-            "text", "wire",
+            "bundled", "config", "events", "journal", "outbox", "runtime", "signals", "sim", "sockets",
+            "stream", "text", "wire",
         ],
     ),
     ("afterbay-plugin-build", &[]),

@@ -1,17 +1,19 @@
-//! The admin address: `/metrics`, `/healthz`, `/readyz`.
+//! The admin address: `/metrics`, `/healthz`, `/readyz`, `/v1/signals`.
 
+use crate::signals::{Report, Signals};
 use afterbay_events::{CONTENT_TYPE, Health, Metrics};
-use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Json, Router};
 use std::fmt::Write;
 
 #[derive(Clone)]
 struct Admin {
     metrics: Metrics,
     health: Health,
+    signals: Signals,
 }
 
 /// Answers on a listener until it is dropped.
@@ -19,17 +21,23 @@ pub(crate) async fn serve(
     listener: tokio::net::TcpListener,
     metrics: Metrics,
     health: Health,
+    signals: Signals,
 ) -> std::io::Result<()> {
     let routes = Router::new()
         .route("/metrics", get(metrics_text))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        .with_state(Admin { metrics, health });
+        .route("/v1/signals", get(signals_json))
+        .with_state(Admin { metrics, health, signals });
     axum::serve(listener, routes).await
 }
 
 async fn metrics_text(State(admin): State<Admin>) -> Response {
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], admin.metrics.encode()).into_response()
+}
+
+async fn signals_json(State(admin): State<Admin>) -> Json<Report> {
+    Json(admin.signals.report(&admin.metrics))
 }
 
 /// 200 where frames are received, kept and sent; else 503 and a line for each thing that is wrong.

@@ -8,6 +8,7 @@ mod admin;
 mod commands;
 mod rendezvous;
 mod screen;
+mod signals;
 mod start;
 
 use clap::{Parser, Subcommand};

@@ -31,6 +31,9 @@ pub(crate) struct Rendezvous {
     /// The page where the reader counts, and why there is none.
     pub(crate) credit: Option<PathBuf>,
     pub(crate) credit_none: Option<String>,
+    /// Names SGLang's load file; empty before 0.5.13.
+    pub(crate) instance_id: Option<String>,
+    pub(crate) dp_rank: Option<u32>,
     /// The msgpack layout of the installed version; none before 0.5.15.
     pub(crate) layout: Option<serde_json::Value>,
 }

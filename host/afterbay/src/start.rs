@@ -3,6 +3,7 @@
 //! Owns what several streams share: the journal's directory, the plugin host, the watch over component files.
 
 use crate::rendezvous::{self, Rendezvous};
+use crate::signals::Signals;
 use afterbay_config as config;
 use afterbay_events::event::{
     JournalCorrupt, JournalCut, JournalRecovered, PluginReloadUnwatched, SinkUnjoined, SinkVocabulary,
@@ -99,6 +100,7 @@ pub(crate) struct Shared {
     pub(crate) events: Events,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
+    pub(crate) signals: Signals,
 }
 
 impl Shared {
@@ -108,7 +110,8 @@ impl Shared {
         let metrics = Metrics::new(events.clone(), health.clone());
         let directory = Directory::open(&config.journal.dir, journal_options(&config))?;
         let host = plugin_host(cache_dir())?;
-        Ok(Shared { config, directory, host, events, metrics, health })
+        let signals = Signals::new(&config, &metrics);
+        Ok(Shared { config, directory, host, events, metrics, health, signals })
     }
 }
 
@@ -138,6 +141,7 @@ pub(crate) struct Running {
 impl Running {
     /// Starts every stream, with the names of its sockets from `rendezvous` where there is one.
     pub(crate) fn start(shared: &Shared, rendezvous: &[Option<Rendezvous>]) -> anyhow::Result<Running> {
+        shared.signals.meet(rendezvous)?;
         let mut streams = Vec::new();
         let mut watched = Vec::new();
         for (index, stream) in shared.config.streams.iter().enumerate() {

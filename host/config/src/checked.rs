@@ -345,7 +345,7 @@ pub enum OnError {
     Forward,
 }
 
-/// The admin address: `/metrics`, `/healthz`, `/readyz`.
+/// The admin address: `/metrics`, `/healthz`, `/readyz`, `/v1/signals`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admin {
     /// `None`: no admin address.

@@ -58,7 +58,7 @@ pub(crate) static ROOT: Table = Table {
             "One scheduler output (one DP rank) and what is done with it. At least one.",
         ),
         key("journal", Required, "", "Where frames are kept before they are forwarded."),
-        key("admin", Optional, "", "/metrics, /healthz and /readyz."),
+        key("admin", Optional, "", "/metrics, /healthz, /readyz and /v1/signals."),
         key("log", Optional, "", "Afterbay's own log, on standard error."),
     ],
 };

@@ -67,6 +67,10 @@ impl Seconds {
     }
 }
 
+/// What only grows and is counted elsewhere, as it was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Total(pub u64);
+
 /// The values of a label.
 pub trait Label: Copy + 'static {
     /// The label's name.

@@ -1,6 +1,6 @@
-//! The counters of a stream, of its sinks and of its plugins: each with its name in `/metrics` and its help, declared once.
+//! The counters of a stream, of its sinks, plugins and scheduler: each with its name in `/metrics` and its help, declared once.
 
-use crate::counter::{Counter, CounterBy, Gauge, Label, Seconds};
+use crate::counter::{Counter, CounterBy, Gauge, Label, Seconds, Total};
 use crate::histogram::Histogram;
 use crate::metrics::{Block, Reading, Series};
 
@@ -99,6 +99,22 @@ label! {
     }
 }
 
+label! {
+    /// How a source of the scheduler's load stands.
+    SignalState, "state" {
+        /// Nothing was heard of it yet.
+        Awaited = "awaited",
+        /// What it said last is fresh.
+        Fresh = "fresh",
+        /// What it said last is too old.
+        Stale = "stale",
+        /// It cannot be had.
+        Lost = "lost",
+        /// What it says cannot be used.
+        Invalid = "invalid",
+    }
+}
+
 counters! {
     /// Of one stream; `stream` is its label.
     StreamCounters, "" {
@@ -175,5 +191,39 @@ counters! {
         reloads: CounterBy<ReloadResult>, "Changed components, by result";
         requests_open: Gauge, "Requests opened and not closed";
         memory_bytes: Gauge, "Linear memory in use";
+    }
+}
+
+counters! {
+    /// What is known of the load of a stream's scheduler as it is asked for; `stream` is its label. `None` is left out: what
+    /// nobody says, and all values while they are not fresh.
+    SchedulerLoad, "scheduler_" {
+        load_fresh: u64, "1 while the scheduler's load is known and not stale; its values are left out while it is 0";
+        load_age_seconds: Option<f64>, "Time since the scheduler's load was measured, fresh or stale";
+        num_running_reqs: Option<u64>, "Requests in the scheduler's running batch";
+        num_waiting_reqs: Option<u64>, "Requests that wait in the scheduler";
+        num_waiting_uncached_tokens: Option<u64>, "Tokens of waiting prompts that are estimated to be in no cache";
+        num_used_tokens: Option<u64>, "Tokens of KV cache in use";
+        num_total_tokens: Option<u64>, "Tokens of KV cache in use and of the requests that wait";
+        num_active_tokens: Option<u64>, "Tokens of num_total_tokens without the requests that await their KV from a prefill server";
+        max_total_num_tokens: Option<u64>, "Tokens that the KV cache holds";
+        max_running_requests: Option<u64>, "The most requests that may run";
+        token_usage: Option<f64>, "Used part of the KV cache, 0 to 1";
+        gen_throughput: Option<f64>, "Tokens generated a second";
+        cache_hit_rate: Option<f64>, "Part of the last prefills' prompt tokens that came from the cache, 0 to 1";
+        utilization: Option<f64>, "The larger of running requests and token usage over their limits; may exceed 1";
+        num_retracted_reqs: Option<u64>, "Requests put back to waiting for want of memory since the scheduler's last report";
+        num_retracted_requests: Option<Total>, "Requests ever put back to waiting for want of memory";
+    }
+}
+
+counters! {
+    /// Of one source of the scheduler's load as it is asked for; `stream` and `source` are its labels.
+    SignalSource, "signal_" {
+        state: Option<SignalState>, "1 of the state that the source is in; what a lost or invalid one said last may still be fresh";
+        age_seconds: Option<f64>, "Time since the source measured what it said last";
+        readings: Total, "Readings that said something new";
+        refusals: Total, "Looks, scrapes and messages that gave no reading";
+        missed: Total, "Messages of the publisher that did not come";
     }
 }

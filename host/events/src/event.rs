@@ -156,6 +156,38 @@ events! {
         stream: Name, of: &'static str, missed: u64,
     } => "stream {stream:?}: {missed} notices of {of} were missed";
 
+    // Signals: the scheduler's own load. `source` is the key of the config: `load_snapshot`, `load_stat` or `metrics`.
+
+    /// A source of the scheduler's load is read, for the first time or again.
+    SignalFound, Level::INFO, first 5 of [stream, source] {
+        stream: Name, source: &'static str, place: String,
+    } => "signals of {stream:?}: {source} {place} found";
+
+    /// A source of the scheduler's load cannot be had.
+    SignalLost, Level::WARN, first 5 of [stream, source] {
+        stream: Name, source: &'static str, place: String, why: String,
+    } => "signals of {stream:?}: {source} {place} not to be had: {why}";
+
+    /// What a source of the scheduler's load says cannot be used.
+    SignalInvalid, Level::WARN, first 5 of [stream, source] {
+        stream: Name, source: &'static str, place: String, why: String,
+    } => "signals of {stream:?}: {source} {place} cannot be used: {why}";
+
+    /// What a source of the scheduler's load said last is too old to be used.
+    SignalStale, Level::WARN, first 5 of [stream, source] {
+        stream: Name, source: &'static str, place: String, age_ms: u64,
+    } => "signals of {stream:?}: {source} {place} is stale, measured {age_ms} ms ago";
+
+    /// A source of the scheduler's load is no longer stale.
+    SignalFresh, Level::INFO, first 5 of [stream, source] {
+        stream: Name, source: &'static str, place: String,
+    } => "signals of {stream:?}: {source} {place} is fresh";
+
+    /// Messages of the scheduler's load did not come. What they said is superseded.
+    SignalMissed, Level::WARN, first 1 of [stream, source] {
+        stream: Name, source: &'static str, place: String, messages: u64,
+    } => "signals of {stream:?}: {messages} messages of {source} {place} did not come";
+
     // The journal.
 
     /// A stream's journal is open.

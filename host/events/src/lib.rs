@@ -21,13 +21,16 @@ mod health;
 mod histogram;
 mod metrics;
 
-pub use counter::{Counter, CounterBy, Gauge, Label, Seconds};
-pub use counters::{Barrier, FaultKind, PluginCounters, ReloadResult, SinkCounters, StreamCounters, Verdict};
+pub use counter::{Counter, CounterBy, Gauge, Label, Seconds, Total};
+pub use counters::{
+    Barrier, FaultKind, PluginCounters, ReloadResult, SchedulerLoad, SignalSource, SignalState, SinkCounters,
+    StreamCounters, Verdict,
+};
 pub use event::Event;
 pub use field::Name;
 pub use health::{Condition, Health};
 pub use histogram::{FRAME_SECONDS_BOUNDS, Histogram};
 pub use limiter::{KEYS_MAX, WINDOW};
-pub use metrics::{CONTENT_TYPE, Metrics};
+pub use metrics::{CONTENT_TYPE, Metrics, Signals};
 pub use publish::Events;
 pub use recorder::{RECORDED_MAX, Recorder};

@@ -8,8 +8,11 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use crate::counter::{Counter, CounterBy, Gauge, Label, Seconds};
-use crate::{Events, Health, Histogram, PluginCounters, SinkCounters, StreamCounters};
+use crate::counter::{Counter, CounterBy, Gauge, Label, Seconds, Total};
+use crate::{
+    Events, Health, Histogram, PluginCounters, SchedulerLoad, SignalSource, SignalState, SinkCounters,
+    StreamCounters,
+};
 
 /// Of what [`Metrics::encode`] gives.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -30,9 +33,25 @@ pub(crate) struct Series<B> {
 pub(crate) enum Reading<'a> {
     Count(u64),
     Gauge(u64),
+    Ratio(f64),
     Seconds(f64),
     By(&'static str, Vec<(&'static str, u64)>),
+    /// Which of a label's values it is.
+    OneOf(&'static str, &'static [&'static str], usize),
     Histogram(&'a Histogram),
+    /// Nobody knows: it is left out.
+    Absent,
+}
+
+impl Reading<'_> {
+    fn kind(&self) -> Option<MetricType> {
+        match self {
+            Reading::Count(_) | Reading::Seconds(_) | Reading::By(..) => Some(MetricType::Counter),
+            Reading::Gauge(_) | Reading::Ratio(_) | Reading::OneOf(..) => Some(MetricType::Gauge),
+            Reading::Histogram(_) => Some(MetricType::Histogram),
+            Reading::Absent => None,
+        }
+    }
 }
 
 impl From<&Counter> for Reading<'_> {
@@ -65,6 +84,42 @@ impl<'a> From<&'a Histogram> for Reading<'a> {
     }
 }
 
+impl From<&u64> for Reading<'_> {
+    fn from(value: &u64) -> Self {
+        Reading::Gauge(*value)
+    }
+}
+
+impl From<&f64> for Reading<'_> {
+    fn from(value: &f64) -> Self {
+        Reading::Ratio(*value)
+    }
+}
+
+impl From<&Total> for Reading<'_> {
+    fn from(total: &Total) -> Self {
+        Reading::Count(total.0)
+    }
+}
+
+impl From<&SignalState> for Reading<'_> {
+    fn from(state: &SignalState) -> Self {
+        Reading::OneOf(SignalState::NAME, SignalState::VALUES, state.index())
+    }
+}
+
+impl<'a, T> From<&'a Option<T>> for Reading<'a>
+where
+    Reading<'a>: From<&'a T>,
+{
+    fn from(value: &'a Option<T>) -> Self {
+        value.as_ref().map_or(Reading::Absent, Reading::from)
+    }
+}
+
+/// What is known of a stream's scheduler at one time: its load, and each source of it by its name.
+pub type Signals = (SchedulerLoad, Vec<(&'static str, SignalSource)>);
+
 /// The counters of the process. Clones share them.
 #[derive(Clone)]
 pub struct Metrics {
@@ -80,15 +135,19 @@ struct Blocks {
     streams: Labelled<StreamCounters>,
     sinks: Labelled<SinkCounters>,
     plugins: Labelled<PluginCounters>,
+    signals: Mutex<Vec<(String, ReadSignals)>>,
     events: Events,
     health: Health,
 }
 
+/// `None`: no source is read.
+type ReadSignals = Box<dyn Fn() -> Option<Signals> + Send + Sync>;
+
 impl Metrics {
     /// No block yet; `events` and `health` are published beside them.
     pub fn new(events: Events, health: Health) -> Metrics {
-        let (streams, sinks, plugins) = Default::default();
-        let blocks = Arc::new(Blocks { streams, sinks, plugins, events, health });
+        let (streams, sinks, plugins, signals) = Default::default();
+        let blocks = Arc::new(Blocks { streams, sinks, plugins, signals, events, health });
         let mut registry = Registry::with_prefix("afterbay");
         registry.register_collector(Box::new(blocks.clone()));
         Metrics { blocks, registry: Arc::new(registry) }
@@ -109,6 +168,12 @@ impl Metrics {
         block(&self.blocks.plugins, vec![("stream", stream.to_owned()), ("plugin", plugin.to_owned())])
     }
 
+    /// What is known of a stream's scheduler. It is read for every scrape: what was fresh when it was written down may be
+    /// stale by then. Once for each stream; `read` must not ask this for anything.
+    pub fn signals(&self, stream: &str, read: impl Fn() -> Option<Signals> + Send + Sync + 'static) {
+        lock(&self.blocks.signals).push((stream.to_owned(), Box::new(read)));
+    }
+
     /// All of it, as [`CONTENT_TYPE`].
     pub fn encode(&self) -> String {
         let mut out = String::new();
@@ -118,8 +183,8 @@ impl Metrics {
     }
 }
 
-fn lock<B>(labelled: &Labelled<B>) -> MutexGuard<'_, Vec<(Labels, Arc<B>)>> {
-    labelled.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(blocks: &Mutex<T>) -> MutexGuard<'_, T> {
+    blocks.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn block<B: Default>(labelled: &Labelled<B>, labels: Labels) -> Arc<B> {
@@ -137,6 +202,17 @@ impl Collector for Blocks {
         encode_blocks(&lock(&self.streams), &mut encoder)?;
         encode_blocks(&lock(&self.sinks), &mut encoder)?;
         encode_blocks(&lock(&self.plugins), &mut encoder)?;
+        let (mut loads, mut sources) = (Vec::new(), Vec::new());
+        for (stream, read) in lock(&self.signals).iter() {
+            let Some((load, of)) = read() else { continue };
+            let labels = vec![("stream", stream.clone())];
+            loads.push((labels.clone(), Arc::new(load)));
+            sources.extend(of.into_iter().map(|(name, source)| {
+                ([labels.clone(), vec![("source", name.to_owned())]].concat(), Arc::new(source))
+            }));
+        }
+        encode_blocks(&loads, &mut encoder)?;
+        encode_blocks(&sources, &mut encoder)?;
         let help = "Events published, by kind, those that the log's rate limit left out included";
         let mut metric = encoder.encode_descriptor("events", help, None, MetricType::Counter)?;
         for (name, count) in self.events.counts() {
@@ -153,13 +229,9 @@ impl Collector for Blocks {
 
 /// All series of one name stand together, as the format wants it.
 fn encode_blocks<B: Block>(blocks: &[(Labels, Arc<B>)], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let Some((_, first)) = blocks.first() else { return Ok(()) };
     for series in B::SERIES {
-        let kind = match (series.read)(first) {
-            Reading::Count(_) | Reading::Seconds(_) | Reading::By(..) => MetricType::Counter,
-            Reading::Gauge(_) => MetricType::Gauge,
-            Reading::Histogram(_) => MetricType::Histogram,
-        };
+        let kind = blocks.iter().find_map(|(_, block)| (series.read)(block).kind());
+        let Some(kind) = kind else { continue };
         let mut metric = encoder.encode_descriptor(series.name, series.help, None, kind)?;
         for (labels, block) in blocks {
             match (series.read)(block) {
@@ -170,6 +242,15 @@ fn encode_blocks<B: Block>(blocks: &[(Labels, Arc<B>)], encoder: &mut Descriptor
                     metric.encode_family(labels)?.encode_counter::<NoLabelSet, _, f64>(&seconds, None)?;
                 }
                 Reading::Gauge(value) => metric.encode_family(labels)?.encode_gauge(&value)?,
+                Reading::Ratio(value) => metric.encode_family(labels)?.encode_gauge(&value)?,
+                Reading::OneOf(label, values, is) => {
+                    for (at, value) in values.iter().enumerate() {
+                        let mut labels = labels.clone();
+                        labels.push((label, (*value).to_owned()));
+                        metric.encode_family(&labels)?.encode_gauge(&u64::from(at == is))?;
+                    }
+                }
+                Reading::Absent => {}
                 Reading::By(label, counts) => {
                     for (value, count) in counts {
                         let mut labels = labels.clone();

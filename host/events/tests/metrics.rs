@@ -2,10 +2,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use afterbay_events::event::{DrainBegun, SenderConnected};
-use afterbay_events::{Barrier, Events, FaultKind, Health, Metrics, Recorder, Verdict};
+use afterbay_events::{
+    Barrier, Events, FaultKind, Health, Metrics, Recorder, SchedulerLoad, SignalSource, SignalState, Total,
+    Verdict,
+};
 
 fn metrics() -> (Events, Health, Metrics) {
     let (events, health) = (Events::new(), Health::default());
@@ -42,6 +47,41 @@ fn every_block_is_published_by_its_labels() {
     has(&text, "afterbay_plugin_verdicts_total{stream=\"decode-0\",plugin=\"upper\",action=\"finish\"} 1");
     has(&text, "afterbay_plugin_faults_total{stream=\"decode-0\",plugin=\"upper\",kind=\"deadline\"} 2");
     assert!(text.ends_with("# EOF\n"));
+}
+
+#[test]
+fn a_scheduler_s_load_is_read_anew_for_each_scrape_and_what_nobody_knows_is_left_out() {
+    let (_, _, metrics) = metrics();
+    let reads = Arc::new(AtomicU64::new(0));
+    let counted = reads.clone();
+    metrics.signals("a", || None);
+    metrics.signals("b", move || {
+        let read = counted.fetch_add(1, Relaxed);
+        let load = SchedulerLoad {
+            load_fresh: 1,
+            num_running_reqs: Some(read),
+            token_usage: Some(0.25),
+            num_retracted_requests: Some(Total(11)),
+            ..SchedulerLoad::default()
+        };
+        let (state, readings) = (Some(SignalState::Stale), Total(7));
+        Some((load, vec![("load_stat", SignalSource { state, readings, ..SignalSource::default() })]))
+    });
+    metrics.signals("c", || Some((SchedulerLoad::default(), Vec::new())));
+    metrics.encode();
+    let text = metrics.encode();
+    has(&text, "# TYPE afterbay_scheduler_num_running_reqs gauge");
+    has(&text, "afterbay_scheduler_num_running_reqs{stream=\"b\"} 1");
+    has(&text, "afterbay_scheduler_token_usage{stream=\"b\"} 0.25");
+    has(&text, "afterbay_scheduler_num_retracted_requests_total{stream=\"b\"} 11");
+    has(&text, "afterbay_scheduler_load_fresh{stream=\"b\"} 1");
+    has(&text, "afterbay_scheduler_load_fresh{stream=\"c\"} 0");
+    has(&text, "afterbay_signal_state{stream=\"b\",source=\"load_stat\",state=\"stale\"} 1");
+    has(&text, "afterbay_signal_state{stream=\"b\",source=\"load_stat\",state=\"fresh\"} 0");
+    has(&text, "afterbay_signal_readings_total{stream=\"b\",source=\"load_stat\"} 7");
+    assert!(!text.contains("stream=\"a\"") && !text.contains("num_waiting_reqs"), "{text}");
+    assert!(!text.contains("num_running_reqs{stream=\"c\"}"), "{text}");
+    assert_eq!(reads.load(Relaxed), 2);
 }
 
 #[test]

@@ -55,6 +55,38 @@ fn one_of_each() -> Vec<Event> {
         CreditUnusable { stream: name("decode-0"), sink: name("detokenizer"), why: "why it is".into() }
             .into(),
         NoticesMissed { stream: name("decode-0"), of: "senders", missed: 2 }.into(),
+        SignalFound { stream: name("decode-0"), source: "load_snapshot", place: "/dev/shm/loads".into() }
+            .into(),
+        SignalLost {
+            stream: name("decode-0"),
+            source: "metrics",
+            place: "http://sglang/metrics".into(),
+            why: "why it is".into(),
+        }
+        .into(),
+        SignalInvalid {
+            stream: name("decode-0"),
+            source: "load_snapshot",
+            place: "/dev/shm/loads".into(),
+            why: "why it is".into(),
+        }
+        .into(),
+        SignalStale {
+            stream: name("decode-0"),
+            source: "load_snapshot",
+            place: "/dev/shm/loads".into(),
+            age_ms: 2,
+        }
+        .into(),
+        SignalFresh { stream: name("decode-0"), source: "load_snapshot", place: "/dev/shm/loads".into() }
+            .into(),
+        SignalMissed {
+            stream: name("decode-0"),
+            source: "load_stat",
+            place: "tcp://sglang:5557".into(),
+            messages: 2,
+        }
+        .into(),
         JournalRecovered {
             stream: name("decode-0"),
             segments: 2,

@@ -10,3 +10,4 @@ mod plugins;
 mod readers;
 mod reload;
 mod senders;
+mod signals;

@@ -108,7 +108,8 @@ async fn serve(args: &Args, shared: Shared) -> anyhow::Result<ExitCode> {
         let listener = tokio::net::TcpListener::bind(address).await;
         let listener = listener.with_context(|| format!("admin.listen: {address}"))?;
         tracing::info!(target: "afterbay", "admin: http://{}", listener.local_addr()?);
-        tokio::spawn(admin::serve(listener, shared.metrics.clone(), shared.health.clone()));
+        let (metrics, health) = (shared.metrics.clone(), shared.health.clone());
+        tokio::spawn(admin::serve(listener, metrics, health, shared.signals.clone()));
     }
     if let Some(file) = &args.announce {
         std::fs::write(file, b"").with_context(|| format!("announce: {}", file.display()))?;
@@ -159,6 +160,7 @@ async fn meet(
             () = signals.next() => return Ok(None),
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }
+        shared.signals.tell(&shared.events);
         if args.until_pid.is_some_and(|pid| !is_alive(pid)) {
             return Ok(None);
         }
@@ -180,6 +182,7 @@ async fn watch(
             () = signals.next() => return Ok(Stop::Told),
             _ = look.tick() => {}
         }
+        shared.signals.tell(&shared.events);
         shared.events.tick(Instant::now());
         for stream in running.streams.iter().filter(|stream| stream.is_finished()) {
             if !failed.contains(&stream.name()) {

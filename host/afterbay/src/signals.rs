@@ -1,0 +1,311 @@
+//! The scheduler's own load, of each stream: where it is read, what becomes of it in the log, on `/metrics` and on
+//! `/v1/signals`.
+//!
+//! Owns the background readers, which outlive a stream's sockets. What is done about a load is not its business.
+
+use crate::rendezvous::Rendezvous;
+use afterbay_config as config;
+use afterbay_events::event::{
+    NoticesMissed, SignalFound, SignalFresh, SignalInvalid, SignalLost, SignalMissed, SignalStale,
+};
+use afterbay_events::{Event, Events, Metrics, Name, SchedulerLoad, SignalSource, SignalState, Total};
+use afterbay_signals::{
+    Change, LoadConfig, LoadReader, LoadSnapshot, Notice, SnapshotPlace, SourceKind, SourceReport,
+    SourceState,
+};
+use anyhow::Context;
+use serde::Serialize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The readers of a process. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Signals(Arc<Vec<Followed>>);
+
+/// The signals of one stream.
+struct Followed {
+    stream: String,
+    sinks: Vec<String>,
+    config: config::Signals,
+    /// None where there is no source.
+    source: Mutex<Option<Source>>,
+}
+
+struct Source {
+    reader: LoadReader,
+    /// What it reads, with what it was told to follow since.
+    reads: LoadConfig,
+}
+
+impl Signals {
+    /// Of every stream of a configuration; nothing is read before [`Signals::meet`].
+    pub(crate) fn new(config: &config::Config, metrics: &Metrics) -> Signals {
+        let followed = config.streams.iter().map(|stream| Followed {
+            stream: stream.name.to_string(),
+            sinks: stream.sinks.iter().map(|sink| sink.name.to_string()).collect(),
+            config: stream.signals.clone(),
+            source: Mutex::default(),
+        });
+        let signals = Signals(Arc::new(followed.collect()));
+        for (index, followed) in signals.0.iter().enumerate() {
+            let signals = signals.clone();
+            metrics.signals(&followed.stream, move || signals.0.get(index).and_then(Followed::metrics));
+        }
+        signals
+    }
+
+    /// Reads from now on what the configuration and each stream's rendezvous name.
+    pub(crate) fn meet(&self, met: &[Option<Rendezvous>]) -> anyhow::Result<()> {
+        for (index, followed) in self.0.iter().enumerate() {
+            let met = met.get(index).and_then(Option::as_ref);
+            followed.meet(met).with_context(|| format!("stream {:?}", followed.stream))?;
+        }
+        Ok(())
+    }
+
+    /// Publishes what has changed about the sources since the last time.
+    pub(crate) fn tell(&self, events: &Events) {
+        for followed in self.0.iter() {
+            let notices = followed.lock().as_ref().map(|source| source.reader.notices());
+            let stream: Name = followed.stream.as_str().into();
+            for notice in notices.into_iter().flatten() {
+                events.publish(event(stream.clone(), notice));
+            }
+        }
+    }
+
+    /// `/v1/signals`.
+    pub(crate) fn report(&self, metrics: &Metrics) -> Report {
+        Report { streams: self.0.iter().map(|followed| followed.report(metrics)).collect() }
+    }
+}
+
+impl Followed {
+    fn lock(&self) -> MutexGuard<'_, Option<Source>> {
+        // Whoever panicked with it left a reader that reads.
+        self.source.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn meet(&self, met: Option<&Rendezvous>) -> Result<(), afterbay_signals::Error> {
+        let mut held = self.lock();
+        let reads = reads(&self.config, met);
+        if let (Some(source), Some(reads)) = (held.as_mut(), &reads) {
+            if source.reads == *reads {
+                return Ok(());
+            }
+            if let Some(place) = source.elsewhere(reads) {
+                source.reader.follow(place)?;
+                source.reads = reads.clone();
+                return Ok(());
+            }
+        }
+        // There is none, or of another rank, or of a scheduler without a load file: what the one before knew is of no use.
+        *held = None;
+        let start =
+            |reads: LoadConfig| LoadReader::start(reads.clone()).map(|reader| Source { reader, reads });
+        *held = reads.map(start).transpose()?;
+        Ok(())
+    }
+
+    /// The load and the sources at one time; `None` where there are none.
+    fn read(&self) -> Option<(LoadSnapshot, Vec<SourceReport>)> {
+        self.lock().as_ref().map(|source| (source.reader.handle().read(), source.reader.sources()))
+    }
+
+    fn metrics(&self) -> Option<afterbay_events::Signals> {
+        let (load, reports) = self.read()?;
+        let sources = reports.iter().map(|report| (report.source.name(), of_source(&load, report)));
+        Some((of_load(&load), sources.collect()))
+    }
+
+    fn report(&self, metrics: &Metrics) -> StreamReport {
+        let (load, load_sources) = self.read().unzip();
+        let counters = metrics.stream(&self.stream);
+        StreamReport {
+            stream: self.stream.clone(),
+            senders: counters.senders.get(),
+            receiving: counters.receiving.get() == 1,
+            frames_received: counters.frames_received.get(),
+            bytes_received: counters.bytes_received.get(),
+            outbox_frames: counters.outbox_frames.get(),
+            outbox_bytes: counters.outbox_bytes.get(),
+            requests_live: counters.requests_live.get(),
+            sinks: self.sinks.iter().map(|sink| SinkReport::new(&self.stream, sink, metrics)).collect(),
+            load,
+            load_sources: load_sources.unwrap_or_default(),
+        }
+    }
+}
+
+impl Source {
+    /// Where the load file is now, if nothing but its place is another.
+    fn elsewhere<'a>(&self, reads: &'a LoadConfig) -> Option<&'a SnapshotPlace> {
+        let there = LoadConfig { load_snapshot: reads.load_snapshot.clone(), ..self.reads.clone() };
+        reads.load_snapshot.as_ref().filter(|_| there == *reads)
+    }
+}
+
+/// What a stream's reader is to read; `None` where there is nothing.
+fn reads(config: &config::Signals, met: Option<&Rendezvous>) -> Option<LoadConfig> {
+    // SGLang before 0.5.13 has no instance id, and writes no load file.
+    let met_instance = met.and_then(|met| met.instance_id.clone()).filter(|id| !id.is_empty());
+    let load_snapshot = match &config.load_snapshot {
+        config::LoadSnapshot::Auto => met_instance.map(SnapshotPlace::Instance),
+        config::LoadSnapshot::Off => None,
+        config::LoadSnapshot::Path(path) => Some(SnapshotPlace::Path(path.clone())),
+        config::LoadSnapshot::Instance(id) => Some(SnapshotPlace::Instance(id.clone())),
+    };
+    let met_rank = met.and_then(|met| met.dp_rank);
+    let reads = LoadConfig {
+        load_snapshot,
+        load_stat: config.load_stat.as_ref().map(ToString::to_string),
+        metrics: config.metrics.clone(),
+        dp_rank: config.dp_rank.or(met_rank).unwrap_or(0),
+        stale_after: config.stale_after,
+        ..LoadConfig::default()
+    };
+    let is_any = reads.load_snapshot.is_some() || reads.load_stat.is_some() || reads.metrics.is_some();
+    is_any.then_some(reads)
+}
+
+fn event(stream: Name, notice: Notice) -> Event {
+    let (source, place) = (notice.source.name(), notice.name);
+    match notice.change {
+        Change::Found => SignalFound { stream, source, place }.into(),
+        Change::Lost { why } => SignalLost { stream, source, place, why }.into(),
+        Change::Invalid { why } => SignalInvalid { stream, source, place, why }.into(),
+        Change::Stale { age_ns } => SignalStale { stream, source, place, age_ms: age_ns / 1_000_000 }.into(),
+        Change::Fresh => SignalFresh { stream, source, place }.into(),
+        Change::Missed { messages } => SignalMissed { stream, source, place, messages }.into(),
+        Change::NoticesMissed { notices } => NoticesMissed { stream, of: "signals", missed: notices }.into(),
+        // A change that this version does not know, as its author words it.
+        other => SignalInvalid { stream, source, place, why: format!("{other:?}") }.into(),
+    }
+}
+
+fn seconds(nanos: u64) -> f64 {
+    std::time::Duration::from_nanos(nanos).as_secs_f64()
+}
+
+/// A stale value has no place among gauges, which have no age of their own.
+fn of_load(load: &LoadSnapshot) -> SchedulerLoad {
+    let fresh = load.fresh().copied();
+    let values = fresh.unwrap_or_default();
+    SchedulerLoad {
+        load_fresh: u64::from(fresh.is_some()),
+        load_age_seconds: load.age_ns.map(seconds),
+        num_running_reqs: values.num_running_reqs,
+        num_waiting_reqs: values.num_waiting_reqs,
+        num_waiting_uncached_tokens: values.num_waiting_uncached_tokens,
+        num_used_tokens: values.num_used_tokens,
+        num_total_tokens: values.num_total_tokens,
+        num_active_tokens: values.num_active_tokens,
+        max_total_num_tokens: values.max_total_num_tokens,
+        max_running_requests: values.max_running_requests,
+        token_usage: values.token_usage,
+        gen_throughput: values.gen_throughput,
+        cache_hit_rate: values.cache_hit_rate,
+        utilization: values.utilization,
+        num_retracted_reqs: values.num_retracted_reqs,
+        num_retracted_requests: values.num_retracted_requests_total.map(Total),
+    }
+}
+
+fn of_source(load: &LoadSnapshot, report: &SourceReport) -> SignalSource {
+    let age = match report.source {
+        SourceKind::LoadSnapshot => load.sources.load_snapshot,
+        SourceKind::LoadStat => load.sources.load_stat,
+        SourceKind::Metrics => load.sources.metrics,
+    };
+    let state = match report.state {
+        SourceState::Awaited => SignalState::Awaited,
+        SourceState::Fresh => SignalState::Fresh,
+        SourceState::Stale => SignalState::Stale,
+        SourceState::Lost => SignalState::Lost,
+        SourceState::Invalid => SignalState::Invalid,
+    };
+    SignalSource {
+        state: Some(state),
+        age_seconds: age.map(|age| seconds(age.age_ns)),
+        readings: Total(report.readings),
+        refusals: Total(report.refusals),
+        missed: Total(report.missed),
+    }
+}
+
+/// What `/v1/signals` says. Figures have the names that they have on `/metrics`.
+#[derive(Serialize)]
+pub(crate) struct Report {
+    streams: Vec<StreamReport>,
+}
+
+#[derive(Serialize)]
+struct StreamReport {
+    stream: String,
+    senders: u64,
+    receiving: bool,
+    frames_received: u64,
+    bytes_received: u64,
+    outbox_frames: u64,
+    outbox_bytes: u64,
+    requests_live: u64,
+    sinks: Vec<SinkReport>,
+    /// `null` without a source. With its freshness, age and source: stale values stand as the last known.
+    load: Option<LoadSnapshot>,
+    load_sources: Vec<SourceReport>,
+}
+
+#[derive(Serialize)]
+struct SinkReport {
+    sink: String,
+    connected: bool,
+    queue_frames: u64,
+    queue_bytes: u64,
+    /// `null` where the reader does not count: nobody knows.
+    lag_frames: Option<u64>,
+    lag_bytes: Option<u64>,
+    frames_resent: u64,
+    frames_unconfirmed: u64,
+}
+
+impl SinkReport {
+    fn new(stream: &str, sink: &str, metrics: &Metrics) -> SinkReport {
+        let counters = metrics.sink(stream, sink);
+        let counts = counters.credit_usable.get() == 1;
+        SinkReport {
+            sink: sink.to_owned(),
+            connected: counters.connected.get() == 1,
+            queue_frames: counters.queue_frames.get(),
+            queue_bytes: counters.queue_bytes.get(),
+            lag_frames: counts.then(|| counters.lag_frames.get()),
+            lag_bytes: counts.then(|| counters.lag_bytes.get()),
+            frames_resent: counters.frames_resent.get(),
+            frames_unconfirmed: counters.frames_unconfirmed.get(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both crates check an endpoint and a URL, each in its own words.
+    #[test]
+    fn a_source_that_the_configuration_accepts_is_taken_by_its_reader() {
+        let load_stats =
+            ["tcp://127.0.0.1:5557", "tcp://[::1]:1", "tcp://sglang-0.local:65535", "ipc:///run/l"];
+        let urls =
+            ["http://127.0.0.1:30000/metrics", "http://[::1]:1/m?a=b&c=%20", "http://h", "http://h?x=(1)"];
+        for (load_stat, url) in load_stats.into_iter().zip(urls) {
+            let text = format!(
+                "[[stream]]\nname = \"s\"\nlisten = \"tcp://*:0\"\nsink = [{{ name = \"r\", connect = \"ipc:///r\" }}]\n\
+                 signals = {{ load_snapshot = \"./l.shm\", load_stat = {load_stat:?}, metrics = {url:?} }}\n\
+                 [journal]\ndir = \"/tmp/afterbay-signals\"\n"
+            );
+            let env =
+                config::Env { var: &|_| None, names: config::Names::FromConfig, builtins: &[], layouts: &[] };
+            let config = config::Config::parse(&text, std::path::Path::new("/tmp/a.toml"), &env).unwrap();
+            let reads = reads(&config.streams[0].signals, None).unwrap();
+            assert!(reads.problems().is_empty(), "{:?}", reads.problems());
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The scheduler's own load: read, shown with its age, gone stale, gone away, come back; and Afterbay's own figures beside it.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use afterbay_tests::afterbay::done;
+use afterbay_tests::{Afterbay, Config, Reader, Sender, Stage, repository, wait_for};
+use serde_json::{Value, json};
+
+fn fixture(name: &str) -> Vec<u8> {
+    std::fs::read(repository().join("host/signals/tests/fixtures").join(name)).unwrap()
+}
+
+fn unix_now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
+/// The load file that SGLang's own classes wrote, of two ranks, as if it had been measured just now.
+fn write_load(path: &Path) {
+    let mut file = fixture("load-snapshot-two-ranks.shm");
+    let (then, now) = (1_700_000_000.25_f64.to_be_bytes(), unix_now().to_be_bytes());
+    let at: Vec<usize> = (0..file.len() - 8).filter(|at| file[*at..at + 8] == then).collect();
+    assert_eq!(at.len(), 2, "a timestamp for each rank");
+    at.into_iter().for_each(|at| file[at..at + 8].copy_from_slice(&now));
+    // In place, as its writer does; what reads it may have it mapped or open.
+    let mut open = std::fs::OpenOptions::new().write(true).create(true).truncate(false).open(path).unwrap();
+    open.write_all(&file).unwrap();
+}
+
+fn signals(config: Config, lines: &str) -> Config {
+    config.stream(&format!("signals = {{ {lines} }}"))
+}
+
+/// The one stream of `/v1/signals`.
+#[track_caller]
+fn told(afterbay: &Afterbay) -> Value {
+    let answer = afterbay.get("/v1/signals");
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let mut told: Value = serde_json::from_str(&answer.body).unwrap();
+    let streams = told["streams"].as_array_mut().unwrap();
+    assert_eq!(streams.len(), 1, "{streams:?}");
+    streams.remove(0)
+}
+
+#[track_caller]
+fn until_told(afterbay: &Afterbay, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+    wait_for(what, || Some(told(afterbay)).filter(&is_so))
+}
+
+/// Writes the load again and again until it is fresh, as a scheduler does.
+#[track_caller]
+fn until_fresh(afterbay: &Afterbay, path: &Path) -> Value {
+    until_told(afterbay, "the load is fresh", |told| {
+        write_load(path);
+        told["load"]["freshness"] == "fresh"
+    })
+}
+
+#[test]
+fn the_schedulers_load_is_on_metrics_and_on_v1_signals_and_goes_stale_and_says_so() {
+    let stage = Stage::new();
+    let path = stage.path("loads.shm");
+    write_load(&path);
+    let lines = format!("load_snapshot = {path:?}, stale_after = \"3s\"");
+    let afterbay = Afterbay::run(&stage, &signals(stage.config(), &lines));
+    let fresh = until_fresh(&afterbay, &path);
+    let load = &fresh["load"];
+    assert_eq!((&load["num_running_reqs"], &load["num_waiting_reqs"]), (&100.into(), &7.into()), "{fresh}");
+    assert_eq!((&load["token_usage"], &load["source"]), (&0.4.into(), &"load_snapshot".into()), "{fresh}");
+    assert!(load["age_ns"].as_u64().unwrap() <= 3_000_000_000, "{fresh}");
+    let source = &fresh["load_sources"][0];
+    assert_eq!((&source["name"], &source["state"]), (&path.to_str().unwrap().into(), &"fresh".into()));
+
+    let metrics = afterbay.until_metrics("the load is fresh", |metrics| {
+        write_load(&path);
+        metrics.stream("scheduler_load_fresh") == 1
+    });
+    assert_eq!(metrics.stream("scheduler_num_running_reqs"), 100);
+    assert_eq!(metrics.stream("scheduler_max_total_num_tokens"), 100_000);
+    assert_eq!(metrics.stream("scheduler_gen_throughput"), 1234);
+    assert_eq!(afterbay.event("SignalFound")["place"], path.to_str().unwrap());
+
+    // The scheduler measures no more.
+    let stale = until_told(&afterbay, "the load is stale", |told| told["load"]["freshness"] == "stale");
+    assert!(stale["load"]["age_ns"].as_u64().unwrap() > 3_000_000_000, "{stale}");
+    assert_eq!(stale["load"]["num_running_reqs"], 100, "the last known, and said to be stale");
+    let event = afterbay.event("SignalStale");
+    assert_eq!((&event["source"], &event["level"]), (&"load_snapshot".into(), &"WARN".into()), "{event}");
+    let text = afterbay.get("/metrics").body;
+    assert!(text.contains("afterbay_scheduler_load_fresh{stream=\"test\"} 0"), "{text}");
+    assert!(!text.contains("afterbay_scheduler_num_running_reqs"), "{text}");
+    assert!(afterbay.metrics().stream("scheduler_load_age_seconds") >= 3);
+    let is_stale = "afterbay_signal_state{stream=\"test\",source=\"load_snapshot\",state=\"stale\"} 1";
+    afterbay.until_metrics("the source is stale", |_| afterbay.get("/metrics").body.contains(is_stale));
+
+    until_fresh(&afterbay, &path);
+    afterbay.event("SignalFresh");
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn a_load_file_that_is_missing_is_told_and_read_when_it_comes() {
+    let stage = Stage::new();
+    let path = stage.path("loads.shm");
+    // Relative to the configuration, and of the second rank.
+    let lines = "load_snapshot = \"./loads.shm\", dp_rank = 1, stale_after = \"1h\"";
+    let afterbay = Afterbay::run(&stage, &signals(stage.config(), lines));
+    let lost = afterbay.event("SignalLost");
+    assert_eq!((&lost["stream"], &lost["source"]), (&"test".into(), &"load_snapshot".into()), "{lost}");
+    assert!(lost["message"].as_str().unwrap().contains("is not there"), "{lost}");
+    let told = until_told(&afterbay, "it is lost", |told| told["load_sources"][0]["state"] == "lost");
+    assert_eq!((&told["load"]["freshness"], &told["load"]["age_ns"]), (&"never".into(), &Value::Null));
+    assert_eq!(told["load"]["num_running_reqs"], Value::Null);
+    assert_eq!(afterbay.metrics().stream("scheduler_load_fresh"), 0);
+    let _reader = Reader::bind(&stage.reader_side());
+    assert_eq!(
+        afterbay.until_ready(200),
+        "ready\n",
+        "a load that is not known keeps nobody from being ready"
+    );
+
+    write_load(&path);
+    let metrics = afterbay.until_metrics("it is read", |metrics| metrics.stream("scheduler_load_fresh") == 1);
+    assert_eq!(metrics.stream("scheduler_num_running_reqs"), 101);
+    afterbay.event("SignalFound");
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn without_a_source_nothing_is_said_of_the_scheduler_and_our_own_figures_stand() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run(&stage, &stage.config());
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    for _ in 0..3 {
+        sender.send(b"a frame");
+        assert_eq!(reader.frame(), b"a frame");
+    }
+    let told = until_told(&afterbay, "all are received", |told| {
+        told["frames_received"] == 3 && told["outbox_frames"] == 0 && told["senders"] == 1
+    });
+    assert_eq!((&told["load"], &told["load_sources"]), (&Value::Null, &json!([])));
+    assert_eq!((&told["stream"], &told["bytes_received"]), (&"test".into(), &21.into()));
+    assert_eq!((&told["receiving"], &told["requests_live"]), (&true.into(), &0.into()));
+    let sink = &told["sinks"][0];
+    assert_eq!((&sink["sink"], &sink["connected"]), (&"reader".into(), &true.into()));
+    assert_eq!((&sink["queue_frames"], &sink["frames_resent"]), (&0.into(), &0.into()));
+    assert_eq!(sink["lag_frames"], Value::Null, "a reader that does not count has no known lag");
+    let text = afterbay.get("/metrics").body;
+    assert!(!text.contains("afterbay_scheduler_") && !text.contains("afterbay_signal_"), "{text}");
+    assert_eq!(afterbay.stop(), 0);
+}
+
+/// A file in shared memory that is the test's own.
+struct Shared(PathBuf);
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let _gone = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn the_load_file_of_the_rendezvous_s_instance_is_found_and_followed_to_the_next() {
+    let stage = Stage::new();
+    let file = stage.path("rendezvous.json");
+    let meet = |instance: &str, written: u64| {
+        let met = json!({
+            "format": 1, "pid": std::process::id(), "written_unix_ns": written, "sglang": "0.5.23",
+            "mode": "normal", "ipc_format": "msgpack", "ingress": stage.scheduler_side(),
+            "down": stage.reader_side(), "down_kind": "detokenizer", "instance_id": instance, "dp_rank": 1,
+        });
+        let new = stage.path("rendezvous.new");
+        std::fs::write(&new, met.to_string()).unwrap();
+        std::fs::rename(new, &file).unwrap();
+    };
+    let ids = ["a", "b"].map(|id| format!("{:08x}{id}", std::process::id()));
+    meet(&ids[0], 1);
+    let config = signals(stage.config(), "stale_after = \"1h\"");
+    let afterbay = Afterbay::run_with(&stage, &config, &["--rendezvous", file.to_str().unwrap()]);
+    for (id, written) in ids.iter().zip(1..) {
+        if written > 1 {
+            meet(id, written);
+        }
+        let lost =
+            afterbay.event_where("SignalLost", |lost| lost["place"].as_str().unwrap().contains(id.as_str()));
+        let place = Shared(lost["place"].as_str().unwrap().into());
+        assert!(place.0.starts_with("/dev/shm"), "{lost}");
+        write_load(&place.0);
+        let told = until_told(&afterbay, "it is read", |told| {
+            told["load_sources"][0]["name"] == lost["place"] && told["load"]["freshness"] == "fresh"
+        });
+        // The rank is the rendezvous's, too.
+        assert_eq!(told["load"]["num_running_reqs"], 101, "{told}");
+    }
+    // A scheduler of before 0.5.13 has no load file.
+    meet("", 3);
+    until_told(&afterbay, "it is let go", |told| told["load"] == Value::Null);
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn a_scrape_gives_what_it_has_and_a_publisher_that_is_not_there_is_told() {
+    let stage = Stage::new();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/metrics", server.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let body = fixture("metrics.txt");
+        for mut socket in server.incoming().map_while(Result::ok) {
+            let _asked = socket.read(&mut [0; 1024]);
+            let head =
+                format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+            let _answered = socket.write_all(head.as_bytes()).and_then(|()| socket.write_all(&body));
+        }
+    });
+    let publisher = stage.ipc("load-stat");
+    let lines = format!("metrics = {url:?}, load_stat = {publisher:?}, stale_after = \"1h\"");
+    let afterbay = Afterbay::run(&stage, &signals(stage.config(), &lines));
+    let metrics =
+        afterbay.until_metrics("it is scraped", |metrics| metrics.stream("scheduler_load_fresh") == 1);
+    assert_eq!(metrics.stream("scheduler_num_retracted_requests_total"), 11);
+    let lost = afterbay.event_where("SignalLost", |lost| lost["source"] == "load_stat");
+    assert_eq!(lost["place"], publisher.as_str(), "{lost}");
+    let told = told(&afterbay);
+    assert_eq!(told["load"]["source"], "metrics", "{told}");
+    let states = [0, 1].map(|at| (&told["load_sources"][at]["source"], &told["load_sources"][at]["state"]));
+    assert_eq!(
+        states,
+        [(&"load_stat".into(), &"lost".into()), (&"metrics".into(), &"fresh".into())],
+        "{told}"
+    );
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn a_source_that_cannot_be_one_is_an_error_with_line_and_key() {
+    let stage = Stage::new();
+    let lines = [
+        "signals.load_snapshot = \"two words\"",
+        "signals.load_stat = \"127.0.0.1:5557\"",
+        "signals.metrics = \"https://127.0.0.1/metrics\"",
+        "signals.dp_rank = 70000",
+        "signals.stale_after = \"1ms\"",
+    ];
+    let config = lines.iter().fold(stage.config(), |config, line| config.stream(line));
+    let file = stage.write(&config);
+    let text = std::fs::read_to_string(&file).unwrap();
+    for command in ["check", "run"] {
+        let refused = done(&[command, "--config", &file]);
+        assert_eq!(refused.code, 64, "{refused:?}");
+        for line in lines {
+            let at = text.lines().position(|found| found == line).unwrap() + 1;
+            let key = line.split(' ').next().unwrap();
+            let found = refused.stderr.lines().any(|told| {
+                told.starts_with(&format!("{file}:{at}:")) && told.contains(&format!(" stream[0].{key}: "))
+            });
+            assert!(found, "{command}: line {at}, {key} is not in\n{}", refused.stderr);
+        }
+    }
+}
