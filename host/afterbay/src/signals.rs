@@ -263,6 +263,7 @@ struct SinkReport {
     /// `null` where the reader does not count: nobody knows.
     lag_frames: Option<u64>,
     lag_bytes: Option<u64>,
+    rows_joined: u64,
     frames_resent: u64,
     frames_unconfirmed: u64,
 }
@@ -278,6 +279,7 @@ impl SinkReport {
             queue_bytes: counters.queue_bytes.get(),
             lag_frames: counts.then(|| counters.lag_frames.get()),
             lag_bytes: counts.then(|| counters.lag_bytes.get()),
+            rows_joined: counters.rows_joined.get(),
             frames_resent: counters.frames_resent.get(),
             frames_unconfirmed: counters.frames_unconfirmed.get(),
         }

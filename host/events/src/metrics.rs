@@ -84,15 +84,38 @@ impl<'a> From<&'a Histogram> for Reading<'a> {
     }
 }
 
-impl From<&u64> for Reading<'_> {
-    fn from(value: &u64) -> Self {
-        Reading::Gauge(*value)
+/// What was read elsewhere, as a plain value.
+trait Known {
+    fn reading(&self) -> Reading<'_>;
+}
+
+impl Known for u64 {
+    fn reading(&self) -> Reading<'_> {
+        Reading::Gauge(*self)
     }
 }
 
-impl From<&f64> for Reading<'_> {
-    fn from(value: &f64) -> Self {
-        Reading::Ratio(*value)
+impl Known for f64 {
+    fn reading(&self) -> Reading<'_> {
+        Reading::Ratio(*self)
+    }
+}
+
+impl Known for Total {
+    fn reading(&self) -> Reading<'_> {
+        Reading::Count(self.0)
+    }
+}
+
+impl Known for SignalState {
+    fn reading(&self) -> Reading<'_> {
+        Reading::OneOf(Self::NAME, Self::VALUES, self.index())
+    }
+}
+
+impl From<&u64> for Reading<'_> {
+    fn from(value: &u64) -> Self {
+        Reading::Gauge(*value)
     }
 }
 
@@ -102,18 +125,9 @@ impl From<&Total> for Reading<'_> {
     }
 }
 
-impl From<&SignalState> for Reading<'_> {
-    fn from(state: &SignalState) -> Self {
-        Reading::OneOf(SignalState::NAME, SignalState::VALUES, state.index())
-    }
-}
-
-impl<'a, T> From<&'a Option<T>> for Reading<'a>
-where
-    Reading<'a>: From<&'a T>,
-{
+impl<'a, T: Known> From<&'a Option<T>> for Reading<'a> {
     fn from(value: &'a Option<T>) -> Self {
-        value.as_ref().map_or(Reading::Absent, Reading::from)
+        value.as_ref().map_or(Reading::Absent, Known::reading)
     }
 }
 
