@@ -114,7 +114,9 @@ fn a_load_file_that_is_missing_is_told_and_read_when_it_comes() {
     assert_eq!((&told["load"]["freshness"], &told["load"]["age_ns"]), (&"never".into(), &Value::Null));
     assert_eq!(told["load"]["num_running_reqs"], Value::Null);
     assert_eq!(afterbay.metrics().stream("scheduler_load_fresh"), 0);
-    let _reader = Reader::bind(&stage.reader_side());
+    let mut reader = Reader::bind(&stage.reader_side());
+    Sender::connect(&stage.scheduler_side()).send(b"a frame");
+    assert_eq!(reader.frame(), b"a frame");
     assert_eq!(
         afterbay.until_ready(200),
         "ready\n",
