@@ -258,6 +258,8 @@ struct StreamReport {
 struct SinkReport {
     sink: String,
     connected: bool,
+    waiting_rows: u64,
+    waiting_oldest_ms: u64,
     queue_frames: u64,
     queue_bytes: u64,
     /// `null` where the reader does not count: nobody knows.
@@ -275,6 +277,8 @@ impl SinkReport {
         SinkReport {
             sink: sink.to_owned(),
             connected: counters.connected.get() == 1,
+            waiting_rows: counters.waiting_rows.get(),
+            waiting_oldest_ms: counters.waiting_oldest_ms.get(),
             queue_frames: counters.queue_frames.get(),
             queue_bytes: counters.queue_bytes.get(),
             lag_frames: counts.then(|| counters.lag_frames.get()),
