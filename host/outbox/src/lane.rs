@@ -18,20 +18,27 @@ pub(crate) struct Held {
     pub(crate) at: Instant,
     /// `None` when all of its rows have left.
     pub(crate) batch: Option<Batch>,
+    /// The number of each row's request.
+    requests: Box<[u64]>,
     /// Rows that wait.
     left: u32,
     bytes: u64,
 }
 
 impl Held {
-    pub(crate) fn new(place: Place, number: u64, at: Instant, batch: Batch) -> Held {
+    pub(crate) fn new(place: Place, number: u64, at: Instant, batch: Batch, requests: Box<[u64]>) -> Held {
         let (left, bytes) = (batch.rows(), batch.bytes().len() as u64);
-        Held { place, number, at, batch: Some(batch), left, bytes }
+        Held { place, number, at, batch: Some(batch), requests, left, bytes }
     }
 
     /// None of its rows has left.
     fn is_whole(&self) -> bool {
         self.batch.as_ref().is_some_and(|batch| batch.rows() == self.left)
+    }
+
+    /// The number of a row's request; 0 where none was given.
+    fn request(&self, row: u32) -> u64 {
+        self.requests.get(row as usize).copied().unwrap_or(0)
     }
 
     /// So many of its rows have left.
@@ -51,6 +58,8 @@ pub(crate) struct Composed {
     pub(crate) of: Vec<(Place, u32)>,
     /// The frame's number, where it leaves as it came.
     pub(crate) frame: Option<u64>,
+    /// Where it does not: its requests, and the frame up to which each has left.
+    pub(crate) ahead: Vec<(u64, u64)>,
     /// Rows that came, and rows that leave.
     pub(crate) rows: (u32, u32),
     /// When the oldest of its frames came.
@@ -135,7 +144,16 @@ impl Lane {
                 {
                     alone_rows += 1;
                     let (bytes, of) = (alone.bytes().clone(), vec![(place, 1)]);
-                    urgent.push_back(Composed { bytes, of, frame: None, rows: (1, 1), at, torn: false });
+                    let ahead = vec![(held.request(row), held.number)];
+                    urgent.push_back(Composed {
+                        bytes,
+                        of,
+                        frame: None,
+                        ahead,
+                        rows: (1, 1),
+                        at,
+                        torn: false,
+                    });
                     continue;
                 }
                 let text = text.map(|vocabulary| {
@@ -149,7 +167,8 @@ impl Lane {
                 // The detokenizer cuts the text of its last row at the stop text: what single rows have let out of that, a
                 // joined one would not.
                 let alone = matches!(finish, Finish::Stop { matched: Matched::Text(_) });
-                waiting.push(Coming { place, row, rid, first, last, alone }, text);
+                let request = held.request(row);
+                waiting.push(Coming { place, row, rid, request, first, last, alone }, text);
             }
             held.leave(alone_rows);
         }
@@ -213,11 +232,18 @@ impl Lane {
     /// The rows that were picked have been written.
     fn leave(&mut self, bytes: Bytes, frame: Option<u64>) -> Composed {
         let rows = (self.rows.len() as u32, self.picked.len() as u32);
+        let number = |place| self.held(place).map_or(0, |held| held.number);
+        let ahead = match frame {
+            Some(_) => Vec::new(),
+            None => {
+                self.waiting.last_of(&self.picked).map(|(request, place)| (request, number(place))).collect()
+            }
+        };
         self.waiting.leave(&self.picked);
         let groups = self.rows.chunk_by(|one, next| one.0 == next.0);
         let of: Vec<(Place, u32)> = groups.map(|group| (group[0].0, group.len() as u32)).collect();
         let at = self.left(&of);
-        Composed { bytes, of, frame, rows, at, torn: false }
+        Composed { bytes, of, frame, ahead, rows, at, torn: false }
     }
 
     /// The first frame leaves as it came.
@@ -229,7 +255,8 @@ impl Lane {
             self.waiting.forget(place);
         }
         self.left(&[(place, rows)]);
-        Some(Composed { bytes, of: vec![(place, rows)], frame, rows: (rows, rows), at, torn: false })
+        let (of, ahead) = (vec![(place, rows)], Vec::new());
+        Some(Composed { bytes, of, frame, ahead, rows: (rows, rows), at, torn: false })
     }
 
     /// What is left of the first frame, some of whose rows have left joined with others.
@@ -245,10 +272,11 @@ impl Lane {
             Ok(rest) => (rest.bytes().clone(), false),
             Err(_) => (batch.bytes().clone(), true),
         };
+        let ahead = rows.iter().map(|row| (held.request(*row), held.number)).collect();
         let of = vec![(place, rows.len() as u32)];
         self.left(&of);
         let rows = (rows.len() as u32, rows.len() as u32);
-        Some(Composed { bytes, of, frame: None, rows, at, torn })
+        Some(Composed { bytes, of, frame: None, ahead, rows, at, torn })
     }
 
     /// So many rows of these frames have left. When the oldest of them came.

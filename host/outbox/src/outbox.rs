@@ -73,7 +73,12 @@ pub enum Content {
         counted: bool,
     },
     /// Rows, that may be joined with others of their requests.
-    Rows(Batch),
+    Rows {
+        /// The rows.
+        batch: Batch,
+        /// The number of each row's request, for who keeps what left ([`Leaving::rows`]).
+        requests: Box<[u64]>,
+    },
 }
 
 /// A frame that leaves for the sink.
@@ -89,6 +94,8 @@ pub struct Leaving {
     pub at: Instant,
     /// The number of the frame that this is, unless it is composed.
     pub frame: Option<u64>,
+    /// Of a composed frame: each request in it by number, and the frame up to which all its rows have left now.
+    pub rows: Vec<(u64, u64)>,
 }
 
 /// What has happened since the start; only grows.
@@ -156,12 +163,12 @@ impl Outbox {
                 let place = self.came(number, bytes.len());
                 self.stages.push_back(Stage::Whole { place, number, bytes, counted, at });
             }
-            Content::Rows(batch) if !self.joins(&batch) => {
+            Content::Rows { batch, .. } if !self.joins(&batch) => {
                 let bytes = batch.bytes().clone();
                 let place = self.came(number, bytes.len());
                 self.stages.push_back(Stage::Whole { place, number, bytes, counted: true, at });
             }
-            Content::Rows(batch) => {
+            Content::Rows { batch, requests } => {
                 let place = self.came(number, batch.bytes().len());
                 let has_health_check = batch.has_health_check();
                 let lane = match self.stages.back_mut() {
@@ -172,7 +179,7 @@ impl Outbox {
                         lane
                     }
                 };
-                lane.push(Held::new(place, number, at, batch));
+                lane.push(Held::new(place, number, at, batch, requests));
                 let is_windowed = matches!(self.options.when, When::Window(_));
                 if lane.frames() > 1 || has_health_check || is_windowed {
                     let text = match &self.options.joins {
@@ -222,7 +229,14 @@ impl Outbox {
                     self.frames -= 1;
                     self.bytes -= bytes.len() as u64;
                     let sequence = self.ledger.leaves(place);
-                    return Some(Leaving { sequence, bytes, counted, at, frame: Some(number) });
+                    return Some(Leaving {
+                        sequence,
+                        bytes,
+                        counted,
+                        at,
+                        frame: Some(number),
+                        rows: Vec::new(),
+                    });
                 }
                 Stage::Rows(lane) if lane.is_empty() => drop(self.stages.pop_front()),
                 Stage::Rows(lane) => {
@@ -255,7 +269,7 @@ impl Outbox {
     }
 
     fn leave(&mut self, composed: Composed) -> Leaving {
-        let Composed { bytes, of, frame, rows, at, torn } = composed;
+        let Composed { bytes, of, frame, ahead, rows, at, torn } = composed;
         self.totals.frames_composed += u64::from(frame.is_none());
         self.totals.rows_joined += u64::from(rows.0 - rows.1);
         self.totals.frames_torn += u64::from(torn);
@@ -263,7 +277,7 @@ impl Outbox {
             (Some(_), [(place, _)]) => self.ledger.leaves(*place),
             _ => self.ledger.rows_leave(&of),
         };
-        Leaving { sequence, bytes, counted: true, at, frame }
+        Leaving { sequence, bytes, counted: true, at, frame, rows: ahead }
     }
 
     /// When [`Outbox::next`] is to be asked though nothing has come and the sink has not said anything.

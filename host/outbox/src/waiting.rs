@@ -22,6 +22,7 @@ pub(crate) struct Row {
 #[derive(Debug)]
 struct Request {
     rid: Box<str>,
+    number: u64,
     rows: VecDeque<Row>,
     progress: Progress,
     /// Its last row waits.
@@ -40,6 +41,8 @@ pub(crate) struct Coming<'a> {
     pub(crate) place: Place,
     pub(crate) row: u32,
     pub(crate) rid: &'a str,
+    /// Its number.
+    pub(crate) request: u64,
     /// The request's first row.
     pub(crate) first: bool,
     /// Its last one.
@@ -70,8 +73,8 @@ impl Waiting {
 
     /// A row comes to wait. `text`: where joined rows must end where the text is whole, the row's ids.
     pub(crate) fn push(&mut self, coming: Coming<'_>, text: Option<(&Vocabulary, &[i64])>) {
-        let Coming { place, row, rid, first, last, alone } = coming;
-        let index = self.find_or_make(rid);
+        let Coming { place, row, rid, request: number, first, last, alone } = coming;
+        let index = self.find_or_make(rid, number);
         let Some(request) = self.requests.get_mut(index as usize) else { return };
         let ending = match text.map(|(vocabulary, ids)| request.progress.advance(vocabulary, ids)) {
             Some(_) if alone => Ending::Broken,
@@ -95,7 +98,7 @@ impl Waiting {
         self.rows += 1;
     }
 
-    fn find_or_make(&mut self, rid: &str) -> u32 {
+    fn find_or_make(&mut self, rid: &str, number: u64) -> u32 {
         let Waiting { requests, by_rid, hasher, .. } = self;
         let known = |index: &u32| requests.get(*index as usize).is_some_and(|it| *it.rid == *rid);
         let hash = hasher.hash_one(rid);
@@ -105,6 +108,7 @@ impl Waiting {
         let index = requests.len() as u32;
         requests.push(Request {
             rid: rid.into(),
+            number,
             rows: VecDeque::new(),
             progress: Progress::default(),
             ends: false,
@@ -164,6 +168,14 @@ impl Waiting {
             rows.extend(request.rows.iter().take(*count as usize).map(|row| (row.place, row.row)));
         }
         rows.sort_unstable();
+    }
+
+    /// Of each request that was picked its number, and the frame of the last of its rows that leave.
+    pub(crate) fn last_of(&self, picked: &[(u32, u32)]) -> impl Iterator<Item = (u64, Place)> {
+        picked.iter().filter_map(|(index, count)| {
+            let request = self.requests.get(*index as usize)?;
+            Some((request.number, request.rows.get(count.checked_sub(1)? as usize)?.place))
+        })
     }
 
     /// What was picked leaves. A request with more rows waits on, behind the others.

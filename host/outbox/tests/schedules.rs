@@ -98,6 +98,16 @@ fn batch_of(bytes: Bytes) -> Batch {
     }
 }
 
+/// Requests are numbered by their names.
+fn content(batch: Batch) -> Content {
+    let requests = batch.rids().map(|rid| number(rid)).collect();
+    Content::Rows { batch, requests }
+}
+
+fn number(rid: &str) -> u64 {
+    rid.bytes().fold(7, |number, byte| number * 31 % 1_000_003 + u64::from(byte))
+}
+
 /// What a request has, on either side: ids, its text, the scheduler's count, whether it has ended.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Had {
@@ -140,6 +150,8 @@ struct Run {
     max_rows: usize,
     now: Instant,
     frames: BTreeMap<u64, Bytes>,
+    /// The frames of each request's rows that have not left, by what is told of what leaves.
+    unsent: BTreeMap<u64, std::collections::BTreeSet<u64>>,
 }
 
 impl Run {
@@ -151,6 +163,17 @@ impl Run {
         }
         match decode(leaving.bytes.clone(), &Layouts::builtin()) {
             Decoded::Batch(batch) => {
+                let ahead: Vec<(u64, u64)> = match leaving.frame {
+                    Some(frame) => batch.rids().map(|rid| (number(rid), frame)).collect(),
+                    None => leaving.rows.clone(),
+                };
+                let told: BTreeMap<u64, u64> = ahead.iter().copied().collect();
+                for rid in batch.rids() {
+                    let frames = self.unsent.get_mut(&number(rid)).unwrap();
+                    let through = told[&number(rid)];
+                    assert!(frames.contains(&through), "a row leaves once");
+                    *frames = frames.split_off(&(through + 1));
+                }
                 assert!(leaving.frame.is_some() || batch.rows() as usize <= self.max_rows);
                 self.got.read(&batch);
             }
@@ -170,6 +193,7 @@ fn run(options: Options, wire: SynthWire, kind: Kind, steps: &[Step]) -> Run {
         max_rows,
         now: Instant::now(),
         frames: BTreeMap::new(),
+        unsent: BTreeMap::new(),
     };
     let mut scheduler = Scheduler { kind: Some(kind), ..Scheduler::default() };
     for (number, step) in (1..).zip(steps) {
@@ -179,7 +203,10 @@ fn run(options: Options, wire: SynthWire, kind: Kind, steps: &[Step]) -> Run {
                 let Some(batch) = scheduler.batch(rows, wire) else { continue };
                 run.came.read(&batch);
                 run.frames.insert(number, batch.bytes().clone());
-                run.outbox.put(Frame { number, at, content: Content::Rows(batch) });
+                for rid in batch.rids() {
+                    run.unsent.entry(self::number(rid)).or_default().insert(number);
+                }
+                run.outbox.put(Frame { number, at, content: content(batch) });
             }
             Step::Barrier => {
                 let bytes = Bytes::from_static(b"\x91\xa5Other");
@@ -226,6 +253,10 @@ fn check(options: Options, wire: SynthWire, kind: Kind, steps: &[Step]) {
     for (came, got) in run.came.barriers.iter().zip(&run.got.barriers) {
         assert_eq!(came, got, "what came before a barrier leaves before it, and what came after it after");
     }
+    assert!(
+        run.unsent.values().all(|frames| frames.is_empty()),
+        "what is told to have left is all that came"
+    );
     assert!(run.outbox.is_empty());
     assert_eq!((run.outbox.frames(), run.outbox.bytes(), run.outbox.rows()), (0, 0, 0));
     run.outbox.taken(run.left);
@@ -286,7 +317,7 @@ fn row(rid: &str, count: u64, id: i64) -> SynthRow {
 }
 
 fn rows(rows: Vec<SynthRow>) -> Content {
-    Content::Rows(batch_of(SynthBatch { rows }.encode(Kind::TokenId, SynthWire::Msgpack).unwrap()))
+    content(batch_of(SynthBatch { rows }.encode(Kind::TokenId, SynthWire::Msgpack).unwrap()))
 }
 
 fn rids(leaving: &Leaving) -> Vec<String> {
@@ -403,7 +434,7 @@ fn every_frame_of_the_real_sglang_waits_and_leaves_with_every_token_once() {
             let now = Instant::now();
             let mut outbox = Outbox::new(options(When::Backpressure, Joins::Anywhere, 512), 0, 0);
             for number in 1..=3 {
-                let content = Content::Rows(batch_of(bytes.clone()));
+                let content = content(batch_of(bytes.clone()));
                 outbox.put(Frame { number, at: now, content });
             }
             let mut left = Vec::new();

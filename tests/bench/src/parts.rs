@@ -42,10 +42,11 @@ pub(crate) fn measure(traffic: &Traffic, time: Duration) -> anyhow::Result<Parts
         max_bytes: u64::MAX,
     };
     let now = Instant::now();
+    let requests: Box<[u64]> = (0..traffic.rows_per_frame).collect();
     let mut number = 0;
     let mut put = |outbox: &mut Outbox, batch: Batch| {
         number += 1;
-        outbox.put(Frame { number, at: now, content: Content::Rows(batch) });
+        outbox.put(Frame { number, at: now, content: Content::Rows { batch, requests: requests.clone() } });
     };
     let share = time / 5;
     let decode = fastest(share, || Ok(()), |()| Ok(drop(black_box(decoded()?))))?;
