@@ -10,10 +10,10 @@ use afterbay_events::event::{
     StreamStarted,
 };
 use afterbay_events::{Events, Health, Metrics};
-use afterbay_journal::{Backlogged, Directory, Options, ReadError, Recovered, SyncPolicy, Writer};
+use afterbay_journal::{Directory, Options, Recovered, SyncPolicy};
 use afterbay_outbox::Joins;
 use afterbay_runtime::{Component, Host, HostError, HostOptions, Limits, Plugin, Watch, Watched};
-use afterbay_stream::{Control, Setup, Stream, Unfinished};
+use afterbay_stream::{Control, Setup, Stream};
 use afterbay_text::Vocabulary;
 use afterbay_wire::Layouts;
 use anyhow::Context;
@@ -182,7 +182,6 @@ fn setup(
     let name = stream.name.to_string();
     let journal = shared.directory.stream(&name)?;
     tell_recovered(shared, &name, &journal.1);
-    let unfinished = unfinished(&journal.0, &journal.1)?;
     let mut plugins = Vec::new();
     for plugin in &stream.plugins {
         let component = load_plugin(&shared.host, plugin)?;
@@ -208,7 +207,6 @@ fn setup(
         connect: connect.parse()?,
         layouts: layouts(&stream, met)?,
         journal,
-        unfinished,
         on_error: shared.config.journal.on_error,
         durable_first: shared.config.journal.sync == config::Sync::Always,
         abandon_after: shared.config.journal.abandon_after,
@@ -257,24 +255,6 @@ fn joins(shared: &Shared, stream: &config::Stream, met: Option<&Rendezvous>) -> 
             shared.events.publish(SinkUnjoined { stream, sink, why });
             Ok(Joins::Nowhere)
         }
-    }
-}
-
-/// The frames that were kept when the last run was killed, before it could say what became of them.
-fn unfinished(writer: &Writer, recovered: &Recovered) -> anyhow::Result<Vec<Unfinished>> {
-    let mut frames = Vec::new();
-    let Some(first) = recovered.unfinished.first() else { return Ok(frames) };
-    let mut backlog = writer.backlog(first);
-    loop {
-        let frame = match backlog.next() {
-            Ok(Some(Backlogged::Frame(frame))) if recovered.unfinished.contains(frame.frame) => frame,
-            Ok(None) => return Ok(frames),
-            // What is damaged was told when the journal was recovered.
-            Ok(Some(_)) | Err(ReadError::Missing { .. }) => continue,
-            Err(error) => return Err(error.into()),
-        };
-        let (bytes, received_unix_ns) = (frame.bytes, frame.received_unix_ns);
-        frames.push(Unfinished { frame: frame.frame, bytes, received_unix_ns });
     }
 }
 

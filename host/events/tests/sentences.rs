@@ -50,6 +50,22 @@ fn one_of_each() -> Vec<Event> {
             unconfirmed_frames: 3,
         }
         .into(),
+        SinkState {
+            stream: name("decode-0"),
+            sink: name("detokenizer"),
+            state: "behind",
+            rows: 2,
+            oldest_ms: 3,
+        }
+        .into(),
+        SinkUnjoined { stream: name("decode-0"), sink: name("detokenizer"), why: "why it is".into() }.into(),
+        SinkVocabulary {
+            stream: name("decode-0"),
+            sink: name("detokenizer"),
+            tokens: 2,
+            kind: "byte-level".into(),
+        }
+        .into(),
         SinkRefused { stream: name("decode-0"), sink: name("detokenizer"), why: "why it is".into() }.into(),
         CreditSeen { stream: name("decode-0"), sink: name("detokenizer"), generation: 2, count: 3 }.into(),
         CreditUnusable { stream: name("decode-0"), sink: name("detokenizer"), why: "why it is".into() }

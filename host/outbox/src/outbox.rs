@@ -62,6 +62,7 @@ pub struct Frame {
 
 /// What a frame holds.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one a frame: a box would cost more than the move")]
 pub enum Content {
     /// Nothing is left of it.
     Nothing,
@@ -110,6 +111,7 @@ pub struct Totals {
 }
 
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are few, and nearly all are the large one")]
 enum Stage {
     Rows(Lane),
     Whole { place: Place, number: u64, bytes: Bytes, counted: bool, at: Instant },

@@ -4,6 +4,7 @@
 
 use crate::keep::Kept;
 use afterbay_wire as wire;
+use bytes::Bytes;
 
 /// A frame that was looked at.
 pub(crate) enum Decoded {
@@ -19,6 +20,19 @@ pub(crate) struct Decode(wire::Decoder);
 impl Decode {
     pub(crate) fn new(layouts: wire::Layouts) -> Decode {
         Decode(wire::Decoder::new(layouts))
+    }
+
+    /// What a frame is, without its place in the path.
+    pub(crate) fn look(&mut self, bytes: Bytes) -> wire::Decoded {
+        self.0.decode(bytes)
+    }
+
+    /// The rows of a frame, where it has some.
+    pub(crate) fn batch(&mut self, bytes: Bytes) -> Option<wire::Batch> {
+        match self.0.decode(bytes) {
+            wire::Decoded::Batch(batch) => Some(batch),
+            wire::Decoded::Barrier(_) => None,
+        }
     }
 
     pub(crate) fn decode(&mut self, kept: Kept) -> Decoded {

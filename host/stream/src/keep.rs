@@ -4,14 +4,17 @@
 //! goes on to decode. What a failing disk means is decided here.
 
 use crate::receive::{Arrival, Received};
+use crate::resume::Resume;
 use crate::spill::Spill;
 use crate::telemetry::Telemetry;
 use afterbay_config::OnError;
 use afterbay_events::Health;
 use afterbay_events::event::{JournalHealed, JournalNotice, JournalWriteFailed};
 use afterbay_journal::{
-    FrameNo, Notice, Outcome, Position, ReadError, Request, RequestError, WriteError, Writer,
+    Credit, FrameNo, Notice, Outcome, Position, ReadError, Request, RequestError, RequestNo, Sent,
+    WriteError, Writer, reader,
 };
+use afterbay_outbox::Leaving;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime};
@@ -29,6 +32,8 @@ pub(crate) struct Kept {
     pub(crate) frame: FrameNo,
     pub(crate) bytes: Bytes,
     pub(crate) at: Arrival,
+    /// What an earlier run has done with it.
+    pub(crate) outcome: Option<Box<reader::Outcome>>,
     /// Not in the journal (`on_error = "forward"`).
     skipped: bool,
     /// So that no other file can make one.
@@ -37,8 +42,13 @@ pub(crate) struct Kept {
 
 impl Kept {
     /// A frame that was read back out of the journal.
-    pub(crate) fn read_back(frame: FrameNo, bytes: Bytes, at: Arrival) -> Kept {
-        Kept { frame, bytes, at, skipped: false, _made_here: () }
+    pub(crate) fn read_back(
+        frame: FrameNo,
+        bytes: Bytes,
+        at: Arrival,
+        outcome: Option<Box<reader::Outcome>>,
+    ) -> Kept {
+        Kept { frame, bytes, at, outcome, skipped: false, _made_here: () }
     }
 }
 
@@ -68,6 +78,8 @@ pub(crate) struct Keep {
     failing: Option<Failing>,
     telemetry: Telemetry,
     health: Health,
+    /// What is told of a frame that leaves.
+    rows: Vec<(RequestNo, FrameNo)>,
     /// Outcomes wait to be written.
     dirty: bool,
     flush_at: Option<Instant>,
@@ -95,6 +107,7 @@ impl Keep {
             failing: None,
             telemetry,
             health,
+            rows: Vec::new(),
             dirty: false,
             flush_at: None,
         }
@@ -173,7 +186,7 @@ impl Keep {
     /// A frame waits: in memory, or where too much does, in the journal, where its place is.
     fn admit(&mut self, received: Received, frame: FrameNo, place: Option<Position>) {
         let Received { bytes, at } = received;
-        let kept = Kept { frame, bytes, at, skipped: place.is_none(), _made_here: () };
+        let kept = Kept { frame, bytes, at, outcome: None, skipped: place.is_none(), _made_here: () };
         if self.spill.is_none()
             && self.waiting.len() < WAITING_FRAMES_MAX
             && self.waiting_bytes < WAITING_BYTES_MAX
@@ -282,9 +295,39 @@ impl Keep {
         self.writer.close(request);
     }
 
-    pub(crate) fn taken(&mut self, sink: &str, through: FrameNo) {
+    /// A frame is about to be handed to the sink's socket. A composed one is told before the kernel gets it; a whole one
+    /// goes out with the next write: a start finds it by the reader's count.
+    pub(crate) fn sent(&mut self, sink: &str, leaving: &Leaving) {
         self.dirty = true;
-        self.writer.taken(sink, through, None);
+        self.rows.clear();
+        self.rows.extend(leaving.rows.iter().map(|(request, frame)| (RequestNo(*request), FrameNo(*frame))));
+        let told = match leaving.frame {
+            Some(frame) => self.writer.sent(sink, leaving.sequence, Sent::Whole(FrameNo(frame))),
+            None => {
+                let told = self.writer.sent(sink, leaving.sequence, Sent::Rows(&self.rows));
+                // Where it cannot be written the disk is failing, which `append` tells.
+                self.dirty = self.writer.flush().is_err();
+                told
+            }
+        };
+        if let Err(error) = told {
+            let (stream, what) = (self.telemetry.stream.clone(), error.to_string());
+            self.telemetry.publish(JournalNotice { stream, is_wrong: true, what });
+        }
+    }
+
+    /// The sink has taken what left up to `sequence`, and with it everything of the frames up to `through`.
+    pub(crate) fn taken(&mut self, sink: &str, sequence: u64, through: FrameNo, credit: Option<Credit>) {
+        self.dirty = true;
+        self.writer.taken_sent(sink, sequence, through, credit);
+    }
+
+    /// Frames of an earlier run come back, before any that is new.
+    pub(crate) fn resume(&mut self, resume: &Resume) {
+        if resume.frames() > 0 {
+            let backlog = self.writer.backlog_with_outcomes(FrameNo(resume.done().0 + 1));
+            self.spill = Some(Spill::of_earlier_run(backlog, resume));
+        }
     }
 
     /// The stream has nothing else to do: what has waited for so long is written.

@@ -150,6 +150,7 @@ impl Ledger {
     }
 
     /// Accounts each row of a batch to its request. A batch with a rid that the journal cannot take goes on as a barrier.
+    #[expect(clippy::result_large_err, reason = "one a frame: a box would cost more than the move")]
     pub(crate) fn account(&mut self, decoded: Decoded, keep: &mut Keep) -> Result<Accounted, Settled> {
         let (kept, batch) = match decoded {
             Decoded::Batch(kept, batch) => (kept, batch),
@@ -214,10 +215,13 @@ impl Ledger {
     }
 
     /// Accounts a frame that an earlier run kept and had no time to account. Whether it was sent is not known.
-    pub(crate) fn recover(&mut self, decoded: Decoded, keep: &mut Keep) {
-        if let Ok(accounted) = self.account(decoded, keep) {
-            let judged = Judged { accounted, fates: Vec::new(), actions: Actions::default() };
-            self.settle(judged, keep);
+    pub(crate) fn recover(&mut self, decoded: Decoded, keep: &mut Keep) -> Kept {
+        match self.account(decoded, keep) {
+            Ok(accounted) => {
+                let judged = Judged { accounted, fates: Vec::new(), actions: Actions::default() };
+                self.settle(judged, keep).kept
+            }
+            Err(barrier) => barrier.kept,
         }
     }
 
@@ -281,14 +285,15 @@ impl Ledger {
             actions: &told,
         });
         self.end_requests(&rows, keep);
+        let numbers = numbers(&rows, applied);
         let content = match edited {
-            None => Content::Rows(batch),
+            None => Content::Rows { batch, requests: numbers },
             Some(None) => Content::Nothing,
             // All ids so far in each row: joined they would be there twice.
             Some(Some(edited)) if is_cumulative(&fates) => {
                 Content::Whole { bytes: edited.bytes().clone(), counted: true }
             }
-            Some(Some(edited)) => Content::Rows(edited),
+            Some(Some(edited)) => Content::Rows { batch: edited, requests: numbers },
         };
         self.rows = rows;
         Settled { kept, content }
@@ -533,6 +538,14 @@ impl Ledger {
         });
         Settled { content: Content::Whole { bytes: batch.bytes().clone(), counted: true }, kept }
     }
+}
+
+/// The requests of the rows that are left.
+fn numbers(rows: &[Row], edits: &[Edit]) -> Box<[u64]> {
+    let mut gone =
+        edits.iter().filter(|edit| edit.tokens == Tokens::Drop).map(|edit| edit.row as usize).peekable();
+    let left = rows.iter().enumerate().filter(|(index, _)| gone.next_if_eq(index).is_none());
+    left.map(|(_, row)| row.number).collect()
 }
 
 fn is_cumulative(fates: &[Fate]) -> bool {

@@ -12,6 +12,7 @@ mod path;
 mod receive;
 mod report;
 mod requests;
+mod resume;
 mod seat;
 mod send;
 mod spill;
@@ -20,16 +21,17 @@ mod thread;
 
 pub use thread::Ended;
 
+use crate::resume::Resume;
 use afterbay_config as config;
+use afterbay_events::event::SinkSettled;
 use afterbay_events::{Events, Health, Metrics};
-use afterbay_journal::{FrameNo, Recovered, Writer};
+use afterbay_journal::{Recovered, Writer};
 use afterbay_outbox::{Joins, Options as OutboxOptions, Outbox, When};
 use afterbay_runtime::{Plugin, ReloadError};
 use afterbay_sockets::{
     BindError, CreditOptions, Endpoint, Pull, PullOptions, Push, PushError, PushOptions, TokenRange,
 };
 use afterbay_wire::Layouts;
-use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
@@ -54,8 +56,6 @@ pub struct Setup {
     pub layouts: Layouts,
     /// Its journal, and what was found in it.
     pub journal: (Writer, Recovered),
-    /// Frames that were kept when the last run was killed, and of which the journal does not say what became of them.
-    pub unfinished: Vec<Unfinished>,
     /// What a failing journal means.
     pub on_error: config::OnError,
     /// A frame goes on only when it is on the disk (`sync = "always"`).
@@ -74,16 +74,6 @@ pub struct Setup {
     pub metrics: Metrics,
     /// Where it says what is wrong.
     pub health: Health,
-}
-
-/// A frame that was kept, and no outcome with it.
-pub struct Unfinished {
-    /// Its number.
-    pub frame: FrameNo,
-    /// The frame.
-    pub bytes: Bytes,
-    /// When it came.
-    pub received_unix_ns: u64,
 }
 
 /// Why a stream did not start.
@@ -242,19 +232,7 @@ fn build(
         max_peers: config.max_peers,
         ..PullOptions::default()
     };
-    let push_options = PushOptions {
-        max_queue_frames: PUSH_QUEUE_FRAMES,
-        max_queue_bytes: PUSH_QUEUE_BYTES,
-        backoff_max: RECONNECT_MAX,
-        credit: credit.map(CreditOptions::new),
-        ..PushOptions::default()
-    };
-    let pull = Pull::bind(registry, pull_tokens, &listen, pull_options)
-        .map_err(|error| StartError::Bind { stream: stream.clone(), error })?;
-    let push = Push::connect(registry, push_tokens, &connect, push_options, now)
-        .map_err(|error| StartError::Connect { stream: stream.clone(), error })?;
-
-    let Setup { events, metrics, health, unfinished, .. } = setup;
+    let Setup { events, metrics, health, .. } = setup;
     let telemetry =
         telemetry::Telemetry { stream: stream.as_str().into(), events, counters: metrics.stream(&stream) };
     let (mut writer, recovered) = journal;
@@ -263,15 +241,24 @@ fn build(
         // It fails only where the stream has ended.
         move || drop(waker.wake())
     }));
-    let mut ledger = ledger::Ledger::new(&recovered.live, telemetry.clone(), now);
+    let mut decode = decode::Decode::new(layouts);
+    let resume = resume(&sink_name, credit.as_deref(), &recovered, &mut writer, &mut decode, &telemetry);
+    let push_options = PushOptions {
+        max_queue_frames: PUSH_QUEUE_FRAMES,
+        max_queue_bytes: PUSH_QUEUE_BYTES,
+        backoff_max: RECONNECT_MAX,
+        taken: resume.as_ref().map_or(0, Resume::last_sent),
+        credit: credit.map(CreditOptions::new),
+        ..PushOptions::default()
+    };
+    let pull = Pull::bind(registry, pull_tokens, &listen, pull_options)
+        .map_err(|error| StartError::Bind { stream: stream.clone(), error })?;
+    let push = Push::connect(registry, push_tokens, &connect, push_options, now)
+        .map_err(|error| StartError::Connect { stream: stream.clone(), error })?;
+
+    let ledger = ledger::Ledger::new(&recovered.live, telemetry.clone(), now);
     let mut keep =
         keep::Keep::new(writer, on_error, durable_first, spill_max, telemetry.clone(), health.clone());
-    let mut decode = decode::Decode::new(layouts);
-    for frame in unfinished {
-        let at = receive::Arrival::at(frame.received_unix_ns);
-        let kept = keep::Kept::read_back(frame.frame, frame.bytes, at);
-        ledger.recover(decode.decode(kept), &mut keep);
-    }
     let seats = plugins.into_iter().map(|(name, settings, plugin)| {
         let counters = metrics.plugin(&stream, &name);
         seat::Seat::new(&name, settings, plugin, telemetry.clone(), counters, &ledger)
@@ -279,16 +266,46 @@ fn build(
     let chain = judge::Chain::new(seats.collect());
     let sink_counters = metrics.sink(&stream, &sink_name);
     let report = report::Report::new(telemetry.clone(), &sink_name, sink_counters, health.clone(), now);
+    if let Some(resume) = &resume {
+        keep.resume(resume);
+    }
+    let last_sent = resume.as_ref().map_or(0, Resume::last_sent);
+    let done = resume.as_ref().map_or(recovered.last_frame, Resume::done);
     let path = path::Path {
         receive: receive::Receive::new(pull),
         keep,
         decode,
         ledger,
         chain,
-        outbox: Outbox::new(outbox_options, 0, recovered.last_frame.0),
+        outbox: Outbox::new(outbox_options, last_sent, done.0),
         send: send::Send::new(sink_name, push, now),
-        settled: recovered.last_frame,
-        taken: recovered.last_frame,
+        settled: done,
+        taken: (last_sent, done, None),
+        resume,
     };
     Ok((path, report))
+}
+
+/// What the reader has of what the last run sent it, and what is left for it in the journal. `None`: a new sink.
+fn resume(
+    sink: &str,
+    credit: Option<&std::path::Path>,
+    recovered: &Recovered,
+    writer: &mut Writer,
+    decode: &mut decode::Decode,
+    telemetry: &telemetry::Telemetry,
+) -> Option<Resume> {
+    // One that is no more holds back nothing.
+    recovered.sinks.iter().filter(|known| known.name() != sink).for_each(|gone| writer.forget(gone.name()));
+    let Some(known) = recovered.sinks.iter().find(|known| known.name() == sink) else {
+        writer.taken_sent(sink, 0, recovered.last_frame, None);
+        return None;
+    };
+    let unconfirmed = known.sent().len() as u64 + recovered.unfinished.len().min(resume::UNTOLD_MAX);
+    let resume = Resume::new(known.clone(), recovered.last_frame, credit, writer, decode);
+    if resume.is_guess() && unconfirmed > 0 {
+        let (stream, sink) = (telemetry.stream.clone(), sink.into());
+        telemetry.publish(SinkSettled { stream, sink, resent_frames: 0, unconfirmed_frames: unconfirmed });
+    }
+    Some(resume)
 }

@@ -4,14 +4,15 @@
 //!
 //! Each stage takes what only the stage before can make, so none can be skipped. What a stage owns stands in its own file.
 
-use crate::decode::Decode;
+use crate::decode::{Decode, Decoded};
 use crate::judge::Chain;
 use crate::keep::{Keep, Kept};
 use crate::ledger::{Ledger, Settled};
 use crate::receive::Receive;
+use crate::resume::Resume;
 use crate::send::Send;
-use afterbay_journal::FrameNo;
-use afterbay_outbox::{Frame, Outbox};
+use afterbay_journal::{Credit, FrameNo};
+use afterbay_outbox::{Content, Frame, Outbox};
 use afterbay_runtime::{Plugin, ReloadError};
 use std::time::{Duration, Instant};
 
@@ -29,8 +30,10 @@ pub(crate) struct Path {
     pub(crate) send: Send,
     /// The last frame that has been through the plugins.
     pub(crate) settled: FrameNo,
-    /// The last that the journal was told the reader has taken.
-    pub(crate) taken: FrameNo,
+    /// What the journal was told the reader has taken: of what left, and of the frames.
+    pub(crate) taken: (u64, FrameNo, Option<Credit>),
+    /// While frames of an earlier run come back.
+    pub(crate) resume: Option<Resume>,
 }
 
 impl Path {
@@ -48,9 +51,12 @@ impl Path {
         self.carry(FRAMES_PER_FLUSH);
         self.send.look(now);
         self.outbox.taken(self.send.socket().taken());
+        // Before anything is sent: after a kill, the reader's count is read from where it stood.
+        self.tell_taken();
         let mut sent = false;
         while self.send.has_room() {
             let Some(leaving) = self.outbox.next(self.send.keeps_up(), now) else { break };
+            self.keep.sent(self.send.name(), &leaving);
             self.send.send(leaving);
             sent = true;
         }
@@ -70,14 +76,35 @@ impl Path {
                 break;
             }
             let Some(kept) = self.keep.next() else { break };
-            let Settled { kept, content } = self.judge(kept);
+            let Settled { kept, content } = self.settle(kept);
             self.settled = kept.frame;
             self.outbox.put(Frame { number: kept.frame.0, at: kept.at.instant, content });
         }
     }
 
+    /// Makes of a frame what is to leave of it; of one of an earlier run, what has not left.
+    fn settle(&mut self, mut kept: Kept) -> Settled {
+        let Some(resume) = self.resume.as_mut().filter(|resume| kept.frame <= resume.through()) else {
+            self.resume = None;
+            return self.judge(kept);
+        };
+        if let Some(outcome) = kept.outcome.take() {
+            return resume.settle(kept, &outcome, &mut self.decode);
+        }
+        let decoded = self.decode.decode(kept);
+        if !resume.was_received(&decoded) {
+            return self.judge_decoded(decoded);
+        }
+        let kept = self.ledger.recover(decoded, &mut self.keep);
+        Settled { kept, content: Content::Nothing }
+    }
+
     fn judge(&mut self, kept: Kept) -> Settled {
         let decoded = self.decode.decode(kept);
+        self.judge_decoded(decoded)
+    }
+
+    fn judge_decoded(&mut self, decoded: Decoded) -> Settled {
         match self.ledger.account(decoded, &mut self.keep) {
             Ok(accounted) => {
                 let judged = self.chain.judge(accounted, &self.ledger);
@@ -126,9 +153,13 @@ impl Path {
     /// Tells the journal how far the reader has taken the stream.
     pub(crate) fn tell_taken(&mut self) {
         let through = if self.is_drained() { self.settled } else { FrameNo(self.outbox.done()) };
-        if through > self.taken {
-            self.taken = through;
-            self.keep.taken(self.send.name(), through);
+        let sequence = self.send.socket().taken();
+        let credit = self.send.socket().position();
+        let credit = credit.map(|at| Credit { generation: at.generation, sent: at.count });
+        // Also where the reader stood before it had taken anything: after a kill that is where its count begins.
+        if self.taken != (sequence, through, credit) {
+            self.taken = (sequence, through, credit);
+            self.keep.taken(self.send.name(), sequence, through, credit);
         }
     }
 

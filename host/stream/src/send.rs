@@ -148,7 +148,7 @@ impl Send {
 
     /// Queues a frame; the caller has looked for room.
     pub(crate) fn send(&mut self, leaving: Leaving) {
-        let Leaving { sequence, bytes, counted, at, frame: _ } = leaving;
+        let Leaving { sequence, bytes, counted, at, .. } = leaving;
         self.frames += 1;
         self.bytes += bytes.len() as u64;
         self.timed.push_back((sequence, at));

@@ -4,6 +4,7 @@
 
 use crate::keep::Kept;
 use crate::receive::Arrival;
+use crate::resume::Resume;
 use afterbay_journal::{Backlog, Backlogged, FrameNo, ReadError};
 use std::collections::VecDeque;
 
@@ -22,6 +23,12 @@ impl Spill {
     /// Begins with what `backlog` reads next.
     pub(crate) fn new(backlog: Backlog) -> Spill {
         Spill { backlog, through: FrameNo(0), frames: 0, bytes: 0, unkept: VecDeque::new() }
+    }
+
+    /// What an earlier run has left.
+    pub(crate) fn of_earlier_run(backlog: Backlog, resume: &Resume) -> Spill {
+        let frames = usize::try_from(resume.frames()).unwrap_or(usize::MAX);
+        Spill { through: resume.through(), frames, ..Spill::new(backlog) }
     }
 
     /// A further frame waits, which is in the journal.
@@ -71,7 +78,12 @@ impl Spill {
                 Some(Backlogged::Skipped(..)) => {}
                 Some(Backlogged::Frame(frame)) => {
                     let at = Arrival::at(frame.received_unix_ns);
-                    return Ok(Some(self.popped(Kept::read_back(frame.frame, frame.bytes, at))));
+                    return Ok(Some(self.popped(Kept::read_back(
+                        frame.frame,
+                        frame.bytes,
+                        at,
+                        frame.outcome,
+                    ))));
                 }
             }
         }

@@ -136,7 +136,7 @@ fn frames_that_die_unread_with_a_reader_that_does_not_count_are_told_as_unconfir
     let mut had: Vec<u32> = (0..3).map(|_| number(&reader.frame())).collect();
     // The kernel's buffer is full of what nobody will read.
     afterbay.until_metrics("the rest waits", |metrics| {
-        metrics.stream("frames_received_total") == u64::from(SENT) && metrics.sink("queue_frames") > 3
+        metrics.stream("frames_received_total") == u64::from(SENT) && metrics.stream("outbox_frames") > 3
     });
     drop(reader);
     let mut reader = Reader::bind(&stage.reader_side());
@@ -153,6 +153,45 @@ fn frames_that_die_unread_with_a_reader_that_does_not_count_are_told_as_unconfir
     assert_eq!(afterbay.stop(), 0);
     // Whatever became of them on the way out: they are kept.
     assert_eq!(verify(&stage).1["frames"], SENT);
+}
+
+#[test]
+fn after_kill_9_a_reader_that_counts_gets_every_token_that_was_kept_once() {
+    const LIVES: usize = 4;
+    for wire in WIRES {
+        let stage = Stage::new();
+        let config = stage.config().credit(&stage).sink("reader = \"tokenizer\"");
+        let frames = frames_of(&Load::new(200, 60), wire);
+        let mut options = reader::Options::new(stage.reader_side());
+        options.credit = Some(stage.credit());
+        options.cost =
+            Cost { per_row: Duration::from_micros(50), per_token: Duration::ZERO, spent: Spent::Asleep };
+        options.until = Until { requests: Some(200), linger: Duration::from_millis(200), ..Until::default() };
+        let stop = Stop::new();
+        let stopped = stop.clone();
+        let reads = std::thread::spawn(move || reader::run(options, &stopped, &mut |_| {}).unwrap());
+        let mut composed = 0;
+        for (life, part) in frames.chunks(frames.len().div_ceil(LIVES)).enumerate() {
+            let afterbay = Afterbay::run(&stage, &config);
+            let mut sender = Sender::connect(&stage.scheduler_side());
+            part.iter().for_each(|frame| sender.send(&frame.bytes));
+            let metrics = afterbay.until_metrics("all are kept", |metrics| {
+                metrics.stream("frames_received_total") == part.len() as u64
+            });
+            composed += metrics.sink("frames_composed_total");
+            if life + 1 < LIVES {
+                afterbay.kill();
+                continue;
+            }
+            let received = reads.join().unwrap();
+            assert!(received.is_whole(), "{:?}\n{}", received.faults, afterbay.log());
+            assert_eq!(afterbay.metrics().sink("frames_unconfirmed_total"), 0);
+            assert_eq!(afterbay.stop(), 0);
+            break;
+        }
+        assert!(composed > 0, "nothing was joined before a kill");
+        assert_eq!(verify(&stage).0, 0);
+    }
 }
 
 /// Sends so many frames of 500 kB on a thread of its own, and counts those that were handed over.
@@ -202,7 +241,7 @@ fn what_has_no_room_in_memory_waits_in_the_journal_and_comes_back_in_order() {
         more < 64 << 20,
         "{} MiB more for {} MiB that wait",
         more >> 20,
-        FRAMES as usize * MANY_BYTES >> 20
+        (FRAMES as usize * MANY_BYTES) >> 20
     );
     take_many(&stage, FRAMES);
     let metrics = afterbay.until_metrics("nothing waits", |metrics| {

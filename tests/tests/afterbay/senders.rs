@@ -23,14 +23,16 @@ fn marked(sender: u8, number: u32, bytes: usize) -> Vec<u8> {
 fn two_senders_at_once_are_served_in_turn_and_each_keeps_its_order() {
     const EACH: u32 = 1000;
     let stage = Stage::new();
-    // A queue of one frame and no reader yet: both senders stand at full buffers of the kernel when it begins.
-    let afterbay = Afterbay::run(&stage, &stage.config().sink("queue = { frames = 1 }"));
+    // No reader yet, and a journal that may hold no more: both senders stand at full buffers of the kernel when it begins.
+    let config = stage.config().sink("queue = { frames = 1 }");
+    let config = config.journal("segment = \"1MiB\"").journal("retain = { bytes = \"2MiB\" }");
+    let afterbay = Afterbay::run(&stage, &config);
     let sent = [0, 1].map(|_| Arc::new(AtomicU32::new(0)));
     let senders = [0, 1].map(|sender| {
         let (mut socket, sent) = (Sender::connect(&stage.scheduler_side()), sent[sender].clone());
         std::thread::spawn(move || {
             for number in 0..EACH {
-                socket.send(&marked(sender as u8, number, 2000));
+                socket.send(&marked(sender as u8, number, 15_000));
                 sent.fetch_add(1, Ordering::SeqCst);
             }
             socket

@@ -1,0 +1,220 @@
+//! What an earlier run left: which rows the reader has, and which are sent again out of the journal.
+//!
+//! Owns nothing but what the journal says of the sink. Where the last run was killed, the reader's own count settles what
+//! became of the frames it was being sent; without a count they pass as taken, and are told as unconfirmed.
+
+use crate::decode::{Decode, Decoded};
+use crate::keep::Kept;
+use crate::ledger::Settled;
+use afterbay_journal::reader::{Outcome, Passage};
+use afterbay_journal::{Backlogged, FrameNo, RequestNo, Sent, Sink, Verdict, Writer};
+use afterbay_outbox::Content;
+use afterbay_sockets::credit::{Look, PageReader};
+use afterbay_wire::Batch;
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// A frame that has left and not been told of: at most a turn's, since what is told goes out with the next frame.
+pub(crate) const UNTOLD_MAX: u64 = 16;
+/// The reader's count must stand still for so long before what it has not counted never arrived.
+const QUIET: Duration = Duration::from_secs(2);
+/// It is waited for so long at the most.
+const QUIET_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// How the frames after [`Sink::through`] go on.
+pub(crate) struct Resume {
+    sink: Sink,
+    /// The last frame of the earlier run.
+    through: FrameNo,
+    /// So many frames that are not accounted were received by the reader all the same.
+    untold: u64,
+    /// Nothing counts there.
+    is_guess: bool,
+}
+
+/// What the reader's count says.
+enum Count {
+    /// So many counted frames were finished since the journal's word.
+    Since(u64),
+    Unknown,
+}
+
+impl Resume {
+    /// Finds out what the reader has of what it was sent. Waits while it still counts.
+    pub(crate) fn new(
+        mut sink: Sink,
+        through: FrameNo,
+        credit: Option<&Path>,
+        writer: &mut Writer,
+        decode: &mut Decode,
+    ) -> Resume {
+        let may_be_out = sink.sent().len() > 0 || sink.through() < through;
+        let count = match credit {
+            Some(page) if may_be_out => count(&sink, page),
+            _ => Count::Unknown,
+        };
+        let (sequence, untold, is_guess) = match count {
+            Count::Unknown => (sink.last_sent(), UNTOLD_MAX, may_be_out),
+            Count::Since(finished) => {
+                let mut left = finished;
+                let mut sequence = sink.sequence();
+                let sent: Vec<(u64, bool)> = sink
+                    .sent()
+                    .map(|(sequence, sent)| (sequence, is_counted(sent, writer, decode)))
+                    .collect();
+                for (sent, counted) in &sent {
+                    if *counted && left == 0 {
+                        break;
+                    }
+                    left -= u64::from(*counted);
+                    sequence = *sent;
+                }
+                (sequence, left, false)
+            }
+        };
+        sink.take(sequence);
+        writer.resume(sink.name(), sequence);
+        Resume { sink, through, untold, is_guess }
+    }
+
+    /// The last frame that left.
+    pub(crate) fn last_sent(&self) -> u64 {
+        self.sink.last_sent()
+    }
+
+    /// Everything up to this frame is done with.
+    pub(crate) fn done(&self) -> FrameNo {
+        self.sink.through()
+    }
+
+    /// Frames of the earlier run that are read back.
+    pub(crate) fn frames(&self) -> u64 {
+        self.through.0.saturating_sub(self.sink.through().0)
+    }
+
+    pub(crate) fn through(&self) -> FrameNo {
+        self.through
+    }
+
+    /// The reader may or may not have what the earlier run sent last.
+    pub(crate) fn is_guess(&self) -> bool {
+        self.is_guess
+    }
+
+    /// Whether a frame that no outcome is known of has been received by the reader.
+    pub(crate) fn was_received(&mut self, decoded: &Decoded) -> bool {
+        let is_received = self.untold > 0;
+        let counted = match decoded {
+            Decoded::Batch(..) => true,
+            Decoded::Barrier(_, barrier) => barrier.counted(),
+        };
+        self.untold -= u64::from(is_received && counted);
+        is_received
+    }
+
+    /// What of an accounted frame the reader does not have.
+    pub(crate) fn settle(&self, mut kept: Kept, outcome: &Outcome, decode: &mut Decode) -> Settled {
+        let came = decode.batch(kept.bytes.clone());
+        let changed = outcome.changed.clone().and_then(|bytes| decode.batch(bytes));
+        let content = match (&outcome.passage, came) {
+            (Passage::Dropped, _) => Content::Nothing,
+            (_, Some(came)) => {
+                let numbers = outcome.requests.iter().map(|request| request.0);
+                match changed {
+                    None => self.rows(kept.frame, came, numbers.collect()),
+                    Some(changed) => {
+                        let by_rid: HashMap<&str, u64> = came.rids().zip(numbers).collect();
+                        let numbers =
+                            changed.rids().map(|rid| by_rid.get(rid).copied().unwrap_or(0)).collect();
+                        match is_cumulative(outcome) {
+                            true => self.whole(kept.frame, changed.bytes().clone(), true),
+                            false => self.rows(kept.frame, changed, numbers),
+                        }
+                    }
+                }
+            }
+            (_, None) => {
+                let counted = match decode.look(kept.bytes.clone()) {
+                    afterbay_wire::Decoded::Barrier(barrier) => barrier.counted(),
+                    afterbay_wire::Decoded::Batch(_) => true,
+                };
+                self.whole(kept.frame, kept.bytes.clone(), counted)
+            }
+        };
+        kept.outcome = None;
+        Settled { kept, content }
+    }
+
+    fn whole(&self, frame: FrameNo, bytes: Bytes, counted: bool) -> Content {
+        if self.sink.has_taken(frame) { Content::Nothing } else { Content::Whole { bytes, counted } }
+    }
+
+    fn rows(&self, frame: FrameNo, batch: Batch, requests: Box<[u64]>) -> Content {
+        let is_left = |row: &u32| {
+            let request = requests.get(*row as usize).copied().unwrap_or(0);
+            !self.sink.has_taken_row(frame, RequestNo(request))
+        };
+        let left: Vec<u32> = (0..batch.rows()).filter(is_left).collect();
+        if left.is_empty() {
+            return Content::Nothing;
+        }
+        if left.len() == batch.rows() as usize {
+            return Content::Rows { batch, requests };
+        }
+        let some = left.iter().map(|row| requests.get(*row as usize).copied().unwrap_or(0)).collect();
+        match batch.take(&left) {
+            Ok(batch) => Content::Rows { batch, requests: some },
+            // Some of its rows left, so it could be taken apart before.
+            Err(_) => Content::Whole { bytes: batch.bytes().clone(), counted: true },
+        }
+    }
+}
+
+/// All ids so far stand in each row: joined they would be there twice.
+fn is_cumulative(outcome: &Outcome) -> bool {
+    outcome
+        .actions
+        .iter()
+        .any(|action| action.verdict == Verdict::Replace && action.text.starts_with("cumulative"))
+}
+
+fn is_counted(sent: Sent<'_>, writer: &Writer, decode: &mut Decode) -> bool {
+    let Sent::Whole(frame) = sent else { return true };
+    match writer.backlog(frame).next() {
+        Ok(Some(Backlogged::Frame(frame))) => match decode.look(frame.bytes) {
+            afterbay_wire::Decoded::Barrier(barrier) => barrier.counted(),
+            afterbay_wire::Decoded::Batch(_) => true,
+        },
+        _ => true,
+    }
+}
+
+/// How many frames the reader has finished since the journal's word of it, once it has finished all it has.
+fn count(sink: &Sink, page: &Path) -> Count {
+    let Some(base) = sink.credit() else { return Count::Unknown };
+    let mut reader = PageReader::new(page);
+    let begun = Instant::now();
+    let mut last = (None, begun);
+    loop {
+        let now = Instant::now();
+        match reader.look() {
+            Look::Page(page) if page.generation == base.generation => {
+                if last.0 != Some(page.count) {
+                    last = (Some(page.count), now);
+                }
+                if now >= last.1 + QUIET || now >= begun + QUIET_WAIT_MAX {
+                    return Count::Since(page.count.saturating_sub(base.sent));
+                }
+            }
+            // That reader is gone: its last word is in the page.
+            Look::Page(page) if page.last_generation == base.generation => {
+                return Count::Since(page.last_count.saturating_sub(base.sent));
+            }
+            Look::Changing => {}
+            _ => return Count::Unknown,
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
