@@ -211,6 +211,7 @@ fn setup(
         durable_first: shared.config.journal.sync == config::Sync::Always,
         abandon_after: shared.config.journal.abandon_after,
         spill_max: shared.config.journal.retain.bytes.unwrap_or(u64::MAX),
+        reader_id: met.map(|met| format!("{}-{}", met.instance_id.as_deref().unwrap_or_default(), met.pid)),
         joins,
         plugins,
         events: shared.events.clone(),

@@ -25,7 +25,7 @@ use crate::resume::Resume;
 use afterbay_config as config;
 use afterbay_events::event::SinkSettled;
 use afterbay_events::{Events, Health, Metrics};
-use afterbay_journal::{Recovered, Writer};
+use afterbay_journal::{FrameNo, Recovered, Writer};
 use afterbay_outbox::{Joins, Options as OutboxOptions, Outbox, When};
 use afterbay_runtime::{Plugin, ReloadError};
 use afterbay_sockets::{
@@ -64,6 +64,8 @@ pub struct Setup {
     pub spill_max: u64,
     /// A request without a row for so long is given up.
     pub abandon_after: Duration,
+    /// Which reader it is, where a new one must not get what an earlier one has left: SGLang that was started anew.
+    pub reader_id: Option<String>,
     /// Where joined rows may end, as its reader wants it.
     pub joins: Joins,
     /// The plugins, configured, in the order of the config, each with its settings as JSON.
@@ -203,6 +205,7 @@ fn build(
         on_error,
         durable_first,
         spill_max,
+        reader_id,
         joins,
         plugins,
         ..
@@ -242,7 +245,12 @@ fn build(
         move || drop(waker.wake())
     }));
     let mut decode = decode::Decode::new(layouts);
-    let resume = resume(&sink_name, credit.as_deref(), &recovered, &mut writer, &mut decode, &telemetry);
+    // A reader that is another has a name of its own in the journal; what is kept for the one before is let go.
+    let kept_name = match &reader_id {
+        Some(id) => format!("{sink_name}@{id}"),
+        None => sink_name.clone(),
+    };
+    let resume = resume(&kept_name, credit.as_deref(), &recovered, &mut writer, &mut decode, &telemetry);
     let push_options = PushOptions {
         max_queue_frames: PUSH_QUEUE_FRAMES,
         max_queue_bytes: PUSH_QUEUE_BYTES,
@@ -278,7 +286,7 @@ fn build(
         ledger,
         chain,
         outbox: Outbox::new(outbox_options, last_sent, done.0),
-        send: send::Send::new(sink_name, push, now),
+        send: send::Send::new(kept_name, push, now),
         settled: done,
         taken: (last_sent, done, None),
         resume,
@@ -299,13 +307,14 @@ fn resume(
     recovered.sinks.iter().filter(|known| known.name() != sink).for_each(|gone| writer.forget(gone.name()));
     let Some(known) = recovered.sinks.iter().find(|known| known.name() == sink) else {
         writer.taken_sent(sink, 0, recovered.last_frame, None);
-        return None;
+        let done = FrameNo(recovered.unfinished.first()?.0.saturating_sub(1));
+        return Some(Resume::of_another(done, recovered.last_frame));
     };
-    let unconfirmed = known.sent().len() as u64 + recovered.unfinished.len().min(resume::UNTOLD_MAX);
-    let resume = Resume::new(known.clone(), recovered.last_frame, credit, writer, decode);
-    if resume.is_guess() && unconfirmed > 0 {
-        let (stream, sink) = (telemetry.stream.clone(), sink.into());
-        telemetry.publish(SinkSettled { stream, sink, resent_frames: 0, unconfirmed_frames: unconfirmed });
+    let resume = Resume::new(known.clone(), recovered, credit, writer, decode);
+    if resume.unconfirmed() > 0 {
+        let (stream, sink, unconfirmed_frames) =
+            (telemetry.stream.clone(), sink.into(), resume.unconfirmed());
+        telemetry.publish(SinkSettled { stream, sink, resent_frames: 0, unconfirmed_frames });
     }
     Some(resume)
 }

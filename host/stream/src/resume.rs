@@ -7,7 +7,7 @@ use crate::decode::{Decode, Decoded};
 use crate::keep::Kept;
 use crate::ledger::Settled;
 use afterbay_journal::reader::{Outcome, Passage};
-use afterbay_journal::{Backlogged, FrameNo, RequestNo, Sent, Sink, Verdict, Writer};
+use afterbay_journal::{Backlogged, FrameNo, Recovered, RequestNo, Sent, Sink, Verdict, Writer};
 use afterbay_outbox::Content;
 use afterbay_sockets::credit::{Look, PageReader};
 use afterbay_wire::Batch;
@@ -17,7 +17,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// A frame that has left and not been told of: at most a turn's, since what is told goes out with the next frame.
-pub(crate) const UNTOLD_MAX: u64 = 16;
+const UNTOLD_MAX: u64 = 16;
 /// The reader's count must stand still for so long before what it has not counted never arrived.
 const QUIET: Duration = Duration::from_secs(2);
 /// It is waited for so long at the most.
@@ -26,12 +26,16 @@ const QUIET_WAIT_MAX: Duration = Duration::from_secs(30);
 /// How the frames after [`Sink::through`] go on.
 pub(crate) struct Resume {
     sink: Sink,
+    /// Up to this frame nothing is to be done.
+    done: FrameNo,
     /// The last frame of the earlier run.
     through: FrameNo,
     /// So many frames that are not accounted were received by the reader all the same.
     untold: u64,
-    /// Nothing counts there.
-    is_guess: bool,
+    /// Frames of which nobody can say whether the reader has them, and which pass as taken.
+    unconfirmed: u64,
+    /// The sink was sent nothing of the earlier run, and gets nothing of it: its frames are accounted and no more.
+    is_new: bool,
 }
 
 /// What the reader's count says.
@@ -45,18 +49,24 @@ impl Resume {
     /// Finds out what the reader has of what it was sent. Waits while it still counts.
     pub(crate) fn new(
         mut sink: Sink,
-        through: FrameNo,
+        recovered: &Recovered,
         credit: Option<&Path>,
         writer: &mut Writer,
         decode: &mut Decode,
     ) -> Resume {
+        let through = recovered.last_frame;
         let may_be_out = sink.sent().len() > 0 || sink.through() < through;
         let count = match credit {
             Some(page) if may_be_out => count(&sink, page),
             _ => Count::Unknown,
         };
-        let (sequence, untold, is_guess) = match count {
-            Count::Unknown => (sink.last_sent(), UNTOLD_MAX, may_be_out),
+        let (sequence, untold, unconfirmed) = match count {
+            Count::Unknown => {
+                let first = recovered.unfinished.first();
+                let untold = if may_have_passed(&sink, first) { UNTOLD_MAX } else { 0 };
+                let unconfirmed = sink.sent().len() as u64 + untold.min(recovered.unfinished.len());
+                (sink.last_sent(), untold, unconfirmed)
+            }
             Count::Since(finished) => {
                 let mut left = finished;
                 let mut sequence = sink.sequence();
@@ -71,12 +81,17 @@ impl Resume {
                     left -= u64::from(*counted);
                     sequence = *sent;
                 }
-                (sequence, left, false)
+                (sequence, left, 0)
             }
         };
         sink.take(sequence);
         writer.resume(sink.name(), sequence);
-        Resume { sink, through, untold, is_guess }
+        Resume { done: sink.through(), sink, through, untold, unconfirmed, is_new: false }
+    }
+
+    /// For a reader that is another than the earlier run's: frames after `done` are accounted, and no more.
+    pub(crate) fn of_another(done: FrameNo, through: FrameNo) -> Resume {
+        Resume { sink: Sink::default(), done, through, untold: u64::MAX, unconfirmed: 0, is_new: true }
     }
 
     /// The last frame that left.
@@ -86,21 +101,21 @@ impl Resume {
 
     /// Everything up to this frame is done with.
     pub(crate) fn done(&self) -> FrameNo {
-        self.sink.through()
+        self.done
     }
 
     /// Frames of the earlier run that are read back.
     pub(crate) fn frames(&self) -> u64 {
-        self.through.0.saturating_sub(self.sink.through().0)
+        self.through.0.saturating_sub(self.done.0)
     }
 
     pub(crate) fn through(&self) -> FrameNo {
         self.through
     }
 
-    /// The reader may or may not have what the earlier run sent last.
-    pub(crate) fn is_guess(&self) -> bool {
-        self.is_guess
+    /// Frames of which nobody can say whether the reader has them. They are not sent again.
+    pub(crate) fn unconfirmed(&self) -> u64 {
+        self.unconfirmed
     }
 
     /// Whether a frame that no outcome is known of has been received by the reader.
@@ -110,12 +125,16 @@ impl Resume {
             Decoded::Batch(..) => true,
             Decoded::Barrier(_, barrier) => barrier.counted(),
         };
-        self.untold -= u64::from(is_received && counted);
+        self.untold -= u64::from(is_received && counted && !self.is_new);
         is_received
     }
 
     /// What of an accounted frame the reader does not have.
     pub(crate) fn settle(&self, mut kept: Kept, outcome: &Outcome, decode: &mut Decode) -> Settled {
+        kept.outcome = None;
+        if self.is_new {
+            return Settled { kept, content: Content::Nothing };
+        }
         let came = decode.batch(kept.bytes.clone());
         let changed = outcome.changed.clone().and_then(|bytes| decode.batch(bytes));
         let content = match (&outcome.passage, came) {
@@ -143,7 +162,6 @@ impl Resume {
                 self.whole(kept.frame, kept.bytes.clone(), counted)
             }
         };
-        kept.outcome = None;
         Settled { kept, content }
     }
 
@@ -170,6 +188,18 @@ impl Resume {
             Err(_) => Content::Whole { bytes: batch.bytes().clone(), counted: true },
         }
     }
+}
+
+/// Whether the first frame that is not accounted may have left as it came, without being told of: only where nothing
+/// waited before it.
+fn may_have_passed(sink: &Sink, unfinished: Option<FrameNo>) -> bool {
+    let Some(before) = unfinished.map(|first| FrameNo(first.0.saturating_sub(1))) else { return false };
+    let left_last = match sink.sent().last() {
+        Some((_, Sent::Whole(frame))) => frame == before,
+        Some((_, Sent::Rows(rows))) => rows.iter().any(|(_, frame)| *frame == before),
+        None => false,
+    };
+    left_last || sink.has_taken(before)
 }
 
 /// All ids so far stand in each row: joined they would be there twice.

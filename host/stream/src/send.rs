@@ -49,6 +49,7 @@ impl Doing {
 
 /// The PUSH socket of a sink.
 pub(crate) struct Send {
+    /// In the journal.
     name: String,
     push: Push,
     /// Frames that are not all in the kernel: their number, and when they came.
