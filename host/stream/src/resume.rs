@@ -7,9 +7,9 @@ use crate::decode::{Decode, Decoded};
 use crate::keep::Kept;
 use crate::ledger::Settled;
 use afterbay_journal::reader::{Outcome, Passage};
-use afterbay_journal::{Backlogged, FrameNo, Recovered, RequestNo, Sent, Sink, Verdict, Writer};
+use afterbay_journal::{Backlogged, Credit, FrameNo, Recovered, RequestNo, Sent, Sink, Verdict, Writer};
 use afterbay_outbox::Content;
-use afterbay_sockets::credit::{Look, PageReader};
+use afterbay_sockets::credit::{Look, Page, PageReader};
 use afterbay_wire::Batch;
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -40,8 +40,8 @@ pub(crate) struct Resume {
 
 /// What the reader's count says.
 enum Count {
-    /// So many counted frames were finished since the journal's word.
-    Since(u64),
+    /// So many counted frames were finished since the journal's word, and where it stands now.
+    Since(u64, Credit),
     Unknown,
 }
 
@@ -50,13 +50,14 @@ impl Resume {
     pub(crate) fn new(
         mut sink: Sink,
         recovered: &Recovered,
-        credit: Option<&Path>,
+        page: Option<&Path>,
         writer: &mut Writer,
         decode: &mut Decode,
     ) -> Resume {
         let through = recovered.last_frame;
         let may_be_out = sink.sent().len() > 0 || sink.through() < through;
-        let count = match credit {
+        let mut credit = None;
+        let count = match page {
             Some(page) if may_be_out => count(&sink, page),
             _ => Count::Unknown,
         };
@@ -67,7 +68,8 @@ impl Resume {
                 let unconfirmed = sink.sent().len() as u64 + untold.min(recovered.unfinished.len());
                 (sink.last_sent(), untold, unconfirmed)
             }
-            Count::Since(finished) => {
+            Count::Since(finished, now) => {
+                credit = Some(now);
                 let mut left = finished;
                 let mut sequence = sink.sequence();
                 let sent: Vec<(u64, bool)> = sink
@@ -86,6 +88,10 @@ impl Resume {
         };
         sink.take(sequence);
         writer.resume(sink.name(), sequence);
+        // What was counted now must not be counted again by a next start.
+        writer.taken_sent(sink.name(), sequence, sink.through(), credit);
+        // Where it cannot be written the disk is failing, which `append` tells.
+        let _written = writer.flush();
         Resume { done: sink.through(), sink, through, untold, unconfirmed, is_new: false }
     }
 
@@ -224,6 +230,7 @@ fn is_counted(sent: Sent<'_>, writer: &Writer, decode: &mut Decode) -> bool {
 /// How many frames the reader has finished since the journal's word of it, once it has finished all it has.
 fn count(sink: &Sink, page: &Path) -> Count {
     let Some(base) = sink.credit() else { return Count::Unknown };
+    let at = |page: &Page| Credit { generation: page.generation, sent: page.count };
     let mut reader = PageReader::new(page);
     let begun = Instant::now();
     let mut last = (None, begun);
@@ -235,12 +242,12 @@ fn count(sink: &Sink, page: &Path) -> Count {
                     last = (Some(page.count), now);
                 }
                 if now >= last.1 + QUIET || now >= begun + QUIET_WAIT_MAX {
-                    return Count::Since(page.count.saturating_sub(base.sent));
+                    return Count::Since(page.count.saturating_sub(base.sent), at(&page));
                 }
             }
             // That reader is gone: its last word is in the page.
             Look::Page(page) if page.last_generation == base.generation => {
-                return Count::Since(page.last_count.saturating_sub(base.sent));
+                return Count::Since(page.last_count.saturating_sub(base.sent), at(&page));
             }
             Look::Changing => {}
             _ => return Count::Unknown,

@@ -49,7 +49,14 @@ pub(crate) fn measure(traffic: &Traffic, time: Duration) -> anyhow::Result<Parts
         outbox.put(Frame { number, at: now, content: Content::Rows { batch, requests: requests.clone() } });
     };
     let share = time / 5;
-    let decode = fastest(share, || Ok(()), |()| Ok(drop(black_box(decoded()?))))?;
+    let decode = fastest(
+        share,
+        || Ok(()),
+        |()| {
+            black_box(decoded()?);
+            Ok(())
+        },
+    )?;
     let mut outbox = Outbox::new(options, 0, 0);
     let passes = fastest(share, decoded, |batches| {
         for batch in batches {

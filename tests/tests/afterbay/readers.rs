@@ -180,6 +180,18 @@ fn after_kill_9_a_reader_that_counts_gets_every_token_that_was_kept_once() {
             });
             composed += metrics.sink("frames_composed_total");
             if life + 1 < LIVES {
+                eprintln!(
+                    "LIFE {life} {wire:?}: fin {} composed {} {}",
+                    metrics.sink("frames_finished_total"),
+                    metrics.sink("frames_composed_total"),
+                    afterbay
+                        .log()
+                        .lines()
+                        .filter(|l| l.contains("Sink") || l.contains("CreditSeen") || l.contains("Recovered"))
+                        .map(|l| l.chars().take(190).collect::<String>())
+                        .collect::<Vec<_>>()
+                        .join("\n   ")
+                );
                 afterbay.kill();
                 continue;
             }
