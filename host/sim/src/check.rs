@@ -21,6 +21,9 @@ pub enum Reading {
     Deltas,
     /// Only each request's last row counts, as for a reader that skips what it finds outdated: it must carry every id.
     LastOnly,
+    /// Of the rows of a request that the reader finds together only the last counts, as for SGLang's TokenizerManager
+    /// before sgl-project/sglang#19976: new tokens in the others are lost, unless the last carries every id.
+    Overwriting,
     /// Frames are counted and their bytes digested, nothing is understood. For frames that belong to no whole stream.
     Frames,
 }
@@ -70,6 +73,18 @@ pub struct Checker {
     record: Record,
     faults: Faults,
     ids: Vec<i64>,
+    /// With [`Reading::Overwriting`]: each request's last row of those found together.
+    found: HashMap<Box<str>, Found>,
+    overwritten: u64,
+}
+
+/// A row that nobody has looked at.
+#[derive(Debug)]
+struct Found {
+    completion_tokens: Option<u64>,
+    ending: Option<Ending>,
+    text: Option<String>,
+    ids: Vec<i64>,
 }
 
 /// A request that has begun and not ended.
@@ -114,6 +129,8 @@ impl Checker {
             record: Record::new(),
             faults: Faults::default(),
             ids: Vec::new(),
+            found: HashMap::new(),
+            overwritten: 0,
         }
     }
 
@@ -148,10 +165,22 @@ impl Checker {
             }
             ids.clear();
             batch.row_ids(row, &mut ids);
-            self.row(&Row::of(&batch, row, at), &ids);
+            let row = Row::of(&batch, row, at);
+            match self.reading {
+                Reading::Overwriting => self.find(&row, &ids),
+                _ => self.row(&row, &ids),
+            }
         }
         self.ids = ids;
         Checked { counted: true }
+    }
+
+    /// The reader has handled all frames that it found together; now whoever waits for them looks.
+    pub fn rest(&mut self, now: Instant) {
+        for (rid, found) in std::mem::take(&mut self.found) {
+            let Found { completion_tokens, ending, text, ids } = found;
+            self.row(&Row { rid: &rid, completion_tokens, ending, text: text.as_deref(), at: now }, &ids);
+        }
     }
 
     /// Takes note of a message that is no frame of SGLang's at all.
@@ -171,6 +200,11 @@ impl Checker {
         self.started
     }
 
+    /// Rows that a later one took the place of before anybody looked.
+    pub fn overwritten(&self) -> u64 {
+        self.overwritten
+    }
+
     /// What came so far.
     pub fn record(&self) -> &Record {
         &self.record
@@ -184,6 +218,12 @@ impl Checker {
     /// Ends: what came and what was wrong.
     pub fn finish(self) -> (Record, Faults) {
         (self.record, self.faults)
+    }
+
+    fn find(&mut self, row: &Row<'_>, ids: &[i64]) {
+        let Row { completion_tokens, ending, .. } = *row;
+        let found = Found { completion_tokens, ending, text: row.text.map(str::to_owned), ids: ids.to_vec() };
+        self.overwritten += u64::from(self.found.insert(row.rid.into(), found).is_some());
     }
 
     fn row(&mut self, row: &Row<'_>, ids: &[i64]) {
@@ -207,6 +247,7 @@ impl Checker {
         let before = live.tokens;
         match self.reading {
             Reading::LastOnly => live.only(row, ids, &mut self.faults),
+            Reading::Overwriting => live.newest(row, ids, &mut self.faults),
             Reading::Deltas | Reading::Frames => live.delta(row, ids, &mut self.faults),
         }
         self.record.tokens += live.tokens.saturating_sub(before);
@@ -279,6 +320,19 @@ impl Live {
             faults.tell(|| format!("request {:?}: its last row has {count} of its {end} tokens", row.rid));
         }
         self.compare(row, start, ids, faults);
+    }
+
+    /// A row of new tokens, or of all tokens so far, which stands for all rows before.
+    fn newest(&mut self, row: &Row<'_>, ids: &[i64], faults: &mut Faults) {
+        let count = ids.len() as u64;
+        if row.completion_tokens != Some(count) || count < self.next {
+            return self.delta(row, ids, faults);
+        }
+        faults.lost_tokens -= self.missing.drain(..).map(|range| range.end - range.start).sum::<u64>();
+        (self.tokens, self.next) = (count, count);
+        self.digest = Digest::default();
+        self.digest.extend(ids);
+        self.compare(row, 0, ids, faults);
     }
 
     fn start(&self, rid: &str, end: u64, count: u64, faults: &mut Faults) -> u64 {

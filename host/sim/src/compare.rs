@@ -45,6 +45,8 @@ pub struct Percentiles {
     pub p50_ns: u64,
     /// Nine in ten are at or below.
     pub p90_ns: u64,
+    /// 95 in 100 are at or below.
+    pub p95_ns: u64,
     /// 99 in 100 are at or below.
     pub p99_ns: u64,
     /// The longest.
@@ -132,6 +134,7 @@ impl Percentiles {
             count: count as u64,
             p50_ns: at(50)?,
             p90_ns: at(90)?,
+            p95_ns: at(95)?,
             p99_ns: at(99)?,
             max_ns: at(100)?,
         })
@@ -202,7 +205,7 @@ mod tests {
     #[test]
     fn percentiles_are_those_of_the_nearest_rank() {
         let waits: Vec<Duration> = (1..=200).rev().map(Duration::from_nanos).collect();
-        let expected = Percentiles { count: 200, p50_ns: 100, p90_ns: 180, p99_ns: 198, max_ns: 200 };
+        let expected = Percentiles { count: 200, p50_ns: 100, p90_ns: 180, p95_ns: 190, p99_ns: 198, max_ns: 200 };
         assert_eq!(Percentiles::of(waits), Some(expected));
         assert_eq!(Percentiles::of(Vec::new()), None);
     }

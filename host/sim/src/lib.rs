@@ -28,6 +28,7 @@ pub mod scheduler;
 mod endpoint;
 mod link;
 
+pub mod inbox;
 pub mod reader;
 pub mod work;
 

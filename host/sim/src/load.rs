@@ -1,5 +1,7 @@
 //! What is asked of a simulated scheduler: how many requests, when they come, how long they get, how they end.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use thiserror::Error;
 
@@ -14,8 +16,10 @@ pub struct Load {
     pub seed: u64,
     /// How many requests.
     pub requests: u64,
-    /// When they come.
+    /// When they come, but for those of `bursts`.
     pub arrivals: Arrivals,
+    /// Some of the requests: they come together.
+    pub bursts: Vec<Burst>,
     /// How many may run at once: the rows of a batch, at the most. Those that come meanwhile wait their turn.
     pub max_running: u32,
     /// New tokens in a row, but for a request's last.
@@ -44,6 +48,15 @@ pub enum Arrivals {
     /// This fraction comes one by one over the first requests' steps, the rest before the first step (`--stagger` of
     /// `run_bench.py`).
     Staggered(f64),
+}
+
+/// Requests that come together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Burst {
+    /// How many.
+    pub requests: u64,
+    /// So long after the start.
+    pub at: Duration,
 }
 
 /// How many tokens a request gets.
@@ -107,6 +120,14 @@ pub enum LoadError {
         /// The most.
         high: u32,
     },
+    /// More than there are.
+    #[error("bursts: {bursts} requests are more than {requests}")]
+    Bursts {
+        /// In the bursts.
+        bursts: u64,
+        /// In all.
+        requests: u64,
+    },
     /// No way to end.
     #[error("endings: every weight is 0")]
     NoEnding,
@@ -128,6 +149,7 @@ impl Load {
             seed: 1,
             requests,
             arrivals: Arrivals::AtOnce,
+            bursts: Vec::new(),
             max_running: 4096,
             tokens_per_step: 1,
             lengths: Lengths { low: tokens, high: tokens },
@@ -164,10 +186,28 @@ impl Load {
         if self.lengths.low > self.lengths.high {
             return Err(LoadError::Lengths { low: self.lengths.low, high: self.lengths.high });
         }
+        let bursts = self.in_bursts();
+        if bursts > self.requests {
+            return Err(LoadError::Bursts { bursts, requests: self.requests });
+        }
         if self.endings.total() == 0 {
             return Err(LoadError::NoEnding);
         }
         Ok(())
+    }
+
+    fn in_bursts(&self) -> u64 {
+        self.bursts.iter().map(|burst| burst.requests).fold(0, u64::saturating_add)
+    }
+
+    /// Requests that come as [`Load::arrivals`] says.
+    pub(crate) fn in_turn(&self) -> u64 {
+        self.requests.saturating_sub(self.in_bursts())
+    }
+
+    /// Requests of bursts that have come by `now`.
+    pub(crate) fn burst_by(&self, now: Duration) -> u64 {
+        self.bursts.iter().filter(|burst| burst.at <= now).map(|burst| burst.requests).sum()
     }
 
     /// One request: it follows from the seed and its number alone. The load was checked.
@@ -226,6 +266,9 @@ mod tests {
         let mut load = Load::new(1, 8);
         load.lengths = Lengths { low: 9, high: 8 };
         assert_eq!(load.check().unwrap_err().to_string(), "lengths: 9 is more than 8");
+        let mut load = Load::new(1, 8);
+        load.bursts = vec![Burst { requests: 2, at: Duration::ZERO }];
+        assert_eq!(load.check().unwrap_err().to_string(), "bursts: 2 requests are more than 1");
         let mut load = Load::new(1, 8);
         load.endings = Endings { length: 0, stop_token: 0, stop_text: 0, abort: 0 };
         assert_eq!(load.check(), Err(LoadError::NoEnding));

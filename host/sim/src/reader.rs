@@ -1,10 +1,11 @@
 //! The simulated reader: a PULL that binds, takes its time over each row, checks every request, may count what it has
-//! finished on a credit page, and may go away and come back.
+//! finished on a credit page, may stall, and may go away and come back.
 //!
 //! A restart is as hard as a crash: the listener and all connections go at once, between two frames, with whatever the
 //! kernel and the `zeromq` crate had buffered. Only the check lives on, as the one who watches.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use afterbay_sockets::credit::{CreditWriter, CreditWriterError};
@@ -12,12 +13,13 @@ use serde::Serialize;
 use thiserror::Error;
 use tokio::runtime::Builder;
 use tokio::time::MissedTickBehavior;
-use zeromq::{PullSocket, Socket, SocketRecv, ZmqError, ZmqMessage};
+use zeromq::{ZmqError, ZmqMessage};
 
 use crate::Stop;
 use crate::bounds::STOP_NOTICED_WITHIN;
 use crate::check::{Checker, Expect, Faults, Reading};
-use crate::endpoint::{EndpointError, listen, remove};
+use crate::endpoint::{EndpointError, remove};
+use crate::inbox::{Backlog, Gauge, Inbox};
 use crate::progress::{Progress, Teller, nanoseconds};
 use crate::record::Record;
 use crate::work::{Cost, Work};
@@ -33,12 +35,25 @@ pub struct Options {
     pub expect: Expect,
     /// What a row costs.
     pub cost: Cost,
+    /// Where frames wait that are not handled.
+    pub inbox: Inbox,
+    /// Whether it stalls.
+    pub stall: Option<Stall>,
     /// Whether it goes away and comes back.
     pub restarts: Option<Restarts>,
     /// A credit page to count finished frames on.
     pub credit: Option<PathBuf>,
     /// When it ends, if not by being stopped.
     pub until: Until,
+}
+
+/// When the reader handles nothing for a time, once; what it has read off its socket then waits in its inbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// So long after the first frame came.
+    pub after: Duration,
+    /// For how long.
+    pub lasts: Duration,
 }
 
 /// When the reader goes away.
@@ -75,6 +90,10 @@ pub struct Received {
     pub faults: Faults,
     /// Requests that began and did not end.
     pub open: u64,
+    /// Rows that a later one took the place of before anybody looked ([`Reading::Overwriting`]).
+    pub overwritten_rows: u64,
+    /// What waited in its inbox at the most; all zero without one.
+    pub backlog: Backlog,
     /// From the first frame to the last.
     #[serde(rename = "elapsed_ns", serialize_with = "nanoseconds")]
     pub elapsed: Duration,
@@ -116,6 +135,8 @@ impl Options {
             reading: Reading::Deltas,
             expect: Expect::Simulated,
             cost: Cost::default(),
+            inbox: Inbox::Frames(0),
+            stall: None,
             restarts: None,
             credit: None,
             until: Until::default(),
@@ -139,6 +160,8 @@ pub fn run(
     let mut reader = Reader {
         checker: Checker::new(options.reading, options.expect),
         work: Work::new(options.cost),
+        stall: options.stall,
+        gauge: Arc::default(),
         stop,
         teller: Teller::new(progress),
         until: options.until,
@@ -153,7 +176,7 @@ pub fn run(
         let more = options.restarts.filter(|it| it.times.is_none_or(|times| reader.restarts < times));
         // A life is a runtime: when it is dropped everything of the socket is gone, as with a process.
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let end = runtime.block_on(reader.live(&options.bind, credit, more.map(|it| it.every_frames)))?;
+        let end = runtime.block_on(reader.live(&options, credit, more.map(|it| it.every_frames)))?;
         drop(runtime);
         match (end, more) {
             (End::Restart, Some(restarts)) => {
@@ -170,6 +193,9 @@ pub fn run(
 struct Reader<'a> {
     checker: Checker,
     work: Work,
+    /// To come.
+    stall: Option<Stall>,
+    gauge: Arc<Gauge>,
     stop: &'a Stop,
     teller: Teller<'a>,
     until: Until,
@@ -190,29 +216,38 @@ impl Reader<'_> {
     /// From being bound to going away.
     async fn live(
         &mut self,
-        endpoint: &str,
+        options: &Options,
         mut credit: Option<CreditWriter>,
         frames: Option<u64>,
     ) -> Result<End, ReaderError> {
-        let bind = |source| ReaderError::Bind { endpoint: endpoint.to_owned(), source };
-        let mut socket = PullSocket::new();
-        socket.bind_listener(listen(endpoint)?).await.map_err(bind)?;
+        let mut door = options.inbox.open(&options.bind, &self.gauge).await?;
+        // Frames of those that it found when it woke up.
+        let mut found = 0;
         let mut tick = tokio::time::interval(STOP_NOTICED_WITHIN);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut frames_left = frames.map(|frames| frames.max(1));
         loop {
-            let message = tokio::select! {
+            let arrived = tokio::select! {
                 biased;
                 _ = tick.tick() => None,
-                message = socket.recv() => Some(message),
+                arrived = door.next() => arrived,
             };
-            match message {
-                None if self.is_done() => return Ok(End::Done),
-                None => {}
+            let Some(mut arrived) = arrived else {
+                if self.is_done() {
+                    return Ok(End::Done);
+                }
+                continue;
+            };
+            if found == 0 {
+                found = 1 + door.waiting();
+            }
+            found -= 1;
+            match arrived.message.take() {
                 // A connection's end, not the socket's.
-                Some(Err(_)) => self.broken += 1,
-                Some(Ok(message)) => {
-                    if self.message(message)
+                None => self.broken += 1,
+                Some(message) => {
+                    self.stall();
+                    if self.message(message, found == 0)
                         && let Some(credit) = &mut credit
                     {
                         credit.finished()?;
@@ -228,8 +263,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Takes a message in; says whether the reader counts it.
-    fn message(&mut self, message: ZmqMessage) -> bool {
+    /// Takes a message in, the last that it found or not; says whether the reader counts it.
+    fn message(&mut self, message: ZmqMessage, is_last: bool) -> bool {
         let now = Instant::now();
         self.first.get_or_insert(now);
         let mut parts = message.into_vecdeque();
@@ -240,7 +275,11 @@ impl Reader<'_> {
                 false
             }
         };
-        let (record, now) = (self.checker.record(), Instant::now());
+        let now = Instant::now();
+        if is_last {
+            self.checker.rest(now);
+        }
+        let record = self.checker.record();
         self.last = Some(now);
         let enough = self.until.requests.is_some_and(|requests| record.requests >= requests)
             || self.until.frames.is_some_and(|frames| record.frames >= frames);
@@ -257,6 +296,13 @@ impl Reader<'_> {
         let idle =
             |since: Instant| self.until.idle.is_some_and(|idle| now.saturating_duration_since(since) >= idle);
         self.stop.is_stopped() || self.ends_at.is_some_and(|at| now >= at) || self.last.is_some_and(idle)
+    }
+
+    fn stall(&mut self) {
+        let passed = self.first.map(|first| first.elapsed());
+        if let Some(stall) = self.stall.take_if(|stall| passed.is_some_and(|passed| passed >= stall.after)) {
+            self.sleep(stall.lasts);
+        }
     }
 
     fn sleep(&self, pause: Duration) {
@@ -279,11 +325,23 @@ impl Reader<'_> {
     }
 
     fn finish(mut self) -> Received {
+        self.checker.rest(self.last.unwrap_or_else(Instant::now));
         let elapsed = self.first.zip(self.last).map(|(first, last)| last - first).unwrap_or_default();
+        let overwritten_rows = self.checker.overwritten();
         let open = self.checker.open();
         self.teller.end(Progress::of(self.checker.record(), open, elapsed));
         let (record, faults) = self.checker.finish();
         let stopped = self.stop.is_stopped();
-        Received { record, faults, open, elapsed, restarts: self.restarts, broken: self.broken, stopped }
+        Received {
+            record,
+            faults,
+            open,
+            overwritten_rows,
+            backlog: self.gauge.most(),
+            elapsed,
+            restarts: self.restarts,
+            broken: self.broken,
+            stopped,
+        }
     }
 }

@@ -56,6 +56,8 @@ pub struct Steps {
 struct Clock {
     random: Random,
     arrived: u64,
+    /// Of these: not in bursts.
+    in_turn: u64,
     /// For [`Arrivals::Rate`]: when request number `arrived` comes.
     next_seconds: f64,
 }
@@ -72,7 +74,7 @@ struct Running {
 impl Steps {
     /// At its start. The load was checked.
     pub fn new(load: Load) -> Steps {
-        let arrivals = Clock { random: Random::new(load.seed, u64::MAX), arrived: 0, next_seconds: 0.0 };
+        let arrivals = Clock { random: Random::new(load.seed, u64::MAX), arrived: 0, in_turn: 0, next_seconds: 0.0 };
         Steps { load, running: Vec::new(), arrivals, admitted: 0, step: 0 }
     }
 
@@ -120,23 +122,25 @@ impl Steps {
 
 impl Clock {
     fn advance(&mut self, load: &Load, now: Duration, step: u64) {
+        let requests = load.in_turn();
         match load.arrivals {
-            Arrivals::AtOnce => self.arrived = load.requests,
+            Arrivals::AtOnce => self.in_turn = requests,
             Arrivals::Rate(rate) => {
-                while self.arrived < load.requests && self.next_seconds <= now.as_secs_f64() {
-                    self.arrived += 1;
+                while self.in_turn < requests && self.next_seconds <= now.as_secs_f64() {
+                    self.in_turn += 1;
                     self.next_seconds -= self.random.unit().ln() / rate;
                 }
             }
             Arrivals::Staggered(fraction) => {
-                let late = (load.requests as f64 * fraction) as u64;
+                let late = (requests as f64 * fraction) as u64;
                 let mean = (u64::from(load.lengths.low) + u64::from(load.lengths.high)) / 2;
                 let steps = mean.div_ceil(load.tokens_per_step.into()).max(1);
                 // Number k of the late ones joins at step 1 + k * steps / late.
                 let joined = if step == 0 { 0 } else { (step * late).div_ceil(steps).min(late) };
-                self.arrived = load.requests - late + joined;
+                self.in_turn = requests - late + joined;
             }
         }
+        self.arrived = self.in_turn + load.burst_by(now);
     }
 }
 
@@ -188,7 +192,7 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{Endings, Lengths};
+    use crate::load::{Burst, Endings, Lengths};
     use std::collections::HashMap;
 
     /// Runs a load to its end, 10 ms a step.
@@ -265,6 +269,19 @@ mod tests {
         );
         let staggered = first_rows(Arrivals::Staggered(0.5));
         assert_eq!((staggered[0], &staggered[1..11]), (50, &[5; 10][..]));
+    }
+
+    #[test]
+    fn a_burst_comes_together_at_its_time_and_every_request_once() {
+        let mut load = Load::new(100, 10);
+        load.arrivals = Arrivals::Rate(50.0);
+        load.bursts = vec![Burst { requests: 40, at: Duration::from_millis(200) }];
+        let steps = run(load);
+        let firsts: Vec<usize> =
+            steps.iter().map(|step| step.rows.iter().filter(|row| row.first).count()).collect();
+        assert_eq!(firsts.iter().sum::<usize>(), 100);
+        assert!(firsts[20] >= 40, "{firsts:?}");
+        assert!(firsts.iter().enumerate().all(|(step, &first)| step == 20 || first < 10), "{firsts:?}");
     }
 
     #[test]

@@ -108,6 +108,15 @@ fn sent_lines(sent: &Sent) -> Vec<(String, String)> {
 fn received_lines(received: &Received) -> Vec<(String, String)> {
     let mut lines = record_lines(&received.record, received.elapsed);
     lines.push(line("requests open", count(received.open)));
+    let backlog = &received.backlog;
+    if backlog.frames > 0 {
+        let size = bytes(backlog.bytes);
+        let most = format!("{} frames, {} rows, {size}", count(backlog.frames), count(backlog.rows));
+        lines.push(line("largest backlog", most));
+    }
+    if received.overwritten_rows > 0 {
+        lines.push(line("rows overwritten", count(received.overwritten_rows)));
+    }
     if received.restarts > 0 {
         lines.push(line("restarts", count(received.restarts.into())));
     }

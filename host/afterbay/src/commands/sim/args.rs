@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use afterbay_sim::check::{Expect, Reading};
 use afterbay_sim::frames::Encoding;
-use afterbay_sim::load::{Arrivals, Endings, Lengths, Load};
-use afterbay_sim::reader::{self, Received, Restarts, Until};
+use afterbay_sim::inbox::Inbox;
+use afterbay_sim::load::{Arrivals, Burst, Endings, Lengths, Load};
+use afterbay_sim::reader::{self, Received, Restarts, Stall, Until};
 use afterbay_sim::replay;
 use afterbay_sim::scheduler::{self, Source};
 use afterbay_sim::work::{Cost, Spent};
@@ -21,6 +22,7 @@ use clap::ValueEnum;
 #[command(after_help = "Examples:
   afterbay sim scheduler --connect ipc:///run/afterbay/decode-0 --wire msgpack --rate 50
   afterbay sim scheduler --connect ipc:///tmp/a --requests 2048 --tokens 64-512 --stagger 0.5
+  afterbay sim scheduler --connect ipc:///tmp/a --rate 50 --burst 500@2s --burst 500@4s
   afterbay sim scheduler --connect tcp://127.0.0.1:5555 --endings length=6,stop-token=3,abort=1
   afterbay sim scheduler --connect ipc:///tmp/a --frames tests/fixtures/frames --suffix pickle")]
 pub(super) struct SchedulerArgs {
@@ -39,6 +41,9 @@ pub(super) struct SchedulerArgs {
     /// This fraction of the requests joins evenly over the first ones' steps, the others come at once
     #[arg(long, value_name = "FRACTION")]
     stagger: Option<f64>,
+    /// So many requests more, together at a time after the start; may be given again
+    #[arg(long, value_name = "N@TIME", value_parser = burst)]
+    burst: Vec<Burst>,
     /// Requests that run at once: the rows of a batch, at the most
     #[arg(long, value_name = "ROWS", default_value_t = 4096)]
     max_running: u32,
@@ -73,7 +78,7 @@ pub(super) struct SchedulerArgs {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Send the files of this directory instead, by name, one a step
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["requests", "tokens", "rate", "stagger", "kind", "wire"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["requests", "tokens", "rate", "stagger", "burst", "kind", "wire"])]
     frames: Option<PathBuf>,
     /// With --frames: the ending of the files' names
     #[arg(long, value_name = "SUFFIX", default_value = "msgpack", requires = "frames")]
@@ -93,6 +98,8 @@ pub(super) struct SchedulerArgs {
 #[command(after_help = "Examples:
   afterbay sim reader --bind ipc:///run/sglang/detokenizer --cost-per-chunk 20us --requests 200
   afterbay sim reader --bind ipc:///tmp/r --credit /dev/shm/r --restart-every 500 --idle 5s
+  afterbay sim reader --bind ipc:///tmp/r --inbox unbounded --read overwriting --cost-per-chunk 30us
+  afterbay sim reader --bind ipc:///tmp/r --inbox 4 --stall-after 2s --stall-for 5s
   afterbay sim reader --bind ipc:///tmp/r --read last-only      # behind delta-to-cumulative
   afterbay sim reader --bind ipc:///tmp/r --read frames --frames 59 --json")]
 pub(super) struct ReaderArgs {
@@ -108,12 +115,22 @@ pub(super) struct ReaderArgs {
     /// Spend the cost computing, not waiting
     #[arg(long)]
     busy: bool,
-    /// What counts of a request: all of its rows, or the last one alone; or frames are counted and not looked into
+    /// What counts of a request: all of its rows; of those found together in the inbox the last, the others are
+    /// overwritten; its last row alone; or frames are counted and not looked into
     #[arg(long, value_enum, default_value_t = ReadName::Deltas)]
     read: ReadName,
     /// What is known of the ids: those of a simulated scheduler, or only how many the scheduler counts
     #[arg(long, value_enum, default_value_t = ExpectName::Simulated)]
     expect: ExpectName,
+    /// Frames that are read off the socket before they are handled: a number, or unbounded, as libzmq's are
+    #[arg(long, value_name = "N|unbounded", default_value = "0", value_parser = inbox)]
+    inbox: Inbox,
+    /// Handle nothing for a time, so long after the first frame came
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "stall_for")]
+    stall_after: Option<Duration>,
+    /// For how long
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration, requires = "stall_after")]
+    stall_for: Duration,
     /// Go away and come back after so many frames, again and again
     #[arg(long, value_name = "FRAMES")]
     restart_every: Option<u64>,
@@ -159,6 +176,7 @@ enum KindName {
 #[derive(Clone, Copy, ValueEnum)]
 enum ReadName {
     Deltas,
+    Overwriting,
     LastOnly,
     Frames,
 }
@@ -184,13 +202,18 @@ impl SchedulerArgs {
 
     /// How many requests there will be, if that is known.
     pub(super) fn requests(&self) -> Option<u64> {
-        self.frames.is_none().then_some(self.requests)
+        self.frames.is_none().then(|| self.all_requests())
+    }
+
+    fn all_requests(&self) -> u64 {
+        self.burst.iter().fold(self.requests, |all, burst| all.saturating_add(burst.requests))
     }
 
     fn load(&self) -> Load {
         Load {
             seed: self.seed,
-            requests: self.requests,
+            requests: self.all_requests(),
+            bursts: self.burst.clone(),
             arrivals: match (self.rate, self.stagger) {
                 (Some(rate), _) => Arrivals::Rate(rate),
                 (_, Some(fraction)) => Arrivals::Staggered(fraction),
@@ -217,6 +240,8 @@ impl ReaderArgs {
             reading: self.read.into(),
             expect: self.expect.into(),
             cost: Cost { per_row: self.cost_per_chunk, per_token: self.cost_per_token, spent },
+            inbox: self.inbox,
+            stall: self.stall_after.map(|after| Stall { after, lasts: self.stall_for }),
             restarts: self.restart_every.map(|every_frames| Restarts {
                 every_frames,
                 pause: self.restart_pause,
@@ -264,6 +289,7 @@ impl From<ReadName> for Reading {
     fn from(read: ReadName) -> Reading {
         match read {
             ReadName::Deltas => Reading::Deltas,
+            ReadName::Overwriting => Reading::Overwriting,
             ReadName::LastOnly => Reading::LastOnly,
             ReadName::Frames => Reading::Frames,
         }
@@ -291,6 +317,19 @@ fn duration(text: &str) -> Result<Duration, String> {
     };
     let seconds = number.parse::<f64>().map_err(|error| error.to_string())? * scale;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+fn burst(text: &str) -> Result<Burst, String> {
+    let wrong = || "N@TIME, like \"500@2s\"".to_owned();
+    let (requests, at) = text.split_once('@').ok_or_else(wrong)?;
+    Ok(Burst { requests: requests.parse().map_err(|_| wrong())?, at: duration(at)? })
+}
+
+fn inbox(text: &str) -> Result<Inbox, String> {
+    match text {
+        "unbounded" => Ok(Inbox::Unbounded),
+        _ => text.parse().map(Inbox::Frames).map_err(|_| "a number, or \"unbounded\"".to_owned()),
+    }
 }
 
 fn lengths(text: &str) -> Result<Lengths, String> {
@@ -327,6 +366,10 @@ mod tests {
         assert!(duration("20").is_err() && duration("-1s").is_err() && duration("s").is_err());
         assert_eq!(lengths("64-512"), Ok(Lengths { low: 64, high: 512 }));
         assert!(lengths("64-").is_err());
+        assert_eq!(burst("500@2s"), Ok(Burst { requests: 500, at: Duration::from_secs(2) }));
+        assert!(burst("500").is_err() && burst("@2s").is_err() && burst("5@2").is_err());
+        assert_eq!((inbox("unbounded"), inbox("4")), (Ok(Inbox::Unbounded), Ok(Inbox::Frames(4))));
+        assert!(inbox("-1").is_err());
         let mixed = endings("length=6,abort=1").unwrap();
         assert_eq!((mixed.length, mixed.stop_token, mixed.abort), (6, 0, 1));
         assert_eq!(
