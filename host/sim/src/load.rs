@@ -196,6 +196,11 @@ impl Load {
         Ok(())
     }
 
+    /// The tokens of all its requests. It takes a while where there are millions. The load was checked.
+    pub fn tokens(&self) -> u64 {
+        (0..self.requests).map(|index| u64::from(self.shape(index).tokens)).sum()
+    }
+
     fn in_bursts(&self) -> u64 {
         self.bursts.iter().map(|burst| burst.requests).fold(0, u64::saturating_add)
     }

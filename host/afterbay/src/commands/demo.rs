@@ -1,76 +1,69 @@
-//! `afterbay demo`: a simulated scheduler and a slow reader, with a real `afterbay run` between them for some seconds, and
-//! what was kept of it afterwards. It shows; what it uses is in the library and in the other commands.
+//! `afterbay demo`: the same overload direct and through a real `afterbay run`, beside each other, and what was kept of it
+//! afterwards. It shows; what it uses is in the library and in the other commands.
 
+mod act;
 mod live;
+mod outcome;
 mod stage;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use afterbay_journal::Report;
 use afterbay_journal::reader::{Filter, Journal, RequestInfo};
-use afterbay_sim::Stop;
 use afterbay_sim::check::Reading;
-use afterbay_sim::compare::Comparison;
 use afterbay_sim::frames::Encoding;
-use afterbay_sim::load::{Arrivals, Endings, Lengths, Load};
-use afterbay_sim::reader::{self, Received};
-use afterbay_sim::record::Record;
-use afterbay_sim::scheduler::{self, Sent, Source};
+use afterbay_sim::load::{Arrivals, Burst, Endings, Lengths, Load};
 use afterbay_sim::work::{Cost, Spent};
 use afterbay_wire::Kind;
 use anyhow::bail;
 
-use self::live::{Live, Shown};
-use self::stage::{Afterbay, Stage, afterbay};
-use super::sim::tell::{bytes, count, fault_lines, line, seconds, table, verdict};
+use self::act::{Act, STEPS_PER_SECOND};
+use self::outcome::Outcome;
+use self::stage::{Afterbay, EVERY_CHUNK, LAST_CHUNK, Stage, afterbay};
+use super::sim::tell::{count, seconds};
 use super::sim::{WireName, stop_on_signal};
-use crate::screen;
 
-/// A scheduler's steps in a second, as of a real one under load.
-const STEPS_PER_SECOND: f64 = 50.0;
+/// What a chunk costs the reader: as SGLang's TokenizerManager, 26 to 37 us.
+const COST_PER_CHUNK: Duration = Duration::from_micros(30);
+/// The reader's work is so many times the time in which it comes.
+const OVERLOAD: f64 = 2.2;
 /// The part of the time in which requests come, and how long they last at least and at the most, as parts of it too.
-const ARRIVING: f64 = 0.5;
-const SHORTEST: f64 = 0.16;
-const LONGEST: f64 = 0.46;
-/// How much of the time the reader is to be busy, on average: it falls behind at the peak and catches up after it.
-const READER_BUSY: f64 = 0.6;
-/// How long after the planned end everything is given up.
-const GRACE: Duration = Duration::from_secs(5);
-/// How long the reader reads on after everything has come, for what should not come.
-const LINGER: Duration = Duration::from_millis(200);
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const ARRIVING: f64 = 0.7;
+const SHORTEST: f64 = 0.1;
+const LONGEST: f64 = 0.3;
+/// One request in so many comes in a burst, at this part of the time.
+const IN_BURST: u64 = 8;
+const BURST_AT: f64 = 0.3;
+/// The second act has one request in so many, all at once, half as long.
+const LAST_CHUNK_PART: u64 = 4;
 /// Rows of the request whose life is shown, about and at the most.
 const LIFE_ABOUT: u64 = 8;
 const LIFE_AT_MOST: u64 = 40;
 
-/// See Afterbay at work: a simulated scheduler, a slow reader, and Afterbay between them
+/// See what Afterbay does: the same overload direct and through it, beside each other
 ///
-/// Starts `afterbay run` with a configuration of its own in a temporary directory, streams some hundred requests through
-/// it, checks that the reader got every token, looks into the journal, and removes everything again.
+/// A simulated scheduler makes tokens faster than a simulated reader handles chunks, once direct and once through an
+/// `afterbay run` with a configuration of its own in a temporary directory. Then the same with a reader that keeps only
+/// the last chunk of a request that it finds. Every token is checked, the journal is looked into, and everything is
+/// removed again.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   afterbay demo
-  afterbay demo --seconds 20 --requests 2000 --wire pickle
-  afterbay demo --cumulative                 # with the bundled plugin delta-to-cumulative
+  afterbay demo --seconds 20 --wire pickle
   afterbay demo --keep /tmp/afterbay-demo    # keeps the configuration, the journal and the log
 
-Exit 1: a token was lost, repeated or changed, or the journal is not clean.")]
+Exit 1: through Afterbay a token was lost, repeated or changed, or the journal is not clean.")]
 pub(crate) struct Args {
-    /// How long the stream lasts
-    #[arg(long, value_name = "SECONDS", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    /// How long the scheduler makes tokens; the direct reader takes about twice as long
+    #[arg(long, value_name = "SECONDS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
-    /// How many requests [default: 50 for each second]
+    /// How many requests; a chunk then costs the reader what makes the same overload [default: as 30 us a chunk need]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     requests: Option<u64>,
     /// SGLang's encoding on the wire
     #[arg(long, value_enum, default_value_t = WireName::Msgpack)]
     wire: WireName,
-    /// Put the bundled plugin delta-to-cumulative between, and a reader that looks at each request's last row only
-    #[arg(long)]
-    cumulative: bool,
     /// Keep the configuration, the journal and Afterbay's log in this directory
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
@@ -79,202 +72,107 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Everything there is to say at the end.
-struct Outcome {
-    sent: Sent,
-    received: Received,
-    comparison: Comparison,
-    kept: Report,
-    drained: bool,
-}
-
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let stop = stop_on_signal()?;
     let stage = Stage::set(args.keep.as_deref())?;
-    let load = load(&args);
     let say = |text: &str| {
         if !args.json {
             println!("{text}");
         }
     };
-    let config = stage.write_config(args.cumulative)?;
+    let config = stage.write_config()?;
     say(&format!("The configuration:\n\n{}", indent(&config)));
-
     let mut afterbay = Afterbay::start(&stage)?;
     afterbay.wait_until_ready(&stage, &stop)?;
-    let cost = cost(&args, &load);
+
+    let every = every_chunk(&args);
     say(&format!(
-        "Afterbay runs (process {}). {} requests of {} to {} tokens come in the first {} s; each row costs the reader {}.\n",
-        afterbay.pid(),
-        count(load.requests),
-        load.lengths.low,
-        load.lengths.high,
+        "{} requests of {} to {} tokens come within {:.1} s. Each chunk costs the reader {}, {OVERLOAD} times what it has time for.\n",
+        count(every.load.requests),
+        every.load.lengths.low,
+        every.load.lengths.high,
         f64::from(args.seconds) * ARRIVING,
-        seconds(cost.per_row),
+        seconds(every.cost.per_row),
     ));
+    let every_sides = every.play(&stage, &mut afterbay, &stop, args.json)?;
+    let last = last_chunk(&every);
+    say(&format!(
+        "\nThe same with {} requests at once and readers that keep the last chunk of a request that they find,\n\
+         as SGLang's did (sgl-project/sglang#19976); through Afterbay, with the plugin delta-to-cumulative.\n",
+        count(last.load.requests),
+    ));
+    let last_sides = last.play(&stage, &mut afterbay, &stop, args.json)?;
+    // The readers read on while Afterbay sends what it still has.
+    let drained = afterbay.end()?;
 
-    let began = Instant::now();
-    let (sent, received, drained) = stream(&args, &stage, load, cost, &stop, afterbay)?;
-    say(&format!("The stream took {}.\n", seconds(began.elapsed())));
-
-    let journal = Journal::open(&stage.journal())?.stream(stage::STREAM)?;
-    let outcome = Outcome {
-        comparison: Comparison::of(&sent.record, &received.record),
-        kept: journal.verify()?,
-        sent,
-        received,
-        drained,
-    };
-    let good = outcome.is_good();
+    let journal = Journal::open(&stage.journal())?;
+    let kept = [journal.stream(EVERY_CHUNK)?.verify()?, journal.stream(LAST_CHUNK)?.verify()?];
+    let outcome = Outcome { every: every_sides.end()?, last: last_sides.end()?, kept, drained };
     if args.json {
         println!("{}", serde_json::to_string_pretty(&outcome.json())?);
     } else {
-        outcome.print(good)?;
-        show_life(&stage, journal.requests(Filter::default())?.filter_map(Result::ok))?;
+        outcome.print()?;
+        let requests = journal.stream(EVERY_CHUNK)?;
+        show_life(&stage, requests.requests(Filter::default())?.filter_map(Result::ok))?;
         print_next(&args);
     }
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if outcome.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Requests come in the first part of the time, and the last of them ends with it.
-fn load(args: &Args) -> Load {
-    let seconds = f64::from(args.seconds);
-    let steps = seconds * STEPS_PER_SECOND;
-    let requests = args.requests.unwrap_or(50 * u64::from(args.seconds));
-    Load {
-        arrivals: Arrivals::Rate(requests as f64 / (seconds * ARRIVING)),
-        lengths: Lengths { low: (steps * SHORTEST).max(1.0) as u32, high: (steps * LONGEST).max(1.0) as u32 },
-        endings: Endings::MIXED,
-        health_every: Some(40),
-        idle_every: Some(60),
-        control_every: Some(90),
-        ..Load::new(requests, 1)
-    }
-}
-
-fn cost(args: &Args, load: &Load) -> Cost {
-    let rows = load.requests as f64 * f64::from(load.lengths.low + load.lengths.high) / 2.0;
-    let per_row = Duration::from_secs_f64(f64::from(args.seconds) * READER_BUSY / rows);
-    Cost { per_row, per_token: Duration::ZERO, spent: Spent::Asleep }
-}
-
-/// Runs both ends, shows how it goes, ends Afterbay, and gives what each end saw and whether Afterbay ended well.
-fn stream(
-    args: &Args,
-    stage: &Stage,
-    load: Load,
-    cost: Cost,
-    stop: &Stop,
-    mut afterbay: Afterbay,
-) -> anyhow::Result<(Sent, Received, bool)> {
-    let requests = load.requests;
-    let encoding = Encoding { kind: Kind::TokenId, wire: args.wire.into() };
-    let mut scheduler = scheduler::Options::new(stage.ipc("scheduler"), Source::Load(load, encoding));
-    scheduler.steps_per_second = STEPS_PER_SECOND;
-    scheduler.drain_timeout = Duration::from_secs(1);
-    let mut reader = reader::Options::new(stage.ipc("reader"));
-    reader.reading = if args.cumulative { Reading::LastOnly } else { Reading::Deltas };
-    reader.cost = cost;
-    reader.credit = Some(stage.credit());
-
-    let (in_now, out_now, enough) = (Shown::default(), Shown::default(), Stop::new());
-    let (told, tell) = (enough.clone(), out_now.clone());
-    let read = spawn("reader", move || reader::run(reader, &told, &mut |progress| tell.set(progress)))?;
-    let (told, tell) = (stop.clone(), in_now.clone());
-    let send =
-        spawn("scheduler", move || scheduler::run(scheduler, &told, &mut |progress| tell.set(progress)))?;
-
-    let deadline = Instant::now() + Duration::from_secs(args.seconds.into()) + GRACE;
-    let mut live = Live::new(requests, args.json);
-    let mut failed = None;
-    loop {
-        thread::sleep(LOOK_EVERY);
-        let (sent, received) = (in_now.get(), out_now.get());
-        live.show(&sent, &received);
-        if let Some(status) = afterbay.ended()? {
-            failed = Some(format!("afterbay run ended in the middle of the stream: {status}"));
-        }
-        let all_read = send.is_finished() && received.ended >= sent.ended;
-        if all_read || failed.is_some() || read.is_finished() || Instant::now() >= deadline {
-            break;
-        }
-    }
-    live.end();
-    stop.stop();
-    // The reader reads on while Afterbay sends what it still has, and a little for what should not come.
-    thread::sleep(LINGER);
-    let drained = failed.is_none() && afterbay.end()?;
-    enough.stop();
-    let (sent, received) = (join(send)?, join(read)?);
-    match failed {
-        Some(failed) => bail!("{failed}{}", afterbay.last_words()),
-        None => Ok((sent?, received?, drained)),
-    }
-}
-
-impl Outcome {
-    fn is_good(&self) -> bool {
-        let delivered = self.received.is_whole() && self.comparison.is_exact();
-        delivered && self.kept.problems.is_empty() && self.drained
-    }
-
-    fn print(&self, good: bool) -> anyhow::Result<()> {
-        let (sent, received, kept) = (&self.sent.record, &self.received.record, &self.kept);
-        // To the journal a health check is a request of one row and one token, like any other.
-        let with_health =
-            |figure: fn(&Record) -> u64| [sent, received].map(|it| figure(it) + it.health_checks);
-        let row = |name: &str, [went_in, out]: [u64; 2], kept: u64, figure: fn(u64) -> String| {
-            [name.to_owned(), figure(went_in), figure(kept), figure(out)]
-        };
-        let rows = [
-            row("frames", [sent.frames, received.frames], kept.frames, count),
-            row("rows", with_health(|it| it.rows), kept.rows, count),
-            row("tokens", with_health(|it| it.tokens), kept.tokens, count),
-            row("requests", with_health(|it| it.requests), kept.requests, count),
-            row("bytes", [sent.bytes, received.bytes], kept.bytes, bytes),
-        ];
-        let mut figures = screen::Table::new(&["", "in", "kept", "out"]);
-        rows.into_iter().for_each(|row| figures.row(row.into()));
-        figures.print()?;
-        let mut lines = fault_lines(&self.received.faults);
-        let whole = format!("{} of {}", count(self.comparison.whole), count(self.comparison.requests));
-        lines.push(line("requests whole", whole));
-        if let Some(first) = self.comparison.first_token {
-            let [p50, p99, max] =
-                [first.p50_ns, first.p99_ns, first.max_ns].map(Duration::from_nanos).map(seconds);
-            lines.push(line("sent to read, first tokens", format!("p50 {p50}, p99 {p99}, max {max}")));
-        }
-        let same = if self.comparison.same_frames { "yes" } else { "no" };
-        lines.push(line("frames out as they came in", same));
-        let journal = match self.kept.problems.as_slice() {
-            [] => format!("clean: {} frames, checksums and token counts right", count(self.kept.frames)),
-            problems => format!("{} problems, the first: {}", problems.len(), problems[0].what),
-        };
-        lines.push(line("journal verify", journal));
-        if !self.drained {
-            lines.push(line("afterbay run", "did not end well after SIGTERM"));
-        }
-        lines.extend(self.comparison.samples.iter().map(|sample| line("", sample)));
-        lines.push(line("result", verdict(good)));
-        println!("\n{}", table(&lines));
-        Ok(())
-    }
-
-    fn json(&self) -> serde_json::Value {
-        let kept = &self.kept;
-        let problems: Vec<String> = kept.problems.iter().map(|problem| problem.what.to_string()).collect();
-        serde_json::json!({
-            "in": self.sent,
-            "out": self.received,
-            "kept": {
-                "frames": kept.frames, "rows": kept.rows, "tokens": kept.tokens, "bytes": kept.bytes,
-                "requests": kept.requests, "problems": problems,
+/// More chunks than a reader has time for.
+fn every_chunk(args: &Args) -> Act {
+    let made_in = f64::from(args.seconds);
+    let work = made_in * OVERLOAD;
+    let load = |requests: u64| {
+        let steps = made_in * STEPS_PER_SECOND;
+        let burst = requests / IN_BURST;
+        Load {
+            arrivals: Arrivals::Rate((requests - burst).max(1) as f64 / (made_in * ARRIVING)),
+            bursts: vec![Burst { requests: burst, at: Duration::from_secs_f64(made_in * BURST_AT) }],
+            lengths: Lengths {
+                low: (steps * SHORTEST).max(1.0) as u32,
+                high: (steps * LONGEST).max(1.0) as u32,
             },
-            "comparison": self.comparison,
-            "drained": self.drained,
-            "good": self.is_good(),
-        })
+            endings: Endings::MIXED,
+            health_every: Some(40),
+            idle_every: Some(60),
+            control_every: Some(90),
+            ..Load::new(requests, 1)
+        }
+    };
+    let (load, per_row) = match args.requests {
+        Some(requests) => {
+            let load = load(requests);
+            let per_row = Duration::from_secs_f64(work / load.tokens().max(1) as f64);
+            (load, per_row)
+        }
+        None => {
+            let some = load(1000);
+            let per_request = COST_PER_CHUNK.as_secs_f64() * some.tokens() as f64 / some.requests as f64;
+            (load((work / per_request) as u64), COST_PER_CHUNK)
+        }
+    };
+    Act {
+        stream: EVERY_CHUNK,
+        load,
+        encoding: Encoding { kind: Kind::TokenId, wire: args.wire.into() },
+        cost: Cost { per_row, per_token: Duration::ZERO, spent: Spent::Asleep },
+        reading: Reading::Deltas,
+        planned: Duration::from_secs_f64(work),
     }
+}
+
+/// Fewer and shorter requests, for a reader that overwrites what it has not looked at.
+fn last_chunk(every: &Act) -> Act {
+    let Lengths { low, high } = every.load.lengths;
+    let lengths = Lengths { low: low.div_ceil(2), high: high.div_ceil(2) };
+    let load = Load {
+        seed: every.load.seed + 1,
+        lengths,
+        endings: Endings::MIXED,
+        ..Load::new(every.load.requests.div_ceil(LAST_CHUNK_PART), 1)
+    };
+    Act { stream: LAST_CHUNK, load, reading: Reading::Overwriting, ..*every }
 }
 
 /// A request's life out of the journal, by the command that shows it. A short one.
@@ -305,15 +203,4 @@ fn print_next(args: &Args) {
 
 fn indent(text: &str) -> String {
     text.lines().map(|line| if line.is_empty() { "\n".to_owned() } else { format!("    {line}\n") }).collect()
-}
-
-fn spawn<T: Send + 'static>(
-    name: &str,
-    run: impl FnOnce() -> T + Send + 'static,
-) -> anyhow::Result<JoinHandle<T>> {
-    Ok(thread::Builder::new().name(name.to_owned()).spawn(run)?)
-}
-
-fn join<T>(handle: JoinHandle<T>) -> anyhow::Result<T> {
-    handle.join().map_err(|_| anyhow::anyhow!("a simulated end panicked"))
 }

@@ -1,12 +1,13 @@
-//! What the demo shows while it runs: tokens a second in and out, and what waits between.
+//! What the demo shows while it runs: how far each side has read, how fast, and what waits.
 
 use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use afterbay_sim::Progress;
-use indicatif::ProgressBar;
+use indicatif::{MultiProgress, ProgressBar};
 
+use super::act::Both;
 use crate::commands::sim::tell::{count, style};
 
 /// The last progress of one end, between threads.
@@ -23,45 +24,55 @@ impl Shown {
     }
 }
 
-/// How it goes: tokens a second in and out, and what waits between.
+/// A bar for each side on a terminal, a line for both elsewhere.
 pub(super) struct Live {
-    bar: Option<ProgressBar>,
+    bars: Option<(MultiProgress, Both<ProgressBar>)>,
     quiet: bool,
     began: Instant,
     last: Instant,
-    before: (Progress, Progress),
+    /// What each side had read then.
+    before: Both<Progress>,
 }
 
 impl Live {
     pub(super) fn new(requests: u64, quiet: bool) -> Live {
-        let bar = (std::io::stderr().is_terminal() && !quiet).then(|| {
-            ProgressBar::new(requests).with_style(style("{bar:24.cyan} {pos}/{len} requests  {msg}"))
+        let bars = (std::io::stderr().is_terminal() && !quiet).then(|| {
+            let all = MultiProgress::new();
+            let bar = |name: &'static str| {
+                let bar = all.add(ProgressBar::new(requests).with_prefix(name));
+                bar.with_style(style("  {prefix:16} {bar:24.cyan} {pos:>6} of {len} requests  {msg}"))
+            };
+            let bars = Both { direct: bar("direct"), afterbay: bar("through Afterbay") };
+            (all, bars)
         });
         let now = Instant::now();
-        Live { bar, quiet, began: now, last: now, before: Default::default() }
+        Live { bars, quiet, began: now, last: now, before: Both::default() }
     }
 
-    pub(super) fn show(&mut self, sent: &Progress, received: &Progress) {
-        let every = if self.bar.is_some() { Duration::from_millis(500) } else { Duration::from_secs(1) };
-        let passed = self.last.elapsed();
-        if self.quiet || passed < every {
+    /// Of each side, what was sent and what was read.
+    pub(super) fn show(&mut self, sides: Both<(Progress, Progress)>) {
+        let every = if self.bars.is_some() { Duration::from_millis(500) } else { Duration::from_secs(1) };
+        if self.quiet || self.last.elapsed() < every {
             return;
         }
         self.last = Instant::now();
-        let message = format!(
-            "tokens/s in {:>7}, out {:>7}; backlog {:>6} tokens",
-            per_second(sent, &self.before.0),
-            per_second(received, &self.before.1),
-            count(sent.tokens.saturating_sub(received.tokens)),
-        );
-        self.before = (*sent, *received);
-        match &self.bar {
-            Some(bar) => {
-                bar.set_position(received.ended);
-                bar.set_message(message);
+        let message = |(sent, received): (Progress, Progress), before: Progress| {
+            let waiting = sent.tokens.saturating_sub(received.tokens);
+            format!("{:>7} tokens/s, {:>7} wait", per_second(&received, &before), count(waiting))
+        };
+        let direct = message(sides.direct, self.before.direct);
+        let afterbay = message(sides.afterbay, self.before.afterbay);
+        self.before = sides.map(|(_, received)| received);
+        match &self.bars {
+            Some((_, bars)) => {
+                bars.direct.set_position(sides.direct.1.ended);
+                bars.direct.set_message(direct);
+                bars.afterbay.set_position(sides.afterbay.1.ended);
+                bars.afterbay.set_message(afterbay);
             }
             None => {
-                println!("{:4.1} s  {message}", self.began.elapsed().as_secs_f64());
+                let at = self.began.elapsed().as_secs_f64();
+                println!("{at:4.1} s  direct: {direct}   through Afterbay: {afterbay}");
                 // Only a reader that went away could mind, and then the next print tells.
                 let _flushed = std::io::stdout().flush();
             }
@@ -69,15 +80,18 @@ impl Live {
     }
 
     pub(super) fn end(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
+        if let Some((all, bars)) = &self.bars {
+            bars.direct.finish();
+            bars.afterbay.finish();
+            // Where the terminal is gone there is nobody to see what stays on it.
+            let _cleared = all.clear();
         }
     }
 }
 
-/// By each end's own clock: the two tell their progress at different times.
+/// By the reader's own clock: the two ends tell their progress at different times.
 fn per_second(now: &Progress, before: &Progress) -> String {
     let seconds = now.elapsed.saturating_sub(before.elapsed).as_secs_f64();
     let tokens = now.tokens.saturating_sub(before.tokens);
-    count((tokens as f64 / seconds.max(1e-3)) as u64)
+    if seconds <= 0.0 { count(0) } else { count((tokens as f64 / seconds) as u64) }
 }

@@ -13,12 +13,14 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::commands::sim::tell::seconds;
 
-/// The stream's name, in the configuration and the journal.
-pub(super) const STREAM: &str = "demo";
+/// The streams' names, in the configuration and the journal: for a reader of every chunk, and for one that looks at the
+/// last it finds.
+pub(super) const EVERY_CHUNK: &str = "every-chunk";
+pub(super) const LAST_CHUNK: &str = "last-chunk";
 const CONFIG: &str = "afterbay.toml";
 /// How long Afterbay may take to be ready, and to end.
-const READY_WITHIN: Duration = Duration::from_secs(10);
-const END_WITHIN: Duration = Duration::from_secs(5);
+const READY_WITHIN: Duration = Duration::from_secs(30);
+const END_WITHIN: Duration = Duration::from_secs(15);
 /// Lines of Afterbay's log that are shown where it fails.
 const LAST_LINES: usize = 10;
 
@@ -61,31 +63,45 @@ impl Stage {
         self.dir.join("journal")
     }
 
-    pub(super) fn credit(&self) -> PathBuf {
-        self.temporary.path().join("credit")
+    /// Where Afterbay listens for a stream's scheduler.
+    pub(super) fn scheduler(&self, stream: &str) -> String {
+        self.ipc(&format!("{stream}-scheduler"))
+    }
+
+    /// Where a stream's reader listens for Afterbay.
+    pub(super) fn reader(&self, stream: &str) -> String {
+        self.ipc(&format!("{stream}-reader"))
+    }
+
+    pub(super) fn credit(&self, stream: &str) -> PathBuf {
+        self.temporary.path().join(format!("{stream}-credit"))
     }
 
     /// Writes the configuration and gives its text.
-    pub(super) fn write_config(&self, cumulative: bool) -> anyhow::Result<String> {
-        let (file, config) = (self.dir.join(CONFIG), self.config(cumulative));
+    pub(super) fn write_config(&self) -> anyhow::Result<String> {
+        let (file, config) = (self.dir.join(CONFIG), self.config());
         std::fs::write(&file, &config).with_context(|| file.display().to_string())?;
         Ok(config)
     }
 
-    fn config(&self, cumulative: bool) -> String {
-        let plugin = if cumulative {
-            "\n[[stream.plugin]]\nname      = \"cumulative\"\ncomponent = \"builtin:delta-to-cumulative\"\n"
-        } else {
-            ""
+    fn config(&self) -> String {
+        let stream = |name: &str| {
+            format!(
+                "[[stream]]\nname   = \"{name}\"\n\
+                 listen = {:?}   # Afterbay binds here, the scheduler connects\n\
+                 [[stream.sink]]\nname    = \"reader\"\n\
+                 connect = {:?}    # the reader binds here, Afterbay connects\n\
+                 credit  = {:?}   # the reader counts here what it has finished\n",
+                self.scheduler(name),
+                self.reader(name),
+                self.credit(name),
+            )
         };
         format!(
-            "[[stream]]\nname   = \"{STREAM}\"\nlisten = {:?}   # Afterbay binds here, the scheduler connects\n\n\
-             [[stream.sink]]\nname    = \"reader\"\nconnect = {:?}    # the reader binds here, Afterbay connects\n\
-             credit  = {:?}   # the reader counts here what it has finished\n{plugin}\n\
+            "{}\n{}[[stream.plugin]]\nname      = \"cumulative\"\ncomponent = \"builtin:delta-to-cumulative\"\n\n\
              [journal]\ndir = {:?}\n\n[admin]\nlisten = \"none\"\n",
-            self.ipc("scheduler"),
-            self.ipc("reader"),
-            self.credit(),
+            stream(EVERY_CHUNK),
+            stream(LAST_CHUNK),
             self.journal(),
         )
     }
@@ -117,8 +133,11 @@ impl Afterbay {
 
     pub(super) fn wait_until_ready(&mut self, stage: &Stage, stop: &Stop) -> anyhow::Result<()> {
         let deadline = Instant::now() + READY_WITHIN;
-        let socket = stage.temporary.path().join("scheduler");
-        while !std::fs::metadata(&socket).is_ok_and(|it| it.file_type().is_socket()) {
+        let is_bound = |stream: &&str| {
+            let socket = stage.scheduler(stream);
+            std::fs::metadata(socket.trim_start_matches("ipc://")).is_ok_and(|it| it.file_type().is_socket())
+        };
+        while ![EVERY_CHUNK, LAST_CHUNK].iter().all(|stream| is_bound(&stream)) {
             if let Some(status) = self.child.try_wait()? {
                 bail!("afterbay run did not start: {status}{}", self.last_words());
             }
@@ -146,10 +165,6 @@ impl Afterbay {
             thread::sleep(Duration::from_millis(10));
         }
         Ok(false)
-    }
-
-    pub(super) fn pid(&self) -> u32 {
-        self.child.id()
     }
 
     /// Its status, if it has ended.

@@ -1,0 +1,178 @@
+//! One act of the demo: the same load twice at the same time, direct and through Afterbay, each with a scheduler and a
+//! reader of its own.
+
+use std::path::PathBuf;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use afterbay_sim::Stop;
+use afterbay_sim::check::Reading;
+use afterbay_sim::compare::Comparison;
+use afterbay_sim::frames::Encoding;
+use afterbay_sim::inbox::Inbox;
+use afterbay_sim::load::Load;
+use afterbay_sim::reader::{self, Received};
+use afterbay_sim::scheduler::{self, Sent, Source};
+use afterbay_sim::work::Cost;
+use anyhow::bail;
+use serde::Serialize;
+
+use super::live::{Live, Shown};
+use super::stage::{Afterbay, Stage};
+
+/// A scheduler's steps in a second, as of a real one under load.
+pub(super) const STEPS_PER_SECOND: f64 = 50.0;
+/// How long after the planned end everything is given up; a machine may be busy with other things.
+const GRACE: Duration = Duration::from_secs(60);
+/// The same after a Ctrl-C.
+const GRACE_STOPPED: Duration = Duration::from_secs(3);
+/// How long the readers read on after everything has come, for what should not come.
+const LINGER: Duration = Duration::from_millis(200);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// What both sides do.
+pub(super) struct Act {
+    /// The stream of the configuration.
+    pub(super) stream: &'static str,
+    pub(super) load: Load,
+    pub(super) encoding: Encoding,
+    pub(super) cost: Cost,
+    pub(super) reading: Reading,
+    /// How long the direct side should take.
+    pub(super) planned: Duration,
+}
+
+/// Direct, and through Afterbay.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Both<T> {
+    pub(super) direct: T,
+    pub(super) afterbay: T,
+}
+
+/// A scheduler and a reader at work.
+pub(super) struct Side {
+    send: JoinHandle<Result<Sent, scheduler::SchedulerError>>,
+    read: JoinHandle<Result<Received, reader::ReaderError>>,
+    sent: Shown,
+    received: Shown,
+    enough: Stop,
+}
+
+/// What each end of a side saw.
+#[derive(Serialize)]
+pub(super) struct Ends {
+    #[serde(rename = "in")]
+    pub(super) sent: Sent,
+    #[serde(rename = "out")]
+    pub(super) received: Received,
+    pub(super) comparison: Comparison,
+}
+
+impl Act {
+    /// Plays until both readers have everything. They read on until [`Side::end`], as Afterbay may have something yet.
+    pub(super) fn play(
+        &self,
+        stage: &Stage,
+        afterbay: &mut Afterbay,
+        stop: &Stop,
+        quiet: bool,
+    ) -> anyhow::Result<Both<Side>> {
+        let direct = stage.ipc(&format!("{}-direct", self.stream));
+        let sides = Both {
+            direct: self.side(direct.clone(), direct, None, stop)?,
+            afterbay: self.side(
+                stage.scheduler(self.stream),
+                stage.reader(self.stream),
+                Some(stage.credit(self.stream)),
+                stop,
+            )?,
+        };
+        let mut live = Live::new(self.load.requests, quiet);
+        let mut deadline = Instant::now() + self.planned + GRACE;
+        let mut is_stopped = false;
+        loop {
+            thread::sleep(LOOK_EVERY);
+            live.show(sides.as_ref().map(|side| (side.sent.get(), side.received.get())));
+            if let Some(status) = afterbay.ended()? {
+                bail!("afterbay run ended in the middle of the stream: {status}{}", afterbay.last_words());
+            }
+            if stop.is_stopped() && !is_stopped {
+                (is_stopped, deadline) = (true, Instant::now() + GRACE_STOPPED);
+            }
+            if sides.direct.is_read() && sides.afterbay.is_read() || Instant::now() >= deadline {
+                break;
+            }
+        }
+        live.end();
+        thread::sleep(LINGER);
+        Ok(sides)
+    }
+
+    fn side(&self, to: String, at: String, credit: Option<PathBuf>, stop: &Stop) -> anyhow::Result<Side> {
+        let mut scheduler = scheduler::Options::new(to, Source::Load(self.load.clone(), self.encoding));
+        scheduler.steps_per_second = STEPS_PER_SECOND;
+        scheduler.drain_timeout = Duration::from_secs(1);
+        let mut reader = reader::Options::new(at);
+        reader.reading = self.reading;
+        reader.inbox = Inbox::Unbounded;
+        reader.cost = self.cost;
+        reader.credit = credit;
+
+        let (sent, received, enough) = (Shown::default(), Shown::default(), Stop::new());
+        let (told, tell) = (enough.clone(), received.clone());
+        let read = spawn("reader", move || reader::run(reader, &told, &mut |progress| tell.set(progress)))?;
+        let (told, tell) = (stop.clone(), sent.clone());
+        let send =
+            spawn("scheduler", move || scheduler::run(scheduler, &told, &mut |progress| tell.set(progress)))?;
+        Ok(Side { send, read, sent, received, enough })
+    }
+}
+
+impl Side {
+    fn is_read(&self) -> bool {
+        let all_sent = self.send.is_finished();
+        all_sent && self.received.get().ended >= self.sent.get().ended || self.read.is_finished()
+    }
+
+    /// Ends the reader, and gives what came.
+    pub(super) fn end(self) -> anyhow::Result<Ends> {
+        self.enough.stop();
+        let (sent, received) = (join(self.send)??, join(self.read)??);
+        Ok(Ends { comparison: Comparison::of(&sent.record, &received.record), sent, received })
+    }
+}
+
+impl Ends {
+    /// Every token came, once, in order and unchanged.
+    pub(super) fn is_exact(&self) -> bool {
+        self.received.is_whole() && self.comparison.is_exact() && self.sent.undelivered == 0
+    }
+}
+
+impl<T> Both<T> {
+    pub(super) fn map<U>(self, mut f: impl FnMut(T) -> U) -> Both<U> {
+        Both { direct: f(self.direct), afterbay: f(self.afterbay) }
+    }
+
+    pub(super) fn as_ref(&self) -> Both<&T> {
+        Both { direct: &self.direct, afterbay: &self.afterbay }
+    }
+}
+
+impl Both<Side> {
+    /// Ends both.
+    pub(super) fn end(self) -> anyhow::Result<Both<Ends>> {
+        Ok(Both { direct: self.direct.end()?, afterbay: self.afterbay.end()? })
+    }
+}
+
+fn spawn<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> anyhow::Result<JoinHandle<T>> {
+    Ok(thread::Builder::new().name(name.to_owned()).spawn(run)?)
+}
+
+fn join<T>(handle: JoinHandle<T>) -> anyhow::Result<T> {
+    handle.join().map_err(|_| anyhow::anyhow!("a simulated end panicked"))
+}

@@ -1,0 +1,170 @@
+//! What the demo says at its end: both sides beside each other, and what Afterbay has kept.
+
+use std::time::Duration;
+
+use afterbay_journal::Report;
+use afterbay_sim::compare::Percentiles;
+use afterbay_sim::record::Record;
+
+use super::act::{Both, Ends};
+use crate::commands::sim::tell::{bytes, count, fault_lines, line, seconds, table, verdict};
+use crate::screen;
+
+/// Everything there is to say.
+pub(super) struct Outcome {
+    /// Of the readers of every chunk.
+    pub(super) every: Both<Ends>,
+    /// Of those that look at the last chunk they find.
+    pub(super) last: Both<Ends>,
+    /// Of the first stream, and of the second.
+    pub(super) kept: [Report; 2],
+    /// Afterbay ended well.
+    pub(super) drained: bool,
+}
+
+/// How the two figures of a row are divided, so that the ratio is above 1 where Afterbay does better.
+enum Better {
+    Lower,
+    Higher,
+}
+
+impl Outcome {
+    /// Whether nothing was lost, repeated or changed through Afterbay.
+    pub(super) fn is_good(&self) -> bool {
+        let exact = self.every.afterbay.is_exact() && self.last.afterbay.is_exact();
+        exact && self.kept.iter().all(|kept| kept.problems.is_empty()) && self.drained
+    }
+
+    pub(super) fn print(&self) -> anyhow::Result<()> {
+        self.print_sides()?;
+        println!("\nWhat went into Afterbay, what its journal has kept, what the reader was sent:\n");
+        self.print_kept()?;
+        let Ends { received, comparison, .. } = &self.every.afterbay;
+        let mut lines = fault_lines(&received.faults);
+        if !self.last.afterbay.is_exact() {
+            lines.extend(fault_lines(&self.last.afterbay.received.faults));
+        }
+        let whole = format!("{} of {}", count(comparison.whole), count(comparison.requests));
+        lines.push(line("requests whole", whole));
+        let problems = || self.kept.iter().flat_map(|kept| &kept.problems);
+        let journal = match problems().next() {
+            None => {
+                let frames = self.kept.iter().map(|kept| kept.frames).sum();
+                format!("clean: {} frames, checksums and token counts right", count(frames))
+            }
+            Some(first) => format!("{} problems, the first: {}", problems().count(), first.what),
+        };
+        lines.push(line("journal verify", journal));
+        if !self.drained {
+            lines.push(line("afterbay run", "did not end well after SIGTERM"));
+        }
+        let samples = [comparison, &self.last.afterbay.comparison].into_iter().flat_map(|it| &it.samples);
+        lines.extend(samples.map(|sample| line("", sample)));
+        lines.push(line("result", verdict(self.is_good())));
+        println!("\n{}", table(&lines));
+        Ok(())
+    }
+
+    fn print_sides(&self) -> std::io::Result<()> {
+        let every = self.every.as_ref();
+        let mut sides = screen::Table::new(&["", "direct", "through Afterbay", "ratio"]);
+        let mut row = |name: &str, figures: Both<Option<f64>>, show: &dyn Fn(f64) -> String, better| {
+            let told = figures.map(|figure| figure.map_or("none".to_owned(), show));
+            let ratio = figures.direct.zip(figures.afterbay).map(|(direct, afterbay)| match better {
+                Better::Lower => direct / afterbay,
+                Better::Higher => afterbay / direct,
+            });
+            let ratio = ratio.filter(|ratio| ratio.is_finite()).map(times).unwrap_or_default();
+            sides.row(vec![name.to_owned(), told.direct, told.afterbay, ratio]);
+        };
+        let time = |figure: f64| seconds(Duration::from_secs_f64(figure / 1e9));
+        let whole = |figure: f64| count(figure as u64);
+        type Rank = (&'static str, fn(Percentiles) -> u64);
+        let ranks: [Rank; 4] = [
+            ("first token, p50", |it| it.p50_ns),
+            ("first token, p95", |it| it.p95_ns),
+            ("first token, p99", |it| it.p99_ns),
+            ("first token, slowest", |it| it.max_ns),
+        ];
+        for (name, rank) in ranks {
+            let figure = |side: &Ends| side.comparison.first_token.map(|it| rank(it) as f64);
+            row(name, every.map(figure), &time, Better::Lower);
+        }
+        let took = |side: &Ends| side.received.elapsed.as_nanos() as f64;
+        row("until all is read", every.map(|side| Some(took(side))), &time, Better::Lower);
+        let speed = |side: &Ends| Some(side.received.record.tokens as f64 / took(side).max(1.0) * 1e9);
+        row("tokens a second", every.map(speed), &whole, Better::Higher);
+        let handled = |side: &Ends| Some(side.received.record.rows as f64);
+        row("chunks the reader handled", every.map(handled), &whole, Better::Lower);
+        let frames = |side: &Ends| Some(side.received.backlog.frames as f64);
+        row("most frames in its inbox", every.map(frames), &whole, Better::Lower);
+        let rows = |side: &Ends| Some(side.received.backlog.rows as f64);
+        row("most rows in its inbox", every.map(rows), &whole, Better::Lower);
+        let memory = |side: &Ends| Some(side.received.backlog.bytes as f64);
+        row("most memory for them", every.map(memory), &|figure| bytes(figure as u64), Better::Lower);
+        let lost = |side: &Ends| missing(side);
+        let told = |side: &Ends| match (missing(side), side.sent.record.tokens) {
+            (0, _) => screen::good("0".to_owned()),
+            (lost, sent) => screen::bad(format!("{} ({:.0} %)", count(lost), percent(lost, sent))),
+        };
+        let everywhere = every.map(told);
+        sides.row(vec!["tokens lost".to_owned(), everywhere.direct, everywhere.afterbay, String::new()]);
+        let last = self.last.as_ref().map(told);
+        let name = "… by a last-chunk reader".to_owned();
+        sides.row(vec![name, last.direct, last.afterbay, String::new()]);
+        debug_assert!(lost(&self.last.direct) <= self.last.direct.sent.record.tokens);
+        sides.print()
+    }
+
+    fn print_kept(&self) -> std::io::Result<()> {
+        let Ends { sent, received, .. } = &self.every.afterbay;
+        let (sent, received, kept) = (&sent.record, &received.record, &self.kept[0]);
+        // To the journal a health check is a request of one row and one token, like any other.
+        let with_health =
+            |figure: fn(&Record) -> u64| [sent, received].map(|it| figure(it) + it.health_checks);
+        let row = |name: &str, [went_in, out]: [u64; 2], kept: u64, figure: fn(u64) -> String| {
+            [name.to_owned(), figure(went_in), figure(kept), figure(out)]
+        };
+        let rows = [
+            row("frames", [sent.frames, received.frames], kept.frames, count),
+            row("rows", with_health(|it| it.rows), kept.rows, count),
+            row("tokens", with_health(|it| it.tokens), kept.tokens, count),
+            row("requests", with_health(|it| it.requests), kept.requests, count),
+            row("bytes", [sent.bytes, received.bytes], kept.bytes, bytes),
+        ];
+        let mut figures = screen::Table::new(&["", "in", "kept", "out"]);
+        rows.into_iter().for_each(|row| figures.row(row.into()));
+        figures.print()
+    }
+
+    pub(super) fn json(&self) -> serde_json::Value {
+        let kept = self.kept.each_ref().map(|kept| {
+            let problems: Vec<String> =
+                kept.problems.iter().map(|problem| problem.what.to_string()).collect();
+            serde_json::json!({
+                "frames": kept.frames, "rows": kept.rows, "tokens": kept.tokens, "bytes": kept.bytes,
+                "requests": kept.requests, "problems": problems,
+            })
+        });
+        let [every, last] = kept;
+        serde_json::json!({
+            "every_chunk": { "direct": self.every.direct, "afterbay": self.every.afterbay, "kept": every },
+            "last_chunk": { "direct": self.last.direct, "afterbay": self.last.afterbay, "kept": last },
+            "drained": self.drained,
+            "good": self.is_good(),
+        })
+    }
+}
+
+/// Tokens that were sent and that the reader has not got.
+fn missing(side: &Ends) -> u64 {
+    side.sent.record.tokens.saturating_sub(side.received.record.tokens)
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    part as f64 * 100.0 / whole.max(1) as f64
+}
+
+fn times(ratio: f64) -> String {
+    if ratio >= 10.0 { format!("{ratio:.0} x") } else { format!("{ratio:.1} x") }
+}
