@@ -205,7 +205,8 @@ mod tests {
     #[test]
     fn percentiles_are_those_of_the_nearest_rank() {
         let waits: Vec<Duration> = (1..=200).rev().map(Duration::from_nanos).collect();
-        let expected = Percentiles { count: 200, p50_ns: 100, p90_ns: 180, p95_ns: 190, p99_ns: 198, max_ns: 200 };
+        let expected =
+            Percentiles { count: 200, p50_ns: 100, p90_ns: 180, p95_ns: 190, p99_ns: 198, max_ns: 200 };
         assert_eq!(Percentiles::of(waits), Some(expected));
         assert_eq!(Percentiles::of(Vec::new()), None);
     }

@@ -74,7 +74,8 @@ struct Running {
 impl Steps {
     /// At its start. The load was checked.
     pub fn new(load: Load) -> Steps {
-        let arrivals = Clock { random: Random::new(load.seed, u64::MAX), arrived: 0, in_turn: 0, next_seconds: 0.0 };
+        let arrivals =
+            Clock { random: Random::new(load.seed, u64::MAX), arrived: 0, in_turn: 0, next_seconds: 0.0 };
         Steps { load, running: Vec::new(), arrivals, admitted: 0, step: 0 }
     }
 

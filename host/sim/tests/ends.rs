@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use afterbay_sim::check::Reading;
 use afterbay_sim::compare::Comparison;
 use afterbay_sim::frames::Encoding;
+use afterbay_sim::inbox::Inbox;
 use afterbay_sim::load::{Arrivals, Endings, Lengths, Load};
-use afterbay_sim::reader::{self, Received, Restarts};
+use afterbay_sim::reader::{self, Received, Restarts, Stall};
 use afterbay_sim::scheduler::{self, SchedulerError, Sent, Source};
 use afterbay_sim::work::{Cost, Spent};
 use afterbay_sim::{Stop, replay};
@@ -58,6 +59,40 @@ fn reader(dir: &Path, requests: u64) -> reader::Options {
     options.until.requests = Some(requests);
     options.until.linger = Duration::from_millis(100);
     options
+}
+
+/// A reader that stalls at its first frame, so that all the others wait meanwhile.
+fn stalled(dir: &Path, inbox: Inbox, reading: Reading) -> (Sent, Received) {
+    let source = Source::Load(Load::new(20, 30), MSGPACK);
+    let mut reader = reader(dir, 20);
+    (reader.inbox, reader.reading) = (inbox, reading);
+    reader.stall = Some(Stall { after: Duration::ZERO, lasts: Duration::from_secs(1) });
+    run(scheduler::Options::new(ipc(dir), source), reader)
+}
+
+#[test]
+fn an_unbounded_inbox_holds_what_comes_while_the_reader_stalls_and_a_bounded_one_no_more_than_it_may() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, received) = stalled(dir.path(), Inbox::Unbounded, Reading::Deltas);
+    assert!(received.is_whole(), "{received:?}");
+    assert!(received.backlog.frames > 8, "{received:?}");
+    assert_eq!(received.backlog.rows, 20 * received.backlog.frames);
+    let (_, received) = stalled(dir.path(), Inbox::Frames(4), Reading::Deltas);
+    assert!(received.is_whole(), "{received:?}");
+    // One that is handled, one that finds no room.
+    assert!(received.backlog.frames <= 6, "{received:?}");
+}
+
+#[test]
+fn a_reader_that_overwrites_loses_the_tokens_of_chunks_that_it_finds_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let (sent, received) = stalled(dir.path(), Inbox::Unbounded, Reading::Overwriting);
+    assert!(received.overwritten_rows > 0, "{received:?}");
+    assert_eq!(received.faults.lost_tokens, received.overwritten_rows, "a token a chunk");
+    assert_eq!(received.record.tokens + received.faults.lost_tokens, sent.record.tokens);
+    assert_eq!((received.record.requests, received.open), (20, 0));
+    let (_, received) = stalled(dir.path(), Inbox::Frames(0), Reading::Overwriting);
+    assert!(received.is_whole() && received.overwritten_rows == 0, "one by one: {received:?}");
 }
 
 #[test]

@@ -215,35 +215,58 @@ fn the_launcher_becomes_the_command_and_keeps_a_journal_where_there_was_no_direc
     assert!(state.join("afterbay/journal").is_dir());
 }
 
+/// The demo's result, for so many requests.
+fn demo(stage: &Stage, wire: &str, requests: &str) -> Value {
+    let tmp = stage.path("t");
+    std::fs::create_dir(&tmp).unwrap();
+    let demo = afterbay(&["demo", "--seconds", "1", "--requests", requests, "--wire", wire, "--json"])
+        .env("TMPDIR", &tmp)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&demo.stdout);
+    assert_eq!(demo.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&demo.stderr));
+    let left: Vec<_> = std::fs::read_dir(&tmp).unwrap().collect();
+    assert!(left.is_empty(), "it left {left:?}");
+    serde_json::from_str(&text).unwrap()
+}
+
 #[test]
 fn the_demo_loses_nothing_and_leaves_no_trace() {
-    for args in [&["--wire", "pickle"][..], &["--cumulative"]] {
-        let stage = Stage::new();
-        let tmp = stage.path("t");
-        std::fs::create_dir(&tmp).unwrap();
-        let demo = afterbay(&["demo", "--seconds", "1", "--requests", "40", "--json"])
-            .args(args)
-            .env("TMPDIR", &tmp)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&demo.stdout);
-        assert_eq!(demo.status.code(), Some(0), "{args:?}: {text}{}", String::from_utf8_lossy(&demo.stderr));
-        let result: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!((&result["good"], &result["drained"]), (&true.into(), &true.into()), "{args:?}: {result}");
-        assert_eq!(result["out"]["faults"]["lost_tokens"], 0, "{result}");
-        assert_eq!((&result["in"]["requests"], &result["out"]["requests"]), (&40.into(), &40.into()));
-        assert_eq!(result["kept"]["problems"], serde_json::json!([]));
-        let left: Vec<_> = std::fs::read_dir(&tmp).unwrap().collect();
-        assert!(left.is_empty(), "{args:?} left {left:?}");
+    for wire in ["pickle", "msgpack"] {
+        let result = demo(&Stage::new(), wire, "40");
+        assert_eq!((&result["good"], &result["drained"]), (&true.into(), &true.into()), "{result}");
+        for side in ["direct", "afterbay"] {
+            let side = &result["every_chunk"][side];
+            assert_eq!(side["out"]["faults"]["lost_tokens"], 0, "{result}");
+            assert_eq!((&side["in"]["requests"], &side["out"]["requests"]), (&40.into(), &40.into()));
+        }
+        assert_eq!(result["every_chunk"]["kept"]["problems"], serde_json::json!([]));
     }
+}
+
+#[test]
+fn a_reader_of_last_chunks_loses_tokens_direct_and_none_through_afterbay() {
+    let result = demo(&Stage::new(), "msgpack", "80");
+    let lost = |side: &str| result["last_chunk"][side]["out"]["faults"]["lost_tokens"].as_u64().unwrap();
+    assert!(lost("direct") > 0, "{result}");
+    assert_eq!(lost("afterbay"), 0, "{result}");
+    let whole = &result["last_chunk"]["afterbay"]["comparison"];
+    assert_eq!(whole["whole"], whole["requests"], "{result}");
 }
 
 #[test]
 fn the_demo_shows_what_was_kept_and_keeps_it_where_it_is_asked_to() {
     let stage = Stage::new();
     let demo = done(&["demo", "--seconds", "1", "--requests", "20", "--keep", &stage.text("kept")]).good();
-    for said in ["\tin\tkept\tout", "journal verify", "clean", "afterbay journal show", "WHAT WAS DONE"] {
+    for said in [
+        "\tdirect\tthrough Afterbay\tratio",
+        "\tin\tkept\tout",
+        "journal verify",
+        "clean",
+        "afterbay journal show",
+        "WHAT WAS DONE",
+    ] {
         assert!(demo.contains(said), "{said} is not in\n{demo}");
     }
     let verified = done(&["journal", "verify", "--dir", &stage.text("kept/journal")]);
