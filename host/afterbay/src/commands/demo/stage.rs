@@ -90,6 +90,7 @@ impl Stage {
                 "[[stream]]\nname   = \"{name}\"\n\
                  listen = {:?}   # Afterbay binds here, the scheduler connects\n\
                  [[stream.sink]]\nname    = \"reader\"\n\
+                 reader  = \"tokenizer\"   # rows may be joined anywhere: nobody detokenizes after it\n\
                  connect = {:?}    # the reader binds here, Afterbay connects\n\
                  credit  = {:?}   # the reader counts here what it has finished\n",
                 self.scheduler(name),
