@@ -87,7 +87,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     let every = every_chunk(&args);
     say(&format!(
-        "{} requests of {} to {} tokens come within {:.1} s. Each chunk costs the reader {}, {OVERLOAD} times what it has time for.\n",
+        "{} requests of {} to {} tokens come within {:.1} s. A chunk costs the reader {}: {OVERLOAD} times its time.\n",
         count(every.load.requests),
         every.load.lengths.low,
         every.load.lengths.high,
@@ -158,7 +158,6 @@ fn every_chunk(args: &Args) -> Act {
         encoding: Encoding { kind: Kind::TokenId, wire: args.wire.into() },
         cost: Cost { per_row, per_token: Duration::ZERO, spent: Spent::Asleep },
         reading: Reading::Deltas,
-        planned: Duration::from_secs_f64(work),
     }
 }
 

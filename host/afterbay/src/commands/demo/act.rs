@@ -22,7 +22,7 @@ use super::stage::{Afterbay, Stage};
 
 /// A scheduler's steps in a second, as of a real one under load.
 pub(super) const STEPS_PER_SECOND: f64 = 50.0;
-/// How long after the planned end everything is given up; a machine may be busy with other things.
+/// How long after the last progress everything is given up; a machine may be busy with other things.
 const GRACE: Duration = Duration::from_secs(60);
 /// The same after a Ctrl-C.
 const GRACE_STOPPED: Duration = Duration::from_secs(3);
@@ -38,8 +38,6 @@ pub(super) struct Act {
     pub(super) encoding: Encoding,
     pub(super) cost: Cost,
     pub(super) reading: Reading,
-    /// How long the direct side should take.
-    pub(super) planned: Duration,
 }
 
 /// Direct, and through Afterbay.
@@ -88,11 +86,17 @@ impl Act {
             )?,
         };
         let mut live = Live::new(self.load.requests, quiet);
-        let mut deadline = Instant::now() + self.planned + GRACE;
+        let (mut deadline, mut progress) = (Instant::now() + GRACE, 0);
         let mut is_stopped = false;
         loop {
             thread::sleep(LOOK_EVERY);
-            live.show(sides.as_ref().map(|side| (side.sent.get(), side.received.get())));
+            let now = sides.as_ref().map(|side| (side.sent.get(), side.received.get()));
+            live.show(now);
+            let tokens = [now.direct, now.afterbay].map(|(sent, received)| sent.tokens + received.tokens);
+            let tokens = tokens.iter().sum();
+            if tokens > progress && !is_stopped {
+                (progress, deadline) = (tokens, Instant::now() + GRACE);
+            }
             if let Some(status) = afterbay.ended()? {
                 bail!("afterbay run ended in the middle of the stream: {status}{}", afterbay.last_words());
             }
