@@ -134,11 +134,11 @@ impl Afterbay {
 
     pub(super) fn wait_until_ready(&mut self, stage: &Stage, stop: &Stop) -> anyhow::Result<()> {
         let deadline = Instant::now() + READY_WITHIN;
-        let is_bound = |stream: &&str| {
+        let is_bound = |stream: &str| {
             let socket = stage.scheduler(stream);
             std::fs::metadata(socket.trim_start_matches("ipc://")).is_ok_and(|it| it.file_type().is_socket())
         };
-        while ![EVERY_CHUNK, LAST_CHUNK].iter().all(|stream| is_bound(&stream)) {
+        while ![EVERY_CHUNK, LAST_CHUNK].iter().all(|stream| is_bound(stream)) {
             if let Some(status) = self.child.try_wait()? {
                 bail!("afterbay run did not start: {status}{}", self.last_words());
             }
