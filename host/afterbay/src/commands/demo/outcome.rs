@@ -101,7 +101,7 @@ impl Outcome {
         let rows = |side: &Ends| Some(side.received.backlog.rows as f64);
         row("most rows in its inbox", every.map(rows), &whole, Better::Lower);
         let memory = |side: &Ends| Some(side.received.backlog.bytes as f64);
-        row("most memory for them", every.map(memory), &|figure| bytes(figure as u64), Better::Lower);
+        row("most memory in its inbox", every.map(memory), &|figure| bytes(figure as u64), Better::Lower);
         let told = |side: &Ends| match (missing(side), side.sent.record.tokens) {
             (0, _) => screen::good("0".to_owned()),
             (lost, sent) => screen::bad(format!("{} ({:.0} %)", count(lost), percent(lost, sent))),
@@ -109,7 +109,7 @@ impl Outcome {
         let everywhere = every.map(told);
         sides.row(vec!["tokens lost".to_owned(), everywhere.direct, everywhere.afterbay, String::new()]);
         let last = self.last.as_ref().map(told);
-        let name = "… by a last-chunk reader".to_owned();
+        let name = "lost, last-chunk reader".to_owned();
         sides.row(vec![name, last.direct, last.afterbay, String::new()]);
         sides.print()
     }
