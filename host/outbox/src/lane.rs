@@ -7,7 +7,7 @@ use afterbay_text::Vocabulary;
 use afterbay_wire::{Batch, Finish, Kind, Matched, Part, RowsError};
 use bytes::Bytes;
 
-use crate::sent::{Ledger, Place};
+use crate::sent::Place;
 use crate::waiting::{Coming, Waiting};
 
 /// A frame with rows that wait.
@@ -72,7 +72,8 @@ pub(crate) struct Composed {
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     frames: VecDeque<Held>,
-    bytes: u64,
+    /// What it has let go of since that was asked: frames, and their bytes.
+    gone: (usize, u64),
     /// So many of `frames`, the first ones, are in `waiting`. A frame that waits alone is not.
     indexed: usize,
     waiting: Waiting,
@@ -105,9 +106,9 @@ impl Lane {
         self.waiting.rows() + fresh.sum::<usize>()
     }
 
-    /// Bytes of frames of which rows wait.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+    /// Frames that wait no more since this was asked last, and their bytes.
+    pub(crate) fn take_gone(&mut self) -> (usize, u64) {
+        std::mem::take(&mut self.gone)
     }
 
     pub(crate) fn oldest(&self) -> Option<Instant> {
@@ -116,24 +117,17 @@ impl Lane {
 
     /// A frame comes to wait. One that waits alone is not looked into.
     pub(crate) fn push(&mut self, held: Held) {
-        self.bytes += held.bytes;
         self.frames.push_back(held);
     }
 
     /// Looks into the frames that came since the last time. Health checks go into `urgent`, each a frame of its own.
-    pub(crate) fn index(
-        &mut self,
-        text: Option<&Vocabulary>,
-        ledger: &mut Ledger,
-        urgent: &mut VecDeque<Composed>,
-    ) {
+    pub(crate) fn index(&mut self, text: Option<&Vocabulary>, urgent: &mut VecDeque<Composed>) {
         let Lane { frames, indexed, waiting, plain, ids, .. } = self;
         for held in frames.iter_mut().skip(*indexed) {
             *indexed += 1;
             let Some(batch) = &held.batch else { continue };
             let (place, at) = (held.place, held.at);
             let mut alone_rows = 0;
-            ledger.split(place, batch.rows());
             *plain |= batch.splittable().is_err();
             let text = text.filter(|_| batch.kind() == Kind::TokenId);
             let counts = batch.token_counts().zip(batch.completion_counts());
@@ -178,10 +172,7 @@ impl Lane {
     /// The next frame out of what waits: the one that waits alone as it came, else at most so many requests. `hurried`: of
     /// requests that wait with their first or their last row only.
     pub(crate) fn next(&mut self, most: usize, hurried: bool) -> Option<Composed> {
-        if !hurried
-            && (self.plain || self.frames.len() == 1)
-            && self.frames.front().is_some_and(Held::is_whole)
-        {
+        if !hurried && self.frames.len() == 1 && self.frames.front().is_some_and(Held::is_whole) {
             return self.whole();
         }
         loop {
@@ -296,7 +287,7 @@ impl Lane {
     /// Lets go of frames all of whose rows have left.
     fn clean(&mut self) {
         while let Some(held) = self.frames.pop_front_if(|held| held.left == 0) {
-            self.bytes -= held.bytes;
+            self.gone = (self.gone.0 + 1, self.gone.1 + held.bytes);
             self.indexed = self.indexed.saturating_sub(1);
         }
     }

@@ -8,7 +8,7 @@ use afterbay_wire::{Batch, Kind};
 use bytes::Bytes;
 
 use crate::lane::{Composed, Held, Lane};
-use crate::sent::{Ledger, Place};
+use crate::sent::{Outstanding, Place};
 
 /// When rows that wait are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,14 +124,12 @@ pub struct Outbox {
     stages: VecDeque<Stage>,
     /// Health checks, each alone: they do not wait.
     urgent: VecDeque<Composed>,
-    ledger: Ledger,
+    outstanding: Outstanding,
     /// Frames of which something waits in `stages`.
     frames: usize,
     bytes: u64,
-    /// When requests may leave again, of [`When::Window`].
+    /// When all that waits may leave, of [`When::Window`]; it may until nothing does.
     window_ends: Option<Instant>,
-    /// The window is over, and what had waited for it leaves.
-    window_open: bool,
     totals: Totals,
 }
 
@@ -142,11 +140,10 @@ impl Outbox {
             options,
             stages: VecDeque::new(),
             urgent: VecDeque::new(),
-            ledger: Ledger::new(sequence, done),
+            outstanding: Outstanding::new(sequence, done),
             frames: 0,
             bytes: 0,
             window_ends: None,
-            window_open: false,
             totals: Totals::default(),
         }
     }
@@ -159,19 +156,20 @@ impl Outbox {
     /// A frame comes to wait.
     pub fn put(&mut self, frame: Frame) {
         let Frame { number, at, content } = frame;
+        let content = match content {
+            Content::Rows { batch, .. } if !self.joins(&batch) => {
+                Content::Whole { bytes: batch.bytes().clone(), counted: true }
+            }
+            content => content,
+        };
         match content {
-            Content::Nothing => _ = self.ledger.came(number, 0),
+            Content::Nothing => _ = self.outstanding.came(number, 0),
             Content::Whole { bytes, counted } => {
-                let place = self.came(number, bytes.len());
+                let place = self.came(number, 1, &bytes);
                 self.stages.push_back(Stage::Whole { place, number, bytes, counted, at });
             }
-            Content::Rows { batch, .. } if !self.joins(&batch) => {
-                let bytes = batch.bytes().clone();
-                let place = self.came(number, bytes.len());
-                self.stages.push_back(Stage::Whole { place, number, bytes, counted: true, at });
-            }
             Content::Rows { batch, requests } => {
-                let place = self.came(number, batch.bytes().len());
+                let place = self.came(number, batch.rows(), batch.bytes());
                 let has_health_check = batch.has_health_check();
                 let lane = match self.stages.back_mut() {
                     Some(Stage::Rows(lane)) if lane.takes(&batch) => lane,
@@ -188,20 +186,24 @@ impl Outbox {
                         Joins::WhereTextIsWhole(vocabulary) => Some(vocabulary),
                         _ => None,
                     };
-                    let (frames, bytes) = (lane.frames(), lane.bytes());
-                    lane.index(text, &mut self.ledger, &mut self.urgent);
+                    lane.index(text, &mut self.urgent);
                     // Those that held health checks only wait no more.
-                    self.frames -= frames - lane.frames();
-                    self.bytes -= bytes - lane.bytes();
+                    let gone = lane.take_gone();
+                    self.let_go(gone);
                 }
             }
         }
     }
 
-    fn came(&mut self, number: u64, bytes: usize) -> Place {
+    fn came(&mut self, number: u64, parts: u32, bytes: &Bytes) -> Place {
         self.frames += 1;
-        self.bytes += bytes as u64;
-        self.ledger.came(number, 1)
+        self.bytes += bytes.len() as u64;
+        self.outstanding.came(number, parts)
+    }
+
+    fn let_go(&mut self, (frames, bytes): (usize, u64)) {
+        self.frames -= frames;
+        self.bytes -= bytes;
     }
 
     fn joins(&self, batch: &Batch) -> bool {
@@ -228,9 +230,8 @@ impl Outbox {
                     else {
                         return None;
                     };
-                    self.frames -= 1;
-                    self.bytes -= bytes.len() as u64;
-                    let sequence = self.ledger.leaves(place);
+                    self.let_go((1, bytes.len() as u64));
+                    let sequence = self.outstanding.leaves(vec![(place, 1)]);
                     return Some(Leaving {
                         sequence,
                         bytes,
@@ -243,28 +244,18 @@ impl Outbox {
                 Stage::Rows(lane) if lane.is_empty() => drop(self.stages.pop_front()),
                 Stage::Rows(lane) => {
                     let hurried = match self.options.when {
-                        When::Window(window) => {
-                            let ends = *self.window_ends.get_or_insert(now + window);
-                            self.window_open |= now >= ends;
-                            !self.window_open
-                        }
+                        When::Window(window) => now < *self.window_ends.get_or_insert(now + window),
                         _ => false,
                     };
-                    let (frames, bytes) = (lane.frames(), lane.bytes());
                     let composed = lane.next(self.options.max_rows, hurried);
-                    self.frames -= frames - lane.frames();
-                    self.bytes -= bytes - lane.bytes();
                     if lane.is_empty()
                         && let When::Window(window) = self.options.when
                     {
-                        (self.window_open, self.window_ends) = (false, Some(now + window));
+                        self.window_ends = Some(now + window);
                     }
-                    match composed {
-                        Some(composed) => return Some(self.leave(composed)),
-                        None if hurried => return None,
-                        // Its last rows were health checks.
-                        None => drop(self.stages.pop_front()),
-                    }
+                    let gone = lane.take_gone();
+                    self.let_go(gone);
+                    return composed.map(|composed| self.leave(composed));
                 }
             }
         }
@@ -275,10 +266,7 @@ impl Outbox {
         self.totals.frames_composed += u64::from(frame.is_none());
         self.totals.rows_joined += u64::from(rows.0 - rows.1);
         self.totals.frames_torn += u64::from(torn);
-        let sequence = match (frame, of.as_slice()) {
-            (Some(_), [(place, _)]) => self.ledger.leaves(*place),
-            _ => self.ledger.rows_leave(&of),
-        };
+        let sequence = self.outstanding.leaves(of);
         Leaving { sequence, bytes, counted: true, at, frame, rows: ahead }
     }
 
@@ -290,12 +278,12 @@ impl Outbox {
 
     /// Everything that left up to this number need never be sent again.
     pub fn taken(&mut self, sequence: u64) {
-        self.ledger.taken(sequence);
+        self.outstanding.taken(sequence);
     }
 
     /// Every frame up to this one is done with: nothing of it waits, and what left of it is taken.
     pub fn done(&self) -> u64 {
-        self.ledger.done()
+        self.outstanding.done()
     }
 
     /// Nothing waits.

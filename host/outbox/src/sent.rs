@@ -19,18 +19,12 @@ struct Source {
 struct Sent {
     sequence: u64,
     /// Of which frames, and how many parts of each.
-    of: Of,
-}
-
-#[derive(Debug)]
-enum Of {
-    One(Place),
-    Rows(Box<[(Place, u32)]>),
+    of: Vec<(Place, u32)>,
 }
 
 /// The frames between their arrival and their being taken.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct Outstanding {
     sources: VecDeque<Source>,
     /// The place of `sources[0]`.
     first: Place,
@@ -40,9 +34,9 @@ pub(crate) struct Ledger {
     done: u64,
 }
 
-impl Ledger {
-    pub(crate) fn new(sequence: u64, done: u64) -> Ledger {
-        Ledger { sequence, done, ..Ledger::default() }
+impl Outstanding {
+    pub(crate) fn new(sequence: u64, done: u64) -> Outstanding {
+        Outstanding { sequence, done, ..Outstanding::default() }
     }
 
     /// A frame of so many parts; with none it is done with as soon as those before it are.
@@ -52,24 +46,8 @@ impl Ledger {
         self.first + self.sources.len() as u64 - 1
     }
 
-    /// A frame that was one part is so many now, none of which has left.
-    pub(crate) fn split(&mut self, place: Place, parts: u32) {
-        if let Some(source) = self.source(place) {
-            source.left = parts;
-        }
-    }
-
-    /// A frame leaves whole: its number among those that leave.
-    pub(crate) fn leaves(&mut self, place: Place) -> u64 {
-        self.next(Of::One(place))
-    }
-
-    /// Rows of these frames leave together.
-    pub(crate) fn rows_leave(&mut self, of: &[(Place, u32)]) -> u64 {
-        self.next(Of::Rows(of.into()))
-    }
-
-    fn next(&mut self, of: Of) -> u64 {
+    /// A frame leaves with so many parts of these: its number among those that leave.
+    pub(crate) fn leaves(&mut self, of: Vec<(Place, u32)>) -> u64 {
         self.sequence += 1;
         self.sent.push_back(Sent { sequence: self.sequence, of });
         self.sequence
@@ -78,17 +56,10 @@ impl Ledger {
     /// Everything that left up to this number is taken.
     pub(crate) fn taken(&mut self, through: u64) {
         while let Some(sent) = self.sent.pop_front_if(|sent| sent.sequence <= through) {
-            match sent.of {
-                Of::One(place) => {
-                    if let Some(source) = self.source(place) {
-                        source.left = 0;
-                    }
+            for (place, parts) in sent.of {
+                if let Some(source) = self.source(place) {
+                    source.left = source.left.saturating_sub(parts);
                 }
-                Of::Rows(of) => of.iter().for_each(|(place, rows)| {
-                    if let Some(source) = self.source(*place) {
-                        source.left = source.left.saturating_sub(*rows);
-                    }
-                }),
             }
         }
         self.pass();

@@ -31,7 +31,7 @@ struct Request {
     single: bool,
     /// Of the entry in a queue that counts; those it had before are passed over.
     ticket: u64,
-    /// It waits as one of [`Queue::First`] or [`Queue::Last`] besides.
+    /// It waits in [`Waiting::firsts`] or [`Waiting::lasts`] besides.
     hurried: bool,
 }
 
@@ -98,13 +98,16 @@ impl Waiting {
         self.rows += 1;
     }
 
+    fn find(&self, rid: &str) -> Option<u32> {
+        let known = |index: &u32| self.requests.get(*index as usize).is_some_and(|it| *it.rid == *rid);
+        self.by_rid.find(self.hasher.hash_one(rid), known).copied()
+    }
+
     fn find_or_make(&mut self, rid: &str, number: u64) -> u32 {
-        let Waiting { requests, by_rid, hasher, .. } = self;
-        let known = |index: &u32| requests.get(*index as usize).is_some_and(|it| *it.rid == *rid);
-        let hash = hasher.hash_one(rid);
-        if let Some(index) = by_rid.find(hash, known) {
-            return *index;
+        if let Some(index) = self.find(rid) {
+            return index;
         }
+        let Waiting { requests, by_rid, hasher, .. } = self;
         let index = requests.len() as u32;
         requests.push(Request {
             rid: rid.into(),
@@ -116,7 +119,7 @@ impl Waiting {
             ticket: 0,
             hurried: false,
         });
-        by_rid.insert_unique(hash, index, |index| {
+        by_rid.insert_unique(hasher.hash_one(rid), index, |index| {
             requests.get(*index as usize).map_or(0, |it| hasher.hash_one(&*it.rid))
         });
         index
@@ -124,10 +127,7 @@ impl Waiting {
 
     /// Says that this request's rows cannot be joined. False where that was known already.
     pub(crate) fn make_single(&mut self, rid: &str) -> bool {
-        let hash = self.hasher.hash_one(rid);
-        let requests = &self.requests;
-        let known = |index: &u32| requests.get(*index as usize).is_some_and(|it| *it.rid == *rid);
-        let Some(&index) = self.by_rid.find(hash, known) else { return false };
+        let Some(index) = self.find(rid) else { return false };
         let Some(request) = self.requests.get_mut(index as usize) else { return false };
         !std::mem::replace(&mut request.single, true)
     }
