@@ -234,7 +234,6 @@ fn joins(shared: &Shared, stream: &config::Stream, met: Option<&Rendezvous>) -> 
         return Ok(Joins::Anywhere);
     }
     let found = met.and_then(|met| met.tokenizer_path.as_deref().or(met.model_path.as_deref()));
-    let names = (stream.name.as_str().into(), sink.name.as_str().into());
     let vocabulary = match (&sink.tokenizer, found) {
         (Some(path), _) => Ok(Vocabulary::load(path).context("stream.sink.tokenizer")?),
         (None, Some(path)) => Vocabulary::load(Path::new(path)).map_err(|error| error.to_string()),
@@ -244,15 +243,14 @@ fn joins(shared: &Shared, stream: &config::Stream, met: Option<&Rendezvous>) -> 
                 .to_owned())
         }
     };
+    let (stream, sink) = (stream.name.as_str().into(), sink.name.as_str().into());
     match vocabulary {
         Ok(vocabulary) => {
             let (tokens, kind) = (vocabulary.tokens() as u64, vocabulary.kind().to_string());
-            let (stream, sink) = names;
             shared.events.publish(SinkVocabulary { stream, sink, tokens, kind });
             Ok(Joins::WhereTextIsWhole(vocabulary))
         }
         Err(why) => {
-            let (stream, sink) = names;
             shared.events.publish(SinkUnjoined { stream, sink, why });
             Ok(Joins::Nowhere)
         }

@@ -125,17 +125,12 @@ impl Check<'_> {
 
     fn sink(&self, written: &written::Sink, listen: Option<&Endpoint>, names: &mut Names) -> Option<Sink> {
         let name = self.name(&written.name, names);
-        let connect = self.endpoint(&written.connect);
-        if let (Some(connect), Some(Placed { value, place })) = (&connect, &written.connect) {
-            if connect.is_listen_only() {
-                self.source.tell(
-                    place,
-                    format!("{value:?} can be listened on, not connected to: name a host and a port"),
-                );
-            } else if listen.is_some_and(|listen| connect.reaches(listen)) {
-                self.source
-                    .tell(place, format!("{value:?} is this stream's own listen, batches would go round"));
-            }
+        let connect = self.reachable(&written.connect);
+        if let (Some(connect), Some(Placed { value, place })) = (&connect, &written.connect)
+            && !connect.is_listen_only()
+            && listen.is_some_and(|listen| connect.reaches(listen))
+        {
+            self.source.tell(place, format!("{value:?} is this stream's own listen, batches would go round"));
         }
         let frames = self.within(&written.queue_frames, bounds::QUEUE_FRAMES, |&frames| frames);
         let bytes = self.within(&written.queue_bytes, bounds::QUEUE_BYTES, |&bytes| Size(bytes));
@@ -326,6 +321,16 @@ impl Check<'_> {
     pub(crate) fn endpoint(&self, written: &Option<Placed<String>>) -> Option<Endpoint> {
         let Placed { value, place } = written.as_ref()?;
         value.parse().map_err(|error: crate::EndpointError| self.source.tell(place, error.to_string())).ok()
+    }
+
+    /// An endpoint that is connected to.
+    pub(crate) fn reachable(&self, written: &Option<Placed<String>>) -> Option<Endpoint> {
+        let endpoint = self.endpoint(written)?;
+        if let (true, Some(Placed { value, place })) = (endpoint.is_listen_only(), written) {
+            let why = "can be listened on, not connected to: name a host and a port";
+            self.source.tell(place, format!("{value:?} {why}"));
+        }
+        Some(endpoint)
     }
 
     fn path(&self, written: &Option<Placed<String>>) -> Option<PathBuf> {

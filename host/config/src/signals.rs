@@ -4,7 +4,7 @@ use crate::check::Check;
 use crate::checked::{LoadSnapshot, Signals};
 use crate::place::Placed;
 use crate::units::Time;
-use crate::{Endpoint, bounds, scrape, written};
+use crate::{bounds, scrape, written};
 
 impl Check<'_> {
     pub(crate) fn signals(&self, written: &written::Signals) -> Signals {
@@ -13,7 +13,7 @@ impl Check<'_> {
         let stale_after = self.within(&written.stale_after, bounds::STALE_AFTER, |&time| Time(time));
         Signals {
             load_snapshot: self.load_snapshot(&written.load_snapshot),
-            load_stat: self.load_stat(&written.load_stat),
+            load_stat: self.reachable(&written.load_stat),
             metrics: self.scrape(&written.metrics),
             dp_rank: dp_rank.and_then(|rank| u32::try_from(rank).ok()),
             stale_after: stale_after.unwrap_or(default.stale_after),
@@ -40,15 +40,6 @@ impl Check<'_> {
                 LoadSnapshot::Instance(value.clone())
             }
         }
-    }
-
-    fn load_stat(&self, written: &Option<Placed<String>>) -> Option<Endpoint> {
-        let endpoint = self.endpoint(written)?;
-        if let (true, Some(Placed { value, place })) = (endpoint.is_listen_only(), written) {
-            let why = "can be listened on, not connected to: name a host and a port";
-            self.source.tell(place, format!("{value:?} {why}"));
-        }
-        Some(endpoint)
     }
 
     fn scrape(&self, written: &Option<Placed<String>>) -> Option<String> {

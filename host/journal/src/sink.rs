@@ -74,6 +74,13 @@ impl Sink {
         Sink { name: name.into(), ..Sink::default() }
     }
 
+    /// One that has taken everything up to this frame, and was sent nothing past it.
+    pub fn up_to(name: &str, through: FrameNo) -> Sink {
+        let mut sink = Sink::new(name);
+        sink.pass(through);
+        sink
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name

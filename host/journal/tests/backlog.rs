@@ -3,19 +3,9 @@
 
 mod support;
 
-use std::path::Path;
-
 use afterbay_journal::*;
 use support::disk::{Faults, SimDisk};
 use support::*;
-
-const DIR: &str = "/journal";
-
-fn begin(disk: &SimDisk, options: Options) -> (Directory, Writer, Recovered) {
-    let directory = Directory::open_on(disk.process(), Path::new(DIR), options, Background::Caller).unwrap();
-    let (writer, recovered) = directory.stream("s").unwrap();
-    (directory, writer, recovered)
-}
 
 fn small() -> Options {
     Options { segment_bytes: 4096, ..options() }
@@ -24,10 +14,6 @@ fn small() -> Options {
 fn frame(read: Option<Backlogged>) -> (u64, Vec<u8>, u64) {
     let Some(Backlogged::Frame(frame)) = read else { panic!("{read:?}") };
     (frame.frame.0, frame.bytes.to_vec(), frame.received_unix_ns)
-}
-
-fn segments(disk: &SimDisk) -> Vec<std::path::PathBuf> {
-    disk.paths().into_iter().filter(|path| path.extension().is_some_and(|is| is == "seg")).collect()
 }
 
 #[test]
@@ -75,7 +61,7 @@ fn frames_come_back_in_order_across_segments_while_more_are_written() {
         read += 1;
     }
     assert_eq!((read, backlog.position()), (600, FrameNo(600)));
-    assert!(segments(&disk).len() > 20);
+    assert!(disk.segments().len() > 20);
 }
 
 #[test]
@@ -105,7 +91,7 @@ fn a_damaged_frame_is_an_error_that_names_it_and_the_next_call_goes_on_behind_it
         for ns in 1..6 {
             places.push(writer.append(&[ns as u8; 100], ns).unwrap());
         }
-        let path = segments(&disk)[0].clone();
+        let path = disk.segments()[0].clone();
         for damaged in [2, 4] {
             // In its payload, or in its head, which leaves only the number of the next to tell.
             let byte = places[damaged].offset as usize + if flipped == 60 { flipped } else { 9 };
@@ -288,7 +274,7 @@ fn outcomes_alone_are_written_in_time_and_end_a_segment() {
         }
     }
     assert!(disk.used() > 4_000_000, "5 MB of outcomes, but for the last: {}", disk.used());
-    assert!(segments(&disk).len() >= 4);
+    assert!(disk.segments().len() >= 4);
     writer.flush().unwrap();
     disk.kill();
     let (_directory, _writer, recovered) = begin(&disk, options());

@@ -4,25 +4,10 @@
 mod support;
 
 use std::path::Path;
-use std::sync::Arc;
 
-use afterbay_journal::reader::{Journal, Stream};
 use afterbay_journal::*;
 use support::disk::SimDisk;
 use support::*;
-
-const DIR: &str = "/journal";
-
-fn begin(disk: &SimDisk) -> (Directory, Writer, Recovered) {
-    let storage = disk.process();
-    let directory = Directory::open_on(storage, Path::new(DIR), options(), Background::Caller).unwrap();
-    let (writer, recovered) = directory.stream("s").unwrap();
-    (directory, writer, recovered)
-}
-
-fn stream(disk: &SimDisk) -> Stream {
-    Journal::open_on(Arc::new(disk.clone()), Path::new(DIR)).unwrap().stream("s").unwrap()
-}
 
 #[test]
 fn options_outside_their_bounds_are_refused_with_the_bound() {
@@ -82,7 +67,7 @@ fn a_frame_larger_than_a_segment_has_one_of_its_own() {
 #[test]
 fn a_rid_over_the_bound_is_refused() {
     let disk = SimDisk::new(1);
-    let (_directory, mut writer, _) = begin(&disk);
+    let (_directory, mut writer, _) = begin(&disk, options());
     let long = "r".repeat(bounds::RID_BYTES_MAX);
     let request = writer.request(&long).unwrap();
     step(&mut writer, &[request], b"", 1);
@@ -96,7 +81,7 @@ fn a_rid_over_the_bound_is_refused() {
 #[test]
 fn one_request_more_than_can_be_live_is_refused() {
     let disk = SimDisk::new(1);
-    let (_directory, mut writer, _) = begin(&disk);
+    let (_directory, mut writer, _) = begin(&disk, options());
     let first = writer.request("first").unwrap();
     for _ in 1..bounds::LIVE_REQUESTS_MAX {
         writer.request("r").unwrap();
@@ -109,7 +94,7 @@ fn one_request_more_than_can_be_live_is_refused() {
 #[test]
 fn many_requests_end_a_segment() {
     let disk = SimDisk::new(1);
-    let (_directory, mut writer, _) = begin(&disk);
+    let (_directory, mut writer, _) = begin(&disk, options());
     let first = writer.append(b"", 1).unwrap();
     for _ in 0..bounds::SEGMENT_REQUESTS_MAX {
         let request = writer.request("r").unwrap();
@@ -123,7 +108,7 @@ fn many_requests_end_a_segment() {
 #[test]
 fn of_too_many_runs_of_frames_without_an_outcome_the_oldest_is_given_up_and_told() {
     let disk = SimDisk::new(1);
-    let (_directory, mut writer, _) = begin(&disk);
+    let (_directory, mut writer, _) = begin(&disk, options());
     let runs = bounds::RUNS_MAX as u64;
     for ns in 0..2 * runs + 2 {
         writer.append(b"", ns).unwrap();
@@ -143,7 +128,7 @@ fn of_too_many_runs_of_frames_without_an_outcome_the_oldest_is_given_up_and_told
 #[test]
 fn a_text_over_the_bound_is_cut_at_a_character() {
     let disk = SimDisk::new(1);
-    let (_directory, mut writer, _) = begin(&disk);
+    let (_directory, mut writer, _) = begin(&disk, options());
     let frame = writer.append(b"", 1).unwrap().frame;
     let long = "ä".repeat(bounds::TEXT_BYTES_MAX / 2 + 5);
     let odd = format!("x{long}");
@@ -158,7 +143,7 @@ fn a_text_over_the_bound_is_cut_at_a_character() {
 #[test]
 fn sinks_past_the_bound_are_not_kept() {
     let disk = SimDisk::new(1);
-    let (_directory, mut writer, _) = begin(&disk);
+    let (_directory, mut writer, _) = begin(&disk, options());
     step(&mut writer, &[], b"", 1);
     for sink in 0..bounds::SINKS_MAX + 1 {
         writer.taken(&format!("sink-{sink}"), FrameNo(1), None);

@@ -5,25 +5,11 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 
-use afterbay_journal::reader::{Filter, From, Journal, Stream};
+use afterbay_journal::reader::{Filter, From, Stream};
 use afterbay_journal::*;
 use support::disk::SimDisk;
 use support::*;
-
-const DIR: &str = "/journal";
-
-fn begin(disk: &SimDisk, options: &Options) -> (Directory, Writer, Recovered) {
-    let storage = disk.process();
-    let directory = Directory::open_on(storage, Path::new(DIR), options.clone(), Background::Caller).unwrap();
-    let (writer, recovered) = directory.stream("s").unwrap();
-    (directory, writer, recovered)
-}
-
-fn stream(disk: &SimDisk) -> Stream {
-    Journal::open_on(Arc::new(disk.clone()), Path::new(DIR)).unwrap().stream("s").unwrap()
-}
 
 fn frames(stream: &Stream) -> BTreeMap<u64, Vec<u8>> {
     let frames = stream.frames(From::Start).unwrap().map(Result::unwrap);
@@ -40,7 +26,7 @@ struct Written {
 /// Writes some frames with everything that can stand beside them, and leaves without a good-bye.
 fn write(disk: &SimDisk, options: &Options, seed: u64, count: u64, size: u64) -> Written {
     let mut random = Random(seed);
-    let (directory, mut writer, _) = begin(disk, options);
+    let (directory, mut writer, _) = begin(disk, options.clone());
     let mut written = Written { frames: BTreeMap::new(), ends: Vec::new() };
     let requests: Vec<_> = (0..3).map(|each| writer.request(&format!("rid-{each}")).unwrap()).collect();
     for round in 0..count {
@@ -48,8 +34,7 @@ fn write(disk: &SimDisk, options: &Options, seed: u64, count: u64, size: u64) ->
         let mut bytes = random.bytes(length);
         if random.once_in(3) {
             // A frame that carries the bytes of a journal is still only a frame.
-            let path =
-                disk.paths().into_iter().rev().find(|path| path.extension().is_some_and(|is| is == "seg"));
+            let path = disk.segments().pop();
             disk.edit(&path.unwrap_or_else(|| Path::new(DIR).join("LOCK")), |data| {
                 bytes.extend_from_slice(&data[data.len().saturating_sub(200)..]);
             });
@@ -60,12 +45,7 @@ fn write(disk: &SimDisk, options: &Options, seed: u64, count: u64, size: u64) ->
         if random.once_in(4) {
             writer.flush().unwrap();
         }
-        let path = disk
-            .paths()
-            .into_iter()
-            .rev()
-            .find(|path| path.extension().is_some_and(|is| is == "seg"))
-            .unwrap();
+        let path = disk.segments().pop().unwrap();
         disk.edit(&path, |data| written.ends.push((data.len(), frame.0)));
     }
     disk.kill();
@@ -74,8 +54,7 @@ fn write(disk: &SimDisk, options: &Options, seed: u64, count: u64, size: u64) ->
 }
 
 fn only_segment(disk: &SimDisk) -> std::path::PathBuf {
-    let segments: Vec<_> =
-        disk.paths().into_iter().filter(|path| path.extension().is_some_and(|is| is == "seg")).collect();
+    let segments = disk.segments();
     assert_eq!(segments.len(), 1);
     segments[0].clone()
 }
@@ -89,7 +68,7 @@ fn bytes_of(disk: &SimDisk, path: &Path) -> Vec<u8> {
 /// Cuts a copy of the journal at `at` and starts on it.
 fn cut_and_start(written: &Written, whole: &[u8], path: &Path, at: usize) {
     let disk = SimDisk::new(0);
-    let (directory, writer, _) = begin(&disk, &options());
+    let (directory, writer, _) = begin(&disk, options());
     drop((writer, directory));
     afterbay_journal::storage::Storage::create(&disk, path).unwrap();
     disk.edit(path, |data| data.extend_from_slice(&whole[..at]));
@@ -107,7 +86,7 @@ fn cut_and_start(written: &Written, whole: &[u8], path: &Path, at: usize) {
         expected.keys()
     );
 
-    let (_directory, mut writer, recovered) = begin(&disk, &options());
+    let (_directory, mut writer, recovered) = begin(&disk, options());
     assert_eq!(recovered.last_frame.0, seen.len() as u64, "cut at {at}");
     assert!(recovered.corrupt.is_empty(), "cut at {at}: {:?}", recovered.corrupt);
     let next = writer.append(b"goes on", 99).unwrap();
@@ -162,7 +141,7 @@ fn a_torn_end_tells_the_frame_it_was() {
     write(&disk, &options(), 3, 5, 400);
     let path = only_segment(&disk);
     disk.edit(&path, |data| data.truncate(data.len() - 1));
-    let (_directory, _writer, recovered) = begin(&disk, &options());
+    let (_directory, _writer, recovered) = begin(&disk, options());
     let [cut] = recovered.cut[..] else { panic!("{:?}", recovered.cut) };
     assert!(cut.bytes > 0);
     assert_eq!((cut.frame, recovered.last_frame), (Some(FrameNo(5)), FrameNo(4)));
@@ -175,7 +154,7 @@ fn flip(seed: u64) {
     let small = Options { segment_bytes: 4096, ..options() };
     let written = write(&disk, &small, seed, 60, 600);
     // Seal all but the last segment, and go on for a while, so that both kinds are there.
-    let (directory, mut writer, _) = begin(&disk, &small);
+    let (directory, mut writer, _) = begin(&disk, small.clone());
     let mut all = written.frames.clone();
     for round in 0..20 {
         let bytes = random.bytes(300);
@@ -188,8 +167,7 @@ fn flip(seed: u64) {
     drop((directory, writer));
     assert!(stream(&disk).verify().unwrap().problems.is_empty());
 
-    let segments: Vec<_> =
-        disk.paths().into_iter().filter(|path| path.extension().is_some_and(|is| is == "seg")).collect();
+    let segments = disk.segments();
     let at = random.below(segments.len() as u64) as usize;
     let (path, last) = (&segments[at], at + 1 == segments.len());
     let mut where_ = 0;
@@ -220,7 +198,7 @@ fn flip(seed: u64) {
     stream.lives("rid-0").unwrap();
 
     // Writing goes on, in a new segment, and what was read is read still.
-    let (_directory, mut writer, recovered) = begin(&disk, &small);
+    let (_directory, mut writer, recovered) = begin(&disk, small.clone());
     let next = writer.append(b"goes on", 1).unwrap();
     assert!(next.frame > recovered.last_frame && seen.keys().all(|&number| number < next.frame.0));
     let mut now = frames(&self::stream(&disk));
@@ -240,7 +218,7 @@ fn a_flipped_bit_never_lets_a_wrong_frame_out() {
 #[test]
 fn every_flipped_bit_of_a_small_journal_is_told() {
     let disk = SimDisk::new(5);
-    let (directory, mut writer, _) = begin(&disk, &options());
+    let (directory, mut writer, _) = begin(&disk, options());
     let request = writer.request("rid").unwrap();
     let mut all = BTreeMap::new();
     for round in 0..4 {
@@ -285,6 +263,6 @@ fn random_bytes_are_no_journal_and_do_no_harm() {
         });
         let seen = frames(&stream(&disk));
         assert!(seen.iter().all(|(number, bytes)| written.frames.get(number) == Some(bytes)));
-        begin(&disk, &options()).1.append(b"on", 1).unwrap();
+        begin(&disk, options()).1.append(b"on", 1).unwrap();
     }
 }

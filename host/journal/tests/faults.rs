@@ -10,24 +10,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use afterbay_journal::reader::{From, Journal, Stream};
+use afterbay_journal::reader::{From, Stream};
 use afterbay_journal::storage::{Disk, File, Listed, Lock, LockError, Storage};
 use afterbay_journal::*;
 use support::disk::{Faults, SimDisk};
 use support::*;
-
-const DIR: &str = "/journal";
-
-fn begin(disk: &SimDisk, options: Options) -> (Directory, Writer, Recovered) {
-    let storage = disk.process();
-    let directory = Directory::open_on(storage, Path::new(DIR), options, Background::Caller).unwrap();
-    let (writer, recovered) = directory.stream("s").unwrap();
-    (directory, writer, recovered)
-}
-
-fn stream(disk: &SimDisk) -> Stream {
-    Journal::open_on(Arc::new(disk.clone()), Path::new(DIR)).unwrap().stream("s").unwrap()
-}
 
 fn numbers(stream: &Stream) -> Vec<u64> {
     stream.frames(From::Start).unwrap().map(|frame| frame.unwrap().0.position.frame.0).collect()

@@ -12,7 +12,6 @@ use afterbay_journal::*;
 use support::disk::SimDisk;
 use support::*;
 
-const DIR: &str = "/journal";
 const SECOND: u64 = 1_000_000_000;
 
 fn begin(disk: &SimDisk, options: Options) -> Directory {

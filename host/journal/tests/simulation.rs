@@ -15,8 +15,6 @@ use afterbay_journal::*;
 use support::disk::{Faults, SimDisk};
 use support::*;
 
-const DIR: &str = "/journal";
-
 /// A request as the model counts it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Counted {

@@ -4,23 +4,10 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 
 use afterbay_journal::*;
 use support::disk::SimDisk;
 use support::*;
-
-const DIR: &str = "/journal";
-
-fn begin(disk: &SimDisk, options: Options) -> (Directory, Writer, Recovered) {
-    let directory = Directory::open_on(disk.process(), Path::new(DIR), options, Background::Caller).unwrap();
-    let (writer, recovered) = directory.stream("s").unwrap();
-    (directory, writer, recovered)
-}
-
-fn segments(disk: &SimDisk) -> Vec<PathBuf> {
-    disk.paths().into_iter().filter(|path| path.extension().is_some_and(|is| is == "seg")).collect()
-}
 
 /// The rows of one sink, as plainly as can be: (frame, request), request 0 for a frame without rows.
 #[derive(Clone, Debug, Default)]
@@ -207,13 +194,13 @@ fn a_journal_cut_at_any_byte_knows_what_was_taken_by_then() {
     for _ in 0..80 {
         run.step(&mut writer);
         writer.flush().unwrap();
-        if let [path] = &segments(&disk)[..] {
+        if let [path] = &disk.segments()[..] {
             disk.edit(path, |data| after.push((data.len(), run.model.clone())));
         }
     }
     disk.kill();
     drop((directory, writer));
-    let path = segments(&disk)[0].clone();
+    let path = disk.segments()[0].clone();
     let mut whole = Vec::new();
     disk.edit(&path, |data| whole.clone_from(data));
     for at in 0..=whole.len() {
@@ -232,7 +219,7 @@ fn a_journal_cut_at_any_byte_knows_what_was_taken_by_then() {
             (None, model) => assert!(model.is_none_or(|model| model.last_sent == 0 && model.through == 0)),
         }
         drop(writer);
-        for path in segments(&disk) {
+        for path in disk.segments() {
             afterbay_journal::storage::Storage::remove(&disk, &path).unwrap();
         }
         disk.kill();

@@ -14,6 +14,16 @@ pub(crate) enum Decoded {
     Barrier(Kept, wire::Barrier),
 }
 
+impl Decoded {
+    /// Whether the reader counts it (credit).
+    pub(crate) fn counted(&self) -> bool {
+        match self {
+            Decoded::Batch(..) => true,
+            Decoded::Barrier(_, barrier) => barrier.counted(),
+        }
+    }
+}
+
 /// The decoder of a stream.
 pub(crate) struct Decode(wire::Decoder);
 
@@ -25,14 +35,6 @@ impl Decode {
     /// What a frame is, without its place in the path.
     pub(crate) fn look(&mut self, bytes: Bytes) -> wire::Decoded {
         self.0.decode(bytes)
-    }
-
-    /// The rows of a frame, where it has some.
-    pub(crate) fn batch(&mut self, bytes: Bytes) -> Option<wire::Batch> {
-        match self.0.decode(bytes) {
-            wire::Decoded::Batch(batch) => Some(batch),
-            wire::Decoded::Barrier(_) => None,
-        }
     }
 
     pub(crate) fn decode(&mut self, kept: Kept) -> Decoded {

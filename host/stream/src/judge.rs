@@ -10,6 +10,9 @@ use afterbay_journal as journal;
 use afterbay_runtime::{Action, Columns, FinishKind, IdShape, Opened, TokenId, Verdict};
 use afterbay_wire::Ids;
 
+/// How the journal's text of a verdict begins whose ids are all so far.
+pub(crate) const CUMULATIVE: &str = "cumulative";
+
 /// What the chain has made of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fate {
@@ -245,7 +248,7 @@ impl Shown {
                     IdShape::Cumulative => {
                         // All ids so far stand in the journal already, in the request's rows.
                         said.forwarded = tokens;
-                        said.text = format!("cumulative, {} ids", ids.len());
+                        said.text = format!("{CUMULATIVE}, {} ids", ids.len());
                         Written::Cumulative(ids)
                     }
                 };

@@ -4,13 +4,15 @@
 //! became of the frames it was being sent; without a count they pass as taken, and are told as unconfirmed.
 
 use crate::decode::{Decode, Decoded};
+use crate::judge::CUMULATIVE;
 use crate::keep::Kept;
 use crate::ledger::Settled;
-use afterbay_journal::reader::{Outcome, Passage};
+use afterbay_journal::reader::{Action, Outcome, Passage};
 use afterbay_journal::{Backlogged, Credit, FrameNo, Recovered, RequestNo, Sent, Sink, Verdict, Writer};
 use afterbay_outbox::Content;
+use afterbay_sockets::bounds::{CREDIT_QUIET, CREDIT_STALL_MAX};
 use afterbay_sockets::credit::{Look, Page, PageReader};
-use afterbay_wire::Batch;
+use afterbay_wire::{self as wire, Batch};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,10 +20,6 @@ use std::time::{Duration, Instant};
 
 /// A frame that has left and not been told of: at most a turn's, since what is told goes out with the next frame.
 const UNTOLD_MAX: u64 = 16;
-/// The reader's count must stand still for so long before what it has not counted never arrived.
-const QUIET: Duration = Duration::from_secs(2);
-/// It is waited for so long at the most.
-const QUIET_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// How the frames after [`Sink::through`] go on.
 pub(crate) struct Resume {
@@ -34,8 +32,6 @@ pub(crate) struct Resume {
     untold: u64,
     /// Frames of which nobody can say whether the reader has them, and which pass as taken.
     unconfirmed: u64,
-    /// The sink was sent nothing of the earlier run, and gets nothing of it: its frames are accounted and no more.
-    is_new: bool,
 }
 
 /// What the reader's count says.
@@ -92,12 +88,12 @@ impl Resume {
         writer.taken_sent(sink.name(), sequence, sink.through(), credit);
         // Where it cannot be written the disk is failing, which `append` tells.
         let _written = writer.flush();
-        Resume { done: sink.through(), sink, through, untold, unconfirmed, is_new: false }
+        Resume { done: sink.through(), sink, through, untold, unconfirmed }
     }
 
     /// For a reader that is another than the earlier run's: frames after `done` are accounted, and no more.
     pub(crate) fn of_another(done: FrameNo, through: FrameNo) -> Resume {
-        Resume { sink: Sink::default(), done, through, untold: u64::MAX, unconfirmed: 0, is_new: true }
+        Resume { sink: Sink::up_to("", through), done, through, untold: u64::MAX, unconfirmed: 0 }
     }
 
     /// The last frame that left.
@@ -127,45 +123,31 @@ impl Resume {
     /// Whether a frame that no outcome is known of has been received by the reader.
     pub(crate) fn was_received(&mut self, decoded: &Decoded) -> bool {
         let is_received = self.untold > 0;
-        let counted = match decoded {
-            Decoded::Batch(..) => true,
-            Decoded::Barrier(_, barrier) => barrier.counted(),
-        };
-        self.untold -= u64::from(is_received && counted && !self.is_new);
+        self.untold -= u64::from(is_received && decoded.counted());
         is_received
     }
 
     /// What of an accounted frame the reader does not have.
-    pub(crate) fn settle(&self, mut kept: Kept, outcome: &Outcome, decode: &mut Decode) -> Settled {
-        kept.outcome = None;
-        if self.is_new {
-            return Settled { kept, content: Content::Nothing };
-        }
-        let came = decode.batch(kept.bytes.clone());
-        let changed = outcome.changed.clone().and_then(|bytes| decode.batch(bytes));
+    pub(crate) fn settle(&self, kept: Kept, outcome: &Outcome, decode: &mut Decode) -> Settled {
+        let came = decode.look(kept.bytes.clone());
+        let counted = came.counted();
         let content = match (&outcome.passage, came) {
             (Passage::Dropped, _) => Content::Nothing,
-            (_, Some(came)) => {
+            (_, wire::Decoded::Barrier(barrier)) => self.whole(kept.frame, barrier.bytes().clone(), counted),
+            (_, wire::Decoded::Batch(came)) => {
                 let numbers = outcome.requests.iter().map(|request| request.0);
-                match changed {
-                    None => self.rows(kept.frame, came, numbers.collect()),
-                    Some(changed) => {
-                        let by_rid: HashMap<&str, u64> = came.rids().zip(numbers).collect();
-                        let numbers =
-                            changed.rids().map(|rid| by_rid.get(rid).copied().unwrap_or(0)).collect();
-                        match is_cumulative(outcome) {
-                            true => self.whole(kept.frame, changed.bytes().clone(), true),
-                            false => self.rows(kept.frame, changed, numbers),
-                        }
+                match outcome.changed.clone().map(|bytes| decode.look(bytes)) {
+                    Some(wire::Decoded::Batch(changed)) if is_cumulative(outcome) => {
+                        self.whole(kept.frame, changed.bytes().clone(), true)
                     }
+                    Some(wire::Decoded::Batch(changed)) => {
+                        let by_rid: HashMap<&str, u64> = came.rids().zip(numbers).collect();
+                        let numbers = changed.rids().map(|rid| by_rid.get(rid).copied().unwrap_or(0));
+                        let numbers = numbers.collect();
+                        self.rows(kept.frame, changed, numbers)
+                    }
+                    _ => self.rows(kept.frame, came, numbers.collect()),
                 }
-            }
-            (_, None) => {
-                let counted = match decode.look(kept.bytes.clone()) {
-                    afterbay_wire::Decoded::Barrier(barrier) => barrier.counted(),
-                    afterbay_wire::Decoded::Batch(_) => true,
-                };
-                self.whole(kept.frame, kept.bytes.clone(), counted)
             }
         };
         Settled { kept, content }
@@ -210,19 +192,14 @@ fn may_have_passed(sink: &Sink, unfinished: Option<FrameNo>) -> bool {
 
 /// All ids so far stand in each row: joined they would be there twice.
 fn is_cumulative(outcome: &Outcome) -> bool {
-    outcome
-        .actions
-        .iter()
-        .any(|action| action.verdict == Verdict::Replace && action.text.starts_with("cumulative"))
+    let is = |action: &Action| action.verdict == Verdict::Replace && action.text.starts_with(CUMULATIVE);
+    outcome.actions.iter().any(is)
 }
 
 fn is_counted(sent: Sent<'_>, writer: &Writer, decode: &mut Decode) -> bool {
     let Sent::Whole(frame) = sent else { return true };
     match writer.backlog(frame).next() {
-        Ok(Some(Backlogged::Frame(frame))) => match decode.look(frame.bytes) {
-            afterbay_wire::Decoded::Barrier(barrier) => barrier.counted(),
-            afterbay_wire::Decoded::Batch(_) => true,
-        },
+        Ok(Some(Backlogged::Frame(frame))) => decode.look(frame.bytes).counted(),
         _ => true,
     }
 }
@@ -241,7 +218,7 @@ fn count(sink: &Sink, page: &Path) -> Count {
                 if last.0 != Some(page.count) {
                     last = (Some(page.count), now);
                 }
-                if now >= last.1 + QUIET || now >= begun + QUIET_WAIT_MAX {
+                if now >= last.1 + CREDIT_QUIET || now >= begun + CREDIT_STALL_MAX {
                     return Count::Since(page.count.saturating_sub(base.sent), at(&page));
                 }
             }

@@ -27,6 +27,16 @@ pub enum Decoded {
     Barrier(Barrier),
 }
 
+impl Decoded {
+    /// Whether the reader counts it when it has finished it (credit).
+    pub fn counted(&self) -> bool {
+        match self {
+            Decoded::Batch(_) => true,
+            Decoded::Barrier(barrier) => barrier.counted(),
+        }
+    }
+}
+
 /// A frame without rows of its own, or whose rows are not known.
 #[derive(Debug)]
 pub struct Barrier {

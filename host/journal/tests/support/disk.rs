@@ -189,6 +189,11 @@ impl SimDisk {
     pub fn paths(&self) -> Vec<PathBuf> {
         self.world().names.keys().cloned().collect()
     }
+
+    /// The segments, in order.
+    pub fn segments(&self) -> Vec<PathBuf> {
+        self.paths().into_iter().filter(|path| path.extension().is_some_and(|is| is == "seg")).collect()
+    }
 }
 
 impl World {

@@ -4,13 +4,16 @@
 pub mod disk;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use afterbay_journal::reader::{Journal, Stream};
+use afterbay_journal::storage::Storage;
 use afterbay_journal::{
     Background, Directory, Finished, FrameNo, Options, Outcome, Passage, Recovered, Request, SyncPolicy,
     Writer,
 };
+use disk::SimDisk;
 
 /// SplitMix64: the same seed, the same run.
 pub struct Random(pub u64);
@@ -64,10 +67,26 @@ pub fn open(dir: &Path, options: Options) -> (Directory, Writer, Recovered) {
 
 /// The same without threads: the test calls `tend`.
 pub fn open_alone(dir: &Path, options: Options) -> (Directory, Writer, Recovered) {
-    let disk = std::sync::Arc::new(afterbay_journal::storage::Disk);
-    let directory = Directory::open_on(disk, dir, options, Background::Caller).unwrap();
+    begin_on(Arc::new(afterbay_journal::storage::Disk), dir, options)
+}
+
+/// Where the journal is on a simulated disk.
+pub const DIR: &str = "/journal";
+
+/// A process begins on a simulated disk.
+pub fn begin(disk: &SimDisk, options: Options) -> (Directory, Writer, Recovered) {
+    begin_on(disk.process(), Path::new(DIR), options)
+}
+
+fn begin_on(storage: Arc<dyn Storage>, dir: &Path, options: Options) -> (Directory, Writer, Recovered) {
+    let directory = Directory::open_on(storage, dir, options, Background::Caller).unwrap();
     let (writer, recovered) = directory.stream("s").unwrap();
     (directory, writer, recovered)
+}
+
+/// What a reader finds on a simulated disk.
+pub fn stream(disk: &SimDisk) -> Stream {
+    Journal::open_on(Arc::new(disk.clone()), Path::new(DIR)).unwrap().stream("s").unwrap()
 }
 
 pub fn reader(dir: &Path) -> Stream {
