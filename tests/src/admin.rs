@@ -48,6 +48,12 @@ impl Metrics {
         self.find(&format!("afterbay_sink_{name}{{stream={STREAM:?},sink={SINK:?}}}"))
     }
 
+    /// A figure of another sink of the stream.
+    #[track_caller]
+    pub fn sink_named(&self, sink: &str, name: &str) -> u64 {
+        self.find(&format!("afterbay_sink_{name}{{stream={STREAM:?},sink={sink:?}}}"))
+    }
+
     /// A figure of a plugin, its name without `afterbay_plugin_`.
     #[track_caller]
     pub fn plugin(&self, plugin: &str, name: &str) -> u64 {

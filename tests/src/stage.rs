@@ -18,6 +18,7 @@ pub struct Stage {
 pub struct Config {
     stream: String,
     sink: String,
+    sinks: String,
     plugins: String,
     journal: String,
     listen: String,
@@ -72,6 +73,7 @@ impl Stage {
         Config {
             stream: String::new(),
             sink: String::new(),
+            sinks: String::new(),
             plugins: String::new(),
             journal: format!("dir = {:?}\n", self.journal()),
             listen: self.scheduler_side(),
@@ -114,6 +116,12 @@ impl Config {
         self
     }
 
+    /// One more sink, with lines of its table.
+    pub fn more_sink(mut self, name: &str, connect: &str, lines: &str) -> Config {
+        writeln!(self.sinks, "[[stream.sink]]\nname = {name:?}\nconnect = {connect:?}\n{lines}").unwrap();
+        self
+    }
+
     /// The sink's credit page.
     pub fn credit(self, stage: &Stage) -> Config {
         self.sink(&format!("credit = {:?}", stage.credit()))
@@ -140,10 +148,10 @@ impl Config {
 
     /// As the file has it.
     pub fn to_toml(&self) -> String {
-        let Config { stream, sink, plugins, journal, listen, connect } = self;
+        let Config { stream, sink, sinks, plugins, journal, listen, connect } = self;
         format!(
             "[[stream]]\nname = {STREAM:?}\nlisten = {listen:?}\n{stream}\n\
-             [[stream.sink]]\nname = {SINK:?}\nconnect = {connect:?}\n{sink}\n{plugins}\n\
+             [[stream.sink]]\nname = {SINK:?}\nconnect = {connect:?}\n{sink}\n{sinks}\n{plugins}\n\
              [journal]\n{journal}\n[admin]\nlisten = \"127.0.0.1:0\"\n"
         )
     }

@@ -13,10 +13,10 @@ use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::{Directory, Options, Recovered, SyncPolicy};
 use afterbay_outbox::Joins;
 use afterbay_runtime::{Component, Host, HostError, HostOptions, Limits, Plugin, Watch, Watched};
-use afterbay_stream::{Control, Setup, Stream};
+use afterbay_stream::{Control, Setup, SinkSetup, Stream};
 use afterbay_text::Vocabulary;
 use afterbay_wire::Layouts;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -199,32 +199,56 @@ fn setup(
         }
         plugins.push((plugin.name.to_string(), settings, instance));
     }
-    let joins = joins(shared, stream, met)?;
-    let mut stream = stream.clone();
-    let connect = connect(&mut stream, met).with_context(|| format!("stream {name:?}"))?;
+    let sinks = stream.sinks.iter().map(|sink| {
+        sink_setup(shared, stream, sink, met)
+            .with_context(|| format!("stream {name:?}: sink {:?}", sink.name.as_str()))
+    });
     Ok(Setup {
         listen: stream.listen.to_string().parse()?,
-        connect: connect.parse()?,
-        layouts: layouts(&stream, met)?,
+        sinks: sinks.collect::<anyhow::Result<_>>()?,
+        layouts: layouts(stream, met)?,
         journal,
         on_error: shared.config.journal.on_error,
         durable_first: shared.config.journal.sync == config::Sync::Always,
         abandon_after: shared.config.journal.abandon_after,
         spill_max: shared.config.journal.retain.bytes.unwrap_or(u64::MAX),
-        reader_id: met.map(|met| format!("{}-{}", met.instance_id.as_deref().unwrap_or_default(), met.pid)),
-        joins,
         plugins,
         events: shared.events.clone(),
         metrics: shared.metrics.clone(),
         health: shared.health.clone(),
-        config: stream,
+        config: stream.clone(),
     })
 }
 
-/// Where rows may be joined for the stream's reader. A tokenizer that the configuration names must be readable; one that
+/// One reader of a stream: where it is as the connector found it, else as the configuration says.
+fn sink_setup(
+    shared: &Shared,
+    stream: &config::Stream,
+    sink: &config::Sink,
+    met: Option<&Rendezvous>,
+) -> anyhow::Result<SinkSetup> {
+    let joins = joins(shared, stream, sink, met)?;
+    let mut sink = sink.clone();
+    let connect = match (&sink.connect, met) {
+        (None, Some(met)) => {
+            sink.credit = sink.credit.take().or_else(|| met.credit.clone());
+            met.down.parse()?
+        }
+        (Some(connect), _) => connect.to_string().parse()?,
+        (None, None) => bail!("it has no connect and there is no rendezvous"),
+    };
+    let reader_id = met.map(|met| format!("{}-{}", met.instance_id.as_deref().unwrap_or_default(), met.pid));
+    Ok(SinkSetup { config: sink, connect, reader_id, joins })
+}
+
+/// Where rows may be joined for a reader. A tokenizer that the configuration names must be readable; one that
 /// the connector names should be.
-fn joins(shared: &Shared, stream: &config::Stream, met: Option<&Rendezvous>) -> anyhow::Result<Joins> {
-    let Some(sink) = stream.sinks.first() else { return Ok(Joins::Nowhere) };
+fn joins(
+    shared: &Shared,
+    stream: &config::Stream,
+    sink: &config::Sink,
+    met: Option<&Rendezvous>,
+) -> anyhow::Result<Joins> {
     let reads = match (sink.reader, met.map(|met| met.down_kind.as_str())) {
         (config::Reads::Auto, Some("tokenizer")) => config::Reads::Tokenizer,
         (config::Reads::Auto, _) => config::Reads::Detokenizer,
@@ -255,17 +279,6 @@ fn joins(shared: &Shared, stream: &config::Stream, met: Option<&Rendezvous>) -> 
             Ok(Joins::Nowhere)
         }
     }
-}
-
-/// Where the reader is: as the connector found it, else as the configuration says.
-fn connect(stream: &mut config::Stream, met: Option<&Rendezvous>) -> anyhow::Result<String> {
-    let sink = stream.sinks.first_mut().context("no sink")?;
-    if let Some(met) = met {
-        sink.credit = sink.credit.take().or_else(|| met.credit.clone());
-        return Ok(met.down.clone());
-    }
-    let endpoint = sink.connect.as_ref().context("its sink has no connect and there is no rendezvous")?;
-    Ok(endpoint.to_string())
 }
 
 fn layouts(stream: &config::Stream, met: Option<&Rendezvous>) -> anyhow::Result<Layouts> {

@@ -12,6 +12,8 @@ pub const FILE_BYTES_MAX: u64 = MIB;
 pub const PROBLEMS_MAX: usize = 100;
 /// Streams of one process; each is a thread.
 pub const STREAMS_MAX: usize = 256;
+/// Sinks of one stream.
+pub const SINKS_MAX: usize = 64;
 /// Plugins of one stream.
 pub const PLUGINS_MAX: usize = 16;
 /// Plugins of all streams: each is an instance in a pool of 512, twice while it is reloaded.

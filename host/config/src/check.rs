@@ -80,11 +80,7 @@ impl Check<'_> {
         let (mut sink_names, mut plugin_names) = (Names::default(), Names::default());
         let sinks: Vec<Option<Sink>> =
             written.sinks.iter().map(|sink| self.sink(sink, listen.as_ref(), &mut sink_names)).collect();
-        if let Some(second) = written.sinks.get(1) {
-            let found = written.sinks.len();
-            self.source
-                .tell(&second.place, format!("{found} sinks, must be 1: more come with a later version"));
-        }
+        self.sinks(written);
         let plugins: Vec<Option<Plugin>> =
             written.plugins.iter().map(|plugin| self.plugin(plugin, &mut plugin_names)).collect();
         self.most(
@@ -108,6 +104,7 @@ impl Check<'_> {
         stream.max_peers = max_peers.map_or(stream.max_peers, |peers| peers as usize);
         stream.coalesce = written.coalesce.as_ref().map_or(stream.coalesce, |table| self.coalesce(table));
         stream.signals = written.signals.as_ref().map_or(stream.signals, |table| self.signals(table));
+        stream.route = value(&written.route);
         stream.sinks = sinks.into_iter().collect::<Option<_>>()?;
         stream.plugins = plugins.into_iter().collect::<Option<_>>()?;
         Some(stream)
@@ -121,6 +118,29 @@ impl Check<'_> {
             self.source.tell(place, message);
         }
         Some(listen)
+    }
+
+    /// What several sinks need that one does not.
+    fn sinks(&self, written: &written::Stream) {
+        self.most(
+            written.sinks.len(),
+            bounds::SINKS_MAX,
+            "sinks",
+            written.sinks.last().map(|sink| &sink.place),
+        );
+        let Some(second) = written.sinks.get(1) else { return };
+        if written.route.is_none() {
+            let found = written.sinks.len();
+            let why = "nothing says which of them gets what: set route = \"crc32\"";
+            self.source.tell(&second.place, format!("{found} sinks, {why}"));
+        }
+        if self.source.env.names == crate::Names::FromRendezvous {
+            let without = written.sinks.iter().filter(|sink| sink.connect.is_none());
+            without.for_each(|sink| {
+                self.source
+                    .tell(&sink.place, "connect is missing: a rendezvous names one reader only".to_owned());
+            });
+        }
     }
 
     fn sink(&self, written: &written::Sink, listen: Option<&Endpoint>, names: &mut Names) -> Option<Sink> {

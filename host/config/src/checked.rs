@@ -59,7 +59,9 @@ pub struct Stream {
     pub max_message_bytes: u64,
     /// More senders at once are refused.
     pub max_peers: usize,
-    /// Exactly one in this version.
+    /// Which of several sinks gets what.
+    pub route: Option<Route>,
+    /// At least one; of several, none without [`Sink::connect`].
     pub sinks: Vec<Sink>,
     /// How rows that wait are joined.
     pub coalesce: Coalesce,
@@ -80,6 +82,7 @@ impl Stream {
             listen_mode: 0o600,
             max_message_bytes: 256 << 20,
             max_peers: 64,
+            route: None,
             sinks: vec![Sink::new(Name::reader(), connect)],
             coalesce: Coalesce::default(),
             signals: Signals::default(),
@@ -104,6 +107,13 @@ pub enum Layout {
     Version(String),
     /// Of a JSON file, as the connector writes it.
     File(PathBuf),
+}
+
+/// Which of a stream's sinks gets what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// A request goes to the sink at `crc32(http_worker_ipc, or rid) % sinks`, in the order of the file.
+    Crc32,
 }
 
 /// Where a stream's batches go.

@@ -87,7 +87,14 @@ pub(crate) static STREAM: Table = Table {
         key("listen_mode", Default, "\"0600\"", "Permissions of an ipc:// listen name."),
         key("max_message", Default, "\"256MiB\"", "A longer message closes its sender. 64KiB to 1GiB."),
         key("max_peers", Default, "64", "More senders at once are refused. 1 to 4096."),
-        key("sink", Required, "", "Where the batches go. Exactly one in this version."),
+        key(
+            "route",
+            Optional,
+            "\"crc32\"",
+            "With several sinks: each request goes to one of them, by crc32 of its http_worker_ipc or rid, as SGLang's\n\
+             MultiDetokenizerRouter does; messages without rows go to all.",
+        ),
+        key("sink", Required, "", "Where the batches go. Several need a route. Up to 64."),
         key("coalesce", Optional, "", "How rows that wait for a sink are joined, losslessly."),
         key("signals", Optional, "", "Where the scheduler's own load is read, for /metrics and /v1/signals."),
         key(

@@ -31,7 +31,7 @@ mod problem;
 
 pub use checked::{
     Admin, Coalesce, CoalesceWhen, Component, Config, Engine, Journal, Layout, Limits, LoadSnapshot, Log,
-    LogFormat, OnError, Plugin, Queue, Reads, Retain, Signals, Sink, Stream, Sync,
+    LogFormat, OnError, Plugin, Queue, Reads, Retain, Route, Signals, Sink, Stream, Sync,
 };
 pub use endpoint::{Endpoint, EndpointError};
 pub use env::{Env, Names};

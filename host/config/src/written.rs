@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 use crate::keys;
 use crate::place::{Place, Placed};
 use crate::reader::Reader;
-use crate::{CoalesceWhen, Engine, LogFormat, OnError, Reads, Sync};
+use crate::{CoalesceWhen, Engine, LogFormat, OnError, Reads, Route, Sync};
 
 type Written<T> = Option<Placed<T>>;
 
@@ -27,6 +27,7 @@ pub(crate) struct Stream {
     pub listen_mode: Written<String>,
     pub max_message: Written<u64>,
     pub max_peers: Written<u64>,
+    pub route: Written<Route>,
     pub sinks: Vec<Sink>,
     pub coalesce: Option<Coalesce>,
     pub signals: Option<Signals>,
@@ -110,6 +111,7 @@ impl Stream {
             listen_mode: table.text("listen_mode"),
             max_message: table.size("max_message"),
             max_peers: table.integer("max_peers"),
+            route: table.word("route", &[("crc32", Route::Crc32)]),
             sinks: table.tables("sink", &keys::SINK).iter().map(Sink::read).collect(),
             coalesce: table.table("coalesce", &keys::COALESCE).as_ref().map(Coalesce::read),
             signals: table.table("signals", &keys::SIGNALS).as_ref().map(Signals::read),

@@ -43,6 +43,7 @@ fn the_reference_as_it_stands_is_the_defaults() {
 fn the_reference_with_every_line_enabled_shows_the_true_defaults() {
     let config = parse(&enabled(&reference()), Names::FromConfig).unwrap();
     let mut expected = defaults();
+    expected.streams[0].route = Some(afterbay_config::Route::Crc32);
     expected.streams[0].sinks[0].credit = Some("/dev/shm/afterbay/detokenizer".into());
     expected.streams[0].sinks[0].tokenizer = Some("/models/qwen3/tokenizer.json".into());
     expected.streams[0].signals = Signals {

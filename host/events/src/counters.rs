@@ -142,7 +142,7 @@ counters! {
         receive_paused_seconds: Seconds, "Time in which nothing was received because a queue was full or the journal failed";
         outbox_frames: Gauge, "Frames received and not yet handed to a sink's queue";
         outbox_bytes: Gauge, "Bytes of frames received and not yet handed to a sink's queue";
-        spilled_frames: Gauge, "Frames that wait in the journal alone, because the sink's queue is full";
+        spilled_frames: Gauge, "Frames that wait in the journal alone, because a sink's queue is full; one that waits for two is counted twice";
         spilled_bytes: Gauge, "Bytes of frames that wait in the journal alone";
         journal_frame: Gauge, "Number of the last frame appended to the journal";
         journal_durable_frame: Gauge, "Number of the last frame known to survive a power cut";
@@ -166,6 +166,8 @@ counters! {
         state: Gauge, "How its reader does: 0 keeping up, 1 behind, 2 stalled, 3 away";
         waiting_rows: Gauge, "Rows that wait for it in memory; a frame that goes on whole counts as one";
         waiting_oldest_ms: Gauge, "Milliseconds that the oldest of them has waited";
+        spilled_frames: Gauge, "Frames that wait for it in the journal alone, because its queue is full";
+        spilled_bytes: Gauge, "Bytes of frames that wait for it in the journal alone";
         frames_composed: Counter, "Frames made of rows that waited, in place of those that the scheduler sent";
         rows_joined: Counter, "Rows that left inside another row of their request";
         frames_torn: Counter, "Frames sent whole though some of their rows had left, because they could not be taken apart";

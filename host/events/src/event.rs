@@ -126,6 +126,11 @@ events! {
         stream: Name, sink: Name, state: &'static str, rows: u64, oldest_ms: u64,
     } => "stream {stream:?}: sink {sink:?} is {state}, {rows} rows wait, the oldest for {oldest_ms} ms";
 
+    /// A batch for several sinks that cannot be taken apart went to the sink of its first row.
+    BatchUnsplit, Level::WARN, first 2 of [stream] {
+        stream: Name, frame: u64, rows: u64, why: String,
+    } => "stream {stream:?}: frame {frame} with {rows} rows went whole to the sink of its first row: {why}";
+
     /// Rows that wait for a sink will not be joined, and why.
     SinkUnjoined, Level::WARN, first 2 of [stream, sink] {
         stream: Name, sink: Name, why: String,

@@ -58,6 +58,7 @@ fn one_of_each() -> Vec<Event> {
             oldest_ms: 3,
         }
         .into(),
+        BatchUnsplit { stream: name("decode-0"), frame: 7, rows: 3, why: "why it is".into() }.into(),
         SinkUnjoined { stream: name("decode-0"), sink: name("detokenizer"), why: "why it is".into() }.into(),
         SinkVocabulary {
             stream: name("decode-0"),

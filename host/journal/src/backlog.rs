@@ -15,7 +15,6 @@ use bytes::Bytes;
 
 use crate::error::ReadError;
 use crate::format::Kind;
-use crate::frame_set::FrameSet;
 use crate::position::{FrameNo, Position};
 use crate::reader::Outcome;
 use crate::record::Body;
@@ -54,7 +53,7 @@ pub struct BacklogFrame {
     /// When it came, unix nanoseconds.
     pub received_unix_ns: u64,
     /// What was done with it, with the bytes that left in its place, where the cursor was made to tell. `None` too where
-    /// nothing was done by then, or the record of it is damaged.
+    /// nothing of it is written, or the record of it is damaged.
     pub outcome: Option<Box<Outcome>>,
 }
 
@@ -67,9 +66,10 @@ impl Backlog {
         Backlog { shared, walk, outcomes: None, next: from.0.max(1), damage: None }
     }
 
-    /// With what was done with each frame. `without`: those of which nothing is known yet, `end`: the first to come.
-    pub(crate) fn with_outcomes(mut self, without: FrameSet, end: u64) -> Backlog {
-        self.outcomes = Some(Outcomes::new(self.shared.clone(), without, end));
+    /// With what was done with each frame by the time it is read, and the bytes that left in its place. Reads the journal
+    /// twice, side by side.
+    pub fn with_outcomes(mut self) -> Backlog {
+        self.outcomes = Some(Outcomes::new(self.shared.clone()));
         self
     }
 

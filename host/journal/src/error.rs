@@ -163,3 +163,10 @@ pub enum ReadError {
         offset: u64,
     },
 }
+
+impl ReadError {
+    /// Frames are not there any more; the disk does what it is asked.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, ReadError::Missing { .. })
+    }
+}

@@ -25,6 +25,11 @@ impl FrameSet {
         self.runs.front().map(|run| FrameNo(run.first))
     }
 
+    /// The last of them.
+    pub fn last(&self) -> Option<FrameNo> {
+        self.runs.back().map(|run| FrameNo(run.end - 1))
+    }
+
     /// How many. Goes over the runs.
     pub fn len(&self) -> u64 {
         self.runs.iter().map(|run| run.end - run.first).sum()

@@ -36,7 +36,7 @@ pub struct Recovered {
     /// are read back with [`Writer::backlog`](crate::Writer::backlog) from the first of them on.
     pub unfinished: FrameSet,
     /// How far each sink had taken the stream, and what it was sent after that. Of the frames past
-    /// [`Sink::through`], which are read with [`Writer::backlog_with_outcomes`](crate::Writer::backlog_with_outcomes),
+    /// [`Sink::through`], which are read with [`Backlog::with_outcomes`](crate::Backlog::with_outcomes),
     /// [`Sink::has_taken_row`] tells the rows that need not be sent again. Before a sink is sent anything,
     /// [`Writer::resume`](crate::Writer::resume) must say what became of what it was sent last.
     pub sinks: Vec<Sink>,

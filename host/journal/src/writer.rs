@@ -251,12 +251,6 @@ impl Writer {
         Backlog::new(self.shared.clone(), from, None)
     }
 
-    /// The same with what was done with each frame by now, and the bytes that left in its place: to send again what the
-    /// last run had made. Reads the journal twice, side by side.
-    pub fn backlog_with_outcomes(&self, from: FrameNo) -> Backlog {
-        self.backlog(from).with_outcomes(self.unfinished.clone(), self.next_frame)
-    }
-
     /// As [`Writer::backlog`], from a place that `append` gave.
     pub fn backlog_at(&self, from: Position) -> Backlog {
         Backlog::new(self.shared.clone(), from.frame, Some(from))

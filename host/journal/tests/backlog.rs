@@ -317,7 +317,7 @@ fn frames_come_back_with_what_was_done_with_them_and_the_bytes_that_left() {
         drop((directory, writer));
 
         let (_directory, mut writer, recovered) = begin(&disk, small());
-        let mut backlog = writer.backlog_with_outcomes(FrameNo(1));
+        let mut backlog = writer.backlog(FrameNo(1)).with_outcomes();
         for (at, made) in made.iter().enumerate() {
             let Some(Backlogged::Frame(read)) = backlog.next().unwrap() else { panic!() };
             assert_eq!(read.frame.0, at as u64 + 1);

@@ -168,7 +168,7 @@ fn a_frame_is_read_back_at_the_speed_of_memory() {
             start.elapsed().as_nanos() as f64 / frames as f64
         };
         let plain = median((0..ROUNDS).map(|_| read(writer.backlog(FrameNo(1)))).collect());
-        let told = median((0..ROUNDS).map(|_| read(writer.backlog_with_outcomes(FrameNo(1)))).collect());
+        let told = median((0..ROUNDS).map(|_| read(writer.backlog(FrameNo(1)).with_outcomes())).collect());
         println!(
             "{bytes:>6} B, {rows:>4} rows: {plain:.0} ns a frame ({:.2} GB/s), with outcomes {told:.0}",
             bytes as f64 / plain

@@ -156,7 +156,7 @@ fn a_killed_process_leaves_which_rows_were_sent_and_which_were_taken() {
             numbered |= run.model.last_sent > 0;
             if numbered {
                 // Retention has left every frame with a row that is not taken.
-                let mut backlog = writer.backlog_with_outcomes(FrameNo(run.model.through + 1));
+                let mut backlog = writer.backlog(FrameNo(run.model.through + 1)).with_outcomes();
                 for _ in run.model.through..run.model.last_frame {
                     assert!(matches!(backlog.next(), Ok(Some(Backlogged::Frame(_)))));
                 }

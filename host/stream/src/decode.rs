@@ -15,11 +15,9 @@ pub(crate) enum Decoded {
 }
 
 impl Decoded {
-    /// Whether the reader counts it (credit).
-    pub(crate) fn counted(&self) -> bool {
+    pub(crate) fn kept(&self) -> &Kept {
         match self {
-            Decoded::Batch(..) => true,
-            Decoded::Barrier(_, barrier) => barrier.counted(),
+            Decoded::Batch(kept, _) | Decoded::Barrier(kept, _) => kept,
         }
     }
 }

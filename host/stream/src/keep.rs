@@ -4,15 +4,13 @@
 //! goes on to decode. What a failing disk means is decided here.
 
 use crate::receive::{Arrival, Received};
-use crate::resume::Resume;
-use crate::spill::Spill;
 use crate::telemetry::Telemetry;
 use afterbay_config::OnError;
 use afterbay_events::Health;
 use afterbay_events::event::{JournalHealed, JournalNotice, JournalWriteFailed};
 use afterbay_journal::{
-    Credit, FrameNo, Notice, Outcome, Position, ReadError, Request, RequestError, RequestNo, Sent,
-    WriteError, Writer, reader,
+    Backlog, Backlogged, Credit, FrameNo, FrameSet, Notice, Outcome, Position, ReadError, Recovered, Request,
+    RequestError, RequestNo, Sent, WriteError, Writer,
 };
 use afterbay_outbox::Leaving;
 use bytes::Bytes;
@@ -21,8 +19,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Between two tries of a write that failed.
 const RETRY: Duration = Duration::from_millis(100);
-/// Bytes of frames that wait in memory, for the disk (`sync = "always"`) or for room in the outbox; further ones wait in the
-/// journal alone.
+/// Bytes of frames that wait for the disk (`sync = "always"`); then nothing more is received.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 /// Frames likewise.
 const WAITING_FRAMES_MAX: usize = 4096;
@@ -32,23 +29,25 @@ pub(crate) struct Kept {
     pub(crate) frame: FrameNo,
     pub(crate) bytes: Bytes,
     pub(crate) at: Arrival,
-    /// What an earlier run has done with it.
-    pub(crate) outcome: Option<Box<reader::Outcome>>,
-    /// Not in the journal (`on_error = "forward"`).
-    skipped: bool,
+    place: Place,
     /// So that no other file can make one.
     _made_here: (),
 }
 
+/// Where a frame is kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    At(Position),
+    /// It was read back, and its number finds it.
+    Somewhere,
+    /// Not in the journal (`on_error = "forward"`).
+    Nowhere,
+}
+
 impl Kept {
-    /// A frame that was read back out of the journal.
-    pub(crate) fn read_back(
-        frame: FrameNo,
-        bytes: Bytes,
-        at: Arrival,
-        outcome: Option<Box<reader::Outcome>>,
-    ) -> Kept {
-        Kept { frame, bytes, at, outcome, skipped: false, _made_here: () }
+    /// It is in the journal, so that it may wait there alone.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.place != Place::Nowhere
     }
 }
 
@@ -67,11 +66,9 @@ pub(crate) struct Keep {
     durable_first: bool,
     waiting: VecDeque<Kept>,
     waiting_bytes: usize,
-    /// What came after those.
-    spill: Option<Spill>,
-    /// Bytes that may wait in the journal; then nothing more is received.
-    spill_max: u64,
-    /// When to read the spill again after the disk would not let it.
+    /// What an earlier run has kept and not accounted: it goes first.
+    unaccounted: Option<Unaccounted>,
+    /// When to read those again after the disk would not let it.
     read_at: Option<Instant>,
     /// A frame that could not be written and is tried again.
     refused: Option<(Received, Instant)>,
@@ -90,18 +87,18 @@ impl Keep {
         writer: Writer,
         on_error: OnError,
         durable_first: bool,
-        spill_max: u64,
+        recovered: &Recovered,
         telemetry: Telemetry,
         health: Health,
     ) -> Keep {
+        let unaccounted = Unaccounted::of(recovered, &writer);
         Keep {
             writer,
             on_error,
             durable_first,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
-            spill: None,
-            spill_max,
+            unaccounted,
             read_at: None,
             refused: None,
             failing: None,
@@ -113,26 +110,13 @@ impl Keep {
         }
     }
 
-    /// A further frame may be given to [`Keep::keep`].
-    pub(crate) fn has_room(&self) -> bool {
-        self.full().is_none()
-    }
-
     /// Why no further frame may be given.
     pub(crate) fn full(&self) -> Option<&'static str> {
         if self.refused.is_some() {
             return Some("the journal does not take frames, so the scheduler's queue holds");
         }
-        let spill = self.spill.as_ref()?;
-        if spill.has_unkept() {
-            return Some(
-                "the sink's queue is full and the journal does not take frames, so the scheduler's queue holds",
-            );
-        }
-        let (_, bytes) = spill.backlog();
-        (bytes >= self.spill_max).then_some(
-            "as many bytes wait in the journal for the sink as it may retain, so the scheduler's queue holds",
-        )
+        let is_full = self.waiting.len() >= WAITING_FRAMES_MAX || self.waiting_bytes >= WAITING_BYTES_MAX;
+        is_full.then_some("as many frames wait for the disk as may, so the scheduler's queue holds")
     }
 
     /// Writes a frame. Where the disk refuses it, it waits here (`stop`) or goes on unkept (`forward`).
@@ -146,7 +130,7 @@ impl Keep {
                 (self.dirty, self.flush_at) = (false, None);
                 self.telemetry.counters.journal_frame.set(position.frame.0);
                 self.healed();
-                self.admit(received, position.frame, Some(position));
+                self.admit(received, position.frame, Place::At(position));
             }
             Err(error) => self.refuse(received, error),
         }
@@ -171,7 +155,7 @@ impl Keep {
         failing.skipped += 1;
         self.telemetry.counters.journal_frames_skipped.add(1);
         let frame = self.writer.skipped(1, received.at.unix_ns);
-        self.admit(received, frame, None);
+        self.admit(received, frame, Place::Nowhere);
     }
 
     fn healed(&mut self) {
@@ -183,73 +167,73 @@ impl Keep {
         self.telemetry.publish(JournalHealed { stream, failing_ms, skipped_frames: skipped });
     }
 
-    /// A frame waits: in memory, or where too much does, in the journal, where its place is.
-    fn admit(&mut self, received: Received, frame: FrameNo, place: Option<Position>) {
+    fn admit(&mut self, received: Received, frame: FrameNo, place: Place) {
         let Received { bytes, at } = received;
-        let kept = Kept { frame, bytes, at, outcome: None, skipped: place.is_none(), _made_here: () };
-        if self.spill.is_none()
-            && self.waiting.len() < WAITING_FRAMES_MAX
-            && self.waiting_bytes < WAITING_BYTES_MAX
-        {
-            self.waiting_bytes += kept.bytes.len();
-            return self.waiting.push_back(kept);
-        }
-        let writer = &self.writer;
-        let spill = self.spill.get_or_insert_with(|| {
-            Spill::new(place.map_or_else(|| writer.backlog(frame), |place| writer.backlog_at(place)))
-        });
-        match place {
-            Some(_) => spill.push(frame, kept.bytes.len()),
-            None => spill.push_unkept(kept),
-        }
+        self.waiting_bytes += bytes.len();
+        self.waiting.push_back(Kept { frame, bytes, at, place, _made_here: () });
     }
 
     /// Something may go on.
     pub(crate) fn has_next(&self) -> bool {
-        let Some(next) = self.waiting.front() else {
-            let next = self.spill.as_ref().map(Spill::position);
-            return self.read_at.is_none() && next.is_some_and(|next| self.may_go_on(next, false));
-        };
-        self.may_go_on(next.frame, next.skipped)
-    }
-
-    fn may_go_on(&self, frame: FrameNo, skipped: bool) -> bool {
-        !self.durable_first || skipped || frame <= self.writer.durable()
+        if self.unaccounted.is_some() {
+            return self.read_at.is_none();
+        }
+        self.waiting
+            .front()
+            .is_some_and(|next| !self.durable_first || !next.is_kept() || next.frame <= self.writer.durable())
     }
 
     /// The next frame that may go on, in the order they came.
     pub(crate) fn next(&mut self) -> Option<Kept> {
-        if !self.has_next() {
-            return None;
-        }
-        if let Some(kept) = self.waiting.pop_front() {
-            self.waiting_bytes -= kept.bytes.len();
-            return Some(kept);
-        }
-        loop {
-            let spill = self.spill.as_mut()?;
-            let read = spill.next();
-            if spill.is_empty() {
-                self.spill = None;
-            }
-            match read {
+        while self.has_next() {
+            let Some(unaccounted) = &mut self.unaccounted else {
+                let kept = self.waiting.pop_front()?;
+                self.waiting_bytes -= kept.bytes.len();
+                return Some(kept);
+            };
+            match unaccounted.next() {
                 Ok(Some(kept)) => return Some(kept),
-                Ok(None) => {
-                    self.read_at = self.spill.is_some().then(|| Instant::now() + RETRY);
-                    return None;
-                }
+                Ok(None) => self.unaccounted = None,
                 Err(error) => {
-                    let is_missing = matches!(error, ReadError::Missing { .. });
-                    let (stream, what) = (self.telemetry.stream.clone(), error.to_string());
-                    self.telemetry.publish(JournalNotice { stream, is_wrong: true, what });
-                    // What is behind them may be whole; a disk that does not read is asked again.
-                    if !is_missing {
+                    // What is behind missing frames may be whole; a disk that does not read is asked again.
+                    if !error.is_missing() {
                         self.read_at = Some(Instant::now() + RETRY);
-                        return None;
                     }
+                    self.read_failed(&error);
                 }
             }
         }
+        None
+    }
+
+    /// Frames of an earlier run are still to be accounted.
+    pub(crate) fn has_unaccounted(&self) -> bool {
+        self.unaccounted.is_some()
+    }
+
+    /// Reads back what was accounted, from this frame on, with what was done with each.
+    pub(crate) fn backlog(&self, from: &Kept) -> Backlog {
+        match from.place {
+            Place::At(place) => self.writer.backlog_at(place),
+            Place::Somewhere | Place::Nowhere => self.writer.backlog(from.frame),
+        }
+        .with_outcomes()
+    }
+
+    /// The same, of an earlier run.
+    pub(crate) fn backlog_from(&self, from: FrameNo) -> Backlog {
+        self.writer.backlog(from).with_outcomes()
+    }
+
+    /// Frames could not be read back.
+    pub(crate) fn read_failed(&self, error: &ReadError) {
+        let (stream, what) = (self.telemetry.stream.clone(), error.to_string());
+        self.telemetry.publish(JournalNotice { stream, is_wrong: true, what });
+    }
+
+    /// Retention leaves what waits for a sink from this frame on.
+    pub(crate) fn keep_from(&mut self, frame: Option<FrameNo>) {
+        self.writer.keep_from(frame);
     }
 
     /// When [`Keep::tick`] is due.
@@ -267,18 +251,13 @@ impl Keep {
     }
 
     /// Frames that have not gone on, and their bytes.
-    pub(crate) fn backlog(&self) -> (usize, u64) {
+    pub(crate) fn backlog_size(&self) -> (usize, u64) {
         let refused = self.refused.as_ref().map(|(received, _)| received.bytes.len());
-        let (frames, bytes) = self.spilled();
+        let unaccounted = self.unaccounted.as_ref().map_or(0, |unaccounted| unaccounted.left);
         (
-            frames + self.waiting.len() + usize::from(refused.is_some()),
-            bytes + (self.waiting_bytes + refused.unwrap_or(0)) as u64,
+            unaccounted + self.waiting.len() + usize::from(refused.is_some()),
+            (self.waiting_bytes + refused.unwrap_or(0)) as u64,
         )
-    }
-
-    /// Frames that wait in the journal alone, and their bytes.
-    pub(crate) fn spilled(&self) -> (usize, u64) {
-        self.spill.as_ref().map_or((0, 0), Spill::backlog)
     }
 
     pub(crate) fn request(&mut self, rid: &str) -> Result<Request, RequestError> {
@@ -295,25 +274,28 @@ impl Keep {
         self.writer.close(request);
     }
 
-    /// A frame is about to be handed to the sink's socket. A composed one is told before the kernel gets it; a whole one
-    /// goes out with the next write: a start finds it by the reader's count.
+    /// A frame is about to be handed to the sink's socket; it goes out with the next write.
     pub(crate) fn sent(&mut self, sink: &str, leaving: &Leaving) {
         self.dirty = true;
         self.rows.clear();
         self.rows.extend(leaving.rows.iter().map(|(request, frame)| (RequestNo(*request), FrameNo(*frame))));
-        let told = match leaving.frame {
-            Some(frame) => self.writer.sent(sink, leaving.sequence, Sent::Whole(FrameNo(frame))),
-            None => {
-                let told = self.writer.sent(sink, leaving.sequence, Sent::Rows(&self.rows));
-                // Where it cannot be written the disk is failing, which `append` tells.
-                self.dirty = self.writer.flush().is_err();
-                told
-            }
+        let content = match leaving.frame {
+            Some(frame) => Sent::Whole(FrameNo(frame)),
+            None => Sent::Rows(&self.rows),
         };
-        if let Err(error) = told {
+        if let Err(error) = self.writer.sent(sink, leaving.sequence, content) {
             let (stream, what) = (self.telemetry.stream.clone(), error.to_string());
             self.telemetry.publish(JournalNotice { stream, is_wrong: true, what });
         }
+    }
+
+    /// Writes what was told. False: the disk is failing, which `append` tells; it stays with the writer.
+    pub(crate) fn flush(&mut self) -> bool {
+        if self.dirty {
+            self.flush_at = None;
+            self.dirty = self.writer.flush().is_err();
+        }
+        !self.dirty
     }
 
     /// The sink has taken what left up to `sequence`, and with it everything of the frames up to `through`.
@@ -322,22 +304,13 @@ impl Keep {
         self.writer.taken_sent(sink, sequence, through, credit);
     }
 
-    /// Frames of an earlier run come back, before any that is new.
-    pub(crate) fn resume(&mut self, resume: &Resume) {
-        if resume.frames() > 0 {
-            let backlog = self.writer.backlog_with_outcomes(FrameNo(resume.done().0 + 1));
-            self.spill = Some(Spill::of_earlier_run(backlog, resume));
-        }
-    }
-
     /// The stream has nothing else to do: what has waited for so long is written.
     pub(crate) fn idle(&mut self, now: Instant, after: Duration) {
         match self.flush_at {
             None if self.dirty => self.flush_at = Some(now + after),
             Some(at) if at <= now => {
                 self.flush_at = None;
-                // What cannot be written now stays with the writer, and goes out with the next frame.
-                self.dirty = self.writer.flush().is_err();
+                self.flush();
             }
             _ => {}
         }
@@ -363,6 +336,41 @@ impl Keep {
     /// Seals the journal.
     pub(crate) fn finish(self) -> Result<(), WriteError> {
         self.writer.finish()
+    }
+}
+
+/// Frames that an earlier run has kept and had no time to account.
+struct Unaccounted {
+    backlog: Backlog,
+    frames: FrameSet,
+    left: usize,
+}
+
+impl Unaccounted {
+    fn of(recovered: &Recovered, writer: &Writer) -> Option<Unaccounted> {
+        let frames = recovered.unfinished.clone();
+        let left = usize::try_from(frames.len()).unwrap_or(usize::MAX);
+        Some(Unaccounted { backlog: writer.backlog(frames.first()?), frames, left })
+    }
+
+    /// `None`: that was the last.
+    fn next(&mut self) -> Result<Option<Kept>, ReadError> {
+        while self.frames.last().is_some_and(|last| last >= self.backlog.position()) {
+            let Some(next) = self.backlog.next()? else { return Ok(None) };
+            let Backlogged::Frame(frame) = next else { continue };
+            if self.frames.contains(frame.frame) {
+                self.left = self.left.saturating_sub(1);
+                let (at, bytes) = (Arrival::at(frame.received_unix_ns), frame.bytes);
+                return Ok(Some(Kept {
+                    frame: frame.frame,
+                    bytes,
+                    at,
+                    place: Place::Somewhere,
+                    _made_here: (),
+                }));
+            }
+        }
+        Ok(None)
     }
 }
 

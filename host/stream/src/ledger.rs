@@ -8,6 +8,7 @@ use crate::decode::Decoded;
 use crate::judge::{Actions, Fate, Judged, Written};
 use crate::keep::{Keep, Kept};
 use crate::requests::{Requests, Slot};
+use crate::route::Leaves;
 use crate::telemetry::Telemetry;
 use afterbay_events::event::{
     FrameNotUnderstood, RequestAbandoned, RequestFinishedEarly, RequestGap, RequestImbalance, RowsDropped,
@@ -15,7 +16,6 @@ use afterbay_events::event::{
 };
 use afterbay_events::{Barrier as BarrierLabel, Name};
 use afterbay_journal as journal;
-use afterbay_outbox::Content;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{BarrierKind, Batch, Edit, Finish, Tokens};
 use std::time::{Duration, Instant};
@@ -81,10 +81,10 @@ pub(crate) struct Accounted {
     needs_edit: bool,
 }
 
-/// What goes on to the outbox.
+/// What goes on to the sinks.
 pub(crate) struct Settled {
     pub(crate) kept: Kept,
-    pub(crate) content: Content,
+    pub(crate) leaves: Leaves,
 }
 
 /// The live requests of a stream and where their tokens went.
@@ -286,17 +286,15 @@ impl Ledger {
         });
         self.end_requests(&rows, keep);
         let numbers = numbers(&rows, applied);
-        let content = match edited {
-            None => Content::Rows { batch, requests: numbers },
-            Some(None) => Content::Nothing,
-            // All ids so far in each row: joined they would be there twice.
-            Some(Some(edited)) if is_cumulative(&fates) => {
-                Content::Whole { bytes: edited.bytes().clone(), counted: true }
+        let leaves = match edited {
+            None => Leaves::Rows { batch, requests: numbers, alone: false },
+            Some(None) => Leaves::Nothing,
+            Some(Some(edited)) => {
+                Leaves::Rows { batch: edited, requests: numbers, alone: is_cumulative(&fates) }
             }
-            Some(Some(edited)) => Content::Rows { batch: edited, requests: numbers },
         };
         self.rows = rows;
-        Settled { kept, content }
+        Settled { kept, leaves }
     }
 
     /// What must be written otherwise than it came, in order of rows.
@@ -521,8 +519,7 @@ impl Ledger {
         };
         self.telemetry.counters.barriers.add(label, 1);
         keep.outcome(&whole(&kept, passage));
-        let content = Content::Whole { bytes: barrier.bytes().clone(), counted: barrier.counted() };
-        Settled { kept, content }
+        Settled { kept, leaves: Leaves::of_barrier(barrier) }
     }
 
     /// A batch that the journal has no numbers for goes on as a barrier: no token is lost, none is accounted.
@@ -536,7 +533,8 @@ impl Ledger {
             kind: "not accounted".to_owned(),
             why,
         });
-        Settled { content: Content::Whole { bytes: batch.bytes().clone(), counted: true }, kept }
+        let requests = vec![0; batch.rows() as usize].into();
+        Settled { kept, leaves: Leaves::Rows { batch, requests, alone: true } }
     }
 }
 

@@ -13,8 +13,10 @@ mod receive;
 mod report;
 mod requests;
 mod resume;
+mod route;
 mod seat;
 mod send;
+mod sink;
 mod spill;
 mod telemetry;
 mod thread;
@@ -25,7 +27,7 @@ use crate::resume::Resume;
 use afterbay_config as config;
 use afterbay_events::event::SinkSettled;
 use afterbay_events::{Events, Health, Metrics};
-use afterbay_journal::{FrameNo, Recovered, Writer};
+use afterbay_journal::{Recovered, Writer};
 use afterbay_outbox::{Joins, Options as OutboxOptions, Outbox, When};
 use afterbay_runtime::{Plugin, ReloadError};
 use afterbay_sockets::{
@@ -50,8 +52,8 @@ pub struct Setup {
     pub config: config::Stream,
     /// Where the scheduler connects to.
     pub listen: Endpoint,
-    /// Where the reader is.
-    pub connect: Endpoint,
+    /// Its readers, in the order of the config.
+    pub sinks: Vec<SinkSetup>,
     /// The layouts of its msgpack frames.
     pub layouts: Layouts,
     /// Its journal, and what was found in it.
@@ -60,14 +62,10 @@ pub struct Setup {
     pub on_error: config::OnError,
     /// A frame goes on only when it is on the disk (`sync = "always"`).
     pub durable_first: bool,
-    /// Bytes of frames that may wait in the journal for the sink; then nothing more is received.
+    /// Bytes of frames that may wait in the journal for a sink; then nothing more is received.
     pub spill_max: u64,
     /// A request without a row for so long is given up.
     pub abandon_after: Duration,
-    /// Which reader it is, where a new one must not get what an earlier one has left: SGLang that was started anew.
-    pub reader_id: Option<String>,
-    /// Where joined rows may end, as its reader wants it.
-    pub joins: Joins,
     /// The plugins, configured, in the order of the config, each with its settings as JSON.
     pub plugins: Vec<(String, String, Plugin)>,
     /// Where its events go.
@@ -76,6 +74,18 @@ pub struct Setup {
     pub metrics: Metrics,
     /// Where it says what is wrong.
     pub health: Health,
+}
+
+/// One reader of a stream.
+pub struct SinkSetup {
+    /// The checked configuration of the sink.
+    pub config: config::Sink,
+    /// Where the reader is.
+    pub connect: Endpoint,
+    /// Which reader it is, where a new one must not get what an earlier one has left: SGLang that was started anew.
+    pub reader_id: Option<String>,
+    /// Where joined rows may end, as the reader wants it.
+    pub joins: Joins,
 }
 
 /// Why a stream did not start.
@@ -196,46 +206,8 @@ fn build(
     waker: &Arc<mio::Waker>,
 ) -> Result<(path::Path, report::Report), StartError> {
     let now = Instant::now();
-    let Setup {
-        config,
-        listen,
-        connect,
-        layouts,
-        journal,
-        on_error,
-        durable_first,
-        spill_max,
-        reader_id,
-        joins,
-        plugins,
-        ..
-    } = setup;
+    let Setup { config, listen, sinks, layouts, journal, plugins, events, metrics, health, .. } = setup;
     let stream = config.name.to_string();
-    // The checked configuration has exactly one.
-    let (sink_name, queue, credit) = match config.sinks.first() {
-        Some(sink) => (sink.name.to_string(), sink.queue, sink.credit.clone()),
-        None => ("reader".to_owned(), config::Queue::default(), None),
-    };
-    let outbox_options = OutboxOptions {
-        when: match config.coalesce.when {
-            config::CoalesceWhen::Never => When::Never,
-            config::CoalesceWhen::Backpressure => When::Backpressure,
-            config::CoalesceWhen::Window => When::Window(config.coalesce.window),
-        },
-        joins,
-        max_rows: config.coalesce.max_rows,
-        max_frames: queue.frames,
-        max_bytes: queue.bytes,
-    };
-    let pull_tokens = TokenRange { first: thread::WAKER.0 + 1, count: 1 + config.max_peers };
-    let push_tokens = TokenRange { first: pull_tokens.first + pull_tokens.count, count: 1 };
-    let pull_options = PullOptions {
-        max_message_bytes: usize::try_from(config.max_message_bytes).unwrap_or(usize::MAX),
-        listen_mode: config.listen_mode,
-        max_peers: config.max_peers,
-        ..PullOptions::default()
-    };
-    let Setup { events, metrics, health, .. } = setup;
     let telemetry =
         telemetry::Telemetry { stream: stream.as_str().into(), events, counters: metrics.stream(&stream) };
     let (mut writer, recovered) = journal;
@@ -245,76 +217,112 @@ fn build(
         move || drop(waker.wake())
     }));
     let mut decode = decode::Decode::new(layouts);
-    // A reader that is another has a name of its own in the journal; what is kept for the one before is let go.
-    let kept_name = match &reader_id {
-        Some(id) => format!("{sink_name}@{id}"),
-        None => sink_name.clone(),
-    };
-    let resume = resume(&kept_name, credit.as_deref(), &recovered, &mut writer, &mut decode, &telemetry);
-    let push_options = PushOptions {
-        max_queue_frames: PUSH_QUEUE_FRAMES,
-        max_queue_bytes: PUSH_QUEUE_BYTES,
-        backoff_max: RECONNECT_MAX,
-        taken: resume.as_ref().map_or(0, Resume::last_sent),
-        credit: credit.map(CreditOptions::new),
-        ..PushOptions::default()
+    let names: Vec<String> = sinks.iter().map(SinkSetup::kept_name).collect();
+    // What is kept for one that is no more is let go.
+    let gone = recovered.sinks.iter().filter(|known| !names.iter().any(|name| name == known.name()));
+    gone.for_each(|gone| writer.forget(gone.name()));
+    let tells_all = sinks.len() > 1;
+    let known = |name: &String| recovered.sinks.iter().find(|known| known.name() == name);
+    let pages = sinks.iter().zip(&names).map(|(sink, name)| (known(name), sink.config.credit.as_deref()));
+    let counts = resume::counts(&pages.collect::<Vec<_>>(), &recovered);
+    let resumed = names.iter().zip(counts).map(|(name, count)| {
+        let resume = match known(name) {
+            Some(known) => Resume::new(known, &recovered, count, tells_all, &mut writer, &mut decode),
+            None => {
+                writer.taken_sent(name, 0, recovered.last_frame, None);
+                Resume::of_another(name, recovered.last_frame)
+            }
+        };
+        if resume.unconfirmed() > 0 {
+            let (stream, sink) = (telemetry.stream.clone(), name.as_str().into());
+            let unconfirmed_frames = resume.unconfirmed();
+            telemetry.publish(SinkSettled { stream, sink, resent_frames: 0, unconfirmed_frames });
+        }
+        resume
+    });
+    let resumed: Vec<Resume> = resumed.collect();
+
+    let pull_tokens = TokenRange { first: thread::WAKER.0 + 1, count: 1 + config.max_peers };
+    let pull_options = PullOptions {
+        max_message_bytes: usize::try_from(config.max_message_bytes).unwrap_or(usize::MAX),
+        listen_mode: config.listen_mode,
+        max_peers: config.max_peers,
+        ..PullOptions::default()
     };
     let pull = Pull::bind(registry, pull_tokens, &listen, pull_options)
         .map_err(|error| StartError::Bind { stream: stream.clone(), error })?;
-    let push = Push::connect(registry, push_tokens, &connect, push_options, now)
-        .map_err(|error| StartError::Connect { stream: stream.clone(), error })?;
-
+    let keep = keep::Keep::new(
+        writer,
+        setup.on_error,
+        setup.durable_first,
+        &recovered,
+        telemetry.clone(),
+        health.clone(),
+    );
+    let mut report = report::Report::new(telemetry.clone(), health.clone(), now);
+    let mut connected = Vec::new();
+    for (place, ((sink, name), resume)) in sinks.into_iter().zip(names).zip(resumed).enumerate() {
+        let last_sent = resume.last_sent();
+        let options = PushOptions {
+            max_queue_frames: PUSH_QUEUE_FRAMES,
+            max_queue_bytes: PUSH_QUEUE_BYTES,
+            backoff_max: RECONNECT_MAX,
+            taken: last_sent,
+            credit: sink.config.credit.clone().map(CreditOptions::new),
+            ..PushOptions::default()
+        };
+        let tokens = TokenRange { first: pull_tokens.first + pull_tokens.count + place, count: 1 };
+        let push = Push::connect(registry, tokens, &sink.connect, options, now)
+            .map_err(|error| StartError::Connect { stream: stream.clone(), error })?;
+        let outbox_options = outbox_options(&config, sink.config.queue, sink.joins);
+        let outbox = Outbox::new(outbox_options, last_sent, resume.done().0);
+        let send = send::Send::new(push, now);
+        let parts = sink::Parts { name, place, outbox, send, resume, tells_all };
+        connected.push(sink::Sink::new(parts, &keep));
+        let name = sink.config.name.as_str();
+        report.add_sink(name, metrics.sink(&stream, name));
+    }
     let ledger = ledger::Ledger::new(&recovered.live, telemetry.clone(), now);
-    let mut keep =
-        keep::Keep::new(writer, on_error, durable_first, spill_max, telemetry.clone(), health.clone());
     let seats = plugins.into_iter().map(|(name, settings, plugin)| {
         let counters = metrics.plugin(&stream, &name);
         seat::Seat::new(&name, settings, plugin, telemetry.clone(), counters, &ledger)
     });
     let chain = judge::Chain::new(seats.collect());
-    let sink_counters = metrics.sink(&stream, &sink_name);
-    let report = report::Report::new(telemetry.clone(), &sink_name, sink_counters, health.clone(), now);
-    if let Some(resume) = &resume {
-        keep.resume(resume);
-    }
-    let last_sent = resume.as_ref().map_or(0, Resume::last_sent);
-    let done = resume.as_ref().map_or(recovered.last_frame, Resume::done);
     let path = path::Path {
         receive: receive::Receive::new(pull),
         keep,
         decode,
         ledger,
         chain,
-        outbox: Outbox::new(outbox_options, last_sent, done.0),
-        send: send::Send::new(kept_name, push, now),
-        settled: done,
-        taken: (last_sent, done, None),
-        resume,
+        route: route::Route::new(connected.len(), telemetry),
+        sinks: connected,
+        spill_max: setup.spill_max,
+        shares: Vec::new(),
+        keeps: None,
     };
     Ok((path, report))
 }
 
-/// What the reader has of what the last run sent it, and what is left for it in the journal. `None`: a new sink.
-fn resume(
-    sink: &str,
-    credit: Option<&std::path::Path>,
-    recovered: &Recovered,
-    writer: &mut Writer,
-    decode: &mut decode::Decode,
-    telemetry: &telemetry::Telemetry,
-) -> Option<Resume> {
-    // One that is no more holds back nothing.
-    recovered.sinks.iter().filter(|known| known.name() != sink).for_each(|gone| writer.forget(gone.name()));
-    let Some(known) = recovered.sinks.iter().find(|known| known.name() == sink) else {
-        writer.taken_sent(sink, 0, recovered.last_frame, None);
-        let done = FrameNo(recovered.unfinished.first()?.0.saturating_sub(1));
-        return Some(Resume::of_another(done, recovered.last_frame));
-    };
-    let resume = Resume::new(known.clone(), recovered, credit, writer, decode);
-    if resume.unconfirmed() > 0 {
-        let (stream, sink, unconfirmed_frames) =
-            (telemetry.stream.clone(), sink.into(), resume.unconfirmed());
-        telemetry.publish(SinkSettled { stream, sink, resent_frames: 0, unconfirmed_frames });
+impl SinkSetup {
+    /// What the journal calls it: a reader that is another has a name of its own.
+    fn kept_name(&self) -> String {
+        match &self.reader_id {
+            Some(id) => format!("{}@{id}", self.config.name),
+            None => self.config.name.to_string(),
+        }
     }
-    Some(resume)
+}
+
+fn outbox_options(config: &config::Stream, queue: config::Queue, joins: Joins) -> OutboxOptions {
+    OutboxOptions {
+        when: match config.coalesce.when {
+            config::CoalesceWhen::Never => When::Never,
+            config::CoalesceWhen::Backpressure => When::Backpressure,
+            config::CoalesceWhen::Window => When::Window(config.coalesce.window),
+        },
+        joins,
+        max_rows: config.coalesce.max_rows,
+        max_frames: queue.frames,
+        max_bytes: queue.bytes,
+    }
 }

@@ -1,6 +1,6 @@
 //! The path of a batch, on one screen.
 //!
-//! scheduler ─PUSH▶ receive ▶ keep (journal) ▶ decode ▶ ledger ▶ judge (plugins) ▶ ledger ▶ outbox ▶ send ─PUSH▶ reader
+//! scheduler ─PUSH▶ receive ▶ keep (journal) ▶ decode ▶ ledger ▶ judge (plugins) ▶ ledger ▶ route ▶ sink (outbox ▶ send) ─PUSH▶ reader
 //!
 //! Each stage takes what only the stage before can make, so none can be skipped. What a stage owns stands in its own file.
 
@@ -9,10 +9,10 @@ use crate::judge::Chain;
 use crate::keep::{Keep, Kept};
 use crate::ledger::{Ledger, Settled};
 use crate::receive::Receive;
-use crate::resume::Resume;
-use crate::send::Send;
-use afterbay_journal::{Credit, FrameNo};
-use afterbay_outbox::{Content, Frame, Outbox};
+use crate::route::{Leaves, Route};
+use crate::sink::Sink;
+use afterbay_journal::FrameNo;
+use afterbay_outbox::Content;
 use afterbay_runtime::{Plugin, ReloadError};
 use std::time::{Duration, Instant};
 
@@ -26,85 +26,72 @@ pub(crate) struct Path {
     pub(crate) decode: Decode,
     pub(crate) ledger: Ledger,
     pub(crate) chain: Chain,
-    pub(crate) outbox: Outbox,
-    pub(crate) send: Send,
-    /// The last frame that has been through the plugins.
-    pub(crate) settled: FrameNo,
-    /// What the journal was told the reader has taken: of what left, and of the frames.
-    pub(crate) taken: (u64, FrameNo, Option<Credit>),
-    /// While frames of an earlier run come back.
-    pub(crate) resume: Option<Resume>,
+    pub(crate) route: Route,
+    pub(crate) sinks: Vec<Sink>,
+    /// Bytes of frames that may wait in the journal for a sink; then nothing more is received.
+    pub(crate) spill_max: u64,
+    /// Each sink's share of the frame in hand.
+    pub(crate) shares: Vec<Content>,
+    /// What retention leaves for the sinks.
+    pub(crate) keeps: Option<FrameNo>,
 }
 
 impl Path {
     /// Carries what is there, up to a bound. True where more may be there.
-    pub(crate) fn turn(&mut self, now: Instant, took: impl FnMut(Duration)) -> bool {
+    pub(crate) fn turn(&mut self, now: Instant, mut took: impl FnMut(Duration)) -> bool {
         for _ in 0..FRAMES_PER_FLUSH {
-            if !self.keep.has_room() {
+            if self.full().is_some() {
                 break;
             }
             let Some(received) = self.receive.next() else { break };
             self.keep.keep(received);
             self.carry(1);
         }
-        // Frames that waited for the disk or in the journal have no socket event of their own.
+        // Frames that waited for the disk have no socket event of their own.
         self.carry(FRAMES_PER_FLUSH);
-        self.send.look(now);
-        self.outbox.taken(self.send.socket().taken());
-        // Before anything is sent: after a kill, the reader's count is read from where it stood.
-        self.tell_taken();
-        let mut sent = false;
-        while self.send.has_room() {
-            let Some(leaving) = self.outbox.next(self.send.keeps_up(), now) else { break };
-            self.keep.sent(self.send.name(), &leaving);
-            self.send.send(leaving);
-            sent = true;
+        let mut sends_more = false;
+        let Path { keep, decode, route, sinks, .. } = self;
+        for sink in sinks {
+            sink.refill(keep, decode, route, now);
+            sends_more |= sink.turn(keep, now, &mut took) || sink.can_refill(keep);
         }
-        self.send.flush(now, took);
-        self.outbox.taken(self.send.socket().taken());
-        self.tell_taken();
-        let sends_more = sent && !self.outbox.is_empty() && self.send.keeps_up();
-        sends_more
-            || (self.receive.has_more() && self.keep.has_room())
-            || (self.keep.has_next() && self.outbox.has_room())
+        let keeps = self.sinks.iter().filter_map(Sink::keeps).min();
+        if self.keeps != keeps {
+            self.keeps = keeps;
+            self.keep.keep_from(keeps);
+        }
+        sends_more || self.keep.has_next() || (self.receive.has_more() && self.full().is_none())
     }
 
-    /// Takes frames that the journal lets go on through the plugins and to the outbox, while that has room.
+    /// Why nothing more is received.
+    pub(crate) fn full(&self) -> Option<&'static str> {
+        self.keep.full().or_else(|| self.sinks.iter().find_map(|sink| sink.full(self.spill_max)))
+    }
+
+    /// Takes frames that the journal lets go on through the plugins, and to each sink its share.
     fn carry(&mut self, most: usize) {
         for _ in 0..most {
-            if !self.outbox.has_room() {
-                break;
-            }
             let Some(kept) = self.keep.next() else { break };
-            let Settled { kept, content } = self.settle(kept);
-            self.settled = kept.frame;
-            self.outbox.put(Frame { number: kept.frame.0, at: kept.at.instant, content });
+            let Settled { kept, leaves } = self.settle(kept);
+            self.route.shares(kept.frame, leaves, &mut self.shares);
+            for (sink, share) in self.sinks.iter_mut().zip(self.shares.drain(..)) {
+                sink.put(&kept, share, &self.keep);
+            }
         }
     }
 
-    /// Makes of a frame what is to leave of it; of one of an earlier run, what has not left.
-    fn settle(&mut self, mut kept: Kept) -> Settled {
-        let Some(resume) = self.resume.as_mut().filter(|resume| kept.frame <= resume.through()) else {
-            self.resume = None;
-            return self.judge(kept);
-        };
-        if let Some(outcome) = kept.outcome.take() {
-            return resume.settle(kept, &outcome, &mut self.decode);
-        }
+    /// Makes of a frame what is to leave of it.
+    fn settle(&mut self, kept: Kept) -> Settled {
         let decoded = self.decode.decode(kept);
-        if !resume.was_received(&decoded) {
-            return self.judge_decoded(decoded);
+        // Of an earlier run, which had no time to account it.
+        if self.sinks.iter().all(|sink| sink.has_taken(decoded.kept().frame)) {
+            let kept = self.ledger.recover(decoded, &mut self.keep);
+            return Settled { kept, leaves: Leaves::Nothing };
         }
-        let kept = self.ledger.recover(decoded, &mut self.keep);
-        Settled { kept, content: Content::Nothing }
+        self.judge(decoded)
     }
 
-    fn judge(&mut self, kept: Kept) -> Settled {
-        let decoded = self.decode.decode(kept);
-        self.judge_decoded(decoded)
-    }
-
-    fn judge_decoded(&mut self, decoded: Decoded) -> Settled {
+    fn judge(&mut self, decoded: Decoded) -> Settled {
         match self.ledger.account(decoded, &mut self.keep) {
             Ok(accounted) => {
                 let judged = self.chain.judge(accounted, &self.ledger);
@@ -119,16 +106,17 @@ impl Path {
     /// Passes on what the poll says.
     pub(crate) fn ready(&mut self, event: &mio::event::Event, now: Instant) {
         if self.receive.pull().owns(event.token()) {
-            self.receive.pull().ready(event, now);
-        } else if self.send.push().owns(event.token()) {
-            self.send.push().ready(event, now);
+            return self.receive.pull().ready(event, now);
+        }
+        if let Some(sink) = self.sinks.iter_mut().find(|sink| sink.send.socket().owns(event.token())) {
+            sink.send.push().ready(event, now);
         }
     }
 
     /// Does what is due: handshakes and connections that take too long, writes and starts that are tried again.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.receive.pull().tick(now);
-        self.send.push().tick(now);
+        self.sinks.iter_mut().for_each(|sink| sink.tick(now));
         self.keep.tick(now);
         let Path { chain, ledger, .. } = self;
         chain.seats_mut().iter_mut().for_each(|seat| seat.tick(now, ledger));
@@ -136,11 +124,10 @@ impl Path {
 
     /// When [`Path::tick`] is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let sockets = [self.receive.socket().deadline(), self.send.socket().deadline(), self.keep.deadline()];
-        // Asked in vain while the sink has no room.
-        let outbox = self.outbox.deadline().filter(|_| self.send.keeps_up());
+        let own = [self.receive.socket().deadline(), self.keep.deadline()];
+        let sinks = self.sinks.iter().filter_map(Sink::deadline);
         let seats = self.chain.seats().iter().filter_map(|seat| seat.deadline());
-        sockets.into_iter().flatten().chain(outbox).chain(seats).min()
+        own.into_iter().flatten().chain(sinks).chain(seats).min()
     }
 
     /// A changed component takes over, or could not.
@@ -150,29 +137,20 @@ impl Path {
         }
     }
 
-    /// Tells the journal how far the reader has taken the stream.
+    /// Tells the journal how far the readers have taken the stream.
     pub(crate) fn tell_taken(&mut self) {
-        let through = if self.is_drained() { self.settled } else { FrameNo(self.outbox.done()) };
-        let sequence = self.send.socket().taken();
-        let credit = self.send.socket().position();
-        let credit = credit.map(|at| Credit { generation: at.generation, sent: at.count });
-        // Also where the reader stood before it had taken anything: after a kill that is where its count begins.
-        if self.taken != (sequence, through, credit) {
-            self.taken = (sequence, through, credit);
-            self.keep.taken(self.send.name(), sequence, through, credit);
-        }
+        let Path { keep, sinks, .. } = self;
+        sinks.iter_mut().for_each(|sink| sink.tell_taken(keep));
     }
 
-    /// Frames that were received and that the reader (or the kernel, for it) has not taken, and their bytes.
+    /// Frames that were received and that a reader (or the kernel, for it) has not taken, and their bytes.
     pub(crate) fn left(&self) -> (usize, u64) {
-        let (pending, unfinished) = (self.send.socket().pending(), self.send.socket().unfinished());
-        let (kept, kept_bytes) = self.keep.backlog();
-        let frames = kept + self.outbox.frames() + pending.frames + unfinished.frames;
-        (frames, kept_bytes + self.outbox.bytes() + (pending.bytes + unfinished.bytes) as u64)
+        let sum = |(frames, bytes): (usize, u64), more: (usize, u64)| (frames + more.0, bytes + more.1);
+        self.sinks.iter().map(Sink::left).fold(self.keep.backlog_size(), sum)
     }
 
-    /// Everything that was received is with the reader, or as far as the kernel tells.
+    /// Everything that was received is with the readers, or as far as the kernel tells.
     pub(crate) fn is_drained(&self) -> bool {
-        self.keep.backlog().0 == 0 && self.outbox.is_empty() && self.send.socket().is_drained()
+        self.keep.backlog_size().0 == 0 && self.sinks.iter().all(Sink::is_drained)
     }
 }

@@ -29,11 +29,19 @@ struct Paused {
     told: bool,
 }
 
+/// Tells of one sink.
+struct SinkReport {
+    name: Name,
+    counters: Arc<SinkCounters>,
+    /// How the reader did when it was last looked at.
+    doing: Option<Doing>,
+}
+
 /// Tells of one stream.
 pub(crate) struct Report {
     telemetry: Telemetry,
-    sink: Name,
-    sink_counters: Arc<SinkCounters>,
+    /// In the path's order.
+    sinks: Vec<SinkReport>,
     health: Health,
     senders: HashSet<PeerId>,
     /// A sync has failed and not all of it is mended.
@@ -41,33 +49,24 @@ pub(crate) struct Report {
     /// Nothing is received since then: a queue is full, or the journal fails.
     paused: Option<Paused>,
     gauges_at: Instant,
-    /// How the reader did when it was last looked at.
-    doing: Option<Doing>,
 }
 
 impl Report {
-    pub(crate) fn new(
-        telemetry: Telemetry,
-        sink: &str,
-        sink_counters: Arc<SinkCounters>,
-        health: Health,
-        now: Instant,
-    ) -> Report {
+    pub(crate) fn new(telemetry: Telemetry, health: Health, now: Instant) -> Report {
         Report {
             telemetry,
-            sink: sink.into(),
-            sink_counters,
+            sinks: Vec::new(),
             health,
             senders: HashSet::new(),
             sync_failing: false,
             paused: None,
             gauges_at: now,
-            doing: None,
         }
     }
 
-    fn names(&self) -> (Name, Name) {
-        (self.telemetry.stream.clone(), self.sink.clone())
+    /// A further sink of the path.
+    pub(crate) fn add_sink(&mut self, name: &str, counters: Arc<SinkCounters>) {
+        self.sinks.push(SinkReport { name: name.into(), counters, doing: None });
     }
 
     /// When [`Report::tell`] is due without a turn.
@@ -85,8 +84,11 @@ impl Report {
         while let Some(notice) = path.receive.next_notice() {
             self.pull(notice);
         }
-        while let Some(notice) = path.send.next_notice() {
-            self.push(notice, path);
+        for (sink, report) in path.sinks.iter_mut().zip(&self.sinks) {
+            let endpoint = sink.send.socket().endpoint().to_string();
+            while let Some(notice) = sink.send.next_notice() {
+                self.push(notice, report, &endpoint);
+            }
         }
         while let Some(notice) = path.keep.next_notice() {
             self.journal(notice);
@@ -104,58 +106,68 @@ impl Report {
         }
     }
 
-    fn gauges(&self, path: &mut Path) {
+    fn gauges(&self, path: &Path) {
         let stream = &self.telemetry.counters;
         stream.frames_received.set(path.receive.frames);
         stream.bytes_received.set(path.receive.bytes);
-        stream.frames_forwarded.set(path.send.frames);
         stream.requests_live.set(path.ledger.live() as u64);
         stream.senders.set(self.senders.len() as u64);
-        stream.outbox_frames.set(path.outbox.frames() as u64);
-        stream.outbox_bytes.set(path.outbox.bytes());
-        let (spilled_frames, spilled_bytes) = path.keep.spilled();
-        stream.spilled_frames.set(spilled_frames as u64);
-        stream.spilled_bytes.set(spilled_bytes);
         stream.journal_durable_frame.set(path.keep.durable().0);
-        let (sink, socket) = (&self.sink_counters, path.send.socket());
-        let (pending, unfinished) = (socket.pending(), socket.unfinished());
-        sink.connected.set(u64::from(socket.is_connected()));
-        let totals = socket.totals();
-        sink.frames_written.set(totals.frames_written);
-        sink.bytes_written.set(totals.bytes_written);
-        sink.frames_finished.set(totals.frames_finished);
-        sink.taken_frame.set(path.outbox.done());
-        let joined = path.outbox.totals();
-        sink.frames_composed.set(joined.frames_composed);
-        sink.rows_joined.set(joined.rows_joined);
-        sink.frames_torn.set(joined.frames_torn);
-        sink.window_frames.set(path.send.window() as u64);
-        sink.queue_frames.set(pending.frames as u64);
-        sink.queue_bytes.set(pending.bytes as u64);
-        sink.credit_usable.set(u64::from(socket.finished().is_some()));
-        sink.lag_frames.set(unfinished.frames as u64);
-        sink.lag_bytes.set(unfinished.bytes as u64);
+        let (mut forwarded, mut waiting, mut spilled) = (0, (0, 0), (0, 0));
+        for (sink, SinkReport { counters, .. }) in path.sinks.iter().zip(&self.sinks) {
+            let socket = sink.send.socket();
+            let (pending, unfinished) = (socket.pending(), socket.unfinished());
+            counters.connected.set(u64::from(socket.is_connected()));
+            let totals = socket.totals();
+            counters.frames_written.set(totals.frames_written);
+            counters.bytes_written.set(totals.bytes_written);
+            counters.frames_finished.set(totals.frames_finished);
+            counters.taken_frame.set(sink.outbox.done());
+            let joined = sink.outbox.totals();
+            counters.frames_composed.set(joined.frames_composed);
+            counters.rows_joined.set(joined.rows_joined);
+            counters.frames_torn.set(joined.frames_torn);
+            counters.window_frames.set(sink.send.window() as u64);
+            counters.queue_frames.set(pending.frames as u64);
+            counters.queue_bytes.set(pending.bytes as u64);
+            counters.credit_usable.set(u64::from(socket.finished().is_some()));
+            counters.lag_frames.set(unfinished.frames as u64);
+            counters.lag_bytes.set(unfinished.bytes as u64);
+            forwarded += sink.send.frames;
+            waiting = (waiting.0 + sink.outbox.frames() as u64, waiting.1 + sink.outbox.bytes());
+            let (frames, bytes) = sink.spilled();
+            counters.spilled_frames.set(frames as u64);
+            counters.spilled_bytes.set(bytes);
+            spilled = (spilled.0 + frames as u64, spilled.1 + bytes);
+        }
+        stream.frames_forwarded.set(forwarded);
+        stream.outbox_frames.set(waiting.0);
+        stream.outbox_bytes.set(waiting.1);
+        stream.spilled_frames.set(spilled.0);
+        stream.spilled_bytes.set(spilled.1);
     }
 
-    /// How the reader does, and what waits for it.
+    /// How the readers do, and what waits for each.
     fn doing(&mut self, path: &Path, now: Instant) {
-        let oldest = path.outbox.oldest();
-        let rows = path.outbox.rows() as u64;
-        let age = oldest.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
-        let oldest_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-        let doing = path.send.doing(oldest, now);
-        self.sink_counters.waiting_rows.set(rows);
-        self.sink_counters.waiting_oldest_ms.set(oldest_ms);
-        self.sink_counters.state.set(doing as u64);
-        if self.doing.replace(doing).is_some_and(|before| before != doing) {
-            let (stream, sink) = self.names();
-            self.telemetry.publish(SinkState { stream, sink, state: doing.name(), rows, oldest_ms });
+        for (sink, report) in path.sinks.iter().zip(&mut self.sinks) {
+            let oldest = sink.outbox.oldest();
+            let rows = sink.outbox.rows() as u64;
+            let age = oldest.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+            let oldest_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+            let doing = sink.send.doing(oldest, now);
+            report.counters.waiting_rows.set(rows);
+            report.counters.waiting_oldest_ms.set(oldest_ms);
+            report.counters.state.set(doing as u64);
+            if report.doing.replace(doing).is_some_and(|before| before != doing) {
+                let (stream, sink) = (self.telemetry.stream.clone(), report.name.clone());
+                self.telemetry.publish(SinkState { stream, sink, state: doing.name(), rows, oldest_ms });
+            }
         }
     }
 
     /// While nothing is received, says so.
     fn pauses(&mut self, path: &Path, now: Instant) {
-        let why = path.keep.full();
+        let why = path.full();
         self.telemetry.counters.receiving.set(u64::from(why.is_none()));
         let stream = self.telemetry.stream.clone();
         let Some(why) = why else {
@@ -209,35 +221,32 @@ impl Report {
         }
     }
 
-    fn push(&mut self, notice: PushNotice, path: &Path) {
-        let (stream, sink) = self.names();
-        let endpoint = path.send.socket().endpoint().to_string();
+    fn push(&self, notice: PushNotice, report: &SinkReport, endpoint: &str) {
+        let (stream, sink) = (self.telemetry.stream.clone(), report.name.clone());
+        let key = format!("sink:{stream}/{sink}");
         match notice {
             PushNotice::Connected { .. } => {
-                self.sink_counters.connects.add(1);
-                self.health.clear(&self.sink_key());
-                self.telemetry.publish(SinkConnected { stream, sink, endpoint });
+                report.counters.connects.add(1);
+                self.health.clear(&key);
+                self.telemetry.publish(SinkConnected { stream, sink, endpoint: endpoint.to_owned() });
             }
             PushNotice::Waiting { why } => {
-                self.health.set(
-                    &self.sink_key(),
-                    format!("no reader on {endpoint}: {why}"),
-                    SystemTime::now(),
-                );
-                self.telemetry.publish(SinkWaiting { stream, sink, endpoint, why: why.to_string() });
+                self.health.set(&key, format!("no reader on {endpoint}: {why}"), SystemTime::now());
+                self.telemetry.publish(SinkWaiting {
+                    stream,
+                    sink,
+                    endpoint: endpoint.to_owned(),
+                    why: why.to_string(),
+                });
             }
             PushNotice::Lost { why, .. } => {
-                self.health.set(
-                    &self.sink_key(),
-                    format!("no reader on {endpoint}: {why}"),
-                    SystemTime::now(),
-                );
+                self.health.set(&key, format!("no reader on {endpoint}: {why}"), SystemTime::now());
                 self.telemetry.publish(SinkLost { stream, sink, why: why.to_string() });
             }
             PushNotice::Settled { resent, unconfirmed } => {
                 let unconfirmed_frames = unconfirmed.as_ref().map_or(0, |frames| frames.frames as u64);
-                self.sink_counters.frames_resent.add(resent as u64);
-                self.sink_counters.frames_unconfirmed.add(unconfirmed_frames);
+                report.counters.frames_resent.add(resent as u64);
+                report.counters.frames_unconfirmed.add(unconfirmed_frames);
                 let resent_frames = resent as u64;
                 self.telemetry.publish(SinkSettled { stream, sink, resent_frames, unconfirmed_frames });
             }
@@ -251,10 +260,6 @@ impl Report {
                 self.telemetry.publish(NoticesMissed { stream, of: "sinks", missed: count });
             }
         }
-    }
-
-    fn sink_key(&self) -> String {
-        format!("sink:{}/{}", self.telemetry.stream, self.sink)
     }
 
     fn sync_key(&self) -> String {

@@ -3,97 +3,87 @@
 //! Owns nothing but what the journal says of the sink. Where the last run was killed, the reader's own count settles what
 //! became of the frames it was being sent; without a count they pass as taken, and are told as unconfirmed.
 
-use crate::decode::{Decode, Decoded};
-use crate::judge::CUMULATIVE;
-use crate::keep::Kept;
-use crate::ledger::Settled;
-use afterbay_journal::reader::{Action, Outcome, Passage};
-use afterbay_journal::{Backlogged, Credit, FrameNo, Recovered, RequestNo, Sent, Sink, Verdict, Writer};
+use crate::decode::Decode;
+use afterbay_journal::{Backlogged, Credit, FrameNo, Recovered, RequestNo, Sent, Sink, Writer};
 use afterbay_outbox::Content;
 use afterbay_sockets::bounds::{CREDIT_QUIET, CREDIT_STALL_MAX};
 use afterbay_sockets::credit::{Look, Page, PageReader};
-use afterbay_wire::{self as wire, Batch};
-use bytes::Bytes;
-use std::collections::HashMap;
+use afterbay_wire::Batch;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// A frame that has left and not been told of: at most a turn's, since what is told goes out with the next frame.
 const UNTOLD_MAX: u64 = 16;
 
-/// How the frames after [`Sink::through`] go on.
+/// What a sink has of the frames of an earlier run.
 pub(crate) struct Resume {
     sink: Sink,
-    /// Up to this frame nothing is to be done.
-    done: FrameNo,
     /// The last frame of the earlier run.
     through: FrameNo,
-    /// So many frames that are not accounted were received by the reader all the same.
-    untold: u64,
     /// Frames of which nobody can say whether the reader has them, and which pass as taken.
     unconfirmed: u64,
 }
 
 /// What the reader's count says.
-enum Count {
+pub(crate) enum Count {
     /// So many counted frames were finished since the journal's word, and where it stands now.
     Since(u64, Credit),
     Unknown,
 }
 
 impl Resume {
-    /// Finds out what the reader has of what it was sent. Waits while it still counts.
+    /// Settles what the reader has of what it was sent, by what it counts, and tells the journal. `told`: nothing was ever
+    /// sent that the journal had not been told of.
     pub(crate) fn new(
-        mut sink: Sink,
+        known: &Sink,
         recovered: &Recovered,
-        page: Option<&Path>,
+        count: Count,
+        told: bool,
         writer: &mut Writer,
         decode: &mut Decode,
     ) -> Resume {
         let through = recovered.last_frame;
-        let may_be_out = sink.sent().len() > 0 || sink.through() < through;
-        let mut credit = None;
-        let count = match page {
-            Some(page) if may_be_out => count(&sink, page),
-            _ => Count::Unknown,
-        };
-        let (sequence, untold, unconfirmed) = match count {
+        let (sequence, untold, credit, unconfirmed) = match count {
             Count::Unknown => {
                 let first = recovered.unfinished.first();
-                let untold = if may_have_passed(&sink, first) { UNTOLD_MAX } else { 0 };
-                let unconfirmed = sink.sent().len() as u64 + untold.min(recovered.unfinished.len());
-                (sink.last_sent(), untold, unconfirmed)
+                let untold = if may_have_passed(known, first) { UNTOLD_MAX } else { 0 };
+                let untold = if told { 0 } else { untold.min(recovered.unfinished.len()) };
+                (known.last_sent(), untold, None, known.sent().len() as u64 + untold)
             }
             Count::Since(finished, now) => {
-                credit = Some(now);
                 let mut left = finished;
-                let mut sequence = sink.sequence();
-                let sent: Vec<(u64, bool)> = sink
-                    .sent()
-                    .map(|(sequence, sent)| (sequence, is_counted(sent, writer, decode)))
-                    .collect();
-                for (sent, counted) in &sent {
-                    if *counted && left == 0 {
+                let mut sequence = known.sequence();
+                for (sent, content) in known.sent() {
+                    let counted = is_counted(content, writer, decode);
+                    if counted && left == 0 {
                         break;
                     }
-                    left -= u64::from(*counted);
-                    sequence = *sent;
+                    left -= u64::from(counted);
+                    sequence = sent;
                 }
-                (sequence, left, 0)
+                (sequence, if told { 0 } else { left }, Some(now), 0)
             }
         };
-        sink.take(sequence);
-        writer.resume(sink.name(), sequence);
+        let name = known.name();
+        writer.resume(name, sequence);
+        let untold = untold_frames(untold, recovered, writer, decode);
+        let mut last = known.last_sent().max(sequence);
+        for frame in untold {
+            last += 1;
+            // Refused only where far more is ahead than a turn's frames.
+            let _told = writer.sent(name, last, Sent::Whole(frame));
+        }
         // What was counted now must not be counted again by a next start.
-        writer.taken_sent(sink.name(), sequence, sink.through(), credit);
+        writer.taken_sent(name, last, known.through(), credit);
         // Where it cannot be written the disk is failing, which `append` tells.
         let _written = writer.flush();
-        Resume { done: sink.through(), sink, through, untold, unconfirmed }
+        let sink = writer.known_sink(name).unwrap_or(known).clone();
+        Resume { sink, through, unconfirmed }
     }
 
-    /// For a reader that is another than the earlier run's: frames after `done` are accounted, and no more.
-    pub(crate) fn of_another(done: FrameNo, through: FrameNo) -> Resume {
-        Resume { sink: Sink::up_to("", through), done, through, untold: u64::MAX, unconfirmed: 0 }
+    /// For a reader that is another than the earlier run's: it gets nothing of that.
+    pub(crate) fn of_another(name: &str, through: FrameNo) -> Resume {
+        Resume { sink: Sink::up_to(name, through), through, unconfirmed: 0 }
     }
 
     /// The last frame that left.
@@ -103,14 +93,10 @@ impl Resume {
 
     /// Everything up to this frame is done with.
     pub(crate) fn done(&self) -> FrameNo {
-        self.done
+        self.sink.through()
     }
 
-    /// Frames of the earlier run that are read back.
-    pub(crate) fn frames(&self) -> u64 {
-        self.through.0.saturating_sub(self.done.0)
-    }
-
+    /// The last frame of the earlier run.
     pub(crate) fn through(&self) -> FrameNo {
         self.through
     }
@@ -120,41 +106,18 @@ impl Resume {
         self.unconfirmed
     }
 
-    /// Whether a frame that no outcome is known of has been received by the reader.
-    pub(crate) fn was_received(&mut self, decoded: &Decoded) -> bool {
-        let is_received = self.untold > 0;
-        self.untold -= u64::from(is_received && decoded.counted());
-        is_received
+    /// Nothing of this frame is left for the sink.
+    pub(crate) fn has_taken(&self, frame: FrameNo) -> bool {
+        self.sink.has_taken(frame)
     }
 
-    /// What of an accounted frame the reader does not have.
-    pub(crate) fn settle(&self, kept: Kept, outcome: &Outcome, decode: &mut Decode) -> Settled {
-        let came = decode.look(kept.bytes.clone());
-        let counted = came.counted();
-        let content = match (&outcome.passage, came) {
-            (Passage::Dropped, _) => Content::Nothing,
-            (_, wire::Decoded::Barrier(barrier)) => self.whole(kept.frame, barrier.bytes().clone(), counted),
-            (_, wire::Decoded::Batch(came)) => {
-                let numbers = outcome.requests.iter().map(|request| request.0);
-                match outcome.changed.clone().map(|bytes| decode.look(bytes)) {
-                    Some(wire::Decoded::Batch(changed)) if is_cumulative(outcome) => {
-                        self.whole(kept.frame, changed.bytes().clone(), true)
-                    }
-                    Some(wire::Decoded::Batch(changed)) => {
-                        let by_rid: HashMap<&str, u64> = came.rids().zip(numbers).collect();
-                        let numbers = changed.rids().map(|rid| by_rid.get(rid).copied().unwrap_or(0));
-                        let numbers = numbers.collect();
-                        self.rows(kept.frame, changed, numbers)
-                    }
-                    _ => self.rows(kept.frame, came, numbers.collect()),
-                }
-            }
-        };
-        Settled { kept, content }
-    }
-
-    fn whole(&self, frame: FrameNo, bytes: Bytes, counted: bool) -> Content {
-        if self.sink.has_taken(frame) { Content::Nothing } else { Content::Whole { bytes, counted } }
+    /// What of its share of a frame the sink does not have.
+    pub(crate) fn left(&self, frame: FrameNo, share: Content) -> Content {
+        match share {
+            Content::Rows { batch, requests } => self.rows(frame, batch, requests),
+            _ if self.sink.has_taken(frame) => Content::Nothing,
+            share => share,
+        }
     }
 
     fn rows(&self, frame: FrameNo, batch: Batch, requests: Box<[u64]>) -> Content {
@@ -178,6 +141,29 @@ impl Resume {
     }
 }
 
+/// The frames that are not accounted and that the reader, which has counted so many more than was told, has received: they
+/// left in their order.
+fn untold_frames(
+    mut counted: u64,
+    recovered: &Recovered,
+    writer: &Writer,
+    decode: &mut Decode,
+) -> Vec<FrameNo> {
+    let mut frames = Vec::new();
+    let (Some(first), true) = (recovered.unfinished.first(), counted > 0) else { return frames };
+    let mut backlog = writer.backlog(first);
+    while counted > 0 && backlog.position() <= recovered.last_frame {
+        // What is missing there nobody can send again.
+        let Ok(Some(next)) = backlog.next() else { break };
+        let Backlogged::Frame(frame) = next else { continue };
+        if recovered.unfinished.contains(frame.frame) {
+            counted -= u64::from(decode.look(frame.bytes).counted());
+            frames.push(frame.frame);
+        }
+    }
+    frames
+}
+
 /// Whether the first frame that is not accounted may have left as it came, without being told of: only where nothing
 /// waited before it.
 fn may_have_passed(sink: &Sink, unfinished: Option<FrameNo>) -> bool {
@@ -190,18 +176,26 @@ fn may_have_passed(sink: &Sink, unfinished: Option<FrameNo>) -> bool {
     left_last || sink.has_taken(before)
 }
 
-/// All ids so far stand in each row: joined they would be there twice.
-fn is_cumulative(outcome: &Outcome) -> bool {
-    let is = |action: &Action| action.verdict == Verdict::Replace && action.text.starts_with(CUMULATIVE);
-    outcome.actions.iter().any(is)
-}
-
 fn is_counted(sent: Sent<'_>, writer: &Writer, decode: &mut Decode) -> bool {
     let Sent::Whole(frame) = sent else { return true };
     match writer.backlog(frame).next() {
         Ok(Some(Backlogged::Frame(frame))) => decode.look(frame.bytes).counted(),
         _ => true,
     }
+}
+
+/// What the count of each sink's reader says, where it matters. Waits while they still count, for all together.
+pub(crate) fn counts(sinks: &[(Option<&Sink>, Option<&Path>)], recovered: &Recovered) -> Vec<Count> {
+    std::thread::scope(|scope| {
+        let counting = sinks.iter().map(|(known, page)| {
+            let (known, page) = ((*known)?, (*page)?);
+            let may_be_out = known.sent().len() > 0 || known.through() < recovered.last_frame;
+            may_be_out.then(|| scope.spawn(|| count(known, page)))
+        });
+        let counting: Vec<_> = counting.collect();
+        let counts = counting.into_iter().map(|counts| counts.and_then(|counts| counts.join().ok()));
+        counts.map(|count| count.unwrap_or(Count::Unknown)).collect()
+    })
 }
 
 /// How many frames the reader has finished since the journal's word of it, once it has finished all it has.

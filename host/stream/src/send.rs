@@ -49,8 +49,6 @@ impl Doing {
 
 /// The PUSH socket of a sink.
 pub(crate) struct Send {
-    /// In the journal.
-    name: String,
     push: Push,
     /// Frames that are not all in the kernel: their number, and when they came.
     timed: VecDeque<(u64, Instant)>,
@@ -88,13 +86,9 @@ impl Pace {
 }
 
 impl Send {
-    pub(crate) fn new(name: String, push: Push, now: Instant) -> Send {
+    pub(crate) fn new(push: Push, now: Instant) -> Send {
         let pace = Pace { finished: 0, since: now, per_frame: SEEN_AFTER, window: WINDOW_MIN };
-        Send { name, push, timed: VecDeque::new(), frames: 0, bytes: 0, pace, blocked: false }
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
+        Send { push, timed: VecDeque::new(), frames: 0, bytes: 0, pace, blocked: false }
     }
 
     /// The socket takes a further frame.

@@ -1,52 +1,73 @@
-//! Frames that wait in the journal and nowhere else: a sink that is away costs disk, not memory.
+//! Frames that wait for one sink in the journal and nowhere else: a sink that is away costs disk, not memory.
 //!
-//! Owns where they begin and end. They come back in order, a frame at a time, when there is room for them again.
+//! Owns where they begin and end. They have been through the plugins: what is read back is the frame, what was done with it,
+//! and the bytes that were made of it. They come back in order, a frame at a time, when there is room for them again.
 
+use crate::decode::Decode;
+use crate::judge::CUMULATIVE;
 use crate::keep::Kept;
-use crate::receive::Arrival;
-use crate::resume::Resume;
-use afterbay_journal::{Backlog, Backlogged, FrameNo, ReadError};
-use std::collections::VecDeque;
+use crate::route::Leaves;
+use afterbay_journal::reader::{Action, Outcome, Passage};
+use afterbay_journal::{Backlog, BacklogFrame, Backlogged, FrameNo, ReadError, Verdict};
+use afterbay_outbox::Frame;
+use afterbay_wire as wire;
+use std::collections::{HashMap, VecDeque};
 
 /// Frames that wait in the journal.
 pub(crate) struct Spill {
     backlog: Backlog,
+    first: FrameNo,
     /// The last of them.
     through: FrameNo,
     frames: usize,
     bytes: u64,
     /// Those among them that went unkept (`on_error = "forward"`): the journal has only their numbers.
-    unkept: VecDeque<Kept>,
+    unkept: VecDeque<Frame>,
+}
+
+/// A frame that comes back.
+#[expect(clippy::large_enum_variant, reason = "one a frame: a box would cost more than the move")]
+pub(crate) enum Back {
+    /// Out of the journal.
+    Read(BacklogFrame),
+    /// Out of memory: the journal never had it.
+    Unkept(Frame),
 }
 
 impl Spill {
-    /// Begins with what `backlog` reads next.
+    /// Begins with what `backlog`, which tells outcomes, reads next.
     pub(crate) fn new(backlog: Backlog) -> Spill {
-        Spill { backlog, through: FrameNo(0), frames: 0, bytes: 0, unkept: VecDeque::new() }
+        let first = backlog.position();
+        Spill { backlog, first, through: FrameNo(0), frames: 0, bytes: 0, unkept: VecDeque::new() }
     }
 
-    /// What an earlier run has left.
-    pub(crate) fn of_earlier_run(backlog: Backlog, resume: &Resume) -> Spill {
-        let frames = usize::try_from(resume.frames()).unwrap_or(usize::MAX);
-        Spill { through: resume.through(), frames, ..Spill::new(backlog) }
+    /// What an earlier run has left, up to and with this frame.
+    pub(crate) fn of_earlier_run(backlog: Backlog, through: FrameNo) -> Spill {
+        let spill = Spill::new(backlog);
+        let frames = through.0.saturating_sub(spill.first.0) + 1;
+        Spill { through, frames: usize::try_from(frames).unwrap_or(usize::MAX), ..spill }
     }
 
-    /// A further frame waits, which is in the journal.
-    pub(crate) fn push(&mut self, frame: FrameNo, bytes: usize) {
-        self.through = frame;
-        self.frames += 1;
-        self.bytes += bytes as u64;
-    }
-
-    /// A further frame waits, which is not.
-    pub(crate) fn push_unkept(&mut self, kept: Kept) {
-        self.push(kept.frame, kept.bytes.len());
-        self.unkept.push_back(kept);
+    /// A further frame waits.
+    pub(crate) fn push(&mut self, kept: &Kept, frame: impl FnOnce() -> Frame) {
+        if kept.frame > self.through {
+            self.through = kept.frame;
+            self.frames += 1;
+        }
+        match kept.is_kept() {
+            true => self.bytes += kept.bytes.len() as u64,
+            false => self.unkept.push_back(frame()),
+        }
     }
 
     /// Frames, and their bytes.
-    pub(crate) fn backlog(&self) -> (usize, u64) {
+    pub(crate) fn size(&self) -> (usize, u64) {
         (self.frames, self.bytes)
+    }
+
+    /// The first that may still be read.
+    pub(crate) fn first(&self) -> FrameNo {
+        self.first.max(self.backlog.position())
     }
 
     /// Whether memory holds any of them.
@@ -58,16 +79,13 @@ impl Spill {
         self.unkept.is_empty() && self.backlog.position() > self.through
     }
 
-    /// The number of the next frame.
-    pub(crate) fn position(&self) -> FrameNo {
-        self.unkept.front().map_or(self.backlog.position(), |kept| kept.frame.min(self.backlog.position()))
-    }
-
     /// The next frame. `None`: it is not to be had now. An error names frames that are missing, or the disk's trouble.
-    pub(crate) fn next(&mut self) -> Result<Option<Kept>, ReadError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Back>, ReadError> {
         loop {
-            if let Some(kept) = self.unkept.pop_front_if(|kept| kept.frame < self.backlog.position()) {
-                return Ok(Some(self.popped(kept)));
+            let position = self.backlog.position().0;
+            if let Some(frame) = self.unkept.pop_front_if(|frame| frame.number < position) {
+                self.frames = self.frames.saturating_sub(1);
+                return Ok(Some(Back::Unkept(frame)));
             }
             if self.is_empty() {
                 return Ok(None);
@@ -77,21 +95,41 @@ impl Spill {
                 // Those that this run let go on are in memory.
                 Some(Backlogged::Skipped(..)) => {}
                 Some(Backlogged::Frame(frame)) => {
-                    let at = Arrival::at(frame.received_unix_ns);
-                    return Ok(Some(self.popped(Kept::read_back(
-                        frame.frame,
-                        frame.bytes,
-                        at,
-                        frame.outcome,
-                    ))));
+                    self.frames = self.frames.saturating_sub(1);
+                    self.bytes = self.bytes.saturating_sub(frame.bytes.len() as u64);
+                    return Ok(Some(Back::Read(frame)));
                 }
             }
         }
     }
+}
 
-    fn popped(&mut self, kept: Kept) -> Kept {
-        self.frames = self.frames.saturating_sub(1);
-        self.bytes = self.bytes.saturating_sub(kept.bytes.len() as u64);
-        kept
+/// What leaves of a frame that has been through the plugins before.
+pub(crate) fn again(frame: &BacklogFrame, decode: &mut Decode) -> Leaves {
+    let came = match decode.look(frame.bytes.clone()) {
+        wire::Decoded::Batch(batch) => batch,
+        wire::Decoded::Barrier(barrier) => return Leaves::of_barrier(&barrier),
+    };
+    let Some(outcome) = frame.outcome.as_deref().filter(|outcome| !outcome.requests.is_empty()) else {
+        // It had no numbers, or the journal lost what was done with it: it goes on as it came.
+        let requests = vec![0; came.rows() as usize].into();
+        return Leaves::Rows { batch: came, requests, alone: true };
+    };
+    if outcome.passage == Passage::Dropped {
+        return Leaves::Nothing;
     }
+    let numbers = outcome.requests.iter().map(|request| request.0);
+    match outcome.changed.clone().map(|bytes| decode.look(bytes)) {
+        Some(wire::Decoded::Batch(changed)) => {
+            let by_rid: HashMap<&str, u64> = came.rids().zip(numbers).collect();
+            let requests = changed.rids().map(|rid| by_rid.get(rid).copied().unwrap_or(0)).collect();
+            Leaves::Rows { requests, batch: changed, alone: is_cumulative(outcome) }
+        }
+        _ => Leaves::Rows { batch: came, requests: numbers.collect(), alone: false },
+    }
+}
+
+fn is_cumulative(outcome: &Outcome) -> bool {
+    let is = |action: &Action| action.verdict == Verdict::Replace && action.text.starts_with(CUMULATIVE);
+    outcome.actions.iter().any(is)
 }

@@ -11,3 +11,4 @@ mod readers;
 mod reload;
 mod senders;
 mod signals;
+mod sinks;

@@ -11,7 +11,6 @@ use bytes::Bytes;
 use super::walk::{Start, Walk, Walked};
 use crate::error::ReadError;
 use crate::format::Kind;
-use crate::frame_set::FrameSet;
 use crate::position::{FrameNo, Position};
 use crate::reader::Outcome;
 use crate::record::Body;
@@ -25,9 +24,6 @@ const HELD_BYTES_MAX: usize = 16 << 20;
 pub(super) struct Outcomes {
     shared: Arc<Shared>,
     walk: Option<Walk>,
-    /// Frames that had none when the cursor was made, and the first that came later.
-    without: FrameSet,
-    end: u64,
     /// Met before their frames.
     held: BTreeMap<u64, Outcome>,
     held_bytes: usize,
@@ -38,25 +34,13 @@ pub(super) struct Outcomes {
 }
 
 impl Outcomes {
-    pub fn new(shared: Arc<Shared>, without: FrameSet, end: u64) -> Outcomes {
-        Outcomes {
-            shared,
-            walk: None,
-            without,
-            end,
-            held: BTreeMap::new(),
-            held_bytes: 0,
-            forgot: false,
-            changed: None,
-        }
+    pub fn new(shared: Arc<Shared>) -> Outcomes {
+        Outcomes { shared, walk: None, held: BTreeMap::new(), held_bytes: 0, forgot: false, changed: None }
     }
 
     /// That of the frame which stands here; in order of frames.
     pub fn of(&mut self, place: Position) -> Result<Option<Outcome>, ReadError> {
         let frame = place.frame.0;
-        if frame >= self.end || self.without.contains(place.frame) {
-            return Ok(None);
-        }
         while let Some(first) = self.held.first_entry().filter(|first| *first.key() <= frame) {
             let (number, outcome) = first.remove_entry();
             self.held_bytes -= bytes(&outcome);

@@ -5,7 +5,7 @@ use crate::error::SentError;
 use crate::outcome::Credit;
 use crate::position::FrameNo;
 use crate::record::{FORGOTTEN, VOID, put_sent, put_taken};
-use crate::sink::{Held, Sent};
+use crate::sink::{Held, Sent, Sink};
 use crate::state::sink_of;
 
 impl Writer {
@@ -54,6 +54,11 @@ impl Writer {
         put_taken(&mut record, &self.sinks[at], VOID);
         self.told[at] = Told::Yes;
         self.add(|pending| pending.extend_from_slice(&record));
+    }
+
+    /// How far a sink has taken the stream, and what it was sent after that.
+    pub fn known_sink(&self, name: &str) -> Option<&Sink> {
+        self.sinks.iter().find(|sink| sink.name() == name)
     }
 
     /// The sink is no more: nothing is kept for it.

@@ -1,0 +1,219 @@
+//! One reader of the stream: what waits for it in memory and in the journal, and its socket.
+//!
+//! Owns what it was given and has not taken. A stream's sinks know nothing of each other: while one is slow or away, its
+//! share waits, and the others go on.
+
+use crate::decode::Decode;
+use crate::keep::{Keep, Kept};
+use crate::receive::Arrival;
+use crate::resume::Resume;
+use crate::route::Route;
+use crate::send::Send;
+use crate::spill::{Back, Spill, again};
+use afterbay_journal::{BacklogFrame, Credit, FrameNo};
+use afterbay_outbox::{Content, Frame, Outbox};
+use std::time::{Duration, Instant};
+
+/// Frames that are read back in one turn.
+const FRAMES_PER_TURN: usize = 16;
+/// When the journal could not be read, before the next try.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// One reader of the stream.
+pub(crate) struct Sink {
+    /// In the journal.
+    name: String,
+    /// Its place among the stream's sinks.
+    place: usize,
+    pub(crate) outbox: Outbox,
+    /// What came after that.
+    spill: Option<Spill>,
+    pub(crate) send: Send,
+    /// While frames of an earlier run come back.
+    resume: Option<Resume>,
+    /// The last frame that has been through the plugins.
+    settled: FrameNo,
+    /// What the journal was told it has taken: of what left, and of the frames.
+    taken: (u64, FrameNo, Option<Credit>),
+    /// When to read the journal again after it could not be read.
+    read_at: Option<Instant>,
+    /// The journal is told of whatever leaves before the kernel gets it; else of what is composed.
+    tells_all: bool,
+}
+
+/// What a sink is made of.
+pub(crate) struct Parts {
+    pub(crate) name: String,
+    pub(crate) place: usize,
+    pub(crate) outbox: Outbox,
+    pub(crate) send: Send,
+    pub(crate) resume: Resume,
+    pub(crate) tells_all: bool,
+}
+
+impl Sink {
+    pub(crate) fn new(parts: Parts, keep: &Keep) -> Sink {
+        let Parts { name, place, outbox, send, resume, tells_all } = parts;
+        let settled = resume.done();
+        let spill = (settled < resume.through())
+            .then(|| Spill::of_earlier_run(keep.backlog_from(FrameNo(settled.0 + 1)), resume.through()));
+        let taken = (resume.last_sent(), settled, None);
+        let resume = Some(resume);
+        Sink { name, place, outbox, spill, send, resume, settled, taken, read_at: None, tells_all }
+    }
+
+    /// It has all of this frame: of an earlier run, or another's.
+    pub(crate) fn has_taken(&self, frame: FrameNo) -> bool {
+        self.resume.as_ref().is_some_and(|resume| resume.has_taken(frame))
+    }
+
+    /// Its share of a frame comes to wait: in memory, or where too much does, in the journal, where its place is.
+    pub(crate) fn put(&mut self, kept: &Kept, share: Content, keep: &Keep) {
+        self.settled = kept.frame.max(self.settled);
+        if self.spill.is_none() {
+            if self.has_taken(kept.frame) {
+                return;
+            }
+            drop(self.resume.take_if(|resume| kept.frame > resume.through()));
+        }
+        if self.spill.is_none() && self.outbox.has_room() {
+            return self.outbox.put(frame(kept.frame, kept.at, share));
+        }
+        let spill = self.spill.get_or_insert_with(|| Spill::new(keep.backlog(kept)));
+        spill.push(kept, || frame(kept.frame, kept.at, share));
+    }
+
+    /// Takes back what waits in the journal, while there is room for it.
+    pub(crate) fn refill(&mut self, keep: &mut Keep, decode: &mut Decode, route: &mut Route, now: Instant) {
+        for _ in 0..FRAMES_PER_TURN {
+            if !self.can_refill(keep) {
+                return;
+            }
+            // What was done with the next frame may not be written yet.
+            let next = if keep.flush() { self.spill.as_mut().map(Spill::next) } else { None };
+            match next {
+                Some(Ok(Some(Back::Unkept(frame)))) => self.outbox.put(frame),
+                Some(Ok(Some(Back::Read(read)))) => self.put_again(&read, decode, route),
+                Some(Err(error)) if error.is_missing() => keep.read_failed(&error),
+                Some(Err(error)) => {
+                    keep.read_failed(&error);
+                    self.read_at = Some(now + RETRY);
+                }
+                Some(Ok(None)) | None => self.read_at = Some(now + RETRY),
+            }
+            if self.spill.as_ref().is_some_and(Spill::is_empty) {
+                self.spill = None;
+            }
+        }
+    }
+
+    fn put_again(&mut self, read: &BacklogFrame, decode: &mut Decode, route: &mut Route) {
+        let mut share = Content::Nothing;
+        if !self.has_taken(read.frame) {
+            share = route.share(read.frame, again(read, decode), self.place);
+        }
+        drop(self.resume.take_if(|resume| read.frame > resume.through()));
+        if let Some(resume) = &self.resume {
+            share = resume.left(read.frame, share);
+        }
+        self.outbox.put(frame(read.frame, Arrival::at(read.received_unix_ns), share));
+    }
+
+    /// Something may come back from the journal now. Not while an earlier run's frames are being accounted: those go in
+    /// between.
+    pub(crate) fn can_refill(&self, keep: &Keep) -> bool {
+        let waits = self.spill.is_some() && self.read_at.is_none();
+        waits && self.outbox.has_room() && !keep.has_unaccounted()
+    }
+
+    /// Why nothing more may be received on its account.
+    pub(crate) fn full(&self, spill_max: u64) -> Option<&'static str> {
+        let spill = self.spill.as_ref()?;
+        if spill.has_unkept() {
+            return Some(
+                "the sink's queue is full and the journal does not take frames, so the scheduler's queue holds",
+            );
+        }
+        let (_, bytes) = spill.size();
+        (bytes >= spill_max).then_some(
+            "as many bytes wait in the journal for the sink as it may retain, so the scheduler's queue holds",
+        )
+    }
+
+    /// Gives the reader what it can do with now. True where it could do with more.
+    pub(crate) fn turn(&mut self, keep: &mut Keep, now: Instant, took: &mut impl FnMut(Duration)) -> bool {
+        self.send.look(now);
+        self.outbox.taken(self.send.socket().taken());
+        // Before anything is sent: after a kill, the reader's count is read from where it stood.
+        self.tell_taken(keep);
+        let (mut sent, mut tell) = (false, false);
+        while self.send.has_room() {
+            let Some(leaving) = self.outbox.next(self.send.keeps_up(), now) else { break };
+            keep.sent(&self.name, &leaving);
+            tell |= self.tells_all || leaving.frame.is_none();
+            self.send.send(leaving);
+            sent = true;
+        }
+        if tell {
+            // Before the kernel gets it. A whole frame need not be told of: a start finds it by the reader's count.
+            keep.flush();
+        }
+        self.send.flush(now, took);
+        self.outbox.taken(self.send.socket().taken());
+        self.tell_taken(keep);
+        sent && !self.outbox.is_empty() && self.send.keeps_up()
+    }
+
+    /// Tells the journal how far the reader has taken the stream.
+    pub(crate) fn tell_taken(&mut self, keep: &mut Keep) {
+        let through = if self.is_drained() { self.settled } else { FrameNo(self.outbox.done()) };
+        let sequence = self.send.socket().taken();
+        let credit = self.send.socket().position();
+        let credit = credit.map(|at| Credit { generation: at.generation, sent: at.count });
+        // Also where the reader stood before it had taken anything: after a kill that is where its count begins.
+        if self.taken != (sequence, through, credit) {
+            self.taken = (sequence, through, credit);
+            keep.taken(&self.name, sequence, through, credit);
+        }
+    }
+
+    /// Does what is due.
+    pub(crate) fn tick(&mut self, now: Instant) {
+        self.send.push().tick(now);
+        self.read_at.take_if(|at| *at <= now);
+    }
+
+    /// When [`Sink::tick`] is due, or [`Sink::turn`].
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        // Asked in vain while the reader has no room.
+        let outbox = self.outbox.deadline().filter(|_| self.send.keeps_up());
+        [self.send.socket().deadline(), self.read_at, outbox].into_iter().flatten().min()
+    }
+
+    /// Frames that wait in the journal alone, and their bytes.
+    pub(crate) fn spilled(&self) -> (usize, u64) {
+        self.spill.as_ref().map_or((0, 0), Spill::size)
+    }
+
+    /// The first frame that the journal must not let go of on its account.
+    pub(crate) fn keeps(&self) -> Option<FrameNo> {
+        self.spill.as_ref().map(Spill::first)
+    }
+
+    /// Frames that came and that the reader (or the kernel, for it) has not taken, and their bytes.
+    pub(crate) fn left(&self) -> (usize, u64) {
+        let (pending, unfinished) = (self.send.socket().pending(), self.send.socket().unfinished());
+        let (spilled, spilled_bytes) = self.spilled();
+        let frames = spilled + self.outbox.frames() + pending.frames + unfinished.frames;
+        (frames, spilled_bytes + self.outbox.bytes() + (pending.bytes + unfinished.bytes) as u64)
+    }
+
+    /// Everything that came is with the reader, or as far as the kernel tells.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.spill.is_none() && self.outbox.is_empty() && self.send.socket().is_drained()
+    }
+}
+
+fn frame(number: FrameNo, at: Arrival, content: Content) -> Frame {
+    Frame { number: number.0, at: at.instant, content }
+}

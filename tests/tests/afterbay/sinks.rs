@@ -1,0 +1,170 @@
+//! Several sinks of one stream: each request has its own.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use afterbay_sim::Stop;
+use afterbay_sim::load::Load;
+use afterbay_sim::reader::{self, Until};
+use afterbay_sim::work::{Cost, Spent};
+use afterbay_tests::afterbay::verify;
+use afterbay_tests::frames::{WIRES, fixtures, frames_of, rows};
+use afterbay_tests::stage::{Config, SINK};
+use afterbay_tests::{Afterbay, Reader, Sender, Stage, load};
+use afterbay_wire::synth::SynthWire::Msgpack;
+
+/// Their names, in the order of the configuration.
+const SINKS: [&str; 3] = [SINK, "second", "third"];
+
+fn endpoint(stage: &Stage, sink: usize) -> String {
+    stage.ipc(&format!("out-{sink}"))
+}
+
+fn config(stage: &Stage, lines: impl Fn(usize) -> String) -> Config {
+    let config = stage.config().stream("route = \"crc32\"").connect(&endpoint(stage, 0)).sink(&lines(0));
+    (1..SINKS.len())
+        .fold(config, |config, sink| config.more_sink(SINKS[sink], &endpoint(stage, sink), &lines(sink)))
+}
+
+fn bind(stage: &Stage) -> Vec<Reader> {
+    (0..SINKS.len()).map(|sink| Reader::bind(&endpoint(stage, sink))).collect()
+}
+
+/// As Python's `zlib.crc32(rid.encode()) % 3` has it for these.
+const PYTHON: [(&str, usize); 4] = [("r0", 2), ("r1", 0), ("r2", 2), ("r11", 1)];
+
+fn sink_of(rid: &str) -> usize {
+    // Bit by bit, so that it is not the library's word against itself.
+    let step = |crc: u32, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
+    let crc = rid.bytes().fold(!0u32, |crc, byte| (0..8).fold(crc ^ u32::from(byte), step));
+    (!crc % 3) as usize
+}
+
+#[test]
+fn each_request_goes_to_the_sink_that_its_crc32_says_and_messages_without_rows_go_to_all() {
+    PYTHON.iter().for_each(|(rid, sink)| assert_eq!(sink_of(rid), *sink, "{rid}"));
+    for wire in WIRES {
+        let stage = Stage::new();
+        let mut readers = bind(&stage);
+        let afterbay = Afterbay::run(&stage, &config(&stage, |_| String::new()));
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let frames = load(30, 20, wire);
+        let (_, control) = fixtures().into_iter().find(|(name, _)| name.contains("freeze")).unwrap();
+        for (index, frame) in frames.iter().enumerate() {
+            if index == 7 {
+                sender.send(&control);
+            }
+            sender.send(&frame.bytes);
+        }
+        let mut expected: Vec<BTreeMap<String, Vec<i64>>> = vec![BTreeMap::new(); SINKS.len()];
+        for row in frames.iter().flat_map(|frame| rows(&frame.bytes)) {
+            expected[sink_of(&row.rid)].entry(row.rid).or_default().extend(row.ids);
+        }
+        for (reader, expected) in readers.iter_mut().zip(&expected) {
+            let (mut had, mut controls) = (BTreeMap::<String, Vec<i64>>::new(), 0);
+            while had != *expected || controls == 0 {
+                let frame = reader.frame();
+                controls += u32::from(frame == control);
+                for row in rows(&frame) {
+                    let ids = had.entry(row.rid).or_default();
+                    ids.extend(row.ids);
+                    assert_eq!(ids.len() as u64, row.completion_tokens);
+                }
+            }
+            assert_eq!(controls, 1);
+            assert_eq!(reader.next_within(Duration::from_millis(50)), None);
+        }
+        assert_eq!(afterbay.stop(), 0);
+        assert_eq!(verify(&stage).0, 0);
+    }
+}
+
+#[test]
+fn a_sink_that_is_away_holds_up_no_other_and_gets_its_own_when_it_comes() {
+    let stage = Stage::new();
+    // The second is away, and its memory is soon full.
+    let mut readers: Vec<Reader> = [0, 2].map(|sink| Reader::bind(&endpoint(&stage, sink))).into();
+    let config = config(&stage, |_| "reader = \"tokenizer\"\nqueue = { frames = 4 }".to_owned());
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let frames = load(60, 40, Msgpack);
+    frames.iter().for_each(|frame| sender.send(&frame.bytes));
+    let sent: Vec<_> = frames.iter().flat_map(|frame| rows(&frame.bytes)).collect();
+    let tokens = |sink: usize| {
+        sent.iter().filter(|row| sink_of(&row.rid) == sink).map(|row| row.ids.len()).sum::<usize>()
+    };
+    let take = |reader: &mut Reader, sink: usize| {
+        let (mut had, mut requests) = (0, BTreeMap::<String, u64>::new());
+        while had < tokens(sink) {
+            for row in rows(&reader.frame()) {
+                assert_eq!(sink_of(&row.rid), sink);
+                had += row.ids.len();
+                let ids = requests.entry(row.rid).or_default();
+                *ids += row.ids.len() as u64;
+                assert_eq!(*ids, row.completion_tokens);
+            }
+        }
+        assert_eq!(had, tokens(sink));
+    };
+    take(&mut readers[0], 0);
+    take(&mut readers[1], 2);
+    let metrics = afterbay.until_metrics("all is received", |metrics| {
+        metrics.stream("frames_received_total") == frames.len() as u64
+    });
+    assert_eq!(metrics.sink_named("second", "spilled_frames"), frames.len() as u64 - 4);
+    assert_eq!((metrics.sink("spilled_frames"), metrics.sink_named("third", "spilled_frames")), (0, 0));
+    take(&mut Reader::bind(&endpoint(&stage, 1)), 1);
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
+}
+
+#[test]
+fn after_kill_9_each_of_several_sinks_gets_what_it_has_not_taken_once() {
+    const LIVES: usize = 3;
+    let stage = Stage::new();
+    let credit = |sink: usize| stage.text(&format!("credit-{sink}"));
+    let config = config(&stage, |sink| format!("reader = \"tokenizer\"\ncredit = {:?}", credit(sink)));
+    let frames = frames_of(&Load::new(200, 60), Msgpack);
+    let stop = Stop::new();
+    let reads: Vec<_> = (0..SINKS.len())
+        .map(|sink| {
+            let mut options = reader::Options::new(endpoint(&stage, sink));
+            options.credit = Some(credit(sink).into());
+            // One is slow, so that what waits for it is joined.
+            let per_row = Duration::from_micros(if sink == 0 { 200 } else { 5 });
+            options.cost = Cost { per_row, per_token: Duration::ZERO, spent: Spent::Asleep };
+            let requests = frames.iter().flat_map(|frame| rows(&frame.bytes));
+            let requests = requests.filter(|row| row.finish.is_some() && sink_of(&row.rid) == sink).count();
+            let until = Until {
+                requests: Some(requests as u64),
+                linger: Duration::from_millis(200),
+                ..Until::default()
+            };
+            options.until = until;
+            let stopped = stop.clone();
+            std::thread::spawn(move || reader::run(options, &stopped, &mut |_| {}).unwrap())
+        })
+        .collect();
+    for (life, part) in frames.chunks(frames.len().div_ceil(LIVES)).enumerate() {
+        let afterbay = Afterbay::run(&stage, &config);
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        part.iter().for_each(|frame| sender.send(&frame.bytes));
+        afterbay.until_metrics("all are kept", |metrics| {
+            metrics.stream("frames_received_total") == part.len() as u64
+        });
+        if life + 1 < LIVES {
+            afterbay.kill();
+            continue;
+        }
+        let mut tokens = 0;
+        for (sink, reads) in reads.into_iter().enumerate() {
+            let received = reads.join().unwrap();
+            assert!(received.is_whole(), "sink {sink}: {:?}\n{}", received.faults, afterbay.log());
+            tokens += received.record.tokens;
+        }
+        assert_eq!(tokens, 200 * 60);
+        assert_eq!(afterbay.stop(), 0);
+        break;
+    }
+    assert_eq!(verify(&stage).0, 0);
+}
