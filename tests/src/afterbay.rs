@@ -51,6 +51,14 @@ impl Afterbay {
         Afterbay::start(afterbay(&["run"]), stage, config, args)
     }
 
+    /// The same with panics on purpose (`AFTERBAY_PANIC`, `host/stream/src/fault.rs`).
+    #[track_caller]
+    pub fn run_panicking(stage: &Stage, config: &Config, when: &str) -> Afterbay {
+        let mut command = afterbay(&["run"]);
+        command.env("AFTERBAY_PANIC", when);
+        Afterbay::start(command, stage, config, &[])
+    }
+
     /// The same as a process that is told of a file that grows past its limit, not killed: see [`Afterbay::limit_files`].
     #[track_caller]
     pub fn run_limitable(stage: &Stage, config: &Config) -> Afterbay {

@@ -19,6 +19,7 @@ use afterbay_wire::Layouts;
 use anyhow::{Context, bail};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Reads and checks a configuration file. The problems are complete sentences.
 pub(crate) fn load(file: &Path, has_rendezvous: bool) -> Result<config::Config, Vec<String>> {
@@ -95,7 +96,7 @@ pub(crate) fn check_plugins(config: &config::Config, host: &Host) -> Result<Vec<
 /// What all streams of a process share.
 pub(crate) struct Shared {
     pub(crate) config: config::Config,
-    pub(crate) directory: Directory,
+    pub(crate) directory: Arc<Directory>,
     pub(crate) host: Host,
     pub(crate) events: Events,
     pub(crate) metrics: Metrics,
@@ -108,7 +109,7 @@ impl Shared {
     pub(crate) fn open(config: config::Config) -> anyhow::Result<Shared> {
         let (events, health) = (Events::new(), Health::default());
         let metrics = Metrics::new(events.clone(), health.clone());
-        let directory = Directory::open(&config.journal.dir, journal_options(&config))?;
+        let directory = Arc::new(Directory::open(&config.journal.dir, journal_options(&config))?);
         let host = plugin_host(cache_dir())?;
         let signals = Signals::new(&config, &metrics);
         Ok(Shared { config, directory, host, events, metrics, health, signals })
@@ -208,6 +209,10 @@ fn setup(
         sinks: sinks.collect::<anyhow::Result<_>>()?,
         layouts: layouts(stream, met)?,
         journal,
+        reopen: {
+            let (directory, name) = (shared.directory.clone(), name.clone());
+            Box::new(move || directory.stream(&name))
+        },
         on_error: shared.config.journal.on_error,
         durable_first: shared.config.journal.sync == config::Sync::Always,
         abandon_after: shared.config.journal.abandon_after,

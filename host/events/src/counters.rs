@@ -140,6 +140,7 @@ counters! {
         senders: Gauge, "Schedulers connected";
         receiving: Gauge, "1 while frames are received, 0 while the scheduler's own queue holds them";
         receive_paused_seconds: Seconds, "Time in which nothing was received because a queue was full or the journal failed";
+        panics: Counter, "Panics of its thread, after each of which it went on";
         outbox_frames: Gauge, "Frames received and not yet handed to a sink's queue";
         outbox_bytes: Gauge, "Bytes of frames received and not yet handed to a sink's queue";
         spilled_frames: Gauge, "Frames that wait in the journal alone, because a sink's queue is full; one that waits for two is counted twice";

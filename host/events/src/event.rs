@@ -46,6 +46,11 @@ events! {
         stream: Name, frames: u64,
     } => "stream {stream:?}: stopped after {frames} frames";
 
+    /// A stream's thread panicked, and goes on out of its journal, on the same connections. `frame`: the one in hand; 0: none.
+    StreamPanicked, Level::ERROR, first 3 of [stream] {
+        stream: Name, frame: u64, why: String,
+    } => "stream {stream:?}: a panic with frame {frame} in hand, goes on out of the journal: {why}";
+
     /// A stream could not start, or has ended by an error or a panic.
     StreamFailed, Level::ERROR, first 5 of [stream] {
         stream: Name, why: String,

@@ -13,6 +13,7 @@ fn one_of_each() -> Vec<Event> {
     vec![
         StreamStarted { stream: name("decode-0"), listen: "ipc:///run/afterbay/decode-0".into() }.into(),
         StreamStopped { stream: name("decode-0"), frames: 2 }.into(),
+        StreamPanicked { stream: name("decode-0"), frame: 7, why: "why it is".into() }.into(),
         StreamFailed { stream: name("decode-0"), why: "why it is".into() }.into(),
         ReceivePaused { stream: name("decode-0"), why: "why it is".into() }.into(),
         ReceiveResumed { stream: name("decode-0"), paused_ms: 2 }.into(),

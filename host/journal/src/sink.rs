@@ -177,6 +177,7 @@ impl Sink {
         }
     }
 
+    /// What it has or is being sent already is passed over.
     pub(crate) fn send(&mut self, sequence: u64, held: Held) {
         if self.sent.back().is_some_and(|(last, _)| *last >= sequence) || sequence <= self.sequence {
             return;

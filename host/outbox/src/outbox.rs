@@ -195,6 +195,13 @@ impl Outbox {
         }
     }
 
+    /// The rest of a frame comes to wait, of which some left before this outbox was made, in frames up to `sequence`: it is
+    /// [done](Outbox::done) with when those are taken, too.
+    pub fn put_rest(&mut self, frame: Frame, sequence: u64) {
+        self.outstanding.rest_of(sequence);
+        self.put(frame);
+    }
+
     fn came(&mut self, number: u64, parts: u32, bytes: &Bytes) -> Place {
         self.frames += 1;
         self.bytes += bytes.len() as u64;

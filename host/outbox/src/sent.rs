@@ -30,6 +30,10 @@ pub(crate) struct Outstanding {
     first: Place,
     sent: VecDeque<Sent>,
     sequence: u64,
+    /// Up to this number it is.
+    taken: u64,
+    /// Of the next frame some has left already, up to this number.
+    rest_of: Option<u64>,
     /// Every frame up to this one is done with.
     done: u64,
 }
@@ -41,9 +45,20 @@ impl Outstanding {
 
     /// A frame of so many parts; with none it is done with as soon as those before it are.
     pub(crate) fn came(&mut self, frame: u64, parts: u32) -> Place {
-        self.sources.push_back(Source { frame, left: parts });
+        let place = self.first + self.sources.len() as u64;
+        let before = self.rest_of.take().filter(|sequence| *sequence > self.taken);
+        if let Some(sequence) = before {
+            let at = self.sent.partition_point(|sent| sent.sequence <= sequence);
+            self.sent.insert(at, Sent { sequence, of: vec![(place, 1)] });
+        }
+        self.sources.push_back(Source { frame, left: parts + u32::from(before.is_some()) });
         self.pass();
-        self.first + self.sources.len() as u64 - 1
+        place
+    }
+
+    /// The frame that comes next has a part more, which left with `sequence`.
+    pub(crate) fn rest_of(&mut self, sequence: u64) {
+        self.rest_of = Some(sequence);
     }
 
     /// A frame leaves with so many parts of these: its number among those that leave.
@@ -55,6 +70,7 @@ impl Outstanding {
 
     /// Everything that left up to this number is taken.
     pub(crate) fn taken(&mut self, through: u64) {
+        self.taken = self.taken.max(through);
         while let Some(sent) = self.sent.pop_front_if(|sent| sent.sequence <= through) {
             for (place, parts) in sent.of {
                 if let Some(source) = self.source(place) {

@@ -100,7 +100,7 @@ fn batch_of(bytes: Bytes) -> Batch {
 
 /// Requests are numbered by their names.
 fn content(batch: Batch) -> Content {
-    let requests = batch.rids().map(|rid| number(rid)).collect();
+    let requests = batch.rids().map(number).collect();
     Content::Rows { batch, requests }
 }
 

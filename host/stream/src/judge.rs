@@ -93,6 +93,12 @@ impl Chain {
         Chain { seats, shown: Shown::default() }
     }
 
+    /// After a panic: fresh instances take over.
+    pub(crate) fn restart(&mut self, ledger: &Ledger) {
+        self.shown = Shown::default();
+        self.seats.iter_mut().for_each(|seat| seat.restart(ledger));
+    }
+
     pub(crate) fn seats(&self) -> &[Seat] {
         &self.seats
     }

@@ -3,6 +3,7 @@
 //! Owns the journal's writer and what waits for it. A [`Received`] comes in; a [`Kept`], which only this file can make,
 //! goes on to decode. What a failing disk means is decided here.
 
+use crate::fault;
 use crate::receive::{Arrival, Received};
 use crate::telemetry::Telemetry;
 use afterbay_config::OnError;
@@ -61,6 +62,7 @@ struct Failing {
 /// The journal of a stream.
 pub(crate) struct Keep {
     writer: Writer,
+    last: FrameNo,
     on_error: OnError,
     /// A frame goes on only when it is on the disk.
     durable_first: bool,
@@ -94,6 +96,7 @@ impl Keep {
         let unaccounted = Unaccounted::of(recovered, &writer);
         Keep {
             writer,
+            last: recovered.last_frame,
             on_error,
             durable_first,
             waiting: VecDeque::new(),
@@ -110,6 +113,16 @@ impl Keep {
         }
     }
 
+    /// The last frame that was given a number.
+    pub(crate) fn last(&self) -> FrameNo {
+        self.last
+    }
+
+    /// What outlives a panic: the frame that the journal has refused.
+    pub(crate) fn into_refused(mut self) -> Option<Received> {
+        self.refused.take().map(|(received, _)| received)
+    }
+
     /// Why no further frame may be given.
     pub(crate) fn full(&self) -> Option<&'static str> {
         if self.refused.is_some() {
@@ -121,9 +134,11 @@ impl Keep {
 
     /// Writes a frame. Where the disk refuses it, it waits here (`stop`) or goes on unkept (`forward`).
     pub(crate) fn keep(&mut self, received: Received) {
+        fault::point("keep");
         let begun = Instant::now();
         let appended = self.writer.append(&received.bytes, received.at.unix_ns);
         self.telemetry.counters.journal_append_seconds.add(begun.elapsed());
+        fault::point("kept");
         match appended {
             Ok(position) => {
                 // What waited went out with the frame.
@@ -169,6 +184,7 @@ impl Keep {
 
     fn admit(&mut self, received: Received, frame: FrameNo, place: Place) {
         let Received { bytes, at } = received;
+        self.last = frame;
         self.waiting_bytes += bytes.len();
         self.waiting.push_back(Kept { frame, bytes, at, place, _made_here: () });
     }

@@ -522,6 +522,22 @@ impl Ledger {
         Settled { kept, leaves: Leaves::of_barrier(barrier) }
     }
 
+    /// A frame that nobody could look at without a panic goes on as it came.
+    pub(crate) fn carry_unread(&self, kept: Kept, why: String, keep: &mut Keep) -> Settled {
+        self.telemetry.counters.barriers.add(BarrierLabel::NotUnderstood, 1);
+        keep.outcome(&whole(&kept, journal::Passage::NotUnderstood(&why)));
+        let bytes = kept.bytes.clone();
+        self.telemetry.publish(FrameNotUnderstood {
+            stream: self.telemetry.stream.clone(),
+            frame: kept.frame.0,
+            bytes: bytes.len() as u64,
+            kind: "panic".to_owned(),
+            why,
+        });
+        // As nearly all frames do, it is taken to hold rows.
+        Settled { kept, leaves: Leaves::Whole { bytes, counted: true, to_all: false } }
+    }
+
     /// A batch that the journal has no numbers for goes on as a barrier: no token is lost, none is accounted.
     fn carry_whole(&self, kept: Kept, batch: Batch, why: String, keep: &mut Keep) -> Settled {
         self.telemetry.counters.barriers.add(BarrierLabel::Whole, 1);

@@ -4,7 +4,9 @@
 //! line, of HTTP, or of other streams.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod build;
 mod decode;
+mod fault;
 mod judge;
 mod keep;
 mod ledger;
@@ -23,25 +25,16 @@ mod thread;
 
 pub use thread::Ended;
 
-use crate::resume::Resume;
 use afterbay_config as config;
-use afterbay_events::event::SinkSettled;
 use afterbay_events::{Events, Health, Metrics};
-use afterbay_journal::{Recovered, Writer};
-use afterbay_outbox::{Joins, Options as OutboxOptions, Outbox, When};
+use afterbay_journal::{OpenError, Recovered, Writer};
+use afterbay_outbox::Joins;
 use afterbay_runtime::{Plugin, ReloadError};
-use afterbay_sockets::{
-    BindError, CreditOptions, Endpoint, Pull, PullOptions, Push, PushError, PushOptions, TokenRange,
-};
+use afterbay_sockets::{BindError, Endpoint, PushError};
 use afterbay_wire::Layouts;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
-
-/// Frames that the socket itself may hold beside the outbox: enough for one system call to take many.
-const PUSH_QUEUE_FRAMES: usize = 64;
-/// Bytes likewise.
-const PUSH_QUEUE_BYTES: usize = 8 << 20;
 
 /// The longest wait before connecting to a reader again. Short: a try is two system calls, and first tokens wait for it.
 const RECONNECT_MAX: Duration = Duration::from_millis(100);
@@ -58,6 +51,8 @@ pub struct Setup {
     pub layouts: Layouts,
     /// Its journal, and what was found in it.
     pub journal: (Writer, Recovered),
+    /// Opens the journal again after a panic.
+    pub reopen: Reopen,
     /// What a failing journal means.
     pub on_error: config::OnError,
     /// A frame goes on only when it is on the disk (`sync = "always"`).
@@ -75,6 +70,9 @@ pub struct Setup {
     /// Where it says what is wrong.
     pub health: Health,
 }
+
+/// Opens a stream's journal.
+pub type Reopen = Box<dyn Fn() -> Result<(Writer, Recovered), OpenError> + Send>;
 
 /// One reader of a stream.
 pub struct SinkSetup {
@@ -158,10 +156,10 @@ impl Stream {
         let poll = mio::Poll::new().map_err(system)?;
         let waker = Arc::new(mio::Waker::new(poll.registry(), thread::WAKER).map_err(system)?);
         let abandon_after = setup.abandon_after;
-        let (path, report) = build(setup, poll.registry(), &waker)?;
+        let (plan, path, report) = build::start(setup, poll.registry(), &waker)?;
         let listen = path.receive.socket().endpoint().clone();
         let (sender, control) = channel();
-        let thread = thread::Thread { poll, path, control, report, abandon_after };
+        let thread = thread::Thread::new(poll, plan, path, control, report, abandon_after);
         let thread = std::thread::Builder::new()
             .name(format!("stream {name}"))
             .spawn(move || thread.run())
@@ -184,145 +182,13 @@ impl Stream {
         self.control.clone()
     }
 
-    /// Whether its thread has ended, which it does only when told to, or in a panic.
+    /// Whether its thread has ended, which it does only when told to, or after panic upon panic.
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }
 
-    /// Waits for its end. `Err`: its thread panicked, with this message.
+    /// Waits for its end. `Err`: it could not go on after a panic, with this message.
     pub fn join(self) -> Result<Ended, String> {
-        self.thread.join().map_err(|panic| {
-            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-            text.or_else(|| panic.downcast_ref::<String>().cloned())
-                .unwrap_or_else(|| "no message".to_owned())
-        })
-    }
-}
-
-/// Binds, connects, and puts the stages in their order.
-fn build(
-    setup: Setup,
-    registry: &mio::Registry,
-    waker: &Arc<mio::Waker>,
-) -> Result<(path::Path, report::Report), StartError> {
-    let now = Instant::now();
-    let Setup { config, listen, sinks, layouts, journal, plugins, events, metrics, health, .. } = setup;
-    let stream = config.name.to_string();
-    let telemetry =
-        telemetry::Telemetry { stream: stream.as_str().into(), events, counters: metrics.stream(&stream) };
-    let (mut writer, recovered) = journal;
-    writer.on_change(Box::new({
-        let waker = waker.clone();
-        // It fails only where the stream has ended.
-        move || drop(waker.wake())
-    }));
-    let mut decode = decode::Decode::new(layouts);
-    let names: Vec<String> = sinks.iter().map(SinkSetup::kept_name).collect();
-    // What is kept for one that is no more is let go.
-    let gone = recovered.sinks.iter().filter(|known| !names.iter().any(|name| name == known.name()));
-    gone.for_each(|gone| writer.forget(gone.name()));
-    let tells_all = sinks.len() > 1;
-    let known = |name: &String| recovered.sinks.iter().find(|known| known.name() == name);
-    let pages = sinks.iter().zip(&names).map(|(sink, name)| (known(name), sink.config.credit.as_deref()));
-    let counts = resume::counts(&pages.collect::<Vec<_>>(), &recovered);
-    let resumed = names.iter().zip(counts).map(|(name, count)| {
-        let resume = match known(name) {
-            Some(known) => Resume::new(known, &recovered, count, tells_all, &mut writer, &mut decode),
-            None => {
-                writer.taken_sent(name, 0, recovered.last_frame, None);
-                Resume::of_another(name, recovered.last_frame)
-            }
-        };
-        if resume.unconfirmed() > 0 {
-            let (stream, sink) = (telemetry.stream.clone(), name.as_str().into());
-            let unconfirmed_frames = resume.unconfirmed();
-            telemetry.publish(SinkSettled { stream, sink, resent_frames: 0, unconfirmed_frames });
-        }
-        resume
-    });
-    let resumed: Vec<Resume> = resumed.collect();
-
-    let pull_tokens = TokenRange { first: thread::WAKER.0 + 1, count: 1 + config.max_peers };
-    let pull_options = PullOptions {
-        max_message_bytes: usize::try_from(config.max_message_bytes).unwrap_or(usize::MAX),
-        listen_mode: config.listen_mode,
-        max_peers: config.max_peers,
-        ..PullOptions::default()
-    };
-    let pull = Pull::bind(registry, pull_tokens, &listen, pull_options)
-        .map_err(|error| StartError::Bind { stream: stream.clone(), error })?;
-    let keep = keep::Keep::new(
-        writer,
-        setup.on_error,
-        setup.durable_first,
-        &recovered,
-        telemetry.clone(),
-        health.clone(),
-    );
-    let mut report = report::Report::new(telemetry.clone(), health.clone(), now);
-    let mut connected = Vec::new();
-    for (place, ((sink, name), resume)) in sinks.into_iter().zip(names).zip(resumed).enumerate() {
-        let last_sent = resume.last_sent();
-        let options = PushOptions {
-            max_queue_frames: PUSH_QUEUE_FRAMES,
-            max_queue_bytes: PUSH_QUEUE_BYTES,
-            backoff_max: RECONNECT_MAX,
-            taken: last_sent,
-            credit: sink.config.credit.clone().map(CreditOptions::new),
-            ..PushOptions::default()
-        };
-        let tokens = TokenRange { first: pull_tokens.first + pull_tokens.count + place, count: 1 };
-        let push = Push::connect(registry, tokens, &sink.connect, options, now)
-            .map_err(|error| StartError::Connect { stream: stream.clone(), error })?;
-        let outbox_options = outbox_options(&config, sink.config.queue, sink.joins);
-        let outbox = Outbox::new(outbox_options, last_sent, resume.done().0);
-        let send = send::Send::new(push, now);
-        let parts = sink::Parts { name, place, outbox, send, resume, tells_all };
-        connected.push(sink::Sink::new(parts, &keep));
-        let name = sink.config.name.as_str();
-        report.add_sink(name, metrics.sink(&stream, name));
-    }
-    let ledger = ledger::Ledger::new(&recovered.live, telemetry.clone(), now);
-    let seats = plugins.into_iter().map(|(name, settings, plugin)| {
-        let counters = metrics.plugin(&stream, &name);
-        seat::Seat::new(&name, settings, plugin, telemetry.clone(), counters, &ledger)
-    });
-    let chain = judge::Chain::new(seats.collect());
-    let path = path::Path {
-        receive: receive::Receive::new(pull),
-        keep,
-        decode,
-        ledger,
-        chain,
-        route: route::Route::new(connected.len(), telemetry),
-        sinks: connected,
-        spill_max: setup.spill_max,
-        shares: Vec::new(),
-        keeps: None,
-    };
-    Ok((path, report))
-}
-
-impl SinkSetup {
-    /// What the journal calls it: a reader that is another has a name of its own.
-    fn kept_name(&self) -> String {
-        match &self.reader_id {
-            Some(id) => format!("{}@{id}", self.config.name),
-            None => self.config.name.to_string(),
-        }
-    }
-}
-
-fn outbox_options(config: &config::Stream, queue: config::Queue, joins: Joins) -> OutboxOptions {
-    OutboxOptions {
-        when: match config.coalesce.when {
-            config::CoalesceWhen::Never => When::Never,
-            config::CoalesceWhen::Backpressure => When::Backpressure,
-            config::CoalesceWhen::Window => When::Window(config.coalesce.window),
-        },
-        joins,
-        max_rows: config.coalesce.max_rows,
-        max_frames: queue.frames,
-        max_bytes: queue.bytes,
+        self.thread.join().map_err(|panic| thread::message(&*panic))
     }
 }

@@ -5,15 +5,17 @@
 //! Each stage takes what only the stage before can make, so none can be skipped. What a stage owns stands in its own file.
 
 use crate::decode::{Decode, Decoded};
+use crate::fault;
 use crate::judge::Chain;
 use crate::keep::{Keep, Kept};
 use crate::ledger::{Ledger, Settled};
-use crate::receive::Receive;
+use crate::receive::{Receive, Received};
 use crate::route::{Leaves, Route};
 use crate::sink::Sink;
 use afterbay_journal::FrameNo;
 use afterbay_outbox::Content;
 use afterbay_runtime::{Plugin, ReloadError};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Frames that are carried before the kernel is asked to take them: more in one call, and no frame waits for long.
@@ -34,7 +36,26 @@ pub(crate) struct Path {
     pub(crate) shares: Vec<Content>,
     /// What retention leaves for the sinks.
     pub(crate) keeps: Option<FrameNo>,
+    /// Off the socket, and perhaps not in the journal yet; the last frame that was there before.
+    pub(crate) arrived: Option<(Received, FrameNo)>,
+    /// Came before a panic, and not into the journal.
+    pub(crate) returned: VecDeque<Received>,
+    /// The frame that is on its way through the plugins.
+    pub(crate) settling: Option<FrameNo>,
+    pub(crate) suspect: Option<Suspect>,
 }
+
+/// A frame that was in hand at a panic.
+#[derive(Clone)]
+pub(crate) struct Suspect {
+    pub(crate) frame: FrameNo,
+    /// How often.
+    pub(crate) times: u32,
+    pub(crate) why: String,
+}
+
+/// A frame that was in hand at so many panics alike goes on as it came, with nobody looking at it.
+const SUSPECT_TIMES_MAX: u32 = 3;
 
 impl Path {
     /// Carries what is there, up to a bound. True where more may be there.
@@ -43,8 +64,11 @@ impl Path {
             if self.full().is_some() {
                 break;
             }
-            let Some(received) = self.receive.next() else { break };
+            let returned = self.returned.pop_front();
+            let Some(received) = returned.or_else(|| self.receive.next()) else { break };
+            self.arrived = Some((received.clone(), self.keep.last()));
             self.keep.keep(received);
+            self.arrived = None;
             self.carry(1);
         }
         // Frames that waited for the disk have no socket event of their own.
@@ -60,7 +84,8 @@ impl Path {
             self.keeps = keeps;
             self.keep.keep_from(keeps);
         }
-        sends_more || self.keep.has_next() || (self.receive.has_more() && self.full().is_none())
+        let receives_more = self.receive.has_more() || !self.returned.is_empty();
+        sends_more || self.keep.has_next() || (receives_more && self.full().is_none())
     }
 
     /// Why nothing more is received.
@@ -72,7 +97,10 @@ impl Path {
     fn carry(&mut self, most: usize) {
         for _ in 0..most {
             let Some(kept) = self.keep.next() else { break };
+            self.settling = Some(kept.frame);
             let Settled { kept, leaves } = self.settle(kept);
+            self.settling = None;
+            fault::point("route");
             self.route.shares(kept.frame, leaves, &mut self.shares);
             for (sink, share) in self.sinks.iter_mut().zip(self.shares.drain(..)) {
                 sink.put(&kept, share, &self.keep);
@@ -82,6 +110,10 @@ impl Path {
 
     /// Makes of a frame what is to leave of it.
     fn settle(&mut self, kept: Kept) -> Settled {
+        drop(self.suspect.take_if(|suspect| suspect.frame < kept.frame));
+        if let Some(suspect) = self.suspect.take_if(|suspect| suspect.times >= SUSPECT_TIMES_MAX) {
+            return self.ledger.carry_unread(kept, suspect.why, &mut self.keep);
+        }
         let decoded = self.decode.decode(kept);
         // Of an earlier run, which had no time to account it.
         if self.sinks.iter().all(|sink| sink.has_taken(decoded.kept().frame)) {
@@ -92,9 +124,12 @@ impl Path {
     }
 
     fn judge(&mut self, decoded: Decoded) -> Settled {
+        fault::point("account");
+        fault::frame(decoded.kept().frame.0);
         match self.ledger.account(decoded, &mut self.keep) {
             Ok(accounted) => {
                 let judged = self.chain.judge(accounted, &self.ledger);
+                fault::point("settle");
                 let settled = self.ledger.settle(judged, &mut self.keep);
                 self.chain.revive(&self.ledger);
                 settled
@@ -151,6 +186,6 @@ impl Path {
 
     /// Everything that was received is with the readers, or as far as the kernel tells.
     pub(crate) fn is_drained(&self) -> bool {
-        self.keep.backlog_size().0 == 0 && self.sinks.iter().all(Sink::is_drained)
+        self.returned.is_empty() && self.keep.backlog_size().0 == 0 && self.sinks.iter().all(Sink::is_drained)
     }
 }

@@ -28,6 +28,7 @@ impl Arrival {
 }
 
 /// A frame that was read whole, and is nowhere yet but in memory.
+#[derive(Clone)]
 pub(crate) struct Received {
     pub(crate) bytes: Bytes,
     pub(crate) at: Arrival,

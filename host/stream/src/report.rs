@@ -8,10 +8,10 @@ use crate::telemetry::Telemetry;
 use afterbay_events::event::{
     CreditSeen, CreditUnusable, JournalNotice, JournalSyncFailed, NoticesMissed, PollFailed, ReceivePaused,
     ReceiveResumed, SegmentRemoved, SenderClosed, SenderConnected, SenderRefused, SinkConnected, SinkLost,
-    SinkSettled, SinkState, SinkWaiting,
+    SinkSettled, SinkState, SinkWaiting, StreamPanicked,
 };
 use afterbay_events::{Health, Name, SinkCounters};
-use afterbay_journal::Notice;
+use afterbay_journal::{FrameNo, Notice};
 use afterbay_sockets::credit::CreditState;
 use afterbay_sockets::{CloseReason, PeerId, PullNotice, PushNotice};
 use std::collections::HashSet;
@@ -283,6 +283,20 @@ impl Report {
             }
             _ => self.telemetry.publish(JournalNotice { stream, is_wrong: true, what }),
         }
+    }
+
+    /// Its thread panicked, and goes on. `frame`: the one in hand.
+    pub(crate) fn panicked(&self, frame: Option<FrameNo>, why: &str) {
+        self.telemetry.counters.panics.add(1);
+        let (stream, frame) = (self.telemetry.stream.clone(), frame.map_or(0, |frame| frame.0));
+        self.telemetry.publish(StreamPanicked { stream, frame, why: why.to_owned() });
+    }
+
+    /// The journal could not be opened again after a panic.
+    pub(crate) fn not_reopened(&self, why: &str) {
+        let stream = self.telemetry.stream.clone();
+        let what = format!("it could not be opened again after a panic, and is tried again: {why}");
+        self.telemetry.publish(JournalNotice { stream, is_wrong: true, what });
     }
 
     /// The poll itself failed, which it does only where the system is out of something.

@@ -4,7 +4,8 @@
 //! became of the frames it was being sent; without a count they pass as taken, and are told as unconfirmed.
 
 use crate::decode::Decode;
-use afterbay_journal::{Backlogged, Credit, FrameNo, Recovered, RequestNo, Sent, Sink, Writer};
+use crate::send::Send;
+use afterbay_journal::{BacklogFrame, Backlogged, Credit, FrameNo, Recovered, RequestNo, Sent, Sink, Writer};
 use afterbay_outbox::Content;
 use afterbay_sockets::bounds::{CREDIT_QUIET, CREDIT_STALL_MAX};
 use afterbay_sockets::credit::{Look, Page, PageReader};
@@ -22,6 +23,8 @@ pub(crate) struct Resume {
     through: FrameNo,
     /// Frames of which nobody can say whether the reader has them, and which pass as taken.
     unconfirmed: u64,
+    /// After a panic: what left up to this number is on its way still.
+    on_its_way: u64,
 }
 
 /// What the reader's count says.
@@ -66,24 +69,47 @@ impl Resume {
         };
         let name = known.name();
         writer.resume(name, sequence);
-        let untold = untold_frames(untold, recovered, writer, decode);
+        let mut left = untold;
+        let received = unaccounted(recovered, writer).take_while(|frame| {
+            let received = left > 0;
+            left -= u64::from(received && decode.look(frame.bytes.clone()).counted());
+            received
+        });
         let mut last = known.last_sent().max(sequence);
-        for frame in untold {
+        for frame in received.collect::<Vec<_>>() {
             last += 1;
-            // Refused only where far more is ahead than a turn's frames.
-            let _told = writer.sent(name, last, Sent::Whole(frame));
+            tell(writer, name, last, Sent::Whole(frame.frame));
         }
         // What was counted now must not be counted again by a next start.
         writer.taken_sent(name, last, known.through(), credit);
         // Where it cannot be written the disk is failing, which `append` tells.
         let _written = writer.flush();
         let sink = writer.known_sink(name).unwrap_or(known).clone();
-        Resume { sink, through, unconfirmed }
+        Resume { sink, through, unconfirmed, on_its_way: 0 }
+    }
+
+    /// After a panic: what was handed to the socket is on its way, and none of it is to be sent again.
+    pub(crate) fn living(name: &str, recovered: &Recovered, send: &Send, writer: &mut Writer) -> Resume {
+        let (taken, last) = (send.socket().taken(), send.last());
+        let known = writer.known_sink(name).cloned().unwrap_or_default();
+        writer.resume(name, taken);
+        for (sequence, content) in known.sent().filter(|(sequence, _)| (taken + 1..=last).contains(sequence))
+        {
+            tell(writer, name, sequence, content);
+        }
+        // What the journal had no time to be told of left whole, in its order.
+        let untold = known.last_sent() + 1..=last;
+        for (sequence, frame) in untold.zip(unaccounted(recovered, writer)) {
+            tell(writer, name, sequence, Sent::Whole(frame.frame));
+        }
+        let mut sink = writer.known_sink(name).cloned().unwrap_or(known);
+        sink.take(last);
+        Resume { sink, through: recovered.last_frame, unconfirmed: 0, on_its_way: last }
     }
 
     /// For a reader that is another than the earlier run's: it gets nothing of that.
     pub(crate) fn of_another(name: &str, through: FrameNo) -> Resume {
-        Resume { sink: Sink::up_to(name, through), through, unconfirmed: 0 }
+        Resume { sink: Sink::up_to(name, through), through, unconfirmed: 0, on_its_way: 0 }
     }
 
     /// The last frame that left.
@@ -99,6 +125,11 @@ impl Resume {
     /// The last frame of the earlier run.
     pub(crate) fn through(&self) -> FrameNo {
         self.through
+    }
+
+    /// A frame of the earlier run is done with only when what left up to this number is taken.
+    pub(crate) fn on_its_way(&self) -> u64 {
+        self.on_its_way
     }
 
     /// Frames of which nobody can say whether the reader has them. They are not sent again.
@@ -141,27 +172,27 @@ impl Resume {
     }
 }
 
-/// The frames that are not accounted and that the reader, which has counted so many more than was told, has received: they
-/// left in their order.
-fn untold_frames(
-    mut counted: u64,
-    recovered: &Recovered,
+/// The frames that are not accounted, in their order. What is missing there nobody can send again.
+fn unaccounted<'r>(
+    recovered: &'r Recovered,
     writer: &Writer,
-    decode: &mut Decode,
-) -> Vec<FrameNo> {
-    let mut frames = Vec::new();
-    let (Some(first), true) = (recovered.unfinished.first(), counted > 0) else { return frames };
+) -> impl Iterator<Item = BacklogFrame> + use<'r> {
+    let first = recovered.unfinished.first().unwrap_or(FrameNo(recovered.last_frame.0 + 1));
     let mut backlog = writer.backlog(first);
-    while counted > 0 && backlog.position() <= recovered.last_frame {
-        // What is missing there nobody can send again.
-        let Ok(Some(next)) = backlog.next() else { break };
-        let Backlogged::Frame(frame) = next else { continue };
-        if recovered.unfinished.contains(frame.frame) {
-            counted -= u64::from(decode.look(frame.bytes).counted());
-            frames.push(frame.frame);
-        }
-    }
-    frames
+    let frames = std::iter::from_fn(move || backlog.next().ok().flatten());
+    let through = recovered.last_frame;
+    let frames = frames.filter_map(|next| match next {
+        Backlogged::Frame(frame) => Some(frame),
+        Backlogged::Skipped(..) => None,
+    });
+    let frames = frames.take_while(move |frame| frame.frame <= through);
+    frames.filter(|frame| recovered.unfinished.contains(frame.frame))
+}
+
+/// Tells the journal of what has left in an earlier run.
+fn tell(writer: &mut Writer, sink: &str, sequence: u64, content: Sent<'_>) {
+    // Refused only where far more is ahead than could be when it left.
+    let _told = writer.sent(sink, sequence, content);
 }
 
 /// Whether the first frame that is not accounted may have left as it came, without being told of: only where nothing

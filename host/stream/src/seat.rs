@@ -146,7 +146,8 @@ impl Seat {
         }
     }
 
-    fn restart(&mut self, ledger: &Ledger) {
+    /// A fresh instance takes over.
+    pub(crate) fn restart(&mut self, ledger: &Ledger) {
         self.plugin = None;
         match self.component.instantiate(&self.settings) {
             Ok(plugin) => self.take_over(plugin, ledger),

@@ -57,6 +57,8 @@ pub(crate) struct Send {
     pace: Pace,
     /// The kernel has not taken all that it was given before this turn.
     blocked: bool,
+    /// The last frame that the socket was given.
+    last: u64,
 }
 
 /// How fast the reader finishes frames while it has some, and so how many it is to have ahead.
@@ -88,7 +90,8 @@ impl Pace {
 impl Send {
     pub(crate) fn new(push: Push, now: Instant) -> Send {
         let pace = Pace { finished: 0, since: now, per_frame: SEEN_AFTER, window: WINDOW_MIN };
-        Send { push, timed: VecDeque::new(), frames: 0, bytes: 0, pace, blocked: false }
+        let last = push.taken();
+        Send { push, timed: VecDeque::new(), frames: 0, bytes: 0, pace, blocked: false, last }
     }
 
     /// The socket takes a further frame.
@@ -147,6 +150,7 @@ impl Send {
         self.frames += 1;
         self.bytes += bytes.len() as u64;
         self.timed.push_back((sequence, at));
+        self.last = sequence;
         let queued = self.push.send(Outgoing { sequence, bytes, counted });
         debug_assert!(queued.is_ok(), "a frame is sent only where there is room");
     }
@@ -162,6 +166,11 @@ impl Send {
         while let Some((_, at)) = self.timed.pop_front_if(|(sequence, _)| *sequence <= written) {
             took(now.saturating_duration_since(at));
         }
+    }
+
+    /// The last frame that the socket was given, by its number among those that left.
+    pub(crate) fn last(&self) -> u64 {
+        self.last
     }
 
     pub(crate) fn push(&mut self) -> &mut Push {

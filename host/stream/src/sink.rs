@@ -4,6 +4,7 @@
 //! share waits, and the others go on.
 
 use crate::decode::Decode;
+use crate::fault;
 use crate::keep::{Keep, Kept};
 use crate::receive::Arrival;
 use crate::resume::Resume;
@@ -67,6 +68,11 @@ impl Sink {
         self.resume.as_ref().is_some_and(|resume| resume.has_taken(frame))
     }
 
+    /// All that outlives a panic.
+    pub(crate) fn into_send(self) -> Send {
+        self.send
+    }
+
     /// Its share of a frame comes to wait: in memory, or where too much does, in the journal, where its place is.
     pub(crate) fn put(&mut self, kept: &Kept, share: Content, keep: &Keep) {
         self.settled = kept.frame.max(self.settled);
@@ -113,10 +119,13 @@ impl Sink {
             share = route.share(read.frame, again(read, decode), self.place);
         }
         drop(self.resume.take_if(|resume| read.frame > resume.through()));
+        let mut on_its_way = 0;
         if let Some(resume) = &self.resume {
             share = resume.left(read.frame, share);
+            on_its_way = resume.on_its_way();
         }
-        self.outbox.put(frame(read.frame, Arrival::at(read.received_unix_ns), share));
+        let rest = frame(read.frame, Arrival::at(read.received_unix_ns), share);
+        self.outbox.put_rest(rest, on_its_way);
     }
 
     /// Something may come back from the journal now. Not while an earlier run's frames are being accounted: those go in
@@ -149,7 +158,9 @@ impl Sink {
         let (mut sent, mut tell) = (false, false);
         while self.send.has_room() {
             let Some(leaving) = self.outbox.next(self.send.keeps_up(), now) else { break };
+            fault::point("compose");
             keep.sent(&self.name, &leaving);
+            fault::point("told");
             tell |= self.tells_all || leaving.frame.is_none();
             self.send.send(leaving);
             sent = true;
@@ -158,7 +169,9 @@ impl Sink {
             // Before the kernel gets it. A whole frame need not be told of: a start finds it by the reader's count.
             keep.flush();
         }
+        fault::point("flush");
         self.send.flush(now, took);
+        fault::point("flushed");
         self.outbox.taken(self.send.socket().taken());
         self.tell_taken(keep);
         sent && !self.outbox.is_empty() && self.send.keeps_up()

@@ -1,10 +1,15 @@
-//! A stream's thread: waits for its sockets, turns the path, and stops when it is told to.
+//! A stream's thread: waits for its sockets, turns the path, goes on after a panic, and stops when it is told to.
 //!
-//! Owns the poll and the loop; the path of a batch is in `path.rs`, what is told of it in `report.rs`.
+//! Owns the poll and the loop; the path of a batch is in `path.rs`, what is told of it in `report.rs`, how it is made anew
+//! in `build.rs`.
 
-use crate::path::Path;
+use crate::build::{Plan, Rescued};
+use crate::path::{Path, Suspect};
 use crate::report::Report;
+use crate::sink::Sink;
 use afterbay_runtime::{Plugin, ReloadError};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -16,6 +21,12 @@ const ABANDON_EVERY: Duration = Duration::from_secs(60);
 const POLL_MAX: Duration = Duration::from_millis(500);
 /// Events of the poll that one turn takes in.
 const POLL_EVENTS: usize = 256;
+/// So many panics with not a frame received or sent in between, and the stream is given up.
+const PANICS_MAX: u32 = 8;
+/// A journal that cannot be opened again for so long after a panic: the stream is given up.
+const REOPEN_MAX: Duration = Duration::from_secs(60);
+/// After a panic that follows on another, and while the journal cannot be opened, before the next try.
+const PANIC_PAUSE: Duration = Duration::from_millis(100);
 
 /// The token of the waker; the sockets' follow.
 pub(crate) const WAKER: mio::Token = mio::Token(0);
@@ -40,23 +51,86 @@ pub struct Ended {
 }
 
 pub(crate) struct Thread {
-    pub(crate) poll: mio::Poll,
-    pub(crate) path: Path,
-    pub(crate) control: Receiver<Control>,
-    pub(crate) report: Report,
-    pub(crate) abandon_after: Duration,
+    poll: mio::Poll,
+    plan: Plan,
+    path: Path,
+    control: Receiver<Control>,
+    report: Report,
+    abandon_after: Duration,
+    stop: Option<Instant>,
+    panics: Panics,
+}
+
+/// Panics with no frame received or sent in between.
+#[derive(Default)]
+struct Panics {
+    count: u32,
+    /// Frames that had been received and sent at the last.
+    frames: u64,
 }
 
 impl Thread {
+    pub(crate) fn new(
+        poll: mio::Poll,
+        plan: Plan,
+        path: Path,
+        control: Receiver<Control>,
+        report: Report,
+        abandon_after: Duration,
+    ) -> Thread {
+        Thread { poll, plan, path, control, report, abandon_after, stop: None, panics: Panics::default() }
+    }
+
     /// Runs until told to stop.
     pub(crate) fn run(mut self) -> Ended {
+        loop {
+            // What a panic may have left half done is made anew; the sockets' own state is bytes and counts, which are
+            // changed after the system calls that may fail.
+            match catch_unwind(AssertUnwindSafe(|| self.turns())) {
+                Ok(()) => return self.end(),
+                Err(panic) => self = self.go_on(panic),
+            }
+        }
+    }
+
+    /// After a panic: with the same connections, and all else out of the journal.
+    fn go_on(self, panic: Box<dyn Any + Send>) -> Thread {
+        let Thread { poll, plan, path, control, report, abandon_after, stop, mut panics } = self;
+        let why = message(&*panic);
+        let frames = path.receive.frames + path.sinks.iter().map(|sink| sink.send.frames).sum::<u64>();
+        panics.count = if frames == panics.frames { panics.count + 1 } else { 1 };
+        panics.frames = frames;
+        report.panicked(path.settling, &why);
+        if panics.count > PANICS_MAX {
+            resume_unwind(panic);
+        }
+        if panics.count > 1 {
+            std::thread::sleep(PANIC_PAUSE);
+        }
+        let (begun, mut rescued) = (Instant::now(), rescue(path, why));
+        let path = loop {
+            rescued = match plan.rebuild(rescued) {
+                Ok(path) => break path,
+                Err((rescued, why)) => {
+                    report.not_reopened(&why);
+                    if begun.elapsed() > REOPEN_MAX {
+                        resume_unwind(panic);
+                    }
+                    std::thread::sleep(PANIC_PAUSE);
+                    *rescued
+                }
+            }
+        };
+        Thread { poll, plan, path, control, report, abandon_after, stop, panics }
+    }
+
+    fn turns(&mut self) {
         let mut events = mio::Events::with_capacity(POLL_EVENTS);
-        let mut stop: Option<Instant> = None;
         let mut abandon_at = Instant::now() + ABANDON_EVERY;
         let mut busy = true;
         loop {
             let now = Instant::now();
-            let wait = if busy { Duration::ZERO } else { self.wait(now, stop) };
+            let wait = if busy { Duration::ZERO } else { self.wait(now, self.stop) };
             let polled = self.poll.poll(&mut events, Some(wait));
             if let Err(error) = polled.as_ref()
                 && error.kind() != std::io::ErrorKind::Interrupted
@@ -68,7 +142,7 @@ impl Thread {
                 self.path.ready(event, now);
             }
             self.path.tick(now);
-            stop = self.controls(stop);
+            self.stop = self.controls(self.stop);
             let report = &mut self.report;
             busy = self.path.turn(now, |took| report.took(took));
             if !busy {
@@ -82,13 +156,13 @@ impl Thread {
                 chain.revive(ledger);
             }
             self.report.tell(&mut self.path, now);
-            if let Some(deadline) = stop {
+            if let Some(deadline) = self.stop {
                 // Nothing more is there to be read: the end of what this process answers for.
                 if !busy && events.is_empty() {
                     self.path.receive.close();
                 }
                 if (self.path.receive.is_closed() && self.path.is_drained()) || now >= deadline {
-                    return self.end();
+                    return;
                 }
             }
         }
@@ -123,4 +197,25 @@ impl Thread {
         let journal = self.path.keep.finish().err().map(|error| error.to_string());
         Ended { frames_left, bytes_left, journal }
     }
+}
+
+/// What outlives a panic. The journal's writer writes what it still holds when it is dropped.
+fn rescue(path: Path, why: String) -> Rescued {
+    let Path { receive, keep, sinks, chain, arrived, mut returned, settling, suspect, .. } = path;
+    let suspect = settling.map(|frame| {
+        let same = |suspect: &Suspect| suspect.frame == frame && suspect.why == why;
+        let before = suspect.as_ref().filter(|suspect| same(suspect)).map_or(0, |suspect| suspect.times);
+        Suspect { frame, times: before + 1, why }
+    });
+    let sends = sinks.into_iter().map(Sink::into_send).collect();
+    // Its end may panic too; then what it held back is lost to the journal, and found again where that matters.
+    let refused = catch_unwind(AssertUnwindSafe(|| keep.into_refused())).ok().flatten();
+    refused.into_iter().for_each(|received| returned.push_front(received));
+    Rescued { receive, sends, chain, arrived, returned, suspect }
+}
+
+/// What a panic says.
+pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

@@ -6,6 +6,7 @@ mod disk;
 mod forwarding;
 mod journal;
 mod life;
+mod panics;
 mod plugins;
 mod readers;
 mod reload;

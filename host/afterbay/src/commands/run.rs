@@ -79,6 +79,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         (None, LogFormat::Auto) => log::Format::Auto,
     };
     log::init(args.log.as_deref().unwrap_or(&config.log.filter), format)?;
+    // As a line of the log, like all else that is told.
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or("without a name");
+        tracing::error!(target: "afterbay", "panic in thread {name:?}: {}", panic.to_string().replace('\n', " "));
+    }));
     let problems = start::check_plugins(&config, &start::plugin_host(start::cache_dir())?).err();
     if let Some(problems) = problems {
         problems.iter().for_each(|problem| eprintln!("{problem}"));

@@ -38,7 +38,6 @@ impl Writer {
             Sent::Whole(frame) => Held::Whole(frame),
             Sent::Rows(rows) => Held::Rows(rows.into()),
         };
-        debug_assert!(sequence > self.sinks[at].last_sent());
         self.sinks[at].send(sequence, held);
         self.add(|pending| put_sent(pending, sink, sequence, content));
         Ok(())

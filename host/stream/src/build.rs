@@ -1,0 +1,276 @@
+//! Puts the stages in their order: at the start, and again after a panic, on the same connections.
+//!
+//! Owns what stays the same over a stream's life. What a panic may have left half done, which is everything but the sockets,
+//! is made anew out of the journal.
+
+use crate::decode::Decode;
+use crate::judge::Chain;
+use crate::keep::Keep;
+use crate::ledger::Ledger;
+use crate::path::{Path, Suspect};
+use crate::receive::{Receive, Received};
+use crate::report::Report;
+use crate::resume::{self, Resume};
+use crate::route::Route;
+use crate::seat::Seat;
+use crate::send::Send;
+use crate::sink::{self, Sink};
+use crate::telemetry::Telemetry;
+use crate::thread::WAKER;
+use crate::{Reopen, Setup, SinkSetup, StartError};
+use afterbay_config as config;
+use afterbay_events::Health;
+use afterbay_events::event::SinkSettled;
+use afterbay_journal::{FrameNo, Recovered, Writer};
+use afterbay_outbox::{Joins, Options as OutboxOptions, Outbox, When};
+use afterbay_sockets::{CreditOptions, Pull, PullOptions, Push, PushOptions, TokenRange};
+use afterbay_wire::Layouts;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Frames that the socket itself may hold beside the outbox: enough for one system call to take many.
+const PUSH_QUEUE_FRAMES: usize = 64;
+/// Bytes likewise.
+const PUSH_QUEUE_BYTES: usize = 8 << 20;
+
+/// What a stream's path is made of, and made anew.
+pub(crate) struct Plan {
+    config: config::Stream,
+    sinks: Vec<PlannedSink>,
+    layouts: Layouts,
+    on_error: config::OnError,
+    durable_first: bool,
+    spill_max: u64,
+    reopen: Reopen,
+    waker: Arc<mio::Waker>,
+    telemetry: Telemetry,
+    health: Health,
+}
+
+struct PlannedSink {
+    /// In the journal.
+    name: String,
+    config: config::Sink,
+    joins: Joins,
+}
+
+/// What a panic leaves: the connections, what had come over them and was in no journal yet, and the plugins.
+pub(crate) struct Rescued {
+    pub(crate) receive: Receive,
+    pub(crate) sends: Vec<Send>,
+    pub(crate) chain: Chain,
+    /// As in [`Path`].
+    pub(crate) arrived: Option<(Received, FrameNo)>,
+    /// As in [`Path`]; with what the journal had refused.
+    pub(crate) returned: VecDeque<Received>,
+    pub(crate) suspect: Option<Suspect>,
+}
+
+/// Binds, connects, and puts the stages in their order.
+pub(crate) fn start(
+    setup: Setup,
+    registry: &mio::Registry,
+    waker: &Arc<mio::Waker>,
+) -> Result<(Plan, Path, Report), StartError> {
+    let now = Instant::now();
+    let Setup { config, listen, sinks, layouts, journal, plugins, events, metrics, health, .. } = setup;
+    let stream = config.name.to_string();
+    let telemetry = Telemetry { stream: stream.as_str().into(), events, counters: metrics.stream(&stream) };
+    let endpoints: Vec<_> = sinks.iter().map(|sink| sink.connect.clone()).collect();
+    let plan = Plan {
+        sinks: sinks.into_iter().map(PlannedSink::new).collect(),
+        layouts,
+        on_error: setup.on_error,
+        durable_first: setup.durable_first,
+        spill_max: setup.spill_max,
+        reopen: setup.reopen,
+        waker: waker.clone(),
+        telemetry: telemetry.clone(),
+        health: health.clone(),
+        config,
+    };
+    let mut base = plan.base(journal);
+    let resumed = plan.resume(&mut base);
+
+    let config = &plan.config;
+    let pull_tokens = TokenRange { first: WAKER.0 + 1, count: 1 + config.max_peers };
+    let pull_options = PullOptions {
+        max_message_bytes: usize::try_from(config.max_message_bytes).unwrap_or(usize::MAX),
+        listen_mode: config.listen_mode,
+        max_peers: config.max_peers,
+        ..PullOptions::default()
+    };
+    let pull = Pull::bind(registry, pull_tokens, &listen, pull_options)
+        .map_err(|error| StartError::Bind { stream: stream.clone(), error })?;
+    let mut report = Report::new(telemetry.clone(), health, now);
+    let mut ends = Vec::new();
+    for (place, (sink, (endpoint, resume))) in
+        plan.sinks.iter().zip(endpoints.iter().zip(resumed)).enumerate()
+    {
+        let options = PushOptions {
+            max_queue_frames: PUSH_QUEUE_FRAMES,
+            max_queue_bytes: PUSH_QUEUE_BYTES,
+            backoff_max: crate::RECONNECT_MAX,
+            taken: resume.last_sent(),
+            credit: sink.config.credit.clone().map(CreditOptions::new),
+            ..PushOptions::default()
+        };
+        let tokens = TokenRange { first: pull_tokens.first + pull_tokens.count + place, count: 1 };
+        let push = Push::connect(registry, tokens, endpoint, options, now)
+            .map_err(|error| StartError::Connect { stream: stream.clone(), error })?;
+        ends.push((Send::new(push, now), resume));
+        let name = sink.config.name.as_str();
+        report.add_sink(name, metrics.sink(&stream, name));
+    }
+    let ledger = Ledger::new(&base.recovered.live, telemetry.clone(), now);
+    let seats = plugins.into_iter().map(|(name, settings, plugin)| {
+        let counters = metrics.plugin(&stream, &name);
+        Seat::new(&name, settings, plugin, telemetry.clone(), counters, &ledger)
+    });
+    let chain = Chain::new(seats.collect());
+    let path = plan.path(base, Receive::new(pull), ledger, chain, ends);
+    Ok((plan, path, report))
+}
+
+/// What the path stands on: the journal, and the decoder to read it with.
+struct Base {
+    writer: Writer,
+    recovered: Recovered,
+    decode: Decode,
+}
+
+impl Plan {
+    /// After a panic: the path as it would be after a restart, but on the same connections. `Err`: the journal could not
+    /// be opened again, and everything is as it was.
+    pub(crate) fn rebuild(&self, rescued: Rescued) -> Result<Path, (Box<Rescued>, String)> {
+        let journal = match (self.reopen)() {
+            Ok(journal) => journal,
+            Err(error) => return Err((Box::new(rescued), error.to_string())),
+        };
+        let Rescued { receive, sends, mut chain, arrived, mut returned, suspect } = rescued;
+        let mut base = self.base(journal);
+        let last_frame = base.recovered.last_frame;
+        let ends = self.sinks.iter().zip(sends).map(|(sink, send)| {
+            let Base { writer, recovered, .. } = &mut base;
+            let resume = Resume::living(&sink.name, recovered, &send, writer);
+            (send, resume)
+        });
+        let ends = ends.collect();
+        let ledger = Ledger::new(&base.recovered.live, self.telemetry.clone(), Instant::now());
+        chain.restart(&ledger);
+        let mut path = self.path(base, receive, ledger, chain, ends);
+        path.suspect = suspect;
+        // It may be in the journal already.
+        let arrived = arrived.filter(|(_, before)| *before == last_frame).map(|(received, _)| received);
+        arrived.into_iter().for_each(|received| returned.push_front(received));
+        path.returned = returned;
+        Ok(path)
+    }
+
+    fn base(&self, journal: (Writer, Recovered)) -> Base {
+        let (mut writer, recovered) = journal;
+        writer.on_change(Box::new({
+            let waker = self.waker.clone();
+            // It fails only where the stream has ended.
+            move || drop(waker.wake())
+        }));
+        Base { writer, recovered, decode: Decode::new(self.layouts.clone()) }
+    }
+
+    /// What each sink has of an earlier run's frames.
+    fn resume(&self, base: &mut Base) -> Vec<Resume> {
+        let Base { writer, recovered, decode } = base;
+        // What is kept for one that is no more is let go.
+        let is_gone =
+            |known: &&afterbay_journal::Sink| !self.sinks.iter().any(|sink| sink.name == known.name());
+        recovered.sinks.iter().filter(is_gone).for_each(|gone| writer.forget(gone.name()));
+        let known = |sink: &PlannedSink| recovered.sinks.iter().find(|known| known.name() == sink.name);
+        let pages = self.sinks.iter().map(|sink| (known(sink), sink.config.credit.as_deref()));
+        let counts = resume::counts(&pages.collect::<Vec<_>>(), recovered);
+        let resumed = self.sinks.iter().zip(counts).map(|(sink, count)| {
+            let resume = match known(sink) {
+                Some(known) => Resume::new(known, recovered, count, self.tells_all(), writer, decode),
+                None => {
+                    writer.taken_sent(&sink.name, 0, recovered.last_frame, None);
+                    Resume::of_another(&sink.name, recovered.last_frame)
+                }
+            };
+            if resume.unconfirmed() > 0 {
+                let (stream, sink) = (self.telemetry.stream.clone(), sink.name.as_str().into());
+                let unconfirmed_frames = resume.unconfirmed();
+                self.telemetry.publish(SinkSettled { stream, sink, resent_frames: 0, unconfirmed_frames });
+            }
+            resume
+        });
+        resumed.collect()
+    }
+
+    /// With several sinks nobody could say by counting which of them has what.
+    fn tells_all(&self) -> bool {
+        self.sinks.len() > 1
+    }
+
+    fn path(
+        &self,
+        base: Base,
+        receive: Receive,
+        ledger: Ledger,
+        chain: Chain,
+        ends: Vec<(Send, Resume)>,
+    ) -> Path {
+        let Base { writer, recovered, decode } = base;
+        let (telemetry, health) = (self.telemetry.clone(), self.health.clone());
+        let keep =
+            Keep::new(writer, self.on_error, self.durable_first, &recovered, telemetry.clone(), health);
+        let sinks = self.sinks.iter().zip(ends).enumerate().map(|(place, (sink, (send, resume)))| {
+            let options = outbox_options(&self.config, sink);
+            let outbox = Outbox::new(options, resume.last_sent(), resume.done().0);
+            let (name, tells_all) = (sink.name.clone(), self.tells_all());
+            Sink::new(sink::Parts { name, place, outbox, send, resume, tells_all }, &keep)
+        });
+        let sinks: Vec<Sink> = sinks.collect();
+        Path {
+            receive,
+            decode,
+            ledger,
+            chain,
+            route: Route::new(sinks.len(), telemetry),
+            sinks,
+            keep,
+            spill_max: self.spill_max,
+            shares: Vec::new(),
+            keeps: None,
+            arrived: None,
+            returned: VecDeque::new(),
+            settling: None,
+            suspect: None,
+        }
+    }
+}
+
+impl PlannedSink {
+    fn new(setup: SinkSetup) -> PlannedSink {
+        let SinkSetup { config, connect: _, reader_id, joins } = setup;
+        // A reader that is another has a name of its own.
+        let name = match &reader_id {
+            Some(id) => format!("{}@{id}", config.name),
+            None => config.name.to_string(),
+        };
+        PlannedSink { name, config, joins }
+    }
+}
+
+fn outbox_options(config: &config::Stream, sink: &PlannedSink) -> OutboxOptions {
+    OutboxOptions {
+        when: match config.coalesce.when {
+            config::CoalesceWhen::Never => When::Never,
+            config::CoalesceWhen::Backpressure => When::Backpressure,
+            config::CoalesceWhen::Window => When::Window(config.coalesce.window),
+        },
+        joins: sink.joins.clone(),
+        max_rows: config.coalesce.max_rows,
+        max_frames: sink.config.queue.frames,
+        max_bytes: sink.config.queue.bytes,
+    }
+}

@@ -1,0 +1,88 @@
+//! Panics in a stream's thread, on purpose and all along the path.
+
+use std::time::Duration;
+
+use afterbay_sim::Stop;
+use afterbay_sim::load::Load;
+use afterbay_sim::reader::{self, Until};
+use afterbay_sim::work::{Cost, Spent};
+use afterbay_tests::afterbay::verify;
+use afterbay_tests::frames::{WIRES, frames_of};
+use afterbay_tests::stage::Config;
+use afterbay_tests::{Afterbay, Reader, Sender, Stage, load};
+use afterbay_wire::synth::SynthWire;
+
+/// A load past a reader that takes its time, through an Afterbay that panics at one in so many of the places marked on
+/// its path: how often it did.
+fn whole_in_spite_of_panics(stage: &Stage, config: &Config, wire: SynthWire, seed: u64, counts: bool) -> u64 {
+    const REQUESTS: u64 = 100;
+    let frames = frames_of(&Load::new(REQUESTS, 60), wire);
+    let mut options = reader::Options::new(stage.reader_side());
+    options.credit = counts.then(|| stage.credit());
+    // Slow enough that rows are joined.
+    options.cost =
+        Cost { per_row: Duration::from_micros(20), per_token: Duration::ZERO, spent: Spent::Asleep };
+    options.until =
+        Until { requests: Some(REQUESTS), linger: Duration::from_millis(100), ..Until::default() };
+    let reads = std::thread::spawn(move || reader::run(options, &Stop::new(), &mut |_| {}).unwrap());
+    let afterbay = Afterbay::run_panicking(stage, config, &format!("{seed}:30"));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    for (index, frame) in frames.iter().enumerate() {
+        sender.send(&frame.bytes);
+        if index.is_multiple_of(8) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    let received = reads.join().unwrap();
+    assert!(received.is_whole(), "seed {seed}: {:?}\n{}", received.faults, afterbay.log());
+    assert_eq!(received.record.tokens, REQUESTS * 60);
+    let metrics = afterbay.metrics();
+    assert_eq!((metrics.stream("request_gaps_total"), metrics.stream("request_imbalances_total")), (0, 0));
+    assert_eq!(metrics.sink("connects_total"), 1, "the connection was let go");
+    assert_eq!(metrics.stream("senders"), 1);
+    let panics = metrics.stream("panics_total");
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(stage).0, 0);
+    panics
+}
+
+/// More by `AFTERBAY_TEST_TRIALS`.
+#[test]
+fn after_a_panic_a_stream_goes_on_on_the_same_connections_with_nothing_lost_or_repeated() {
+    let trials = std::env::var("AFTERBAY_TEST_TRIALS").map_or(1, |trials| trials.parse().unwrap());
+    let mut panics = 0;
+    for seed in 1..=trials {
+        for wire in WIRES {
+            // Frames wait in memory, and in the journal; the reader counts, and does not.
+            for (counts, queue) in [(true, 16384), (true, 4), (false, 16384)] {
+                let stage = Stage::new();
+                let queue = format!("queue = {{ frames = {queue} }}");
+                let config = stage.config().sink("reader = \"tokenizer\"").sink(&queue);
+                let config = if counts { config.credit(&stage) } else { config };
+                panics += whole_in_spite_of_panics(&stage, &config, wire, seed, counts);
+            }
+        }
+    }
+    eprintln!("{panics} panics");
+    assert!(panics > 30 * trials, "{panics} panics");
+}
+
+#[test]
+fn a_frame_that_nobody_can_look_at_without_a_panic_goes_on_as_it_came_and_is_told() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run_panicking(&stage, &stage.config(), "frame:7");
+    let frames = load(20, 30, SynthWire::Msgpack);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    for frame in &frames {
+        sender.send(&frame.bytes);
+        assert_eq!(reader.frame(), frame.bytes);
+    }
+    let told = afterbay.event("FrameNotUnderstood");
+    assert_eq!((&told["frame"], &told["kind"]), (&7.into(), &"panic".into()), "{told}");
+    let panics = afterbay.events("StreamPanicked");
+    assert!(panics.iter().all(|panic| panic["frame"] == 7), "{panics:?}");
+    assert_eq!(afterbay.metrics().stream("panics_total"), 3);
+    assert_eq!(afterbay.until_ready(200), "ready\n");
+    assert_eq!(afterbay.stop(), 0);
+}
