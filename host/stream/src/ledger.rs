@@ -4,20 +4,21 @@
 //! and is settled when it is known what leaves: then every token that was received is forwarded, replaced or dropped,
 //! and the outcome goes into the journal beside the frame. Knows nothing of wasm or of sockets.
 
+mod whole;
+
 use crate::decode::Decoded;
 use crate::judge::{Actions, Fate, Judged, Written};
 use crate::keep::{Keep, Kept};
 use crate::requests::{Requests, Slot};
 use crate::route::Leaves;
 use crate::telemetry::Telemetry;
+use afterbay_events::Name;
 use afterbay_events::event::{
-    FrameNotUnderstood, RequestAbandoned, RequestFinishedEarly, RequestGap, RequestImbalance, RowsDropped,
-    VerdictFailed,
+    RequestAbandoned, RequestFinishedEarly, RequestGap, RequestImbalance, RowsDropped, VerdictFailed,
 };
-use afterbay_events::{Barrier as BarrierLabel, Name};
 use afterbay_journal as journal;
 use afterbay_runtime::FinishKind;
-use afterbay_wire::{BarrierKind, Batch, Edit, Finish, Tokens};
+use afterbay_wire::{Batch, Edit, Finish, Tokens};
 use std::time::{Duration, Instant};
 
 /// Why the tokens of a row went no further whose request a plugin had finished, for the journal.
@@ -500,58 +501,6 @@ impl Ledger {
         }
         gone
     }
-
-    fn settle_barrier(&self, kept: Kept, barrier: &afterbay_wire::Barrier, keep: &mut Keep) -> Settled {
-        let text = barrier.kind.to_string();
-        let (label, passage) = match &barrier.kind {
-            BarrierKind::Control { .. } => (BarrierLabel::Control, journal::Passage::Barrier(&text)),
-            BarrierKind::Idle { .. } => (BarrierLabel::Idle, journal::Passage::Barrier(&text)),
-            BarrierKind::NotUnderstood { error } => {
-                self.telemetry.publish(FrameNotUnderstood {
-                    stream: self.telemetry.stream.clone(),
-                    frame: kept.frame.0,
-                    bytes: barrier.bytes().len() as u64,
-                    kind: error.label().to_owned(),
-                    why: text.clone(),
-                });
-                (BarrierLabel::NotUnderstood, journal::Passage::NotUnderstood(&text))
-            }
-        };
-        self.telemetry.counters.barriers.add(label, 1);
-        keep.outcome(&whole(&kept, passage));
-        Settled { kept, leaves: Leaves::of_barrier(barrier) }
-    }
-
-    /// A frame that nobody could look at without a panic goes on as it came.
-    pub(crate) fn carry_unread(&self, kept: Kept, why: String, keep: &mut Keep) -> Settled {
-        self.telemetry.counters.barriers.add(BarrierLabel::NotUnderstood, 1);
-        keep.outcome(&whole(&kept, journal::Passage::NotUnderstood(&why)));
-        let bytes = kept.bytes.clone();
-        self.telemetry.publish(FrameNotUnderstood {
-            stream: self.telemetry.stream.clone(),
-            frame: kept.frame.0,
-            bytes: bytes.len() as u64,
-            kind: "panic".to_owned(),
-            why,
-        });
-        // As nearly all frames do, it is taken to hold rows.
-        Settled { kept, leaves: Leaves::Whole { bytes, counted: true, to_all: false } }
-    }
-
-    /// A batch that the journal has no numbers for goes on as a barrier: no token is lost, none is accounted.
-    fn carry_whole(&self, kept: Kept, batch: Batch, why: String, keep: &mut Keep) -> Settled {
-        self.telemetry.counters.barriers.add(BarrierLabel::Whole, 1);
-        keep.outcome(&whole(&kept, journal::Passage::NotUnderstood(&why)));
-        self.telemetry.publish(FrameNotUnderstood {
-            stream: self.telemetry.stream.clone(),
-            frame: kept.frame.0,
-            bytes: batch.bytes().len() as u64,
-            kind: "not accounted".to_owned(),
-            why,
-        });
-        let requests = vec![0; batch.rows() as usize].into();
-        Settled { kept, leaves: Leaves::Rows { batch, requests, alone: true } }
-    }
 }
 
 /// The requests of the rows that are left.
@@ -564,20 +513,6 @@ fn numbers(rows: &[Row], edits: &[Edit]) -> Box<[u64]> {
 
 fn is_cumulative(fates: &[Fate]) -> bool {
     fates.iter().any(|fate| matches!(fate.written, Written::Cumulative(_)))
-}
-
-fn whole<'a>(kept: &Kept, passage: journal::Passage<'a>) -> journal::Outcome<'a> {
-    journal::Outcome {
-        frame: kept.frame,
-        received_unix_ns: kept.at.unix_ns,
-        passage,
-        changed: None,
-        requests: &[],
-        tokens: &[],
-        finished: &[],
-        gaps: &[],
-        actions: &[],
-    }
 }
 
 fn finish_kind(finish: &Finish<'_>) -> FinishKind {
