@@ -54,6 +54,12 @@ impl Metrics {
         self.find(&format!("afterbay_sink_{name}{{stream={STREAM:?},sink={sink:?}}}"))
     }
 
+    /// A figure of a tap of the stream.
+    #[track_caller]
+    pub fn tap(&self, tap: &str, name: &str) -> u64 {
+        self.find(&format!("afterbay_tap_{name}{{stream={STREAM:?},tap={tap:?}}}"))
+    }
+
     /// A figure of a plugin, its name without `afterbay_plugin_`.
     #[track_caller]
     pub fn plugin(&self, plugin: &str, name: &str) -> u64 {

@@ -13,7 +13,7 @@ use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::{Directory, Options, Recovered, SyncPolicy};
 use afterbay_outbox::Joins;
 use afterbay_runtime::{Component, Host, HostError, HostOptions, Limits, Plugin, Watch, Watched};
-use afterbay_stream::{Control, Setup, SinkSetup, Stream};
+use afterbay_stream::{Control, Setup, SinkSetup, Stream, TapSetup};
 use afterbay_text::Vocabulary;
 use afterbay_wire::Layouts;
 use anyhow::{Context, bail};
@@ -204,7 +204,12 @@ fn setup(
         sink_setup(shared, stream, sink, met)
             .with_context(|| format!("stream {name:?}: sink {:?}", sink.name.as_str()))
     });
+    let taps = stream.taps.iter().map(|tap| {
+        let connect = tap.connect.to_string().parse()?;
+        Ok(TapSetup { config: tap.clone(), connect })
+    });
     Ok(Setup {
+        taps: taps.collect::<anyhow::Result<_>>()?,
         listen: stream.listen.to_string().parse()?,
         sinks: sinks.collect::<anyhow::Result<_>>()?,
         layouts: layouts(stream, met)?,

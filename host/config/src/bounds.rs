@@ -14,6 +14,8 @@ pub const PROBLEMS_MAX: usize = 100;
 pub const STREAMS_MAX: usize = 256;
 /// Sinks of one stream.
 pub const SINKS_MAX: usize = 64;
+/// Taps of one stream.
+pub const TAPS_MAX: usize = 16;
 /// Plugins of one stream.
 pub const PLUGINS_MAX: usize = 16;
 /// Plugins of all streams: each is an instance in a pool of 512, twice while it is reloaded.

@@ -10,7 +10,7 @@ use toml::de::DeTable;
 
 use crate::bounds;
 use crate::checked::{
-    Admin, Coalesce, Component, Config, Journal, Layout, Limits, Log, Plugin, Queue, Retain, Sink, Stream,
+    Admin, Coalesce, Component, Config, Journal, Layout, Limits, Log, Plugin, Retain, Stream,
 };
 use crate::place::{Place, Placed, line_and_column};
 use crate::reader::{Reader, Source};
@@ -77,10 +77,8 @@ impl Check<'_> {
     fn stream(&self, written: &written::Stream, names: &mut Names) -> Option<Stream> {
         let name = self.name(&written.name, names);
         let listen = self.listen(&written.listen);
-        let (mut sink_names, mut plugin_names) = (Names::default(), Names::default());
-        let sinks: Vec<Option<Sink>> =
-            written.sinks.iter().map(|sink| self.sink(sink, listen.as_ref(), &mut sink_names)).collect();
-        self.sinks(written);
+        let mut plugin_names = Names::default();
+        let sinks = self.sinks(written, listen.as_ref());
         let plugins: Vec<Option<Plugin>> =
             written.plugins.iter().map(|plugin| self.plugin(plugin, &mut plugin_names)).collect();
         self.most(
@@ -105,7 +103,7 @@ impl Check<'_> {
         stream.coalesce = written.coalesce.as_ref().map_or(stream.coalesce, |table| self.coalesce(table));
         stream.signals = written.signals.as_ref().map_or(stream.signals, |table| self.signals(table));
         stream.route = value(&written.route);
-        stream.sinks = sinks.into_iter().collect::<Option<_>>()?;
+        (stream.sinks, stream.taps) = sinks?;
         stream.plugins = plugins.into_iter().collect::<Option<_>>()?;
         Some(stream)
     }
@@ -118,55 +116,6 @@ impl Check<'_> {
             self.source.tell(place, message);
         }
         Some(listen)
-    }
-
-    /// What several sinks need that one does not.
-    fn sinks(&self, written: &written::Stream) {
-        self.most(
-            written.sinks.len(),
-            bounds::SINKS_MAX,
-            "sinks",
-            written.sinks.last().map(|sink| &sink.place),
-        );
-        let Some(second) = written.sinks.get(1) else { return };
-        if written.route.is_none() {
-            let found = written.sinks.len();
-            let why = "nothing says which of them gets what: set route = \"crc32\"";
-            self.source.tell(&second.place, format!("{found} sinks, {why}"));
-        }
-        if self.source.env.names == crate::Names::FromRendezvous {
-            let without = written.sinks.iter().filter(|sink| sink.connect.is_none());
-            without.for_each(|sink| {
-                self.source
-                    .tell(&sink.place, "connect is missing: a rendezvous names one reader only".to_owned());
-            });
-        }
-    }
-
-    fn sink(&self, written: &written::Sink, listen: Option<&Endpoint>, names: &mut Names) -> Option<Sink> {
-        let name = self.name(&written.name, names);
-        let connect = self.reachable(&written.connect);
-        if let (Some(connect), Some(Placed { value, place })) = (&connect, &written.connect)
-            && !connect.is_listen_only()
-            && listen.is_some_and(|listen| connect.reaches(listen))
-        {
-            self.source.tell(place, format!("{value:?} is this stream's own listen, batches would go round"));
-        }
-        let frames = self.within(&written.queue_frames, bounds::QUEUE_FRAMES, |&frames| frames);
-        let bytes = self.within(&written.queue_bytes, bounds::QUEUE_BYTES, |&bytes| Size(bytes));
-        let default = Queue::default();
-        let queue = Queue {
-            frames: frames.map_or(default.frames, |frames| frames as usize),
-            bytes: bytes.unwrap_or(default.bytes),
-        };
-        Some(Sink {
-            name: name?,
-            connect,
-            credit: self.path(&written.credit),
-            reader: value(&written.reader).unwrap_or_default(),
-            tokenizer: self.path(&written.tokenizer),
-            queue,
-        })
     }
 
     fn coalesce(&self, written: &written::Coalesce) -> Coalesce {
@@ -329,7 +278,7 @@ impl Check<'_> {
         }
     }
 
-    fn name(&self, written: &Option<Placed<String>>, seen: &mut Names) -> Option<Name> {
+    pub(crate) fn name(&self, written: &Option<Placed<String>>, seen: &mut Names) -> Option<Name> {
         let Placed { value, place } = written.as_ref()?;
         if let Some((_, line)) = seen.0.iter().find(|(name, _)| name == value) {
             self.source.tell(place, format!("{value:?} is taken in line {line}"));
@@ -353,7 +302,7 @@ impl Check<'_> {
         Some(endpoint)
     }
 
-    fn path(&self, written: &Option<Placed<String>>) -> Option<PathBuf> {
+    pub(crate) fn path(&self, written: &Option<Placed<String>>) -> Option<PathBuf> {
         let Placed { value, place } = written.as_ref()?;
         if value.is_empty() {
             self.source.tell(place, "empty, must be a path");
@@ -405,9 +354,9 @@ impl Check<'_> {
 
 /// The names of one kind seen so far, with their lines.
 #[derive(Default)]
-struct Names(Vec<(String, usize)>);
+pub(crate) struct Names(Vec<(String, usize)>);
 
-fn value<T: Clone>(written: &Option<Placed<T>>) -> Option<T> {
+pub(crate) fn value<T: Clone>(written: &Option<Placed<T>>) -> Option<T> {
     written.as_ref().map(|placed| placed.value.clone())
 }
 

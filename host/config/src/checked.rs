@@ -63,6 +63,8 @@ pub struct Stream {
     pub route: Option<Route>,
     /// At least one; of several, none without [`Sink::connect`].
     pub sinks: Vec<Sink>,
+    /// Who gets copies.
+    pub taps: Vec<Tap>,
     /// How rows that wait are joined.
     pub coalesce: Coalesce,
     /// Where the scheduler's own load is read.
@@ -84,6 +86,7 @@ impl Stream {
             max_peers: 64,
             route: None,
             sinks: vec![Sink::new(Name::reader(), connect)],
+            taps: Vec::new(),
             coalesce: Coalesce::default(),
             signals: Signals::default(),
             plugins: Vec::new(),
@@ -131,6 +134,44 @@ pub struct Sink {
     pub tokenizer: Option<PathBuf>,
     /// What may wait for the kernel before the stream stops receiving.
     pub queue: Queue,
+}
+
+/// What a sink is there for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SinkKind {
+    /// It takes the part of the scheduler's reader.
+    #[default]
+    Reader,
+    /// It gets copies.
+    Tap,
+}
+
+/// A sink that gets copies, and never holds the stream back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tap {
+    /// Names it in logs and metrics.
+    pub name: Name,
+    /// Afterbay connects PUSH here.
+    pub connect: Endpoint,
+    /// Of what.
+    pub of: TapOf,
+    /// Copies that may wait for it; more are dropped.
+    pub queue: Queue,
+}
+
+impl Tap {
+    /// What may wait for a tap where the file does not say.
+    pub const QUEUE: Queue = Queue { frames: 1024, bytes: 64 << 20 };
+}
+
+/// What a tap gets copies of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TapOf {
+    /// Frames as they came.
+    #[default]
+    Received,
+    /// Frames as they leave for the sinks.
+    Sent,
 }
 
 /// Which of SGLang's processes reads a sink.

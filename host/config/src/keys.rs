@@ -94,7 +94,7 @@ pub(crate) static STREAM: Table = Table {
             "With several sinks: each request goes to one of them, by crc32 of its http_worker_ipc or rid, as SGLang's\n\
              MultiDetokenizerRouter does; messages without rows go to all.",
         ),
-        key("sink", Required, "", "Where the batches go. Several need a route. Up to 64."),
+        key("sink", Required, "", "Where the batches go. Several readers need a route. Up to 64."),
         key("coalesce", Optional, "", "How rows that wait for a sink are joined, losslessly."),
         key("signals", Optional, "", "Where the scheduler's own load is read, for /metrics and /v1/signals."),
         key(
@@ -170,6 +170,19 @@ pub(crate) static SINK: Table = Table {
     keys: &[
         key("name", Required, "\"detokenizer\"", "Names the sink in logs, metrics and the journal."),
         key(
+            "kind",
+            Default,
+            "\"reader\"",
+            "\"reader\": takes the part of the scheduler's reader. \"tap\": gets copies, and never holds the stream back: what it\n\
+             does not take in time is dropped, counted and told. Up to 16 taps.",
+        ),
+        key(
+            "of",
+            Default,
+            "\"received\"",
+            "For a tap: copies of what was \"received\", or of what is \"sent\".",
+        ),
+        key(
             "connect",
             Name,
             "\"ipc:///run/sglang/detokenizer\"",
@@ -196,7 +209,8 @@ pub(crate) static SINK: Table = Table {
         inline(
             "queue",
             "{ frames = 16384, bytes = \"128MiB\" }",
-            "What may wait to be sent before the stream stops receiving, whichever is reached first.",
+            "What may wait in memory, whichever is reached first: further frames wait in the journal. A tap: 1024 frames, 64MiB; further\n\
+             copies are dropped.",
             &QUEUE,
         ),
     ],

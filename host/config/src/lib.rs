@@ -24,6 +24,7 @@ mod check;
 mod checked;
 mod disk;
 mod signals;
+mod sinks;
 
 // What the caller gives, and what an operator is told.
 mod env;
@@ -31,7 +32,8 @@ mod problem;
 
 pub use checked::{
     Admin, Coalesce, CoalesceWhen, Component, Config, Engine, Journal, Layout, Limits, LoadSnapshot, Log,
-    LogFormat, OnError, Plugin, Queue, Reads, Retain, Route, Signals, Sink, Stream, Sync,
+    LogFormat, OnError, Plugin, Queue, Reads, Retain, Route, Signals, Sink, SinkKind, Stream, Sync, Tap,
+    TapOf,
 };
 pub use endpoint::{Endpoint, EndpointError};
 pub use env::{Env, Names};

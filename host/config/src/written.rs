@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 use crate::keys;
 use crate::place::{Place, Placed};
 use crate::reader::Reader;
-use crate::{CoalesceWhen, Engine, LogFormat, OnError, Reads, Route, Sync};
+use crate::{CoalesceWhen, Engine, LogFormat, OnError, Reads, Route, SinkKind, Sync, TapOf};
 
 type Written<T> = Option<Placed<T>>;
 
@@ -51,6 +51,8 @@ pub(crate) struct Coalesce {
 pub(crate) struct Sink {
     pub place: Place,
     pub name: Written<String>,
+    pub kind: Written<SinkKind>,
+    pub of: Written<TapOf>,
     pub connect: Written<String>,
     pub credit: Written<String>,
     pub reader: Written<Reads>,
@@ -141,6 +143,8 @@ impl Sink {
         Sink {
             place: table.place.clone(),
             name: table.text("name"),
+            kind: table.word("kind", &[("reader", SinkKind::Reader), ("tap", SinkKind::Tap)]),
+            of: table.word("of", &[("received", TapOf::Received), ("sent", TapOf::Sent)]),
             connect: table.text("connect"),
             credit: table.text("credit"),
             reader: table.word(

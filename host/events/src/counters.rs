@@ -183,6 +183,18 @@ counters! {
 }
 
 counters! {
+    /// Of one tap; `stream` and `tap` are its labels.
+    TapCounters, "tap_" {
+        connected: Gauge, "1 while it is connected";
+        frames_written: Counter, "Copies handed whole to the kernel";
+        bytes_written: Counter, "Bytes of copies handed whole to the kernel";
+        queue_bytes: Gauge, "Bytes of copies that wait for its socket";
+        frames_dropped: Counter, "Copies dropped because its queue was full";
+        bytes_dropped: Counter, "Bytes of copies dropped";
+    }
+}
+
+counters! {
     /// Of one plugin; `stream` and `plugin` are its labels.
     PluginCounters, "plugin_" {
         calls: Counter, "Calls of process, one for each batch";

@@ -136,6 +136,16 @@ events! {
         stream: Name, frame: u64, rows: u64, why: String,
     } => "stream {stream:?}: frame {frame} with {rows} rows went whole to the sink of its first row: {why}";
 
+    /// A tap's queue is full: from this frame on copies are dropped. What leaves is numbered by sink, what came by the journal.
+    TapDropping, Level::WARN, first 2 of [stream, tap] {
+        stream: Name, tap: Name, first: u64,
+    } => "stream {stream:?}: tap {tap:?} does not keep up, copies are dropped from frame {first} on";
+
+    /// A tap takes copies again, or has ended: what was dropped.
+    TapDropped, Level::WARN, first 2 of [stream, tap] {
+        stream: Name, tap: Name, frames: u64, first: u64, last: u64,
+    } => "stream {stream:?}: tap {tap:?} was not given {frames} copies, of frames {first} to {last}";
+
     /// Rows that wait for a sink will not be joined, and why.
     SinkUnjoined, Level::WARN, first 2 of [stream, sink] {
         stream: Name, sink: Name, why: String,

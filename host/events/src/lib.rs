@@ -24,7 +24,7 @@ mod metrics;
 pub use counter::{Counter, CounterBy, Gauge, Label, Seconds, Total};
 pub use counters::{
     Barrier, FaultKind, PluginCounters, ReloadResult, SchedulerLoad, SignalSource, SignalState, SinkCounters,
-    StreamCounters, Verdict,
+    StreamCounters, TapCounters, Verdict,
 };
 pub use event::Event;
 pub use field::Name;

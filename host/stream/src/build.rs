@@ -15,6 +15,7 @@ use crate::route::Route;
 use crate::seat::Seat;
 use crate::send::Send;
 use crate::sink::{self, Sink};
+use crate::tap::Tap;
 use crate::telemetry::Telemetry;
 use crate::thread::WAKER;
 use crate::{Reopen, Setup, SinkSetup, StartError};
@@ -60,6 +61,7 @@ pub(crate) struct Rescued {
     pub(crate) receive: Receive,
     pub(crate) sends: Vec<Send>,
     pub(crate) chain: Chain,
+    pub(crate) taps: Vec<Tap>,
     /// As in [`Path`].
     pub(crate) arrived: Option<(Received, FrameNo)>,
     /// As in [`Path`]; with what the journal had refused.
@@ -74,7 +76,7 @@ pub(crate) fn start(
     waker: &Arc<mio::Waker>,
 ) -> Result<(Plan, Path, Report), StartError> {
     let now = Instant::now();
-    let Setup { config, listen, sinks, layouts, journal, plugins, events, metrics, health, .. } = setup;
+    let Setup { config, listen, sinks, taps, layouts, journal, plugins, events, metrics, health, .. } = setup;
     let stream = config.name.to_string();
     let telemetry = Telemetry { stream: stream.as_str().into(), events, counters: metrics.stream(&stream) };
     let endpoints: Vec<_> = sinks.iter().map(|sink| sink.connect.clone()).collect();
@@ -129,7 +131,11 @@ pub(crate) fn start(
         Seat::new(&name, settings, plugin, telemetry.clone(), counters, &ledger)
     });
     let chain = Chain::new(seats.collect());
-    let path = plan.path(base, Receive::new(pull), ledger, chain, ends);
+    let mut path = plan.path(base, Receive::new(pull), ledger, chain, ends);
+    for tap in taps {
+        let counters = metrics.tap(&stream, tap.config.name.as_str());
+        path.taps.push(Tap::start(tap, telemetry.clone(), counters)?);
+    }
     Ok((plan, path, report))
 }
 
@@ -148,7 +154,7 @@ impl Plan {
             Ok(journal) => journal,
             Err(error) => return Err((Box::new(rescued), error.to_string())),
         };
-        let Rescued { receive, sends, mut chain, arrived, mut returned, suspect } = rescued;
+        let Rescued { receive, sends, mut chain, taps, arrived, mut returned, suspect } = rescued;
         let mut base = self.base(journal);
         let last_frame = base.recovered.last_frame;
         let ends = self.sinks.iter().zip(sends).map(|(sink, send)| {
@@ -160,7 +166,7 @@ impl Plan {
         let ledger = Ledger::new(&base.recovered.live, self.telemetry.clone(), Instant::now());
         chain.restart(&ledger);
         let mut path = self.path(base, receive, ledger, chain, ends);
-        path.suspect = suspect;
+        (path.suspect, path.taps) = (suspect, taps);
         // It may be in the journal already.
         let arrived = arrived.filter(|(_, before)| *before == last_frame).map(|(received, _)| received);
         arrived.into_iter().for_each(|received| returned.push_front(received));
@@ -237,6 +243,7 @@ impl Plan {
             chain,
             route: Route::new(sinks.len(), telemetry),
             sinks,
+            taps: Vec::new(),
             keep,
             spill_max: self.spill_max,
             shares: Vec::new(),

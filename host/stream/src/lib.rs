@@ -20,6 +20,7 @@ mod seat;
 mod send;
 mod sink;
 mod spill;
+mod tap;
 mod telemetry;
 mod thread;
 
@@ -47,6 +48,8 @@ pub struct Setup {
     pub listen: Endpoint,
     /// Its readers, in the order of the config.
     pub sinks: Vec<SinkSetup>,
+    /// Who gets copies.
+    pub taps: Vec<TapSetup>,
     /// The layouts of its msgpack frames.
     pub layouts: Layouts,
     /// Its journal, and what was found in it.
@@ -84,6 +87,14 @@ pub struct SinkSetup {
     pub reader_id: Option<String>,
     /// Where joined rows may end, as the reader wants it.
     pub joins: Joins,
+}
+
+/// One tap of a stream.
+pub struct TapSetup {
+    /// The checked configuration of the tap.
+    pub config: config::Tap,
+    /// Where it is.
+    pub connect: Endpoint,
 }
 
 /// Why a stream did not start.

@@ -12,6 +12,8 @@ use crate::ledger::{Ledger, Settled};
 use crate::receive::{Receive, Received};
 use crate::route::{Leaves, Route};
 use crate::sink::Sink;
+use crate::tap::Tap;
+use afterbay_config::TapOf;
 use afterbay_journal::FrameNo;
 use afterbay_outbox::Content;
 use afterbay_runtime::{Plugin, ReloadError};
@@ -30,6 +32,7 @@ pub(crate) struct Path {
     pub(crate) chain: Chain,
     pub(crate) route: Route,
     pub(crate) sinks: Vec<Sink>,
+    pub(crate) taps: Vec<Tap>,
     /// Bytes of frames that may wait in the journal for a sink; then nothing more is received.
     pub(crate) spill_max: u64,
     /// Each sink's share of the frame in hand.
@@ -68,17 +71,19 @@ impl Path {
             let Some(received) = returned.or_else(|| self.receive.next()) else { break };
             self.arrived = Some((received.clone(), self.keep.last()));
             self.keep.keep(received);
+            self.copy();
             self.arrived = None;
             self.carry(1);
         }
         // Frames that waited for the disk have no socket event of their own.
         self.carry(FRAMES_PER_FLUSH);
         let mut sends_more = false;
-        let Path { keep, decode, route, sinks, .. } = self;
+        let Path { keep, decode, route, sinks, taps, .. } = self;
         for sink in sinks {
             sink.refill(keep, decode, route, now);
-            sends_more |= sink.turn(keep, now, &mut took) || sink.can_refill(keep);
+            sends_more |= sink.turn(keep, taps, now, &mut took) || sink.can_refill(keep);
         }
+        taps.iter_mut().for_each(Tap::wake);
         let keeps = self.sinks.iter().filter_map(Sink::keeps).min();
         if self.keeps != keeps {
             self.keeps = keeps;
@@ -86,6 +91,14 @@ impl Path {
         }
         let receives_more = self.receive.has_more() || !self.returned.is_empty();
         sends_more || self.keep.has_next() || (receives_more && self.full().is_none())
+    }
+
+    /// What has just come goes to the taps, too.
+    fn copy(&mut self) {
+        let Some((received, _)) = &self.arrived else { return };
+        for tap in self.taps.iter_mut().filter(|tap| tap.of == TapOf::Received) {
+            tap.copy(self.keep.last().0, &received.bytes);
+        }
     }
 
     /// Why nothing more is received.

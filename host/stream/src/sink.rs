@@ -11,6 +11,8 @@ use crate::resume::Resume;
 use crate::route::Route;
 use crate::send::Send;
 use crate::spill::{Back, Spill, again};
+use crate::tap::Tap;
+use afterbay_config::TapOf;
 use afterbay_journal::{BacklogFrame, Credit, FrameNo};
 use afterbay_outbox::{Content, Frame, Outbox};
 use std::time::{Duration, Instant};
@@ -150,7 +152,13 @@ impl Sink {
     }
 
     /// Gives the reader what it can do with now. True where it could do with more.
-    pub(crate) fn turn(&mut self, keep: &mut Keep, now: Instant, took: &mut impl FnMut(Duration)) -> bool {
+    pub(crate) fn turn(
+        &mut self,
+        keep: &mut Keep,
+        taps: &mut [Tap],
+        now: Instant,
+        took: &mut impl FnMut(Duration),
+    ) -> bool {
         self.send.look(now);
         self.outbox.taken(self.send.socket().taken());
         // Before anything is sent: after a kill, the reader's count is read from where it stood.
@@ -162,6 +170,9 @@ impl Sink {
             keep.sent(&self.name, &leaving);
             fault::point("told");
             tell |= self.tells_all || leaving.frame.is_none();
+            for tap in taps.iter_mut().filter(|tap| tap.of == TapOf::Sent) {
+                tap.copy(leaving.sequence, &leaving.bytes);
+            }
             self.send.send(leaving);
             sent = true;
         }

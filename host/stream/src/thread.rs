@@ -201,7 +201,7 @@ impl Thread {
 
 /// What outlives a panic. The journal's writer writes what it still holds when it is dropped.
 fn rescue(path: Path, why: String) -> Rescued {
-    let Path { receive, keep, sinks, chain, arrived, mut returned, settling, suspect, .. } = path;
+    let Path { receive, keep, sinks, taps, chain, arrived, mut returned, settling, suspect, .. } = path;
     let suspect = settling.map(|frame| {
         let same = |suspect: &Suspect| suspect.frame == frame && suspect.why == why;
         let before = suspect.as_ref().filter(|suspect| same(suspect)).map_or(0, |suspect| suspect.times);
@@ -211,7 +211,7 @@ fn rescue(path: Path, why: String) -> Rescued {
     // Its end may panic too; then what it held back is lost to the journal, and found again where that matters.
     let refused = catch_unwind(AssertUnwindSafe(|| keep.into_refused())).ok().flatten();
     refused.into_iter().for_each(|received| returned.push_front(received));
-    Rescued { receive, sends, chain, arrived, returned, suspect }
+    Rescued { receive, sends, chain, taps, arrived, returned, suspect }
 }
 
 /// What a panic says.

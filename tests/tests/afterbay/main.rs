@@ -13,3 +13,4 @@ mod reload;
 mod senders;
 mod signals;
 mod sinks;
+mod taps;

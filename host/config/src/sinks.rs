@@ -1,0 +1,91 @@
+//! The sinks of a stream: readers, which share its requests out among them, and taps, which get copies.
+
+use crate::check::{Check, Names, value};
+use crate::checked::{Queue, Sink, SinkKind, Tap, TapOf};
+use crate::place::Placed;
+use crate::units::Size;
+use crate::{Endpoint, bounds, written};
+
+/// Readers and taps.
+type Sinks = (Vec<Sink>, Vec<Tap>);
+
+impl Check<'_> {
+    /// `None` where one of them is wrong, which has been told.
+    pub(crate) fn sinks(&self, stream: &written::Stream, listen: Option<&Endpoint>) -> Option<Sinks> {
+        let mut names = Names::default();
+        let is_tap = |sink: &&written::Sink| value(&sink.kind) == Some(SinkKind::Tap);
+        let (taps, readers): (Vec<_>, Vec<_>) = stream.sinks.iter().partition(is_tap);
+        self.most(readers.len(), bounds::SINKS_MAX, "readers", readers.last().map(|sink| &sink.place));
+        self.most(taps.len(), bounds::TAPS_MAX, "taps", taps.last().map(|tap| &tap.place));
+        if let (Some(second), None) = (readers.get(1), &stream.route) {
+            let why = "nothing says which of them gets what: set route = \"crc32\"";
+            self.source.tell(&second.place, format!("{} readers, {why}", readers.len()));
+        }
+        if let (true, Some(tap)) = (readers.is_empty(), taps.first()) {
+            let why = "a stream of taps alone: one sink must be of kind \"reader\"";
+            self.source.tell(&tap.place, why.to_owned());
+        }
+        if self.source.env.names == crate::Names::FromRendezvous {
+            // Of one reader it says where that is.
+            let without = readers.iter().skip(usize::from(readers.len() == 1)).chain(&taps);
+            for sink in without.filter(|sink| sink.connect.is_none()) {
+                let why = "connect is missing: a rendezvous names one reader only";
+                self.source.tell(&sink.place, why.to_owned());
+            }
+        }
+        let readers: Vec<_> = readers.iter().map(|sink| self.reader(sink, listen, &mut names)).collect();
+        let taps: Vec<_> = taps.iter().map(|tap| self.tap(tap, listen, &mut names)).collect();
+        Some((readers.into_iter().collect::<Option<_>>()?, taps.into_iter().collect::<Option<_>>()?))
+    }
+
+    fn reader(&self, written: &written::Sink, listen: Option<&Endpoint>, names: &mut Names) -> Option<Sink> {
+        let name = self.name(&written.name, names);
+        if let Some(Placed { value: TapOf::Sent, place }) = &written.of {
+            self.source.tell(place, "\"sent\" is for a tap; this sink is of kind \"reader\"".to_owned());
+        }
+        Some(Sink {
+            connect: self.connect(written, listen),
+            queue: self.queue(written, Queue::default()),
+            name: name?,
+            credit: self.path(&written.credit),
+            reader: value(&written.reader).unwrap_or_default(),
+            tokenizer: self.path(&written.tokenizer),
+        })
+    }
+
+    fn tap(&self, written: &written::Sink, listen: Option<&Endpoint>, names: &mut Names) -> Option<Tap> {
+        let name = self.name(&written.name, names);
+        let (reader, place) = (&written.reader, |placed: &Placed<String>| placed.place.clone());
+        let of_readers = [
+            written.credit.as_ref().map(place),
+            reader.as_ref().map(|placed| placed.place.clone()),
+            written.tokenizer.as_ref().map(place),
+        ];
+        for place in of_readers.iter().flatten() {
+            self.source.tell(place, "is for a reader; this sink is of kind \"tap\"".to_owned());
+        }
+        let connect = self.connect(written, listen);
+        let queue = self.queue(written, Tap::QUEUE);
+        Some(Tap { name: name?, connect: connect?, of: value(&written.of).unwrap_or_default(), queue })
+    }
+
+    fn connect(&self, written: &written::Sink, listen: Option<&Endpoint>) -> Option<Endpoint> {
+        let connect = self.reachable(&written.connect);
+        if let (Some(connect), Some(Placed { value, place })) = (&connect, &written.connect)
+            && !connect.is_listen_only()
+            && listen.is_some_and(|listen| connect.reaches(listen))
+        {
+            self.source.tell(place, format!("{value:?} is this stream's own listen, batches would go round"));
+        }
+        connect
+    }
+
+    fn queue(&self, written: &written::Sink, default: Queue) -> Queue {
+        let frames = self.within(&written.queue_frames, bounds::QUEUE_FRAMES, |&frames| frames);
+        let bytes = self.within(&written.queue_bytes, bounds::QUEUE_BYTES, |&bytes| Size(bytes));
+        Queue {
+            frames: frames.map_or(default.frames, |frames| frames as usize),
+            bytes: bytes.unwrap_or(default.bytes),
+        }
+    }
+}
