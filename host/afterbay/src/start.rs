@@ -66,10 +66,25 @@ fn settings(plugin: &config::Plugin) -> String {
     serde_json::Value::Object(plugin.settings.clone()).to_string()
 }
 
-/// Compiles every plugin and tries its settings. A line for each, or every problem.
-pub(crate) fn check_plugins(config: &config::Config, host: &Host) -> Result<Vec<String>, Vec<String>> {
+/// Compiles every plugin and tries its settings, and reads every tokenizer. A line for each, or every problem.
+pub(crate) fn check_files(config: &config::Config, host: &Host) -> Result<Vec<String>, Vec<String>> {
     let (mut lines, mut problems) = (Vec::new(), Vec::new());
     for stream in &config.streams {
+        for sink in &stream.sinks {
+            match sink.tokenizer.as_deref().map(Vocabulary::load) {
+                Some(Ok(vocabulary)) => lines.push(format!(
+                    "stream {}: sink {}: {} tokens ({})",
+                    stream.name,
+                    sink.name,
+                    vocabulary.tokens(),
+                    vocabulary.kind()
+                )),
+                Some(Err(error)) => {
+                    problems.push(format!("stream {}: sink {}: tokenizer: {error}", stream.name, sink.name));
+                }
+                None => {}
+            }
+        }
         for plugin in &stream.plugins {
             let tried = load_plugin(host, plugin).map_err(|error| error.to_string()).and_then(|component| {
                 match component.instantiate(&settings(plugin)) {

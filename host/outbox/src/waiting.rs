@@ -25,6 +25,8 @@ struct Request {
     number: u64,
     rows: VecDeque<Row>,
     progress: Progress,
+    /// Its first row waits.
+    begins: bool,
     /// Its last row waits.
     ends: bool,
     /// Its rows cannot be joined: a column of them does not allow it.
@@ -81,10 +83,11 @@ impl Waiting {
             Some(ending) => ending,
             None => Ending::Whole,
         };
-        let begins = request.rows.is_empty();
+        let is_new = request.rows.is_empty();
         request.rows.push_back(Row { place, row, ending });
+        request.begins |= first;
         request.ends |= last;
-        if begins {
+        if is_new {
             self.tickets += 1;
             request.ticket = self.tickets;
             request.hurried = false;
@@ -114,6 +117,7 @@ impl Waiting {
             number,
             rows: VecDeque::new(),
             progress: Progress::default(),
+            begins: false,
             ends: false,
             single: false,
             ticket: 0,
@@ -194,7 +198,13 @@ impl Waiting {
             let Some(request) = self.requests.get_mut(*index as usize) else { continue };
             self.tickets += 1;
             request.ticket = self.tickets;
-            self.all.push_front((*index, request.ticket));
+            let entry = (*index, request.ticket);
+            self.all.push_front(entry);
+            match (request.begins, request.ends) {
+                (true, _) => self.firsts.push_front(entry),
+                (false, true) => self.lasts.push_front(entry),
+                (false, false) => {}
+            }
         }
     }
 
@@ -213,7 +223,7 @@ impl Waiting {
 
     fn wait_on(&mut self, index: u32) {
         let Some(request) = self.requests.get_mut(index as usize) else { return };
-        request.hurried = false;
+        (request.hurried, request.begins) = (false, false);
         if request.rows.is_empty() {
             return;
         }
@@ -246,3 +256,6 @@ impl Request {
         joined
     }
 }
+
+#[cfg(test)]
+mod tests;

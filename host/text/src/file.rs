@@ -121,7 +121,11 @@ impl Source {
                 Some(parent) if parent.is_dir() && path.ends_with("tokenizer.json") => {
                     VocabularyError::NoTokenizer { path: parent.to_owned() }
                 }
-                _ => VocabularyError::Read { path, source: std::io::ErrorKind::NotFound.into() },
+                _ => {
+                    let source =
+                        std::io::Error::new(std::io::ErrorKind::NotFound, "no such file or directory");
+                    VocabularyError::Read { path, source }
+                }
             });
         };
         let written: Written = parse(&path, &bytes)?;

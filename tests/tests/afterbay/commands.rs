@@ -70,6 +70,22 @@ fn check_of_a_good_configuration_binds_nothing_and_makes_nothing() {
 }
 
 #[test]
+fn check_and_run_refuse_a_tokenizer_that_cannot_be_read() {
+    let stage = Stage::new();
+    std::fs::write(stage.path("tokenizer.json"), "{}").unwrap();
+    for (path, why) in [("absent", "no such file or directory"), ("tokenizer.json", "tokenizer.json")] {
+        let config = stage.config().sink(&format!("tokenizer = {:?}", stage.text(path)));
+        let file = stage.write(&config);
+        for command in ["check", "run"] {
+            let refused = done(&[command, "--config", &file]);
+            assert_eq!(refused.code, 64, "{refused:?}");
+            assert!(refused.stderr.contains("sink reader: tokenizer: "), "{}", refused.stderr);
+            assert!(refused.stderr.contains(why) && refused.stderr.contains(&stage.text(path)));
+        }
+    }
+}
+
+#[test]
 fn the_reference_configuration_is_complete() {
     let reference = done(&["check", "--reference"]).good();
     for key in ["listen", "connect", "credit", "component", "on_error", "retain", "sync"] {

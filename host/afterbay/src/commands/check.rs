@@ -8,7 +8,7 @@ use std::process::ExitCode;
 /// Check a configuration: everything `run` would check before it binds anything
 ///
 /// Prints every problem at once, each with file, line and key, and exits 64 where there is one. Plugins are compiled
-/// and their settings tried.
+/// and their settings tried, and tokenizers are read.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay check --config afterbay.toml\n  afterbay check --reference > afterbay.toml"
@@ -33,14 +33,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Some(file) = args.config else { return Ok(ExitCode::from(EXIT_USAGE)) };
     let checked = start::load(&file, args.rendezvous.is_some()).and_then(|config| {
         let host = start::plugin_host(None).map_err(|error| vec![error.to_string()])?;
-        start::check_plugins(&config, &host).map(|plugins| (config, plugins))
+        start::check_files(&config, &host).map(|lines| (config, lines))
     });
     match checked {
-        Ok((config, plugins)) => {
+        Ok((config, lines)) => {
             for stream in &config.streams {
                 println!("stream {}: {}", stream.name, stream.listen);
             }
-            for line in plugins {
+            for line in lines {
                 println!("{line}");
             }
             println!("{}: ok", file.display());

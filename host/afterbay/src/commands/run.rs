@@ -85,7 +85,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let name = thread.name().unwrap_or("without a name");
         tracing::error!(target: "afterbay", "panic in thread {name:?}: {}", panic.to_string().replace('\n', " "));
     }));
-    let problems = start::check_plugins(&config, &start::plugin_host(start::cache_dir())?).err();
+    let problems = start::check_files(&config, &start::plugin_host(start::cache_dir())?).err();
     if let Some(problems) = problems {
         problems.iter().for_each(|problem| eprintln!("{problem}"));
         return Ok(ExitCode::from(EXIT_USAGE));
