@@ -43,7 +43,7 @@ fn a_directory_is_the_same_as_the_tokenizer_json_in_it() {
 fn a_file_that_is_not_there_or_no_tokenizer_is_refused_by_name() {
     let dir = TempDir::new().unwrap();
     refused(dir.path(), "holds no tokenizer.json");
-    refused(&dir.path().join("other.json"), "not found");
+    refused(&dir.path().join("other.json"), "no such file or directory");
     let path = dir.path().join("tokenizer.json");
     for text in ["", "{}", "[]", r#"{"model":{"vocab":3}}"#, r#"{"model":{"vocab":{"a":-1}}}"#] {
         std::fs::write(&path, text).unwrap();
