@@ -13,6 +13,7 @@ use afterbay_signals::{
     Change, LoadConfig, LoadReader, LoadSnapshot, Notice, SnapshotPlace, SourceKind, SourceReport,
     SourceState,
 };
+use afterbay_stream::SINK_STATES;
 use anyhow::Context;
 use serde::Serialize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -120,16 +121,21 @@ impl Followed {
     fn report(&self, metrics: &Metrics) -> StreamReport {
         let (load, load_sources) = self.read().unzip();
         let counters = metrics.stream(&self.stream);
+        let sinks = self.sinks.iter().map(|sink| SinkReport::new(&self.stream, sink, metrics));
+        let sinks: Vec<SinkReport> = sinks.collect();
         StreamReport {
             stream: self.stream.clone(),
             senders: counters.senders.get(),
             receiving: counters.receiving.get() == 1,
             frames_received: counters.frames_received.get(),
             bytes_received: counters.bytes_received.get(),
+            rows_received: counters.rows_received.get(),
+            tokens_received: counters.tokens_received.get(),
             outbox_frames: counters.outbox_frames.get(),
             outbox_bytes: counters.outbox_bytes.get(),
             requests_live: counters.requests_live.get(),
-            sinks: self.sinks.iter().map(|sink| SinkReport::new(&self.stream, sink, metrics)).collect(),
+            oldest_ms: sinks.iter().map(|sink| sink.waiting_oldest_ms).max().unwrap_or(0),
+            sinks,
             load,
             load_sources: load_sources.unwrap_or_default(),
         }
@@ -245,9 +251,13 @@ struct StreamReport {
     receiving: bool,
     frames_received: u64,
     bytes_received: u64,
+    rows_received: u64,
+    tokens_received: u64,
     outbox_frames: u64,
     outbox_bytes: u64,
     requests_live: u64,
+    /// How long the oldest of what waits for a sink has waited.
+    oldest_ms: u64,
     sinks: Vec<SinkReport>,
     /// `null` without a source. With its freshness, age and source: stale values stand as the last known.
     load: Option<LoadSnapshot>,
@@ -258,13 +268,19 @@ struct StreamReport {
 struct SinkReport {
     sink: String,
     connected: bool,
+    /// `keeping up`, `behind`, `stalled`, `away`.
+    state: &'static str,
     waiting_rows: u64,
+    waiting_tokens: u64,
     waiting_oldest_ms: u64,
     queue_frames: u64,
     queue_bytes: u64,
     /// `null` where the reader does not count: nobody knows.
     lag_frames: Option<u64>,
     lag_bytes: Option<u64>,
+    spilled_frames: u64,
+    spilled_bytes: u64,
+    rows_per_second: u64,
     rows_joined: u64,
     frames_resent: u64,
     frames_unconfirmed: u64,
@@ -277,12 +293,20 @@ impl SinkReport {
         SinkReport {
             sink: sink.to_owned(),
             connected: counters.connected.get() == 1,
+            state: usize::try_from(counters.state.get())
+                .ok()
+                .and_then(|state| SINK_STATES.get(state).copied())
+                .unwrap_or_default(),
             waiting_rows: counters.waiting_rows.get(),
+            waiting_tokens: counters.waiting_tokens.get(),
             waiting_oldest_ms: counters.waiting_oldest_ms.get(),
             queue_frames: counters.queue_frames.get(),
             queue_bytes: counters.queue_bytes.get(),
             lag_frames: counts.then(|| counters.lag_frames.get()),
             lag_bytes: counts.then(|| counters.lag_bytes.get()),
+            spilled_frames: counters.spilled_frames.get(),
+            spilled_bytes: counters.spilled_bytes.get(),
+            rows_per_second: counters.rows_per_second.get(),
             rows_joined: counters.rows_joined.get(),
             frames_resent: counters.frames_resent.get(),
             frames_unconfirmed: counters.frames_unconfirmed.get(),

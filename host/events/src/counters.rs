@@ -166,10 +166,13 @@ counters! {
         taken_frame: Gauge, "Number of the last frame that never need be sent again";
         state: Gauge, "How its reader does: 0 keeping up, 1 behind, 2 stalled, 3 away";
         waiting_rows: Gauge, "Rows that wait for it in memory; a frame that goes on whole counts as one";
+        waiting_tokens: Gauge, "Tokens of the rows that wait for it in memory";
         waiting_oldest_ms: Gauge, "Milliseconds that the oldest of them has waited";
         spilled_frames: Gauge, "Frames that wait for it in the journal alone, because its queue is full";
         spilled_bytes: Gauge, "Bytes of frames that wait for it in the journal alone";
         frames_composed: Counter, "Frames made of rows that waited, in place of those that the scheduler sent";
+        rows_left: Counter, "Rows that have left for it, also inside another; a frame that goes on whole counts as one";
+        rows_per_second: Gauge, "Rows that left for it, by the second, in the last one or so";
         rows_joined: Counter, "Rows that left inside another row of their request";
         frames_torn: Counter, "Frames sent whole though some of their rows had left, because they could not be taken apart";
         window_frames: Gauge, "Frames that the reader is given ahead of its count";

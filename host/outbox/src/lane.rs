@@ -106,6 +106,12 @@ impl Lane {
         self.waiting.rows() + fresh.sum::<usize>()
     }
 
+    /// Their tokens. Reads the frames that were not looked into.
+    pub(crate) fn tokens(&self) -> u64 {
+        let fresh = self.frames.iter().skip(self.indexed).filter_map(|held| held.batch.as_ref());
+        self.waiting.tokens() + fresh.flat_map(Batch::token_counts).map(u64::from).sum::<u64>()
+    }
+
     /// Frames that wait no more since this was asked last, and their bytes.
     pub(crate) fn take_gone(&mut self) -> (usize, u64) {
         std::mem::take(&mut self.gone)
@@ -162,7 +168,7 @@ impl Lane {
                 // joined one would not.
                 let alone = matches!(finish, Finish::Stop { matched: Matched::Text(_) });
                 let request = held.request(row);
-                waiting.push(Coming { place, row, rid, request, first, last, alone }, text);
+                waiting.push(Coming { place, row, rid, request, tokens, first, last, alone }, text);
             }
             held.leave(alone_rows);
         }

@@ -104,6 +104,8 @@ pub struct Leaving {
 pub struct Totals {
     /// Frames that were composed out of rows of several, or some of one's.
     pub frames_composed: u64,
+    /// Rows that came and have left, whether or not in another; a frame that goes on whole counts as one.
+    pub rows_left: u64,
     /// Rows that left in other rows: rows that came less those that left.
     pub rows_joined: u64,
     /// Frames that could not be taken apart when some of their rows had left already, and so went whole.
@@ -238,6 +240,7 @@ impl Outbox {
                         return None;
                     };
                     self.let_go((1, bytes.len() as u64));
+                    self.totals.rows_left += 1;
                     let sequence = self.outstanding.leaves(vec![(place, 1)]);
                     return Some(Leaving {
                         sequence,
@@ -271,6 +274,7 @@ impl Outbox {
     fn leave(&mut self, composed: Composed) -> Leaving {
         let Composed { bytes, of, frame, ahead, rows, at, torn } = composed;
         self.totals.frames_composed += u64::from(frame.is_none());
+        self.totals.rows_left += u64::from(rows.0);
         self.totals.rows_joined += u64::from(rows.0 - rows.1);
         self.totals.frames_torn += u64::from(torn);
         let sequence = self.outstanding.leaves(of);
@@ -315,6 +319,15 @@ impl Outbox {
             Stage::Whole { .. } => 1,
         });
         rows.sum::<usize>() + self.urgent.len()
+    }
+
+    /// Tokens of the rows that wait.
+    pub fn tokens(&self) -> u64 {
+        let tokens = self.stages.iter().map(|stage| match stage {
+            Stage::Rows(lane) => lane.tokens(),
+            Stage::Whole { .. } => 0,
+        });
+        tokens.sum()
     }
 
     /// When the oldest frame came of which something waits.

@@ -14,6 +14,7 @@ use crate::sent::Place;
 pub(crate) struct Row {
     pub(crate) place: Place,
     pub(crate) row: u32,
+    tokens: u32,
     /// How the request's text ends after it; whole where that is of no account.
     ending: Ending,
 }
@@ -45,6 +46,7 @@ pub(crate) struct Coming<'a> {
     pub(crate) rid: &'a str,
     /// Its number.
     pub(crate) request: u64,
+    pub(crate) tokens: u32,
     /// The request's first row.
     pub(crate) first: bool,
     /// Its last one.
@@ -65,6 +67,7 @@ pub(crate) struct Waiting {
     all: VecDeque<(u32, u64)>,
     tickets: u64,
     rows: usize,
+    tokens: u64,
 }
 
 impl Waiting {
@@ -73,9 +76,14 @@ impl Waiting {
         self.rows
     }
 
+    /// How many tokens they have.
+    pub(crate) fn tokens(&self) -> u64 {
+        self.tokens
+    }
+
     /// A row comes to wait. `text`: where joined rows must end where the text is whole, the row's ids.
     pub(crate) fn push(&mut self, coming: Coming<'_>, text: Option<(&Vocabulary, &[i64])>) {
-        let Coming { place, row, rid, request: number, first, last, alone } = coming;
+        let Coming { place, row, rid, request: number, tokens, first, last, alone } = coming;
         let index = self.find_or_make(rid, number);
         let Some(request) = self.requests.get_mut(index as usize) else { return };
         let ending = match text.map(|(vocabulary, ids)| request.progress.advance(vocabulary, ids)) {
@@ -84,7 +92,7 @@ impl Waiting {
             None => Ending::Whole,
         };
         let is_new = request.rows.is_empty();
-        request.rows.push_back(Row { place, row, ending });
+        request.rows.push_back(Row { place, row, tokens, ending });
         request.begins |= first;
         request.ends |= last;
         if is_new {
@@ -99,6 +107,7 @@ impl Waiting {
             queue.push_back((index, request.ticket));
         }
         self.rows += 1;
+        self.tokens += u64::from(tokens);
     }
 
     fn find(&self, rid: &str) -> Option<u32> {
@@ -186,7 +195,8 @@ impl Waiting {
     pub(crate) fn leave(&mut self, picked: &[(u32, u32)]) {
         for (index, count) in picked {
             let Some(request) = self.requests.get_mut(*index as usize) else { continue };
-            request.rows.drain(..*count as usize);
+            let tokens = request.rows.drain(..*count as usize).map(|row| u64::from(row.tokens));
+            self.tokens -= tokens.sum::<u64>();
             self.rows -= *count as usize;
             self.wait_on(*index);
         }
@@ -214,6 +224,7 @@ impl Waiting {
         for request in &mut self.requests {
             while let Some(row) = request.rows.pop_front_if(|row| row.place == place) {
                 rows.push(row.row);
+                self.tokens -= u64::from(row.tokens);
             }
         }
         self.rows -= rows.len();

@@ -24,6 +24,7 @@ mod tap;
 mod telemetry;
 mod thread;
 
+pub use send::SINK_STATES;
 pub use thread::Ended;
 
 use afterbay_config as config;

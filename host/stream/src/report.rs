@@ -35,6 +35,8 @@ struct SinkReport {
     counters: Arc<SinkCounters>,
     /// How the reader did when it was last looked at.
     doing: Option<Doing>,
+    /// When, and how many rows had left for it.
+    looked: (Instant, u64),
 }
 
 /// Tells of one stream.
@@ -66,7 +68,8 @@ impl Report {
 
     /// A further sink of the path.
     pub(crate) fn add_sink(&mut self, name: &str, counters: Arc<SinkCounters>) {
-        self.sinks.push(SinkReport { name: name.into(), counters, doing: None });
+        let looked = (self.gauges_at, 0);
+        self.sinks.push(SinkReport { name: name.into(), counters, doing: None, looked });
     }
 
     /// When [`Report::tell`] is due without a turn.
@@ -125,6 +128,7 @@ impl Report {
             counters.taken_frame.set(sink.outbox.done());
             let joined = sink.outbox.totals();
             counters.frames_composed.set(joined.frames_composed);
+            counters.rows_left.set(joined.rows_left);
             counters.rows_joined.set(joined.rows_joined);
             counters.frames_torn.set(joined.frames_torn);
             counters.window_frames.set(sink.send.window() as u64);
@@ -156,6 +160,12 @@ impl Report {
             let oldest_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
             let doing = sink.send.doing(oldest, now);
             report.counters.waiting_rows.set(rows);
+            report.counters.waiting_tokens.set(sink.outbox.tokens());
+            let left = sink.outbox.totals().rows_left;
+            let (before, left_before) = std::mem::replace(&mut report.looked, (now, left));
+            let millis = now.saturating_duration_since(before).as_millis().max(1);
+            let rate = u128::from(left.saturating_sub(left_before)) * 1000 / millis;
+            report.counters.rows_per_second.set(u64::try_from(rate).unwrap_or(u64::MAX));
             report.counters.waiting_oldest_ms.set(oldest_ms);
             report.counters.state.set(doing as u64);
             if report.doing.replace(doing).is_some_and(|before| before != doing) {

@@ -36,14 +36,12 @@ pub(crate) enum Doing {
     Away,
 }
 
+/// In words, by number.
+pub const SINK_STATES: [&str; 4] = ["keeping up", "behind", "stalled", "away"];
+
 impl Doing {
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Doing::KeepsUp => "keeping up",
-            Doing::Behind => "behind",
-            Doing::Stalled => "stalled",
-            Doing::Away => "away",
-        }
+        SINK_STATES[self as usize]
     }
 }
 

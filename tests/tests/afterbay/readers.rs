@@ -347,6 +347,12 @@ fn how_a_reader_does_is_told_when_it_changes() {
     let is = |state: &'static str| move |event: &Value| event["state"] == state;
     let behind = afterbay.event_where("SinkState", is("behind"));
     assert_eq!(behind["rows"], 10 * (frames.len() - 2), "{behind}");
+    let told: Value = serde_json::from_str(&afterbay.get("/v1/signals").body).unwrap();
+    let sink = &told["streams"][0]["sinks"][0];
+    let tokens =
+        frames[2..].iter().flat_map(|frame| rows(&frame.bytes)).map(|row| row.ids.len()).sum::<usize>();
+    assert_eq!((&sink["waiting_rows"], &sink["waiting_tokens"]), (&behind["rows"], &tokens.into()), "{sink}");
+    assert_eq!(sink["state"], "behind");
     afterbay.event_where("SinkState", is("stalled"));
     (0..2).for_each(|_| credit.finished().unwrap());
     reader.frame();

@@ -1,7 +1,7 @@
 use super::*;
 
 fn coming(rid: &str, first: bool, last: bool) -> Coming<'_> {
-    Coming { place: 0, row: 0, rid, request: 1, first, last, alone: false }
+    Coming { place: 0, row: 0, rid, request: 1, tokens: 1, first, last, alone: false }
 }
 
 #[test]
