@@ -1,3 +1,5 @@
+//! What waits, by request: the order in which it is picked.
+
 use super::*;
 
 fn coming(rid: &str, first: bool, last: bool) -> Coming<'_> {
