@@ -5,6 +5,7 @@ mod commands;
 mod disk;
 mod forwarding;
 mod journal;
+mod kills;
 mod life;
 mod panics;
 mod plugins;
