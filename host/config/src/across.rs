@@ -2,6 +2,7 @@
 
 use crate::check::Check;
 use crate::place::{Place, Placed};
+use crate::reader::nearest_of;
 use crate::{Endpoint, bounds, written};
 
 impl Check<'_> {
@@ -13,6 +14,35 @@ impl Check<'_> {
         self.most(plugins.count(), bounds::PLUGINS_OF_ALL_MAX, "plugins of all streams", last);
         self.listens(streams);
         self.credits(streams);
+        self.afters(streams);
+    }
+
+    /// A leg follows streams that are there and begin a life themselves, and none has two that follow.
+    fn afters(&self, streams: &[written::Stream]) {
+        let mut followed: Vec<&Placed<String>> = Vec::new();
+        for stream in streams {
+            let own = stream.name.as_ref().map(|name| name.value.as_str());
+            for after in &stream.after {
+                let tell = |message: String| self.source.tell(&after.place, message);
+                let (value, first) = (&after.value, followed.iter().find(|other| other.value == after.value));
+                let is_named = |stream: &&written::Stream| {
+                    stream.name.as_ref().is_some_and(|name| name.value == after.value)
+                };
+                if own == Some(value) {
+                    tell(format!("{value:?} is this stream itself, must be another"));
+                } else if let Some(first) = first {
+                    let (key, line) = (&first.place.key, first.place.line);
+                    tell(format!("{value:?} is followed by {key} in line {line}, and a stream has one next leg"));
+                } else if let Some(named) = streams.iter().find(is_named) {
+                    if !named.after.is_empty() {
+                        tell(format!("{value:?} is itself after a stream: a request has two legs at most"));
+                    }
+                } else {
+                    tell(no_stream(value, streams));
+                }
+                followed.push(after);
+            }
+        }
     }
 
     /// No two streams on one endpoint.
@@ -43,5 +73,13 @@ impl Check<'_> {
                 );
             }
         }
+    }
+}
+
+fn no_stream(name: &str, streams: &[written::Stream]) -> String {
+    let names = || streams.iter().filter_map(|stream| stream.name.as_ref()).map(|name| name.value.as_str());
+    match nearest_of(name, names()) {
+        Some(nearest) => format!("no stream {name:?}, did you mean {nearest:?}?"),
+        None => format!("no stream {name:?}, there are {}", names().collect::<Vec<_>>().join(", ")),
     }
 }

@@ -98,6 +98,8 @@ impl Check<'_> {
         stream.engine = value(&written.engine).unwrap_or(Engine::Sglang);
         stream.layout = layout;
         stream.listen_mode = listen_mode.unwrap_or(stream.listen_mode);
+        // What is wrong with a name is told where it stands as a name.
+        stream.after = written.after.iter().filter_map(|name| name.value.parse().ok()).collect();
         stream.max_message_bytes = max_message_bytes.unwrap_or(stream.max_message_bytes);
         stream.max_peers = max_peers.map_or(stream.max_peers, |peers| peers as usize);
         stream.coalesce = written.coalesce.as_ref().map_or(stream.coalesce, |table| self.coalesce(table));

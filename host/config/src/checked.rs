@@ -55,6 +55,9 @@ pub struct Stream {
     pub listen: Endpoint,
     /// Permission bits of an `ipc://` listen name.
     pub listen_mode: u32,
+    /// The streams whose reader sends here: it is the next leg of their requests. Names of other streams that have none
+    /// themselves, each at most once in a configuration.
+    pub after: Vec<Name>,
     /// A longer message closes its sender.
     pub max_message_bytes: u64,
     /// More senders at once are refused.
@@ -82,6 +85,7 @@ impl Stream {
             layout: Layout::Auto,
             listen,
             listen_mode: 0o600,
+            after: Vec::new(),
             max_message_bytes: 256 << 20,
             max_peers: 64,
             route: None,

@@ -85,6 +85,14 @@ pub(crate) static STREAM: Table = Table {
             "Afterbay binds PULL here, the scheduler connects: ipc:///PATH, whose directory must be there, or tcp://HOST:PORT.",
         ),
         key("listen_mode", Default, "\"0600\"", "Permissions of an ipc:// listen name."),
+        key(
+            "after",
+            Default,
+            "[]",
+            "The streams whose reader sends here: their detokenizer's output, on its way to the tokenizer (AFTERBAY_TEXT_INGRESS). A\n\
+             name, or several where DP ranks with a stream each have one detokenizer. With --rendezvous this stream has its own file,\n\
+             that of the first one named and \".text\" behind it.",
+        ),
         key("max_message", Default, "\"256MiB\"", "A longer message closes its sender. 64KiB to 1GiB."),
         key("max_peers", Default, "64", "More senders at once are refused. 1 to 4096."),
         key(

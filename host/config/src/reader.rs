@@ -115,6 +115,32 @@ impl<'s, 't> Reader<'s, 't> {
         self.read(name, |value, _| self.string(value))
     }
 
+    /// A string, or an array of strings; what is neither is told and left out.
+    pub(crate) fn texts(&self, name: &str) -> Vec<Placed<String>> {
+        let Some((value, place)) = self.get(name) else { return Vec::new() };
+        let items: Vec<(&DeValue<'_>, Place)> = match value.as_array() {
+            Some(items) => {
+                let places = items.iter().enumerate().map(|(at, item)| {
+                    (item.get_ref(), self.source.place(item.span().start, format!("{}[{at}]", place.key)))
+                });
+                places.collect()
+            }
+            None if value.is_str() => vec![(value, place)],
+            None => {
+                self.source.tell(&place, expected("a string or an array of strings", value));
+                return Vec::new();
+            }
+        };
+        let read = items.into_iter().map(|(item, place)| match self.string(item) {
+            Ok(value) => Some(Placed { value, place }),
+            Err(message) => {
+                self.source.tell(&place, message);
+                None
+            }
+        });
+        read.flatten().collect()
+    }
+
     fn string(&self, value: &DeValue<'_>) -> Result<String, String> {
         let text = value.as_str().ok_or_else(|| expected("a string", value))?;
         interpolate(text, self.source.env.var)
@@ -284,9 +310,14 @@ fn expected(what: &str, value: &DeValue<'_>) -> String {
 
 /// The known key that was probably meant.
 fn nearest(name: &str, keys: &Table) -> Option<&'static str> {
+    nearest_of(name, keys.keys.iter().map(|key| key.name))
+}
+
+/// The one of `known` that was probably meant.
+pub(crate) fn nearest_of<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     /// Less alike than this is not a slip of the keys.
     const LIKENESS_MIN: f64 = 0.75;
-    let known = keys.keys.iter().map(|key| (strsim::jaro_winkler(name, key.name), key.name));
+    let known = known.map(|known| (strsim::jaro_winkler(name, known), known));
     let best = known.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
     (best.0 >= LIKENESS_MIN).then_some(best.1)
 }
