@@ -32,7 +32,9 @@ impl Check<'_> {
                     tell(format!("{value:?} is this stream itself, must be another"));
                 } else if let Some(first) = first {
                     let (key, line) = (&first.place.key, first.place.line);
-                    tell(format!("{value:?} is followed by {key} in line {line}, and a stream has one next leg"));
+                    tell(format!(
+                        "{value:?} is followed by {key} in line {line}, and a stream has one next leg"
+                    ));
                 } else if let Some(named) = streams.iter().find(is_named) {
                     if !named.after.is_empty() {
                         tell(format!("{value:?} is itself after a stream: a request has two legs at most"));

@@ -153,6 +153,14 @@ impl Directory {
         Writer::begin(root.clone(), shared, recovery)
     }
 
+    /// Says which streams a stream comes after, for those who read the journal later ([`reader::Stream::after`]); none
+    /// takes back what was said. The stream must have been opened.
+    pub fn set_after(&self, name: &str, after: &[String]) -> Result<(), OpenError> {
+        check_name(name)?;
+        after.iter().try_for_each(|name| check_name(name))?;
+        Ok(crate::after::write(&*self.root.storage, &self.root.dir.join(name), after)?)
+    }
+
     /// Reads a stream of this journal, from any thread.
     pub fn reader(&self, name: &str) -> Result<reader::Stream, ReadError> {
         reader::Journal::open_on(self.root.storage.clone(), &self.root.dir)?.stream(name)

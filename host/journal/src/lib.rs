@@ -5,6 +5,7 @@
 //! The bytes are in `FORMAT.md`. Nothing is logged here: what happens off the path is told as a [`Notice`].
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod after;
 mod backlog;
 pub mod bounds;
 mod directory;

@@ -241,3 +241,24 @@ fn tail_gives_each_record_as_it_comes_across_segments() {
     assert_eq!(count(|record| matches!(record, Record::Closed(..))), 30);
     assert_eq!(seen.len(), 120);
 }
+
+#[test]
+fn what_a_stream_comes_after_is_on_disk_until_it_is_taken_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (directory, writer, _) = open(dir.path(), options());
+    assert_eq!(reader(dir.path()).after().unwrap(), Vec::<String>::new());
+    let names = ["decode-0".to_owned(), "decode-1".to_owned()];
+    directory.set_after("s", &names).unwrap();
+    drop((writer, directory));
+    // It outlives its writer, and is no segment to the next.
+    let (directory, _writer, recovered) = open(dir.path(), options());
+    assert!(recovered.cut.is_empty() && recovered.corrupt.is_empty());
+    assert_eq!(reader(dir.path()).after().unwrap(), names);
+    assert!(reader(dir.path()).verify().unwrap().problems.is_empty());
+    assert!(directory.set_after("s", &["../other".to_owned()]).is_err());
+    directory.set_after("s", &[]).unwrap();
+    assert_eq!(reader(dir.path()).after().unwrap(), Vec::<String>::new());
+    let left: Vec<_> =
+        std::fs::read_dir(dir.path().join("s")).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().starts_with("AFTER")), "{left:?}");
+}

@@ -79,6 +79,11 @@ impl Stream {
         &self.name
     }
 
+    /// The streams that it comes after: its requests' earlier legs are there. None where it is where a request begins.
+    pub fn after(&self) -> Result<Vec<String>, ReadError> {
+        crate::after::read(&*self.segments.storage, &self.segments.dir)
+    }
+
     /// Requests that match, by the segment they ended in, those still open last. Reads summaries, not frames.
     pub fn requests(&self, filter: Filter) -> Result<Requests, ReadError> {
         Requests::new(self.segments.clone(), filter)
