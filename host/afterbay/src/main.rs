@@ -6,6 +6,7 @@
 
 mod admin;
 mod commands;
+mod meeting;
 mod rendezvous;
 mod screen;
 mod signals;

@@ -12,7 +12,9 @@ const FORMAT: u32 = 1;
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 pub(crate) struct Rendezvous {
     format: u32,
-    /// The scheduler's process: another one means other sockets.
+    /// `tokens`, a scheduler's output, or `text`, a detokenizer's; none before that was told.
+    leg: Option<String>,
+    /// The scheduler's process, or the one that started the detokenizers: another one means other sockets.
     pub(crate) pid: u32,
     pub(crate) written_unix_ns: u64,
     /// SGLang's version, where it is known.
@@ -33,6 +35,9 @@ pub(crate) struct Rendezvous {
     pub(crate) credit_none: Option<String>,
     /// Names SGLang's load file; empty before 0.5.13.
     pub(crate) instance_id: Option<String>,
+    /// Of a scheduler's: where its detokenizer sends, where that is re-routed too; else why it is not.
+    pub(crate) text_ingress: Option<String>,
+    pub(crate) text_none: Option<String>,
     pub(crate) dp_rank: Option<u32>,
     /// The msgpack layout of the installed version; none before 0.5.15.
     pub(crate) layout: Option<serde_json::Value>,
@@ -65,6 +70,13 @@ impl Rendezvous {
         Ok(Some(found))
     }
 
+    /// Whether it names the same sockets of the same processes. Several detokenizers write the same: when does not matter.
+    pub(crate) fn is_same(&self, other: &Rendezvous) -> bool {
+        let is_text = self.leg.as_deref() == Some("text");
+        let written_unix_ns = if is_text { other.written_unix_ns } else { self.written_unix_ns };
+        Rendezvous { written_unix_ns, ..self.clone() } == *other
+    }
+
     /// Whether the process that wrote it is alive: a file may be left of a scheduler that is gone.
     pub(crate) fn is_alive(&self) -> bool {
         is_alive(self.pid)
@@ -77,9 +89,4 @@ pub(crate) fn is_alive(pid: u32) -> bool {
     // `pid (name) state …`; a name may have any character, so the last bracket counts.
     stat.rsplit_once(')')
         .is_some_and(|(_, rest)| !matches!(rest.trim_start().chars().next(), Some('Z' | 'X')))
-}
-
-/// The file of one stream: `{dp_rank}` in the name is the stream's place in the configuration.
-pub(crate) fn file_of(pattern: &Path, rank: usize) -> PathBuf {
-    PathBuf::from(pattern.to_string_lossy().replace("{dp_rank}", &rank.to_string()))
 }

@@ -3,6 +3,7 @@
 //!
 //! Owns the background readers, which outlive a stream's sockets. What is done about a load is not its business.
 
+use crate::meeting::Meeting;
 use crate::rendezvous::Rendezvous;
 use afterbay_config as config;
 use afterbay_events::event::{
@@ -43,7 +44,7 @@ impl Signals {
         let followed = config.streams.iter().map(|stream| Followed {
             stream: stream.name.to_string(),
             sinks: stream.sinks.iter().map(|sink| sink.name.to_string()).collect(),
-            config: stream.signals.clone(),
+            config: of_its_own(stream),
             source: Mutex::default(),
         });
         let signals = Signals(Arc::new(followed.collect()));
@@ -55,9 +56,9 @@ impl Signals {
     }
 
     /// Reads from now on what the configuration and each stream's rendezvous name.
-    pub(crate) fn meet(&self, met: &[Option<Rendezvous>]) -> anyhow::Result<()> {
+    pub(crate) fn meet(&self, meetings: &[Meeting]) -> anyhow::Result<()> {
         for (index, followed) in self.0.iter().enumerate() {
-            let met = met.get(index).and_then(Option::as_ref);
+            let met = meetings.get(index).and_then(Meeting::met);
             followed.meet(met).with_context(|| format!("stream {:?}", followed.stream))?;
         }
         Ok(())
@@ -148,6 +149,15 @@ impl Source {
         let there = LoadConfig { load_snapshot: reads.load_snapshot.clone(), ..self.reads.clone() };
         reads.load_snapshot.as_ref().filter(|_| there == *reads)
     }
+}
+
+/// The load that a next leg is told to look for is the scheduler's, which the stream before it has already.
+fn of_its_own(stream: &config::Stream) -> config::Signals {
+    let mut signals = stream.signals.clone();
+    if !stream.after.is_empty() && signals.load_snapshot == config::LoadSnapshot::Auto {
+        signals.load_snapshot = config::LoadSnapshot::Off;
+    }
+    signals
 }
 
 /// What a stream's reader is to read; `None` where there is nothing.

@@ -2,7 +2,8 @@
 //!
 //! Owns what several streams share: the journal's directory, the plugin host, the watch over component files.
 
-use crate::rendezvous::{self, Rendezvous};
+use crate::meeting::Meeting;
+use crate::rendezvous::Rendezvous;
 use crate::signals::Signals;
 use afterbay_config as config;
 use afterbay_events::event::{
@@ -12,7 +13,7 @@ use afterbay_events::event::{
 use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::{Directory, Options, Recovered, SyncPolicy};
 use afterbay_outbox::Joins;
-use afterbay_runtime::{Component, Host, HostError, HostOptions, Limits, Plugin, Watch, Watched};
+use afterbay_runtime::{Component, Host, HostError, HostOptions, IdShape, Limits, Plugin, Watch, Watched};
 use afterbay_stream::{Control, Setup, SinkSetup, Stream, TapSetup};
 use afterbay_text::Vocabulary;
 use afterbay_wire::Layouts;
@@ -87,9 +88,14 @@ pub(crate) fn check_files(config: &config::Config, host: &Host) -> Result<Vec<St
         }
         for plugin in &stream.plugins {
             let tried = load_plugin(host, plugin).map_err(|error| error.to_string()).and_then(|component| {
-                match component.instantiate(&settings(plugin)) {
-                    Ok(_) => Ok(component),
-                    Err(error) => Err(error.to_string()),
+                component.instantiate(&settings(plugin)).map_err(|error| error.to_string())?;
+                match next_leg(config, stream) {
+                    Some(next) if component.description().writes == IdShape::Cumulative => Err(format!(
+                        "plugin {}: writes cumulative ids, and stream {next} after it counts each token once: give \
+                         the plugin to {next}",
+                        plugin.name
+                    )),
+                    _ => Ok(component),
                 }
             });
             match tried {
@@ -106,6 +112,12 @@ pub(crate) fn check_files(config: &config::Config, host: &Host) -> Result<Vec<St
         }
     }
     if problems.is_empty() { Ok(lines) } else { Err(problems) }
+}
+
+/// The stream that comes after this one.
+fn next_leg<'c>(config: &'c config::Config, stream: &config::Stream) -> Option<&'c config::Name> {
+    let next = config.streams.iter().find(|next| next.after.contains(&stream.name))?;
+    Some(&next.name)
 }
 
 /// What all streams of a process share.
@@ -148,44 +160,51 @@ fn journal_options(config: &config::Config) -> Options {
     }
 }
 
-/// The streams of a process, and the watch over their components.
+/// The streams of a process, and the watches over their components.
+#[derive(Default)]
 pub(crate) struct Running {
     pub(crate) streams: Vec<Stream>,
-    _watch: Option<Watch>,
+    watches: Vec<Watch>,
 }
 
 impl Running {
-    /// Starts every stream, with the names of its sockets from `rendezvous` where there is one.
-    pub(crate) fn start(shared: &Shared, rendezvous: &[Option<Rendezvous>]) -> anyhow::Result<Running> {
-        shared.signals.meet(rendezvous)?;
-        let mut streams = Vec::new();
+    /// Starts every stream that has its sockets and does not run.
+    pub(crate) fn start(&mut self, shared: &Shared, meetings: &[Meeting]) -> anyhow::Result<()> {
+        shared.signals.meet(meetings)?;
+        let before = self.streams.len();
         let mut watched = Vec::new();
-        for (index, stream) in shared.config.streams.iter().enumerate() {
-            let met = rendezvous.get(index).and_then(Option::as_ref);
-            let setup = setup(shared, stream, met, &mut watched)?;
+        for (stream, meeting) in shared.config.streams.iter().zip(meetings) {
+            let runs = self.streams.iter().any(|running| running.name() == stream.name.as_str());
+            if runs || !meeting.has_sockets() {
+                continue;
+            }
+            let setup = setup(shared, stream, meeting.met(), &mut watched)?;
             let started = Stream::start(setup)?;
             shared.events.publish(StreamStarted {
                 stream: started.name().into(),
                 listen: started.listen().to_string(),
             });
-            streams.push(started);
+            self.streams.push(started);
         }
-        let controls: HashMap<String, Control> =
-            streams.iter().map(|stream| (stream.name().to_owned(), stream.control())).collect();
-        let watch = match watched.is_empty() {
-            true => None,
-            false => Some(Watch::start(shared.host.clone(), watched, move |reloaded| {
-                let (stream, plugin): (String, String) = reloaded.key;
-                if let Some(control) = controls.get(&stream) {
-                    control.reload(&plugin, reloaded.result);
-                }
-            })?),
-        };
-        for without in watch.iter().flat_map(Watch::without_events) {
+        if watched.is_empty() {
+            return Ok(());
+        }
+        let controls: HashMap<String, Control> = self.streams[before..]
+            .iter()
+            .map(|stream| (stream.name().to_owned(), stream.control()))
+            .collect();
+        let watch = Watch::start(shared.host.clone(), watched, move |reloaded| {
+            let (stream, plugin): (String, String) = reloaded.key;
+            if let Some(control) = controls.get(&stream) {
+                control.reload(&plugin, reloaded.result);
+            }
+        })?;
+        for without in watch.without_events() {
             let (directory, why) = (without.directory.display().to_string(), without.message.clone());
             shared.events.publish(PluginReloadUnwatched { directory, why });
         }
-        Ok(Running { streams, _watch: watch })
+        self.watches.push(watch);
+        Ok(())
     }
 }
 
@@ -197,6 +216,8 @@ fn setup(
 ) -> anyhow::Result<Setup> {
     let name = stream.name.to_string();
     let journal = shared.directory.stream(&name)?;
+    let after: Vec<String> = stream.after.iter().map(ToString::to_string).collect();
+    shared.directory.set_after(&name, &after)?;
     tell_recovered(shared, &name, &journal.1);
     let mut plugins = Vec::new();
     for plugin in &stream.plugins {
@@ -276,6 +297,8 @@ fn joins(
 ) -> anyhow::Result<Joins> {
     let reads = match (sink.reader, met.map(|met| met.down_kind.as_str())) {
         (config::Reads::Auto, Some("tokenizer")) => config::Reads::Tokenizer,
+        // Behind a detokenizer the text is made.
+        (config::Reads::Auto, None) if !stream.after.is_empty() => config::Reads::Tokenizer,
         (config::Reads::Auto, _) => config::Reads::Detokenizer,
         (reads, _) => reads,
     };
@@ -334,20 +357,4 @@ fn tell_recovered(shared: &Shared, stream: &str, recovered: &Recovered) {
         live_requests: recovered.live.len() as u64,
         unaccounted_frames: recovered.unfinished.len(),
     });
-}
-
-/// The rendezvous file of each stream, where all are there and their writers live.
-pub(crate) fn rendezvous(
-    config: &config::Config,
-    pattern: Option<&Path>,
-) -> Result<Option<Vec<Option<Rendezvous>>>, rendezvous::RendezvousError> {
-    let Some(pattern) = pattern else { return Ok(Some(Vec::new())) };
-    let mut met = Vec::new();
-    for rank in 0..config.streams.len() {
-        match Rendezvous::read(&rendezvous::file_of(pattern, rank))? {
-            Some(found) if found.is_alive() => met.push(Some(found)),
-            _ => return Ok(None),
-        }
-    }
-    Ok(Some(met))
 }

@@ -56,6 +56,11 @@ events! {
         stream: Name, why: String,
     } => "stream {stream:?}: failed: {why}";
 
+    /// The next leg of requests is not to be had: the stream that is configured for it does not run.
+    StreamAbsent, Level::INFO, first 5 of [stream] {
+        stream: Name, why: String,
+    } => "stream {stream:?}: does not run, the legs before it do: {why}";
+
     /// A stream has stopped receiving, so that the scheduler's queue holds.
     ReceivePaused, Level::WARN, first 2 of [stream, why] {
         stream: Name, why: String,

@@ -1,11 +1,15 @@
 //! `afterbay run`: the streams of a configuration, until a signal.
 
-use crate::rendezvous::{Rendezvous, is_alive};
+use crate::meeting::{self, Meeting};
+use crate::rendezvous::is_alive;
 use crate::start::{self, Running, Shared};
 use crate::{EXIT_FAILED, EXIT_USAGE, admin, commands};
 use afterbay_config::LogFormat;
-use afterbay_events::event::{DrainBegun, DrainDeadline, DrainFinished, StreamFailed, StreamStopped};
+use afterbay_events::event::{
+    DrainBegun, DrainDeadline, DrainFinished, StreamAbsent, StreamFailed, StreamStopped,
+};
 use afterbay_events::log;
+use afterbay_stream::Stream;
 use anyhow::Context;
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
@@ -30,8 +34,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG")]
     config: PathBuf,
     /// Take the reader's socket, its credit page and the msgpack layout from the file that the SGLang connector writes
-    /// (AFTERBAY_RENDEZVOUS); `{dp_rank}` in the name is the stream's place in the configuration. Waits for the file,
-    /// and follows when SGLang is started again
+    /// (AFTERBAY_RENDEZVOUS); `{dp_rank}` in the name is the stream's place in the configuration, those that are `after`
+    /// another left out. Waits for the file, and follows when SGLang is started again
     #[arg(long, value_name = "FILE")]
     rendezvous: Option<PathBuf>,
     /// How log lines look; by default coloured on a terminal and plain on a pipe
@@ -40,7 +44,8 @@ pub(crate) struct Args {
     /// What is logged: a level, or targets with levels (`info,wasmtime=warn`)
     #[arg(long, value_name = "FILTER", env = "AFTERBAY_LOG")]
     log: Option<String>,
-    /// How long a stop waits for the readers to take what was received
+    /// How long a stop waits for the readers to take what was received; streams that are `after` others come after
+    /// them, with as long again
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = commands::parse_duration)]
     drain_timeout: Duration,
     /// Stop when this process ends (used by `afterbay sglang`)
@@ -121,10 +126,14 @@ async fn serve(args: &Args, shared: Shared) -> anyhow::Result<ExitCode> {
         std::fs::write(file, b"").with_context(|| format!("announce: {}", file.display()))?;
     }
     loop {
-        let Some(met) = meet(args, &shared, &mut signals).await? else { return Ok(ExitCode::SUCCESS) };
-        let running = Running::start(&shared, &met)?;
+        let Some(mut meetings) = meet(args, &shared, &mut signals).await? else {
+            return Ok(ExitCode::SUCCESS);
+        };
+        let mut running = Running::default();
+        running.start(&shared, &meetings)?;
         shared.health.clear("rendezvous");
-        let stop = watch(args, &shared, &running, &met, &mut signals).await?;
+        tell(&shared, &meetings);
+        let stop = watch(args, &shared, &mut running, &mut meetings, &mut signals).await?;
         let left = drain(running, &shared, args.drain_timeout).await?;
         if matches!(stop, Stop::Told) {
             return Ok(left.into());
@@ -132,19 +141,18 @@ async fn serve(args: &Args, shared: Shared) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Waits for the rendezvous, where there is to be one. `None`: told to stop meanwhile.
-async fn meet(
-    args: &Args,
-    shared: &Shared,
-    signals: &mut Signals,
-) -> anyhow::Result<Option<Vec<Option<Rendezvous>>>> {
-    let mut told = false;
-    loop {
-        if let Some(met) = start::rendezvous(&shared.config, args.rendezvous.as_deref())? {
-            for met in met.iter().flatten() {
+/// Says of each stream where its sockets are from, or why it does not run.
+fn tell(shared: &Shared, meetings: &[Meeting]) {
+    for (stream, meeting) in shared.config.streams.iter().zip(meetings) {
+        let key = format!("rendezvous:{}", stream.name);
+        match meeting {
+            Meeting::Configured => {}
+            Meeting::Met(met) => {
+                shared.health.clear(&key);
                 tracing::info!(
                     target: "afterbay",
-                    "rendezvous: sglang {} (pid {}), {}, {}, reader {}{}",
+                    "rendezvous: stream {:?}: sglang {} (pid {}), {}, {}, reader {}{}",
+                    stream.name.as_str(),
                     met.sglang.as_deref().unwrap_or("of unknown version"),
                     met.pid,
                     met.mode,
@@ -153,7 +161,25 @@ async fn meet(
                     met.credit_none.as_ref().map(|why| format!(", no credit: {why}")).unwrap_or_default(),
                 );
             }
-            return Ok(Some(met));
+            Meeting::Awaited(file) => {
+                let text = format!("waits for the detokenizer to write {}", file.display());
+                tracing::info!(target: "afterbay", "rendezvous: stream {:?}: {text}", stream.name.as_str());
+                shared.health.set(&key, text, SystemTime::now());
+            }
+            Meeting::Absent(why) => {
+                shared.health.clear(&key);
+                shared.events.publish(StreamAbsent { stream: stream.name.as_str().into(), why: why.clone() });
+            }
+        }
+    }
+}
+
+/// Waits for the rendezvous, where there is to be one. `None`: told to stop meanwhile.
+async fn meet(args: &Args, shared: &Shared, signals: &mut Signals) -> anyhow::Result<Option<Vec<Meeting>>> {
+    let mut told = false;
+    loop {
+        if let Some(meetings) = meeting::look(&shared.config, args.rendezvous.as_deref())? {
+            return Ok(Some(meetings));
         }
         if !told {
             told = true;
@@ -177,12 +203,12 @@ async fn meet(
 async fn watch(
     args: &Args,
     shared: &Shared,
-    running: &Running,
-    met: &[Option<Rendezvous>],
+    running: &mut Running,
+    meetings: &mut Vec<Meeting>,
     signals: &mut Signals,
 ) -> anyhow::Result<Stop> {
     let mut look = tokio::time::interval(LOOK_EVERY);
-    let mut failed: Vec<&str> = Vec::new();
+    let mut failed: Vec<String> = Vec::new();
     loop {
         tokio::select! {
             () = signals.next() => return Ok(Stop::Told),
@@ -191,8 +217,8 @@ async fn watch(
         shared.signals.tell(&shared.events);
         shared.events.tick(Instant::now());
         for stream in running.streams.iter().filter(|stream| stream.is_finished()) {
-            if !failed.contains(&stream.name()) {
-                failed.push(stream.name());
+            if !failed.iter().any(|name| name == stream.name()) {
+                failed.push(stream.name().to_owned());
                 let key = format!("stream:{}", stream.name());
                 shared.health.set(&key, "its thread has ended", SystemTime::now());
                 let why = "its thread has ended; its journal is whole up to its last frame".to_owned();
@@ -204,11 +230,15 @@ async fn watch(
             return Ok(Stop::Told);
         }
         // A file that is gone, half a set or unreadable for a moment is not a reason to let go of living sockets.
-        let now = start::rendezvous(&shared.config, args.rendezvous.as_deref());
-        if let Ok(Some(now)) = now
-            && now != met
-        {
+        let Ok(Some(now)) = meeting::look(&shared.config, args.rendezvous.as_deref()) else { continue };
+        if meetings.iter().zip(&now).any(|(before, now)| before.is_elsewhere(now)) {
             return Ok(Stop::OtherSockets);
+        }
+        // The file of a next leg comes later than that of its scheduler.
+        if meetings.iter().zip(&now).any(|(before, now)| !before.has_sockets() && now.has_sockets()) {
+            running.start(shared, &now)?;
+            tell(shared, &now);
+            *meetings = now;
         }
     }
 }
@@ -231,11 +261,24 @@ impl From<Left> for ExitCode {
     }
 }
 
-/// Sends what was received, then ends every stream.
+/// Sends what was received, then ends every stream: those that are after others, when nothing more can come from them.
 async fn drain(running: Running, shared: &Shared, timeout: Duration) -> anyhow::Result<Left> {
+    let is_first = |stream: &Stream| {
+        let mut streams = shared.config.streams.iter();
+        streams.any(|config| config.name.as_str() == stream.name() && config.after.is_empty())
+    };
+    let (first, next) = running.streams.into_iter().partition(is_first);
+    let first = drain_leg(first, shared, timeout).await?;
+    let next = drain_leg(next, shared, timeout).await?;
+    Ok(match (first, next) {
+        (Left::Frames(first), Left::Frames(next)) => Left::Frames(first + next),
+        _ => Left::Failed,
+    })
+}
+
+async fn drain_leg(streams: Vec<Stream>, shared: &Shared, timeout: Duration) -> anyhow::Result<Left> {
     let begun = Instant::now();
     let deadline = begun + timeout;
-    let Running { streams, .. } = running;
     for stream in &streams {
         let frames = shared.metrics.stream(stream.name()).outbox_frames.get();
         shared.events.publish(DrainBegun { stream: stream.name().into(), frames });
