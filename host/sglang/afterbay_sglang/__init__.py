@@ -39,11 +39,13 @@ def register() -> None:
 def _register_hooks(settings: Settings) -> None:
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    from . import ingress, readers
+    from . import ingress, readers, text
 
     wanted = []
     if settings.ingress:
         wanted += ingress.hooks(settings)
+    if settings.text_ingress:
+        wanted += text.hooks(settings)
     if settings.credit:
         wanted += readers.hooks(settings.credit)
     for target, kind, hook in wanted:

@@ -33,7 +33,7 @@ def reroute(settings: Settings, scheduler: Any, port_args: Any) -> None:
     ingress = fill(settings.ingress, facts.dp_rank, "AFTERBAY_INGRESS")
     if facts.dp_size > 1 and facts.dp_rank == 0 and "{dp_rank}" not in settings.ingress:
         logger.warning("afterbay: %d DP ranks share one stream, %s; with {dp_rank} in AFTERBAY_INGRESS each gets its own", facts.dp_size, ingress)
-    sender.socket = _instead_of(sender.socket, ingress)
+    sender.socket = instead_of(sender.socket, ingress)
     logger.info("afterbay: output goes to %s, whose reader is %s", ingress, facts.down)
     if settings.rendezvous:
         path = fill(settings.rendezvous, facts.dp_rank, "AFTERBAY_RENDEZVOUS")
@@ -49,7 +49,7 @@ def _output_sender(scheduler: Any) -> Any:
     return sender
 
 
-def _instead_of(old: Any, endpoint: str) -> Any:
+def instead_of(old: Any, endpoint: str) -> Any:
     """A PUSH with the options of SGLang's own (no high-water mark: while Afterbay is away, frames wait in it).
 
     A socket of its own and not a second `connect`: what the old one was connected to must get nothing.

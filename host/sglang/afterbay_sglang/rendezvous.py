@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from .settings import Settings
+from .settings import Settings, fill
 
 FORMAT = 1
 BATCH_OUTPUTS = ("BatchTokenIDOutput", "BatchStrOutput", "BatchEmbeddingOutput")
@@ -69,12 +69,14 @@ def describe(facts: Facts, ingress: str, settings: Settings) -> Dict[str, Any]:
     from . import __version__
 
     credit, credit_none = _credit(facts, settings)
+    text_ingress, text_none = text_leg(facts, settings)
     peers = os.environ.get("SGLANG_ZMQ_ALLOWED_PEERS", "")
     model_path = facts.get("model_path")
     return {
         "format": FORMAT,
         "connector": __version__,
         "engine": "sglang",
+        "leg": "tokens",
         "sglang": sglang_version(),
         "pid": os.getpid(),
         "written_unix_ns": time.time_ns(),
@@ -85,6 +87,8 @@ def describe(facts: Facts, ingress: str, settings: Settings) -> Dict[str, Any]:
         "down_kind": facts.down_kind,
         "credit": credit,
         "credit_none": credit_none,
+        "text_ingress": text_ingress,
+        "text_none": text_none,
         "ipc_format": ipc_format(),
         **{name: getattr(facts.port_args, name, None) for name in _SOCKET_NAMES},
         "peer_allow_list": [peer.strip() for peer in peers.split(",") if peer.strip()] or None,
@@ -102,6 +106,46 @@ def describe(facts: Facts, ingress: str, settings: Settings) -> Dict[str, Any]:
         "stream_interval": facts.get("stream_interval", 1),
         "layout": layout(),
     }
+
+
+def describe_text(facts: Facts, settings: Settings) -> Dict[str, Any]:
+    """The detokenizers' leg. Several of them write the same, but for the time."""
+    content = describe(facts, settings.text_ingress, settings)
+    several = content["detokenizer_worker_num"] > 1
+    content.update(
+        leg="text",
+        # Of SGLang's first process: it starts the detokenizers, and the reader of this leg is in it.
+        pid=os.getppid(),
+        down=facts.port_args.tokenizer_ipc_name,
+        down_kind="tokenizer",
+        credit=os.path.join(os.path.abspath(settings.credit), "tokenizer") if settings.credit else None,
+        credit_none=None if settings.credit else "AFTERBAY_CREDIT is not set",
+        text_ingress=None,
+        text_none="this is the text leg",
+        detokenizer_ipc_name=None if several else content["detokenizer_ipc_name"],
+    )
+    return content
+
+
+def text_file(settings: Settings) -> str:
+    """Beside that of the scheduler (the first rank's, where each has its own)."""
+    return fill(settings.rendezvous, 0, "AFTERBAY_RENDEZVOUS") + ".text"
+
+
+def text_leg(facts: Facts, settings: Settings) -> Tuple[Optional[str], Optional[str]]:
+    """Where the detokenizer's output goes, or why it stays direct. The scheduler and the detokenizer answer alike."""
+    if not settings.text_ingress:
+        return None, "AFTERBAY_TEXT_INGRESS is not set"
+    if facts.mode == "skip_tokenizer_init":
+        return None, "with --skip-tokenizer-init the detokenizer has nothing to do"
+    tokenizers = facts.get("tokenizer_worker_num", 1)
+    if tokenizers > 1:
+        return None, f"with {tokenizers} tokenizers (--tokenizer-worker-num) the detokenizer sends each row to the one that asked, by sockets of its own"
+    if facts.get("node_rank", 0):
+        return None, "the detokenizer runs on another node"
+    if not _detokenizer_loads_plugins():
+        return None, "this SGLang's detokenizer process loads no plugins (it does from 0.5.22 on)"
+    return settings.text_ingress, None
 
 
 def write(path: str, content: Dict[str, Any]) -> None:

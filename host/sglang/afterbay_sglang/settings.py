@@ -23,6 +23,7 @@ class Settings:
     ingress: Optional[str]  # Afterbay's PULL, may contain {dp_rank}
     rendezvous: Optional[str]  # file that the scheduler writes, may contain {dp_rank}
     credit: Optional[str]  # directory of the readers' pages
+    text_ingress: Optional[str] = None  # Afterbay's PULL for the detokenizers' output
 
     @classmethod
     def from_environment(cls, env: Optional[Mapping[str, str]] = None) -> Optional["Settings"]:
@@ -31,21 +32,31 @@ class Settings:
         ingress = env.get("AFTERBAY_INGRESS") or None
         rendezvous = env.get("AFTERBAY_RENDEZVOUS") or None
         credit = env.get("AFTERBAY_CREDIT") or None
-        if not (ingress or rendezvous or credit):
+        text_ingress = env.get("AFTERBAY_TEXT_INGRESS") or None
+        if not (ingress or rendezvous or credit or text_ingress):
             return None
         if env.get("SGLANG_RUST_SERVER", "").lower() in _TRUE:
             raise Refused(
                 "SGLANG_RUST_SERVER is on: there the scheduler hands its output to a server inside its own process, no "
                 "socket is left that Afterbay could stand on. Unset SGLANG_RUST_SERVER, or unset AFTERBAY_INGRESS, "
-                "AFTERBAY_RENDEZVOUS and AFTERBAY_CREDIT"
+                "AFTERBAY_TEXT_INGRESS, AFTERBAY_RENDEZVOUS and AFTERBAY_CREDIT"
             )
         if rendezvous and not ingress:
             raise Refused(f'AFTERBAY_RENDEZVOUS "{rendezvous}" needs AFTERBAY_INGRESS, the name that Afterbay listens on')
+        if text_ingress and not ingress:
+            raise Refused(f'AFTERBAY_TEXT_INGRESS "{text_ingress}" needs AFTERBAY_INGRESS, for the output of the scheduler before it')
         if ingress:
-            _check_endpoint(fill(ingress, 0, "AFTERBAY_INGRESS"))
+            _check_endpoint("AFTERBAY_INGRESS", fill(ingress, 0, "AFTERBAY_INGRESS"))
+        if text_ingress:
+            # One for all ranks, as the detokenizer is.
+            if "{" in text_ingress or "}" in text_ingress:
+                raise Refused(f'AFTERBAY_TEXT_INGRESS "{text_ingress}": has no placeholders, all ranks have one detokenizer')
+            _check_endpoint("AFTERBAY_TEXT_INGRESS", text_ingress)
+            if text_ingress in (ingress, fill(ingress, 0)):
+                raise Refused(f'AFTERBAY_TEXT_INGRESS "{text_ingress}": is AFTERBAY_INGRESS too, must be another name')
         if rendezvous:
             fill(rendezvous, 0, "AFTERBAY_RENDEZVOUS")
-        return cls(ingress, rendezvous, credit)
+        return cls(ingress, rendezvous, credit, text_ingress)
 
 
 def fill(text: str, dp_rank: int, variable: str = "value") -> str:
@@ -56,16 +67,16 @@ def fill(text: str, dp_rank: int, variable: str = "value") -> str:
     return filled
 
 
-def _check_endpoint(endpoint: str) -> None:
+def _check_endpoint(variable: str, endpoint: str) -> None:
     scheme, separator, rest = endpoint.partition("://")
     if not separator or scheme not in ("ipc", "tcp"):
-        raise Refused(f'AFTERBAY_INGRESS "{endpoint}": must begin with ipc:// or tcp://')
+        raise Refused(f'{variable} "{endpoint}": must begin with ipc:// or tcp://')
     if scheme == "ipc":
         if not rest:
-            raise Refused(f'AFTERBAY_INGRESS "{endpoint}": has no path')
+            raise Refused(f'{variable} "{endpoint}": has no path')
         if len(os.fsencode(rest)) > IPC_PATH_BYTES_MAX:
-            raise Refused(f'AFTERBAY_INGRESS "{endpoint}": path is {len(os.fsencode(rest))} bytes, the limit is {IPC_PATH_BYTES_MAX}')
+            raise Refused(f'{variable} "{endpoint}": path is {len(os.fsencode(rest))} bytes, the limit is {IPC_PATH_BYTES_MAX}')
         return
     host, _, port = rest.rpartition(":")
     if not host or host == "*" or not port.isdigit() or not 0 < int(port) < 65536:
-        raise Refused(f'AFTERBAY_INGRESS "{endpoint}": must be tcp://HOST:PORT, a name that the scheduler can connect to')
+        raise Refused(f'{variable} "{endpoint}": must be tcp://HOST:PORT, a name that SGLang can connect to')

@@ -23,6 +23,7 @@ const CONNECTOR: &[(&str, &str)] = &[
     ("afterbay_sglang/readers.py", include_str!("../../../sglang/afterbay_sglang/readers.py")),
     ("afterbay_sglang/rendezvous.py", include_str!("../../../sglang/afterbay_sglang/rendezvous.py")),
     ("afterbay_sglang/settings.py", include_str!("../../../sglang/afterbay_sglang/settings.py")),
+    ("afterbay_sglang/text.py", include_str!("../../../sglang/afterbay_sglang/text.py")),
     (
         "afterbay_sglang-0.1.0.dist-info/METADATA",
         "Metadata-Version: 2.1\nName: afterbay-sglang\nVersion: 0.1.0\n",
@@ -33,22 +34,29 @@ const CONNECTOR: &[(&str, &str)] = &[
     ),
 ];
 
-/// Run SGLang with Afterbay on its scheduler's output
+/// Run SGLang with Afterbay on its scheduler's output, and on its detokenizer's
 ///
-/// Starts Afterbay, points SGLang's scheduler at it by the connector, and becomes the command. Nothing has to be
-/// installed into SGLang's environment. Look requests up with `afterbay journal ls` and `afterbay journal show`.
+/// Starts Afterbay, points SGLang's scheduler and detokenizer at it by the connector, and becomes the command. Nothing
+/// has to be installed into SGLang's environment. Look requests up with `afterbay journal ls` and `afterbay journal
+/// show`. Where SGLang's detokenizer has no output of its own (--skip-tokenizer-init) or cannot be pointed elsewhere
+/// (--tokenizer-worker-num, before 0.5.22), only the scheduler's passes Afterbay, and its log says so.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay sglang -- python -m sglang.launch_server --model-path Qwen/Qwen3-8B\n  afterbay sglang --plugin builtin:delta-to-cumulative -- python -m sglang.launch_server …"
 )]
 pub(crate) struct Args {
-    /// A configuration of your own, with one stream whose sink has no `connect`; in place of the options below
+    /// A configuration of your own, with one stream, and perhaps one `after` it, whose sinks have no `connect`; in place
+    /// of the options below
     #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG")]
     config: Option<PathBuf>,
     /// Where the journal is kept [default: $XDG_STATE_HOME/afterbay/journal]
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     journal: Option<PathBuf>,
-    /// A plugin, `builtin:NAME` or a component file; several are called in the order given
+    /// Leave the detokenizer's output direct
+    #[arg(long, conflicts_with = "config")]
+    one_leg: bool,
+    /// A plugin on the scheduler's output, `builtin:NAME` or a component file; several are called in the order given. One
+    /// that writes cumulative ids goes with one leg only, `builtin:delta-to-cumulative` by itself
     #[arg(long, value_name = "COMPONENT", conflicts_with = "config")]
     plugin: Vec<String>,
     /// The admin address, or `none`
@@ -81,10 +89,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(EXIT_USAGE));
         }
     };
-    let ingress = match checked.streams.as_slice() {
-        [stream] => stream.listen.to_string(),
-        streams => bail!("config has {} streams, `afterbay sglang` serves 1", streams.len()),
+    let (next, first): (Vec<_>, Vec<_>) = checked.streams.iter().partition(|stream| !stream.after.is_empty());
+    let [stream] = first[..] else {
+        bail!("config has {} streams that are not after another, `afterbay sglang` serves 1", first.len());
     };
+    let ingress = stream.listen.to_string();
+    // One stream has one that follows.
+    let text_ingress = next.first().map(|stream| ("AFTERBAY_TEXT_INGRESS", stream.listen.to_string()));
     for (file, text) in CONNECTOR {
         rundir.write(file, text)?;
     }
@@ -94,6 +105,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let error = Command::new(program)
         .args(arguments)
         .env("AFTERBAY_INGRESS", ingress)
+        .env_remove("AFTERBAY_TEXT_INGRESS")
+        .envs(text_ingress)
         .env("AFTERBAY_RENDEZVOUS", &rendezvous)
         .env("AFTERBAY_CREDIT", rundir.path("credit"))
         .env("PYTHONPATH", python_path(&rundir))
@@ -159,6 +172,13 @@ fn built_in(args: &Args, rundir: &Rundir) -> anyhow::Result<String> {
         };
         text +=
             &format!("\n[[stream.plugin]]\nname = {}\ncomponent = {}\n", quoted(&name), quoted(&component));
+    }
+    let one_leg = args.one_leg || args.plugin.iter().any(|plugin| plugin == "builtin:delta-to-cumulative");
+    if !one_leg {
+        text += &format!(
+            "\n[[stream]]\nname = \"sglang-text\"\nafter = \"sglang\"\nlisten = {listen}\n\n[[stream.sink]]\nname = \"reader\"\n",
+            listen = quoted(&format!("ipc://{}", rundir.path("text-ingress").display())),
+        );
     }
     text += &format!("\n[journal]\ndir = {}\n", quoted(&journal.display().to_string()));
     text += &format!("\n[admin]\nlisten = {}\n", quoted(&args.admin));

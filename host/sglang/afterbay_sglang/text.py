@@ -1,0 +1,41 @@
+"""Re-routes the detokenizer's output socket to Afterbay: the second leg of a request.
+
+Owns the one change to the detokenizer: the PUSH that carries its batches to the TokenizerManager connects to Afterbay
+instead. Must not know frames. What Afterbay needs goes into a second rendezvous file (`rendezvous.text_file`).
+"""
+from __future__ import annotations
+
+import logging
+import types
+from typing import Any, List, Tuple
+
+from . import rendezvous
+from .ingress import instead_of
+from .settings import Settings
+
+logger = logging.getLogger("afterbay.sglang")
+
+_DETOKENIZER = "sglang.srt.managers.detokenizer_manager.DetokenizerManager"
+
+
+def hooks(settings: Settings) -> List[Tuple[str, str, Any]]:
+    def after_init(_result: Any, detokenizer: Any, server_args: Any, port_args: Any, *_args: Any, **_kwargs: Any) -> None:
+        reroute(settings, detokenizer, server_args, port_args)
+
+    return [(f"{_DETOKENIZER}.__init__", "AFTER", after_init)]
+
+
+def reroute(settings: Settings, detokenizer: Any, server_args: Any, port_args: Any) -> None:
+    """After the detokenizer made its sockets and before it sends. Several share one ingress, and write the same file."""
+    facts = rendezvous.Facts.of(types.SimpleNamespace(server_args=server_args), port_args)
+    _, why = rendezvous.text_leg(facts, settings)
+    socket = getattr(detokenizer, "send_to_tokenizer", None)
+    if why is None and socket is None:
+        why = "it has no send_to_tokenizer"
+    if why is not None:
+        logger.info("afterbay: the detokenizer's output stays direct: %s", why)
+        return
+    detokenizer.send_to_tokenizer = instead_of(socket, settings.text_ingress)
+    logger.info("afterbay: the detokenizer's output goes to %s, whose reader is %s", settings.text_ingress, port_args.tokenizer_ipc_name)
+    if settings.rendezvous:
+        rendezvous.write(rendezvous.text_file(settings), rendezvous.describe_text(facts, settings))
