@@ -12,7 +12,7 @@ pub(crate) enum Meeting {
     /// As the configuration names them.
     Configured,
     /// As the connector has named them.
-    Met(Rendezvous),
+    Met(Box<Rendezvous>),
     /// A next leg whose reader has yet to write this file.
     Awaited(PathBuf),
     /// A next leg that is not to be had, and why. Nothing is waited for.
@@ -60,7 +60,9 @@ pub(crate) fn look(
     let meeting = |stream: &config::Stream| {
         let name = stream.after.first().unwrap_or(&stream.name);
         match schedulers.iter().find(|(known, ..)| *known == name) {
-            Some((_, _, scheduler)) if stream.after.is_empty() => Ok(Meeting::Met(scheduler.clone())),
+            Some((_, _, scheduler)) if stream.after.is_empty() => {
+                Ok(Meeting::Met(Box::new(scheduler.clone())))
+            }
             Some((_, file, scheduler)) => next_leg(file, scheduler),
             // The configuration's check lets no other name through.
             None => Ok(Meeting::Absent(format!("there is no stream {:?}", name.as_str()))),
@@ -75,7 +77,7 @@ fn next_leg(file: &Path, scheduler: &Rendezvous) -> Result<Meeting, RendezvousEr
     let text = PathBuf::from(text);
     match (Rendezvous::read(&text)?, &scheduler.text_ingress, &scheduler.text_none) {
         (Some(found), ..) if found.is_alive() && found.instance_id == scheduler.instance_id => {
-            Ok(Meeting::Met(found))
+            Ok(Meeting::Met(Box::new(found)))
         }
         (_, Some(_), _) => Ok(Meeting::Awaited(text)),
         (_, None, Some(why)) => Ok(Meeting::Absent(why.clone())),

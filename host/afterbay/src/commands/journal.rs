@@ -1,6 +1,7 @@
 //! `afterbay journal …`: what was kept, by request and by token. Reads while `afterbay run` writes.
 
 mod export;
+mod legs;
 mod ls;
 mod place;
 mod replay;

@@ -1,5 +1,6 @@
 //! `afterbay journal ls`: a line a request.
 
+use super::legs::{self, Request};
 use super::place::{Place, json_time, local_time, parse_time};
 use crate::screen::{self, Table};
 use afterbay_journal::reader::{Filter, RequestInfo, State};
@@ -9,7 +10,9 @@ use std::process::ExitCode;
 
 /// List requests
 ///
-/// In the order in which they ended, live ones last. Reads the segments' summaries, not their frames.
+/// In the order in which they ended, live ones last. A request that passed two streams, the scheduler's output and the
+/// detokenizer's after it, is one line: its figures are those of the first, and TEXT ROWS, TEXT TOKENS and TEXT LAST those
+/// of the second; it has ended when both have. Reads the segments' summaries, not their frames.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay journal ls --since 10m --state finished\n  afterbay journal ls --rid chatcmpl- --json"
@@ -58,46 +61,70 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         since_unix_ns: args.since,
         until_unix_ns: args.until,
     };
-    let mut listed: Vec<(String, RequestInfo)> = Vec::new();
-    for stream in args.place.streams()? {
-        for request in stream.requests(filter.clone())? {
-            listed.push((stream.name().to_owned(), request?));
-        }
-    }
+    let mut listed = legs::requests(&args.place.streams()?, &filter)?;
     if let Some(last) = args.last {
         listed.drain(..listed.len().saturating_sub(last));
     }
     if args.json {
         let mut out = std::io::stdout().lock();
-        for (stream, request) in &listed {
-            writeln!(out, "{}", json(stream, request))?;
+        for request in &listed {
+            writeln!(out, "{}", whole(request, json))?;
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let several = listed.windows(2).any(|pair| pair[0].0 != pair[1].0);
+    let several = listed.windows(2).any(|pair| pair[0].first().stream != pair[1].first().stream);
+    let has_text = listed.iter().any(|request| request.next().is_some());
     let mut heads = vec!["RID", "STATE", "ROWS", "TOKENS", "SENT", "FIRST", "LAST", "FINISH"];
     if several {
         heads.insert(0, "STREAM");
     }
+    if has_text {
+        heads.extend(["TEXT ROWS", "TEXT TOKENS", "TEXT LAST"]);
+    }
     let mut table = Table::new(&heads);
-    for (stream, request) in &listed {
+    for listed in &listed {
+        let request = &listed.first().of;
         let mut row = vec![
             request.rid.clone(),
-            screen::state(state(request.state)),
+            screen::state(state(listed.state())),
             request.rows.to_string(),
-            screen::warn_if(request.received.to_string(), request.gaps > 0),
+            tokens(request),
             request.forwarded.to_string(),
             local_time(request.first_unix_ns),
             local_time(request.last_unix_ns),
             request.finish.clone(),
         ];
         if several {
-            row.insert(0, stream.clone());
+            row.insert(0, listed.first().stream.clone());
+        }
+        if let Some(next) = listed.next() {
+            row.extend([next.of.rows.to_string(), tokens(&next.of), local_time(next.of.last_unix_ns)]);
+        } else if has_text {
+            row.extend([const { String::new() }; 3]);
         }
         table.row(row);
     }
     table.print()?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn tokens(request: &RequestInfo) -> String {
+    screen::warn_if(request.received.to_string(), request.gaps > 0)
+}
+
+/// The first leg, with the state and the last row of the whole; where there are two, both stand in `legs`.
+pub(super) fn whole<T: legs::Totals>(
+    request: &Request<T>,
+    json: impl Fn(&str, &T) -> serde_json::Value,
+) -> serde_json::Value {
+    let legs = || request.0.iter().map(|leg| json(&leg.stream, &leg.of));
+    let mut whole = legs().next().unwrap_or_default();
+    if request.next().is_some() {
+        whole["state"] = state(request.state()).into();
+        whole["last_time"] = json_time(request.last_unix_ns()).into();
+        whole["legs"] = legs().collect();
+    }
+    whole
 }
 
 pub(super) fn state(state: State) -> &'static str {

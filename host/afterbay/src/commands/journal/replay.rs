@@ -1,5 +1,6 @@
 //! `afterbay journal replay`: what was kept, sent again to a reader.
 
+use super::legs;
 use super::place::{Place, parse_time};
 use super::show::whole_rid;
 use crate::commands::parse_duration;
@@ -16,7 +17,8 @@ const WAIT_MAX: Duration = Duration::from_millis(50);
 
 /// Send what was kept to a reader: one request's rows, or every frame
 ///
-/// As it came, before any plugin; in the rhythm it came in, or faster.
+/// As it came, before any plugin; in the rhythm it came in, or faster. What schedulers sent; with --stream what one
+/// stream received, so also what came behind a detokenizer.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay journal replay 5b0c1f0a --to ipc:///tmp/reader\n  afterbay journal replay --all --to tcp://127.0.0.1:5600 --speed 10"
@@ -66,7 +68,12 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let after = Duration::from_nanos(at.saturating_sub(first)).div_f64(args.speed);
         reader.send_at(start + after, bytes)
     };
-    for stream in args.place.streams()? {
+    let streams = args.place.streams()?;
+    for stream in &streams {
+        // The same tokens on their second leg, for another reader.
+        if !legs::after(stream, &streams)?.is_empty() {
+            continue;
+        }
         let Some(rid) = &args.rid else {
             for frame in stream.frames(args.since.map_or(From::Start, From::Time))? {
                 let (frame, _) = frame?;
@@ -74,7 +81,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
             continue;
         };
-        let Some(rid) = whole_rid(&stream, rid)? else { continue };
+        let Some(rid) = whole_rid(stream, rid)? else { continue };
         for row in stream.lives(&rid)?.iter().flat_map(|life| &life.rows) {
             let Some(position) = &row.position else { continue };
             let frame = stream.frame(position)?;

@@ -1,21 +1,27 @@
 //! `afterbay journal show RID`: a request's life, row by row.
 
+use super::legs::{self, Known, Leg, Request};
 use super::ls;
 use super::place::{Place, json_time, local_time};
 use crate::screen::{self, Table};
 use afterbay_journal::Verdict;
-use afterbay_journal::reader::{Action, Life, Passage, Row, Stream};
+use afterbay_journal::reader::{Action, Life, Passage, RequestInfo, Row, Stream};
 use afterbay_wire::{Decoded, Layouts};
 use anyhow::ensure;
 use std::process::ExitCode;
 
 /// Ids of a row that a table shows; JSON has all.
 const IDS_SHOWN: usize = 8;
+/// Characters of a row's text that a table shows; JSON has all.
+const CHARS_SHOWN: usize = 32;
+/// Where the text stands in the table.
+const TEXT_AT: usize = 5;
 
 /// Show a request's life: each row, when it came, its ids, and what was done with it
 ///
 /// A rid may have been used for several requests: each is shown. A rid may be cut short where that is enough to tell it
-/// from others.
+/// from others. Of a request that passed two streams, the scheduler's output and the detokenizer's after it, both are
+/// shown, with times from the first row of the first on; --stream shows one.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay journal show 5b0c1f0a --config afterbay.toml\n  afterbay journal show 5b0c1f0a --json | jq .rows[].ids"
@@ -35,20 +41,46 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let layouts = Layouts::load(&args.layout)?;
-    let mut shown = 0;
-    for stream in args.place.streams()? {
-        let Some(rid) = whole_rid(&stream, &args.rid)? else { continue };
-        for life in stream.lives(&rid)? {
-            shown += 1;
-            let ids = ids(&stream, &life, &layouts);
-            match args.json {
-                true => println!("{}", json(stream.name(), &life, &ids)),
-                false => print(stream.name(), &life, &ids)?,
-            }
+    let streams = args.place.streams()?;
+    let mut known: Known<Life> = Vec::new();
+    for stream in &streams {
+        let Some(rid) = whole_rid(stream, &args.rid)? else { continue };
+        known.push((stream.name().to_owned(), legs::after(stream, &streams)?, stream.lives(&rid)?));
+    }
+    let requests = legs::join(known);
+    ensure!(!requests.is_empty(), "rid {:?}: not in the journal", args.rid);
+    let seen = |name: &str, life: &Life| {
+        let stream = streams.iter().find(|stream| stream.name() == name);
+        stream.map_or_else(Vec::new, |stream| seen(stream, life, &layouts))
+    };
+    for request in &requests {
+        if args.json {
+            println!("{}", ls::whole(request, |stream, life| json(stream, life, &seen(stream, life))));
+            continue;
+        }
+        // Of all its legs: what each took is seen at once.
+        let begun = request.first().of.rows.first().map_or(0, |row| row.received_unix_ns);
+        headline(request);
+        for Leg { stream, of } in &request.0 {
+            print(stream, of, &seen(stream, of), begun)?;
         }
     }
-    ensure!(shown > 0, "rid {:?}: not in the journal", args.rid);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Of a request with two legs: how it stands as a whole.
+fn headline(request: &Request<Life>) {
+    let (first, Some(next)) = (&request.first().of.request, request.next()) else { return };
+    let later = |of: fn(&RequestInfo) -> u64| of(&next.of.request).saturating_sub(of(first)) as f64 / 1e9;
+    println!(
+        "{}  {}, 2 legs: on {} its first row came {:.3} s after that on {}, its last {:.3} s after",
+        first.rid,
+        screen::state(ls::state(request.state())),
+        next.stream,
+        later(|info| info.first_unix_ns),
+        request.first().stream,
+        later(|info| info.last_unix_ns),
+    );
 }
 
 /// The rid that is meant; an error where several begin so.
@@ -74,19 +106,27 @@ pub(super) fn whole_rid(stream: &Stream, rid: &str) -> anyhow::Result<Option<Str
     Ok(found.pop())
 }
 
-/// The ids of each row, as they came. None where the frame is gone or cannot be read.
-fn ids(stream: &Stream, life: &Life, layouts: &Layouts) -> Vec<Option<Vec<i64>>> {
+/// What a row's frame says of it.
+struct Seen {
+    ids: Vec<i64>,
+    /// Behind a detokenizer.
+    text: Option<String>,
+}
+
+/// Each row's, as it came. None where the frame is gone or cannot be read.
+fn seen(stream: &Stream, life: &Life, layouts: &Layouts) -> Vec<Option<Seen>> {
     let read = |row: &Row| {
         let frame = stream.frame(row.position.as_ref()?).ok()?;
         let Decoded::Batch(batch) = afterbay_wire::decode(frame.bytes.into(), layouts) else { return None };
         let mut ids = Vec::new();
         batch.row_ids(row.row, &mut ids);
-        Some(ids)
+        let text = batch.text(row.row).map(str::to_owned);
+        Some(Seen { ids, text })
     };
     life.rows.iter().map(read).collect()
 }
 
-fn print(stream: &str, life: &Life, ids: &[Option<Vec<i64>>]) -> std::io::Result<()> {
+fn print(stream: &str, life: &Life, seen: &[Option<Seen>], begun: u64) -> std::io::Result<()> {
     let request = &life.request;
     println!(
         "{}  request {} of stream {stream}, {}{}",
@@ -106,29 +146,33 @@ fn print(stream: &str, life: &Life, ids: &[Option<Vec<i64>>]) -> std::io::Result
         "{} rows, {} tokens received{counted}, {} sent, {} replaced, {} dropped",
         request.rows, request.received, request.forwarded, request.replaced, request.dropped
     );
-    let mut table = Table::new(&["WHEN", "FRAME", "ROW", "TOKENS", "IDS", "WHAT WAS DONE", "TAKEN BY"]);
-    let begun = life.rows.first().map_or(0, |row| row.received_unix_ns);
-    for (row, ids) in life.rows.iter().zip(ids) {
+    let has_text = seen.iter().flatten().any(|seen| seen.text.is_some());
+    let mut heads = vec!["WHEN", "FRAME", "ROW", "TOKENS", "IDS", "WHAT WAS DONE", "TAKEN BY"];
+    if has_text {
+        heads.insert(TEXT_AT, "TEXT");
+    }
+    let mut table = Table::new(&heads);
+    for (row, seen) in life.rows.iter().zip(seen) {
         if let Some(gap) = &row.gap {
             let text = format!("gap: the scheduler counts {}, with this row came {}", gap.got, gap.expected);
-            table.row(vec![
-                String::new(),
-                String::new(),
-                String::new(),
-                String::new(),
-                String::new(),
-                screen::bad(text),
-            ]);
+            let mut line = vec![String::new(); heads.len() - 2];
+            line.push(screen::bad(text));
+            table.row(line);
         }
-        table.row(vec![
+        let mut line = vec![
             when(row.received_unix_ns, begun),
             row.frame.to_string(),
             row.row.to_string(),
             row.tokens.to_string(),
-            ids.as_deref().map_or_else(|| screen::faint("not kept".to_owned()), short),
+            seen.as_ref().map_or_else(|| screen::faint("not kept".to_owned()), |seen| short(&seen.ids)),
             done(row),
             row.taken_by.join(", "),
-        ]);
+        ];
+        if has_text {
+            let text = seen.as_ref().and_then(|seen| seen.text.as_deref());
+            line.insert(TEXT_AT, text.map_or_else(String::new, short_text));
+        }
+        table.row(line);
     }
     table.print()?;
     println!();
@@ -141,6 +185,15 @@ fn when(unix_ns: u64, begun: u64) -> String {
         Some(0) | None => local_time(unix_ns),
         Some(after) => format!("+{:.3} s", after as f64 / 1e9),
     }
+}
+
+/// In quotes, so that blanks and ends of lines are seen.
+fn short_text(text: &str) -> String {
+    let mut shown = format!("{:?}", text.chars().take(CHARS_SHOWN).collect::<String>());
+    if text.chars().nth(CHARS_SHOWN).is_some() {
+        shown.push_str(" …");
+    }
+    shown
 }
 
 pub(super) fn short(ids: &[i64]) -> String {
@@ -193,8 +246,8 @@ fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-fn json(stream: &str, life: &Life, ids: &[Option<Vec<i64>>]) -> serde_json::Value {
-    let rows = life.rows.iter().zip(ids).map(|(row, ids)| {
+fn json(stream: &str, life: &Life, seen: &[Option<Seen>]) -> serde_json::Value {
+    let rows = life.rows.iter().zip(seen).map(|(row, seen)| {
         let actions = row.actions.iter().map(|action| {
             serde_json::json!({
                 "plugin": action.plugin,
@@ -210,7 +263,8 @@ fn json(stream: &str, life: &Life, ids: &[Option<Vec<i64>>]) -> serde_json::Valu
             "row": row.row,
             "tokens": row.tokens,
             "tokens_forwarded": row.forwarded,
-            "ids": ids,
+            "ids": seen.as_ref().map(|seen| &seen.ids),
+            "text": seen.as_ref().and_then(|seen| seen.text.as_ref()),
             "passage": passage(&row.passage),
             "actions": actions.collect::<Vec<_>>(),
             "finish_reason": row.finish.as_ref().map(|finish| &finish.reason),

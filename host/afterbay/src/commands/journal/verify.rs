@@ -1,13 +1,16 @@
 //! `afterbay journal verify`: is everything there, and does it add up?
 
+use super::legs::{self, Request};
 use super::place::Place;
 use crate::screen;
+use afterbay_journal::reader::{Filter, RequestInfo, State, Stream};
 use afterbay_journal::{Note, Report};
 use std::process::ExitCode;
 
 /// Check every checksum, and every request's tokens against the scheduler's count
 ///
-/// Exits 1 where something is wrong. What is only worth knowing (frames that went on unkept as `on_error` said, a
+/// Where requests passed two streams, the scheduler's output and the detokenizer's after it, the tokens of both are
+/// compared, too. Exits 1 where something is wrong. What is only worth knowing (frames that went on unkept as `on_error` said, a
 /// segment that is being written) is told and is no error.
 #[derive(clap::Args)]
 #[command(
@@ -23,33 +26,96 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut clean = true;
-    for stream in args.place.streams()? {
+    let streams = args.place.streams()?;
+    for stream in &streams {
         let report = stream.verify()?;
-        clean &= report.problems.is_empty();
+        let compared = compare(stream, &streams)?;
+        clean &= report.problems.is_empty() && compared.as_ref().is_none_or(|it| it.problems.is_empty());
         match args.json {
-            true => println!("{}", json(stream.name(), &report)),
-            false => print(stream.name(), &report),
+            true => println!("{}", json(stream.name(), &report, compared.as_ref())),
+            false => print(stream.name(), &report, compared.as_ref()),
         }
     }
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn print(stream: &str, report: &Report) {
+/// A stream's requests beside those of the streams it comes after.
+struct Compared {
+    after: Vec<String>,
+    /// That have ended on both legs.
+    requests: u64,
+    problems: Vec<String>,
+}
+
+/// `None` where the stream comes after none of these.
+fn compare(stream: &Stream, streams: &[Stream]) -> anyhow::Result<Option<Compared>> {
+    let after = legs::after(stream, streams)?;
+    if after.is_empty() {
+        return Ok(None);
+    }
+    let mut known: legs::Known<RequestInfo> = Vec::new();
+    for other in streams
+        .iter()
+        .filter(|other| other.name() == stream.name() || after.contains(&other.name().to_owned()))
+    {
+        let found = other.requests(Filter::default())?.collect::<Result<_, _>>()?;
+        known.push((other.name().to_owned(), legs::after(other, streams)?, found));
+    }
+    let mut compared = Compared { after, requests: 0, problems: Vec::new() };
+    for request in legs::join(known) {
+        let Some(next) = request.next() else { continue };
+        if [request.first(), next].iter().any(|leg| leg.of.state != State::Finished) {
+            continue;
+        }
+        compared.requests += 1;
+        compared.problems.extend(differs(&request));
+    }
+    Ok(Some(compared))
+}
+
+/// What went on from the first leg must have come on the next, and both must have ended at one count. (What plugins have
+/// changed, the detokenizer has not seen.)
+fn differs(request: &Request<RequestInfo>) -> Option<String> {
+    let (first, next) = (request.first(), request.next()?);
+    let sent = first.of.forwarded;
+    let rid = &first.of.rid;
+    if next.of.received != sent {
+        let (received, before) = (next.of.received, &first.stream);
+        return Some(format!("request {rid:?}: received {received} tokens, {sent} left {before}"));
+    }
+    match (first.of.completion_tokens, next.of.completion_tokens) {
+        (Some(counted), Some(found)) if counted != found && sent == first.of.received => {
+            Some(format!("request {rid:?}: ended at {found} tokens, on {} at {counted}", first.stream))
+        }
+        _ => None,
+    }
+}
+
+fn print(stream: &str, report: &Report, compared: Option<&Compared>) {
     let Report { segments, bytes, frames, requests, rows, tokens, problems, notes, .. } = report;
+    let legs: &[String] = compared.map_or(&[], |compared| &compared.problems);
     for problem in problems {
         let place = format!("{stream}: {} byte {}: {}", problem.segment, problem.offset, problem.what);
         println!("{}", screen::bad(place));
     }
+    for problem in legs {
+        println!("{}", screen::bad(format!("{stream}: {problem}")));
+    }
     for note in notes {
         println!("{}", screen::faint(format!("{stream}: {}", self::note(note))));
     }
-    let verdict = match problems.len() {
+    let verdict = match problems.len() + legs.len() {
         0 => screen::good("clean".to_owned()),
         1 => screen::bad("1 problem".to_owned()),
         count => screen::bad(format!("{count} problems")),
     };
     println!(
-        "{stream}: {verdict}: {segments} segments, {bytes} bytes, {frames} frames, {requests} requests, {rows} rows, {tokens} tokens"
+        "{stream}: {verdict}: {segments} segments, {bytes} bytes, {frames} frames, {requests} requests, {rows} rows, {tokens} tokens{}",
+        compared.map_or_else(String::new, |compared| format!(
+            "; {} requests compared with {}",
+            compared.requests,
+            compared.after.join(", ")
+        )),
     );
 }
 
@@ -66,7 +132,9 @@ fn note(note: &Note) -> String {
     }
 }
 
-fn json(stream: &str, report: &Report) -> serde_json::Value {
+fn json(stream: &str, report: &Report, compared: Option<&Compared>) -> serde_json::Value {
+    let legs = compared.map_or(&[][..], |compared| &compared.problems);
+    let legs = legs.iter().map(|what| serde_json::json!({"segment": null, "offset": null, "what": what}));
     let problems = report.problems.iter().map(|problem| {
         serde_json::json!({
             "segment": problem.segment.to_string(),
@@ -74,16 +142,19 @@ fn json(stream: &str, report: &Report) -> serde_json::Value {
             "what": problem.what.to_string(),
         })
     });
+    let problems: Vec<serde_json::Value> = problems.chain(legs).collect();
     serde_json::json!({
         "stream": stream,
-        "clean": report.problems.is_empty(),
+        "clean": problems.is_empty(),
         "segments": report.segments,
         "bytes": report.bytes,
         "frames": report.frames,
         "requests": report.requests,
         "rows": report.rows,
         "tokens": report.tokens,
-        "problems": problems.collect::<Vec<_>>(),
+        "after": compared.map(|compared| &compared.after),
+        "requests_compared": compared.map(|compared| compared.requests),
+        "problems": problems,
         "notes": report.notes.iter().map(note).collect::<Vec<_>>(),
     })
 }
