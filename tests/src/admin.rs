@@ -42,6 +42,12 @@ impl Metrics {
         self.find(&format!("afterbay_{name}{{stream={STREAM:?}}}"))
     }
 
+    /// A figure of another stream.
+    #[track_caller]
+    pub fn stream_named(&self, stream: &str, name: &str) -> u64 {
+        self.find(&format!("afterbay_{name}{{stream={stream:?}}}"))
+    }
+
     /// A figure of the stream's sink, its name without `afterbay_sink_`.
     #[track_caller]
     pub fn sink(&self, name: &str) -> u64 {

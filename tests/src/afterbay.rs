@@ -59,6 +59,12 @@ impl Afterbay {
         Afterbay::start(command, stage, config, &[])
     }
 
+    /// The same with a configuration as text.
+    #[track_caller]
+    pub fn run_toml(stage: &Stage, config: &str, args: &[&str]) -> Afterbay {
+        Afterbay::start_toml(afterbay(&["run"]), stage, config, args)
+    }
+
     /// The same as a process that is told of a file that grows past its limit, not killed: see [`Afterbay::limit_files`].
     #[track_caller]
     pub fn run_limitable(stage: &Stage, config: &Config) -> Afterbay {
@@ -77,8 +83,15 @@ impl Afterbay {
     }
 
     #[track_caller]
-    fn start(mut command: Command, stage: &Stage, config: &Config, args: &[&str]) -> Afterbay {
-        command.arg("--config").arg(stage.write(config)).args(["--log-format", "json"]).args(args);
+    fn start(command: Command, stage: &Stage, config: &Config, args: &[&str]) -> Afterbay {
+        Afterbay::start_toml(command, stage, &config.to_toml(), args)
+    }
+
+    #[track_caller]
+    fn start_toml(mut command: Command, stage: &Stage, config: &str, args: &[&str]) -> Afterbay {
+        let file = stage.path("afterbay.toml");
+        std::fs::write(&file, config).unwrap();
+        command.arg("--config").arg(file).args(["--log-format", "json"]).args(args);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Log::follow(child.stderr.take().unwrap());
         let mut this = Afterbay { child, log, admin: SocketAddr::from(([0, 0, 0, 0], 0)) };

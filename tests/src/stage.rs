@@ -20,6 +20,7 @@ pub struct Config {
     sink: String,
     sinks: String,
     plugins: String,
+    legs: String,
     journal: String,
     listen: String,
     connect: String,
@@ -75,6 +76,7 @@ impl Stage {
             sink: String::new(),
             sinks: String::new(),
             plugins: String::new(),
+            legs: String::new(),
             journal: format!("dir = {:?}\n", self.journal()),
             listen: self.scheduler_side(),
             connect: self.reader_side(),
@@ -146,12 +148,20 @@ impl Config {
         self
     }
 
+    /// A stream after this one, with lines of its sink's table; without a name to connect to where it is from a rendezvous.
+    pub fn next_leg(mut self, name: &str, listen: &str, connect: Option<&str>, sink: &str) -> Config {
+        writeln!(self.legs, "[[stream]]\nname = {name:?}\nafter = {STREAM:?}\nlisten = {listen:?}").unwrap();
+        let connect = connect.map_or_else(String::new, |connect| format!("connect = {connect:?}"));
+        writeln!(self.legs, "[[stream.sink]]\nname = {SINK:?}\n{connect}\n{sink}\n").unwrap();
+        self
+    }
+
     /// As the file has it.
     pub fn to_toml(&self) -> String {
-        let Config { stream, sink, sinks, plugins, journal, listen, connect } = self;
+        let Config { stream, sink, sinks, plugins, legs, journal, listen, connect } = self;
         format!(
             "[[stream]]\nname = {STREAM:?}\nlisten = {listen:?}\n{stream}\n\
-             [[stream.sink]]\nname = {SINK:?}\nconnect = {connect:?}\n{sink}\n{sinks}\n{plugins}\n\
+             [[stream.sink]]\nname = {SINK:?}\nconnect = {connect:?}\n{sink}\n{sinks}\n{plugins}\n{legs}\n\
              [journal]\n{journal}\n[admin]\nlisten = \"127.0.0.1:0\"\n"
         )
     }

@@ -6,6 +6,7 @@ mod disk;
 mod forwarding;
 mod journal;
 mod kills;
+mod legs;
 mod life;
 mod panics;
 mod plugins;

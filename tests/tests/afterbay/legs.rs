@@ -1,0 +1,341 @@
+//! Both legs of a request: the scheduler's output, a detokenizer, and the detokenizer's output after it.
+
+use std::collections::BTreeMap;
+
+use afterbay_sockets::credit::CreditWriter;
+use afterbay_tests::afterbay::{done, journal, json_lines};
+use afterbay_tests::frames::{Request, WIRES, batch, rows};
+use afterbay_tests::{Afterbay, Reader, Sender, Stage};
+use afterbay_wire::synth::SynthWire::Msgpack;
+use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
+use afterbay_wire::{Decoded, Kind, Layouts};
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+const TEXT: &str = "text";
+
+/// The text of an id: of one, two, three or four bytes, so that a cut in the wrong place is seen.
+fn text_of(id: i64) -> String {
+    let first = [0x61, 0xe0, 0x4e00, 0x1f600][id as usize % 4];
+    char::from_u32(first + id as u32 / 4).unwrap().to_string()
+}
+
+/// A batch as a detokenizer makes it of one of token ids.
+fn detokenized(frame: &[u8], wire: SynthWire) -> Bytes {
+    let rows = rows(frame).into_iter().map(|row| SynthRow {
+        text: row.ids.iter().copied().map(text_of).collect(),
+        finish: row.finish.map(|_| SynthFinish::Length(row.completion_tokens)),
+        rid: row.rid,
+        ids: row.ids,
+        completion_tokens: row.completion_tokens,
+        prompt_tokens: 7,
+        ..SynthRow::default()
+    });
+    SynthBatch { rows: rows.collect() }.encode(Kind::Str, wire).unwrap()
+}
+
+/// Each row's rid and text; none of an idle batch.
+fn texts(frame: &[u8]) -> Vec<(String, String)> {
+    let Decoded::Batch(batch) = afterbay_wire::decode(Bytes::copy_from_slice(frame), &Layouts::builtin())
+    else {
+        return Vec::new();
+    };
+    assert_eq!(batch.kind(), Kind::Str);
+    (0..batch.rows()).map(|row| (batch.rid(row).to_owned(), batch.text(row).unwrap().to_owned())).collect()
+}
+
+/// A scheduler, the detokenizer's two sockets, and Afterbay on both sides of it.
+struct Legs {
+    scheduler: Sender,
+    detokenizer_in: Reader,
+    detokenizer_out: Sender,
+    wire: SynthWire,
+}
+
+impl Legs {
+    fn connect(stage: &Stage, detokenizer_in: Reader, wire: SynthWire) -> Legs {
+        let scheduler = Sender::connect(&stage.scheduler_side());
+        let detokenizer_out = Sender::connect(&stage.ipc("text-in"));
+        Legs { scheduler, detokenizer_in, detokenizer_out, wire }
+    }
+
+    /// A batch goes all the way, but for the reader; `change` is what the detokenizer does wrong.
+    fn step(&mut self, frame: &[u8], change: impl Fn(Bytes) -> Bytes) {
+        self.scheduler.send(frame);
+        let came = self.detokenizer_in.frame();
+        assert_eq!(came, frame);
+        let made = match rows(frame).is_empty() {
+            true => SynthBatch::default().encode(Kind::Str, self.wire).unwrap(),
+            false => change(detokenized(&came, self.wire)),
+        };
+        self.detokenizer_out.send(&made);
+    }
+}
+
+#[test]
+fn a_slow_tokenizer_gets_the_text_joined_exactly_behind_a_detokenizer_and_a_request_is_one_entry() {
+    const REQUESTS: i64 = 12;
+    const STEPS: i64 = 10;
+    for wire in WIRES {
+        let stage = Stage::new();
+        let detokenizer_in = Reader::bind(&stage.ipc("detok"));
+        let mut reader = Reader::bind(&stage.reader_side());
+        let mut credit = CreditWriter::open(&stage.credit()).unwrap();
+        let page = format!("credit = {:?}", stage.credit());
+        let config = stage.config().connect(&stage.ipc("detok"));
+        let config = config.next_leg(TEXT, &stage.ipc("text-in"), Some(&stage.reader_side()), &page);
+        let mut afterbay = Afterbay::run(&stage, &config);
+        afterbay.event_where("StreamStarted", |started| started["stream"] == TEXT);
+        afterbay.event("CreditSeen");
+        let mut legs = Legs::connect(&stage, detokenizer_in, wire);
+
+        let mut requests: Vec<Request> = (0..REQUESTS).map(|at| Request::new(&format!("r-{at}"))).collect();
+        let mut step = |ids: i64| {
+            let id = |at: i64| [ids * 7 + at];
+            let rows = requests.iter_mut().zip(0..).map(|(request, at)| match ids + 1 == STEPS {
+                true => request.last(&id(at)),
+                false => request.row(&id(at)),
+            });
+            batch(wire, rows.collect())
+        };
+        let idle = SynthBatch::default().encode(Kind::TokenId, wire).unwrap();
+        let mut given = Vec::new();
+        for at in 0..STEPS {
+            legs.step(&step(at), |made| made);
+            if at < 2 {
+                given.push(reader.frame());
+            }
+            if at == 5 {
+                legs.step(&idle, |made| made);
+            }
+        }
+        // The reader has two frames and has finished none; the others wait for it, in the lanes on both sides of the idle one.
+        afterbay.until_metrics("the rest waits", |metrics| {
+            metrics.stream_named(TEXT, "outbox_frames") == STEPS as u64 - 2 + 1
+        });
+        // A health check waits for nobody.
+        legs.step(&batch(wire, vec![Request::new("HEALTH_CHECK_1").last(&[1])]), |made| made);
+        assert_eq!(texts(&reader.frame()), [("HEALTH_CHECK_1".to_owned(), text_of(1))]);
+        (0..3).for_each(|_| credit.finished().unwrap());
+
+        let mut had: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut given = given.into_iter();
+        let mut frames = 0;
+        while had.values().map(|texts| texts.concat().chars().count() as i64).sum::<i64>() < REQUESTS * STEPS
+        {
+            let frame = given.next().unwrap_or_else(|| {
+                let frame = reader.frame();
+                credit.finished().unwrap();
+                frame
+            });
+            frames += 1;
+            if texts(&frame).is_empty() {
+                // Of every request six steps came before the idle batch, and nothing of what came after it.
+                let six = |texts: &Vec<String>| texts.concat().chars().count() == 6;
+                assert!(had.len() == REQUESTS as usize && had.values().all(six), "{had:?}");
+            }
+            for (rid, text) in texts(&frame) {
+                had.entry(rid).or_default().push(text);
+            }
+        }
+        assert_eq!(
+            frames, 5,
+            "two as they came, one of what waited, the idle one, and one of what came after it"
+        );
+        for at in 0..REQUESTS {
+            let whole: String = (0..STEPS).map(|step| text_of(step * 7 + at)).collect();
+            assert_eq!(had[&format!("r-{at}")].concat(), whole);
+        }
+
+        afterbay.terminate();
+        assert_eq!(afterbay.wait(), 0);
+        // What comes behind the detokenizer can come until the stream before it has ended.
+        let place = |event: &str, stream: &str| {
+            let is = |line: &str| {
+                line.contains(&format!("\"{event}\"")) && line.contains(&format!("\"{stream}\""))
+            };
+            afterbay
+                .log()
+                .lines()
+                .position(is)
+                .unwrap_or_else(|| panic!("{event} {stream}\n{}", afterbay.log()))
+        };
+        assert!(place("StreamStopped", "test") < place("DrainBegun", TEXT), "{}", afterbay.log());
+
+        let listed = journal(&stage, &["ls", "--json"]).json_lines();
+        assert_eq!(listed.len() as i64, REQUESTS + 1, "{listed:?}");
+        for request in listed.iter().filter(|request| request["rid"] != "HEALTH_CHECK_1") {
+            let legs: Vec<&Value> = request["legs"].as_array().unwrap().iter().collect();
+            assert_eq!([&legs[0]["stream"], &legs[1]["stream"]], ["test", TEXT], "{request}");
+            for leg in legs {
+                assert_eq!([&leg["rows"], &leg["tokens_received"], &leg["gaps"]], [STEPS, STEPS, 0], "{leg}");
+            }
+            assert_eq!(request["state"], "finished");
+        }
+        let only = journal(&stage, &["ls", "--json", "--stream", TEXT]).json_lines();
+        assert!(only.len() == listed.len() && only.iter().all(|request| request["legs"] == Value::Null));
+        assert_eq!(journal(&stage, &["ls", "--json", "--state", "live"]).json_lines(), Vec::<Value>::new());
+
+        let shown = journal(&stage, &["show", "r-3", "--json"]).json_lines();
+        let [shown] = &shown[..] else { panic!("{shown:?}") };
+        let seen = |leg: usize, field: &str| -> Vec<Value> {
+            let rows = shown["legs"][leg]["rows_seen"].as_array().unwrap();
+            rows.iter().map(|row| row[field].clone()).collect()
+        };
+        let all: Vec<Value> = (0..STEPS).map(|step| json!([step * 7 + 3])).collect();
+        assert_eq!([seen(0, "ids"), seen(1, "ids")], [all.clone(), all]);
+        assert_eq!(seen(1, "text"), (0..STEPS).map(|step| json!(text_of(step * 7 + 3))).collect::<Vec<_>>());
+        assert!(seen(0, "text").iter().all(Value::is_null));
+        let shown = journal(&stage, &["show", "r-3"]).good();
+        for part in ["r-3  finished, 2 legs: on text", "of stream test,", "of stream text,", &text_of(3)] {
+            assert!(shown.contains(part), "{part} is not in\n{shown}");
+        }
+
+        let verified = journal(&stage, &["verify", "--json"]);
+        let reports = json_lines(&verified.stdout);
+        assert_eq!((verified.code, reports.len()), (0, 2), "{verified:?}");
+        let text = reports.iter().find(|report| report["stream"] == TEXT).unwrap();
+        assert_eq!((&text["after"], &text["requests_compared"]), (&json!(["test"]), &json!(REQUESTS + 1)));
+    }
+}
+
+#[test]
+fn tokens_that_a_detokenizer_swallows_are_named_by_verify() {
+    let stage = Stage::new();
+    let detokenizer_in = Reader::bind(&stage.ipc("detok"));
+    let mut reader = Reader::bind(&stage.reader_side());
+    let config = stage.config().connect(&stage.ipc("detok"));
+    let config = config.next_leg(TEXT, &stage.ipc("text-in"), Some(&stage.reader_side()), "");
+    let afterbay = Afterbay::run(&stage, &config);
+    afterbay.event_where("StreamStarted", |started| started["stream"] == TEXT);
+    let mut legs = Legs::connect(&stage, detokenizer_in, Msgpack);
+    let (mut whole, mut lacks) = (Request::new("whole"), Request::new("lacks"));
+    legs.step(&batch(Msgpack, vec![whole.row(&[1, 2]), lacks.row(&[1, 2])]), |made| made);
+    reader.frame();
+    // The last row has one id of two and counts one, so that by itself the second leg is in order.
+    legs.step(&batch(Msgpack, vec![whole.last(&[3, 4]), lacks.last(&[3, 4])]), |_| {
+        let rows = [("whole", &[3, 4][..]), ("lacks", &[3])].map(|(rid, ids)| {
+            let mut request = Request::new(rid);
+            request.row(&[1, 2]);
+            request.last(ids)
+        });
+        SynthBatch { rows: rows.into() }.encode(Kind::Str, Msgpack).unwrap()
+    });
+    reader.frame();
+    assert_eq!(afterbay.stop(), 0);
+    let verified = journal(&stage, &["verify", "--json"]);
+    assert_eq!(verified.code, 1);
+    let reports = json_lines(&verified.stdout);
+    let problems = |stream: &str| {
+        let report = reports.iter().find(|report| report["stream"] == stream).unwrap();
+        report["problems"].as_array().unwrap().iter().map(|it| it["what"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(problems("test"), Vec::<Value>::new());
+    assert_eq!(problems(TEXT), ["request \"lacks\": received 3 tokens, 4 left test"]);
+}
+
+/// What a connector writes: the scheduler's file, or with `.text` behind its name the detokenizers'.
+fn meet(stage: &Stage, name: &str, fields: Value) {
+    let mut met = json!({
+        "format": 1, "pid": std::process::id(), "written_unix_ns": 1, "sglang": "0.5.23", "mode": "normal",
+        "ipc_format": "msgpack", "ingress": stage.scheduler_side(), "down": stage.ipc("detok"),
+        "down_kind": "detokenizer", "instance_id": "an-instance", "leg": "tokens",
+    });
+    met.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    let new = stage.path("rendezvous.new");
+    std::fs::write(&new, met.to_string()).unwrap();
+    std::fs::rename(new, stage.path(name)).unwrap();
+}
+
+/// Both legs, with every name from the rendezvous.
+fn both(stage: &Stage) -> String {
+    let config = stage.config().next_leg(TEXT, &stage.ipc("text-in"), None, "").to_toml();
+    let connect = format!("connect = {:?}\n", stage.reader_side());
+    config.replace(&connect, "")
+}
+
+#[test]
+fn a_text_leg_starts_when_its_file_comes_and_the_scheduler_s_does_not_wait_for_it() {
+    let stage = Stage::new();
+    let text_ingress = stage.ipc("text-in");
+    meet(&stage, "r.json", json!({"text_ingress": text_ingress}));
+    // As a server that is gone has left it: of another instance.
+    let text = |instance: &str, written: u64, down: &str| {
+        let down = stage.ipc(down);
+        meet(
+            &stage,
+            "r.json.text",
+            json!({"leg": "text", "down": down, "down_kind": "tokenizer", "instance_id": instance, "written_unix_ns": written}),
+        );
+    };
+    text("before", 1, "gone");
+    let mut detokenizer = Reader::bind(&stage.ipc("detok"));
+    let mut tokenizer = Reader::bind(&stage.ipc("tok"));
+    let afterbay = Afterbay::run_toml(&stage, &both(&stage), &["--rendezvous", &stage.text("r.json")]);
+    let mut scheduler = Sender::connect(&stage.scheduler_side());
+    let frame = batch(Msgpack, vec![Request::new("r").last(&[1])]);
+    scheduler.send(&frame);
+    assert_eq!(detokenizer.frame(), frame);
+    let waits = afterbay.until_ready(503);
+    assert!(waits.contains("waits for the detokenizer to write") && waits.contains("r.json.text"), "{waits}");
+    assert!(!stage.path("text-in").exists());
+
+    text("an-instance", 2, "tok");
+    afterbay.event_where("StreamStarted", |started| started["stream"] == TEXT);
+    afterbay.until_ready(200);
+    let made = detokenized(&frame, Msgpack);
+    let mut detokenizer_out = Sender::connect(&text_ingress);
+    detokenizer_out.send(&made);
+    assert_eq!(tokenizer.frame(), made);
+
+    // A second detokenizer writes the same. Then SGLang's first process is another.
+    text("an-instance", 3, "tok");
+    detokenizer_out.send(&made);
+    assert_eq!(tokenizer.frame(), made);
+    assert_eq!(afterbay.events("DrainBegun"), Vec::<Value>::new());
+    let mut other = Reader::bind(&stage.ipc("other"));
+    text("an-instance", 4, "other");
+    afterbay.event_where("StreamStopped", |stopped| stopped["stream"] == TEXT);
+    afterbay_tests::until("both run again", || {
+        afterbay.events("StreamStarted").iter().filter(|started| started["stream"] == TEXT).count() == 2
+    });
+    Sender::connect(&text_ingress).send(&made);
+    assert_eq!(other.frame(), made);
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn a_text_leg_that_is_not_to_be_had_is_told_and_not_waited_for() {
+    for (fields, why) in [
+        (
+            json!({"text_ingress": null, "text_none": "with --skip-tokenizer-init there is none"}),
+            "--skip-tokenizer-init",
+        ),
+        (json!({}), "this connector knows of no text leg"),
+    ] {
+        let stage = Stage::new();
+        meet(&stage, "r.json", fields);
+        let mut detokenizer = Reader::bind(&stage.ipc("detok"));
+        let afterbay = Afterbay::run_toml(&stage, &both(&stage), &["--rendezvous", &stage.text("r.json")]);
+        let absent = afterbay.event("StreamAbsent");
+        assert_eq!(absent["stream"], TEXT, "{absent}");
+        assert!(absent["why"].as_str().unwrap().contains(why), "{absent}");
+        afterbay.until_ready(200);
+        Sender::connect(&stage.scheduler_side()).send(b"a frame");
+        assert_eq!(detokenizer.frame(), b"a frame");
+        assert_eq!(afterbay.stop(), 0);
+    }
+}
+
+#[test]
+fn a_plugin_that_writes_cumulative_ids_is_refused_where_a_leg_follows() {
+    let stage = Stage::new();
+    let config = stage.config().plugin_with("sum", "builtin:delta-to-cumulative", "", "");
+    let config = config.next_leg(TEXT, &stage.ipc("text-in"), Some(&stage.ipc("tok")), "");
+    let file = stage.write(&config);
+    let refused = done(&["check", "--config", &file]);
+    assert_eq!(refused.code, 64, "{refused:?}");
+    let why =
+        "stream test: plugin sum: writes cumulative ids, and stream text after it counts each token once";
+    assert!(refused.stderr.contains(why), "{}", refused.stderr);
+}
