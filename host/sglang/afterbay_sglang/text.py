@@ -29,12 +29,12 @@ def reroute(settings: Settings, detokenizer: Any, server_args: Any, port_args: A
     """After the detokenizer made its sockets and before it sends. Several share one ingress, and write the same file."""
     facts = rendezvous.Facts.of(types.SimpleNamespace(server_args=server_args), port_args)
     _, why = rendezvous.text_leg(facts, settings)
-    socket = getattr(detokenizer, "send_to_tokenizer", None)
-    if why is None and socket is None:
-        why = "it has no send_to_tokenizer"
     if why is not None:
         logger.info("afterbay: the detokenizer's output stays direct: %s", why)
         return
+    socket = getattr(detokenizer, "send_to_tokenizer", None)
+    if socket is None:
+        raise RuntimeError("afterbay: this SGLang's detokenizer has no send_to_tokenizer; unset AFTERBAY_TEXT_INGRESS to leave its output direct")
     detokenizer.send_to_tokenizer = instead_of(socket, settings.text_ingress)
     logger.info("afterbay: the detokenizer's output goes to %s, whose reader is %s", settings.text_ingress, port_args.tokenizer_ipc_name)
     if settings.rendezvous:

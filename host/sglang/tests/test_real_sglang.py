@@ -115,8 +115,14 @@ def test_the_rust_server_is_refused_before_anything_starts(real_sglang, on_path)
     assert "afterbay-sglang: SGLANG_RUST_SERVER is on" in done.stderr.strip().splitlines()[-1]
 
 
-def test_the_real_detokenizer_counts_what_it_has_sent_on(real_sglang, on_path, tmp_path):
+@pytest.mark.parametrize("leg", ["direct", "through AFTERBAY_TEXT_INGRESS"])
+def test_the_real_detokenizer_counts_what_it_has_sent_on(real_sglang, on_path, tmp_path, leg):
     """SGLang's own loop, dispatcher, sockets and encoder; only its constructor is a short one, without a model."""
+    asked = {"AFTERBAY_CREDIT": tmp_path / "credit"}
+    reader = "tok"
+    if leg != "direct":
+        reader = "text"
+        asked.update(AFTERBAY_INGRESS=f"ipc://{tmp_path}/in", AFTERBAY_TEXT_INGRESS=f"ipc://{tmp_path}/text", AFTERBAY_RENDEZVOUS=tmp_path / "r.json")
     code = f"""
 import json, threading, time, types
 import zmq
@@ -133,11 +139,12 @@ def construct(self, server_args, port_args):
     self.init_request_dispatcher()
 DetokenizerManager.__init__ = construct
 load_plugins()
-manager = DetokenizerManager(types.SimpleNamespace(detokenizer_worker_num=1), None)
+server_args = types.SimpleNamespace(detokenizer_worker_num=1, tokenizer_worker_num=1, model_path="/m", tokenizer_path=None)
+manager = DetokenizerManager(server_args, types.SimpleNamespace(tokenizer_ipc_name="ipc://{tmp_path}/tok", instance_id="i"))
 threading.Thread(target=manager.event_loop, daemon=True).start()
 context = zmq.Context()
 push = get_zmq_socket(context, zmq.PUSH, "ipc://{tmp_path}/down", False)
-pull = get_zmq_socket(context, zmq.PULL, "ipc://{tmp_path}/tok", True)
+pull = get_zmq_socket(context, zmq.PULL, "ipc://{tmp_path}/{reader}", True)
 pull.setsockopt(zmq.RCVTIMEO, 20000)
 idle = {{name: [] for name in io_struct.BatchTokenIDOutput.__struct_fields__}}
 idle.update(routed_experts=None, indexer_topk=None, beam_search_output=None, time_stats=None, customized_info=None)
@@ -150,6 +157,10 @@ while count() < 2 and time.monotonic() < deadline: time.sleep(0.01)
 time.sleep(0.2)
 print(json.dumps([received, count()]))
 """
-    received, count = real_sglang.answer(code, path=[on_path], AFTERBAY_CREDIT=tmp_path / "credit")
+    received, count = real_sglang.answer(code, path=[on_path], **asked)
     assert received == ["BatchStrOutput", "BatchStrOutput"]
     assert count == 2, "two batches, idle ones too, and not the FreezeGCReq"
+    if leg == "direct":
+        return
+    written = json.loads((tmp_path / "r.json.text").read_text())
+    assert (written["leg"], written["down"], written["credit"]) == ("text", f"ipc://{tmp_path}/tok", f"{tmp_path}/credit/tokenizer")

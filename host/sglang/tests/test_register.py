@@ -85,6 +85,13 @@ def test_credit_hooks_the_readers_only(registry, all_modules, monkeypatch):
     assert registry.registered == TOKENIZER + ROUTER + DETOKENIZER
 
 
+def test_a_text_ingress_hooks_the_detokenizer_too(registry, all_modules, monkeypatch):
+    monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
+    monkeypatch.setenv("AFTERBAY_TEXT_INGRESS", "ipc:///t")
+    afterbay_sglang.register()
+    assert registry.registered == SCHEDULER + [("detokenizer_manager.DetokenizerManager.__init__", "AFTER")]
+
+
 def test_registering_twice_hooks_once(registry, all_modules, monkeypatch):
     monkeypatch.setenv("AFTERBAY_INGRESS", "ipc:///a")
     afterbay_sglang.register()

@@ -86,6 +86,60 @@ def test_the_allow_list_of_tcp_peers_is_told(monkeypatch, detokenizer_with_plugi
     assert describe()["peer_allow_list"] == ["10.0.0.1", "10.0.0.2"]
 
 
+def text(rank=0, **args):
+    return describe_with(Settings("ipc:///a-{dp_rank}", "/r-{dp_rank}", "/c", "ipc:///t"), rank, **args)
+
+
+def describe_with(settings, rank=0, **args):
+    return rendezvous.describe(facts(rank, **args), "ipc:///a", settings)
+
+
+def test_a_scheduler_says_where_its_detokenizer_sends(detokenizer_with_plugins):
+    written = text(rank=1, dp_size=2)
+    assert (written["leg"], written["text_ingress"], written["text_none"]) == ("tokens", "ipc:///t", None)
+
+
+@pytest.mark.parametrize(
+    "why, settings, args",
+    [
+        ("AFTERBAY_TEXT_INGRESS is not set", Settings("ipc:///a", "/r", "/c"), {}),
+        ("the detokenizer has nothing to do", None, {"skip_tokenizer_init": True}),
+        ("with 2 tokenizers (--tokenizer-worker-num)", None, {"tokenizer_worker_num": 2}),
+        ("the detokenizer runs on another node", None, {"node_rank": 1}),
+    ],
+)
+def test_a_text_leg_that_is_not_to_be_had_says_why(detokenizer_with_plugins, why, settings, args):
+    written = describe_with(settings or Settings("ipc:///a", "/r", "/c", "ipc:///t"), **args)
+    assert written["text_ingress"] is None and why in written["text_none"]
+
+
+def test_a_detokenizer_without_plugins_has_no_text_leg(monkeypatch):
+    monkeypatch.setattr(rendezvous, "_detokenizer_loads_plugins", lambda: False)
+    assert "loads no plugins" in text()["text_none"]
+
+
+def test_a_text_leg_names_the_tokenizer_its_count_and_the_process_it_is_in(detokenizer_with_plugins):
+    settings = Settings("ipc:///a-{dp_rank}", "/run/r-{dp_rank}.json", "/c", "ipc:///t")
+    written = rendezvous.describe_text(facts(dp_size=2), settings)
+    assert sorted(written) == sorted(describe()), "the fields of both files are the same"
+    assert (written["leg"], written["ingress"], written["down"], written["down_kind"]) == ("text", "ipc:///t", "ipc:///real/tok", "tokenizer")
+    assert (written["credit"], written["credit_none"], written["pid"]) == ("/c/tokenizer", None, os.getppid())
+    assert rendezvous.text_file(settings) == "/run/r-0.json.text"
+    without = rendezvous.describe_text(facts(), Settings("ipc:///a", "/r", None, "ipc:///t"))
+    assert (without["credit"], without["credit_none"]) == (None, "AFTERBAY_CREDIT is not set")
+
+
+def test_several_detokenizers_write_the_same(detokenizer_with_plugins):
+    settings = Settings("ipc:///a", "/r", "/c", "ipc:///t")
+    made = []
+    for worker in range(2):
+        worker_facts = facts(detokenizer_worker_num=2)
+        worker_facts.port_args.detokenizer_ipc_name = f"ipc:///worker-{worker}"
+        made.append({**rendezvous.describe_text(worker_facts, settings), "written_unix_ns": 0})
+    assert made[0] == made[1]
+    assert made[0]["credit"] == "/c/tokenizer", "the router is before them: what they send is one stream"
+
+
 @pytest.mark.parametrize("switch, told", [(True, "pickle"), (False, "msgpack"), (None, "pickle")])
 def test_the_format_is_what_this_process_encodes(io_struct, switch, told):
     if switch is not None:

@@ -13,13 +13,15 @@ def read(**env):
 
 def test_nothing_set_asks_for_nothing():
     assert read() is None
-    assert read(AFTERBAY_INGRESS="", AFTERBAY_RENDEZVOUS="", AFTERBAY_CREDIT="") is None
+    assert read(AFTERBAY_INGRESS="", AFTERBAY_RENDEZVOUS="", AFTERBAY_CREDIT="", AFTERBAY_TEXT_INGRESS="") is None
     assert read(AFTERBAY_SGLANG_HOME="/x", AFTERBAY_MODEL="/y") is None
 
 
 def test_each_variable_is_read():
     settings = read(AFTERBAY_INGRESS="ipc:///run/a-{dp_rank}", AFTERBAY_RENDEZVOUS="/run/r-{dp_rank}.json", AFTERBAY_CREDIT="/dev/shm/c")
     assert settings == Settings("ipc:///run/a-{dp_rank}", "/run/r-{dp_rank}.json", "/dev/shm/c")
+    both = read(AFTERBAY_INGRESS="ipc:///run/a-{dp_rank}", AFTERBAY_TEXT_INGRESS="ipc:///run/text")
+    assert (both.ingress, both.text_ingress, settings.text_ingress) == ("ipc:///run/a-{dp_rank}", "ipc:///run/text", None)
     assert read(AFTERBAY_CREDIT="/dev/shm/c") == Settings(None, None, "/dev/shm/c")
 
 
@@ -43,7 +45,7 @@ def test_the_rust_server_is_no_concern_where_nothing_is_asked_or_it_is_off():
         ("ipc://", "has no path"),
         ("ipc:///" + "a" * IPC_PATH_BYTES_MAX, f"is {IPC_PATH_BYTES_MAX + 1} bytes, the limit is {IPC_PATH_BYTES_MAX}"),
         ("tcp://127.0.0.1", "must be tcp://HOST:PORT"),
-        ("tcp://*:5555", "that the scheduler can connect to"),
+        ("tcp://*:5555", "that SGLang can connect to"),
         ("tcp://:5555", "must be tcp://HOST:PORT"),
         ("tcp://h:70000", "must be tcp://HOST:PORT"),
         ("ipc:///run/a-{rank}", "the only placeholder is {dp_rank}"),
@@ -70,6 +72,24 @@ def test_the_limit_of_a_path_is_the_kernels(tmp_path, monkeypatch):
 def test_a_rendezvous_without_an_ingress_is_refused():
     with pytest.raises(Refused, match=r'AFTERBAY_RENDEZVOUS "/r.json" needs AFTERBAY_INGRESS'):
         read(AFTERBAY_RENDEZVOUS="/r.json")
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("/run/a", "must begin with ipc:// or tcp://"),
+        ("ipc:///run/text-{dp_rank}", "has no placeholders, all ranks have one detokenizer"),
+        ("ipc:///run/a-0", "is AFTERBAY_INGRESS too, must be another name"),
+    ],
+)
+def test_a_name_for_the_text_that_cannot_work_is_refused(text, words):
+    with pytest.raises(Refused, match=f'AFTERBAY_TEXT_INGRESS "{text}".*{words}'):
+        read(AFTERBAY_INGRESS="ipc:///run/a-{dp_rank}", AFTERBAY_TEXT_INGRESS=text)
+
+
+def test_a_text_leg_without_the_one_before_it_is_refused():
+    with pytest.raises(Refused, match=r'AFTERBAY_TEXT_INGRESS "ipc:///t" needs AFTERBAY_INGRESS'):
+        read(AFTERBAY_TEXT_INGRESS="ipc:///t", AFTERBAY_CREDIT="/c")
 
 
 def test_the_rank_is_filled_in():

@@ -1,6 +1,7 @@
 //! Both legs of a request: the scheduler's output, a detokenizer, and the detokenizer's output after it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use afterbay_sockets::credit::CreditWriter;
 use afterbay_tests::afterbay::{done, journal, json_lines};
@@ -292,6 +293,8 @@ fn a_text_leg_starts_when_its_file_comes_and_the_scheduler_s_does_not_wait_for_i
     text("an-instance", 3, "tok");
     detokenizer_out.send(&made);
     assert_eq!(tokenizer.frame(), made);
+    // The files are looked at ten times a second.
+    std::thread::sleep(Duration::from_millis(250));
     assert_eq!(afterbay.events("DrainBegun"), Vec::<Value>::new());
     let mut other = Reader::bind(&stage.ipc("other"));
     text("an-instance", 4, "other");
