@@ -50,7 +50,7 @@ class Facts:
             from sglang.srt import runtime_context
 
             published = [runtime_context.get_parallel(), runtime_context.get_serving(), runtime_context.get_model()]
-        except (ImportError, AttributeError):
+        except (ImportError, AttributeError, ValueError):  # not in this version, or not published in this process
             published = []
         return cls(port_args, published + sources)
 

@@ -140,7 +140,7 @@ def construct(self, server_args, port_args):
 DetokenizerManager.__init__ = construct
 load_plugins()
 server_args = types.SimpleNamespace(detokenizer_worker_num=1, tokenizer_worker_num=1, model_path="/m", tokenizer_path=None)
-manager = DetokenizerManager(server_args, types.SimpleNamespace(tokenizer_ipc_name="ipc://{tmp_path}/tok", instance_id="i"))
+manager = DetokenizerManager(server_args, types.SimpleNamespace(tokenizer_ipc_name="ipc://{tmp_path}/tok", detokenizer_ipc_name="ipc://{tmp_path}/down"))
 threading.Thread(target=manager.event_loop, daemon=True).start()
 context = zmq.Context()
 push = get_zmq_socket(context, zmq.PUSH, "ipc://{tmp_path}/down", False)
