@@ -204,7 +204,7 @@ async fn watch(
     args: &Args,
     shared: &Shared,
     running: &mut Running,
-    meetings: &mut Vec<Meeting>,
+    meetings: &mut [Meeting],
     signals: &mut Signals,
 ) -> anyhow::Result<Stop> {
     let mut look = tokio::time::interval(LOOK_EVERY);
@@ -235,10 +235,15 @@ async fn watch(
             return Ok(Stop::OtherSockets);
         }
         // The file of a next leg comes later than that of its scheduler.
-        if meetings.iter().zip(&now).any(|(before, now)| !before.has_sockets() && now.has_sockets()) {
-            running.start(shared, &now)?;
-            tell(shared, &now);
-            *meetings = now;
+        let mut came = false;
+        for (before, now) in meetings.iter_mut().zip(now) {
+            if !before.has_sockets() && now.has_sockets() {
+                (*before, came) = (now, true);
+            }
+        }
+        if came {
+            running.start(shared, meetings)?;
+            tell(shared, meetings);
         }
     }
 }
