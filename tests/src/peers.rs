@@ -94,13 +94,24 @@ impl Sender {
     /// Connects and shakes hands.
     #[track_caller]
     pub fn connect(endpoint: &str) -> Sender {
+        Sender::shake_hands(endpoint).unwrap()
+    }
+
+    /// The same with a listener that may die meanwhile, again and again.
+    #[track_caller]
+    pub fn connect_to_mortal(endpoint: &str) -> Sender {
+        wait_for(&format!("somebody on {endpoint} lives long enough"), || Sender::shake_hands(endpoint).ok())
+    }
+
+    #[track_caller]
+    fn shake_hands(endpoint: &str) -> io::Result<Sender> {
         let mut sender = Sender::silent(endpoint);
-        sender.raw(&hello("PUSH"));
+        sender.0.write_all(&hello("PUSH"))?;
         sender.0.read_timeout(PATIENCE);
         let mut theirs = vec![0; hello("PULL").len()];
-        sender.0.read_exact(&mut theirs).unwrap();
+        sender.0.read_exact(&mut theirs)?;
         assert!(theirs.ends_with(b"PULL"), "the listener says {theirs:02x?}");
-        sender
+        Ok(sender)
     }
 
     /// Connects and says nothing.

@@ -59,7 +59,7 @@ fn kill_9_under_load_repeats_nothing_loses_nothing_that_was_journaled_and_names_
         let mut sender: Option<Sender> = None;
         for frame in &frames {
             // What a connection did not take whole is gone with it, as libzmq has it.
-            let took = sender.get_or_insert_with(|| Sender::connect(&endpoint));
+            let took = sender.get_or_insert_with(|| Sender::connect_to_mortal(&endpoint));
             if !took.try_send(&frame.bytes, Duration::from_secs(10)) {
                 sender = None;
             }
