@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use afterbay_outbox::{Content, Frame, Joins, Leaving, Options, Outbox, When};
@@ -26,6 +26,8 @@ enum Step {
     Confirm,
     /// Time passes, in ms.
     Wait(u8),
+    /// The outbox is made anew, of what is known of what has left; that is on its way still.
+    Anew,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -37,6 +39,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         5 => (1..4u8).prop_map(Step::Take),
         3 => Just(Step::Confirm),
         2 => (1..30u8).prop_map(Step::Wait),
+        1 => Just(Step::Anew),
     ];
     prop::collection::vec(step, 1..60)
 }
@@ -151,7 +154,11 @@ struct Run {
     now: Instant,
     frames: BTreeMap<u64, Bytes>,
     /// The frames of each request's rows that have not left, by what is told of what leaves.
-    unsent: BTreeMap<u64, std::collections::BTreeSet<u64>>,
+    unsent: BTreeMap<u64, BTreeSet<u64>>,
+    /// Barriers that have not left.
+    barriers: BTreeSet<u64>,
+    /// The last frame that came.
+    last: u64,
 }
 
 impl Run {
@@ -177,8 +184,41 @@ impl Run {
                 assert!(leaving.frame.is_some() || batch.rows() as usize <= self.max_rows);
                 self.got.read(&batch);
             }
-            Decoded::Barrier(_) => self.got.barrier(),
+            Decoded::Barrier(_) => {
+                self.barriers.remove(&leaving.frame.unwrap());
+                self.got.barrier();
+            }
         }
+    }
+
+    /// As after a panic: what has left is known, and nothing of what waited.
+    fn anew(&mut self, options: &Options) {
+        let done = self.outbox.done();
+        self.outbox = Outbox::new(options.clone(), self.left, done);
+        for number in done + 1..=self.last {
+            let rest = match self.frames.get(&number).cloned().map(|bytes| decode(bytes, &Layouts::builtin()))
+            {
+                Some(Decoded::Batch(batch)) => self.rest(number, batch),
+                Some(Decoded::Barrier(barrier)) if self.barriers.contains(&number) => {
+                    Content::Whole { bytes: barrier.bytes().clone(), counted: false }
+                }
+                _ => Content::Nothing,
+            };
+            self.outbox.put_rest(Frame { number, at: self.now, content: rest }, self.left);
+        }
+    }
+
+    fn rest(&mut self, frame: u64, batch: Batch) -> Content {
+        let has_left =
+            |rid: &str| self.unsent.get(&number(rid)).is_none_or(|frames| !frames.contains(&frame));
+        let rest: Vec<u32> =
+            (0..).zip(batch.rids()).filter(|(_, rid)| !has_left(rid)).map(|row| row.0).collect();
+        if rest.is_empty() {
+            return Content::Nothing;
+        }
+        let batch = if rest.len() == batch.rows() as usize { batch } else { batch.take(&rest).unwrap() };
+        self.frames.insert(frame, batch.bytes().clone());
+        content(batch)
     }
 }
 
@@ -186,7 +226,7 @@ fn run(options: Options, wire: SynthWire, kind: Kind, steps: &[Step]) -> Run {
     let max_rows = options.max_rows;
     let when = options.when;
     let mut run = Run {
-        outbox: Outbox::new(options, 0, 0),
+        outbox: Outbox::new(options.clone(), 0, 0),
         came: Reader::default(),
         got: Reader::default(),
         left: 0,
@@ -194,6 +234,8 @@ fn run(options: Options, wire: SynthWire, kind: Kind, steps: &[Step]) -> Run {
         now: Instant::now(),
         frames: BTreeMap::new(),
         unsent: BTreeMap::new(),
+        barriers: BTreeSet::new(),
+        last: 0,
     };
     let mut scheduler = Scheduler { kind: Some(kind), ..Scheduler::default() };
     for (number, step) in (1..).zip(steps) {
@@ -206,15 +248,21 @@ fn run(options: Options, wire: SynthWire, kind: Kind, steps: &[Step]) -> Run {
                 for rid in batch.rids() {
                     run.unsent.entry(self::number(rid)).or_default().insert(number);
                 }
+                run.last = number;
                 run.outbox.put(Frame { number, at, content: content(batch) });
             }
             Step::Barrier => {
                 let bytes = Bytes::from_static(b"\x91\xa5Other");
                 run.came.barrier();
                 run.frames.insert(number, bytes.clone());
+                (run.last, _) = (number, run.barriers.insert(number));
                 run.outbox.put(Frame { number, at, content: Content::Whole { bytes, counted: false } });
             }
-            Step::Nothing => run.outbox.put(Frame { number, at, content: Content::Nothing }),
+            Step::Nothing => {
+                run.last = number;
+                run.outbox.put(Frame { number, at, content: Content::Nothing });
+            }
+            Step::Anew => run.anew(&options),
             Step::Take(frames) => {
                 for _ in 0..*frames {
                     match run.outbox.next(true, run.now) {
@@ -238,8 +286,11 @@ fn run(options: Options, wire: SynthWire, kind: Kind, steps: &[Step]) -> Run {
     }
     // The sink is quick again.
     run.now += Duration::from_secs(1);
-    while let Some(leaving) = run.outbox.next(true, run.now) {
-        run.got(&leaving);
+    while !run.outbox.is_empty() {
+        let leaving = run.outbox.next(true, run.now);
+        // A window that had not begun begins now.
+        assert!(leaving.is_some() || run.outbox.deadline().is_some_and(|at| at > run.now));
+        leaving.iter().for_each(|leaving| run.got(leaving));
         run.now += Duration::from_secs(1);
     }
     run
@@ -267,7 +318,8 @@ fn check(options: Options, wire: SynthWire, kind: Kind, steps: &[Step]) {
         "everything that was taken is done with"
     );
     if when == When::Never {
-        assert_eq!(run.outbox.totals(), afterbay_outbox::Totals::default());
+        let totals = run.outbox.totals();
+        assert_eq!((totals.frames_composed, totals.rows_joined), (0, 0));
     }
     assert_eq!(run.outbox.totals().frames_torn, 0);
 }
