@@ -129,6 +129,12 @@ impl Config {
         self.sink(&format!("credit = {:?}", stage.credit()))
     }
 
+    /// What may wait in memory, of all streams.
+    pub fn memory(mut self, waiting: &str) -> Config {
+        writeln!(self.legs, "[memory]\nwaiting = {waiting:?}").unwrap();
+        self
+    }
+
     /// A line of `[journal]`.
     pub fn journal(mut self, line: &str) -> Config {
         self.journal += line;

@@ -7,14 +7,14 @@ use crate::rendezvous::Rendezvous;
 use crate::signals::Signals;
 use afterbay_config as config;
 use afterbay_events::event::{
-    JournalCorrupt, JournalCut, JournalRecovered, PluginReloadUnwatched, SinkUnjoined, SinkVocabulary,
-    StreamStarted,
+    JournalCorrupt, JournalCut, JournalRecovered, PluginReloadUnwatched, SinkUncounted, SinkUnjoined,
+    SinkVocabulary, StreamStarted,
 };
 use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::{Directory, Options, Recovered, SyncPolicy};
 use afterbay_outbox::Joins;
 use afterbay_runtime::{Component, Host, HostError, HostOptions, IdShape, Limits, Plugin, Watch, Watched};
-use afterbay_stream::{Control, Setup, SinkSetup, Stream, TapSetup};
+use afterbay_stream::{Budget, Control, Setup, SinkSetup, Stream, TapSetup};
 use afterbay_text::Vocabulary;
 use afterbay_wire::Layouts;
 use anyhow::{Context, bail};
@@ -129,6 +129,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
     pub(crate) signals: Signals,
+    pub(crate) budget: Budget,
 }
 
 impl Shared {
@@ -139,7 +140,8 @@ impl Shared {
         let directory = Arc::new(Directory::open(&config.journal.dir, journal_options(&config))?);
         let host = plugin_host(cache_dir())?;
         let signals = Signals::new(&config, &metrics);
-        Ok(Shared { config, directory, host, events, metrics, health, signals })
+        let budget = Budget::new(config.memory.waiting);
+        Ok(Shared { budget, config, directory, host, events, metrics, health, signals })
     }
 }
 
@@ -257,6 +259,7 @@ fn setup(
         on_error: shared.config.journal.on_error,
         durable_first: shared.config.journal.sync == config::Sync::Always,
         abandon_after: shared.config.journal.abandon_after,
+        budget: shared.budget.clone(),
         spill_max: shared.config.journal.retain.bytes.unwrap_or(u64::MAX),
         plugins,
         events: shared.events.clone(),
@@ -283,6 +286,11 @@ fn sink_setup(
         (Some(connect), _) => connect.to_string().parse()?,
         (None, None) => bail!("it has no connect and there is no rendezvous"),
     };
+    let waits_for_pressure = stream.coalesce.when == config::CoalesceWhen::Backpressure;
+    if sink.credit.is_none() && waits_for_pressure && !matches!(joins, Joins::Nowhere) {
+        let (stream, sink) = (stream.name.as_str().into(), sink.name.as_str().into());
+        shared.events.publish(SinkUncounted { stream, sink });
+    }
     let reader_id = met.map(|met| format!("{}-{}", met.instance_id.as_deref().unwrap_or_default(), met.pid));
     Ok(SinkSetup { config: sink, connect, reader_id, joins })
 }

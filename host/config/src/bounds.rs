@@ -35,6 +35,8 @@ pub const MAX_PEERS: (u64, u64) = (1, 4096);
 pub const QUEUE_FRAMES: (u64, u64) = (1, 1_000_000);
 /// Smallest and largest `sink.queue.bytes`.
 pub const QUEUE_BYTES: (u64, u64) = (64 * KIB, 64 * GIB);
+/// Smallest and largest `memory.waiting`.
+pub const MEMORY_WAITING: (u64, u64) = (1 << 20, 1 << 40);
 /// Shortest and longest `stream.coalesce.window`.
 pub const COALESCE_WINDOW: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(10));
 /// Fewest and most `stream.coalesce.max_rows`.

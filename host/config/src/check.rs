@@ -10,7 +10,7 @@ use toml::de::DeTable;
 
 use crate::bounds;
 use crate::checked::{
-    Admin, Coalesce, Component, Config, Journal, Layout, Limits, Log, Plugin, Retain, Stream,
+    Admin, Coalesce, Component, Config, Journal, Layout, Limits, Log, Memory, Plugin, Retain, Stream,
 };
 use crate::place::{Place, Placed, line_and_column};
 use crate::reader::{Reader, Source};
@@ -69,9 +69,18 @@ impl Check<'_> {
             written.streams.iter().map(|stream| self.stream(stream, &mut names)).collect();
         self.across(&written.streams);
         let journal = written.journal.as_ref().and_then(|journal| self.journal(journal, streams.len()));
+        let waiting = written.memory.as_ref().map(|memory| &memory.waiting).unwrap_or(&None);
+        let waiting = self.within(waiting, bounds::MEMORY_WAITING, |&bytes| Size(bytes));
+        let memory = waiting.map_or_else(Memory::default, |waiting| Memory { waiting });
         let admin = written.admin.as_ref().map_or_else(Admin::default, |admin| self.admin(admin));
         let log = written.log.as_ref().map_or_else(Log::default, |log| self.log(log));
-        Some(Config { streams: streams.into_iter().collect::<Option<_>>()?, journal: journal?, admin, log })
+        Some(Config {
+            streams: streams.into_iter().collect::<Option<_>>()?,
+            memory,
+            journal: journal?,
+            admin,
+            log,
+        })
     }
 
     fn stream(&self, written: &written::Stream, names: &mut Names) -> Option<Stream> {

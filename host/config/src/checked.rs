@@ -12,6 +12,8 @@ use crate::{Endpoint, Env, Name, Problems};
 pub struct Config {
     /// At least one, each name and each listen endpoint once.
     pub streams: Vec<Stream>,
+    /// What may wait in memory, of all streams.
+    pub memory: Memory,
     /// Where frames are kept, of all streams.
     pub journal: Journal,
     /// The admin address.
@@ -25,6 +27,7 @@ impl Config {
     pub fn new(stream: Stream, dir: impl Into<PathBuf>) -> Config {
         Config {
             streams: vec![stream],
+            memory: Memory::default(),
             journal: Journal::new(dir),
             admin: Admin::default(),
             log: Log::default(),
@@ -114,6 +117,19 @@ pub enum Layout {
     Version(String),
     /// Of a JSON file, as the connector writes it.
     File(PathBuf),
+}
+
+/// What may wait in memory, of all streams together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Bytes of frames that wait for a sink; further ones wait in the journal.
+    pub waiting: u64,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory { waiting: 2 << 30 }
+    }
 }
 
 /// Which of a stream's sinks gets what.

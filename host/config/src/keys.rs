@@ -58,6 +58,7 @@ pub(crate) static ROOT: Table = Table {
             "One scheduler output (one DP rank) and what is done with it. At least one.",
         ),
         key("journal", Required, "", "Where frames are kept before they are forwarded."),
+        key("memory", Optional, "", "What may wait in memory, of all streams together."),
         key("admin", Optional, "", "/metrics, /healthz, /readyz and /v1/signals."),
         key("log", Optional, "", "Afterbay's own log, on standard error."),
     ],
@@ -257,6 +258,15 @@ pub(crate) static LIMITS: Table = Table {
     ],
 };
 
+pub(crate) static MEMORY: Table = Table {
+    keys: &[key(
+        "waiting",
+        Default,
+        "\"2GiB\"",
+        "Bytes of frames that may wait for all sinks of all streams together; further ones wait in the journal. 1MiB to 1TiB.",
+    )],
+};
+
 pub(crate) static JOURNAL: Table = Table {
     keys: &[
         key(
@@ -354,6 +364,7 @@ pub fn reference() -> String {
     section(&mut out, &STREAM, "coalesce", "[stream.coalesce]", &COALESCE);
     section(&mut out, &STREAM, "signals", "[stream.signals]", &SIGNALS);
     section(&mut out, &STREAM, "plugin", "[[stream.plugin]]", &PLUGIN);
+    section(&mut out, &ROOT, "memory", "[memory]", &MEMORY);
     section(&mut out, &ROOT, "journal", "[journal]", &JOURNAL);
     section(&mut out, &ROOT, "admin", "[admin]", &ADMIN);
     section(&mut out, &ROOT, "log", "[log]", &LOG);

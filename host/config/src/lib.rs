@@ -32,8 +32,8 @@ mod problem;
 
 pub use checked::{
     Admin, Coalesce, CoalesceWhen, Component, Config, Engine, Journal, Layout, Limits, LoadSnapshot, Log,
-    LogFormat, OnError, Plugin, Queue, Reads, Retain, Route, Signals, Sink, SinkKind, Stream, Sync, Tap,
-    TapOf,
+    LogFormat, Memory, OnError, Plugin, Queue, Reads, Retain, Route, Signals, Sink, SinkKind, Stream, Sync,
+    Tap, TapOf,
 };
 pub use endpoint::{Endpoint, EndpointError};
 pub use env::{Env, Names};

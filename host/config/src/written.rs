@@ -13,6 +13,7 @@ type Written<T> = Option<Placed<T>>;
 
 pub(crate) struct Config {
     pub streams: Vec<Stream>,
+    pub memory: Option<Memory>,
     pub journal: Option<Journal>,
     pub admin: Option<Admin>,
     pub log: Option<Log>,
@@ -71,6 +72,10 @@ pub(crate) struct Plugin {
     pub settings: Written<Map<String, Json>>,
 }
 
+pub(crate) struct Memory {
+    pub waiting: Written<u64>,
+}
+
 pub(crate) struct Journal {
     pub dir: Written<String>,
     pub sync: Written<Sync>,
@@ -96,6 +101,7 @@ impl Config {
     pub(crate) fn read(root: &Reader<'_, '_>) -> Config {
         Config {
             streams: root.tables("stream", &keys::STREAM).iter().map(Stream::read).collect(),
+            memory: root.table("memory", &keys::MEMORY).as_ref().map(Memory::read),
             journal: root.table("journal", &keys::JOURNAL).as_ref().map(Journal::read),
             admin: root.table("admin", &keys::ADMIN).as_ref().map(Admin::read),
             log: root.table("log", &keys::LOG).as_ref().map(Log::read),
@@ -187,6 +193,12 @@ impl Plugin {
             deadline: limits.as_ref().and_then(|limits| limits.time("deadline")),
             settings: table.json("settings"),
         }
+    }
+}
+
+impl Memory {
+    fn read(table: &Reader<'_, '_>) -> Memory {
+        Memory { waiting: table.size("waiting") }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Owns what stays the same over a stream's life. What a panic may have left half done, which is everything but the sockets,
 //! is made anew out of the journal.
 
+use crate::budget::Budget;
 use crate::decode::Decode;
 use crate::judge::Chain;
 use crate::keep::Keep;
@@ -43,6 +44,7 @@ pub(crate) struct Plan {
     on_error: config::OnError,
     durable_first: bool,
     spill_max: u64,
+    budget: Budget,
     reopen: Reopen,
     waker: Arc<mio::Waker>,
     telemetry: Telemetry,
@@ -86,6 +88,7 @@ pub(crate) fn start(
         on_error: setup.on_error,
         durable_first: setup.durable_first,
         spill_max: setup.spill_max,
+        budget: setup.budget,
         reopen: setup.reopen,
         waker: waker.clone(),
         telemetry: telemetry.clone(),
@@ -233,7 +236,8 @@ impl Plan {
             let options = outbox_options(&self.config, sink);
             let outbox = Outbox::new(options, resume.last_sent(), resume.done().0);
             let (name, tells_all) = (sink.name.clone(), self.tells_all());
-            Sink::new(sink::Parts { name, place, outbox, send, resume, tells_all }, &keep)
+            let memory = self.budget.portion();
+            Sink::new(sink::Parts { name, place, outbox, memory, send, resume, tells_all }, &keep)
         });
         let sinks: Vec<Sink> = sinks.collect();
         Path {

@@ -4,6 +4,7 @@
 //! line, of HTTP, or of other streams.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod budget;
 mod build;
 mod decode;
 mod fault;
@@ -24,6 +25,7 @@ mod tap;
 mod telemetry;
 mod thread;
 
+pub use budget::Budget;
 pub use send::SINK_STATES;
 pub use thread::Ended;
 
@@ -63,6 +65,8 @@ pub struct Setup {
     pub durable_first: bool,
     /// Bytes of frames that may wait in the journal for a sink; then nothing more is received.
     pub spill_max: u64,
+    /// Bytes that may wait in memory, of all streams.
+    pub budget: Budget,
     /// A request without a row for so long is given up.
     pub abandon_after: Duration,
     /// The plugins, configured, in the order of the config, each with its settings as JSON.

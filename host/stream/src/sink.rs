@@ -3,6 +3,7 @@
 //! Owns what it was given and has not taken. A stream's sinks know nothing of each other: while one is slow or away, its
 //! share waits, and the others go on.
 
+use crate::budget::Portion;
 use crate::decode::Decode;
 use crate::fault;
 use crate::keep::{Keep, Kept};
@@ -29,6 +30,8 @@ pub(crate) struct Sink {
     /// Its place among the stream's sinks.
     place: usize,
     pub(crate) outbox: Outbox,
+    /// Of the memory that all streams have together.
+    memory: Portion,
     /// What came after that.
     spill: Option<Spill>,
     pub(crate) send: Send,
@@ -49,6 +52,7 @@ pub(crate) struct Parts {
     pub(crate) name: String,
     pub(crate) place: usize,
     pub(crate) outbox: Outbox,
+    pub(crate) memory: Portion,
     pub(crate) send: Send,
     pub(crate) resume: Resume,
     pub(crate) tells_all: bool,
@@ -56,13 +60,13 @@ pub(crate) struct Parts {
 
 impl Sink {
     pub(crate) fn new(parts: Parts, keep: &Keep) -> Sink {
-        let Parts { name, place, outbox, send, resume, tells_all } = parts;
+        let Parts { name, place, outbox, memory, send, resume, tells_all } = parts;
         let settled = resume.done();
         let spill = (settled < resume.through())
             .then(|| Spill::of_earlier_run(keep.backlog_from(FrameNo(settled.0 + 1)), resume.through()));
         let taken = (resume.last_sent(), settled, None);
         let resume = Some(resume);
-        Sink { name, place, outbox, spill, send, resume, settled, taken, read_at: None, tells_all }
+        Sink { name, place, outbox, memory, spill, send, resume, settled, taken, read_at: None, tells_all }
     }
 
     /// It has all of this frame: of an earlier run, or another's.
@@ -84,8 +88,9 @@ impl Sink {
             }
             drop(self.resume.take_if(|resume| kept.frame > resume.through()));
         }
-        if self.spill.is_none() && self.outbox.has_room() {
-            return self.outbox.put(frame(kept.frame, kept.at, share));
+        if self.spill.is_none() && self.has_room() {
+            self.outbox.put(frame(kept.frame, kept.at, share));
+            return self.memory.set(self.outbox.bytes());
         }
         let spill = self.spill.get_or_insert_with(|| Spill::new(keep.backlog(kept)));
         spill.push(kept, || frame(kept.frame, kept.at, share));
@@ -109,6 +114,7 @@ impl Sink {
                 }
                 Some(Ok(None)) | None => self.read_at = Some(now + RETRY),
             }
+            self.memory.set(self.outbox.bytes());
             if self.spill.as_ref().is_some_and(Spill::is_empty) {
                 self.spill = None;
             }
@@ -134,7 +140,12 @@ impl Sink {
     /// between.
     pub(crate) fn can_refill(&self, keep: &Keep) -> bool {
         let waits = self.spill.is_some() && self.read_at.is_none();
-        waits && self.outbox.has_room() && !keep.has_unaccounted()
+        waits && self.has_room() && !keep.has_unaccounted()
+    }
+
+    /// A further frame may wait in memory.
+    fn has_room(&self) -> bool {
+        self.outbox.has_room() && (self.outbox.is_empty() || self.memory.has_room())
     }
 
     /// Why nothing more may be received on its account.
@@ -185,6 +196,7 @@ impl Sink {
         fault::point("flushed");
         self.outbox.taken(self.send.socket().taken());
         self.tell_taken(keep);
+        self.memory.set(self.outbox.bytes());
         sent && !self.outbox.is_empty() && self.send.keeps_up()
     }
 

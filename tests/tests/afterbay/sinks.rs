@@ -119,6 +119,43 @@ fn a_sink_that_is_away_holds_up_no_other_and_gets_its_own_when_it_comes() {
 }
 
 #[test]
+fn memory_is_bounded_for_all_sinks_together_and_none_stops_another() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&endpoint(&stage, 2));
+    let config = config(&stage, |_| "reader = \"tokenizer\"".to_owned()).memory("1MiB");
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    // Each has its own part of every frame; two are away, and fill the memory.
+    let frames = load(2000, 30, Msgpack);
+    let bytes: usize = frames.iter().map(|frame| frame.bytes.len()).sum();
+    assert!(bytes > 3 << 20, "{bytes} bytes");
+    frames.iter().for_each(|frame| sender.send(&frame.bytes));
+    let mut of_sink = [0; SINKS.len()];
+    for row in frames.iter().flat_map(|frame| rows(&frame.bytes)) {
+        of_sink[sink_of(&row.rid)] += row.ids.len();
+    }
+    let take = |reader: &mut Reader, sink: usize| {
+        let mut had = 0;
+        while had < of_sink[sink] {
+            had += rows(&reader.frame()).iter().map(|row| row.ids.len()).sum::<usize>();
+        }
+        assert_eq!(had, of_sink[sink]);
+    };
+    take(&mut reader, 2);
+    let metrics = afterbay.until_metrics("all is received", |metrics| {
+        metrics.stream("frames_received_total") == frames.len() as u64
+    });
+    let frame = bytes as u64 / frames.len() as u64;
+    assert!(metrics.stream("outbox_bytes") <= (1 << 20) + 3 * frame, "{}", metrics.stream("outbox_bytes"));
+    assert!(metrics.sink("spilled_frames") > 0 && metrics.sink_named("second", "spilled_frames") > 0);
+    for sink in 0..2 {
+        take(&mut Reader::bind(&endpoint(&stage, sink)), sink);
+    }
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
+}
+
+#[test]
 fn after_kill_9_each_of_several_sinks_gets_what_it_has_not_taken_once() {
     const LIVES: usize = 3;
     let stage = Stage::new();
