@@ -63,8 +63,8 @@ fn one_of_each() -> Vec<Event> {
         BatchUnsplit { stream: name("decode-0"), frame: 7, rows: 3, why: "why it is".into() }.into(),
         TapDropping { stream: name("decode-0"), tap: name("audit"), first: 7 }.into(),
         TapDropped { stream: name("decode-0"), tap: name("audit"), frames: 3, first: 7, last: 9 }.into(),
-        SinkUncounted { stream: name("decode-0"), sink: name("detokenizer") }.into(),
         SinkUnjoined { stream: name("decode-0"), sink: name("detokenizer"), why: "why it is".into() }.into(),
+        SinkUncounted { stream: name("decode-0"), sink: name("detokenizer") }.into(),
         SinkVocabulary {
             stream: name("decode-0"),
             sink: name("detokenizer"),
