@@ -21,14 +21,27 @@ pub struct Metrics(String);
 
 /// Asks for a path.
 pub fn get(address: SocketAddr, path: &str) -> Answer {
+    ask(address, &format!("GET {path}"), &[], "")
+}
+
+/// Sends any request: a method and a path, headers line by line, a body.
+pub fn ask(address: SocketAddr, line: &str, headers: &[&str], body: &str) -> Answer {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(socket, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
+    let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
+    let length = body.len();
+    let head =
+        format!("{line} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}Content-Length: {length}");
+    write!(socket, "{head}\r\n\r\n{body}").unwrap();
     let mut text = String::new();
     socket.read_to_string(&mut text).unwrap();
-    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{path}: answered {text:?}"));
+    answer(line, &text)
+}
+
+fn answer(asked: &str, text: &str) -> Answer {
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{asked}: answered {text:?}"));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    Answer { status: status.unwrap_or_else(|| panic!("{path}: answered {head:?}")), body: body.to_owned() }
+    Answer { status: status.unwrap_or_else(|| panic!("{asked}: answered {head:?}")), body: body.to_owned() }
 }
 
 impl Metrics {
@@ -46,6 +59,12 @@ impl Metrics {
     #[track_caller]
     pub fn stream_named(&self, stream: &str, name: &str) -> u64 {
         self.find(&format!("afterbay_{name}{{stream={stream:?}}}"))
+    }
+
+    /// A figure of the stream with one more label.
+    #[track_caller]
+    pub fn stream_by(&self, name: &str, label: &str, value: &str) -> u64 {
+        self.find(&format!("afterbay_{name}{{stream={STREAM:?},{label}={value:?}}}"))
     }
 
     /// A figure of the stream's sink, its name without `afterbay_sink_`.

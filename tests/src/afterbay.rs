@@ -118,6 +118,17 @@ impl Afterbay {
         admin::get(self.admin, path)
     }
 
+    /// POST to its admin address, with these headers.
+    #[track_caller]
+    pub fn post(&self, path: &str, headers: &[&str], body: &str) -> Answer {
+        admin::ask(self.admin, &format!("POST {path}"), headers, body)
+    }
+
+    /// Its admin address.
+    pub fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
     /// `/metrics`.
     #[track_caller]
     pub fn metrics(&self) -> Metrics {

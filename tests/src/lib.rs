@@ -16,7 +16,7 @@ pub mod sync_gate;
 
 pub use afterbay::{Afterbay, Done, afterbay};
 pub use frames::{Request, batch, fixtures, load};
-pub use peers::{Reader, Sender};
+pub use peers::{Input, Reader, Sender};
 pub use stage::{Config, Stage};
 
 use std::path::PathBuf;

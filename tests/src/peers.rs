@@ -87,6 +87,36 @@ impl Write for Socket {
     }
 }
 
+/// A scheduler's PULL, which connects: where it takes requests, and aborts of Afterbay.
+pub struct Input(Connection);
+
+impl Input {
+    /// Connects and shakes hands.
+    #[track_caller]
+    pub fn connect(endpoint: &str) -> Input {
+        let mut socket =
+            wait_for(&format!("somebody listens on {endpoint}"), || Socket::connect(endpoint).ok());
+        socket.write_timeout(PATIENCE);
+        socket.write_all(&hello("PULL")).unwrap();
+        socket.read_timeout(PATIENCE);
+        let mut theirs = vec![0; hello("PUSH").len()];
+        socket.read_exact(&mut theirs).unwrap();
+        assert!(theirs.ends_with(b"PUSH"), "the listener says {theirs:02x?}");
+        Input(Connection(BufReader::new(socket)))
+    }
+
+    /// The next message.
+    #[track_caller]
+    pub fn message(&mut self) -> Vec<u8> {
+        self.next_within(PATIENCE).expect("no message")
+    }
+
+    /// The next message, if one begins within a time.
+    pub fn next_within(&mut self, time: Duration) -> Option<Vec<u8>> {
+        self.0.next(Instant::now() + time).unwrap()
+    }
+}
+
 /// A scheduler's PUSH, which connects. Dropping it closes the connection.
 pub struct Sender(Socket);
 

@@ -17,6 +17,7 @@ pub struct Stage {
 #[derive(Clone, Debug)]
 pub struct Config {
     stream: String,
+    abort: String,
     sink: String,
     sinks: String,
     plugins: String,
@@ -73,6 +74,7 @@ impl Stage {
     pub fn config(&self) -> Config {
         Config {
             stream: String::new(),
+            abort: String::new(),
             sink: String::new(),
             sinks: String::new(),
             plugins: String::new(),
@@ -124,6 +126,13 @@ impl Config {
         self
     }
 
+    /// A line of `[stream.abort]`.
+    pub fn abort(mut self, line: &str) -> Config {
+        self.abort += line;
+        self.abort += "\n";
+        self
+    }
+
     /// The sink's credit page.
     pub fn credit(self, stage: &Stage) -> Config {
         self.sink(&format!("credit = {:?}", stage.credit()))
@@ -164,10 +173,11 @@ impl Config {
 
     /// As the file has it.
     pub fn to_toml(&self) -> String {
-        let Config { stream, sink, sinks, plugins, legs, journal, listen, connect } = self;
+        let Config { stream, abort, sink, sinks, plugins, legs, journal, listen, connect } = self;
+        let abort = if abort.is_empty() { String::new() } else { format!("[stream.abort]\n{abort}") };
         format!(
             "[[stream]]\nname = {STREAM:?}\nlisten = {listen:?}\n{stream}\n\
-             [[stream.sink]]\nname = {SINK:?}\nconnect = {connect:?}\n{sink}\n{sinks}\n{plugins}\n{legs}\n\
+             [[stream.sink]]\nname = {SINK:?}\nconnect = {connect:?}\n{sink}\n{sinks}\n{abort}\n{plugins}\n{legs}\n\
              [journal]\n{journal}\n[admin]\nlisten = \"127.0.0.1:0\"\n"
         )
     }

@@ -1,19 +1,31 @@
-//! The admin address: `/metrics`, `/healthz`, `/readyz`, `/v1/signals`.
+//! The admin address: `/metrics`, `/healthz`, `/readyz`, `/v1/signals`, and the end of a request by
+//! `POST /v1/requests/{rid}/abort`.
+//!
+//! It has no password, and listens on this host alone unless it is told otherwise. A page in a browser on this host can
+//! reach it too: so what changes anything is refused from one.
 
+use crate::aborts::{Aborts, Reason, Refused};
 use crate::signals::{Report, Signals};
 use afterbay_events::{CONTENT_TYPE, Health, Metrics};
-use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
+use serde::Deserialize;
+use serde_json::json;
 use std::fmt::Write;
+
+/// Longest body of a request.
+const BODY_BYTES_MAX: usize = 4096;
 
 #[derive(Clone)]
 struct Admin {
     metrics: Metrics,
     health: Health,
     signals: Signals,
+    aborts: Aborts,
 }
 
 /// Answers on a listener until it is dropped.
@@ -22,13 +34,18 @@ pub(crate) async fn serve(
     metrics: Metrics,
     health: Health,
     signals: Signals,
+    aborts: Aborts,
 ) -> std::io::Result<()> {
     let routes = Router::new()
         .route("/metrics", get(metrics_text))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/v1/signals", get(signals_json))
-        .with_state(Admin { metrics, health, signals });
+        .route("/v1/requests/{rid}/abort", post(abort))
+        // Said, where it would be no route.
+        .route("/v1/requests//abort", post(abort_empty))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(Admin { metrics, health, signals, aborts });
     axum::serve(listener, routes).await
 }
 
@@ -53,4 +70,69 @@ async fn ready(State(admin): State<Admin>) -> Response {
         let _ = writeln!(text, "{key}: {} (for {seconds} s)", condition.text);
     }
     (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+}
+
+/// What an abort may be asked with; no body is `{}`.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Abort {
+    reason: Reason,
+}
+
+async fn abort(
+    State(admin): State<Admin>,
+    Path(rid): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    if let Some(refused) = not_of_a_page(&headers) {
+        return refused;
+    }
+    let asked: Result<Abort, _> = match body.is_empty() {
+        true => Ok(Abort::default()),
+        false => serde_json::from_slice(&body),
+    };
+    let Abort { reason } = match asked {
+        Ok(asked) => asked,
+        Err(error) => return refusal(StatusCode::BAD_REQUEST, "body", &format!("the body: {error}")),
+    };
+    match admin.aborts.abort(&rid, reason).await {
+        Ok(sent) => Json(sent).into_response(),
+        Err(refused) => of_refused(&refused),
+    }
+}
+
+async fn abort_empty(headers: HeaderMap) -> Response {
+    not_of_a_page(&headers).unwrap_or_else(|| of_refused(&Refused::Empty))
+}
+
+/// A browser says where a page is from, and lets a page send JSON to another site only where that allows it, which this
+/// never does.
+fn not_of_a_page(headers: &HeaderMap) -> Option<Response> {
+    if headers.contains_key(header::ORIGIN) {
+        return Some(refusal(StatusCode::FORBIDDEN, "origin", "a page in a browser may not ask for this"));
+    }
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    if kind.split(';').next().map(str::trim) != Some("application/json") {
+        let why = format!("the content type is {kind:?}, must be application/json");
+        return Some(refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", &why));
+    }
+    None
+}
+
+fn of_refused(refused: &Refused) -> Response {
+    let (status, code) = match refused {
+        Refused::Empty => (StatusCode::BAD_REQUEST, "empty"),
+        Refused::HealthCheck { .. } => (StatusCode::BAD_REQUEST, "health_check"),
+        Refused::NotLive { .. } => (StatusCode::NOT_FOUND, "not_live"),
+        Refused::Prefix { .. } => (StatusCode::CONFLICT, "prefix"),
+        Refused::NoWay { .. } => (StatusCode::SERVICE_UNAVAILABLE, "no_way"),
+        Refused::NoAnswer { .. } => (StatusCode::SERVICE_UNAVAILABLE, "no_answer"),
+        Refused::Failed { .. } => (StatusCode::SERVICE_UNAVAILABLE, "failed"),
+    };
+    refusal(status, code, &refused.to_string())
+}
+
+fn refusal(status: StatusCode, code: &str, why: &str) -> Response {
+    (status, Json(json!({"code": code, "error": why}))).into_response()
 }

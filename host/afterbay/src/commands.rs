@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub(crate) mod abort;
 pub(crate) mod check;
 pub(crate) mod demo;
 pub(crate) mod journal;

@@ -4,6 +4,7 @@
 //! 70 a stream failed.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod aborts;
 mod admin;
 mod commands;
 mod meeting;
@@ -32,6 +33,7 @@ enum Command {
     Check(commands::check::Args),
     Journal(commands::journal::Args),
     Sglang(commands::sglang::Args),
+    Abort(commands::abort::Args),
     Sim(commands::sim::Args),
     Demo(commands::demo::Args),
 }
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Command::Check(args) => commands::check::run(args),
         Command::Journal(args) => commands::journal::run(args),
         Command::Sglang(args) => commands::sglang::run(args),
+        Command::Abort(args) => commands::abort::run(args),
         Command::Sim(args) => commands::sim::run(args),
         Command::Demo(args) => commands::demo::run(args),
     };

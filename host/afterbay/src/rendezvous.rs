@@ -33,6 +33,11 @@ pub(crate) struct Rendezvous {
     /// The page where the reader counts, and why there is none.
     pub(crate) credit: Option<PathBuf>,
     pub(crate) credit_none: Option<String>,
+    /// Where the scheduler takes aborts: Afterbay binds PUSH there. And why it takes none.
+    pub(crate) abort: Option<String>,
+    pub(crate) abort_none: Option<String>,
+    /// What its `AbortReq` is.
+    pub(crate) abort_req: Option<serde_json::Value>,
     /// Names SGLang's load file; empty before 0.5.13.
     pub(crate) instance_id: Option<String>,
     /// Of a scheduler's: where its detokenizer sends, where that is re-routed too; else why it is not.

@@ -2,6 +2,7 @@
 //!
 //! Owns what several streams share: the journal's directory, the plugin host, the watch over component files.
 
+use crate::aborts::{Aborts, Opened};
 use crate::meeting::Meeting;
 use crate::rendezvous::Rendezvous;
 use crate::signals::Signals;
@@ -130,6 +131,7 @@ pub(crate) struct Shared {
     pub(crate) health: Health,
     pub(crate) signals: Signals,
     pub(crate) budget: Budget,
+    pub(crate) aborts: Aborts,
 }
 
 impl Shared {
@@ -141,7 +143,8 @@ impl Shared {
         let host = plugin_host(cache_dir())?;
         let signals = Signals::new(&config, &metrics);
         let budget = Budget::new(config.memory.waiting);
-        Ok(Shared { budget, config, directory, host, events, metrics, health, signals })
+        let aborts = Aborts::new(&events, &metrics);
+        Ok(Shared { budget, config, directory, host, events, metrics, health, signals, aborts })
     }
 }
 
@@ -180,8 +183,11 @@ impl Running {
             if runs || !meeting.has_sockets() {
                 continue;
             }
-            let setup = setup(shared, stream, meeting.met(), &mut watched)?;
+            let mut setup = setup(shared, stream, meeting.met(), &mut watched)?;
+            let mut opened = Opened::new(stream, meeting.met(), &shared.events)?;
+            setup.upstream = opened.tell_scheduler();
             let started = Stream::start(setup)?;
+            shared.aborts.add(started.name(), started.control(), opened);
             shared.events.publish(StreamStarted {
                 stream: started.name().into(),
                 listen: started.listen().to_string(),
@@ -262,6 +268,7 @@ fn setup(
         budget: shared.budget.clone(),
         spill_max: shared.config.journal.retain.bytes.unwrap_or(u64::MAX),
         plugins,
+        upstream: None,
         events: shared.events.clone(),
         metrics: shared.metrics.clone(),
         health: shared.health.clone(),

@@ -47,9 +47,10 @@ impl Check<'_> {
         }
     }
 
-    /// No two streams on one endpoint.
+    /// Nothing is bound twice.
     fn listens(&self, streams: &[written::Stream]) {
-        let listens = streams.iter().filter_map(|stream| stream.listen.as_ref());
+        let pushes = streams.iter().filter_map(|stream| stream.abort.as_ref()?.push.as_ref());
+        let listens = streams.iter().filter_map(|stream| stream.listen.as_ref()).chain(pushes);
         let listens: Vec<(Endpoint, &Place)> =
             listens.filter_map(|listen| Some((listen.value.parse().ok()?, &listen.place))).collect();
         for (at, (listen, place)) in listens.iter().enumerate() {

@@ -113,13 +113,17 @@ impl Check<'_> {
         stream.max_peers = max_peers.map_or(stream.max_peers, |peers| peers as usize);
         stream.coalesce = written.coalesce.as_ref().map_or(stream.coalesce, |table| self.coalesce(table));
         stream.signals = written.signals.as_ref().map_or(stream.signals, |table| self.signals(table));
+        stream.abort = match &written.abort {
+            Some(table) => Some(self.abort(table)?),
+            None => None,
+        };
         stream.route = value(&written.route);
         (stream.sinks, stream.taps) = sinks?;
         stream.plugins = plugins.into_iter().collect::<Option<_>>()?;
         Some(stream)
     }
 
-    fn listen(&self, written: &Option<Placed<String>>) -> Option<Endpoint> {
+    pub(crate) fn listen(&self, written: &Option<Placed<String>>) -> Option<Endpoint> {
         let listen = self.endpoint(written)?;
         if let (Endpoint::Ipc(path), Some(Placed { place, .. })) = (&listen, written)
             && let Some(Err(message)) = path.parent().map(disk::writable_dir)
@@ -322,7 +326,7 @@ impl Check<'_> {
         Some(self.dir.join(value))
     }
 
-    fn readable(&self, written: &Option<Placed<String>>) -> Option<PathBuf> {
+    pub(crate) fn readable(&self, written: &Option<Placed<String>>) -> Option<PathBuf> {
         let path = self.path(written)?;
         let place = &written.as_ref()?.place;
         disk::readable_file(&path).map_err(|why| self.source.tell(place, format!("{path:?} {why}"))).ok()?;

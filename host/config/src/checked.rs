@@ -75,6 +75,8 @@ pub struct Stream {
     pub coalesce: Coalesce,
     /// Where the scheduler's own load is read.
     pub signals: Signals,
+    /// How the scheduler is told to end a request. `None`: as the rendezvous file says, else not at all.
+    pub abort: Option<Abort>,
     /// Called in this order.
     pub plugins: Vec<Plugin>,
 }
@@ -96,6 +98,7 @@ impl Stream {
             taps: Vec::new(),
             coalesce: Coalesce::default(),
             signals: Signals::default(),
+            abort: None,
             plugins: Vec::new(),
         }
     }
@@ -261,6 +264,29 @@ impl Default for Queue {
     fn default() -> Queue {
         Queue { frames: 16_384, bytes: 128 << 20 }
     }
+}
+
+/// How a stream's scheduler is told to end a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Abort {
+    /// Afterbay binds PUSH here, and the scheduler's PULL connects.
+    Push(Endpoint),
+    /// SGLang's HTTP server is asked.
+    Http {
+        /// Without `/abort_request`.
+        url: String,
+        /// What it wants to know.
+        api_key: Option<ApiKeyFrom>,
+    },
+}
+
+/// Where SGLang's API key is. It is not in the configuration, which is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApiKeyFrom {
+    /// In this environment variable.
+    Env(String),
+    /// In this file.
+    File(PathBuf),
 }
 
 /// Where the scheduler's own load is read, and when it is too old.

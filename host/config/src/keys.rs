@@ -14,6 +14,8 @@ pub(crate) enum Need {
     Default,
     /// Nothing without it; `example` is one.
     Optional,
+    /// The same, in place of another key or with one that is: the reference only mentions it.
+    Instead,
 }
 
 /// One key of a table.
@@ -46,7 +48,7 @@ const fn inline(name: &'static str, example: &'static str, doc: &'static str, in
     Key { name, need: Need::Default, example, doc, inner: Some(inner) }
 }
 
-use Need::{Default, Name, Optional, Required};
+use Need::{Default, Instead, Name, Optional, Required};
 
 /// The tables of the file itself.
 pub(crate) static ROOT: Table = Table {
@@ -59,7 +61,12 @@ pub(crate) static ROOT: Table = Table {
         ),
         key("journal", Required, "", "Where frames are kept before they are forwarded."),
         key("memory", Optional, "", "What may wait in memory, of all streams together."),
-        key("admin", Optional, "", "/metrics, /healthz, /readyz and /v1/signals."),
+        key(
+            "admin",
+            Optional,
+            "",
+            "/metrics, /healthz, /readyz, /v1/signals and POST /v1/requests/RID/abort.",
+        ),
         key("log", Optional, "", "Afterbay's own log, on standard error."),
     ],
 };
@@ -105,6 +112,12 @@ pub(crate) static STREAM: Table = Table {
         ),
         key("sink", Required, "", "Where the batches go. Several readers need a route. Up to 64."),
         key("coalesce", Optional, "", "How rows that wait for a sink are joined, losslessly."),
+        key(
+            "abort",
+            Optional,
+            "",
+            "How the scheduler is told to end a request: by afterbay abort, and where a plugin has finished one. The connector sets it up\nby itself (AFTERBAY_ABORT).",
+        ),
         key("signals", Optional, "", "Where the scheduler's own load is read, for /metrics and /v1/signals."),
         key(
             "plugin",
@@ -135,6 +148,32 @@ pub(crate) static COALESCE: Table = Table {
             "512",
             "Requests in a joined frame, so that none keeps the reader for long. 16 to 65536.",
         ),
+    ],
+};
+
+pub(crate) static ABORT: Table = Table {
+    keys: &[
+        key(
+            "push",
+            Optional,
+            "\"ipc:///run/afterbay/decode-0.abort\"",
+            "Afterbay binds PUSH here, and the connector lets the scheduler's PULL connect to it (AFTERBAY_ABORT). One scheduler to an\n\
+             endpoint.",
+        ),
+        key(
+            "http",
+            Instead,
+            "\"http://127.0.0.1:30000\"",
+            "SGLang's HTTP server, in place of push: POST /abort_request. SGLang passes over a request whose reader has its last row\n\
+             already, so for plugins that finish requests push is surer.",
+        ),
+        key(
+            "api_key_env",
+            Instead,
+            "\"SGLANG_API_KEY\"",
+            "With http: the environment variable that has SGLang's API key, sent as a bearer token.",
+        ),
+        key("api_key_file", Instead, "\"/run/secrets/sglang\"", "With http: the file that has it."),
     ],
 };
 
@@ -362,6 +401,7 @@ pub fn reference() -> String {
     section(&mut out, &ROOT, "stream", "[[stream]]", &STREAM);
     section(&mut out, &STREAM, "sink", "[[stream.sink]]", &SINK);
     section(&mut out, &STREAM, "coalesce", "[stream.coalesce]", &COALESCE);
+    section(&mut out, &STREAM, "abort", "[stream.abort]", &ABORT);
     section(&mut out, &STREAM, "signals", "[stream.signals]", &SIGNALS);
     section(&mut out, &STREAM, "plugin", "[[stream.plugin]]", &PLUGIN);
     section(&mut out, &ROOT, "memory", "[memory]", &MEMORY);
@@ -380,6 +420,10 @@ fn section(out: &mut String, parent: &Table, name: &str, header: &str, table: &T
     let _ = writeln!(out, "{off}{header}");
     for key in table.keys.iter().filter(|key| !key.example.is_empty()) {
         comment(out, "", key.doc);
+        if key.need == Instead {
+            comment(out, "", &format!("{} = {}", key.name, key.example));
+            continue;
+        }
         if key.need == Optional {
             comment(out, "", "Without a default; an example:");
         }

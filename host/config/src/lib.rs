@@ -19,6 +19,7 @@ mod scrape;
 mod units;
 
 // As checked.
+mod abort;
 mod across;
 mod check;
 mod checked;
@@ -31,9 +32,9 @@ mod env;
 mod problem;
 
 pub use checked::{
-    Admin, Coalesce, CoalesceWhen, Component, Config, Engine, Journal, Layout, Limits, LoadSnapshot, Log,
-    LogFormat, Memory, OnError, Plugin, Queue, Reads, Retain, Route, Signals, Sink, SinkKind, Stream, Sync,
-    Tap, TapOf,
+    Abort, Admin, ApiKeyFrom, Coalesce, CoalesceWhen, Component, Config, Engine, Journal, Layout, Limits,
+    LoadSnapshot, Log, LogFormat, Memory, OnError, Plugin, Queue, Reads, Retain, Route, Signals, Sink,
+    SinkKind, Stream, Sync, Tap, TapOf,
 };
 pub use endpoint::{Endpoint, EndpointError};
 pub use env::{Env, Names};

@@ -73,7 +73,7 @@ impl<'s, 't> Reader<'s, 't> {
             let needed = match key.need {
                 Need::Required => true,
                 Need::Name => source.env.names == Names::FromConfig,
-                Need::Default | Need::Optional => false,
+                Need::Default | Need::Optional | Need::Instead => false,
             };
             if needed && !table.contains_key(key.name) && !meant.contains(&key.name) {
                 let place = Place { key: reader.path(key.name), ..reader.place.clone() };

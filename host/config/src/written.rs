@@ -33,7 +33,16 @@ pub(crate) struct Stream {
     pub sinks: Vec<Sink>,
     pub coalesce: Option<Coalesce>,
     pub signals: Option<Signals>,
+    pub abort: Option<Abort>,
     pub plugins: Vec<Plugin>,
+}
+
+pub(crate) struct Abort {
+    pub place: Place,
+    pub push: Written<String>,
+    pub http: Written<String>,
+    pub api_key_env: Written<String>,
+    pub api_key_file: Written<String>,
 }
 
 pub(crate) struct Signals {
@@ -125,6 +134,7 @@ impl Stream {
             sinks: table.tables("sink", &keys::SINK).iter().map(Sink::read).collect(),
             coalesce: table.table("coalesce", &keys::COALESCE).as_ref().map(Coalesce::read),
             signals: table.table("signals", &keys::SIGNALS).as_ref().map(Signals::read),
+            abort: table.table("abort", &keys::ABORT).as_ref().map(Abort::read),
             plugins: table.tables("plugin", &keys::PLUGIN).iter().map(Plugin::read).collect(),
         }
     }
@@ -166,6 +176,18 @@ impl Sink {
             tokenizer: table.text("tokenizer"),
             queue_frames: queue.as_ref().and_then(|queue| queue.integer("frames")),
             queue_bytes: queue.as_ref().and_then(|queue| queue.size("bytes")),
+        }
+    }
+}
+
+impl Abort {
+    fn read(table: &Reader<'_, '_>) -> Abort {
+        Abort {
+            place: table.place.clone(),
+            push: table.text("push"),
+            http: table.text("http"),
+            api_key_env: table.text("api_key_env"),
+            api_key_file: table.text("api_key_file"),
         }
     }
 }

@@ -52,6 +52,8 @@ fn the_reference_with_every_line_enabled_shows_the_true_defaults() {
         dp_rank: Some(0),
         ..Signals::default()
     };
+    let push = "ipc:///tmp/afterbay-decode-0.abort".parse().unwrap();
+    expected.streams[0].abort = Some(afterbay_config::Abort::Push(push));
     let name: Name = "cumulative".parse().unwrap();
     expected.streams[0].plugins =
         vec![Plugin::new(name, Component::Builtin("delta-to-cumulative".to_owned()))];

@@ -131,6 +131,7 @@ counters! {
         tokens_dropped: Counter, "Token ids received that a plugin dropped";
         rows_swallowed: Counter, "Rows of requests that a plugin had finished";
         tokens_swallowed: Counter, "Token ids of requests that a plugin had finished";
+        aborts_withheld: Counter, "Requests that a plugin had finished and the scheduler was not told to end: their rid begins that of another, or too many waited";
         barriers: CounterBy<Barrier>, "Frames passed on in their place as they came, by kind";
         requests_opened: Counter, "Requests seen for the first time";
         requests_finished: Counter, "Requests that ended";
@@ -151,6 +152,25 @@ counters! {
         journal_append_seconds: Seconds, "Time spent appending to the journal";
         journal_failing: Gauge, "1 while frames cannot be written to the journal";
         frame_seconds: Histogram, "Time from a frame's receipt to its being whole in the kernel's buffer for the sink";
+    }
+}
+
+label! {
+    /// Who wanted a request to end.
+    AbortBy, "by" {
+        /// `afterbay abort`, or the admin address.
+        Operator = "operator",
+        /// A plugin that had finished it.
+        Plugin = "plugin",
+    }
+}
+
+counters! {
+    /// Of one stream's way back to its scheduler; `stream` is its label.
+    AbortCounters, "aborts_" {
+        sent: CounterBy<AbortBy>, "Requests that the scheduler was told to end, by who wanted it";
+        refused: Counter, "Aborts of live requests refused before anything was sent: another request would end too, or there is no way to the scheduler";
+        failed: CounterBy<AbortBy>, "Aborts that did not reach the scheduler, by who wanted it";
     }
 }
 

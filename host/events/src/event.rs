@@ -329,6 +329,21 @@ events! {
         stream: Name, plugin: Name, rid: String, reason: String,
     } => "plugin {plugin:?} of {stream:?}: request {rid:?} finished early: {reason}";
 
+    /// The scheduler was told to end a request. `by` is the operator, or a plugin that had finished it.
+    AbortSent, Level::INFO, first 5 of [stream, by] {
+        stream: Name, rid: String, by: Name, to: String,
+    } => "stream {stream:?}: abort of request {rid:?} sent to {to}, by {by}";
+
+    /// The scheduler could not be told to end a request: it goes on generating.
+    AbortFailed, Level::WARN, first 5 of [stream, by] {
+        stream: Name, rid: String, by: Name, why: String,
+    } => "stream {stream:?}: abort of request {rid:?}, by {by}, not sent: {why}";
+
+    /// Nobody can be told to end requests of a stream, and why.
+    AbortUnavailable, Level::INFO, first 2 of [stream] {
+        stream: Name, why: String,
+    } => "stream {stream:?}: requests cannot be aborted in the scheduler: {why}";
+
     /// A plugin has dropped rows of a batch.
     RowsDropped, Level::INFO, first 5 of [stream, plugin, reason] {
         stream: Name, plugin: Name, reason: String, frame: u64, rows: u64, tokens: u64,

@@ -23,8 +23,8 @@ mod metrics;
 
 pub use counter::{Counter, CounterBy, Gauge, Label, Seconds, Total};
 pub use counters::{
-    Barrier, FaultKind, PluginCounters, ReloadResult, SchedulerLoad, SignalSource, SignalState, SinkCounters,
-    StreamCounters, TapCounters, Verdict,
+    AbortBy, AbortCounters, Barrier, FaultKind, PluginCounters, ReloadResult, SchedulerLoad, SignalSource,
+    SignalState, SinkCounters, StreamCounters, TapCounters, Verdict,
 };
 pub use event::Event;
 pub use field::Name;

@@ -10,8 +10,8 @@ use prometheus_client::registry::Registry;
 
 use crate::counter::{Counter, CounterBy, Gauge, Label, Seconds, Total};
 use crate::{
-    Events, Health, Histogram, PluginCounters, SchedulerLoad, SignalSource, SignalState, SinkCounters,
-    StreamCounters, TapCounters,
+    AbortCounters, Events, Health, Histogram, PluginCounters, SchedulerLoad, SignalSource, SignalState,
+    SinkCounters, StreamCounters, TapCounters,
 };
 
 /// Of what [`Metrics::encode`] gives.
@@ -147,6 +147,7 @@ type Labels = Vec<(&'static str, String)>;
 
 struct Blocks {
     streams: Labelled<StreamCounters>,
+    aborts: Labelled<AbortCounters>,
     sinks: Labelled<SinkCounters>,
     taps: Labelled<TapCounters>,
     plugins: Labelled<PluginCounters>,
@@ -161,8 +162,8 @@ type ReadSignals = Box<dyn Fn() -> Option<Signals> + Send + Sync>;
 impl Metrics {
     /// No block yet; `events` and `health` are published beside them.
     pub fn new(events: Events, health: Health) -> Metrics {
-        let (streams, sinks, taps, plugins, signals) = Default::default();
-        let blocks = Arc::new(Blocks { streams, sinks, taps, plugins, signals, events, health });
+        let (streams, aborts, sinks, taps, plugins, signals) = Default::default();
+        let blocks = Arc::new(Blocks { streams, aborts, sinks, taps, plugins, signals, events, health });
         let mut registry = Registry::with_prefix("afterbay");
         registry.register_collector(Box::new(blocks.clone()));
         Metrics { blocks, registry: Arc::new(registry) }
@@ -176,6 +177,11 @@ impl Metrics {
     /// The block of a tap, the same one each time. Its stream's thread counts drops, its own all else.
     pub fn tap(&self, stream: &str, tap: &str) -> Arc<TapCounters> {
         block(&self.blocks.taps, vec![("stream", stream.to_owned()), ("tap", tap.to_owned())])
+    }
+
+    /// The block of a stream's way back to its scheduler, the same one each time. Only one thread at a time may write to it.
+    pub fn aborts(&self, stream: &str) -> Arc<AbortCounters> {
+        block(&self.blocks.aborts, vec![("stream", stream.to_owned())])
     }
 
     /// The block of a sink, the same one each time. Only one thread at a time may write to it.
@@ -220,6 +226,7 @@ fn block<B: Default>(labelled: &Labelled<B>, labels: Labels) -> Arc<B> {
 impl Collector for Blocks {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         encode_blocks(&lock(&self.streams), &mut encoder)?;
+        encode_blocks(&lock(&self.aborts), &mut encoder)?;
         encode_blocks(&lock(&self.sinks), &mut encoder)?;
         encode_blocks(&lock(&self.taps), &mut encoder)?;
         encode_blocks(&lock(&self.plugins), &mut encoder)?;

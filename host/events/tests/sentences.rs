@@ -182,6 +182,21 @@ fn one_of_each() -> Vec<Event> {
             reason: "not allowed".into(),
         }
         .into(),
+        AbortSent {
+            stream: name("decode-0"),
+            rid: "r-1".into(),
+            by: name("the operator"),
+            to: "ipc:///run/afterbay/abort".into(),
+        }
+        .into(),
+        AbortFailed {
+            stream: name("decode-0"),
+            rid: "r-1".into(),
+            by: name("plugin upper"),
+            why: "why it is".into(),
+        }
+        .into(),
+        AbortUnavailable { stream: name("decode-0"), why: "why it is".into() }.into(),
         RowsDropped {
             stream: name("decode-0"),
             plugin: name("upper"),

@@ -16,6 +16,8 @@ from typing import Any, Dict, List, Optional, Tuple
 from .settings import Settings, fill
 
 FORMAT = 1
+# Where aborts are taken, and why nowhere: of a description whose scheduler was not asked.
+NO_ABORTS = (None, "AFTERBAY_ABORT is not set")
 BATCH_OUTPUTS = ("BatchTokenIDOutput", "BatchStrOutput", "BatchEmbeddingOutput")
 _SOCKET_NAMES = (
     "tokenizer_ipc_name",
@@ -65,8 +67,8 @@ class Facts:
         return default
 
 
-def describe(facts: Facts, ingress: str, settings: Settings) -> Dict[str, Any]:
-    from . import __version__
+def describe(facts: Facts, ingress: str, settings: Settings, aborts: Tuple[Optional[str], Optional[str]] = NO_ABORTS) -> Dict[str, Any]:
+    from . import __version__, abort
 
     credit, credit_none = _credit(facts, settings)
     text_ingress, text_none = text_leg(facts, settings)
@@ -105,12 +107,15 @@ def describe(facts: Facts, ingress: str, settings: Settings) -> Dict[str, Any]:
         "incremental_streaming_output": bool(facts.get("incremental_streaming_output") or facts.get("stream_output")),
         "stream_interval": facts.get("stream_interval", 1),
         "layout": layout(),
+        "abort": aborts[0],
+        "abort_none": aborts[1],
+        "abort_req": abort.request(),
     }
 
 
 def describe_text(facts: Facts, settings: Settings) -> Dict[str, Any]:
     """The detokenizers' leg. Several of them write the same, but for the time."""
-    content = describe(facts, settings.text_ingress, settings)
+    content = describe(facts, settings.text_ingress, settings, (None, "this is the text leg"))
     several = content["detokenizer_worker_num"] > 1
     content.update(
         leg="text",
@@ -203,7 +208,7 @@ def layout() -> Optional[Dict[str, List[str]]]:
     """Names of a msgpack frame's elements after the tag, in order, and the other tags. None: this SGLang has only pickle."""
     from sglang.srt.managers import io_struct
 
-    fields = {name: _wire_fields(getattr(io_struct, name, None), name) for name in BATCH_OUTPUTS}
+    fields = {name: wire_fields(getattr(io_struct, name, None), name) for name in BATCH_OUTPUTS}
     if not all(fields.values()):
         return None
     tags = {_config(kind).tag for kind in vars(io_struct).values() if _config(kind) is not None}
@@ -215,7 +220,7 @@ def _config(kind: Any) -> Any:
     return getattr(kind, "__struct_config__", None) if isinstance(kind, type) else None
 
 
-def _wire_fields(kind: Any, tag: str) -> Optional[List[str]]:
+def wire_fields(kind: Any, tag: str) -> Optional[List[str]]:
     """A msgspec struct that goes out as [tag, field, …]; anything else has no layout by position."""
     config = _config(kind)
     if config is None or not config.array_like or config.tag != tag:

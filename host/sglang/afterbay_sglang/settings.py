@@ -24,6 +24,7 @@ class Settings:
     rendezvous: Optional[str]  # file that the scheduler writes, may contain {dp_rank}
     credit: Optional[str]  # directory of the readers' pages
     text_ingress: Optional[str] = None  # Afterbay's PULL for the detokenizers' output
+    abort: Optional[str] = None  # Afterbay's PUSH that the scheduler takes aborts from, may contain {dp_rank}
 
     @classmethod
     def from_environment(cls, env: Optional[Mapping[str, str]] = None) -> Optional["Settings"]:
@@ -33,18 +34,21 @@ class Settings:
         rendezvous = env.get("AFTERBAY_RENDEZVOUS") or None
         credit = env.get("AFTERBAY_CREDIT") or None
         text_ingress = env.get("AFTERBAY_TEXT_INGRESS") or None
-        if not (ingress or rendezvous or credit or text_ingress):
+        abort = env.get("AFTERBAY_ABORT") or None
+        if not (ingress or rendezvous or credit or text_ingress or abort):
             return None
         if env.get("SGLANG_RUST_SERVER", "").lower() in _TRUE:
             raise Refused(
                 "SGLANG_RUST_SERVER is on: there the scheduler hands its output to a server inside its own process, no "
                 "socket is left that Afterbay could stand on. Unset SGLANG_RUST_SERVER, or unset AFTERBAY_INGRESS, "
-                "AFTERBAY_TEXT_INGRESS, AFTERBAY_RENDEZVOUS and AFTERBAY_CREDIT"
+                "AFTERBAY_TEXT_INGRESS, AFTERBAY_RENDEZVOUS, AFTERBAY_CREDIT and AFTERBAY_ABORT"
             )
         if rendezvous and not ingress:
             raise Refused(f'AFTERBAY_RENDEZVOUS "{rendezvous}" needs AFTERBAY_INGRESS, the name that Afterbay listens on')
         if text_ingress and not ingress:
             raise Refused(f'AFTERBAY_TEXT_INGRESS "{text_ingress}" needs AFTERBAY_INGRESS, for the output of the scheduler before it')
+        if abort and not ingress:
+            raise Refused(f'AFTERBAY_ABORT "{abort}" needs AFTERBAY_INGRESS, the name that Afterbay listens on')
         if ingress:
             _check_endpoint("AFTERBAY_INGRESS", fill(ingress, 0, "AFTERBAY_INGRESS"))
         if text_ingress:
@@ -54,9 +58,11 @@ class Settings:
             _check_endpoint("AFTERBAY_TEXT_INGRESS", text_ingress)
             if text_ingress in (ingress, fill(ingress, 0)):
                 raise Refused(f'AFTERBAY_TEXT_INGRESS "{text_ingress}": is AFTERBAY_INGRESS too, must be another name')
+        if abort:
+            _check_endpoint("AFTERBAY_ABORT", fill(abort, 0, "AFTERBAY_ABORT"))
         if rendezvous:
             fill(rendezvous, 0, "AFTERBAY_RENDEZVOUS")
-        return cls(ingress, rendezvous, credit, text_ingress)
+        return cls(ingress, rendezvous, credit, text_ingress, abort)
 
 
 def fill(text: str, dp_rank: int, variable: str = "value") -> str:

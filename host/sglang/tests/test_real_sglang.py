@@ -109,6 +109,37 @@ if __name__ == "__main__":
     assert not scheduler_imported
 
 
+def test_an_abort_of_afterbay_arrives_on_the_schedulers_own_socket_in_both_encodings(real_sglang, tmp_path):
+    code = f"""
+import json, types
+import zmq
+from afterbay_sglang import abort
+from afterbay_sglang.settings import Settings
+from sglang.srt.managers import io_struct
+from sglang.srt.managers.scheduler_components.ipc_channels import SchedulerIpcChannels
+at = lambda name: "ipc://{tmp_path}/" + name
+ports = types.SimpleNamespace(**{{name + "_ipc_name": at(name) for name in ("tokenizer", "detokenizer", "scheduler_input", "rpc", "metrics")}})
+channels = SchedulerIpcChannels.create(port_args=ports, is_rank_zero=True, skip_tokenizer_init=False, metrics_enabled=False, enable_scripted_runtime=False)
+tokenizer, afterbay = [zmq.Context.instance().socket(zmq.PUSH) for _ in range(2)]
+tokenizer.bind(at("scheduler_input")); afterbay.bind(at("abort"))
+told = abort.connect(Settings("ipc:///a", None, None, abort=at("abort")), types.SimpleNamespace(ipc_channels=channels), 0, 1)
+channels.recv_from_tokenizer.setsockopt(zmq.RCVTIMEO, 20000)
+received = []
+# As afterbay-wire writes them: a rid, and every other field at its default.
+for is_pickle, message in ((False, b"\\x92\\xa8AbortReq\\xa2r0"), (True, b"\\x80\\x05cmsgspec._utils\\nrebuild\\n(csglang.srt.managers.io_struct\\nAbortReq\\n}}(\\x8c\\x03rid\\x8c\\x02r0\\x8c\\tabort_all\\x89utR.")):
+    io_struct._USE_PICKLE_IPC = is_pickle
+    afterbay.send(message)
+    received.append(io_struct.sock_recv(channels.recv_from_tokenizer) == io_struct.AbortReq(rid="r0"))
+io_struct.sock_send(tokenizer, io_struct.FreezeGCReq())
+received.append(type(io_struct.sock_recv(channels.recv_from_tokenizer)).__name__)
+print(json.dumps([told, received, abort.request()]))
+"""
+    told, received, request = real_sglang.answer(code, path=[PACKAGE])
+    assert told == [f"ipc://{tmp_path}/abort", None]
+    assert received == [True, True, "FreezeGCReq"]
+    assert (request["fields"][0], request["struct"]) == ("rid", True)
+
+
 def test_the_rust_server_is_refused_before_anything_starts(real_sglang, on_path):
     done = real_sglang.run(HOOKED + "print(hooked())", path=[on_path], AFTERBAY_INGRESS="ipc:///a", SGLANG_RUST_SERVER="1")
     assert done.returncode == 1 and done.stdout == ""

@@ -11,6 +11,15 @@ def read(**env):
     return Settings.from_environment(env)
 
 
+def test_an_abort_endpoint_needs_an_ingress_and_is_checked_as_one():
+    asked = {"AFTERBAY_INGRESS": "ipc:///run/a", "AFTERBAY_ABORT": "ipc:///run/abort-{dp_rank}"}
+    assert read(**asked) == Settings("ipc:///run/a", None, None, abort="ipc:///run/abort-{dp_rank}")
+    with pytest.raises(Refused, match='AFTERBAY_ABORT "ipc:///run/abort" needs AFTERBAY_INGRESS'):
+        read(AFTERBAY_ABORT="ipc:///run/abort")
+    with pytest.raises(Refused, match=r'AFTERBAY_ABORT "tcp://\*:5555": must be tcp://HOST:PORT'):
+        read(**{**asked, "AFTERBAY_ABORT": "tcp://*:5555"})
+
+
 def test_nothing_set_asks_for_nothing():
     assert read() is None
     assert read(AFTERBAY_INGRESS="", AFTERBAY_RENDEZVOUS="", AFTERBAY_CREDIT="", AFTERBAY_TEXT_INGRESS="") is None

@@ -40,3 +40,6 @@ pub const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
 /// How long it may take at the most until a stop is noticed.
 pub const STOP_NOTICED_WITHIN: Duration = Duration::from_millis(20);
+
+/// Aborts that wait for the simulated scheduler's next step; further ones wait on the socket.
+pub const MAX_ABORTS: usize = 1024;

@@ -25,6 +25,7 @@ pub mod replay;
 // Over a socket.
 pub mod scheduler;
 
+mod aborts;
 mod endpoint;
 mod link;
 

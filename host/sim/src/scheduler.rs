@@ -13,6 +13,7 @@ use tokio::runtime::Builder;
 use zeromq::ZmqError;
 
 use crate::Stop;
+use crate::aborts::Aborts;
 use crate::bounds::{MAX_CATCH_UP, STOP_NOTICED_WITHIN};
 use crate::endpoint::{EndpointError, Place};
 use crate::frames::{Encoding, Frame, FramesError, Writer};
@@ -27,6 +28,8 @@ use crate::steps::Steps;
 pub struct Options {
     /// Where the reader (or Afterbay) listens: `ipc://PATH` or `tcp://HOST:PORT`.
     pub connect: String,
+    /// Where to take aborts from, which Afterbay binds as PUSH. Only a load has requests that can be aborted.
+    pub aborts: Option<String>,
     /// What to send.
     pub source: Source,
     /// Steps in a second; 0: as fast as they are taken.
@@ -100,6 +103,7 @@ impl Options {
     pub fn new(connect: impl Into<String>, source: Source) -> Options {
         Options {
             connect: connect.into(),
+            aborts: None,
             source,
             steps_per_second: 0.0,
             connect_timeout: Duration::from_secs(30),
@@ -116,8 +120,9 @@ pub fn run(
 ) -> Result<Sent, SchedulerError> {
     // A runtime of its own: see `Link::finish`.
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let Options { connect, source, steps_per_second, connect_timeout, drain_timeout } = options;
+    let Options { connect, aborts, source, steps_per_second, connect_timeout, drain_timeout } = options;
     Place::of(&connect)?;
+    aborts.as_deref().map(Place::of).transpose()?;
     if let Source::Load(load, _) = &source {
         load.check().map_err(FramesError::from)?;
     }
@@ -142,7 +147,10 @@ pub fn run(
             sent: Sent::default(),
         };
         match source {
-            Source::Load(load, encoding) => sender.load(load, encoding, steps_per_second).await?,
+            Source::Load(load, encoding) => {
+                let aborts = aborts.map(Aborts::follow).transpose()?;
+                sender.load(load, encoding, steps_per_second, aborts).await?;
+            }
             Source::Frames(frames) => sender.frames(frames, steps_per_second).await,
         }
         Ok(sender.finish().await)
@@ -184,11 +192,20 @@ impl Sender<'_> {
         }
     }
 
-    async fn load(&mut self, load: Load, encoding: Encoding, rate: f64) -> Result<(), SchedulerError> {
+    async fn load(
+        &mut self,
+        load: Load,
+        encoding: Encoding,
+        rate: f64,
+        mut aborts: Option<Aborts>,
+    ) -> Result<(), SchedulerError> {
         let mut pace = Pace::new(rate, self.began);
         let (mut steps, writer) = (Steps::new(load), Writer::new(encoding));
         let mut frames = Vec::new();
         while !steps.is_done() {
+            while let Some(rid) = aborts.as_mut().and_then(Aborts::next) {
+                steps.abort(&rid);
+            }
             // Arrivals follow the steps where these have a pace, so that the same load gives the same batches.
             let now = pace.time(self.sent.steps).unwrap_or_else(|| self.began.elapsed());
             let step = if self.is_stopped() { steps.abort_all() } else { steps.next(now) };

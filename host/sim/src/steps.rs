@@ -46,6 +46,8 @@ pub struct Steps {
     load: Load,
     running: Vec<Running>,
     arrivals: Clock,
+    /// Rids that a request's name was to begin with, since the last step.
+    aborts: Vec<String>,
     /// Requests that have begun to run.
     admitted: u64,
     step: u64,
@@ -76,7 +78,7 @@ impl Steps {
     pub fn new(load: Load) -> Steps {
         let arrivals =
             Clock { random: Random::new(load.seed, u64::MAX), arrived: 0, in_turn: 0, next_seconds: 0.0 };
-        Steps { load, running: Vec::new(), arrivals, admitted: 0, step: 0 }
+        Steps { load, running: Vec::new(), arrivals, aborts: Vec::new(), admitted: 0, step: 0 }
     }
 
     /// Whether every request has ended.
@@ -87,6 +89,11 @@ impl Steps {
     /// How many requests are running.
     pub fn running(&self) -> usize {
         self.running.len()
+    }
+
+    /// As SGLang does it: every running request whose rid begins with this one is aborted, and the next step says so.
+    pub fn abort(&mut self, rid: &str) {
+        self.aborts.push(rid.to_owned());
     }
 
     /// The next step, `now` after the start. Without a row where nobody is there yet.
@@ -104,8 +111,10 @@ impl Steps {
             health_check: due(self.load.health_every).then_some(self.step),
             rows: Vec::with_capacity(self.running.len()),
         };
+        let aborts = std::mem::take(&mut self.aborts);
         for request in &mut self.running {
-            step.rows.push(request.row(&self.load));
+            let is_aborted = aborts.iter().any(|rid| request.rid.starts_with(rid));
+            step.rows.push(if is_aborted { request.aborted() } else { request.row(&self.load) });
         }
         let mut rows = step.rows.iter();
         self.running.retain(|_| rows.next().is_some_and(|row| row.ending.is_none()));
@@ -116,7 +125,7 @@ impl Steps {
     /// The last step of a scheduler that is told to stop: everybody who runs is aborted, nobody comes any more.
     pub fn abort_all(&mut self) -> Step {
         self.load.requests = self.admitted;
-        let rows = self.running.drain(..).map(Running::aborted).collect();
+        let rows = self.running.drain(..).map(|mut request| request.aborted()).collect();
         Step { rows, ..Step::default() }
     }
 }
@@ -176,9 +185,9 @@ impl Running {
         }
     }
 
-    fn aborted(self) -> Row {
+    fn aborted(&mut self) -> Row {
         Row {
-            rid: self.rid,
+            rid: self.rid.clone(),
             first: self.done == 0,
             from: self.done.into(),
             tokens: 0,
@@ -294,6 +303,22 @@ mod tests {
             steps.iter().flat_map(|step| &step.rows).filter(|row| row.ending.is_some()).collect();
         assert_eq!(last.len(), 10);
         assert!(last.iter().all(|row| row.tokens == 0 && row.from > 0));
+    }
+
+    #[test]
+    fn an_abort_ends_every_request_whose_rid_begins_with_it_in_the_next_step() {
+        let mut steps = Steps::new(Load::new(12, 5));
+        let first = steps.next(Duration::ZERO);
+        steps.abort(&first.rows[3].rid);
+        let next = steps.next(Duration::ZERO);
+        let ended: Vec<&Row> = next.rows.iter().filter(|row| row.ending.is_some()).collect();
+        assert_eq!(ended.len(), 1);
+        let (rid, ending, tokens) = (&ended[0].rid, ended[0].ending, ended[0].tokens);
+        assert_eq!((rid, ending, tokens), (&first.rows[3].rid, Some(Ending::Abort), 0));
+        assert_eq!(steps.next(Duration::ZERO).rows.len(), 11);
+        let same = first.rows[0].rid.len().min(3);
+        steps.abort(&first.rows[0].rid[..same]);
+        assert!(steps.next(Duration::ZERO).rows.iter().all(|row| row.ending.is_some()));
     }
 
     #[test]

@@ -14,10 +14,13 @@ mod notices;
 
 mod pull;
 
+mod bound;
+
 mod push;
 
 pub mod credit;
 
+pub use bound::Bound;
 pub use conn::{PeerAddress, TokenRange};
 pub use endpoint::{Endpoint, EndpointError};
 pub use pull::{BindError, CloseReason, Message, PeerId, Pull, PullNotice, PullOptions, Refusal};

@@ -15,10 +15,10 @@ use mio::event::Event;
 use mio::{Interest, Registry, Token};
 use rustix::io::Errno;
 
+pub(crate) use self::listener::Listener;
 pub use self::notice::{CloseReason, Message, PeerId, PullNotice, Refusal};
 pub use self::options::{BindError, PullOptions};
 
-use self::listener::Listener;
 use self::peer::{Peer, Turn};
 use crate::bounds::{ACCEPT_TURN, READ_CALL_BYTES, REFUSED_TOLD_EVERY};
 use crate::conn::{Conn, PeerAddress, TokenRange};

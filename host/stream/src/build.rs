@@ -7,7 +7,7 @@ use crate::budget::Budget;
 use crate::decode::Decode;
 use crate::judge::Chain;
 use crate::keep::Keep;
-use crate::ledger::Ledger;
+use crate::ledger::{Aborts, Ledger};
 use crate::path::{Path, Suspect};
 use crate::receive::{Receive, Received};
 use crate::report::Report;
@@ -64,6 +64,7 @@ pub(crate) struct Rescued {
     pub(crate) sends: Vec<Send>,
     pub(crate) chain: Chain,
     pub(crate) taps: Vec<Tap>,
+    pub(crate) aborts: Aborts,
     /// As in [`Path`].
     pub(crate) arrived: Option<(Received, FrameNo)>,
     /// As in [`Path`]; with what the journal had refused.
@@ -128,7 +129,7 @@ pub(crate) fn start(
         let name = sink.config.name.as_str();
         report.add_sink(name, metrics.sink(&stream, name));
     }
-    let ledger = Ledger::new(&base.recovered.live, telemetry.clone(), now);
+    let ledger = Ledger::new(&base.recovered.live, Aborts::new(setup.upstream), telemetry.clone(), now);
     let seats = plugins.into_iter().map(|(name, settings, plugin)| {
         let counters = metrics.plugin(&stream, &name);
         Seat::new(&name, settings, plugin, telemetry.clone(), counters, &ledger)
@@ -157,7 +158,7 @@ impl Plan {
             Ok(journal) => journal,
             Err(error) => return Err((Box::new(rescued), error.to_string())),
         };
-        let Rescued { receive, sends, mut chain, taps, arrived, mut returned, suspect } = rescued;
+        let Rescued { receive, sends, aborts, mut chain, taps, arrived, mut returned, suspect } = rescued;
         let mut base = self.base(journal);
         let last_frame = base.recovered.last_frame;
         let ends = self.sinks.iter().zip(sends).map(|(sink, send)| {
@@ -166,7 +167,7 @@ impl Plan {
             (send, resume)
         });
         let ends = ends.collect();
-        let ledger = Ledger::new(&base.recovered.live, self.telemetry.clone(), Instant::now());
+        let ledger = Ledger::new(&base.recovered.live, aborts, self.telemetry.clone(), Instant::now());
         chain.restart(&ledger);
         let mut path = self.path(base, receive, ledger, chain, ends);
         (path.suspect, path.taps) = (suspect, taps);

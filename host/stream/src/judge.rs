@@ -4,7 +4,7 @@
 //! the ledger with each row's fate. A plugin that faults is replaced by a fresh instance; the batch it was given goes on
 //! as if it had said nothing.
 
-use crate::ledger::{Accounted, Ledger};
+use crate::ledger::{Accounted, Ledger, OPERATOR};
 use crate::seat::Seat;
 use afterbay_journal as journal;
 use afterbay_runtime::{Action, Columns, FinishKind, IdShape, Opened, TokenId, Verdict};
@@ -40,6 +40,37 @@ pub(crate) struct Judged {
     /// By row; empty where no plugin said anything.
     pub(crate) fates: Vec<Fate>,
     pub(crate) actions: Actions,
+}
+
+impl Judged {
+    /// Makes the last row of each request that the operator has ended, as a plugin's verdict would. One that ends here by
+    /// itself or by a plugin is left alone; the scheduler's own row for the abort is not.
+    fn end(&mut self, ledger: &Ledger) {
+        let Judged { accounted, fates, actions } = self;
+        for (index, row) in accounted.rows.iter().enumerate().filter(|(_, row)| !row.swallowed) {
+            let Some(matched) = ledger.ending(row.slot, row.finish) else { continue };
+            if fates.get(index).is_some_and(|fate| fate.finish.is_some()) {
+                continue;
+            }
+            if fates.is_empty() {
+                fates.resize(accounted.rows.len(), Fate::KEEP);
+            }
+            fates[index].finish = Some(matched.to_owned());
+            actions.0.push(Said {
+                row: index as u32,
+                plugin: OPERATOR.to_owned(),
+                verdict: journal::Verdict::Finish,
+                text: matched.to_owned(),
+                ids: Vec::new(),
+                forwarded: match &fates[index].written {
+                    Written::AsItCame | Written::Cumulative(_) => row.tokens,
+                    Written::Delta(ids) => ids.len() as u32,
+                    Written::Dropped => 0,
+                },
+            });
+        }
+        actions.0.sort_by_key(|said| said.row);
+    }
 }
 
 /// Who said what, for the journal. In order of rows, and for one row in order of the chain.
@@ -110,12 +141,23 @@ impl Chain {
     /// Calls each plugin once, and composes what they say.
     pub(crate) fn judge(&mut self, accounted: Accounted, ledger: &Ledger) -> Judged {
         let mut judged = Judged { accounted, fates: Vec::new(), actions: Actions::default() };
-        if self.seats.is_empty() {
-            return judged;
+        if !self.seats.is_empty() {
+            self.ask(&mut judged, ledger);
         }
+        if ledger.has_endings() {
+            judged.end(ledger);
+        }
+        if !self.seats.is_empty() {
+            self.close(&judged, ledger);
+        }
+        judged
+    }
+
+    /// Calls each plugin.
+    fn ask(&mut self, judged: &mut Judged, ledger: &Ledger) {
         self.show(&judged.accounted);
         if self.shown.rows.is_empty() {
-            return judged;
+            return;
         }
         let accounted = &judged.accounted;
         let texts: Vec<&str> = match self.seats.iter().any(|seat| seat.wants().texts) {
@@ -152,8 +194,6 @@ impl Chain {
         }
         // The journal wants rows in order; the chain's order within a row stays.
         judged.actions.0.sort_by_key(|said| said.row);
-        self.close(&judged, ledger);
-        judged
     }
 
     /// Fills the columns from the batch as it came.

@@ -4,7 +4,11 @@
 //! and is settled when it is known what leaves: then every token that was received is forwarded, replaced or dropped,
 //! and the outcome goes into the journal beside the frame. Knows nothing of wasm or of sockets.
 
+mod endings;
 mod whole;
+
+pub(crate) use endings::{Aborts, OPERATOR};
+pub use endings::{End, FinishedEarly, Live, Looked, TellScheduler};
 
 use crate::decode::Decoded;
 use crate::judge::{Actions, Fate, Judged, Written};
@@ -18,7 +22,7 @@ use afterbay_events::event::{
 };
 use afterbay_journal as journal;
 use afterbay_runtime::FinishKind;
-use afterbay_wire::{Batch, Edit, Finish, Tokens};
+use afterbay_wire::{AbortShape, Batch, Edit, Finish, Tokens};
 use std::time::{Duration, Instant};
 
 /// Why the tokens of a row went no further whose request a plugin had finished, for the journal.
@@ -92,6 +96,11 @@ pub(crate) struct Settled {
 pub(crate) struct Ledger {
     requests: Requests<Request>,
     telemetry: Telemetry,
+    endings: Vec<endings::Ending>,
+    /// How the scheduler reads an abort, by its last batch.
+    abort_shape: Option<AbortShape>,
+    /// Who tells the scheduler of requests that plugins finish.
+    upstream: Option<TellScheduler>,
     // Kept between batches so that a batch allocates nothing.
     rows: Vec<Row>,
     kept_requests: Vec<journal::Request>,
@@ -101,7 +110,12 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// A ledger that goes on with the requests that were live when the last run ended.
-    pub(crate) fn new(live: &[journal::LiveRequest], telemetry: Telemetry, now: Instant) -> Ledger {
+    pub(crate) fn new(
+        live: &[journal::LiveRequest],
+        aborts: Aborts,
+        telemetry: Telemetry,
+        now: Instant,
+    ) -> Ledger {
         let mut requests = Requests::new();
         for request in live {
             let info = &request.info;
@@ -123,14 +137,19 @@ impl Ledger {
                 },
             );
         }
-        Ledger {
+        let mut ledger = Ledger {
             requests,
             telemetry,
+            endings: Vec::new(),
+            abort_shape: None,
+            upstream: None,
             rows: Vec::new(),
             kept_requests: Vec::new(),
             tokens: Vec::new(),
             gaps: Vec::new(),
-        }
+        };
+        ledger.take_up(aborts);
+        ledger
     }
 
     pub(crate) fn live(&self) -> usize {
@@ -157,6 +176,7 @@ impl Ledger {
             Decoded::Batch(kept, batch) => (kept, batch),
             Decoded::Barrier(kept, barrier) => return Err(self.settle_barrier(kept, &barrier, keep)),
         };
+        self.abort_shape = Some(batch.abort_shape());
         let mut rows = std::mem::take(&mut self.rows);
         rows.clear();
         self.kept_requests.clear();
@@ -266,6 +286,7 @@ impl Ledger {
         if edited.is_some() {
             self.telemetry.counters.frames_rewritten.add(1);
             self.tell_actions(&rows, &actions, kept.frame);
+            self.tell_scheduler(&rows, &actions);
             told.extend(self.swallowed(&rows));
             told.sort_by_key(|action| action.row);
         }
@@ -403,6 +424,11 @@ impl Ledger {
                     if let Some(request) = self.requests.get_mut(row.slot) {
                         request.ended_by = Some(said.plugin.into());
                     }
+                    self.endings.retain(|ending| ending.slot != row.slot);
+                    // That is told where the scheduler is.
+                    if said.plugin == OPERATOR {
+                        continue;
+                    }
                     self.telemetry.publish(RequestFinishedEarly {
                         stream,
                         plugin,
@@ -466,6 +492,7 @@ impl Ledger {
         for row in rows.iter().filter(|row| row.finish != FinishKind::Running) {
             let Some(rid) = self.requests.rid(row.slot).map(str::to_owned) else { continue };
             let Some(request) = self.requests.remove(row.slot) else { continue };
+            self.forget_ending(row.slot);
             keep.close(request.kept);
             self.telemetry.counters.requests_finished.add(1);
             let Request { received, forwarded, replaced, dropped, swallowed, counted, .. } = request;
@@ -495,6 +522,7 @@ impl Ledger {
         for slot in slots {
             let Some(rid) = self.requests.rid(slot).map(str::to_owned) else { continue };
             let Some(request) = self.requests.remove(slot) else { continue };
+            self.forget_ending(slot);
             keep.close(request.kept);
             gone.push(request.kept.number().0);
             self.telemetry.publish(RequestAbandoned { stream: self.telemetry.stream.clone(), rid });

@@ -26,6 +26,7 @@ mod telemetry;
 mod thread;
 
 pub use budget::Budget;
+pub use ledger::{End, FinishedEarly, Live, Looked, TellScheduler};
 pub use send::SINK_STATES;
 pub use thread::Ended;
 
@@ -71,6 +72,8 @@ pub struct Setup {
     pub abandon_after: Duration,
     /// The plugins, configured, in the order of the config, each with its settings as JSON.
     pub plugins: Vec<(String, String, Plugin)>,
+    /// Who tells the scheduler of requests that plugins finish, where somebody can.
+    pub upstream: Option<TellScheduler>,
     /// Where its events go.
     pub events: Events,
     /// Where its counters are.
@@ -150,6 +153,17 @@ impl Control {
     /// Hands over what became of a changed component.
     pub fn reload(&self, plugin: &str, result: Result<Plugin, ReloadError>) {
         self.tell(thread::Control::Reload { plugin: plugin.to_owned(), result: Box::new(result) });
+    }
+
+    /// Asks what is known of a rid. Dropped unasked, `reply` says that the stream has ended.
+    pub fn look(&self, rid: &str, reply: impl FnOnce(Looked) + Send + 'static) {
+        self.tell(thread::Control::Look { rid: rid.to_owned(), reply: Box::new(reply) });
+    }
+
+    /// What becomes of a live request, as its number is in the journal. Its last row says `stop`, and what still comes of it is
+    /// swallowed. To be told in the order [`End`] has, and around telling the scheduler, which is the caller's.
+    pub fn end(&self, rid: &str, number: u64, end: End) {
+        self.tell(thread::Control::End { rid: rid.to_owned(), number, end });
     }
 
     /// Sends what was received, then ends; gives up at the deadline.

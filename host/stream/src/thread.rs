@@ -4,6 +4,7 @@
 //! in `build.rs`.
 
 use crate::build::{Plan, Rescued};
+use crate::ledger::{End, Looked};
 use crate::path::{Path, Suspect};
 use crate::report::Report;
 use crate::sink::Sink;
@@ -35,6 +36,10 @@ pub(crate) const WAKER: mio::Token = mio::Token(0);
 pub(crate) enum Control {
     /// A component has changed.
     Reload { plugin: String, result: Box<Result<Plugin, ReloadError>> },
+    /// What is known of a rid.
+    Look { rid: String, reply: Box<dyn FnOnce(Looked) + Send> },
+    /// What becomes of a live request.
+    End { rid: String, number: u64, end: End },
     /// Send what was received, then end; give up at the deadline.
     Stop { deadline: Instant },
 }
@@ -173,6 +178,8 @@ impl Thread {
         loop {
             match self.control.try_recv() {
                 Ok(Control::Reload { plugin, result }) => self.path.reload(&plugin, *result),
+                Ok(Control::Look { rid, reply }) => reply(self.path.ledger.look(&rid)),
+                Ok(Control::End { rid, number, end }) => self.path.ledger.end(&rid, number, end),
                 Ok(Control::Stop { deadline }) => stop = Some(deadline),
                 Err(TryRecvError::Empty) => return stop,
                 // Nobody is left to tell it anything: it ends as if told to, at once.
@@ -201,7 +208,8 @@ impl Thread {
 
 /// What outlives a panic. The journal's writer writes what it still holds when it is dropped.
 fn rescue(path: Path, why: String) -> Rescued {
-    let Path { receive, keep, sinks, taps, chain, arrived, mut returned, settling, suspect, .. } = path;
+    let Path { receive, keep, ledger, sinks, taps, chain, arrived, mut returned, settling, suspect, .. } =
+        path;
     let suspect = settling.map(|frame| {
         let same = |suspect: &Suspect| suspect.frame == frame && suspect.why == why;
         let before = suspect.as_ref().filter(|suspect| same(suspect)).map_or(0, |suspect| suspect.times);
@@ -211,7 +219,7 @@ fn rescue(path: Path, why: String) -> Rescued {
     // Its end may panic too; then what it held back is lost to the journal, and found again where that matters.
     let refused = catch_unwind(AssertUnwindSafe(|| keep.into_refused())).ok().flatten();
     refused.into_iter().for_each(|received| returned.push_front(received));
-    Rescued { receive, sends, chain, taps, arrived, returned, suspect }
+    Rescued { receive, sends, aborts: ledger.into_aborts(), chain, taps, arrived, returned, suspect }
 }
 
 /// What a panic says.

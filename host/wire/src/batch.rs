@@ -3,9 +3,10 @@
 
 use std::sync::{Arc, OnceLock};
 
-use afterbay_pickle::{NodeId, Tree};
+use afterbay_pickle::{Node, NodeId, Tree};
 use bytes::Bytes;
 
+use crate::abort::AbortShape;
 use crate::error::RowsError;
 use crate::kind::{Kind, Wire};
 use crate::layouts::{Known, Layout};
@@ -53,6 +54,17 @@ impl Batch {
         match &self.body {
             Body::Packed(_) => Wire::Msgpack { versions: self.layout.versions.clone() },
             Body::Pickled(pickled) => Wire::Pickle { protocol: pickled.tree.protocol() },
+        }
+    }
+
+    /// How the scheduler that wrote it reads an abort.
+    pub fn abort_shape(&self) -> AbortShape {
+        match &self.body {
+            Body::Packed(_) => AbortShape::Msgpack,
+            Body::Pickled(Pickled { tree, .. }) => match tree.node(tree.root()) {
+                Node::Build { .. } => AbortShape::Dataclass,
+                _ => AbortShape::Struct,
+            },
         }
     }
 

@@ -26,3 +26,6 @@ pub const MAX_SHOWN_DEPTH: usize = 64;
 /// How many times the frame's bytes is shown as JSON, in values and bytes of text; what comes after is shown as
 /// `{"__cut__": true}`.
 pub const MAX_SHOWN: usize = 8;
+
+/// Longest rid of an abort, in bytes: the journal's, which has no request with a longer one.
+pub const MAX_RID_BYTES: usize = 4096;

@@ -36,6 +36,9 @@ mod rows;
 mod sink;
 pub mod synth;
 
+// one message goes back to the scheduler;
+mod abort;
+
 // people see them as JSON.
 mod json;
 mod tensor;
@@ -43,6 +46,7 @@ mod tensor;
 pub mod bounds;
 mod error;
 
+pub use abort::{AbortError, AbortForm, AbortShape, read_abort};
 pub use batch::Batch;
 pub use decode::{Barrier, BarrierKind, Decoded, Decoder, decode};
 pub use edit::{Edit, Tokens};

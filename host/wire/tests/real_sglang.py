@@ -6,6 +6,7 @@ usage: real_sglang.py make SEEDS > FRAMES     sequences of batches with logprobs
 Both files have one JSON a line. FRAMES: {"name", "wire": "msgpack"|"pickle", "frames": [HEX..]}. RECORDS, by "what":
   equal     {"name", "wire", "old": bool, "one": HEX, "other": HEX}       both decode, to equal fields
   readable  {"name", "wire", "one": HEX}                                  decodes, and its rows are what the readers go by
+  abort     {"name", "wire", "one": HEX, "rid"}                           is the AbortReq of that rid alone, all else as by default
   state     {"name", "wire", "single": [HEX..], "joined": [HEX..]}        a TokenizerManager ends in the same state
 """
 import asyncio
@@ -278,6 +279,9 @@ async def check(path):
                 assert one == other, f"{one} is not {other}"
             elif record["what"] == "readable":
                 check_readable(wire, decode(wire, frame("one")))
+            elif record["what"] == "abort":
+                one = io.msgpack_decode(frame("one")) if wire == "msgpack" else pickle.loads(frame("one"))
+                assert one == io.AbortReq(rid=record["rid"]) and one.abort_all is False, f"{one}"
             else:
                 reader = reader or Reader()
                 single, joined = [await reader.state(wire, [bytes.fromhex(frame) for frame in record[key]]) for key in ("single", "joined")]

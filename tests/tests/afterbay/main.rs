@@ -1,6 +1,7 @@
 //! The real binary between a scheduler's and a reader's socket. One binary of tests, so that it is linked once.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod aborts;
 mod commands;
 mod disk;
 mod forwarding;

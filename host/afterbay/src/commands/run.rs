@@ -120,7 +120,8 @@ async fn serve(args: &Args, shared: Shared) -> anyhow::Result<ExitCode> {
         let listener = listener.with_context(|| format!("admin.listen: {address}"))?;
         tracing::info!(target: "afterbay", "admin: http://{}", listener.local_addr()?);
         let (metrics, health) = (shared.metrics.clone(), shared.health.clone());
-        tokio::spawn(admin::serve(listener, metrics, health, shared.signals.clone()));
+        let (signals, aborts) = (shared.signals.clone(), shared.aborts.clone());
+        tokio::spawn(admin::serve(listener, metrics, health, signals, aborts));
     }
     if let Some(file) = &args.announce {
         std::fs::write(file, b"").with_context(|| format!("announce: {}", file.display()))?;
@@ -275,6 +276,9 @@ async fn drain(running: Running, shared: &Shared, timeout: Duration) -> anyhow::
     let (first, next) = running.streams.into_iter().partition(is_first);
     let first = drain_leg(first, shared, timeout).await?;
     let next = drain_leg(next, shared, timeout).await?;
+    shared.aborts.clear();
+    // What it held is given back when the runtime has had a turn: the next sockets may have the same names.
+    tokio::task::yield_now().await;
     Ok(match (first, next) {
         (Left::Frames(first), Left::Frames(next)) => Left::Frames(first + next),
         _ => Left::Failed,

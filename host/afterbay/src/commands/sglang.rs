@@ -5,6 +5,7 @@
 //! SGLang's own. The connector is put on PYTHONPATH from inside this binary.
 
 use crate::{EXIT_USAGE, start};
+use afterbay_config::{Abort, Stream};
 use anyhow::{Context, bail, ensure};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -18,6 +19,7 @@ const START_MAX: Duration = Duration::from_secs(60);
 /// The connector, as a package that Python finds on PYTHONPATH without an installer.
 const CONNECTOR: &[(&str, &str)] = &[
     ("afterbay_sglang/__init__.py", include_str!("../../../sglang/afterbay_sglang/__init__.py")),
+    ("afterbay_sglang/abort.py", include_str!("../../../sglang/afterbay_sglang/abort.py")),
     ("afterbay_sglang/credit.py", include_str!("../../../sglang/afterbay_sglang/credit.py")),
     ("afterbay_sglang/ingress.py", include_str!("../../../sglang/afterbay_sglang/ingress.py")),
     ("afterbay_sglang/readers.py", include_str!("../../../sglang/afterbay_sglang/readers.py")),
@@ -108,12 +110,24 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         .env_remove("AFTERBAY_TEXT_INGRESS")
         .envs(text_ingress)
         .env("AFTERBAY_RENDEZVOUS", &rendezvous)
+        .env_remove("AFTERBAY_ABORT")
+        .envs(abort(stream, &rundir))
         .env("AFTERBAY_CREDIT", rundir.path("credit"))
         .env("PYTHONPATH", python_path(&rundir))
         .envs(plugin_filter())
         .exec();
     // Only where the command could not be run: Afterbay sees this process end, and ends.
     bail!("{}: {error}", Path::new(program).display())
+}
+
+/// Where the scheduler takes aborts; nowhere where its HTTP server is asked.
+fn abort(stream: &Stream, rundir: &Rundir) -> Option<(&'static str, String)> {
+    let endpoint = match &stream.abort {
+        None => format!("ipc://{}", rundir.path("abort").display()),
+        Some(Abort::Push(endpoint)) => endpoint.to_string(),
+        Some(Abort::Http { .. }) => return None,
+    };
+    Some(("AFTERBAY_ABORT", endpoint))
 }
 
 /// As SGLang reads its own flags.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
-use afterbay_wire::{Batch, Edit, Kind, Part, Tokens};
+use afterbay_wire::{AbortForm, AbortShape, Batch, Edit, Kind, Part, Tokens};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -125,7 +125,7 @@ fn edits(name: &str, batch: &Batch, records: &mut Vec<Value>) {
 }
 
 #[test]
-fn synthetic_batches_are_read_by_sglang() {
+fn synthetic_batches_and_aborts_are_read_by_sglang() {
     let Some(home) = home() else { return };
     let mut records = Vec::new();
     let finishes = [
@@ -153,6 +153,13 @@ fn synthetic_batches_are_read_by_sglang() {
                 let name = format!("{kind} of {rows} rows");
                 records.push(json!({"what": "readable", "name": name, "wire": wire, "one": hex(&bytes)}));
             }
+        }
+    }
+    // Of the rid alone: nothing else of it is said.
+    for (shape, wire) in [(AbortShape::Msgpack, "msgpack"), (AbortShape::Struct, "pickle")] {
+        for rid in ["r", "5b0c1f0a9e3779b97f4a7c15", "日本語 \"quoted\"\n", &"long".repeat(1024)] {
+            let one = hex(&AbortForm::of(shape).encode(rid).unwrap());
+            records.push(json!({"what": "abort", "name": rid, "wire": wire, "one": one, "rid": rid}));
         }
     }
     check(&home, &records);

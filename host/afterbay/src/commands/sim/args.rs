@@ -29,6 +29,9 @@ pub(super) struct SchedulerArgs {
     /// Where to connect: ipc://PATH or tcp://HOST:PORT
     #[arg(long, value_name = "ENDPOINT")]
     connect: String,
+    /// Take aborts from the PUSH that Afterbay binds there (stream.abort.push), as SGLang's scheduler does
+    #[arg(long, value_name = "ENDPOINT", conflicts_with = "frames")]
+    aborts: Option<String>,
     /// How many requests
     #[arg(long, value_name = "N", default_value_t = 200)]
     requests: u64,
@@ -196,6 +199,7 @@ impl SchedulerArgs {
         };
         let mut options = scheduler::Options::new(&self.connect, source);
         options.steps_per_second = self.steps_per_second;
+        options.aborts.clone_from(&self.aborts);
         options.connect_timeout = self.connect_timeout;
         Ok(options)
     }

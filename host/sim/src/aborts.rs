@@ -1,0 +1,81 @@
+//! The simulated scheduler's input: a PULL that connects, as the connector lets SGLang's, and takes aborts.
+
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use afterbay_wire::read_abort;
+use bytes::Bytes;
+use tokio::runtime::Builder;
+use tokio::time::{sleep, timeout};
+use zeromq::{PullSocket, Socket, SocketRecv};
+
+use crate::Stop;
+use crate::bounds::{MAX_ABORTS, STOP_NOTICED_WITHIN};
+
+/// Between two attempts to connect: Afterbay may come later.
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(50);
+
+/// Aborts as they come. Those beyond [`MAX_ABORTS`] wait with who sends them.
+pub(crate) struct Aborts {
+    rids: Receiver<String>,
+    stop: Stop,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Aborts {
+    /// Follows an endpoint for as long as it is wanted. On a thread of its own: the sender's runtime has to see its own
+    /// tasks end.
+    pub(crate) fn follow(endpoint: String) -> io::Result<Aborts> {
+        let (sender, rids) = sync_channel(MAX_ABORTS);
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let stop = Stop::new();
+        let stopped = stop.clone();
+        let thread = std::thread::Builder::new()
+            .name("sim aborts".to_owned())
+            .spawn(move || runtime.block_on(follow(&endpoint, &sender, &stopped)))?;
+        Ok(Aborts { rids, stop, thread: Some(thread) })
+    }
+
+    /// The next one that has come.
+    pub(crate) fn next(&mut self) -> Option<String> {
+        self.rids.try_recv().ok()
+    }
+}
+
+async fn follow(endpoint: &str, sender: &SyncSender<String>, stop: &Stop) {
+    while !stop.is_stopped() {
+        let mut socket = PullSocket::new();
+        if !matches!(timeout(STOP_NOTICED_WITHIN, socket.connect(endpoint)).await, Ok(Ok(()))) {
+            sleep(BETWEEN_ATTEMPTS).await;
+            continue;
+        }
+        while !stop.is_stopped() {
+            let message = match timeout(STOP_NOTICED_WITHIN, socket.recv()).await {
+                Ok(Ok(message)) => message.into_vec().into_iter().next().unwrap_or_default(),
+                Ok(Err(_)) => break,
+                Err(_) => Bytes::new(),
+            };
+            // An empty one is all of them, which nobody may say here.
+            let abort = read_abort(&message).filter(|(rid, all)| !all && !rid.is_empty());
+            if let Some((rid, _)) = abort
+                && sender.send(rid).is_err()
+            {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Aborts {
+    fn drop(&mut self) {
+        self.stop.stop();
+        // One that is handing over sees that nobody takes it.
+        drop(std::mem::replace(&mut self.rids, sync_channel(0).1));
+        if let Some(thread) = self.thread.take() {
+            // It panicked: its requests were not aborted, which is seen.
+            let _ended = thread.join();
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! A PUSH that is bound: the scheduler's own PULL connects to it, beside the socket of its tokenizer.
+//!
+//! Owns the listener and its connections. It is ZMTP of our own over tokio: the `zeromq` crate's PUSH does not read from
+//! its peers, so that it does not see a scheduler go, and calls sent what nobody gets.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use afterbay_sockets::{BindError, Bound, Endpoint};
+use afterbay_zmtp::{Event, Header, Peer, Role};
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::UpstreamError;
+use crate::bounds::{HANDSHAKE_MAX, PEERS_MAX, QUEUE_MAX, TAKEN_MAX};
+
+/// Permissions of an `ipc://` name: whoever connects takes aborts away from the scheduler.
+const MODE: u32 = 0o600;
+/// A PULL says nothing after its handshake but a PING now and then.
+const READ_BYTES: usize = 512;
+
+/// The bound end. Its connections close when it is dropped.
+#[derive(Debug)]
+pub struct Push {
+    endpoint: String,
+    peers: Arc<Peers>,
+    accepting: JoinHandle<()>,
+}
+
+/// The schedulers that are connected.
+#[derive(Debug, Default)]
+struct Peers {
+    ready: Mutex<Ready>,
+    connections: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Ready {
+    queues: BTreeMap<u64, mpsc::Sender<Outgoing>>,
+    /// The PUSH is gone: who becomes ready now is closed.
+    is_closed: bool,
+}
+
+/// A message, and who waits until the kernel has it.
+#[derive(Debug)]
+struct Outgoing {
+    message: Bytes,
+    taken: oneshot::Sender<io::Result<()>>,
+}
+
+enum Listener {
+    Ipc(UnixListener),
+    Tcp(TcpListener),
+}
+
+impl Push {
+    /// Binds the name, as a stream's `listen` is bound. To be called on a tokio runtime.
+    pub fn bind(endpoint: &Endpoint) -> Result<Push, BindError> {
+        let bound = Bound::bind(endpoint, MODE)?;
+        let named = bound.endpoint().clone();
+        let io = |error| BindError::Io { endpoint: named.clone(), call: "listen", error };
+        let fd = bound.descriptor().map_err(io)?;
+        let listener = Listener::new(endpoint, fd).map_err(io)?;
+        let peers = Arc::<Peers>::default();
+        let accepting = tokio::spawn(accept(bound, listener, peers.clone()));
+        Ok(Push { endpoint: named.to_string(), peers, accepting })
+    }
+
+    /// Where it is bound; with the real port where 0 was asked for.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// Gives a message to the one scheduler that is connected. Done when the kernel has it.
+    pub async fn send(&self, message: Bytes) -> Result<(), UpstreamError> {
+        let endpoint = self.endpoint.clone();
+        let (taken, is_taken) = oneshot::channel();
+        {
+            let ready = self.peers.lock();
+            let mut schedulers = ready.queues.values();
+            let queue = match (schedulers.next(), ready.queues.len()) {
+                (Some(queue), 1) => queue,
+                (Some(_), schedulers) => return Err(UpstreamError::Several { endpoint, schedulers }),
+                (None, _) => return Err(UpstreamError::NotConnected { endpoint }),
+            };
+            match queue.try_send(Outgoing { message, taken }) {
+                Ok(()) => {}
+                Err(mpsc::error::TrySendError::Full(_)) => {
+                    return Err(UpstreamError::Full { endpoint, waiting: QUEUE_MAX });
+                }
+                Err(mpsc::error::TrySendError::Closed(_)) => {
+                    return Err(UpstreamError::NotConnected { endpoint });
+                }
+            }
+        }
+        let why = match timeout(TAKEN_MAX, is_taken).await {
+            Ok(Ok(Ok(()))) => return Ok(()),
+            Ok(Ok(Err(error))) => error.to_string(),
+            Ok(Err(_)) => "it went away".to_owned(),
+            Err(_) => format!("not in {} s", TAKEN_MAX.as_secs()),
+        };
+        Err(UpstreamError::NotTaken { endpoint, why })
+    }
+}
+
+impl Drop for Push {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        let mut ready = self.peers.lock();
+        ready.is_closed = true;
+        // A connection ends with its queue.
+        ready.queues.clear();
+    }
+}
+
+impl Peers {
+    fn lock(&self) -> MutexGuard<'_, Ready> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Listener {
+    fn new(endpoint: &Endpoint, fd: OwnedFd) -> io::Result<Listener> {
+        Ok(match endpoint {
+            Endpoint::Ipc(_) => Listener::Ipc(UnixListener::from_std(fd.into())?),
+            Endpoint::Tcp { .. } => Listener::Tcp(TcpListener::from_std(fd.into())?),
+        })
+    }
+}
+
+/// Takes connections until it is aborted; `_bound` gives the name back then.
+async fn accept(_bound: Bound, listener: Listener, peers: Arc<Peers>) {
+    for id in 0.. {
+        let accepted = match &listener {
+            Listener::Ipc(listener) => listener.accept().await.map(|(socket, _)| spawn(id, socket, &peers)),
+            Listener::Tcp(listener) => listener.accept().await.map(|(socket, _)| spawn(id, socket, &peers)),
+        };
+        if accepted.is_err() {
+            // Out of descriptors, most likely: it goes on when there are some.
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    }
+}
+
+fn spawn(id: u64, socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, peers: &Arc<Peers>) {
+    if peers.connections.fetch_add(1, Ordering::AcqRel) >= PEERS_MAX {
+        peers.connections.fetch_sub(1, Ordering::AcqRel);
+        return;
+    }
+    let peers = peers.clone();
+    tokio::spawn(async move {
+        // Who connected and why it went does not matter: that nobody is there is told when it does.
+        let _ended = connection(id, socket, &peers).await;
+        peers.lock().queues.remove(&id);
+        peers.connections.fetch_sub(1, Ordering::AcqRel);
+    });
+}
+
+/// One scheduler, from its greeting to its end.
+async fn connection(
+    id: u64,
+    mut socket: impl AsyncRead + AsyncWrite + Unpin,
+    peers: &Peers,
+) -> io::Result<()> {
+    let mut peer = Peer::new(Role::Push, 0);
+    let mut bytes = [0; READ_BYTES];
+    let handshake = async {
+        while !peer.is_ready() {
+            answer(&mut peer, &mut socket).await?;
+            let read = socket.read(&mut bytes).await?;
+            feed(&mut peer, &bytes[..read])?;
+        }
+        answer(&mut peer, &mut socket).await
+    };
+    timeout(HANDSHAKE_MAX, handshake).await??;
+    let (queue, mut outgoing) = mpsc::channel(QUEUE_MAX);
+    {
+        let mut ready = peers.lock();
+        if ready.is_closed {
+            return Ok(());
+        }
+        ready.queues.insert(id, queue);
+    }
+    loop {
+        tokio::select! {
+            read = socket.read(&mut bytes) => {
+                feed(&mut peer, &bytes[..read?])?;
+                answer(&mut peer, &mut socket).await?;
+            }
+            next = outgoing.recv() => {
+                let Some(Outgoing { message, taken }) = next else { return Ok(()) };
+                // Given up: told later, it would end a request that is another by then.
+                if taken.is_closed() {
+                    continue;
+                }
+                let written = write(&message, &mut socket).await;
+                let failed = written.is_err();
+                // Nobody waits any more.
+                let _told = taken.send(written);
+                if failed {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// Takes in what the peer says. No bytes are its end.
+fn feed(peer: &mut Peer, mut bytes: &[u8]) -> io::Result<()> {
+    if bytes.is_empty() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    while !bytes.is_empty() {
+        let (used, event) = peer.feed(bytes).map_err(io::Error::other)?;
+        debug_assert!(!matches!(event, Some(Event::Message(_))), "a PULL sends none");
+        bytes = &bytes[used..];
+    }
+    Ok(())
+}
+
+async fn answer(peer: &mut Peer, socket: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+    let output = peer.output().len();
+    socket.write_all(peer.output()).await?;
+    peer.sent(output);
+    Ok(())
+}
+
+async fn write(message: &Bytes, socket: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+    socket.write_all(&[Header::message(message.len()).as_bytes(), message].concat()).await
+}

@@ -1,0 +1,208 @@
+//! Both ways over real sockets: what a scheduler and a server get, and what is said where there is none.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use afterbay_sockets::Endpoint;
+use afterbay_upstream::{ApiKey, Http, HttpError, Push, Target, Upstream, UpstreamError};
+use afterbay_wire::{AbortForm, AbortShape, read_abort};
+use afterbay_zmtp::{Event, Peer, Role};
+use bytes::Bytes;
+
+/// A scheduler's PULL that connects, blocking.
+struct Pull {
+    socket: UnixStream,
+    peer: Peer,
+}
+
+impl Pull {
+    fn connect(path: &Path) -> Pull {
+        let socket = UnixStream::connect(path).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let mut pull = Pull { socket, peer: Peer::new(Role::Pull, 1 << 20) };
+        while !matches!(pull.next(), Some(Event::Ready(_))) {}
+        pull.say();
+        pull
+    }
+
+    fn say(&mut self) {
+        self.socket.write_all(self.peer.output()).unwrap();
+        self.peer.sent(self.peer.output().len());
+    }
+
+    fn next(&mut self) -> Option<Event> {
+        self.say();
+        let mut byte = [0];
+        self.socket.read_exact(&mut byte).unwrap();
+        self.peer.feed(&byte).unwrap().1
+    }
+
+    fn message(&mut self) -> Bytes {
+        loop {
+            if let Some(Event::Message(message)) = self.next() {
+                return message;
+            }
+        }
+    }
+}
+
+fn run<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(test)
+}
+
+fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> impl Future<Output = T> {
+    let work = tokio::task::spawn_blocking(work);
+    async { work.await.unwrap() }
+}
+
+fn form() -> AbortForm {
+    AbortForm::of(AbortShape::Struct)
+}
+
+/// Waits until the PUSH says what is wanted of it.
+async fn until(upstream: &Upstream, is_so: impl Fn(&Result<(), UpstreamError>) -> bool) {
+    for _ in 0..3000 {
+        if is_so(&upstream.abort("r", &form()).await) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("not in 30 s: {:?}", upstream.abort("r", &form()).await);
+}
+
+#[test]
+fn an_abort_reaches_the_one_scheduler_that_is_connected_and_is_refused_where_there_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("abort");
+    run(async {
+        let endpoint = Endpoint::ipc(&path).unwrap();
+        let upstream = Upstream::Push(Push::bind(&endpoint).unwrap());
+        let mode = std::os::unix::fs::PermissionsExt::mode(&path.metadata().unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600);
+        let told = upstream.abort("r", &form()).await.unwrap_err().to_string();
+        assert_eq!(told, format!("no scheduler is connected to {endpoint}"));
+
+        let there = path.clone();
+        let mut scheduler = blocking(move || Pull::connect(&there)).await;
+        until(&upstream, Result::is_ok).await;
+        let (scheduler, message) = blocking(move || {
+            let message = scheduler.message();
+            (scheduler, message)
+        })
+        .await;
+        assert_eq!(read_abort(&message), Some(("r".to_owned(), false)));
+
+        let there = path.clone();
+        let second = blocking(move || Pull::connect(&there)).await;
+        until(&upstream, |told| matches!(told, Err(UpstreamError::Several { schedulers: 2, .. }))).await;
+        drop(second);
+        until(&upstream, Result::is_ok).await;
+        // One that is gone is seen to be gone, though nothing was sent to it since.
+        drop(scheduler);
+        until(&upstream, |told| matches!(told, Err(UpstreamError::NotConnected { .. }))).await;
+        drop(upstream);
+        while path.exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+}
+
+#[test]
+fn a_scheduler_that_takes_nothing_is_told_and_the_queue_for_it_is_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("abort");
+    run(async {
+        let upstream = Upstream::Push(Push::bind(&Endpoint::ipc(&path).unwrap()).unwrap());
+        let scheduler = blocking(move || Pull::connect(&path)).await;
+        until(&upstream, Result::is_ok).await;
+        // More than the kernel has room for, and many at once: none waits for ever.
+        let rid = "r".repeat(4096);
+        let form = form();
+        let mut aborts = tokio::task::JoinSet::new();
+        let upstream = std::sync::Arc::new(upstream);
+        for _ in 0..2000 {
+            let (upstream, rid, form) = (upstream.clone(), rid.clone(), form.clone());
+            aborts.spawn(async move { upstream.abort(&rid, &form).await });
+        }
+        let told = aborts.join_all().await;
+        let full =
+            told.iter().filter(|it| matches!(it, Err(UpstreamError::Full { waiting: 64, .. }))).count();
+        let slow = told.iter().filter(|it| matches!(it, Err(UpstreamError::NotTaken { .. }))).count();
+        assert!(full > 0 && slow > 0 && slow <= 65, "{full} found it full, {slow} waited in vain");
+        drop(scheduler);
+    });
+}
+
+#[test]
+fn the_name_of_a_living_listener_is_not_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    run(async {
+        let endpoint = Endpoint::ipc(dir.path().join("abort")).unwrap();
+        let first = Push::bind(&endpoint).unwrap();
+        let second = Push::bind(&endpoint).unwrap_err().to_string();
+        assert!(second.contains("has a listener that is alive"), "{second}");
+        drop(first);
+    });
+}
+
+/// Answers one request with this status; what was asked.
+fn server(status: &'static str) -> (String, std::thread::JoinHandle<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let thread = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let mut asked = Vec::new();
+        while !asked.ends_with(b"}") {
+            let mut byte = [0];
+            socket.read_exact(&mut byte).unwrap();
+            asked.extend(byte);
+        }
+        let body = "why it is";
+        write!(socket, "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+        String::from_utf8(asked).unwrap()
+    });
+    (url, thread)
+}
+
+#[test]
+fn sglangs_http_server_is_asked_for_the_rid_and_nothing_else_with_the_key() {
+    let (url, asked) = server("200 OK");
+    let key = ApiKey::new("secret\n").unwrap();
+    let upstream = Upstream::Http(Http::new(&url, Some(key)).unwrap());
+    assert_eq!(upstream.to_string(), format!("{url}/abort_request"));
+    assert!(!format!("{upstream:?}").contains("secret"));
+    run(upstream.abort("r \"0\"", &form())).unwrap();
+    let asked = asked.join().unwrap();
+    let (head, body) = asked.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("POST /abort_request HTTP/1.1\r\n"), "{head}");
+    assert!(head.to_ascii_lowercase().contains("authorization: bearer secret"), "{head}");
+    assert_eq!(body, r#"{"rid":"r \"0\""}"#);
+}
+
+#[test]
+fn a_server_that_refuses_or_is_not_there_is_told_with_its_words_and_without_the_key() {
+    let (url, asked) = server("401 Unauthorized");
+    let upstream = Upstream::Http(Http::new(&url, Some(ApiKey::new("secret").unwrap())).unwrap());
+    let told = run(upstream.abort("r", &form())).unwrap_err().to_string();
+    assert_eq!(told, format!("POST {url}/abort_request: SGLang answers 401: why it is"));
+    asked.join().unwrap();
+    let told = run(upstream.abort("r", &form())).unwrap_err().to_string();
+    assert!(told.contains("cannot be connected to") && !told.contains("secret"), "{told}");
+    let told = run(upstream.abort("", &form())).unwrap_err().to_string();
+    assert!(told.contains("rid is empty"), "{told}");
+}
+
+#[test]
+fn what_is_no_url_or_no_key_is_refused() {
+    for url in ["", "127.0.0.1:1", "https://h", "http://u:p@h", "http://h?x=1", "ipc:///a"] {
+        assert!(matches!(Target::new(url), Err(HttpError::Url { .. })), "{url}");
+    }
+    for key in ["", " \n", "a b", "a\r\nb", "schlüssel"] {
+        assert_eq!(ApiKey::new(key).unwrap_err(), HttpError::Key, "{key:?}");
+    }
+}

@@ -1,0 +1,264 @@
+//! `AbortReq`, the one message that goes the other way: it ends a request in the scheduler. A request's rid is all that is
+//! said; every other field keeps SGLang's default, since what the scheduler cannot decode ends it, and `abort_all` ends
+//! everything.
+//!
+//! SGLang ends every request whose rid *begins* with the one it is sent. That none does is for the sender to see to.
+
+use afterbay_pickle::{Tree, WriteError, Writer};
+use bytes::Bytes;
+use serde_json::Value as Json;
+use thiserror::Error;
+
+use crate::bounds::{MAX_FIELDS, MAX_RID_BYTES};
+use crate::pack::{self, Item};
+
+const TAG: &str = "AbortReq";
+const RID: &str = "rid";
+const ABORT_ALL: &str = "abort_all";
+
+/// What `AbortReq` is in a version of SGLang, and how its input socket encodes (`SGLANG_USE_PICKLE_IPC`): the same as its
+/// output socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AbortShape {
+    /// A msgpack array: 0.5.15 and later, with `SGLANG_USE_PICKLE_IPC=0`.
+    Msgpack,
+    /// The pickle of a msgspec struct: 0.5.15 and later.
+    Struct,
+    /// The pickle of a dataclass: 0.5.14 and earlier.
+    Dataclass,
+}
+
+/// How an abort is written for one scheduler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AbortForm {
+    module: String,
+    class: String,
+    /// In order, the tag left out.
+    fields: Vec<String>,
+    shape: AbortShape,
+}
+
+/// Why an abort was not encoded.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AbortError {
+    /// It would end every request.
+    #[error("rid is empty, which to SGLang means every request")]
+    Empty,
+    /// Longer than any rid.
+    #[error("rid of {bytes} bytes is over the limit of {MAX_RID_BYTES}")]
+    Long {
+        /// Its length.
+        bytes: usize,
+    },
+    /// What the connector says of the class cannot be so.
+    #[error("{TAG} in {name}: {why}")]
+    Form {
+        /// Where it came from.
+        name: String,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// Not in any of these versions: the names were checked.
+    #[error("{TAG} cannot be written: {0}")]
+    Write(String),
+}
+
+impl AbortForm {
+    /// As every version up to 0.5.23 has it.
+    pub fn of(shape: AbortShape) -> AbortForm {
+        AbortForm {
+            module: "sglang.srt.managers.io_struct".to_owned(),
+            class: TAG.to_owned(),
+            fields: [RID, "http_worker_ipc", ABORT_ALL].map(str::to_owned).to_vec(),
+            shape,
+        }
+    }
+
+    /// As the connector writes it: `{"module", "class", "fields", "struct"}`, for a process that encodes as `ipc_format` says.
+    pub fn from_json(name: &str, json: &Json, ipc_format: &str) -> Result<AbortForm, AbortError> {
+        let wrong = |why| AbortError::Form { name: name.to_owned(), why };
+        let text = |key| json.get(key).and_then(Json::as_str);
+        // It becomes a line of a pickle, which says what is looked up.
+        let is_name = |name: &&str| {
+            !name.is_empty()
+                && name.len() <= MAX_RID_BYTES
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.')
+        };
+        let module =
+            text("module").filter(is_name).ok_or_else(|| wrong("\"module\" is no name of a module"))?;
+        let class = text("class").filter(is_name).ok_or_else(|| wrong("\"class\" is no name of a class"))?;
+        let fields = json.get("fields").and_then(Json::as_array).filter(|fields| fields.len() <= MAX_FIELDS);
+        let fields: Option<Vec<String>> =
+            fields.and_then(|fields| fields.iter().map(|it| it.as_str().map(str::to_owned)).collect());
+        let fields = fields.ok_or_else(|| wrong("\"fields\" is no list of names"))?;
+        if !fields.iter().any(|field| field == RID) {
+            return Err(wrong("\"fields\" has no \"rid\""));
+        }
+        let shape = match (json.get("struct").and_then(Json::as_bool), ipc_format) {
+            (Some(true), "msgpack") => AbortShape::Msgpack,
+            (Some(true), "pickle") => AbortShape::Struct,
+            (Some(false), "pickle") => AbortShape::Dataclass,
+            (Some(false), "msgpack") => {
+                return Err(wrong("\"struct\" is false, and dataclasses have no msgpack"));
+            }
+            (None, _) => return Err(wrong("\"struct\" is neither true nor false")),
+            _ => return Err(wrong("its process encodes neither pickle nor msgpack")),
+        };
+        Ok(AbortForm { module: module.to_owned(), class: class.to_owned(), fields, shape })
+    }
+
+    /// The message that ends `rid`, and every request whose rid begins with it.
+    pub fn encode(&self, rid: &str) -> Result<Bytes, AbortError> {
+        if rid.is_empty() {
+            return Err(AbortError::Empty);
+        }
+        if rid.len() > MAX_RID_BYTES {
+            return Err(AbortError::Long { bytes: rid.len() });
+        }
+        match self.shape {
+            AbortShape::Msgpack => Ok(self.msgpack(rid)),
+            AbortShape::Struct | AbortShape::Dataclass => self.pickle(rid).map_err(AbortError::Write),
+        }
+    }
+
+    /// Up to the rid: what an array leaves out at its end has its default.
+    fn msgpack(&self, rid: &str) -> Bytes {
+        let before = self.fields.iter().take_while(|field| *field != RID).count();
+        let mut out = Vec::with_capacity(16 + rid.len());
+        pack::write::array(&mut out, before + 2);
+        pack::write::str(&mut out, &self.class);
+        (0..before).for_each(|_| pack::write::nil(&mut out));
+        pack::write::str(&mut out, rid);
+        out.into()
+    }
+
+    fn pickle(&self, rid: &str) -> Result<Bytes, String> {
+        let AbortForm { module, class, .. } = self;
+        let is_struct = self.shape == AbortShape::Struct;
+        let model = match is_struct {
+            true => format!("\u{80}\u{5}cmsgspec._utils\nrebuild\n(c{module}\n{class}\n}}tR."),
+            false => format!("\u{80}\u{4}c{module}\n{class}\n)\u{81}}}b."),
+        };
+        // One byte each: the names are ASCII, the opcodes Latin-1.
+        let model: Vec<u8> = model.chars().map(|c| c as u8).collect();
+        let model = Tree::parse(model.into()).map_err(|error| error.to_string())?;
+        let mut writer = Writer::new(if is_struct { 5 } else { 4 });
+        let source = writer.source(&model);
+        let written: Result<(), WriteError> = writer.object(source, model.root(), |writer| {
+            writer.str(RID);
+            writer.str(rid);
+            if self.fields.iter().any(|field| field == ABORT_ALL) {
+                writer.str(ABORT_ALL);
+                writer.bool(false);
+            }
+            Ok(())
+        });
+        written.and_then(|()| writer.finish()).map_err(|error| error.to_string())
+    }
+}
+
+/// The rid and `abort_all` of an `AbortReq` whose first field is the rid, in either encoding. `None`: another message.
+pub fn read_abort(message: &Bytes) -> Option<(String, bool)> {
+    if message.first() == Some(&0x80) {
+        let tree = Tree::parse(message.clone()).ok()?;
+        let object = tree.object(tree.root()).filter(|object| object.name == TAG)?;
+        let fields = object.fields?;
+        let rid = tree.get(fields, RID).and_then(|rid| tree.str(rid))?;
+        let all = tree.get(fields, ABORT_ALL).and_then(|all| tree.bool(all));
+        return Some((rid.to_owned(), all.unwrap_or(false)));
+    }
+    pack::skip(message, 0, 0).ok().filter(|end| *end == message.len())?;
+    let Item::Array(count, inside) = pack::item(message)? else { return None };
+    let mut items = pack::items(inside, count);
+    if pack::str_bytes(items.next()?)? != TAG.as_bytes() {
+        return None;
+    }
+    let rid = std::str::from_utf8(pack::str_bytes(items.next()?)?).ok()?.to_owned();
+    let all = items.nth(1).and_then(pack::item) == Some(Item::Bool(true));
+    Some((rid, all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const SHAPES: [AbortShape; 3] = [AbortShape::Msgpack, AbortShape::Struct, AbortShape::Dataclass];
+    const LONG: &str = "00000000000000009e3779b97f4a7c15";
+
+    #[test]
+    fn what_the_real_sglang_wrote_is_read_and_what_is_written_says_the_same() {
+        let real: [&[u8]; 4] = [
+            include_bytes!("../../../tests/fixtures/frames/ctl_abort.msgpack"),
+            include_bytes!("../../../tests/fixtures/frames/ctl_abort.pickle"),
+            include_bytes!("../../../tests/fixtures/frames/ctl_abort_all.msgpack"),
+            include_bytes!("../../../tests/fixtures/frames/ctl_abort_all.pickle"),
+        ];
+        let read = real.map(|bytes| read_abort(&Bytes::from_static(bytes)));
+        assert_eq!(read[0], Some((LONG.to_owned(), false)));
+        assert_eq!(read[1], read[0]);
+        assert_eq!(read[2], Some((String::new(), true)));
+        assert_eq!(read[3], read[2]);
+        let old = include_bytes!("../../../tests/fixtures/versions/0.5.14/ctl_abort.pickle");
+        assert_eq!(read_abort(&Bytes::from_static(old)), Some(("r0".to_owned(), false)));
+        for shape in SHAPES {
+            let written = AbortForm::of(shape).encode(LONG).unwrap();
+            assert_eq!(read_abort(&written), read[0], "{shape:?}");
+        }
+    }
+
+    #[test]
+    fn msgpack_ends_with_the_rid() {
+        let bytes = AbortForm::of(AbortShape::Msgpack).encode("r0").unwrap();
+        assert_eq!(&bytes[..], b"\x92\xa8AbortReq\xa2r0");
+        let json =
+            json!({"module": "m", "class": "AbortReq", "fields": ["http_worker_ipc", "rid"], "struct": true});
+        let later = AbortForm::from_json("r.json", &json, "msgpack").unwrap();
+        let bytes = later.encode("r0").unwrap();
+        assert_eq!(&bytes[..], b"\x93\xa8AbortReq\xc0\xa2r0");
+    }
+
+    #[test]
+    fn an_empty_rid_and_a_long_one_are_refused() {
+        for shape in SHAPES {
+            let encode = |rid: &str| AbortForm::of(shape).encode(rid).map(|_| ());
+            assert_eq!(encode(""), Err(AbortError::Empty));
+            assert_eq!(encode(&"r".repeat(MAX_RID_BYTES)), Ok(()));
+            let bytes = MAX_RID_BYTES + 1;
+            assert_eq!(encode(&"r".repeat(bytes)), Err(AbortError::Long { bytes }));
+        }
+    }
+
+    #[test]
+    fn a_form_that_names_something_else_is_refused() {
+        let good = json!({"module": "a.b", "class": "AbortReq", "fields": ["rid"], "struct": false});
+        assert!(AbortForm::from_json("r.json", &good, "pickle").is_ok());
+        assert!(AbortForm::from_json("r.json", &good, "msgpack").is_err());
+        for (key, value) in [
+            ("module", json!("os\nsystem")),
+            ("class", json!("")),
+            ("fields", json!(["abort_all"])),
+            ("fields", json!("rid")),
+            ("struct", json!(1)),
+        ] {
+            let mut bad = good.clone();
+            bad[key] = value.clone();
+            let error = AbortForm::from_json("r.json", &bad, "pickle").unwrap_err().to_string();
+            assert!(error.starts_with("AbortReq in r.json: ") && error.contains(key), "{error}");
+        }
+    }
+
+    #[test]
+    fn other_messages_are_no_aborts() {
+        for bytes in [
+            &b""[..],
+            b"\x80",
+            b"\x90",
+            b"\x92\xa8AbortReq",
+            b"\x92\xa8AbortRes\xa1r",
+            b"\x92\xa8AbortReq\x01",
+        ] {
+            assert_eq!(read_abort(&Bytes::copy_from_slice(bytes)), None, "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! Ending a request in the scheduler: by `afterbay abort`, over the admin address, and where a plugin has finished one.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::Stdio;
+use std::time::Duration;
+
+use afterbay_tests::admin::Answer;
+use afterbay_tests::afterbay::{Done, afterbay, done, journal, json_lines, verify};
+use afterbay_tests::components::{example, guest};
+use afterbay_tests::frames::{Request, Row, WIRES, batch, rows};
+use afterbay_tests::{Afterbay, Config, Input, Reader, Sender, Stage, wait_for};
+use afterbay_wire::read_abort;
+use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
+use afterbay_wire::synth::{SynthFinish, SynthRow};
+use serde_json::{Value, json};
+
+const JSON: &str = "Content-Type: application/json";
+const STOPPED: &str = "stop:afterbay: aborted by operator";
+
+fn with_push(stage: &Stage) -> Config {
+    stage.config().abort(&format!("push = {:?}", stage.ipc("abort")))
+}
+
+fn row(rid: &str, ids: &[i64], completion_tokens: u64, finish: Option<&str>) -> Row {
+    Row { rid: rid.to_owned(), ids: ids.to_vec(), completion_tokens, finish: finish.map(str::to_owned) }
+}
+
+/// The scheduler's own last row of a request that it has aborted.
+fn aborted(request: &mut Request) -> SynthRow {
+    SynthRow { finish: Some(SynthFinish::Abort("Aborted".to_owned())), ..request.row(&[]) }
+}
+
+fn abort(afterbay: &Afterbay, rid: &str, args: &[&str]) -> Done {
+    let admin = afterbay.admin().to_string();
+    done(&[&["abort", rid, "--admin", &admin], args].concat())
+}
+
+/// The same, once Afterbay has seen that the scheduler is connected: who connects is told so a moment before.
+#[track_caller]
+fn abort_connected(afterbay: &Afterbay, rid: &str, args: &[&str]) -> String {
+    wait_for("the scheduler is told", || {
+        let told = abort(afterbay, rid, args);
+        if told.stderr.contains("no scheduler is connected") { None } else { Some(told) }
+    })
+    .good()
+}
+
+fn told(message: Vec<u8>) -> String {
+    let (rid, all) = read_abort(&message.into()).unwrap();
+    assert!(!all);
+    rid
+}
+
+#[test]
+fn an_aborted_request_is_told_to_the_scheduler_then_ends_for_its_reader_and_the_rest_is_swallowed() {
+    for wire in WIRES {
+        let stage = Stage::new();
+        let mut reader = Reader::bind(&stage.reader_side());
+        let afterbay = Afterbay::run(&stage, &with_push(&stage));
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut input = Input::connect(&stage.ipc("abort"));
+        let (mut a, mut b) = (Request::new("a/1 ?"), Request::new("b"));
+        let mut step = |rows| {
+            sender.send(&batch(wire, rows));
+            afterbay_tests::frames::rows(&reader.frame())
+        };
+        assert_eq!(step(vec![a.row(&[1]), b.row(&[1])]).len(), 2);
+        let said = abort_connected(&afterbay, "a/1 ?", &["--json"]);
+        let said: Value = serde_json::from_str(&said).unwrap();
+        assert_eq!((&said["stream"], &said["to"]), (&"test".into(), &stage.ipc("abort").into()), "{said}");
+        assert_eq!(said["matched"], "afterbay: aborted by operator");
+        // It is told before any row of it leaves as its last.
+        assert_eq!(told(input.message()), "a/1 ?", "{wire:?}");
+        let out = step(vec![a.row(&[2]), b.row(&[2])]);
+        assert_eq!(out, [row("a/1 ?", &[2], 2, Some(STOPPED)), row("b", &[2], 2, None)], "{wire:?}");
+        assert_eq!(step(vec![a.row(&[3, 4]), b.row(&[3])]), [row("b", &[3], 3, None)], "{wire:?}");
+        assert_eq!(step(vec![aborted(&mut a), b.row(&[4])]), [row("b", &[4], 4, None)], "{wire:?}");
+        assert_eq!(step(vec![b.last(&[5])]), [row("b", &[5], 5, Some("length"))], "{wire:?}");
+        let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 5);
+        assert_eq!(metrics.stream_by("aborts_sent_total", "by", "operator"), 1);
+        assert_eq!(
+            (metrics.stream("rows_swallowed_total"), metrics.stream("tokens_swallowed_total")),
+            (2, 2)
+        );
+        assert_eq!(metrics.stream("request_imbalances_total"), 0);
+        assert_eq!(afterbay.event("AbortSent")["rid"], "a/1 ?");
+        assert_eq!(afterbay.stop(), 0);
+        assert_eq!(verify(&stage).0, 0);
+        let [shown] = journal(&stage, &["show", "a/1 ?", "--json"]).json_lines().try_into().unwrap();
+        let seen = shown["rows_seen"].as_array().unwrap();
+        let did = |at: usize| (&seen[at]["actions"][0]["plugin"], &seen[at]["actions"][0]["verdict"]);
+        assert_eq!(did(1), (&"(operator)".into(), &"finish".into()), "{shown}");
+        assert_eq!(did(2), (&"(operator)".into(), &"drop".into()), "{shown}");
+        assert_eq!(
+            (&shown["tokens_received"], &shown["tokens_forwarded"]),
+            (&4.into(), &2.into()),
+            "{shown}"
+        );
+        let table = journal(&stage, &["show", "a/1 ?"]).good();
+        assert!(table.contains("(operator): finished, \"afterbay: aborted by operator\""), "{table}");
+    }
+}
+
+#[test]
+fn the_schedulers_own_row_for_the_abort_says_stop_or_passes_as_asked_and_another_end_stays() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run(&stage, &with_push(&stage));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut input = Input::connect(&stage.ipc("abort"));
+    let mut requests = ["stop", "abort", "length", "other"].map(Request::new);
+    sender.send(&batch(Pickle, requests.iter_mut().map(|request| request.row(&[1])).collect()));
+    assert_eq!(rows(&reader.frame()).len(), 4);
+    abort_connected(&afterbay, "stop", &[]);
+    let said = abort_connected(&afterbay, "abort", &["--reason", "abort"]);
+    assert!(said.contains("the scheduler's own row for it ends it"), "{said}");
+    abort_connected(&afterbay, "length", &[]);
+    assert_eq!([(); 3].map(|()| told(input.message())), ["stop", "abort", "length"]);
+    let [stop, aborts, length, other] = &mut requests;
+    let last = vec![aborted(stop), aborted(aborts), length.last(&[2]), other.last(&[2])];
+    sender.send(&batch(Pickle, last));
+    let out = rows(&reader.frame());
+    let finishes: Vec<_> = out.iter().map(|row| row.finish.as_deref().unwrap()).collect();
+    assert_eq!(finishes, [STOPPED, "abort", "length", "length"]);
+    afterbay.until_metrics("all have ended", |metrics| metrics.stream("requests_finished_total") == 4);
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
+}
+
+#[test]
+fn an_abort_that_would_end_more_or_nothing_is_refused_with_words() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run(&stage, &with_push(&stage));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let refused = |rid: &str, status: u16, code: &str, words: &str| {
+        let Answer { status: answered, body } =
+            afterbay.post(&format!("/v1/requests/{rid}/abort"), &[JSON], "");
+        let body: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!((answered, &body["code"]), (status, &code.into()), "{rid:?}: {body}");
+        assert!(body["error"].as_str().unwrap().contains(words), "{body}");
+        let told = abort(&afterbay, rid, &[]);
+        assert_eq!(told.code, 1, "{told:?}");
+        assert!(told.stderr.contains(words), "{told:?}");
+    };
+    refused("a", 404, "not_live", "request \"a\" is not live");
+    let names = ["a", "ab", "HEALTH_CHECK_1", "alone"];
+    sender.send(&batch(Msgpack, names.map(|name| Request::new(name).row(&[1])).to_vec()));
+    assert_eq!(rows(&reader.frame()).len(), 4);
+    refused("alone", 503, "failed", &format!("no scheduler is connected to {}", stage.ipc("abort")));
+    let mut input = Input::connect(&stage.ipc("abort"));
+    refused("", 400, "empty", "means every request");
+    refused("HEALTH_CHECK_1", 400, "health_check", "is never ended");
+    refused("a", 409, "prefix", "begins with \"a\": SGLang would end both");
+    refused("al", 404, "not_live", "is not live");
+    // None of these went out: the next that does is the first.
+    abort_connected(&afterbay, "ab", &[]);
+    assert_eq!(told(input.message()), "ab");
+    let metrics = afterbay.metrics();
+    assert_eq!(metrics.stream("aborts_refused_total"), 2);
+    assert!(metrics.stream_by("aborts_failed_total", "by", "operator") >= 2);
+    drop(input);
+    assert!(afterbay.event("AbortFailed")["why"].as_str().unwrap().contains("no scheduler is connected"));
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn a_page_in_a_browser_cannot_end_a_request() {
+    let stage = Stage::new();
+    let afterbay = Afterbay::run(&stage, &with_push(&stage));
+    let path = "/v1/requests/a/abort";
+    let status = |headers: &[&str], body: &str| afterbay.post(path, headers, body).status;
+    assert_eq!(status(&[JSON, "Origin: http://evil.example"], ""), 403);
+    assert_eq!(status(&[JSON, "Origin: null"], ""), 403);
+    // As a form or a script without leave to ask sends it.
+    assert_eq!(status(&["Content-Type: text/plain"], "{}"), 415);
+    assert_eq!(status(&[], ""), 415);
+    assert_eq!(afterbay.get(path).status, 405);
+    assert_eq!(status(&[JSON], "{\"reasons\": 1}"), 400);
+    assert_eq!(status(&[JSON], &" ".repeat(5000)), 413);
+    assert_eq!(status(&[JSON], "{\"reason\": \"abort\"}"), 404);
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn without_a_way_to_the_scheduler_an_abort_says_what_is_missing() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run(&stage, &stage.config());
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    sender.send(&batch(Msgpack, vec![Request::new("a").row(&[1])]));
+    reader.frame();
+    let told = abort(&afterbay, "a", &["--json"]);
+    assert_eq!(told.code, 1);
+    let [said] = json_lines(&told.stdout).try_into().unwrap();
+    assert_eq!(said["code"], "no_way", "{said}");
+    assert!(said["error"].as_str().unwrap().contains("has no [stream.abort]"), "{said}");
+    assert_eq!(afterbay.stop(), 0);
+    let nobody = done(&["abort", "a", "--admin", "127.0.0.1:1"]);
+    assert_eq!(nobody.code, 1);
+    assert!(nobody.stderr.contains("127.0.0.1:1: cannot be connected to"), "{nobody:?}");
+}
+
+#[test]
+fn the_scheduler_is_told_of_what_a_plugin_finishes_unless_another_request_would_end_too() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let config = with_push(&stage).plugin("loops", &example("stop-on-loop"), "window = 8");
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    // Nobody is there to be told, and the request ends for its reader all the same.
+    sender.send(&batch(Msgpack, vec![Request::new("early").row(&[7; 8])]));
+    assert_eq!(rows(&reader.frame()), [row("early", &[7; 8], 8, Some("stop:stop-on-loop"))]);
+    let failed = afterbay.event("AbortFailed");
+    assert_eq!((&failed["rid"], &failed["by"]), (&"early".into(), &"plugin loops".into()));
+    let mut input = Input::connect(&stage.ipc("abort"));
+    // Until Afterbay has seen it: the scheduler may still be told of one that has ended for its reader.
+    let said = abort_connected(&afterbay, "early", &[]);
+    assert!(said.contains("its reader has its end already, by loops"), "{said}");
+    assert_eq!(told(input.message()), "early");
+
+    let mut next = |rows: Vec<SynthRow>| {
+        sender.send(&batch(Msgpack, rows));
+        afterbay_tests::frames::rows(&reader.frame())
+    };
+    let (mut longer, mut ends) = (Request::new("looped-2"), Request::new("ends"));
+    let out = next(vec![Request::new("looped").row(&[7; 8]), longer.row(&[1]), ends.row(&[1])]);
+    assert_eq!(out[0].finish.as_deref(), Some("stop:stop-on-loop"));
+    let withheld = afterbay.event_where("AbortFailed", |event| event["rid"] == "looped");
+    assert!(withheld["why"].as_str().unwrap().contains("live request \"looped-2\""), "{withheld}");
+    // One that the scheduler ends in the same row needs no abort.
+    next(vec![longer.row(&[7; 8]), ends.last(&[7; 8])]);
+    assert_eq!(told(input.message()), "looped-2");
+    assert_eq!(input.next_within(Duration::from_millis(50)), None);
+    let metrics = afterbay.until_metrics("it is counted", |metrics| {
+        metrics.stream_by("aborts_sent_total", "by", "plugin") == 1
+    });
+    assert_eq!(metrics.stream_by("aborts_failed_total", "by", "plugin"), 1);
+    assert_eq!(metrics.stream("aborts_withheld_total"), 1);
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
+}
+
+#[test]
+fn an_abort_ends_a_request_whose_rows_wait_and_tells_plugins_that_it_is_over() {
+    let stage = Stage::new();
+    let config = with_push(&stage).plugin("reports", &guest("reports"), "").sink("queue = { frames = 1 }");
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut input = Input::connect(&stage.ipc("abort"));
+    let mut a = Request::new("a");
+    let received = |frames| {
+        afterbay.until_metrics("it is received", |metrics| metrics.stream("frames_received_total") == frames)
+    };
+    for _ in 0..5 {
+        sender.send(&batch(Msgpack, vec![a.row(&[1])]));
+    }
+    received(5);
+    abort_connected(&afterbay, "a", &[]);
+    assert_eq!(told(input.message()), "a");
+    sender.send(&batch(Msgpack, vec![a.row(&[2])]));
+    sender.send(&batch(Msgpack, vec![a.row(&[3])]));
+    received(7);
+    let closed = afterbay.event_where("PluginLog", |event| event["line"] == "closed");
+    assert_eq!(closed["rid"], "a", "{closed}");
+    // The plugin drops every token; the reader learns of both ends.
+    let mut reader = Reader::bind(&stage.reader_side());
+    assert_eq!(rows(&reader.frame()), [row("a", &[], 0, None)]);
+    assert_eq!(rows(&reader.frame()), [row("a", &[], 0, Some(STOPPED))]);
+    assert_eq!(reader.next_within(Duration::from_millis(50)), None);
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn a_request_that_was_aborted_stays_ended_over_a_restart() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run(&stage, &with_push(&stage));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut input = Input::connect(&stage.ipc("abort"));
+    let (mut a, mut b) = (Request::new("a"), Request::new("b"));
+    sender.send(&batch(Msgpack, vec![a.row(&[1]), b.row(&[1])]));
+    reader.frame();
+    abort_connected(&afterbay, "a", &[]);
+    assert_eq!(told(input.message()), "a");
+    sender.send(&batch(Msgpack, vec![a.row(&[2]), b.row(&[2])]));
+    assert_eq!(rows(&reader.frame())[0].finish.as_deref(), Some(STOPPED));
+    afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 2);
+    assert_eq!(afterbay.stop(), 0);
+
+    let afterbay = Afterbay::run(&stage, &with_push(&stage));
+    // By its batches is known how the scheduler reads, and none has come.
+    let unknown = abort(&afterbay, "b", &[]);
+    assert!(unknown.stderr.contains("no batch has come since the start"), "{unknown:?}");
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut input = Input::connect(&stage.ipc("abort"));
+    sender.send(&batch(Msgpack, vec![a.row(&[3]), b.row(&[3])]));
+    assert_eq!(rows(&reader.frame()), [row("b", &[3], 3, None)]);
+    abort_connected(&afterbay, "b", &[]);
+    assert_eq!(told(input.message()), "b");
+    sender.send(&batch(Msgpack, vec![aborted(&mut a), aborted(&mut b)]));
+    assert_eq!(rows(&reader.frame()), [row("b", &[], 3, Some(STOPPED))]);
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
+}
+
+#[test]
+fn sglangs_http_server_is_asked_where_the_configuration_names_it_and_the_key_is_in_no_log() {
+    let stage = Stage::new();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", server.local_addr().unwrap());
+    let asked = std::thread::spawn(move || {
+        ["200 OK", "500 Oh"].map(|status| {
+            let (mut socket, _) = server.accept().unwrap();
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"}") {
+                let mut byte = [0];
+                socket.read_exact(&mut byte).unwrap();
+                asked.extend(byte);
+            }
+            write!(socket, "HTTP/1.1 {status}\r\nContent-Length: 4\r\n\r\nbusy").unwrap();
+            String::from_utf8(asked).unwrap()
+        })
+    });
+    std::fs::write(stage.path("key"), "s3cret\n").unwrap();
+    let config = stage.config().abort(&format!("http = {url:?}")).abort("api_key_file = \"key\"");
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let (mut a, mut b) = (Request::new("a"), Request::new("b"));
+    sender.send(&batch(Pickle, vec![a.row(&[1]), b.row(&[1])]));
+    reader.frame();
+    assert!(abort(&afterbay, "a", &[]).good().contains(&format!("{url}/abort_request")));
+    let refused = abort(&afterbay, "b", &[]);
+    assert!(refused.stderr.contains("SGLang answers 500: busy"), "{refused:?}");
+    sender.send(&batch(Pickle, vec![a.row(&[2]), b.row(&[2])]));
+    // The one that failed goes on.
+    assert_eq!(rows(&reader.frame()), [row("a", &[2], 2, Some(STOPPED)), row("b", &[2], 2, None)]);
+    let [first, _] = asked.join().unwrap();
+    assert!(
+        first.starts_with("POST /abort_request ") && first.ends_with("\r\n\r\n{\"rid\":\"a\"}"),
+        "{first}"
+    );
+    assert!(first.to_ascii_lowercase().contains("authorization: bearer s3cret"), "{first}");
+    assert!(!afterbay.log().contains("s3cret"));
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn the_simulated_scheduler_takes_aborts_as_sglang_does() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay_run = Afterbay::run(&stage, &with_push(&stage));
+    let (into, push) = (stage.scheduler_side(), stage.ipc("abort"));
+    let mut sim = afterbay(&["sim", "scheduler", "--connect", &into, "--aborts", &push, "--requests", "3"]);
+    let load = ["--tokens", "100", "--steps-per-second", "200", "--wire", "msgpack", "--json"];
+    let sim = sim.args(load).stdout(Stdio::piped()).spawn().unwrap();
+    let rid = rows(&reader.frame())[0].rid.clone();
+    abort_connected(&afterbay_run, &rid, &[]);
+    let (mut ends, mut tokens) = (Vec::new(), 1);
+    while ends.len() < 3 {
+        for row in rows(&reader.frame()) {
+            tokens += if row.rid == rid { row.ids.len() } else { 0 };
+            ends.extend(row.finish.map(|finish| (row.rid == rid, finish)));
+        }
+    }
+    ends.sort();
+    let length = (false, "length".to_owned());
+    assert_eq!(ends, [length.clone(), length, (true, STOPPED.to_owned())]);
+    let output = sim.wait_with_output().unwrap();
+    let sent: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let [all, others] = [sent["tokens"].as_u64().unwrap(), 200];
+    assert!((others + tokens as u64..300).contains(&all), "{all} tokens, of which the reader has {tokens}");
+    assert_eq!((&sent["requests"], afterbay_run.stop()), (&json!(3), 0));
+    assert_eq!(verify(&stage).0, 0);
+}
