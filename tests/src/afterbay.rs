@@ -96,13 +96,21 @@ impl Afterbay {
         let log = Log::follow(child.stderr.take().unwrap());
         let mut this = Afterbay { child, log, admin: SocketAddr::from(([0, 0, 0, 0], 0)) };
         this.admin = wait_for("afterbay run is ready", || {
-            if let Some(status) = this.child.try_wait().unwrap() {
-                panic!("afterbay run did not start: {status}\n{}", this.log.text());
+            // First whether it has ended: what it said before may still have to be read.
+            let ended = this.child.try_wait().unwrap();
+            if ended.is_some() {
+                std::thread::sleep(Duration::from_millis(50));
             }
-            this.log.events("StreamStarted").first()?;
             let lines = this.log.lines();
             let told = lines.iter().filter_map(|line| line["message"].as_str());
-            told.filter_map(|text| text.strip_prefix("admin: http://")?.parse().ok()).next()
+            let admin = told.filter_map(|text| text.strip_prefix("admin: http://")?.parse().ok()).next();
+            let ready = admin.filter(|_| !this.log.events("StreamStarted").is_empty());
+            assert!(
+                ready.is_some() || ended.is_none(),
+                "afterbay run did not start: {ended:?}\n{}",
+                this.log.text()
+            );
+            ready
         });
         this
     }
@@ -205,6 +213,15 @@ impl Afterbay {
     pub fn wait(&mut self) -> i32 {
         let status = wait_for("afterbay run ends", || self.child.try_wait().unwrap());
         code(status)
+    }
+
+    /// Waits for its end so long, then it is killed.
+    pub fn wait_for_end(mut self, time: Duration) {
+        let begun = Instant::now();
+        while begun.elapsed() < time && self.child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.kill();
     }
 
     /// kill -9.

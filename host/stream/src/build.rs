@@ -200,7 +200,7 @@ impl Plan {
         let counts = resume::counts(&pages.collect::<Vec<_>>(), recovered);
         let resumed = self.sinks.iter().zip(counts).map(|(sink, count)| {
             let resume = match known(sink) {
-                Some(known) => Resume::new(known, recovered, count, self.tells_all(), writer, decode),
+                Some(known) => Resume::new(known, recovered, count, writer, decode),
                 None => {
                     writer.taken_sent(&sink.name, 0, recovered.last_frame, None);
                     Resume::of_another(&sink.name, recovered.last_frame)
@@ -214,11 +214,6 @@ impl Plan {
             resume
         });
         resumed.collect()
-    }
-
-    /// With several sinks nobody could say by counting which of them has what.
-    fn tells_all(&self) -> bool {
-        self.sinks.len() > 1
     }
 
     fn path(
@@ -236,9 +231,9 @@ impl Plan {
         let sinks = self.sinks.iter().zip(ends).enumerate().map(|(place, (sink, (send, resume)))| {
             let options = outbox_options(&self.config, sink);
             let outbox = Outbox::new(options, resume.last_sent(), resume.done().0);
-            let (name, tells_all) = (sink.name.clone(), self.tells_all());
+            let name = sink.name.clone();
             let memory = self.budget.portion();
-            Sink::new(sink::Parts { name, place, outbox, memory, send, resume, tells_all }, &keep)
+            Sink::new(sink::Parts { name, place, outbox, memory, send, resume }, &keep)
         });
         let sinks: Vec<Sink> = sinks.collect();
         Path {

@@ -5,16 +5,13 @@
 
 use crate::decode::Decode;
 use crate::send::Send;
-use afterbay_journal::{BacklogFrame, Backlogged, Credit, FrameNo, Recovered, RequestNo, Sent, Sink, Writer};
+use afterbay_journal::{Backlogged, Credit, FrameNo, Recovered, RequestNo, Sent, Sink, Writer};
 use afterbay_outbox::Content;
 use afterbay_sockets::bounds::{CREDIT_QUIET, CREDIT_STALL_MAX};
 use afterbay_sockets::credit::{Look, Page, PageReader};
 use afterbay_wire::Batch;
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// A frame that has left and not been told of: at most a turn's, since what is told goes out with the next frame.
-const UNTOLD_MAX: u64 = 16;
 
 /// What a sink has of the frames of an earlier run.
 pub(crate) struct Resume {
@@ -35,24 +32,16 @@ pub(crate) enum Count {
 }
 
 impl Resume {
-    /// Settles what the reader has of what it was sent, by what it counts, and tells the journal. `told`: nothing was ever
-    /// sent that the journal had not been told of.
+    /// Settles what the reader has of what it was sent, by what it counts, and tells the journal.
     pub(crate) fn new(
         known: &Sink,
         recovered: &Recovered,
         count: Count,
-        told: bool,
         writer: &mut Writer,
         decode: &mut Decode,
     ) -> Resume {
-        let through = recovered.last_frame;
-        let (sequence, untold, credit, unconfirmed) = match count {
-            Count::Unknown => {
-                let first = recovered.unfinished.first();
-                let untold = if may_have_passed(known, first) { UNTOLD_MAX } else { 0 };
-                let untold = if told { 0 } else { untold.min(recovered.unfinished.len()) };
-                (known.last_sent(), untold, None, known.sent().len() as u64 + untold)
-            }
+        let (sequence, credit, unconfirmed) = match count {
+            Count::Unknown => (known.last_sent(), None, known.sent().len() as u64),
             Count::Since(finished, now) => {
                 let mut left = finished;
                 let mut sequence = known.sequence();
@@ -64,28 +53,17 @@ impl Resume {
                     left -= u64::from(counted);
                     sequence = sent;
                 }
-                (sequence, if told { 0 } else { left }, Some(now), 0)
+                (sequence, Some(now), 0)
             }
         };
         let name = known.name();
         writer.resume(name, sequence);
-        let mut left = untold;
-        let received = unaccounted(recovered, writer).take_while(|frame| {
-            let received = left > 0;
-            left -= u64::from(received && decode.look(frame.bytes.clone()).counted());
-            received
-        });
-        let mut last = known.last_sent().max(sequence);
-        for frame in received.collect::<Vec<_>>() {
-            last += 1;
-            tell(writer, name, last, Sent::Whole(frame.frame));
-        }
         // What was counted now must not be counted again by a next start.
-        writer.taken_sent(name, last, known.through(), credit);
+        writer.taken_sent(name, sequence, known.through(), credit);
         // Where it cannot be written the disk is failing, which `append` tells.
         let _written = writer.flush();
         let sink = writer.known_sink(name).unwrap_or(known).clone();
-        Resume { sink, through, unconfirmed, on_its_way: 0 }
+        Resume { sink, through: recovered.last_frame, unconfirmed, on_its_way: 0 }
     }
 
     /// After a panic: what was handed to the socket is on its way, and none of it is to be sent again.
@@ -95,12 +73,8 @@ impl Resume {
         writer.resume(name, taken);
         for (sequence, content) in known.sent().filter(|(sequence, _)| (taken + 1..=last).contains(sequence))
         {
-            tell(writer, name, sequence, content);
-        }
-        // What the journal had no time to be told of left whole, in its order.
-        let untold = known.last_sent() + 1..=last;
-        for (sequence, frame) in untold.zip(unaccounted(recovered, writer)) {
-            tell(writer, name, sequence, Sent::Whole(frame.frame));
+            // Refused only where far more is ahead than could be when it left.
+            let _told = writer.sent(name, sequence, content);
         }
         let mut sink = writer.known_sink(name).cloned().unwrap_or(known);
         sink.take(last);
@@ -170,41 +144,6 @@ impl Resume {
             Err(_) => Content::Whole { bytes: batch.bytes().clone(), counted: true },
         }
     }
-}
-
-/// The frames that are not accounted, in their order. What is missing there nobody can send again.
-fn unaccounted<'r>(
-    recovered: &'r Recovered,
-    writer: &Writer,
-) -> impl Iterator<Item = BacklogFrame> + use<'r> {
-    let first = recovered.unfinished.first().unwrap_or(FrameNo(recovered.last_frame.0 + 1));
-    let mut backlog = writer.backlog(first);
-    let frames = std::iter::from_fn(move || backlog.next().ok().flatten());
-    let through = recovered.last_frame;
-    let frames = frames.filter_map(|next| match next {
-        Backlogged::Frame(frame) => Some(frame),
-        Backlogged::Skipped(..) => None,
-    });
-    let frames = frames.take_while(move |frame| frame.frame <= through);
-    frames.filter(|frame| recovered.unfinished.contains(frame.frame))
-}
-
-/// Tells the journal of what has left in an earlier run.
-fn tell(writer: &mut Writer, sink: &str, sequence: u64, content: Sent<'_>) {
-    // Refused only where far more is ahead than could be when it left.
-    let _told = writer.sent(sink, sequence, content);
-}
-
-/// Whether the first frame that is not accounted may have left as it came, without being told of: only where nothing
-/// waited before it.
-fn may_have_passed(sink: &Sink, unfinished: Option<FrameNo>) -> bool {
-    let Some(before) = unfinished.map(|first| FrameNo(first.0.saturating_sub(1))) else { return false };
-    let left_last = match sink.sent().last() {
-        Some((_, Sent::Whole(frame))) => frame == before,
-        Some((_, Sent::Rows(rows))) => rows.iter().any(|(_, frame)| *frame == before),
-        None => false,
-    };
-    left_last || sink.has_taken(before)
 }
 
 fn is_counted(sent: Sent<'_>, writer: &Writer, decode: &mut Decode) -> bool {

@@ -43,8 +43,6 @@ pub(crate) struct Sink {
     taken: (u64, FrameNo, Option<Credit>),
     /// When to read the journal again after it could not be read.
     read_at: Option<Instant>,
-    /// The journal is told of whatever leaves before the kernel gets it; else of what is composed.
-    tells_all: bool,
 }
 
 /// What a sink is made of.
@@ -55,18 +53,17 @@ pub(crate) struct Parts {
     pub(crate) memory: Portion,
     pub(crate) send: Send,
     pub(crate) resume: Resume,
-    pub(crate) tells_all: bool,
 }
 
 impl Sink {
     pub(crate) fn new(parts: Parts, keep: &Keep) -> Sink {
-        let Parts { name, place, outbox, memory, send, resume, tells_all } = parts;
+        let Parts { name, place, outbox, memory, send, resume } = parts;
         let settled = resume.done();
         let spill = (settled < resume.through())
             .then(|| Spill::of_earlier_run(keep.backlog_from(FrameNo(settled.0 + 1)), resume.through()));
         let taken = (resume.last_sent(), settled, None);
         let resume = Some(resume);
-        Sink { name, place, outbox, memory, spill, send, resume, settled, taken, read_at: None, tells_all }
+        Sink { name, place, outbox, memory, spill, send, resume, settled, taken, read_at: None }
     }
 
     /// It has all of this frame: of an earlier run, or another's.
@@ -174,21 +171,21 @@ impl Sink {
         self.outbox.taken(self.send.socket().taken());
         // Before anything is sent: after a kill, the reader's count is read from where it stood.
         self.tell_taken(keep);
-        let (mut sent, mut tell) = (false, false);
+        let mut sent = false;
         while self.send.has_room() {
             let Some(leaving) = self.outbox.next(self.send.keeps_up(), now) else { break };
             fault::point("compose");
             keep.sent(&self.name, &leaving);
             fault::point("told");
-            tell |= self.tells_all || leaving.frame.is_none();
             for tap in taps.iter_mut().filter(|tap| tap.of == TapOf::Sent) {
                 tap.copy(leaving.sequence, &leaving.bytes);
             }
             self.send.send(leaving);
             sent = true;
         }
-        if tell {
-            // Before the kernel gets it. A whole frame need not be told of: a start finds it by the reader's count.
+        if sent {
+            // Before the kernel gets it: what has left is never unknown. With it goes what was done with the frames, which
+            // would have been written soon.
             keep.flush();
         }
         fault::point("flush");

@@ -40,10 +40,10 @@ fn read_all(stage: &Stage, until_told: &Arc<AtomicBool>) -> std::thread::JoinHan
     })
 }
 
-/// Lives by `AFTERBAY_TEST_TRIALS`.
+/// Lives by `AFTERBAY_TEST_TRIALS`; a release build has the second kind of death only.
 #[test]
 fn kill_9_under_load_repeats_nothing_loses_nothing_that_was_journaled_and_names_who_lost_unread_bytes() {
-    let lives = std::env::var("AFTERBAY_TEST_TRIALS").map_or(3, |trials| trials.parse::<u64>().unwrap());
+    let lives = std::env::var("AFTERBAY_TEST_TRIALS").map_or(6, |trials| trials.parse::<u64>().unwrap());
     let stage = Stage::new();
     let config = stage.config().credit(&stage).sink("reader = \"tokenizer\"");
     let drained = Arc::new(AtomicBool::new(false));
@@ -70,9 +70,16 @@ fn kill_9_under_load_repeats_nothing_loses_nothing_that_was_journaled_and_names_
         }
     });
     for life in 0..lives {
-        let afterbay = Afterbay::run(&stage, &config);
-        std::thread::sleep(Duration::from_millis(20 + life * 37 % 150));
-        afterbay.kill();
+        if life.is_multiple_of(2) {
+            // Somewhere on the path,
+            let afterbay = Afterbay::run_panicking(&stage, &config, &format!("abort:{life}:60"));
+            afterbay.wait_for_end(Duration::from_millis(500));
+        } else {
+            // or at any time.
+            let afterbay = Afterbay::run(&stage, &config);
+            std::thread::sleep(Duration::from_millis(20 + life * 37 % 150));
+            afterbay.kill();
+        }
     }
     over.store(true, Ordering::SeqCst);
     let afterbay = Afterbay::run(&stage, &config);
