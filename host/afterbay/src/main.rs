@@ -44,6 +44,7 @@ pub(crate) const EXIT_USAGE: u8 = 64;
 pub(crate) const EXIT_FAILED: u8 = 70;
 
 fn main() -> ExitCode {
+    screen::end_where_nobody_reads();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

@@ -71,3 +71,16 @@ impl Table {
         writeln!(out, "{}", table.trim_fmt())
     }
 }
+
+/// `| head` has read enough: what is printed then is no panic but the end, as of any other command.
+pub(crate) fn end_where_nobody_reads() {
+    const SIGPIPE: i32 = 13;
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let text = panic.payload().downcast_ref::<String>().map_or("", |text| text);
+        if text.starts_with("failed printing to stdout") && text.contains("Broken pipe") {
+            std::process::exit(128 + SIGPIPE);
+        }
+        hook(panic);
+    }));
+}

@@ -86,6 +86,16 @@ fn check_and_run_refuse_a_tokenizer_that_cannot_be_read() {
 }
 
 #[test]
+fn a_command_whose_output_nobody_reads_ends_without_a_word() {
+    let mut command = afterbay(&["check", "--reference"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(141));
+    assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
+}
+
+#[test]
 fn the_reference_configuration_is_complete() {
     let reference = done(&["check", "--reference"]).good();
     for key in ["listen", "connect", "credit", "component", "on_error", "retain", "sync"] {
