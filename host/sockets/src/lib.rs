@@ -25,6 +25,6 @@ pub use conn::{PeerAddress, TokenRange};
 pub use endpoint::{Endpoint, EndpointError};
 pub use pull::{BindError, CloseReason, Message, PeerId, Pull, PullNotice, PullOptions, Refusal};
 pub use push::{
-    CreditBase, CreditOptions, LossReason, Outgoing, Pending, Push, PushError, PushNotice, PushOptions,
+    CreditOptions, CreditPosition, LossReason, Outgoing, Pending, Push, PushError, PushNotice, PushOptions,
     Totals, Unconfirmed,
 };

@@ -17,8 +17,8 @@ use mio::{Interest, Registry, Token};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-pub use self::notice::{LossReason, Outgoing, Pending, PushNotice, Totals, Unconfirmed};
-pub use self::options::{CreditBase, CreditOptions, PushOptions};
+pub use self::notice::{CreditPosition, LossReason, Outgoing, Pending, PushNotice, Totals, Unconfirmed};
+pub use self::options::{CreditOptions, PushOptions};
 
 use self::account::{Account, Desk};
 use self::custody::Custody;
@@ -80,9 +80,9 @@ impl Push {
     ) -> Result<Push, PushError> {
         let registry =
             registry.try_clone().map_err(|error| PushError { endpoint: endpoint.clone(), error })?;
-        let mut custody = Custody::new(options.taken);
+        let custody = Custody::new(options.taken);
         let credit = options.credit.as_ref().map(|credit| Credit {
-            account: Account::new(credit, &mut custody, now),
+            account: Account::new(credit, now),
             reader: PageReader::new(&credit.path),
             looked: now,
             checked_file: now,
@@ -104,13 +104,6 @@ impl Push {
             now,
             notices: Notices::new(),
         })
-    }
-
-    /// After a restart, before anything else: a frame that an earlier process wrote and that the reader had not finished by
-    /// [`CreditOptions::base`], oldest first. `sure`: the journal says that the kernel had it whole; otherwise it is sent if
-    /// the reader's count passes it by. Without credit it counts as taken.
-    pub fn restore(&mut self, frame: Outgoing, sure: bool) {
-        self.custody.restore(frame, sure);
     }
 
     /// Whether an event with this token is for this socket.
@@ -235,8 +228,8 @@ impl Push {
     }
 
     /// With a usable credit page: the count that stands for everything up to [`Push::taken`] being finished, and nothing
-    /// after it. A later process gives it as [`CreditOptions::base`].
-    pub fn position(&self) -> Option<CreditBase> {
+    /// after it.
+    pub fn position(&self) -> Option<CreditPosition> {
         self.credit.as_ref().and_then(|credit| credit.account.position())
     }
 

@@ -22,8 +22,8 @@
 use std::time::{Duration, Instant};
 
 use super::custody::Custody;
-use super::notice::PushNotice;
-use super::options::{CreditBase, CreditOptions};
+use super::notice::{CreditPosition, PushNotice};
+use super::options::CreditOptions;
 use crate::credit::{CreditState, Invalid, Look, Page};
 use crate::notices::Notices;
 
@@ -38,7 +38,6 @@ pub(crate) struct Desk<'a> {
 pub(crate) struct Account {
     generation_wait: Duration,
     stall: Duration,
-    quiet: Duration,
     standing: Standing,
     /// The generation that the kept frames were written to.
     known: Option<Known>,
@@ -76,14 +75,11 @@ enum Standing {
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    /// `None`: from the journal.
-    file: Option<(u64, u64)>,
+    file: (u64, u64),
     pid: u32,
     generation: u64,
-    /// The count as last seen.
+    /// The highest count seen.
     count: u64,
-    /// The count up to which frames were finished.
-    applied: u64,
 }
 
 #[derive(Debug)]
@@ -111,28 +107,21 @@ enum Hold {
     /// The generation is new, the connection is not.
     /// `clean`: nothing was written to it.
     Loss { until: Instant, page: Page, clean: bool },
-    /// Frames of an earlier process may not have been written whole: until the count is past them, or stands still.
-    Quiet,
 }
 
 impl Account {
-    pub(crate) fn new(options: &CreditOptions, custody: &mut Custody, now: Instant) -> Account {
-        let known = options.base.map(|CreditBase { generation, count }| {
-            custody.keep();
-            Known { file: None, pid: 0, generation, count: 0, applied: count }
-        });
+    pub(crate) fn new(options: &CreditOptions, now: Instant) -> Account {
         Account {
             generation_wait: options.generation_wait,
             stall: options.stall,
-            quiet: options.quiet,
-            standing: if known.is_some() { Standing::Usable } else { Standing::Absent },
-            known,
+            standing: Standing::Absent,
+            known: None,
             link: None,
             pids_agree: false,
             absorb: 0,
             lost: false,
             slack: 0,
-            joined_midway: known.is_some(),
+            joined_midway: false,
             doubt: Some(Doubt::Page),
             moved: now,
         }
@@ -166,10 +155,10 @@ impl Account {
     }
 
     /// The count that stands for "everything up to `taken` is finished, and nothing after it".
-    pub(crate) fn position(&self) -> Option<CreditBase> {
+    pub(crate) fn position(&self) -> Option<CreditPosition> {
         let known = self.known.filter(|_| self.is_usable())?;
-        // Of a count that has not reached the frames of an earlier process, the place where it will.
-        Some(CreditBase { generation: known.generation, count: known.applied + self.absorb })
+        // Of a count that has yet to pass frames that are not kept, the place where it will have.
+        Some(CreditPosition { generation: known.generation, count: known.count + self.absorb })
     }
 
     /// A look at the page.
@@ -201,7 +190,6 @@ impl Account {
         self.doubt.get_or_insert(Doubt::Page);
         self.check_pids();
         if desk.custody.unfinished().frames == 0 {
-            desk.custody.all_sure();
             return;
         }
         if self.is_page_of_link() {
@@ -214,7 +202,7 @@ impl Account {
     /// The connection is lost.
     pub(crate) fn lost(&mut self, desk: &mut Desk<'_>) {
         match self.link.take().and_then(|link| link.hold) {
-            Some(Hold::Generation { .. } | Hold::Quiet) => {}
+            Some(Hold::Generation { .. }) => {}
             Some(Hold::Loss { page, clean, .. }) => self.new_generation(page, clean || page.count == 0, desk),
             None => self.lost = true,
         }
@@ -222,9 +210,7 @@ impl Account {
 
     /// Time passes.
     pub(crate) fn tick(&mut self, desk: &mut Desk<'_>) {
-        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= desk.now);
-        let (stalls, is_quiet) = (is_due(self.stalls_at(desk.custody)), is_due(self.quiet_at(desk.custody)));
-        if stalls && !is_quiet {
+        if self.stalls_at(desk.custody).is_some_and(|at| at <= desk.now) {
             // A page that was only slow to prove itself counts them yet; one that lost frames cannot be told from it.
             let heals = self.doubt == Some(Doubt::Page);
             return self.give_up(Standing::Stale { heals }, desk);
@@ -237,11 +223,6 @@ impl Account {
             Some(Hold::Loss { until, page, clean }) if until <= desk.now => {
                 self.new_generation(page, clean, desk)
             }
-            Some(Hold::Quiet) if desk.custody.counted() == 0 => drop(desk.custody.all_sure()),
-            Some(Hold::Quiet) if is_quiet => {
-                let resent = desk.custody.requeue();
-                desk.notices.push(PushNotice::Settled { resent, unconfirmed: None });
-            }
             None => {}
             Some(hold) => self.hold(hold),
         }
@@ -249,30 +230,19 @@ impl Account {
 
     /// When [`Account::tick`] is due.
     pub(crate) fn deadline(&self, custody: &Custody) -> Option<Instant> {
-        let hold = match self.link.as_ref()?.hold.as_ref() {
+        match &self.link.as_ref()?.hold {
             Some(Hold::Generation { until, .. } | Hold::Loss { until, .. }) => Some(*until),
-            Some(Hold::Quiet) => self.quiet_at(custody),
-            None => None,
-        };
-        hold.into_iter().chain(self.stalls_at(custody)).min()
+            None => self.stalls_at(custody),
+        }
     }
 
     fn saw_none(&mut self, desk: &mut Desk<'_>) {
-        match &self.known {
-            // The path is gone; what was open goes on being read, so this does not come.
-            Some(Known { file: Some(_), .. }) => {}
-            // The journal knew one, and it is gone.
-            Some(_) => {
-                self.give_up(Standing::Absent, desk);
-                self.known = None;
-            }
-            None => self.stand(Standing::Absent, desk),
+        // Otherwise its file is just being replaced: one whose path is gone goes on being read.
+        if self.known.is_none() {
+            self.stand(Standing::Absent, desk);
         }
         if let Some(link) = &mut self.link {
             link.saw_absent = true;
-            if self.known.is_none() {
-                link.hold = None;
-            }
         }
     }
 
@@ -284,7 +254,7 @@ impl Account {
         self.begin(&page, desk);
         self.joined_midway = base > 0;
         self.absorb = absorb;
-        self.apply(&page, page.count, page.count - base, desk);
+        self.apply(page.count, page.count - base, desk);
     }
 
     fn saw_count(&mut self, known: Known, page: Page, desk: &mut Desk<'_>) {
@@ -292,16 +262,16 @@ impl Account {
             let why = Invalid::WentBack { from: known.count, to: page.count };
             return self.give_up(Standing::Invalid(why), desk);
         }
-        if self.standing == (Standing::Stale { heals: true }) && page.count > known.count {
+        if page.count <= known.count {
+            return;
+        }
+        if self.standing == (Standing::Stale { heals: true }) {
             self.absorb += desk.custody.take_passed();
             desk.custody.keep();
             self.stand(Standing::Usable, desk);
         }
-        if page.count > known.count {
-            self.moved = desk.now;
-        }
-        let delta = page.count.saturating_sub(known.applied);
-        self.apply(&page, known.applied.max(page.count), delta, desk);
+        self.moved = desk.now;
+        self.apply(page.count, page.count - known.count, desk);
     }
 
     fn saw_generation(&mut self, known: Known, page: Page, desk: &mut Desk<'_>) {
@@ -311,7 +281,7 @@ impl Account {
         }
         let Some(link) = &mut self.link else { return self.settle(known, page, desk) };
         let (until, clean) = match link.hold.take() {
-            Some(Hold::Generation { .. } | Hold::Quiet) => (wait, true),
+            Some(Hold::Generation { .. }) => (wait, true),
             Some(Hold::Loss { until, clean, .. }) => (until, clean),
             None => (wait, false),
         };
@@ -354,32 +324,27 @@ impl Account {
             self.tell_unconfirmed(desk);
         }
         self.begin(&page, desk);
-        self.apply(&page, page.count, page.count, desk);
+        self.apply(page.count, page.count, desk);
     }
 
     /// What is kept and was passed since the connection is there was written to `page`'s generation.
     fn adopt_on_link(&mut self, page: Page, desk: &mut Desk<'_>) {
         self.begin(&page, desk);
         self.absorb = desk.custody.take_passed();
-        self.apply(&page, page.count, page.count, desk);
+        self.apply(page.count, page.count, desk);
     }
 
     /// The old generation's final count, where the page tells it.
     fn finish_last(&mut self, known: &Known, page: &Page, desk: &mut Desk<'_>) {
         if follows(known, page) && self.is_usable() {
-            self.finish(page.last_count.saturating_sub(known.applied), desk);
+            self.finish(page.last_count.saturating_sub(known.count), desk);
         }
     }
 
     /// A generation is known, and nothing of it is applied yet.
     fn begin(&mut self, page: &Page, desk: &mut Desk<'_>) {
-        self.known = Some(Known {
-            file: Some(page.file),
-            pid: page.pid,
-            generation: page.generation,
-            count: 0,
-            applied: 0,
-        });
+        let Page { file, pid, generation, .. } = *page;
+        self.known = Some(Known { file, pid, generation, count: 0 });
         self.absorb = 0;
         self.lost = false;
         self.slack = 0;
@@ -397,15 +362,13 @@ impl Account {
         }
     }
 
-    fn apply(&mut self, page: &Page, applied: u64, delta: u64, desk: &mut Desk<'_>) {
+    /// The count is seen, and so many frames of ours more are finished by it.
+    fn apply(&mut self, count: u64, finished: u64, desk: &mut Desk<'_>) {
         if let Some(known) = &mut self.known {
-            known.file = Some(page.file);
-            known.pid = page.pid;
-            known.count = page.count;
-            known.applied = applied;
+            known.count = count;
         }
         if self.is_usable() {
-            self.finish(delta, desk);
+            self.finish(finished, desk);
         }
     }
 
@@ -425,26 +388,12 @@ impl Account {
 
     /// The reader is the one that had the connection before. What it read it has; whether it read all is not known.
     fn same_reader(&mut self, desk: &mut Desk<'_>) {
-        if desk.custody.unsure() > 0 {
-            return self.hold(Hold::Quiet);
-        }
-        // Uncounted ones: nothing will tell.
-        if let unconfirmed @ Some(_) = desk.custody.all_sure() {
-            desk.notices.push(PushNotice::Settled { resent: 0, unconfirmed });
-        }
         if !std::mem::take(&mut self.lost) {
             return;
         }
         self.doubt = Some(Doubt::Loss);
         self.slack = self.absorb + desk.custody.counted();
         desk.notices.push(PushNotice::Settled { resent: 0, unconfirmed: desk.custody.kept() });
-    }
-
-    /// Once everything that the reader surely has is counted: when the count has stood still for long enough.
-    fn quiet_at(&self, custody: &Custody) -> Option<Instant> {
-        let unsure = custody.unsure();
-        let waits_for_unsure = unsure > 0 && custody.counted() <= unsure && self.absorb == 0;
-        waits_for_unsure.then(|| self.moved + self.quiet)
     }
 
     /// Goes on without the count; what was kept for it is told.
@@ -483,7 +432,7 @@ impl Account {
     }
 
     fn is_page_of_link(&self) -> bool {
-        let page = self.known.filter(|known| known.file.is_some()).map(|known| known.pid);
+        let page = self.known.map(|known| known.pid);
         page.is_some() && self.link.as_ref().and_then(|link| link.pid) == page
     }
 
@@ -492,21 +441,18 @@ impl Account {
     }
 
     fn stalls_at(&self, custody: &Custody) -> Option<Instant> {
-        let waits_for_count = match self.link.as_ref()?.hold {
-            None | Some(Hold::Quiet) => custody.counted() > 0,
-            _ => false,
-        };
+        let waits_for_count = self.link.as_ref()?.hold.is_none() && custody.counted() > 0;
         (waits_for_count && self.doubt.is_some() && self.is_usable()).then(|| self.moved + self.stall)
     }
 }
 
 fn is_same(known: &Known, page: &Page) -> bool {
-    known.generation == page.generation && known.file.is_none_or(|file| file == page.file)
+    (known.file, known.generation) == (page.file, page.generation)
 }
 
 /// The page's generation is the one right after, so that the known one's final count is in the page.
 fn follows(known: &Known, page: &Page) -> bool {
-    known.file.is_none_or(|file| file == page.file) && page.last_generation == known.generation
+    (known.file, known.generation) == (page.file, page.last_generation)
 }
 
 #[cfg(test)]

@@ -33,8 +33,6 @@ pub(crate) struct Custody {
     unfinished: Pending,
     /// Counted ones among the unfinished.
     counted: u64,
-    /// Restored frames from this one on may not have been written whole; so many counted ones.
-    unsure: Option<(u64, u64)>,
     /// Whether written frames are kept for the reader's count.
     keeps: bool,
     /// Every frame up to this need never be sent again.
@@ -64,39 +62,6 @@ impl Custody {
         self.frames.push_back(Frame { header: Header::message(outgoing.bytes.len()), outgoing });
     }
 
-    /// A frame that an earlier process wrote, and that the reader may not have finished. Once one is not sure to have been
-    /// written whole, none after it is.
-    pub(crate) fn restore(&mut self, outgoing: Outgoing, sure: bool) {
-        debug_assert_eq!(self.waiting, Pending::default(), "restored before anything is sent");
-        let (sequence, counted) = (outgoing.sequence, u64::from(outgoing.counted));
-        self.push(outgoing);
-        let bytes = self.frames.back().map_or(0, Frame::wire_bytes);
-        self.advance(bytes);
-        // That was the earlier process.
-        self.totals = Totals::default();
-        if !sure || self.unsure.is_some() {
-            let (first, count) = self.unsure.unwrap_or((sequence, 0));
-            self.unsure = Some((first, count + counted));
-        }
-    }
-
-    /// Counted frames that are kept and may not have been written whole.
-    pub(crate) fn unsure(&self) -> u64 {
-        self.unsure.map_or(0, |(_, counted)| counted.min(self.counted))
-    }
-
-    /// What is kept passes for written whole. The frames of which that was not sure.
-    pub(crate) fn all_sure(&mut self) -> Option<Unconfirmed> {
-        let (first, _) = self.unsure.take()?;
-        let frames = self
-            .frames
-            .range(..self.written)
-            .rev()
-            .take_while(|frame| frame.outgoing.sequence >= first)
-            .count();
-        Some(Unconfirmed { first, last: self.last_written(), frames }).filter(|_| frames > 0)
-    }
-
     pub(crate) fn waiting(&self) -> Pending {
         self.waiting
     }
@@ -122,10 +87,9 @@ impl Custody {
         self.taken
     }
 
-    /// The last frame that the kernel surely has, or had.
+    /// The last frame that the kernel has, or had, whole.
     pub(crate) fn last_written(&self) -> u64 {
-        let sure = |frame: &&Frame| self.unsure.is_none_or(|(first, _)| frame.outgoing.sequence < first);
-        let last = self.frames.range(..self.written).rev().find(sure);
+        let last = self.frames.range(..self.written).next_back();
         last.map_or(self.taken, |frame| frame.outgoing.sequence)
     }
 
@@ -245,14 +209,12 @@ impl Custody {
         self.waiting.bytes += self.unfinished.bytes;
         self.unfinished = Pending::default();
         self.counted = 0;
-        self.all_sure();
         std::mem::take(&mut self.written)
     }
 
     /// Written frames are kept no longer, and pass as taken.
     pub(crate) fn release(&mut self) -> Option<Unconfirmed> {
         self.keeps = false;
-        self.all_sure();
         self.pass(u64::MAX)
     }
 

@@ -49,6 +49,15 @@ pub struct Unconfirmed {
     pub frames: usize,
 }
 
+/// A count of a generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreditPosition {
+    /// The reader's generation.
+    pub generation: u64,
+    /// Its count.
+    pub count: u64,
+}
+
 /// Why a connection ended or was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LossReason {

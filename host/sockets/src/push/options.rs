@@ -22,7 +22,7 @@ pub struct PushOptions {
     pub handshake_timeout: Duration,
     /// SO_SNDBUF; `None`: the kernel's. It bounds what can be lost with a reader that dies and has no credit page.
     pub send_buffer_bytes: Option<usize>,
-    /// After a restart, [`Push::taken`](crate::Push::taken) as the journal has it; otherwise 0.
+    /// Every frame up to this is settled already, and [`Push::taken`](crate::Push::taken) begins here.
     pub taken: u64,
     /// The reader's credit page.
     pub credit: Option<CreditOptions>,
@@ -47,15 +47,6 @@ impl Default for PushOptions {
     }
 }
 
-/// A count of a generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CreditBase {
-    /// The reader's generation.
-    pub generation: u64,
-    /// Its count.
-    pub count: u64,
-}
-
 /// Where the reader's count is, and how far it is trusted.
 #[derive(Clone, Debug)]
 pub struct CreditOptions {
@@ -71,12 +62,6 @@ pub struct CreditOptions {
     pub generation_wait: Duration,
     /// How long a count in doubt may stand still before its frames are given up.
     pub stall: Duration,
-    /// How long the count must stand still, after a restart, before a frame whose hand-over was cut is taken for not
-    /// received ([`Push::restore`](crate::Push::restore)).
-    pub quiet: Duration,
-    /// Where the count stood when everything up to `taken` was finished and nothing after it, if the journal knows ([`Push::position`](crate::Push::position)).
-    /// `None`: where it stands at the first look.
-    pub base: Option<CreditBase>,
 }
 
 impl CreditOptions {
@@ -89,8 +74,6 @@ impl CreditOptions {
             poll: bounds::CREDIT_POLL,
             generation_wait: bounds::GENERATION_WAIT_MAX,
             stall: bounds::CREDIT_STALL_MAX,
-            quiet: bounds::CREDIT_QUIET,
-            base: None,
         }
     }
 }

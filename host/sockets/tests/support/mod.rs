@@ -229,7 +229,6 @@ impl Loop {
 pub fn with_credit(dir: &tempfile::TempDir, change: impl FnOnce(&mut CreditOptions)) -> PushOptions {
     let mut credit = CreditOptions::new(dir.path().join("page"));
     credit.generation_wait = Duration::from_millis(500);
-    credit.quiet = Duration::from_millis(300);
     change(&mut credit);
     PushOptions { credit: Some(credit), ..PushOptions::default() }
 }

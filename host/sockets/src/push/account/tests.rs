@@ -11,11 +11,10 @@ use super::*;
 
 const WAIT: Duration = Duration::from_secs(2);
 const STALL: Duration = Duration::from_secs(30);
-const QUIET: Duration = Duration::from_secs(1);
 
-fn options(base: Option<CreditBase>) -> CreditOptions {
+fn options() -> CreditOptions {
     let mut options = CreditOptions::new("/nowhere");
-    (options.generation_wait, options.stall, options.quiet, options.base) = (WAIT, STALL, QUIET, base);
+    (options.generation_wait, options.stall) = (WAIT, STALL);
     options
 }
 
@@ -31,10 +30,10 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(base: Option<CreditBase>) -> Bench {
+    fn new() -> Bench {
         let now = Instant::now();
-        let mut custody = Custody::default();
-        let account = Account::new(&options(base), &mut custody, now);
+        let custody = Custody::default();
+        let account = Account::new(&options(), now);
         let page = Page {
             file: (1, 1),
             pid: 0,
@@ -90,10 +89,10 @@ impl Bench {
     }
 
     /// Steps, one word each:
-    /// `s3` / `u1` send counted / uncounted frames; `r2` / `q1` restore frames, sure / unsure;
+    /// `s3` / `u1` send counted / uncounted frames;
     /// `up`, `up=7` (the process), `lost`; `none` no page, `bad` an invalid one;
     /// `p2:5` generation 2 with count 5, of process 2 (`@9`: of 9); `p2:0<3` … which follows one with final count 3; `new:p1:0` in a new file;
-    /// `wait`, `stall`, `quiet`: so long passes.
+    /// `wait`, `stall`: so long passes.
     fn step(&mut self, step: &str) {
         match step {
             "lost" => self.lose(),
@@ -101,7 +100,6 @@ impl Bench {
             "bad" => self.look(Look::Invalid(Invalid::Short(3))),
             "wait" => self.pass(WAIT),
             "stall" => self.pass(STALL),
-            "quiet" => self.pass(QUIET),
             "up" => self.up(None),
             _ if step.starts_with("up=") => self.up(Some(step[3..].parse().unwrap())),
             _ if step.contains(':') => {
@@ -119,12 +117,9 @@ impl Bench {
             _ => {
                 let (what, count) = step.split_at(1);
                 for _ in 0..count.parse::<u32>().unwrap() {
-                    let frame = self.frame(what != "u");
-                    match what {
-                        "s" | "u" => self.custody.push(frame),
-                        "r" => self.custody.restore(frame, true),
-                        _ => self.custody.restore(frame, false),
-                    }
+                    assert!(matches!(what, "s" | "u"), "no such step: {step}");
+                    let frame = self.frame(what == "s");
+                    self.custody.push(frame);
                 }
             }
         }
@@ -162,9 +157,9 @@ impl Bench {
     }
 }
 
-fn check(base: Option<CreditBase>, table: &[(&str, &str, &str)]) {
+fn check(table: &[(&str, &str, &str)]) {
     for (why, steps, expected) in table {
-        let mut bench = Bench::new(base);
+        let mut bench = Bench::new();
         steps.split_whitespace().for_each(|step| bench.step(step));
         assert_eq!(bench.result(), *expected, "{why}: {steps}");
     }
@@ -173,7 +168,7 @@ fn check(base: Option<CreditBase>, table: &[(&str, &str, &str)]) {
 #[test]
 #[rustfmt::skip]
 fn a_new_reader_gets_what_the_old_one_had_not_finished_once_and_in_order() {
-    check(None, &[
+    check(&[
         ("a reader that lives", "p1:0 up s3 p1:2 s1", "1,2,3,4 taken=2 usable1:2"),
         ("lost, new generation, connected", "p1:0 up s5 p1:2 lost p2:0<3 up", "1,2,3,4,5/4,5 taken=3 resent2 usable2:0"),
         ("lost, connected, new generation: whose is it?", "p1:0 up s5 p1:2 lost up s1 p2:0<3", "1,2,3,4,5/ taken=2 usable1:2"),
@@ -195,7 +190,7 @@ fn a_new_reader_gets_what_the_old_one_had_not_finished_once_and_in_order() {
 #[test]
 #[rustfmt::skip]
 fn the_same_reader_on_a_new_connection_is_not_sent_anything_again() {
-    check(None, &[
+    check(&[
         ("its process says so, at once", "p1:0 up=1 s3 p1:1 lost up=1 s1 p1:4", "1,2,3/4 taken=4 unconfirmed2-3 usable1:4"),
         ("unknown process: nothing until the wait is over", "p1:0 up s3 p1:1 lost up s1", "1,2,3/ taken=1 usable1:1"),
         ("… then it is taken for the same", "p1:0 up s3 p1:1 lost up s1 wait p1:4", "1,2,3/4 taken=4 unconfirmed2-3 usable1:4"),
@@ -211,7 +206,7 @@ fn the_same_reader_on_a_new_connection_is_not_sent_anything_again() {
 #[test]
 #[rustfmt::skip]
 fn a_generation_that_changes_while_connected_waits_for_the_loss() {
-    check(None, &[
+    check(&[
         ("nothing is written meanwhile", "p1:0 up s2 p2:0<1 s1", "1,2 taken=0 usable1:0"),
         ("no loss: it is this connection's", "p1:0 up s2 p2:0<1 s1 wait p2:1<1", "1,2,3 taken=2 usable2:1"),
         ("its process says so, at once", "p1:0 up=1 p1:0 lost up=2 s2 p2:0<0 s1 p2:1<0", "/1,2,3 taken=1 usable2:1"),
@@ -225,7 +220,7 @@ fn a_generation_that_changes_while_connected_waits_for_the_loss() {
 #[test]
 #[rustfmt::skip]
 fn what_cannot_be_certain_is_told_and_not_sent_again() {
-    check(None, &[
+    check(&[
         ("a generation was missed", "p1:0 up s3 p1:1 lost p3:0<0 up s1", "1,2,3/4 taken=3 unconfirmed2-3 usable3:0"),
         ("the page is a new file", "p1:0 up s3 p1:1 lost new:p1:0 up s1", "1,2,3/4 taken=3 unconfirmed2-3 usable1:0"),
         ("a reader without a page", "p1:0 up=1 s3 p1:1 lost up=9 s1", "1,2,3/ taken=1 usable1:1"),
@@ -238,7 +233,7 @@ fn what_cannot_be_certain_is_told_and_not_sent_again() {
 #[test]
 #[rustfmt::skip]
 fn a_count_that_cannot_be_ours_is_not_used() {
-    check(None, &[
+    check(&[
         ("ahead", "p1:0 up s2 p1:3 s1", "1,2,3 taken=3 ranahead1"),
         ("… for good", "p1:0 up s2 p1:3 lost p2:0<3 up s2", "1,2/3,4 taken=4 ranahead1"),
         ("ahead in a new generation that was given nothing", "p1:0 up s2 p1:2 lost p2:1<2 up s1", "1,2/3 taken=3 ranahead1"),
@@ -256,7 +251,7 @@ fn a_count_that_cannot_be_ours_is_not_used() {
 #[test]
 #[rustfmt::skip]
 fn a_page_that_is_not_there_yet_does_not_stop_the_stream() {
-    check(None, &[
+    check(&[
         ("never", "none up s3", "1,2,3 taken=3 absent"),
         ("not a page", "bad up s3", "1,2,3 taken=3 invalid"),
         ("it comes while frames are under way", "none up s3 p1:1 s1 p1:3", "1,2,3,4 taken=3 usable1:3"),
@@ -268,12 +263,14 @@ fn a_page_that_is_not_there_yet_does_not_stop_the_stream() {
 #[test]
 #[rustfmt::skip]
 fn a_count_that_stands_still_is_only_given_up_in_doubt() {
-    check(None, &[
+    check(&[
         ("a slow reader is waited for", "p1:0 up s1 p1:1 s3 stall stall", "1,2,3,4 taken=1 usable1:1"),
         ("a page that has not proved itself is not", "p1:0 up s3 stall s1", "1,2,3,4 taken=4 unconfirmed1-3 stale"),
         ("nor one after a new connection", "p1:0 up=1 s1 p1:1 s3 lost up=1 stall s1", "1,2,3,4/5 taken=5 unconfirmed2-4 unconfirmed2-4 stale"),
         ("it moves again: used again", "p1:0 up s3 stall s1 p1:1 s1 p1:4", "1,2,3,4,5 taken=4 unconfirmed1-3 usable1:4"),
         ("… and the given up are counted first", "p1:0 up s3 stall s1 p1:1 s1 p1:5", "1,2,3,4,5 taken=5 unconfirmed1-3 usable1:5"),
+        ("back, and up again: not used until it is past where it was", "p1:5 up s1 stall p1:3 p1:4", "1 taken=1 unconfirmed1-1 stale"),
+        ("… then it is", "p1:5 up s1 stall p1:3 p1:4 s1 p1:6", "1,2 taken=2 unconfirmed1-1 usable1:6"),
         ("not if frames may be lost", "p1:0 up=1 s3 lost up=1 stall p1:1 s1", "1,2,3/4 taken=4 unconfirmed1-3 unconfirmed1-3 stale"),
         ("… until a new generation", "p1:0 up=1 s3 lost up=1 stall p1:1 lost p2:0<3 up=2 s1",
             "1,2,3//4 taken=3 unconfirmed1-3 unconfirmed1-3 usable2:0"),
@@ -283,7 +280,7 @@ fn a_count_that_stands_still_is_only_given_up_in_doubt() {
 #[test]
 #[rustfmt::skip]
 fn uncounted_frames_pass_with_the_counted_one_before_them() {
-    check(None, &[
+    check(&[
         ("alone", "p1:0 up u2", "1,2 taken=2 usable1:0"),
         ("behind a counted one", "p1:0 up s1 u1 s1 p1:1", "1,2,3 taken=2 usable1:1"),
         ("sent again in their place", "p1:0 up s1 u1 s1 u1 lost p2:0<0 up", "1,2,3,4/1,2,3,4 taken=0 resent4 usable2:0"),
@@ -292,33 +289,10 @@ fn uncounted_frames_pass_with_the_counted_one_before_them() {
 }
 
 #[test]
-#[rustfmt::skip]
-fn after_a_restart_the_frames_that_were_cut_are_settled_by_the_count() {
-    // The journal knows: at count 10 of generation 4 nothing of these was finished.
-    check(Some(CreditBase { generation: 4, count: 10 }), &[
-        ("the reader lives and has all", "r2 s1 p4:11 up=4 p4:13", "3 taken=3 usable4:13"),
-        ("unknown process: after the wait", "r2 s1 p4:11 up wait p4:13", "3 taken=3 usable4:13"),
-        ("frames of before the base are still counted", "r1 s1 p4:8 up=4 p4:11", "2 taken=1 usable4:11"),
-        ("the reader died", "r3 s1 p5:0<12 up", "3,4 taken=2 resent1 usable5:0"),
-        ("the reader dies later", "r2 s1 p4:11 up=4 lost p5:0<11 up", "3/2,3 taken=1 resent2 usable5:0"),
-        ("an unsure one holds what follows", "r1 q1 s1 p4:11 up=4", " taken=1 usable4:11"),
-        ("… until it is counted", "r1 q1 s1 p4:11 up=4 p4:12 quiet", "3 taken=2 usable4:12"),
-        ("… or the count is quiet: it was not received", "r1 q1 s1 p4:11 up=4 quiet p4:13", "2,3 taken=3 resent1 usable4:13"),
-        ("quiet tells nothing while a sure one is unfinished", "r2 q1 s1 p4:11 up=4 quiet quiet", " taken=1 usable4:11"),
-        ("… and a new generation settles it", "r1 q2 s1 p4:11 up=4 lost p5:0<12 up=5", "/3,4 taken=2 resent1 usable5:0"),
-        ("stuck too long: given up, told", "r2 q1 s1 p4:10 up=4 stall", "4 taken=4 unconfirmed1-3 stale"),
-        ("the page is gone", "r2 q1 s1 none up", "4 taken=4 unconfirmed1-3 absent"),
-        ("missed generations", "r2 q1 s1 p7:0 up", "4 taken=3 unconfirmed1-3 usable7:0"),
-    ]);
-}
-
-#[test]
 fn what_is_due_is_done_by_the_tick() {
     // Otherwise a caller that waits for the deadline would spin.
-    for steps in
-        ["p1:0 up s3", "p1:0 up s3 lost up", "p1:0 up s3 p2:0", "r2 q2 s1 p1:0 up=1", "r2 q2 s1 p1:2 up=1"]
-    {
-        let mut bench = Bench::new(steps.contains('q').then_some(CreditBase { generation: 1, count: 0 }));
+    for steps in ["p1:0 up s3", "p1:0 up s3 lost up", "p1:0 up s3 p2:0"] {
+        let mut bench = Bench::new();
         steps.split_whitespace().for_each(|step| bench.step(step));
         let mut dues = 0;
         while let Some(at) = bench.account.deadline(&bench.custody) {
@@ -334,11 +308,11 @@ fn what_is_due_is_done_by_the_tick() {
 
 #[test]
 fn the_position_is_the_count_at_which_nothing_that_is_kept_is_finished() {
-    let mut bench = Bench::new(None);
+    let mut bench = Bench::new();
     "p1:5 up s3 p1:6".split_whitespace().for_each(|step| bench.step(step));
     assert_eq!(
         (bench.custody.taken(), bench.account.position()),
-        (1, Some(CreditBase { generation: 1, count: 6 }))
+        (1, Some(CreditPosition { generation: 1, count: 6 }))
     );
     bench.step("p1:9");
     assert_eq!(bench.account.position(), None, "ran ahead");

@@ -19,8 +19,6 @@ enum Step {
     /// The reader lives on, with what it has read.
     Drop,
     Pass(u64),
-    /// Our own process dies, and the next goes by the journal.
-    Restart,
 }
 
 struct Reader {
@@ -37,10 +35,6 @@ struct World {
     /// Written to the connection and not read; `None`: there is none. The bool: its reader is still at the other end.
     kernel: Option<(VecDeque<u64>, bool)>,
     counted: BTreeSet<u64>,
-    /// What the journal says: as it was before the last step. Taken, written, and where the count stood.
-    journal: Option<(u64, u64, CreditBase)>,
-    /// After a restart the count is waited for: the reader is not stuck for so long.
-    restarted: bool,
     finished: Vec<u64>,
     unconfirmed: BTreeSet<u64>,
     /// The generation changed since the last look.
@@ -51,7 +45,7 @@ struct World {
 
 impl World {
     fn new(knows_pids: bool) -> World {
-        let bench = Bench::new(None);
+        let bench = Bench::new();
         let page = bench.page;
         World {
             bench,
@@ -61,8 +55,6 @@ impl World {
             has_page: false,
             kernel: None,
             counted: BTreeSet::new(),
-            journal: None,
-            restarted: false,
             finished: Vec::new(),
             unconfirmed: BTreeSet::new(),
             unseen: false,
@@ -77,8 +69,6 @@ impl World {
     }
 
     fn step(&mut self, step: &Step) {
-        let (taken, written) = (self.bench.custody.taken(), self.bench.custody.last_written());
-        self.journal = self.bench.account.position().map(|position| (taken, written, position));
         match *step {
             Step::Send(count, counted) => {
                 for _ in 0..count {
@@ -143,14 +133,8 @@ impl World {
             Step::Pass(ms) => {
                 // The poll tells of a loss at once.
                 self.step(&Step::NoticeLoss);
-                if self.restarted {
-                    self.step(&Step::Read(usize::MAX));
-                    self.step(&Step::Finish(usize::MAX));
-                    self.step(&Step::Look);
-                }
                 self.bench.pass(Duration::from_millis(ms));
             }
-            Step::Restart => self.restart(),
             Step::Start => {}
         }
         let written = self.bench.write();
@@ -162,30 +146,6 @@ impl World {
                 self.unconfirmed.extend(first..=last);
             }
         }
-    }
-
-    fn restart(&mut self) {
-        let Some((taken, written, base)) = self.journal else { return };
-        // The kernel keeps for the reader what it was sent.
-        self.step(&Step::Read(usize::MAX));
-        (self.kernel, self.restarted) = (None, true);
-        let (now, next) = (self.bench.now, self.bench.next);
-        self.bench = Bench::new(Some(base));
-        self.bench.now = now;
-        self.bench.custody = Custody::new(taken);
-        self.bench.custody.keep();
-        // The last step's frames may have been written.
-        for sequence in taken + 1..next {
-            self.bench.next = sequence;
-            let counted = self.counted.contains(&sequence);
-            let frame = self.bench.frame(counted);
-            if sequence <= written + 4 {
-                self.bench.custody.restore(frame, sequence <= written);
-            } else {
-                self.bench.custody.push(frame);
-            }
-        }
-        self.bench.next = next;
     }
 
     fn break_connection(&mut self) {
@@ -231,7 +191,7 @@ impl World {
     }
 }
 
-fn step(drops: bool, restarts: bool) -> impl Strategy<Value = Step> {
+fn step(drops: bool) -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (1u8..5, prop::bool::weighted(0.8)).prop_map(|(count, counted)| Step::Send(count, counted)),
         3 => Just(Step::Look),
@@ -242,7 +202,6 @@ fn step(drops: bool, restarts: bool) -> impl Strategy<Value = Step> {
         3 => Just(Step::Connect),
         3 => Just(Step::NoticeLoss),
         1 => Just(if drops { Step::Drop } else { Step::Look }),
-        1 => Just(if restarts { Step::Restart } else { Step::Look }),
         2 => (0u64..1500).prop_map(Step::Pass),
     ]
 }
@@ -250,10 +209,10 @@ fn step(drops: bool, restarts: bool) -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: std::env::var("PROPTEST_CASES").map_or(2000, |cases| cases.parse().unwrap()), ..ProptestConfig::default() })]
 
-    /// Readers die, at any moment, and are started again, and so do we: nothing is lost, nothing comes twice, all in order.
+    /// Readers die, at any moment, and are started again: nothing is lost, nothing comes twice, all in order.
     #[test]
     fn across_restarts_every_counted_frame_is_finished_exactly_once(
-        knows_pids: bool, steps in prop::collection::vec(step(false, true), 1..120),
+        knows_pids: bool, steps in prop::collection::vec(step(false), 1..120),
     ) {
         let mut world = World::new(knows_pids);
         // There is a page before there is a frame: what is sent without one is taken as it is written.
@@ -267,7 +226,7 @@ proptest! {
     /// Connections of readers that live are dropped as well: what cannot be known is told, and nothing comes twice.
     #[test]
     fn across_drops_nothing_comes_twice_and_what_is_lost_is_told(
-        knows_pids: bool, steps in prop::collection::vec(step(true, false), 1..120),
+        knows_pids: bool, steps in prop::collection::vec(step(true), 1..120),
     ) {
         let mut world = World::new(knows_pids);
         world.step(&Step::Start);
