@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use serde_json::Value;
@@ -65,6 +65,20 @@ impl Afterbay {
         Afterbay::start_toml(afterbay(&["run"]), stage, config, args)
     }
 
+    /// Starts it, to die at a place on the path (`AFTERBAY_PANIC=abort:SEED:ONE_IN`), or by kill -9 if it does not in time.
+    pub fn run_to_die(stage: &Stage, config: &Config, seed: u64, one_in: u64, within: Duration) {
+        let mut command = afterbay(&["run"]);
+        command.env("AFTERBAY_PANIC", format!("abort:{seed}:{one_in}"));
+        command.arg("--config").arg(stage.write(config)).stderr(Stdio::null()).stdin(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let begun = Instant::now();
+        while begun.elapsed() < within && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
     /// The same as a process that is told of a file that grows past its limit, not killed: see [`Afterbay::limit_files`].
     #[track_caller]
     pub fn run_limitable(stage: &Stage, config: &Config) -> Afterbay {
@@ -96,21 +110,13 @@ impl Afterbay {
         let log = Log::follow(child.stderr.take().unwrap());
         let mut this = Afterbay { child, log, admin: SocketAddr::from(([0, 0, 0, 0], 0)) };
         this.admin = wait_for("afterbay run is ready", || {
-            // First whether it has ended: what it said before may still have to be read.
-            let ended = this.child.try_wait().unwrap();
-            if ended.is_some() {
-                std::thread::sleep(Duration::from_millis(50));
+            if let Some(status) = this.child.try_wait().unwrap() {
+                panic!("afterbay run did not start: {status}\n{}", this.log.text());
             }
+            this.log.events("StreamStarted").first()?;
             let lines = this.log.lines();
             let told = lines.iter().filter_map(|line| line["message"].as_str());
-            let admin = told.filter_map(|text| text.strip_prefix("admin: http://")?.parse().ok()).next();
-            let ready = admin.filter(|_| !this.log.events("StreamStarted").is_empty());
-            assert!(
-                ready.is_some() || ended.is_none(),
-                "afterbay run did not start: {ended:?}\n{}",
-                this.log.text()
-            );
-            ready
+            told.filter_map(|text| text.strip_prefix("admin: http://")?.parse().ok()).next()
         });
         this
     }
@@ -213,15 +219,6 @@ impl Afterbay {
     pub fn wait(&mut self) -> i32 {
         let status = wait_for("afterbay run ends", || self.child.try_wait().unwrap());
         code(status)
-    }
-
-    /// Waits for its end so long, then it is killed.
-    pub fn wait_for_end(mut self, time: Duration) {
-        let begun = Instant::now();
-        while begun.elapsed() < time && self.child.try_wait().unwrap().is_none() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        self.kill();
     }
 
     /// kill -9.
@@ -396,13 +393,20 @@ fn build() {
     assert!(built.success(), "{build:?}");
 }
 
-/// Whether it is younger than all of its sources, which cargo lists beside it.
+/// Whether it is younger than everything it could be made of. (Cargo lists its sources only beside a binary that it was
+/// asked for, and `cargo test` asks for tests.)
 fn is_fresh(binary: &Path) -> bool {
-    let changed = |path: &Path| std::fs::metadata(path).and_then(|file| file.modified());
-    let (Ok(built), Ok(sources)) = (changed(binary), std::fs::read_to_string(binary.with_extension("d")))
-    else {
-        return false;
-    };
-    let sources = sources.split_once(": ").map_or("", |(_, sources)| sources);
-    sources.split_whitespace().all(|source| changed(source.as_ref()).is_ok_and(|changed| changed <= built))
+    fn is_older(path: &Path, built: SystemTime) -> bool {
+        if path.is_dir() {
+            let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+            // Neither tests nor what builds leave.
+            let left_out = ["tests", "target", "__pycache__"].map(OsStr::new);
+            let mut entries = entries.filter(|path| !left_out.contains(&path.file_name().unwrap()));
+            return entries.all(|path| is_older(&path, built));
+        }
+        std::fs::metadata(path).and_then(|file| file.modified()).is_ok_and(|changed| changed <= built)
+    }
+    let Ok(built) = std::fs::metadata(binary).and_then(|file| file.modified()) else { return false };
+    let sources = ["Cargo.toml", "Cargo.lock", "host", "plugins", "wit"];
+    sources.iter().all(|source| is_older(&repository().join(source), built))
 }

@@ -168,7 +168,8 @@ pub(crate) fn counts(sinks: &[(Option<&Sink>, Option<&Path>)], recovered: &Recov
     })
 }
 
-/// How many frames the reader has finished since the journal's word of it, once it has finished all it has.
+/// How many frames the reader has finished since the journal's word of it, once it has finished all it was sent, or has
+/// stood still for so long that the rest never arrived.
 fn count(sink: &Sink, page: &Path) -> Count {
     let Some(base) = sink.credit() else { return Count::Unknown };
     let at = |page: &Page| Credit { generation: page.generation, sent: page.count };
@@ -182,8 +183,10 @@ fn count(sink: &Sink, page: &Path) -> Count {
                 if last.0 != Some(page.count) {
                     last = (Some(page.count), now);
                 }
-                if now >= last.1 + CREDIT_QUIET || now >= begun + CREDIT_STALL_MAX {
-                    return Count::Since(page.count.saturating_sub(base.sent), at(&page));
+                let finished = page.count.saturating_sub(base.sent);
+                let is_all = finished >= sink.sent().len() as u64;
+                if is_all || now >= last.1 + CREDIT_QUIET || now >= begun + CREDIT_STALL_MAX {
+                    return Count::Since(finished, at(&page));
                 }
             }
             // That reader is gone: its last word is in the page.

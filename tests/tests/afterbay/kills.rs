@@ -72,8 +72,7 @@ fn kill_9_under_load_repeats_nothing_loses_nothing_that_was_journaled_and_names_
     for life in 0..lives {
         if life.is_multiple_of(2) {
             // Somewhere on the path,
-            let afterbay = Afterbay::run_panicking(&stage, &config, &format!("abort:{life}:60"));
-            afterbay.wait_for_end(Duration::from_millis(500));
+            Afterbay::run_to_die(&stage, &config, life, 60, Duration::from_secs(4));
         } else {
             // or at any time.
             let afterbay = Afterbay::run(&stage, &config);
