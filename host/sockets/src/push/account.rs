@@ -46,9 +46,6 @@ pub(crate) struct Account {
     pids_agree: bool,
     /// Counts to come that belong to frames which are not kept, and were written before those that are.
     absorb: u64,
-    /// A connection was lost to which the kept frames were written. (That of an earlier process takes nothing with it: the
-    /// kernel keeps for the reader what it had not read.)
-    lost: bool,
     /// Counted frames that a reader which lives may have lost with a connection: so many frames past the count may be
     /// finished as well.
     slack: u64,
@@ -119,7 +116,6 @@ impl Account {
             link: None,
             pids_agree: false,
             absorb: 0,
-            lost: false,
             slack: 0,
             joined_midway: false,
             doubt: Some(Doubt::Page),
@@ -201,10 +197,8 @@ impl Account {
 
     /// The connection is lost.
     pub(crate) fn lost(&mut self, desk: &mut Desk<'_>) {
-        match self.link.take().and_then(|link| link.hold) {
-            Some(Hold::Generation { .. }) => {}
-            Some(Hold::Loss { page, clean, .. }) => self.new_generation(page, clean || page.count == 0, desk),
-            None => self.lost = true,
+        if let Some(Hold::Loss { page, clean, .. }) = self.link.take().and_then(|link| link.hold) {
+            self.new_generation(page, clean || page.count == 0, desk);
         }
     }
 
@@ -346,7 +340,6 @@ impl Account {
         let Page { file, pid, generation, .. } = *page;
         self.known = Some(Known { file, pid, generation, count: 0 });
         self.absorb = 0;
-        self.lost = false;
         self.slack = 0;
         self.doubt = Some(Doubt::Page);
         self.moved = desk.now;
@@ -388,9 +381,6 @@ impl Account {
 
     /// The reader is the one that had the connection before. What it read it has; whether it read all is not known.
     fn same_reader(&mut self, desk: &mut Desk<'_>) {
-        if !std::mem::take(&mut self.lost) {
-            return;
-        }
         self.doubt = Some(Doubt::Loss);
         self.slack = self.absorb + desk.custody.counted();
         desk.notices.push(PushNotice::Settled { resent: 0, unconfirmed: desk.custody.kept() });

@@ -196,6 +196,7 @@ fn the_same_reader_on_a_new_connection_is_not_sent_anything_again() {
         ("… then it is taken for the same", "p1:0 up s3 p1:1 lost up s1 wait p1:4", "1,2,3/4 taken=4 unconfirmed2-3 usable1:4"),
         ("nothing was unfinished: no wait", "p1:0 up s3 p1:3 lost up s1", "1,2,3/4 taken=3 usable1:3"),
         ("the wait ends early by the loss", "p1:0 up s3 lost up lost up wait s1", "1,2,3//4 taken=0 unconfirmed1-3 usable1:0"),
+        ("its generation was seen only before the loss", "p1:0 up s2 p2:1<0 lost up s1 wait p2:2", "1,2/3 taken=2 unconfirmed2-2 usable2:2"),
         ("later it dies: which it lost is not known", "p1:0 up=1 s2 p1:1 lost up=1 s3 p1:2 lost p2:0<2 up=2",
             "1,2/3,4,5/4,5 taken=3 unconfirmed2-2 unconfirmed3-3 resent2 usable2:0"),
         ("… but once all was counted it lost none", "p1:0 up=1 s2 lost up=1 s3 p1:5 s2 lost p2:0<6 up=2",
