@@ -182,7 +182,7 @@ fn a_cut_frame_goes_again_whole_and_frames_not_begun_follow_in_order() {
         let mut part = vec![0; 200_000 + round * 100_000];
         let mut reader = stream.try_clone().unwrap();
         let reading = std::thread::spawn(move || reader.read_exact(&mut part));
-        this.run(Duration::from_millis(50));
+        this.until("read", |_| reading.is_finished());
         reading.join().unwrap().unwrap();
         drop(stream);
         this.until("lost", |this| {

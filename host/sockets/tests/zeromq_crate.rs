@@ -3,8 +3,6 @@
 
 mod support;
 
-use std::time::Duration;
-
 use afterbay_sockets::{PullOptions, PushOptions};
 use support::{Loop, both, free_port, ipc, outgoing, payload};
 use zeromq::{Socket, SocketRecv, SocketSend};
@@ -21,6 +19,7 @@ fn its_push_is_understood() {
     for endpoint in both(&dir, "in") {
         let mut this = Loop::bind(&endpoint, PullOptions::default());
         let endpoint = this.endpoint().to_string();
+        let (received, until_received) = tokio::sync::oneshot::channel();
         let sending = std::thread::spawn(move || {
             runtime().block_on(async {
                 let mut push = zeromq::PushSocket::new();
@@ -29,10 +28,11 @@ fn its_push_is_understood() {
                     push.send(payload(1, i as u64, SIZES[i % 7]).into()).await.unwrap();
                 }
                 // It has no linger: what it has not written goes with it.
-                tokio::time::sleep(Duration::from_millis(500)).await;
+                let _ = until_received.await;
             });
         });
         let got = this.described(70);
+        received.send(()).unwrap();
         sending.join().unwrap();
         for (i, got) in got.iter().enumerate() {
             assert_eq!((got.1, got.2), (i as u64, SIZES[i % 7]));
