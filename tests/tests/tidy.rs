@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const LINES_MAX: usize = 600;
 
 /// Which of our crates each may use. A crate that is not here fails the test.
-const DIRECTIONS: [(&str, &[&str]); 19] = [
+const DIRECTIONS: [(&str, &[&str]); 20] = [
     ("afterbay-zmtp", &[]),
     ("afterbay-sockets", &["zmtp"]),
     ("afterbay-pickle", &[]),
@@ -20,9 +20,10 @@ const DIRECTIONS: [(&str, &[&str]); 19] = [
     ("afterbay-config", &[]),
     ("afterbay-outbox", &["text", "wire"]),
     ("afterbay-stream", &["config", "events", "journal", "outbox", "runtime", "sockets", "wire"]),
-    ("afterbay-signals", &[]),
+    ("afterbay-http", &[]),
+    ("afterbay-signals", &["http"]),
     // Of sockets how a name is bound, not its PULL and PUSH, which are on mio.
-    ("afterbay-upstream", &["sockets", "wire", "zmtp"]),
+    ("afterbay-upstream", &["http", "sockets", "wire", "zmtp"]),
     // Of sockets only the credit page: its own are of another implementation.
     ("afterbay-sim", &["sockets", "wire"]),
     (
@@ -46,7 +47,7 @@ const FOR_TESTS: [(&str, &[&str]); 3] = [
 ];
 
 /// Crates of others that belong to one place.
-const ONLY_IN: [(&str, &[&str]); 10] = [
+const ONLY_IN: [(&str, &[&str]); 11] = [
     ("wasmtime", &["afterbay-runtime"]),
     ("notify", &["afterbay-runtime"]),
     // The sockets' own tests talk to it; signals subscribe with it, off the path.
@@ -56,6 +57,7 @@ const ONLY_IN: [(&str, &[&str]); 10] = [
     // Its tests: a vocabulary is read without it.
     ("tokenizers", &["afterbay-text"]),
     ("axum", &["afterbay"]),
+    ("hyper", &["afterbay-http"]),
     ("clap", &["afterbay", "afterbay-bench"]),
     ("anyhow", &["afterbay", "afterbay-bench"]),
     ("prometheus-client", &["afterbay-events"]),

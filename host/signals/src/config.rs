@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use afterbay_http::Target;
 use blake2::digest::consts::U4;
 use blake2::{Blake2s, Digest};
-use hyper::Uri;
 
 /// Which sources are read, and when what they say is too old.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,7 +130,7 @@ impl LoadConfig {
         if let Some(endpoint) = self.load_stat.as_ref().filter(|endpoint| !is_endpoint(endpoint)) {
             problems.push(Error::Endpoint { endpoint: endpoint.clone() });
         }
-        problems.extend(self.metrics.as_ref().and_then(|url| Target::new(url).err()));
+        problems.extend(self.metrics.as_ref().and_then(|url| target(url).err()));
         let times = [
             ("stale_after", self.stale_after),
             ("load_snapshot_every", self.load_snapshot_every),
@@ -166,35 +166,8 @@ fn is_endpoint(endpoint: &str) -> bool {
 }
 
 /// A checked URL of `/metrics`.
-#[derive(Clone, Debug)]
-pub(crate) struct Target {
-    /// Without the brackets of an IPv6 address.
-    pub host: String,
-    pub port: u16,
-    /// For the `Host` header.
-    pub authority: String,
-    /// Path and query.
-    pub path: String,
-}
-
-impl Target {
-    pub(crate) fn new(url: &str) -> Result<Target, Error> {
-        let wrong = |why: String| Error::Url { url: url.to_owned(), why };
-        let uri: Uri = url.parse().map_err(|error| wrong(format!("{error}")))?;
-        if uri.scheme_str() != Some("http") {
-            return Err(wrong(format!("the scheme is {:?}", uri.scheme_str().unwrap_or_default())));
-        }
-        let Some(authority) = uri.authority() else { return Err(wrong("there is no host".to_owned())) };
-        if authority.as_str().contains('@') {
-            return Err(wrong("a user is given".to_owned()));
-        }
-        Ok(Target {
-            host: authority.host().trim_matches(['[', ']']).to_owned(),
-            port: authority.port_u16().unwrap_or(80),
-            authority: authority.to_string(),
-            path: uri.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
-        })
-    }
+pub(crate) fn target(url: &str) -> Result<Target, Error> {
+    Target::new(url).map_err(|error| Error::Url { url: url.to_owned(), why: error.to_string() })
 }
 
 #[cfg(test)]
@@ -227,13 +200,5 @@ mod tests {
         assert_eq!(told, expected);
         let none: Vec<String> = LoadConfig::default().problems().iter().map(ToString::to_string).collect();
         assert_eq!(none, ["signals: no source is given, expected load_snapshot, load_stat or metrics"]);
-    }
-
-    #[test]
-    fn a_url_is_taken_apart_as_http_says() {
-        let target = Target::new("http://[::1]:30000/metrics?a=b").unwrap();
-        assert_eq!((target.host.as_str(), target.port, target.path.as_str()), ("::1", 30000, "/metrics?a=b"));
-        assert_eq!(Target::new("http://host").unwrap().path, "/");
-        assert!(Target::new("metrics").is_err());
     }
 }

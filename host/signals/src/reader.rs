@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use afterbay_http::Target;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::bounds::LOOK_AT_AGE_EVERY;
-use crate::config::{Error, LoadConfig, SnapshotPlace, Target};
+use crate::config::{Error, LoadConfig, SnapshotPlace, target};
 use crate::hub::{Hub, Now, Refusal, SourceReport, Told, lock};
 use crate::notices::Notice;
 use crate::shm::SnapshotFile;
@@ -43,7 +44,7 @@ impl LoadReader {
         if let Some(problem) = config.problems().into_iter().next() {
             return Err(problem);
         }
-        let target = config.metrics.as_deref().map(Target::new).transpose()?;
+        let target = config.metrics.as_deref().map(target).transpose()?;
         let (writer, words) = latch::latch();
         let (epoch, told) = (Instant::now(), Arc::new(Mutex::new(Told::default())));
         let hub = Hub::new(writer, epoch, config.stale_after, Arc::clone(&told));

@@ -11,7 +11,7 @@ pub mod bounds;
 mod http;
 mod push;
 
-pub use http::{Answer, ApiKey, Http, HttpError, Target, post};
+pub use http::{ApiKey, Http, HttpError, post, server};
 pub use push::Push;
 
 use afterbay_wire::{AbortError, AbortForm};

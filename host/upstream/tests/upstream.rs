@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use afterbay_sockets::Endpoint;
-use afterbay_upstream::{ApiKey, Http, HttpError, Push, Target, Upstream, UpstreamError};
+use afterbay_upstream::{ApiKey, Http, HttpError, Push, Upstream, UpstreamError};
 use afterbay_wire::{AbortForm, AbortShape, read_abort};
 use afterbay_zmtp::{Event, Peer, Role};
 use bytes::Bytes;
@@ -200,7 +200,7 @@ fn a_server_that_refuses_or_is_not_there_is_told_with_its_words_and_without_the_
 #[test]
 fn what_is_no_url_or_no_key_is_refused() {
     for url in ["", "127.0.0.1:1", "https://h", "http://u:p@h", "http://h?x=1", "ipc:///a"] {
-        assert!(matches!(Target::new(url), Err(HttpError::Url { .. })), "{url}");
+        assert!(matches!(afterbay_upstream::server(url), Err(HttpError::Url { .. })), "{url}");
     }
     for key in ["", " \n", "a b", "a\r\nb", "schlüssel"] {
         assert_eq!(ApiKey::new(key).unwrap_err(), HttpError::Key, "{key:?}");

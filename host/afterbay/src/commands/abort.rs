@@ -1,7 +1,7 @@
 //! `afterbay abort RID`: asks a running Afterbay to end a request, over its admin address.
 
 use crate::aborts::Reason;
-use afterbay_upstream::{Target, post};
+use afterbay_upstream::{post, server};
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -31,7 +31,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args { rid, reason, admin, json } = args;
-    let target = Target::new(&format!("http://{admin}")).with_context(|| format!("admin {admin:?}"))?;
+    let target = server(&format!("http://{admin}")).with_context(|| format!("admin {admin:?}"))?;
     let path = format!("/v1/requests/{}/abort", percent_encoded(&rid));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let answer = runtime.block_on(post(&target, &path, None, &json!({"reason": reason})));
