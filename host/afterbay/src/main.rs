@@ -12,6 +12,7 @@ mod rendezvous;
 mod screen;
 mod signals;
 mod start;
+mod vocabularies;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

@@ -6,6 +6,7 @@ use crate::aborts::{Aborts, Opened};
 use crate::meeting::Meeting;
 use crate::rendezvous::Rendezvous;
 use crate::signals::Signals;
+use crate::vocabularies::Vocabularies;
 use afterbay_config as config;
 use afterbay_events::event::{
     JournalCorrupt, JournalCut, JournalRecovered, PluginReloadUnwatched, SinkUncounted, SinkUnjoined,
@@ -16,7 +17,6 @@ use afterbay_journal::{Directory, Options, Recovered, SyncPolicy};
 use afterbay_outbox::Joins;
 use afterbay_runtime::{Component, Host, HostError, HostOptions, IdShape, Limits, Plugin, Watch, Watched};
 use afterbay_stream::{Budget, Control, Setup, SinkSetup, Stream, TapSetup};
-use afterbay_text::Vocabulary;
 use afterbay_wire::Layouts;
 use anyhow::{Context, bail};
 use std::collections::HashMap;
@@ -69,11 +69,15 @@ fn settings(plugin: &config::Plugin) -> String {
 }
 
 /// Compiles every plugin and tries its settings, and reads every tokenizer. A line for each, or every problem.
-pub(crate) fn check_files(config: &config::Config, host: &Host) -> Result<Vec<String>, Vec<String>> {
+pub(crate) fn check_files(
+    config: &config::Config,
+    host: &Host,
+    vocabularies: &Vocabularies,
+) -> Result<Vec<String>, Vec<String>> {
     let (mut lines, mut problems) = (Vec::new(), Vec::new());
     for stream in &config.streams {
         for sink in &stream.sinks {
-            match sink.tokenizer.as_deref().map(Vocabulary::load) {
+            match sink.tokenizer.as_deref().map(|path| vocabularies.load(path)) {
                 Some(Ok(vocabulary)) => lines.push(format!(
                     "stream {}: sink {}: {} tokens ({})",
                     stream.name,
@@ -126,6 +130,7 @@ pub(crate) struct Shared {
     pub(crate) config: config::Config,
     pub(crate) directory: Arc<Directory>,
     pub(crate) host: Host,
+    pub(crate) vocabularies: Vocabularies,
     pub(crate) events: Events,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
@@ -135,16 +140,19 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Opens (and locks) the journal and starts the plugin host.
-    pub(crate) fn open(config: config::Config) -> anyhow::Result<Shared> {
+    /// Opens (and locks) the journal.
+    pub(crate) fn open(
+        config: config::Config,
+        host: Host,
+        vocabularies: Vocabularies,
+    ) -> anyhow::Result<Shared> {
         let (events, health) = (Events::new(), Health::default());
         let metrics = Metrics::new(events.clone(), health.clone());
         let directory = Arc::new(Directory::open(&config.journal.dir, journal_options(&config))?);
-        let host = plugin_host(cache_dir())?;
         let signals = Signals::new(&config, &metrics);
         let budget = Budget::new(config.memory.waiting);
         let aborts = Aborts::new(&events, &metrics);
-        Ok(Shared { budget, config, directory, host, events, metrics, health, signals, aborts })
+        Ok(Shared { budget, config, directory, host, vocabularies, events, metrics, health, signals, aborts })
     }
 }
 
@@ -322,8 +330,8 @@ fn joins(
     }
     let found = met.and_then(|met| met.tokenizer_path.as_deref().or(met.model_path.as_deref()));
     let vocabulary = match (&sink.tokenizer, found) {
-        (Some(path), _) => Ok(Vocabulary::load(path).context("stream.sink.tokenizer")?),
-        (None, Some(path)) => Vocabulary::load(Path::new(path)).map_err(|error| error.to_string()),
+        (Some(path), _) => Ok(shared.vocabularies.load(path).context("stream.sink.tokenizer")?),
+        (None, Some(path)) => shared.vocabularies.load(Path::new(path)).map_err(|error| error.to_string()),
         (None, None) => {
             Err("a detokenizer repeats text where a row ends inside a character, and sink.tokenizer \
                              does not say where: set it, or reader = \"tokenizer\""

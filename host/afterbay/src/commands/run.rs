@@ -3,6 +3,7 @@
 use crate::meeting::{self, Meeting};
 use crate::rendezvous::is_alive;
 use crate::start::{self, Running, Shared};
+use crate::vocabularies::Vocabularies;
 use crate::{EXIT_FAILED, EXIT_USAGE, admin, commands};
 use afterbay_config::LogFormat;
 use afterbay_events::event::{
@@ -90,13 +91,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let name = thread.name().unwrap_or("without a name");
         tracing::error!(target: "afterbay", "panic in thread {name:?}: {}", panic.to_string().replace('\n', " "));
     }));
-    let problems = start::check_files(&config, &start::plugin_host(start::cache_dir())?).err();
-    if let Some(problems) = problems {
+    let (host, vocabularies) = (start::plugin_host(start::cache_dir())?, Vocabularies::default());
+    if let Err(problems) = start::check_files(&config, &host, &vocabularies) {
         problems.iter().for_each(|problem| eprintln!("{problem}"));
         return Ok(ExitCode::from(EXIT_USAGE));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let done = runtime.block_on(serve(&args, Shared::open(config)?));
+    let done = runtime.block_on(serve(&args, Shared::open(config, host, vocabularies)?));
     if let Some(dir) = &args.scratch {
         // Of no use to anybody after this, and nobody is left to be told.
         let _removed = std::fs::remove_dir_all(dir);
@@ -136,6 +137,7 @@ async fn serve(args: &Args, shared: Shared) -> anyhow::Result<ExitCode> {
         tell(&shared, &meetings);
         let stop = watch(args, &shared, &mut running, &mut meetings, &mut signals).await?;
         let left = drain(running, &shared, args.drain_timeout).await?;
+        shared.vocabularies.forget();
         if matches!(stop, Stop::Told) {
             return Ok(left.into());
         }
