@@ -84,7 +84,3 @@ pub const GENERATION_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// How long a count that is in doubt (see [`credit`](crate::credit)) may stand still before its frames are given up.
 pub const CREDIT_STALL_MAX: Duration = Duration::from_secs(30);
-
-/// How long the count must stand still before a reader is taken to have finished all that it was sent before our own end.
-/// Nothing here waits for it: it is for those who read the [page](crate::credit::PageReader) then.
-pub const CREDIT_QUIET: Duration = Duration::from_secs(2);

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Portiond by the streams of a process.
+/// Shared by the streams of a process.
 #[derive(Clone, Debug)]
 pub struct Budget {
     used: Arc<AtomicU64>,

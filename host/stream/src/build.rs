@@ -29,12 +29,14 @@ use afterbay_sockets::{CreditOptions, Pull, PullOptions, Push, PushOptions, Toke
 use afterbay_wire::Layouts;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// Frames that the socket itself may hold beside the outbox: enough for one system call to take many.
+/// Frames that a socket itself may hold beside what waits before it: enough for one system call to take many.
 const PUSH_QUEUE_FRAMES: usize = 64;
 /// Bytes likewise.
 const PUSH_QUEUE_BYTES: usize = 8 << 20;
+/// The longest wait before connecting to a reader again. Short: a try is two system calls, and first tokens wait for it.
+const RECONNECT_MAX: Duration = Duration::from_millis(100);
 
 /// What a stream's path is made of, and made anew.
 pub(crate) struct Plan {
@@ -115,12 +117,9 @@ pub(crate) fn start(
         plan.sinks.iter().zip(endpoints.iter().zip(resumed)).enumerate()
     {
         let options = PushOptions {
-            max_queue_frames: PUSH_QUEUE_FRAMES,
-            max_queue_bytes: PUSH_QUEUE_BYTES,
-            backoff_max: crate::RECONNECT_MAX,
             taken: resume.last_sent(),
             credit: sink.config.credit.clone().map(CreditOptions::new),
-            ..PushOptions::default()
+            ..push_options()
         };
         let tokens = TokenRange { first: pull_tokens.first + pull_tokens.count + place, count: 1 };
         let push = Push::connect(registry, tokens, endpoint, options, now)
@@ -265,6 +264,16 @@ impl PlannedSink {
             None => config.name.to_string(),
         };
         PlannedSink { name, config, joins }
+    }
+}
+
+/// Those of every PUSH of a stream.
+pub(crate) fn push_options() -> PushOptions {
+    PushOptions {
+        max_queue_frames: PUSH_QUEUE_FRAMES,
+        max_queue_bytes: PUSH_QUEUE_BYTES,
+        backoff_max: RECONNECT_MAX,
+        ..PushOptions::default()
     }
 }
 

@@ -413,7 +413,7 @@ impl Ledger {
 
     /// Tells of requests that plugins have finished, and of rows that they have dropped.
     fn tell_actions(&mut self, rows: &[Row], actions: &Actions, frame: journal::FrameNo) {
-        let stream = &self.telemetry.stream;
+        let stream = self.telemetry.stream.clone();
         // Dropped rows are told together: by plugin and reason.
         let mut dropped: Vec<RowsDropped> = Vec::new();
         for said in actions.iter() {
@@ -424,7 +424,7 @@ impl Ledger {
                     if let Some(request) = self.requests.get_mut(row.slot) {
                         request.ended_by = Some(said.plugin.into());
                     }
-                    self.endings.retain(|ending| ending.slot != row.slot);
+                    self.forget_ending(row.slot);
                     // That is told where the scheduler is.
                     if said.plugin == OPERATOR {
                         continue;

@@ -41,9 +41,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-/// The longest wait before connecting to a reader again. Short: a try is two system calls, and first tokens wait for it.
-const RECONNECT_MAX: Duration = Duration::from_millis(100);
-
 /// What a stream is made of. Everything that could be refused has been: only binding is left.
 pub struct Setup {
     /// The checked configuration of the stream.

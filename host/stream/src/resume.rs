@@ -7,11 +7,14 @@ use crate::decode::Decode;
 use crate::send::Send;
 use afterbay_journal::{Backlogged, Credit, FrameNo, Recovered, RequestNo, Sent, Sink, Writer};
 use afterbay_outbox::Content;
-use afterbay_sockets::bounds::{CREDIT_QUIET, CREDIT_STALL_MAX};
+use afterbay_sockets::bounds::CREDIT_STALL_MAX;
 use afterbay_sockets::credit::{Look, Page, PageReader};
 use afterbay_wire::Batch;
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+/// The reader's count must stand still for so long before what it has not counted never arrived.
+const QUIET: Duration = Duration::from_secs(2);
 
 /// What a sink has of the frames of an earlier run.
 pub(crate) struct Resume {
@@ -185,7 +188,7 @@ fn count(sink: &Sink, page: &Path) -> Count {
                 }
                 let finished = page.count.saturating_sub(base.sent);
                 let is_all = finished >= sink.sent().len() as u64;
-                if is_all || now >= last.1 + CREDIT_QUIET || now >= begun + CREDIT_STALL_MAX {
+                if is_all || now >= last.1 + QUIET || now >= begun + CREDIT_STALL_MAX {
                     return Count::Since(finished, at(&page));
                 }
             }

@@ -3,12 +3,13 @@
 //! Owns a thread for each tap with its PUSH socket, and the bounded queue before it. What finds no room there is dropped,
 //! counted and told; nothing is kept for a tap that is away.
 
+use crate::build::push_options;
 use crate::telemetry::Telemetry;
-use crate::{RECONNECT_MAX, StartError, TapSetup};
+use crate::{StartError, TapSetup};
 use afterbay_config::TapOf;
 use afterbay_events::event::{SinkConnected, SinkLost, SinkWaiting, TapDropped, TapDropping};
 use afterbay_events::{Name, TapCounters};
-use afterbay_sockets::{Outgoing, Push, PushNotice, PushOptions, TokenRange};
+use afterbay_sockets::{Outgoing, Push, PushNotice, TokenRange};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,10 +18,6 @@ use std::time::{Duration, Instant};
 
 const WAKER: mio::Token = mio::Token(0);
 const SOCKET: TokenRange = TokenRange { first: 1, count: 1 };
-/// Copies that the socket itself may hold, beside the queue.
-const SOCKET_FRAMES: usize = 64;
-/// Bytes likewise.
-const SOCKET_BYTES: usize = 8 << 20;
 /// At the stream's end a tap may take so long for what it was given.
 const LINGER: Duration = Duration::from_millis(200);
 /// The thread wakes at least so often.
@@ -60,13 +57,7 @@ impl Tap {
         let TapSetup { config, connect } = setup;
         let poll = mio::Poll::new().map_err(system)?;
         let waker = Arc::new(mio::Waker::new(poll.registry(), WAKER).map_err(system)?);
-        let options = PushOptions {
-            max_queue_frames: SOCKET_FRAMES,
-            max_queue_bytes: SOCKET_BYTES,
-            backoff_max: RECONNECT_MAX,
-            ..PushOptions::default()
-        };
-        let push = Push::connect(poll.registry(), SOCKET, &connect, options, Instant::now())
+        let push = Push::connect(poll.registry(), SOCKET, &connect, push_options(), Instant::now())
             .map_err(|error| StartError::Connect { stream: stream.clone(), error })?;
         let (copies, receiver) = sync_channel(config.queue.frames);
         let name: Name = config.name.as_str().into();

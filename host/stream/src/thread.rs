@@ -99,25 +99,25 @@ impl Thread {
     }
 
     /// After a panic: with the same connections, and all else out of the journal.
-    fn go_on(self, panic: Box<dyn Any + Send>) -> Thread {
-        let Thread { poll, plan, path, control, report, abandon_after, stop, mut panics } = self;
+    fn go_on(mut self, panic: Box<dyn Any + Send>) -> Thread {
         let why = message(&*panic);
-        let frames = path.receive.frames + path.sinks.iter().map(|sink| sink.send.frames).sum::<u64>();
-        panics.count = if frames == panics.frames { panics.count + 1 } else { 1 };
-        panics.frames = frames;
-        report.panicked(path.settling, &why);
-        if panics.count > PANICS_MAX {
+        let sent: u64 = self.path.sinks.iter().map(|sink| sink.send.frames).sum();
+        let frames = self.path.receive.frames + sent;
+        self.panics.count = if frames == self.panics.frames { self.panics.count + 1 } else { 1 };
+        self.panics.frames = frames;
+        self.report.panicked(self.path.settling, &why);
+        if self.panics.count > PANICS_MAX {
             resume_unwind(panic);
         }
-        if panics.count > 1 {
+        if self.panics.count > 1 {
             std::thread::sleep(PANIC_PAUSE);
         }
-        let (begun, mut rescued) = (Instant::now(), rescue(path, why));
+        let (begun, mut rescued) = (Instant::now(), rescue(self.path, why));
         let path = loop {
-            rescued = match plan.rebuild(rescued) {
+            rescued = match self.plan.rebuild(rescued) {
                 Ok(path) => break path,
                 Err((rescued, why)) => {
-                    report.not_reopened(&why);
+                    self.report.not_reopened(&why);
                     if begun.elapsed() > REOPEN_MAX {
                         resume_unwind(panic);
                     }
@@ -126,7 +126,7 @@ impl Thread {
                 }
             }
         };
-        Thread { poll, plan, path, control, report, abandon_after, stop, panics }
+        Thread { path, ..self }
     }
 
     fn turns(&mut self) {
