@@ -7,6 +7,7 @@ use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 
 use crate::error::{IoError, ReadError};
+use crate::segment::read_full;
 use crate::storage::Storage;
 use crate::sync::write_all;
 
@@ -51,15 +52,8 @@ pub(crate) fn read(storage: &dyn Storage, dir: &Path) -> Result<Vec<String>, Rea
         return Err(corrupt(BYTES_MAX as usize));
     }
     let mut text = vec![0; bytes as usize];
-    let mut filled = 0;
-    while filled < text.len() {
-        match opened.read_at(&mut text[filled..], filled as u64) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) => return Err(IoError::new("read", &path, error).into()),
-        }
-    }
-    text.truncate(filled);
+    let read = read_full(&*opened, &mut text, 0).map_err(|error| IoError::new("read", &path, error))?;
+    text.truncate(read);
     let text = String::from_utf8(text).map_err(|error| corrupt(error.utf8_error().valid_up_to()))?;
     Ok(text.lines().map(str::to_owned).collect())
 }

@@ -117,12 +117,12 @@ pub(super) fn whole<T: legs::Totals>(
     request: &Request<T>,
     json: impl Fn(&str, &T) -> serde_json::Value,
 ) -> serde_json::Value {
-    let legs = || request.0.iter().map(|leg| json(&leg.stream, &leg.of));
-    let mut whole = legs().next().unwrap_or_default();
+    let legs: Vec<serde_json::Value> = request.0.iter().map(|leg| json(&leg.stream, &leg.of)).collect();
+    let mut whole = legs.first().cloned().unwrap_or_default();
     if request.next().is_some() {
         whole["state"] = state(request.state()).into();
         whole["last_time"] = json_time(request.last_unix_ns()).into();
-        whole["legs"] = legs().collect();
+        whole["legs"] = legs.into();
     }
     whole
 }
