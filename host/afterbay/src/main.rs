@@ -66,7 +66,19 @@ fn main() -> ExitCode {
         Command::Demo(args) => commands::demo::run(args),
     };
     done.unwrap_or_else(|error| {
-        eprintln!("afterbay: {error:#}");
+        eprintln!("afterbay: {}", told(&error));
         ExitCode::FAILURE
     })
+}
+
+/// An error and what is behind it. Many of ours say already what that is: it is not said twice.
+fn told(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !text.ends_with(&cause) {
+            let between = if text.is_empty() { "" } else { ": " };
+            text = text + between + &cause;
+        }
+    }
+    text
 }

@@ -86,6 +86,13 @@ fn check_and_run_refuse_a_tokenizer_that_cannot_be_read() {
 }
 
 #[test]
+fn what_went_wrong_is_said_once() {
+    let refused = done(&["journal", "ls", "--dir", "/nowhere/at/all"]);
+    let expected = "afterbay: journal /nowhere/at/all: list: No such file or directory (os error 2)\n";
+    assert_eq!((refused.code, refused.stderr.as_str()), (1, expected));
+}
+
+#[test]
 fn a_command_whose_output_nobody_reads_ends_without_a_word() {
     let mut command = afterbay(&["check", "--reference"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
