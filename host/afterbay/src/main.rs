@@ -66,6 +66,9 @@ fn main() -> ExitCode {
         Command::Demo(args) => commands::demo::run(args),
     };
     done.unwrap_or_else(|error| {
+        if error.downcast_ref::<std::io::Error>().is_some_and(screen::is_unread) {
+            return ExitCode::from(screen::EXIT_UNREAD);
+        }
         eprintln!("afterbay: {}", told(&error));
         ExitCode::FAILURE
     })

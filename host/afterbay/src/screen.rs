@@ -72,14 +72,21 @@ impl Table {
     }
 }
 
-/// `| head` has read enough: what is printed then is no panic but the end, as of any other command.
+/// As of a command that SIGPIPE has ended.
+pub(crate) const EXIT_UNREAD: u8 = 128 + 13;
+
+/// `| head` has read enough.
+pub(crate) fn is_unread(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::BrokenPipe
+}
+
+/// What is printed to nobody is no panic but the end, as of any other command.
 pub(crate) fn end_where_nobody_reads() {
-    const SIGPIPE: i32 = 13;
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let text = panic.payload().downcast_ref::<String>().map_or("", |text| text);
         if text.starts_with("failed printing to stdout") && text.contains("Broken pipe") {
-            std::process::exit(128 + SIGPIPE);
+            std::process::exit(EXIT_UNREAD.into());
         }
         hook(panic);
     }));

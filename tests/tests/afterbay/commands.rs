@@ -94,12 +94,15 @@ fn what_went_wrong_is_said_once() {
 
 #[test]
 fn a_command_whose_output_nobody_reads_ends_without_a_word() {
-    let mut command = afterbay(&["check", "--reference"]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    drop(child.stdout.take());
-    let ended = child.wait_with_output().unwrap();
-    assert_eq!(ended.status.code(), Some(141));
-    assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
+    let stage = Stage::new();
+    std::fs::create_dir_all(stage.journal().join("test")).unwrap();
+    for args in [&["check", "--reference"][..], &["journal", "ls", "--dir", &stage.text("journal")]] {
+        let mut child = afterbay(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let ended = child.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(141), "{args:?}");
+        assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
+    }
 }
 
 #[test]
