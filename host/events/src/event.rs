@@ -131,6 +131,11 @@ events! {
         stream: Name, sink: Name, resent_frames: u64, unconfirmed_frames: u64,
     } => "stream {stream:?}: sink {sink:?} sends {resent_frames} frames again, {unconfirmed_frames} cannot be confirmed";
 
+    /// After a kill: the reader has frames of the run before, and nothing is sent until it has counted them.
+    SinkResuming, Level::INFO, first 5 of [stream, sink] {
+        stream: Name, sink: Name, frames: u64,
+    } => "stream {stream:?}: sink {sink:?} waits for its reader to finish what it was sent before, {frames} frames";
+
     /// A sink's reader does otherwise than it did: it keeps up, is behind, has stalled, or is away.
     SinkState, warn_if(*state != "keeping up"), first 5 of [stream, sink, state] {
         stream: Name, sink: Name, state: &'static str, rows: u64, oldest_ms: u64,

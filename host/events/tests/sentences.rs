@@ -52,6 +52,7 @@ fn one_of_each() -> Vec<Event> {
             unconfirmed_frames: 3,
         }
         .into(),
+        SinkResuming { stream: name("decode-0"), sink: name("detokenizer"), frames: 2 }.into(),
         SinkState {
             stream: name("decode-0"),
             sink: name("detokenizer"),

@@ -130,6 +130,8 @@ impl Kind {
     pub const SENT: Kind = Kind(14);
     /// What a sink has taken past the frames that it has taken in full.
     pub const AHEAD: Kind = Kind(15);
+    /// What of it the kernel has.
+    pub const HANDED: Kind = Kind(16);
     /// Kinds a later minor addition may use: looked for when a reader finds its way again after damage.
     const LAST: u8 = 31;
 }

@@ -36,6 +36,6 @@ pub use notice::Notice;
 pub use outcome::{Action, Credit, Finished, Gap, Outcome, Passage, Verdict};
 pub use position::{FrameNo, Position, Request, RequestNo, SegmentId};
 pub use recovery::{Corruption, Cut, LiveRequest, Recovered};
-pub use sink::{Sent, Sink};
+pub use sink::{Handed, Sent, Sink};
 pub use verify::{Note, Problem, Report, What};
 pub use writer::Writer;

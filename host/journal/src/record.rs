@@ -5,7 +5,7 @@ use crate::frame_set::FrameSet;
 use crate::outcome::{self, Credit, Gap, Verdict};
 use crate::position::{FrameNo, RequestNo};
 use crate::reader::{Action, Finish, Outcome, Passage, RequestInfo, State};
-use crate::sink::{Held, Sent, Sink};
+use crate::sink::{Handed, Held, Sent, Sink};
 
 /// A request in a CARRY (as it stands when a segment begins) or a SUMMARY (when it ends).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,6 +97,10 @@ pub(crate) enum Body {
         sink: String,
         held: Held,
     },
+    Handed {
+        sink: String,
+        generation: u64,
+    },
     Ahead {
         sink: String,
         whole: FrameSet,
@@ -127,6 +131,7 @@ impl Body {
                 Body::Taken(taken)
             }
             Kind::SENT => decode_sent(&mut at, around)?,
+            Kind::HANDED => Body::Handed { sink: at.text()?, generation: at.u64()? },
             Kind::AHEAD => Body::Ahead {
                 sink: at.text()?,
                 whole: decode_frames(&mut at)?,
@@ -279,6 +284,17 @@ pub(crate) fn put_ahead(out: &mut Vec<u8>, sink: &Sink) {
     for (sequence, sent) in sink.sent() {
         put_sent(out, sink.name(), sequence, sent);
     }
+    if let Some(handed) = sink.handed() {
+        put_handed(out, sink.name(), handed);
+    }
+}
+
+/// The kernel has all that this sink was sent up to this number, for this generation of its reader.
+pub(crate) fn put_handed(out: &mut Vec<u8>, sink: &str, handed: Handed) {
+    record(out, Kind::HANDED, handed.sequence, 0, |out| {
+        put_text(out, sink);
+        put_u64(out, handed.generation);
+    });
 }
 
 pub(crate) fn put_sent(out: &mut Vec<u8>, sink: &str, sequence: u64, sent: Sent<'_>) {

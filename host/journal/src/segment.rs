@@ -120,7 +120,7 @@ impl Segment {
                     Some(more) => entries.extend(more),
                     None => return Ok(None),
                 },
-                Kind::AHEAD | Kind::SENT => match scan.body(&record) {
+                Kind::AHEAD | Kind::SENT | Kind::HANDED => match scan.body(&record) {
                     Some(body) => of_sinks.push((number, body)),
                     None => return Ok(None),
                 },

@@ -51,6 +51,15 @@ impl Held {
     }
 }
 
+/// What of it the kernel has whole, for one generation of the sink's reader: while that lives, it gets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handed {
+    /// Everything that was sent up to this number.
+    pub sequence: u64,
+    /// The reader's generation.
+    pub generation: u64,
+}
+
 /// How far a sink has taken the stream.
 #[derive(Clone, Debug, Default)]
 pub struct Sink {
@@ -67,6 +76,7 @@ pub struct Sink {
     /// Sent after `sequence`.
     sent: VecDeque<(u64, Held)>,
     sent_rows: usize,
+    handed: Option<Handed>,
 }
 
 impl Sink {
@@ -109,6 +119,11 @@ impl Sink {
     /// What it was sent after `sequence`, in order, with its number.
     pub fn sent(&self) -> impl ExactSizeIterator<Item = (u64, Sent<'_>)> {
         self.sent.iter().map(|(sequence, held)| (*sequence, held.as_sent()))
+    }
+
+    /// What of that the kernel has.
+    pub fn handed(&self) -> Option<Handed> {
+        self.handed.filter(|handed| handed.sequence > self.sequence)
     }
 
     /// Whether a frame without rows, or one that leaves whole, is taken.
@@ -154,8 +169,13 @@ impl Sink {
         self.credit = credit;
     }
 
+    pub(crate) fn set_handed(&mut self, handed: Handed) {
+        self.handed = Some(handed);
+    }
+
     /// What was sent and is not taken never arrived.
     pub(crate) fn void(&mut self) {
+        self.handed = None;
         self.sent.clear();
         self.sent_rows = 0;
     }
@@ -206,7 +226,7 @@ impl Sink {
 
 impl PartialEq for Sink {
     fn eq(&self, other: &Sink) -> bool {
-        let figures = |sink: &Sink| (sink.through, sink.sequence, sink.last_sent, sink.credit);
+        let figures = |sink: &Sink| (sink.through, sink.sequence, sink.last_sent, sink.credit, sink.handed());
         self.name == other.name
             && figures(self) == figures(other)
             && self.ahead() == other.ahead()

@@ -13,7 +13,7 @@ use crate::position::{FrameNo, RequestNo};
 use crate::reader::{self, RequestInfo};
 use crate::record::{Body, Entry, Totals};
 use crate::segment::{RawRecord, Summary};
-use crate::sink::Sink;
+use crate::sink::{Handed, Sink};
 
 /// The figures after some record.
 #[derive(Clone, Debug, Default)]
@@ -92,7 +92,7 @@ impl State {
                 entry.closed = true;
                 entry.info.state = *state;
             }
-            Body::Taken(_) | Body::Sent { .. } | Body::Ahead { .. } => {
+            Body::Taken(_) | Body::Sent { .. } | Body::Handed { .. } | Body::Ahead { .. } => {
                 apply_to_sinks(&mut self.sinks, number, body);
             }
             Body::Skipped { count } => self.next_frame = self.next_frame.max(number.saturating_add(*count)),
@@ -183,13 +183,16 @@ pub(crate) fn apply_to_sinks(sinks: &mut Vec<Sink>, number: u64, body: &Body) {
     let name = match body {
         Body::Taken(taken) if taken.forgotten => return sinks.retain(|sink| sink.name() != taken.sink),
         Body::Taken(taken) => &taken.sink,
-        Body::Sent { sink, .. } | Body::Ahead { sink, .. } => sink,
+        Body::Sent { sink, .. } | Body::Handed { sink, .. } | Body::Ahead { sink, .. } => sink,
         _ => return,
     };
     let Some(sink) = sink_of(sinks, name) else { return };
     match body {
         Body::Taken(taken) => taken.apply(sink),
         Body::Sent { held, .. } => sink.send(number, held.clone()),
+        Body::Handed { generation, .. } => {
+            sink.set_handed(Handed { sequence: number, generation: *generation });
+        }
         Body::Ahead { whole, rows, .. } => sink.set_ahead(number, whole.clone(), rows),
         _ => {}
     }

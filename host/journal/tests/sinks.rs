@@ -16,6 +16,8 @@ struct Model {
     /// Each with the number it was last sent under.
     sent: BTreeMap<(u64, u64), u64>,
     last_sent: u64,
+    /// The kernel has what was sent up to this number.
+    handed: u64,
     taken: u64,
     last_frame: u64,
     through: u64,
@@ -35,6 +37,8 @@ impl Model {
     fn check(&self, sink: &Sink) {
         assert_eq!((sink.sequence(), sink.last_sent()), (self.taken, self.last_sent));
         assert_eq!(sink.through().0, self.through);
+        let handed = Handed { sequence: self.handed, generation: 1 };
+        assert_eq!(sink.handed(), (self.handed > self.taken).then_some(handed));
         for row @ (frame, request) in &self.rows {
             let said = match request {
                 0 => sink.has_taken(FrameNo(*frame)),
@@ -60,7 +64,8 @@ impl Run {
         match self.random.below(10) {
             0..4 => self.frame(writer),
             4 => self.send_whole(writer),
-            5..8 => self.send_rows(writer),
+            5..7 => self.send_rows(writer),
+            7 => self.hand(writer),
             _ => self.take(writer),
         }
     }
@@ -116,6 +121,11 @@ impl Run {
         }
     }
 
+    fn hand(&mut self, writer: &mut Writer) {
+        self.model.handed = self.model.last_sent;
+        writer.handed("sink", Handed { sequence: self.model.handed, generation: 1 });
+    }
+
     fn take(&mut self, writer: &mut Writer) {
         self.model.taken += self.random.below(self.model.last_sent - self.model.taken + 1);
         if self.random.once_in(2) {
@@ -129,6 +139,7 @@ impl Run {
         self.model.taken += self.random.below(self.model.last_sent - self.model.taken + 1);
         let taken = self.model.taken;
         self.model.sent.retain(|_, sequence| *sequence <= taken);
+        self.model.handed = 0;
         writer.resume("sink", taken);
     }
 }

@@ -11,7 +11,7 @@ use crate::ledger::{Aborts, Ledger};
 use crate::path::{Path, Suspect};
 use crate::receive::{Receive, Received};
 use crate::report::Report;
-use crate::resume::{self, Resume};
+use crate::resume::{self, Out, Resume};
 use crate::route::Route;
 use crate::seat::Seat;
 use crate::send::Send;
@@ -22,7 +22,7 @@ use crate::thread::WAKER;
 use crate::{Reopen, Setup, SinkSetup, StartError};
 use afterbay_config as config;
 use afterbay_events::Health;
-use afterbay_events::event::SinkSettled;
+use afterbay_events::event::{SinkResuming, SinkSettled};
 use afterbay_journal::{FrameNo, Recovered, Writer};
 use afterbay_outbox::{Joins, Options as OutboxOptions, Outbox, When};
 use afterbay_sockets::{CreditOptions, Pull, PullOptions, Push, PushOptions, TokenRange};
@@ -195,8 +195,15 @@ impl Plan {
             |known: &&afterbay_journal::Sink| !self.sinks.iter().any(|sink| sink.name == known.name());
         recovered.sinks.iter().filter(is_gone).for_each(|gone| writer.forget(gone.name()));
         let known = |sink: &PlannedSink| recovered.sinks.iter().find(|known| known.name() == sink.name);
-        let pages = self.sinks.iter().map(|sink| (known(sink), sink.config.credit.as_deref()));
-        let counts = resume::counts(&pages.collect::<Vec<_>>(), recovered);
+        let out = self.sinks.iter().map(|sink| {
+            let out = Out::of(known(sink)?, sink.config.credit.as_deref(), recovered, writer, decode)?;
+            if out.sent() > 0 {
+                let (stream, sink) = (self.telemetry.stream.clone(), sink.name.as_str().into());
+                self.telemetry.publish(SinkResuming { stream, sink, frames: out.sent() });
+            }
+            Some(out)
+        });
+        let counts = resume::counts(&out.collect::<Vec<_>>());
         let resumed = self.sinks.iter().zip(counts).map(|(sink, count)| {
             let resume = match known(sink) {
                 Some(known) => Resume::new(known, recovered, count, writer, decode),

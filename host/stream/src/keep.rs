@@ -10,8 +10,8 @@ use afterbay_config::OnError;
 use afterbay_events::Health;
 use afterbay_events::event::{JournalHealed, JournalNotice, JournalWriteFailed};
 use afterbay_journal::{
-    Backlog, Backlogged, Credit, FrameNo, FrameSet, Notice, Outcome, Position, ReadError, Recovered, Request,
-    RequestError, RequestNo, Sent, WriteError, Writer,
+    Backlog, Backlogged, Credit, FrameNo, FrameSet, Handed, Notice, Outcome, Position, ReadError, Recovered,
+    Request, RequestError, RequestNo, Sent, WriteError, Writer,
 };
 use afterbay_outbox::Leaving;
 use bytes::Bytes;
@@ -303,6 +303,12 @@ impl Keep {
             let (stream, what) = (self.telemetry.stream.clone(), error.to_string());
             self.telemetry.publish(JournalNotice { stream, is_wrong: true, what });
         }
+    }
+
+    /// What of that the kernel has.
+    pub(crate) fn handed(&mut self, sink: &str, handed: Handed) {
+        self.dirty = true;
+        self.writer.handed(sink, handed);
     }
 
     /// Writes what was told. False: the disk is failing, which `append` tells; it stays with the writer.

@@ -157,28 +157,64 @@ fn is_counted(sent: Sent<'_>, writer: &Writer, decode: &mut Decode) -> bool {
     }
 }
 
+/// What a sink was sent and has not taken as far as the journal knows.
+pub(crate) struct Out<'a> {
+    known: &'a Sink,
+    page: &'a Path,
+    /// The frames of these that readers count.
+    sent: u64,
+    /// So many of them the kernel had: a reader that lives has them.
+    handed: u64,
+}
+
+impl<'a> Out<'a> {
+    /// `None` where there is nothing to be asked, or nobody to ask.
+    pub(crate) fn of(
+        known: &'a Sink,
+        page: Option<&'a Path>,
+        recovered: &Recovered,
+        writer: &Writer,
+        decode: &mut Decode,
+    ) -> Option<Out<'a>> {
+        let page = page?;
+        if known.sent().len() == 0 && known.through() >= recovered.last_frame {
+            return None;
+        }
+        let generation = known.credit().map(|credit| credit.generation);
+        let handed = known.handed().filter(|handed| Some(handed.generation) == generation);
+        let mut out = Out { known, page, sent: 0, handed: 0 };
+        for (sequence, content) in known.sent() {
+            if is_counted(content, writer, decode) {
+                out.sent += 1;
+                out.handed += u64::from(handed.is_some_and(|handed| sequence <= handed.sequence));
+            }
+        }
+        Some(out)
+    }
+
+    /// The frames that are waited for.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+}
+
 /// What the count of each sink's reader says, where it matters. Waits while they still count, for all together.
-pub(crate) fn counts(sinks: &[(Option<&Sink>, Option<&Path>)], recovered: &Recovered) -> Vec<Count> {
+pub(crate) fn counts(sinks: &[Option<Out<'_>>]) -> Vec<Count> {
     std::thread::scope(|scope| {
-        let counting = sinks.iter().map(|(known, page)| {
-            let (known, page) = ((*known)?, (*page)?);
-            let may_be_out = known.sent().len() > 0 || known.through() < recovered.last_frame;
-            may_be_out.then(|| scope.spawn(|| count(known, page)))
-        });
+        let counting = sinks.iter().map(|out| out.as_ref().map(|out| scope.spawn(|| count(out))));
         let counting: Vec<_> = counting.collect();
         let counts = counting.into_iter().map(|counts| counts.and_then(|counts| counts.join().ok()));
         counts.map(|count| count.unwrap_or(Count::Unknown)).collect()
     })
 }
 
-/// How many frames the reader has finished since the journal's word of it, once it has finished all it was sent, or has
-/// stood still for so long that the rest never arrived.
-fn count(sink: &Sink, page: &Path) -> Count {
-    let Some(base) = sink.credit() else { return Count::Unknown };
+/// How many frames the reader has finished since the journal's word of it, once it has finished all it was sent, or all
+/// that the kernel had for it and stood still for so long then that the rest never arrived.
+fn count(out: &Out<'_>) -> Count {
+    let Some(base) = out.known.credit() else { return Count::Unknown };
     let at = |page: &Page| Credit { generation: page.generation, sent: page.count };
-    let mut reader = PageReader::new(page);
-    let begun = Instant::now();
-    let mut last = (None, begun);
+    let mut reader = PageReader::new(out.page);
+    let mut last = (None, Instant::now());
     loop {
         let now = Instant::now();
         match reader.look() {
@@ -187,9 +223,13 @@ fn count(sink: &Sink, page: &Path) -> Count {
                     last = (Some(page.count), now);
                 }
                 let finished = page.count.saturating_sub(base.sent);
-                let is_all = finished >= sink.sent().len() as u64;
-                if is_all || now >= last.1 + QUIET || now >= begun + CREDIT_STALL_MAX {
+                let is_quiet = finished >= out.handed && now >= last.1 + QUIET;
+                if finished >= out.sent || is_quiet {
                     return Count::Since(finished, at(&page));
+                }
+                // It has frames that it does not finish, and may some time.
+                if now >= last.1 + CREDIT_STALL_MAX {
+                    return Count::Unknown;
                 }
             }
             // That reader is gone: its last word is in the page.

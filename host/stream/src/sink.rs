@@ -14,8 +14,9 @@ use crate::send::Send;
 use crate::spill::{Back, Spill, again};
 use crate::tap::Tap;
 use afterbay_config::TapOf;
-use afterbay_journal::{BacklogFrame, Credit, FrameNo};
+use afterbay_journal::{BacklogFrame, Credit, FrameNo, Handed};
 use afterbay_outbox::{Content, Frame, Outbox};
+use afterbay_sockets::CreditPosition;
 use std::time::{Duration, Instant};
 
 /// Frames that are read back in one turn.
@@ -41,6 +42,8 @@ pub(crate) struct Sink {
     settled: FrameNo,
     /// What the journal was told it has taken: of what left, and of the frames.
     taken: (u64, FrameNo, Option<Credit>),
+    /// What it was told the kernel has.
+    handed: Option<Handed>,
     /// When to read the journal again after it could not be read.
     read_at: Option<Instant>,
 }
@@ -63,7 +66,8 @@ impl Sink {
             .then(|| Spill::of_earlier_run(keep.backlog_from(FrameNo(settled.0 + 1)), resume.through()));
         let taken = (resume.last_sent(), settled, None);
         let resume = Some(resume);
-        Sink { name, place, outbox, memory, spill, send, resume, settled, taken, read_at: None }
+        let (handed, read_at) = (None, None);
+        Sink { name, place, outbox, memory, spill, send, resume, settled, taken, handed, read_at }
     }
 
     /// It has all of this frame: of an earlier run, or another's.
@@ -191,10 +195,23 @@ impl Sink {
         fault::point("flush");
         self.send.flush(now, took);
         fault::point("flushed");
+        self.tell_handed(keep);
         self.outbox.taken(self.send.socket().taken());
         self.tell_taken(keep);
         self.memory.set(self.outbox.bytes());
         sent && !self.outbox.is_empty() && self.send.keeps_up()
+    }
+
+    /// Tells the journal at once what the kernel has: after a kill a reader that stands still has it all the same.
+    fn tell_handed(&mut self, keep: &mut Keep) {
+        let socket = self.send.socket();
+        let Some(CreditPosition { generation, .. }) = socket.position() else { return };
+        let handed = Handed { sequence: socket.written(), generation };
+        if handed.sequence > socket.taken() && self.handed != Some(handed) {
+            self.handed = Some(handed);
+            keep.handed(&self.name, handed);
+            keep.flush();
+        }
     }
 
     /// Tells the journal how far the reader has taken the stream.

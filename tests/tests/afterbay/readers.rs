@@ -194,6 +194,46 @@ fn after_kill_9_a_reader_that_counts_gets_every_token_that_was_kept_once() {
     }
 }
 
+#[test]
+fn a_reader_that_stands_still_for_long_around_a_kill_gets_nothing_twice() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let mut credit = afterbay_sockets::credit::CreditWriter::open(&stage.credit()).unwrap();
+    let config = stage.config().credit(&stage).sink("reader = \"tokenizer\"");
+    let afterbay = Afterbay::run(&stage, &config);
+    afterbay.event("CreditSeen");
+    reader.wait_connected();
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let frames = load(4, 8, Msgpack);
+    frames.iter().for_each(|frame| sender.send(&frame.bytes));
+    afterbay.until_metrics("the reader has something", |metrics| {
+        metrics.sink("lag_frames") > 0 && metrics.stream("frames_received_total") == frames.len() as u64
+    });
+    afterbay.kill();
+    // Longer than a reader that has nothing left to finish is waited for.
+    let reads = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(4));
+        let mut had = Vec::new();
+        while let Some(frame) = reader.next_within(Duration::from_secs(1)) {
+            had.extend(rows(&frame));
+            credit.finished().unwrap();
+        }
+        had
+    });
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut had = BTreeMap::<String, Vec<i64>>::new();
+    for row in reads.join().unwrap() {
+        had.entry(row.rid).or_default().extend(row.ids);
+    }
+    let mut sent = BTreeMap::<String, Vec<i64>>::new();
+    for row in frames.iter().flat_map(|frame| rows(&frame.bytes)) {
+        sent.entry(row.rid).or_default().extend(row.ids);
+    }
+    assert_eq!(had, sent, "{}", afterbay.log());
+    assert_eq!(afterbay.metrics().sink("frames_unconfirmed_total"), 0);
+    assert_eq!(afterbay.stop(), 0);
+}
+
 /// Sends so many frames of 500 kB on a thread of its own, and counts those that were handed over.
 fn send_many(stage: &Stage, frames: u32) -> (Arc<AtomicU32>, std::thread::JoinHandle<()>) {
     let sent = Arc::new(AtomicU32::new(0));

@@ -180,7 +180,9 @@ impl Tail {
                 self.rids.extend(entries.into_iter().map(|entry| (entry.info.number.0, entry.info.rid)));
                 return Ok(None);
             }
-            Body::Sent { .. } | Body::Ahead { .. } | Body::Frame | Body::Aside => return Ok(None),
+            Body::Sent { .. } | Body::Handed { .. } | Body::Ahead { .. } | Body::Frame | Body::Aside => {
+                return Ok(None);
+            }
         };
         Ok(Some(told).filter(|_| self.from == From::Start))
     }

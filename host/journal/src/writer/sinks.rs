@@ -4,8 +4,8 @@ use super::{Told, Writer};
 use crate::error::SentError;
 use crate::outcome::Credit;
 use crate::position::FrameNo;
-use crate::record::{FORGOTTEN, VOID, put_sent, put_taken};
-use crate::sink::{Held, Sent, Sink};
+use crate::record::{FORGOTTEN, VOID, put_handed, put_sent, put_taken};
+use crate::sink::{Handed, Held, Sent, Sink};
 use crate::state::sink_of;
 
 impl Writer {
@@ -41,6 +41,14 @@ impl Writer {
         self.sinks[at].send(sequence, held);
         self.add(|pending| put_sent(pending, sink, sequence, content));
         Ok(())
+    }
+
+    /// The kernel has what was sent up to there: a reader of this generation gets it, whatever becomes of this process. Goes
+    /// out with the next write.
+    pub fn handed(&mut self, sink: &str, handed: Handed) {
+        let Some(at) = self.sink(sink) else { return };
+        self.sinks[at].set_handed(handed);
+        self.add(|pending| put_handed(pending, sink, handed));
     }
 
     /// After a restart: of what the last run has sent to the sink, it has taken the frames up to `sequence`, and those after
