@@ -140,7 +140,7 @@ impl Run {
         let taken = self.model.taken;
         self.model.sent.retain(|_, sequence| *sequence <= taken);
         self.model.handed = 0;
-        writer.resume("sink", taken);
+        writer.resume("sink", taken, None);
     }
 }
 

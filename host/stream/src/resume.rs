@@ -13,8 +13,9 @@ use afterbay_wire::Batch;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The reader's count must stand still for so long before what it has not counted never arrived.
-const QUIET: Duration = Duration::from_secs(2);
+/// The reader's count must stand still for so long before a frame that was cut off between the kernel's taking it and the
+/// journal's word of that never arrived. Seldom waited for, and so long enough for a reader that is only slow.
+const QUIET: Duration = Duration::from_secs(5);
 
 /// What a sink has of the frames of an earlier run.
 pub(crate) struct Resume {
@@ -60,9 +61,8 @@ impl Resume {
             }
         };
         let name = known.name();
-        writer.resume(name, sequence);
-        // What was counted now must not be counted again by a next start.
-        writer.taken_sent(name, sequence, known.through(), credit);
+        // In one record: what was counted now must not be counted again by a next start.
+        writer.resume(name, sequence, credit);
         // Where it cannot be written the disk is failing, which `append` tells.
         let _written = writer.flush();
         let sink = writer.known_sink(name).unwrap_or(known).clone();
@@ -73,7 +73,8 @@ impl Resume {
     pub(crate) fn living(name: &str, recovered: &Recovered, send: &Send, writer: &mut Writer) -> Resume {
         let (taken, last) = (send.socket().taken(), send.last());
         let known = writer.known_sink(name).cloned().unwrap_or_default();
-        writer.resume(name, taken);
+        let credit = send.position();
+        writer.resume(name, taken, credit);
         for (sequence, content) in known.sent().filter(|(sequence, _)| (taken + 1..=last).contains(sequence))
         {
             // Refused only where far more is ahead than could be when it left.

@@ -3,6 +3,7 @@
 //! Owns the PUSH socket of one sink, how far it may run ahead of the reader's count, and how long each frame took from the
 //! scheduler's socket to the kernel.
 
+use afterbay_journal::Credit;
 use afterbay_outbox::Leaving;
 use afterbay_sockets::{Outgoing, Push, PushNotice};
 use std::collections::VecDeque;
@@ -177,6 +178,11 @@ impl Send {
 
     pub(crate) fn socket(&self) -> &Push {
         &self.push
+    }
+
+    /// Where the reader's count stands when it has finished what is taken, and nothing after it.
+    pub(crate) fn position(&self) -> Option<Credit> {
+        self.push.position().map(|at| Credit { generation: at.generation, sent: at.count })
     }
 
     pub(crate) fn next_notice(&mut self) -> Option<PushNotice> {

@@ -16,7 +16,6 @@ use crate::tap::Tap;
 use afterbay_config::TapOf;
 use afterbay_journal::{BacklogFrame, Credit, FrameNo, Handed};
 use afterbay_outbox::{Content, Frame, Outbox};
-use afterbay_sockets::CreditPosition;
 use std::time::{Duration, Instant};
 
 /// Frames that are read back in one turn.
@@ -205,7 +204,7 @@ impl Sink {
     /// Tells the journal at once what the kernel has: after a kill a reader that stands still has it all the same.
     fn tell_handed(&mut self, keep: &mut Keep) {
         let socket = self.send.socket();
-        let Some(CreditPosition { generation, .. }) = socket.position() else { return };
+        let Some(Credit { generation, .. }) = self.send.position() else { return };
         let handed = Handed { sequence: socket.written(), generation };
         if handed.sequence > socket.taken() && self.handed != Some(handed) {
             self.handed = Some(handed);
@@ -218,8 +217,7 @@ impl Sink {
     pub(crate) fn tell_taken(&mut self, keep: &mut Keep) {
         let through = if self.is_drained() { self.settled } else { FrameNo(self.outbox.done()) };
         let sequence = self.send.socket().taken();
-        let credit = self.send.socket().position();
-        let credit = credit.map(|at| Credit { generation: at.generation, sent: at.count });
+        let credit = self.send.position();
         // Also where the reader stood before it had taken anything: after a kill that is where its count begins.
         if self.taken != (sequence, through, credit) {
             self.taken = (sequence, through, credit);

@@ -51,10 +51,11 @@ impl Writer {
         self.add(|pending| put_handed(pending, sink, handed));
     }
 
-    /// After a restart: of what the last run has sent to the sink, it has taken the frames up to `sequence`, and those after
-    /// it never arrived. Their rows are to be sent anew, in frames numbered from [`Sink::last_sent`] + 1 on.
-    pub fn resume(&mut self, sink: &str, sequence: u64) {
+    /// After a restart: of what the last run has sent to the sink, it has taken the frames up to `sequence`, where its count
+    /// stood at `credit`, and those after it never arrived. Their rows are to be sent anew, in frames numbered from [`Sink::last_sent`] + 1 on.
+    pub fn resume(&mut self, sink: &str, sequence: u64, credit: Option<Credit>) {
         let Some(at) = self.sink(sink) else { return };
+        self.sinks[at].set_credit(credit);
         self.sinks[at].take(sequence);
         self.sinks[at].void();
         let mut record = Vec::new();
