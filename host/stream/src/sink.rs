@@ -215,7 +215,10 @@ impl Sink {
 
     /// Tells the journal how far the reader has taken the stream.
     pub(crate) fn tell_taken(&mut self, keep: &mut Keep) {
-        let through = if self.is_drained() { self.settled } else { FrameNo(self.outbox.done()) };
+        let done = FrameNo(self.outbox.done());
+        // What came back from the journal is past what has settled since.
+        let through = if self.is_drained() { self.settled.max(done) } else { done };
+        debug_assert!(through >= self.taken.1, "what is taken stays taken");
         let sequence = self.send.socket().taken();
         let credit = self.send.position();
         // Also where the reader stood before it had taken anything: after a kill that is where its count begins.

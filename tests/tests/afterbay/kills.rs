@@ -50,7 +50,7 @@ fn kill_9_under_load_repeats_nothing_loses_nothing_that_was_journaled_and_names_
     let reads = read_all(&stage, &drained);
 
     // Requests come and go for as long as there are lives.
-    let load = Load { max_running: 100, ..Load::new(30 * lives, 60) };
+    let load = Load { max_running: 100, ..Load::new(80 * lives, 60) };
     let frames = frames_of(&load, Msgpack);
     let sent = rows_of(frames.iter().map(|frame| &frame.bytes[..]));
     let (endpoint, over) = (stage.scheduler_side(), Arc::new(AtomicBool::new(false)));

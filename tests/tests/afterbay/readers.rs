@@ -234,6 +234,48 @@ fn a_reader_that_stands_still_for_long_around_a_kill_gets_nothing_twice() {
     assert_eq!(afterbay.stop(), 0);
 }
 
+#[test]
+fn what_came_back_from_the_journal_after_a_kill_is_not_sent_again_after_the_next() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let mut credit = afterbay_sockets::credit::CreditWriter::open(&stage.credit()).unwrap();
+    let config =
+        stage.config().credit(&stage).sink("reader = \"tokenizer\"").stream("coalesce = { max_rows = 16 }");
+    let frames = frames_of(&Load { max_running: 20, ..Load::new(200, 8) }, Msgpack);
+    let mut sent = BTreeMap::<String, Vec<i64>>::new();
+    frames
+        .iter()
+        .flat_map(|frame| rows(&frame.bytes))
+        .for_each(|row| sent.entry(row.rid).or_default().extend(row.ids));
+    let mut had = BTreeMap::<String, Vec<i64>>::new();
+    let mut take = |reader: &mut Reader| {
+        while let Some(frame) = reader.next_within(Duration::from_millis(300)) {
+            rows(&frame).into_iter().for_each(|row| had.entry(row.rid).or_default().extend(row.ids));
+            // Slow enough that the journal is told of each.
+            std::thread::sleep(Duration::from_millis(10));
+            credit.finished().unwrap();
+        }
+    };
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    frames.iter().for_each(|frame| sender.send(&frame.bytes));
+    afterbay.until_metrics("all are kept", |metrics| {
+        metrics.stream("frames_received_total") == frames.len() as u64
+    });
+    afterbay.kill();
+    take(&mut reader);
+    // The rest comes out of the journal, and no frame of the scheduler's after it.
+    for _ in 0..3 {
+        let afterbay = Afterbay::run(&stage, &config);
+        take(&mut reader);
+        afterbay.until_metrics("all is taken", |metrics| metrics.sink("taken_frame") == frames.len() as u64);
+        // The journal is told of it when the stream is idle.
+        std::thread::sleep(Duration::from_millis(200));
+        afterbay.kill();
+    }
+    assert_eq!(had, sent);
+}
+
 /// Sends so many frames of 500 kB on a thread of its own, and counts those that were handed over.
 fn send_many(stage: &Stage, frames: u32) -> (Arc<AtomicU32>, std::thread::JoinHandle<()>) {
     let sent = Arc::new(AtomicU32::new(0));
