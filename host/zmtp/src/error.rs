@@ -1,6 +1,6 @@
 //! Why a peer is refused. Every one ends its connection; none harms another peer.
 
-/// What a peer sent that is not ZMTP 3 for a PULL or a PUSH, or is past a bound.
+/// What a peer sent that is not ZMTP 3 for a PULL, a PUSH or a PUB, or is past a bound.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The first bytes are no signature. ZMTP 1.0 (libzmq 2.x) begins like this too.
@@ -65,6 +65,12 @@ pub enum Error {
     /// A message from a socket that only receives.
     #[error("message from a PULL peer, which never sends one")]
     MessageFromPull,
+    /// A SUB that wants more different topics at once than are held for it.
+    #[error("more than {limit} subscriptions at once, the limit")]
+    Subscriptions {
+        /// The bound.
+        limit: usize,
+    },
     /// The peer refuses us.
     #[error("peer says: {0:?}")]
     Peer(String),
@@ -74,7 +80,9 @@ impl Error {
     /// The kind of error in a word, for metrics: `too_large`, `multipart`, or `garbage` for the rest.
     pub fn label(&self) -> &'static str {
         match self {
-            Error::MessageTooLong { .. } | Error::CommandTooLong { .. } => "too_large",
+            Error::MessageTooLong { .. } | Error::CommandTooLong { .. } | Error::Subscriptions { .. } => {
+                "too_large"
+            }
             Error::Multipart => "multipart",
             _ => "garbage",
         }

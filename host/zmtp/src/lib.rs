@@ -16,6 +16,8 @@ mod frame;
 mod error;
 mod peer;
 
+mod subscriptions;
+
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 
@@ -24,3 +26,4 @@ pub use error::Error;
 pub use frame::{HEADER_BYTES_MAX, Header};
 pub use greeting::GREETING_BYTES;
 pub use peer::{Body, Event, Handshake, OUTPUT_BYTES_MAX, Peer, Role, Unfinished};
+pub use subscriptions::{SUBSCRIPTIONS_MAX, Subscriptions};

@@ -18,13 +18,17 @@ pub enum Role {
     Pull,
     /// We send; the peer must be a PULL.
     Push,
+    /// We send to whoever has subscribed; the peer must be a SUB or an XSUB.
+    Pub,
 }
 
 impl Role {
-    fn names(self) -> (&'static str, &'static str) {
+    /// What we are, what the peer must be, and that in words.
+    fn names(self) -> (&'static str, &'static [&'static str], &'static str) {
         match self {
-            Role::Pull => ("PULL", "PUSH"),
-            Role::Push => ("PUSH", "PULL"),
+            Role::Pull => ("PULL", &["PUSH"], "PUSH"),
+            Role::Push => ("PUSH", &["PULL"], "PULL"),
+            Role::Pub => ("PUB", &["SUB", "XSUB"], "SUB or XSUB"),
         }
     }
 }
@@ -32,7 +36,7 @@ impl Role {
 /// What the peer said of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handshake {
-    /// PUSH or PULL.
+    /// PUSH, PULL, SUB or XSUB.
     pub socket_type: String,
     /// Mostly empty.
     pub identity: Vec<u8>,
@@ -47,6 +51,10 @@ pub enum Event {
     Ready(Handshake),
     /// A whole message, in an allocation of its own.
     Message(Bytes),
+    /// To a PUB: frames that begin with this are wanted. Empty: all.
+    Subscribe(Bytes),
+    /// To a PUB: one subscription to this is taken back.
+    Cancel(Bytes),
 }
 
 /// What came of something that is not whole, for the words of a connection that ends in the middle of it. In bytes.
@@ -156,7 +164,9 @@ impl Peer {
     pub fn body(&mut self) -> Option<Body<'_>> {
         match &self.state {
             // Only where a read into the spare capacity cannot take bytes of the next frame.
-            State::Message { body, size } if body.capacity() == *size => Some(Body { peer: self }),
+            State::Message { body, size } if body.capacity() == *size && self.role != Role::Pub => {
+                Some(Body { peer: self })
+            }
             _ => None,
         }
     }
@@ -267,7 +277,10 @@ impl Peer {
             State::Message { body, size } if body.len() == *size => {
                 let message = Bytes::from(std::mem::take(body));
                 self.state = BETWEEN_FRAMES;
-                Ok(Some(Event::Message(message)))
+                match self.role {
+                    Role::Pub => Ok(subscription(&message)),
+                    _ => Ok(Some(Event::Message(message))),
+                }
             }
             State::Command { body, size } if body.len() == *size => {
                 let body = std::mem::take(body);
@@ -282,9 +295,9 @@ impl Peer {
         match command::parse(body)? {
             Command::Error { reason } => Err(Error::Peer(reason)),
             Command::Ready { metadata } if !self.is_ready => {
-                let (ours, wanted) = self.role.names();
+                let (ours, types, wanted) = self.role.names();
                 let (socket_type, identity) = command::parse_metadata(metadata)?;
-                if socket_type != wanted {
+                if !types.contains(&socket_type.as_str()) {
                     let error = Error::SocketType { theirs: socket_type, ours, wanted };
                     self.output.extend_from_slice(&command::error(&error.to_string()));
                     return Err(error);
@@ -294,6 +307,8 @@ impl Peer {
                 Ok(Some(Event::Ready(Handshake { socket_type, identity, minor_version })))
             }
             Command::Ping { .. } if !self.is_ready => Err(Error::NotReady("PING".to_owned())),
+            Command::Subscribe { .. } if !self.is_ready => Err(Error::NotReady("SUBSCRIBE".to_owned())),
+            Command::Cancel { .. } if !self.is_ready => Err(Error::NotReady("CANCEL".to_owned())),
             Command::Other { name } if !self.is_ready => {
                 Err(Error::NotReady(String::from_utf8_lossy(name).into_owned()))
             }
@@ -304,7 +319,13 @@ impl Peer {
                 }
                 Ok(None)
             }
-            Command::Ready { .. } | Command::Other { .. } => Ok(None),
+            Command::Subscribe { topic } if self.role == Role::Pub => {
+                Ok(Some(Event::Subscribe(Bytes::copy_from_slice(topic))))
+            }
+            Command::Cancel { topic } if self.role == Role::Pub => {
+                Ok(Some(Event::Cancel(Bytes::copy_from_slice(topic))))
+            }
+            _ => Ok(None),
         }
     }
 }
@@ -340,6 +361,15 @@ impl Body<'_> {
         let message = Bytes::from(std::mem::take(body));
         self.peer.state = BETWEEN_FRAMES;
         (result, Some(message))
+    }
+}
+
+/// A subscription as ZMTP 3.0 has it, a message that begins with 1 or 0. What else an XSUB sends is for an XPUB.
+fn subscription(message: &Bytes) -> Option<Event> {
+    match message.first()? {
+        1 => Some(Event::Subscribe(message.slice(1..))),
+        0 => Some(Event::Cancel(message.slice(1..))),
+        _ => None,
     }
 }
 

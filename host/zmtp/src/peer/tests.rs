@@ -43,7 +43,7 @@ fn messages(events: &[Event]) -> Vec<Vec<u8>> {
         .iter()
         .filter_map(|event| match event {
             Event::Message(bytes) => Some(bytes.to_vec()),
-            Event::Ready(_) => None,
+            _ => None,
         })
         .collect()
 }
@@ -61,6 +61,45 @@ fn a_valid_conversation_gives_its_messages_and_pongs() {
     assert_eq!(output[..hello("PULL").len()], hello("PULL"));
     let pong = command_frame(b"\x04PONGcontext");
     assert_eq!(output[hello("PULL").len()..], pong.repeat(payloads.len()));
+}
+
+/// What a SUB sends: as ZMTP 3.1 has it and as 3.0 does, and what an XSUB may on top.
+fn subscribing() -> Vec<u8> {
+    let parts = [
+        hello("SUB"),
+        command_frame(b"\x09SUBSCRIBE"),
+        command_frame(b"\x09SUBSCRIBEtopic"),
+        message(b"\x01old"),
+        message(b""),
+        message(b"\x02for an XPUB"),
+        ping(b"context"),
+        command_frame(b"\x06CANCELtopic"),
+        message(b"\x00old"),
+    ];
+    parts.concat()
+}
+
+#[test]
+fn a_pub_understands_subscriptions_of_both_versions_and_passes_over_other_messages() {
+    let (events, error, output) = run(Role::Pub, &subscribing(), &[]);
+    assert_eq!(error, None);
+    let wanted = [
+        Event::Ready(Handshake { socket_type: "SUB".into(), identity: vec![], minor_version: 1 }),
+        Event::Subscribe(Bytes::new()),
+        Event::Subscribe("topic".into()),
+        Event::Subscribe("old".into()),
+        Event::Cancel("topic".into()),
+        Event::Cancel("old".into()),
+    ];
+    assert_eq!(events, wanted);
+    assert_eq!(output, [hello("PUB"), command_frame(b"\x04PONGcontext")].concat());
+    for size in 1..=255 {
+        assert_eq!(run(Role::Pub, &subscribing(), &[size]), (events.clone(), None, output.clone()), "{size}");
+    }
+    assert_eq!(run(Role::Pub, &hello("XSUB"), &[]).0.len(), 1);
+    // To others the commands mean nothing.
+    let (events, error, _) = run(Role::Pull, &[hello("PUSH"), command_frame(b"\x09SUBSCRIBE")].concat(), &[]);
+    assert_eq!((events.len(), error), (1, None));
 }
 
 #[test]
@@ -152,6 +191,12 @@ fn what_is_not_understood_is_refused_with_words() {
         (run(Role::Pull, &hello("PUB"), &[]).1, "peer is a \"PUB\" socket"),
         (run(Role::Push, &hello("PUSH"), &[]).1, "peer is a \"PUSH\" socket, a PUSH takes only a PULL"),
         (run(Role::Push, &[hello("PULL"), message(b"x")].concat(), &[]).1, "message from a PULL peer"),
+        (run(Role::Pub, &hello("PULL"), &[]).1, "peer is a \"PULL\" socket, a PUB takes only a SUB or XSUB"),
+        (run(Role::Pub, &[hello("SUB"), vec![1, 1, 1]].concat(), &[]).1, "multipart message"),
+        (
+            run(Role::Pub, &[&GREETING[..], &command_frame(b"\x09SUBSCRIBE")].concat(), &[]).1,
+            "\"SUBSCRIBE\" where READY",
+        ),
         (
             run(Role::Pull, &[&GREETING[..], &message(b"x")].concat(), &[]).1,
             "message before the handshake's end",
@@ -300,8 +345,9 @@ proptest! {
     fn mutated_conversations_never_panic_and_do_not_depend_on_the_pieces(
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0u8..3), 1..6),
         sizes in proptest::collection::vec(any::<u8>(), 0..40),
+        as_sub in any::<bool>(),
     ) {
-        let (mut bytes, _) = conversation();
+        let mut bytes = if as_sub { subscribing() } else { conversation().0 };
         for (at, value, how) in changes {
             let at = at.index(bytes.len());
             match how {
