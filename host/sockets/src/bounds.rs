@@ -41,6 +41,7 @@ pub const LISTEN_BACKLOG: i32 = 1024;
 pub const NOTICES_MAX: usize = 256;
 
 /// Frames waiting in a [`Push`](crate::Push) for the kernel to take them. [`Push::send`](crate::Push::send) hands a further one back.
+/// A [`Pub`](crate::Pub) holds as many for each subscriber, and drops a further one for this subscriber.
 pub const QUEUE_FRAMES_MAX: usize = 1024;
 
 /// Bytes likewise. A frame that is bigger than this goes through alone.
@@ -51,6 +52,12 @@ pub const WINDOW_FRAMES_MAX: usize = 1024;
 
 /// Bytes likewise. A frame that is bigger than this goes through alone.
 pub const WINDOW_BYTES_MAX: usize = 256 << 20;
+
+/// Subscribers of one [`Pub`](crate::Pub). A further one is closed as soon as it connects, and told.
+pub const SUBSCRIBERS_MAX: usize = 64;
+
+/// Read of one subscriber in one turn of [`Pub::flush`](crate::Pub::flush); then the others have theirs.
+pub const SUBSCRIBER_TURN_BYTES: usize = 64 << 10;
 
 /// The first wait before connecting again; doubled at each failure up to [`BACKOFF_MAX`], and shortened by up to half at random.
 pub const BACKOFF_MIN: Duration = Duration::from_millis(20);

@@ -21,7 +21,8 @@ use crate::endpoint::Endpoint;
 pub struct TokenRange {
     /// The first token's number.
     pub first: usize,
-    /// How many. A [`Push`](crate::Push) needs 1, a [`Pull`](crate::Pull) 1 and one more for each of its peers.
+    /// How many. A [`Push`](crate::Push) needs 1, a [`Pull`](crate::Pull) or a [`Pub`](crate::Pub) 1 and one more
+    /// for each of its peers.
     pub count: usize,
 }
 

@@ -25,6 +25,12 @@ impl<N> Notices<N> {
         }
     }
 
+    pub(crate) fn push_some(&mut self, notice: Option<N>) {
+        if let Some(notice) = notice {
+            self.push(notice);
+        }
+    }
+
     pub(crate) fn next(&mut self, missed: impl FnOnce(u64) -> N) -> Option<N> {
         match self.queue.pop_front() {
             None if self.missed > 0 => Some(missed(std::mem::take(&mut self.missed))),

@@ -9,29 +9,26 @@ mod options;
 mod peer;
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mio::event::Event;
 use mio::{Interest, Registry, Token};
-use rustix::io::Errno;
 
 pub(crate) use self::listener::Listener;
 pub use self::notice::{CloseReason, Message, PeerId, PullNotice, Refusal};
 pub use self::options::{BindError, PullOptions};
 
 use self::peer::{Peer, Turn};
-use crate::bounds::{ACCEPT_TURN, READ_CALL_BYTES, REFUSED_TOLD_EVERY};
+use crate::bounds::{ACCEPT_TURN, READ_CALL_BYTES};
 use crate::conn::{Conn, PeerAddress, TokenRange};
+use crate::door::Door;
 use crate::endpoint::Endpoint;
 use crate::notices::Notices;
-
-/// How long accepting waits after it failed (mostly: no descriptor is free).
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// A bound PULL socket. Dropped: its peers are closed, and its ipc file is unlinked if it is still its own.
 #[derive(Debug)]
 pub struct Pull {
-    listener: Listener,
+    door: Door,
     registry: Registry,
     tokens: TokenRange,
     options: PullOptions,
@@ -42,12 +39,8 @@ pub struct Pull {
     ring: VecDeque<usize>,
     /// Slots whose handshake is not done, and until when it must be; oldest first.
     handshakes: VecDeque<(usize, PeerId, Instant)>,
-    /// When to accept: `None` when the listener blocks.
-    accept_at: Option<Instant>,
     paused: bool,
     next_peer: u64,
-    refused: u64,
-    refused_told: Option<Instant>,
     notices: Notices<PullNotice>,
 }
 
@@ -63,15 +56,9 @@ impl Pull {
         options: PullOptions,
     ) -> Result<Pull, BindError> {
         let listener = Listener::bind(endpoint, options.listen_mode, options.receive_buffer_bytes)?;
-        let failed = |call| {
-            let endpoint = endpoint.clone();
-            move |error| BindError::Io { endpoint, call, error }
-        };
-        let registry = registry.try_clone().map_err(failed("the poll's registry"))?;
-        let token = Token(tokens.first);
-        listener.conn().register(&registry, token, Interest::READABLE).map_err(failed("register"))?;
+        let registry = clone_of(registry, endpoint)?;
         Ok(Pull {
-            listener,
+            door: Door::open(listener, &registry, Token(tokens.first))?,
             registry,
             tokens,
             options,
@@ -79,11 +66,8 @@ impl Pull {
             peers: 0,
             ring: VecDeque::new(),
             handshakes: VecDeque::new(),
-            accept_at: None,
             paused: false,
             next_peer: 1,
-            refused: 0,
-            refused_told: None,
             notices: Notices::new(),
         })
     }
@@ -110,7 +94,7 @@ impl Pull {
 
     /// Closes peers whose handshake takes too long, accepts again after a failure. Call it when [`Pull::deadline`] is due.
     pub fn tick(&mut self, now: Instant) {
-        if self.accept_at.is_some_and(|at| at <= now) {
+        if self.door.accept_at().is_some_and(|at| at <= now) {
             self.accept(now);
         }
         while let Some((slot, id, until)) = self.handshakes.front().copied() {
@@ -135,7 +119,7 @@ impl Pull {
     /// When [`Pull::tick`] is due.
     pub fn deadline(&self) -> Option<Instant> {
         let handshake = self.handshakes.front().map(|(_, _, until)| *until);
-        handshake.into_iter().chain(self.accept_at).min()
+        handshake.into_iter().chain(self.door.accept_at()).min()
     }
 
     /// The next whole message. `None`: nothing to read now; wait on the poll, unless [`Pull::has_more`].
@@ -192,7 +176,7 @@ impl Pull {
 
     /// Where it is bound, with the real port.
     pub fn endpoint(&self) -> &Endpoint {
-        self.listener.endpoint()
+        self.door.endpoint()
     }
 
     fn enter_ring(&mut self, slot: usize) {
@@ -205,22 +189,16 @@ impl Pull {
     }
 
     fn accept(&mut self, now: Instant) {
-        self.accept_at = None;
         for _ in 0..ACCEPT_TURN {
-            match Conn::accept(self.listener.conn()) {
-                Ok(conn) => self.admit(conn, now),
-                Err(Errno::AGAIN) => return,
-                // It left before it was accepted.
-                Err(Errno::CONNABORTED | Errno::INTR | Errno::INVAL | Errno::NOTCONN) => {}
-                Err(error) => {
-                    self.refuse(PeerAddress::Unknown, Refusal::Io(format!("accept: {error}")), now);
-                    self.accept_at = Some(now + ACCEPT_AGAIN);
-                    return;
+            match self.door.next(now) {
+                Some(Ok(conn)) => self.admit(conn, now),
+                Some(Err(error)) => {
+                    return self.refuse(PeerAddress::Unknown, Refusal::Io(format!("accept: {error}")), now);
                 }
+                None => return,
             }
         }
-        // There may be more: the deadline is due at once.
-        self.accept_at = Some(now);
+        self.door.yield_turn(now);
     }
 
     fn admit(&mut self, conn: Conn, now: Instant) {
@@ -250,10 +228,8 @@ impl Pull {
     }
 
     fn refuse(&mut self, from: PeerAddress, why: Refusal, now: Instant) {
-        self.refused += 1;
-        if self.refused_told.is_none_or(|told| now >= told + REFUSED_TOLD_EVERY) {
-            self.refused_told = Some(now);
-            self.notices.push(PullNotice::Refused { from, why, times: std::mem::take(&mut self.refused) });
+        if let Some(times) = self.door.refused(now) {
+            self.notices.push(PullNotice::Refused { from, why, times });
         }
     }
 
@@ -265,4 +241,12 @@ impl Pull {
             self.notices.push(PullNotice::Closed { peer: id, from, why, messages });
         }
     }
+}
+
+pub(crate) fn clone_of(registry: &Registry, endpoint: &Endpoint) -> Result<Registry, BindError> {
+    registry.try_clone().map_err(|error| BindError::Io {
+        endpoint: endpoint.clone(),
+        call: "the poll's registry",
+        error,
+    })
 }

@@ -1,4 +1,4 @@
-//! The `zeromq` crate, which the simulator and taps use, at the other end.
+//! The `zeromq` crate, which the simulator and the signals use, at the other end.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use afterbay_zmtp as zmtp;
 use bytes::Bytes;
 
 use crate::conn::PeerAddress;
 
-/// A peer of a [`Pull`], never used again for another.
+/// A peer of a [`Pull`] or a [`Pub`](crate::Pub), never used again for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PeerId(pub u64);
 
@@ -41,7 +42,7 @@ pub enum CloseReason {
         /// Bytes of it that came.
         had: usize,
     },
-    /// What it sent is not ZMTP, not for a PULL, or past a bound.
+    /// What it sent is not ZMTP, not for this socket, or past a bound.
     #[error(transparent)]
     Protocol(#[from] afterbay_zmtp::Error),
     /// Its handshake took too long.
@@ -58,6 +59,19 @@ pub enum Refusal {
     /// A call failed, such as no descriptor being free.
     #[error("{0}")]
     Io(String),
+}
+
+impl CloseReason {
+    /// Of a connection that ended where its conversation stands.
+    pub(crate) fn of_end(peer: &zmtp::Peer) -> CloseReason {
+        match peer.unfinished() {
+            None => CloseReason::Left,
+            Some(zmtp::Unfinished::Handshake { had }) => CloseReason::Cut { what: "handshake", had },
+            Some(zmtp::Unfinished::Header { had }) => CloseReason::Cut { what: "header", had },
+            Some(zmtp::Unfinished::Command { had, .. }) => CloseReason::Cut { what: "command", had },
+            Some(zmtp::Unfinished::Message { had, of }) => CloseReason::CutMessage { had, of },
+        }
+    }
 }
 
 /// What happened on a [`Pull`].

@@ -83,7 +83,8 @@ impl Peer {
                     Ok((used, event)) => {
                         self.start += used;
                         match event {
-                            None => {}
+                            // To a PULL nobody subscribes.
+                            None | Some(zmtp::Event::Subscribe(_) | zmtp::Event::Cancel(_)) => {}
                             Some(zmtp::Event::Ready(_)) => return Turn::Ready,
                             Some(zmtp::Event::Message(bytes)) => return self.message(bytes),
                         }
@@ -146,12 +147,6 @@ impl Peer {
     }
 
     fn end_reason(&self) -> CloseReason {
-        match self.zmtp.unfinished() {
-            None => CloseReason::Left,
-            Some(zmtp::Unfinished::Handshake { had }) => CloseReason::Cut { what: "handshake", had },
-            Some(zmtp::Unfinished::Header { had }) => CloseReason::Cut { what: "header", had },
-            Some(zmtp::Unfinished::Command { had, .. }) => CloseReason::Cut { what: "command", had },
-            Some(zmtp::Unfinished::Message { had, of }) => CloseReason::CutMessage { had, of },
-        }
+        CloseReason::of_end(&self.zmtp)
     }
 }

@@ -1,6 +1,7 @@
 """A libzmq peer for the tests: obeys one command a line, answers each with one line.
 
-    push NAME bind|connect ENDPOINT [OPTION=VALUE ...]     pull NAME ...
+    push NAME bind|connect ENDPOINT [OPTION=VALUE ...]     pull NAME ...     sub NAME ...
+    subscribe NAME [TOPIC]                                 in hex; all, without     unsubscribe NAME [TOPIC]
     send NAME ID FIRST COUNT SIZE [SIZE ...]               messages FIRST.., of the sizes in turn
     part NAME                                              a message of two frames
     recv NAME COUNT TIMEOUT_MS                             ok ID:SEQUENCE:SIZE ... (as many as came)
@@ -47,9 +48,9 @@ page = None
 def obey(words):
     global page
     command, *rest = words
-    if command in ("push", "pull"):
+    if command in ("push", "pull", "sub"):
         name, how, endpoint, *options = rest
-        socket = context.socket(zmq.PUSH if command == "push" else zmq.PULL)
+        socket = context.socket(getattr(zmq, command.upper()))
         socket.set(zmq.SNDHWM, 0)
         socket.set(zmq.RCVHWM, 0)
         socket.set(zmq.LINGER, 0)
@@ -58,6 +59,8 @@ def obey(words):
             socket.set(getattr(zmq, key), int(value))
         getattr(socket, how)(endpoint)
         sockets[name] = socket
+    elif command in ("subscribe", "unsubscribe"):
+        sockets[rest[0]].set(getattr(zmq, command.upper()), bytes.fromhex("".join(rest[1:])))
     elif command == "send":
         name, sender, first, count, *sizes = rest
         for i in range(int(count)):
