@@ -50,7 +50,8 @@ impl Check<'_> {
     /// Nothing is bound twice.
     fn listens(&self, streams: &[written::Stream]) {
         let pushes = streams.iter().filter_map(|stream| stream.abort.as_ref()?.push.as_ref());
-        let listens = streams.iter().filter_map(|stream| stream.listen.as_ref()).chain(pushes);
+        let taps = streams.iter().flat_map(|stream| &stream.sinks).filter_map(|sink| sink.listen.as_ref());
+        let listens = streams.iter().filter_map(|stream| stream.listen.as_ref()).chain(pushes).chain(taps);
         let listens: Vec<(Endpoint, &Place)> =
             listens.filter_map(|listen| Some((listen.value.parse().ok()?, &listen.place))).collect();
         for (at, (listen, place)) in listens.iter().enumerate() {

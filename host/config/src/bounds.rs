@@ -16,6 +16,8 @@ pub const STREAMS_MAX: usize = 256;
 pub const SINKS_MAX: usize = 64;
 /// Taps of one stream.
 pub const TAPS_MAX: usize = 16;
+/// Fewest and most `sink.max_subscribers`.
+pub const MAX_SUBSCRIBERS: (u64, u64) = (1, 1024);
 /// Plugins of one stream.
 pub const PLUGINS_MAX: usize = 16;
 /// Plugins of all streams: each is an instance in a pool of 512, twice while it is reloaded.

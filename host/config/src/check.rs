@@ -197,7 +197,7 @@ impl Check<'_> {
         self.readable(written).map_or(Layout::Auto, Layout::File)
     }
 
-    fn listen_mode(&self, written: &Option<Placed<String>>) -> Option<u32> {
+    pub(crate) fn listen_mode(&self, written: &Option<Placed<String>>) -> Option<u32> {
         let Placed { value, place } = written.as_ref()?;
         let mode =
             u32::from_str_radix(value, 8).ok().filter(|mode| *mode <= 0o777 && !value.starts_with('+'));

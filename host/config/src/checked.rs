@@ -174,17 +174,50 @@ pub enum SinkKind {
 pub struct Tap {
     /// Names it in logs and metrics.
     pub name: Name,
-    /// Afterbay connects PUSH here.
-    pub connect: Endpoint,
+    /// By which socket.
+    pub socket: TapSocket,
     /// Of what.
     pub of: TapOf,
-    /// Copies that may wait for it; more are dropped.
+    /// Copies that may wait for it, of a PUB for each subscriber; more are dropped.
     pub queue: Queue,
+}
+
+/// How copies leave for a tap.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TapSocket {
+    /// Afterbay connects PUSH here.
+    Push(Endpoint),
+    /// Afterbay binds PUB, and subscribers connect.
+    Pub {
+        /// Where.
+        listen: Endpoint,
+        /// Permission bits of an `ipc://` name.
+        listen_mode: u32,
+        /// More subscribers at once are refused.
+        max_subscribers: usize,
+    },
 }
 
 impl Tap {
     /// What may wait for a tap where the file does not say.
     pub const QUEUE: Queue = Queue { frames: 1024, bytes: 64 << 20 };
+}
+
+impl TapSocket {
+    /// Of a PUB where the file does not say.
+    pub const LISTEN_MODE: u32 = 0o600;
+    /// Likewise.
+    pub const MAX_SUBSCRIBERS: usize = 64;
+}
+
+/// The type of a tap's socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TapSocketType {
+    /// To one that listens.
+    #[default]
+    Push,
+    /// To all that subscribe.
+    Pub,
 }
 
 /// What a tap gets copies of.

@@ -8,7 +8,7 @@ use std::fmt::Write;
 pub(crate) enum Need {
     /// An error without it.
     Required,
-    /// An error without it, but for [`Names::FromRendezvous`](crate::Names::FromRendezvous).
+    /// An error without it, but for [`Names::FromRendezvous`](crate::Names::FromRendezvous), and of what listens instead.
     Name,
     /// `example` is what it is without it.
     Default,
@@ -237,6 +237,32 @@ pub(crate) static SINK: Table = Table {
             "Afterbay connects PUSH here, the scheduler's reader listens. Not needed with --rendezvous.",
         ),
         key(
+            "socket",
+            Default,
+            "\"push\"",
+            "For a tap: \"push\" connects to one that listens; \"pub\" listens, for any number that subscribe (ZeroMQ's SUB): each to what\n\
+             begins as it says, mostly to all. One gets what comes after it has subscribed.",
+        ),
+        key(
+            "listen",
+            Instead,
+            "\"tcp://127.0.0.1:5558\"",
+            "For a tap with socket = \"pub\", in place of connect: Afterbay binds PUB here. It has no password: on tcp, all who reach it\n\
+             can read.",
+        ),
+        key(
+            "listen_mode",
+            Instead,
+            "\"0600\"",
+            "The permissions of an ipc:// name that it listens on; as here, if left out:",
+        ),
+        key(
+            "max_subscribers",
+            Instead,
+            "64",
+            "More subscribers at once are refused. 1 to 1024; as here, if left out:",
+        ),
+        key(
             "credit",
             Optional,
             "\"/dev/shm/afterbay/detokenizer\"",
@@ -258,7 +284,8 @@ pub(crate) static SINK: Table = Table {
             "queue",
             "{ frames = 16384, bytes = \"128MiB\" }",
             "What may wait in memory, whichever is reached first: further frames wait in the journal. A tap: 1024 frames, 64MiB; further\n\
-             copies are dropped.",
+             copies are dropped. With socket = \"pub\" each subscriber has a queue of its own, of that size, and frames that wait for\n\
+             several are in memory once.",
             &QUEUE,
         ),
     ],
@@ -469,6 +496,7 @@ mod tests {
             .map(|(table, key, (least, most))| (table, key, format!("{} to {}", Time(least), Time(most))));
         let counts = [
             (&STREAM, "max_peers", bounds::MAX_PEERS),
+            (&SINK, "max_subscribers", bounds::MAX_SUBSCRIBERS),
             (&COALESCE, "max_rows", bounds::COALESCE_ROWS),
             (&SIGNALS, "dp_rank", bounds::DP_RANK),
             (&QUEUE, "frames", bounds::QUEUE_FRAMES),

@@ -72,7 +72,7 @@ impl<'s, 't> Reader<'s, 't> {
         for key in keys.keys {
             let needed = match key.need {
                 Need::Required => true,
-                Need::Name => source.env.names == Names::FromConfig,
+                Need::Name => source.env.names == Names::FromConfig && !listens(table),
                 Need::Default | Need::Optional | Need::Instead => false,
             };
             if needed && !table.contains_key(key.name) && !meant.contains(&key.name) {
@@ -273,6 +273,12 @@ impl<'s, 't> Reader<'s, 't> {
             Json::Null
         })
     }
+}
+
+/// A sink that does not connect, or says that it should not: what it lacks is told elsewhere.
+fn listens(table: &DeTable<'_>) -> bool {
+    let is_pub = |socket: &Spanned<DeValue<'_>>| socket.get_ref().as_str() == Some("pub");
+    table.contains_key("listen") || table.get("socket").is_some_and(is_pub)
 }
 
 /// `stream[0].sink` is written `[[stream.sink]]`.

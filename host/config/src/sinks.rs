@@ -1,7 +1,7 @@
 //! The sinks of a stream: readers, which share its requests out among them, and taps, which get copies.
 
 use crate::check::{Check, Names, value};
-use crate::checked::{Queue, Sink, SinkKind, Tap, TapOf};
+use crate::checked::{Queue, Sink, SinkKind, Tap, TapOf, TapSocket, TapSocketType};
 use crate::place::Placed;
 use crate::units::Size;
 use crate::{Endpoint, bounds, written};
@@ -27,7 +27,8 @@ impl Check<'_> {
         }
         if self.source.env.names == crate::Names::FromRendezvous {
             // Of one reader it says where that is.
-            let without = readers.iter().skip(usize::from(readers.len() == 1)).chain(&taps);
+            let connecting = taps.iter().filter(|tap| value(&tap.socket) != Some(TapSocketType::Pub));
+            let without = readers.iter().skip(usize::from(readers.len() == 1)).chain(connecting);
             for sink in without.filter(|sink| sink.connect.is_none()) {
                 let why = "connect is missing: a rendezvous names one reader only";
                 self.source.tell(&sink.place, why.to_owned());
@@ -43,6 +44,10 @@ impl Check<'_> {
         if let Some(Placed { value: TapOf::Sent, place }) = &written.of {
             self.source.tell(place, "\"sent\" is for a tap; this sink is of kind \"reader\"".to_owned());
         }
+        if let Some(Placed { value: TapSocketType::Pub, place }) = &written.socket {
+            self.source.tell(place, "\"pub\" is for a tap; this sink is of kind \"reader\"".to_owned());
+        }
+        self.for_a_pub(written, "a tap; this sink is of kind \"reader\"");
         Some(Sink {
             connect: self.connect(written, listen),
             queue: self.queue(written, Queue::default()),
@@ -64,9 +69,43 @@ impl Check<'_> {
         for place in of_readers.iter().flatten() {
             self.source.tell(place, "is for a reader; this sink is of kind \"tap\"".to_owned());
         }
-        let connect = self.connect(written, listen);
+        let socket = match value(&written.socket).unwrap_or_default() {
+            TapSocketType::Push => {
+                self.for_a_pub(written, "socket = \"pub\"; a PUSH connects");
+                self.connect(written, listen).map(TapSocket::Push)
+            }
+            TapSocketType::Pub => self.publishes(written),
+        };
         let queue = self.queue(written, Tap::QUEUE);
-        Some(Tap { name: name?, connect: connect?, of: value(&written.of).unwrap_or_default(), queue })
+        Some(Tap { name: name?, socket: socket?, of: value(&written.of).unwrap_or_default(), queue })
+    }
+
+    fn publishes(&self, written: &written::Sink) -> Option<TapSocket> {
+        if let Some(Placed { place, .. }) = &written.connect {
+            self.source
+                .tell(place, "a PUB listens and does not connect: give listen in its place".to_owned());
+        }
+        if written.listen.is_none() {
+            let why = "listen is missing: a tap with socket = \"pub\" listens";
+            self.source.tell(&written.place, why.to_owned());
+        }
+        let most = self.within(&written.max_subscribers, bounds::MAX_SUBSCRIBERS, |&most| most);
+        let listen_mode = self.listen_mode(&written.listen_mode).unwrap_or(TapSocket::LISTEN_MODE);
+        let max_subscribers = most.map_or(TapSocket::MAX_SUBSCRIBERS, |most| most as usize);
+        Some(TapSocket::Pub { listen: self.listen(&written.listen)?, listen_mode, max_subscribers })
+    }
+
+    /// Tells of the keys of a PUB where there is none.
+    fn for_a_pub(&self, written: &written::Sink, what: &str) {
+        let text = |placed: &Placed<String>| placed.place.clone();
+        let keys = [
+            written.listen.as_ref().map(text),
+            written.listen_mode.as_ref().map(text),
+            written.max_subscribers.as_ref().map(|placed| placed.place.clone()),
+        ];
+        for place in keys.iter().flatten() {
+            self.source.tell(place, format!("is for {what}"));
+        }
     }
 
     fn connect(&self, written: &written::Sink, listen: Option<&Endpoint>) -> Option<Endpoint> {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 use crate::keys;
 use crate::place::{Place, Placed};
 use crate::reader::Reader;
-use crate::{CoalesceWhen, Engine, LogFormat, OnError, Reads, Route, SinkKind, Sync, TapOf};
+use crate::{CoalesceWhen, Engine, LogFormat, OnError, Reads, Route, SinkKind, Sync, TapOf, TapSocketType};
 
 type Written<T> = Option<Placed<T>>;
 
@@ -64,7 +64,11 @@ pub(crate) struct Sink {
     pub name: Written<String>,
     pub kind: Written<SinkKind>,
     pub of: Written<TapOf>,
+    pub socket: Written<TapSocketType>,
     pub connect: Written<String>,
+    pub listen: Written<String>,
+    pub listen_mode: Written<String>,
+    pub max_subscribers: Written<u64>,
     pub credit: Written<String>,
     pub reader: Written<Reads>,
     pub tokenizer: Written<String>,
@@ -163,7 +167,11 @@ impl Sink {
             name: table.text("name"),
             kind: table.word("kind", &[("reader", SinkKind::Reader), ("tap", SinkKind::Tap)]),
             of: table.word("of", &[("received", TapOf::Received), ("sent", TapOf::Sent)]),
+            socket: table.word("socket", &[("push", TapSocketType::Push), ("pub", TapSocketType::Pub)]),
             connect: table.text("connect"),
+            listen: table.text("listen"),
+            listen_mode: table.text("listen_mode"),
+            max_subscribers: table.integer("max_subscribers"),
             credit: table.text("credit"),
             reader: table.word(
                 "reader",
