@@ -133,6 +133,13 @@ impl Config {
         self
     }
 
+    /// One more tap, that publishes, with lines of its table.
+    pub fn publisher(mut self, name: &str, listen: &str, lines: &str) -> Config {
+        writeln!(self.sinks, "[[stream.sink]]\nname = {name:?}\nkind = \"tap\"\nsocket = \"pub\"").unwrap();
+        writeln!(self.sinks, "listen = {listen:?}\n{lines}").unwrap();
+        self
+    }
+
     /// A line of `[stream.abort]`.
     pub fn abort(mut self, line: &str) -> Config {
         self.abort += line;

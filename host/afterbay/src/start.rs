@@ -257,8 +257,9 @@ fn setup(
             .with_context(|| format!("stream {name:?}: sink {:?}", sink.name.as_str()))
     });
     let taps = stream.taps.iter().map(|tap| {
-        let connect = tap.connect.to_string().parse()?;
-        Ok(TapSetup { config: tap.clone(), connect })
+        let (config::TapSocket::Push(endpoint) | config::TapSocket::Pub { listen: endpoint, .. }) =
+            &tap.socket;
+        Ok(TapSetup { config: tap.clone(), endpoint: endpoint.to_string().parse()? })
     });
     Ok(Setup {
         taps: taps.collect::<anyhow::Result<_>>()?,

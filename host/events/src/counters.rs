@@ -208,10 +208,14 @@ counters! {
 counters! {
     /// Of one tap; `stream` and `tap` are its labels.
     TapCounters, "tap_" {
-        connected: Gauge, "1 while it is connected";
-        frames_written: Counter, "Copies handed whole to the kernel";
-        bytes_written: Counter, "Bytes of copies handed whole to the kernel";
+        connected: Gauge, "1 while it is connected; of one that publishes, while somebody has subscribed";
+        subscribers: Gauge, "Subscribers of one that publishes that have subscribed to something";
+        frames_written: Counter, "Copies handed whole to the kernel, for each subscriber";
+        bytes_written: Counter, "Bytes of copies handed whole to the kernel, for each subscriber";
         queue_bytes: Gauge, "Bytes of copies that wait for its socket";
+        subscriber_queue_bytes: Gauge, "Bytes of copies that wait for subscribers; what waits for several counts for each";
+        subscriber_frames_dropped: Counter, "Copies dropped for a subscriber because its queue was full";
+        subscriber_bytes_dropped: Counter, "Bytes of copies dropped for subscribers";
         frames_dropped: Counter, "Copies dropped because its queue was full";
         bytes_dropped: Counter, "Bytes of copies dropped";
     }

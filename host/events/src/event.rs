@@ -156,6 +156,36 @@ events! {
         stream: Name, tap: Name, frames: u64, first: u64, last: u64,
     } => "stream {stream:?}: tap {tap:?} was not given {frames} copies, of frames {first} to {last}";
 
+    /// A tap that publishes is bound.
+    TapListening, Level::INFO, first 5 of [stream, tap] {
+        stream: Name, tap: Name, endpoint: String,
+    } => "stream {stream:?}: tap {tap:?} publishes on {endpoint}";
+
+    /// A subscriber of a tap is connected.
+    SubscriberConnected, Level::INFO, first 5 of [stream, tap] {
+        stream: Name, tap: Name, subscriber: u64, from: String,
+    } => "stream {stream:?}: tap {tap:?}: subscriber {subscriber} connected from {from}";
+
+    /// A subscriber's connection has ended. `unsent` copies still waited for it.
+    SubscriberClosed, warn_if(*reason != "clean"), first 5 of [stream, tap, reason] {
+        stream: Name, tap: Name, subscriber: u64, reason: &'static str, why: String, frames: u64, unsent: u64,
+    } => "stream {stream:?}: tap {tap:?}: subscriber {subscriber} closed after {frames} copies, {unsent} waited for it: {why}";
+
+    /// A subscriber was not taken.
+    SubscriberRefused, Level::WARN, first 5 of [stream, tap] {
+        stream: Name, tap: Name, from: String, why: String,
+    } => "stream {stream:?}: tap {tap:?}: subscriber from {from} refused: {why}";
+
+    /// A subscriber's queue is full: from this frame on copies are dropped for it, numbered as in [`TapDropping`].
+    SubscriberDropping, Level::WARN, first 2 of [stream, tap, subscriber] {
+        stream: Name, tap: Name, subscriber: u64, from: String, first: u64,
+    } => "stream {stream:?}: tap {tap:?}: subscriber {subscriber} from {from} does not keep up, copies are dropped from frame {first} on";
+
+    /// A subscriber takes copies again, or has left: what was dropped for it.
+    SubscriberDropped, Level::WARN, first 2 of [stream, tap, subscriber] {
+        stream: Name, tap: Name, subscriber: u64, frames: u64, first: u64, last: u64,
+    } => "stream {stream:?}: tap {tap:?}: subscriber {subscriber} was not given {frames} copies, of frames {first} to {last}";
+
     /// Rows that wait for a sink will not be joined, and why.
     SinkUnjoined, Level::WARN, first 2 of [stream, sink] {
         stream: Name, sink: Name, why: String,

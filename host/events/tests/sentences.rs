@@ -64,6 +64,53 @@ fn one_of_each() -> Vec<Event> {
         BatchUnsplit { stream: name("decode-0"), frame: 7, rows: 3, why: "why it is".into() }.into(),
         TapDropping { stream: name("decode-0"), tap: name("audit"), first: 7 }.into(),
         TapDropped { stream: name("decode-0"), tap: name("audit"), frames: 3, first: 7, last: 9 }.into(),
+        TapListening {
+            stream: name("decode-0"),
+            tap: name("audit"),
+            endpoint: "tcp://127.0.0.1:5558".into(),
+        }
+        .into(),
+        SubscriberConnected {
+            stream: name("decode-0"),
+            tap: name("audit"),
+            subscriber: 2,
+            from: "pid 7 (uid 0)".into(),
+        }
+        .into(),
+        SubscriberClosed {
+            stream: name("decode-0"),
+            tap: name("audit"),
+            subscriber: 2,
+            reason: "clean",
+            why: "left".into(),
+            frames: 3,
+            unsent: 1,
+        }
+        .into(),
+        SubscriberRefused {
+            stream: name("decode-0"),
+            tap: name("audit"),
+            from: "pid 7 (uid 0)".into(),
+            why: "why it is".into(),
+        }
+        .into(),
+        SubscriberDropping {
+            stream: name("decode-0"),
+            tap: name("audit"),
+            subscriber: 2,
+            from: "pid 7 (uid 0)".into(),
+            first: 7,
+        }
+        .into(),
+        SubscriberDropped {
+            stream: name("decode-0"),
+            tap: name("audit"),
+            subscriber: 2,
+            frames: 3,
+            first: 7,
+            last: 9,
+        }
+        .into(),
         SinkUnjoined { stream: name("decode-0"), sink: name("detokenizer"), why: "why it is".into() }.into(),
         SinkUncounted { stream: name("decode-0"), sink: name("detokenizer") }.into(),
         SinkVocabulary {

@@ -107,7 +107,15 @@ impl Pub {
     /// Gives a frame to all who want it: it leaves with the next [`Pub::flush`]. `number` names it where it is dropped.
     pub fn send(&mut self, number: u64, bytes: &Bytes) {
         for subscriber in self.slots.iter_mut().flatten() {
-            match subscriber.give(bytes, &self.options) {
+            let given = loop {
+                match subscriber.give(bytes, &self.options) {
+                    // Many in a row: what the kernel takes is not in the way.
+                    Given::Full if subscriber.is_writable() && subscriber.write(&mut self.totals).is_ok() => {
+                    }
+                    given => break given,
+                }
+            };
+            match given {
                 Given::Unwanted => {}
                 Given::Queued => self.notices.push_some(told_dropped(subscriber)),
                 Given::Full => {

@@ -98,14 +98,14 @@ pub struct SinkSetup {
 pub struct TapSetup {
     /// The checked configuration of the tap.
     pub config: config::Tap,
-    /// Where it is.
-    pub connect: Endpoint,
+    /// Where it connects, or listens.
+    pub endpoint: Endpoint,
 }
 
 /// Why a stream did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Its listen name could not be bound.
+    /// Its listen name, or that of one of its taps, could not be bound.
     #[error("stream {stream:?}: {error}")]
     Bind {
         /// The stream.

@@ -13,7 +13,7 @@ use afterbay_events::event::{
 use afterbay_events::{Health, Name, SinkCounters};
 use afterbay_journal::{FrameNo, Notice};
 use afterbay_sockets::credit::CreditState;
-use afterbay_sockets::{CloseReason, PeerId, PullNotice, PushNotice};
+use afterbay_sockets::{PeerId, PullNotice, PushNotice};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -207,12 +207,7 @@ impl Report {
             }
             PullNotice::Closed { peer, from: _, why, messages } => {
                 self.senders.remove(&peer);
-                let reason = match &why {
-                    CloseReason::Left => "clean",
-                    CloseReason::CutMessage { .. } | CloseReason::Cut { .. } => "cut",
-                    CloseReason::Protocol(error) => error.label(),
-                    CloseReason::HandshakeTimeout(_) => "timeout",
-                };
+                let reason = why.label();
                 self.telemetry.publish(SenderClosed {
                     stream,
                     peer: peer.0,

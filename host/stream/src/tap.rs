@@ -1,37 +1,42 @@
 //! A copy for whoever looks on: of what came, or of what was sent. It never holds the stream back.
 //!
-//! Owns a thread for each tap with its PUSH socket, and the bounded queue before it. What finds no room there is dropped,
-//! counted and told; nothing is kept for a tap that is away.
+//! Owns the stream's end of each tap: the bounded queue to the tap's own thread, where its socket is (`tap/thread.rs`). What
+//! finds no room there is dropped, counted and told; nothing is kept for a tap that is away.
+
+mod publish;
+mod push;
+mod thread;
 
 use crate::build::push_options;
 use crate::telemetry::Telemetry;
 use crate::{StartError, TapSetup};
-use afterbay_config::TapOf;
-use afterbay_events::event::{SinkConnected, SinkLost, SinkWaiting, TapDropped, TapDropping};
+use afterbay_config::{TapOf, TapSocket};
+use afterbay_events::event::{TapDropped, TapDropping, TapListening};
 use afterbay_events::{Name, TapCounters};
-use afterbay_sockets::{Outgoing, Push, PushNotice, TokenRange};
+use afterbay_sockets::{Pub, PubOptions, Push, TokenRange};
 use bytes::Bytes;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Instant;
+use thread::{Copied, End, Socket};
 
 const WAKER: mio::Token = mio::Token(0);
-const SOCKET: TokenRange = TokenRange { first: 1, count: 1 };
-/// At the stream's end a tap may take so long for what it was given.
-const LINGER: Duration = Duration::from_millis(200);
-/// The thread wakes at least so often.
-const POLL_MAX: Duration = Duration::from_millis(500);
+const SOCKET_FIRST: usize = 1;
 
 /// The stream's end of a tap.
 pub(crate) struct Tap {
     name: Name,
     pub(crate) of: TapOf,
-    copies: SyncSender<Bytes>,
+    /// Until it is told to end.
+    copies: Option<SyncSender<Copied>>,
     waker: Arc<mio::Waker>,
+    thread: Option<JoinHandle<()>>,
     /// Copies wait that the thread was not woken for.
     unseen: bool,
     queued_bytes: Arc<AtomicU64>,
+    ends: Arc<AtomicBool>,
     max_bytes: u64,
     dropping: Option<Dropping>,
     telemetry: Telemetry,
@@ -46,7 +51,7 @@ struct Dropping {
 }
 
 impl Tap {
-    /// Connects, and starts its thread.
+    /// Connects or binds, and starts its thread.
     pub(crate) fn start(
         setup: TapSetup,
         telemetry: Telemetry,
@@ -54,38 +59,76 @@ impl Tap {
     ) -> Result<Tap, StartError> {
         let stream = telemetry.stream.to_string();
         let system = |error| StartError::System { stream: stream.clone(), error };
-        let TapSetup { config, connect } = setup;
+        let TapSetup { config, endpoint } = setup;
         let poll = mio::Poll::new().map_err(system)?;
         let waker = Arc::new(mio::Waker::new(poll.registry(), WAKER).map_err(system)?);
-        let push = Push::connect(poll.registry(), SOCKET, &connect, push_options(), Instant::now())
-            .map_err(|error| StartError::Connect { stream: stream.clone(), error })?;
-        let (copies, receiver) = sync_channel(config.queue.frames);
         let name: Name = config.name.as_str().into();
+        let now = Instant::now();
+        let socket: Box<dyn Socket> = match config.socket {
+            TapSocket::Push(_) => {
+                let tokens = TokenRange { first: SOCKET_FIRST, count: 1 };
+                let push = Push::connect(poll.registry(), tokens, &endpoint, push_options(), now);
+                Box::new(push.map_err(|error| StartError::Connect { stream: stream.clone(), error })?)
+            }
+            TapSocket::Pub { listen: _, listen_mode, max_subscribers } => {
+                let tokens = TokenRange { first: SOCKET_FIRST, count: 1 + max_subscribers };
+                let options = PubOptions {
+                    max_queue_frames: config.queue.frames,
+                    max_queue_bytes: config.queue.bytes,
+                    max_subscribers,
+                    listen_mode,
+                    ..PubOptions::default()
+                };
+                let publish = Pub::bind(poll.registry(), tokens, &endpoint, options, now)
+                    .map_err(|error| StartError::Bind { stream: stream.clone(), error })?;
+                let (stream, tap) = (telemetry.stream.clone(), name.clone());
+                let endpoint = publish.endpoint().to_string();
+                telemetry.publish(TapListening { stream, tap, endpoint });
+                Box::new(publish)
+            }
+        };
+        let (copies, receiver) = sync_channel(config.queue.frames);
         let queued_bytes = Arc::new(AtomicU64::new(0));
+        let ends = Arc::new(AtomicBool::new(false));
         let end = End {
             name: name.clone(),
             poll,
-            push,
+            socket,
             copies: receiver,
             queued_bytes: queued_bytes.clone(),
+            ends: ends.clone(),
             telemetry: telemetry.clone(),
             counters: counters.clone(),
-            sequence: 0,
         };
         let thread = std::thread::Builder::new().name(format!("tap {name}"));
-        thread.spawn(move || end.run()).map_err(system)?;
-        let max_bytes = config.queue.bytes;
-        let (of, unseen, dropping) = (config.of, false, None);
-        Ok(Tap { name, of, copies, waker, unseen, queued_bytes, max_bytes, dropping, telemetry, counters })
+        let thread = Some(thread.spawn(move || end.run()).map_err(system)?);
+        let (max_bytes, of, copies) = (config.queue.bytes, config.of, Some(copies));
+        let (unseen, dropping) = (false, None);
+        Ok(Tap {
+            name,
+            of,
+            copies,
+            waker,
+            thread,
+            unseen,
+            queued_bytes,
+            ends,
+            max_bytes,
+            dropping,
+            telemetry,
+            counters,
+        })
     }
 
     /// Gives it a copy, where there is room. `number`: of the frame in the journal, or of what left for the sink.
     pub(crate) fn copy(&mut self, number: u64, bytes: &Bytes) {
         let size = bytes.len() as u64;
-        let has_room = self.queued_bytes.load(Ordering::Relaxed) + size <= self.max_bytes;
         // Counted first: the thread takes off what it takes out.
-        self.queued_bytes.fetch_add(size, Ordering::Relaxed);
-        if has_room && self.copies.try_send(bytes.clone()).is_ok() {
+        let queued = self.queued_bytes.fetch_add(size, Ordering::Relaxed);
+        // One frame always fits.
+        let has_room = queued == 0 || queued + size <= self.max_bytes;
+        let copied = Copied { number, bytes: bytes.clone() };
+        if has_room && self.copies.as_ref().is_some_and(|copies| copies.try_send(copied).is_ok()) {
             self.unseen = true;
             self.told_dropped();
             return;
@@ -115,96 +158,29 @@ impl Tap {
             let _woken = self.waker.wake();
         }
     }
-}
 
-impl Drop for Tap {
-    fn drop(&mut self) {
+    /// Its thread ends when it has sent what is there, or soon after.
+    fn close(&mut self) {
         self.told_dropped();
-        // The thread ends when it has sent what is there.
+        self.copies = None;
+        self.ends.store(true, Ordering::Relaxed);
         self.unseen = true;
         self.wake();
     }
 }
 
-/// The tap's own thread.
-struct End {
-    name: Name,
-    poll: mio::Poll,
-    push: Push,
-    copies: Receiver<Bytes>,
-    queued_bytes: Arc<AtomicU64>,
-    telemetry: Telemetry,
-    counters: Arc<TapCounters>,
-    sequence: u64,
+impl Drop for Tap {
+    /// Waits for its thread: when the stream has ended, the name that a tap was bound to is free.
+    fn drop(&mut self) {
+        self.close();
+        if let Some(thread) = self.thread.take() {
+            // A panic there has told itself; copies were dropped since.
+            let _ended = thread.join();
+        }
+    }
 }
 
-impl End {
-    fn run(mut self) {
-        let mut events = mio::Events::with_capacity(16);
-        let mut end_at: Option<Instant> = None;
-        loop {
-            let now = Instant::now();
-            let next = [self.push.deadline(), end_at].into_iter().flatten().min();
-            let wait = next.map_or(POLL_MAX, |next| next.saturating_duration_since(now).min(POLL_MAX));
-            // Interrupted, or out of something: then it is looked at again after the wait.
-            let _polled = self.poll.poll(&mut events, Some(wait));
-            let now = Instant::now();
-            for event in &events {
-                if self.push.owns(event.token()) {
-                    self.push.ready(event, now);
-                }
-            }
-            self.push.tick(now);
-            if self.take() {
-                end_at.get_or_insert(now + LINGER);
-            }
-            self.push.flush(now);
-            self.tell();
-            if end_at.is_some_and(|at| now >= at || self.push.pending().frames == 0) {
-                return;
-            }
-        }
-    }
-
-    /// Takes copies out of the queue while the socket has room. True: there will be no more.
-    fn take(&mut self) -> bool {
-        while self.push.room() {
-            match self.copies.try_recv() {
-                Ok(bytes) => {
-                    self.queued_bytes.fetch_sub(bytes.len() as u64, Ordering::Relaxed);
-                    self.sequence += 1;
-                    // There is room.
-                    let _sent = self.push.send(Outgoing { sequence: self.sequence, bytes, counted: false });
-                }
-                Err(TryRecvError::Empty) => return false,
-                Err(TryRecvError::Disconnected) => return true,
-            }
-        }
-        false
-    }
-
-    fn tell(&mut self) {
-        let totals = self.push.totals();
-        self.counters.connected.set(u64::from(self.push.is_connected()));
-        self.counters.frames_written.set(totals.frames_written);
-        self.counters.bytes_written.set(totals.bytes_written);
-        self.counters.queue_bytes.set(self.queued_bytes.load(Ordering::Relaxed));
-        while let Some(notice) = self.push.next_notice() {
-            let (stream, sink) = (self.telemetry.stream.clone(), self.name.clone());
-            let endpoint = self.push.endpoint().to_string();
-            match notice {
-                PushNotice::Connected { .. } => {
-                    self.telemetry.publish(SinkConnected { stream, sink, endpoint });
-                }
-                PushNotice::Waiting { why } => {
-                    self.telemetry.publish(SinkWaiting { stream, sink, endpoint, why: why.to_string() });
-                }
-                PushNotice::Lost { why, .. } => {
-                    self.telemetry.publish(SinkLost { stream, sink, why: why.to_string() });
-                }
-                // What a tap had and did not read is nobody's loss.
-                PushNotice::Settled { .. } | PushNotice::Credit { .. } | PushNotice::Missed { .. } => {}
-            }
-        }
-    }
+/// Ends taps: they send what they have beside each other.
+pub(crate) fn end(mut taps: Vec<Tap>) {
+    taps.iter_mut().for_each(Tap::close);
 }

@@ -11,9 +11,15 @@ mod legs;
 mod life;
 mod panics;
 mod plugins;
+mod publishing;
 mod readers;
 mod reload;
 mod senders;
 mod signals;
 mod sinks;
 mod taps;
+
+/// libzmq at the other end.
+#[allow(dead_code)]
+#[path = "../../../host/sockets/tests/support/python.rs"]
+mod python;

@@ -83,6 +83,11 @@ impl Subscriber {
         self.writable |= is_writable;
     }
 
+    /// The kernel may take bytes.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.writable
+    }
+
     pub(crate) fn is_ready(&self) -> bool {
         self.zmtp.is_ready()
     }

@@ -62,6 +62,16 @@ pub enum Refusal {
 }
 
 impl CloseReason {
+    /// The kind of reason in a word, for metrics: `clean`, `cut`, `timeout`, or that of the error.
+    pub fn label(&self) -> &'static str {
+        match self {
+            CloseReason::Left => "clean",
+            CloseReason::CutMessage { .. } | CloseReason::Cut { .. } => "cut",
+            CloseReason::Protocol(error) => error.label(),
+            CloseReason::HandshakeTimeout(_) => "timeout",
+        }
+    }
+
     /// Of a connection that ended where its conversation stands.
     pub(crate) fn of_end(peer: &zmtp::Peer) -> CloseReason {
         match peer.unfinished() {

@@ -5,6 +5,7 @@
     send NAME ID FIRST COUNT SIZE [SIZE ...]               messages FIRST.., of the sizes in turn
     part NAME                                              a message of two frames
     recv NAME COUNT TIMEOUT_MS                             ok ID:SEQUENCE:SIZE ... (as many as came)
+    bytes NAME COUNT TIMEOUT_MS                            the same: =HEX ...
     credit PATH                                            opens the page as the connector does; every recv counts from now on
     count N                                                N more frames are finished
     close NAME [LINGER_MS]
@@ -67,7 +68,7 @@ def obey(words):
             sockets[name].send(payload(int(sender), int(first) + i, int(sizes[i % len(sizes)])))
     elif command == "part":
         sockets[rest[0]].send_multipart([b"one", b"two"])
-    elif command == "recv":
+    elif command in ("recv", "bytes"):
         name, count, timeout = rest
         got = []
         end = time.monotonic() + int(timeout) / 1000
@@ -76,7 +77,7 @@ def obey(words):
                 break
             parts = sockets[name].recv_multipart()
             assert len(parts) == 1, "multipart"
-            got.append(describe(parts[0]))
+            got.append(describe(parts[0]) if command == "recv" else "=" + parts[0].hex())
             if page is not None:
                 page.finished()
         return " ".join(got)

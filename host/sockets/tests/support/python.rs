@@ -1,4 +1,4 @@
-//! A Python process with pyzmq, obeying `peer.py`'s commands.
+//! A Python process with pyzmq, obeying `peer.py`'s commands. The black-box tests use this file, too.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,9 @@ pub struct Peer {
 
 impl Peer {
     pub fn start() -> Peer {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/peer.py");
+        let script = Path::new("host/sockets/tests/support/peer.py");
+        let mut above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|dir| dir.join(script));
+        let script = above.find(|script| script.exists()).expect("the repository is above");
         let mut child = Command::new(python())
             .arg(script)
             .stdin(Stdio::piped())
@@ -48,6 +50,13 @@ impl Peer {
         let answer = self.answer();
         let words = answer.split_whitespace().map(|word| word.split(':').map(number).collect::<Vec<_>>());
         words.map(|word| (word[0], word[1], word[2] as usize)).collect()
+    }
+
+    /// What came, byte for byte.
+    pub fn received_bytes(&mut self) -> Vec<Vec<u8>> {
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        let answer = self.answer();
+        answer.split_whitespace().map(|word| word[1..].as_bytes().chunks(2).map(byte).collect()).collect()
     }
 
     /// SIGKILL.
