@@ -56,7 +56,7 @@ impl Peer {
     pub fn received_bytes(&mut self) -> Vec<Vec<u8>> {
         let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
         let answer = self.answer();
-        answer.split_whitespace().map(|word| word[1..].as_bytes().chunks(2).map(byte).collect()).collect()
+        answer.split_whitespace().map(|word| word.as_bytes()[1..].chunks(2).map(byte).collect()).collect()
     }
 
     /// SIGKILL.
