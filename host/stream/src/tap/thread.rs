@@ -77,7 +77,8 @@ impl End {
             self.socket.tell(&self.name, &self.telemetry, &self.counters);
             if end_at.is_some_and(|at| now >= at) || was_last && self.socket.is_drained() {
                 // One that takes its place may be long in coming.
-                [&self.counters.connected, &self.counters.subscribers].map(|gauge| gauge.set(0));
+                self.counters.connected.set(0);
+                self.counters.subscribers.set(0);
                 return;
             }
         }
