@@ -54,7 +54,7 @@ const ONLY_IN: [(&str, &[&str]); 11] = [
     ("zeromq", &["afterbay-sim", "afterbay-sockets", "afterbay-signals"]),
     ("mio", &["afterbay-sockets", "afterbay-stream", "afterbay", "afterbay-bench"]),
     ("nix", &["afterbay-sockets"]),
-    // Its tests: a vocabulary is read without it.
+    // For the ids of a text, and its tests: a vocabulary is read without it.
     ("tokenizers", &["afterbay-text"]),
     ("axum", &["afterbay"]),
     ("hyper", &["afterbay-http"]),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use crate::encoder::MAX_TEXT_BYTES;
 use crate::file::{MAX_FILE_BYTES, MAX_TOKENS};
 
 /// Why a vocabulary cannot be had.
@@ -72,4 +73,33 @@ pub enum VocabularyError {
         /// The `tokenizer_config.json`.
         path: PathBuf,
     },
+    /// The tokens stand for more text than is kept.
+    #[error("{}: the text of its tokens is over the limit of {MAX_FILE_BYTES} bytes", path.display())]
+    TextTooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The library that SGLang encodes with does not take the file.
+    #[error("{}: cannot be used to encode: {reason}", path.display())]
+    NotForEncoding {
+        /// The file.
+        path: PathBuf,
+        /// What the library says.
+        reason: String,
+    },
+}
+
+/// Why a text has no ids.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// More bytes than are encoded at once.
+    #[error("text of {bytes} bytes is over the limit of {MAX_TEXT_BYTES}")]
+    TooLong {
+        /// How many it has.
+        bytes: usize,
+    },
+    /// The library fails at it.
+    #[error("the tokenizers library does not encode this text: {0}")]
+    Library(String),
 }

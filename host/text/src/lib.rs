@@ -1,10 +1,14 @@
-//! Where a request's text stands after each row of token ids: whole, or inside a character that is spread over several
-//! tokens. SGLang's detokenizer repeats text where a joined row ends inside a character, so the outbox asks here before
-//! it joins.
+//! The tokens of a model, read from its `tokenizer.json` ([`TokenizerFiles`]), as three who ask need them:
 //!
-//! A [`Vocabulary`] is read once from a model's `tokenizer.json`. Of every token it keeps what the token does to each
-//! state a text can be in, 16 bytes that many tokens share; a request's [`Progress`] is two bytes. This crate knows
-//! tokens, bytes and what the reader's `decode` makes of them; what a row or a batch is, it does not.
+//! - Where a request's text stands after each row of token ids ([`Vocabulary`], [`Progress`]): whole, or inside a
+//!   character that is spread over several tokens. SGLang's detokenizer repeats text where a joined row ends inside a
+//!   character, so the outbox asks here before it joins.
+//! - The bytes of each token, the special ones and those that end a text ([`Tokens`]), for plugins.
+//! - The ids of a text ([`Encoder`]), for plugins.
+//!
+//! Of every token a [`Vocabulary`] keeps what the token does to each state a text can be in, 16 bytes that many tokens
+//! share; a request's [`Progress`] is two bytes. This crate knows tokens, bytes and what the reader's `decode` makes of
+//! them; what a row, a batch or a plugin is, it does not.
 //!
 //! # The reader
 //!
@@ -20,6 +24,7 @@
 // A tokenizer.json is read,
 mod error;
 mod file;
+mod named;
 mod spelling;
 
 // every token becomes its effect,
@@ -27,11 +32,17 @@ mod effect;
 mod utf8;
 mod vocabulary;
 
-// and rows of ids move a request's text on.
+// rows of ids move a request's text on,
 mod progress;
 
-pub use error::VocabularyError;
-pub use file::{MAX_FILE_BYTES, MAX_TOKENS};
+// and plugins have every token's bytes, and a text's ids.
+mod encoder;
+mod tokens;
+
+pub use encoder::{Encoder, MAX_TEXT_BYTES};
+pub use error::{EncodeError, VocabularyError};
+pub use file::{MAX_FILE_BYTES, MAX_TOKENS, TokenizerFiles};
 pub use progress::{Ending, Progress};
 pub use spelling::Kind;
+pub use tokens::Tokens;
 pub use vocabulary::Vocabulary;

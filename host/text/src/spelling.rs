@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::{TokenizerFiles, VocabularyError};
+
 /// What becomes U+FFFD in a decoder's text is bytes that are no character; a vocabulary may also spell it out.
 pub(crate) const REPLACEMENT: char = '\u{fffd}';
 
@@ -54,6 +56,25 @@ pub(crate) enum Spelled {
 pub(crate) struct Spelling {
     pub kind: Kind,
     replace: Vec<(char, String)>,
+    /// Words in the middle of a text have a space before them: with or without a [`WordPiece`].
+    spaced: bool,
+    word_piece: Option<WordPiece>,
+}
+
+/// A WordPiece decoder.
+#[derive(Debug)]
+struct WordPiece {
+    /// What a token begins with that goes on a word.
+    prefix: String,
+    /// Whether spaces before punctuation are taken out, token by token.
+    cleanup: bool,
+}
+
+impl TokenizerFiles {
+    pub(crate) fn spelling(&self) -> Result<Spelling, VocabularyError> {
+        Spelling::read(self.written.decoder.as_ref())
+            .map_err(|decoder| VocabularyError::Decoder { path: self.path.clone(), decoder })
+    }
 }
 
 impl Spelling {
@@ -63,14 +84,19 @@ impl Spelling {
         if let Some(decoder) = decoder.filter(|decoder| !decoder.is_null()) {
             flatten(decoder, &mut steps)?;
         }
-        let mut found = Spelling { kind: Kind::Words, replace: Vec::new() };
+        let spaced = steps.is_empty();
+        let mut found = Spelling { kind: Kind::Words, replace: Vec::new(), spaced, word_piece: None };
         let (mut fused, mut stripped) = (false, 0);
         for (at, (name, step)) in steps.iter().enumerate() {
             let refused = || Err(format!("{name} (step {} of {})", at + 1, steps.len()));
             let alone = steps.iter().enumerate().all(|(other, (name, _))| other == at || *name == "Fuse");
             match *name {
                 "ByteLevel" if alone && !fused => found.kind = Kind::ByteLevel,
-                "WordPiece" if alone => found.kind = Kind::WordPiece,
+                "WordPiece" if alone => {
+                    found.kind = Kind::WordPiece;
+                    found.spaced = true;
+                    found.word_piece = Some(word_piece(step));
+                }
                 "ByteFallback" if !fused => found.kind = Kind::ByteFallback,
                 "Fuse" => fused = true,
                 "Metaspace" if !fused => {
@@ -94,13 +120,54 @@ impl Spelling {
     /// What `token` stands for.
     pub fn spell(&self, token: &str) -> Spelled {
         match self.kind {
-            Kind::ByteLevel => {
-                let bytes: Option<Vec<u8>> = token.chars().map(byte_of).collect();
-                Spelled::Bytes(bytes.unwrap_or_else(|| token.as_bytes().to_vec()))
-            }
+            Kind::ByteLevel => Spelled::Bytes(byte_level(token)),
             Kind::ByteFallback => byte_token(token).map_or_else(|| self.text(token), Spelled::Byte),
             Kind::SentencePiece | Kind::WordPiece | Kind::Words => self.text(token),
         }
+    }
+
+    /// Puts behind `bytes` those that `token` stands for in the middle of a text; what is done to a text's first token
+    /// is not. False, with `bytes` as they were, where there would be more than `limit` of them.
+    pub fn append(&self, token: &str, limit: usize, bytes: &mut Vec<u8>) -> bool {
+        let room = limit.saturating_sub(bytes.len());
+        let text = match self.kind {
+            Kind::ByteLevel => byte_level(token),
+            Kind::ByteFallback if let Some(byte) = byte_token(token) => vec![byte],
+            _ => match self.in_text(token, room) {
+                Some(text) => text.into_bytes(),
+                None => return false,
+            },
+        };
+        if text.len() > room {
+            return false;
+        }
+        bytes.extend(text);
+        true
+    }
+
+    /// A token's text; none if it would have more bytes than `room`.
+    fn in_text(&self, token: &str, room: usize) -> Option<String> {
+        let mut text = match &self.word_piece {
+            Some(WordPiece { prefix, .. }) if let Some(rest) = token.strip_prefix(prefix.as_str()) => {
+                rest.to_owned()
+            }
+            _ if self.spaced => format!(" {token}"),
+            _ => token.to_owned(),
+        };
+        if self.word_piece.as_ref().is_some_and(|decoder| decoder.cleanup) {
+            text = CLEANUP.iter().fold(text, |text, (from, to)| text.replace(from, to));
+        }
+        for (from, to) in &self.replace {
+            let found = text.chars().filter(|char| char == from).count();
+            // Before it is made: a few steps could make anything of a short token.
+            if found.saturating_mul(to.len()).saturating_add(text.len()) > room {
+                return None;
+            }
+            if found > 0 {
+                text = text.replace(*from, to);
+            }
+        }
+        Some(text)
     }
 
     fn text(&self, token: &str) -> Spelled {
@@ -114,6 +181,21 @@ impl Spelling {
         Spelled::Text { replaced: token.contains(REPLACEMENT) }
     }
 }
+
+/// What the library's WordPiece decoder takes out of a token's text, in its order (`cleanup` of tokenizers 0.23).
+const CLEANUP: [(&str, &str); 11] = [
+    (" .", "."),
+    (" ?", "?"),
+    (" !", "!"),
+    (" ,", ","),
+    (" ' ", "'"),
+    (" n't", "n't"),
+    (" 'm", "'m"),
+    (" do not", " don't"),
+    (" 's", "'s"),
+    (" 've", "'ve"),
+    (" 're", "'re"),
+];
 
 /// A decoder's steps in order, sequences in sequences too.
 fn flatten<'a>(decoder: &'a Value, steps: &mut Vec<(&'a str, &'a Value)>) -> Result<(), String> {
@@ -133,6 +215,11 @@ fn character(value: Option<&Value>) -> Option<char> {
     chars.next().filter(|_| chars.next().is_none())
 }
 
+fn word_piece(step: &Value) -> WordPiece {
+    let prefix = step.get("prefix").and_then(Value::as_str).unwrap_or("##").to_owned();
+    WordPiece { prefix, cleanup: step.get("cleanup").and_then(Value::as_bool).unwrap_or(true) }
+}
+
 fn replacement(metaspace: &Value) -> Option<char> {
     character(metaspace.get("replacement")).or(Some('▁'))
 }
@@ -148,6 +235,12 @@ fn replaces(step: &Value) -> Option<(char, String)> {
 fn strips(step: &Value) -> Option<u64> {
     let (start, stop) = (step.get("start")?.as_u64()?, step.get("stop")?.as_u64()?);
     (stop == 0 && character(step.get("content")) == Some(' ')).then_some(start)
+}
+
+/// A token of GPT-2's map, or, with a character that is not of it, its own text.
+fn byte_level(token: &str) -> Vec<u8> {
+    let bytes: Option<Vec<u8>> = token.chars().map(byte_of).collect();
+    bytes.unwrap_or_else(|| token.as_bytes().to_vec())
 }
 
 /// `<0xE6>`, read as the reader's decoder reads it.

@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 
 use crate::VocabularyError;
 use crate::effect::{self, Effect, UNKNOWN};
-use crate::file::{MAX_TOKENS, Source};
+use crate::file::{Added, MAX_TOKENS, TokenizerFiles};
 use crate::spelling::{Kind, Spelling};
 
 /// What each token of a model does to a text. Cheap to clone; two bytes a token, and a few KiB of effects.
@@ -38,21 +38,20 @@ impl Vocabulary {
     /// The file cannot be read, is no tokenizer, is too large ([`MAX_FILE_BYTES`](crate::MAX_FILE_BYTES),
     /// [`MAX_TOKENS`]), or makes text in a way that is not known here.
     pub fn load(path: &Path) -> Result<Vocabulary, VocabularyError> {
-        let source = Source::read(path)?;
-        let path = source.path.clone();
-        let spelling = match Spelling::read(source.written.decoder.as_ref()) {
-            Ok(spelling) => spelling,
-            Err(decoder) => return Err(VocabularyError::Decoder { path, decoder }),
-        };
-        let mut table = Builder::new(&source);
-        if let Some(id) = table.largest.filter(|id| usize::try_from(*id).is_ok_and(|id| id >= MAX_TOKENS)) {
-            return Err(VocabularyError::IdTooLarge { path, id });
+        TokenizerFiles::read(path)?.vocabulary()
+    }
+
+    pub(crate) fn of(files: &TokenizerFiles) -> Result<Vocabulary, VocabularyError> {
+        if let Some(path) = files.cleans_up.clone() {
+            return Err(VocabularyError::CleansUp { path });
         }
-        for (token, id) in &source.written.model.vocab.kept {
-            let added = source.maybe_special.contains(token);
+        let spelling = files.spelling()?;
+        let mut table = Builder::new(files.largest()?);
+        for (token, id) in &files.written.model.vocab.kept {
+            let added = files.maybe_special.contains(token);
             table.set(*id, &effect::effect(&spelling.spell(token), added));
         }
-        table.added(&source, &spelling);
+        table.added(files, &spelling);
         let Builder { places, effects, .. } = table;
         let tokens = places.iter().filter(|place| **place != NONE).count();
         Ok(Vocabulary { table: Arc::new(Table { places, effects, tokens, kind: spelling.kind }) })
@@ -78,21 +77,18 @@ struct Builder {
     places: Vec<u16>,
     effects: Vec<Effect>,
     known: HashMap<Effect, u16, foldhash::fast::RandomState>,
-    largest: Option<u32>,
+    largest: Option<usize>,
 }
 
 impl Builder {
-    fn new(source: &Source) -> Builder {
-        let model = source.written.model.vocab.kept.iter().map(|(_, id)| *id);
-        let largest = model.chain(source.written.added_tokens.iter().map(|token| token.id)).max();
+    fn new(largest: Option<usize>) -> Builder {
         Builder { places: Vec::new(), effects: vec![UNKNOWN; 2], known: HashMap::default(), largest }
     }
 
     fn place(&mut self, id: u32) -> Option<&mut u16> {
         let id = usize::try_from(id).ok().filter(|id| *id < MAX_TOKENS)?;
         if self.places.len() <= id {
-            let whole = self.largest.and_then(|largest| usize::try_from(largest).ok()).unwrap_or_default();
-            self.places.resize(whole.max(id) + 1, NONE);
+            self.places.resize(self.largest.unwrap_or_default().max(id) + 1, NONE);
         }
         self.places.get_mut(id)
     }
@@ -122,21 +118,10 @@ impl Builder {
         place
     }
 
-    /// Added tokens. The reader's library does not take their ids as written: one that the model has keeps the model's,
-    /// the others are numbered on from the model's size. Where that differs, neither id is trusted.
-    fn added(&mut self, source: &Source, spelling: &Spelling) {
-        let model: HashMap<&str, u32, foldhash::fast::RandomState> =
-            source.written.model.vocab.kept.iter().map(|(token, id)| (token.as_str(), *id)).collect();
-        let mut next = u32::try_from(model.len()).unwrap_or(u32::MAX);
-        let mut given: HashMap<&str, u32, foldhash::fast::RandomState> = HashMap::default();
-        for token in source.written.added_tokens.iter().filter(|token| !token.content.is_empty()) {
-            let content = token.content.as_str();
-            let id = given.get(content).or_else(|| model.get(content)).copied().unwrap_or_else(|| {
-                next = next.saturating_add(1);
-                next - 1
-            });
-            given.insert(content, id);
-            let place = self.intern(&effect::effect(&spelling.spell(content), true));
+    /// Added tokens. Where the reader's library gives one another id than is written, neither is trusted.
+    fn added(&mut self, files: &TokenizerFiles, spelling: &Spelling) {
+        for Added { id, token } in files.added() {
+            let place = self.intern(&effect::effect(&spelling.spell(&token.content), true));
             if id == token.id {
                 self.replace(id, place);
             } else {

@@ -7,6 +7,7 @@ mod detokenizer;
 mod expected;
 mod joined;
 mod load;
+mod tokens;
 
 use std::path::PathBuf;
 
