@@ -194,7 +194,7 @@ events! {
     /// A sink without a credit page, whose rows are joined under backpressure: what that costs, at the start.
     SinkUncounted, Level::WARN, first 2 of [stream, sink] {
         stream: Name, sink: Name,
-    } => "stream {stream:?}: sink {sink:?} has no credit page: that its reader is behind shows only once the kernel's buffer is full, which a libzmq reader without RCVHWM never lets happen, and one with RCVHWM loses what it has not read when Afterbay dies: set credit, or when = \"window\"";
+    } => "stream {stream:?}: sink {sink:?} has no credit page: that its reader is behind shows only in what it leaves unread in the kernel, which is nothing where a libzmq reader has no RCVHWM, and one with RCVHWM loses what it has not read when Afterbay dies: set credit, or when = \"window\"";
 
     /// Rows before a detokenizer are joined where the text is whole.
     SinkVocabulary, Level::INFO, first 2 of [stream, sink] {

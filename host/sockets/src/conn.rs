@@ -10,6 +10,7 @@ use std::time::Duration;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use rustix::buffer::spare_capacity;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
@@ -176,6 +177,13 @@ impl Conn {
     pub(crate) fn write(&self, slices: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
         let mut nothing = SendAncillaryBuffer::default();
         retry_on_intr(|| rustix::net::sendmsg(&self.fd, slices, &mut nothing, SendFlags::NOSIGNAL))
+    }
+
+    /// What the kernel says to poll now. Of a unix socket: that at most a quarter of its buffer is not read at the other end.
+    pub(crate) fn polls_writable(&self) -> bool {
+        let mut fds = [PollFd::new(&self.fd, PollFlags::OUT)];
+        // Where it fails, or the connection has, writing tells.
+        retry_on_intr(|| rustix::event::poll(&mut fds, Some(&Timespec::default()))) != Ok(0)
     }
 
     pub(crate) fn peer_address(&self) -> PeerAddress {

@@ -258,6 +258,12 @@ impl Push {
         self.link.as_ref().is_some_and(|link| link.stage == Stage::Up)
     }
 
+    /// Of an ipc connection: whether the kernel holds little that the reader has not read, at most a quarter of its buffer (some 50
+    /// KB) before the last frame. A system call; when it becomes so again, the poll has an event. Else: true.
+    pub fn has_little_unread(&self) -> bool {
+        self.link.as_ref().is_none_or(|link| !link.conn.is_ipc() || link.conn.polls_writable())
+    }
+
     /// What is known of the credit page.
     pub fn credit(&self) -> CreditState {
         self.credit.as_ref().map_or(CreditState::Off, |credit| credit.account.state())

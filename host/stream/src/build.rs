@@ -124,7 +124,9 @@ pub(crate) fn start(
         let tokens = TokenRange { first: pull_tokens.first + pull_tokens.count + place, count: 1 };
         let push = Push::connect(registry, tokens, endpoint, options, now)
             .map_err(|error| StartError::Connect { stream: stream.clone(), error })?;
-        ends.push((Send::new(push, now), resume));
+        let joins = config.coalesce.when == config::CoalesceWhen::Backpressure;
+        let joins = joins && !matches!(sink.joins, Joins::Nowhere);
+        ends.push((Send::new(push, joins, now), resume));
         let name = sink.config.name.as_str();
         report.add_sink(name, metrics.sink(&stream, name));
     }

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 /// Frames that are handed to the kernel in one call.
 const FRAMES_PER_CALL: usize = 16;
 
+/// Bytes likewise, where the kernel's unread bytes are all that shows of the reader: what it takes at once can no longer be joined.
+const BYTES_PER_CALL: usize = 32 << 10;
+
 /// Frames ahead of the reader's count: one that it works on, and the next one.
 const WINDOW_MIN: usize = 2;
 /// The most, for a reader that finishes many between two looks at its count.
@@ -54,7 +57,9 @@ pub(crate) struct Send {
     pub(crate) frames: u64,
     pub(crate) bytes: u64,
     pace: Pace,
-    /// The kernel has not taken all that it was given before this turn.
+    /// Rows that wait may be joined under backpressure.
+    joins: bool,
+    /// The kernel has not taken all that it was given before this turn, or, without a count, the reader has not read it.
     blocked: bool,
     /// The last frame that the socket was given.
     last: u64,
@@ -87,10 +92,11 @@ impl Pace {
 }
 
 impl Send {
-    pub(crate) fn new(push: Push, now: Instant) -> Send {
+    /// `joins`: rows that wait may be joined under backpressure.
+    pub(crate) fn new(push: Push, joins: bool, now: Instant) -> Send {
         let pace = Pace { finished: 0, since: now, per_frame: SEEN_AFTER, window: WINDOW_MIN };
         let last = push.taken();
-        Send { push, timed: VecDeque::new(), frames: 0, bytes: 0, pace, blocked: false, last }
+        Send { push, timed: VecDeque::new(), frames: 0, bytes: 0, pace, joins, blocked: false, last }
     }
 
     /// The socket takes a further frame.
@@ -100,10 +106,11 @@ impl Send {
 
     /// Notes how far the reader has counted, and whether the kernel has taken all it was given.
     pub(crate) fn look(&mut self, now: Instant) {
-        self.blocked = self.push.pending().frames > 0;
-        // Without a count, what the kernel takes is all that shows.
+        // Without a count, what the kernel takes, and what the reader leaves there, is all that shows.
         let totals = self.push.totals();
         let counts = self.push.finished().is_some();
+        let leaves_unread = self.joins && !counts && !self.push.has_little_unread();
+        self.blocked = self.push.pending().frames > 0 || leaves_unread;
         let finished = if counts { totals.frames_finished } else { totals.frames_written };
         self.pace.look(finished, self.ahead() > 0, now);
     }
@@ -120,7 +127,11 @@ impl Send {
         }
         match self.push.finished() {
             Some(_) => self.ahead() < self.pace.window,
-            None => !self.blocked && self.push.pending().frames < FRAMES_PER_CALL,
+            None => {
+                let pending = self.push.pending();
+                let is_little = !self.joins || pending.bytes < BYTES_PER_CALL;
+                !self.blocked && pending.frames < FRAMES_PER_CALL && is_little
+            }
         }
     }
 

@@ -359,6 +359,44 @@ fn when_the_journal_may_hold_no_more_receiving_stops_so_that_the_schedulers_queu
 }
 
 #[test]
+fn without_a_count_rows_wait_and_are_joined_as_soon_as_a_part_of_the_kernels_buffer_is_unread() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run(&stage, &stage.config().sink("reader = \"tokenizer\""));
+    reader.wait_connected();
+    afterbay.until_metrics("it is connected", |metrics| metrics.sink("connected") == 1);
+    let frames = load(200, 40, Msgpack);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    for (frame, number) in frames.iter().zip(1..) {
+        // One at a time: each finds the buffer as the one before has left it.
+        sender.send(&frame.bytes);
+        afterbay.until_metrics("it is received", |metrics| metrics.stream("frames_received_total") == number);
+    }
+    let metrics = afterbay.metrics();
+    // Each has 15 KB. The kernel would take 180 KB; once a quarter of its buffer, 52 KB, is unread, the rest waits.
+    let (given, bytes) = (metrics.sink("frames_written_total"), metrics.sink("bytes_written_total"));
+    assert!(bytes > 0 && bytes < 100_000, "{bytes} bytes of {given} frames were given");
+    assert!(metrics.stream("outbox_frames") > 0);
+    let mut had: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+    let mut got = 0;
+    while had.values().map(Vec::len).sum::<usize>() < 200 * 40 {
+        got += 1;
+        for row in rows(&reader.frame()) {
+            let ids = had.entry(row.rid).or_default();
+            ids.extend(row.ids);
+            assert_eq!(ids.len() as u64, row.completion_tokens);
+        }
+    }
+    assert_eq!(got, given + 1, "what waited came in one");
+    let mut sent: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+    for row in frames.iter().flat_map(|frame| rows(&frame.bytes)) {
+        sent.entry(row.rid).or_default().extend(row.ids);
+    }
+    assert_eq!(had, sent);
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
 fn a_reader_that_counts_slowly_is_given_two_frames_ahead_and_the_rest_joined() {
     for wire in WIRES {
         let stage = Stage::new();
