@@ -22,7 +22,7 @@ use afterbay_events::event::{
 };
 use afterbay_journal as journal;
 use afterbay_runtime::FinishKind;
-use afterbay_wire::{AbortShape, Batch, Edit, Finish, Tokens};
+use afterbay_wire::{AbortShape, Batch, Edit, Finish, FinishReason, Tokens};
 use std::time::{Duration, Instant};
 
 /// Why the tokens of a row went no further whose request a plugin had finished, for the journal.
@@ -345,7 +345,7 @@ impl Ledger {
                             if last || !request.reader_knows { Tokens::Empty } else { Tokens::Drop };
                     }
                 }
-                edit.finish.clone_from(&fate.finish);
+                edit.finish = fate.finish.clone().map(FinishReason::Stop);
             }
             if shift != 0 && !matches!(edit.tokens, Tokens::Drop) {
                 edit.completion_tokens =

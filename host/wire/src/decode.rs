@@ -16,6 +16,7 @@ use crate::pack::{EXT, INT, LIST, MAP, NIL, OTHER, STR, Types};
 use crate::packed::{self, Packed};
 use crate::pickled::Pickled;
 use crate::row::Rids;
+use crate::textless::Textless;
 use crate::value::{Rows, Value};
 
 /// What a frame is.
@@ -132,6 +133,7 @@ impl Decoder {
             Ok(Read::Batch(mut batch)) => match check(&mut batch) {
                 Ok(()) => {
                     if let Body::Pickled(_) = batch.body {
+                        Textless::find(&batch, &self.layouts);
                         self.pickled[batch.kind() as usize] = Some(Arc::clone(&batch.layout));
                     }
                     Decoded::Batch(batch)
@@ -182,17 +184,17 @@ fn read_pickle<'l>(
 }
 
 impl Batch {
-    /// Reads what was written out of batches like this one.
-    pub(crate) fn read_again(&self, bytes: Bytes) -> Result<Batch, WireError> {
+    /// Reads what was written out of batches like this one, in that layout.
+    pub(crate) fn read_again(&self, bytes: Bytes, layout: &Arc<Layout>) -> Result<Batch, WireError> {
         let too_long = WireError::TooLong { bytes: bytes.len() };
         if bytes.len() > MAX_FRAME_BYTES {
             return Err(too_long);
         }
         let read = match &self.body {
-            Body::Packed(_) => read_msgpack(&bytes, |_, fields| {
-                (self.layout.fields.len() as u64 == fields).then_some(&self.layout)
-            }),
-            Body::Pickled(_) => read_pickle(&bytes, &mut Parser::default(), |_| Some(&self.layout)),
+            Body::Packed(_) => {
+                read_msgpack(&bytes, |_, fields| (layout.fields.len() as u64 == fields).then_some(layout))
+            }
+            Body::Pickled(_) => read_pickle(&bytes, &mut Parser::default(), |_| Some(layout)),
         };
         match read? {
             Read::Batch(mut batch) => check(&mut batch).map(|()| batch),

@@ -7,7 +7,6 @@ use crate::joining::Cell;
 use crate::layouts::Known;
 use crate::mask::Mask;
 use crate::row::{Finish, Matched};
-use crate::rows::Plan;
 use crate::sink::Sink;
 use crate::value::Value;
 
@@ -18,11 +17,31 @@ pub struct Edit {
     pub row: u32,
     /// What becomes of its tokens.
     pub tokens: Tokens,
-    /// The row becomes its request's last: its finish reason is `{"type": "stop", "matched": <this>}`.
-    pub finish: Option<String>,
+    /// The row's new text, where it has one ([`Kind::Str`](crate::Kind::Str)); elsewhere it is not looked at, since the
+    /// text is made of the ids.
+    pub text: Option<String>,
+    /// The row becomes its request's last, with this reason.
+    pub finish: Option<FinishReason>,
     /// The request's count of tokens, this row's included. It is the caller's to keep in step with what was replaced
     /// in this row and in those before it.
     pub completion_tokens: Option<u64>,
+}
+
+/// A finish reason to be written, as SGLang's classes of that name give it to JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FinishReason {
+    /// `{"type": "stop", "matched": <this>}`: a stop text was met (`FINISH_MATCHED_STR`).
+    Stop(String),
+    /// `{"type": "abort", "message": …, "status_code": …, "err_type": …}` (`FINISH_ABORT`).
+    Abort {
+        /// Why. As with SGLang, an empty one is `Aborted`.
+        message: String,
+        /// The HTTP status that the request is answered with: from 400 on it is an error for its client instead of an
+        /// output. `None`: what came so far is answered, with this reason.
+        status_code: Option<u16>,
+        /// The kind of error, in SGLang's words.
+        err_type: Option<String>,
+    },
 }
 
 /// What becomes of a row's tokens.
@@ -33,14 +52,14 @@ pub enum Tokens {
     Keep,
     /// These new tokens instead, in all columns: ids, and in lists with an entry per token a token that was there (see
     /// below) keeps its entry and another gets a neutral one ([`crate::columns::Neutral`]). The text of a
-    /// [`Kind::Str`](crate::Kind::Str) row stays as it is.
+    /// [`Kind::Str`](crate::Kind::Str) row stays as it is, unless [`Edit::text`] says another.
     ///
     /// A token was there if it stands where it stood, counted from the front, or where the number of tokens has
     /// changed from whichever end the two rows agree.
     Delta(Vec<i64>),
     /// These ids in `output_ids`, all of the request's so far; the other columns stay.
     Cumulative(Vec<i64>),
-    /// None, in all columns, and no text. A request's first row keeps the prompt's tail for the detokenizer.
+    /// None, in all columns, and no text, unless [`Edit::text`] says one. A request's first row keeps the prompt's tail for the detokenizer.
     Empty,
     /// The row leaves the batch.
     Drop,
@@ -56,38 +75,20 @@ impl Edit {
 impl Batch {
     /// The batch with some rows edited; `None` if none is left. The edits are ascending by row, one a row.
     pub fn edit(&self, edits: &[Edit]) -> Result<Option<Batch>, RowsError> {
-        let changes = edits.iter().map(|edit| Change::new(self, edit)).collect::<Result<Vec<_>, _>>()?;
-        let mut plan = Plan::new(vec![self]);
-        let mut next = 0;
-        for (edit, change) in edits.iter().zip(&changes) {
-            if edit.row < next || edit.row >= self.rows {
-                return Err(RowsError::Row { row: edit.row, rows: self.rows });
-            }
-            (next..edit.row).for_each(|row| plan.push(&[(0, row)], None));
-            if edit.tokens != Tokens::Drop {
-                plan.push(&[(0, edit.row)], Some(change));
-            }
-            next = edit.row + 1;
-        }
-        (next..self.rows).for_each(|row| plan.push(&[(0, row)], None));
-        match plan.write() {
-            Ok(batch) => Ok(Some(batch)),
-            Err(RowsError::NoRows) => Ok(None),
-            Err(error) => Err(error),
-        }
+        self.edit_joined(edits, &[])
     }
 }
 
 /// What an edit does to each column.
 #[derive(Debug, Default)]
 pub(crate) struct Change {
-    finish: Option<String>,
+    finish: Option<FinishReason>,
     completion_tokens: Option<i64>,
     output_ids: Option<Vec<i64>>,
     decode_ids: Option<Vec<i64>>,
     /// The row's tokens are others.
     tokens: Option<NewTokens>,
-    no_text: bool,
+    text: Option<String>,
 }
 
 #[derive(Debug)]
@@ -100,10 +101,11 @@ struct NewTokens {
 }
 
 impl Change {
-    fn new(batch: &Batch, edit: &Edit) -> Result<Change, RowsError> {
+    pub(crate) fn new(batch: &Batch, edit: &Edit) -> Result<Change, RowsError> {
         let row = edit.row;
         let has = |known: Known| batch.cell(known, row).is_some() || row >= batch.rows;
-        let mut change = Change { finish: edit.finish.clone(), ..Change::default() };
+        let (finish, text) = (edit.finish.clone(), edit.text.clone());
+        let mut change = Change { finish, text, ..Change::default() };
         if let Some(count) = edit.completion_tokens {
             if !has(Known::CompletionTokens) {
                 return Err(RowsError::NoColumn { name: Known::CompletionTokens.name() });
@@ -121,7 +123,7 @@ impl Change {
             _ if !has(Known::OutputIds) && !has(Known::DecodeIds) => return Err(no_ids),
             Tokens::Delta(ids) => ids.clone(),
             Tokens::Empty => {
-                change.no_text = true;
+                change.text.get_or_insert_default();
                 Vec::new()
             }
         };
@@ -173,19 +175,41 @@ impl Change {
             sink.int(count);
             return Ok(());
         }
-        if let Some(matched) = self.finish.as_ref().filter(|_| is(Known::FinishedReasons)) {
-            return sink.map(2, |sink| {
-                ["type", "stop", "matched", matched].into_iter().for_each(|text| sink.str(text));
-                Ok(())
-            });
+        if let Some(finish) = self.finish.as_ref().filter(|_| is(Known::FinishedReasons)) {
+            return finish.write(sink);
         }
-        if self.no_text && is(Known::OutputStrs) {
-            sink.str("");
+        if let Some(text) = self.text.as_ref().filter(|_| is(Known::OutputStrs)) {
+            sink.str(text);
             return Ok(());
         }
         match (&self.tokens, per_token) {
             (Some(tokens), Some(neutral)) => tokens.write(sink, name, neutral, (cell, source)),
             _ => sink.copy(cell, source),
+        }
+    }
+}
+
+impl FinishReason {
+    fn write<'a>(&self, sink: &mut impl Sink<'a>) -> Result<(), RowsError> {
+        match self {
+            FinishReason::Stop(matched) => sink.map(2, |sink| {
+                ["type", "stop", "matched", matched].into_iter().for_each(|text| sink.str(text));
+                Ok(())
+            }),
+            FinishReason::Abort { message, status_code, err_type } => sink.map(4, |sink| {
+                let message = if message.is_empty() { "Aborted" } else { message };
+                ["type", "abort", "message", message, "status_code"].into_iter().for_each(|it| sink.str(it));
+                match status_code {
+                    Some(code) => sink.int((*code).into()),
+                    None => sink.nil(),
+                }
+                sink.str("err_type");
+                match err_type {
+                    Some(kind) => sink.str(kind),
+                    None => sink.nil(),
+                }
+                Ok(())
+            }),
         }
     }
 }

@@ -5,6 +5,7 @@ use afterbay_pickle::{ParseError, WriteError};
 use thiserror::Error;
 
 use crate::bounds::{MAX_EXPANSION, MAX_FRAME_BYTES, MAX_NESTING};
+use crate::kind::Kind;
 
 /// Why a frame is not understood.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -186,6 +187,34 @@ pub enum RowsError {
         name: String,
         /// Why.
         error: ParseError,
+    },
+    /// Rows that are not a BatchTokenIDOutput's, so that no detokenizer is before them.
+    #[error("{kind} has no detokenizer before it")]
+    NotTokenIds {
+        /// What it is.
+        kind: Kind,
+    },
+    /// The BatchStrOutput that the reader of this BatchTokenIDOutput knows is not known here.
+    #[error("no layout of BatchStrOutput is known beside this BatchTokenIDOutput of {fields} fields")]
+    NoTextLayout {
+        /// How many fields the BatchTokenIDOutput has.
+        fields: usize,
+    },
+    /// A column of which the detokenizer makes something that is not known here.
+    #[error("column {name:?} cannot pass the detokenizer by: what that makes of it is not known")]
+    NotByDetokenizer {
+        /// The column's name.
+        name: String,
+    },
+    /// Rows that were held and do not go with the row that they are to go before.
+    #[error("row {row} cannot have what was held of {held:?} before it: it is of {rid:?}")]
+    Held {
+        /// The row.
+        row: u32,
+        /// The request of what was held, or nothing where it is not one row.
+        held: String,
+        /// The request of the row.
+        rid: String,
     },
     /// A value of one encoding was to be written into the other. Parts are of one encoding, so this cannot happen.
     #[error("value is of the other encoding")]

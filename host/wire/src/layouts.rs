@@ -2,7 +2,7 @@
 //! length, from `layouts/*.json` (what SGLang's own classes said) or from a file of the same shape; a pickled batch has
 //! its names with it. What a field means is in `columns`.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use serde_json::Value as Json;
 use thiserror::Error;
@@ -10,6 +10,7 @@ use thiserror::Error;
 use crate::bounds::MAX_FIELDS;
 use crate::columns::{self, Column};
 use crate::kind::Kind;
+use crate::textless::Textless;
 
 /// The layouts that come with Afterbay, by SGLang's version, oldest first.
 const BUILTIN: &[(&str, &str)] = &[
@@ -74,6 +75,8 @@ pub(crate) struct Layout {
     pub(crate) versions: String,
     pub(crate) fields: Vec<Field>,
     known: [Option<usize>; Known::NAMES.len()],
+    /// Of a BatchTokenIDOutput: the BatchStrOutput of the same version. Not set: it is not known.
+    pub(crate) textless: OnceLock<Textless>,
 }
 
 impl Layout {
@@ -81,7 +84,7 @@ impl Layout {
         let fields: Vec<_> =
             names.map(|name| Field { name: name.into(), column: columns::find(name) }).collect();
         let known = Known::NAMES.map(|name| fields.iter().position(|field| *field.name == *name));
-        Layout { kind, versions: version.to_owned(), fields, known }
+        Layout { kind, versions: version.to_owned(), fields, known, textless: OnceLock::new() }
     }
 
     /// Where a field stands, from 0.
@@ -148,7 +151,7 @@ impl Layouts {
                     None => all.push(layout),
                 }
             }
-            Layouts(all.into_iter().map(Arc::new).collect())
+            Layouts::new(all)
         });
         ALL.clone()
     }
@@ -171,7 +174,7 @@ impl Layouts {
 
     /// Only what a file of the shape of `layouts/*.json` says: a map from class to the names of its fields, in order.
     pub fn from_json(name: &str, json: &str) -> Result<Layouts, LayoutError> {
-        Ok(Layouts(read(name, json)?.into_iter().map(Arc::new).collect()))
+        Ok(Layouts::new(read(name, json)?))
     }
 
     /// As the config's `layout` says: `auto`, a version, or the path of a file (anything with a `/` or ending in `.json`).
@@ -185,6 +188,27 @@ impl Layouts {
             }
             version => Layouts::version(version),
         }
+    }
+
+    fn new(layouts: Vec<Layout>) -> Layouts {
+        let layouts: Arc<[Arc<Layout>]> = layouts.into_iter().map(Arc::new).collect();
+        for tokens in layouts.iter().filter(|layout| layout.kind == Kind::TokenId) {
+            let str = layouts.iter().find(|str| str.kind == Kind::Str && str.versions == tokens.versions);
+            if let Some(textless) = str.and_then(|str| Textless::new(tokens, Arc::clone(str))) {
+                _ = tokens.textless.set(textless);
+            }
+        }
+        Layouts(layouts)
+    }
+
+    /// The BatchStrOutput of the version whose BatchTokenIDOutput has these fields, in any order.
+    pub(crate) fn text_of(&self, fields: &[Field]) -> Option<&Arc<Layout>> {
+        let same = |layout: &&Arc<Layout>| {
+            layout.kind == Kind::TokenId
+                && layout.fields.len() == fields.len()
+                && fields.iter().all(|field| layout.fields.contains(field))
+        };
+        self.0.iter().find(same)?.textless.get().map(|textless| &textless.layout)
     }
 
     /// The layout of a batch of so many fields.

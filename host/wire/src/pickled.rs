@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use afterbay_pickle::{Node, NodeId, Tree};
+use afterbay_pickle::{Node, NodeId, ParseError, Tree};
 
 use crate::bounds::MAX_FIELDS;
 use crate::error::WireError;
@@ -73,4 +73,17 @@ pub(crate) fn view(tree: &Tree, id: NodeId, rows: u32) -> ColumnView<'_> {
         }
         _ => cells(id).map_or(ColumnView::Whole, ColumnView::Rows),
     }
+}
+
+/// The module of SGLang's messages, in every known version.
+pub(crate) const MODULE: &str = "sglang.srt.managers.io_struct";
+
+/// A message of that kind without fields, to write one after: a msgspec struct, or a dataclass as before 0.5.15.
+pub(crate) fn model(kind: Kind, dataclass: bool) -> Result<Tree, ParseError> {
+    let class = format!("c{MODULE}\n{}\n", kind.class());
+    let pickle = match dataclass {
+        true => [b"\x80\x04", class.as_bytes(), b")\x81}b."].concat(),
+        false => [b"\x80\x05cmsgspec._utils\nrebuild\n(", class.as_bytes(), b"}tR."].concat(),
+    };
+    Tree::parse(pickle.into())
 }

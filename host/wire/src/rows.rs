@@ -17,8 +17,10 @@ use crate::joining::{Joining, Rule, absent, join};
 use crate::layouts::Field;
 use crate::mask::Mask;
 use crate::pack;
+use crate::pickled;
 use crate::row::Finish;
 use crate::sink::{Sink, wait};
+use crate::textless::{Textless, is_dataclass};
 use crate::value::{ColumnView, Rows, Value};
 
 /// Rows of a batch that are to be joined with others.
@@ -53,9 +55,7 @@ impl Part<'_> {
 impl Batch {
     /// Some rows, ascending, as a batch of its own.
     pub fn take(&self, rows: &[u32]) -> Result<Batch, RowsError> {
-        let mut plan = Plan::new(vec![self]);
-        Part { batch: self, rows: Some(rows) }.rows()?.for_each(|row| plan.push(&[(0, row)], None));
-        plan.write()
+        Plan::of_rows(self, rows)?.write()
     }
 
     /// The parts' rows as one batch. Rows of one request become one row, the earlier first; rows of several stand side
@@ -128,6 +128,13 @@ impl<'a> Plan<'a> {
         Plan { parts, rows: 0, steps: Vec::new(), from: Vec::new() }
     }
 
+    /// Some rows of a batch, ascending.
+    pub(crate) fn of_rows(batch: &'a Batch, rows: &[u32]) -> Result<Plan<'a>, RowsError> {
+        let mut plan = Plan::new(vec![batch]);
+        Part { batch, rows: Some(rows) }.rows()?.for_each(|row| plan.push(&[(0, row)], None));
+        Ok(plan)
+    }
+
     /// Adds a row.
     pub(crate) fn push(&mut self, from: &[RowOf], change: Option<&'a Change>) {
         self.rows += 1;
@@ -145,9 +152,36 @@ impl<'a> Plan<'a> {
         self.steps.push(Step::One { from: start..self.from.len(), change });
     }
 
+    /// The part after whose model the batch is written. The error: there are no rows.
+    pub(crate) fn first(&self) -> Result<&'a Batch, RowsError> {
+        self.parts.first().copied().filter(|_| self.rows > 0).ok_or(RowsError::NoRows)
+    }
+
+    /// Writes a list of what `cell` writes for each row of a plan of rows as they are.
+    pub(crate) fn each<S: Sink<'a>>(
+        &self,
+        sink: &mut S,
+        mut cell: impl FnMut(&mut S, u32) -> Result<(), RowsError>,
+    ) -> Result<(), RowsError> {
+        let rows = self.steps.iter().flat_map(|step| match step {
+            Step::Run { rows, .. } => rows.clone(),
+            Step::One { .. } => 0..0,
+        });
+        sink.list(self.rows, |sink| rows.into_iter().try_for_each(|row| cell(sink, row)))
+    }
+
     /// Writes the batch, and reads it again: what leaves has passed the same checks as what came.
     pub(crate) fn write(&self) -> Result<Batch, RowsError> {
-        let first = *self.parts.first().filter(|_| self.rows > 0).ok_or(RowsError::NoRows)?;
+        self.write_as(None)
+    }
+
+    /// Writes it as what the detokenizer would make of it, without text.
+    pub(crate) fn write_without_text(&self, textless: &'a Textless) -> Result<Batch, RowsError> {
+        self.write_as(Some(textless))
+    }
+
+    fn write_as(&self, textless: Option<&'a Textless>) -> Result<Batch, RowsError> {
+        let first = self.first()?;
         for (part, it) in self.parts.iter().enumerate() {
             if !it.is_like(first) {
                 let tell = |batch: &Batch| format!("{} in {}", batch.kind(), batch.wire());
@@ -155,10 +189,11 @@ impl<'a> Plan<'a> {
             }
         }
         let bytes = match &first.body {
-            Body::Packed(_) => self.msgpack(first)?,
-            Body::Pickled(_) => self.pickle(first)?,
+            Body::Packed(_) => self.msgpack(first, textless)?,
+            Body::Pickled(_) => self.pickle(first, textless)?,
         };
-        first.read_again(bytes).map_err(|error| RowsError::Written(Box::new(error)))
+        let layout = textless.map_or(&first.layout, |textless| &textless.layout);
+        first.read_again(bytes, layout).map_err(|error| RowsError::Written(Box::new(error)))
     }
 
     /// Whether the rows are all those of one part, in order; some may be changed.
@@ -176,40 +211,55 @@ impl<'a> Plan<'a> {
         bytes / rows * self.rows + 1024
     }
 
-    fn msgpack(&self, first: &Batch) -> Result<Bytes, RowsError> {
+    fn msgpack(&self, first: &Batch, textless: Option<&Textless>) -> Result<Bytes, RowsError> {
         let mut out = Vec::with_capacity(self.capacity());
-        pack::write::array(&mut out, first.layout.fields.len() + 1);
-        pack::write::str(&mut out, first.kind().class());
+        let layout = textless.map_or(&first.layout, |textless| &textless.layout);
+        pack::write::array(&mut out, layout.fields.len() + 1);
+        pack::write::str(&mut out, layout.kind.class());
         let sources = vec![None; self.parts.len()];
-        for (field, it) in first.layout.fields.iter().enumerate() {
-            self.column(&mut out, &sources, field, Rule::new(it))?;
+        for (at, field) in layout.fields.iter().enumerate() {
+            match textless {
+                Some(textless) => self.without_text(&mut out, &sources, textless.from[at])?,
+                None => self.column(&mut out, &sources, at, Rule::new(field))?,
+            }
         }
         Ok(out.into())
     }
 
-    fn pickle(&self, first: &'a Batch) -> Result<Bytes, RowsError> {
+    fn pickle(&self, first: &'a Batch, textless: Option<&'a Textless>) -> Result<Bytes, RowsError> {
         let trees = self.parts.iter().map(|part| part.tree()).collect::<Option<Vec<_>>>();
         let trees = trees.ok_or(RowsError::Foreign)?;
-        let fields = &first.layout.fields;
-        let masks = (0..fields.len()).map(|field| self.masks(field)).collect::<Result<Vec<_>, _>>()?;
+        let fields = &textless.map_or(&first.layout, |textless| &textless.layout).fields;
+        let masks = match textless {
+            Some(_) => Vec::new(),
+            None => (0..fields.len()).map(|field| self.masks(field)).collect::<Result<Vec<_>, _>>()?,
+        };
+        let other = textless.map(|textless| pickled::model(textless.layout.kind, is_dataclass(first)));
+        let other = other.transpose().map_err(|error| RowsError::Written(Box::new(error.into())))?;
         let mut writer = Writer::new(trees[0].0.protocol());
         writer.reserve(self.capacity());
         let sources: Vec<_> = trees.iter().map(|(tree, _)| writer.source(tree)).collect();
         let masks: Vec<_> =
             masks.iter().map(|tree| Some((writer.source(tree.as_ref()?), tree.as_ref()?.root()))).collect();
-        let (model, sources) = (sources[0], sources.into_iter().map(Some).collect::<Vec<_>>());
+        let (model, root) = match &other {
+            Some(model) => (writer.source(model), model.root()),
+            None => (sources[0], trees[0].1),
+        };
+        let sources = sources.into_iter().map(Some).collect::<Vec<_>>();
         let mut failed = None;
-        writer.object(model, trees[0].1, |writer| {
+        let object = writer.object(model, root, |writer| {
             let written = fields.iter().enumerate().try_for_each(|(at, field)| {
                 writer.str(&field.name);
-                match masks[at] {
-                    Some((source, id)) => Ok(writer.copy(source, id)?),
-                    None => self.column(writer, &sources, at, Rule::new(field)),
+                match (textless, masks.get(at)) {
+                    (Some(textless), _) => self.without_text(writer, &sources, textless.from[at]),
+                    (None, Some(&Some((source, id)))) => Ok(writer.copy(source, id)?),
+                    (None, _) => self.column(writer, &sources, at, Rule::new(field)),
                 }
             });
             wait(written, &mut failed)
-        })?;
-        failed.map_or(Ok(writer.finish()?), Err)
+        });
+        failed.map_or(object.map_err(RowsError::from), Err)?;
+        Ok(writer.finish()?)
     }
 
     /// A pickle's column of sampling masks, as a pickle of its own that is then copied: chunks that were joined or
@@ -250,7 +300,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Writes a column. `sources` are the parts' trees, where the sink is a pickle.
-    fn column<S: Sink<'a>>(
+    pub(crate) fn column<S: Sink<'a>>(
         &self,
         sink: &mut S,
         sources: &[Option<Source>],

@@ -155,8 +155,8 @@ impl<'a> Sink<'a> for Writer<'a> {
         items: impl FnOnce(&mut Self) -> Result<(), RowsError>,
     ) -> Result<(), RowsError> {
         let mut failed = None;
-        Writer::list(self, |writer| wait(items(writer), &mut failed))?;
-        failed.map_or(Ok(()), Err)
+        let written = Writer::list(self, |writer| wait(items(writer), &mut failed));
+        failed.map_or(written.map_err(RowsError::from), Err)
     }
 
     fn map(
@@ -165,8 +165,8 @@ impl<'a> Sink<'a> for Writer<'a> {
         entries: impl FnOnce(&mut Self) -> Result<(), RowsError>,
     ) -> Result<(), RowsError> {
         let mut failed = None;
-        self.dict(|writer| wait(entries(writer), &mut failed))?;
-        failed.map_or(Ok(()), Err)
+        let written = self.dict(|writer| wait(entries(writer), &mut failed));
+        failed.map_or(written.map_err(RowsError::from), Err)
     }
 
     fn wrapped(&mut self, _: &[u8]) -> Result<(), RowsError> {
@@ -185,7 +185,7 @@ impl<'a> Sink<'a> for Writer<'a> {
 }
 
 /// The pickle writer's containers know only errors of their own. One of this crate waits in `failed` until they have
-/// returned; what was written until then is thrown away.
+/// returned, and counts before what they say of values that were left out; what was written until then is thrown away.
 pub(crate) fn wait(
     written: Result<(), RowsError>,
     failed: &mut Option<RowsError>,

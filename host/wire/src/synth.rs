@@ -11,6 +11,7 @@ use crate::kind::Kind;
 use crate::layouts::{LayoutError, Layouts};
 use crate::pack;
 use crate::packed::write_wrapped;
+use crate::pickled;
 use crate::sink::{Sink, wait};
 use crate::value::Value;
 
@@ -21,9 +22,6 @@ const PROMPT_TAIL: i64 = 5;
 /// A `SchedulerReqTimeStats` as it is with metrics off.
 const TIME_STATS: &[u8] =
     b"\x80\x04csglang.srt.observability.req_time_stats\nSchedulerReqTimeStats\n)\x81}b.";
-/// An object of a message's class without fields, before and after the class's name.
-const OBJECT: (&[u8], &[u8]) =
-    (b"\x80\x05cmsgspec._utils\nrebuild\n(csglang.srt.managers.io_struct\n", b"\n}tR.");
 
 /// One row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -113,8 +111,7 @@ impl SynthBatch {
                 Ok(out.into())
             }
             SynthWire::Pickle => {
-                let model = [OBJECT.0, kind.class().as_bytes(), OBJECT.1].concat();
-                let model = Tree::parse(model.into())?;
+                let model = pickled::model(kind, false)?;
                 let mut writer = Writer::new(5);
                 let (model_source, source) = (writer.source(&model), writer.source(&stats));
                 let mut failed = None;

@@ -1,8 +1,11 @@
-//! A pickled torch tensor, for showing it: what `_rebuild_tensor_v2` is given, and the items out of the bytes that
+//! A torch tensor: its items in msgpack, and in a pickle what `_rebuild_tensor_v2` is given, and the items out of the bytes that
 //! `torch.save` wrote in its old format (three headers and a storage, each a pickle, then the number of items and the
 //! items).
 
 use afterbay_pickle::{Node, NodeId, Tree};
+
+use crate::pack::{self, Item};
+use crate::value::Value;
 
 /// A tensor's type, as `torch` names it, its shape and its items, in C order and little endian.
 pub(crate) struct Tensor<'a> {
@@ -23,6 +26,34 @@ const STORAGES: [(&str, &str, usize); 9] = [
     ("CharStorage", "int8", 1),
     ("ByteStorage", "uint8", 1),
 ];
+
+/// The type of msgpack extension that SGLang gives to `torch.Tensor` (0.5.19 and later).
+const EXT_TENSOR: u8 = 2;
+
+/// A tensor's items, as `tensor.numpy().tobytes()` has them. `None`: it is no tensor, or none whose items are understood.
+pub(crate) fn items(value: Value<'_>) -> Option<&[u8]> {
+    match value {
+        Value::Tree(tree, id) => read(tree, id).map(|tensor| tensor.bytes),
+        Value::Packed(bytes) => match pack::item(bytes)? {
+            // The length of a header, the header `[shape, dtype, device]`, and the items.
+            Item::Ext(EXT_TENSOR, payload) => {
+                let (header, rest) = payload.split_first_chunk()?;
+                rest.get(u32::from_be_bytes(*header) as usize..)
+            }
+            // `[shape, dtype, items]`, up to 0.5.18.
+            Item::Array(3, _) => match value.list()?[..] {
+                [shape, dtype, Value::Packed(items)] if shape.list().is_some() && dtype.str().is_some() => {
+                    match pack::item(items)? {
+                        Item::Bin(items) => Some(items),
+                        _ => None,
+                    }
+                }
+                _ => None,
+            },
+            _ => None,
+        },
+    }
+}
 
 /// `None`: it is no tensor, or none whose items lie one after another from the storage's first.
 pub(crate) fn read(tree: &Tree, id: NodeId) -> Option<Tensor<'_>> {
@@ -54,4 +85,24 @@ fn call(tree: &Tree, id: NodeId, of_module: &str, of_name: &str) -> Option<NodeI
     let Node::Reduce { callable, args } = tree.node(id) else { return None };
     let Node::Global { module, name } = tree.node(callable) else { return None };
     (module == of_module && name == of_name).then_some(args)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tensor_is_read_in_the_form_of_each_version() {
+        // [[2, 2], "int16", 8 bytes], and the same as an extension with its header and device.
+        let old = [b"\x93\x92\x02\x02\xa5int16\xc4\x08".as_slice(), &[1, 0, 2, 0, 3, 0, 4, 0]].concat();
+        assert_eq!(items(Value::Packed(&old)), Some([1, 0, 2, 0, 3, 0, 4, 0].as_slice()));
+        let head = b"\x93\x92\x02\x02\xa5int16\xa3cpu";
+        let payload = [[0, 0, 0, head.len() as u8].as_slice(), head, &[1, 0, 2, 0, 3, 0, 4, 0]].concat();
+        let new = [[0xc7, payload.len() as u8, EXT_TENSOR].as_slice(), &payload].concat();
+        assert_eq!(items(Value::Packed(&new)), Some([1, 0, 2, 0, 3, 0, 4, 0].as_slice()));
+        // A header longer than what follows, another extension, another list.
+        for wrong in [b"\xc7\x04\x02\0\0\0\x09".as_slice(), b"\xc7\x04\x03\0\0\0\0", b"\x93\x01\x02\x03"] {
+            assert_eq!(items(Value::Packed(wrong)), None);
+        }
+    }
 }

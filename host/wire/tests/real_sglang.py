@@ -7,7 +7,11 @@ Both files have one JSON a line. FRAMES: {"name", "wire": "msgpack"|"pickle", "f
   equal     {"name", "wire", "old": bool, "one": HEX, "other": HEX}       both decode, to equal fields
   readable  {"name", "wire", "one": HEX}                                  decodes, and its rows are what the readers go by
   abort     {"name", "wire", "one": HEX, "rid"}                           is the AbortReq of that rid alone, all else as by default
+  reason    {"name", "wire", "one": HEX, "row", "is": [message, status, type]}  that row's finish reason is that FINISH_ABORT's
   state     {"name", "wire", "single": [HEX..], "joined": [HEX..]}        a TokenizerManager ends in the same state
+  textless  {"name", "wire", "one": HEX, "other": HEX}                    a DetokenizerManager makes `other` of `one`, but for the text
+  past      {"name", "wire", "single": [HEX..], "past": [HEX..]}          a TokenizerManager has the same of `past`, without text, as of
+                                                                          what a DetokenizerManager makes of `single`
 """
 import asyncio
 import io as stdio
@@ -71,7 +75,8 @@ def make(seed, wire):
             tokens = range(begun, q["done"])
             last = q["done"] == q["total"]
             add = lambda **cells: [per_row[name].append(cell) for name, cell in cells.items()]
-            add(finished_reasons={"type": "stop", "matched": "x"} if last else None, output_ids=new, completion_tokens=q["done"],
+            matched = new[-1] if q["kind"] == "plain" else "x"
+            add(finished_reasons={"type": "stop", "matched": matched} if last else None, output_ids=new, completion_tokens=q["done"],
                 decode_ids=array("q", [5, 6, 7]) + new if first else new,
                 weight_versions=[WeightVersionSpan(version="v", start=0, end=q["done"])] if last else None)
             wants = q["kind"] in ("logprob", "flat")
@@ -205,6 +210,60 @@ def check_readable(wire, batch):
             assert len(masks) == len(logprobs) == len(ids)
 
 
+class Detokenizer:
+    """A real DetokenizerManager, but for its sockets, with a vocabulary of a hundred words."""
+
+    def __init__(self):
+        from sglang.srt.managers import detokenizer_manager as of
+        from tokenizers import Tokenizer, models
+        from transformers import PreTrainedTokenizerFast
+
+        words = models.WordLevel({f"w{at}": at for at in range(100)}, unk_token="w0")
+        self.manager = manager = of.DetokenizerManager.__new__(of.DetokenizerManager)
+        manager.tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words))
+        manager.vocab_size = len(manager.tokenizer)
+        manager.decode_status = of.LimitedCapacityDict(of.DETOKENIZER_MAX_STATES)
+        manager.disable_tokenizer_batch_decode = manager.is_tool_call_parser_gpt_oss = False
+        manager.tool_close_token_ids = set()
+
+    def detokenized(self, wire, frame):
+        """The frame that it sends."""
+        io._USE_PICKLE_IPC = wire == "pickle"
+        output = self.manager.handle_batch_token_id_out(decode(wire, frame))
+        return io.msgpack_encode(output) if wire == "msgpack" else pickle.dumps(output, pickle.HIGHEST_PROTOCOL)
+
+
+def columns(wire, data):
+    """The fields by name."""
+    assert isinstance(decode(wire, data), io.BatchStrOutput)
+    if wire == "msgpack":
+        return dict(fields(wire, False, data)[1])
+    _, (_, named), _ = recorded(data)
+    return named
+
+
+def check_textless(wire, detokenized, ours):
+    theirs, ours = columns(wire, detokenized), columns(wire, ours)
+    assert ours.keys() == theirs.keys()
+    assert ours.pop("output_strs") == plain([""] * len(theirs.pop("output_strs")))
+    if theirs["output_ids"] == plain(None):
+        # No reader takes that; ours are those that the detokenizer was given.
+        assert len(ours.pop("output_ids")) == len(theirs["rids"])
+        del theirs["output_ids"]
+    for name in theirs:
+        one, other = without_clock(ours[name]), without_clock(theirs[name])
+        assert one == other, f"{name} {one} is not {other}"
+
+
+def without_clock(column):
+    """Who reads a time from another process turns it to its own clock, and so does the next: told by whom does not matter."""
+    if isinstance(column, dict) and "diff_realtime_monotonic" in column:
+        return {key: value for key, value in column.items() if not key.endswith("time") and key != "diff_realtime_monotonic"}
+    if isinstance(column, (list, tuple)):
+        return [without_clock(item) for item in column]
+    return column
+
+
 class Reader:
     """A real TokenizerManager."""
 
@@ -263,6 +322,7 @@ class Reader:
                 await asyncio.sleep(0)
         await asyncio.wait_for(asyncio.gather(*clients), 20)
         clock = ("e2e_latency", "response_sent_to_client_ts", "received_ts", "received_sent_to_client_ts")
+        self.texts = [out.get("text") for out in ends.values()]
         return {rid: (list(out["output_ids"]), {key: plain(value) for key, value in out["meta_info"].items() if key not in clock}) for rid, out in ends.items()}
 
 
@@ -282,6 +342,20 @@ async def check(path):
             elif record["what"] == "abort":
                 one = io.msgpack_decode(frame("one")) if wire == "msgpack" else pickle.loads(frame("one"))
                 assert one == io.AbortReq(rid=record["rid"]) and one.abort_all is False, f"{one}"
+            elif record["what"] == "reason":
+                from sglang.srt.managers.schedule_batch import FINISH_ABORT
+
+                reason, real = decode(wire, frame("one")).finished_reasons[record["row"]], FINISH_ABORT(*record["is"]).to_json()
+                assert reason == real and list(reason) == list(real), f"{reason} is not {real}"
+            elif record["what"] == "textless":
+                check_textless(wire, Detokenizer().detokenized(wire, frame("one")), frame("other"))
+            elif record["what"] == "past":
+                reader, detokenizer = reader or Reader(), Detokenizer()
+                through = await reader.state(wire, [detokenizer.detokenized(wire, bytes.fromhex(frame)) for frame in record["single"]])
+                assert any(reader.texts), "the detokenizer made no text"
+                past = await reader.state(wire, [bytes.fromhex(frame) for frame in record["past"]])
+                assert not any(reader.texts), reader.texts
+                assert through == past, f"{through} is not {past}"
             else:
                 reader = reader or Reader()
                 single, joined = [await reader.state(wire, [bytes.fromhex(frame) for frame in record[key]]) for key in ("single", "joined")]

@@ -1,7 +1,7 @@
 //! What an edit does to each column of its row.
 
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
-use afterbay_wire::{Batch, Edit, Finish, Kind, Matched, RowsError, Tokens};
+use afterbay_wire::{Batch, Edit, Finish, FinishReason, Kind, Matched, RowsError, Tokens};
 use serde_json::{Value, json};
 
 use crate::samples::{open, read_batch, sample};
@@ -108,11 +108,32 @@ fn a_dropped_row_leaves_the_batch() {
 #[test]
 fn a_finished_row_says_stop_and_what_was_matched() {
     for (name, batch) in firsts() {
-        let finish = Edit { finish: Some("grammar".into()), completion_tokens: Some(300), ..Edit::new(0) };
+        let reason = FinishReason::Stop("grammar".into());
+        let finish = Edit { finish: Some(reason), completion_tokens: Some(300), ..Edit::new(0) };
         let new = edited(&batch, &[finish]);
         assert_eq!(new.finish(0), Finish::Stop { matched: Matched::Text("grammar") }, "{name}");
         assert_eq!(new.completion_tokens(0), Some(300));
         assert_eq!(differing(&batch, &new), ["completion_tokens", "finished_reasons"], "{name}");
+    }
+}
+
+#[test]
+fn an_aborted_row_says_so_as_sglang_would() {
+    for (name, batch) in firsts() {
+        for (status_code, err_type, message, told) in [
+            (None, None, "over the quota", "over the quota"),
+            (Some(429), Some("RateLimitError"), "", "Aborted"),
+        ] {
+            let err_type = err_type.map(str::to_owned);
+            let expected = json!({
+                "type": "abort", "message": told, "status_code": status_code, "err_type": err_type
+            });
+            let reason = FinishReason::Abort { message: message.into(), status_code, err_type };
+            let new = edited(&batch, &[Edit { finish: Some(reason), ..Edit::new(1) }]);
+            assert_eq!(new.finish(1), Finish::Abort, "{name}");
+            assert_eq!(open(&new)["finished_reasons"][1], expected, "{name}");
+            assert_eq!(differing(&batch, &new), ["finished_reasons"], "{name}");
+        }
     }
 }
 
@@ -184,7 +205,7 @@ fn the_stop_token_that_the_detokenizer_leaves_out_stays_for_it() {
     let kept = edited(&batch, &[tokens(0, Tokens::Delta(vec![7, 2]))]);
     assert_eq!(ids(&kept, "decode_ids", 0), [7, 2]);
     // Ended with another reason, nothing is left out.
-    let finish = Edit { finish: Some("x".into()), ..tokens(0, Tokens::Empty) };
+    let finish = Edit { finish: Some(FinishReason::Stop("x".into())), ..tokens(0, Tokens::Empty) };
     assert!(ids(&edited(&batch, &[finish]), "decode_ids", 0).is_empty());
 }
 
@@ -195,6 +216,29 @@ fn text_stays_with_replaced_ids_and_goes_with_emptied_ones() {
         let text = batch.text(0).unwrap().to_owned();
         assert_eq!(edited(&batch, &[tokens(0, Tokens::Delta(vec![1]))]).text(0), Some(text.as_str()));
         assert_eq!(edited(&batch, &[tokens(0, Tokens::Empty)]).text(0), Some(""));
+    }
+}
+
+#[test]
+fn a_replaced_text_stands_with_its_ids_and_before_a_detokenizer_is_not_looked_at() {
+    let new = |row, ids: &[i64]| Edit {
+        text: Some("日本".into()),
+        completion_tokens: Some(70),
+        ..tokens(row, Tokens::Delta(ids.into()))
+    };
+    for wire in ["msgpack", "pickle"] {
+        let batch = read_batch(&sample(&format!("frames/str_n3.{wire}")).bytes);
+        let other = edited(&batch, &[new(1, &[7, 8])]);
+        assert_eq!((other.text(1), other.tokens(1), other.completion_tokens(1)), (Some("日本"), 2, Some(70)));
+        assert_eq!((other.text(0), other.text(2)), (batch.text(0), batch.text(2)));
+        assert_eq!(differing(&batch, &other), ["completion_tokens", "output_ids", "output_strs"]);
+        let empty = Edit { text: Some("only this".into()), ..tokens(1, Tokens::Empty) };
+        let empty = edited(&batch, &[empty]);
+        assert_eq!((empty.text(1), empty.tokens(1)), (Some("only this"), 0));
+    }
+    for (name, batch) in firsts() {
+        let other = edited(&batch, &[new(1, &[7, 8])]);
+        assert_eq!(differing(&batch, &other), ["completion_tokens", "decode_ids", "output_ids"], "{name}");
     }
 }
 

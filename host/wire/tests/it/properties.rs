@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
-use afterbay_wire::{Batch, Edit, Finish, Ids, Kind, Part, Tokens};
+use afterbay_wire::{Batch, Edit, Finish, Held, Ids, Kind, Part, Tokens};
 use proptest::prelude::*;
 
 use crate::samples::{open, read_batch};
@@ -158,6 +158,66 @@ proptest! {
                 let tail = |batch: &Batch| decode(batch, row).map(|len| len - batch.tokens(row) as usize);
                 prop_assert_eq!(tail(&edited), tail(&batch));
             }
+        }
+    }
+
+    #[test]
+    fn held_and_released_in_any_way_each_request_has_its_tokens_in_order(
+        (kind, wire) in encodings(),
+        steps in steps(),
+        holds in any::<u64>(),
+        join in any::<bool>(),
+    ) {
+        let single = batches(&steps, kind, wire);
+        let mut held: HashMap<String, Vec<Batch>> = HashMap::new();
+        let mut left = Vec::new();
+        for (at, batch) in single.iter().enumerate() {
+            let (stay, go): (Vec<u32>, Vec<u32>) = (0..batch.rows())
+                .partition(|row| holds >> ((7 * at as u32 + row) % 64) & 1 == 1 && batch.finish(*row) == Finish::Running);
+            for row in stay {
+                held.entry(batch.rid(row).to_owned()).or_default().push(batch.take(&[row]).unwrap());
+            }
+            if go.is_empty() {
+                continue;
+            }
+            let rest = batch.take(&go).unwrap();
+            let waited: Vec<_> = rest.rids().map(|rid| held.remove(rid).unwrap_or_default()).collect();
+            let before: Vec<_> = waited
+                .iter()
+                .enumerate()
+                .map(|(row, rows)| Held { row: row as u32, rows, join })
+                .collect();
+            let released = rest.edit_after(&[], &before).unwrap();
+            prop_assert!(!join || released.before.is_empty());
+            left.extend(released.before);
+            left.extend(released.batch);
+        }
+        let waiting: Vec<&[Batch]> = held.values().map(Vec::as_slice).collect();
+        left.extend(Batch::release(&waiting, join).unwrap());
+        prop_assert_eq!(read(&left), read(&single));
+    }
+
+    #[test]
+    fn past_the_detokenizer_each_request_has_its_tokens(
+        wire in prop_oneof![Just(SynthWire::Msgpack), Just(SynthWire::Pickle)],
+        steps in steps(),
+    ) {
+        let single = batches(&steps, Kind::TokenId, wire);
+        let past: Vec<_> = single
+            .iter()
+            .map(|batch| batch.without_detokenizing(&(0..batch.rows()).collect::<Vec<_>>()).unwrap())
+            .collect();
+        // As the detokenizer would have sent them, without their texts.
+        let text: Vec<_> = batches(&steps, Kind::Str, wire)
+            .iter()
+            .map(|batch| {
+                let edits: Vec<_> =
+                    (0..batch.rows()).map(|row| Edit { text: Some(String::new()), ..Edit::new(row) }).collect();
+                batch.edit(&edits).unwrap().unwrap()
+            })
+            .collect();
+        for (past, text) in past.iter().zip(&text) {
+            prop_assert_eq!(open(past), open(text));
         }
     }
 }

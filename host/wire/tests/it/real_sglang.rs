@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
-use afterbay_wire::{AbortForm, AbortShape, Batch, Edit, Kind, Part, Tokens};
+use afterbay_wire::{AbortForm, AbortShape, Batch, Edit, Finish, FinishReason, Held, Kind, Part, Tokens};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -116,12 +116,88 @@ fn batches_edited_in_every_way_are_read_by_sglang() {
 fn edits(name: &str, batch: &Batch, records: &mut Vec<Value>) {
     let last = batch.rows() - 1;
     for tokens in [Tokens::Delta(vec![7, -1, 1 << 40]), Tokens::Delta(vec![9]), Tokens::Empty, Tokens::Drop] {
-        let finish = matches!(tokens, Tokens::Delta(_)).then(|| "grammar".to_owned());
-        let edit = Edit { row: last, tokens, finish, completion_tokens: Some(70_000) };
+        let delta = matches!(tokens, Tokens::Delta(_));
+        let finish = delta.then(|| FinishReason::Stop("grammar".into()));
+        let text = delta.then(|| "masked".into());
+        let edit = Edit { row: last, tokens, text, finish, completion_tokens: Some(70_000) };
         if let Some(edited) = batch.edit(std::slice::from_ref(&edit)).unwrap() {
             records.push(readable(&format!("{name}, {edit:?}"), &edited));
         }
     }
+    for (message, status_code, err_type) in
+        [("over the quota", None, None), ("", Some(429), Some("RateLimitError"))]
+    {
+        let real = json!([message, status_code, err_type]);
+        let err_type = err_type.map(str::to_owned);
+        let finish = Some(FinishReason::Abort { message: message.into(), status_code, err_type });
+        let edited = batch.edit(&[Edit { finish, ..Edit::new(last) }]).unwrap().unwrap();
+        let one = hex(edited.bytes());
+        let wire = wire(batch);
+        records
+            .push(json!({"what": "reason", "name": name, "wire": wire, "one": one, "row": last, "is": real}));
+    }
+}
+
+/// What the detokenizer's own output is in all fields but the text, and what the clients of a reader have of it.
+#[test]
+fn rows_past_the_detokenizer_are_to_the_reader_what_the_detokenizer_would_have_sent_without_text() {
+    let Some(home) = home() else { return };
+    let mut records = Vec::new();
+    let past = |batch: &Batch| batch.without_detokenizing(&(0..batch.rows()).collect::<Vec<_>>()).unwrap();
+    for sample in all() {
+        let new = ["0.5.21", "0.5.23", "frames", "real"].iter().any(|new| sample.name.contains(new));
+        let Some(batch) = batch(&sample).filter(|batch| new && batch.kind() == Kind::TokenId) else {
+            continue;
+        };
+        let (one, other) = (hex(batch.bytes()), hex(past(&batch).bytes()));
+        let wire = wire(&batch);
+        records
+            .push(json!({"what": "textless", "name": sample.name, "wire": wire, "one": one, "other": other}));
+    }
+    assert!(records.len() > 50, "{}", records.len());
+    for line in String::from_utf8(python(&home, &["make", "20"]).stdout).unwrap().lines() {
+        let mut made: Value = serde_json::from_str(line).unwrap();
+        let frames = made["frames"].as_array().unwrap();
+        let past: Vec<_> = frames.iter().map(|frame| hex(past(&read_batch(&unhex(frame))).bytes())).collect();
+        made["what"] = json!("past");
+        made["single"] = made["frames"].take();
+        made["past"] = json!(past);
+        records.push(made);
+    }
+    check(&home, &records);
+}
+
+/// Frames of which rows are held at random and released, joined or not.
+fn held_and_released(batches: &[Batch], random: &mut Random) -> Vec<Batch> {
+    let mut held: Vec<(String, Vec<Batch>)> = Vec::new();
+    let mut frames = Vec::new();
+    for batch in batches {
+        let (stay, go): (Vec<u32>, Vec<u32>) =
+            (0..batch.rows()).partition(|row| batch.finish(*row) == Finish::Running && random.below(3) == 0);
+        for row in stay {
+            let (rid, one) = (batch.rid(row), batch.take(&[row]).unwrap());
+            match held.iter_mut().find(|(other, _)| other == rid) {
+                Some((_, rows)) => rows.push(one),
+                None => held.push((rid.to_owned(), vec![one])),
+            }
+        }
+        if go.is_empty() {
+            continue;
+        }
+        let (rest, join) = (batch.take(&go).unwrap(), random.below(2) == 0);
+        let (on, still): (Vec<_>, Vec<_>) =
+            held.into_iter().partition(|(rid, _)| rest.rids().any(|it| it == rid));
+        held = still;
+        let rows = |row: u32| on.iter().find(|(rid, _)| rid == rest.rid(row)).map(|(_, rows)| rows);
+        let before: Vec<_> =
+            (0..rest.rows()).filter_map(|row| Some(Held { row, rows: rows(row)?, join })).collect();
+        let released = rest.edit_after(&[], &before).unwrap();
+        frames.extend(released.before);
+        frames.extend(released.batch);
+    }
+    let left: Vec<_> = held.iter().map(|(_, rows)| rows.as_slice()).collect();
+    frames.extend(Batch::release(&left, true).unwrap());
+    frames
 }
 
 #[test]
@@ -189,6 +265,10 @@ fn a_reader_of_joined_rows_ends_in_the_state_of_one_of_single_rows() {
         made["what"] = json!("state");
         made["single"] = made["frames"].take();
         made["joined"] = json!(joined);
+        records.push(made.clone());
+        let released: Vec<_> =
+            held_and_released(&batches, &mut random).iter().map(|it| hex(it.bytes())).collect();
+        made["joined"] = json!(released);
         records.push(made);
     }
     assert!(records.len() > 200, "{}", records.len());
