@@ -51,6 +51,9 @@ pub fn wire_decode(bytes: &[u8]) {
                     look_at(&joined);
                 }
             }
+            if let Ok(past) = batch.without_detokenizing(&[last]) {
+                look_at(&past);
+            }
             for tokens in
                 [Tokens::Delta(vec![1, 2]), Tokens::Cumulative(vec![3]), Tokens::Empty, Tokens::Drop]
             {

@@ -14,6 +14,9 @@ pub(crate) struct Tensor<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
+/// The storage's class is named within so many of the saved bytes.
+const HEAD_BYTES: usize = 1024;
+
 /// The storages of `torch`, the type of their items, and their width in bytes.
 const STORAGES: [(&str, &str, usize); 9] = [
     ("FloatStorage", "float32", 4),
@@ -70,9 +73,10 @@ pub(crate) fn read(tree: &Tree, id: NodeId) -> Option<Tensor<'_>> {
     }
     let saved = tree.items(call(tree, storage, "torch.storage", "_load_from_bytes")?)?.first()?;
     let saved = tree.bytes(*saved)?;
+    let head = &saved[..saved.len().min(HEAD_BYTES)];
     let &(_, dtype, width) = STORAGES.iter().find(|(storage, ..)| {
         let class = format!("ctorch\n{storage}\n");
-        saved.windows(class.len()).any(|window| window == class.as_bytes())
+        head.windows(class.len()).any(|window| window == class.as_bytes())
     })?;
     let bytes = width.checked_mul(usize::try_from(items).ok()?)?;
     let (head, items_bytes) = saved.split_at_checked(saved.len().checked_sub(bytes)?)?;

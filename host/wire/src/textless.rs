@@ -10,6 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::batch::Batch;
+use crate::bounds::MAX_EXPANSION;
 use crate::error::RowsError;
 use crate::joining::Rule;
 use crate::kind::Kind;
@@ -160,16 +161,22 @@ impl<'a> Plan<'a> {
                 sink.ids(&ids, batch.cell(Known::DecodeIds, row))
             }),
             From::Base64(at) => match batch.column(at)? {
-                ColumnView::Rows(cells) => self.each(sink, |sink, row| {
-                    let cell = cells.get(row);
-                    if cell.is_nil() || cell.str().is_some() {
-                        return sink.copy(cell, sources[0]);
-                    }
-                    let items = tensor::items(cell);
-                    let items = items.ok_or_else(|| RowsError::NotByDetokenizer { name: name(at) })?;
-                    sink.str(&STANDARD.encode(items));
-                    Ok(())
-                }),
+                ColumnView::Rows(cells) => {
+                    let mut left = MAX_EXPANSION * batch.bytes.len();
+                    self.each(sink, |sink, row| {
+                        let cell = cells.get(row);
+                        if cell.is_nil() || cell.str().is_some() {
+                            return sink.copy(cell, sources[0]);
+                        }
+                        let items = tensor::items(cell);
+                        let items = items.ok_or_else(|| RowsError::NotByDetokenizer { name: name(at) })?;
+                        left = left
+                            .checked_sub(items.len())
+                            .ok_or_else(|| RowsError::Expands { name: name(at) })?;
+                        sink.str(&STANDARD.encode(items));
+                        Ok(())
+                    })
+                }
                 ColumnView::Nil | ColumnView::Empty => sink.copy(batch.raw(at), sources[0]),
                 _ => Err(RowsError::NotByDetokenizer { name: name(at) }),
             },

@@ -44,15 +44,21 @@ fn use_up(frame: &Bytes) {
                 _ = Batch::join(&[Part { batch: &batch, rows: Some(&[0]) }, Part::from(&one)]);
             }
             _ = batch.edit(&[Edit { tokens: Tokens::Delta(vec![1, 2]), ..Edit::new(last) }]);
+            if let Ok(past) = batch.without_detokenizing(&[last]) {
+                assert_eq!((past.rid(0), past.text(0)), (batch.rid(last), Some("")));
+                assert_eq!(past.tokens(0), batch.tokens(last));
+            }
         }
     }
 }
 
-const SOME: [&str; 8] = [
+const SOME: [&str; 10] = [
     "frames/tokid_n3_time_stats_metrics.msgpack",
     "frames/tokid_customized_info.msgpack",
     "frames/tokid_logprobs.msgpack",
     "frames/str_finished.msgpack",
+    "frames/tokid_routed_experts.msgpack",
+    "frames/tokid_routed_experts.pickle",
     "frames/emb_n2.msgpack",
     "versions/0.5.23/tokid_logprobs.pickle",
     "versions/0.5.12/tokid_n3.pickle",
@@ -249,5 +255,42 @@ fn a_pickle_that_says_one_value_many_times_is_bounded() {
     assert_eq!(batch.edit(&edits).unwrap_err(), expands);
     assert_eq!(batch.take(&[0, 1, 2]).unwrap().rows(), 3);
     assert!(batch.to_json(Wrapped::Open)["output_token_logprobs_val"].is_array());
+    assert!(cpu_time() - begun < Duration::from_secs(10), "{:?}", cpu_time() - begun);
+}
+
+#[test]
+fn a_tensor_that_is_said_many_times_does_not_pass_the_detokenizer() {
+    const ROWS: usize = 10_000;
+    let items = vec![7; 100_000];
+    let saved = [b"ctorch\nCharStorage\n".as_slice(), &(items.len() as u64).to_le_bytes(), &items].concat();
+    let mut tensor = b"ctorch._utils\n_rebuild_tensor_v2\n(ctorch.storage\n_load_from_bytes\n(B".to_vec();
+    tensor.extend((saved.len() as u32).to_le_bytes());
+    tensor.extend(&saved);
+    tensor.extend(b"tRK\x00(J");
+    tensor.extend((items.len() as u32).to_le_bytes());
+    tensor.extend(b"t(K\x01ttR");
+    let frame = |rows: usize| {
+        let said = |value: &[u8], memo: u8| again(value, memo, rows);
+        pickled(&[
+            ("rids", said(b"X\x01\0\0\0r", 1)),
+            ("finished_reasons", said(b"N", 2)),
+            ("decoded_texts", said(b"X\0\0\0\0", 3)),
+            ("decode_ids", said(b"](K\x01e", 4)),
+            ("read_offsets", said(b"K\x00", 5)),
+            ("output_ids", said(b"](K\x01e", 6)),
+            ("skip_special_tokens", said(b"\x88", 7)),
+            ("spaces_between_special_tokens", said(b"\x88", 8)),
+            ("no_stop_trim", said(b"\x89", 9)),
+            ("routed_experts", said(&tensor, 10)),
+        ])
+    };
+    let rows = |batch: &Batch| (0..batch.rows()).collect::<Vec<_>>();
+    let honest = read_batch(&frame(3));
+    let past = honest.without_detokenizing(&rows(&honest)).unwrap();
+    assert_eq!(open(&past)["routed_experts"][2].as_str().unwrap().len(), items.len().div_ceil(3) * 4);
+    let hostile = read_batch(&frame(ROWS));
+    let begun = cpu_time();
+    let expands = afterbay_wire::RowsError::Expands { name: "routed_experts".into() };
+    assert_eq!(hostile.without_detokenizing(&rows(&hostile)).unwrap_err(), expands);
     assert!(cpu_time() - begun < Duration::from_secs(10), "{:?}", cpu_time() - begun);
 }
