@@ -41,4 +41,5 @@ pub use env::{Env, Names};
 pub use keys::reference;
 pub use name::{Name, NameError};
 pub use problem::{Problem, Problems};
+pub use reader::nearest_of;
 pub use units::{parse_duration, parse_size};

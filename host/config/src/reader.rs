@@ -319,8 +319,8 @@ fn nearest(name: &str, keys: &Table) -> Option<&'static str> {
     nearest_of(name, keys.keys.iter().map(|key| key.name))
 }
 
-/// The one of `known` that was probably meant.
-pub(crate) fn nearest_of<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+/// The one of `known` that was probably meant; `None` where none is like it.
+pub fn nearest_of<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     /// Less alike than this is not a slip of the keys.
     const LIKENESS_MIN: f64 = 0.75;
     let known = known.map(|known| (strsim::jaro_winkler(name, known), known));

@@ -14,8 +14,11 @@ use crate::sync::write_all;
 /// A file past this is none of ours: 64 names of 128 bytes fit many times.
 const BYTES_MAX: u64 = 64 << 10;
 
+/// The file's name.
+pub(crate) const NAME: &str = "AFTER";
+
 fn file(dir: &Path) -> PathBuf {
-    dir.join("AFTER")
+    dir.join(NAME)
 }
 
 /// Writes the file anew, whole, where it says otherwise; removes it where there is nothing to say.

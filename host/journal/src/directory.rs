@@ -13,7 +13,7 @@ use crate::error::{IoError, OpenError, ReadError};
 use crate::reader;
 use crate::recovery::{self, Recovered};
 use crate::retention;
-use crate::storage::{Disk, Lock, LockError, Storage};
+use crate::storage::{Disk, LOCK, Lock, LockError, Storage};
 use crate::sync::{Shared, lock};
 use crate::writer::Writer;
 
@@ -213,7 +213,7 @@ fn check_name(name: &str) -> Result<(), OpenError> {
         || name.len() > 128
         || !name.bytes().all(plain)
         || name.starts_with('.')
-        || name == "LOCK"
+        || name == LOCK
     {
         return Err(OpenError::StreamName { stream: name.into() });
     }

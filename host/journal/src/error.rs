@@ -127,6 +127,16 @@ pub enum ReadError {
         /// The newest known.
         known: u32,
     },
+    /// A directory that no writer has made, and that holds no stream.
+    #[error("{}: no journal: {}", .dir.display(), none_there(.folders, *.has_segments))]
+    NoJournal {
+        /// The directory.
+        dir: PathBuf,
+        /// The folders in it.
+        folders: Vec<String>,
+        /// It is a stream's folder.
+        has_segments: bool,
+    },
     /// A stream that is not in the journal.
     #[error("journal {dir}: no stream {stream:?}")]
     NoStream {
@@ -169,4 +179,21 @@ impl ReadError {
     pub fn is_missing(&self) -> bool {
         matches!(self, ReadError::Missing { .. })
     }
+}
+
+/// Folders that are named where a directory is no journal.
+const FOLDERS_NAMED: usize = 4;
+
+/// What stands in a directory that is no journal.
+fn none_there(folders: &[String], has_segments: bool) -> String {
+    if has_segments {
+        return "it is a stream's folder, the journal is the directory above".to_owned();
+    }
+    if folders.is_empty() {
+        return "it has no folders".to_owned();
+    }
+    let named: Vec<String> = folders.iter().take(FOLDERS_NAMED).map(|name| format!("{name:?}")).collect();
+    let more = folders.len() - named.len();
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    format!("none of its folders holds a stream: {}{more}", named.join(", "))
 }

@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// The file that is locked, in the journal's directory.
+pub(crate) const LOCK: &str = "LOCK";
+
 /// A file system and its clock.
 pub trait Storage: Send + Sync {
     /// Makes a directory; one that is there is fine.
@@ -129,7 +132,7 @@ impl Storage for Disk {
     }
 
     fn lock(&self, dir: &Path) -> Result<Box<dyn Lock>, LockError> {
-        let path = dir.join("LOCK");
+        let path = dir.join(LOCK);
         let open = fs::File::options().read(true).write(true).create(true).truncate(false).open(&path);
         let mut file = open.map_err(LockError::Io)?;
         match file.try_lock() {

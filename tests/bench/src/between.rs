@@ -35,6 +35,8 @@ pub(crate) enum Between {
 /// A proxy that runs.
 pub(crate) struct Running {
     child: Option<Child>,
+    /// What it logs, which would stand between the figures.
+    log: PathBuf,
     /// Where the sender connects to.
     pub(crate) ingress: String,
 }
@@ -43,8 +45,9 @@ impl Between {
     /// Starts it between `ingress` and the reader.
     pub(crate) fn start(&self, dir: &Path, reader: &str) -> anyhow::Result<Running> {
         let ingress = format!("ipc://{}/ingress", dir.display());
+        let log = dir.join("log");
         let child = match self {
-            Between::Nothing => return Ok(Running { child: None, ingress: reader.to_owned() }),
+            Between::Nothing => return Ok(Running { child: None, log, ingress: reader.to_owned() }),
             Between::Libzmq => {
                 let python = std::env::var("AFTERBAY_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
                 Command::new(python).args(["-c", LIBZMQ, &ingress, reader]).spawn().context("python")?
@@ -56,12 +59,14 @@ impl Between {
                     .args(["run", "--log", "warn", "--config"])
                     .arg(&config)
                     .stdin(Stdio::null())
+                    .stderr(std::fs::File::create(&log).context("the proxy's log")?)
                     .spawn()
                     .context("afterbay")?
             }
         };
-        let mut running = Running { child: Some(child), ingress };
-        running.wait(&dir.join("ingress"))?;
+        let mut running = Running { child: Some(child), log, ingress };
+        let started = running.wait(&dir.join("ingress"));
+        running.explain(started)?;
         Ok(running)
     }
 }
@@ -87,6 +92,14 @@ impl Running {
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(())
+    }
+
+    /// Adds what it has logged to an error.
+    pub(crate) fn explain<T>(&self, result: anyhow::Result<T>) -> anyhow::Result<T> {
+        result.map_err(|error| match std::fs::read_to_string(&self.log) {
+            Ok(log) if !log.is_empty() => error.context(format!("the proxy said:\n{log}")),
+            _ => error,
+        })
     }
 
     /// CPU that it has used, user and system, of all its threads.

@@ -1,6 +1,6 @@
 //! Drives a case: a sender's thread and a reader's, each with its own poll.
 
-use crate::between::Between;
+use crate::between::{Between, Running};
 use crate::traffic::Traffic;
 use afterbay_sockets::{Endpoint, Outgoing, Pull, PullOptions, Push, PushOptions, TokenRange};
 use anyhow::{Context, ensure};
@@ -37,24 +37,34 @@ pub(crate) fn throughput(case: &Between, traffic: &Traffic, time: Duration) -> a
     let received = Arc::new(AtomicU64::new(0));
     let (reader, count) = Reader::start(dir.path(), received.clone(), None)?;
     let between = case.start(dir.path(), &reader)?;
+    let measured = as_much_as_goes(&between, traffic, &received, time);
+    drop(count);
+    between.explain(measured)
+}
+
+fn as_much_as_goes(
+    between: &Running,
+    traffic: &Traffic,
+    received: &AtomicU64,
+    time: Duration,
+) -> anyhow::Result<Throughput> {
     let mut sender = Sender::connect(&between.ingress)?;
     let bytes = traffic.frames.iter().map(|frame| frame.len() as u64).max().unwrap_or(1);
     let window = IN_FLIGHT.min(IN_FLIGHT_BYTES / bytes).max(2);
     let mut drive = |until: &dyn Fn(u64) -> bool| -> anyhow::Result<u64> {
         let from = sender.sent;
         while !until(sender.sent - from) {
-            sender.wait_for(&received, window)?;
+            sender.wait_for(received, window)?;
             let frame = &traffic.frames[(sender.sent % traffic.frames.len() as u64) as usize];
             sender.send(frame.clone())?;
         }
-        sender.wait_for(&received, 1)?;
+        sender.wait_for(received, 1)?;
         Ok(sender.sent - from)
     };
     drive(&|sent| sent >= WARM_UP)?;
     let (begun, cpu) = (Instant::now(), between.cpu()?);
     let frames = drive(&|_| begun.elapsed() >= time)?;
     let (elapsed, cpu) = (begun.elapsed(), between.cpu()?.saturating_sub(cpu));
-    drop(count);
     let rows = (frames * traffic.rows_per_frame) as f64;
     Ok(Throughput {
         cpu_ns_per_row: cpu.as_nanos() as f64 / rows,
@@ -69,6 +79,17 @@ pub(crate) fn latency(case: &Between, traffic: &Traffic, time: Duration) -> anyh
     let (arrived, arrivals) = mpsc::channel();
     let (reader, count) = Reader::start(dir.path(), received, Some(arrived))?;
     let between = case.start(dir.path(), &reader)?;
+    let measured = one_by_one(&between, traffic, &arrivals, time);
+    drop(count);
+    between.explain(measured)
+}
+
+fn one_by_one(
+    between: &Running,
+    traffic: &Traffic,
+    arrivals: &mpsc::Receiver<Instant>,
+    time: Duration,
+) -> anyhow::Result<Latency> {
     let mut sender = Sender::connect(&between.ingress)?;
     let mut micros = Vec::new();
     let begun = Instant::now();
@@ -84,7 +105,6 @@ pub(crate) fn latency(case: &Between, traffic: &Traffic, time: Duration) -> anyh
         // A scheduler's steps have time between them; so has whatever a proxy does after it has sent.
         std::thread::sleep(Duration::from_micros(200));
     }
-    drop(count);
     micros.sort_by(f64::total_cmp);
     let at = |share: f64| micros[((micros.len() - 1) as f64 * share) as usize];
     Ok(Latency { p50_us: at(0.5), p99_us: at(0.99) })

@@ -247,6 +247,82 @@ fn a_journal_is_found_by_its_configuration_and_one_that_is_not_there_is_said() {
     assert_eq!(scene.afterbay.stop(), 0);
 }
 
+const EVERY_COMMAND: [&[&str]; 5] = [&["verify"], &["ls"], &["tail"], &["export"], &["show", "chat-done"]];
+
+#[test]
+fn a_directory_that_is_no_journal_is_said_to_be_none_by_every_command() {
+    let stage = Stage::new();
+    for folder in ["photos/2026", "music"] {
+        std::fs::create_dir_all(stage.path("any").join(folder)).unwrap();
+    }
+    std::fs::write(stage.path("any").join("music/a.flac"), b"a song").unwrap();
+    std::fs::create_dir(stage.path("empty")).unwrap();
+    for (dir, says) in
+        [("any", "none of its folders holds a stream: \"music\", \"photos\""), ("empty", "it has no folders")]
+    {
+        for command in EVERY_COMMAND {
+            let ended = done(&[&["journal"], command, &["--dir", &stage.text(dir)]].concat());
+            assert_eq!((ended.code, ended.stdout.as_str()), (1, ""), "{command:?}: {ended:?}");
+            let place = format!("{}: no journal: ", stage.text(dir));
+            assert!(ended.stderr.contains(&place) && ended.stderr.contains(says), "{}", ended.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_stream_s_own_folder_is_not_the_journal_and_a_folder_beside_the_streams_is_no_stream() {
+    let scene = Scene::set();
+    for command in EVERY_COMMAND {
+        let inside = done(&[&["journal"], command, &["--dir", &scene.stage.text("journal/test")]].concat());
+        assert_eq!(inside.code, 1, "{inside:?}");
+        assert!(
+            inside.stderr.contains("a stream's folder, the journal is the directory above"),
+            "{}",
+            inside.stderr
+        );
+    }
+    std::fs::create_dir(scene.stage.journal().join("lost+found")).unwrap();
+    std::fs::write(scene.stage.journal().join("lost+found/x"), b"x").unwrap();
+    let verified = journal(&scene.stage, &["verify"]);
+    assert_eq!((verified.code, verified.stdout.lines().count()), (0, 1), "{verified:?}");
+    assert!(verified.stdout.starts_with("test: clean: "), "{verified:?}");
+    assert!(verified.stderr.contains("lost+found: no stream's folder that can be read"), "{verified:?}");
+    assert_eq!(scene.ask(&["ls"]).lines().count(), 4);
+    let asked = journal(&scene.stage, &["ls", "--stream", "lost+found"]);
+    assert_eq!(asked.code, 1, "{asked:?}");
+    assert_eq!(scene.afterbay.stop(), 0);
+}
+
+#[test]
+fn a_stream_that_has_kept_nothing_yet_is_in_the_journal() {
+    let stage = Stage::new();
+    let afterbay = Afterbay::run(&stage, &stage.config());
+    let (code, report) = verify(&stage);
+    assert_eq!((code, &report["stream"], &report["segments"]), (0, &"test".into(), &0.into()), "{report}");
+    for command in [&["ls"][..], &["tail"], &["export"]] {
+        journal(&stage, command).good();
+    }
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn a_rid_that_no_request_has_is_said_with_the_nearest_that_one_has() {
+    let scene = Scene::set();
+    let to = scene.stage.ipc("replay");
+    for command in [&["show"][..], &["export", "--rid"], &["replay", "--to", &to]] {
+        let slip = journal(&scene.stage, &[command, &["chat-doen"]].concat());
+        assert_eq!((slip.code, slip.stdout.as_str()), (1, ""), "{command:?}: {slip:?}");
+        let says = "rid \"chat-doen\": not in the journal, did you mean \"chat-done\"?";
+        assert!(slip.stderr.contains(says), "{command:?}: {}", slip.stderr);
+        let none = journal(&scene.stage, &[command, &["nosuch"]].concat());
+        assert_eq!(none.code, 1, "{command:?}: {none:?}");
+        assert!(none.stderr.contains("rid \"nosuch\": not in the journal\n"), "{}", none.stderr);
+    }
+    // It is there, and nothing of it is of that time.
+    assert_eq!(scene.ask(&["export", "--rid", "chat-done", "--until", "1h"]), "");
+    assert_eq!(scene.afterbay.stop(), 0);
+}
+
 #[test]
 fn segments_are_removed_by_age_of_bytes_but_never_one_that_a_live_request_needs() {
     let stage = Stage::new();

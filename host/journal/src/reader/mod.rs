@@ -6,9 +6,11 @@ mod requests;
 mod tail;
 mod types;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use crate::after;
 use crate::error::{IoError, ReadError};
 use crate::format::Kind;
 use crate::outcome::Credit;
@@ -16,8 +18,8 @@ use crate::position::{FrameNo, Position, SegmentId};
 use crate::segment::{self, Listed, Payloads, Previous, RawRecord, Segment, Step};
 use crate::sink::Sink;
 use crate::state;
-use crate::storage::{Disk, Storage};
-use crate::sync::lock;
+use crate::storage::{self, Disk, Storage};
+use crate::sync::{PART, lock};
 use crate::verify::{self, Report};
 
 pub use frames::Frames;
@@ -34,7 +36,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Fails where there is no such directory.
+    /// Fails where there is no such directory, or it is no journal ([`ReadError::NoJournal`]).
     pub fn open(dir: &Path) -> Result<Journal, ReadError> {
         Journal::open_on(Arc::new(Disk), dir)
     }
@@ -42,26 +44,73 @@ impl Journal {
     /// The same on a disk of the caller's.
     pub fn open_on(storage: Arc<dyn Storage>, dir: &Path) -> Result<Journal, ReadError> {
         let journal = Journal { storage, dir: dir.into() };
-        journal.streams()?;
+        let Folders { locked, streams, others, has_segments } = journal.folders()?;
+        if !locked && streams.is_empty() {
+            return Err(ReadError::NoJournal { dir: dir.into(), folders: others, has_segments });
+        }
         Ok(journal)
+    }
+
+    /// Where it is.
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// The names of its streams, sorted.
     pub fn streams(&self) -> Result<Vec<String>, ReadError> {
-        let entries = self.storage.list(&self.dir).map_err(|error| IoError::new("list", &self.dir, error))?;
-        let mut names: Vec<String> =
-            entries.into_iter().filter(|entry| entry.is_dir).map(|entry| entry.name).collect();
-        names.sort();
-        Ok(names)
+        Ok(self.folders()?.streams)
     }
 
-    /// One of them.
+    /// The names of folders beside them that hold no stream, or may not be read, sorted.
+    pub fn others(&self) -> Result<Vec<String>, ReadError> {
+        Ok(self.folders()?.others)
+    }
+
+    /// One of its streams.
     pub fn stream(&self, name: &str) -> Result<Stream, ReadError> {
         if !self.streams()?.iter().any(|known| known == name) {
             return Err(ReadError::NoStream { dir: self.dir.clone(), stream: name.into() });
         }
         let (storage, dir) = (self.storage.clone(), self.dir.join(name));
         Ok(Stream { segments: Segments { storage, dir }, name: name.into(), last_read: Mutex::default() })
+    }
+}
+
+/// What stands in a directory.
+struct Folders {
+    /// A writer has made it, or had it.
+    locked: bool,
+    streams: Vec<String>,
+    others: Vec<String>,
+    /// Segments stand in it, which belong in a stream's folder.
+    has_segments: bool,
+}
+
+impl Journal {
+    fn folders(&self) -> Result<Folders, ReadError> {
+        let list = |dir: &Path| self.storage.list(dir).map_err(|error| IoError::new("list", dir, error));
+        let is_segment = |entry: &storage::Listed| !entry.is_dir && SegmentId::parse(&entry.name).is_some();
+        let is_of_new_stream =
+            |entry: &storage::Listed| entry.name == after::NAME || entry.name.ends_with(PART);
+        let entries = list(&self.dir)?;
+        let locked = entries.iter().any(|entry| !entry.is_dir && entry.name == storage::LOCK);
+        let has_segments = entries.iter().any(is_segment);
+        let mut names: Vec<String> =
+            entries.into_iter().filter(|entry| entry.is_dir).map(|entry| entry.name).collect();
+        names.sort();
+        let (mut streams, mut others) = (Vec::new(), Vec::new());
+        for name in names {
+            let is_stream = match list(&self.dir.join(&name)) {
+                // A stream has no segment before its first frame.
+                Ok(inside) => inside.iter().any(is_segment) || locked && inside.iter().all(is_of_new_stream),
+                // As `lost+found`, where a disk of its own is mounted.
+                Err(error) if error.source.kind() == ErrorKind::PermissionDenied => false,
+                Err(error) if error.source.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Err(error.into()),
+            };
+            if is_stream { &mut streams } else { &mut others }.push(name);
+        }
+        Ok(Folders { locked, streams, others, has_segments })
     }
 }
 
@@ -81,7 +130,7 @@ impl Stream {
 
     /// The streams that it comes after: its requests' earlier legs are there. None where it is where a request begins.
     pub fn after(&self) -> Result<Vec<String>, ReadError> {
-        crate::after::read(&*self.segments.storage, &self.segments.dir)
+        after::read(&*self.segments.storage, &self.segments.dir)
     }
 
     /// Requests that match, by the segment they ended in, those still open last. Reads summaries, not frames.
@@ -207,7 +256,7 @@ impl Segments {
     /// `None` where it was removed, or its header cannot be read.
     pub fn open(&self, id: SegmentId) -> Result<Option<Segment>, ReadError> {
         match Segment::open(&*self.storage, &self.dir, id, false) {
-            Err(ReadError::Io(error)) if error.source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(ReadError::Io(error)) if error.source.kind() == ErrorKind::NotFound => Ok(None),
             opened => opened,
         }
     }

@@ -1,7 +1,7 @@
 //! `afterbay journal export`: frames out of the journal, decoded or raw.
 
 use super::place::{Place, json_time, parse_time};
-use super::show::{passage, whole_rid};
+use super::show::{passage, unknown, whole_rid};
 use afterbay_journal::reader::{Frame, From, Outcome, Stream};
 use afterbay_wire::{Batch, Decoded, Layouts, Wrapped};
 use anyhow::Context;
@@ -41,15 +41,18 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut written = 0_u64;
-    for stream in args.place.streams()? {
+    let streams = args.place.streams()?;
+    let mut known = args.rid.is_none();
+    for stream in &streams {
         let rid = match &args.rid {
             None => None,
-            Some(rid) => match whole_rid(&stream, rid)? {
+            Some(rid) => match whole_rid(stream, rid)? {
                 Some(rid) => Some(rid),
                 None => continue,
             },
         };
-        each(&stream, rid.as_deref(), &args, |frame, outcome| {
+        known = true;
+        each(stream, rid.as_deref(), &args, |frame, outcome| {
             let decoded = afterbay_wire::decode(frame.bytes.clone().into(), &layouts);
             let rows = match (&rid, &decoded) {
                 (Some(rid), Decoded::Batch(batch)) => {
@@ -71,6 +74,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         })?;
     }
     out.flush()?;
+    if let Some(rid) = args.rid.as_ref().filter(|_| !known) {
+        return Err(unknown(&streams, rid));
+    }
     if args.raw.is_some() {
         eprintln!("{written} frames");
     }

@@ -1,6 +1,6 @@
 //! `afterbay journal ls`: a line a request.
 
-use super::legs::{self, Request};
+use super::legs::{self, Leg, Request};
 use super::place::{Place, json_time, local_time, parse_time};
 use crate::screen::{self, Table};
 use afterbay_journal::reader::{Filter, RequestInfo, State};
@@ -68,7 +68,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.json {
         let mut out = std::io::stdout().lock();
         for request in &listed {
-            writeln!(out, "{}", whole(request, json))?;
+            writeln!(out, "{}", whole(request))?;
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -113,11 +113,9 @@ fn tokens(request: &RequestInfo) -> String {
 }
 
 /// The first leg, with the state and the last row of the whole; where there are two, both stand in `legs`.
-pub(super) fn whole<T: legs::Totals>(
-    request: &Request<T>,
-    json: impl Fn(&str, &T) -> serde_json::Value,
-) -> serde_json::Value {
-    let legs: Vec<serde_json::Value> = request.0.iter().map(|leg| json(&leg.stream, &leg.of)).collect();
+pub(super) fn whole<T: legs::Totals>(request: &Request<T>) -> serde_json::Value {
+    let leg = |leg: &Leg<T>| json(&leg.stream, leg.of.info());
+    let legs: Vec<serde_json::Value> = request.0.iter().map(leg).collect();
     let mut whole = legs.first().cloned().unwrap_or_default();
     if request.next().is_some() {
         whole["state"] = state(request.state()).into();
@@ -135,7 +133,7 @@ pub(super) fn state(state: State) -> &'static str {
     }
 }
 
-pub(super) fn json(stream: &str, request: &RequestInfo) -> serde_json::Value {
+fn json(stream: &str, request: &RequestInfo) -> serde_json::Value {
     serde_json::json!({
         "stream": stream,
         "rid": request.rid,

@@ -23,11 +23,20 @@ pub(super) struct Place {
 impl Place {
     /// The streams to look at, in order of name.
     pub(super) fn streams(&self) -> anyhow::Result<Vec<Stream>> {
-        let dir = self.dir()?;
-        let journal = Journal::open(&dir)?;
+        self.streams_of(&self.journal()?)
+    }
+
+    /// The journal that is meant.
+    pub(super) fn journal(&self) -> anyhow::Result<Journal> {
+        Ok(Journal::open(&self.dir()?)?)
+    }
+
+    /// The streams of it to look at, in order of name.
+    pub(super) fn streams_of(&self, journal: &Journal) -> anyhow::Result<Vec<Stream>> {
         let names = journal.streams()?;
         if let Some(name) = &self.stream {
-            ensure!(names.contains(name), "stream {name:?}: not in {}, which has {names:?}", dir.display());
+            let dir = journal.dir().display();
+            ensure!(names.contains(name), "stream {name:?}: not in {dir}, which has {names:?}");
             return Ok(vec![journal.stream(name)?]);
         }
         Ok(names.iter().map(|name| journal.stream(name)).collect::<Result<_, _>>()?)

@@ -2,7 +2,7 @@
 
 use super::legs;
 use super::place::{Place, parse_time};
-use super::show::whole_rid;
+use super::show::{unknown, whole_rid};
 use crate::commands::parse_duration;
 use afterbay_journal::reader::From;
 use afterbay_sockets::{Endpoint, Outgoing, Push, PushNotice, PushOptions, TokenRange};
@@ -69,6 +69,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         reader.send_at(start + after, bytes)
     };
     let streams = args.place.streams()?;
+    let mut known = false;
     for stream in &streams {
         // The same tokens on their second leg, for another reader.
         if !legs::after(stream, &streams)?.is_empty() {
@@ -82,6 +83,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             continue;
         };
         let Some(rid) = whole_rid(stream, rid)? else { continue };
+        known = true;
         for row in stream.lives(&rid)?.iter().flat_map(|life| &life.rows) {
             let Some(position) = &row.position else { continue };
             let frame = stream.frame(position)?;
@@ -90,7 +92,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             paced(frame.received_unix_ns, taken.bytes().clone(), &mut reader)?;
         }
     }
-    ensure!(reader.frames > 0, "nothing to replay: no such request or frame in the journal");
+    if let Some(rid) = args.rid.as_ref().filter(|_| !known) {
+        return Err(unknown(&streams, rid));
+    }
+    ensure!(reader.frames > 0, "nothing to replay: no such frame in the journal");
     reader.drain()?;
     println!("{} frames, {} bytes sent to {}", reader.frames, reader.bytes, args.to);
     Ok(ExitCode::SUCCESS)

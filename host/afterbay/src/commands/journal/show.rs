@@ -5,9 +5,9 @@ use super::ls;
 use super::place::{Place, json_time, local_time};
 use crate::screen::{self, Table};
 use afterbay_journal::Verdict;
-use afterbay_journal::reader::{Action, Life, Passage, RequestInfo, Row, Stream};
+use afterbay_journal::reader::{Action, Filter, Life, Passage, RequestInfo, Row, Stream};
 use afterbay_wire::{Decoded, Layouts};
-use anyhow::ensure;
+use anyhow::{anyhow, ensure};
 use std::process::ExitCode;
 
 /// Ids of a row that a table shows; JSON has all.
@@ -24,7 +24,7 @@ const TEXT_AT: usize = 5;
 /// shown, with times from the first row of the first on; --stream shows one.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  afterbay journal show 5b0c1f0a --config afterbay.toml\n  afterbay journal show 5b0c1f0a --json | jq .rows[].ids"
+    after_help = "Example:\n  afterbay journal show 5b0c1f0a --config afterbay.toml\n  afterbay journal show 5b0c1f0a --json | jq .rows_seen[].ids"
 )]
 pub(super) struct Args {
     /// The request's rid, or its beginning
@@ -34,7 +34,7 @@ pub(super) struct Args {
     /// The msgpack layout of the frames: `auto`, a version, or a file
     #[arg(long, value_name = "LAYOUT", default_value = "auto")]
     layout: String,
-    /// One JSON object a request
+    /// One JSON object a request: what `ls --json` says of it, and in `rows_seen` each row once, those of the first stream first
     #[arg(long)]
     json: bool,
 }
@@ -48,14 +48,20 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         known.push((stream.name().to_owned(), legs::after(stream, &streams)?, stream.lives(&rid)?));
     }
     let requests = legs::join(known);
-    ensure!(!requests.is_empty(), "rid {:?}: not in the journal", args.rid);
+    if requests.is_empty() {
+        return Err(unknown(&streams, &args.rid));
+    }
     let seen = |name: &str, life: &Life| {
         let stream = streams.iter().find(|stream| stream.name() == name);
         stream.map_or_else(Vec::new, |stream| seen(stream, life, &layouts))
     };
     for request in &requests {
         if args.json {
-            println!("{}", ls::whole(request, |stream, life| json(stream, life, &seen(stream, life))));
+            let rows =
+                request.0.iter().flat_map(|leg| rows(&leg.stream, &leg.of, &seen(&leg.stream, &leg.of)));
+            let mut whole = ls::whole(request);
+            whole["rows_seen"] = rows.collect();
+            println!("{whole}");
             continue;
         }
         // Of all its legs: what each took is seen at once.
@@ -85,7 +91,7 @@ fn headline(request: &Request<Life>) {
 
 /// The rid that is meant; an error where several begin so.
 pub(super) fn whole_rid(stream: &Stream, rid: &str) -> anyhow::Result<Option<String>> {
-    let filter = afterbay_journal::reader::Filter { rid_prefix: Some(rid.to_owned()), ..Default::default() };
+    let filter = Filter { rid_prefix: Some(rid.to_owned()), ..Default::default() };
     let mut found: Vec<String> = Vec::new();
     for request in stream.requests(filter)? {
         let request = request?;
@@ -104,6 +110,16 @@ pub(super) fn whole_rid(stream: &Stream, rid: &str) -> anyhow::Result<Option<Str
         found[1]
     );
     Ok(found.pop())
+}
+
+/// No request has this rid, nor begins so.
+pub(super) fn unknown(streams: &[Stream], rid: &str) -> anyhow::Error {
+    // What cannot be read has no name to offer.
+    let found = streams.iter().filter_map(|stream| stream.requests(Filter::default()).ok());
+    let known: Vec<String> = found.flatten().flatten().map(|request| request.rid).collect();
+    let nearest = afterbay_config::nearest_of(rid, known.iter().map(String::as_str));
+    let nearest = nearest.map_or_else(String::new, |nearest| format!(", did you mean {nearest:?}?"));
+    anyhow!("rid {rid:?}: not in the journal{nearest}")
 }
 
 /// What a row's frame says of it.
@@ -246,7 +262,8 @@ fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-fn json(stream: &str, life: &Life, seen: &[Option<Seen>]) -> serde_json::Value {
+/// Each row of a leg.
+fn rows(stream: &str, life: &Life, seen: &[Option<Seen>]) -> Vec<serde_json::Value> {
     let rows = life.rows.iter().zip(seen).map(|(row, seen)| {
         let actions = row.actions.iter().map(|action| {
             serde_json::json!({
@@ -258,6 +275,7 @@ fn json(stream: &str, life: &Life, seen: &[Option<Seen>]) -> serde_json::Value {
             })
         });
         serde_json::json!({
+            "stream": stream,
             "time": json_time(row.received_unix_ns),
             "frame": row.frame.0,
             "row": row.row,
@@ -272,9 +290,7 @@ fn json(stream: &str, life: &Life, seen: &[Option<Seen>]) -> serde_json::Value {
             "taken_by": row.taken_by,
         })
     });
-    let mut life_json = ls::json(stream, &life.request);
-    life_json["rows_seen"] = rows.collect::<Vec<_>>().into();
-    life_json
+    rows.collect()
 }
 
 pub(super) fn passage(passage: &Passage) -> &'static str {

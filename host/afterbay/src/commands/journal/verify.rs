@@ -11,7 +11,7 @@ use std::process::ExitCode;
 ///
 /// Where requests passed two streams, the scheduler's output and the detokenizer's after it, the tokens of both are
 /// compared, too. Exits 1 where something is wrong. What is only worth knowing (frames that went on unkept as `on_error` said, a
-/// segment that is being written) is told and is no error.
+/// segment that is being written, a folder beside the streams that holds none) is told and is no error.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay journal verify --config afterbay.toml\n  afterbay journal verify --dir /var/lib/afterbay --json"
@@ -26,7 +26,14 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut clean = true;
-    let streams = args.place.streams()?;
+    let journal = args.place.journal()?;
+    let streams = args.place.streams_of(&journal)?;
+    for other in journal.others()? {
+        eprintln!("{other}: no stream's folder that can be read, passed over");
+    }
+    if streams.is_empty() {
+        eprintln!("{}: no stream has been kept yet", journal.dir().display());
+    }
     for stream in &streams {
         let report = stream.verify()?;
         let compared = compare(stream, &streams)?;
