@@ -121,10 +121,11 @@ events! {
         stream: Name, sink: Name, endpoint: String, why: String,
     } => "stream {stream:?}: sink {sink:?} waits for a reader on {endpoint}: {why}";
 
-    /// The reader's connection has ended.
-    SinkLost, Level::WARN, first 5 of [stream, sink] {
-        stream: Name, sink: Name, why: String,
-    } => "stream {stream:?}: sink {sink:?} lost its reader: {why}";
+    /// The reader's connection has ended. `at_end`: it had finished all there was, and no sender is there either.
+    SinkLost, warn_if(!*at_end), first 5 of [stream, sink, at_end] {
+        stream: Name, sink: Name, why: String, at_end: bool,
+    } => "stream {stream:?}: sink {sink:?} lost its reader: {why}{}"
+        with if *at_end { "; no sender is left either, and nothing waits" } else { "" };
 
     /// After a loss: what is sent again, and of which frames nobody can say whether the reader had them.
     SinkSettled, warn_if(*unconfirmed_frames > 0), first 5 of [stream, sink] {
@@ -136,9 +137,10 @@ events! {
         stream: Name, sink: Name, frames: u64,
     } => "stream {stream:?}: sink {sink:?} waits for its reader to finish what it was sent before, {frames} frames";
 
-    /// A sink's reader does otherwise than it did: it keeps up, is behind, has stalled, or is away.
-    SinkState, warn_if(*state != "keeping up"), first 5 of [stream, sink, state] {
-        stream: Name, sink: Name, state: &'static str, rows: u64, oldest_ms: u64,
+    /// A sink's reader does otherwise than it did: it keeps up, is behind, has stalled, or is away. `at_end`: away since a
+    /// `SinkLost` that says so, and nothing has come since.
+    SinkState, warn_if(*state != "keeping up" && !*at_end), first 5 of [stream, sink, state, at_end] {
+        stream: Name, sink: Name, state: &'static str, rows: u64, oldest_ms: u64, at_end: bool,
     } => "stream {stream:?}: sink {sink:?} is {state}, {rows} rows wait, the oldest for {oldest_ms} ms";
 
     /// A batch for several sinks that cannot be taken apart went to the sink of its first row.

@@ -44,7 +44,13 @@ fn one_of_each() -> Vec<Event> {
             why: "why it is".into(),
         }
         .into(),
-        SinkLost { stream: name("decode-0"), sink: name("detokenizer"), why: "why it is".into() }.into(),
+        SinkLost {
+            stream: name("decode-0"),
+            sink: name("detokenizer"),
+            why: "why it is".into(),
+            at_end: true,
+        }
+        .into(),
         SinkSettled {
             stream: name("decode-0"),
             sink: name("detokenizer"),
@@ -59,6 +65,7 @@ fn one_of_each() -> Vec<Event> {
             state: "behind",
             rows: 2,
             oldest_ms: 3,
+            at_end: false,
         }
         .into(),
         BatchUnsplit { stream: name("decode-0"), frame: 7, rows: 3, why: "why it is".into() }.into(),

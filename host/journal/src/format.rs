@@ -132,6 +132,8 @@ impl Kind {
     pub const AHEAD: Kind = Kind(15);
     /// What of it the kernel has.
     pub const HANDED: Kind = Kind(16);
+    /// To which of several sinks each row of a frame goes.
+    pub const ROUTED: Kind = Kind(17);
     /// Kinds a later minor addition may use: looked for when a reader finds its way again after damage.
     const LAST: u8 = 31;
 }

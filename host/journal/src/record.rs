@@ -62,6 +62,14 @@ impl Taken {
     }
 }
 
+/// To which of several sinks each row of a frame goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Routed {
+    pub sinks: Vec<String>,
+    /// Each row's request, and the place of its sink.
+    pub rows: Vec<(RequestNo, u8)>,
+}
+
 /// What a sealed segment says of itself beside its requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
@@ -106,6 +114,7 @@ pub(crate) enum Body {
         whole: FrameSet,
         rows: Vec<(u64, u64)>,
     },
+    Routed(Routed),
     Skipped {
         count: u64,
     },
@@ -137,6 +146,7 @@ impl Body {
                 whole: decode_frames(&mut at)?,
                 rows: (0..at.count(16)?).map(|_| Some((at.u64()?, at.u64()?))).collect::<Option<_>>()?,
             },
+            Kind::ROUTED => Body::Routed(decode_routed(&mut at, around)?),
             Kind::SKIPPED => Body::Skipped { count: at.u64()? },
             Kind::LOST => Body::Lost,
             Kind::CARRY => Body::Carry(decode_entries(&mut at, number)?),
@@ -317,6 +327,33 @@ pub(crate) fn put_sent(out: &mut Vec<u8>, sink: &str, sequence: u64, sent: Sent<
             }
         }
     });
+}
+
+/// Adds where the rows of a frame go: as many targets (places among `sinks`) as requests.
+pub(crate) fn put_routed(
+    out: &mut Vec<u8>,
+    frame: FrameNo,
+    sinks: &[String],
+    requests: &[u64],
+    targets: &[u32],
+) {
+    record(out, Kind::ROUTED, frame.0, 0, |out| {
+        let rows = requests.len().min(targets.len());
+        out.push(sinks.len() as u8);
+        sinks.iter().for_each(|sink| put_text(out, sink));
+        put_u32(out, rows as u32);
+        put_column(out, requests.iter().take(rows).map(|request| *request as u32));
+        out.extend(targets.iter().take(rows).map(|target| *target as u8));
+    });
+}
+
+fn decode_routed(at: &mut Bytes<'_>, around: u64) -> Option<Routed> {
+    let sinks = (0..at.u8()?).map(|_| at.text()).collect::<Option<Vec<_>>>()?;
+    let count = at.count(5)?;
+    let (requests, targets) = (at.take(count * 4)?.as_chunks().0, at.take(count)?);
+    let request = |request: &[u8; 4]| RequestNo(widen(u32::from_le_bytes(*request), around));
+    let rows = requests.iter().map(request).zip(targets.iter().copied()).collect();
+    Some(Routed { sinks, rows })
 }
 
 fn decode_sent(at: &mut Bytes<'_>, around: u64) -> Option<Body> {

@@ -103,7 +103,7 @@ impl State {
                     *entry = Entry { here, ..carried.clone() };
                 }
             }
-            Body::Lost | Body::Aside => {}
+            Body::Lost | Body::Routed(_) | Body::Aside => {}
         }
     }
 

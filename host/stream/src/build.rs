@@ -249,7 +249,7 @@ impl Plan {
             decode,
             ledger,
             chain,
-            route: Route::new(sinks.len(), telemetry),
+            route: Route::new(self.sinks.iter().map(|sink| sink.name.clone()).collect(), telemetry),
             sinks,
             taps: Vec::new(),
             keep,

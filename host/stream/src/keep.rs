@@ -290,6 +290,12 @@ impl Keep {
         self.writer.close(request);
     }
 
+    /// To which of these sinks each row of a frame goes.
+    pub(crate) fn routed(&mut self, frame: FrameNo, sinks: &[String], requests: &[u64], targets: &[u32]) {
+        self.dirty = true;
+        self.writer.routed(frame, sinks, requests, targets);
+    }
+
     /// A frame is about to be handed to the sink's socket; it goes out with the next write.
     pub(crate) fn sent(&mut self, sink: &str, leaving: &Leaving) {
         self.dirty = true;

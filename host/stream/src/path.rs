@@ -115,6 +115,7 @@ impl Path {
             self.settling = None;
             fault::point("route");
             self.route.shares(kept.frame, leaves, &mut self.shares);
+            self.route.tell(kept.frame, &mut self.keep);
             for (sink, share) in self.sinks.iter_mut().zip(self.shares.drain(..)) {
                 sink.put(&kept, share, &self.keep);
             }

@@ -4,6 +4,7 @@
 
 use crate::path::Path;
 use crate::send::Doing;
+use crate::sink::Sink;
 use crate::telemetry::Telemetry;
 use afterbay_events::event::{
     CreditSeen, CreditUnusable, JournalNotice, JournalSyncFailed, NoticesMissed, PollFailed, ReceivePaused,
@@ -13,13 +14,17 @@ use afterbay_events::event::{
 use afterbay_events::{Health, Name, SinkCounters};
 use afterbay_journal::{FrameNo, Notice};
 use afterbay_sockets::credit::CreditState;
-use afterbay_sockets::{PeerId, PullNotice, PushNotice};
+use afterbay_sockets::{LossReason, PeerId, PullNotice, PushNotice};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 /// How often what is dear to read (a plugin's memory) is read.
 const GAUGES_EVERY: Duration = Duration::from_secs(1);
+
+/// Of a reader that is gone and has finished all there was, it is told only when the senders have had so long to go, too:
+/// then it is how SGLang ends, in whichever order its processes do.
+const SENDERS_GO: Duration = Duration::from_millis(500);
 
 /// A pause shorter than this is how a bound works, and is not told.
 const PAUSE_TOLD: Duration = Duration::from_millis(100);
@@ -33,10 +38,22 @@ struct Paused {
 struct SinkReport {
     name: Name,
     counters: Arc<SinkCounters>,
-    /// How the reader did when it was last looked at.
-    doing: Option<Doing>,
+    /// How the reader did when it was last looked at, and whether that was the end.
+    doing: Option<(Doing, bool)>,
+    /// Its reader is gone, which is not told yet.
+    lost: Option<Lost>,
+    /// It went when there was nothing left to do, and has not come again.
+    at_end: bool,
     /// When, and how many rows had left for it.
     looked: (Instant, u64),
+}
+
+/// A reader that is gone.
+struct Lost {
+    why: LossReason,
+    since: Instant,
+    /// It closed the connection between two frames, having read all that the kernel had.
+    is_clean: bool,
 }
 
 /// Tells of one stream.
@@ -69,12 +86,14 @@ impl Report {
     /// A further sink of the path.
     pub(crate) fn add_sink(&mut self, name: &str, counters: Arc<SinkCounters>) {
         let looked = (self.gauges_at, 0);
-        self.sinks.push(SinkReport { name: name.into(), counters, doing: None, looked });
+        let name = name.into();
+        self.sinks.push(SinkReport { name, counters, doing: None, lost: None, at_end: false, looked });
     }
 
     /// When [`Report::tell`] is due without a turn.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        Some(self.gauges_at)
+        let lost = self.sinks.iter().filter_map(|sink| Some(sink.lost.as_ref()?.since + SENDERS_GO));
+        lost.chain([self.gauges_at]).min()
     }
 
     /// A frame is whole in the kernel.
@@ -87,12 +106,15 @@ impl Report {
         while let Some(notice) = path.receive.next_notice() {
             self.pull(notice);
         }
-        for (sink, report) in path.sinks.iter_mut().zip(&self.sinks) {
+        let mut sinks = std::mem::take(&mut self.sinks);
+        for (sink, report) in path.sinks.iter_mut().zip(&mut sinks) {
             let endpoint = sink.send.socket().endpoint().to_string();
             while let Some(notice) = sink.send.next_notice() {
-                self.push(notice, report, &endpoint);
+                self.push(notice, report, &endpoint, now);
             }
+            self.lost(sink, report, now.checked_sub(SENDERS_GO));
         }
+        self.sinks = sinks;
         while let Some(notice) = path.keep.next_notice() {
             self.journal(notice);
         }
@@ -107,6 +129,32 @@ impl Report {
             path.chain.seats().iter().for_each(|seat| seat.publish_gauges());
             self.doing(path, now);
         }
+    }
+
+    /// Tells what is still held back: the stream ends.
+    pub(crate) fn end(&mut self, path: &mut Path, now: Instant) {
+        self.tell(path, now);
+        let mut sinks = std::mem::take(&mut self.sinks);
+        path.sinks.iter().zip(&mut sinks).for_each(|(sink, report)| self.lost(sink, report, Some(now)));
+        self.sinks = sinks;
+    }
+
+    /// Tells of a reader that is gone: at once where something is left undone or the senders are gone, too; else if that was
+    /// before `told_since`.
+    fn lost(&self, sink: &Sink, report: &mut SinkReport, told_since: Option<Instant>) {
+        let Some(Lost { since, is_clean, .. }) = &report.lost else { return };
+        let is_done = *is_clean && sink.is_drained();
+        let at_end = is_done && self.senders.is_empty();
+        if at_end || !is_done || told_since.is_some_and(|told_since| *since <= told_since) {
+            self.tell_lost(report, at_end);
+        }
+    }
+
+    fn tell_lost(&self, report: &mut SinkReport, at_end: bool) {
+        let Some(Lost { why, .. }) = report.lost.take() else { return };
+        report.at_end = at_end;
+        let (stream, sink) = (self.telemetry.stream.clone(), report.name.clone());
+        self.telemetry.publish(SinkLost { stream, sink, why: why.to_string(), at_end });
     }
 
     fn gauges(&self, path: &Path) {
@@ -168,9 +216,16 @@ impl Report {
             report.counters.rows_per_second.set(u64::try_from(rate).unwrap_or(u64::MAX));
             report.counters.waiting_oldest_ms.set(oldest_ms);
             report.counters.state.set(doing as u64);
-            if report.doing.replace(doing).is_some_and(|before| before != doing) {
+            if report.lost.is_some() {
+                continue;
+            }
+            // What comes for a reader that went at the end makes it one that is away.
+            let at_end = doing == Doing::Away && report.at_end && sink.is_drained();
+            let now = (doing, at_end);
+            if report.doing.replace(now).is_some_and(|before| before != now) {
                 let (stream, sink) = (self.telemetry.stream.clone(), report.name.clone());
-                self.telemetry.publish(SinkState { stream, sink, state: doing.name(), rows, oldest_ms });
+                let state = doing.name();
+                self.telemetry.publish(SinkState { stream, sink, state, rows, oldest_ms, at_end });
             }
         }
     }
@@ -226,11 +281,12 @@ impl Report {
         }
     }
 
-    fn push(&self, notice: PushNotice, report: &SinkReport, endpoint: &str) {
+    fn push(&self, notice: PushNotice, report: &mut SinkReport, endpoint: &str, now: Instant) {
         let (stream, sink) = (self.telemetry.stream.clone(), report.name.clone());
         let key = format!("sink:{stream}/{sink}");
         match notice {
             PushNotice::Connected { .. } => {
+                self.tell_lost(report, false);
                 report.counters.connects.add(1);
                 self.health.clear(&key);
                 self.telemetry.publish(SinkConnected { stream, sink, endpoint: endpoint.to_owned() });
@@ -244,11 +300,14 @@ impl Report {
                     why: why.to_string(),
                 });
             }
-            PushNotice::Lost { why, .. } => {
+            PushNotice::Lost { why, cut } => {
                 self.health.set(&key, format!("no reader on {endpoint}: {why}"), SystemTime::now());
-                self.telemetry.publish(SinkLost { stream, sink, why: why.to_string() });
+                self.tell_lost(report, false);
+                let is_clean = why == LossReason::Closed && cut.is_none();
+                report.lost = Some(Lost { why, since: now, is_clean });
             }
             PushNotice::Settled { resent, unconfirmed } => {
+                self.tell_lost(report, false);
                 let unconfirmed_frames = unconfirmed.as_ref().map_or(0, |frames| frames.frames as u64);
                 report.counters.frames_resent.add(resent as u64);
                 report.counters.frames_unconfirmed.add(unconfirmed_frames);

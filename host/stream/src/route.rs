@@ -3,6 +3,7 @@
 //! With several, as SGLang's MultiDetokenizerRouter does it, so that Afterbay can stand in its place: a row goes to
 //! the sink at `crc32(http_worker_ipc, or rid) % N`, in the order of the configuration; messages without rows go to all.
 
+use crate::keep::Keep;
 use crate::telemetry::Telemetry;
 use afterbay_events::event::BatchUnsplit;
 use afterbay_journal::FrameNo;
@@ -58,22 +59,27 @@ fn rows(batch: Batch, requests: Box<[u64]>, alone: bool) -> Content {
 
 /// How frames are shared out.
 pub(crate) struct Route {
+    /// Their names in the journal, in the order of the configuration.
+    names: Vec<String>,
     sinks: u32,
     telemetry: Telemetry,
-    /// The sink of each row of the frame in hand.
+    /// The sink of each row of the frame in hand, and its request; none where there are no rows, or one sink.
     targets: Vec<u32>,
+    requests: Vec<u64>,
     some: Vec<u32>,
 }
 
 impl Route {
-    pub(crate) fn new(sinks: usize, telemetry: Telemetry) -> Route {
-        let sinks = u32::try_from(sinks).unwrap_or(u32::MAX).max(1);
-        Route { sinks, telemetry, targets: Vec::new(), some: Vec::new() }
+    pub(crate) fn new(names: Vec<String>, telemetry: Telemetry) -> Route {
+        let sinks = u32::try_from(names.len()).unwrap_or(u32::MAX).max(1);
+        let (targets, requests, some) = (Vec::new(), Vec::new(), Vec::new());
+        Route { names, sinks, telemetry, targets, requests, some }
     }
 
     /// A frame's share for each sink, in their order.
     pub(crate) fn shares(&mut self, frame: FrameNo, leaves: Leaves, shares: &mut Vec<Content>) {
         shares.clear();
+        self.targets.clear();
         if self.sinks == 1 {
             return shares.push(leaves.whole());
         }
@@ -89,6 +95,13 @@ impl Route {
                 shares.extend((0..self.sinks).map(share));
             }
             Leaves::Nothing => shares.extend((0..self.sinks).map(|_| Content::Nothing)),
+        }
+    }
+
+    /// Tells the journal to which sinks the rows went of the frame that was shared out last.
+    pub(crate) fn tell(&self, frame: FrameNo, keep: &mut Keep) {
+        if !self.targets.is_empty() {
+            keep.routed(frame, &self.names, &self.requests, &self.targets);
         }
     }
 
@@ -112,8 +125,9 @@ impl Route {
             let key = batch.http_worker_ipc(row).unwrap_or_else(|| batch.rid(row));
             crc32fast::hash(key.as_bytes()) % sinks
         };
-        self.targets.clear();
         self.targets.extend((0..batch.rows()).map(sink_of));
+        self.requests.clear();
+        self.requests.extend_from_slice(requests);
         let first = self.targets.first().copied().unwrap_or(0);
         if self.targets.iter().all(|target| *target == first) {
             shares.extend((0..sinks).map(|_| Content::Nothing));
@@ -141,8 +155,9 @@ impl Route {
     }
 
     /// It cannot be taken apart: all of it goes to the sink of its first row, so that no token is lost or comes twice.
-    fn unsplit(&self, frame: FrameNo, batch: &Batch, first: u32, why: String, shares: &mut Vec<Content>) {
+    fn unsplit(&mut self, frame: FrameNo, batch: &Batch, first: u32, why: String, shares: &mut Vec<Content>) {
         shares.clear();
+        self.targets.fill(first);
         shares.extend((0..self.sinks).map(|sink| match sink == first {
             true => Content::Whole { bytes: batch.bytes().clone(), counted: true },
             false => Content::Nothing,

@@ -106,7 +106,7 @@ impl Sink {
             let next = if keep.flush() { self.spill.as_mut().map(Spill::next) } else { None };
             match next {
                 Some(Ok(Some(Back::Unkept(frame)))) => self.outbox.put(frame),
-                Some(Ok(Some(Back::Read(read)))) => self.put_again(&read, decode, route),
+                Some(Ok(Some(Back::Read(read)))) => self.put_again(&read, keep, decode, route),
                 Some(Err(error)) if error.is_missing() => keep.read_failed(&error),
                 Some(Err(error)) => {
                     keep.read_failed(&error);
@@ -121,10 +121,14 @@ impl Sink {
         }
     }
 
-    fn put_again(&mut self, read: &BacklogFrame, decode: &mut Decode, route: &mut Route) {
+    fn put_again(&mut self, read: &BacklogFrame, keep: &mut Keep, decode: &mut Decode, route: &mut Route) {
         let mut share = Content::Nothing;
         if !self.has_taken(read.frame) {
             share = route.share(read.frame, again(read, decode), self.place);
+            if self.resume.is_some() {
+                // The sinks may be others than in that run.
+                route.tell(read.frame, keep);
+            }
         }
         drop(self.resume.take_if(|resume| read.frame > resume.through()));
         let mut on_its_way = 0;

@@ -200,7 +200,7 @@ impl Thread {
         let (frames_left, bytes_left) = self.path.left();
         let now = Instant::now();
         self.path.tell_taken();
-        self.report.tell(&mut self.path, now);
+        self.report.end(&mut self.path, now);
         crate::tap::end(self.path.taps);
         let journal = self.path.keep.finish().err().map(|error| error.to_string());
         Ended { frames_left, bytes_left, journal }

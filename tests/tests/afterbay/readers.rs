@@ -485,3 +485,62 @@ fn how_a_reader_does_is_told_when_it_changes() {
     afterbay.event_where("SinkState", is("away"));
     assert_eq!(afterbay.stop(), 0);
 }
+
+#[test]
+fn a_reader_that_leaves_with_the_scheduler_and_nothing_left_undone_is_no_warning() {
+    let level = |event: &Value| event["level"].as_str().unwrap().to_owned();
+    let away = |event: &Value| event["state"] == "away";
+    // In whichever order they go.
+    for reader_first in [false, true] {
+        let stage = Stage::new();
+        let mut reader = Reader::bind(&stage.reader_side());
+        let afterbay = Afterbay::run(&stage, &stage.config());
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        sender.send(b"all there is");
+        reader.frame();
+        if reader_first {
+            drop(reader);
+            drop(sender);
+        } else {
+            drop(sender);
+            afterbay.event("SenderClosed");
+            drop(reader);
+        }
+        assert_eq!(level(&afterbay.event("SinkLost")), "INFO");
+        assert_eq!(level(&afterbay.event_where("SinkState", away)), "INFO");
+        // What comes then, and finds no reader, makes it one.
+        Sender::connect(&stage.scheduler_side()).send(b"more");
+        afterbay.event_where("SinkState", |event| away(event) && level(event) == "WARN");
+        assert_eq!(afterbay.events("SinkLost").len(), 1);
+        afterbay.kill();
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_a_scheduler_or_frames_behind_is_a_warning() {
+    for leaves_frames in [false, true] {
+        let stage = Stage::new();
+        let mut reader = Reader::bind(&stage.reader_side());
+        let mut credit = afterbay_sockets::credit::CreditWriter::open(&stage.credit()).unwrap();
+        let afterbay = Afterbay::run(&stage, &stage.config().credit(&stage));
+        afterbay.event("CreditSeen");
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        sender.send(&load(1, 2, Msgpack)[0].bytes);
+        reader.frame();
+        afterbay.until_metrics("it is looked at while it is there", |metrics| {
+            (metrics.sink("connected"), metrics.sink("state")) == (1, 0)
+        });
+        if leaves_frames {
+            // Read, and not finished.
+            drop(sender);
+            afterbay.event("SenderClosed");
+        } else {
+            credit.finished().unwrap();
+            afterbay.until_metrics("it is finished", |metrics| metrics.sink("lag_frames") == 0);
+        }
+        drop(reader);
+        assert_eq!(afterbay.event("SinkLost")["level"], "WARN");
+        afterbay.event_where("SinkState", |event| event["state"] == "away" && event["level"] == "WARN");
+        afterbay.kill();
+    }
+}

@@ -7,10 +7,10 @@ use afterbay_sim::Stop;
 use afterbay_sim::load::Load;
 use afterbay_sim::reader::{self, Until};
 use afterbay_sim::work::{Cost, Spent};
-use afterbay_tests::afterbay::verify;
-use afterbay_tests::frames::{WIRES, fixtures, frames_of, rows};
+use afterbay_tests::afterbay::{journal, verify};
+use afterbay_tests::frames::{Request, WIRES, batch, fixtures, frames_of, rows};
 use afterbay_tests::stage::{Config, SINK};
-use afterbay_tests::{Afterbay, Reader, Sender, Stage, load};
+use afterbay_tests::{Afterbay, Reader, Sender, Stage, load, until};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
 /// Their names, in the order of the configuration.
@@ -204,4 +204,48 @@ fn after_kill_9_each_of_several_sinks_gets_what_it_has_not_taken_once() {
         break;
     }
     assert_eq!(verify(&stage).0, 0);
+}
+
+#[test]
+fn show_names_the_sink_that_was_given_a_row_and_took_it_also_when_the_sinks_are_others_since() {
+    let stage = Stage::new();
+    let mut readers: Vec<Reader> = [0, 2].map(|sink| Reader::bind(&endpoint(&stage, sink))).into();
+    let config = config(&stage, |_| "reader = \"tokenizer\"".to_owned());
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let rids = ["r1", "r11", "r0"];
+    assert_eq!(rids.map(sink_of), [0, 1, 2]);
+    let mut requests = rids.map(Request::new);
+    // Two leave as they came but for what others get. For the second they wait, and leave joined.
+    for ids in 1..=2 {
+        sender.send(&batch(Msgpack, requests.iter_mut().map(|request| request.row(&[ids])).collect()));
+        readers.iter_mut().for_each(|reader| drop(reader.frame()));
+    }
+    let taken_by = |rid: &str| -> Vec<Vec<String>> {
+        let shown = journal(&stage, &["show", rid, "--json"]).json_lines();
+        let rows = shown[0]["rows_seen"].as_array().unwrap().iter();
+        rows.map(|row| serde_json::from_value(row["taken_by"].clone()).unwrap()).collect()
+    };
+    let say = |second: &[&str]| {
+        let expected = [&[SINKS[0]][..], second, &[SINKS[2]]];
+        rids.iter().zip(expected).all(|(rid, sinks)| taken_by(rid) == [sinks, sinks])
+    };
+    until("the journal says who has taken them", || say(&[]));
+    let mut second = Reader::bind(&endpoint(&stage, 1));
+    second.frame();
+    until("the journal says that the second has taken its own", || say(&["second"]));
+    assert_eq!(afterbay.stop(), 0);
+
+    // With two sinks, of which one is new, each rid's hash gives another.
+    let other = stage.config().stream("route = \"crc32\"").connect(&endpoint(&stage, 0));
+    let other = other.more_sink("new", &endpoint(&stage, 2), "");
+    let afterbay = Afterbay::run(&stage, &other);
+    sender = Sender::connect(&stage.scheduler_side());
+    sender.send(&batch(Msgpack, vec![Request::new("later").last(&[1])]));
+    assert_eq!(rows(&readers[1].frame())[0].rid, "later");
+    until("the later one is kept", || journal(&stage, &["show", "later"]).code == 0);
+    assert_eq!(afterbay.stop(), 0);
+    assert!(say(&["second"]), "{:?}", rids.map(taken_by));
+    let (code, report) = verify(&stage);
+    assert_eq!(code, 0, "{report}");
 }

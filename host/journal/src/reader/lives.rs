@@ -2,18 +2,20 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::given::Given;
 use super::{Fold, Life, Outcome, RequestInfo, Row, Stream};
 use crate::error::ReadError;
 use crate::format::Kind;
 use crate::outcome::effects;
-use crate::position::{FrameNo, Position, SegmentId};
+use crate::position::{FrameNo, Position, RequestNo, SegmentId};
 use crate::record::Body;
 use crate::segment::{Payloads, Segment, Step};
 use crate::sink::Sink;
 
 pub(super) fn lives(stream: &Stream, rid: &str) -> Result<Vec<Life>, ReadError> {
     let mut requests: BTreeMap<u64, RequestInfo> = BTreeMap::new();
-    let mut concerned = Vec::new();
+    // Those from the first concerned on; the concerned ones stay open, so that retention does not take them away.
+    let mut segments: Vec<(SegmentId, Option<Segment>)> = Vec::new();
     let mut fold = Fold::new(stream.segments.clone())?;
     while let Some(segment) = fold.next_segment()? {
         let of_rid = fold.state.requests.values().filter(|entry| entry.info.rid == rid);
@@ -22,8 +24,8 @@ pub(super) fn lives(stream: &Stream, rid: &str) -> Result<Vec<Life>, ReadError> 
             here |= entry.here;
             requests.insert(entry.info.number.0, entry.info.clone());
         }
-        if here {
-            concerned.push(segment);
+        if here || !segments.is_empty() {
+            segments.push((segment.id, here.then_some(segment)));
         }
     }
     let mut rows = Rows {
@@ -31,10 +33,21 @@ pub(super) fn lives(stream: &Stream, rid: &str) -> Result<Vec<Life>, ReadError> 
         lives: requests.keys().map(|&number| (number, BTreeMap::new())).collect(),
         sinks: fold.state.sinks,
         waiting: HashMap::new(),
+        given: Given::default(),
     };
-    for segment in concerned {
-        rows.read(&segment)?;
+    let concerned = segments.iter().rposition(|(_, open)| open.is_some()).map_or(0, |last| last + 1);
+    for (at, (id, open)) in segments.into_iter().enumerate() {
+        // What was sent later than the last row came.
+        if at >= concerned && rows.given.is_settled() {
+            break;
+        }
+        let segment = match open {
+            Some(segment) => Some(segment),
+            None => stream.segments.open(id)?,
+        };
+        segment.iter().try_for_each(|segment| rows.read(segment))?;
     }
+    rows.taken_by();
     let Rows { mut lives, .. } = rows;
     let life = |(number, request)| {
         let rows = lives.remove(&number).unwrap_or_default().into_values().collect();
@@ -47,7 +60,9 @@ struct Rows<'a> {
     stream: &'a Stream,
     /// By request, then by frame and row: a record that was written twice counts once.
     lives: HashMap<u64, BTreeMap<(u64, u32), Row>>,
+    /// As they stand at the end.
     sinks: Vec<Sink>,
+    given: Given,
     /// Frames read whose outcome comes later.
     waiting: HashMap<u64, Position>,
 }
@@ -63,11 +78,11 @@ impl Rows<'_> {
                     let position = Position { frame, segment: segment.id, offset: record.offset as u32 };
                     self.waiting.insert(frame.0, position);
                 }
-                Step::Record(record) => {
-                    if let Some(Body::Outcome(outcome)) = scan.body(&record) {
-                        self.outcome(&outcome, record.head.time)?;
-                    }
-                }
+                Step::Record(record) => match scan.body(&record) {
+                    Some(Body::Outcome(outcome)) => self.outcome(&outcome, record.head.time)?,
+                    Some(body) => self.given.apply(record.head.number, &body),
+                    None => {}
+                },
                 Step::Corrupt { .. } => {}
                 Step::End { .. } => return Ok(()),
             }
@@ -97,7 +112,7 @@ impl Rows<'_> {
             let tokens = outcome.tokens.get(row).copied().unwrap_or_default();
             let actions: Vec<_> = outcome.actions.iter().filter(|each| each.row == index).cloned().collect();
             let effect = effects(actions.iter().map(|each| (each.row, each.verdict, each.forwarded))).next();
-            let taken = self.sinks.iter().filter(|sink| sink.has_taken_row(outcome.frame, *request));
+            self.given.row(outcome.frame, *request);
             let row = Row {
                 frame: outcome.frame,
                 position,
@@ -109,10 +124,27 @@ impl Rows<'_> {
                 finish: outcome.finished.iter().find(|each| each.row == index).cloned(),
                 gap: outcome.gaps.iter().find(|each| each.row == index).copied(),
                 actions,
-                taken_by: taken.map(|sink| sink.name().to_owned()).collect(),
+                taken_by: Vec::new(),
             };
             life.insert((outcome.frame.0, index), row);
         }
         Ok(())
+    }
+
+    /// Who has taken each row.
+    fn taken_by(&mut self) {
+        // Of what leaves unnumbered only the position is known.
+        let untold: Vec<&Sink> = match self.sinks.iter().all(|sink| sink.last_sent() == 0) {
+            true => self.sinks.iter().collect(),
+            false => Vec::new(),
+        };
+        for (request, rows) in &mut self.lives {
+            let request = RequestNo(*request);
+            for row in rows.values_mut() {
+                let taken = untold.iter().filter(|sink| sink.has_taken_row(row.frame, request));
+                let untold = || taken.map(|sink| sink.name().to_owned()).collect();
+                row.taken_by = self.given.taken_by(row.frame, request).unwrap_or_else(untold);
+            }
+        }
     }
 }

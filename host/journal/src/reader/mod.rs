@@ -1,6 +1,7 @@
 //! Reads a journal, also while another process writes it: no lock, a torn end is "not yet", removed segments are no error.
 
 mod frames;
+mod given;
 mod lives;
 mod requests;
 mod tail;

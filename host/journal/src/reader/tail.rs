@@ -180,7 +180,12 @@ impl Tail {
                 self.rids.extend(entries.into_iter().map(|entry| (entry.info.number.0, entry.info.rid)));
                 return Ok(None);
             }
-            Body::Sent { .. } | Body::Handed { .. } | Body::Ahead { .. } | Body::Frame | Body::Aside => {
+            Body::Sent { .. }
+            | Body::Handed { .. }
+            | Body::Ahead { .. }
+            | Body::Frame
+            | Body::Aside
+            | Body::Routed(_) => {
                 return Ok(None);
             }
         };

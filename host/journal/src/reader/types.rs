@@ -134,7 +134,7 @@ pub struct Row {
     pub gap: Option<Gap>,
     /// What plugins did to it.
     pub actions: Vec<Action>,
-    /// The sinks that have taken it.
+    /// The sinks that were sent it and have taken it, also those that are no more; of a stream with several mostly one.
     pub taken_by: Vec<String>,
 }
 

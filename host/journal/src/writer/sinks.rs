@@ -1,10 +1,11 @@
 //! What the writer is told of sinks: what each was sent, and how far it has taken the stream.
 
 use super::{Told, Writer};
+use crate::bounds::SINKS_MAX;
 use crate::error::SentError;
 use crate::outcome::Credit;
 use crate::position::FrameNo;
-use crate::record::{FORGOTTEN, VOID, put_handed, put_sent, put_taken};
+use crate::record::{FORGOTTEN, VOID, put_handed, put_routed, put_sent, put_taken};
 use crate::sink::{Handed, Held, Sent, Sink};
 use crate::state::sink_of;
 
@@ -41,6 +42,15 @@ impl Writer {
         self.sinks[at].send(sequence, held);
         self.add(|pending| put_sent(pending, sink, sequence, content));
         Ok(())
+    }
+
+    /// Where a stream has several sinks: the rows of this frame, by their requests' numbers, go to these of them (places
+    /// among `sinks`, of which there are fewer than [`SINKS_MAX`], or nothing is noted). Not needed to go on after a restart: for those who ask
+    /// later who was given a row. Goes out with the next write; some 5 bytes a row, and the names.
+    pub fn routed(&mut self, frame: FrameNo, sinks: &[String], requests: &[u64], targets: &[u32]) {
+        if sinks.len() < SINKS_MAX {
+            self.add(|pending| put_routed(pending, frame, sinks, requests, targets));
+        }
     }
 
     /// The kernel has what was sent up to there: a reader of this generation gets it, whatever becomes of this process. Goes

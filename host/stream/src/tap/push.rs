@@ -56,7 +56,7 @@ impl Socket for Push {
                     telemetry.publish(SinkWaiting { stream, sink, endpoint, why: why.to_string() });
                 }
                 PushNotice::Lost { why, .. } => {
-                    telemetry.publish(SinkLost { stream, sink, why: why.to_string() });
+                    telemetry.publish(SinkLost { stream, sink, why: why.to_string(), at_end: false });
                 }
                 // What a tap had and did not read is nobody's loss.
                 PushNotice::Settled { .. } | PushNotice::Credit { .. } | PushNotice::Missed { .. } => {}
