@@ -45,8 +45,8 @@ impl Writer {
     }
 
     /// Where a stream has several sinks: the rows of this frame, by their requests' numbers, go to these of them (places
-    /// among `sinks`, of which there are fewer than [`SINKS_MAX`], or nothing is noted). Not needed to go on after a restart: for those who ask
-    /// later who was given a row. Goes out with the next write; some 5 bytes a row, and the names.
+    /// among `sinks`; of [`SINKS_MAX`] or more nothing is noted). For those who ask later who was given a row: a start does
+    /// without it. Goes out with the next write; 5 bytes a row, and the names.
     pub fn routed(&mut self, frame: FrameNo, sinks: &[String], requests: &[u64], targets: &[u32]) {
         if sinks.len() < SINKS_MAX {
             self.add(|pending| put_routed(pending, frame, sinks, requests, targets));
