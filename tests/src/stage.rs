@@ -170,6 +170,13 @@ impl Config {
         self.plugin_with(name, &component.display().to_string(), settings, "deadline = \"10s\"")
     }
 
+    /// One more plugin, granted this instead of the default.
+    pub fn plugin_granted(mut self, name: &str, component: &Path, settings: &str, grant: &str) -> Config {
+        self = self.plugin(name, component, settings);
+        writeln!(self.plugins, "grant = {grant}").unwrap();
+        self
+    }
+
     /// One more plugin, with limits.
     pub fn plugin_with(mut self, name: &str, component: &str, settings: &str, limits: &str) -> Config {
         writeln!(self.plugins, "[[stream.plugin]]\nname = {name:?}\ncomponent = {component:?}").unwrap();

@@ -35,7 +35,7 @@ const DIRECTIONS: [(&str, &[&str]); 20] = [
     ),
     ("afterbay-plugin-build", &[]),
     ("afterbay-bundled", &["plugin-build"]),
-    ("afterbay-tests", &["journal", "pickle", "plugin-build", "sim", "sockets", "wire"]),
+    ("afterbay-tests", &["journal", "pickle", "plugin-build", "sim", "sockets", "text", "wire"]),
     ("afterbay-bench", &["outbox", "plugin-build", "signals", "sockets", "wire"]),
 ];
 

@@ -1,6 +1,8 @@
 //! A repetition guard: finishes a request whose last ids are the same few, over and over.
 
-use afterbay_plugin::{Batch, Columns, Opened, Plugin, RequestId, Requests, TokenId, Verdicts};
+use afterbay_plugin::{
+    Batch, Columns, ConfigureError, Opened, Plugin, RequestId, Requests, TokenId, Verdicts, bad_setting,
+};
 
 /// What an operator may set.
 #[derive(serde::Deserialize, schemars::JsonSchema)]
@@ -33,12 +35,13 @@ impl Plugin for StopOnLoop {
     type Settings = Settings;
     const COLUMNS: Columns = Columns::OUTPUT_IDS;
 
-    fn new(Settings { window, repeats }: Settings) -> Result<Self, String> {
+    fn new(Settings { window, repeats }: Settings) -> Result<Self, ConfigureError> {
         if repeats < 2 {
-            return Err(format!("repeats: is {repeats}, must be 2 or more"));
+            return Err(bad_setting("/repeats", format!("is {repeats}, must be 2 or more")));
         }
         if window < repeats || window > WINDOW_MAX {
-            return Err(format!("window: is {window}, must be from repeats ({repeats}) to {WINDOW_MAX}"));
+            let message = format!("is {window}, must be from repeats ({repeats}) to {WINDOW_MAX}");
+            return Err(bad_setting("/window", message));
         }
         Ok(Self { window, period_max: window / repeats, requests: Requests::new() })
     }
@@ -130,9 +133,9 @@ mod tests {
 
     #[test]
     fn settings_out_of_range_are_refused_with_the_limit() {
-        let refuse = |settings| Harness::<StopOnLoop>::new(settings).err().unwrap();
-        assert_eq!(refuse(r#"{"repeats": 1}"#), "repeats: is 1, must be 2 or more");
-        assert_eq!(refuse(r#"{"window": 5000}"#), "window: is 5000, must be from repeats (4) to 4096");
+        let refuse = |settings| Harness::<StopOnLoop>::new(settings).err().unwrap().message();
+        assert_eq!(refuse(r#"{"repeats": 1}"#), "/repeats: is 1, must be 2 or more");
+        assert_eq!(refuse(r#"{"window": 5000}"#), "/window: is 5000, must be from repeats (4) to 4096");
         assert!(refuse(r#"{"windw": 5}"#).contains("unknown field `windw`"));
     }
 }

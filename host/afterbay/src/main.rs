@@ -7,6 +7,7 @@
 mod aborts;
 mod admin;
 mod commands;
+mod grants;
 mod meeting;
 mod rendezvous;
 mod screen;

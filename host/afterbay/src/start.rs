@@ -3,6 +3,7 @@
 //! Owns what several streams share: the journal's directory, the plugin host, the watch over component files.
 
 use crate::aborts::{Aborts, Opened};
+use crate::grants;
 use crate::meeting::Meeting;
 use crate::rendezvous::Rendezvous;
 use crate::signals::Signals;
@@ -15,7 +16,9 @@ use afterbay_events::event::{
 use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::{Directory, Options, Recovered, SyncPolicy};
 use afterbay_outbox::Joins;
-use afterbay_runtime::{Component, Host, HostError, HostOptions, IdShape, Limits, Plugin, Watch, Watched};
+use afterbay_runtime::{
+    Component, Host, HostError, HostOptions, IdShape, LoadError, Plugin, Terms, Watch, Watched,
+};
 use afterbay_stream::{Budget, Control, Setup, SinkSetup, Stream, TapSetup};
 use afterbay_wire::Layouts;
 use anyhow::{Context, bail};
@@ -48,20 +51,14 @@ pub(crate) fn cache_dir() -> Option<PathBuf> {
     Some(base.join("afterbay").join("compiled"))
 }
 
-fn load_plugin(host: &Host, plugin: &config::Plugin) -> Result<Component, afterbay_runtime::LoadError> {
-    let limits = limits(plugin);
+fn load_plugin(host: &Host, plugin: &config::Plugin, terms: Terms) -> Result<Component, LoadError> {
     match &plugin.component {
         config::Component::Builtin(name) => {
             let bytes = afterbay_bundled::component(name).unwrap_or_default();
-            host.load(plugin.name.as_str(), bytes, limits)
+            host.load(plugin.name.as_str(), bytes, terms)
         }
-        config::Component::File(path) => host.load_file(plugin.name.as_str(), path, limits),
+        config::Component::File(path) => host.load_file(plugin.name.as_str(), path, terms),
     }
-}
-
-fn limits(plugin: &config::Plugin) -> Limits {
-    let config::Limits { memory_bytes, deadline } = plugin.limits;
-    Limits { memory_bytes, deadline, ..Limits::default() }
 }
 
 fn settings(plugin: &config::Plugin) -> String {
@@ -92,7 +89,18 @@ pub(crate) fn check_files(
             }
         }
         for plugin in &stream.plugins {
-            let tried = load_plugin(host, plugin).map_err(|error| error.to_string()).and_then(|component| {
+            // It comes with the connector.
+            let is_met = stream.sinks.iter().any(|sink| sink.connect.is_none());
+            let model = match grants::model(stream, plugin, None, vocabularies) {
+                Ok(model) => model,
+                Err(_) if is_met => continue,
+                Err(why) => {
+                    problems.push(format!("stream {}: plugin {} {why}", stream.name, plugin.name));
+                    continue;
+                }
+            };
+            let terms = grants::terms(plugin, grants::no_meter(), model);
+            let tried = load_plugin(host, plugin, terms).map_err(|error| error.to_string()).and_then(|component| {
                 component.instantiate(&settings(plugin)).map_err(|error| error.to_string())?;
                 match next_leg(config, stream) {
                     Some(next) if component.description().writes == IdShape::Cumulative => Err(format!(
@@ -237,7 +245,11 @@ fn setup(
     tell_recovered(shared, &name, &journal.1);
     let mut plugins = Vec::new();
     for plugin in &stream.plugins {
-        let component = load_plugin(&shared.host, plugin)?;
+        let meter = grants::meter(&shared.metrics, &name, plugin.name.as_str());
+        let model = grants::model(stream, plugin, met, &shared.vocabularies);
+        let model = model.map_err(|why| anyhow::anyhow!("plugin {:?} {why}", plugin.name.as_str()))?;
+        let terms = grants::terms(plugin, meter, model);
+        let component = load_plugin(&shared.host, plugin, terms.clone())?;
         let settings = settings(plugin);
         let instance: Plugin = component.instantiate(&settings)?;
         if let config::Component::File(path) = &plugin.component {
@@ -245,7 +257,7 @@ fn setup(
                 key: (name.clone(), plugin.name.to_string()),
                 name: plugin.name.to_string(),
                 path: path.clone(),
-                limits: limits(plugin),
+                terms,
                 settings: settings.clone(),
                 digest: component.digest(),
             });

@@ -10,7 +10,7 @@ use toml::de::DeTable;
 
 use crate::bounds;
 use crate::checked::{
-    Admin, Coalesce, Component, Config, Journal, Layout, Limits, Log, Memory, Plugin, Retain, Stream,
+    Admin, Coalesce, Component, Config, Grant, Journal, Layout, Limits, Log, Memory, Plugin, Retain, Stream,
 };
 use crate::place::{Place, Placed, line_and_column};
 use crate::reader::{Reader, Source};
@@ -159,7 +159,11 @@ impl Check<'_> {
             let bytes = serde_json::to_string(&settings).map_or(0, |json| json.len());
             self.most(bytes, bounds::SETTINGS_BYTES_MAX, "bytes as JSON", Some(place));
         }
-        Some(Plugin { name: name?, component: component?, limits, settings })
+        let grant = match &written.grant {
+            None => Grant::DEFAULT.to_vec(),
+            Some(granted) => granted.iter().map(|granted| granted.value).collect(),
+        };
+        Some(Plugin { name: name?, component: component?, limits, grant, settings })
     }
 
     fn component(&self, written: &Option<Placed<String>>) -> Option<Component> {

@@ -371,6 +371,8 @@ pub struct Plugin {
     pub component: Component,
     /// What one instance may use.
     pub limits: Limits,
+    /// What it may call of the host.
+    pub grant: Vec<Grant>,
     /// Given to `configure`, as JSON.
     pub settings: serde_json::Map<String, serde_json::Value>,
 }
@@ -378,8 +380,25 @@ pub struct Plugin {
 impl Plugin {
     /// A plugin without settings, all else at its default.
     pub fn new(name: Name, component: Component) -> Plugin {
-        Plugin { name, component, limits: Limits::default(), settings: serde_json::Map::new() }
+        let (limits, grant) = (Limits::default(), Grant::DEFAULT.to_vec());
+        Plugin { name, component, limits, grant, settings: serde_json::Map::new() }
     }
+}
+
+/// An interface of the host that a plugin may call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// Lines in Afterbay's log.
+    Log,
+    /// Its own figures on `/metrics`.
+    Metrics,
+    /// The tokens of the stream's model.
+    Tokenizer,
+}
+
+impl Grant {
+    /// Where nothing is said.
+    pub const DEFAULT: [Grant; 2] = [Grant::Log, Grant::Metrics];
 }
 
 /// A plugin's code.

@@ -313,6 +313,13 @@ pub(crate) static PLUGIN: Table = Table {
             "What one instance may use; past it, the batch goes on unchanged and the fault is told.",
             &LIMITS,
         ),
+        key(
+            "grant",
+            Default,
+            "[\"log\", \"metrics\"]",
+            "What it may call of the host: \"log\", \"metrics\", \"tokenizer\" (that of the stream's first sink which names one). A\n\
+             component that wants more is refused at the start, by name. (One made with the Rust SDK logs its panics: it wants \"log\".)",
+        ),
         key("settings", Optional, "{}", "Given to the plugin as JSON: any table."),
     ],
 };

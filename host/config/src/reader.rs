@@ -202,14 +202,20 @@ impl<'s, 't> Reader<'s, 't> {
 
     /// One of a few words.
     pub(crate) fn word<T: Copy>(&self, name: &str, words: &[(&str, T)]) -> Option<Placed<T>> {
-        self.read(name, |value, _| {
-            let text = self.string(value)?;
-            let found = words.iter().find(|(word, _)| *word == text);
-            found.map(|(_, meaning)| *meaning).ok_or_else(|| {
-                let known: Vec<String> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
-                format!("{text:?} is not known, must be {}", known.join(" or "))
-            })
-        })
+        self.read(name, |value, _| known(&self.string(value)?, words))
+    }
+
+    /// Some of a few words; what is none of them is told and left out.
+    pub(crate) fn words<T: Copy>(&self, name: &str, words: &[(&str, T)]) -> Option<Vec<Placed<T>>> {
+        self.get(name)?;
+        let read = self.texts(name).into_iter().map(|Placed { value, place }| match known(&value, words) {
+            Ok(value) => Some(Placed { value, place }),
+            Err(message) => {
+                self.source.tell(&place, message);
+                None
+            }
+        });
+        Some(read.flatten().collect())
     }
 
     /// One table. Where the key is absent, nothing.
@@ -385,4 +391,13 @@ mod tests {
         assert!(interpolate("${A-B}", &var).unwrap_err().contains("not a variable's name"));
         assert!(interpolate("${}", &var).unwrap_err().contains("not a variable's name"));
     }
+}
+
+/// What a word means.
+fn known<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
+    let found = words.iter().find(|(word, _)| *word == text);
+    found.map(|(_, meaning)| *meaning).ok_or_else(|| {
+        let known: Vec<String> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
+        format!("{text:?} is not known, must be {}", known.join(" or "))
+    })
 }

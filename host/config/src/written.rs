@@ -7,7 +7,9 @@ use serde_json::{Map, Value as Json};
 use crate::keys;
 use crate::place::{Place, Placed};
 use crate::reader::Reader;
-use crate::{CoalesceWhen, Engine, LogFormat, OnError, Reads, Route, SinkKind, Sync, TapOf, TapSocketType};
+use crate::{
+    CoalesceWhen, Engine, Grant, LogFormat, OnError, Reads, Route, SinkKind, Sync, TapOf, TapSocketType,
+};
 
 type Written<T> = Option<Placed<T>>;
 
@@ -82,6 +84,7 @@ pub(crate) struct Plugin {
     pub component: Written<String>,
     pub memory: Written<u64>,
     pub deadline: Written<Duration>,
+    pub grant: Option<Vec<Placed<Grant>>>,
     pub settings: Written<Map<String, Json>>,
 }
 
@@ -221,6 +224,10 @@ impl Plugin {
             component: table.text("component"),
             memory: limits.as_ref().and_then(|limits| limits.size("memory")),
             deadline: limits.as_ref().and_then(|limits| limits.time("deadline")),
+            grant: table.words(
+                "grant",
+                &[("log", Grant::Log), ("metrics", Grant::Metrics), ("tokenizer", Grant::Tokenizer)],
+            ),
             settings: table.json("settings"),
         }
     }

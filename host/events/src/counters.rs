@@ -70,6 +70,10 @@ label! {
         Drop = "drop",
         /// The request's last.
         Finish = "finish",
+        /// The request's last, as an abort.
+        Abort = "abort",
+        /// As it came, with a note.
+        Annotate = "annotate",
     }
 }
 

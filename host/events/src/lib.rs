@@ -20,6 +20,7 @@ pub mod counters;
 mod health;
 mod histogram;
 mod metrics;
+mod own;
 
 pub use counter::{Counter, CounterBy, Gauge, Label, Seconds, Total};
 pub use counters::{
@@ -32,5 +33,6 @@ pub use health::{Condition, Health};
 pub use histogram::{FRAME_SECONDS_BOUNDS, Histogram};
 pub use limiter::{KEYS_MAX, WINDOW};
 pub use metrics::{CONTENT_TYPE, Metrics, Signals};
+pub use own::{OWN_NAMES_MAX, OwnError, OwnMetrics};
 pub use publish::Events;
 pub use recorder::{RECORDED_MAX, Recorder};

@@ -9,6 +9,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use crate::counter::{Counter, CounterBy, Gauge, Label, Seconds, Total};
+use crate::own::{Own, OwnMetrics};
 use crate::{
     AbortCounters, Events, Health, Histogram, PluginCounters, SchedulerLoad, SignalSource, SignalState,
     SinkCounters, StreamCounters, TapCounters,
@@ -151,6 +152,7 @@ struct Blocks {
     sinks: Labelled<SinkCounters>,
     taps: Labelled<TapCounters>,
     plugins: Labelled<PluginCounters>,
+    own: Own,
     signals: Mutex<Vec<(String, ReadSignals)>>,
     events: Events,
     health: Health,
@@ -162,8 +164,9 @@ type ReadSignals = Box<dyn Fn() -> Option<Signals> + Send + Sync>;
 impl Metrics {
     /// No block yet; `events` and `health` are published beside them.
     pub fn new(events: Events, health: Health) -> Metrics {
-        let (streams, aborts, sinks, taps, plugins, signals) = Default::default();
-        let blocks = Arc::new(Blocks { streams, aborts, sinks, taps, plugins, signals, events, health });
+        let (streams, aborts, sinks, taps, plugins, own, signals) = Default::default();
+        let blocks = Blocks { streams, aborts, sinks, taps, plugins, own, signals, events, health };
+        let blocks = Arc::new(blocks);
         let mut registry = Registry::with_prefix("afterbay");
         registry.register_collector(Box::new(blocks.clone()));
         Metrics { blocks, registry: Arc::new(registry) }
@@ -192,6 +195,11 @@ impl Metrics {
     /// The block of a plugin, the same one each time. Only one thread at a time may write to it.
     pub fn plugin(&self, stream: &str, plugin: &str) -> Arc<PluginCounters> {
         block(&self.blocks.plugins, vec![("stream", stream.to_owned()), ("plugin", plugin.to_owned())])
+    }
+
+    /// What a plugin counts under names of its own.
+    pub fn own(&self, stream: &str, plugin: &str) -> OwnMetrics {
+        self.blocks.own.of(stream, plugin)
     }
 
     /// What is known of a stream's scheduler. It is read for every scrape: what was fresh when it was written down may be
@@ -230,6 +238,7 @@ impl Collector for Blocks {
         encode_blocks(&lock(&self.sinks), &mut encoder)?;
         encode_blocks(&lock(&self.taps), &mut encoder)?;
         encode_blocks(&lock(&self.plugins), &mut encoder)?;
+        self.own.encode(&mut encoder)?;
         let (mut loads, mut sources) = (Vec::new(), Vec::new());
         for (stream, read) in lock(&self.signals).iter() {
             let Some((load, of)) = read() else { continue };

@@ -137,7 +137,7 @@ pub(crate) fn effects(actions: impl Iterator<Item = (u32, Verdict, u32)>) -> imp
         loop {
             dropped |= verdict == Verdict::Drop;
             replaced |= verdict == Verdict::Replace;
-            finished |= verdict == Verdict::Finish;
+            finished |= matches!(verdict, Verdict::Finish | Verdict::Abort);
             let Some(next) = actions.next_if(|next| next.0 == row) else { break };
             (_, verdict, forwarded) = next;
         }

@@ -5,7 +5,7 @@
 use crate::bindings::afterbay::plugin::types;
 use crate::limits::REASON_BYTES_MAX;
 
-pub use types::{Action, FinishKind, IdShape, Opened, RequestId, TokenId, Verdict};
+pub use types::{Action, FinishKind, IdShape, Opened, Replacement, RequestId, TokenId, Verdict};
 
 /// The columns of a batch. Row `i` is entry `i` of each.
 ///
@@ -81,7 +81,7 @@ impl From<types::Columns> for ColumnSet {
     }
 }
 
-/// Sorts an answer by row and holds it to the contract: a row that exists, one verdict a row, short reasons.
+/// Sorts an answer by row and holds it to the contract: a row that exists, one verdict a row, short texts.
 /// The error says what is wrong, in words.
 pub(crate) fn check_verdicts(mut verdicts: Vec<Verdict>, rows: usize) -> Result<Vec<Verdict>, String> {
     if !verdicts.is_sorted_by_key(|verdict| verdict.row) {
@@ -96,14 +96,24 @@ pub(crate) fn check_verdicts(mut verdicts: Vec<Verdict>, rows: usize) -> Result<
         return Err(format!("two verdicts for row {}", pair[0].row));
     }
     for verdict in &verdicts {
-        if let Action::Drop(reason) | Action::Finish(reason) = &verdict.action
-            && reason.len() > REASON_BYTES_MAX
+        let row = verdict.row;
+        if let Some(length) = text(&verdict.action).map(str::len)
+            && length > REASON_BYTES_MAX
         {
-            let (row, length) = (verdict.row, reason.len());
-            return Err(format!("a reason of {length} bytes for row {row}, at most {REASON_BYTES_MAX}"));
+            return Err(format!("a text of {length} bytes for row {row}, at most {REASON_BYTES_MAX}"));
         }
     }
     Ok(verdicts)
+}
+
+/// The text of a verdict that has one, and only one.
+fn text(action: &Action) -> Option<&str> {
+    match action {
+        Action::Drop(text) | Action::Finish(text) | Action::Abort(text) | Action::Annotate(text) => {
+            Some(text)
+        }
+        Action::Replace(_) => None,
+    }
 }
 
 #[cfg(test)]

@@ -9,5 +9,5 @@ wasmtime::component::bindgen!({
     world: "transform",
     imports: { default: trappable },
     ownership: Borrowing { duplicate_if_necessary: true },
-    additional_derives: [PartialEq, Eq],
+    additional_derives: [PartialEq],
 });

@@ -10,6 +10,7 @@ use crate::batch::{ColumnSet, IdShape};
 use crate::bindings::TransformPre;
 use crate::bindings::afterbay::plugin::types;
 use crate::fault::Fault;
+use crate::grants::{Grants, Terms};
 use crate::guest::{self, Guest};
 use crate::host::Host;
 use crate::instance::{Plugin, StartError};
@@ -52,6 +53,14 @@ pub enum LoadError {
         name: String,
         /// All that differs, in words.
         differences: Vec<String>,
+    },
+    /// It imports what the operator has not granted.
+    #[error("plugin \"{name}\": wants {}, which it is not granted: grant = [\"{}\"]", interfaces.join(", "), interfaces.join("\", \""))]
+    NotGranted {
+        /// The operator's name of the plugin.
+        name: String,
+        /// The interfaces.
+        interfaces: Vec<&'static str>,
     },
     /// What it says of itself breaks the contract.
     #[error("plugin \"{name}\": describes itself badly: {message}")]
@@ -118,12 +127,14 @@ pub(crate) struct Inner {
     pub(crate) name: String,
     pub(crate) pre: TransformPre<Guest>,
     pub(crate) limits: Limits,
+    pub(crate) grants: Grants,
     digest: Digest,
     description: Description,
 }
 
 impl Component {
-    pub(crate) fn load(host: &Host, name: &str, bytes: &[u8], mut limits: Limits) -> Result<Self, LoadError> {
+    pub(crate) fn load(host: &Host, name: &str, bytes: &[u8], terms: Terms) -> Result<Self, LoadError> {
+        let Terms { mut limits, grants } = terms;
         limits.memory_bytes = limits.memory_bytes.min(MEMORY_BYTES_MAX);
         let digest = Digest::of(bytes);
         let code = compile(host, name, bytes, &digest)?;
@@ -132,15 +143,20 @@ impl Component {
         if !differences.is_empty() {
             return Err(other_world(differences));
         }
+        let interfaces = world::not_granted(&host.shared.engine, &code, &grants);
+        if !interfaces.is_empty() {
+            return Err(LoadError::NotGranted { name: name.to_owned(), interfaces });
+        }
         // The names are right; a function of another type is what is left to differ.
         let pre = guest::linker(&host.shared.engine, &code)
             .and_then(|linker| linker.instantiate_pre(&code))
             .and_then(TransformPre::new)
             .map_err(|error| other_world(vec![format!("{error:#}")]))?;
-        let said = Plugin::describe(host, name, &pre, &limits)?;
+        let said = Plugin::describe(host, name, &pre, &limits, &grants)?;
         let description = check_description(said)
             .map_err(|message| LoadError::BadDescription { name: name.to_owned(), message })?;
-        let inner = Inner { host: host.clone(), name: name.to_owned(), pre, limits, digest, description };
+        let (host, name) = (host.clone(), name.to_owned());
+        let inner = Inner { host, name, pre, limits, grants, digest, description };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -157,6 +173,11 @@ impl Component {
     /// The sha256 of its bytes.
     pub fn digest(&self) -> Digest {
         self.inner.digest
+    }
+
+    /// What it was granted.
+    pub fn grants(&self) -> &Grants {
+        &self.inner.grants
     }
 
     /// What each of its instances may use.

@@ -1,17 +1,21 @@
 //! The host's side of one instance: its memory limit, its clock, its log, and the imports that it is granted.
 //!
-//! Granted are `afterbay:plugin/host`, an empty environment and one fixed hash seed (a Rust guest's `HashMap` and panic
-//! message ask for them). Every other WASI import is there, as a guest's libc wants it linked, and traps when called.
+//! Granted are the interfaces of `afterbay:plugin` that the operator names, an empty environment and one fixed hash seed (a
+//! Rust guest's `HashMap` and panic message ask for them). Every other WASI import is there, as a guest's libc wants it
+//! linked, and traps when called.
 
 use std::time::Instant;
 
 use wasmtime::component::{Component, HasSelf, Linker};
 use wasmtime::{Engine, ResourceLimiter, Store, StoreContextMut, UpdateDeadline};
 
-use crate::bindings::afterbay::plugin::host;
+use crate::batch::TokenId;
+use crate::bindings::afterbay::plugin::{log, metrics, tokenizer};
 use crate::deadline::{CallClock, Stop};
+use crate::grants::{EncodeError, Grants, Meter, MeterError};
 use crate::limits::{CORE_INSTANCES_MAX, Limits, MEMORIES_MAX, TABLES_MAX};
 use crate::log::{Level, LogBook};
+use crate::meter::Mistakes;
 
 /// The same in every instance, so that a plugin given the same rows again does the same again. A plugin's maps are
 /// keyed by request numbers, which the host chooses, so a seed that is known gives nobody a way to make them slow.
@@ -21,16 +25,20 @@ const HASH_SEED: (u64, u64) = (0x0af7_e2ba_1157_5eed, 0x1157_5eed_0af7_e2ba);
 pub(crate) struct Guest {
     pub(crate) clock: CallClock,
     pub(crate) log: LogBook,
+    grants: Grants,
+    mistakes: Mistakes,
     memory_bytes: u64,
     memory_bytes_max: u64,
 }
 
 impl Guest {
     /// A store for one instance, its limits in force.
-    pub(crate) fn store(engine: &Engine, limits: &Limits) -> Store<Guest> {
+    pub(crate) fn store(engine: &Engine, limits: &Limits, grants: &Grants) -> Store<Guest> {
         let guest = Guest {
             clock: CallClock::start(limits.start_deadline),
             log: LogBook::new(Instant::now()),
+            grants: grants.clone(),
+            mistakes: Mistakes::default(),
             memory_bytes: 0,
             memory_bytes_max: limits.memory_bytes,
         };
@@ -78,10 +86,67 @@ impl ResourceLimiter for Guest {
     }
 }
 
-impl host::Host for Guest {
+impl log::Host for Guest {
     fn log(&mut self, level: Level, request: Option<u64>, message: String) -> wasmtime::Result<()> {
         self.log.write(Instant::now(), level, request, message);
         Ok(())
+    }
+}
+
+impl Guest {
+    fn enter(&mut self, name: &str, enter: impl FnOnce(&dyn Meter) -> Result<(), MeterError>) {
+        // A component that imports them was granted them.
+        let Some(meter) = self.grants.metrics.clone() else { return };
+        if let Some(mistake) = self.mistakes.enter(&*meter, name, enter) {
+            self.log.write(Instant::now(), Level::Warn, None, mistake);
+        }
+    }
+}
+
+impl metrics::Host for Guest {
+    fn counter_add(&mut self, name: String, delta: u64) -> wasmtime::Result<()> {
+        self.enter(&name, |meter| meter.add(&name, delta));
+        Ok(())
+    }
+
+    fn gauge_set(&mut self, name: String, value: f64) -> wasmtime::Result<()> {
+        self.enter(&name, |meter| meter.set(&name, value));
+        Ok(())
+    }
+
+    fn histogram_observe(&mut self, name: String, value: f64) -> wasmtime::Result<()> {
+        self.enter(&name, |meter| meter.observe(&name, value));
+        Ok(())
+    }
+}
+
+impl tokenizer::Host for Guest {
+    fn size(&mut self) -> wasmtime::Result<u32> {
+        Ok(self.grants.tokenizer.as_ref().map_or(0, |tokens| tokens.size()))
+    }
+
+    fn decode(&mut self, ids: Vec<TokenId>) -> wasmtime::Result<Vec<u8>> {
+        let Some(tokens) = &self.grants.tokenizer else { return Ok(Vec::new()) };
+        Ok(ids.iter().flat_map(|id| tokens.bytes(*id)).copied().collect())
+    }
+
+    fn token_bytes(&mut self, first: TokenId, count: u32) -> wasmtime::Result<Vec<Vec<u8>>> {
+        let Some(tokens) = &self.grants.tokenizer else { return Ok(Vec::new()) };
+        // Past the last there is nothing: what a guest asks for bounds nothing that the host makes.
+        let end = first.saturating_add(count.into()).min(tokens.size().into());
+        Ok((first..end).map(|id| tokens.bytes(id).to_vec()).collect())
+    }
+
+    fn special(&mut self) -> wasmtime::Result<Vec<TokenId>> {
+        Ok(self.grants.tokenizer.as_ref().map_or(Vec::new(), |tokens| tokens.special().to_vec()))
+    }
+
+    fn end_of_text(&mut self) -> wasmtime::Result<Vec<TokenId>> {
+        Ok(self.grants.tokenizer.as_ref().map_or(Vec::new(), |tokens| tokens.end_of_text().to_vec()))
+    }
+
+    fn encode(&mut self, text: String) -> wasmtime::Result<Result<Vec<TokenId>, EncodeError>> {
+        Ok(self.grants.tokenizer.as_ref().map_or(Ok(Vec::new()), |tokens| tokens.encode(&text)))
     }
 }
 
@@ -93,8 +158,16 @@ pub(crate) fn linker(engine: &Engine, component: &Component) -> wasmtime::Result
     let mut linker = Linker::new(engine);
     for (name, _) in component.component_type().imports(engine) {
         match name.split('@').next().unwrap_or(name) {
-            "afterbay:plugin/host" => {
-                host::add_to_linker_instance::<_, HasSelf<_>>(&mut linker.instance(name)?, |guest| guest)?;
+            "afterbay:plugin/log" => {
+                log::add_to_linker_instance::<_, HasSelf<_>>(&mut linker.instance(name)?, |guest| guest)?;
+            }
+            "afterbay:plugin/metrics" => {
+                metrics::add_to_linker_instance::<_, HasSelf<_>>(&mut linker.instance(name)?, |guest| guest)?;
+            }
+            "afterbay:plugin/tokenizer" => {
+                tokenizer::add_to_linker_instance::<_, HasSelf<_>>(&mut linker.instance(name)?, |guest| {
+                    guest
+                })?;
             }
             "wasi:cli/environment" => {
                 let nothing = |_: StoreContextMut<'_, Guest>, ()| Ok((Vec::<(String, String)>::new(),));

@@ -11,9 +11,10 @@ use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConf
 use crate::cache::{Cache, CacheError};
 use crate::component::{Component, LoadError};
 use crate::deadline::Ticker;
+use crate::grants::Terms;
 use crate::limits::{
-    COMPONENT_BYTES_MAX, CORE_INSTANCES_MAX, INSTANCES_MAX, Limits, MEMORIES_MAX, MEMORY_BYTES_MAX,
-    STACK_BYTES_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX,
+    COMPONENT_BYTES_MAX, CORE_INSTANCES_MAX, INSTANCES_MAX, MEMORIES_MAX, MEMORY_BYTES_MAX, STACK_BYTES_MAX,
+    TABLE_ELEMENTS_MAX, TABLES_MAX,
 };
 
 /// How a [`Host`] is made.
@@ -76,16 +77,21 @@ impl Host {
     ///
     /// # Errors
     /// If it is no component of this host's world, or says of itself what the contract does not allow.
-    pub fn load(&self, name: &str, bytes: &[u8], limits: Limits) -> Result<Component, LoadError> {
-        Component::load(self, name, bytes, limits)
+    pub fn load(&self, name: &str, bytes: &[u8], terms: impl Into<Terms>) -> Result<Component, LoadError> {
+        Component::load(self, name, bytes, terms.into())
     }
 
     /// [`Host::load`] of a file.
     ///
     /// # Errors
     /// As [`Host::load`], or if the file cannot be read.
-    pub fn load_file(&self, name: &str, path: &Path, limits: Limits) -> Result<Component, LoadError> {
-        self.load(name, &read(name, path)?, limits)
+    pub fn load_file(
+        &self,
+        name: &str,
+        path: &Path,
+        terms: impl Into<Terms>,
+    ) -> Result<Component, LoadError> {
+        self.load(name, &read(name, path)?, terms)
     }
 }
 

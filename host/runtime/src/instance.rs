@@ -6,11 +6,12 @@ use wasmtime::{Store, Trap};
 
 use crate::batch::{ColumnSet, Columns, Opened, RequestId, Verdict, check_verdicts};
 use crate::bindings::afterbay::plugin::types;
-use crate::bindings::exports::afterbay::plugin::plugin;
+use crate::bindings::exports::afterbay::plugin::plugin::{self, BadSetting, ConfigureError};
 use crate::bindings::{Transform, TransformPre};
 use crate::component::Component;
 use crate::deadline::{CallClock, Stop};
 use crate::fault::{Call, Fault, FaultKind};
+use crate::grants::Grants;
 use crate::guest::Guest;
 use crate::host::Host;
 use crate::limits::{Limits, OPEN_REQUESTS_MAX, SETTINGS_BYTES_MAX};
@@ -28,16 +29,33 @@ pub enum StartError {
         message: String,
     },
     /// The plugin does not want them.
-    #[error("plugin \"{name}\": refuses its settings: {message}")]
+    #[error("plugin \"{name}\": refuses its settings: {}{message}", place(pointer))]
     Refused {
         /// The operator's name of the plugin.
         name: String,
+        /// Where the setting stands that is wrong, as a JSON pointer; empty: not said.
+        pointer: String,
         /// In the plugin's words.
         message: String,
+    },
+    /// What it needs with these settings is not there.
+    #[error("plugin \"{name}\": cannot start: {what}")]
+    Missing {
+        /// The operator's name of the plugin.
+        name: String,
+        /// In the plugin's words.
+        what: String,
     },
     /// It faulted over `describe` or `configure`, or there was no room for it.
     #[error(transparent)]
     Fault(#[from] Fault),
+}
+
+fn place(pointer: &str) -> String {
+    match pointer {
+        "" => String::new(),
+        pointer => format!("{pointer}: "),
+    }
 }
 
 /// An instance, configured. Called from its stream's thread only.
@@ -55,7 +73,7 @@ impl Plugin {
         let inner = &component.inner;
         check_settings(settings)
             .map_err(|message| StartError::BadSettings { name: inner.name.clone(), message })?;
-        let mut live = Live::new(&inner.host, &inner.name, &inner.pre, &inner.limits)?;
+        let mut live = Live::new(&inner.host, &inner.name, &inner.pre, &inner.limits, &inner.grants)?;
         let limit = inner.limits.start_deadline;
         let fault = |call, kind| Fault { plugin: inner.name.clone(), call, kind };
         // The answer is known: with no clock and no chance, every instance says the same.
@@ -63,7 +81,7 @@ impl Plugin {
             .map_err(|kind| fault(Call::Describe, kind))?;
         live.call(&inner.host, limit, |guest, store| guest.call_configure(store, settings))
             .map_err(|kind| fault(Call::Configure, kind))?
-            .map_err(|message| StartError::Refused { name: inner.name.clone(), message })?;
+            .map_err(|error| refusal(inner.name.clone(), error))?;
         Ok(Self { component: component.clone(), live: Some(live), last_lines: Vec::new() })
     }
 
@@ -73,8 +91,9 @@ impl Plugin {
         name: &str,
         pre: &TransformPre<Guest>,
         limits: &Limits,
+        grants: &Grants,
     ) -> Result<types::Description, Fault> {
-        Live::new(host, name, pre, limits)?
+        Live::new(host, name, pre, limits, grants)?
             .call(host, limits.start_deadline, |guest, store| guest.call_describe(store))
             .map_err(|kind| Fault { plugin: name.to_owned(), call: Call::Describe, kind })
     }
@@ -187,8 +206,14 @@ struct Live {
 }
 
 impl Live {
-    fn new(host: &Host, name: &str, pre: &TransformPre<Guest>, limits: &Limits) -> Result<Self, Fault> {
-        let mut store = Guest::store(&host.shared.engine, limits);
+    fn new(
+        host: &Host,
+        name: &str,
+        pre: &TransformPre<Guest>,
+        limits: &Limits,
+        grants: &Grants,
+    ) -> Result<Self, Fault> {
+        let mut store = Guest::store(&host.shared.engine, limits, grants);
         let world = within(host, &mut store, limits.start_deadline, |store| pre.instantiate(store));
         match world {
             Ok(world) => Ok(Self { store, world, limits: limits.clone() }),
@@ -248,6 +273,15 @@ fn in_our_words(message: String) -> String {
     match message.strip_prefix("unknown import: `").and_then(|rest| rest.split_once('`')) {
         Some((import, _)) => format!("called {import}, which is not granted"),
         None => message,
+    }
+}
+
+fn refusal(name: String, error: ConfigureError) -> StartError {
+    match error {
+        ConfigureError::Setting(BadSetting { pointer, message }) => {
+            StartError::Refused { name, pointer, message }
+        }
+        ConfigureError::Missing(what) => StartError::Missing { name, what },
     }
 }
 

@@ -11,6 +11,7 @@
 
 pub mod limits;
 
+mod grants;
 mod host;
 
 mod bindings;
@@ -24,13 +25,17 @@ mod fault;
 mod guest;
 mod instance;
 mod log;
+mod meter;
 
 mod watch;
 
-pub use batch::{Action, ColumnSet, Columns, FinishKind, IdShape, Opened, RequestId, TokenId, Verdict};
+pub use batch::{
+    Action, ColumnSet, Columns, FinishKind, IdShape, Opened, Replacement, RequestId, TokenId, Verdict,
+};
 pub use cache::CacheError;
 pub use component::{Component, Description, Digest, LoadError};
 pub use fault::{Call, Fault, FaultKind};
+pub use grants::{EncodeError, Grants, Meter, MeterError, Terms, Tokens};
 pub use host::{Host, HostError, HostOptions};
 pub use instance::{Plugin, StartError};
 pub use limits::Limits;

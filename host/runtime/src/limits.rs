@@ -15,9 +15,11 @@ pub const NAME_BYTES_MAX: usize = 64;
 pub const VERSION_BYTES_MAX: usize = 64;
 /// A plugin's settings schema.
 pub const SCHEMA_BYTES_MAX: usize = 256 << 10;
-/// The reason of a drop, the match of a finish. Longer is a malformed answer.
+/// The text of a verdict: a reason, what was matched, a note, the name of a sink. Longer is a malformed answer.
 pub const REASON_BYTES_MAX: usize = 256;
 
+/// The name of a plugin's own metric.
+pub const METRIC_NAME_BYTES_MAX: usize = 64;
 /// Requests named in one call of `open` or `close`; more are given in several calls, each with its own deadline.
 pub const OPEN_REQUESTS_MAX: usize = 256;
 

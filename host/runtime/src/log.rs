@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::batch::RequestId;
 use crate::limits::{LOG_LINE_BYTES_MAX, LOG_LINES_PER_SECOND_MAX, LOG_LINES_WAITING_MAX};
 
-pub use crate::bindings::afterbay::plugin::host::Level;
+pub use crate::bindings::afterbay::plugin::log::Level;
 
 /// A line that a plugin wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,9 +16,10 @@ use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
 use crate::component::{Digest, LoadError};
+use crate::grants::Terms;
 use crate::host::{self, Host};
 use crate::instance::{Plugin, StartError};
-use crate::limits::{Limits, RESCAN, SETTLE, SETTLE_MAX};
+use crate::limits::{RESCAN, SETTLE, SETTLE_MAX};
 
 /// A component file to be watched for one plugin of one stream. `K` is the caller's name for the two.
 #[derive(Clone, Debug)]
@@ -29,8 +30,8 @@ pub struct Watched<K> {
     pub name: String,
     /// The component file.
     pub path: PathBuf,
-    /// The limits of the new instance.
-    pub limits: Limits,
+    /// What the new instance is loaded on.
+    pub terms: Terms,
     /// The settings of the new instance, JSON text.
     pub settings: String,
     /// What runs now: the same bytes are no reload.
@@ -241,8 +242,8 @@ impl<K> File<K> {
     }
 
     fn start(&self, host: &Host, bytes: &[u8]) -> Result<Plugin, ReloadError> {
-        let Watched { name, limits, settings, .. } = &self.watched;
-        Ok(host.load(name, bytes, limits.clone())?.instantiate(settings)?)
+        let Watched { name, terms, settings, .. } = &self.watched;
+        Ok(host.load(name, bytes, terms.clone())?.instantiate(settings)?)
     }
 
     fn bad(&mut self, bad: Bad, error: ReloadError) -> Option<Result<Plugin, ReloadError>> {

@@ -3,12 +3,14 @@
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
+use crate::grants::{Grants, INTERFACES};
+
 /// The version of `afterbay:plugin` in `wit/`.
 const VERSION: &str = "0.1.0";
 /// What a plugin exports.
 const EXPORT: &str = "afterbay:plugin/plugin";
-/// What this host gives. `types` has no functions; it comes with both.
-const IMPORTS: [&str; 2] = ["afterbay:plugin/host", "afterbay:plugin/types"];
+/// What this host may give; `types` has no functions and comes with the others.
+const PACKAGE: &str = "afterbay:plugin";
 /// WASI packages that a guest's libc links whether it uses them or not. A call of what is not granted is a trap.
 const LINKED: [&str; 5] = ["wasi:cli", "wasi:clocks", "wasi:filesystem", "wasi:io", "wasi:random"];
 const WASI_VERSION: &str = "0.2.0";
@@ -35,7 +37,7 @@ fn missing_export(exports: &[&str]) -> Option<String> {
 fn foreign_import(name: &str) -> Option<String> {
     let (interface, version) = split(name);
     let package = interface.split('/').next().unwrap_or(interface);
-    if IMPORTS.contains(&interface) {
+    if own(interface).is_some_and(|own| own == "types" || INTERFACES.contains(&own)) {
         return (!compatible(version, VERSION)).then(|| format!("imports {name}, this host has {VERSION}"));
     }
     if LINKED.contains(&package) {
@@ -46,6 +48,18 @@ fn foreign_import(name: &str) -> Option<String> {
         return Some(format!("imports {name}, which is never granted"));
     }
     Some(format!("imports {name}, which this host does not have"))
+}
+
+/// The interfaces that a component imports and was not granted.
+pub(crate) fn not_granted(engine: &Engine, component: &Component, grants: &Grants) -> Vec<&'static str> {
+    let world = component.component_type();
+    let imports: Vec<&str> = world.imports(engine).filter_map(|(name, _)| own(split(name).0)).collect();
+    INTERFACES.into_iter().filter(|name| imports.contains(name) && !grants.has(name)).collect()
+}
+
+/// The name of one of this package's interfaces.
+fn own(interface: &str) -> Option<&str> {
+    interface.strip_prefix(PACKAGE)?.strip_prefix('/')
 }
 
 /// `a:b/c@1.2.3` as (`a:b/c`, `1.2.3`).
@@ -97,8 +111,8 @@ mod tests {
             Some("imports wasi:sockets/tcp@0.2.6, which is never granted")
         );
         assert_eq!(
-            foreign_import("afterbay:plugin/signals@0.1.0").as_deref(),
-            Some("imports afterbay:plugin/signals@0.1.0, which this host does not have")
+            foreign_import("afterbay:plugin/files@0.1.0").as_deref(),
+            Some("imports afterbay:plugin/files@0.1.0, which this host does not have")
         );
         assert_eq!(foreign_import("wasi:io/streams@0.2.6"), None);
         assert_eq!(

@@ -7,8 +7,8 @@
 use crate::ledger::{Accounted, Ledger, OPERATOR};
 use crate::seat::Seat;
 use afterbay_journal as journal;
-use afterbay_runtime::{Action, Columns, FinishKind, IdShape, Opened, TokenId, Verdict};
-use afterbay_wire::Ids;
+use afterbay_runtime::{Action, Columns, FinishKind, IdShape, Opened, Replacement, TokenId, Verdict};
+use afterbay_wire::{FinishReason, Ids};
 
 /// How the journal's text of a verdict begins whose ids are all so far.
 pub(crate) const CUMULATIVE: &str = "cumulative";
@@ -17,12 +17,14 @@ pub(crate) const CUMULATIVE: &str = "cumulative";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fate {
     pub(crate) written: Written,
-    /// The request ends with this row; `matched` of its finish reason.
-    pub(crate) finish: Option<String>,
+    /// The row's text is another.
+    pub(crate) text: Option<String>,
+    /// The request ends with this row.
+    pub(crate) finish: Option<FinishReason>,
 }
 
 impl Fate {
-    pub(crate) const KEEP: Fate = Fate { written: Written::AsItCame, finish: None };
+    pub(crate) const KEEP: Fate = Fate { written: Written::AsItCame, text: None, finish: None };
 }
 
 /// What is written in place of a row's tokens.
@@ -55,7 +57,7 @@ impl Judged {
             if fates.is_empty() {
                 fates.resize(accounted.rows.len(), Fate::KEEP);
             }
-            fates[index].finish = Some(matched.to_owned());
+            fates[index].finish = Some(FinishReason::Stop(matched.to_owned()));
             actions.0.push(Said {
                 row: index as u32,
                 plugin: OPERATOR.to_owned(),
@@ -160,12 +162,10 @@ impl Chain {
             return;
         }
         let accounted = &judged.accounted;
-        let texts: Vec<&str> = match self.seats.iter().any(|seat| seat.wants().texts) {
-            true => self.shown.rows.iter().map_while(|row| accounted.batch.text(*row)).collect(),
-            false => Vec::new(),
-        };
+        let wants_texts = self.seats.iter().any(|seat| seat.wants().texts);
         let opened: Vec<Opened<'_>> = opened(accounted, ledger, &self.shown);
         for index in 0..self.seats.len() {
+            let texts = if wants_texts { self.shown.texts(accounted, &judged.fates) } else { Vec::new() };
             let Shown { requests, ids, completion_tokens, finished, .. } = &self.shown;
             let seat = &mut self.seats[index];
             seat.open(&opened, ledger);
@@ -262,6 +262,19 @@ impl Shown {
         self.finished.clear();
     }
 
+    /// Each row's text as the plugins before have left it; none where rows have no text.
+    fn texts<'b>(&self, accounted: &'b Accounted, fates: &'b [Fate]) -> Vec<&'b str> {
+        let text = |row: &u32| {
+            let fate = fates.get(*row as usize);
+            let written = fate.and_then(|fate| fate.text.as_deref());
+            accounted.batch.text(*row).map(|came| match fate.map(|fate| &fate.written) {
+                Some(Written::Dropped) => "",
+                _ => written.unwrap_or(came),
+            })
+        };
+        self.rows.iter().map_while(text).collect()
+    }
+
     /// Enters one verdict into its row's fate.
     fn apply(
         &mut self,
@@ -284,7 +297,8 @@ impl Shown {
             forwarded: tokens,
         };
         match verdict.action {
-            Action::Replace(ids) => {
+            Action::Replace(Replacement { ids, text }) => {
+                fate.text = text;
                 said.forwarded = ids.len() as u32;
                 fate.written = match shape {
                     IdShape::Delta => {
@@ -308,7 +322,16 @@ impl Shown {
             Action::Finish(matched) => {
                 said.verdict = journal::Verdict::Finish;
                 said.text.clone_from(&matched);
-                fate.finish = Some(matched);
+                fate.finish = Some(FinishReason::Stop(matched));
+            }
+            Action::Abort(message) => {
+                said.verdict = journal::Verdict::Abort;
+                said.text.clone_from(&message);
+                fate.finish = Some(FinishReason::Abort { message, status_code: None, err_type: None });
+            }
+            Action::Annotate(note) => {
+                said.verdict = journal::Verdict::Annotate;
+                said.text = note;
             }
         }
         actions.0.push(said);
@@ -320,8 +343,10 @@ impl Shown {
         let mut begin = 0;
         for (shown, row) in self.rows.iter().enumerate() {
             let Some(fate) = fates.get(*row as usize) else { continue };
-            if fate.finish.is_some() {
-                self.finished[shown] = FinishKind::Stop;
+            match &fate.finish {
+                Some(FinishReason::Stop(_)) => self.finished[shown] = FinishKind::Stop,
+                Some(FinishReason::Abort { .. }) => self.finished[shown] = FinishKind::Abort,
+                None => {}
             }
             // Empty where no plugin asked for ids.
             let end = before.ends.get(shown).copied().unwrap_or(0) as usize;

@@ -22,7 +22,7 @@ use afterbay_events::event::{
 };
 use afterbay_journal as journal;
 use afterbay_runtime::FinishKind;
-use afterbay_wire::{AbortShape, Batch, Edit, Finish, FinishReason, Tokens};
+use afterbay_wire::{AbortShape, Batch, Edit, Finish, Tokens};
 use std::time::{Duration, Instant};
 
 /// Why the tokens of a row went no further whose request a plugin had finished, for the journal.
@@ -345,7 +345,8 @@ impl Ledger {
                             if last || !request.reader_knows { Tokens::Empty } else { Tokens::Drop };
                     }
                 }
-                edit.finish = fate.finish.clone().map(FinishReason::Stop);
+                edit.text.clone_from(&fate.text);
+                edit.finish.clone_from(&fate.finish);
             }
             if shift != 0 && !matches!(edit.tokens, Tokens::Drop) {
                 edit.completion_tokens =
@@ -420,7 +421,7 @@ impl Ledger {
             let Some(row) = rows.get(said.row as usize) else { continue };
             let (stream, plugin) = (stream.clone(), said.plugin.into());
             match said.verdict {
-                journal::Verdict::Finish => {
+                journal::Verdict::Finish | journal::Verdict::Abort => {
                     if let Some(request) = self.requests.get_mut(row.slot) {
                         request.ended_by = Some(said.plugin.into());
                     }

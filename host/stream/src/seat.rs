@@ -100,6 +100,8 @@ impl Seat {
                 Action::Replace(_) => events::Verdict::Replace,
                 Action::Drop(_) => events::Verdict::Drop,
                 Action::Finish(_) => events::Verdict::Finish,
+                Action::Abort(_) => events::Verdict::Abort,
+                Action::Annotate(_) => events::Verdict::Annotate,
             };
             self.counters.verdicts.add(label, 1);
         }

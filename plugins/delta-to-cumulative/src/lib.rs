@@ -5,7 +5,8 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 use afterbay_plugin::{
-    Batch, Columns, IdShape, NoSettings, Opened, Plugin, RequestId, Requests, Row, TokenId, Verdicts,
+    Batch, Columns, ConfigureError, IdShape, NoSettings, Opened, Plugin, RequestId, Requests, Row, TokenId,
+    Verdicts,
 };
 
 /// The plugin.
@@ -27,7 +28,7 @@ impl Plugin for DeltaToCumulative {
     const COLUMNS: Columns = Columns::OUTPUT_IDS.union(Columns::COMPLETION_TOKENS);
     const WRITES: IdShape = IdShape::Cumulative;
 
-    fn new(_: NoSettings) -> Result<Self, String> {
+    fn new(_: NoSettings) -> Result<Self, ConfigureError> {
         Ok(Self { requests: Requests::new(), told: false })
     }
 
@@ -85,7 +86,7 @@ afterbay_plugin::export!(DeltaToCumulative);
 #[cfg(test)]
 mod tests {
     use afterbay_plugin::testing::{Harness, TestRow};
-    use afterbay_plugin::{Action, FinishKind, Level, Verdict};
+    use afterbay_plugin::{Action, FinishKind, Level, Replacement, Verdict};
 
     use super::*;
 
@@ -98,7 +99,7 @@ mod tests {
     }
 
     fn replaced(row: u32, ids: &[TokenId]) -> Verdict {
-        Verdict { row, action: Action::Replace(ids.to_vec()) }
+        Verdict { row, action: Action::Replace(Replacement { ids: ids.to_vec(), text: None }) }
     }
 
     #[test]

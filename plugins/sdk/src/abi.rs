@@ -13,11 +13,11 @@ wit_bindgen::generate!({
     pub_export_macro: true,
     export_macro_name: "export_transform",
     default_bindings_module: "afterbay_plugin::abi",
-    additional_derives: [PartialEq, Eq],
+    additional_derives: [PartialEq],
 });
 
 pub use afterbay::plugin::types::{Batch, Description, Opened, RequestId, Verdict};
-pub use exports::afterbay::plugin::plugin::Guest;
+pub use exports::afterbay::plugin::plugin::{BadSetting, ConfigureError, Guest};
 
 /// The plugin of an instance, from `configure` on.
 pub struct Instance<P>(RefCell<Option<P>>);
@@ -28,8 +28,9 @@ impl<P: Plugin> Instance<P> {
         Self(RefCell::new(None))
     }
 
-    pub fn configure(&self, settings: &str) -> Result<(), String> {
-        let settings = serde_json::from_str(settings).map_err(|error| error.to_string())?;
+    pub fn configure(&self, settings: &str) -> Result<(), ConfigureError> {
+        let mut json = serde_json::Deserializer::from_str(settings);
+        let settings = serde_path_to_error::deserialize(&mut json).map_err(crate::error::of_settings)?;
         *self.0.borrow_mut() = Some(P::new(settings)?);
         Ok(())
     }

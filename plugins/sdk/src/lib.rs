@@ -21,7 +21,7 @@
 //! `src/lib.rs`: ends a request at the first of some tokens.
 //!
 //! ```
-//! use afterbay_plugin::{Batch, Columns, Plugin, TokenId, Verdicts};
+//! use afterbay_plugin::{Batch, Columns, ConfigureError, Plugin, TokenId, Verdicts, bad_setting};
 //!
 //! /// What the operator writes under `settings`. Doc comments become the schema's descriptions.
 //! #[derive(serde::Deserialize, schemars::JsonSchema)]
@@ -39,9 +39,9 @@
 //!     type Settings = Settings;
 //!     const COLUMNS: Columns = Columns::OUTPUT_IDS;
 //!
-//!     fn new(settings: Settings) -> Result<Self, String> {
+//!     fn new(settings: Settings) -> Result<Self, ConfigureError> {
 //!         if settings.stop.is_empty() {
-//!             return Err("stop: has no token".into());
+//!             return Err(bad_setting("/stop", "has no token"));
 //!         }
 //!         Ok(Self { stop: settings.stop })
 //!     }
@@ -83,6 +83,8 @@
 //! - A panic, a call past its deadline (2 ms of processor time unless the operator gave more) and memory past its limit
 //!   (64 MiB) are *faults*: the batch goes on as if there had been no verdict, and a fresh instance takes over, which is
 //!   told of the live requests with `resumed` set. A panic's text is in Afterbay's log.
+//! - The log and the plugin's own [`metrics`] are there; the model's [`tokenizer`] where the operator
+//!   grants it (`grant = ["log", "tokenizer"]`). A component that imports what is not granted is refused when it is loaded.
 //! - There are no files, no network, no environment and no clock. `HashMap` works, with a seed that is always the same;
 //!   [`Requests`] is quicker where the key is a request.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
@@ -93,20 +95,25 @@ extern crate self as afterbay_plugin;
 mod plugin;
 
 mod batch;
+mod error;
 mod requests;
 mod verdicts;
 
+mod host;
 mod log;
 pub mod testing;
 
 #[doc(hidden)]
 pub mod abi;
 
-pub use abi::afterbay::plugin::host::Level;
+pub use abi::ConfigureError;
+pub use abi::afterbay::plugin::log::Level;
 pub use abi::afterbay::plugin::types::{
-    Action, Columns, FinishKind, IdShape, Opened, RequestId, TokenId, Verdict,
+    Action, Columns, FinishKind, IdShape, Opened, Replacement, RequestId, TokenId, Verdict,
 };
 pub use batch::{Batch, Row, Rows};
+pub use error::{bad_setting, missing};
+pub use host::{metrics, tokenizer};
 pub use log::log;
 pub use plugin::{NoSettings, Plugin};
 pub use requests::Requests;

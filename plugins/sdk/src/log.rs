@@ -7,7 +7,7 @@ use crate::{Level, RequestId};
 /// [`warn!`](crate::warn) and [`error!`](crate::error) are shorter.
 pub fn log(level: Level, request: Option<RequestId>, message: &str) {
     #[cfg(target_arch = "wasm32")]
-    crate::abi::afterbay::plugin::host::log(level, request, message);
+    crate::abi::afterbay::plugin::log::log(level, request, message);
     #[cfg(not(target_arch = "wasm32"))]
     crate::testing::keep(level, request, message);
 }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::{Batch, Columns, IdShape, Opened, RequestId, Verdicts};
+use crate::{Batch, Columns, ConfigureError, IdShape, Opened, RequestId, Verdicts};
 
 /// A plugin. One value serves one stream for as long as it lives.
 ///
@@ -25,8 +25,9 @@ pub trait Plugin: Sized + 'static {
     /// Makes the plugin, before any request.
     ///
     /// # Errors
-    /// What is wrong with the settings, in words: the operator sees it as it is, and the plugin is not used.
-    fn new(settings: Self::Settings) -> Result<Self, String>;
+    /// What is wrong with the settings, in words: the operator sees it as it is, and the plugin is not used. See
+    /// [`bad_setting`](crate::bad_setting) and [`missing`](crate::missing); a text alone will do.
+    fn new(settings: Self::Settings) -> Result<Self, ConfigureError>;
 
     /// A request begins, or, with `resumed`, was there before this instance.
     fn opened(&mut self, request: &Opened) {
@@ -51,14 +52,14 @@ pub struct NoSettings {}
 /// (`_` in the name becomes `-`). Once in a crate. Built for anything but WebAssembly it only checks the type.
 ///
 /// ```
-/// # use afterbay_plugin::{Batch, Columns, NoSettings, Plugin, Verdicts};
+/// # use afterbay_plugin::{Batch, Columns, ConfigureError, NoSettings, Plugin, Verdicts};
 /// struct Nothing;
 ///
 /// impl Plugin for Nothing {
 ///     type Settings = NoSettings;
 ///     const COLUMNS: Columns = Columns::empty();
 ///
-///     fn new(_: NoSettings) -> Result<Self, String> {
+///     fn new(_: NoSettings) -> Result<Self, ConfigureError> {
 ///         Ok(Self)
 ///     }
 ///
@@ -90,7 +91,7 @@ macro_rules! export {
 
                 fn configure(
                     settings: ::std::string::String,
-                ) -> ::std::result::Result<(), ::std::string::String> {
+                ) -> ::std::result::Result<(), $crate::ConfigureError> {
                     INSTANCE.with(|instance| instance.configure(&settings))
                 }
 

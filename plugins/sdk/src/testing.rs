@@ -4,12 +4,34 @@
 //! test. What it does not have are the limits: `afterbay plugin run` has those.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 use crate::abi::{self, Instance};
-use crate::{Columns, FinishKind, Level, Opened, Plugin, RequestId, TokenId, Verdict};
+use crate::{Columns, ConfigureError, FinishKind, Level, Opened, Plugin, RequestId, TokenId, Verdict};
 
 thread_local! {
-    static LINES: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
+    static HOST: RefCell<Host> = RefCell::new(Host::default());
+}
+
+/// What the host would know, of the harness that was made last on this thread.
+#[derive(Default)]
+#[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "there the host knows it"))]
+struct Host {
+    lines: Vec<Line>,
+    /// The bytes of each token; none of a special one.
+    tokens: Vec<Option<Vec<u8>>>,
+    metrics: BTreeMap<String, Metric>,
+}
+
+/// What a plugin has counted under a name.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Metric {
+    /// The sum of what was added.
+    Counter(u64),
+    /// What was set last.
+    Gauge(f64),
+    /// What was observed, in order.
+    Histogram(Vec<f64>),
 }
 
 /// A line that was logged.
@@ -25,14 +47,102 @@ pub struct Line {
 
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) fn keep(level: Level, request: Option<RequestId>, message: &str) {
-    LINES.with_borrow_mut(|lines| lines.push(Line { level, request, message: message.to_owned() }));
+    HOST.with_borrow_mut(|host| host.lines.push(Line { level, request, message: message.to_owned() }));
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+pub(crate) mod metrics {
+    use super::{HOST, Metric};
+
+    fn enter(name: &str, new: Metric, more: impl FnOnce(&mut Metric)) {
+        HOST.with_borrow_mut(|host| more(host.metrics.entry(name.to_owned()).or_insert(new)));
+    }
+
+    /// A name of another kind is not counted, as by the host.
+    pub(crate) fn counter_add(name: &str, delta: u64) {
+        enter(name, Metric::Counter(0), |metric| {
+            if let Metric::Counter(sum) = metric {
+                *sum += delta;
+            }
+        });
+    }
+
+    pub(crate) fn gauge_set(name: &str, value: f64) {
+        enter(name, Metric::Gauge(value), |metric| {
+            if let Metric::Gauge(last) = metric {
+                *last = value;
+            }
+        });
+    }
+
+    pub(crate) fn histogram_observe(name: &str, value: f64) {
+        enter(name, Metric::Histogram(Vec::new()), |metric| {
+            if let Metric::Histogram(values) = metric {
+                values.push(value);
+            }
+        });
+    }
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+pub(crate) mod tokenizer {
+    use super::HOST;
+    use crate::TokenId;
+    use crate::tokenizer::EncodeError;
+
+    fn bytes(tokens: &[Option<Vec<u8>>], id: TokenId) -> &[u8] {
+        let token = usize::try_from(id).ok().and_then(|id| tokens.get(id));
+        token.and_then(Option::as_deref).unwrap_or_default()
+    }
+
+    pub(crate) fn size() -> u32 {
+        HOST.with_borrow(|host| host.tokens.len() as u32)
+    }
+
+    pub(crate) fn decode(ids: &[TokenId]) -> Vec<u8> {
+        HOST.with_borrow(|host| ids.iter().flat_map(|id| bytes(&host.tokens, *id)).copied().collect())
+    }
+
+    pub(crate) fn token_bytes(first: TokenId, count: u32) -> Vec<Vec<u8>> {
+        let end = (first + TokenId::from(count)).min(size().into());
+        HOST.with_borrow(|host| (first..end).map(|id| bytes(&host.tokens, id).to_vec()).collect())
+    }
+
+    pub(crate) fn special() -> Vec<TokenId> {
+        let is_special = |(id, token): (usize, &Option<Vec<u8>>)| token.is_none().then_some(id as TokenId);
+        HOST.with_borrow(|host| host.tokens.iter().enumerate().filter_map(is_special).collect())
+    }
+
+    /// None is known to end a text.
+    pub(crate) fn end_of_text() -> Vec<TokenId> {
+        Vec::new()
+    }
+
+    /// The longest token that fits, again and again.
+    pub(crate) fn encode(text: &str) -> Result<Vec<TokenId>, EncodeError> {
+        HOST.with_borrow(|host| {
+            let (mut rest, mut ids) = (text.as_bytes(), Vec::new());
+            while !rest.is_empty() {
+                let fits = |token: &&Vec<u8>| !token.is_empty() && rest.starts_with(token);
+                let tokens = host.tokens.iter().enumerate();
+                let fitting = tokens.filter_map(|(id, token)| Some((id, token.as_ref().filter(fits)?.len())));
+                let Some((id, length)) = fitting.max_by_key(|(_, length)| *length) else {
+                    let rest = String::from_utf8_lossy(rest).into_owned();
+                    return Err(EncodeError::Failed(format!("no token begins {rest:?}")));
+                };
+                ids.push(id as TokenId);
+                rest = &rest[length..];
+            }
+            Ok(ids)
+        })
+    }
 }
 
 /// An instance of a plugin under test.
 ///
 /// ```
 /// use afterbay_plugin::testing::{Harness, TestRow};
-/// use afterbay_plugin::{Action, Batch, Columns, FinishKind, NoSettings, Plugin, Verdicts};
+/// use afterbay_plugin::{Action, Batch, Columns, ConfigureError, FinishKind, NoSettings, Plugin, Verdicts};
 ///
 /// struct DropEmptyEnds;
 ///
@@ -40,7 +150,7 @@ pub(crate) fn keep(level: Level, request: Option<RequestId>, message: &str) {
 ///     type Settings = NoSettings;
 ///     const COLUMNS: Columns = Columns::OUTPUT_IDS.union(Columns::FINISHED);
 ///
-///     fn new(_: NoSettings) -> Result<Self, String> {
+///     fn new(_: NoSettings) -> Result<Self, ConfigureError> {
 ///         Ok(Self)
 ///     }
 ///
@@ -57,7 +167,7 @@ pub(crate) fn keep(level: Level, request: Option<RequestId>, message: &str) {
 /// let verdicts = plugin.process(&[TestRow::new(1).ids([7]), TestRow::new(2).finish(FinishKind::Abort)]);
 /// assert_eq!(verdicts.len(), 1);
 /// assert_eq!((verdicts[0].row, &verdicts[0].action), (1, &Action::Drop("no ids".into())));
-/// # Ok::<(), String>(())
+/// # Ok::<(), ConfigureError>(())
 /// ```
 pub struct Harness<P> {
     instance: Instance<P>,
@@ -68,11 +178,24 @@ impl<P: Plugin> Harness<P> {
     ///
     /// # Errors
     /// What the operator would be shown.
-    pub fn new(settings: &str) -> Result<Self, String> {
-        LINES.with_borrow_mut(Vec::clear);
+    pub fn new(settings: &str) -> Result<Self, ConfigureError> {
+        Self::with_tokens(settings, Vec::new())
+    }
+
+    /// The same with a tokenizer of these tokens, by id: their bytes, or none for a special one.
+    ///
+    /// # Errors
+    /// As [`Harness::new`].
+    pub fn with_tokens(settings: &str, tokens: Vec<Option<Vec<u8>>>) -> Result<Self, ConfigureError> {
+        HOST.with_borrow_mut(|host| *host = Host { tokens, ..Host::default() });
         let instance = Instance::new();
         instance.configure(settings)?;
         Ok(Self { instance })
+    }
+
+    /// What the plugin has counted under a name.
+    pub fn metric(&self, name: &str) -> Option<Metric> {
+        HOST.with_borrow(|host| host.metrics.get(name).cloned())
     }
 
     /// A request begins, with no prompt and a made-up rid.
@@ -103,7 +226,7 @@ impl<P: Plugin> Harness<P> {
 
     /// What was logged since the last call of this.
     pub fn logged(&mut self) -> Vec<Line> {
-        LINES.with_borrow_mut(std::mem::take)
+        HOST.with_borrow_mut(|host| std::mem::take(&mut host.lines))
     }
 }
 
@@ -195,7 +318,7 @@ mod tests {
         type Settings = NoSettings;
         const COLUMNS: Columns = Columns::OUTPUT_IDS;
 
-        fn new(_: NoSettings) -> Result<Self, String> {
+        fn new(_: NoSettings) -> Result<Self, ConfigureError> {
             Ok(Self { counts: Requests::new() })
         }
 
@@ -235,10 +358,49 @@ mod tests {
         assert_eq!(plugin.process(&[TestRow::new(5).ids([4])]), []);
     }
 
+    /// Counts what it can read of its tokens.
+    struct Reads;
+
+    impl Plugin for Reads {
+        type Settings = NoSettings;
+        const COLUMNS: Columns = Columns::OUTPUT_IDS;
+
+        fn new(_: NoSettings) -> Result<Self, ConfigureError> {
+            match crate::tokenizer::size() {
+                0 => Err(crate::missing("no tokenizer")),
+                _ => Ok(Self),
+            }
+        }
+
+        fn process(&mut self, batch: &Batch<'_>, _: &mut Verdicts) {
+            for row in batch {
+                let text = crate::tokenizer::decode(row.ids());
+                crate::metrics::counter_add("bytes", text.len() as u64);
+                crate::metrics::histogram_observe("row_bytes", text.len() as f64);
+                crate::metrics::gauge_set("special", crate::tokenizer::special().len() as f64);
+            }
+        }
+    }
+
+    #[test]
+    fn the_host_s_tokenizer_and_metrics_are_stood_for() {
+        let none = Harness::<Reads>::new("{}").err().unwrap();
+        assert_eq!(none.message(), "no tokenizer");
+        let tokens = vec![Some(b"ab".to_vec()), Some(b"c".to_vec()), None];
+        let mut plugin = Harness::<Reads>::with_tokens("{}", tokens).unwrap();
+        plugin.process(&[TestRow::new(1).ids([0, 2, 9]), TestRow::new(2).ids([1])]);
+        assert_eq!(plugin.metric("bytes"), Some(Metric::Counter(3)));
+        assert_eq!(plugin.metric("row_bytes"), Some(Metric::Histogram(vec![2.0, 1.0])));
+        assert_eq!(plugin.metric("special"), Some(Metric::Gauge(1.0)));
+        assert_eq!(crate::tokenizer::encode("cab"), Ok(vec![1, 0]));
+        assert!(crate::tokenizer::encode("x").is_err());
+        assert_eq!(crate::tokenizer::token_bytes(1, 9), [b"c".to_vec(), vec![]]);
+    }
+
     #[test]
     fn a_setting_that_is_not_known_is_told_by_name() {
         let error = Harness::<Three>::new(r#"{"widow": 3}"#).err().unwrap();
-        assert!(error.contains("unknown field `widow`"), "{error}");
+        assert!(error.message().contains("unknown field `widow`"), "{error}");
     }
 
     #[test]

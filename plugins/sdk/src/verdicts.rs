@@ -1,6 +1,6 @@
 //! What a plugin answers.
 
-use crate::{Action, Row, TokenId, Verdict};
+use crate::{Action, Replacement, Row, TokenId, Verdict};
 
 /// A reason, or what a finish says it matched, has at most this many bytes; the rest is cut.
 pub const REASON_BYTES_MAX: usize = 256;
@@ -24,7 +24,12 @@ impl Verdicts {
     /// These ids instead of the row's: the new ones, or, for a plugin that [writes](crate::Plugin::WRITES) cumulative
     /// ids, all of the request so far. None at all is a row without tokens.
     pub fn replace(&mut self, row: Row<'_>, ids: impl Into<Vec<TokenId>>) {
-        self.give(row, Action::Replace(ids.into()));
+        self.give(row, Action::Replace(Replacement { ids: ids.into(), text: None }));
+    }
+
+    /// The same with the row's text, for a stream that is past the detokenizer. Before one it is not looked at.
+    pub fn replace_with_text(&mut self, row: Row<'_>, ids: impl Into<Vec<TokenId>>, text: impl Into<String>) {
+        self.give(row, Action::Replace(Replacement { ids: ids.into(), text: Some(text.into()) }));
     }
 
     /// The row's tokens go no further. The reason stands in Afterbay's log and in its ledger. A request's first and last
@@ -37,6 +42,17 @@ impl Verdicts {
     /// still comes for the request is swallowed and counted. The row's ids are kept.
     pub fn finish(&mut self, row: Row<'_>, matched: impl Into<String>) {
         self.give(row, Action::Finish(short(matched.into())));
+    }
+
+    /// The row is its request's last: the reader sees the finish reason `{"type": "abort", "message": <this>}`. Else as
+    /// [`Verdicts::finish`].
+    pub fn abort(&mut self, row: Row<'_>, message: impl Into<String>) {
+        self.give(row, Action::Abort(short(message.into())));
+    }
+
+    /// The row goes on as it is, and the journal keeps this beside it.
+    pub fn annotate(&mut self, row: Row<'_>, note: impl Into<String>) {
+        self.give(row, Action::Annotate(short(note.into())));
     }
 
     fn give(&mut self, row: Row<'_>, action: Action) {
@@ -85,7 +101,10 @@ mod tests {
         verdicts.replace(rows[2], [1, 2]);
         let list = verdicts.into_list();
         assert_eq!(list[0], Verdict { row: 0, action: Action::Drop("early".into()) });
-        assert_eq!(list[1], Verdict { row: 2, action: Action::Replace(vec![1, 2]) });
+        assert_eq!(
+            list[1],
+            Verdict { row: 2, action: Action::Replace(Replacement { ids: vec![1, 2], text: None }) }
+        );
         assert_eq!(list.len(), 2);
     }
 

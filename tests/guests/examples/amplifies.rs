@@ -1,7 +1,7 @@
 //! Answers with lists that all lie in the same memory: 4 MiB in the guest, 4 GiB for whoever copies them.
 
 use afterbay_plugin::abi::{Batch, Description, Guest};
-use afterbay_plugin::{Action, Columns, IdShape, Opened, RequestId, Verdict};
+use afterbay_plugin::{Action, Columns, ConfigureError, IdShape, Opened, Replacement, RequestId, Verdict};
 
 struct Amplifies;
 
@@ -16,7 +16,7 @@ impl Guest for Amplifies {
         }
     }
 
-    fn configure(_: String) -> Result<(), String> {
+    fn configure(_: String) -> Result<(), ConfigureError> {
         Ok(())
     }
 
@@ -28,7 +28,7 @@ impl Guest for Amplifies {
             .map(|row| {
                 // SAFETY: none. The lists alias, and the host that copies them stops before they would be freed twice.
                 let alias = unsafe { Vec::from_raw_parts(ids.as_mut_ptr(), ids.len(), ids.len()) };
-                Verdict { row, action: Action::Replace(alias) }
+                Verdict { row, action: Action::Replace(Replacement { ids: alias, text: None }) }
             })
             .collect()
     }

@@ -1,7 +1,7 @@
 //! Describes itself by a name that is not allowed.
 
 use afterbay_plugin::abi::{Batch, Description, Guest};
-use afterbay_plugin::{Columns, IdShape, Opened, RequestId, Verdict};
+use afterbay_plugin::{Columns, ConfigureError, IdShape, Opened, RequestId, Verdict};
 
 struct BadName;
 
@@ -16,7 +16,7 @@ impl Guest for BadName {
         }
     }
 
-    fn configure(_: String) -> Result<(), String> {
+    fn configure(_: String) -> Result<(), ConfigureError> {
         Ok(())
     }
 

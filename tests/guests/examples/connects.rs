@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 
-use afterbay_plugin::{Batch, Columns, NoSettings, Plugin, Verdicts};
+use afterbay_plugin::{Batch, Columns, ConfigureError, NoSettings, Plugin, Verdicts};
 
 struct Connects;
 
@@ -10,7 +10,7 @@ impl Plugin for Connects {
     type Settings = NoSettings;
     const COLUMNS: Columns = Columns::empty();
 
-    fn new(_: NoSettings) -> Result<Self, String> {
+    fn new(_: NoSettings) -> Result<Self, ConfigureError> {
         Ok(Self)
     }
 

@@ -1,6 +1,6 @@
 //! Does in its first batch what its settings name, all of which a plugin is not granted, except `map` and `environment`.
 
-use afterbay_plugin::{Batch, Columns, Plugin, Verdicts};
+use afterbay_plugin::{Batch, Columns, ConfigureError, Plugin, Verdicts};
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Forbidden {
@@ -11,7 +11,7 @@ impl Plugin for Forbidden {
     type Settings = Forbidden;
     const COLUMNS: Columns = Columns::empty();
 
-    fn new(settings: Forbidden) -> Result<Self, String> {
+    fn new(settings: Forbidden) -> Result<Self, ConfigureError> {
         Ok(settings)
     }
 

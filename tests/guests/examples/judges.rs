@@ -1,6 +1,6 @@
 //! Gives the verdict that its settings name on every row: `echo` replaces a row's ids by the same ids.
 
-use afterbay_plugin::{Batch, Columns, Plugin, Verdicts};
+use afterbay_plugin::{Batch, Columns, ConfigureError, Plugin, Verdicts};
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -8,6 +8,10 @@ enum Action {
     Echo,
     Drop,
     Finish,
+    Abort,
+    Annotate,
+    /// Other ids, and a text.
+    Rewrite,
 }
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
@@ -19,7 +23,7 @@ impl Plugin for Judges {
     type Settings = Judges;
     const COLUMNS: Columns = Columns::OUTPUT_IDS;
 
-    fn new(settings: Judges) -> Result<Self, String> {
+    fn new(settings: Judges) -> Result<Self, ConfigureError> {
         Ok(settings)
     }
 
@@ -29,6 +33,9 @@ impl Plugin for Judges {
                 Action::Echo => verdicts.replace(row, row.ids()),
                 Action::Drop => verdicts.drop(row, "dropped by judges"),
                 Action::Finish => verdicts.finish(row, "finished by judges"),
+                Action::Abort => verdicts.abort(row, "aborted by judges"),
+                Action::Annotate => verdicts.annotate(row, "seen by judges"),
+                Action::Rewrite => verdicts.replace_with_text(row, [7], "seven"),
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Logs as many lines in each batch as its settings say, the first of them 5,000 bytes long.
 
-use afterbay_plugin::{Batch, Columns, Plugin, Verdicts};
+use afterbay_plugin::{Batch, Columns, ConfigureError, Plugin, Verdicts};
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Logs {
@@ -11,7 +11,7 @@ impl Plugin for Logs {
     type Settings = Logs;
     const COLUMNS: Columns = Columns::empty();
 
-    fn new(settings: Logs) -> Result<Self, String> {
+    fn new(settings: Logs) -> Result<Self, ConfigureError> {
         Ok(settings)
     }
 

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use afterbay_plugin::abi::{Batch, Description, Guest};
-use afterbay_plugin::{Action, Columns, IdShape, Opened, RequestId, Verdict};
+use afterbay_plugin::{Action, Columns, ConfigureError, IdShape, Opened, RequestId, Verdict};
 
 thread_local! {
     static ANSWER: RefCell<String> = const { RefCell::new(String::new()) };
@@ -22,7 +22,7 @@ impl Guest for Malformed {
         }
     }
 
-    fn configure(settings: String) -> Result<(), String> {
+    fn configure(settings: String) -> Result<(), ConfigureError> {
         ANSWER.set(settings.trim_matches('"').to_owned());
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Looks at every id and judges nothing: what the seam itself costs.
 
-use afterbay_plugin::{Batch, Columns, NoSettings, Plugin, Verdicts};
+use afterbay_plugin::{Batch, Columns, ConfigureError, NoSettings, Plugin, Verdicts};
 
 struct Nothing {
     sum: i64,
@@ -10,7 +10,7 @@ impl Plugin for Nothing {
     type Settings = NoSettings;
     const COLUMNS: Columns = Columns::OUTPUT_IDS;
 
-    fn new(_: NoSettings) -> Result<Self, String> {
+    fn new(_: NoSettings) -> Result<Self, ConfigureError> {
         Ok(Self { sum: 0 })
     }
 

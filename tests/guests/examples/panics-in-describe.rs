@@ -1,7 +1,7 @@
 //! Panics before it has said what it is.
 
 use afterbay_plugin::abi::{Batch, Description, Guest};
-use afterbay_plugin::{Opened, RequestId, Verdict};
+use afterbay_plugin::{ConfigureError, Opened, RequestId, Verdict};
 
 struct PanicsInDescribe;
 
@@ -10,7 +10,7 @@ impl Guest for PanicsInDescribe {
         panic!("nothing to say")
     }
 
-    fn configure(_: String) -> Result<(), String> {
+    fn configure(_: String) -> Result<(), ConfigureError> {
         Ok(())
     }
 

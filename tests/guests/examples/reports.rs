@@ -1,6 +1,6 @@
 //! Writes all that it is told back: each call as a line of log, each row as the reason of a drop.
 
-use afterbay_plugin::{Batch, Columns, Opened, Plugin, RequestId, Verdicts};
+use afterbay_plugin::{Batch, Columns, ConfigureError, Opened, Plugin, RequestId, Verdicts};
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Settings {
@@ -14,8 +14,8 @@ impl Plugin for Reports {
     type Settings = Settings;
     const COLUMNS: Columns = Columns::all();
 
-    fn new(settings: Settings) -> Result<Self, String> {
-        settings.refuse.map_or(Ok(Self), Err)
+    fn new(settings: Settings) -> Result<Self, ConfigureError> {
+        settings.refuse.map_or(Ok(Self), |refuse| Err(refuse.into()))
     }
 
     fn opened(&mut self, opened: &Opened) {

@@ -35,7 +35,7 @@ macro_rules! misbehave {
             type Settings = $crate::In;
             const COLUMNS: afterbay_plugin::Columns = afterbay_plugin::Columns::empty();
 
-            fn new($crate::In { call }: $crate::In) -> Result<Self, String> {
+            fn new($crate::In { call }: $crate::In) -> Result<Self, afterbay_plugin::ConfigureError> {
                 let plugin = Self(call);
                 plugin.at($crate::Call::Configure);
                 Ok(plugin)

@@ -7,8 +7,10 @@ use afterbay_sim::load::{Endings, Load};
 use afterbay_tests::afterbay::{done, journal, verify};
 use afterbay_tests::components::{example, guest};
 use afterbay_tests::frames::{Request, Row, WIRES, batch, frames_of, rows};
-use afterbay_tests::{Afterbay, Reader, Sender, Stage, fixtures, load, until};
+use afterbay_tests::{Afterbay, Reader, Sender, Stage, fixtures, load, repository, until};
+use afterbay_wire::Kind;
 use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
+use afterbay_wire::synth::{SynthBatch, SynthRow};
 
 fn row(rid: &str, ids: &[i64], completion_tokens: u64, finish: Option<&str>) -> Row {
     Row { rid: rid.to_owned(), ids: ids.to_vec(), completion_tokens, finish: finish.map(str::to_owned) }
@@ -301,6 +303,138 @@ fn what_one_plugin_leaves_the_next_one_sees_and_both_are_in_the_journal() {
     let actions = shown["rows_seen"][0]["actions"].as_array().unwrap();
     let said: Vec<_> = actions.iter().map(|action| (&action["plugin"], &action["verdict"])).collect();
     assert_eq!(said, [(&"first".into(), &"finish".into()), (&"second".into(), &"drop".into())]);
+}
+
+#[test]
+fn a_plugin_s_abort_is_the_end_of_a_request_for_its_reader_and_the_rest_is_swallowed() {
+    for wire in WIRES {
+        let stage = Stage::new();
+        let mut reader = Reader::bind(&stage.reader_side());
+        let config = stage.config().plugin("aborts", &guest("judges"), "action = \"abort\"");
+        let afterbay = Afterbay::run(&stage, &config);
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut request = Request::new("r");
+        sender.send(&batch(wire, vec![request.row(&[1, 2])]));
+        assert_eq!(rows(&reader.frame()), [row("r", &[1, 2], 2, Some("abort"))], "{wire:?}");
+        sender.send(&batch(wire, vec![request.last(&[3])]));
+        afterbay.until_metrics("the rest is swallowed", |metrics| {
+            metrics.stream("tokens_swallowed_total") == 1
+                && metrics.plugin_by("aborts", "verdicts_total", "action", "abort") == 1
+        });
+        assert_eq!(afterbay.event("RequestFinishedEarly")["reason"], "aborted by judges");
+        assert_eq!(afterbay.stop(), 0);
+        assert_eq!(verify(&stage).0, 0);
+        let shown = journal(&stage, &["show", "r"]).stdout;
+        assert!(shown.contains("aborts: abort \"aborted by judges\""), "{shown}");
+    }
+}
+
+#[test]
+fn a_note_is_kept_beside_the_row_and_changes_not_a_byte() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let config = stage.config().plugin("notes", &guest("judges"), "action = \"annotate\"");
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    for frame in load(3, 4, Msgpack) {
+        sender.send(&frame.bytes);
+        assert_eq!(reader.frame(), frame.bytes);
+    }
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
+    let [shown] = journal(&stage, &["show", "sim-1-0000000000", "--json"]).json_lines().try_into().unwrap();
+    let [action] = &shown["rows_seen"][1]["actions"].as_array().unwrap()[..] else { panic!("{shown}") };
+    assert_eq!((&action["verdict"], &action["text"]), (&"annotate".into(), &"seen by judges".into()));
+}
+
+#[test]
+fn a_row_s_text_is_replaced_behind_the_detokenizer_and_the_next_plugin_sees_it() {
+    for wire in WIRES {
+        let stage = Stage::new();
+        let mut reader = Reader::bind(&stage.reader_side());
+        let config = stage.config().plugin("rewrites", &guest("judges"), "action = \"rewrite\"").plugin(
+            "reports",
+            &guest("reports"),
+            "",
+        );
+        let afterbay = Afterbay::run(&stage, &config);
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut request = Request::new("r");
+        let row = SynthRow { text: "eins zwei".into(), ..request.row(&[1, 2]) };
+        sender.send(&SynthBatch { rows: vec![row] }.encode(Kind::Str, wire).unwrap());
+        reader.frame();
+        // It drops what it sees, and says what that was.
+        let dropped = afterbay.event("RowsDropped");
+        let reason = dropped["reason"].as_str().unwrap();
+        assert!(reason.contains("seven") && !reason.contains("zwei"), "{wire:?}: {reason}");
+        assert_eq!(afterbay.stop(), 0);
+    }
+}
+
+#[test]
+fn figures_of_a_plugin_are_on_metrics_under_its_own_names() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let settings = "counter = \"rows\", gauge = \"last_rows\", histogram = \"cost_seconds\"";
+    let config = stage.config().plugin("meters", &guest("meters"), settings);
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    for frame in load(3, 4, Msgpack) {
+        sender.send(&frame.bytes);
+        reader.frame();
+    }
+    let metrics = afterbay
+        .until_metrics("all rows are counted", |metrics| metrics.plugin("meters", "own_rows_total") == 12);
+    assert_eq!(metrics.plugin("meters", "own_last_rows"), 3);
+    assert_eq!(metrics.plugin("meters", "own_cost_seconds_count"), 4);
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn a_plugin_that_wants_what_it_is_not_granted_is_refused_at_the_start_by_name() {
+    let stage = Stage::new();
+    let settings = "counter = \"a\", gauge = \"b\", histogram = \"c\"";
+    let config = stage.config().plugin_granted("meters", &guest("meters"), settings, "[\"log\"]");
+    let refused = done(&["check", "--config", &stage.write(&config)]);
+    assert_eq!(refused.code, 64);
+    assert!(refused.stderr.contains("wants metrics, which it is not granted"), "{}", refused.stderr);
+    let config =
+        stage.config().plugin_granted("meters", &guest("meters"), settings, "[\"metrics\", \"files\"]");
+    let refused = done(&["check", "--config", &stage.write(&config)]);
+    assert_eq!(refused.code, 64);
+    assert!(
+        refused
+            .stderr
+            .contains("grant[1]: \"files\" is not known, must be \"log\" or \"metrics\" or \"tokenizer\""),
+        "{}",
+        refused.stderr
+    );
+}
+
+#[test]
+fn a_plugin_that_is_granted_the_tokenizer_reads_the_model_that_a_sink_names() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let model = repository().join("host/text/tests/fixtures/byte-level/tokenizer.json");
+    let ids = afterbay_text::Encoder::load(&model).unwrap().encode("hello").unwrap();
+    let config = stage.config().sink(&format!("tokenizer = {model:?}"));
+    let settings = "text = \"grüße, 世界\"";
+    let config = config.plugin_granted("tokens", &guest("tokens"), settings, "[\"log\", \"tokenizer\"]");
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    sender.send(&batch(Msgpack, vec![Request::new("r").row(&ids)]));
+    reader.frame();
+    assert_eq!(afterbay.stop(), 0);
+    let [shown] = journal(&stage, &["show", "r", "--json"]).json_lines().try_into().unwrap();
+    let note = shown["rows_seen"][0]["actions"][0]["text"].as_str().unwrap();
+    assert!(note.starts_with("\"hello\" Ok(true) 3 "), "{note}");
+
+    let config =
+        stage.config().plugin_granted("tokens", &guest("tokens"), settings, "[\"log\", \"tokenizer\"]");
+    let refused = done(&["check", "--config", &stage.write(&config)]);
+    assert_eq!(refused.code, 64);
+    let why = "is granted the tokenizer, and no sink of its stream names one: sink.tokenizer";
+    assert!(refused.stderr.contains(why), "{}", refused.stderr);
 }
 
 #[test]

@@ -40,6 +40,6 @@ fn stop_on_loop_tells_its_settings_and_refuses_wrong_ones() {
     assert_eq!(schema["properties"]["window"]["default"], 64);
     assert_eq!(
         component.instantiate(r#"{"repeats": 1}"#).unwrap_err().to_string(),
-        "plugin \"guard\": refuses its settings: repeats: is 1, must be 2 or more"
+        "plugin \"guard\": refuses its settings: /repeats: is 1, must be 2 or more"
     );
 }

@@ -1,6 +1,6 @@
 //! The verdicts of a plugin that behaves.
 
-use afterbay_runtime::{Action, Verdict};
+use afterbay_runtime::{Action, Replacement, Verdict};
 
 use super::*;
 
@@ -16,11 +16,15 @@ fn verdicts(action: &str) -> Vec<Verdict> {
     plugin.process(&columns).unwrap()
 }
 
+fn replace(ids: Vec<i64>, text: Option<&str>) -> Action {
+    Action::Replace(Replacement { ids, text: text.map(str::to_owned) })
+}
+
 #[test]
 fn ids_come_back_as_they_went_in() {
     let expected = [
-        Verdict { row: 0, action: Action::Replace(vec![10, -11, i64::MAX]) },
-        Verdict { row: 1, action: Action::Replace(vec![]) },
+        Verdict { row: 0, action: replace(vec![10, -11, i64::MAX], None) },
+        Verdict { row: 1, action: replace(vec![], None) },
     ];
     assert_eq!(verdicts("echo"), expected);
 }
@@ -33,6 +37,16 @@ fn a_drop_and_a_finish_come_with_their_reason() {
         verdicts("finish")[0],
         Verdict { row: 0, action: Action::Finish(reason("finished by judges")) }
     );
+}
+
+#[test]
+fn an_abort_a_note_and_a_text_come_as_they_were_given() {
+    assert_eq!(verdicts("abort")[0], Verdict { row: 0, action: Action::Abort("aborted by judges".into()) });
+    assert_eq!(
+        verdicts("annotate")[1],
+        Verdict { row: 1, action: Action::Annotate("seen by judges".into()) }
+    );
+    assert_eq!(verdicts("rewrite")[0], Verdict { row: 0, action: replace(vec![7], Some("seven")) });
 }
 
 #[test]

@@ -9,11 +9,13 @@ mod judges;
 mod logs;
 mod loops;
 mod malformed;
+mod meters;
 mod nothing;
 mod other_world;
 mod panics;
 mod panics_in_describe;
 mod reports;
+mod tokens;
 
 use afterbay_runtime::{Columns, Fault, FaultKind, Opened, Plugin};
 

@@ -1,0 +1,169 @@
+//! Figures that plugins name themselves: `afterbay_plugin_own_NAME`, by stream and plugin.
+//!
+//! Owns what was counted, bounded for each plugin. A name has one kind in the whole process, since on `/metrics` it is one
+//! family.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+
+/// Names of one plugin of one stream.
+pub const OWN_NAMES_MAX: usize = 64;
+
+/// 1, 2 and 5 times each power of ten from 0.000001 to 1000.
+const BOUNDS: [f64; 30] = [
+    1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5,
+    1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0,
+];
+
+/// Why a figure is not counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnError {
+    /// The plugin has [`OWN_NAMES_MAX`] names.
+    Full,
+    /// The name is of another kind.
+    OtherKind,
+}
+
+/// What plugins have counted. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Own(Arc<Mutex<BTreeMap<String, Family>>>);
+
+#[derive(Clone, Debug)]
+struct Family {
+    kind: Kind,
+    values: BTreeMap<(String, String), Value>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+#[derive(Clone, Debug)]
+enum Value {
+    Counter(u64),
+    Gauge(f64),
+    Histogram { buckets: Box<[u64; BOUNDS.len() + 1]>, sum: f64 },
+}
+
+/// One plugin's part of it.
+#[derive(Clone, Debug)]
+pub struct OwnMetrics {
+    own: Own,
+    stream: String,
+    plugin: String,
+}
+
+impl Own {
+    pub(crate) fn of(&self, stream: &str, plugin: &str) -> OwnMetrics {
+        OwnMetrics { own: self.clone(), stream: stream.to_owned(), plugin: plugin.to_owned() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Family>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        // Copied first: a stream must not wait for a scrape to be written.
+        let families = self.lock().clone();
+        for (name, Family { kind, values }) in &families {
+            let kind = match kind {
+                Kind::Counter => MetricType::Counter,
+                Kind::Gauge => MetricType::Gauge,
+                Kind::Histogram => MetricType::Histogram,
+            };
+            let name = format!("plugin_own_{name}");
+            let mut metric = encoder.encode_descriptor(&name, "As the plugin names it", None, kind)?;
+            for ((stream, plugin), value) in values {
+                let labels = [("stream", stream.as_str()), ("plugin", plugin.as_str())];
+                let mut metric = metric.encode_family(&labels)?;
+                match value {
+                    Value::Counter(count) => metric.encode_counter::<NoLabelSet, _, f64>(count, None)?,
+                    Value::Gauge(value) => metric.encode_gauge(value)?,
+                    Value::Histogram { buckets, sum } => {
+                        let bounds = BOUNDS.into_iter().chain([f64::INFINITY]);
+                        let buckets: Vec<(f64, u64)> = bounds.zip(buckets.iter().copied()).collect();
+                        let count = buckets.iter().map(|(_, count)| count).sum();
+                        metric.encode_histogram::<NoLabelSet>(*sum, count, &buckets, None)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl OwnMetrics {
+    /// Adds to a counter.
+    ///
+    /// # Errors
+    /// If there is no room for one more name, or the name is of another kind.
+    pub fn add(&self, name: &str, delta: u64) -> Result<(), OwnError> {
+        self.enter(
+            name,
+            Kind::Counter,
+            || Value::Counter(0),
+            |value| {
+                if let Value::Counter(count) = value {
+                    *count = count.wrapping_add(delta);
+                }
+            },
+        )
+    }
+
+    /// Sets a gauge.
+    ///
+    /// # Errors
+    /// As [`OwnMetrics::add`].
+    pub fn set(&self, name: &str, to: f64) -> Result<(), OwnError> {
+        self.enter(name, Kind::Gauge, || Value::Gauge(to), |value| *value = Value::Gauge(to))
+    }
+
+    /// Enters a value into a histogram.
+    ///
+    /// # Errors
+    /// As [`OwnMetrics::add`].
+    pub fn observe(&self, name: &str, seen: f64) -> Result<(), OwnError> {
+        let new = || Value::Histogram { buckets: Box::new([0; BOUNDS.len() + 1]), sum: 0.0 };
+        self.enter(name, Kind::Histogram, new, |value| {
+            if let Value::Histogram { buckets, sum } = value {
+                // What is no number counts as past the last bound.
+                let at = BOUNDS.iter().position(|bound| seen <= *bound).unwrap_or(BOUNDS.len());
+                buckets[at] += 1;
+                *sum += seen;
+            }
+        })
+    }
+
+    fn enter(
+        &self,
+        name: &str,
+        kind: Kind,
+        new: impl FnOnce() -> Value,
+        more: impl FnOnce(&mut Value),
+    ) -> Result<(), OwnError> {
+        let mut families = self.own.lock();
+        let by = (self.stream.clone(), self.plugin.clone());
+        if let Some(family) = families.get_mut(name) {
+            if family.kind != kind {
+                return Err(OwnError::OtherKind);
+            }
+            if let Some(value) = family.values.get_mut(&by) {
+                more(value);
+                return Ok(());
+            }
+        }
+        if families.values().filter(|family| family.values.contains_key(&by)).count() >= OWN_NAMES_MAX {
+            return Err(OwnError::Full);
+        }
+        let family = families.entry(name.to_owned()).or_insert(Family { kind, values: BTreeMap::new() });
+        more(family.values.entry(by).or_insert_with(new));
+        Ok(())
+    }
+}

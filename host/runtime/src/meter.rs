@@ -1,0 +1,91 @@
+//! A plugin's own figures on their way to the operator: names held to the contract, each mistake told once.
+
+use std::collections::BTreeSet;
+
+use crate::grants::{Meter, MeterError};
+use crate::limits::METRIC_NAME_BYTES_MAX;
+
+/// Mistakes that are remembered, so that each is told once; further ones are not told.
+const TOLD_MAX: usize = 64;
+
+/// What an instance has said wrongly so far.
+#[derive(Debug, Default)]
+pub(crate) struct Mistakes(BTreeSet<String>);
+
+impl Mistakes {
+    /// Enters a figure; what is to be told of it, the first time.
+    pub(crate) fn enter(
+        &mut self,
+        meter: &dyn Meter,
+        name: &str,
+        enter: impl FnOnce(&dyn Meter) -> Result<(), MeterError>,
+    ) -> Option<String> {
+        let why = match check(name) {
+            Err(why) => why,
+            Ok(()) => enter(meter).err()?.to_string(),
+        };
+        let shown = &name[..name.floor_char_boundary(METRIC_NAME_BYTES_MAX)];
+        (self.0.len() < TOLD_MAX && self.0.insert(shown.to_owned()))
+            .then(|| format!("metric {shown:?} is not counted: {why}"))
+    }
+}
+
+fn check(name: &str) -> Result<(), String> {
+    if name.is_empty() || name.len() > METRIC_NAME_BYTES_MAX {
+        return Err(format!(
+            "its name has {} bytes, from 1 to {METRIC_NAME_BYTES_MAX} are allowed",
+            name.len()
+        ));
+    }
+    let bad = |c: &char| !matches!(c, 'a'..='z' | '0'..='9' | '_');
+    if let Some(bad) = name.chars().find(bad) {
+        return Err(format!("its name has {bad:?}, only a-z, 0-9 and _ are allowed"));
+    }
+    match name.starts_with(|first: char| first.is_ascii_digit()) {
+        true => Err("its name begins with a digit".into()),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Refuses everything.
+    struct Full;
+
+    impl Meter for Full {
+        fn add(&self, _: &str, _: u64) -> Result<(), MeterError> {
+            Err(MeterError::Full { limit: 0 })
+        }
+        fn set(&self, _: &str, _: f64) -> Result<(), MeterError> {
+            Err(MeterError::OtherKind)
+        }
+        fn observe(&self, _: &str, _: f64) -> Result<(), MeterError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_name_that_may_not_be_is_told_once_with_what_may() {
+        let mut mistakes = Mistakes::default();
+        let mut enter = |name: &str| mistakes.enter(&Full, name, |meter| meter.observe(name, 1.0));
+        assert_eq!(enter("good_1"), None);
+        assert_eq!(
+            enter("Bad").as_deref(),
+            Some("metric \"Bad\" is not counted: its name has 'B', only a-z, 0-9 and _ are allowed")
+        );
+        assert_eq!(enter("Bad"), None);
+        assert!(enter("").unwrap().contains("0 bytes, from 1 to 64"));
+        assert!(enter("1a").unwrap().contains("begins with a digit"));
+        assert!(enter(&"é".repeat(40)).unwrap().contains("80 bytes"));
+    }
+
+    #[test]
+    fn a_figure_that_is_not_taken_is_told_once() {
+        let mut mistakes = Mistakes::default();
+        let mut add = |name: &str| mistakes.enter(&Full, name, |meter| meter.add(name, 1));
+        assert!(add("a").unwrap().ends_with("it has 0 names already, the limit"));
+        assert_eq!(add("a"), None);
+    }
+}

@@ -1,0 +1,69 @@
+//! A plugin's own figures.
+
+use std::sync::{Arc, Mutex};
+
+use afterbay_runtime::{Grants, Meter, MeterError, Terms};
+
+use super::*;
+
+const SETTINGS: &str = r#"{"counter": "rows", "gauge": "last_rows", "histogram": "cost_seconds"}"#;
+
+#[derive(Default)]
+struct Recorder(Mutex<Vec<String>>);
+
+impl Recorder {
+    fn note(&self, text: String) -> Result<(), MeterError> {
+        self.0.lock().unwrap().push(text);
+        Ok(())
+    }
+}
+
+impl Meter for Recorder {
+    fn add(&self, name: &str, delta: u64) -> Result<(), MeterError> {
+        self.note(format!("{name} + {delta}"))
+    }
+
+    fn set(&self, name: &str, value: f64) -> Result<(), MeterError> {
+        self.note(format!("{name} = {value}"))
+    }
+
+    fn observe(&self, name: &str, value: f64) -> Result<(), MeterError> {
+        self.note(format!("{name} saw {value}"))
+    }
+}
+
+fn started(settings: &str) -> (Arc<Recorder>, Plugin) {
+    let recorder = Arc::new(Recorder::default());
+    let grants = Grants { metrics: Some(recorder.clone()), ..Grants::default() };
+    let terms = Terms { limits: limits(), grants };
+    let component = host().load("meters", &guest("meters"), terms).unwrap();
+    (recorder, component.instantiate(settings).unwrap())
+}
+
+#[test]
+fn what_a_plugin_counts_reaches_the_meter() {
+    let (recorder, mut plugin) = started(SETTINGS);
+    plugin.process(&batch_of(&[4, 9])).unwrap();
+    assert_eq!(*recorder.0.lock().unwrap(), ["rows + 2", "last_rows = 2", "cost_seconds saw 0.003"]);
+    assert!(!plugin.has_log());
+}
+
+#[test]
+fn a_name_that_may_not_be_is_told_once_and_not_counted() {
+    let (recorder, mut plugin) = started(&SETTINGS.replace("\"rows\"", "\"Rows!\""));
+    plugin.process(&batch_of(&[4])).unwrap();
+    plugin.process(&batch_of(&[4])).unwrap();
+    let lines: Vec<String> = plugin.drain_log().into_iter().map(|line| line.message).collect();
+    assert_eq!(lines, ["metric \"Rows!\" is not counted: its name has 'R', only a-z, 0-9 and _ are allowed"]);
+    assert_eq!(recorder.0.lock().unwrap().len(), 4);
+}
+
+#[test]
+fn a_component_that_wants_what_it_is_not_granted_is_refused_by_name() {
+    let error = host().load("mine", &guest("meters"), limits()).unwrap_err().to_string();
+    assert_eq!(error, "plugin \"mine\": wants metrics, which it is not granted: grant = [\"metrics\"]");
+    let nothing = Grants { log: false, ..Grants::default() };
+    let terms = Terms { limits: limits(), grants: nothing };
+    let error = host().load("mine", &guest("logs"), terms).unwrap_err().to_string();
+    assert_eq!(error, "plugin \"mine\": wants log, which it is not granted: grant = [\"log\"]");
+}
