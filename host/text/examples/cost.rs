@@ -47,7 +47,7 @@ fn mergeable() -> String {
     let pattern = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
     let split = serde_json::json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false});
     let bytes = serde_json::json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
-    serde_json::json!({"decoder": {"type": "ByteLevel"}, "model": {"type": "BPE", "vocab": vocab, "merges": merges},
+    serde_json::json!({"decoder": bytes, "model": {"type": "BPE", "vocab": vocab, "merges": merges},
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, bytes]}})
     .to_string()
 }

@@ -201,10 +201,14 @@ fn clean_up_of_a_whole_text_is_no_matter_of_a_tokens_bytes() {
 fn a_file_that_the_library_does_not_take_has_tokens_but_no_encoder() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("tokenizer.json");
+    let byte_level =
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
+    let good = bpe(json!({"a": 0}), byte_level);
+    save(&dir, "tokenizer.json", &good);
+    assert_eq!(Encoder::load(&path).unwrap().encode("aa").unwrap(), [0, 0]);
     // A merge of what is no token; a pattern that does not end.
-    let mut merge = bpe(json!({"a": 0}), json!({"type": "ByteLevel"}));
+    let (mut merge, mut pattern) = (good.clone(), good);
     merge["model"]["merges"] = json!(["a b"]);
-    let mut pattern = bpe(json!({"a": 0}), json!({"type": "ByteLevel"}));
     pattern["pre_tokenizer"] =
         json!({"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated", "invert": false});
     for tokenizer in [merge, pattern] {
@@ -230,10 +234,10 @@ fn a_file_that_truncates_or_pads_does_not_do_so_here() {
 }
 
 #[test]
-fn a_text_over_1_mib_is_not_encoded() {
+fn a_text_over_64_kib_is_not_encoded() {
     let encoder = Encoder::load(&fixture("word-piece")).unwrap();
     let text = " ".repeat(MAX_TEXT_BYTES);
     assert!(encoder.encode(&text).is_ok());
     let error = encoder.encode(&(text + " ")).unwrap_err().to_string();
-    assert_eq!(error, "text of 1048577 bytes is over the limit of 1048576");
+    assert_eq!(error, "text of 65537 bytes is over the limit of 65536");
 }
