@@ -1,0 +1,319 @@
+//! Grammars of each kind over token ids, as a request's rows bring them.
+
+use afterbay_plugin::{FinishKind, Opened, TokenId};
+
+use crate::vocabulary::tests::Words;
+use crate::*;
+
+const WORDS: Words = Words(&[
+    "{\"", "\":", "name", "age", "\"}", "\", \"", " \"", "true", "日本", "hello ", "abab", "    ", "\n\n",
+    "null}",
+]);
+
+const SCHEMA: &str = r##"{"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"},
+    "next": {"$ref": "#/$defs/next"}}, "required": ["name", "age"], "additionalProperties": false,
+    "$defs": {"next": {"anyOf": [{"type": "null"}, {"$ref": "#"}]}}}"##;
+
+fn vocabulary() -> Vocabulary {
+    Vocabulary::read(&WORDS).unwrap()
+}
+
+fn schema() -> GrammarText {
+    GrammarText::JsonSchema(SCHEMA.into())
+}
+
+fn matcher(text: &GrammarText) -> Matcher {
+    Grammar::compile(text, &vocabulary()).unwrap().matcher(0)
+}
+
+/// What a whole output in one last row comes to.
+fn whole(text: &GrammarText, ids: &[TokenId], finish: FinishKind) -> Result<(), Finding> {
+    matcher(text).end(&vocabulary(), ids, finish)
+}
+
+fn ended(text: &str) -> Vec<TokenId> {
+    [WORDS.ids(text), vec![WORDS.end()]].concat()
+}
+
+#[test]
+fn an_output_that_the_schema_allows_is_complete_in_rows_of_any_length() {
+    let text = "{\"name\": \"日本 \\\" 𠮷 hello \", \"age\": -12, \"next\": {\"name\": \"\", \"age\": 0,\n \"next\": null}}";
+    let (vocabulary, ids) = (vocabulary(), ended(text));
+    assert!(ids.len() > 30);
+    for length in [1, 2, 7, ids.len()] {
+        let mut matcher = matcher(&schema());
+        let rows: Vec<&[TokenId]> = ids.chunks(length).collect();
+        for row in &rows[..rows.len() - 1] {
+            assert_eq!(matcher.push(&vocabulary, row), Ok(()));
+        }
+        assert_eq!(matcher.end(&vocabulary, rows[rows.len() - 1], FinishKind::Stop), Ok(()), "{length}");
+    }
+}
+
+#[test]
+fn the_first_token_that_cannot_be_continued_is_found_and_nothing_after_it() {
+    for (allowed, then) in [
+        ("", "x"),
+        ("{\"name", "x"),
+        ("{\"", "age"),
+        ("{\"name\":", "true"),
+        ("{\"name\": \"a\", \"age\": 1", "."),
+        ("{\"name\": \"a", "\n"),
+        ("{\"name\": \"a\", \"age\": 1}", "x"),
+        // Half of a character, then none of it.
+        ("{\"name\": \"\u{65e5}", "\u{1}"),
+    ] {
+        let (mut matcher, vocabulary) = (matcher(&schema()), vocabulary());
+        let ids = [WORDS.ids(allowed), WORDS.ids(then), WORDS.ids("more")].concat();
+        let at = WORDS.ids(allowed).len();
+        assert_eq!(matcher.push(&vocabulary, &ids), Err(Finding::CannotContinue { at }), "{allowed} {then}");
+        assert_eq!(matcher.push(&vocabulary, &ids), Ok(()), "told once");
+        assert_eq!(matcher.end(&vocabulary, &ids, FinishKind::Length), Ok(()));
+    }
+}
+
+#[test]
+fn a_token_whose_first_bytes_are_allowed_and_whose_last_are_not_is_not_allowed() {
+    let regex = GrammarText::Regex("aba?".into());
+    let ids = WORDS.ids("abab");
+    assert_eq!(ids.len(), 1);
+    assert_eq!(matcher(&regex).push(&vocabulary(), &ids), Err(Finding::CannotContinue { at: 0 }));
+}
+
+#[test]
+fn a_character_in_several_tokens_may_be_cut_by_a_row_but_not_by_the_end() {
+    let regex = GrammarText::Regex("日+".into());
+    let bytes: Vec<TokenId> = "日".bytes().map(TokenId::from).collect();
+    let (mut cut, vocabulary) = (matcher(&regex), vocabulary());
+    assert_eq!(cut.push(&vocabulary, &bytes[..2]), Ok(()));
+    assert_eq!(cut.end(&vocabulary, &bytes[2..], FinishKind::Length), Ok(()));
+    assert_eq!(whole(&regex, &bytes[..2], FinishKind::Length), Err(Finding::TooEarly { at: None }));
+}
+
+#[test]
+fn an_output_that_ends_before_it_is_complete_is_found_by_its_token_or_by_its_finish() {
+    let ids = WORDS.ids("{\"name\":");
+    let at = ids.len();
+    let stopped = [ids.clone(), vec![WORDS.end()]].concat();
+    assert_eq!(matcher(&schema()).push(&vocabulary(), &stopped), Err(Finding::TooEarly { at: Some(at) }));
+    assert_eq!(whole(&schema(), &stopped, FinishKind::Stop), Err(Finding::TooEarly { at: Some(at) }));
+    for finish in [FinishKind::Length, FinishKind::Stop, FinishKind::Other] {
+        assert_eq!(whole(&schema(), &ids, finish), Err(Finding::TooEarly { at: None }), "{finish:?}");
+    }
+    assert_eq!(whole(&schema(), &ids, FinishKind::Abort), Ok(()), "an abort is no end");
+    assert_eq!(whole(&schema(), &[], FinishKind::Stop), Err(Finding::TooEarly { at: None }));
+    assert_eq!(whole(&schema(), &WORDS.ids("{\"name\": \"a\", \"age\": 1}"), FinishKind::Length), Ok(()));
+}
+
+#[test]
+fn a_stop_token_that_is_text_is_no_part_of_a_complete_output() {
+    let complete = "{\"name\": \"a\", \"age\": 1}";
+    let with = |text: &str, stop: &str| [WORDS.ids(text), WORDS.ids(stop)].concat();
+    assert_eq!(whole(&schema(), &with(complete, "hello "), FinishKind::Stop), Ok(()));
+    let cannot = Finding::CannotContinue { at: WORDS.ids(complete).len() };
+    assert_eq!(whole(&schema(), &with(complete, "hello "), FinishKind::Length), Err(cannot));
+    // Two tokens that are not allowed are no stop token.
+    assert!(whole(&schema(), &with(complete, "xx"), FinishKind::Stop).is_err());
+    let cut = "{\"name\": \"a\"";
+    let early = Finding::TooEarly { at: Some(WORDS.ids(cut).len()) };
+    assert_eq!(whole(&schema(), &with(cut, "hello "), FinishKind::Stop), Err(early));
+}
+
+#[test]
+fn after_its_end_a_text_does_not_go_on() {
+    let (mut matcher, vocabulary) = (matcher(&schema()), vocabulary());
+    assert_eq!(matcher.push(&vocabulary, &ended("{\"name\": \"a\", \"age\": 1}")), Ok(()));
+    assert_eq!(matcher.push(&vocabulary, &[WORDS.end(), WORDS.tool()]), Ok(()), "more ends of it");
+    let on = [WORDS.end(), TokenId::from(b' ')];
+    assert_eq!(matcher.push(&vocabulary, &on), Err(Finding::CannotContinue { at: 1 }));
+}
+
+#[test]
+fn an_id_that_is_no_token_is_not_allowed_anywhere() {
+    let any = GrammarText::Regex("(?s:.*)".into());
+    for id in [-1, i64::MIN, i64::MAX, WORDS.tool() + 1] {
+        let ids = [TokenId::from(b'a'), id];
+        assert_eq!(whole(&any, &ids, FinishKind::Length), Err(Finding::CannotContinue { at: 1 }), "{id}");
+    }
+    // Nor is a byte that no text has.
+    assert_eq!(whole(&any, &[0xff], FinishKind::Length), Err(Finding::CannotContinue { at: 0 }));
+}
+
+#[test]
+fn a_regex_is_of_the_whole_output() {
+    let regex = GrammarText::Regex("(yes|no)/[0-9]{2}".into());
+    assert_eq!(whole(&regex, &ended("no/42"), FinishKind::Stop), Ok(()));
+    assert_eq!(
+        matcher(&regex).push(&vocabulary(), &WORDS.ids("no/421")),
+        Err(Finding::CannotContinue { at: 5 })
+    );
+    assert_eq!(whole(&regex, &WORDS.ids("no/4"), FinishKind::Length), Err(Finding::TooEarly { at: None }));
+}
+
+#[test]
+fn a_lark_grammar_is_matched_and_may_name_special_tokens_by_id() {
+    let lark = format!("start: \"hello \"+ (<[{}]> /[a-z]+/)?", WORDS.tool());
+    let lark = GrammarText::Lark(lark);
+    let called = [WORDS.ids("hello hello "), vec![WORDS.tool()], WORDS.ids("abab")].concat();
+    assert_eq!(whole(&lark, &called, FinishKind::Length), Ok(()));
+    assert_eq!(whole(&lark, &ended("hello "), FinishKind::Stop), Ok(()));
+    // Where the grammar does not name it, it ends the text.
+    let first = [vec![WORDS.tool()], WORDS.ids("hello ")].concat();
+    assert_eq!(matcher(&lark).push(&vocabulary(), &first), Err(Finding::TooEarly { at: Some(0) }));
+    let twice = [called, vec![WORDS.tool()], WORDS.ids("a")].concat();
+    let at = twice.len() - 1;
+    assert_eq!(matcher(&lark).push(&vocabulary(), &twice), Err(Finding::CannotContinue { at }));
+}
+
+#[test]
+fn a_loop_of_whitespace_is_found_at_the_byte_past_the_limit_and_0_is_no_limit() {
+    let (grammar, vocabulary) = (Grammar::compile(&schema(), &vocabulary()).unwrap(), vocabulary());
+    let looping = |spaces: usize, whitespace_max| {
+        let ids = [WORDS.ids("{"), WORDS.ids("    ").repeat(spaces / 4)].concat();
+        grammar.matcher(whitespace_max).push(&vocabulary, &ids)
+    };
+    assert_eq!(looping(40, 40), Ok(()));
+    assert_eq!(looping(44, 40), Err(Finding::Whitespace { at: 11 }));
+    assert_eq!(looping(400, 0), Ok(()));
+    // Over rows, and from the beginning again after anything else.
+    let mut matcher = grammar.matcher(6);
+    for row in ["{\n\n", "    ", "\"name\"", "    :", "    "] {
+        assert_eq!(matcher.push(&vocabulary, &WORDS.ids(row)), Ok(()), "{row:?}");
+    }
+    assert_eq!(matcher.push(&vocabulary, &WORDS.ids("\n\n\n\n")), Err(Finding::Whitespace { at: 1 }));
+}
+
+#[test]
+fn requests_share_a_grammar_and_not_their_places_in_it() {
+    let (grammar, vocabulary) = (Grammar::compile(&schema(), &vocabulary()).unwrap(), vocabulary());
+    let texts = ["{\"name\": \"a\", \"age\": 1}", "{\"name\": \"hello \", \"age\": 22}", "{\"age\": 1}"];
+    let mut matchers: Vec<Matcher> = texts.iter().map(|_| grammar.matcher(0)).collect();
+    let mut found = vec![];
+    for at in 0..40 {
+        for (request, text) in texts.iter().enumerate() {
+            let ids = WORDS.ids(text);
+            let row = ids.get(at).map(std::slice::from_ref).unwrap_or_default();
+            if let Err(finding) = matchers[request].push(&vocabulary, row) {
+                found.push((request, at, finding));
+            }
+        }
+    }
+    assert_eq!(found, [(2, 1, Finding::CannotContinue { at: 0 })]);
+    assert_eq!(matchers.pop().unwrap().end(&vocabulary, &[], FinishKind::Stop), Ok(()), "told already");
+    for mut matcher in matchers {
+        assert_eq!(matcher.end(&vocabulary, &[], FinishKind::Stop), Ok(()));
+    }
+}
+
+#[test]
+fn a_grammar_that_is_none_is_refused_under_its_settings_name() {
+    let refused = |text: GrammarText| match Grammar::compile(&text, &vocabulary()) {
+        Ok(_) => panic!("{text:?} is not refused"),
+        Err(error) => error,
+    };
+    for (text, with) in [
+        (GrammarText::JsonSchema("{".into()), "grammar.json_schema: no JSON: "),
+        (GrammarText::JsonSchema(r#"{"type": "strin"}"#.into()), "grammar.json_schema: "),
+        (GrammarText::JsonSchema(r#"{"not": {"type": "string"}}"#.into()), "grammar.json_schema: "),
+        (
+            GrammarText::JsonSchema(r#"{"$ref": "https://example.com/a.json"}"#.into()),
+            "grammar.json_schema: ",
+        ),
+        (GrammarText::Regex("(".into()), "grammar.regex: "),
+        (GrammarText::Lark("start: other".into()), "grammar.lark: "),
+        (GrammarText::Lark("start: <[9999]>".into()), "grammar.lark: "),
+    ] {
+        let error = refused(text);
+        assert!(error.starts_with(with) && error.len() > with.len(), "{error}");
+    }
+    let long = GrammarText::Regex("a".repeat(GRAMMAR_BYTES_MAX + 1));
+    assert_eq!(refused(long), "grammar.regex: 1048577 bytes is over the limit of 1048576");
+}
+
+#[test]
+fn a_text_that_needs_more_states_than_there_may_be_is_given_up_and_the_next_request_begins_anew() {
+    // Up to 2 to the 20th states, a new one with nearly every byte.
+    let settings =
+        serde_json::from_str(r#"{"grammar": {"regex": "(?s:.*a.{20})"}, "on_violation": "abort"}"#);
+    let mut check = GrammarCheck::within(200, settings.unwrap(), &WORDS, |_| Err("none".into())).unwrap();
+    let mut seed = 1_u64;
+    let mut rows = || -> Vec<TokenId> {
+        let mut a_or_b = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            if seed >> 63 == 0 { TokenId::from(b'a') } else { TokenId::from(b'b') }
+        };
+        (0..400).map(|_| a_or_b()).collect()
+    };
+    for request in [1, 2] {
+        assert!(check.open(&opened(request, 0)));
+        let judged = check.row(request, &rows(), FinishKind::Running).unwrap();
+        assert_eq!(judged.action, Action::Report, "not the text's fault: {judged:?}");
+        assert!(judged.reason.starts_with("not checked any further after 0 tokens: "), "{judged:?}");
+        assert!(judged.reason.len() <= 256);
+    }
+    assert!(check.open(&opened(3, 0)));
+    assert_eq!(check.row(3, &WORDS.ids("aaaaaaaaaaaaaaaaaaaaaa"), FinishKind::Length), None);
+}
+
+fn opened(request: u64, received_tokens: u64) -> Opened {
+    Opened { request, rid: "r".into(), prompt_tokens: 5, received_tokens, resumed: received_tokens > 0 }
+}
+
+fn check(settings: &str) -> GrammarCheck {
+    let read = |path: &str| Err(format!("no file {path}"));
+    GrammarCheck::new(serde_json::from_str(settings).unwrap(), &WORDS, read).unwrap()
+}
+
+#[test]
+fn what_is_found_is_done_as_the_settings_say_with_the_place_and_the_token() {
+    for (on_violation, action) in
+        [("report", Action::Report), ("finish", Action::Finish), ("abort", Action::Abort)]
+    {
+        let settings = serde_json::json!({"grammar": {"json_schema": SCHEMA}, "on_violation": on_violation,
+            "on_early_end": "abort", "whitespace_max": 8});
+        let mut check = check(&settings.to_string());
+        for request in 1..5 {
+            assert!(check.open(&opened(request, 0)));
+        }
+        assert_eq!(check.row(1, &WORDS.ids("{\"name"), FinishKind::Running), None);
+        let judged = check.row(1, &WORDS.ids("\":true,"), FinishKind::Running).unwrap();
+        let true_id = WORDS.ids("true")[0];
+        let reason = format!("token 4 (id {true_id}, \"true\"): not allowed by the grammar");
+        assert_eq!(judged, Judgement { action, reason });
+        assert_eq!(check.row(1, &WORDS.ids("xx"), FinishKind::Length), None, "told once");
+
+        let judged = check.row(2, &[WORDS.end()], FinishKind::Stop).unwrap();
+        let reason = format!("token 1 (id {}): ends the text before the grammar is complete", WORDS.end());
+        assert_eq!(judged, Judgement { action: Action::Abort, reason });
+
+        assert_eq!(check.row(3, &WORDS.ids("{\"name"), FinishKind::Running), None);
+        let judged = check.row(3, &[], FinishKind::Length).unwrap();
+        let reason = "ended after 2 tokens, before the grammar is complete".to_owned();
+        assert_eq!(judged, Judgement { action: Action::Abort, reason });
+
+        let judged = check.row(4, &WORDS.ids("{            "), FinishKind::Running).unwrap();
+        let spaces = WORDS.ids("    ")[0];
+        let reason = format!("token 4 (id {spaces}, \"    \"): over 8 bytes of whitespace in a row");
+        assert_eq!(judged, Judgement { action, reason });
+    }
+}
+
+#[test]
+fn a_request_whose_beginning_was_missed_and_one_that_is_closed_are_not_checked() {
+    let mut check = check(r#"{"grammar": {"regex": "a"}}"#);
+    assert!(!check.open(&opened(1, 3)));
+    assert_eq!(check.row(1, &WORDS.ids("x"), FinishKind::Running), None);
+    assert!(check.open(&opened(2, 0)));
+    check.close(2);
+    assert_eq!(check.row(2, &WORDS.ids("x"), FinishKind::Running), None);
+}
+
+#[test]
+fn a_schema_in_a_file_is_read_and_what_cannot_be_read_is_refused() {
+    let settings = || serde_json::from_str(r#"{"grammar": {"json_schema_file": "s.json"}}"#).unwrap();
+    let mut check = GrammarCheck::new(settings(), &WORDS, |_| Ok(SCHEMA.into())).unwrap();
+    check.open(&opened(1, 0));
+    assert!(check.row(1, &WORDS.ids("x"), FinishKind::Running).is_some());
+    let Err(error) = GrammarCheck::new(settings(), &WORDS, |_| Err("is not there".into())) else { panic!() };
+    assert_eq!(error, "grammar.json_schema_file: s.json: is not there");
+}
