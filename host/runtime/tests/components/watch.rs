@@ -58,7 +58,7 @@ fn watch(paths: &[PathBuf], settings: &str) -> (Receiver<Reloaded<&'static str>>
         key,
         name: "mine".into(),
         path: path.clone(),
-        limits: limits(),
+        terms: limits().into(),
         settings: settings.into(),
         digest: Digest::of(&guest("nothing")),
     };
@@ -204,7 +204,7 @@ fn a_directory_that_cannot_be_watched_is_told_and_its_files_are_looked_at_all_th
         key: (),
         name: "mine".into(),
         path: path.clone(),
-        limits: limits(),
+        terms: limits().into(),
         settings: PROCESS.into(),
         digest: Digest::of(&guest("nothing")),
     };
