@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use afterbay_runtime::{Action, Columns, Host, HostOptions, IdShape, Limits, Opened, Plugin, Verdict};
+use afterbay_runtime::{
+    Action, Columns, Host, HostOptions, IdShape, Limits, Opened, Plugin, Replacement, Verdict,
+};
 
 /// The limits of a config that names none, but for the deadline: the machine that runs the tests may be slow and busy.
 fn limits() -> Limits {
@@ -45,7 +47,10 @@ fn delta_to_cumulative_gives_each_row_all_ids_of_its_request() {
         };
         let so_far = |&request: &u64| Verdict {
             row: request as u32,
-            action: Action::Replace((0..=step).map(|step| id(request, step)).collect()),
+            action: Action::Replace(Replacement {
+                ids: (0..=step).map(|step| id(request, step)).collect(),
+                text: None,
+            }),
         };
         let expected: Vec<Verdict> = if step == 0 { vec![] } else { requests.iter().map(so_far).collect() };
         assert_eq!(plugin.process(&columns).unwrap(), expected, "step {step}");

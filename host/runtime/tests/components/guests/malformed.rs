@@ -16,7 +16,7 @@ fn an_answer_against_the_contract_is_a_fault_that_says_how() {
     for (settings, expected) in [
         (r#""past the last row""#, "a verdict for row 3, the batch has 3 rows"),
         (r#""two for a row""#, "two verdicts for row 0"),
-        (r#""a long reason""#, "a reason of 257 bytes for row 0, at most 256"),
+        (r#""a long reason""#, "a text of 257 bytes for row 0, at most 256"),
     ] {
         let fault = answer(settings).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Malformed { what: expected.into() });
