@@ -92,15 +92,22 @@ impl Tree {
     /// `array._array_reconstructor(array.array, typecode, machine format code, bytes)` of whole integers.
     fn array(&self, id: NodeId) -> Option<(Format, &[u8])> {
         let raw = self.raw(id);
-        if !self.is_global(NodeId(raw.a), "array", "_array_reconstructor") {
-            return None;
-        }
+        let callable = NodeId(raw.a);
         let &[class, typecode, format, bytes] = self.items(NodeId(raw.b))? else { return None };
+        // The names are compared once: a pickle's other arrays refer to the same two nodes.
+        if self.array_names.get() != Some(&[callable, class]) {
+            let is_array = self.is_global(callable, "array", "_array_reconstructor")
+                && self.is_global(class, "array", "array");
+            if !is_array {
+                return None;
+            }
+            self.array_names.get_or_init(|| [callable, class]);
+        }
         let integers = matches!(
             self.text(typecode)?,
             [b'b' | b'B' | b'h' | b'H' | b'i' | b'I' | b'l' | b'L' | b'q' | b'Q']
         );
-        if !integers || !self.is_global(class, "array", "array") {
+        if !integers {
             return None;
         }
         let (format, bytes) = (Format::of_code(self.int(format)?)?, self.bytes(bytes)?);

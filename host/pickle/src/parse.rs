@@ -1,6 +1,8 @@
 //! The bytes of a pickle to a tree: the stack machine of pickle, with nodes in place of objects. It reads what
 //! CPython's `pickle.dumps` writes in any protocol; an opcode that is not understood is an error that names it.
 
+use std::sync::OnceLock;
+
 use bytes::Bytes;
 
 use crate::arena::{Arena, EMPTY_TUPLE, FALSE, NONE, Raw, TRUE, Tag, small_int};
@@ -53,7 +55,9 @@ impl Parser {
         let read = self.run(&pickle);
         let arena = std::mem::take(&mut self.arena);
         match read {
-            Ok(root) => Ok(Tree { pickle, arena, root, protocol: self.protocol }),
+            Ok(root) => {
+                Ok(Tree { pickle, arena, root, protocol: self.protocol, array_names: OnceLock::new() })
+            }
             Err((offset, fault)) => {
                 spare::keep(arena);
                 Err(match pickle.get(offset) {
@@ -493,6 +497,10 @@ fn number<T: std::str::FromStr>(digits: &[u8]) -> Result<T, Fault> {
 
 /// UTF-8 in which lone surrogates may stand, as CPython writes a str.
 fn is_text(mut bytes: &[u8]) -> bool {
+    // Nearly all are, and it is found much sooner.
+    if bytes.is_ascii() {
+        return true;
+    }
     while let Err(error) = std::str::from_utf8(bytes) {
         match &bytes[error.valid_up_to()..] {
             [0xed, 0xa0..=0xbf, 0x80..=0xbf, rest @ ..] => bytes = rest,

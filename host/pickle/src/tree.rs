@@ -1,6 +1,8 @@
 //! What a pickle says, as an arena of nodes: values, names of globals, and what is made of them. A node holds spans
 //! of the pickle's bytes, which the tree shares; a node that the pickle refers to twice is in the tree once.
 
+use std::sync::OnceLock;
+
 use bytes::Bytes;
 
 use crate::arena::{Arena, Raw, Tag};
@@ -16,6 +18,8 @@ pub struct Tree {
     pub(crate) arena: Arena,
     pub(crate) root: NodeId,
     pub(crate) protocol: u8,
+    /// The two globals of an `array.array`, once one was met.
+    pub(crate) array_names: OnceLock<[NodeId; 2]>,
 }
 
 /// One value, as [`Tree::node`] shows it.
@@ -224,8 +228,9 @@ impl Tree {
         &self.pickle[raw.a as usize..][..raw.b as usize]
     }
 
-    /// The bytes of a str; comparing does not need them checked again.
-    pub(crate) fn text(&self, id: NodeId) -> Option<&[u8]> {
+    /// The bytes of a str, perhaps with lone surrogates: to be compared or counted, they need not be checked again.
+    #[inline]
+    pub fn text(&self, id: NodeId) -> Option<&[u8]> {
         let raw = self.raw(id);
         (raw.tag == Tag::Str).then(|| self.span(raw))
     }

@@ -187,12 +187,12 @@ impl Ledger {
         let mut received = 0;
         let mut refused = None;
         let (counts, finishes) = (batch.completion_counts(), batch.finishes());
-        let columns = batch.rids().zip(batch.token_counts()).zip(counts.zip(finishes));
+        let columns = batch.rid_bytes().zip(batch.token_counts()).zip(counts.zip(finishes));
         for (row, ((rid, tokens), (completion_tokens, finish))) in (0..).zip(columns) {
             let (slot, first) = match self.requests.find_next(rid) {
                 Some(slot) => (slot, false),
-                None => match keep.request(rid) {
-                    Ok(request) => (self.begin(rid, request, &batch, row, kept.at.instant), true),
+                None => match keep.request(batch.rid(row)) {
+                    Ok(request) => (self.begin(request, &batch, row, kept.at.instant), true),
                     Err(error) => {
                         refused = Some(error);
                         break;
@@ -204,7 +204,7 @@ impl Ledger {
             if let Some(got) = completion_tokens.filter(|got| *got != expected) {
                 self.gaps.push(journal::Gap { row, expected, got });
                 self.telemetry.counters.request_gaps.add(1);
-                let (stream, rid) = (self.telemetry.stream.clone(), rid.to_owned());
+                let (stream, rid) = (self.telemetry.stream.clone(), batch.rid(row).to_owned());
                 let frame = kept.frame.0;
                 // The scheduler's count is what was to be expected; what came is what this row brings it to.
                 self.telemetry.publish(RequestGap { stream, rid, frame, expected: got, got: expected });
@@ -246,7 +246,7 @@ impl Ledger {
         }
     }
 
-    fn begin(&mut self, rid: &str, kept: journal::Request, batch: &Batch, row: u32, now: Instant) -> Slot {
+    fn begin(&mut self, kept: journal::Request, batch: &Batch, row: u32, now: Instant) -> Slot {
         let request = Request {
             kept,
             received: 0,
@@ -262,7 +262,7 @@ impl Ledger {
             last_row: now,
         };
         self.telemetry.counters.requests_opened.add(1);
-        self.requests.insert(rid, request)
+        self.requests.insert(batch.rid(row), request)
     }
 
     /// Every row's fate is known: books it, writes the outcome, and makes what leaves.
@@ -534,6 +534,10 @@ impl Ledger {
 
 /// The requests of the rows that are left.
 fn numbers(rows: &[Row], edits: &[Edit]) -> Box<[u64]> {
+    if edits.is_empty() {
+        // Its length is known, so that it is written once.
+        return rows.iter().map(|row| row.number).collect();
+    }
     let mut gone =
         edits.iter().filter(|edit| edit.tokens == Tokens::Drop).map(|edit| edit.row as usize).peekable();
     let left = rows.iter().enumerate().filter(|(index, _)| gone.next_if_eq(index).is_none());

@@ -59,36 +59,38 @@ impl<T> Requests<T> {
     }
 
     /// The request of the batch's next row, or none where there is no live one of that name.
-    pub(crate) fn find_next(&mut self, rid: &str) -> Option<Slot> {
+    #[inline]
+    pub(crate) fn find_next(&mut self, rid: &[u8]) -> Option<Slot> {
         // One request may have ended since: look one further before hashing.
         for skip in 0..2 {
             let Some(&guess) = self.last.get(self.cursor + skip) else { break };
-            if self.rid(guess).is_some_and(|known| known == rid) {
+            if let Some(entry) = &mut self.slots[guess.0 as usize]
+                && entry.rid.as_bytes() == rid
+            {
+                entry.row = self.now.len();
+                self.now.push(guess);
                 self.cursor += skip + 1;
-                self.note_row(guess);
                 return Some(guess);
             }
         }
+        self.find_anew(rid)
+    }
+
+    fn find_anew(&mut self, rid: &[u8]) -> Option<Slot> {
         let found = self.find(rid)?;
-        let row = self.slots[found.0 as usize].as_ref().map_or(0, |entry| entry.row);
-        if self.last.get(row) == Some(&found) {
-            self.cursor = row + 1;
+        let entry = self.slots[found.0 as usize].as_mut()?;
+        if self.last.get(entry.row) == Some(&found) {
+            self.cursor = entry.row + 1;
         }
-        self.note_row(found);
+        entry.row = self.now.len();
+        self.now.push(found);
         Some(found)
     }
 
-    fn note_row(&mut self, slot: Slot) {
-        if let Some(entry) = &mut self.slots[slot.0 as usize] {
-            entry.row = self.now.len();
-        }
-        self.now.push(slot);
-    }
-
     /// The live request of that name.
-    pub(crate) fn find(&self, rid: &str) -> Option<Slot> {
+    pub(crate) fn find(&self, rid: &[u8]) -> Option<Slot> {
         let hash = self.hasher.hash_one(rid);
-        self.by_rid.find(hash, |slot| self.rid(*slot) == Some(rid)).copied()
+        self.by_rid.find(hash, |slot| self.rid(*slot).is_some_and(|known| known.as_bytes() == rid)).copied()
     }
 
     /// A new live request. The caller has looked: there is none of that name.
@@ -99,8 +101,8 @@ impl<T> Requests<T> {
         });
         self.slots[slot.0 as usize] = Some(Entry { rid: rid.into(), row: self.now.len(), request });
         let (slots, hasher) = (&self.slots, &self.hasher);
-        self.by_rid.insert_unique(hasher.hash_one(rid), slot, |slot| {
-            slots[slot.0 as usize].as_ref().map_or(0, |entry| hasher.hash_one(&*entry.rid))
+        self.by_rid.insert_unique(hasher.hash_one(rid.as_bytes()), slot, |slot| {
+            slots[slot.0 as usize].as_ref().map_or(0, |entry| hasher.hash_one(entry.rid.as_bytes()))
         });
         self.now.push(slot);
         slot
@@ -109,7 +111,7 @@ impl<T> Requests<T> {
     /// Takes a request out.
     pub(crate) fn remove(&mut self, slot: Slot) -> Option<T> {
         let entry = self.slots.get_mut(slot.0 as usize)?.take()?;
-        let hash = self.hasher.hash_one(&*entry.rid);
+        let hash = self.hasher.hash_one(entry.rid.as_bytes());
         if let Ok(known) = self.by_rid.find_entry(hash, |known| *known == slot) {
             known.remove();
         }
@@ -151,7 +153,7 @@ mod tests {
             requests.begin_batch();
             for step in 0..100 {
                 let at = step * stride % 100;
-                assert_eq!(requests.find_next(&names[at]), Some(slots[at]));
+                assert_eq!(requests.find_next(names[at].as_bytes()), Some(slots[at]));
             }
         }
     }
@@ -163,12 +165,12 @@ mod tests {
         let a = requests.insert("a", 1);
         let b = requests.insert("b", 2);
         assert_eq!(requests.remove(a), Some(1));
-        assert_eq!(requests.find("a"), None);
+        assert_eq!(requests.find(b"a"), None);
         requests.begin_batch();
-        assert_eq!(requests.find_next("a"), None);
-        assert_eq!(requests.find_next("b"), Some(b));
+        assert_eq!(requests.find_next(b"a"), None);
+        assert_eq!(requests.find_next(b"b"), Some(b));
         let c = requests.insert("c", 3);
-        assert_eq!(requests.find("c"), Some(c));
+        assert_eq!(requests.find(b"c"), Some(c));
         assert_eq!((requests.len(), requests.rid(c)), (2, Some("c")));
     }
 }

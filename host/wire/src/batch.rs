@@ -12,11 +12,11 @@ use crate::kind::{Kind, Wire};
 use crate::layouts::{Known, Layout};
 use crate::packed::{Packed, Shape};
 use crate::pickled::{self, Pickled};
-use crate::row::{Finish, Ids, Rids, finish};
+use crate::row::{Finish, Ids, finish};
 use crate::value::{ColumnView, Rows, Value};
 
 /// The rids that SGLang's health checks begin with.
-const HEALTH_CHECK: &str = "HEALTH_CHECK";
+const HEALTH_CHECK: &[u8] = b"HEALTH_CHECK";
 
 /// The rows of one scheduler step. It has at least one, and owns its bytes.
 ///
@@ -27,7 +27,6 @@ pub struct Batch {
     pub(crate) layout: Arc<Layout>,
     pub(crate) rows: u32,
     pub(crate) body: Body,
-    pub(crate) rids: Rids,
     /// The pickles that stand for a column inside msgpack (`PickleWrapper`), by field; read when they are first needed.
     wrapped: OnceLock<Result<Vec<(usize, Tree)>, RowsError>>,
 }
@@ -41,7 +40,7 @@ pub(crate) enum Body {
 
 impl Batch {
     pub(crate) fn new(bytes: Bytes, layout: Arc<Layout>, rows: u32, body: Body) -> Batch {
-        Batch { bytes, layout, rows, body, rids: Rids::default(), wrapped: OnceLock::new() }
+        Batch { bytes, layout, rows, body, wrapped: OnceLock::new() }
     }
 
     /// Which message it is.
@@ -80,7 +79,7 @@ impl Batch {
 
     /// The request's name.
     pub fn rid(&self, row: u32) -> &str {
-        self.rids.get(row).unwrap_or_default()
+        self.cell(Known::Rids, row).and_then(Value::str).unwrap_or_default()
     }
 
     /// The socket of the HTTP worker that waits for the request, where there are several.
@@ -90,12 +89,13 @@ impl Batch {
 
     /// Whether the request is SGLang's own, to see whether it is alive: never held, never dropped.
     pub fn is_health_check(&self, row: u32) -> bool {
-        self.rid(row).starts_with(HEALTH_CHECK)
+        let rid = self.cell(Known::Rids, row).and_then(Value::str_bytes);
+        rid.is_some_and(|rid| rid.starts_with(HEALTH_CHECK))
     }
 
     /// Whether any of its rows [is](Batch::is_health_check) a health check.
     pub fn has_health_check(&self) -> bool {
-        self.rids().any(|rid| rid.starts_with(HEALTH_CHECK))
+        self.rid_bytes().any(|rid| rid.starts_with(HEALTH_CHECK))
     }
 
     /// How many new tokens the row has: those of `output_ids`, or where that is nil of `decode_ids` without the
@@ -112,12 +112,20 @@ impl Batch {
         (0..self.rows).map(|row| self.rid(row))
     }
 
+    /// Every row's [`rid`](Batch::rid) as bytes, to be compared: as text they are checked again each time.
+    pub fn rid_bytes(&self) -> impl Iterator<Item = &[u8]> + Clone {
+        let rids = self.rows_of(Known::Rids);
+        (0..self.rows).map(move |row| rids.and_then(|rids| rids.get(row).str_bytes()).unwrap_or_default())
+    }
+
     /// Every row's [`tokens`](Batch::tokens).
     pub fn token_counts(&self) -> impl Iterator<Item = u32> + Clone {
         let ids = self.rows_of(Known::OutputIds);
-        (0..self.rows).map(move |row| match ids {
-            Some(ids) => ids.get(row).id_count().unwrap_or(0) as u32,
-            None => self.tokens(row),
+        let each = ids.and_then(Rows::model).and_then(Value::id_count);
+        (0..self.rows).map(move |row| match (each, ids) {
+            (Some(count), _) => count as u32,
+            (None, Some(ids)) => ids.get(row).id_count().unwrap_or(0) as u32,
+            (None, None) => self.tokens(row),
         })
     }
 
@@ -129,7 +137,7 @@ impl Batch {
 
     /// Every row's [`finish`](Batch::finish).
     pub fn finishes(&self) -> impl Iterator<Item = Finish<'_>> + Clone {
-        let reasons = self.rows_of(Known::FinishedReasons);
+        let reasons = self.rows_of(Known::FinishedReasons).filter(|reasons| !reasons.are_nil(self.rows));
         (0..self.rows).map(move |row| reasons.map_or(Finish::Running, |reasons| finish(reasons.get(row))))
     }
 

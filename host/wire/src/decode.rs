@@ -15,7 +15,6 @@ use crate::layouts::{Known, Layout, Layouts};
 use crate::pack::{EXT, INT, LIST, MAP, NIL, OTHER, STR, Types};
 use crate::packed::{self, Packed};
 use crate::pickled::Pickled;
-use crate::row::Rids;
 use crate::textless::Textless;
 use crate::value::{Rows, Value};
 
@@ -130,7 +129,7 @@ impl Decoder {
                 let kind = BarrierKind::Idle { kind: batch.kind() };
                 Decoded::Barrier(Barrier { idle: Some(Box::new(batch)), ..barrier(kind, true) })
             }
-            Ok(Read::Batch(mut batch)) => match check(&mut batch) {
+            Ok(Read::Batch(batch)) => match check(&batch) {
                 Ok(()) => {
                     if let Body::Pickled(_) = batch.body {
                         Textless::find(&batch, &self.layouts);
@@ -197,7 +196,7 @@ impl Batch {
             Body::Pickled(_) => read_pickle(&bytes, &mut Parser::default(), |_| Some(layout)),
         };
         match read? {
-            Read::Batch(mut batch) => check(&mut batch).map(|()| batch),
+            Read::Batch(batch) => check(&batch).map(|()| batch),
             Read::Control(_) => Err(NO_RIDS),
         }
     }
@@ -236,15 +235,14 @@ fn names_batch(frame: &[u8]) -> bool {
 
 /// Checks what accessors rely on: the columns that Afterbay reads have a cell a row of the right type.
 /// So a version whose layout is not the one assumed is not read wrong, but not understood.
-fn check(batch: &mut Batch) -> Result<(), WireError> {
+fn check(batch: &Batch) -> Result<(), WireError> {
     let rids = need(batch, Known::Rids, STR, "a str")?;
-    batch.rids = Rids::read(rids, batch.rows)?;
-    let batch = &*batch;
+    each(batch, Known::Rids, Some(rids), "a str", |cell| cell.is_text())?;
     need(batch, Known::FinishedReasons, NIL | MAP, "nil or a map")?;
     may(batch, Known::PromptTokens, INT, "an int")?;
     may(batch, Known::CompletionTokens, INT, "an int")?;
     let ipcs = may(batch, Known::HttpWorkerIpcs, NIL | STR, "nil or a str")?;
-    let is_text = |cell: Value<'_>| cell.is_nil() || cell.str().is_some();
+    let is_text = |cell: Value<'_>| cell.is_nil() || cell.is_text();
     each(batch, Known::HttpWorkerIpcs, ipcs, "nil or a str", is_text)?;
     if batch.kind() != Kind::Embedding {
         may(batch, Known::ReadOffsets, INT, "an int")?;
@@ -260,7 +258,7 @@ fn check(batch: &mut Batch) -> Result<(), WireError> {
     }
     if batch.kind() == Kind::Str {
         let texts = need(batch, Known::OutputStrs, STR, "a str")?;
-        each(batch, Known::OutputStrs, Some(texts), "a str", |cell| cell.str().is_some())?;
+        each(batch, Known::OutputStrs, Some(texts), "a str", |cell| cell.is_text())?;
     }
     Ok(())
 }

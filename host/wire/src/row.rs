@@ -1,8 +1,6 @@
 //! What a row says: its request's name, its ids, whether it is the last.
 
-use crate::error::WireError;
-use crate::layouts::Known;
-use crate::value::{Rows, Value};
+use crate::value::Value;
 
 /// Why a request ended, if it did.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,50 +42,12 @@ pub struct Ids {
     pub ends: Vec<u32>,
 }
 
-/// The names of a batch's requests, one after another: checked to be text once, and cheap to read.
-#[derive(Debug, Default)]
-pub(crate) struct Rids {
-    text: String,
-    ends: Vec<u32>,
-}
-
 impl Ids {
     /// The ids of one row.
     pub fn row(&self, row: u32) -> &[i64] {
         let end = |row: usize| self.ends.get(row).map_or(self.values.len(), |&end| end as usize);
         let start = (row as usize).checked_sub(1).map_or(0, end);
         self.values.get(start..end(row as usize)).unwrap_or_default()
-    }
-}
-
-impl Rids {
-    pub(crate) fn read(cells: Rows<'_>, rows: u32) -> Result<Rids, WireError> {
-        let wrong = |row| WireError::Cell { name: Known::Rids.name(), row, expected: "a str" };
-        let (mut text, mut ends) = (Vec::new(), Vec::with_capacity(rows as usize));
-        for (row, cell) in cells.iter(rows).enumerate() {
-            let rid = cell.str_bytes().ok_or_else(|| wrong(row as u32))?;
-            if row == 0 {
-                text.reserve(rid.len() * rows as usize);
-            }
-            text.extend_from_slice(rid);
-            ends.push(text.len() as u32);
-        }
-        // All at once is much faster than each; then no name may end within a character.
-        let text = String::from_utf8(text).map_err(|error| {
-            let valid = error.utf8_error().valid_up_to() as u32;
-            wrong(ends.partition_point(|&end| end <= valid) as u32)
-        })?;
-        match ends.iter().position(|&end| !text.is_char_boundary(end as usize)) {
-            Some(row) => Err(wrong(row as u32)),
-            None => Ok(Rids { text, ends }),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn get(&self, row: u32) -> Option<&str> {
-        let end = *self.ends.get(row as usize)? as usize;
-        let start = row.checked_sub(1).map_or(0, |before| self.ends[before as usize] as usize);
-        self.text.get(start..end)
     }
 }
 

@@ -62,10 +62,10 @@ impl<'a> Value<'a> {
     fn types_and_weight(self) -> (Types, usize) {
         match self {
             Value::Packed(bytes) => (TYPES[bytes[0] as usize], 0),
+            Value::Tree(tree, id) if let Some(text) = tree.text(id) => (STR, text.len()),
             Value::Tree(tree, id) => match tree.node(id) {
                 Node::None => (NIL, 0),
                 Node::Int(_) => (INT, 0),
-                Node::Str(text) => (STR, text.len()),
                 Node::Bytes(bytes) | Node::ByteArray(bytes) => (OTHER, bytes.len()),
                 Node::List(items) => (LIST, items.len()),
                 Node::Dict(pairs) => (MAP, pairs.len()),
@@ -79,12 +79,19 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The bytes of a str.
+    /// Whether it is a str that [`Value::str`] can show.
+    #[inline]
+    pub(crate) fn is_text(self) -> bool {
+        // Nearly all are ASCII, which is found much sooner.
+        self.str_bytes().is_some_and(|text| text.is_ascii() || std::str::from_utf8(text).is_ok())
+    }
+
+    /// The bytes of a str, which may be no text.
     #[inline]
     pub(crate) fn str_bytes(self) -> Option<&'a [u8]> {
         match self {
             Value::Packed(bytes) => pack::str_bytes(bytes),
-            Value::Tree(tree, id) => tree.str(id).map(str::as_bytes),
+            Value::Tree(tree, id) => tree.text(id),
         }
     }
 
@@ -173,6 +180,25 @@ impl<'a> Rows<'a> {
         }
     }
 
+    /// The first cell, where it shows that all are of its type and length: msgpack with equal headers.
+    #[inline]
+    pub(crate) fn model(self) -> Option<Value<'a>> {
+        match self {
+            Rows::Packed { cells: Cells::Uniform { width: 2.., .. }, .. } => Some(self.get(0)),
+            _ => None,
+        }
+    }
+
+    /// Whether it shows that all cells are nil: msgpack of one byte each.
+    pub(crate) fn are_nil(self, rows: u32) -> bool {
+        match self {
+            Rows::Packed { frame, cells: Cells::Uniform { start, width: 1 }, .. } => {
+                frame[start as usize..(start + rows) as usize].iter().all(|&byte| byte == 0xc0)
+            }
+            _ => false,
+        }
+    }
+
     /// All cells, by row.
     pub(crate) fn iter(self, rows: u32) -> impl Iterator<Item = Value<'a>> + Clone {
         (0..rows).map(move |row| self.get(row))
@@ -181,7 +207,7 @@ impl<'a> Rows<'a> {
     /// The types that the cells have. `None`: they come to more than `most`.
     pub(crate) fn types(self, rows: u32, most: usize) -> Option<Types> {
         match self {
-            Rows::Packed { cells: Cells::Uniform { width: 2.., .. }, .. } => Some(self.get(0).types()),
+            Rows::Packed { cells: Cells::Uniform { width: 2.., .. }, .. } => self.model().map(Value::types),
             Rows::Packed { frame, cells: Cells::Uniform { start, .. }, .. } => {
                 let cells = &frame[start as usize..(start + rows) as usize];
                 Some(cells.iter().fold(0, |types, &byte| types | TYPES[byte as usize]))

@@ -109,7 +109,7 @@ impl Ledger {
 
     /// What is known of a rid. It looks at every live request.
     pub(crate) fn look(&self, rid: &str) -> Looked {
-        let live = self.requests.find(rid).and_then(|slot| self.requests.get(slot));
+        let live = self.requests.find(rid.as_bytes()).and_then(|slot| self.requests.get(slot));
         let live = live.map(|request| Live {
             number: request.kept.number().0,
             ended_by: request.ended_by.as_deref().map(str::to_owned),
@@ -122,7 +122,7 @@ impl Ledger {
 
     /// What becomes of a live request. One that has ended by then stays as it is.
     pub(crate) fn end(&mut self, rid: &str, number: u64, end: End) {
-        let Some(slot) = self.requests.find(rid) else { return };
+        let Some(slot) = self.requests.find(rid.as_bytes()) else { return };
         let is_it = |request: &super::Request| request.kept.number().0 == number && !request.ended_early();
         if !self.requests.get(slot).is_some_and(is_it) {
             return;
