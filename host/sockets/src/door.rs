@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use mio::{Interest, Registry, Token};
 use rustix::io::Errno;
 
-use crate::bounds::REFUSED_TOLD_EVERY;
+use crate::bounds::{ACCEPT_TURN, REFUSED_TOLD_EVERY};
 use crate::conn::Conn;
 use crate::endpoint::Endpoint;
-use crate::pull::{BindError, Listener};
+use crate::pull::{BindError, Listener, Refusal};
 
 /// How long accepting waits after it failed (mostly: no descriptor is free).
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
@@ -18,6 +18,8 @@ pub(crate) struct Door {
     listener: Listener,
     /// When to accept without an event: `None` when the listener blocks.
     accept_at: Option<Instant>,
+    /// Accepted in this turn.
+    accepted: usize,
     refused: u64,
     refused_told: Option<Instant>,
 }
@@ -29,29 +31,35 @@ impl Door {
             call: "register",
             error,
         })?;
-        Ok(Door { listener, accept_at: None, refused: 0, refused_told: None })
+        Ok(Door { listener, accept_at: None, accepted: 0, refused: 0, refused_told: None })
     }
 
-    /// The next connection; `None`: the poll will tell of one. After an error it is tried again at the deadline.
-    pub(crate) fn next(&mut self, now: Instant) -> Option<Result<Conn, Errno>> {
+    /// The next connection of this turn. `None` ends it: the poll will tell of more, or the deadline is due at once, where
+    /// others have their turn first. An error ends it, too, and the deadline is when it is tried again.
+    pub(crate) fn next(&mut self, now: Instant) -> Option<Result<Conn, Refusal>> {
         self.accept_at = None;
-        loop {
+        while self.accepted < ACCEPT_TURN {
             match Conn::accept(self.listener.conn()) {
-                Ok(conn) => return Some(Ok(conn)),
-                Err(Errno::AGAIN) => return None,
+                Ok(conn) => {
+                    self.accepted += 1;
+                    return Some(Ok(conn));
+                }
+                Err(Errno::AGAIN) => {
+                    self.accepted = 0;
+                    return None;
+                }
                 // It left before it was accepted.
                 Err(Errno::CONNABORTED | Errno::INTR | Errno::INVAL | Errno::NOTCONN) => {}
                 Err(error) => {
+                    self.accepted = 0;
                     self.accept_at = Some(now + ACCEPT_AGAIN);
-                    return Some(Err(error));
+                    return Some(Err(Refusal::Io(format!("accept: {error}"))));
                 }
             }
         }
-    }
-
-    /// There may be more connections, and others have their turn first: the deadline is due at once.
-    pub(crate) fn yield_turn(&mut self, now: Instant) {
+        self.accepted = 0;
         self.accept_at = Some(now);
+        None
     }
 
     /// When to accept without an event.

@@ -10,6 +10,7 @@
 pub mod bounds;
 mod conn;
 mod door;
+mod dropped;
 mod endpoint;
 mod notices;
 
@@ -25,6 +26,7 @@ pub mod credit;
 
 pub use bound::Bound;
 pub use conn::{PeerAddress, TokenRange};
+pub use dropped::Dropped;
 pub use endpoint::{Endpoint, EndpointError};
 pub use publish::{Pub, PubNotice, PubOptions, PubTotals};
 pub use pull::{BindError, CloseReason, Message, PeerId, Pull, PullNotice, PullOptions, Refusal};

@@ -14,10 +14,10 @@ use mio::{Interest, Registry, Token};
 
 pub use self::notice::{PubNotice, PubOptions, PubTotals};
 
-use self::subscriber::{Dropping, Given, Subscriber};
-use crate::bounds::ACCEPT_TURN;
+use self::subscriber::{Given, Subscriber};
 use crate::conn::{Conn, PeerAddress, TokenRange};
 use crate::door::Door;
+use crate::dropped::Dropped;
 use crate::endpoint::Endpoint;
 use crate::notices::Notices;
 use crate::pull::{BindError, CloseReason, Listener, PeerId, Refusal, clone_of};
@@ -121,14 +121,10 @@ impl Pub {
                 Given::Full => {
                     self.totals.frames_dropped += 1;
                     self.totals.bytes_dropped += bytes.len() as u64;
-                    if let Some(dropping) = &mut subscriber.dropping {
-                        dropping.last = number;
-                        dropping.frames += 1;
-                        continue;
+                    if Dropped::note(&mut subscriber.dropped, number) {
+                        let (subscriber, from) = (subscriber.id, subscriber.from.clone());
+                        self.notices.push(PubNotice::Dropping { subscriber, from, first: number });
                     }
-                    subscriber.dropping = Some(Dropping { first: number, last: number, frames: 1 });
-                    let (subscriber, from) = (subscriber.id, subscriber.from.clone());
-                    self.notices.push(PubNotice::Dropping { subscriber, from, first: number });
                 }
             }
         }
@@ -181,16 +177,12 @@ impl Pub {
     }
 
     fn accept(&mut self, now: Instant) {
-        for _ in 0..ACCEPT_TURN {
-            match self.door.next(now) {
-                Some(Ok(conn)) => self.admit(conn, now),
-                Some(Err(error)) => {
-                    return self.refuse(PeerAddress::Unknown, Refusal::Io(format!("accept: {error}")), now);
-                }
-                None => return,
+        while let Some(came) = self.door.next(now) {
+            match came {
+                Ok(conn) => self.admit(conn, now),
+                Err(why) => return self.refuse(PeerAddress::Unknown, why, now),
             }
         }
-        self.door.yield_turn(now);
     }
 
     fn admit(&mut self, conn: Conn, now: Instant) {
@@ -232,6 +224,6 @@ impl Pub {
 
 /// What it was not given, if it was that until now.
 fn told_dropped(subscriber: &mut Subscriber) -> Option<PubNotice> {
-    let Dropping { first, last, frames } = subscriber.dropping.take()?;
+    let Dropped { first, last, frames } = subscriber.dropped.take()?;
     Some(PubNotice::Dropped { subscriber: subscriber.id, frames, first, last })
 }

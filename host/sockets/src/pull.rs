@@ -19,7 +19,7 @@ pub use self::notice::{CloseReason, Message, PeerId, PullNotice, Refusal};
 pub use self::options::{BindError, PullOptions};
 
 use self::peer::{Peer, Turn};
-use crate::bounds::{ACCEPT_TURN, READ_CALL_BYTES};
+use crate::bounds::READ_CALL_BYTES;
 use crate::conn::{Conn, PeerAddress, TokenRange};
 use crate::door::Door;
 use crate::endpoint::Endpoint;
@@ -189,16 +189,12 @@ impl Pull {
     }
 
     fn accept(&mut self, now: Instant) {
-        for _ in 0..ACCEPT_TURN {
-            match self.door.next(now) {
-                Some(Ok(conn)) => self.admit(conn, now),
-                Some(Err(error)) => {
-                    return self.refuse(PeerAddress::Unknown, Refusal::Io(format!("accept: {error}")), now);
-                }
-                None => return,
+        while let Some(came) = self.door.next(now) {
+            match came {
+                Ok(conn) => self.admit(conn, now),
+                Err(why) => return self.refuse(PeerAddress::Unknown, why, now),
             }
         }
-        self.door.yield_turn(now);
     }
 
     fn admit(&mut self, conn: Conn, now: Instant) {

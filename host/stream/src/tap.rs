@@ -13,7 +13,7 @@ use crate::{StartError, TapSetup};
 use afterbay_config::{TapOf, TapSocket};
 use afterbay_events::event::{TapDropped, TapDropping, TapListening};
 use afterbay_events::{Name, TapCounters};
-use afterbay_sockets::{Pub, PubOptions, Push, TokenRange};
+use afterbay_sockets::{Dropped, Pub, PubOptions, Push, TokenRange};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,16 +38,10 @@ pub(crate) struct Tap {
     queued_bytes: Arc<AtomicU64>,
     ends: Arc<AtomicBool>,
     max_bytes: u64,
-    dropping: Option<Dropping>,
+    /// Since the queue was full.
+    dropped: Option<Dropped>,
     telemetry: Telemetry,
     counters: Arc<TapCounters>,
-}
-
-/// Since the queue was full.
-struct Dropping {
-    first: u64,
-    last: u64,
-    frames: u64,
 }
 
 impl Tap {
@@ -103,7 +97,7 @@ impl Tap {
         let thread = std::thread::Builder::new().name(format!("tap {name}"));
         let thread = Some(thread.spawn(move || end.run()).map_err(system)?);
         let (max_bytes, of, copies) = (config.queue.bytes, config.of, Some(copies));
-        let (unseen, dropping) = (false, None);
+        let (unseen, dropped) = (false, None);
         Ok(Tap {
             name,
             of,
@@ -114,7 +108,7 @@ impl Tap {
             queued_bytes,
             ends,
             max_bytes,
-            dropping,
+            dropped,
             telemetry,
             counters,
         })
@@ -136,17 +130,14 @@ impl Tap {
         self.queued_bytes.fetch_sub(size, Ordering::Relaxed);
         self.counters.frames_dropped.add(1);
         self.counters.bytes_dropped.add(size);
-        let Some(dropping) = &mut self.dropping else {
-            self.dropping = Some(Dropping { first: number, last: number, frames: 1 });
+        if Dropped::note(&mut self.dropped, number) {
             let (stream, tap) = (self.telemetry.stream.clone(), self.name.clone());
-            return self.telemetry.publish(TapDropping { stream, tap, first: number });
-        };
-        dropping.last = number;
-        dropping.frames += 1;
+            self.telemetry.publish(TapDropping { stream, tap, first: number });
+        }
     }
 
     fn told_dropped(&mut self) {
-        let Some(Dropping { first, last, frames }) = self.dropping.take() else { return };
+        let Some(Dropped { first, last, frames }) = self.dropped.take() else { return };
         let (stream, tap) = (self.telemetry.stream.clone(), self.name.clone());
         self.telemetry.publish(TapDropped { stream, tap, frames, first, last });
     }

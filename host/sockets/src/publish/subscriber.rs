@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use super::notice::{PubOptions, PubTotals};
 use crate::bounds::{SUBSCRIBER_TURN_BYTES, WRITE_CALL_BYTES, WRITE_CALL_FRAMES, WRITE_TURN_BYTES};
 use crate::conn::{Conn, PeerAddress, Read};
+use crate::dropped::Dropped;
 use crate::pull::{CloseReason, PeerId};
 
 /// A subscriber sends next to nothing: its greeting, READY, subscriptions, PING.
@@ -25,7 +26,8 @@ pub(crate) struct Subscriber {
     pub(crate) until: Instant,
     /// Frames that the kernel has whole.
     pub(crate) frames: u64,
-    pub(crate) dropping: Option<Dropping>,
+    /// What it was not given, since its queue was full.
+    pub(crate) dropped: Option<Dropped>,
     zmtp: zmtp::Peer,
     subscriptions: zmtp::Subscriptions,
     /// The kernel may have bytes, may take bytes: set by the poll, taken back only when a call blocks.
@@ -35,14 +37,6 @@ pub(crate) struct Subscriber {
     queue_bytes: u64,
     /// Of the first frame in the queue, with its header: bytes that the kernel has.
     offset: usize,
-}
-
-/// Since its queue was full.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Dropping {
-    pub(crate) first: u64,
-    pub(crate) last: u64,
-    pub(crate) frames: u64,
 }
 
 /// What became of a frame.
@@ -65,7 +59,7 @@ impl Subscriber {
             from,
             until,
             frames: 0,
-            dropping: None,
+            dropped: None,
             zmtp,
             subscriptions: zmtp::Subscriptions::default(),
             // Until a call says otherwise: the poll may not have known of it.
