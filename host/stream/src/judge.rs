@@ -298,7 +298,8 @@ impl Shown {
         };
         match verdict.action {
             Action::Replace(Replacement { ids, text }) => {
-                fate.text = text;
+                // Without one it stays as the plugins before have left it.
+                fate.text = text.or(fate.text.take());
                 said.forwarded = ids.len() as u32;
                 fate.written = match shape {
                     IdShape::Delta => {
@@ -317,7 +318,7 @@ impl Shown {
                 said.verdict = journal::Verdict::Drop;
                 said.text = reason;
                 said.forwarded = 0;
-                fate.written = Written::Dropped;
+                (fate.written, fate.text) = (Written::Dropped, None);
             }
             Action::Finish(matched) => {
                 said.verdict = journal::Verdict::Finish;

@@ -8,9 +8,9 @@ use afterbay_tests::afterbay::{done, journal, verify};
 use afterbay_tests::components::{example, guest};
 use afterbay_tests::frames::{Request, Row, WIRES, batch, frames_of, rows};
 use afterbay_tests::{Afterbay, Reader, Sender, Stage, fixtures, load, repository, until};
-use afterbay_wire::Kind;
 use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
 use afterbay_wire::synth::{SynthBatch, SynthRow};
+use afterbay_wire::{Decoded, Kind, Layouts};
 
 fn row(rid: &str, ids: &[i64], completion_tokens: u64, finish: Option<&str>) -> Row {
     Row { rid: rid.to_owned(), ids: ids.to_vec(), completion_tokens, finish: finish.map(str::to_owned) }
@@ -362,7 +362,10 @@ fn a_row_s_text_is_replaced_behind_the_detokenizer_and_the_next_plugin_sees_it()
         let mut request = Request::new("r");
         let row = SynthRow { text: "eins zwei".into(), ..request.row(&[1, 2]) };
         sender.send(&SynthBatch { rows: vec![row] }.encode(Kind::Str, wire).unwrap());
-        reader.frame();
+        // Its first row goes on without tokens, and without the text that the plugin before gave it.
+        let frame = reader.frame();
+        let Decoded::Batch(left) = afterbay_wire::decode(frame.into(), &Layouts::builtin()) else { panic!() };
+        assert_eq!((left.text(0), left.tokens(0)), (Some(""), 0), "{wire:?}");
         // It drops what it sees, and says what that was.
         let dropped = afterbay.event("RowsDropped");
         let reason = dropped["reason"].as_str().unwrap();
