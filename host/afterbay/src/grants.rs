@@ -5,9 +5,9 @@ use crate::vocabularies::Vocabularies;
 use afterbay_config as config;
 use afterbay_events::{Metrics, OWN_NAMES_MAX, OwnError, OwnMetrics};
 use afterbay_runtime::{EncodeError, Grants, Limits, Meter, MeterError, Terms, Tokens};
-use afterbay_text::{Encoder, MAX_TEXT_BYTES, VocabularyError};
+use afterbay_text::{Encoder, MAX_TEXT_BYTES, TokenizerFiles, VocabularyError};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// What a plugin is loaded on; `meter` is where its own figures go.
 pub(crate) fn terms(plugin: &config::Plugin, meter: Arc<dyn Meter>, model: Option<Arc<Model>>) -> Terms {
@@ -40,17 +40,18 @@ pub(crate) fn model(
     vocabularies.model(&path).map(Some).map_err(|error| format!("tokenizer: {error}"))
 }
 
-/// A model's tokens for plugins. Its encoder, which is large, is made when the first of them asks for it.
+/// A model's tokens for plugins. Its encoder takes some tenths of a second to make, so it is there before a stream asks.
 pub(crate) struct Model {
     tokens: afterbay_text::Tokens,
-    path: PathBuf,
-    encoder: OnceLock<Result<Encoder, String>>,
+    encoder: Result<Encoder, String>,
 }
 
 impl Model {
     pub(crate) fn load(path: &Path) -> Result<Model, VocabularyError> {
-        let tokens = afterbay_text::Tokens::load(path)?;
-        Ok(Model { tokens, path: path.to_owned(), encoder: OnceLock::new() })
+        let files = TokenizerFiles::read(path)?;
+        // A plugin that encodes nothing does without.
+        let encoder = files.encoder().map_err(|error| error.to_string());
+        Ok(Model { tokens: files.tokens()?, encoder })
     }
 }
 
@@ -72,9 +73,7 @@ impl Tokens for Model {
     }
 
     fn encode(&self, text: &str) -> Result<Vec<i64>, EncodeError> {
-        let made = || Encoder::load(&self.path).map_err(|error| error.to_string());
-        let encoder =
-            self.encoder.get_or_init(made).as_ref().map_err(|why| EncodeError::Failed(why.clone()))?;
+        let encoder = self.encoder.as_ref().map_err(|why| EncodeError::Failed(why.clone()))?;
         encoder.encode(text).map_err(|error| match error {
             afterbay_text::EncodeError::TooLong { .. } => EncodeError::TooLong(MAX_TEXT_BYTES as u32),
             error => EncodeError::Failed(error.to_string()),

@@ -93,7 +93,13 @@ pub(crate) fn check_files(
             let is_met = stream.sinks.iter().any(|sink| sink.connect.is_none());
             let model = match grants::model(stream, plugin, None, vocabularies) {
                 Ok(model) => model,
-                Err(_) if is_met => continue,
+                Err(_) if is_met => {
+                    lines.push(format!(
+                        "stream {}: plugin {}: is tried at the start, with the tokenizer that the rendezvous names",
+                        stream.name, plugin.name
+                    ));
+                    continue;
+                }
                 Err(why) => {
                     problems.push(format!("stream {}: plugin {} {why}", stream.name, plugin.name));
                     continue;

@@ -30,12 +30,20 @@ pub enum OwnError {
 
 /// What plugins have counted. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Own(Arc<Mutex<BTreeMap<String, Family>>>);
+pub(crate) struct Own(Arc<Mutex<Counted>>);
+
+#[derive(Clone, Debug, Default)]
+struct Counted {
+    /// Stream and plugin: others name them by their place here.
+    plugins: Vec<(String, String)>,
+    families: BTreeMap<String, Family>,
+}
 
 #[derive(Clone, Debug)]
 struct Family {
     kind: Kind,
-    values: BTreeMap<(String, String), Value>,
+    /// By plugin.
+    values: BTreeMap<usize, Value>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,22 +64,28 @@ enum Value {
 #[derive(Clone, Debug)]
 pub struct OwnMetrics {
     own: Own,
-    stream: String,
-    plugin: String,
+    plugin: usize,
 }
 
 impl Own {
     pub(crate) fn of(&self, stream: &str, plugin: &str) -> OwnMetrics {
-        OwnMetrics { own: self.clone(), stream: stream.to_owned(), plugin: plugin.to_owned() }
+        let mut counted = self.lock();
+        let known =
+            counted.plugins.iter().position(|(of, name)| (of.as_str(), name.as_str()) == (stream, plugin));
+        let plugin = known.unwrap_or_else(|| {
+            counted.plugins.push((stream.to_owned(), plugin.to_owned()));
+            counted.plugins.len() - 1
+        });
+        OwnMetrics { own: self.clone(), plugin }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Family>> {
+    fn lock(&self) -> MutexGuard<'_, Counted> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         // Copied first: a stream must not wait for a scrape to be written.
-        let families = self.lock().clone();
+        let Counted { plugins, families } = self.lock().clone();
         for (name, Family { kind, values }) in &families {
             let kind = match kind {
                 Kind::Counter => MetricType::Counter,
@@ -80,7 +94,8 @@ impl Own {
             };
             let name = format!("plugin_own_{name}");
             let mut metric = encoder.encode_descriptor(&name, "As the plugin names it", None, kind)?;
-            for ((stream, plugin), value) in values {
+            for (plugin, value) in values {
+                let Some((stream, plugin)) = plugins.get(*plugin) else { continue };
                 let labels = [("stream", stream.as_str()), ("plugin", plugin.as_str())];
                 let mut metric = metric.encode_family(&labels)?;
                 match value {
@@ -148,22 +163,23 @@ impl OwnMetrics {
         new: impl FnOnce() -> Value,
         more: impl FnOnce(&mut Value),
     ) -> Result<(), OwnError> {
-        let mut families = self.own.lock();
-        let by = (self.stream.clone(), self.plugin.clone());
+        let families = &mut self.own.lock().families;
         if let Some(family) = families.get_mut(name) {
             if family.kind != kind {
                 return Err(OwnError::OtherKind);
             }
-            if let Some(value) = family.values.get_mut(&by) {
+            if let Some(value) = family.values.get_mut(&self.plugin) {
                 more(value);
                 return Ok(());
             }
         }
-        if families.values().filter(|family| family.values.contains_key(&by)).count() >= OWN_NAMES_MAX {
+        if families.values().filter(|family| family.values.contains_key(&self.plugin)).count()
+            >= OWN_NAMES_MAX
+        {
             return Err(OwnError::Full);
         }
         let family = families.entry(name.to_owned()).or_insert(Family { kind, values: BTreeMap::new() });
-        more(family.values.entry(by).or_insert_with(new));
+        more(family.values.entry(self.plugin).or_insert_with(new));
         Ok(())
     }
 }

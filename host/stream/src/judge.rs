@@ -162,12 +162,12 @@ impl Chain {
             return;
         }
         let accounted = &judged.accounted;
-        let wants_texts = self.seats.iter().any(|seat| seat.wants().texts);
         let opened: Vec<Opened<'_>> = opened(accounted, ledger, &self.shown);
         for index in 0..self.seats.len() {
-            let texts = if wants_texts { self.shown.texts(accounted, &judged.fates) } else { Vec::new() };
-            let Shown { requests, ids, completion_tokens, finished, .. } = &self.shown;
             let seat = &mut self.seats[index];
+            let texts =
+                if seat.wants().texts { self.shown.texts(accounted, &judged.fates) } else { Vec::new() };
+            let Shown { requests, ids, completion_tokens, finished, .. } = &self.shown;
             seat.open(&opened, ledger);
             let columns = Columns {
                 requests,
