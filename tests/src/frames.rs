@@ -1,5 +1,6 @@
 //! Frames to send: those that the real SGLang wrote, those of a load, and batches row by row.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -106,6 +107,18 @@ pub fn rows(frame: &[u8]) -> Vec<Row> {
         Decoded::Batch(batch) => (0..batch.rows()).map(|row| read(&batch, row)).collect(),
         Decoded::Barrier(_) => Vec::new(),
     }
+}
+
+/// Each request's ids, in order.
+pub type Ids = BTreeMap<String, Vec<i64>>;
+
+/// The ids in some frames.
+pub fn ids<'f>(frames: impl IntoIterator<Item = &'f [u8]>) -> Ids {
+    let mut ids = Ids::new();
+    for row in frames.into_iter().flat_map(rows) {
+        ids.entry(row.rid).or_default().extend(row.ids);
+    }
+    ids
 }
 
 fn read(batch: &Batch, row: u32) -> Row {

@@ -3,6 +3,10 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use afterbay_sockets::credit::CreditWriter;
+
+use crate::peers::Reader;
+
 /// The stream of a test's configuration.
 pub const STREAM: &str = "test";
 /// Its sink.
@@ -70,6 +74,13 @@ impl Stage {
     /// The reader's credit page: in memory, as a user has it. On a disk a count can wait for seconds behind the journal's sync.
     pub fn credit(&self) -> PathBuf {
         Path::new("/dev/shm").join(self.dir.path().file_name().unwrap())
+    }
+
+    /// A tokenizer that counts, and the configuration that says so.
+    pub fn counting_tokenizer(&self) -> (Reader, CreditWriter, Config) {
+        let reader = Reader::bind(&self.reader_side());
+        let config = self.config().credit(self).sink("reader = \"tokenizer\"");
+        (reader, CreditWriter::open(&self.credit()).unwrap(), config)
     }
 
     /// The journal.

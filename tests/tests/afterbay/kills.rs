@@ -1,6 +1,6 @@
 //! kill -9 under load, again and again: what was unread in the kernel is lost to ZeroMQ, and nothing else is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,11 +9,9 @@ use afterbay_journal::reader::{From, Journal, Record};
 use afterbay_sim::load::Load;
 use afterbay_sockets::credit::CreditWriter;
 use afterbay_tests::afterbay::{journal, json_lines, verify};
-use afterbay_tests::frames::{frames_of, rows};
+use afterbay_tests::frames::{Ids, frames_of, ids, rows};
 use afterbay_tests::{Afterbay, Reader, Sender, Stage, until};
 use afterbay_wire::synth::SynthWire::Msgpack;
-
-type Ids = BTreeMap<String, Vec<i64>>;
 
 /// Reads and counts until it is told that nothing more comes: each request's ids in the order in which they came.
 fn read_all(stage: &Stage, until_told: &Arc<AtomicBool>) -> std::thread::JoinHandle<Ids> {
@@ -52,7 +50,7 @@ fn kill_9_under_load_repeats_nothing_loses_nothing_that_was_journaled_and_names_
     // Requests come and go for as long as there are lives.
     let load = Load { max_running: 100, ..Load::new(80 * lives, 60) };
     let frames = frames_of(&load, Msgpack);
-    let sent = rows_of(frames.iter().map(|frame| &frame.bytes[..]));
+    let sent = ids(frames.iter().map(|frame| &frame.bytes[..]));
     let (endpoint, over) = (stage.scheduler_side(), Arc::new(AtomicBool::new(false)));
     let is_over = over.clone();
     let sends = std::thread::spawn(move || {
@@ -117,14 +115,6 @@ fn kill_9_under_load_repeats_nothing_loses_nothing_that_was_journaled_and_names_
     assert_eq!(verify(&stage).0, i32::from(!named.is_empty()));
 }
 
-fn rows_of<'f>(frames: impl Iterator<Item = &'f [u8]>) -> Ids {
-    let mut ids = Ids::new();
-    for row in frames.flat_map(rows) {
-        ids.entry(row.rid).or_default().extend(row.ids);
-    }
-    ids
-}
-
 /// What the journal has.
 fn kept(stage: &Stage) -> Ids {
     let stream = Journal::open(&stage.journal()).unwrap().stream("test").unwrap();
@@ -135,5 +125,5 @@ fn kept(stage: &Stage) -> Ids {
             frames.push(frame.bytes);
         }
     }
-    rows_of(frames.iter().map(|frame| &frame[..]))
+    ids(frames.iter().map(|frame| &frame[..]))
 }

@@ -30,9 +30,7 @@ fn numbered(number: u64, size: usize) -> Vec<u8> {
 #[test]
 fn every_subscriber_of_a_tap_gets_the_bytes_that_came_or_were_sent_in_order() {
     let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let mut credit = afterbay_sockets::credit::CreditWriter::open(&stage.credit()).unwrap();
-    let config = stage.config().credit(&stage).sink("reader = \"tokenizer\"");
+    let (mut reader, mut credit, config) = stage.counting_tokenizer();
     let config = config.publisher("came", "tcp://127.0.0.1:0", "");
     let config = config.publisher("sent", &stage.ipc("sent"), "of = \"sent\"");
     let afterbay = Afterbay::run(&stage, &config);

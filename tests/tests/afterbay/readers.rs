@@ -11,7 +11,7 @@ use afterbay_sim::reader::{self, Restarts, Until};
 use afterbay_sim::record::Record;
 use afterbay_sim::work::{Cost, Spent};
 use afterbay_tests::afterbay::verify;
-use afterbay_tests::frames::{WIRES, frames_of, rows};
+use afterbay_tests::frames::{WIRES, frames_of, ids, rows};
 use afterbay_tests::{Afterbay, Reader, Sender, Stage, load, until};
 use afterbay_wire::synth::SynthWire::Msgpack;
 use serde_json::Value;
@@ -197,9 +197,7 @@ fn after_kill_9_a_reader_that_counts_gets_every_token_that_was_kept_once() {
 #[test]
 fn a_reader_that_stands_still_for_long_around_a_kill_gets_nothing_twice() {
     let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let mut credit = afterbay_sockets::credit::CreditWriter::open(&stage.credit()).unwrap();
-    let config = stage.config().credit(&stage).sink("reader = \"tokenizer\"");
+    let (mut reader, mut credit, config) = stage.counting_tokenizer();
     let afterbay = Afterbay::run(&stage, &config);
     afterbay.event("CreditSeen");
     reader.wait_connected();
@@ -210,26 +208,20 @@ fn a_reader_that_stands_still_for_long_around_a_kill_gets_nothing_twice() {
         metrics.sink("lag_frames") > 0 && metrics.stream("frames_received_total") == frames.len() as u64
     });
     afterbay.kill();
-    // Longer than a reader that has nothing left to finish is waited for.
+    // Longer than a start waits for a count that stands still.
     let reads = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_secs(4));
+        std::thread::sleep(Duration::from_secs(7));
         let mut had = Vec::new();
         while let Some(frame) = reader.next_within(Duration::from_secs(1)) {
-            had.extend(rows(&frame));
             credit.finished().unwrap();
+            had.push(frame);
         }
         had
     });
     let afterbay = Afterbay::run(&stage, &config);
-    let mut had = BTreeMap::<String, Vec<i64>>::new();
-    for row in reads.join().unwrap() {
-        had.entry(row.rid).or_default().extend(row.ids);
-    }
-    let mut sent = BTreeMap::<String, Vec<i64>>::new();
-    for row in frames.iter().flat_map(|frame| rows(&frame.bytes)) {
-        sent.entry(row.rid).or_default().extend(row.ids);
-    }
-    assert_eq!(had, sent, "{}", afterbay.log());
+    let had = reads.join().unwrap();
+    let had = ids(had.iter().map(|frame| &frame[..]));
+    assert_eq!(had, ids(frames.iter().map(|frame| &frame.bytes[..])), "{}", afterbay.log());
     assert_eq!(afterbay.metrics().sink("frames_unconfirmed_total"), 0);
     assert_eq!(afterbay.stop(), 0);
 }
@@ -237,23 +229,16 @@ fn a_reader_that_stands_still_for_long_around_a_kill_gets_nothing_twice() {
 #[test]
 fn what_came_back_from_the_journal_after_a_kill_is_not_sent_again_after_the_next() {
     let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let mut credit = afterbay_sockets::credit::CreditWriter::open(&stage.credit()).unwrap();
-    let config =
-        stage.config().credit(&stage).sink("reader = \"tokenizer\"").stream("coalesce = { max_rows = 16 }");
+    let (mut reader, mut credit, config) = stage.counting_tokenizer();
+    let config = config.stream("coalesce = { max_rows = 16 }");
     let frames = frames_of(&Load { max_running: 20, ..Load::new(200, 8) }, Msgpack);
-    let mut sent = BTreeMap::<String, Vec<i64>>::new();
-    frames
-        .iter()
-        .flat_map(|frame| rows(&frame.bytes))
-        .for_each(|row| sent.entry(row.rid).or_default().extend(row.ids));
-    let mut had = BTreeMap::<String, Vec<i64>>::new();
+    let mut had = Vec::new();
     let mut take = |reader: &mut Reader| {
         while let Some(frame) = reader.next_within(Duration::from_millis(300)) {
-            rows(&frame).into_iter().for_each(|row| had.entry(row.rid).or_default().extend(row.ids));
             // Slow enough that the journal is told of each.
             std::thread::sleep(Duration::from_millis(10));
             credit.finished().unwrap();
+            had.push(frame);
         }
     };
     let afterbay = Afterbay::run(&stage, &config);
@@ -273,7 +258,7 @@ fn what_came_back_from_the_journal_after_a_kill_is_not_sent_again_after_the_next
         std::thread::sleep(Duration::from_millis(200));
         afterbay.kill();
     }
-    assert_eq!(had, sent);
+    assert_eq!(ids(had.iter().map(|frame| &frame[..])), ids(frames.iter().map(|frame| &frame.bytes[..])));
 }
 
 /// Sends so many frames of 500 kB on a thread of its own, and counts those that were handed over.
@@ -388,11 +373,7 @@ fn without_a_count_rows_wait_and_are_joined_as_soon_as_a_part_of_the_kernels_buf
         }
     }
     assert_eq!(got, given + 1, "what waited came in one");
-    let mut sent: BTreeMap<String, Vec<i64>> = BTreeMap::new();
-    for row in frames.iter().flat_map(|frame| rows(&frame.bytes)) {
-        sent.entry(row.rid).or_default().extend(row.ids);
-    }
-    assert_eq!(had, sent);
+    assert_eq!(had, ids(frames.iter().map(|frame| &frame.bytes[..])));
     assert_eq!(afterbay.stop(), 0);
 }
 
@@ -400,9 +381,7 @@ fn without_a_count_rows_wait_and_are_joined_as_soon_as_a_part_of_the_kernels_buf
 fn a_reader_that_counts_slowly_is_given_two_frames_ahead_and_the_rest_joined() {
     for wire in WIRES {
         let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let mut credit = afterbay_sockets::credit::CreditWriter::open(&stage.credit()).unwrap();
-        let config = stage.config().credit(&stage).sink("reader = \"tokenizer\"");
+        let (mut reader, mut credit, config) = stage.counting_tokenizer();
         let afterbay = Afterbay::run(&stage, &config);
         let frames = load(10, 10, wire);
         let count = frames.len() as u64;
@@ -433,11 +412,7 @@ fn a_reader_that_counts_slowly_is_given_two_frames_ahead_and_the_rest_joined() {
             }
             credit.finished().unwrap();
         }
-        let mut sent: BTreeMap<String, Vec<i64>> = BTreeMap::new();
-        for row in frames.iter().flat_map(|frame| rows(&frame.bytes)) {
-            sent.entry(row.rid).or_default().extend(row.ids);
-        }
-        assert_eq!(had, sent);
+        assert_eq!(had, ids(frames.iter().map(|frame| &frame.bytes[..])));
         assert_eq!(got, 3, "two as they came, and all that waited in one");
         let metrics =
             afterbay.until_metrics("all are finished", |metrics| metrics.sink("taken_frame") == count);
@@ -452,9 +427,7 @@ fn a_reader_that_counts_slowly_is_given_two_frames_ahead_and_the_rest_joined() {
 #[test]
 fn how_a_reader_does_is_told_when_it_changes() {
     let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let mut credit = afterbay_sockets::credit::CreditWriter::open(&stage.credit()).unwrap();
-    let config = stage.config().credit(&stage).sink("reader = \"tokenizer\"");
+    let (mut reader, mut credit, config) = stage.counting_tokenizer();
     let afterbay = Afterbay::run(&stage, &config);
     afterbay.event("CreditSeen");
     let frames = load(10, 10, Msgpack);

@@ -11,10 +11,8 @@ use afterbay_wire::synth::SynthWire::Msgpack;
 fn a_tap_gets_a_copy_of_what_came_or_of_what_was_sent() {
     for wire in WIRES {
         let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
+        let (mut reader, mut credit, config) = stage.counting_tokenizer();
         let (mut came, mut sent) = (Reader::bind(&stage.ipc("came")), Reader::bind(&stage.ipc("sent")));
-        let mut credit = afterbay_sockets::credit::CreditWriter::open(&stage.credit()).unwrap();
-        let config = stage.config().credit(&stage).sink("reader = \"tokenizer\"");
         let config = config.more_sink("came", &stage.ipc("came"), "kind = \"tap\"");
         let config = config.more_sink("sent", &stage.ipc("sent"), "kind = \"tap\"\nof = \"sent\"");
         let afterbay = Afterbay::run(&stage, &config);
