@@ -55,7 +55,7 @@ pub enum LoadError {
         differences: Vec<String>,
     },
     /// It imports what the operator has not granted.
-    #[error("plugin \"{name}\": wants {}, which it is not granted: grant = [\"{}\"]", interfaces.join(", "), interfaces.join("\", \""))]
+    #[error("plugin \"{name}\": wants {}, which it is not granted: add it to grant", interfaces.join(", "))]
     NotGranted {
         /// The operator's name of the plugin.
         name: String,

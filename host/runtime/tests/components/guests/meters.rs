@@ -61,9 +61,9 @@ fn a_name_that_may_not_be_is_told_once_and_not_counted() {
 #[test]
 fn a_component_that_wants_what_it_is_not_granted_is_refused_by_name() {
     let error = host().load("mine", &guest("meters"), limits()).unwrap_err().to_string();
-    assert_eq!(error, "plugin \"mine\": wants metrics, which it is not granted: grant = [\"metrics\"]");
+    assert_eq!(error, "plugin \"mine\": wants metrics, which it is not granted: add it to grant");
     let nothing = Grants { log: false, ..Grants::default() };
     let terms = Terms { limits: limits(), grants: nothing };
     let error = host().load("mine", &guest("logs"), terms).unwrap_err().to_string();
-    assert_eq!(error, "plugin \"mine\": wants log, which it is not granted: grant = [\"log\"]");
+    assert_eq!(error, "plugin \"mine\": wants log, which it is not granted: add it to grant");
 }

@@ -63,5 +63,5 @@ fn a_text_that_is_too_long_is_told_with_the_limit() {
 #[test]
 fn who_is_not_granted_the_tokenizer_is_refused_by_name() {
     let error = host().load("mine", &guest("tokens"), limits()).unwrap_err().to_string();
-    assert_eq!(error, "plugin \"mine\": wants tokenizer, which it is not granted: grant = [\"tokenizer\"]");
+    assert_eq!(error, "plugin \"mine\": wants tokenizer, which it is not granted: add it to grant");
 }
