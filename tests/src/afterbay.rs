@@ -280,6 +280,14 @@ impl Done {
     pub fn json_lines(self) -> Vec<Value> {
         json_lines(&self.good())
     }
+
+    /// The same of one that must have ended with this exit code; so many lines.
+    #[track_caller]
+    pub fn json_lines_of<const N: usize>(self, code: i32) -> [Value; N] {
+        assert_eq!(self.code, code, "{}{}", self.stdout, self.stderr);
+        let lines = json_lines(&self.stdout);
+        lines.try_into().unwrap_or_else(|lines| panic!("not {N} lines: {lines:?}"))
+    }
 }
 
 /// JSON lines.

@@ -9,6 +9,7 @@ mod admin;
 mod commands;
 mod grants;
 mod meeting;
+mod project;
 mod rendezvous;
 mod screen;
 mod signals;
@@ -34,6 +35,7 @@ enum Command {
     Run(commands::run::Args),
     Check(commands::check::Args),
     Journal(commands::journal::Args),
+    Plugin(commands::plugin::Args),
     Sglang(commands::sglang::Args),
     Abort(commands::abort::Args),
     Sim(commands::sim::Args),
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(args),
         Command::Check(args) => commands::check::run(args),
         Command::Journal(args) => commands::journal::run(args),
+        Command::Plugin(args) => commands::plugin::run(args),
         Command::Sglang(args) => commands::sglang::run(args),
         Command::Abort(args) => commands::abort::run(args),
         Command::Sim(args) => commands::sim::run(args),

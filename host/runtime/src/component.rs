@@ -17,7 +17,7 @@ use crate::instance::{Plugin, StartError};
 use crate::limits::{
     COMPONENT_BYTES_MAX, Limits, MEMORY_BYTES_MAX, NAME_BYTES_MAX, SCHEMA_BYTES_MAX, VERSION_BYTES_MAX,
 };
-use crate::world;
+use crate::world::{self, Import};
 
 /// Why a component is not loaded. Each message names the plugin.
 #[derive(Debug, thiserror::Error)]
@@ -129,6 +129,7 @@ pub(crate) struct Inner {
     pub(crate) limits: Limits,
     pub(crate) grants: Grants,
     digest: Digest,
+    imports: Vec<Import>,
     description: Description,
 }
 
@@ -155,8 +156,9 @@ impl Component {
         let said = Plugin::describe(host, name, &pre, &limits, &grants)?;
         let description = check_description(said)
             .map_err(|message| LoadError::BadDescription { name: name.to_owned(), message })?;
+        let imports = world::imports(&host.shared.engine, &code);
         let (host, name) = (host.clone(), name.to_owned());
-        let inner = Inner { host, name, pre, limits, grants, digest, description };
+        let inner = Inner { host, name, pre, limits, grants, digest, imports, description };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -173,6 +175,11 @@ impl Component {
     /// The sha256 of its bytes.
     pub fn digest(&self) -> Digest {
         self.inner.digest
+    }
+
+    /// The interfaces that it imports, by name, and what it gets of each.
+    pub fn imports(&self) -> &[Import] {
+        &self.inner.imports
     }
 
     /// What it was granted.

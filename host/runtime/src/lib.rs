@@ -41,3 +41,4 @@ pub use instance::{Plugin, StartError};
 pub use limits::Limits;
 pub use log::{Level, LogLine};
 pub use watch::{ReloadError, Reloaded, Watch, Watched, WithoutEvents};
+pub use world::{Given, Import};

@@ -14,6 +14,8 @@ const PACKAGE: &str = "afterbay:plugin";
 /// WASI packages that a guest's libc links whether it uses them or not. A call of what is not granted is a trap.
 const LINKED: [&str; 5] = ["wasi:cli", "wasi:clocks", "wasi:filesystem", "wasi:io", "wasi:random"];
 const WASI_VERSION: &str = "0.2.0";
+/// Of WASI what `guest.rs` answers, the same to every guest.
+const GIVEN_TO_ALL: [&str; 2] = ["wasi:cli/environment", "wasi:random/insecure-seed"];
 
 /// Everything that keeps a component out of this world; nothing if it belongs.
 pub(crate) fn differences(engine: &Engine, component: &Component) -> Vec<String> {
@@ -55,6 +57,46 @@ pub(crate) fn not_granted(engine: &Engine, component: &Component, grants: &Grant
     let world = component.component_type();
     let imports: Vec<&str> = world.imports(engine).filter_map(|(name, _)| own(split(name).0)).collect();
     INTERFACES.into_iter().filter(|name| imports.contains(name) && !grants.has(name)).collect()
+}
+
+/// An interface that a component imports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Import {
+    /// As the component has it, version and all: `wasi:io/streams@0.2.6`.
+    pub name: String,
+    /// What becomes of a call.
+    pub given: Given,
+}
+
+/// What a component gets of an interface that it imports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// It is one of `afterbay:plugin`'s that must be granted, by this name.
+    Granted(&'static str),
+    /// It has types and no functions, or says the same to everybody.
+    Always,
+    /// It is linked, and a call of it is a trap.
+    Traps,
+}
+
+/// All that a component of this world imports, by name.
+pub(crate) fn imports(engine: &Engine, component: &Component) -> Vec<Import> {
+    let world = component.component_type();
+    let mut imports: Vec<Import> = world
+        .imports(engine)
+        .map(|(name, _)| {
+            let interface = split(name).0;
+            let granted = own(interface).and_then(|own| INTERFACES.into_iter().find(|it| *it == own));
+            let given = match granted {
+                Some(name) => Given::Granted(name),
+                None if own(interface).is_some() || GIVEN_TO_ALL.contains(&interface) => Given::Always,
+                None => Given::Traps,
+            };
+            Import { name: name.to_owned(), given }
+        })
+        .collect();
+    imports.sort_by(|a, b| a.name.cmp(&b.name));
+    imports
 }
 
 /// The name of one of this package's interfaces.

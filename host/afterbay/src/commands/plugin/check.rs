@@ -1,0 +1,172 @@
+//! `afterbay plugin check`: what a component is, what it asks for, and whether it takes its settings.
+
+use super::given::{Given, Source, Wrong};
+use super::show;
+use crate::{screen, start};
+use afterbay_runtime::{Component, Given as GivenTo, LoadError, Terms};
+use serde_json::{Value, json};
+use std::process::ExitCode;
+
+/// Look at a plugin: its name, what it asks for, its settings, whether it starts
+///
+/// Loads it as `afterbay run` would, with everything granted, and starts it once with the settings. Exits 1 where it is no
+/// plugin of this version or does not start, 64 where the command line is wrong.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  afterbay plugin check stop_on_loop.wasm --settings '{\"window\": 32}'\n  afterbay plugin check builtin:delta-to-cumulative --json"
+)]
+pub(super) struct Args {
+    #[command(flatten)]
+    given: Given,
+    /// One JSON object instead of lines
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let asked = args.given.source().and_then(|source| {
+        let terms = args.given.terms.terms()?;
+        Ok((source, terms, args.given.terms.settings()?))
+    });
+    match asked {
+        Ok((source, terms, settings)) => check(&args, &source, terms, &settings),
+        Err(wrong) => Ok(Wrong::exit(&wrong)),
+    }
+}
+
+fn check(args: &Args, source: &Source, terms: Terms, settings: &str) -> anyhow::Result<ExitCode> {
+    let host = start::plugin_host(start::cache_dir())?;
+    let component = match source.load(&host, terms) {
+        Ok(component) => component,
+        Err(error) => {
+            let problems = problems(error);
+            match args.json {
+                true => println!("{}", json!({"ok": false, "problems": problems})),
+                false => problems.iter().for_each(|problem| eprintln!("{}", screen::bad(problem.clone()))),
+            }
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    let started = component.instantiate(settings);
+    let (ok, memory_bytes, log) = match started {
+        Ok(mut plugin) => (Ok(()), plugin.memory_bytes(), plugin.drain_log()),
+        Err(error) => (Err(error.to_string()), 0, Vec::new()),
+    };
+    let log: Vec<String> = log.into_iter().map(|line| line.message).collect();
+    let found = Found { source, component: &component, memory_bytes, log, ok };
+    match args.json {
+        true => println!("{}", found.json()),
+        false => found.print(args.given.terms.has_tokenizer()),
+    }
+    Ok(if found.ok.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// All that keeps it out, a line each.
+fn problems(error: LoadError) -> Vec<String> {
+    match error {
+        LoadError::OtherWorld { name, differences } => differences
+            .iter()
+            .map(|difference| format!("plugin {name:?}: built for another world: {difference}"))
+            .collect(),
+        error => vec![error.to_string()],
+    }
+}
+
+/// Interfaces, those of a package in one text: `wasi:io (error, poll, streams)`.
+fn packages(interfaces: &[&str]) -> Vec<String> {
+    let mut packages: Vec<(&str, Vec<&str>)> = Vec::new();
+    for interface in interfaces {
+        let (name, _) = interface.split_once('@').unwrap_or((interface, ""));
+        let (package, name) = name.split_once('/').unwrap_or((name, ""));
+        match packages.last_mut() {
+            Some((last, names)) if *last == package => names.push(name),
+            _ => packages.push((package, vec![name])),
+        }
+    }
+    packages.into_iter().map(|(package, names)| format!("{package} ({})", names.join(", "))).collect()
+}
+
+/// What is known of a plugin that was loaded.
+struct Found<'a> {
+    source: &'a Source,
+    component: &'a Component,
+    /// Once it is configured.
+    memory_bytes: u64,
+    log: Vec<String>,
+    /// What came of its settings.
+    ok: Result<(), String>,
+}
+
+impl Found<'_> {
+    fn grants(&self) -> Vec<&'static str> {
+        let imports = self.component.imports().iter();
+        imports
+            .filter_map(|import| match import.given {
+                GivenTo::Granted(name) => Some(name),
+                GivenTo::Always | GivenTo::Traps => None,
+            })
+            .collect()
+    }
+
+    fn traps(&self) -> Vec<&str> {
+        let imports = self.component.imports().iter();
+        imports.filter(|import| import.given == GivenTo::Traps).map(|import| import.name.as_str()).collect()
+    }
+
+    fn json(&self) -> Value {
+        let said = self.component.description();
+        json!({
+            "ok": self.ok.is_ok(),
+            "problems": self.ok.as_ref().err().into_iter().collect::<Vec<_>>(),
+            "name": said.name,
+            "version": said.version,
+            "file": self.source.file,
+            "sha256": self.component.digest().to_string(),
+            "bytes": self.source.bytes(),
+            "columns": show::columns(said.columns),
+            "writes": show::shape(said.writes),
+            "grants": self.grants(),
+            "traps": self.traps(),
+            "settings_schema": said.settings_schema,
+            "memory_bytes": self.memory_bytes,
+            "log": self.log,
+        })
+    }
+
+    fn print(&self, has_tokenizer: bool) {
+        let said = self.component.description();
+        let line = |what: &str, text: String| println!("{} {text}", screen::faint(format!("{what:10}")));
+        let list = |names: &[&str]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        println!("{} {}", said.name, said.version);
+        if let Some(file) = &self.source.file {
+            line("file", file.display().to_string());
+        }
+        line("sha256", self.component.digest().to_string());
+        line("size", format!("{} bytes", self.source.bytes()));
+        line("columns", list(&show::columns(said.columns)));
+        line("writes", format!("{} ids", show::shape(said.writes)));
+        line("grants", list(&self.grants()));
+        for package in packages(&self.traps()) {
+            line("traps", format!("{package}: linked, a trap where it is called"));
+        }
+        match &said.settings_schema {
+            None => line("settings", "no schema".to_owned()),
+            Some(schema) => {
+                line("settings", "by this schema".to_owned());
+                println!("{schema:#}");
+            }
+        }
+        for said in &self.log {
+            line("log", said.clone());
+        }
+        match &self.ok {
+            Ok(()) => line("start", screen::good(format!("ok, {} bytes of memory", self.memory_bytes))),
+            Err(why) => {
+                line("start", screen::bad(why.clone()));
+                if self.grants().contains(&"tokenizer") && !has_tokenizer {
+                    println!("It reads the model's tokenizer, and none was given: --tokenizer");
+                }
+            }
+        }
+    }
+}

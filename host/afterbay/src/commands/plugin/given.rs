@@ -1,0 +1,193 @@
+//! The plugin that a command is given: where its component is, what it may use, its settings.
+
+use crate::EXIT_USAGE;
+use crate::commands::{parse_duration, parse_size};
+use crate::grants::{self, Model};
+use crate::project::Project;
+use afterbay_config::bounds;
+use afterbay_runtime::{Component, EncodeError, Grants, Host, Limits, LoadError, Terms, TokenId, Tokens};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A plugin on the command line.
+#[derive(clap::Args)]
+pub(super) struct Given {
+    /// A component file, builtin:NAME, or the directory of a project that was built
+    #[arg(value_name = "PLUGIN")]
+    plugin: String,
+    #[command(flatten)]
+    pub(super) terms: TermArgs,
+}
+
+/// What it runs on, as in a configuration.
+#[derive(clap::Args)]
+pub(super) struct TermArgs {
+    /// Its settings: JSON, or a file that holds it
+    #[arg(long, value_name = "JSON|@FILE", default_value = "{}")]
+    settings: String,
+    /// The model's tokenizer.json, or its directory, for a plugin that reads it (it is granted the rest by itself)
+    #[arg(long, value_name = "PATH")]
+    tokenizer: Option<PathBuf>,
+    /// Memory of an instance
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_memory)]
+    memory: u64,
+    /// Processor time of a call
+    #[arg(long, value_name = "DURATION", default_value = "2ms", value_parser = parse_deadline)]
+    deadline: Duration,
+}
+
+/// As `plugin.limits.memory` of a configuration.
+pub(super) fn parse_memory(text: &str) -> Result<u64, String> {
+    let (least, most) = bounds::PLUGIN_MEMORY_BYTES;
+    let bytes = parse_size(text)?;
+    match (least..=most).contains(&bytes) {
+        true => Ok(bytes),
+        false => Err(format!("{text} is not from {}MiB to {}GiB", least >> 20, most >> 30)),
+    }
+}
+
+/// As `plugin.limits.deadline` of a configuration.
+pub(super) fn parse_deadline(text: &str) -> Result<Duration, String> {
+    let (least, most) = bounds::PLUGIN_DEADLINE;
+    let deadline = parse_duration(text)?;
+    match (least..=most).contains(&deadline) {
+        true => Ok(deadline),
+        false => Err(format!("{text} is not from {least:?} to {most:?}")),
+    }
+}
+
+/// A command line that cannot be carried out; the process says why and exits 64.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Wrong(pub(super) String);
+
+impl Wrong {
+    pub(super) fn exit(&self) -> ExitCode {
+        eprintln!("afterbay: {self}");
+        ExitCode::from(EXIT_USAGE)
+    }
+}
+
+/// A component's bytes and where they are from.
+pub(super) struct Source {
+    /// As it was given.
+    pub(super) name: String,
+    /// None: it is in this binary.
+    pub(super) file: Option<PathBuf>,
+    builtin: &'static [u8],
+}
+
+impl Source {
+    /// What a command line or a scenario names; a path is looked for from `base`.
+    pub(super) fn find(name: &str, base: &Path) -> Result<Source, Wrong> {
+        if let Some(builtin) = name.strip_prefix("builtin:") {
+            let Some(builtin) = afterbay_bundled::component(builtin) else {
+                let names: Vec<&str> = afterbay_bundled::names().collect();
+                return Err(Wrong(format!("{name:?} is not in this binary, which has {}", names.join(", "))));
+            };
+            return Ok(Source { name: name.to_owned(), file: None, builtin });
+        }
+        let path = base.join(name);
+        let is_project = path.is_dir();
+        let file = match is_project {
+            false => path,
+            true => {
+                let component = Project::of_dir(&path).and_then(|project| project.component());
+                component.map_err(|error| Wrong(error.to_string()))?
+            }
+        };
+        match file.metadata() {
+            Ok(found) if found.is_file() => {}
+            Err(error) if is_project && error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(Wrong(format!("{name}: not built yet: {} is not there", file.display())));
+            }
+            Ok(_) => return Err(Wrong(format!("{}: not a file", file.display()))),
+            Err(error) => return Err(Wrong(format!("{}: {error}", file.display()))),
+        }
+        Ok(Source { name: name.to_owned(), file: Some(file), builtin: &[] })
+    }
+
+    /// How large it is.
+    pub(super) fn bytes(&self) -> u64 {
+        match &self.file {
+            None => self.builtin.len() as u64,
+            Some(file) => file.metadata().map_or(0, |found| found.len()),
+        }
+    }
+
+    pub(super) fn load(&self, host: &Host, terms: Terms) -> Result<Component, LoadError> {
+        match &self.file {
+            None => host.load(&self.name, self.builtin, terms),
+            Some(file) => host.load_file(&self.name, file, terms),
+        }
+    }
+}
+
+impl Given {
+    pub(super) fn source(&self) -> Result<Source, Wrong> {
+        Source::find(&self.plugin, Path::new(""))
+    }
+}
+
+impl TermArgs {
+    /// The settings as JSON text.
+    pub(super) fn settings(&self) -> Result<String, Wrong> {
+        let text = match self.settings.strip_prefix('@') {
+            None => self.settings.clone(),
+            Some(file) => std::fs::read_to_string(file)
+                .map_err(|error| Wrong(format!("--settings: {file}: {error}")))?,
+        };
+        match serde_json::from_str::<serde_json::Value>(&text) {
+            Ok(_) => Ok(text),
+            Err(error) => Err(Wrong(format!("--settings: not JSON: {error}"))),
+        }
+    }
+
+    /// Whether it has a model's tokens.
+    pub(super) fn has_tokenizer(&self) -> bool {
+        self.tokenizer.is_some()
+    }
+
+    pub(super) fn terms(&self) -> Result<Terms, Wrong> {
+        let limits = Limits { memory_bytes: self.memory, deadline: self.deadline, ..Limits::default() };
+        terms(limits, self.tokenizer.as_deref())
+    }
+}
+
+/// Everything is granted: a tool shows what a plugin asks for. Its own figures go nowhere, and without a tokenizer the
+/// model has no tokens.
+pub(super) fn terms(limits: Limits, tokenizer: Option<&Path>) -> Result<Terms, Wrong> {
+    let tokens: Arc<dyn Tokens> = match tokenizer {
+        None => Arc::new(NoTokens),
+        Some(path) => Arc::new(Model::load(path).map_err(|error| Wrong(format!("tokenizer: {error}")))?),
+    };
+    let grants = Grants { log: true, metrics: Some(grants::no_meter()), tokenizer: Some(tokens) };
+    Ok(Terms { limits, grants })
+}
+
+/// A model without tokens.
+struct NoTokens;
+
+impl Tokens for NoTokens {
+    fn size(&self) -> u32 {
+        0
+    }
+
+    fn bytes(&self, _: TokenId) -> &[u8] {
+        &[]
+    }
+
+    fn special(&self) -> &[TokenId] {
+        &[]
+    }
+
+    fn end_of_text(&self) -> &[TokenId] {
+        &[]
+    }
+
+    fn encode(&self, _: &str) -> Result<Vec<TokenId>, EncodeError> {
+        Err(EncodeError::Failed("no tokenizer was given: --tokenizer".to_owned()))
+    }
+}

@@ -1,0 +1,349 @@
+//! A plugin's project: which language a directory is of, the command that builds it, the component that comes out, and
+//! the directories of its sources. The only place that knows; `plugin build` and `run --dev` both build through it.
+//!
+//! A further language is an entry in [`MANIFESTS`], a variant of [`Kind`], and its arms in this file.
+#![allow(dead_code, reason = "`plugin build` and `run --dev` come next")]
+
+use serde::Deserialize;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What Rust plugins are built for.
+const RUST_TARGET: &str = "wasm32-wasip2";
+/// Projects that are looked at for the sources of one plugin: itself, and what it depends on by path.
+const SOURCES_MAX: usize = 64;
+/// What a compiler says that is kept. The rest is left out, and that is said.
+const OUTPUT_BYTES_MAX: usize = 64 << 10;
+
+/// The file that makes a directory a project, and the language.
+const MANIFESTS: [(&str, Kind); 1] = [("Cargo.toml", Kind::Rust)];
+
+/// A project's language.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Built by cargo.
+    Rust,
+}
+
+/// A directory from which a component is built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Project {
+    dir: PathBuf,
+    kind: Kind,
+}
+
+/// Why there is no component.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProjectError {
+    #[error("{dir}: no plugin's project: it has none of {}", manifests())]
+    NotAProject { dir: PathBuf },
+    #[error("{program}, which builds {dir}, cannot be run: {error}; {how}")]
+    NoTool { program: String, dir: PathBuf, how: &'static str, error: std::io::Error },
+    #[error(
+        "{dir}: plugins in Rust are built for {RUST_TARGET}, which is not installed: `rustup target add {RUST_TARGET}`"
+    )]
+    NoTarget { dir: PathBuf },
+    #[error("{dir}: cargo metadata: {message}")]
+    Metadata { dir: PathBuf, message: String },
+    #[error("{dir}: makes {found}; a plugin is one library with crate-type = [\"cdylib\"]")]
+    NotOneComponent { dir: PathBuf, found: String },
+    #[error("{dir}: does not build")]
+    Failed {
+        dir: PathBuf,
+        /// What the compiler says, for the terminal; empty where it was told already.
+        output: String,
+    },
+}
+
+fn manifests() -> String {
+    MANIFESTS.map(|(file, _)| file).join(", ")
+}
+
+/// What becomes of the compiler's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// They go to the terminal as they come.
+    Shown,
+    /// They come back in [`ProjectError::Failed`].
+    Kept,
+}
+
+impl Project {
+    /// The project in this directory.
+    pub(crate) fn of_dir(dir: &Path) -> Result<Project, ProjectError> {
+        let kind = MANIFESTS.iter().find(|(file, _)| dir.join(file).is_file()).map(|(_, kind)| *kind);
+        let Some(kind) = kind else { return Err(ProjectError::NotAProject { dir: dir.to_owned() }) };
+        Ok(Project { dir: dir.to_owned(), kind })
+    }
+
+    /// The project that a component file was built in: one above it which makes this very file. `None`: there is none.
+    pub(crate) fn of_component(file: &Path) -> Option<Project> {
+        let file = std::path::absolute(file).ok()?;
+        let (dir, kind) = file.ancestors().skip(1).find_map(|dir| {
+            let project = Project::of_dir(dir).ok()?;
+            Some((dir.to_owned(), project.kind))
+        })?;
+        match kind {
+            Kind::Rust => {
+                let packages = metadata(&dir).ok()?;
+                let made = packages.components().find(|(_, made)| *made == file)?.0;
+                Some(Project { dir: made.manifest_path.parent()?.to_owned(), kind })
+            }
+        }
+    }
+
+    /// Where it is.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The file that a build leaves, whether or not it is there yet.
+    pub(crate) fn component(&self) -> Result<PathBuf, ProjectError> {
+        match self.kind {
+            Kind::Rust => {
+                let packages = metadata(&self.dir)?;
+                let here = self.dir.canonicalize().unwrap_or_else(|_| self.dir.clone());
+                let here = |package: &Package| package.manifest_path.parent() == Some(&here);
+                let made: Vec<PathBuf> = packages
+                    .components()
+                    .filter(|(package, _)| here(package))
+                    .map(|(_, made)| made)
+                    .collect();
+                match <[PathBuf; 1]>::try_from(made) {
+                    Ok([made]) => Ok(made),
+                    Err(made) => Err(self.not_one(made.len())),
+                }
+            }
+        }
+    }
+
+    /// Builds it with the language's own tool, as a release; the file that came out.
+    pub(crate) fn build(&self, output: Output) -> Result<PathBuf, ProjectError> {
+        match self.kind {
+            Kind::Rust => self.cargo_build(output),
+        }
+    }
+
+    /// The directories whose files are its sources: its own, and those of what it depends on by path.
+    pub(crate) fn sources(&self) -> Vec<PathBuf> {
+        match self.kind {
+            Kind::Rust => {
+                let mut found = vec![self.dir.canonicalize().unwrap_or_else(|_| self.dir.clone())];
+                let mut looked = 0;
+                while looked < found.len() && found.len() < SOURCES_MAX {
+                    let dir = found[looked].clone();
+                    looked += 1;
+                    let Ok(packages) = metadata(&dir) else { continue };
+                    let here = packages.packages.iter().filter(|it| it.manifest_path.parent() == Some(&dir));
+                    for path in
+                        here.flat_map(|package| &package.dependencies).filter_map(|it| it.path.clone())
+                    {
+                        if !found.contains(&path) {
+                            found.push(path);
+                        }
+                    }
+                }
+                found
+            }
+        }
+    }
+
+    fn not_one(&self, made: usize) -> ProjectError {
+        let found = match made {
+            0 => "no component".to_owned(),
+            made => format!("{made} components"),
+        };
+        ProjectError::NotOneComponent { dir: self.dir.clone(), found }
+    }
+
+    fn cargo_build(&self, output: Output) -> Result<PathBuf, ProjectError> {
+        let mut command = cargo(&self.dir);
+        command.args(["build", "--release", "--lib", "--target", RUST_TARGET]);
+        command.args(["--message-format", "json-render-diagnostics"]);
+        if output == Output::Kept {
+            command.arg("--quiet");
+        }
+        let stderr = if output == Output::Kept { Stdio::piped() } else { Stdio::inherit() };
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            .spawn()
+            .map_err(|error| self.no_cargo(error))?;
+        let said = child.stderr.take().map(|stderr| std::thread::spawn(move || keep(stderr)));
+        let lines = child.stdout.take().map(|stdout| BufReader::new(stdout).lines());
+        let mut made: Vec<PathBuf> = Vec::new();
+        for line in lines.into_iter().flatten().map_while(Result::ok) {
+            let Ok(artifact) = serde_json::from_str::<Artifact>(&line) else { continue };
+            if artifact.reason == "compiler-artifact" && artifact.is_of(&self.dir) {
+                let is_component = |file: &PathBuf| file.extension().is_some_and(|it| it == "wasm");
+                made.extend(artifact.filenames.into_iter().filter(is_component));
+            }
+        }
+        let status = child.wait().map_err(|error| self.no_cargo(error))?;
+        let said = said.and_then(|said| said.join().ok()).unwrap_or_default();
+        if !status.success() {
+            return Err(match self.has_target() {
+                Some(false) => ProjectError::NoTarget { dir: self.dir.clone() },
+                _ => ProjectError::Failed { dir: self.dir.clone(), output: said },
+            });
+        }
+        match <[PathBuf; 1]>::try_from(made) {
+            Ok([made]) => Ok(made),
+            Err(made) => Err(self.not_one(made.len())),
+        }
+    }
+
+    fn no_cargo(&self, error: std::io::Error) -> ProjectError {
+        no_cargo(&self.dir, error)
+    }
+
+    /// Whether the standard library for plugins is installed; `None` where nobody can say.
+    fn has_target(&self) -> Option<bool> {
+        let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+        rustc.args(["--print", "target-libdir", "--target", RUST_TARGET]).current_dir(&self.dir);
+        let told = rustc.stderr(Stdio::null()).output().ok()?;
+        Some(told.status.success() && Path::new(String::from_utf8_lossy(&told.stdout).trim()).is_dir())
+    }
+}
+
+/// What a compiler says, up to the bound.
+fn keep(mut from: impl std::io::Read) -> String {
+    let mut said = Vec::new();
+    let mut piece = [0; 4096];
+    let mut left_out = 0;
+    while let Ok(read @ 1..) = from.read(&mut piece) {
+        let room = OUTPUT_BYTES_MAX.saturating_sub(said.len()).min(read);
+        said.extend_from_slice(&piece[..room]);
+        left_out += read - room;
+    }
+    let mut said = String::from_utf8_lossy(&said).into_owned();
+    if left_out > 0 {
+        said += &format!("\n… {left_out} bytes more, at most {OUTPUT_BYTES_MAX} are kept\n");
+    }
+    said
+}
+
+/// cargo, as rustup has it for this directory.
+fn cargo(dir: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(dir);
+    command
+}
+
+fn no_cargo(dir: &Path, error: std::io::Error) -> ProjectError {
+    let how = "it comes with https://rustup.rs";
+    ProjectError::NoTool { program: "cargo".into(), dir: dir.to_owned(), how, error }
+}
+
+/// What cargo says of a workspace, as far as it matters here.
+#[derive(Deserialize)]
+struct Packages {
+    packages: Vec<Package>,
+    target_directory: PathBuf,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    manifest_path: PathBuf,
+    targets: Vec<Target>,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    path: Option<PathBuf>,
+}
+
+/// A line of `cargo build --message-format json`.
+#[derive(Deserialize)]
+struct Artifact {
+    reason: String,
+    #[serde(default)]
+    manifest_path: PathBuf,
+    #[serde(default)]
+    filenames: Vec<PathBuf>,
+}
+
+impl Artifact {
+    fn is_of(&self, dir: &Path) -> bool {
+        self.manifest_path.parent() == dir.canonicalize().ok().as_deref()
+    }
+}
+
+impl Packages {
+    /// The components that are made here, each with its package.
+    fn components(&self) -> impl Iterator<Item = (&Package, PathBuf)> {
+        let made = self.target_directory.join(RUST_TARGET).join("release");
+        self.packages.iter().flat_map(move |package| {
+            let made = made.clone();
+            let cdylibs = package.targets.iter().filter(|it| it.kind.iter().any(|kind| kind == "cdylib"));
+            cdylibs.map(move |it| (package, made.join(format!("{}.wasm", it.name.replace('-', "_")))))
+        })
+    }
+}
+
+fn metadata(dir: &Path) -> Result<Packages, ProjectError> {
+    let mut command = cargo(dir);
+    command.args(["metadata", "--no-deps", "--format-version", "1"]).stdin(Stdio::null());
+    let told = command.output().map_err(|error| no_cargo(dir, error))?;
+    let wrong = |message: String| ProjectError::Metadata { dir: dir.to_owned(), message };
+    if !told.status.success() {
+        return Err(wrong(String::from_utf8_lossy(&told.stderr).trim().to_owned()));
+    }
+    serde_json::from_slice(&told.stdout).map_err(|error| wrong(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn examples() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").canonicalize().unwrap()
+    }
+
+    #[test]
+    fn a_directory_without_a_manifest_is_no_project_and_what_would_make_it_one_is_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = Project::of_dir(dir.path()).unwrap_err().to_string();
+        assert!(error.ends_with("no plugin's project: it has none of Cargo.toml"), "{error}");
+    }
+
+    #[test]
+    fn a_component_is_known_before_it_is_built_and_leads_back_to_its_project() {
+        let project = Project::of_dir(&examples().join("stop-on-loop")).unwrap();
+        let component = project.component().unwrap();
+        assert!(component.ends_with("wasm32-wasip2/release/stop_on_loop.wasm"), "{component:?}");
+        // Where cargo builds elsewhere (CARGO_TARGET_DIR), nothing above the file says whose it is.
+        if component.starts_with(examples()) {
+            assert_eq!(Project::of_component(&component), Some(project));
+        }
+    }
+
+    #[test]
+    fn the_sources_are_those_of_the_project_and_of_what_it_depends_on_by_path() {
+        let project = Project::of_dir(&examples().join("stop-on-loop")).unwrap();
+        let sdk = examples().parent().unwrap().join("plugins/sdk");
+        assert_eq!(project.sources(), [examples().join("stop-on-loop"), sdk]);
+    }
+
+    #[test]
+    fn a_workspace_is_not_one_component() {
+        let error = Project::of_dir(&examples()).unwrap().component().unwrap_err().to_string();
+        assert!(error.contains("makes no component; a plugin is one library"), "{error}");
+    }
+
+    #[test]
+    fn what_a_compiler_says_is_kept_up_to_the_bound() {
+        assert_eq!(keep(&b"error: x"[..]), "error: x");
+        let said = keep(&vec![b'x'; OUTPUT_BYTES_MAX + 3][..]);
+        assert!(said.ends_with("x\n… 3 bytes more, at most 65536 are kept\n"), "{said}");
+    }
+}
