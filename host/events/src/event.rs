@@ -339,7 +339,13 @@ events! {
     /// A changed component has taken over between two batches.
     PluginReloaded, Level::INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, version: String, digest: String, resumed_requests: u64,
-    } => "plugin {plugin:?} of {stream:?}: version {version} took over {resumed_requests} requests, sha256 {digest}";
+        state_bytes: u64,
+    } => "plugin {plugin:?} of {stream:?}: version {version} took over {resumed_requests} requests with {state_bytes} bytes of state, sha256 {digest}";
+
+    /// What a plugin knew of its requests did not go over to the instance that took over from it.
+    PluginStateLost, Level::WARN, first 5 of [stream, plugin] {
+        stream: Name, plugin: Name, why: String,
+    } => "plugin {plugin:?} of {stream:?}: its state was not handed over, requests are told of as after a fault: {why}";
 
     /// A changed component cannot be used; the one before stays.
     PluginReloadFailed, Level::ERROR, first 5 of [stream, plugin] {

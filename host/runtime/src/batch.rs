@@ -81,6 +81,27 @@ impl From<types::Columns> for ColumnSet {
     }
 }
 
+/// Which calls a plugin asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallSet {
+    /// `pressure`.
+    pub pressure: bool,
+    /// `changed`.
+    pub changed: bool,
+    /// `export-state` and `import-state`.
+    pub state: bool,
+}
+
+impl From<types::Calls> for CallSet {
+    fn from(flags: types::Calls) -> Self {
+        Self {
+            pressure: flags.contains(types::Calls::PRESSURE),
+            changed: flags.contains(types::Calls::CHANGED),
+            state: flags.contains(types::Calls::STATE),
+        }
+    }
+}
+
 /// Sorts an answer by row and holds it to the contract: a row that exists, one verdict a row, short texts.
 /// The error says what is wrong, in words.
 pub(crate) fn check_verdicts(mut verdicts: Vec<Verdict>, rows: usize) -> Result<Vec<Verdict>, String> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::batch::{ColumnSet, IdShape};
+use crate::batch::{CallSet, ColumnSet, IdShape};
 use crate::bindings::TransformPre;
 use crate::bindings::afterbay::plugin::types;
 use crate::fault::Fault;
@@ -112,6 +112,8 @@ pub struct Description {
     pub settings_schema: Option<serde_json::Value>,
     /// The columns it wants.
     pub columns: ColumnSet,
+    /// The calls it wants.
+    pub wants: CallSet,
     /// What the ids in its `replace` are.
     pub writes: IdShape,
 }
@@ -157,6 +159,13 @@ impl Component {
         let description = check_description(said)
             .map_err(|message| LoadError::BadDescription { name: name.to_owned(), message })?;
         let imports = world::imports(&host.shared.engine, &code);
+        let CallSet { pressure, changed, state: _ } = description.wants;
+        let wanted = [(pressure && !grants.signals, "signals"), (changed && !grants.request, "request")];
+        let interfaces: Vec<_> =
+            wanted.into_iter().filter_map(|(is_missing, name)| is_missing.then_some(name)).collect();
+        if !interfaces.is_empty() {
+            return Err(LoadError::NotGranted { name: name.to_owned(), interfaces });
+        }
         let (host, name) = (host.clone(), name.to_owned());
         let inner = Inner { host, name, pre, limits, grants, digest, imports, description };
         Ok(Self { inner: Arc::new(inner) })
@@ -246,7 +255,7 @@ fn check_preamble(bytes: &[u8]) -> Result<(), String> {
 }
 
 fn check_description(said: types::Description) -> Result<Description, String> {
-    let types::Description { name, version, settings_schema, columns, writes } = said;
+    let types::Description { name, version, settings_schema, columns, wants, writes } = said;
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         return Err(format!("a name of {} bytes, from 1 to {NAME_BYTES_MAX} are allowed", name.len()));
     }
@@ -269,7 +278,7 @@ fn check_description(said: types::Description) -> Result<Description, String> {
             serde_json::from_str(text).map_err(|error| format!("a settings schema not in JSON: {error}"))?,
         ),
     };
-    Ok(Description { name, version, settings_schema, columns: columns.into(), writes })
+    Ok(Description { name, version, settings_schema, columns: columns.into(), wants: wants.into(), writes })
 }
 
 #[cfg(test)]
@@ -282,6 +291,7 @@ mod tests {
             version: "1.0.0".into(),
             settings_schema: String::new(),
             columns: types::Columns::empty(),
+            wants: types::Calls::empty(),
             writes: IdShape::Delta,
         }
     }

@@ -30,6 +30,14 @@ pub enum Call {
     Process,
     /// `close`.
     Close,
+    /// `changed`.
+    Changed,
+    /// `pressure`.
+    Pressure,
+    /// `export-state`.
+    ExportState,
+    /// `import-state`.
+    ImportState,
 }
 
 impl fmt::Display for Call {
@@ -41,6 +49,10 @@ impl fmt::Display for Call {
             Call::Open => "open",
             Call::Process => "process",
             Call::Close => "close",
+            Call::Changed => "changed",
+            Call::Pressure => "pressure",
+            Call::ExportState => "export-state",
+            Call::ImportState => "import-state",
         })
     }
 }

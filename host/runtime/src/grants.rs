@@ -29,6 +29,10 @@ pub struct Grants {
     pub log: bool,
     /// `metrics`: where they go.
     pub metrics: Option<Arc<dyn Meter>>,
+    /// `signals`: as the stream sets them ([`crate::Plugin::set_signals`]).
+    pub signals: bool,
+    /// `request`: as the stream sets them ([`crate::Plugin::set_attributes`]).
+    pub request: bool,
     /// `tokenizer`: the model's.
     pub tokenizer: Option<Arc<dyn Tokens>>,
 }
@@ -36,7 +40,7 @@ pub struct Grants {
 impl Default for Grants {
     /// The log.
     fn default() -> Self {
-        Self { log: true, metrics: None, tokenizer: None }
+        Self { log: true, metrics: None, signals: false, request: false, tokenizer: None }
     }
 }
 
@@ -48,7 +52,7 @@ impl std::fmt::Debug for Grants {
 }
 
 /// What may be granted, by its name in the package.
-pub(crate) const INTERFACES: [&str; 3] = ["log", "metrics", "tokenizer"];
+pub(crate) const INTERFACES: [&str; 5] = ["log", "metrics", "signals", "request", "tokenizer"];
 
 impl Grants {
     /// Whether this interface is granted.
@@ -56,6 +60,8 @@ impl Grants {
         match interface {
             "log" => self.log,
             "metrics" => self.metrics.is_some(),
+            "signals" => self.signals,
+            "request" => self.request,
             "tokenizer" => self.tokenizer.is_some(),
             _ => false,
         }

@@ -4,13 +4,15 @@
 //! Rust guest's `HashMap` and panic message ask for them). Every other WASI import is there, as a guest's libc wants it
 //! linked, and traps when called.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use wasmtime::component::{Component, HasSelf, Linker};
 use wasmtime::{Engine, ResourceLimiter, Store, StoreContextMut, UpdateDeadline};
 
-use crate::batch::TokenId;
-use crate::bindings::afterbay::plugin::{log, metrics, tokenizer};
+use crate::batch::{RequestId, TokenId};
+use crate::bindings::afterbay::plugin::{log, metrics, request, signals, tokenizer};
 use crate::deadline::{CallClock, Stop};
 use crate::grants::{EncodeError, Grants, Meter, MeterError};
 use crate::limits::{CORE_INSTANCES_MAX, Limits, MEMORIES_MAX, TABLES_MAX};
@@ -25,6 +27,10 @@ const HASH_SEED: (u64, u64) = (0x0af7_e2ba_1157_5eed, 0x1157_5eed_0af7_e2ba);
 pub(crate) struct Guest {
     pub(crate) clock: CallClock,
     pub(crate) log: LogBook,
+    /// How things stand, as the stream has set it.
+    pub(crate) signals: signals::Snapshot,
+    /// Of open requests, as the stream has set them.
+    pub(crate) attributes: HashMap<RequestId, Arc<str>>,
     grants: Grants,
     mistakes: Mistakes,
     memory_bytes: u64,
@@ -37,6 +43,8 @@ impl Guest {
         let guest = Guest {
             clock: CallClock::start(limits.start_deadline),
             log: LogBook::new(Instant::now()),
+            signals: nothing_yet(),
+            attributes: HashMap::new(),
             grants: grants.clone(),
             mistakes: Mistakes::default(),
             memory_bytes: 0,
@@ -86,6 +94,11 @@ impl ResourceLimiter for Guest {
     }
 }
 
+fn nothing_yet() -> signals::Snapshot {
+    let ingress = signals::Queue { frames: 0, rows: 0, bytes: 0, oldest_age_ms: 0 };
+    signals::Snapshot { ingress, sinks: Vec::new(), live_requests: 0, scheduler: None }
+}
+
 impl log::Host for Guest {
     fn log(&mut self, level: Level, request: Option<u64>, message: String) -> wasmtime::Result<()> {
         self.log.write(Instant::now(), level, request, message);
@@ -117,6 +130,18 @@ impl metrics::Host for Guest {
     fn histogram_observe(&mut self, name: String, value: f64) -> wasmtime::Result<()> {
         self.enter(&name, |meter| meter.observe(&name, value));
         Ok(())
+    }
+}
+
+impl signals::Host for Guest {
+    fn read(&mut self) -> wasmtime::Result<signals::Snapshot> {
+        Ok(self.signals.clone())
+    }
+}
+
+impl request::Host for Guest {
+    fn attributes(&mut self, request: RequestId) -> wasmtime::Result<Option<String>> {
+        Ok(self.attributes.get(&request).map(|attributes| attributes.to_string()))
     }
 }
 
@@ -163,6 +188,12 @@ pub(crate) fn linker(engine: &Engine, component: &Component) -> wasmtime::Result
             }
             "afterbay:plugin/metrics" => {
                 metrics::add_to_linker_instance::<_, HasSelf<_>>(&mut linker.instance(name)?, |guest| guest)?;
+            }
+            "afterbay:plugin/signals" => {
+                signals::add_to_linker_instance::<_, HasSelf<_>>(&mut linker.instance(name)?, |guest| guest)?;
+            }
+            "afterbay:plugin/request" => {
+                request::add_to_linker_instance::<_, HasSelf<_>>(&mut linker.instance(name)?, |guest| guest)?;
             }
             "afterbay:plugin/tokenizer" => {
                 tokenizer::add_to_linker_instance::<_, HasSelf<_>>(&mut linker.instance(name)?, |guest| {

@@ -1,12 +1,13 @@
 //! One instance of a plugin, for one stream: the calls of its life, each within its limits, each answer checked.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wasmtime::{Store, Trap};
 
 use crate::batch::{ColumnSet, Columns, Opened, RequestId, Verdict, check_verdicts};
-use crate::bindings::afterbay::plugin::types;
-use crate::bindings::exports::afterbay::plugin::plugin::{self, BadSetting, ConfigureError};
+use crate::bindings::afterbay::plugin::{signals, types};
+use crate::bindings::exports::afterbay::plugin::plugin::{self, BadSetting, ConfigureError, StateError};
 use crate::bindings::{Transform, TransformPre};
 use crate::component::Component;
 use crate::deadline::{CallClock, Stop};
@@ -14,7 +15,7 @@ use crate::fault::{Call, Fault, FaultKind};
 use crate::grants::Grants;
 use crate::guest::Guest;
 use crate::host::Host;
-use crate::limits::{Limits, OPEN_REQUESTS_MAX, SETTINGS_BYTES_MAX};
+use crate::limits::{Limits, OPEN_REQUESTS_MAX, SETTINGS_BYTES_MAX, STATE_BYTES_MAX};
 use crate::log::LogLine;
 
 /// Why there is no instance. Each message names the plugin.
@@ -144,6 +145,84 @@ impl Plugin {
         requests.chunks(OPEN_REQUESTS_MAX).try_for_each(|group| {
             self.call(Call::Close, limit, |guest, store| guest.call_close(store, group))
         })
+    }
+
+    /// Attributes of some open requests are others now ([`Plugin::set_attributes`]). Not called where the plugin did not ask.
+    ///
+    /// # Errors
+    /// A fault; the instance is dead.
+    pub fn changed(&mut self, requests: &[RequestId]) -> Result<(), Fault> {
+        if !self.component.description().wants.changed {
+            return Ok(());
+        }
+        let limit = self.component.limits().deadline;
+        requests.chunks(OPEN_REQUESTS_MAX).try_for_each(|group| {
+            self.call(Call::Changed, limit, |guest, store| guest.call_changed(store, group))
+        })
+    }
+
+    /// How things stand has changed ([`Plugin::set_signals`]). Not called where the plugin did not ask.
+    ///
+    /// # Errors
+    /// A fault; the instance is dead.
+    pub fn pressure(&mut self) -> Result<(), Fault> {
+        if !self.component.description().wants.pressure {
+            return Ok(());
+        }
+        let limit = self.component.limits().deadline;
+        self.call(Call::Pressure, limit, |guest, store| guest.call_pressure(store))
+    }
+
+    /// All that it knows of its open requests, for the instance that follows; `None` where it has no such call.
+    ///
+    /// # Errors
+    /// A fault; the instance is dead.
+    pub fn export_state(&mut self) -> Result<Option<Vec<u8>>, Fault> {
+        if !self.component.description().wants.state {
+            return Ok(None);
+        }
+        let limit = self.component.limits().state_deadline;
+        let state = self.call(Call::ExportState, limit, |guest, store| guest.call_export_state(store))?;
+        if state.len() > STATE_BYTES_MAX {
+            let what = format!("a state of {} bytes, at most {STATE_BYTES_MAX}", state.len());
+            return Err(self.die(Call::ExportState, FaultKind::Malformed { what }));
+        }
+        Ok(Some(state))
+    }
+
+    /// Takes over what an instance of this version of the component has exported. Before any request is opened. `None` where it
+    /// has no such call.
+    ///
+    /// # Errors
+    /// A fault; the instance is dead.
+    pub fn import_state(
+        &mut self,
+        version: &str,
+        state: &[u8],
+    ) -> Result<Option<Result<(), StateError>>, Fault> {
+        if !self.component.description().wants.state {
+            return Ok(None);
+        }
+        let limit = self.component.limits().state_deadline;
+        self.call(Call::ImportState, limit, |guest, store| guest.call_import_state(store, version, state))
+            .map(Some)
+    }
+
+    /// What `signals.read` says from now on.
+    pub fn set_signals(&mut self, now: signals::Snapshot) {
+        if let Some(live) = &mut self.live {
+            live.store.data_mut().signals = now;
+        }
+    }
+
+    /// What `request.attributes` says of a request from now on. To be taken out when it has ended.
+    pub fn set_attributes(&mut self, request: RequestId, attributes: Option<Arc<str>>) {
+        let Some(live) = &mut self.live else { return };
+        let known = &mut live.store.data_mut().attributes;
+        match attributes {
+            Some(attributes) => known.insert(request, attributes),
+            None => known.remove(&request),
+        };
     }
 
     /// False after a fault.

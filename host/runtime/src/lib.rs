@@ -30,8 +30,11 @@ mod meter;
 mod watch;
 
 pub use batch::{
-    Action, ColumnSet, Columns, FinishKind, IdShape, Opened, Replacement, RequestId, TokenId, Verdict,
+    Action, CallSet, ColumnSet, Columns, FinishKind, IdShape, Opened, Replacement, RequestId, TokenId,
+    Verdict,
 };
+pub use bindings::afterbay::plugin::signals;
+pub use bindings::exports::afterbay::plugin::plugin::StateError;
 pub use cache::CacheError;
 pub use component::{Component, Description, Digest, LoadError};
 pub use fault::{Call, Fault, FaultKind};

@@ -20,7 +20,9 @@ pub const REASON_BYTES_MAX: usize = 256;
 
 /// The name of a plugin's own metric.
 pub const METRIC_NAME_BYTES_MAX: usize = 64;
-/// Requests named in one call of `open` or `close`; more are given in several calls, each with its own deadline.
+/// What one instance hands to the next (WIT `export-state`). More is a malformed answer.
+pub const STATE_BYTES_MAX: usize = 64 << 20;
+/// Requests named in one call of `open`, `changed` or `close`; more are given in several calls, each with its own deadline.
 pub const OPEN_REQUESTS_MAX: usize = 256;
 
 /// A line of a plugin's log. The rest is cut.
@@ -67,10 +69,12 @@ pub const RESCAN: Duration = Duration::from_secs(2);
 pub struct Limits {
     /// Linear memory of the instance, in bytes. An answer may hold no more than this either.
     pub memory_bytes: u64,
-    /// Processor time of one call of `open`, `process` or `close`.
+    /// Processor time of one call on the path: `open`, `changed`, `process`, `pressure`, `close`.
     pub deadline: Duration,
     /// Processor time of `describe` and `configure`: they run off the path and may load a vocabulary.
     pub start_deadline: Duration,
+    /// Processor time of `export-state` and of `import-state`: the stream waits for them.
+    pub state_deadline: Duration,
 }
 
 impl Default for Limits {
@@ -79,6 +83,7 @@ impl Default for Limits {
             memory_bytes: 64 << 20,
             deadline: Duration::from_millis(2),
             start_deadline: Duration::from_secs(5),
+            state_deadline: Duration::from_millis(20),
         }
     }
 }

@@ -7,7 +7,9 @@ use crate::budget::Budget;
 use crate::decode::Decode;
 use crate::judge::Chain;
 use crate::keep::Keep;
+use crate::about::Abouts;
 use crate::ledger::{Aborts, Ledger};
+use crate::outlook::Outlook;
 use crate::path::{Path, Suspect};
 use crate::receive::{Receive, Received};
 use crate::report::Report;
@@ -65,6 +67,7 @@ pub(crate) struct Rescued {
     pub(crate) receive: Receive,
     pub(crate) sends: Vec<Send>,
     pub(crate) chain: Chain,
+    pub(crate) outlook: Outlook,
     pub(crate) taps: Vec<Tap>,
     pub(crate) aborts: Aborts,
     /// As in [`Path`].
@@ -131,12 +134,15 @@ pub(crate) fn start(
         report.add_sink(name, metrics.sink(&stream, name));
     }
     let ledger = Ledger::new(&base.recovered.live, Aborts::new(setup.upstream), telemetry.clone(), now);
+    let abouts = Abouts::of_live(setup.attributes, &ledger);
     let seats = plugins.into_iter().map(|(name, settings, plugin)| {
         let counters = metrics.plugin(&stream, &name);
-        Seat::new(&name, settings, plugin, telemetry.clone(), counters, &ledger)
+        Seat::new(&name, settings, plugin, telemetry.clone(), counters, &ledger, &abouts)
     });
-    let chain = Chain::new(seats.collect());
-    let mut path = plan.path(base, Receive::new(pull), ledger, chain, ends);
+    let seats = seats.collect();
+    let chain = Chain::new(seats, abouts);
+    let outlook = Outlook::new(setup.scheduler, now);
+    let mut path = plan.path(base, Receive::new(pull), ledger, (chain, outlook), ends);
     for tap in taps {
         let counters = metrics.tap(&stream, tap.config.name.as_str());
         path.taps.push(Tap::start(tap, telemetry.clone(), counters)?);
@@ -159,7 +165,7 @@ impl Plan {
             Ok(journal) => journal,
             Err(error) => return Err((Box::new(rescued), error.to_string())),
         };
-        let Rescued { receive, sends, aborts, mut chain, taps, arrived, mut returned, suspect } = rescued;
+        let Rescued { receive, sends, aborts, mut chain, outlook, taps, arrived, mut returned, suspect } = rescued;
         let mut base = self.base(journal);
         let last_frame = base.recovered.last_frame;
         let ends = self.sinks.iter().zip(sends).map(|(sink, send)| {
@@ -170,7 +176,7 @@ impl Plan {
         let ends = ends.collect();
         let ledger = Ledger::new(&base.recovered.live, aborts, self.telemetry.clone(), Instant::now());
         chain.restart(&ledger);
-        let mut path = self.path(base, receive, ledger, chain, ends);
+        let mut path = self.path(base, receive, ledger, (chain, outlook), ends);
         (path.suspect, path.taps) = (suspect, taps);
         // It may be in the journal already.
         let arrived = arrived.filter(|(_, before)| *before == last_frame).map(|(received, _)| received);
@@ -229,7 +235,7 @@ impl Plan {
         base: Base,
         receive: Receive,
         ledger: Ledger,
-        chain: Chain,
+        (chain, outlook): (Chain, Outlook),
         ends: Vec<(Send, Resume)>,
     ) -> Path {
         let Base { writer, recovered, decode } = base;
@@ -249,6 +255,7 @@ impl Plan {
             decode,
             ledger,
             chain,
+            outlook,
             route: Route::new(self.sinks.iter().map(|sink| sink.name.clone()).collect(), telemetry),
             sinks,
             taps: Vec::new(),

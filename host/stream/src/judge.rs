@@ -4,11 +4,16 @@
 //! the ledger with each row's fate. A plugin that faults is replaced by a fresh instance; the batch it was given goes on
 //! as if it had said nothing.
 
+use crate::about::Abouts;
 use crate::ledger::{Accounted, Ledger, OPERATOR};
 use crate::seat::Seat;
 use afterbay_journal as journal;
-use afterbay_runtime::{Action, Columns, FinishKind, IdShape, Opened, Replacement, TokenId, Verdict};
+use afterbay_runtime::signals::Snapshot;
+use afterbay_runtime::{
+    Action, Columns, FinishKind, IdShape, Opened, Plugin, ReloadError, Replacement, TokenId, Verdict,
+};
 use afterbay_wire::{FinishReason, Ids};
+use std::time::Instant;
 
 /// How the journal's text of a verdict begins whose ids are all so far.
 pub(crate) const CUMULATIVE: &str = "cumulative";
@@ -118,26 +123,59 @@ struct Shown {
 /// The plugins of a stream, in the order of the config.
 pub(crate) struct Chain {
     seats: Vec<Seat>,
+    abouts: Abouts,
     shown: Shown,
 }
 
 impl Chain {
-    pub(crate) fn new(seats: Vec<Seat>) -> Chain {
-        Chain { seats, shown: Shown::default() }
+    pub(crate) fn new(seats: Vec<Seat>, abouts: Abouts) -> Chain {
+        Chain { seats, abouts, shown: Shown::default() }
     }
 
     /// After a panic: fresh instances take over.
     pub(crate) fn restart(&mut self, ledger: &Ledger) {
         self.shown = Shown::default();
-        self.seats.iter_mut().for_each(|seat| seat.restart(ledger));
+        self.seats.iter_mut().for_each(|seat| seat.restart(ledger, &self.abouts));
     }
 
     pub(crate) fn seats(&self) -> &[Seat] {
         &self.seats
     }
 
-    pub(crate) fn seats_mut(&mut self) -> &mut [Seat] {
-        &mut self.seats
+    /// Whether any plugin is to be told how the stream stands.
+    pub(crate) fn wants_signals(&self) -> bool {
+        self.seats.iter().any(Seat::wants_signals)
+    }
+
+    /// How the stream stands; `is_news`: otherwise than plugins were told last.
+    pub(crate) fn stands(&mut self, snapshot: &Snapshot, is_news: bool, ledger: &Ledger) {
+        for seat in self.seats.iter_mut().filter(|seat| seat.wants_signals()) {
+            seat.stands(snapshot, is_news, ledger, &self.abouts);
+        }
+    }
+
+    /// A live request's attributes were set anew.
+    pub(crate) fn changed(&mut self, rid: &str, ledger: &Ledger) {
+        let Some(number) = ledger.look(rid).live.map(|live| live.number) else { return };
+        self.abouts.refresh(number, rid);
+        self.seats.iter_mut().for_each(|seat| seat.changed(number, ledger, &self.abouts));
+    }
+
+    /// A changed component takes over, or could not.
+    pub(crate) fn reload(&mut self, plugin: &str, result: Result<Plugin, ReloadError>, ledger: &Ledger) {
+        if let Some(seat) = self.seats.iter_mut().find(|seat| seat.name() == plugin) {
+            seat.reload(result, ledger, &self.abouts);
+        }
+    }
+
+    /// Does what is due. Between two batches only.
+    pub(crate) fn tick(&mut self, now: Instant, ledger: &Ledger) {
+        self.seats.iter_mut().for_each(|seat| seat.tick(now, ledger, &self.abouts));
+    }
+
+    /// When [`Chain::tick`] is due.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.seats.iter().filter_map(Seat::deadline).min()
     }
 
     /// Calls each plugin once, and composes what they say.
@@ -162,13 +200,14 @@ impl Chain {
             return;
         }
         let accounted = &judged.accounted;
+        meet(accounted, ledger, &self.shown, &mut self.abouts);
         let opened: Vec<Opened<'_>> = opened(accounted, ledger, &self.shown);
         for index in 0..self.seats.len() {
             let seat = &mut self.seats[index];
             let texts =
                 if seat.wants().texts { self.shown.texts(accounted, &judged.fates) } else { Vec::new() };
             let Shown { requests, ids, completion_tokens, finished, .. } = &self.shown;
-            seat.open(&opened, ledger);
+            seat.open(&opened, ledger, &self.abouts);
             let columns = Columns {
                 requests,
                 output_ids: &ids.values,
@@ -177,7 +216,7 @@ impl Chain {
                 finished,
                 texts: &texts,
             };
-            let verdicts = seat.process(&columns, ledger);
+            let verdicts = seat.process(&columns, ledger, &self.abouts);
             if verdicts.is_empty() {
                 continue;
             }
@@ -242,12 +281,13 @@ impl Chain {
     pub(crate) fn forget(&mut self, closed: &[u64], ledger: &Ledger) {
         if !closed.is_empty() {
             self.seats.iter_mut().for_each(|seat| seat.close(closed, ledger));
+            self.abouts.forget(closed);
         }
     }
 
     /// Between two batches, when the ledger holds none that has ended.
     pub(crate) fn revive(&mut self, ledger: &Ledger) {
-        self.seats.iter_mut().for_each(|seat| seat.revive(ledger));
+        self.seats.iter_mut().for_each(|seat| seat.revive(ledger, &self.abouts));
     }
 }
 
@@ -367,8 +407,17 @@ impl Shown {
     }
 }
 
+/// What is known of the requests that begin in this batch.
+fn meet(accounted: &Accounted, ledger: &Ledger, shown: &Shown, abouts: &mut Abouts) {
+    for row in shown.rows.iter().filter(|row| accounted.rows[**row as usize].first) {
+        let Some((rid, request)) = ledger.request(accounted.rows[*row as usize].slot) else { continue };
+        let worker = accounted.batch.http_worker_ipc(*row).unwrap_or_default();
+        abouts.meet(request.kept.number().0, rid, worker);
+    }
+}
+
 /// The requests that begin in this batch.
-fn opened<'l>(accounted: &Accounted, ledger: &'l Ledger, shown: &Shown) -> Vec<Opened<'l>> {
+fn opened<'l>(accounted: &'l Accounted, ledger: &'l Ledger, shown: &Shown) -> Vec<Opened<'l>> {
     let begun = shown.rows.iter().filter(|row| accounted.rows[**row as usize].first);
     begun
         .filter_map(|row| {
@@ -376,6 +425,7 @@ fn opened<'l>(accounted: &Accounted, ledger: &'l Ledger, shown: &Shown) -> Vec<O
             Some(Opened {
                 request: request.kept.number().0,
                 rid,
+                http_worker_ipc: accounted.batch.http_worker_ipc(*row).unwrap_or_default(),
                 prompt_tokens: request.prompt_tokens,
                 received_tokens: 0,
                 resumed: false,

@@ -266,6 +266,11 @@ impl Keep {
         self.read_at.take_if(|at| *at <= now);
     }
 
+    /// When the oldest of the frames came that wait for the disk.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        self.waiting.front().map(|kept| kept.at.instant)
+    }
+
     /// Frames that have not gone on, and their bytes.
     pub(crate) fn backlog_size(&self) -> (usize, u64) {
         let refused = self.refused.as_ref().map(|(received, _)| received.bytes.len());

@@ -4,6 +4,7 @@
 //! line, of HTTP, or of other streams.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod about;
 mod budget;
 mod build;
 mod decode;
@@ -11,6 +12,7 @@ mod fault;
 mod judge;
 mod keep;
 mod ledger;
+mod outlook;
 mod path;
 mod receive;
 mod report;
@@ -25,8 +27,10 @@ mod tap;
 mod telemetry;
 mod thread;
 
+pub use about::AttributesOf;
 pub use budget::Budget;
 pub use ledger::{End, FinishedEarly, Live, Looked, TellScheduler};
+pub use outlook::SchedulerLoad;
 pub use send::SINK_STATES;
 pub use thread::Ended;
 
@@ -69,6 +73,10 @@ pub struct Setup {
     pub abandon_after: Duration,
     /// The plugins, configured, in the order of the config, each with its settings as JSON.
     pub plugins: Vec<(String, String, Plugin)>,
+    /// What attributes requests have, for plugins.
+    pub attributes: AttributesOf,
+    /// How the scheduler does, for plugins.
+    pub scheduler: SchedulerLoad,
     /// Who tells the scheduler of requests that plugins finish, where somebody can.
     pub upstream: Option<TellScheduler>,
     /// Where its events go.

@@ -9,6 +9,7 @@ use crate::fault;
 use crate::judge::Chain;
 use crate::keep::{Keep, Kept};
 use crate::ledger::{Ledger, Settled};
+use crate::outlook::Outlook;
 use crate::receive::{Receive, Received};
 use crate::route::{Leaves, Route};
 use crate::sink::Sink;
@@ -16,7 +17,6 @@ use crate::tap::Tap;
 use afterbay_config::TapOf;
 use afterbay_journal::FrameNo;
 use afterbay_outbox::Content;
-use afterbay_runtime::{Plugin, ReloadError};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,7 @@ pub(crate) struct Path {
     pub(crate) decode: Decode,
     pub(crate) ledger: Ledger,
     pub(crate) chain: Chain,
+    pub(crate) outlook: Outlook,
     pub(crate) route: Route,
     pub(crate) sinks: Vec<Sink>,
     pub(crate) taps: Vec<Tap>,
@@ -168,22 +169,28 @@ impl Path {
         self.sinks.iter_mut().for_each(|sink| sink.tick(now));
         self.keep.tick(now);
         let Path { chain, ledger, .. } = self;
-        chain.seats_mut().iter_mut().for_each(|seat| seat.tick(now, ledger));
+        chain.tick(now, ledger);
+        if self.chain.wants_signals() && self.outlook.deadline() <= now {
+            self.look(now);
+        }
+    }
+
+    /// Tells the plugins that want to know how the stream stands.
+    fn look(&mut self, now: Instant) {
+        // Out of the path for so long, which it looks at.
+        let never = || Outlook::new(Box::new(|| None), now);
+        let mut outlook = std::mem::replace(&mut self.outlook, never());
+        let (snapshot, is_news) = outlook.look(self, now);
+        self.outlook = outlook;
+        self.chain.stands(&snapshot, is_news, &self.ledger);
     }
 
     /// When [`Path::tick`] is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let own = [self.receive.socket().deadline(), self.keep.deadline()];
         let sinks = self.sinks.iter().filter_map(Sink::deadline);
-        let seats = self.chain.seats().iter().filter_map(|seat| seat.deadline());
-        own.into_iter().flatten().chain(sinks).chain(seats).min()
-    }
-
-    /// A changed component takes over, or could not.
-    pub(crate) fn reload(&mut self, plugin: &str, result: Result<Plugin, ReloadError>) {
-        if let Some(seat) = self.chain.seats_mut().iter_mut().find(|seat| seat.name() == plugin) {
-            seat.reload(result, &self.ledger);
-        }
+        let outlook = self.chain.wants_signals().then(|| self.outlook.deadline());
+        own.into_iter().flatten().chain(sinks).chain(self.chain.deadline()).chain(outlook).min()
     }
 
     /// Tells the journal how far the readers have taken the stream.

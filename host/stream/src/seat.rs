@@ -2,16 +2,18 @@
 //!
 //! Owns the instance and what happened to it. Knows nothing of the wire or of the other plugins.
 
+use crate::about::Abouts;
 use crate::ledger::{Ledger, Request};
 use crate::telemetry::Telemetry;
 use afterbay_events::event::{
-    PluginDown, PluginFault, PluginLoaded, PluginLog, PluginReloadFailed, PluginReloaded,
+    PluginDown, PluginFault, PluginLoaded, PluginLog, PluginReloadFailed, PluginReloaded, PluginStateLost,
 };
 use afterbay_events::{self as events, Name, PluginCounters, ReloadResult};
 use afterbay_runtime::{
     Action, ColumnSet, Columns, Component, Fault, FaultKind, IdShape, Level, Opened, Plugin, ReloadError,
-    Verdict,
+    StateError, Verdict,
 };
+use afterbay_runtime::signals::Snapshot;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,6 +42,7 @@ impl Seat {
         telemetry: Telemetry,
         counters: Arc<PluginCounters>,
         ledger: &Ledger,
+        abouts: &Abouts,
     ) -> Seat {
         let component = plugin.component().clone();
         let mut seat = Seat {
@@ -52,7 +55,7 @@ impl Seat {
             telemetry,
             counters,
         };
-        seat.take_over(plugin, ledger);
+        seat.take_over(plugin, ledger, abouts);
         let (stream, plugin) = seat.names();
         let (version, digest) = seat.version();
         seat.telemetry.publish(PluginLoaded { stream, plugin, version, digest });
@@ -79,15 +82,46 @@ impl Seat {
         self.component.description().writes
     }
 
-    pub(crate) fn open(&mut self, requests: &[Opened<'_>], ledger: &Ledger) {
+    /// Whether it is to be told how the stream stands.
+    pub(crate) fn wants_signals(&self) -> bool {
+        self.component.grants().signals
+    }
+
+    pub(crate) fn open(&mut self, requests: &[Opened<'_>], ledger: &Ledger, abouts: &Abouts) {
         if !requests.is_empty() {
-            self.call(ledger, |plugin| plugin.open(requests));
+            self.call(ledger, abouts, |plugin| {
+                tell_attributes(plugin, requests, abouts);
+                plugin.open(requests)
+            });
         }
     }
 
-    pub(crate) fn process(&mut self, columns: &Columns<'_>, ledger: &Ledger) -> Vec<Verdict> {
+    /// The attributes of an open request are others now.
+    pub(crate) fn changed(&mut self, request: u64, ledger: &Ledger, abouts: &Abouts) {
+        if self.component.grants().request {
+            self.call(ledger, abouts, |plugin| {
+                plugin.set_attributes(request, abouts.get(request).and_then(|about| about.attributes.clone()));
+                plugin.changed(&[request])
+            });
+        }
+    }
+
+    /// How the stream stands; `is_news`: otherwise than it was told last.
+    pub(crate) fn stands(&mut self, now: &Snapshot, is_news: bool, ledger: &Ledger, abouts: &Abouts) {
+        self.call(ledger, abouts, |plugin| {
+            plugin.set_signals(now.clone());
+            if is_news { plugin.pressure() } else { Ok(()) }
+        });
+    }
+
+    pub(crate) fn process(
+        &mut self,
+        columns: &Columns<'_>,
+        ledger: &Ledger,
+        abouts: &Abouts,
+    ) -> Vec<Verdict> {
         let begun = Instant::now();
-        let answer = self.call(ledger, |plugin| plugin.process(columns));
+        let answer = self.call(ledger, abouts, |plugin| plugin.process(columns));
         self.counters.calls.add(1);
         self.counters.rows.add(columns.requests.len() as u64);
         self.counters.seconds.add(begun.elapsed());
@@ -112,6 +146,7 @@ impl Seat {
     /// for [`Seat::revive`].
     pub(crate) fn close(&mut self, requests: &[u64], ledger: &Ledger) {
         let Some(plugin) = &mut self.plugin else { return };
+        requests.iter().for_each(|request| plugin.set_attributes(*request, None));
         let closed = plugin.close(requests);
         if plugin.has_log() {
             self.drain_log(ledger);
@@ -124,15 +159,20 @@ impl Seat {
     }
 
     /// Between two batches: a fresh instance in place of one that faulted as requests were closed.
-    pub(crate) fn revive(&mut self, ledger: &Ledger) {
+    pub(crate) fn revive(&mut self, ledger: &Ledger, abouts: &Abouts) {
         if std::mem::take(&mut self.died_closing) {
-            self.restart(ledger);
+            self.restart(ledger, abouts);
         }
     }
 
     /// One call. `None` where there is no instance, or where it faulted: then a fresh one has taken over, which is told
     /// that it resumes after the batch in hand.
-    fn call<T>(&mut self, ledger: &Ledger, call: impl FnOnce(&mut Plugin) -> Result<T, Fault>) -> Option<T> {
+    fn call<T>(
+        &mut self,
+        ledger: &Ledger,
+        abouts: &Abouts,
+        call: impl FnOnce(&mut Plugin) -> Result<T, Fault>,
+    ) -> Option<T> {
         let plugin = self.plugin.as_mut()?;
         let answer = call(plugin);
         if plugin.has_log() {
@@ -142,17 +182,17 @@ impl Seat {
             Ok(answer) => Some(answer),
             Err(fault) => {
                 self.tell_fault(&fault);
-                self.restart(ledger);
+                self.restart(ledger, abouts);
                 None
             }
         }
     }
 
     /// A fresh instance takes over.
-    pub(crate) fn restart(&mut self, ledger: &Ledger) {
+    pub(crate) fn restart(&mut self, ledger: &Ledger, abouts: &Abouts) {
         self.plugin = None;
         match self.component.instantiate(&self.settings) {
-            Ok(plugin) => self.take_over(plugin, ledger),
+            Ok(plugin) => self.take_over(plugin, ledger, abouts),
             Err(error) => {
                 let (stream, plugin) = self.names();
                 self.telemetry.publish(PluginDown { stream, plugin, why: error.to_string() });
@@ -162,22 +202,71 @@ impl Seat {
     }
 
     /// A changed component, compiled and configured off the path, takes over between two batches.
-    pub(crate) fn reload(&mut self, reloaded: Result<Plugin, ReloadError>, ledger: &Ledger) {
+    pub(crate) fn reload(
+        &mut self,
+        reloaded: Result<Plugin, ReloadError>,
+        ledger: &Ledger,
+        abouts: &Abouts,
+    ) {
         let (stream, plugin) = self.names();
         match reloaded {
-            Ok(instance) => {
+            Ok(mut instance) => {
+                let handed = self.hand_over(&mut instance);
+                if !instance.is_alive() {
+                    // It died of the state; without it, it may live.
+                    match instance.component().instantiate(&self.settings) {
+                        Ok(fresh) => instance = fresh,
+                        Err(error) => return self.not_reloaded(error.to_string()),
+                    }
+                }
                 self.component = instance.component().clone();
-                self.take_over(instance, ledger);
+                self.take_over(instance, ledger, abouts);
                 self.counters.reloads.add(ReloadResult::Ok, 1);
                 let (version, digest) = self.version();
                 let resumed_requests = ledger.live() as u64;
-                self.telemetry.publish(PluginReloaded { stream, plugin, version, digest, resumed_requests });
+                let state_bytes = handed.unwrap_or(Ok(0)).unwrap_or_else(|why| {
+                    let (stream, plugin) = self.names();
+                    self.telemetry.publish(PluginStateLost { stream, plugin, why });
+                    0
+                }) as u64;
+                self.telemetry.publish(PluginReloaded {
+                    stream,
+                    plugin,
+                    version,
+                    digest,
+                    resumed_requests,
+                    state_bytes,
+                });
             }
-            Err(error) => {
-                self.counters.reloads.add(ReloadResult::Failed, 1);
-                self.telemetry.publish(PluginReloadFailed { stream, plugin, why: error.to_string() });
-            }
+            Err(error) => self.not_reloaded(error.to_string()),
         }
+    }
+
+    fn not_reloaded(&self, why: String) {
+        let (stream, plugin) = self.names();
+        self.counters.reloads.add(ReloadResult::Failed, 1);
+        self.telemetry.publish(PluginReloadFailed { stream, plugin, why });
+    }
+
+    /// Gives the instance that takes over what the one before it knows of its requests. `None` where they have no such calls.
+    fn hand_over(&mut self, next: &mut Plugin) -> Option<Result<usize, String>> {
+        let (before, version) = (self.plugin.as_mut()?, self.component.description().version.clone());
+        if !next.component().description().wants.state {
+            return None;
+        }
+        let state = match before.export_state() {
+            Ok(state) => state?,
+            Err(fault) => return Some(Err(fault.to_string())),
+        };
+        let imported = match next.import_state(&version, &state) {
+            Ok(imported) => imported?,
+            Err(fault) => return Some(Err(fault.to_string())),
+        };
+        Some(match imported {
+            Ok(()) => Ok(state.len()),
+            Err(StateError::UnknownVersion) => Err(format!("it does not know the state of version {version}")),
+            Err(StateError::Corrupt) => Err(format!("it cannot read the state of version {version}")),
+        })
     }
 
     /// When to call [`Seat::tick`].
@@ -186,17 +275,18 @@ impl Seat {
     }
 
     /// Tries again to start a plugin that could not be started. Between two batches only.
-    pub(crate) fn tick(&mut self, now: Instant, ledger: &Ledger) {
+    pub(crate) fn tick(&mut self, now: Instant, ledger: &Ledger, abouts: &Abouts) {
         if self.retry_at.is_some_and(|at| at <= now) {
             self.retry_at = None;
-            self.restart(ledger);
+            self.restart(ledger, abouts);
         }
     }
 
     /// Seats an instance and tells it of every request that is alive.
-    fn take_over(&mut self, mut plugin: Plugin, ledger: &Ledger) {
+    fn take_over(&mut self, mut plugin: Plugin, ledger: &Ledger, abouts: &Abouts) {
         let alive = ledger.requests().filter(|(_, request)| !request.ended_early());
-        let resumed: Vec<Opened<'_>> = alive.map(|(rid, request)| resumed(rid, request)).collect();
+        let resumed: Vec<Opened<'_>> = alive.map(|(rid, request)| resumed(rid, request, abouts)).collect();
+        tell_attributes(&mut plugin, &resumed, abouts);
         let opened = plugin.open(&resumed);
         self.plugin = Some(plugin);
         self.retry_at = None;
@@ -248,10 +338,23 @@ impl Seat {
     }
 }
 
-fn resumed<'l>(rid: &'l str, request: &Request) -> Opened<'l> {
+/// What `request.attributes` is to say of these requests.
+fn tell_attributes(plugin: &mut Plugin, requests: &[Opened<'_>], abouts: &Abouts) {
+    if !plugin.component().grants().request {
+        return;
+    }
+    for request in requests {
+        let about = abouts.get(request.request);
+        plugin.set_attributes(request.request, about.and_then(|about| about.attributes.clone()));
+    }
+}
+
+fn resumed<'l>(rid: &'l str, request: &Request, abouts: &'l Abouts) -> Opened<'l> {
+    let number = request.kept.number().0;
     Opened {
-        request: request.kept.number().0,
+        request: number,
         rid,
+        http_worker_ipc: abouts.get(number).map_or("", |about| &about.worker),
         prompt_tokens: request.prompt_tokens,
         received_tokens: request.received,
         resumed: true,

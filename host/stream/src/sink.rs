@@ -69,6 +69,11 @@ impl Sink {
         Sink { name, place, outbox, memory, spill, send, resume, settled, taken, handed, read_at }
     }
 
+    /// As the journal names it: a reader that the connector found has its own name behind the configured one.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// It has all of this frame: of an earlier run, or another's.
     pub(crate) fn has_taken(&self, frame: FrameNo) -> bool {
         self.resume.as_ref().is_some_and(|resume| resume.has_taken(frame))

@@ -36,6 +36,8 @@ pub(crate) const WAKER: mio::Token = mio::Token(0);
 pub(crate) enum Control {
     /// A component has changed.
     Reload { plugin: String, result: Box<Result<Plugin, ReloadError>> },
+    /// The attributes of a rid were set anew.
+    Changed { rid: String },
     /// What is known of a rid.
     Look { rid: String, reply: Box<dyn FnOnce(Looked) + Send> },
     /// What becomes of a live request.
@@ -177,7 +179,10 @@ impl Thread {
     fn controls(&mut self, mut stop: Option<Instant>) -> Option<Instant> {
         loop {
             match self.control.try_recv() {
-                Ok(Control::Reload { plugin, result }) => self.path.reload(&plugin, *result),
+                Ok(Control::Reload { plugin, result }) => {
+                    self.path.chain.reload(&plugin, *result, &self.path.ledger);
+                }
+                Ok(Control::Changed { rid }) => self.path.chain.changed(&rid, &self.path.ledger),
                 Ok(Control::Look { rid, reply }) => reply(self.path.ledger.look(&rid)),
                 Ok(Control::End { rid, number, end }) => self.path.ledger.end(&rid, number, end),
                 Ok(Control::Stop { deadline }) => stop = Some(deadline),
@@ -209,8 +214,20 @@ impl Thread {
 
 /// What outlives a panic. The journal's writer writes what it still holds when it is dropped.
 fn rescue(path: Path, why: String) -> Rescued {
-    let Path { receive, keep, ledger, sinks, taps, chain, arrived, mut returned, settling, suspect, .. } =
-        path;
+    let Path {
+        receive,
+        keep,
+        ledger,
+        sinks,
+        taps,
+        chain,
+        outlook,
+        arrived,
+        mut returned,
+        settling,
+        suspect,
+        ..
+    } = path;
     let suspect = settling.map(|frame| {
         let same = |suspect: &Suspect| suspect.frame == frame && suspect.why == why;
         let before = suspect.as_ref().filter(|suspect| same(suspect)).map_or(0, |suspect| suspect.times);
@@ -220,7 +237,7 @@ fn rescue(path: Path, why: String) -> Rescued {
     // Its end may panic too; then what it held back is lost to the journal, and found again where that matters.
     let refused = catch_unwind(AssertUnwindSafe(|| keep.into_refused())).ok().flatten();
     refused.into_iter().for_each(|received| returned.push_front(received));
-    Rescued { receive, sends, aborts: ledger.into_aborts(), chain, taps, arrived, returned, suspect }
+    Rescued { receive, sends, aborts: ledger.into_aborts(), chain, outlook, taps, arrived, returned, suspect }
 }
 
 /// What a panic says.

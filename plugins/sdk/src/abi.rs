@@ -17,7 +17,7 @@ wit_bindgen::generate!({
 });
 
 pub use afterbay::plugin::types::{Batch, Description, Opened, RequestId, Verdict};
-pub use exports::afterbay::plugin::plugin::{BadSetting, ConfigureError, Guest};
+pub use exports::afterbay::plugin::plugin::{BadSetting, ConfigureError, Guest, StateError};
 
 /// The plugin of an instance, from `configure` on.
 pub struct Instance<P>(RefCell<Option<P>>);
@@ -49,6 +49,26 @@ impl<P: Plugin> Instance<P> {
         self.with(|plugin| requests.iter().for_each(|&request| plugin.closed(request)));
     }
 
+    pub fn changed(&self, requests: &[RequestId]) {
+        self.with(|plugin| requests.iter().for_each(|&request| plugin.changed(request)));
+    }
+
+    pub fn pressure(&self) {
+        self.with(Plugin::pressure);
+    }
+
+    pub fn export_state(&self) -> Vec<u8> {
+        let mut state = Vec::new();
+        self.with(|plugin| state = plugin.export_state());
+        state
+    }
+
+    pub fn import_state(&self, version: &str, state: &[u8]) -> Result<(), StateError> {
+        let mut imported = Ok(());
+        self.with(|plugin| imported = plugin.import_state(version, state));
+        imported
+    }
+
     /// The host configures first; if it did not, there is nothing to call.
     fn with(&self, call: impl FnOnce(&mut P)) {
         if let Some(plugin) = self.0.borrow_mut().as_mut() {
@@ -73,6 +93,7 @@ pub fn describe<P: Plugin>(name: &str, version: &str) -> Description {
         version: version.to_owned(),
         settings_schema: schema.as_value().to_string(),
         columns: P::COLUMNS,
+        wants: P::WANTS,
         writes: P::WRITES,
     }
 }

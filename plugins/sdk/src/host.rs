@@ -1,12 +1,27 @@
 //! What the host gives, where the operator grants it. Outside of WebAssembly the [testing](crate::testing) harness stands for
 //! the host.
 
-use crate::TokenId;
+use crate::abi::afterbay::plugin::signals::Snapshot;
+use crate::{RequestId, TokenId};
 
 #[cfg(target_arch = "wasm32")]
 use crate::abi::afterbay::plugin as host;
 #[cfg(not(target_arch = "wasm32"))]
 use crate::testing as host;
+
+/// How the stream, its readers and the scheduler stand. Within one call of the plugin it is always the same, and never older
+/// than some 100 ms. Grant: `signals`.
+#[must_use]
+pub fn signals() -> Snapshot {
+    host::signals::read()
+}
+
+/// The request's attributes, a JSON object, as the operator's rules and `PUT /v1/requests/RID/attributes` have set them;
+/// none where nobody did, or where the request is not open. Grant: `request`.
+#[must_use]
+pub fn attributes(request: RequestId) -> Option<String> {
+    host::request::attributes(request)
+}
 
 /// The plugin's own figures on Afterbay's `/metrics`, as `afterbay_plugin_own_NAME`. Grant: `metrics`.
 ///

@@ -83,8 +83,8 @@
 //! - A panic, a call past its deadline (2 ms of processor time unless the operator gave more) and memory past its limit
 //!   (64 MiB) are *faults*: the batch goes on as if there had been no verdict, and a fresh instance takes over, which is
 //!   told of the live requests with `resumed` set. A panic's text is in Afterbay's log.
-//! - The log and the plugin's own [`metrics`] are there; the model's [`tokenizer`] where the operator
-//!   grants it (`grant = ["log", "tokenizer"]`). A component that imports what is not granted is refused when it is loaded.
+//! - The log and the plugin's own [`metrics`] are there; the model's [`tokenizer`], the stream's [`signals`](signals())
+//!   and a request's [`attributes`] where the operator grants them (`grant = ["log", "tokenizer", "signals", "request"]`). A component that imports what is not granted is refused when it is loaded.
 //! - There are no files, no network, no environment and no clock. `HashMap` works, with a seed that is always the same;
 //!   [`Requests`] is quicker where the key is a request.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
@@ -106,14 +106,15 @@ pub mod testing;
 #[doc(hidden)]
 pub mod abi;
 
-pub use abi::ConfigureError;
+pub use abi::afterbay::plugin::signals::{Load, Queue, Sink, SinkState, Snapshot};
+pub use abi::{ConfigureError, StateError};
 pub use abi::afterbay::plugin::log::Level;
 pub use abi::afterbay::plugin::types::{
-    Action, Columns, FinishKind, IdShape, Opened, Replacement, RequestId, TokenId, Verdict,
+    Action, Calls, Columns, FinishKind, IdShape, Opened, Replacement, RequestId, TokenId, Verdict,
 };
 pub use batch::{Batch, Row, Rows};
 pub use error::{bad_setting, missing};
-pub use host::{metrics, tokenizer};
+pub use host::{attributes, metrics, signals, tokenizer};
 pub use log::log;
 pub use plugin::{NoSettings, Plugin};
 pub use requests::Requests;

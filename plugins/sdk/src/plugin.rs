@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::{Batch, Columns, ConfigureError, IdShape, Opened, RequestId, Verdicts};
+use crate::{Batch, Calls, Columns, ConfigureError, IdShape, Opened, RequestId, StateError, Verdicts};
 
 /// A plugin. One value serves one stream for as long as it lives.
 ///
@@ -18,6 +18,9 @@ pub trait Plugin: Sized + 'static {
 
     /// The columns it wants to see. Only these are copied into the plugin; the others come empty.
     const COLUMNS: Columns;
+
+    /// The calls it wants beyond `opened`, `process` and `closed`: each of these is made only where it is named here.
+    const WANTS: Calls = Calls::empty();
 
     /// What the ids given to [`Verdicts::replace`] are: the row's new ones, or all of the request so far.
     const WRITES: IdShape = IdShape::Delta;
@@ -40,6 +43,31 @@ pub trait Plugin: Sized + 'static {
     /// A request has ended; it is not named again.
     fn closed(&mut self, request: RequestId) {
         let _ = request;
+    }
+
+    /// The [attributes](crate::attributes) of an open request are others now. Only with [`Calls::CHANGED`].
+    fn changed(&mut self, request: RequestId) {
+        let _ = request;
+    }
+
+    /// What a sink does has changed, or the scheduler's load by a tenth: see [`signals`](crate::signals()). At most once in
+    /// 100 ms, between two batches. Only with [`Calls::PRESSURE`].
+    fn pressure(&mut self) {}
+
+    /// All that it knows of its open requests, for the instance that takes over at a reload: at most 64 MiB. Only with
+    /// [`Calls::STATE`].
+    fn export_state(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// What an instance of `version` has exported; the requests are opened after this, with `resumed` set. Only with
+    /// [`Calls::STATE`].
+    ///
+    /// # Errors
+    /// If it is not understood; then the instance is as if nothing had been there to import.
+    fn import_state(&mut self, version: &str, state: &[u8]) -> Result<(), StateError> {
+        let _ = (version, state);
+        Err(StateError::UnknownVersion)
     }
 }
 
@@ -105,6 +133,25 @@ macro_rules! export {
 
                 fn close(requests: ::std::vec::Vec<$crate::RequestId>) {
                     INSTANCE.with(|instance| instance.close(&requests));
+                }
+
+                fn changed(requests: ::std::vec::Vec<$crate::RequestId>) {
+                    INSTANCE.with(|instance| instance.changed(&requests));
+                }
+
+                fn pressure() {
+                    INSTANCE.with(|instance| instance.pressure());
+                }
+
+                fn export_state() -> ::std::vec::Vec<u8> {
+                    INSTANCE.with(|instance| instance.export_state())
+                }
+
+                fn import_state(
+                    version: ::std::string::String,
+                    state: ::std::vec::Vec<u8>,
+                ) -> ::std::result::Result<(), $crate::StateError> {
+                    INSTANCE.with(|instance| instance.import_state(&version, &state))
                 }
             }
 

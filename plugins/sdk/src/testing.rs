@@ -4,10 +4,13 @@
 //! test. What it does not have are the limits: `afterbay plugin run` has those.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::abi::{self, Instance};
-use crate::{Columns, ConfigureError, FinishKind, Level, Opened, Plugin, RequestId, TokenId, Verdict};
+use crate::{
+    Calls, Columns, ConfigureError, FinishKind, Level, Opened, Plugin, Queue, RequestId, Snapshot, StateError,
+    TokenId, Verdict,
+};
 
 thread_local! {
     static HOST: RefCell<Host> = RefCell::new(Host::default());
@@ -18,6 +21,8 @@ thread_local! {
 #[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "there the host knows it"))]
 struct Host {
     lines: Vec<Line>,
+    signals: Option<Snapshot>,
+    attributes: BTreeMap<RequestId, String>,
     /// The bytes of each token; none of a special one.
     tokens: Vec<Option<Vec<u8>>>,
     metrics: BTreeMap<String, Metric>,
@@ -48,6 +53,20 @@ pub struct Line {
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) fn keep(level: Level, request: Option<RequestId>, message: &str) {
     HOST.with_borrow_mut(|host| host.lines.push(Line { level, request, message: message.to_owned() }));
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+pub(crate) mod signals {
+    pub(crate) fn read() -> crate::Snapshot {
+        super::HOST.with_borrow(|host| host.signals.clone()).unwrap_or_else(super::nothing_waits)
+    }
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+pub(crate) mod request {
+    pub(crate) fn attributes(request: crate::RequestId) -> Option<String> {
+        super::HOST.with_borrow(|host| host.attributes.get(&request).cloned())
+    }
 }
 
 #[cfg(not(target_arch = "wasm32"))]
@@ -138,6 +157,14 @@ pub(crate) mod tokenizer {
     }
 }
 
+/// A stream in which nothing waits, without sinks and without a scheduler's load: what [`Harness`] has before
+/// [`Harness::set_signals`].
+#[must_use]
+pub fn nothing_waits() -> Snapshot {
+    let ingress = Queue { frames: 0, rows: 0, bytes: 0, oldest_age_ms: 0 };
+    Snapshot { ingress, sinks: Vec::new(), live_requests: 0, scheduler: None }
+}
+
 /// An instance of a plugin under test.
 ///
 /// ```
@@ -171,6 +198,8 @@ pub(crate) mod tokenizer {
 /// ```
 pub struct Harness<P> {
     instance: Instance<P>,
+    /// Requests that were opened and not closed.
+    open: BTreeSet<RequestId>,
 }
 
 impl<P: Plugin> Harness<P> {
@@ -190,7 +219,37 @@ impl<P: Plugin> Harness<P> {
         HOST.with_borrow_mut(|host| *host = Host { tokens, ..Host::default() });
         let instance = Instance::new();
         instance.configure(settings)?;
-        Ok(Self { instance })
+        Ok(Self { instance, open: BTreeSet::new() })
+    }
+
+    /// From now on things stand so. Tells the plugin if it wants to be told.
+    pub fn set_signals(&mut self, now: Snapshot) {
+        HOST.with_borrow_mut(|host| host.signals = Some(now));
+        if P::WANTS.contains(Calls::PRESSURE) {
+            self.instance.pressure();
+        }
+    }
+
+    /// The request's attributes, a JSON object, from now on. Before it is opened they are there when it is; after that the
+    /// plugin is told if it wants to be.
+    pub fn set_attributes(&mut self, request: RequestId, attributes: &str) {
+        HOST.with_borrow_mut(|host| host.attributes.insert(request, attributes.to_owned()));
+        if self.open.contains(&request) && P::WANTS.contains(Calls::CHANGED) {
+            self.instance.changed(&[request]);
+        }
+    }
+
+    /// What the plugin knows of its open requests.
+    pub fn export_state(&mut self) -> Vec<u8> {
+        self.instance.export_state()
+    }
+
+    /// Gives it what an instance of this version has exported.
+    ///
+    /// # Errors
+    /// If the plugin does not understand it.
+    pub fn import_state(&mut self, version: &str, state: &[u8]) -> Result<(), StateError> {
+        self.instance.import_state(version, state)
     }
 
     /// What the plugin has counted under a name.
@@ -203,6 +262,7 @@ impl<P: Plugin> Harness<P> {
         self.open_as(Opened {
             request,
             rid: format!("request-{request}"),
+            http_worker_ipc: String::new(),
             prompt_tokens: 0,
             received_tokens: 0,
             resumed: false,
@@ -211,6 +271,7 @@ impl<P: Plugin> Harness<P> {
 
     /// A request begins, or goes on after a fault or a reload, as told.
     pub fn open_as(&mut self, request: Opened) {
+        self.open.insert(request.request);
         self.instance.open(&[request]);
     }
 
@@ -222,6 +283,8 @@ impl<P: Plugin> Harness<P> {
     /// A request has ended.
     pub fn close(&mut self, request: RequestId) {
         self.instance.close(&[request]);
+        self.open.remove(&request);
+        HOST.with_borrow_mut(|host| host.attributes.remove(&request));
     }
 
     /// What was logged since the last call of this.

@@ -1,7 +1,7 @@
 //! Answers with lists that all lie in the same memory: 4 MiB in the guest, 4 GiB for whoever copies them.
 
 use afterbay_plugin::abi::{Batch, Description, Guest};
-use afterbay_plugin::{Action, Columns, ConfigureError, IdShape, Opened, Replacement, RequestId, Verdict};
+use afterbay_plugin::{Action, Calls, Columns, ConfigureError, IdShape, Opened, Replacement, RequestId, StateError, Verdict};
 
 struct Amplifies;
 
@@ -12,6 +12,7 @@ impl Guest for Amplifies {
             version: "1".into(),
             settings_schema: String::new(),
             columns: Columns::empty(),
+            wants: Calls::empty(),
             writes: IdShape::Delta,
         }
     }
@@ -34,6 +35,18 @@ impl Guest for Amplifies {
     }
 
     fn close(_: Vec<RequestId>) {}
+
+    fn changed(_: Vec<RequestId>) {}
+
+    fn pressure() {}
+
+    fn export_state() -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn import_state(_: String, _: Vec<u8>) -> Result<(), StateError> {
+        Ok(())
+    }
 }
 
 guests::export_raw!(Amplifies);

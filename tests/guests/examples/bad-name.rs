@@ -1,7 +1,7 @@
 //! Describes itself by a name that is not allowed.
 
 use afterbay_plugin::abi::{Batch, Description, Guest};
-use afterbay_plugin::{Columns, ConfigureError, IdShape, Opened, RequestId, Verdict};
+use afterbay_plugin::{Calls, Columns, ConfigureError, IdShape, Opened, RequestId, StateError, Verdict};
 
 struct BadName;
 
@@ -12,6 +12,7 @@ impl Guest for BadName {
             version: "1".into(),
             settings_schema: String::new(),
             columns: Columns::empty(),
+            wants: Calls::empty(),
             writes: IdShape::Delta,
         }
     }
@@ -27,6 +28,18 @@ impl Guest for BadName {
     }
 
     fn close(_: Vec<RequestId>) {}
+
+    fn changed(_: Vec<RequestId>) {}
+
+    fn pressure() {}
+
+    fn export_state() -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn import_state(_: String, _: Vec<u8>) -> Result<(), StateError> {
+        Ok(())
+    }
 }
 
 guests::export_raw!(BadName);

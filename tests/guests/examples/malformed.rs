@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use afterbay_plugin::abi::{Batch, Description, Guest};
-use afterbay_plugin::{Action, Columns, ConfigureError, IdShape, Opened, RequestId, Verdict};
+use afterbay_plugin::{Action, Calls, Columns, ConfigureError, IdShape, Opened, RequestId, StateError, Verdict};
 
 thread_local! {
     static ANSWER: RefCell<String> = const { RefCell::new(String::new()) };
@@ -18,6 +18,7 @@ impl Guest for Malformed {
             version: "1".into(),
             settings_schema: String::new(),
             columns: Columns::empty(),
+            wants: Calls::empty(),
             writes: IdShape::Delta,
         }
     }
@@ -42,6 +43,18 @@ impl Guest for Malformed {
     }
 
     fn close(_: Vec<RequestId>) {}
+
+    fn changed(_: Vec<RequestId>) {}
+
+    fn pressure() {}
+
+    fn export_state() -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn import_state(_: String, _: Vec<u8>) -> Result<(), StateError> {
+        Ok(())
+    }
 }
 
 guests::export_raw!(Malformed);

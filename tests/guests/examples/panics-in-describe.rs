@@ -1,7 +1,7 @@
 //! Panics before it has said what it is.
 
 use afterbay_plugin::abi::{Batch, Description, Guest};
-use afterbay_plugin::{ConfigureError, Opened, RequestId, Verdict};
+use afterbay_plugin::{ConfigureError, Opened, RequestId, StateError, Verdict};
 
 struct PanicsInDescribe;
 
@@ -21,6 +21,18 @@ impl Guest for PanicsInDescribe {
     }
 
     fn close(_: Vec<RequestId>) {}
+
+    fn changed(_: Vec<RequestId>) {}
+
+    fn pressure() {}
+
+    fn export_state() -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn import_state(_: String, _: Vec<u8>) -> Result<(), StateError> {
+        Ok(())
+    }
 }
 
 guests::export_raw!(PanicsInDescribe);

@@ -14,7 +14,7 @@ fn a_request_is_opened_with_all_that_is_known_of_it() {
     let mut plugin = start("reports", "{}");
     let requests = [
         Opened { request: 3, rid: "a-rid", prompt_tokens: 12, received_tokens: 0, resumed: false },
-        Opened { request: u64::MAX, rid: "ünï", prompt_tokens: 0, received_tokens: 7, resumed: true },
+        Opened { request: u64::MAX, rid: "ünï", http_worker_ipc: "", prompt_tokens: 0, received_tokens: 7, resumed: true },
     ];
     plugin.open(&requests).unwrap();
     plugin.close(&[3]).unwrap();

@@ -1,0 +1,78 @@
+//! Remembers what it is told of each request, says so in the log, and hands it to the instance that follows.
+
+use std::collections::BTreeMap;
+
+use afterbay_plugin::{
+    Batch, Calls, Columns, ConfigureError, Level, NoSettings, Opened, Plugin, RequestId, StateError, Verdicts,
+};
+
+struct Remembers {
+    /// Rows seen of each open request.
+    rows: BTreeMap<RequestId, u64>,
+}
+
+impl Plugin for Remembers {
+    type Settings = NoSettings;
+    const COLUMNS: Columns = Columns::FINISHED;
+    const WANTS: Calls = Calls::all();
+
+    fn new(_: NoSettings) -> Result<Self, ConfigureError> {
+        Ok(Self { rows: BTreeMap::new() })
+    }
+
+    fn opened(&mut self, request: &Opened) {
+        let rows = *self.rows.entry(request.request).or_default();
+        let attributes = afterbay_plugin::attributes(request.request);
+        let attributes = attributes.as_deref().unwrap_or("none");
+        afterbay_plugin::log(
+            Level::Info,
+            Some(request.request),
+            &format!("opened with {rows} rows, worker {:?}, attributes {attributes}", request.http_worker_ipc),
+        );
+    }
+
+    fn changed(&mut self, request: RequestId) {
+        let attributes = afterbay_plugin::attributes(request).unwrap_or_else(|| "none".to_owned());
+        afterbay_plugin::log(Level::Info, Some(request), &format!("changed to {attributes}"));
+    }
+
+    fn process(&mut self, batch: &Batch<'_>, verdicts: &mut Verdicts) {
+        for row in batch.rows() {
+            let rows = self.rows.entry(row.request()).or_default();
+            *rows += 1;
+            verdicts.annotate(row, format!("row {rows}"));
+        }
+    }
+
+    fn closed(&mut self, request: RequestId) {
+        self.rows.remove(&request);
+    }
+
+    fn pressure(&mut self) {
+        let now = afterbay_plugin::signals();
+        let sinks: Vec<String> =
+            now.sinks.iter().map(|sink| format!("{} {:?} {}", sink.name, sink.state, sink.backlog.rows)).collect();
+        let running = now.scheduler.and_then(|load| load.running);
+        let (live, sinks) = (now.live_requests, sinks.join(", "));
+        afterbay_plugin::log(Level::Info, None, &format!("live {live}, sinks [{sinks}], running {running:?}"));
+    }
+
+    fn export_state(&mut self) -> Vec<u8> {
+        let rows = self.rows.iter();
+        rows.flat_map(|(request, rows)| [request.to_le_bytes(), rows.to_le_bytes()]).flatten().collect()
+    }
+
+    fn import_state(&mut self, version: &str, state: &[u8]) -> Result<(), StateError> {
+        if version != env!("CARGO_PKG_VERSION") {
+            return Err(StateError::UnknownVersion);
+        }
+        let (pairs, []) = state.as_chunks::<16>() else { return Err(StateError::Corrupt) };
+        for pair in pairs {
+            let (words, _) = pair.as_chunks::<8>();
+            self.rows.insert(u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1]));
+        }
+        Ok(())
+    }
+}
+
+afterbay_plugin::export!(Remembers);
