@@ -138,6 +138,12 @@ impl Afterbay {
         admin::ask(self.admin, &format!("POST {path}"), headers, body)
     }
 
+    /// Any request to its admin address: `METHOD PATH`.
+    #[track_caller]
+    pub fn ask(&self, line: &str, headers: &[&str], body: &str) -> Answer {
+        admin::ask(self.admin, line, headers, body)
+    }
+
     /// Its admin address.
     pub fn admin(&self) -> SocketAddr {
         self.admin

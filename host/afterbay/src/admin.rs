@@ -1,10 +1,11 @@
 //! The admin address: `/metrics`, `/healthz`, `/readyz`, `/v1/signals`, and the end of a request by
-//! `POST /v1/requests/{rid}/abort`.
+//! `POST /v1/requests/{rid}/abort`, and what plugins are told of a request by `/v1/requests/{rid}/attributes`.
 //!
 //! It has no password, and listens on this host alone unless it is told otherwise. A page in a browser on this host can
 //! reach it too: so what changes anything is refused from one.
 
 use crate::aborts::{Aborts, Reason, Refused};
+use crate::attributes::{self, Attributes, NotSet};
 use crate::signals::{Report, Signals};
 use afterbay_events::{CONTENT_TYPE, Health, Metrics};
 use axum::body::Bytes;
@@ -17,6 +18,8 @@ use serde::Deserialize;
 use serde_json::json;
 use std::fmt::Write;
 
+/// Said to a page in a browser.
+const FROM_A_PAGE: &str = "a page in a browser may not ask for this";
 /// Longest body of a request.
 const BODY_BYTES_MAX: usize = 4096;
 
@@ -26,6 +29,7 @@ struct Admin {
     health: Health,
     signals: Signals,
     aborts: Aborts,
+    attributes: Attributes,
 }
 
 /// Answers on a listener until it is dropped.
@@ -35,6 +39,7 @@ pub(crate) async fn serve(
     health: Health,
     signals: Signals,
     aborts: Aborts,
+    attributes: Attributes,
 ) -> std::io::Result<()> {
     let routes = Router::new()
         .route("/metrics", get(metrics_text))
@@ -44,8 +49,15 @@ pub(crate) async fn serve(
         .route("/v1/requests/{rid}/abort", post(abort))
         // Said, where it would be no route.
         .route("/v1/requests//abort", post(abort_empty))
+        .route(
+            "/v1/requests/{rid}/attributes",
+            get(attributes_of)
+                .put(set_attributes)
+                .delete(forget_attributes)
+                .layer(DefaultBodyLimit::max(attributes::BODY_BYTES_MAX)),
+        )
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .with_state(Admin { metrics, health, signals, aborts });
+        .with_state(Admin { metrics, health, signals, aborts, attributes });
     axum::serve(listener, routes).await
 }
 
@@ -102,6 +114,57 @@ async fn abort(
     }
 }
 
+/// 404 where nothing was set by a PUT.
+async fn attributes_of(State(admin): State<Admin>, Path(rid): Path<String>) -> Response {
+    match admin.attributes.get(&rid) {
+        Some(set) => Json(set).into_response(),
+        None => of_not_set(&NotSet::Unknown { rid }),
+    }
+}
+
+async fn set_attributes(
+    State(admin): State<Admin>,
+    Path(rid): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    if let Some(refused) = not_of_a_page(&headers) {
+        return refused;
+    }
+    match serde_json::from_slice(&body) {
+        Ok(serde_json::Value::Object(set)) => match admin.attributes.set(&rid, set) {
+            Ok(set) => Json(set).into_response(),
+            Err(error) => of_not_set(&error),
+        },
+        Ok(_) => refusal(StatusCode::BAD_REQUEST, "body", "the body: it must be a JSON object"),
+        Err(error) => refusal(StatusCode::BAD_REQUEST, "body", &format!("the body: {error}")),
+    }
+}
+
+async fn forget_attributes(
+    State(admin): State<Admin>,
+    Path(rid): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    if headers.contains_key(header::ORIGIN) {
+        return refusal(StatusCode::FORBIDDEN, "origin", FROM_A_PAGE);
+    }
+    match admin.attributes.forget(&rid) {
+        Ok(()) => Json(json!({"rid": rid})).into_response(),
+        Err(error) => of_not_set(&error),
+    }
+}
+
+fn of_not_set(error: &NotSet) -> Response {
+    let (status, code) = match error {
+        NotSet::Empty | NotSet::LongRid { .. } => (StatusCode::BAD_REQUEST, "rid"),
+        NotSet::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+        NotSet::Full { .. } => (StatusCode::INSUFFICIENT_STORAGE, "full"),
+        NotSet::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown"),
+    };
+    refusal(status, code, &error.to_string())
+}
+
 async fn abort_empty(headers: HeaderMap) -> Response {
     not_of_a_page(&headers).unwrap_or_else(|| of_refused(&Refused::Empty))
 }
@@ -110,7 +173,7 @@ async fn abort_empty(headers: HeaderMap) -> Response {
 /// never does.
 fn not_of_a_page(headers: &HeaderMap) -> Option<Response> {
     if headers.contains_key(header::ORIGIN) {
-        return Some(refusal(StatusCode::FORBIDDEN, "origin", "a page in a browser may not ask for this"));
+        return Some(refusal(StatusCode::FORBIDDEN, "origin", FROM_A_PAGE));
     }
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if kind.split(';').next().map(str::trim) != Some("application/json") {

@@ -17,6 +17,8 @@ pub(crate) fn terms(plugin: &config::Plugin, meter: Arc<dyn Meter>, model: Optio
     let grants = Grants {
         log: has(config::Grant::Log),
         metrics: has(config::Grant::Metrics).then_some(meter),
+        signals: has(config::Grant::Signals),
+        request: has(config::Grant::Request),
         tokenizer: model.map(|model| model as Arc<dyn Tokens>),
     };
     Terms { limits, grants }

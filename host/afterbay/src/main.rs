@@ -6,6 +6,7 @@
 
 mod aborts;
 mod admin;
+mod attributes;
 mod commands;
 mod grants;
 mod meeting;

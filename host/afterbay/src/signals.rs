@@ -10,11 +10,12 @@ use afterbay_events::event::{
     NoticesMissed, SignalFound, SignalFresh, SignalInvalid, SignalLost, SignalMissed, SignalStale,
 };
 use afterbay_events::{Event, Events, Metrics, Name, SchedulerLoad, SignalSource, SignalState, Total};
+use afterbay_runtime::signals::Load;
 use afterbay_signals::{
     Change, LoadConfig, LoadReader, LoadSnapshot, Notice, SnapshotPlace, SourceKind, SourceReport,
     SourceState,
 };
-use afterbay_stream::SINK_STATES;
+use afterbay_stream::{SINK_STATES, SchedulerLoad as LoadForPlugins};
 use anyhow::Context;
 use serde::Serialize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -62,6 +63,15 @@ impl Signals {
             followed.meet(met).with_context(|| format!("stream {:?}", followed.stream))?;
         }
         Ok(())
+    }
+
+    /// The scheduler's load of a stream, for its plugins.
+    pub(crate) fn load_of(&self, stream: &str) -> LoadForPlugins {
+        let (signals, index) = (self.clone(), self.0.iter().position(|followed| followed.stream == stream));
+        Box::new(move || {
+            let load = signals.0.get(index?)?.lock().as_ref()?.reader.handle().read();
+            for_plugins(&load)
+        })
     }
 
     /// Publishes what has changed about the sources since the last time.
@@ -224,6 +234,22 @@ fn of_load(load: &LoadSnapshot) -> SchedulerLoad {
         num_retracted_reqs: values.num_retracted_reqs,
         num_retracted_requests: values.num_retracted_requests_total.map(Total),
     }
+}
+
+/// `None` before any source has said anything.
+fn for_plugins(load: &LoadSnapshot) -> Option<Load> {
+    let values = &load.values;
+    Some(Load {
+        age_ms: load.age_ns? / 1_000_000,
+        stale: load.fresh().is_none(),
+        running: values.num_running_reqs,
+        waiting: values.num_waiting_reqs,
+        used_tokens: values.num_used_tokens,
+        total_tokens: values.max_total_num_tokens,
+        token_usage: values.token_usage,
+        gen_throughput: values.gen_throughput,
+        retractions: values.num_retracted_reqs,
+    })
 }
 
 fn of_source(load: &LoadSnapshot, report: &SourceReport) -> SignalSource {

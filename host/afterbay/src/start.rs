@@ -3,6 +3,7 @@
 //! Owns what several streams share: the journal's directory, the plugin host, the watch over component files.
 
 use crate::aborts::{Aborts, Opened};
+use crate::attributes::Attributes;
 use crate::grants;
 use crate::meeting::Meeting;
 use crate::rendezvous::Rendezvous;
@@ -151,6 +152,7 @@ pub(crate) struct Shared {
     pub(crate) signals: Signals,
     pub(crate) budget: Budget,
     pub(crate) aborts: Aborts,
+    pub(crate) attributes: Attributes,
 }
 
 impl Shared {
@@ -166,7 +168,20 @@ impl Shared {
         let signals = Signals::new(&config, &metrics);
         let budget = Budget::new(config.memory.waiting);
         let aborts = Aborts::new(&events, &metrics);
-        Ok(Shared { budget, config, directory, host, vocabularies, events, metrics, health, signals, aborts })
+        let attributes = Attributes::default();
+        Ok(Shared {
+            budget,
+            config,
+            directory,
+            host,
+            vocabularies,
+            events,
+            metrics,
+            health,
+            signals,
+            aborts,
+            attributes,
+        })
     }
 }
 
@@ -210,6 +225,7 @@ impl Running {
             setup.upstream = opened.tell_scheduler();
             let started = Stream::start(setup)?;
             shared.aborts.add(started.name(), started.control(), opened);
+            shared.attributes.add(started.control());
             shared.events.publish(StreamStarted {
                 stream: started.name().into(),
                 listen: started.listen().to_string(),
@@ -295,6 +311,8 @@ fn setup(
         budget: shared.budget.clone(),
         spill_max: shared.config.journal.retain.bytes.unwrap_or(u64::MAX),
         plugins,
+        attributes: shared.attributes.of(&stream.attributes)?,
+        scheduler: shared.signals.load_of(&name),
         upstream: None,
         events: shared.events.clone(),
         metrics: shared.metrics.clone(),

@@ -29,6 +29,11 @@ pub const IPC_PATH_BYTES_MAX: usize = 107;
 /// Bytes of a plugin's settings, as JSON.
 pub const SETTINGS_BYTES_MAX: usize = MIB as usize;
 
+/// Rules of `stream.attribute`, of one stream.
+pub const ATTRIBUTE_RULES_MAX: usize = 64;
+/// The attributes of one request, as JSON.
+pub const ATTRIBUTES_BYTES_MAX: usize = 16 << 10;
+
 /// Smallest and largest `stream.max_message`; the largest is the journal's for a frame.
 pub const MAX_MESSAGE_BYTES: (u64, u64) = (64 * KIB, GIB);
 /// Fewest and most `stream.max_peers`.

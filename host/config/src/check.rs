@@ -119,6 +119,7 @@ impl Check<'_> {
         };
         stream.route = value(&written.route);
         (stream.sinks, stream.taps) = sinks?;
+        stream.attributes = self.attributes(&written.attributes);
         stream.plugins = plugins.into_iter().collect::<Option<_>>()?;
         Some(stream)
     }

@@ -77,6 +77,8 @@ pub struct Stream {
     pub signals: Signals,
     /// How the scheduler is told to end a request. `None`: as the rendezvous file says, else not at all.
     pub abort: Option<Abort>,
+    /// What is known of requests by their rid, for plugins: later rules override earlier ones, member by member.
+    pub attributes: Vec<AttributeRule>,
     /// Called in this order.
     pub plugins: Vec<Plugin>,
 }
@@ -99,6 +101,7 @@ impl Stream {
             coalesce: Coalesce::default(),
             signals: Signals::default(),
             abort: None,
+            attributes: Vec::new(),
             plugins: Vec::new(),
         }
     }
@@ -362,6 +365,26 @@ pub enum LoadSnapshot {
     Instance(String),
 }
 
+/// What is known of some requests beside their output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttributeRule {
+    /// Which requests.
+    pub rids: Rids,
+    /// Their attributes, as JSON.
+    pub set: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Some requests, by their rid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rids {
+    /// Every one.
+    All,
+    /// Those whose rid begins so.
+    Prefix(String),
+    /// Those in whose rid this regular expression (of the `regex` crate) is found.
+    Pattern(String),
+}
+
 /// One plugin of a stream's chain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plugin {
@@ -394,6 +417,10 @@ pub enum Grant {
     Metrics,
     /// The tokens of the stream's model.
     Tokenizer,
+    /// How the stream, its readers and the scheduler stand.
+    Signals,
+    /// The attributes of requests.
+    Request,
 }
 
 impl Grant {

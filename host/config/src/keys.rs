@@ -120,6 +120,13 @@ pub(crate) static STREAM: Table = Table {
         ),
         key("signals", Optional, "", "Where the scheduler's own load is read, for /metrics and /v1/signals."),
         key(
+            "attribute",
+            Optional,
+            "",
+            "What plugins are told of requests beside their output, by rid. Later rules override earlier ones, member by member, and\n\
+             PUT /v1/requests/RID/attributes overrides them all. Up to 64.",
+        ),
+        key(
             "plugin",
             Optional,
             "",
@@ -317,10 +324,29 @@ pub(crate) static PLUGIN: Table = Table {
             "grant",
             Default,
             "[\"log\", \"metrics\"]",
-            "What it may call of the host: \"log\", \"metrics\", \"tokenizer\" (that of the stream's first sink which names one). A\n\
+            "What it may call of the host: \"log\", \"metrics\", \"signals\" (queues, readers, the scheduler's load), \"request\" (attributes),\n\
+             \"tokenizer\" (that of the stream's first sink which names one). A\n\
              component that wants more is refused at the start, by name. (One made with the Rust SDK logs its panics: it wants \"log\".)",
         ),
         key("settings", Optional, "{}", "Given to the plugin as JSON: any table."),
+    ],
+};
+
+pub(crate) static ATTRIBUTE: Table = Table {
+    keys: &[
+        key(
+            "prefix",
+            Optional,
+            "\"batch-\"",
+            "Requests whose rid begins so. Without this and pattern, every request.",
+        ),
+        key("pattern", Instead, "\"-eu-[0-9]+$\"", "Requests in whose rid this regular expression is found."),
+        key(
+            "set",
+            Required,
+            "{ tenant = \"batch\" }",
+            "Their attributes: any table, at most 16 KiB as JSON.",
+        ),
     ],
 };
 
@@ -437,6 +463,7 @@ pub fn reference() -> String {
     section(&mut out, &STREAM, "coalesce", "[stream.coalesce]", &COALESCE);
     section(&mut out, &STREAM, "abort", "[stream.abort]", &ABORT);
     section(&mut out, &STREAM, "signals", "[stream.signals]", &SIGNALS);
+    section(&mut out, &STREAM, "attribute", "[[stream.attribute]]", &ATTRIBUTE);
     section(&mut out, &STREAM, "plugin", "[[stream.plugin]]", &PLUGIN);
     section(&mut out, &ROOT, "memory", "[memory]", &MEMORY);
     section(&mut out, &ROOT, "journal", "[journal]", &JOURNAL);

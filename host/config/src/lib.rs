@@ -21,6 +21,7 @@ mod units;
 // As checked.
 mod abort;
 mod across;
+mod attributes;
 mod check;
 mod checked;
 mod disk;
@@ -32,9 +33,9 @@ mod env;
 mod problem;
 
 pub use checked::{
-    Abort, Admin, ApiKeyFrom, Coalesce, CoalesceWhen, Component, Config, Engine, Grant, Journal, Layout,
-    Limits, LoadSnapshot, Log, LogFormat, Memory, OnError, Plugin, Queue, Reads, Retain, Route, Signals,
-    Sink, SinkKind, Stream, Sync, Tap, TapOf, TapSocket, TapSocketType,
+    Abort, Admin, ApiKeyFrom, AttributeRule, Coalesce, CoalesceWhen, Component, Config, Engine, Grant,
+    Journal, Layout, Limits, LoadSnapshot, Log, LogFormat, Memory, OnError, Plugin, Queue, Reads, Retain,
+    Rids, Route, Signals, Sink, SinkKind, Stream, Sync, Tap, TapOf, TapSocket, TapSocketType,
 };
 pub use endpoint::{Endpoint, EndpointError};
 pub use env::{Env, Names};

@@ -36,6 +36,7 @@ pub(crate) struct Stream {
     pub coalesce: Option<Coalesce>,
     pub signals: Option<Signals>,
     pub abort: Option<Abort>,
+    pub attributes: Vec<AttributeRule>,
     pub plugins: Vec<Plugin>,
 }
 
@@ -76,6 +77,13 @@ pub(crate) struct Sink {
     pub tokenizer: Written<String>,
     pub queue_frames: Written<u64>,
     pub queue_bytes: Written<u64>,
+}
+
+pub(crate) struct AttributeRule {
+    pub place: Place,
+    pub prefix: Written<String>,
+    pub pattern: Written<String>,
+    pub set: Written<Map<String, Json>>,
 }
 
 pub(crate) struct Plugin {
@@ -142,6 +150,7 @@ impl Stream {
             coalesce: table.table("coalesce", &keys::COALESCE).as_ref().map(Coalesce::read),
             signals: table.table("signals", &keys::SIGNALS).as_ref().map(Signals::read),
             abort: table.table("abort", &keys::ABORT).as_ref().map(Abort::read),
+            attributes: table.tables("attribute", &keys::ATTRIBUTE).iter().map(AttributeRule::read).collect(),
             plugins: table.tables("plugin", &keys::PLUGIN).iter().map(Plugin::read).collect(),
         }
     }
@@ -215,6 +224,17 @@ impl Signals {
     }
 }
 
+impl AttributeRule {
+    fn read(table: &Reader<'_, '_>) -> AttributeRule {
+        AttributeRule {
+            place: table.place.clone(),
+            prefix: table.text("prefix"),
+            pattern: table.text("pattern"),
+            set: table.json("set"),
+        }
+    }
+}
+
 impl Plugin {
     fn read(table: &Reader<'_, '_>) -> Plugin {
         let limits = table.table("limits", &keys::LIMITS);
@@ -226,7 +246,13 @@ impl Plugin {
             deadline: limits.as_ref().and_then(|limits| limits.time("deadline")),
             grant: table.words(
                 "grant",
-                &[("log", Grant::Log), ("metrics", Grant::Metrics), ("tokenizer", Grant::Tokenizer)],
+                &[
+                    ("log", Grant::Log),
+                    ("metrics", Grant::Metrics),
+                    ("tokenizer", Grant::Tokenizer),
+                    ("signals", Grant::Signals),
+                    ("request", Grant::Request),
+                ],
             ),
             settings: table.json("settings"),
         }

@@ -3,11 +3,11 @@
 //! Owns what stays the same over a stream's life. What a panic may have left half done, which is everything but the sockets,
 //! is made anew out of the journal.
 
+use crate::about::Abouts;
 use crate::budget::Budget;
 use crate::decode::Decode;
 use crate::judge::Chain;
 use crate::keep::Keep;
-use crate::about::Abouts;
 use crate::ledger::{Aborts, Ledger};
 use crate::outlook::Outlook;
 use crate::path::{Path, Suspect};
@@ -165,7 +165,8 @@ impl Plan {
             Ok(journal) => journal,
             Err(error) => return Err((Box::new(rescued), error.to_string())),
         };
-        let Rescued { receive, sends, aborts, mut chain, outlook, taps, arrived, mut returned, suspect } = rescued;
+        let Rescued { receive, sends, aborts, mut chain, outlook, taps, arrived, mut returned, suspect } =
+            rescued;
         let mut base = self.base(journal);
         let last_frame = base.recovered.last_frame;
         let ends = self.sinks.iter().zip(sends).map(|(sink, send)| {

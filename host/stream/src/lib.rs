@@ -160,6 +160,11 @@ impl Control {
         self.tell(thread::Control::Reload { plugin: plugin.to_owned(), result: Box::new(result) });
     }
 
+    /// The attributes of a rid were set anew: where it is live, plugins are told.
+    pub fn attributes_changed(&self, rid: &str) {
+        self.tell(thread::Control::Changed { rid: rid.to_owned() });
+    }
+
     /// Asks what is known of a rid. Dropped unasked, `reply` says that the stream has ended.
     pub fn look(&self, rid: &str, reply: impl FnOnce(Looked) + Send + 'static) {
         self.tell(thread::Control::Look { rid: rid.to_owned(), reply: Box::new(reply) });

@@ -9,11 +9,11 @@ use afterbay_events::event::{
     PluginDown, PluginFault, PluginLoaded, PluginLog, PluginReloadFailed, PluginReloaded, PluginStateLost,
 };
 use afterbay_events::{self as events, Name, PluginCounters, ReloadResult};
+use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{
     Action, ColumnSet, Columns, Component, Fault, FaultKind, IdShape, Level, Opened, Plugin, ReloadError,
     StateError, Verdict,
 };
-use afterbay_runtime::signals::Snapshot;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -100,7 +100,8 @@ impl Seat {
     pub(crate) fn changed(&mut self, request: u64, ledger: &Ledger, abouts: &Abouts) {
         if self.component.grants().request {
             self.call(ledger, abouts, |plugin| {
-                plugin.set_attributes(request, abouts.get(request).and_then(|about| about.attributes.clone()));
+                plugin
+                    .set_attributes(request, abouts.get(request).and_then(|about| about.attributes.clone()));
                 plugin.changed(&[request])
             });
         }
@@ -202,12 +203,7 @@ impl Seat {
     }
 
     /// A changed component, compiled and configured off the path, takes over between two batches.
-    pub(crate) fn reload(
-        &mut self,
-        reloaded: Result<Plugin, ReloadError>,
-        ledger: &Ledger,
-        abouts: &Abouts,
-    ) {
+    pub(crate) fn reload(&mut self, reloaded: Result<Plugin, ReloadError>, ledger: &Ledger, abouts: &Abouts) {
         let (stream, plugin) = self.names();
         match reloaded {
             Ok(mut instance) => {
@@ -264,7 +260,9 @@ impl Seat {
         };
         Some(match imported {
             Ok(()) => Ok(state.len()),
-            Err(StateError::UnknownVersion) => Err(format!("it does not know the state of version {version}")),
+            Err(StateError::UnknownVersion) => {
+                Err(format!("it does not know the state of version {version}"))
+            }
             Err(StateError::Corrupt) => Err(format!("it cannot read the state of version {version}")),
         })
     }

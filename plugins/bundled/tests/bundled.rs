@@ -32,7 +32,14 @@ fn delta_to_cumulative_gives_each_row_all_ids_of_its_request() {
     let host = Host::new(HostOptions::default()).unwrap();
     let mut plugin = start(&host, "delta-to-cumulative");
     assert_eq!(plugin.component().description().writes, IdShape::Cumulative);
-    let opened = |request| Opened { request, rid: "r", http_worker_ipc: "", prompt_tokens: 0, received_tokens: 0, resumed: false };
+    let opened = |request| Opened {
+        request,
+        rid: "r",
+        http_worker_ipc: "",
+        prompt_tokens: 0,
+        received_tokens: 0,
+        resumed: false,
+    };
     let requests: Vec<u64> = (0..64).collect();
     plugin.open(&requests.iter().map(|&request| opened(request)).collect::<Vec<_>>()).unwrap();
     let id = |request: u64, step: i64| request as i64 * 1_000 + step;
@@ -68,8 +75,14 @@ fn cost_of_delta_to_cumulative() {
     let limits = Limits { memory_bytes: 4 << 30, ..limits() };
     let component = host.load("cumulative", bytes, limits).unwrap();
     let requests: Vec<u64> = (0..1_024).collect();
-    let opened =
-        |&request: &u64| Opened { request, rid: "r", http_worker_ipc: "", prompt_tokens: 0, received_tokens: 0, resumed: false };
+    let opened = |&request: &u64| Opened {
+        request,
+        rid: "r",
+        http_worker_ipc: "",
+        prompt_tokens: 0,
+        received_tokens: 0,
+        resumed: false,
+    };
     for tokens in [100_u32, 500, 2_000] {
         let mut plugin = component.instantiate("{}").unwrap();
         plugin.open(&requests.iter().map(opened).collect::<Vec<_>>()).unwrap();

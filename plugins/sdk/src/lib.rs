@@ -106,12 +106,12 @@ pub mod testing;
 #[doc(hidden)]
 pub mod abi;
 
-pub use abi::afterbay::plugin::signals::{Load, Queue, Sink, SinkState, Snapshot};
-pub use abi::{ConfigureError, StateError};
 pub use abi::afterbay::plugin::log::Level;
+pub use abi::afterbay::plugin::signals::{Load, Queue, Sink, SinkState, Snapshot};
 pub use abi::afterbay::plugin::types::{
     Action, Calls, Columns, FinishKind, IdShape, Opened, Replacement, RequestId, TokenId, Verdict,
 };
+pub use abi::{ConfigureError, StateError};
 pub use batch::{Batch, Row, Rows};
 pub use error::{bad_setting, missing};
 pub use host::{attributes, metrics, signals, tokenizer};

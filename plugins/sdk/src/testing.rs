@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::abi::{self, Instance};
 use crate::{
-    Calls, Columns, ConfigureError, FinishKind, Level, Opened, Plugin, Queue, RequestId, Snapshot, StateError,
-    TokenId, Verdict,
+    Calls, Columns, ConfigureError, FinishKind, Level, Opened, Plugin, Queue, RequestId, Snapshot,
+    StateError, TokenId, Verdict,
 };
 
 thread_local! {

@@ -1,7 +1,9 @@
 //! Answers with lists that all lie in the same memory: 4 MiB in the guest, 4 GiB for whoever copies them.
 
 use afterbay_plugin::abi::{Batch, Description, Guest};
-use afterbay_plugin::{Action, Calls, Columns, ConfigureError, IdShape, Opened, Replacement, RequestId, StateError, Verdict};
+use afterbay_plugin::{
+    Action, Calls, Columns, ConfigureError, IdShape, Opened, Replacement, RequestId, StateError, Verdict,
+};
 
 struct Amplifies;
 

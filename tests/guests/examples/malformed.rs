@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 
 use afterbay_plugin::abi::{Batch, Description, Guest};
-use afterbay_plugin::{Action, Calls, Columns, ConfigureError, IdShape, Opened, RequestId, StateError, Verdict};
+use afterbay_plugin::{
+    Action, Calls, Columns, ConfigureError, IdShape, Opened, RequestId, StateError, Verdict,
+};
 
 thread_local! {
     static ANSWER: RefCell<String> = const { RefCell::new(String::new()) };

@@ -27,7 +27,10 @@ impl Plugin for Remembers {
         afterbay_plugin::log(
             Level::Info,
             Some(request.request),
-            &format!("opened with {rows} rows, worker {:?}, attributes {attributes}", request.http_worker_ipc),
+            &format!(
+                "opened with {rows} rows, worker {:?}, attributes {attributes}",
+                request.http_worker_ipc
+            ),
         );
     }
 
@@ -50,11 +53,18 @@ impl Plugin for Remembers {
 
     fn pressure(&mut self) {
         let now = afterbay_plugin::signals();
-        let sinks: Vec<String> =
-            now.sinks.iter().map(|sink| format!("{} {:?} {}", sink.name, sink.state, sink.backlog.rows)).collect();
+        let sinks: Vec<String> = now
+            .sinks
+            .iter()
+            .map(|sink| format!("{} {:?} {}", sink.name, sink.state, sink.backlog.rows))
+            .collect();
         let running = now.scheduler.and_then(|load| load.running);
         let (live, sinks) = (now.live_requests, sinks.join(", "));
-        afterbay_plugin::log(Level::Info, None, &format!("live {live}, sinks [{sinks}], running {running:?}"));
+        afterbay_plugin::log(
+            Level::Info,
+            None,
+            &format!("live {live}, sinks [{sinks}], running {running:?}"),
+        );
     }
 
     fn export_state(&mut self) -> Vec<u8> {

@@ -19,6 +19,7 @@ mod senders;
 mod signals;
 mod sinks;
 mod taps;
+mod told;
 
 /// libzmq at the other end.
 #[allow(dead_code)]

@@ -122,7 +122,8 @@ async fn serve(args: &Args, shared: Shared) -> anyhow::Result<ExitCode> {
         tracing::info!(target: "afterbay", "admin: http://{}", listener.local_addr()?);
         let (metrics, health) = (shared.metrics.clone(), shared.health.clone());
         let (signals, aborts) = (shared.signals.clone(), shared.aborts.clone());
-        tokio::spawn(admin::serve(listener, metrics, health, signals, aborts));
+        let attributes = shared.attributes.clone();
+        tokio::spawn(admin::serve(listener, metrics, health, signals, aborts, attributes));
     }
     if let Some(file) = &args.announce {
         std::fs::write(file, b"").with_context(|| format!("announce: {}", file.display()))?;
@@ -279,6 +280,7 @@ async fn drain(running: Running, shared: &Shared, timeout: Duration) -> anyhow::
     let first = drain_leg(first, shared, timeout).await?;
     let next = drain_leg(next, shared, timeout).await?;
     shared.aborts.clear();
+    shared.attributes.clear();
     // What it held is given back when the runtime has had a turn: the next sockets may have the same names.
     tokio::task::yield_now().await;
     Ok(match (first, next) {

@@ -12,7 +12,14 @@ fn component() -> afterbay_runtime::Component {
 #[test]
 fn stop_on_loop_finishes_the_request_that_loops_and_no_other() {
     let mut plugin = component().instantiate(r#"{"window": 8, "repeats": 4}"#).unwrap();
-    let opened = |request| Opened { request, rid: "r", http_worker_ipc: "", prompt_tokens: 0, received_tokens: 0, resumed: false };
+    let opened = |request| Opened {
+        request,
+        rid: "r",
+        http_worker_ipc: "",
+        prompt_tokens: 0,
+        received_tokens: 0,
+        resumed: false,
+    };
     plugin.open(&[opened(1), opened(2)]).unwrap();
     for step in 0..8 {
         let columns = Columns {

@@ -14,6 +14,7 @@ mod nothing;
 mod other_world;
 mod panics;
 mod panics_in_describe;
+mod remembers;
 mod reports;
 mod tokens;
 
@@ -27,7 +28,7 @@ fn batch_of(requests: &[u64]) -> Columns<'_> {
 }
 
 fn opened(request: u64) -> Opened<'static> {
-    Opened { request, rid: "rid", prompt_tokens: 1, received_tokens: 0, resumed: false }
+    Opened { request, rid: "rid", http_worker_ipc: "", prompt_tokens: 1, received_tokens: 0, resumed: false }
 }
 
 /// Calls the plugin where its settings have it misbehave.

@@ -13,14 +13,28 @@ fn messages(plugin: &mut Plugin) -> Vec<(Option<u64>, String)> {
 fn a_request_is_opened_with_all_that_is_known_of_it() {
     let mut plugin = start("reports", "{}");
     let requests = [
-        Opened { request: 3, rid: "a-rid", prompt_tokens: 12, received_tokens: 0, resumed: false },
-        Opened { request: u64::MAX, rid: "ünï", http_worker_ipc: "", prompt_tokens: 0, received_tokens: 7, resumed: true },
+        Opened {
+            request: 3,
+            rid: "a-rid",
+            http_worker_ipc: "ipc:///w0",
+            prompt_tokens: 12,
+            received_tokens: 0,
+            resumed: false,
+        },
+        Opened {
+            request: u64::MAX,
+            rid: "ünï",
+            http_worker_ipc: "",
+            prompt_tokens: 0,
+            received_tokens: 7,
+            resumed: true,
+        },
     ];
     plugin.open(&requests).unwrap();
     plugin.close(&[3]).unwrap();
     let expected = [
-        (Some(3), "opened a-rid 12 0 false".to_owned()),
-        (Some(u64::MAX), "opened ünï 0 7 true".to_owned()),
+        (Some(3), "opened a-rid \"ipc:///w0\" 12 0 false".to_owned()),
+        (Some(u64::MAX), "opened ünï \"\" 0 7 true".to_owned()),
         (Some(3), "closed".to_owned()),
     ];
     assert_eq!(messages(&mut plugin), expected);

@@ -1,0 +1,111 @@
+//! What plugins are told beside rows, and what they hand to the instance that takes over from them.
+
+use afterbay_tests::components::{guest, install};
+use afterbay_tests::frames::{Request, batch, rows};
+use afterbay_tests::{Afterbay, Reader, Sender, Stage};
+use afterbay_wire::synth::SynthWire::Msgpack;
+use serde_json::Value;
+
+const GRANT: &str = r#"["log", "signals", "request"]"#;
+const JSON: &[&str] = &["Content-Type: application/json"];
+
+fn put(afterbay: &Afterbay, rid: &str, body: &str) -> (u16, Value) {
+    let answer = afterbay.ask(&format!("PUT /v1/requests/{rid}/attributes"), JSON, body);
+    (answer.status, serde_json::from_str(&answer.body).unwrap_or_default())
+}
+
+/// Waits for the plugin to have said this.
+fn said(afterbay: &Afterbay, line: &str) -> Value {
+    afterbay.event_where("PluginLog", |event| event["line"] == line)
+}
+
+#[test]
+fn attributes_come_from_rules_and_from_outside_before_a_request_and_during_it() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let rules = "attribute = [{ prefix = \"batch-\", set = { tenant = \"batch\", tier = 1 } }]";
+    let config = stage.config().stream(rules).plugin_granted("p", &guest("remembers"), "", GRANT);
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+
+    let (status, set) = put(&afterbay, "batch-1", r#"{"tenant": "mine"}"#);
+    assert_eq!((status, &set["attributes"]["tenant"]), (200, &"mine".into()), "{set}");
+    let (mut ruled, mut plain) = (Request::new("batch-1"), Request::new("plain"));
+    sender.send(&batch(Msgpack, vec![ruled.row(&[1]), plain.row(&[2])]));
+    assert_eq!(rows(&reader.frame()).len(), 2);
+    let opened = said(&afterbay, r#"opened with 0 rows, worker "", attributes {"tenant":"mine","tier":1}"#);
+    assert_eq!(opened["rid"], "batch-1");
+    assert_eq!(said(&afterbay, r#"opened with 0 rows, worker "", attributes none"#)["rid"], "plain");
+
+    assert_eq!(put(&afterbay, "plain", r#"{"grammar": {"regex": "a+"}}"#).0, 200);
+    assert_eq!(said(&afterbay, r#"changed to {"grammar":{"regex":"a+"}}"#)["rid"], "plain");
+    let taken_back = afterbay.ask("DELETE /v1/requests/plain/attributes", &[], "");
+    assert_eq!(taken_back.status, 200, "{}", taken_back.body);
+    assert_eq!(said(&afterbay, "changed to none")["rid"], "plain");
+    assert_eq!(afterbay.get("/v1/requests/plain/attributes").status, 404);
+    assert_eq!(afterbay.get("/v1/requests/batch-1/attributes").status, 200);
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn attributes_that_cannot_be_set_are_refused_with_what_is_wrong() {
+    let stage = Stage::new();
+    let _reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run(&stage, &stage.config());
+    let refused = |body: &str| {
+        let (status, said) = put(&afterbay, "a", body);
+        (status, said["error"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(refused("[1]"), (400, "the body: it must be a JSON object".to_owned()));
+    assert_eq!(refused("{").0, 400);
+    let (status, why) = refused(&format!("{{\"a\": {:?}}}", "x".repeat(16 << 10)));
+    assert_eq!(status, 413);
+    assert!(why.contains("have 16392 bytes as JSON, at most 16384 are allowed"), "{why}");
+    let page = afterbay.ask("PUT /v1/requests/a/attributes", &[JSON[0], "Origin: http://evil"], "{}");
+    assert_eq!(page.status, 403, "{}", page.body);
+    assert_eq!(afterbay.ask("PUT /v1/requests/a/attributes", &[], "{}").status, 415);
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn a_plugin_is_told_when_a_reader_is_away_and_when_it_keeps_up_again() {
+    let stage = Stage::new();
+    let config = stage.config().plugin_granted("p", &guest("remembers"), "", GRANT);
+    let afterbay = Afterbay::run(&stage, &config);
+    said(&afterbay, "live 0, sinks [reader SinkState::Away 0], running None");
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut request = Request::new("a");
+    sender.send(&batch(Msgpack, vec![request.row(&[1])]));
+    let mut reader = Reader::bind(&stage.reader_side());
+    assert_eq!(rows(&reader.frame()).len(), 1);
+    said(&afterbay, "live 1, sinks [reader SinkState::KeepingUp 0], running None");
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn a_reload_hands_over_what_the_plugin_knows_and_a_fault_does_not() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let component = stage.path("plugin.wasm");
+    install(&guest("remembers"), 0, &component);
+    let config = stage.config().plugin_granted("p", &component, "", GRANT);
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut request = Request::new("a");
+    for _ in 0..3 {
+        sender.send(&batch(Msgpack, vec![request.row(&[1])]));
+        reader.frame();
+    }
+    install(&guest("remembers"), 1, &component);
+    let reloaded = afterbay.event("PluginReloaded");
+    assert_eq!((&reloaded["resumed_requests"], &reloaded["state_bytes"]), (&1.into(), &16.into()));
+    said(&afterbay, r#"opened with 3 rows, worker "", attributes none"#);
+
+    // A component that knows nothing of states: the requests are told of as after a fault.
+    install(&guest("nothing"), 0, &component);
+    let reloaded = afterbay.event_where("PluginReloaded", |event| event["state_bytes"] == 0);
+    assert_eq!(reloaded["resumed_requests"], 1);
+    sender.send(&batch(Msgpack, vec![request.last(&[1])]));
+    reader.frame();
+    assert_eq!(afterbay.stop(), 0);
+}
