@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
-use afterbay_config::{Component, Config, Env, Name, Names, Plugin, Problems, Signals, Stream, reference};
+use afterbay_config::{
+    AttributeRule, Component, Config, Env, Name, Names, Plugin, Problems, Rids, Signals, Stream, reference,
+};
 
 fn parse(text: &str, names: Names) -> Result<Config, Problems> {
     // The directories of the reference need not be writable here.
@@ -54,6 +56,8 @@ fn the_reference_with_every_line_enabled_shows_the_true_defaults() {
     };
     let push = "ipc:///tmp/afterbay-decode-0.abort".parse().unwrap();
     expected.streams[0].abort = Some(afterbay_config::Abort::Push(push));
+    let Ok(serde_json::Value::Object(set)) = serde_json::from_str(r#"{"tenant": "batch"}"#) else { panic!() };
+    expected.streams[0].attributes = vec![AttributeRule { rids: Rids::Prefix("batch-".to_owned()), set }];
     let name: Name = "cumulative".parse().unwrap();
     expected.streams[0].plugins =
         vec![Plugin::new(name, Component::Builtin("delta-to-cumulative".to_owned()))];

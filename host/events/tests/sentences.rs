@@ -217,6 +217,7 @@ fn one_of_each() -> Vec<Event> {
             version: "1.2.0".into(),
             digest: "9f86d081".into(),
             resumed_requests: 2,
+            state_bytes: 64,
         }
         .into(),
         PluginReloadFailed { stream: name("decode-0"), plugin: name("upper"), why: "why it is".into() }
