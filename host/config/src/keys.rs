@@ -325,8 +325,8 @@ pub(crate) static PLUGIN: Table = Table {
             Default,
             "[\"log\", \"metrics\"]",
             "What it may call of the host: \"log\", \"metrics\", \"signals\" (queues, readers, the scheduler's load), \"request\" (attributes),\n\
-             \"tokenizer\" (that of the stream's first sink which names one). A\n\
-             component that wants more is refused at the start, by name. (One made with the Rust SDK logs its panics: it wants \"log\".)",
+             \"tokenizer\" (that of the stream's first sink which names one).\n\
+             A component that wants more is refused at the start, by name. (One made with the Rust SDK logs its panics: it wants \"log\".)",
         ),
         key("settings", Optional, "{}", "Given to the plugin as JSON: any table."),
     ],

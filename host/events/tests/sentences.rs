@@ -220,6 +220,7 @@ fn one_of_each() -> Vec<Event> {
             state_bytes: 64,
         }
         .into(),
+        PluginStateLost { stream: name("decode-0"), plugin: name("upper"), why: "why it is".into() }.into(),
         PluginReloadFailed { stream: name("decode-0"), plugin: name("upper"), why: "why it is".into() }
             .into(),
         PluginReloadUnwatched { directory: "/etc/afterbay".into(), why: "why it is".into() }.into(),

@@ -107,6 +107,7 @@ fn cost_of_a_life() {
     let opened = |request| Opened {
         request,
         rid: "0123456789abcdef",
+        http_worker_ipc: "",
         prompt_tokens: 9,
         received_tokens: 0,
         resumed: false,

@@ -163,7 +163,13 @@ pub(super) fn terms(limits: Limits, tokenizer: Option<&Path>) -> Result<Terms, W
         None => Arc::new(NoTokens),
         Some(path) => Arc::new(Model::load(path).map_err(|error| Wrong(format!("tokenizer: {error}")))?),
     };
-    let grants = Grants { log: true, metrics: Some(grants::no_meter()), tokenizer: Some(tokens) };
+    let grants = Grants {
+        log: true,
+        metrics: Some(grants::no_meter()),
+        signals: true,
+        request: true,
+        tokenizer: Some(tokens),
+    };
     Ok(Terms { limits, grants })
 }
 

@@ -12,7 +12,7 @@ fn everything() -> Terms {
 }
 
 fn start() -> Plugin {
-    let bytes = std::fs::read(guest("remembers")).unwrap();
+    let bytes = guest("remembers");
     host().load("remembers", &bytes, everything()).unwrap().instantiate("{}").unwrap()
 }
 
@@ -22,7 +22,7 @@ fn messages(plugin: &mut Plugin) -> Vec<String> {
 
 #[test]
 fn calls_that_need_a_grant_are_refused_without_it_by_name() {
-    let bytes = std::fs::read(guest("remembers")).unwrap();
+    let bytes = guest("remembers");
     let error = host().load("remembers", &bytes, Terms::default()).unwrap_err();
     let LoadError::NotGranted { interfaces, .. } = error else { panic!("{error}") };
     assert_eq!(interfaces, ["signals", "request"]);
