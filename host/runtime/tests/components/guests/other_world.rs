@@ -12,7 +12,7 @@ fn a_component_of_another_version_is_refused_with_all_that_differs() {
         differences,
         [
             "exports afterbay:plugin/plugin@0.2.0, this host has 0.1.0",
-            "imports afterbay:plugin/signals@0.2.0, which this host does not have",
+            "imports afterbay:plugin/signals@0.2.0, this host has 0.1.0",
         ]
     );
 }
