@@ -27,6 +27,11 @@ pub(crate) fn good(text: String) -> String {
     paint(text, "32")
 }
 
+/// Something that was done.
+pub(crate) fn marked(text: String) -> String {
+    paint(text, "36")
+}
+
 /// Something of less weight.
 pub(crate) fn faint(text: String) -> String {
     paint(text, "2")

@@ -1,7 +1,13 @@
 //! The commands that the author of a plugin works with, on real components in the real runtime.
 
-use afterbay_tests::afterbay::done;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use afterbay_tests::afterbay::{afterbay, done, journal, json_lines};
 use afterbay_tests::components::{example, guest};
+use afterbay_tests::frames::{Request, WIRES, batch};
+use afterbay_tests::{Afterbay, Reader, Sender, Stage, fixtures, repository};
+use afterbay_wire::{Decoded, Layouts};
 use serde_json::{Value, json};
 
 /// A component as a command line has it.
@@ -83,4 +89,212 @@ fn plugin_check_says_in_words_what_keeps_a_component_of_another_version_out() {
     let [told] = done(&["plugin", "check", &path(guest("connects")), "--json"]).json_lines_of(1);
     assert_eq!(told["ok"], Value::Bool(false));
     assert!(told["problems"].to_string().contains("wasi:sockets/tcp"), "{told}");
+}
+
+#[test]
+fn plugin_run_on_a_journal_gives_the_verdicts_that_the_stream_was_given_and_only_reads_it() {
+    for wire in WIRES {
+        let stage = Stage::new();
+        let mut reader = Reader::bind(&stage.reader_side());
+        let config = stage.config().plugin("loops", &example("stop-on-loop"), "window = 8, repeats = 4");
+        let afterbay = Afterbay::run(&stage, &config);
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let (mut text, mut looped) = (Request::new("text"), Request::new("looped"));
+        for step in 0..6 {
+            sender.send(&batch(wire, vec![text.row(&[step]), looped.row(&[7, 8])]));
+            reader.frame();
+        }
+        assert_eq!(afterbay.stop(), 0);
+        let [shown] = journal(&stage, &["show", "looped", "--json"]).json_lines_of(0);
+        assert_eq!(shown["rows_seen"][3]["actions"][0]["verdict"], "finish");
+
+        let before = contents(&stage.journal());
+        let component = path(example("stop-on-loop"));
+        let from = stage.text("journal");
+        let run =
+            ["plugin", "run", &component, "--from", &from, "--settings", r#"{"window": 8, "repeats": 4}"#];
+        let lines = done(&[&run[..], &["--json", "--all"]].concat()).json_lines();
+        let of_rows: Vec<&Value> =
+            lines.iter().filter(|line| line["rid"] == "looped" && line["row"] == 1).collect();
+        let verdicts: Vec<&Value> = of_rows.iter().map(|line| &line["verdict"]).collect();
+        let (as_it_came, swallowed) = (&json!("as it came"), &json!("swallowed"));
+        let finish = &json!({"finish": "stop-on-loop"});
+        assert_eq!(verdicts, [as_it_came, as_it_came, as_it_came, finish, swallowed, swallowed], "{wire:?}");
+        assert_eq!(of_rows[3]["after"], json!({"ids": [7, 8], "text": null, "finish": "stop"}));
+        assert_eq!(of_rows[3]["from"], format!("frame {}", shown["rows_seen"][3]["frame"]));
+        let summary = &lines.last().unwrap()["summary"];
+        assert_eq!((&summary["rows"], &summary["requests"]), (&12.into(), &2.into()), "{summary}");
+        assert_eq!(summary["verdicts"], json!({"finish": 1}));
+
+        let plain = done(&[&run[..], &["--rid", "loop"]].concat()).good();
+        let [first, log, rows, _] = plain.lines().collect::<Vec<_>>().try_into().unwrap();
+        assert!(first.ends_with(r#" looped: finish "stop-on-loop": 7 8, last (stop)"#), "{plain}");
+        assert!(log.ends_with(" looped: log: info: stopped: its last 8 ids repeat 2"), "{plain}");
+        assert_eq!(rows, "6 rows of 1 requests in 6 batches: 3 as they came, 1 finish, 2 swallowed");
+        assert_eq!(contents(&stage.journal()), before, "the journal was changed");
+    }
+}
+
+/// Every file below a directory.
+fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files.extend(contents(&path)),
+            false => _ = files.insert(path.clone(), std::fs::read(&path).unwrap()),
+        }
+    }
+    files
+}
+
+#[test]
+fn plugin_run_takes_frames_of_the_real_sglang_shows_health_checks_to_nobody_and_counts_what_has_no_rows() {
+    let component = path(guest("judges"));
+    let frames = repository().join("tests/fixtures/frames");
+    let settings = r#"{"action": "drop"}"#;
+    let run = ["plugin", "run", &component, "--settings", settings, "--json", "--from"];
+    let lines = done(&[&run[..], &[frames.to_str().unwrap()]].concat()).json_lines();
+    let (mut wanted, mut without_rows) = (Vec::new(), 0);
+    for (name, bytes) in
+        fixtures().iter().filter_map(|(name, bytes)| Some((name.strip_prefix("frames/")?, bytes)))
+    {
+        match afterbay_wire::decode(bytes.clone().into(), &Layouts::builtin()) {
+            Decoded::Barrier(_) => without_rows += 1,
+            Decoded::Batch(batch) => {
+                let rows = (0..batch.rows()).filter(|row| !batch.is_health_check(*row));
+                wanted.extend(rows.map(|row| (name.to_owned(), batch.rid(row).to_owned())));
+            }
+        }
+    }
+    let text = |line: &Value, key: &str| line[key].as_str().unwrap().to_owned();
+    let (summary, rows) = lines.split_last().unwrap();
+    let shown: Vec<_> = rows.iter().map(|line| (text(line, "from"), text(line, "rid"))).collect();
+    assert_eq!(shown, wanted);
+    assert!(rows.iter().all(|line| line["verdict"] == json!({"drop": "dropped by judges"})));
+    assert!(rows.iter().all(|line| line["after"]["ids"] == json!([])));
+    let counted = summary["summary"]["frames_without_rows"].as_object().unwrap().values();
+    assert_eq!(counted.map(|count| count.as_u64().unwrap()).sum::<u64>(), without_rows);
+
+    let rewritten = done(&[
+        "plugin",
+        "run",
+        &component,
+        "--settings",
+        r#"{"action": "rewrite"}"#,
+        "--from",
+        frames.join("str_n1.msgpack").to_str().unwrap(),
+    ]);
+    assert!(rewritten.good().contains(" -> \"seven\""));
+}
+
+#[test]
+fn plugin_run_goes_on_after_a_fault_with_a_fresh_instance_and_exits_1() {
+    let stage = Stage::new();
+    let scenario = stage.path("s.toml");
+    std::fs::write(&scenario, "plugin = \"x\"\n[[batch]]\ntimes = 2\nrows = [{ rid = \"a\", ids = [1] }]\n")
+        .unwrap();
+    let scenario = scenario.to_str().unwrap();
+    for (name, kind, limits) in [
+        ("panics", "trap", &["--deadline", "10s"][..]),
+        ("loops", "deadline", &["--deadline", "2ms"]),
+        ("hog", "memory", &["--memory", "8MiB", "--deadline", "10s"]),
+    ] {
+        let component = path(guest(name));
+        let run = ["plugin", "run", &component, "--settings", r#"{"in": "process"}"#, "--from", scenario];
+        let ended = done(&[&run[..], limits, &["--json"]].concat());
+        assert_eq!(ended.code, 1, "{name}: {ended:?}");
+        let mut lines = json_lines(&ended.stdout);
+        // What a panic says.
+        lines.retain(|line| line.get("log").is_none());
+        for (line, from) in lines.iter().zip(["batch 1", "batch 2"]) {
+            assert_eq!((&line["from"], &line["fault"]), (&from.into(), &kind.into()), "{name}: {line}");
+        }
+        assert_eq!(lines[2]["summary"]["as_they_came"], 2, "{name}");
+    }
+}
+
+#[test]
+fn the_scenarios_of_the_example_pass_with_the_component_that_its_project_builds() {
+    // As `component` builds it: nothing is left to be built.
+    let component = example("stop-on-loop");
+    let target = component.ancestors().nth(3).unwrap();
+    let project = repository().join("examples/stop-on-loop");
+    let mut command = afterbay(&["plugin", "test", "--json", project.to_str().unwrap()]);
+    let ended = command.env("CARGO_TARGET_DIR", target).output().unwrap();
+    let (out, said) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(ended.status.code(), Some(0), "{out}{said}");
+    let names: Vec<String> = out
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .map(|line| {
+            assert_eq!((&line["ok"], &line["problems"]), (&true.into(), &json!([])));
+            Path::new(line["scenario"].as_str().unwrap()).file_name().unwrap().to_str().unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!(names, ["a-loop-is-finished.toml", "what-it-says.toml"]);
+}
+
+#[test]
+fn plugin_test_shows_what_is_not_as_expected_and_exits_1() {
+    let stage = Stage::new();
+    let (component, scenario) = (path(guest("judges")), stage.path("s.toml"));
+    let write = |settings: &str, rows: &str| {
+        let text = format!("plugin = {component:?}\nsettings = {settings}\n[[batch]]\nrows = [{rows}]\n");
+        std::fs::write(&scenario, text).unwrap();
+    };
+    let test = || done(&["plugin", "test", scenario.to_str().unwrap()]);
+    write("{ action = \"drop\" }", "{ rid = \"a\", ids = [1], expect = { drop = \"dropped by judges\" } }");
+    assert!(test().good().ends_with("1 scenario, 0 failed\n"));
+
+    write("{ action = \"annotate\" }", "{ rid = \"a\", expect = \"swallowed\" }, { rid = \"b\" }");
+    let failed = test();
+    assert_eq!(failed.code, 1);
+    let told = format!(
+        "FAIL {}\n  batch 1 a\n  - swallowed\n  + {{\"annotate\":\"seen by judges\"}}\n  batch 1 b\n  - as it came\n  \
+         + {{\"annotate\":\"seen by judges\"}}\n1 scenario, 1 failed\n",
+        scenario.display()
+    );
+    assert_eq!(failed.stdout, told);
+
+    // Without any expectation the golden file says what is expected.
+    write("{ action = \"echo\" }", "{ rid = \"a\", ids = [1, 2] }");
+    assert!(test().stdout.contains("s.expected: --bless writes it"));
+    done(&["plugin", "test", scenario.to_str().unwrap(), "--bless"]).good();
+    assert_eq!(std::fs::read_to_string(stage.path("s.expected")).unwrap(), "batch 1 a: replace: 1 2\n");
+    test().good();
+    write("{ action = \"drop\" }", "{ rid = \"a\", ids = [1, 2] }");
+    let failed = test();
+    let lines = "\n  - batch 1 a: replace: 1 2\n  + batch 1 a: drop \"dropped by judges\": 1 2 -> no ids\n";
+    assert!(failed.code == 1 && failed.stdout.contains(lines), "{failed:?}");
+
+    // A fault is a failure unless it is expected, and so is one that does not come.
+    let (panics, calm) = (path(guest("panics")), path(guest("nothing")));
+    std::fs::write(
+        &scenario,
+        "plugin = \"x\"\nsettings = { in = \"process\" }\n[[batch]]\nfault = \"trap\"\nrows = [{ rid = \"a\" }]\n",
+    )
+    .unwrap();
+    let with = |plugin: &str| done(&["plugin", "test", scenario.to_str().unwrap(), "--plugin", plugin]);
+    with(&panics).good();
+    std::fs::write(&scenario, "plugin = \"x\"\n[[batch]]\nfault = \"trap\"\nrows = [{ rid = \"a\" }]\n")
+        .unwrap();
+    assert!(with(&calm).stdout.contains("batch 1\n  - trap\n  + no fault\n"));
+}
+
+#[test]
+fn a_scenario_that_cannot_be_read_exits_64_with_its_place() {
+    let stage = Stage::new();
+    let scenario = stage.path("s.toml");
+    std::fs::write(&scenario, "plugin = \"p.wasm\"\n[[batch]]\nrow = []\n").unwrap();
+    let file = scenario.to_str().unwrap();
+    let wrong = done(&["plugin", "test", file]);
+    assert_eq!(wrong.code, 64);
+    assert!(wrong.stderr.starts_with(&format!("afterbay: {file}: TOML parse error at line 3")), "{wrong:?}");
+    let none = done(&["plugin", "test", &stage.text("journal")]);
+    assert_eq!((none.code, none.stdout.as_str()), (64, ""));
+    std::fs::write(&scenario, "plugin = \"p.wasm\"\n[[batch]]\nrows = []\n").unwrap();
+    let absent = done(&["plugin", "test", file]);
+    assert_eq!(absent.code, 64);
+    assert!(absent.stderr.contains("p.wasm: No such file"), "{absent:?}");
 }

@@ -10,6 +10,7 @@ mod tail;
 mod verify;
 
 pub(crate) use place::default_dir;
+pub(crate) use show::whole_rid;
 
 use std::process::ExitCode;
 

@@ -2,8 +2,15 @@
 
 mod check;
 mod given;
+mod play;
+mod rows;
+mod run;
+mod scenario;
 mod show;
+mod test;
 
+use crate::EXIT_USAGE;
+use given::Wrong;
 use std::process::ExitCode;
 
 /// Work on a plugin: look at it, run it, test it
@@ -22,10 +29,22 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum Command {
     Check(check::Args),
+    Run(run::Args),
+    Test(test::Args),
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    match args.command {
-        Command::Check(args) => check::run(args),
+    let done = match args.command {
+        Command::Check(args) => check::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Test(args) => test::run(&args),
+    };
+    // Of the command line or a scenario, not of what was looked at.
+    match done {
+        Err(error) if error.is::<Wrong>() => {
+            eprintln!("afterbay: {error:#}");
+            Ok(ExitCode::from(EXIT_USAGE))
+        }
+        done => done,
     }
 }

@@ -90,7 +90,7 @@ fn headline(request: &Request<Life>) {
 }
 
 /// The rid that is meant; an error where several begin so.
-pub(super) fn whole_rid(stream: &Stream, rid: &str) -> anyhow::Result<Option<String>> {
+pub(crate) fn whole_rid(stream: &Stream, rid: &str) -> anyhow::Result<Option<String>> {
     let filter = Filter { rid_prefix: Some(rid.to_owned()), ..Default::default() };
     let mut found: Vec<String> = Vec::new();
     for request in stream.requests(filter)? {

@@ -1,6 +1,6 @@
 //! `afterbay plugin check`: what a component is, what it asks for, and whether it takes its settings.
 
-use super::given::{Given, Source, Wrong};
+use super::given::{Given, Source};
 use super::show;
 use crate::{screen, start};
 use afterbay_runtime::{Component, Given as GivenTo, LoadError, Terms};
@@ -23,15 +23,10 @@ pub(super) struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let asked = args.given.source().and_then(|source| {
-        let terms = args.given.terms.terms()?;
-        Ok((source, terms, args.given.terms.settings()?))
-    });
-    match asked {
-        Ok((source, terms, settings)) => check(&args, &source, terms, &settings),
-        Err(wrong) => Ok(Wrong::exit(&wrong)),
-    }
+pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let source = args.given.source()?;
+    let (terms, settings) = (args.given.terms.terms()?, args.given.terms.settings()?);
+    check(args, &source, terms, &settings)
 }
 
 fn check(args: &Args, source: &Source, terms: Terms, settings: &str) -> anyhow::Result<ExitCode> {

@@ -1,13 +1,11 @@
 //! The plugin that a command is given: where its component is, what it may use, its settings.
 
-use crate::EXIT_USAGE;
 use crate::commands::{parse_duration, parse_size};
 use crate::grants::{self, Model};
 use crate::project::Project;
 use afterbay_config::bounds;
 use afterbay_runtime::{Component, EncodeError, Grants, Host, Limits, LoadError, Terms, TokenId, Tokens};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,13 +60,6 @@ pub(super) fn parse_deadline(text: &str) -> Result<Duration, String> {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Wrong(pub(super) String);
-
-impl Wrong {
-    pub(super) fn exit(&self) -> ExitCode {
-        eprintln!("afterbay: {self}");
-        ExitCode::from(EXIT_USAGE)
-    }
-}
 
 /// A component's bytes and where they are from.
 pub(super) struct Source {

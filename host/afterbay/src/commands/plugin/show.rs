@@ -1,7 +1,17 @@
-//! How what belongs to the contract is written for people and scripts: verdicts, columns, faults. A new verdict or column
-//! of `wit/transform.wit` has its name here.
+//! How what belongs to the contract is written for people and scripts: verdicts, columns, rows before and after. A new
+//! verdict or column of `wit/transform.wit` has its name, its form and its effect here, and nowhere else in the tools.
 
-use afterbay_runtime::{ColumnSet, IdShape};
+use super::play::Fate;
+use super::rows::Row;
+use crate::screen;
+use afterbay_runtime::{Action, ColumnSet, FinishKind, IdShape, Level, Replacement, TokenId};
+use serde_json::{Value, json};
+use std::borrow::Cow;
+
+/// The verdicts, as a scenario names them.
+pub(super) const VERDICTS: [&str; 5] = ["replace", "drop", "finish", "abort", "annotate"];
+/// Ids of a row that are shown on a line; the JSON has all.
+const IDS_SHOWN_MAX: usize = 24;
 
 /// The columns that a plugin asks for, as the contract names them.
 pub(super) fn columns(set: ColumnSet) -> Vec<&'static str> {
@@ -20,5 +30,238 @@ pub(super) fn shape(shape: IdShape) -> &'static str {
     match shape {
         IdShape::Delta => "delta",
         IdShape::Cumulative => "cumulative",
+    }
+}
+
+pub(super) fn finish(kind: FinishKind) -> &'static str {
+    match kind {
+        FinishKind::Running => "running",
+        FinishKind::Stop => "stop",
+        FinishKind::Length => "length",
+        FinishKind::Abort => "abort",
+        FinishKind::Other => "other",
+    }
+}
+
+pub(super) fn level(level: Level) -> &'static str {
+    match level {
+        Level::Debug => "debug",
+        Level::Info => "info",
+        Level::Warn => "warn",
+        Level::Error => "error",
+    }
+}
+
+/// A verdict's name, and its reason, note or message.
+pub(super) fn name(action: &Action) -> (&'static str, Option<&str>) {
+    match action {
+        Action::Replace(_) => ("replace", None),
+        Action::Drop(reason) => ("drop", Some(reason)),
+        Action::Finish(matched) => ("finish", Some(matched)),
+        Action::Abort(message) => ("abort", Some(message)),
+        Action::Annotate(note) => ("annotate", Some(note)),
+    }
+}
+
+/// A verdict as a scenario writes it: `{"drop": "why"}`, `{"replace": [1, 2], "text": "…"}`.
+pub(super) fn json(action: &Action) -> Value {
+    match action {
+        Action::Replace(Replacement { ids, text: None }) => json!({"replace": ids}),
+        Action::Replace(Replacement { ids, text: Some(text) }) => json!({"replace": ids, "text": text}),
+        action => {
+            let (name, text) = name(action);
+            json!({name: text})
+        }
+    }
+}
+
+/// Whether the row is its request's last by this verdict.
+pub(super) fn ends(action: &Action) -> bool {
+    matches!(action, Action::Finish(_) | Action::Abort(_))
+}
+
+/// What goes on of a row.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct After<'r> {
+    ids: Cow<'r, [TokenId]>,
+    text: Option<Cow<'r, str>>,
+    finish: FinishKind,
+}
+
+/// `None`: nothing of it.
+fn after<'r>(row: &'r Row, fate: &'r Fate) -> Option<After<'r>> {
+    let as_it_came = After {
+        ids: Cow::Borrowed(&row.ids),
+        text: row.text.as_deref().map(Cow::Borrowed),
+        finish: row.finish,
+    };
+    let action = match fate {
+        Fate::AsItCame => return Some(as_it_came),
+        Fate::Swallowed => return None,
+        Fate::Judged(action) => action,
+    };
+    Some(match action {
+        Action::Replace(Replacement { ids, text }) => After {
+            ids: Cow::Borrowed(ids),
+            // Before a detokenizer it is not looked at.
+            text: match (&row.text, text) {
+                (Some(_), Some(text)) => Some(Cow::Borrowed(text)),
+                _ => as_it_came.text,
+            },
+            finish: row.finish,
+        },
+        Action::Drop(_) => After {
+            ids: Cow::Borrowed(&[]),
+            text: row.text.as_ref().map(|_| Cow::Borrowed("")),
+            finish: row.finish,
+        },
+        Action::Finish(_) => After { finish: FinishKind::Stop, ..as_it_came },
+        Action::Abort(_) => After { finish: FinishKind::Abort, ..as_it_came },
+        Action::Annotate(_) => as_it_came,
+    })
+}
+
+/// How lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    /// To be looked at: cut, and coloured on a terminal.
+    Screen,
+    /// To be compared: whole, without colour.
+    Golden,
+}
+
+/// What became of a row, in a word or two; the verdict's name and its text.
+pub(super) fn outcome(fate: &Fate) -> String {
+    match fate {
+        Fate::AsItCame => "as it came".to_owned(),
+        Fate::Swallowed => "swallowed".to_owned(),
+        Fate::Judged(action) => match name(action) {
+            (name, None) => name.to_owned(),
+            (name, Some(text)) => format!("{name} {text:?}"),
+        },
+    }
+}
+
+/// A row in a line: where it is from, its request, what became of it, before and after.
+pub(super) fn line(from: &str, row: &Row, fate: &Fate, style: Style) -> String {
+    let paint =
+        |text: String, how: fn(String) -> String| if style == Style::Screen { how(text) } else { text };
+    let after = after(row, fate);
+    let before_ids = ids(&row.ids, style);
+    let mut change = match &after {
+        None => paint(before_ids, screen::faint),
+        Some(after) if *after.ids == row.ids => before_ids,
+        Some(after) => {
+            let new = ids(&after.ids, style);
+            format!("{} -> {}", paint(before_ids, screen::bad), paint(new, screen::good))
+        }
+    };
+    if let Some(text) = &row.text {
+        let before = format!("{text:?}");
+        change += ", ";
+        change += &match after.as_ref().and_then(|after| after.text.as_deref()) {
+            Some(new) if new != text => {
+                format!("{} -> {}", paint(before, screen::bad), paint(format!("{new:?}"), screen::good))
+            }
+            _ => before,
+        };
+    }
+    match after.as_ref().map_or(row.finish, |after| after.finish) {
+        FinishKind::Running => {}
+        kind => change += &format!(", last ({})", finish(kind)),
+    }
+    let outcome = match fate {
+        Fate::Judged(_) => paint(outcome(fate), screen::marked),
+        _ => paint(outcome(fate), screen::faint),
+    };
+    format!("{from} {}: {outcome}: {change}", row.rid)
+}
+
+fn ids(ids: &[TokenId], style: Style) -> String {
+    let most = if style == Style::Screen { IDS_SHOWN_MAX } else { usize::MAX };
+    let shown: Vec<String> = ids.iter().take(most).map(TokenId::to_string).collect();
+    match ids.len().saturating_sub(most) {
+        0 if ids.is_empty() => "no ids".to_owned(),
+        0 => shown.join(" "),
+        more => format!("{} … {more} more", shown.join(" ")),
+    }
+}
+
+/// The same as JSON, whole.
+pub(super) fn row_json(from: &str, index: usize, row: &Row, fate: &Fate) -> Value {
+    let outcome = match fate {
+        Fate::Judged(action) => json(action),
+        fate => outcome(fate).into(),
+    };
+    let after = after(row, fate)
+        .map(|after| json!({"ids": after.ids, "text": after.text, "finish": finish(after.finish)}));
+    json!({
+        "from": from,
+        "row": index,
+        "rid": row.rid,
+        "verdict": outcome,
+        "before": {"ids": row.ids, "text": row.text, "finish": finish(row.finish)},
+        "after": after,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(text: Option<&str>) -> Row {
+        Row {
+            rid: "r".to_owned(),
+            ids: vec![1, 2],
+            text: text.map(str::to_owned),
+            completion_tokens: 2,
+            prompt_tokens: 0,
+            finish: FinishKind::Running,
+        }
+    }
+
+    fn golden(row: &Row, fate: &Fate) -> String {
+        line("batch 1", row, fate, Style::Golden)
+    }
+
+    #[test]
+    fn a_line_says_what_became_of_a_row_before_and_after() {
+        let replaced = |text: Option<&str>| {
+            Fate::Judged(Action::Replace(Replacement { ids: vec![7], text: text.map(str::to_owned) }))
+        };
+        assert_eq!(golden(&row(None), &Fate::AsItCame), "batch 1 r: as it came: 1 2");
+        assert_eq!(golden(&row(None), &Fate::Swallowed), "batch 1 r: swallowed: 1 2");
+        assert_eq!(golden(&row(None), &replaced(Some("x"))), "batch 1 r: replace: 1 2 -> 7");
+        assert_eq!(
+            golden(&row(Some("a")), &replaced(Some("x"))),
+            r#"batch 1 r: replace: 1 2 -> 7, "a" -> "x""#
+        );
+        assert_eq!(golden(&row(Some("a")), &replaced(None)), r#"batch 1 r: replace: 1 2 -> 7, "a""#);
+        let dropped = Fate::Judged(Action::Drop("why".into()));
+        assert_eq!(golden(&row(Some("a")), &dropped), r#"batch 1 r: drop "why": 1 2 -> no ids, "a" -> """#);
+        let finished = Fate::Judged(Action::Finish("loop".into()));
+        assert_eq!(golden(&row(None), &finished), r#"batch 1 r: finish "loop": 1 2, last (stop)"#);
+    }
+
+    #[test]
+    fn a_line_on_the_screen_is_cut_and_a_golden_one_is_whole() {
+        let row = Row { ids: (0..100).collect(), ..row(None) };
+        assert!(line("f", &row, &Fate::AsItCame, Style::Screen).ends_with(" 23 … 76 more"));
+        assert!(golden(&row, &Fate::AsItCame).ends_with(" 98 99"));
+    }
+
+    #[test]
+    fn every_verdict_is_written_by_the_name_that_a_scenario_may_use() {
+        let all = [
+            Action::Replace(Replacement { ids: vec![1], text: None }),
+            Action::Drop(String::new()),
+            Action::Finish(String::new()),
+            Action::Abort(String::new()),
+            Action::Annotate(String::new()),
+        ];
+        assert_eq!(all.each_ref().map(|action| name(action).0), VERDICTS);
+        for action in &all {
+            assert!(json(action).get(name(action).0).is_some(), "{action:?}");
+        }
     }
 }

@@ -1,0 +1,281 @@
+//! A plugin's instance and the rows that it is shown, in the order of calls that the contract promises: open, process,
+//! close; after a fault a fresh instance, which is told of the requests alive.
+
+use super::rows::{Batch, Row};
+use super::show;
+use afterbay_runtime::{
+    Action, Columns, Component, Fault, FinishKind, LogLine, Opened, Plugin, StartError, TokenId,
+};
+use anyhow::ensure;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// Requests that may be alive at once; one more ends the command.
+const LIVE_MAX: usize = 1 << 20;
+
+/// What became of a row.
+#[derive(Debug)]
+pub(super) enum Fate {
+    /// No verdict, or a fault: it goes on.
+    AsItCame,
+    /// The plugin has ended its request before: it was not shown, and goes no further.
+    Swallowed,
+    Judged(Action),
+}
+
+/// What came of one batch.
+pub(super) struct Played {
+    /// One for each row.
+    pub(super) fates: Vec<Fate>,
+    /// What the plugin logged, with the rid where it named a request.
+    pub(super) log: Vec<(Option<String>, LogLine)>,
+    pub(super) faults: Vec<Fault>,
+}
+
+/// The calls of `process`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Calls {
+    pub(super) calls: u64,
+    pub(super) rows: u64,
+    pub(super) took: Duration,
+    pub(super) longest: Duration,
+}
+
+struct Request {
+    number: u64,
+    prompt_tokens: u64,
+    /// Tokens that came before the first row that was read.
+    before: u64,
+    /// Tokens so far, with those.
+    received: u64,
+    /// The plugin has ended it.
+    over: bool,
+}
+
+/// One instance, and the requests that it knows.
+pub(super) struct Player {
+    component: Component,
+    settings: String,
+    plugin: Plugin,
+    requests: HashMap<String, Request>,
+    rids: HashMap<u64, String>,
+    last_number: u64,
+    pub(super) calls: Calls,
+}
+
+impl Player {
+    pub(super) fn new(component: Component, settings: String) -> Result<Player, StartError> {
+        let plugin = component.instantiate(&settings)?;
+        let (requests, rids) = (HashMap::new(), HashMap::new());
+        Ok(Player { component, settings, plugin, requests, rids, last_number: 0, calls: Calls::default() })
+    }
+
+    /// Requests that it was shown.
+    pub(super) fn requests(&self) -> u64 {
+        self.last_number
+    }
+
+    /// What it has now.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.plugin.memory_bytes()
+    }
+
+    /// Shows it a batch. The error is that of a plugin that cannot go on, or of too many requests.
+    pub(super) fn play(&mut self, batch: &Batch) -> anyhow::Result<Played> {
+        let mut played = Played { fates: Vec::new(), log: Vec::new(), faults: Vec::new() };
+        self.end_earlier_lives(batch, &mut played)?;
+        let begun = self.begin(batch)?;
+        let swallowed: Vec<bool> = batch.rows.iter().map(|row| self.is_over(row)).collect();
+        let shown: Vec<usize> = (0..batch.rows.len()).filter(|row| !swallowed[*row]).collect();
+        let fates =
+            swallowed.iter().map(|swallowed| if *swallowed { Fate::Swallowed } else { Fate::AsItCame });
+        played.fates = fates.collect();
+        if !begun.is_empty() {
+            let opened: Vec<Opened<'_>> = begun.iter().filter_map(|rid| self.opened(rid, false)).collect();
+            let ended = self.plugin.open(&opened);
+            drop(opened);
+            self.settle(ended, &mut played)?;
+        }
+        let rows: Vec<&Row> = shown.iter().map(|row| &batch.rows[*row]).collect();
+        let held = Held::new(&rows, &self.requests);
+        let started = Instant::now();
+        let answer = self.plugin.process(&held.columns());
+        self.calls.add(rows.len(), started.elapsed());
+        let verdicts = match answer {
+            Ok(verdicts) => verdicts,
+            Err(fault) => {
+                self.settle(Err(fault), &mut played)?;
+                Vec::new()
+            }
+        };
+        self.drain_log(&mut played);
+        for verdict in verdicts {
+            if let Some(row) = shown.get(verdict.row as usize) {
+                played.fates[*row] = Fate::Judged(verdict.action);
+            }
+        }
+        self.close(batch, &mut played)?;
+        Ok(played)
+    }
+
+    /// A request whose count goes back to its beginning is another of the same name.
+    fn end_earlier_lives(&mut self, batch: &Batch, played: &mut Played) -> anyhow::Result<()> {
+        let mut ended = Vec::new();
+        for row in &batch.rows {
+            let received = self.requests.get(&row.rid).map_or(0, |request| request.received);
+            if received > 0 && row.completion_tokens <= row.ids.len() as u64 && row.completion_tokens > 0 {
+                ended.push(row.rid.clone());
+            }
+        }
+        self.forget(ended, played)
+    }
+
+    /// Gives the requests that begin here their numbers; their rids. Each row's tokens are counted.
+    fn begin(&mut self, batch: &Batch) -> anyhow::Result<Vec<String>> {
+        let mut begun = Vec::new();
+        for row in &batch.rows {
+            let tokens = row.ids.len() as u64;
+            if let Some(request) = self.requests.get_mut(&row.rid) {
+                request.received += tokens;
+                continue;
+            }
+            ensure!(
+                self.requests.len() < LIVE_MAX,
+                "{}: {LIVE_MAX} requests are alive already, the limit",
+                batch.from
+            );
+            self.last_number += 1;
+            let number = self.last_number;
+            // Not 0 where the first row that there is was not the request's first.
+            let before = row.completion_tokens.saturating_sub(tokens);
+            let (prompt_tokens, received) = (row.prompt_tokens, before + tokens);
+            let request = Request { number, prompt_tokens, before, received, over: false };
+            self.requests.insert(row.rid.clone(), request);
+            self.rids.insert(number, row.rid.clone());
+            begun.push(row.rid.clone());
+        }
+        Ok(begun)
+    }
+
+    fn is_over(&self, row: &Row) -> bool {
+        self.requests.get(&row.rid).is_some_and(|request| request.over)
+    }
+
+    /// What an instance is told of a request: at its first row, or (`again`) as it takes over from one that faulted.
+    fn opened<'r>(&self, rid: &'r str, again: bool) -> Option<Opened<'r>> {
+        let Request { number, prompt_tokens, before, received, .. } = *self.requests.get(rid)?;
+        let (received_tokens, resumed) = if again { (received, true) } else { (before, before > 0) };
+        Some(Opened { request: number, rid, prompt_tokens, received_tokens, resumed })
+    }
+
+    /// After a fault a fresh instance takes over, and is told of the requests alive.
+    fn settle(&mut self, ended: Result<(), Fault>, played: &mut Played) -> anyhow::Result<()> {
+        self.drain_log(played);
+        let Err(fault) = ended else { return Ok(()) };
+        played.faults.push(fault);
+        self.plugin = self.component.instantiate(&self.settings)?;
+        let alive: Vec<&str> =
+            self.requests.iter().filter(|(_, request)| !request.over).map(|(rid, _)| rid.as_str()).collect();
+        let opened: Vec<Opened<'_>> = alive.iter().filter_map(|rid| self.opened(rid, true)).collect();
+        self.plugin.open(&opened)?;
+        Ok(())
+    }
+
+    fn drain_log(&mut self, played: &mut Played) {
+        for line in self.plugin.drain_log() {
+            let rid = line.request.and_then(|number| self.rids.get(&number)).cloned();
+            played.log.push((rid, line));
+        }
+    }
+
+    /// Tells it of the requests that have ended with this batch.
+    fn close(&mut self, batch: &Batch, played: &mut Played) -> anyhow::Result<()> {
+        let mut ended = Vec::new();
+        for (row, fate) in batch.rows.iter().zip(&played.fates) {
+            let by_plugin = matches!(fate, Fate::Judged(action) if show::ends(action));
+            let is_last = row.finish != FinishKind::Running;
+            if is_last || by_plugin {
+                ended.push((row.rid.clone(), is_last));
+            }
+        }
+        let told: Vec<String> =
+            ended.iter().filter(|(rid, _)| !self.requests[rid].over).map(|(rid, _)| rid.clone()).collect();
+        let numbers: Vec<u64> = told.iter().map(|rid| self.requests[rid].number).collect();
+        for (rid, is_last) in &ended {
+            match self.requests.get_mut(rid) {
+                Some(request) if !is_last => request.over = true,
+                _ => _ = self.requests.remove(rid),
+            }
+        }
+        let closed = if numbers.is_empty() { Ok(()) } else { self.plugin.close(&numbers) };
+        self.settle(closed, played)?;
+        numbers.iter().for_each(|number| _ = self.rids.remove(number));
+        Ok(())
+    }
+
+    fn forget(&mut self, rids: Vec<String>, played: &mut Played) -> anyhow::Result<()> {
+        let known = rids.iter().filter_map(|rid| self.requests.remove(rid));
+        let numbers: Vec<u64> = known.filter(|request| !request.over).map(|request| request.number).collect();
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        let closed = self.plugin.close(&numbers);
+        self.settle(closed, played)?;
+        numbers.iter().for_each(|number| _ = self.rids.remove(number));
+        Ok(())
+    }
+}
+
+impl Calls {
+    fn add(&mut self, rows: usize, took: Duration) {
+        if rows == 0 {
+            return;
+        }
+        self.calls += 1;
+        self.rows += rows as u64;
+        self.took += took;
+        self.longest = self.longest.max(took);
+    }
+
+    /// 0 where there was none.
+    pub(super) fn ns_a_row(&self) -> u64 {
+        u64::try_from(self.took.as_nanos()).unwrap_or(u64::MAX).checked_div(self.rows).unwrap_or(0)
+    }
+}
+
+/// The columns of a batch, and what they borrow.
+#[derive(Default)]
+struct Held<'r> {
+    requests: Vec<u64>,
+    ids: Vec<TokenId>,
+    ends: Vec<u32>,
+    completion_tokens: Vec<u64>,
+    finished: Vec<FinishKind>,
+    texts: Vec<&'r str>,
+}
+
+impl<'r> Held<'r> {
+    fn new(rows: &[&'r Row], requests: &HashMap<String, Request>) -> Held<'r> {
+        let mut held = Held::default();
+        for row in rows {
+            held.requests.push(requests.get(&row.rid).map_or(0, |request| request.number));
+            held.ids.extend_from_slice(&row.ids);
+            held.ends.push(held.ids.len() as u32);
+            held.completion_tokens.push(row.completion_tokens);
+            held.finished.push(row.finish);
+            held.texts.extend(row.text.as_deref());
+        }
+        held
+    }
+
+    fn columns(&self) -> Columns<'_> {
+        Columns {
+            requests: &self.requests,
+            output_ids: &self.ids,
+            output_ends: &self.ends,
+            completion_tokens: &self.completion_tokens,
+            finished: &self.finished,
+            texts: &self.texts,
+        }
+    }
+}
