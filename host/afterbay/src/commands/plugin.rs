@@ -8,6 +8,7 @@ mod run;
 mod scenario;
 mod show;
 mod test;
+mod told;
 
 use crate::EXIT_USAGE;
 use given::Wrong;

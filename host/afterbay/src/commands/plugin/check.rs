@@ -119,6 +119,7 @@ impl Found<'_> {
             "sha256": self.component.digest().to_string(),
             "bytes": self.source.bytes(),
             "columns": show::columns(said.columns),
+            "calls": show::calls(said.wants),
             "writes": show::shape(said.writes),
             "grants": self.grants(),
             "traps": self.traps(),
@@ -139,6 +140,7 @@ impl Found<'_> {
         line("sha256", self.component.digest().to_string());
         line("size", format!("{} bytes", self.source.bytes()));
         line("columns", list(&show::columns(said.columns)));
+        line("calls", list(&show::calls(said.wants)));
         line("writes", format!("{} ids", show::shape(said.writes)));
         line("grants", list(&self.grants()));
         for package in packages(&self.traps()) {

@@ -3,11 +3,14 @@
 
 use super::rows::{Batch, Row};
 use super::show;
+use super::told::Told;
+use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{
     Action, Columns, Component, Fault, FinishKind, LogLine, Opened, Plugin, StartError, TokenId,
 };
 use anyhow::ensure;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Requests that may be alive at once; one more ends the command.
@@ -43,6 +46,8 @@ pub(super) struct Calls {
 
 struct Request {
     number: u64,
+    /// Its `http_worker_ipc`.
+    worker: String,
     prompt_tokens: u64,
     /// Tokens that came before the first row that was read.
     before: u64,
@@ -59,6 +64,9 @@ pub(super) struct Player {
     plugin: Plugin,
     requests: HashMap<String, Request>,
     rids: HashMap<u64, String>,
+    /// What it was told of some requests, by rid; also of those that have not begun.
+    attributes: HashMap<String, Arc<str>>,
+    signals: Option<Snapshot>,
     last_number: u64,
     pub(super) calls: Calls,
 }
@@ -66,8 +74,17 @@ pub(super) struct Player {
 impl Player {
     pub(super) fn new(component: Component, settings: String) -> Result<Player, StartError> {
         let plugin = component.instantiate(&settings)?;
-        let (requests, rids) = (HashMap::new(), HashMap::new());
-        Ok(Player { component, settings, plugin, requests, rids, last_number: 0, calls: Calls::default() })
+        Ok(Player {
+            component,
+            settings,
+            plugin,
+            requests: HashMap::new(),
+            rids: HashMap::new(),
+            attributes: HashMap::new(),
+            signals: None,
+            last_number: 0,
+            calls: Calls::default(),
+        })
     }
 
     /// Requests that it was shown.
@@ -83,6 +100,7 @@ impl Player {
     /// Shows it a batch. The error is that of a plugin that cannot go on, or of too many requests.
     pub(super) fn play(&mut self, batch: &Batch) -> anyhow::Result<Played> {
         let mut played = Played { fates: Vec::new(), log: Vec::new(), faults: Vec::new() };
+        self.tell(&batch.told, &mut played)?;
         self.end_earlier_lives(batch, &mut played)?;
         let begun = self.begin(batch)?;
         let swallowed: Vec<bool> = batch.rows.iter().map(|row| self.is_over(row)).collect();
@@ -91,9 +109,7 @@ impl Player {
             swallowed.iter().map(|swallowed| if *swallowed { Fate::Swallowed } else { Fate::AsItCame });
         played.fates = fates.collect();
         if !begun.is_empty() {
-            let opened: Vec<Opened<'_>> = begun.iter().filter_map(|rid| self.opened(rid, false)).collect();
-            let ended = self.plugin.open(&opened);
-            drop(opened);
+            let ended = self.open(&begun);
             self.settle(ended, &mut played)?;
         }
         let rows: Vec<&Row> = shown.iter().map(|row| &batch.rows[*row]).collect();
@@ -116,6 +132,35 @@ impl Player {
         }
         self.close(batch, &mut played)?;
         Ok(played)
+    }
+
+    /// How the stream stands, then attributes that are others.
+    fn tell(&mut self, told: &Told, played: &mut Played) -> anyhow::Result<()> {
+        if let Some(signals) = &told.signals {
+            self.signals = Some(signals.clone());
+            self.plugin.set_signals(signals.clone());
+            let ended = self.plugin.pressure();
+            self.settle(ended, played)?;
+        }
+        let mut changed = Vec::new();
+        for (rid, attributes) in &told.attributes {
+            self.attributes.insert(rid.clone(), attributes.clone());
+            let open = self.requests.get(rid).filter(|request| !request.over);
+            changed.extend(open.map(|request| request.number));
+            self.set_attributes(rid);
+        }
+        if !changed.is_empty() {
+            let ended = self.plugin.changed(&changed);
+            self.settle(ended, played)?;
+        }
+        Ok(())
+    }
+
+    /// Of a request that is open.
+    fn set_attributes(&mut self, rid: &str) {
+        if let (Some(request), Some(attributes)) = (self.requests.get(rid), self.attributes.get(rid)) {
+            self.plugin.set_attributes(request.number, Some(attributes.clone()));
+        }
     }
 
     /// A request whose count goes back to its beginning is another of the same name.
@@ -149,23 +194,28 @@ impl Player {
             // Not 0 where the first row that there is was not the request's first.
             let before = row.completion_tokens.saturating_sub(tokens);
             let (prompt_tokens, received) = (row.prompt_tokens, before + tokens);
-            let request = Request { number, prompt_tokens, before, received, over: false };
+            let worker = row.http_worker_ipc.clone();
+            let request = Request { number, worker, prompt_tokens, before, received, over: false };
             self.requests.insert(row.rid.clone(), request);
             self.rids.insert(number, row.rid.clone());
+            self.set_attributes(&row.rid);
             begun.push(row.rid.clone());
         }
         Ok(begun)
     }
 
-    fn is_over(&self, row: &Row) -> bool {
-        self.requests.get(&row.rid).is_some_and(|request| request.over)
+    fn open(&mut self, begun: &[String]) -> Result<(), Fault> {
+        // Moved out: what is opened borrows the requests, and the call changes the instance.
+        let requests = std::mem::take(&mut self.requests);
+        let opened: Vec<Opened<'_>> =
+            begun.iter().filter_map(|rid| Some(requests.get(rid)?.opened(rid, false))).collect();
+        let ended = self.plugin.open(&opened);
+        self.requests = requests;
+        ended
     }
 
-    /// What an instance is told of a request: at its first row, or (`again`) as it takes over from one that faulted.
-    fn opened<'r>(&self, rid: &'r str, again: bool) -> Option<Opened<'r>> {
-        let Request { number, prompt_tokens, before, received, .. } = *self.requests.get(rid)?;
-        let (received_tokens, resumed) = if again { (received, true) } else { (before, before > 0) };
-        Some(Opened { request: number, rid, prompt_tokens, received_tokens, resumed })
+    fn is_over(&self, row: &Row) -> bool {
+        self.requests.get(&row.rid).is_some_and(|request| request.over)
     }
 
     /// After a fault a fresh instance takes over, and is told of the requests alive.
@@ -173,11 +223,21 @@ impl Player {
         self.drain_log(played);
         let Err(fault) = ended else { return Ok(()) };
         played.faults.push(fault);
-        self.plugin = self.component.instantiate(&self.settings)?;
         let alive: Vec<&str> =
             self.requests.iter().filter(|(_, request)| !request.over).map(|(rid, _)| rid.as_str()).collect();
-        let opened: Vec<Opened<'_>> = alive.iter().filter_map(|rid| self.opened(rid, true)).collect();
-        self.plugin.open(&opened)?;
+        let mut fresh = self.component.instantiate(&self.settings)?;
+        if let Some(signals) = &self.signals {
+            fresh.set_signals(signals.clone());
+        }
+        for rid in &alive {
+            if let (Some(request), Some(attributes)) = (self.requests.get(*rid), self.attributes.get(*rid)) {
+                fresh.set_attributes(request.number, Some(attributes.clone()));
+            }
+        }
+        let alive = alive.iter().filter_map(|rid| Some(self.requests.get(*rid)?.opened(rid, true)));
+        let opened: Vec<Opened<'_>> = alive.collect();
+        fresh.open(&opened)?;
+        self.plugin = fresh;
         Ok(())
     }
 
@@ -208,6 +268,7 @@ impl Player {
             }
         }
         let closed = if numbers.is_empty() { Ok(()) } else { self.plugin.close(&numbers) };
+        numbers.iter().for_each(|number| self.plugin.set_attributes(*number, None));
         self.settle(closed, played)?;
         numbers.iter().for_each(|number| _ = self.rids.remove(number));
         Ok(())
@@ -223,6 +284,22 @@ impl Player {
         self.settle(closed, played)?;
         numbers.iter().for_each(|number| _ = self.rids.remove(number));
         Ok(())
+    }
+}
+
+impl Request {
+    /// What an instance is told of a request: at its first row, or (`again`) as it takes over from one that faulted.
+    fn opened<'r>(&'r self, rid: &'r str, again: bool) -> Opened<'r> {
+        let Request { number, worker, prompt_tokens, before, received, .. } = self;
+        let (received_tokens, resumed) = if again { (*received, true) } else { (*before, *before > 0) };
+        Opened {
+            request: *number,
+            rid,
+            http_worker_ipc: worker,
+            prompt_tokens: *prompt_tokens,
+            received_tokens,
+            resumed,
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::given::Wrong;
 use super::scenario::Scenario;
+use super::told::Told;
 use crate::commands::journal::whole_rid;
 use afterbay_journal::reader::{From, Journal, Stream};
 use afterbay_runtime::{FinishKind, TokenId};
@@ -19,6 +20,8 @@ pub(super) struct Batch {
     /// Where it is from, for people: `frame 7`.
     pub(super) from: String,
     pub(super) rows: Vec<Row>,
+    /// Before its rows.
+    pub(super) told: Told,
 }
 
 /// A row as a plugin sees it.
@@ -31,6 +34,8 @@ pub(super) struct Row {
     /// The scheduler's count, this row's included.
     pub(super) completion_tokens: u64,
     pub(super) prompt_tokens: u64,
+    /// Empty: there is one tokenizer worker.
+    pub(super) http_worker_ipc: String,
     pub(super) finish: FinishKind,
 }
 
@@ -161,7 +166,7 @@ impl<'t> Frames<'t> {
                 // A health check is no plugin's.
                 let rows = (0..batch.rows()).filter(|row| !batch.is_health_check(*row)).filter(wanted);
                 let rows = rows.map(|index| row(&batch, index)).collect();
-                self.give(Batch { from, rows })
+                self.give(Batch { from, rows, told: Told::default() })
             }
         }
     }
@@ -196,6 +201,7 @@ fn row(batch: &afterbay_wire::Batch, index: u32) -> Row {
         text: batch.text(index).map(str::to_owned),
         completion_tokens: batch.completion_tokens(index).unwrap_or(0),
         prompt_tokens: batch.prompt_tokens(index).unwrap_or(0),
+        http_worker_ipc: batch.http_worker_ipc(index).unwrap_or_default().to_owned(),
         finish: match batch.finish(index) {
             Finish::Running => FinishKind::Running,
             Finish::Stop { .. } => FinishKind::Stop,

@@ -3,9 +3,11 @@
 use super::given::{Wrong, parse_deadline, parse_memory};
 use super::rows::{self, Batch, Row};
 use super::show;
+use super::told::{Told, WrittenSignals};
+use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{FinishKind, Limits, TokenId};
 use serde::Deserialize;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 /// A scenario's file.
@@ -40,6 +42,9 @@ struct WrittenBatch {
     #[serde(default = "once")]
     times: usize,
     fault: Option<String>,
+    #[serde(default)]
+    attributes: BTreeMap<String, serde_json::Map<String, serde_json::Value>>,
+    signals: Option<WrittenSignals>,
     rows: Vec<WrittenRow>,
 }
 
@@ -58,6 +63,8 @@ struct WrittenRow {
     completion_tokens: Option<u64>,
     #[serde(default)]
     prompt_tokens: u64,
+    #[serde(default)]
+    http_worker_ipc: String,
     expect: Option<serde_json::Value>,
 }
 
@@ -174,10 +181,15 @@ fn batches(written: Vec<WrittenBatch>) -> Result<Vec<(Batch, Expectation)>, Stri
             rows: written.rows.iter().map(expected).collect::<Result<_, _>>()?,
             fault: written.fault,
         };
+        let json = |(rid, attributes): (_, serde_json::Map<_, _>)| {
+            (rid, serde_json::Value::Object(attributes).to_string().into())
+        };
+        let attributes = written.attributes.into_iter().map(json).collect();
+        let mut told = Told { attributes, signals: written.signals.map(Snapshot::from) };
         for _ in 0..written.times {
             let from = format!("batch {}", batches.len() + 1);
             let rows = written.rows.iter().map(|row| self::row(row, &mut tokens)).collect();
-            let batch = Batch { from, rows };
+            let batch = Batch { from, rows, told: std::mem::take(&mut told) };
             rows::check(&batch).map_err(|error| error.to_string())?;
             batches.push((batch, expectation.clone()));
         }
@@ -199,6 +211,7 @@ fn row(written: &WrittenRow, tokens: &mut HashMap<String, u64>) -> Row {
         text: written.text.clone(),
         completion_tokens,
         prompt_tokens: written.prompt_tokens,
+        http_worker_ipc: written.http_worker_ipc.clone(),
         finish: match written.finish {
             None => FinishKind::Running,
             Some(WrittenFinish::Stop) => FinishKind::Stop,

@@ -4,7 +4,7 @@
 use super::play::Fate;
 use super::rows::Row;
 use crate::screen;
-use afterbay_runtime::{Action, ColumnSet, FinishKind, IdShape, Level, Replacement, TokenId};
+use afterbay_runtime::{Action, CallSet, ColumnSet, FinishKind, IdShape, Level, Replacement, TokenId};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
@@ -22,6 +22,13 @@ pub(super) fn columns(set: ColumnSet) -> Vec<&'static str> {
         (finished, "finished"),
         (texts, "texts"),
     ];
+    all.into_iter().filter(|(asked, _)| *asked).map(|(_, name)| name).collect()
+}
+
+/// The calls that a plugin asks for beyond those that every plugin has.
+pub(super) fn calls(set: CallSet) -> Vec<&'static str> {
+    let CallSet { pressure, changed, state } = set;
+    let all = [(pressure, "pressure"), (changed, "changed"), (state, "state")];
     all.into_iter().filter(|(asked, _)| *asked).map(|(_, name)| name).collect()
 }
 
@@ -213,6 +220,7 @@ mod tests {
         Row {
             rid: "r".to_owned(),
             ids: vec![1, 2],
+            http_worker_ipc: String::new(),
             text: text.map(str::to_owned),
             completion_tokens: 2,
             prompt_tokens: 0,

@@ -31,13 +31,14 @@ const SHOWN_MAX: usize = 20;
     # tokenizer = \"tokenizer.json\"\n\n  \
     [[batch]]\n  \
     times = 3                              # this batch so many times; 1 where it is not said\n  \
-    rows  = [{ rid = \"a\", ids = [7, 8] }]  # also: text, finish = \"stop|length|abort\", prompt_tokens\n\n  \
+    rows  = [{ rid = \"a\", ids = [7, 8] }]  # also: text, finish = \"stop|length|abort\", …\n\n  \
     [[batch]]\n  \
     # fault = \"deadline\"                   # trap, deadline, memory or malformed\n  \
     rows  = [{ rid = \"a\", ids = [7, 8], expect = { finish = \"stop-on-loop\" } }]\n\n  \
     [[batch]]\n  \
+    attributes = { a = { tenant = \"red\" } }  # from now on; also signals = { sinks = […], … }\n  \
     rows  = [{ rid = \"a\", ids = [7, 8], expect = \"swallowed\" }]\n\n\
-    A row without `expect` is expected to go on as it came, where any row of the file has one."
+    A row may also have prompt_tokens, completion_tokens (else they are counted) and http_worker_ipc. One without `expect` is expected to go on as it came, where any row of the file has one."
 )]
 pub(super) struct Args {
     /// Scenarios, or directories of them (*.toml); of a project those in its `scenarios`
