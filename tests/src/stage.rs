@@ -182,8 +182,12 @@ impl Config {
     }
 
     /// One more plugin, granted this instead of the default.
-    pub fn plugin_granted(mut self, name: &str, component: &Path, settings: &str, grant: &str) -> Config {
-        self = self.plugin(name, component, settings);
+    pub fn plugin_granted(self, name: &str, component: &Path, settings: &str, grant: &str) -> Config {
+        self.plugin(name, component, settings).granted(grant)
+    }
+
+    /// The last plugin is granted this instead of the default.
+    pub fn granted(mut self, grant: &str) -> Config {
         writeln!(self.plugins, "grant = {grant}").unwrap();
         self
     }

@@ -154,6 +154,8 @@ pub struct Sink {
     pub connect: Option<Endpoint>,
     /// The page where the reader counts the frames it has finished.
     pub credit: Option<PathBuf>,
+    /// Which rows it gets.
+    pub takes: Takes,
     /// Who reads.
     pub reader: Reads,
     /// Before a detokenizer: the model's `tokenizer.json`, or the directory it is in.
@@ -170,6 +172,22 @@ pub enum SinkKind {
     Reader,
     /// It gets copies.
     Tap,
+    /// It gets rows that a plugin routes to it, in place of a reader.
+    Routed,
+    /// It gets the requests that a plugin lets skip the detokenizer.
+    Skipped,
+}
+
+/// Which rows a sink that is no tap gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Takes {
+    /// All, or its share of them ([`Stream::route`]).
+    #[default]
+    Share,
+    /// Those that a plugin routes to it by its name.
+    Routed,
+    /// Those of requests that a plugin lets skip the detokenizer, as a BatchStrOutput without text. At most one of a stream.
+    Skipped,
 }
 
 /// A sink that gets copies, and never holds the stream back.
@@ -280,6 +298,7 @@ impl Sink {
             name,
             connect: Some(connect),
             credit: None,
+            takes: Takes::Share,
             reader: Reads::Auto,
             tokenizer: None,
             queue: Queue::default(),

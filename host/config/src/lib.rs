@@ -35,7 +35,7 @@ mod problem;
 pub use checked::{
     Abort, Admin, ApiKeyFrom, AttributeRule, Coalesce, CoalesceWhen, Component, Config, Engine, Grant,
     Journal, Layout, Limits, LoadSnapshot, Log, LogFormat, Memory, OnError, Plugin, Queue, Reads, Retain,
-    Rids, Route, Signals, Sink, SinkKind, Stream, Sync, Tap, TapOf, TapSocket, TapSocketType,
+    Rids, Route, Signals, Sink, SinkKind, Stream, Sync, Takes, Tap, TapOf, TapSocket, TapSocketType,
 };
 pub use endpoint::{Endpoint, EndpointError};
 pub use env::{Env, Names};

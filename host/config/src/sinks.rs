@@ -1,7 +1,7 @@
 //! The sinks of a stream: readers, which share its requests out among them, and taps, which get copies.
 
 use crate::check::{Check, Names, value};
-use crate::checked::{Queue, Sink, SinkKind, Tap, TapOf, TapSocket, TapSocketType};
+use crate::checked::{Queue, Reads, Sink, SinkKind, Takes, Tap, TapOf, TapSocket, TapSocketType};
 use crate::place::Placed;
 use crate::units::Size;
 use crate::{Endpoint, bounds, written};
@@ -17,18 +17,25 @@ impl Check<'_> {
         let (taps, readers): (Vec<_>, Vec<_>) = stream.sinks.iter().partition(is_tap);
         self.most(readers.len(), bounds::SINKS_MAX, "readers", readers.last().map(|sink| &sink.place));
         self.most(taps.len(), bounds::TAPS_MAX, "taps", taps.last().map(|tap| &tap.place));
-        if let (Some(second), None) = (readers.get(1), &stream.route) {
+        let shares: Vec<_> = readers.iter().filter(|sink| takes(sink) == Takes::Share).collect();
+        if let (Some(second), None) = (shares.get(1), &stream.route) {
             let why = "nothing says which of them gets what: set route = \"crc32\"";
-            self.source.tell(&second.place, format!("{} readers, {why}", readers.len()));
+            self.source.tell(&second.place, format!("{} readers, {why}", shares.len()));
         }
-        if let (true, Some(tap)) = (readers.is_empty(), taps.first()) {
-            let why = "a stream of taps alone: one sink must be of kind \"reader\"";
-            self.source.tell(&tap.place, why.to_owned());
+        if let (true, Some(other)) = (shares.is_empty(), stream.sinks.first()) {
+            let why = "a stream without a reader: one sink must be of kind \"reader\"";
+            self.source.tell(&other.place, why.to_owned());
+        }
+        let mut skipped = readers.iter().filter(|sink| takes(sink) == Takes::Skipped);
+        if let Some(second) = skipped.nth(1) {
+            self.source.tell(&second.place, "a second sink of kind \"skipped\": a stream has one".to_owned());
         }
         if self.source.env.names == crate::Names::FromRendezvous {
             // Of one reader it says where that is.
             let connecting = taps.iter().filter(|tap| value(&tap.socket) != Some(TapSocketType::Pub));
-            let without = readers.iter().skip(usize::from(readers.len() == 1)).chain(connecting);
+            let only = shares.len() == 1;
+            let named = readers.iter().filter(|sink| !only || takes(sink) != Takes::Share);
+            let without = named.chain(connecting);
             for sink in without.filter(|sink| sink.connect.is_none()) {
                 let why = "connect is missing: a rendezvous names one reader only";
                 self.source.tell(&sink.place, why.to_owned());
@@ -42,18 +49,28 @@ impl Check<'_> {
     fn reader(&self, written: &written::Sink, listen: Option<&Endpoint>, names: &mut Names) -> Option<Sink> {
         let name = self.name(&written.name, names);
         if let Some(Placed { value: TapOf::Sent, place }) = &written.of {
-            self.source.tell(place, "\"sent\" is for a tap; this sink is of kind \"reader\"".to_owned());
+            self.source.tell(place, "\"sent\" is for a tap; this sink is not one".to_owned());
         }
         if let Some(Placed { value: TapSocketType::Pub, place }) = &written.socket {
-            self.source.tell(place, "\"pub\" is for a tap; this sink is of kind \"reader\"".to_owned());
+            self.source.tell(place, "\"pub\" is for a tap; this sink is not one".to_owned());
         }
-        self.for_a_pub(written, "a tap; this sink is of kind \"reader\"");
+        self.for_a_pub(written, "a tap; this sink is not one");
+        let takes = takes(written);
+        let reader = match (&written.reader, takes) {
+            (Some(Placed { place, .. }), Takes::Skipped) => {
+                self.source.tell(place, "what skips the detokenizer is for a tokenizer".to_owned());
+                Reads::Tokenizer
+            }
+            (None, Takes::Skipped) => Reads::Tokenizer,
+            (reader, _) => value(reader).unwrap_or_default(),
+        };
         Some(Sink {
             connect: self.connect(written, listen),
             queue: self.queue(written, Queue::default()),
             name: name?,
             credit: self.path(&written.credit),
-            reader: value(&written.reader).unwrap_or_default(),
+            takes,
+            reader,
             tokenizer: self.path(&written.tokenizer),
         })
     }
@@ -126,5 +143,13 @@ impl Check<'_> {
             frames: frames.map_or(default.frames, |frames| frames as usize),
             bytes: bytes.unwrap_or(default.bytes),
         }
+    }
+}
+
+fn takes(sink: &written::Sink) -> Takes {
+    match value(&sink.kind) {
+        Some(SinkKind::Routed) => Takes::Routed,
+        Some(SinkKind::Skipped) => Takes::Skipped,
+        _ => Takes::Share,
     }
 }

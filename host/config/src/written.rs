@@ -177,7 +177,15 @@ impl Sink {
         Sink {
             place: table.place.clone(),
             name: table.text("name"),
-            kind: table.word("kind", &[("reader", SinkKind::Reader), ("tap", SinkKind::Tap)]),
+            kind: table.word(
+                "kind",
+                &[
+                    ("reader", SinkKind::Reader),
+                    ("tap", SinkKind::Tap),
+                    ("routed", SinkKind::Routed),
+                    ("skipped", SinkKind::Skipped),
+                ],
+            ),
             of: table.word("of", &[("received", TapOf::Received), ("sent", TapOf::Sent)]),
             socket: table.word("socket", &[("push", TapSocketType::Push), ("pub", TapSocketType::Pub)]),
             connect: table.text("connect"),

@@ -74,6 +74,10 @@ label! {
         Abort = "abort",
         /// As it came, with a note.
         Annotate = "annotate",
+        /// To another sink.
+        Route = "route",
+        /// Past the detokenizer.
+        SkipDetokenization = "skip_detokenization",
     }
 }
 

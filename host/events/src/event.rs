@@ -397,6 +397,11 @@ events! {
         stream: Name, plugin: Name, frame: u64, why: String,
     } => "plugin {plugin:?} of {stream:?}: verdict on frame {frame} not carried out: {why}";
 
+    /// Rows that a plugin lets skip the detokenizer go to it all the same: they cannot be written as it would have.
+    RowsNotSkipped, Level::WARN, first 2 of [stream] {
+        stream: Name, frame: u64, rows: u64, why: String,
+    } => "stream {stream:?}: {rows} rows of frame {frame} go to the detokenizer, which they were to skip: {why}";
+
     /// A line of a plugin's own log, at the plugin's own level.
     PluginLog, *severity, first 100 of [stream, plugin] {
         stream: Name, plugin: Name, severity: Level, rid: Option<String>, line: String,

@@ -265,6 +265,7 @@ fn one_of_each() -> Vec<Event> {
         .into(),
         VerdictFailed { stream: name("decode-0"), plugin: name("upper"), frame: 2, why: "why it is".into() }
             .into(),
+        RowsNotSkipped { stream: name("decode-0"), frame: 7, rows: 2, why: "why it is".into() }.into(),
         PluginLog {
             stream: name("decode-0"),
             plugin: name("upper"),

@@ -130,10 +130,12 @@ pub(crate) fn check_verdicts(mut verdicts: Vec<Verdict>, rows: usize) -> Result<
 /// The text of a verdict that has one, and only one.
 fn text(action: &Action) -> Option<&str> {
     match action {
-        Action::Drop(text) | Action::Finish(text) | Action::Abort(text) | Action::Annotate(text) => {
-            Some(text)
-        }
-        Action::Replace(_) => None,
+        Action::Drop(text)
+        | Action::Finish(text)
+        | Action::Abort(text)
+        | Action::Annotate(text)
+        | Action::Route(text) => Some(text),
+        Action::Replace(_) | Action::SkipDetokenization => None,
     }
 }
 

@@ -8,13 +8,13 @@ use crate::budget::Budget;
 use crate::decode::Decode;
 use crate::judge::Chain;
 use crate::keep::Keep;
-use crate::ledger::{Aborts, Ledger};
+use crate::ledger::{Aborts, Ledger, Ways};
 use crate::outlook::Outlook;
 use crate::path::{Path, Suspect};
 use crate::receive::{Receive, Received};
 use crate::report::Report;
 use crate::resume::{self, Out, Resume};
-use crate::route::Route;
+use crate::route::{Route, Target};
 use crate::seat::Seat;
 use crate::send::Send;
 use crate::sink::{self, Sink};
@@ -133,7 +133,7 @@ pub(crate) fn start(
         let name = sink.config.name.as_str();
         report.add_sink(name, metrics.sink(&stream, name));
     }
-    let ledger = Ledger::new(&base.recovered.live, Aborts::new(setup.upstream), telemetry.clone(), now);
+    let ledger = plan.ledger(&mut base, Aborts::new(setup.upstream), now);
     let abouts = Abouts::of_live(setup.attributes, &ledger);
     let seats = plugins.into_iter().map(|(name, settings, plugin)| {
         let counters = metrics.plugin(&stream, &name);
@@ -175,7 +175,7 @@ impl Plan {
             (send, resume)
         });
         let ends = ends.collect();
-        let ledger = Ledger::new(&base.recovered.live, aborts, self.telemetry.clone(), Instant::now());
+        let ledger = self.ledger(&mut base, aborts, Instant::now());
         chain.restart(&ledger);
         let mut path = self.path(base, receive, ledger, (chain, outlook), ends);
         (path.suspect, path.taps) = (suspect, taps);
@@ -194,6 +194,19 @@ impl Plan {
             move || drop(waker.wake())
         }));
         Base { writer, recovered, decode: Decode::new(self.layouts.clone()) }
+    }
+
+    /// The requests that the last run has left.
+    fn ledger(&self, base: &mut Base, aborts: Aborts, now: Instant) -> Ledger {
+        let Base { writer, recovered, .. } = base;
+        let sinks = self.sinks.iter().map(|sink| (sink.config.name.as_str(), sink.config.takes));
+        let ways = Ways::new(sinks);
+        let has_past = ways.has_past_detokenizer();
+        let mut ledger = Ledger::new(&recovered.live, aborts, self.telemetry.clone(), now).with_ways(ways);
+        if has_past {
+            ledger.find_skipping(&recovered.live, writer);
+        }
+        ledger
     }
 
     /// What each sink has of an earlier run's frames.
@@ -257,7 +270,7 @@ impl Plan {
             ledger,
             chain,
             outlook,
-            route: Route::new(self.sinks.iter().map(|sink| sink.name.clone()).collect(), telemetry),
+            route: Route::new(self.sinks.iter().map(PlannedSink::target).collect(), telemetry),
             sinks,
             taps: Vec::new(),
             keep,
@@ -281,6 +294,11 @@ impl PlannedSink {
             None => config.name.to_string(),
         };
         PlannedSink { name, config, joins }
+    }
+
+    fn target(&self) -> Target {
+        let (name, kept_as) = (self.config.name.to_string(), self.name.clone());
+        Target { name, kept_as, takes: self.config.takes }
     }
 }
 

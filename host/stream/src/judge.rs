@@ -26,10 +26,12 @@ pub(crate) struct Fate {
     pub(crate) text: Option<String>,
     /// The request ends with this row.
     pub(crate) finish: Option<FinishReason>,
+    /// It does not go to its reader.
+    pub(crate) way: Option<Way>,
 }
 
 impl Fate {
-    pub(crate) const KEEP: Fate = Fate { written: Written::AsItCame, text: None, finish: None };
+    pub(crate) const KEEP: Fate = Fate { written: Written::AsItCame, text: None, finish: None, way: None };
 }
 
 /// What is written in place of a row's tokens.
@@ -39,6 +41,15 @@ pub(crate) enum Written {
     Delta(Vec<TokenId>),
     Cumulative(Vec<TokenId>),
     Dropped,
+}
+
+/// Where a row goes that does not go to its reader.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// To the sink of this name.
+    To(String),
+    /// To the tokenizer, with all later rows of its request.
+    PastDetokenizer,
 }
 
 /// A batch that the whole chain has seen.
@@ -93,7 +104,41 @@ struct Said {
     forwarded: u32,
 }
 
+impl Said {
+    fn is_way(&self) -> bool {
+        matches!(self.verdict, journal::Verdict::Route | journal::Verdict::SkipDetokenizing)
+    }
+}
+
 impl Actions {
+    /// Takes out what sends this row elsewhere. Whose verdicts they were.
+    pub(crate) fn take_ways(&mut self, row: u32) -> Vec<String> {
+        let taken = self.0.extract_if(.., |said| said.row == row && said.is_way());
+        taken.map(|said| said.plugin).collect()
+    }
+
+    /// Who lets this row skip the detokenizer, or sends it elsewhere.
+    pub(crate) fn way_of(&self, row: u32) -> Option<&str> {
+        let said = self.0.iter().rfind(|said| said.row == row && said.is_way());
+        said.map(|said| said.plugin.as_str())
+    }
+
+    /// The row skips the detokenizer, as those of its request before.
+    pub(crate) fn skip(&mut self, row: u32, plugin: &str, tokens: u32) {
+        let before = self.0.iter().rfind(|said| said.row == row);
+        let forwarded = before.map_or(tokens, |said| said.forwarded);
+        let at = self.0.partition_point(|said| said.row <= row);
+        let said = Said {
+            row,
+            plugin: plugin.to_owned(),
+            verdict: journal::Verdict::SkipDetokenizing,
+            text: String::new(),
+            ids: Vec::new(),
+            forwarded,
+        };
+        self.0.insert(at, said);
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = journal::Action<'_>> {
         let said = self.0.iter();
         said.map(|said| journal::Action {
@@ -369,6 +414,15 @@ impl Shown {
                 said.verdict = journal::Verdict::Abort;
                 said.text.clone_from(&message);
                 fate.finish = Some(FinishReason::Abort { message, status_code: None, err_type: None });
+            }
+            Action::Route(sink) => {
+                said.verdict = journal::Verdict::Route;
+                said.text.clone_from(&sink);
+                fate.way = Some(Way::To(sink));
+            }
+            Action::SkipDetokenization => {
+                said.verdict = journal::Verdict::SkipDetokenizing;
+                fate.way = Some(Way::PastDetokenizer);
             }
             Action::Annotate(note) => {
                 said.verdict = journal::Verdict::Annotate;

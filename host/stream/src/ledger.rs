@@ -5,10 +5,12 @@
 //! and the outcome goes into the journal beside the frame. Knows nothing of wasm or of sockets.
 
 mod endings;
+mod ways;
 mod whole;
 
 pub(crate) use endings::{Aborts, OPERATOR};
 pub use endings::{End, FinishedEarly, Live, Looked, TellScheduler};
+pub(crate) use ways::Ways;
 
 use crate::decode::Decoded;
 use crate::judge::{Actions, Fate, Judged, Written};
@@ -52,6 +54,8 @@ pub(crate) struct Request {
     reader_knows: bool,
     /// The plugin that has finished it: what still comes is swallowed.
     ended_by: Option<Name>,
+    /// The plugin that lets it skip the detokenizer.
+    skips_by: Option<Name>,
     last_row: Instant,
 }
 
@@ -84,6 +88,8 @@ pub(crate) struct Accounted {
     pub(crate) rows: Vec<Row>,
     /// Some row needs an edit whatever the plugins say: its request's count is shifted or it has ended early.
     needs_edit: bool,
+    /// Some row's request skips the detokenizer.
+    skips: bool,
 }
 
 /// What goes on to the sinks.
@@ -99,6 +105,8 @@ pub(crate) struct Ledger {
     endings: Vec<endings::Ending>,
     /// How the scheduler reads an abort, by its last batch.
     abort_shape: Option<AbortShape>,
+    /// Where rows may go but to their reader.
+    ways: Ways,
     /// Who tells the scheduler of requests that plugins finish.
     upstream: Option<TellScheduler>,
     // Kept between batches so that a batch allocates nothing.
@@ -133,6 +141,7 @@ impl Ledger {
                     prompt_tokens: 0,
                     reader_knows: true,
                     ended_by: info.ended_early.then(|| EARLIER_RUN.into()),
+                    skips_by: None,
                     last_row: now,
                 },
             );
@@ -142,6 +151,7 @@ impl Ledger {
             telemetry,
             endings: Vec::new(),
             abort_shape: None,
+            ways: Ways::default(),
             upstream: None,
             rows: Vec::new(),
             kept_requests: Vec::new(),
@@ -183,7 +193,7 @@ impl Ledger {
         self.tokens.clear();
         self.gaps.clear();
         self.requests.begin_batch();
-        let mut needs_edit = false;
+        let (mut needs_edit, mut skips) = (false, false);
         let mut received = 0;
         let mut refused = None;
         let (counts, finishes) = (batch.completion_counts(), batch.finishes());
@@ -213,6 +223,7 @@ impl Ledger {
             request.counted = completion_tokens.unwrap_or(expected);
             request.last_row = kept.at.instant;
             needs_edit |= request.shift != 0 || request.ended_early();
+            skips |= request.skips_by.is_some();
             received += u64::from(tokens);
             self.kept_requests.push(request.kept);
             self.tokens.push(tokens);
@@ -232,7 +243,7 @@ impl Ledger {
         }
         self.telemetry.counters.rows_received.add(rows.len() as u64);
         self.telemetry.counters.tokens_received.add(received);
-        Ok(Accounted { kept, batch, rows, needs_edit })
+        Ok(Accounted { kept, batch, rows, needs_edit, skips })
     }
 
     /// Accounts a frame that an earlier run kept and had no time to account. Whether it was sent is not known.
@@ -259,6 +270,7 @@ impl Ledger {
             prompt_tokens: batch.prompt_tokens(row).unwrap_or(0),
             reader_knows: false,
             ended_by: None,
+            skips_by: None,
             last_row: now,
         };
         self.telemetry.counters.requests_opened.add(1);
@@ -267,7 +279,12 @@ impl Ledger {
 
     /// Every row's fate is known: books it, writes the outcome, and makes what leaves.
     pub(crate) fn settle(&mut self, judged: Judged, keep: &mut Keep) -> Settled {
-        let Judged { accounted: Accounted { kept, batch, rows, needs_edit }, fates, actions } = judged;
+        let Judged { accounted: Accounted { kept, batch, rows, needs_edit, skips }, fates, mut actions } =
+            judged;
+        let aside = match skips || fates.iter().any(|fate| fate.way.is_some()) {
+            true => self.ways(&rows, &fates, &batch, kept.frame, &mut actions),
+            false => Vec::new(),
+        };
         let edits = if needs_edit || !fates.is_empty() { self.edits(&rows, &fates) } else { Vec::new() };
         // `None`: as it came; `Some(None)`: nothing is left.
         let edited = match edits.is_empty() {
@@ -309,10 +326,11 @@ impl Ledger {
         self.end_requests(&rows, keep);
         let numbers = numbers(&rows, applied);
         let leaves = match edited {
-            None => Leaves::Rows { batch, requests: numbers, alone: false },
+            None => Leaves::Rows { batch, requests: numbers, alone: false, aside },
             Some(None) => Leaves::Nothing,
             Some(Some(edited)) => {
-                Leaves::Rows { batch: edited, requests: numbers, alone: is_cumulative(&fates) }
+                let aside = ways::left(aside, applied);
+                Leaves::Rows { batch: edited, requests: numbers, alone: is_cumulative(&fates), aside }
             }
         };
         self.rows = rows;

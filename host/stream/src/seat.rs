@@ -137,6 +137,8 @@ impl Seat {
                 Action::Finish(_) => events::Verdict::Finish,
                 Action::Abort(_) => events::Verdict::Abort,
                 Action::Annotate(_) => events::Verdict::Annotate,
+                Action::Route(_) => events::Verdict::Route,
+                Action::SkipDetokenization => events::Verdict::SkipDetokenization,
             };
             self.counters.verdicts.add(label, 1);
         }

@@ -4,7 +4,7 @@
 //! and the bytes that were made of it. They come back in order, a frame at a time, when there is room for them again.
 
 use crate::decode::Decode;
-use crate::judge::CUMULATIVE;
+use crate::judge::{CUMULATIVE, Way};
 use crate::keep::Kept;
 use crate::route::Leaves;
 use afterbay_journal::reader::{Action, Outcome, Passage};
@@ -113,7 +113,7 @@ pub(crate) fn again(frame: &BacklogFrame, decode: &mut Decode) -> Leaves {
     let Some(outcome) = frame.outcome.as_deref().filter(|outcome| !outcome.requests.is_empty()) else {
         // It had no numbers, or the journal lost what was done with it: it goes on as it came.
         let requests = vec![0; came.rows() as usize].into();
-        return Leaves::Rows { batch: came, requests, alone: true };
+        return Leaves::Rows { batch: came, requests, alone: true, aside: Vec::new() };
     };
     if outcome.passage == Passage::Dropped {
         return Leaves::Nothing;
@@ -121,12 +121,36 @@ pub(crate) fn again(frame: &BacklogFrame, decode: &mut Decode) -> Leaves {
     let numbers = outcome.requests.iter().map(|request| request.0);
     match outcome.changed.clone().map(|bytes| decode.look(bytes)) {
         Some(wire::Decoded::Batch(changed)) => {
-            let by_rid: HashMap<&str, u64> = came.rids().zip(numbers).collect();
-            let requests = changed.rids().map(|rid| by_rid.get(rid).copied().unwrap_or(0)).collect();
-            Leaves::Rows { requests, batch: changed, alone: is_cumulative(outcome) }
+            let by_rid: HashMap<&str, (u32, u64)> = came.rids().zip((0..).zip(numbers)).collect();
+            let requests = changed.rids().map(|rid| by_rid.get(rid).map_or(0, |known| known.1)).collect();
+            let aside = ways(outcome);
+            let left = |(row, rid)| {
+                let came = by_rid.get(rid)?.0;
+                Some((row, aside.iter().find(|(aside, _)| *aside == came)?.1.clone()))
+            };
+            let aside = match aside.is_empty() {
+                true => Vec::new(),
+                false => (0..).zip(changed.rids()).filter_map(left).collect(),
+            };
+            Leaves::Rows { requests, batch: changed, alone: is_cumulative(outcome), aside }
         }
-        _ => Leaves::Rows { batch: came, requests: numbers.collect(), alone: false },
+        _ => Leaves::Rows { batch: came, requests: numbers.collect(), alone: false, aside: ways(outcome) },
     }
+}
+
+/// The rows that did not go to their reader. Of several verdicts on one the last holds.
+fn ways(outcome: &Outcome) -> Vec<(u32, Way)> {
+    let mut ways: Vec<(u32, Way)> = Vec::new();
+    for action in &outcome.actions {
+        let way = match action.verdict {
+            Verdict::Route => Way::To(action.text.clone()),
+            Verdict::SkipDetokenizing => Way::PastDetokenizer,
+            _ => continue,
+        };
+        ways.pop_if(|(row, _)| *row == action.row);
+        ways.push((action.row, way));
+    }
+    ways
 }
 
 fn is_cumulative(outcome: &Outcome) -> bool {

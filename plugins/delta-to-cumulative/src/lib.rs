@@ -5,8 +5,8 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 use afterbay_plugin::{
-    Batch, Columns, ConfigureError, IdShape, NoSettings, Opened, Plugin, RequestId, Requests, Row, TokenId,
-    Verdicts,
+    Batch, Calls, Columns, ConfigureError, IdShape, NoSettings, Opened, Plugin, RequestId, Requests, Row,
+    StateError, TokenId, Verdicts,
 };
 
 /// The plugin.
@@ -26,6 +26,7 @@ enum Request {
 impl Plugin for DeltaToCumulative {
     type Settings = NoSettings;
     const COLUMNS: Columns = Columns::OUTPUT_IDS.union(Columns::COMPLETION_TOKENS);
+    const WANTS: Calls = Calls::STATE;
     const WRITES: IdShape = IdShape::Cumulative;
 
     fn new(_: NoSettings) -> Result<Self, ConfigureError> {
@@ -33,6 +34,10 @@ impl Plugin for DeltaToCumulative {
     }
 
     fn opened(&mut self, request: &Opened) {
+        // The instance before this one knew it.
+        if self.requests.get(request.request).is_some() {
+            return;
+        }
         let state = if request.received_tokens > 0 {
             let tokens = request.received_tokens;
             afterbay_plugin::warn!(
@@ -73,7 +78,54 @@ impl Plugin for DeltaToCumulative {
     fn closed(&mut self, request: RequestId) {
         self.requests.remove(request);
     }
+
+    /// Each request: its number, how many ids there are, and these; `LEFT_ALONE` of one that is left alone.
+    fn export_state(&mut self) -> Vec<u8> {
+        let mut state = Vec::new();
+        for (request, kept) in self.requests.iter() {
+            let (count, ids): (u64, &[TokenId]) = match kept {
+                Request::Kept(ids) => (ids.len() as u64, ids),
+                Request::LeftAlone => (LEFT_ALONE, &[]),
+            };
+            state.extend_from_slice(&request.to_le_bytes());
+            state.extend_from_slice(&count.to_le_bytes());
+            ids.iter().for_each(|id| state.extend_from_slice(&id.to_le_bytes()));
+        }
+        state
+    }
+
+    fn import_state(&mut self, version: &str, state: &[u8]) -> Result<(), StateError> {
+        // This is the first version that exports any.
+        if version != env!("CARGO_PKG_VERSION") {
+            return Err(StateError::UnknownVersion);
+        }
+        let (words, rest) = state.as_chunks::<8>();
+        let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
+        let mut requests = Requests::new();
+        while let Some(request) = words.next() {
+            let kept = match words.next().ok_or(StateError::Corrupt)? {
+                LEFT_ALONE => Request::LeftAlone,
+                count => {
+                    let ids = words.by_ref().take(count as usize).map(u64::cast_signed);
+                    let ids: Vec<TokenId> = ids.collect();
+                    if ids.len() as u64 != count {
+                        return Err(StateError::Corrupt);
+                    }
+                    Request::Kept(ids)
+                }
+            };
+            requests.insert(request, kept);
+        }
+        if !rest.is_empty() {
+            return Err(StateError::Corrupt);
+        }
+        self.requests = requests;
+        Ok(())
+    }
 }
+
+/// The count of a request that is left alone, in a state.
+const LEFT_ALONE: u64 = u64::MAX;
 
 /// A row with as many ids as the request has tokens, when there were ids before: they are among these.
 fn is_cumulative(row: Row<'_>, ids_before: usize) -> bool {
@@ -100,6 +152,18 @@ mod tests {
 
     fn replaced(row: u32, ids: &[TokenId]) -> Verdict {
         Verdict { row, action: Action::Replace(Replacement { ids: ids.to_vec(), text: None }) }
+    }
+
+    /// A request that was there before, with so many tokens.
+    fn resumed(received_tokens: u64) -> Opened {
+        Opened {
+            request: 1,
+            rid: "r".to_owned(),
+            http_worker_ipc: String::new(),
+            prompt_tokens: 5,
+            received_tokens,
+            resumed: true,
+        }
     }
 
     #[test]
@@ -150,8 +214,7 @@ mod tests {
     #[test]
     fn a_request_whose_beginning_was_missed_is_left_alone_and_told() {
         let mut plugin = plugin();
-        let rid = "r".to_owned();
-        plugin.open_as(Opened { request: 1, rid, prompt_tokens: 5, received_tokens: 3, resumed: true });
+        plugin.open_as(resumed(3));
         assert_eq!(plugin.process(&[row(1, &[13], 4)]), []);
         assert_eq!(plugin.process(&[row(1, &[14], 5)]), []);
         let logged = plugin.logged();
@@ -162,10 +225,27 @@ mod tests {
     #[test]
     fn a_request_that_was_resumed_before_its_first_token_is_served() {
         let mut plugin = plugin();
-        let rid = "r".to_owned();
-        plugin.open_as(Opened { request: 1, rid, prompt_tokens: 5, received_tokens: 0, resumed: true });
+        plugin.open_as(resumed(0));
         plugin.process(&[row(1, &[10], 1)]);
         assert_eq!(plugin.process(&[row(1, &[11], 2)]), [replaced(0, &[10, 11])]);
+    }
+
+    #[test]
+    fn the_instance_after_a_reload_goes_on_with_the_ids_of_the_one_before() {
+        let mut before = plugin();
+        before.open(1);
+        before.process(&[row(1, &[10, -11], 2)]);
+        before.open_as(Opened { request: 2, ..resumed(3) });
+        let state = before.export_state();
+        let mut after = plugin();
+        after.import_state("0.1.0", &state).unwrap();
+        after.open_as(resumed(2));
+        after.open_as(Opened { request: 2, ..resumed(3) });
+        assert_eq!(after.process(&[row(1, &[12], 3), row(2, &[9], 4)]), [replaced(0, &[10, -11, 12])]);
+        assert_eq!(after.import_state("0.0.9", &state), Err(StateError::UnknownVersion));
+        for cut in [1, 8, state.len() - 1] {
+            assert_eq!(after.import_state("0.1.0", &state[..cut]), Err(StateError::Corrupt), "at {cut}");
+        }
     }
 
     #[test]

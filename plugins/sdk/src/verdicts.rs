@@ -55,6 +55,17 @@ impl Verdicts {
         self.give(row, Action::Annotate(short(note.into())));
     }
 
+    /// The row goes to this sink instead of to its reader: one of the stream's of kind `routed`, by its name.
+    pub fn route(&mut self, row: Row<'_>, sink: impl Into<String>) {
+        self.give(row, Action::Route(short(sink.into())));
+    }
+
+    /// This row and all later ones of its request go to the tokenizer without text, past the detokenizer. At the request's
+    /// first row; the stream needs a sink of kind `skipped`.
+    pub fn skip_detokenization(&mut self, row: Row<'_>) {
+        self.give(row, Action::SkipDetokenization);
+    }
+
     fn give(&mut self, row: Row<'_>, action: Action) {
         // A batch has fewer rows than a 32-bit memory has bytes.
         let verdict = Verdict { row: row.index() as u32, action };

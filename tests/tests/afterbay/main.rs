@@ -20,6 +20,7 @@ mod signals;
 mod sinks;
 mod taps;
 mod told;
+mod ways;
 
 /// libzmq at the other end.
 #[allow(dead_code)]

@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+/// The plugin that needs a way past the detokenizer.
+const SKIP: &str = "builtin:skip-detokenization";
 /// How long Afterbay may take to open its journal and compile its plugins.
 const START_MAX: Duration = Duration::from_secs(60);
 
@@ -175,6 +177,11 @@ fn built_in(args: &Args, rundir: &Rundir) -> anyhow::Result<String> {
         "[[stream]]\nname = \"sglang\"\nlisten = {listen}\n\n[[stream.sink]]\nname = \"reader\"\n",
         listen = quoted(&format!("ipc://{}", rundir.path("ingress").display())),
     );
+    let text_ingress = format!("ipc://{}", rundir.path("text-ingress").display());
+    if args.plugin.iter().any(|plugin| plugin == SKIP) {
+        text += "\n[[stream.sink]]\nname = \"ids-only\"\nkind = \"skipped\"\n";
+        text += &format!("connect = {}\n", quoted(&text_ingress));
+    }
     for (index, component) in args.plugin.iter().enumerate() {
         let name = match component.strip_prefix("builtin:") {
             Some(name) => name.to_owned(),
@@ -186,12 +193,20 @@ fn built_in(args: &Args, rundir: &Rundir) -> anyhow::Result<String> {
         };
         text +=
             &format!("\n[[stream.plugin]]\nname = {}\ncomponent = {}\n", quoted(&name), quoted(&component));
+        if component == SKIP {
+            text += "grant = [\"log\", \"request\"]\n";
+        }
     }
-    let one_leg = args.one_leg || args.plugin.iter().any(|plugin| plugin == "builtin:delta-to-cumulative");
+    let has = |wanted: &str| args.plugin.iter().any(|plugin| plugin == wanted);
+    let one_leg = args.one_leg || has("builtin:delta-to-cumulative");
+    ensure!(
+        !(one_leg && has(SKIP)),
+        "{SKIP} needs the second leg, which --one-leg and delta-to-cumulative leave out"
+    );
     if !one_leg {
         text += &format!(
             "\n[[stream]]\nname = \"sglang-text\"\nafter = \"sglang\"\nlisten = {listen}\n\n[[stream.sink]]\nname = \"reader\"\n",
-            listen = quoted(&format!("ipc://{}", rundir.path("text-ingress").display())),
+            listen = quoted(&text_ingress),
         );
     }
     text += &format!("\n[journal]\ndir = {}\n", quoted(&journal.display().to_string()));

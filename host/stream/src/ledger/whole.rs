@@ -63,7 +63,7 @@ impl Ledger {
             why,
         });
         let requests = vec![0; batch.rows() as usize].into();
-        Settled { kept, leaves: Leaves::Rows { batch, requests, alone: true } }
+        Settled { kept, leaves: Leaves::Rows { batch, requests, alone: true, aside: Vec::new() } }
     }
 }
 

@@ -16,6 +16,7 @@ mod panics;
 mod panics_in_describe;
 mod remembers;
 mod reports;
+mod routes;
 mod tokens;
 
 use afterbay_runtime::{Columns, Fault, FaultKind, Opened, Plugin};

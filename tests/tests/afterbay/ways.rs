@@ -1,0 +1,164 @@
+//! Rows that plugins send elsewhere than to their reader: to another sink, or past the detokenizer.
+
+use std::path::Path;
+
+use afterbay_tests::afterbay::{journal, verify};
+use afterbay_tests::components::guest;
+use afterbay_tests::frames::{Request, Row, WIRES, batch, rows};
+use afterbay_tests::stage::Config;
+use afterbay_tests::{Afterbay, Reader, Sender, Stage};
+use afterbay_wire::synth::SynthWire::Msgpack;
+use afterbay_wire::{Decoded, Kind, Layouts};
+
+/// The stage's reader is the detokenizer; behind it, the tokenizer.
+fn past_detokenizer(stage: &Stage) -> (Reader, Reader, Config) {
+    let tokenizer = stage.ipc("tokenizer");
+    let config = stage.config().more_sink("tokenizer", &tokenizer, "kind = \"skipped\"");
+    (Reader::bind(&stage.reader_side()), Reader::bind(&tokenizer), config)
+}
+
+fn row(rid: &str, ids: &[i64], completion_tokens: u64, finish: Option<&str>) -> Row {
+    Row { rid: rid.to_owned(), ids: ids.to_vec(), completion_tokens, finish: finish.map(str::to_owned) }
+}
+
+/// The rows of a frame, which must be a BatchStrOutput without text.
+fn textless(frame: &[u8]) -> Vec<Row> {
+    let Decoded::Batch(batch) = afterbay_wire::decode(frame.to_vec().into(), &Layouts::builtin()) else {
+        panic!("no batch: {frame:?}")
+    };
+    assert_eq!(batch.kind(), Kind::Str);
+    assert!((0..batch.rows()).all(|row| batch.text(row) == Some("")));
+    rows(frame)
+}
+
+/// A request's rows up to its last, as one: some may have been joined.
+fn until_last(reader: &mut Reader) -> Row {
+    let [mut all] = textless(&reader.frame()).try_into().unwrap();
+    while all.finish.is_none() {
+        let [next]: [Row; 1] = textless(&reader.frame()).try_into().unwrap();
+        all.ids.extend(next.ids);
+        all = Row { ids: all.ids, ..next };
+    }
+    all
+}
+
+#[test]
+fn a_request_that_skips_the_detokenizer_goes_to_the_tokenizer_from_its_first_row_to_its_last() {
+    for wire in WIRES {
+        let stage = Stage::new();
+        let (mut detokenizer, mut tokenizer, config) = past_detokenizer(&stage);
+        let config = config
+            .plugin("skip", Path::new("builtin:skip-detokenization"), "rules = [{ rid_prefix = \"ids-\" }]")
+            .granted(r#"["log", "request"]"#);
+        let afterbay = Afterbay::run(&stage, &config);
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let (mut ids, mut text) = (Request::new("ids-1"), Request::new("text"));
+        sender.send(&batch(wire, vec![ids.row(&[1, 2]), text.row(&[3])]));
+        sender.send(&batch(wire, vec![ids.row(&[4])]));
+        let plain = batch(wire, vec![text.row(&[5])]);
+        sender.send(&plain);
+        sender.send(&batch(wire, vec![text.last(&[6]), ids.last(&[7])]));
+        assert_eq!(rows(&detokenizer.frame()), [row("text", &[3], 1, None)]);
+        assert_eq!(detokenizer.frame(), plain, "{wire:?}: a frame that nobody skips with leaves as it came");
+        assert_eq!(rows(&detokenizer.frame()), [row("text", &[6], 3, Some("length"))]);
+        assert_eq!(until_last(&mut tokenizer), row("ids-1", &[1, 2, 4, 7], 4, Some("length")), "{wire:?}");
+        let metrics = afterbay.until_metrics("all is taken", |metrics| metrics.stream("requests_live") == 0);
+        assert_eq!(metrics.plugin_by("skip", "verdicts_total", "action", "skip_detokenization"), 1);
+        assert_eq!(
+            (metrics.stream("tokens_forwarded_total"), metrics.stream("request_imbalances_total")),
+            (7, 0)
+        );
+        assert_eq!(afterbay.stop(), 0);
+        assert_eq!(verify(&stage).0, 0);
+        let [shown] = journal(&stage, &["show", "ids-1", "--json"]).json_lines().try_into().unwrap();
+        for seen in shown["rows_seen"].as_array().unwrap() {
+            assert_eq!(seen["actions"][0]["verdict"], "skip-detokenizing", "{shown}");
+        }
+    }
+}
+
+#[test]
+fn what_skips_the_detokenizer_still_does_after_a_kill_and_what_waits_for_the_tokenizer_comes_once() {
+    let stage = Stage::new();
+    let (mut detokenizer, tokenizer, config) = past_detokenizer(&stage);
+    let config = config.plugin("routes", &guest("routes"), "");
+    drop(tokenizer);
+    let (mut ids, mut text) = (Request::new("a-skip"), Request::new("text"));
+    for run in 0..2 {
+        let afterbay = Afterbay::run(&stage, &config);
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        sender.send(&batch(Msgpack, vec![ids.row(&[run]), text.row(&[run])]));
+        assert_eq!(rows(&detokenizer.frame()), [row("text", &[run], run as u64 + 1, None)]);
+        afterbay.kill();
+    }
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut tokenizer = Reader::bind(&stage.ipc("tokenizer"));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    sender.send(&batch(Msgpack, vec![ids.last(&[2]), text.last(&[2])]));
+    assert_eq!(until_last(&mut tokenizer), row("a-skip", &[0, 1, 2], 3, Some("length")));
+    assert_eq!(rows(&detokenizer.frame()), [row("text", &[2], 3, Some("length"))]);
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
+}
+
+#[test]
+fn a_row_goes_to_the_sink_that_a_plugin_names_and_a_name_that_is_none_changes_nothing() {
+    for wire in WIRES {
+        let stage = Stage::new();
+        let mut reader = Reader::bind(&stage.reader_side());
+        let audit = stage.ipc("audit");
+        let mut other = Reader::bind(&audit);
+        let config = stage.config().more_sink("audit", &audit, "kind = \"routed\"");
+        let config = config.plugin("routes", &guest("routes"), "");
+        let afterbay = Afterbay::run(&stage, &config);
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let (mut plain, mut routed) = (Request::new("plain"), Request::new("r-TO-audit"));
+        let (mut wrong, mut itself) = (Request::new("w-TO-nowhere"), Request::new("i-TO-reader"));
+        sender.send(&batch(
+            wire,
+            vec![plain.last(&[1]), routed.last(&[2]), wrong.last(&[3]), itself.last(&[4])],
+        ));
+        let here: Vec<String> = rows(&reader.frame()).into_iter().map(|row| row.rid).collect();
+        assert_eq!(here, ["plain", "w-TO-nowhere", "i-TO-reader"], "{wire:?}");
+        assert_eq!(rows(&other.frame()), [row("r-TO-audit", &[2], 1, Some("length"))], "{wire:?}");
+        let failed = afterbay.event("VerdictFailed");
+        assert_eq!(failed["why"], "the stream has no sink \"nowhere\" of kind \"routed\"", "{failed}");
+        assert_eq!(afterbay.stop(), 0);
+        assert_eq!(verify(&stage).0, 0);
+        let [shown] = journal(&stage, &["show", "r-TO-audit", "--json"]).json_lines().try_into().unwrap();
+        assert_eq!(shown["rows_seen"][0]["actions"][0]["text"], "audit", "{shown}");
+        let [shown] = journal(&stage, &["show", "w-TO-nowhere", "--json"]).json_lines().try_into().unwrap();
+        assert_eq!(shown["rows_seen"][0]["actions"], serde_json::json!([]), "{shown}");
+    }
+}
+
+#[test]
+fn a_request_cannot_begin_to_skip_the_detokenizer_in_the_middle_nor_where_no_sink_is_past_it() {
+    let stage = Stage::new();
+    let (mut detokenizer, mut tokenizer, config) = past_detokenizer(&stage);
+    let afterbay = Afterbay::run(&stage, &config.plugin("routes", &guest("routes"), ""));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut late = Request::new("a-late");
+    for _ in 0..3 {
+        let frame = batch(Msgpack, vec![late.row(&[1])]);
+        sender.send(&frame);
+        assert_eq!(detokenizer.frame(), frame);
+    }
+    assert_eq!(
+        afterbay.event("VerdictFailed")["why"],
+        "a request skips the detokenizer from its first row on, or not at all"
+    );
+    assert_eq!(tokenizer.next_within(std::time::Duration::from_millis(50)), None);
+    assert_eq!(afterbay.stop(), 0);
+
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run(&stage, &stage.config().plugin("routes", &guest("routes"), ""));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let frame = batch(Msgpack, vec![Request::new("a-skip").last(&[1])]);
+    sender.send(&frame);
+    assert_eq!(reader.frame(), frame);
+    let failed = afterbay.event("VerdictFailed");
+    assert_eq!(failed["why"], "the stream has no sink of kind \"skipped\"", "{failed}");
+    assert_eq!(afterbay.stop(), 0);
+}
