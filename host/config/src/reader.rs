@@ -369,6 +369,15 @@ fn interpolate(text: &str, var: &dyn Fn(&str) -> Option<String>) -> Result<Strin
     Ok(out)
 }
 
+/// What a word means.
+fn known<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
+    let found = words.iter().find(|(word, _)| *word == text);
+    found.map(|(_, meaning)| *meaning).ok_or_else(|| {
+        let known: Vec<String> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
+        format!("{text:?} is not known, must be {}", known.join(" or "))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::interpolate;
@@ -391,13 +400,4 @@ mod tests {
         assert!(interpolate("${A-B}", &var).unwrap_err().contains("not a variable's name"));
         assert!(interpolate("${}", &var).unwrap_err().contains("not a variable's name"));
     }
-}
-
-/// What a word means.
-fn known<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
-    let found = words.iter().find(|(word, _)| *word == text);
-    found.map(|(_, meaning)| *meaning).ok_or_else(|| {
-        let known: Vec<String> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
-        format!("{text:?} is not known, must be {}", known.join(" or "))
-    })
 }

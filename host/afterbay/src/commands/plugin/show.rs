@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 
 /// The verdicts, as a scenario names them.
-pub(super) const VERDICTS: [&str; 5] = ["replace", "drop", "finish", "abort", "annotate"];
+pub(super) const VERDICTS: [&str; 7] =
+    ["replace", "drop", "finish", "abort", "annotate", "route", "skip-detokenization"];
 /// Ids of a row that are shown on a line; the JSON has all.
 const IDS_SHOWN_MAX: usize = 24;
 
@@ -67,6 +68,8 @@ pub(super) fn name(action: &Action) -> (&'static str, Option<&str>) {
         Action::Finish(matched) => ("finish", Some(matched)),
         Action::Abort(message) => ("abort", Some(message)),
         Action::Annotate(note) => ("annotate", Some(note)),
+        Action::Route(sink) => ("route", Some(sink)),
+        Action::SkipDetokenization => ("skip-detokenization", None),
     }
 }
 
@@ -75,6 +78,7 @@ pub(super) fn json(action: &Action) -> Value {
     match action {
         Action::Replace(Replacement { ids, text: None }) => json!({"replace": ids}),
         Action::Replace(Replacement { ids, text: Some(text) }) => json!({"replace": ids, "text": text}),
+        Action::SkipDetokenization => json!({"skip-detokenization": true}),
         action => {
             let (name, text) = name(action);
             json!({name: text})
@@ -124,7 +128,7 @@ fn after<'r>(row: &'r Row, fate: &'r Fate) -> Option<After<'r>> {
         },
         Action::Finish(_) => After { finish: FinishKind::Stop, ..as_it_came },
         Action::Abort(_) => After { finish: FinishKind::Abort, ..as_it_came },
-        Action::Annotate(_) => as_it_came,
+        Action::Annotate(_) | Action::Route(_) | Action::SkipDetokenization => as_it_came,
     })
 }
 
@@ -266,6 +270,8 @@ mod tests {
             Action::Finish(String::new()),
             Action::Abort(String::new()),
             Action::Annotate(String::new()),
+            Action::Route(String::new()),
+            Action::SkipDetokenization,
         ];
         assert_eq!(all.each_ref().map(|action| name(action).0), VERDICTS);
         for action in &all {
