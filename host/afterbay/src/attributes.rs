@@ -301,7 +301,7 @@ mod tests {
         }
         assert!(matches!(attributes.set("one more", large.clone()), Err(NotSet::Full { .. })));
         attributes.set("0", large.clone()).unwrap();
-        attributes.set("0", Map::new()).unwrap();
+        attributes.forget("0").unwrap();
         attributes.set("one more", large).unwrap();
     }
 }
