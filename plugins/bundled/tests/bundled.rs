@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use afterbay_runtime::{
-    Action, Columns, Host, HostOptions, IdShape, Limits, Opened, Plugin, Replacement, Verdict,
+    Action, Columns, Grants, Host, HostOptions, IdShape, Limits, Opened, Plugin, Replacement, Terms, Verdict,
 };
 
 /// The limits of a config that names none, but for the deadline: the machine that runs the tests may be slow and busy.
@@ -21,7 +21,9 @@ fn start(host: &Host, name: &str) -> Plugin {
 fn every_bundled_plugin_loads_under_its_name() {
     let host = Host::new(HostOptions::default()).unwrap();
     for name in afterbay_bundled::names() {
-        let component = host.load(name, afterbay_bundled::component(name).unwrap(), limits()).unwrap();
+        let grants = Grants { signals: true, request: true, ..Grants::default() };
+        let terms = Terms { limits: limits(), grants };
+        let component = host.load(name, afterbay_bundled::component(name).unwrap(), terms).unwrap();
         assert_eq!(component.description().name, name);
         assert!(component.description().settings_schema.is_some(), "{name} has no schema");
     }
