@@ -199,6 +199,20 @@ impl Config {
         self
     }
 
+    /// One more bundled plugin, granted this, with limits.
+    pub fn plugin_builtin(
+        self,
+        name: &str,
+        plugin: &str,
+        settings: &str,
+        limits: &str,
+        grant: &str,
+    ) -> Config {
+        let mut config = self.plugin_with(name, &format!("builtin:{plugin}"), settings, limits);
+        writeln!(config.plugins, "grant = {grant}").unwrap();
+        config
+    }
+
     /// A stream after this one, with lines of its sink's table; without a name to connect to where it is from a rendezvous.
     pub fn next_leg(mut self, name: &str, listen: &str, connect: Option<&str>, sink: &str) -> Config {
         writeln!(self.legs, "[[stream]]\nname = {name:?}\nafter = {STREAM:?}\nlisten = {listen:?}").unwrap();

@@ -1,8 +1,8 @@
 //! The host's side of one instance: its memory limit, its clock, its log, and the imports that it is granted.
 //!
-//! Granted are the interfaces of `afterbay:plugin` that the operator names, an empty environment and one fixed hash seed (a
-//! Rust guest's `HashMap` and panic message ask for them). Every other WASI import is there, as a guest's libc wants it
-//! linked, and traps when called.
+//! Granted are the interfaces of `afterbay:plugin` that the operator names, an empty environment, one fixed hash seed (a
+//! Rust guest's `HashMap` and panic message ask for them) and a clock that stands still (libraries that measure themselves
+//! ask for one). Every other WASI import is there, as a guest's libc wants it linked, and traps when called.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -203,6 +203,11 @@ pub(crate) fn linker(engine: &Engine, component: &Component) -> wasmtime::Result
             "wasi:cli/environment" => {
                 let nothing = |_: StoreContextMut<'_, Guest>, ()| Ok((Vec::<(String, String)>::new(),));
                 linker.instance(name)?.func_wrap("get-environment", nothing)?;
+            }
+            // At 0, for ever: what a plugin does must not hang on the time. Its `subscribe`s trap: nothing waits.
+            "wasi:clocks/monotonic-clock" => {
+                linker.instance(name)?.func_wrap("now", |_, ()| Ok((0_u64,)))?;
+                linker.instance(name)?.func_wrap("resolution", |_, ()| Ok((1_u64,)))?;
             }
             "wasi:random/insecure-seed" => {
                 linker.instance(name)?.func_wrap("insecure-seed", |_, ()| Ok((HASH_SEED,)))?;

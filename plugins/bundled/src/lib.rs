@@ -23,7 +23,10 @@ mod tests {
 
     #[test]
     fn every_bundled_plugin_is_a_component() {
-        assert_eq!(names().collect::<Vec<_>>(), ["delta-to-cumulative", "skip-detokenization"]);
+        assert_eq!(
+            names().collect::<Vec<_>>(),
+            ["delta-to-cumulative", "grammar-check", "skip-detokenization"]
+        );
         for name in names() {
             let bytes = component(name).unwrap();
             assert!(bytes.starts_with(b"\0asm\x0d\0\x01\0"), "{name} is no component");

@@ -2,22 +2,58 @@
 
 use afterbay_plugin::{FinishKind, Opened, RequestId, Requests, TokenId};
 
-use crate::{
-    Finding, Grammar, LEXER_STATES_MAX, Matcher, OnEarlyEnd, OnViolation, Settings, Tokenizer, Vocabulary,
-};
+use crate::rules::Rules;
+use crate::settings::Wrong;
+use crate::{Finding, LEXER_STATES_MAX, Matcher, OnEarlyEnd, OnViolation, Settings, Tokenizer, Vocabulary};
 
-/// The requests of a stream, each matched against the grammar.
+/// Making a matcher takes as long as so many tokens,
+const MAKING_COSTS: usize = 4;
+/// and its first token as long as so many more, since it has no memory yet.
+const FIRST_COSTS: usize = 4;
+/// After so many tokens of a row it is looked whether there may be more.
+const AT_A_TIME: usize = 16;
+/// A transition that the lexer learns takes as long as so many.
+const LEARNING_COSTS: usize = 8;
+/// Forgetting a text takes as long as one for so many of its tokens.
+const FORGETTING_TOKENS: u64 = 16;
+/// The most tokens of a request that are checked: its text is forgotten in one go, which must fit into a call.
+pub const REQUEST_TOKENS_MAX: u64 = 16_384;
+
+/// The requests of a stream, each matched against its grammar.
 pub struct GrammarCheck {
-    settings: Settings,
     vocabulary: Vocabulary,
-    grammar: Grammar,
+    rules: Rules,
     requests: Requests<Request>,
+    /// What has ended and is not forgotten yet, with its tokens: they take long enough to be forgotten a few in a call.
+    ended: Vec<(Matcher, u64)>,
+    /// Tokens of all requests, also of those that have ended.
+    kept: u64,
+    tokens_max: u64,
+    work_per_call: usize,
+    /// What may still be done in this call: for all rows, and for last ones on top.
+    left: usize,
+    left_for_ends: usize,
 }
 
 struct Request {
-    matcher: Matcher,
-    /// Tokens of the rows before.
-    tokens: u64,
+    rule: usize,
+    /// None: it has not begun.
+    matcher: Option<Matcher>,
+    /// Tokens that came.
+    received: u64,
+    /// The last of them, that wait to be checked.
+    waiting: Vec<TokenId>,
+}
+
+/// Whether a request is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// It is.
+    Checked,
+    /// No grammar is for it.
+    NotMeant,
+    /// Its first tokens came before this instance, so that its place in the grammar is not known.
+    Missed,
 }
 
 /// What is to become of a request's row.
@@ -31,107 +67,221 @@ pub enum Action {
     Abort,
 }
 
+/// What was found, for the figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The output is not of the grammar.
+    Violation,
+    /// It ended too early.
+    EarlyEnd,
+    /// It is checked no further: not its fault.
+    GivenUp,
+}
+
 /// A row that is not what the grammar wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
     /// What is to become of it.
     pub action: Action,
+    /// What was found.
+    pub kind: Kind,
     /// Why, for the log and the verdict: at most 256 bytes.
     pub reason: String,
 }
 
 impl GrammarCheck {
-    /// Reads the vocabulary and compiles the grammar. `read` has the files that settings name.
+    /// Reads the vocabulary and compiles the grammars.
     ///
     /// # Errors
-    /// What is wrong with the settings, or with the tokenizer, in words.
-    pub fn new(
-        settings: Settings,
-        tokenizer: &impl Tokenizer,
-        read: impl FnOnce(&str) -> Result<String, String>,
-    ) -> Result<Self, String> {
-        Self::within(LEXER_STATES_MAX, settings, tokenizer, read)
+    /// What is wrong with the settings, or with the tokenizer.
+    pub fn new(settings: &Settings, tokenizer: &impl Tokenizer) -> Result<Self, Wrong> {
+        Self::within(LEXER_STATES_MAX, settings, tokenizer)
     }
 
     pub(crate) fn within(
         lexer_states_max: usize,
-        settings: Settings,
+        settings: &Settings,
         tokenizer: &impl Tokenizer,
-        read: impl FnOnce(&str) -> Result<String, String>,
-    ) -> Result<Self, String> {
-        let text = settings.grammar.text(read)?;
-        let vocabulary = Vocabulary::read(tokenizer)?;
-        let grammar = Grammar::compile_within(lexer_states_max, &text, &vocabulary)?;
-        Ok(Self { settings, vocabulary, grammar, requests: Requests::new() })
+    ) -> Result<Self, Wrong> {
+        if settings.work_per_call == 0 {
+            return Err(Wrong::new("/work_per_call", "is 0, must be 1 or more"));
+        }
+        let vocabulary = Vocabulary::read(tokenizer).map_err(|message| Wrong::new("", message))?;
+        let mut rules = Rules::compile(lexer_states_max, settings, tokenizer, &vocabulary)?;
+        rules.spare(usize::MAX);
+        let work_per_call = settings.work_per_call as usize;
+        Ok(Self {
+            vocabulary,
+            rules,
+            requests: Requests::new(),
+            ended: Vec::new(),
+            kept: 0,
+            tokens_max: settings.tokens_max,
+            work_per_call,
+            left: work_per_call,
+            left_for_ends: work_per_call,
+        })
     }
 
-    /// A request begins. False where it is not checked: its first tokens came before this instance, so that its place in
-    /// the grammar is not known.
-    pub fn open(&mut self, request: &Opened) -> bool {
-        let known = request.received_tokens == 0;
-        if known {
-            let matcher = self.grammar.matcher(self.settings.whitespace_max);
-            self.requests.insert(request.request, Request { matcher, tokens: 0 });
+    /// A request begins. No more is done than to remember it.
+    pub fn open(&mut self, request: &Opened) -> Opening {
+        let Some(rule) = self.rules.of(&request.rid) else { return Opening::NotMeant };
+        if request.received_tokens > 0 {
+            return Opening::Missed;
         }
-        known
+        let opened = Request { rule, matcher: None, received: 0, waiting: Vec::new() };
+        self.requests.insert(request.request, opened);
+        Opening::Checked
+    }
+
+    /// A batch begins: as much may be done in it as the settings say.
+    pub fn begin_batch(&mut self) {
+        (self.left, self.left_for_ends) = (self.work_per_call, self.work_per_call);
+    }
+
+    /// A batch has ended. With what is left of its measure ended requests are forgotten, then the next ones made ready.
+    pub fn end_batch(&mut self) {
+        let mut is_first = true;
+        while let Some((_, tokens)) = self.ended.last() {
+            let costs = 1 + (tokens / FORGETTING_TOKENS) as usize;
+            // One at least, so that each call gets on.
+            if costs > self.left && !is_first {
+                return;
+            }
+            (is_first, self.left) = (false, self.left.saturating_sub(costs));
+            self.kept -= self.ended.pop().map_or(0, |(_, tokens)| tokens);
+        }
+        self.rules.spare(self.left / MAKING_COSTS);
     }
 
     /// A request's row: its new ids, and whether and why it is the last. One judgement a request at most: after it, and
     /// for a request that is not checked, there is none.
+    ///
+    /// What is over the call's measure waits for the request's next row. A last row has none: it may take as much again.
     pub fn row(&mut self, request: RequestId, ids: &[TokenId], finish: FinishKind) -> Option<Judgement> {
-        let Request { matcher, tokens } = self.requests.get_mut(request)?;
-        let found = match finish {
-            FinishKind::Running => matcher.push(&self.vocabulary, ids),
-            _ => matcher.end(&self.vocabulary, ids, finish),
+        let state = self.requests.get_mut(request)?;
+        let checked = self.rules.checked(state.rule)?;
+        state.received += ids.len() as u64;
+        self.kept += ids.len() as u64;
+        let rule = state.rule;
+        let is_last = finish != FinishKind::Running;
+        let full = if self.kept > self.tokens_max {
+            Some(format!("{} tokens are kept already, the limit", self.tokens_max))
+        } else if state.received > REQUEST_TOKENS_MAX {
+            Some(format!("the limit is {REQUEST_TOKENS_MAX}"))
+        } else {
+            None
         };
-        let before = *tokens;
-        *tokens += ids.len() as u64;
-        let finding = found.err()?;
-        let all = *tokens;
-        // What it keeps of the text is not needed any more.
-        self.requests.remove(request);
-        Some(self.judge(finding, before, all, ids))
+        if let Some(why) = full {
+            let before = state.received - (state.waiting.len() + ids.len()) as u64;
+            return Some(self.judge(request, rule, Finding::GaveUp { why }, before, ids));
+        }
+        let mut all = std::mem::take(&mut state.waiting);
+        let mut ids = if all.is_empty() {
+            ids
+        } else {
+            all.extend_from_slice(ids);
+            &all
+        };
+        while !ids.is_empty() || is_last {
+            if self.left == 0 && (!is_last || self.left_for_ends == 0) {
+                break;
+            }
+            let mut costs = 0;
+            let matcher = state.matcher.get_or_insert_with(|| {
+                let (matcher, made) = checked.matcher();
+                costs = FIRST_COSTS + if made { MAKING_COSTS } else { 0 };
+                matcher
+            });
+            let (now, later) = ids.split_at(ids.len().min(AT_A_TIME));
+            let (learned, work) = (checked.learned(), matcher.work());
+            let found = match later.is_empty() {
+                true => matcher.end(&self.vocabulary, now, finish),
+                false => matcher.push(&self.vocabulary, now),
+            };
+            costs += now.len() + matcher.work().saturating_sub(work);
+            costs += LEARNING_COSTS * checked.learned().saturating_sub(learned);
+            self.left_for_ends = self.left_for_ends.saturating_sub(costs.saturating_sub(self.left));
+            self.left = self.left.saturating_sub(costs);
+            if let Err(finding) = found {
+                let before = state.received - ids.len() as u64;
+                return Some(self.judge(request, rule, finding, before, now));
+            }
+            ids = later;
+            if is_last && ids.is_empty() {
+                return None;
+            }
+        }
+        if is_last {
+            let before = state.received - ids.len() as u64;
+            let why = "too much at once".to_owned();
+            return Some(self.judge(request, rule, Finding::GaveUp { why }, before, ids));
+        }
+        state.waiting.extend_from_slice(ids);
+        None
     }
 
     /// A request has ended.
     pub fn close(&mut self, request: RequestId) {
-        self.requests.remove(request);
+        match self.requests.remove(request) {
+            Some(Request { matcher: Some(matcher), received, .. }) => self.ended.push((matcher, received)),
+            Some(Request { matcher: None, received, .. }) => self.kept -= received,
+            None => {}
+        }
     }
 
-    fn judge(&mut self, finding: Finding, before: u64, all: u64, ids: &[TokenId]) -> Judgement {
-        let violation = match self.settings.on_violation {
-            OnViolation::Report => Action::Report,
-            OnViolation::Finish => Action::Finish,
-            OnViolation::Abort => Action::Abort,
-        };
-        let early_end = match self.settings.on_early_end {
-            OnEarlyEnd::Report => Action::Report,
-            OnEarlyEnd::Abort => Action::Abort,
-        };
+    /// What is to become of a request: it is checked no further. `before` tokens of it came before these.
+    fn judge(
+        &mut self,
+        request: RequestId,
+        rule: usize,
+        finding: Finding,
+        before: u64,
+        ids: &[TokenId],
+    ) -> Judgement {
+        self.close(request);
+        let all = before + ids.len() as u64;
+        let most = self.rules.checked(rule).map_or(0, |checked| checked.whitespace_max);
         // Counted from 1, in the request.
         let token = |at: usize| format!("token {} ({})", before + at as u64 + 1, self.shown(ids[at]));
-        let (action, reason) = match finding {
+        let (kind, reason) = match finding {
             Finding::CannotContinue { at } => {
-                (violation, format!("{}: not allowed by the grammar", token(at)))
+                (Kind::Violation, format!("{}: not allowed by the grammar", token(at)))
             }
             Finding::Whitespace { at } => {
-                let most = self.settings.whitespace_max;
-                (violation, format!("{}: over {most} bytes of whitespace in a row", token(at)))
+                (Kind::Violation, format!("{}: over {most} bytes of whitespace in a row", token(at)))
             }
             Finding::TooEarly { at: Some(at) } => {
-                (early_end, format!("{}: ends the text before the grammar is complete", token(at)))
+                (Kind::EarlyEnd, format!("{}: ends the text before the grammar is complete", token(at)))
             }
             Finding::TooEarly { at: None } => {
-                (early_end, format!("ended after {all} tokens, before the grammar is complete"))
+                (Kind::EarlyEnd, format!("ended after {all} tokens, before the grammar is complete"))
             }
             Finding::GaveUp { why } => {
-                // The lexer is shared: others would give up too.
-                self.grammar.renew();
                 let why: String = why.chars().take(48).collect();
-                (Action::Report, format!("not checked any further after {before} tokens: {why}"))
+                (Kind::GivenUp, format!("not checked any further after {before} tokens: {why}"))
             }
         };
-        Judgement { action, reason }
+        let Some(checked) = self.rules.checked(rule) else {
+            return Judgement { action: Action::Report, kind, reason };
+        };
+        let action = match kind {
+            Kind::Violation => match checked.on_violation {
+                OnViolation::Report => Action::Report,
+                OnViolation::Finish => Action::Finish,
+                OnViolation::Abort => Action::Abort,
+            },
+            Kind::EarlyEnd => match checked.on_early_end {
+                OnEarlyEnd::Report => Action::Report,
+                OnEarlyEnd::Abort => Action::Abort,
+            },
+            Kind::GivenUp => {
+                // The lexer is shared: others would give up too.
+                checked.renew();
+                Action::Report
+            }
+        };
+        Judgement { action, kind, reason }
     }
 
     /// A token as a reason shows it: at most some 100 bytes.

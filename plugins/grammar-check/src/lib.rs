@@ -2,10 +2,6 @@
 //! [`llguidance`]. It says at which token an output cannot be continued, when one ends too early, and when one has gone
 //! into a loop of whitespace.
 //!
-//! This is the plugin's core, complete and tested natively. What it is not yet is a component, and so it is not bundled:
-//! `llguidance` reads a clock where it compiles a grammar, and a plugin has none. The [`Tokenizer`] that it reads its
-//! [`Vocabulary`] from has what the SDK's `tokenizer` has.
-//!
 //! # How it checks
 //!
 //! A scheduler with a grammar asks which of all tokens may come next, for which a trie of the whole vocabulary is walked.
@@ -17,7 +13,7 @@
 //!   violation. A stop *token* is not.
 //! - **Order**: `llguidance`, as SGLang's grammar backends, takes a schema's properties in the order of the schema. So a
 //!   schema is given as JSON text, whose order nobody changes on the way.
-//! - What the request itself asked for: the grammar is the stream's.
+//! - What the request itself asked for: the grammar is the operator's, by rid.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 // Settings name a grammar,
@@ -30,13 +26,19 @@ mod vocabulary;
 // each request is matched against it,
 mod matcher;
 
-// and what is found is judged.
+// by the rule that is for it,
+mod rules;
+
+// what is found is judged,
 mod check;
 
-pub use check::{Action, GrammarCheck, Judgement};
+// and told.
+mod plugin;
+
+pub use check::{Action, GrammarCheck, Judgement, Kind, Opening, REQUEST_TOKENS_MAX};
 pub use grammar::{GRAMMAR_BYTES_MAX, Grammar, GrammarText, LEXER_STATES_MAX};
-pub use matcher::{Finding, Matcher};
-pub use settings::{GrammarSetting, OnEarlyEnd, OnViolation, Settings};
+pub use matcher::{Finding, Marker, Matcher};
+pub use settings::{OnEarlyEnd, OnViolation, RULES_MAX, Rule, Settings, Wrong};
 pub use vocabulary::{Tokenizer, Vocabulary};
 
 #[cfg(test)]

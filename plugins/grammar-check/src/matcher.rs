@@ -1,5 +1,7 @@
 //! One request's text, against the grammar.
 
+use std::rc::Rc;
+
 use afterbay_plugin::{FinishKind, TokenId};
 use llguidance::earley::Parser;
 
@@ -31,8 +33,10 @@ pub enum Finding {
     },
 }
 
-/// One request's place in the grammar. It keeps the text so far, some 100 bytes a token.
+/// One request's place in the grammar. It keeps the text so far, some 100 bytes a token, until it is dropped, which takes as
+/// long as some ten tokens.
 pub struct Matcher {
+    parser: Parser,
     state: State,
     whitespace_max: u32,
     /// Bytes of whitespace at the end so far.
@@ -40,16 +44,63 @@ pub struct Matcher {
 }
 
 enum State {
-    Matching(Box<Parser>),
+    /// The grammar is of what comes after a text that has not come yet.
+    Before(Before),
+    Matching,
     /// The grammar was complete at a token that ends the text.
     Ended,
     /// Something was found.
     Done,
 }
 
+/// A text, after which the grammar begins. As a token of its own it may be special, so that it has no bytes.
+#[derive(Clone, Debug)]
+pub struct Marker {
+    /// Its bytes: some.
+    pub text: Rc<[u8]>,
+    /// The special token that is written so.
+    pub special: Option<TokenId>,
+}
+
+struct Before {
+    marker: Marker,
+    /// The last bytes, fewer than the marker has.
+    tail: Vec<u8>,
+}
+
+impl Before {
+    /// A token more: the bytes behind the marker, once it is there.
+    fn rest<'b>(&mut self, id: TokenId, bytes: &'b [u8]) -> Option<&'b [u8]> {
+        if self.marker.special == Some(id) {
+            return Some(&[]);
+        }
+        let length = self.marker.text.len();
+        self.tail.extend(bytes);
+        let found = self.tail.windows(length).position(|window| *window == *self.marker.text);
+        if let Some(start) = found {
+            let behind = self.tail.len() - start - length;
+            // It ends in this token: it was not in the tail before.
+            return Some(&bytes[bytes.len() - behind..]);
+        }
+        let keep = self.tail.len().min(length - 1);
+        self.tail.drain(..self.tail.len() - keep);
+        None
+    }
+}
+
 impl Matcher {
-    pub(crate) fn new(parser: Parser, whitespace_max: u32) -> Self {
-        Self { state: State::Matching(Box::new(parser)), whitespace_max, whitespace: 0 }
+    pub(crate) fn new(parser: Parser, whitespace_max: u32, begins_after: Option<&Marker>) -> Self {
+        let state = match begins_after {
+            Some(marker) => State::Before(Before { marker: marker.clone(), tail: Vec::new() }),
+            None => State::Matching,
+        };
+        Self { parser, state, whitespace_max, whitespace: 0 }
+    }
+
+    /// What was done beyond looking at bytes, in the time that a token inside a string takes: each lexeme that was completed.
+    pub(crate) fn work(&self) -> usize {
+        let stats = self.parser.stats();
+        2 * stats.rows + stats.all_items / 3
     }
 
     /// A row's ids, of a request that goes on. After a finding nothing more is looked at.
@@ -108,24 +159,37 @@ impl Matcher {
     /// Whether the text may end here. True after a finding: nothing more is to be found.
     fn is_complete(&mut self) -> bool {
         match &mut self.state {
-            State::Matching(parser) => parser.is_accepting(),
+            State::Before(_) => false,
+            State::Matching => self.parser.is_accepting(),
             State::Ended | State::Done => true,
         }
     }
 
     fn token(&mut self, vocabulary: &Vocabulary, id: TokenId, at: usize) -> Result<(), Finding> {
-        let parser = match &mut self.state {
-            State::Matching(parser) => parser,
+        let mut bytes = vocabulary.bytes(id);
+        if let State::Before(before) = &mut self.state {
+            let Some(rest) = before.rest(id, bytes) else {
+                // Other special tokens (`<think>`) end nothing here.
+                return if vocabulary.is_eos(id) { self.must_be_complete(Some(at)) } else { Ok(()) };
+            };
+            bytes = rest;
+            self.state = State::Matching;
+            if bytes.is_empty() {
+                return Ok(());
+            }
+        }
+        match &self.state {
+            State::Matching => {}
             // Several tokens may end a text, one after another.
             State::Ended if vocabulary.is_end(id) => return Ok(()),
             State::Ended => return Err(Finding::CannotContinue { at }),
-            State::Done => return Ok(()),
-        };
+            State::Before(_) | State::Done => return Ok(()),
+        }
+        let parser = &mut self.parser;
         let cannot = |parser: &Parser| match parser.get_error() {
             Some(error) => Finding::GaveUp { why: error.message() },
             None => Finding::CannotContinue { at },
         };
-        let bytes = vocabulary.bytes(id);
         if let Ok(special) = u32::try_from(id)
             && vocabulary.is_special(id)
             && parser.validate_tokens(&[special]) == 1

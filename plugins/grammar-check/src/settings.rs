@@ -1,16 +1,24 @@
 //! What the operator may set.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::GrammarText;
 
-/// Checks each request's output against one grammar.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+/// The most rules.
+pub const RULES_MAX: usize = 64;
+
+/// Checks requests' outputs against grammars.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// What an output must be, from its first token to its last.
-    pub grammar: GrammarSetting,
+    /// What the output of a request must be that no rule is for. Without it, only requests of a rule are checked.
+    pub grammar: Option<GrammarText>,
+    /// Which requests are checked otherwise, and how: the first that a request matches. At most 64.
+    #[serde(default)]
+    pub rules: Vec<Rule>,
     /// What becomes of a request at the first token that the grammar does not allow, or in a loop of whitespace.
     #[serde(default)]
     pub on_violation: OnViolation,
@@ -20,31 +28,55 @@ pub struct Settings {
     /// So many bytes of whitespace in a row are allowed, also where the grammar allows more; 0: any number.
     #[serde(default = "whitespace_max")]
     pub whitespace_max: u32,
+    /// The grammar is of what comes after this text (`</think>`); what comes before may be anything.
+    pub begins_after: Option<String>,
+    /// So many tokens are kept for all requests under way, some 100 bytes each: a request past it is checked no further.
+    #[serde(default = "tokens_max")]
+    pub tokens_max: u64,
+    /// So much is done in a call: a token counts 1, a lexeme that it completes 2 or more, a request's beginning some 10. What
+    /// is over waits for its request's next row. 512 take 0.5 to 1 ms.
+    #[serde(default = "work_per_call")]
+    #[schemars(range(min = 1))]
+    pub work_per_call: u32,
+}
+
+/// Requests that are checked otherwise. What it does not say is as for the others.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// It is for requests whose rid begins so.
+    pub rid_prefix: Option<String>,
+    /// It is for requests whose rid has a match of this regular expression; `^` and `$` are its ends.
+    pub rid_pattern: Option<String>,
+    /// What their output must be; none: they are not checked.
+    pub grammar: Option<GrammarText>,
+    /// As for the others.
+    pub on_violation: Option<OnViolation>,
+    /// As for the others.
+    pub on_early_end: Option<OnEarlyEnd>,
+    /// As for the others.
+    pub whitespace_max: Option<u32>,
+    /// As for the others; empty: the grammar is of all of the output.
+    pub begins_after: Option<String>,
 }
 
 fn whitespace_max() -> u32 {
     256
 }
 
-/// The grammar: one of these.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum GrammarSetting {
-    /// A JSON schema, as JSON text: the order of its properties counts.
-    JsonSchema(String),
-    /// The path of a file that holds a JSON schema.
-    JsonSchemaFile(String),
-    /// A regular expression (Rust's syntax) that the whole output matches.
-    Regex(String),
-    /// A grammar in llguidance's dialect of Lark.
-    Lark(String),
+fn tokens_max() -> u64 {
+    262_144
+}
+
+fn work_per_call() -> u32 {
+    512
 }
 
 /// What becomes of a request at a violation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnViolation {
-    /// It goes on; the log has it.
+    /// It goes on; the log and the journal have it.
     #[default]
     Report,
     /// It ends with this row: its reader sees a stop.
@@ -57,27 +89,39 @@ pub enum OnViolation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnEarlyEnd {
-    /// It ends as it would; the log has it.
+    /// It ends as it would; the log and the journal have it.
     #[default]
     Report,
     /// Its reader sees an abort.
     Abort,
 }
 
-impl GrammarSetting {
-    /// The grammar itself; `read` has the files.
-    ///
-    /// # Errors
-    /// The file cannot be read: what `read` says, under the setting's name.
-    pub fn text(&self, read: impl FnOnce(&str) -> Result<String, String>) -> Result<GrammarText, String> {
-        Ok(match self {
-            GrammarSetting::JsonSchema(schema) => GrammarText::JsonSchema(schema.clone()),
-            GrammarSetting::JsonSchemaFile(path) => GrammarText::JsonSchema(
-                read(path).map_err(|error| format!("grammar.json_schema_file: {path}: {error}"))?,
-            ),
-            GrammarSetting::Regex(regex) => GrammarText::Regex(regex.clone()),
-            GrammarSetting::Lark(lark) => GrammarText::Lark(lark.clone()),
-        })
+/// A setting that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// Where it stands, as a JSON pointer; empty: nowhere.
+    pub pointer: String,
+    /// What is wrong with it, with the value and the limit.
+    pub message: String,
+}
+
+impl Wrong {
+    pub(crate) fn new(pointer: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { pointer: pointer.into(), message: message.into() }
+    }
+
+    /// The same, where the setting stands in another.
+    pub(crate) fn within(self, pointer: &str) -> Self {
+        Self { pointer: format!("{pointer}{}", self.pointer), ..self }
+    }
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pointer.as_str() {
+            "" => f.write_str(&self.message),
+            pointer => write!(f, "{pointer}: {}", self.message),
+        }
     }
 }
 
@@ -92,15 +136,15 @@ mod tests {
     #[test]
     fn a_grammar_is_all_that_must_be_set() {
         let settings = read(r#"{"grammar": {"regex": "a+"}}"#).unwrap();
-        assert!(matches!(settings.grammar, GrammarSetting::Regex(regex) if regex == "a+"));
+        assert_eq!(settings.grammar, Some(GrammarText::Regex("a+".into())));
         assert_eq!((settings.on_violation, settings.on_early_end), (OnViolation::Report, OnEarlyEnd::Report));
-        assert_eq!(settings.whitespace_max, 256);
+        assert_eq!((settings.whitespace_max, settings.tokens_max), (256, 262_144));
+        assert!(settings.rules.is_empty() && settings.begins_after.is_none());
     }
 
     #[test]
-    fn no_grammar_two_of_them_and_unknown_words_are_refused() {
+    fn two_grammars_and_unknown_words_are_refused() {
         for wrong in [
-            "{}",
             r#"{"grammar": {}}"#,
             r#"{"grammar": {"regex": "a", "lark": "start: \"a\""}}"#,
             r#"{"grammar": {"xml": "a"}}"#,
@@ -108,19 +152,9 @@ mod tests {
             r#"{"grammar": {"regex": "a"}, "on_early_end": "finish"}"#,
             r#"{"grammar": {"regex": "a"}, "whitespace_max": -1}"#,
             r#"{"grammar": {"regex": "a"}, "whitespace": 1}"#,
+            r#"{"rules": [{"prefix": "a"}]}"#,
         ] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_read_is_named_with_its_setting() {
-        let file = GrammarSetting::JsonSchemaFile("a.json".into());
-        assert_eq!(
-            file.text(|_| Err("no such file".into())).unwrap_err(),
-            "grammar.json_schema_file: a.json: no such file"
-        );
-        let text = file.text(|path| Ok(format!("\"{path}\""))).unwrap();
-        assert_eq!(text, GrammarText::JsonSchema("\"a.json\"".into()));
     }
 }

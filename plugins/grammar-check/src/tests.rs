@@ -23,7 +23,7 @@ fn schema() -> GrammarText {
 }
 
 fn matcher(text: &GrammarText) -> Matcher {
-    Grammar::compile(text, &vocabulary()).unwrap().matcher(0)
+    Grammar::compile(text, &vocabulary()).unwrap().matcher(0, None)
 }
 
 /// What a whole output in one last row comes to.
@@ -170,13 +170,13 @@ fn a_loop_of_whitespace_is_found_at_the_byte_past_the_limit_and_0_is_no_limit() 
     let (grammar, vocabulary) = (Grammar::compile(&schema(), &vocabulary()).unwrap(), vocabulary());
     let looping = |spaces: usize, whitespace_max| {
         let ids = [WORDS.ids("{"), WORDS.ids("    ").repeat(spaces / 4)].concat();
-        grammar.matcher(whitespace_max).push(&vocabulary, &ids)
+        grammar.matcher(whitespace_max, None).push(&vocabulary, &ids)
     };
     assert_eq!(looping(40, 40), Ok(()));
     assert_eq!(looping(44, 40), Err(Finding::Whitespace { at: 11 }));
     assert_eq!(looping(400, 0), Ok(()));
     // Over rows, and from the beginning again after anything else.
-    let mut matcher = grammar.matcher(6);
+    let mut matcher = grammar.matcher(6, None);
     for row in ["{\n\n", "    ", "\"name\"", "    :", "    "] {
         assert_eq!(matcher.push(&vocabulary, &WORDS.ids(row)), Ok(()), "{row:?}");
     }
@@ -187,7 +187,7 @@ fn a_loop_of_whitespace_is_found_at_the_byte_past_the_limit_and_0_is_no_limit() 
 fn requests_share_a_grammar_and_not_their_places_in_it() {
     let (grammar, vocabulary) = (Grammar::compile(&schema(), &vocabulary()).unwrap(), vocabulary());
     let texts = ["{\"name\": \"a\", \"age\": 1}", "{\"name\": \"hello \", \"age\": 22}", "{\"age\": 1}"];
-    let mut matchers: Vec<Matcher> = texts.iter().map(|_| grammar.matcher(0)).collect();
+    let mut matchers: Vec<Matcher> = texts.iter().map(|_| grammar.matcher(0, None)).collect();
     let mut found = vec![];
     for at in 0..40 {
         for (request, text) in texts.iter().enumerate() {
@@ -209,25 +209,25 @@ fn requests_share_a_grammar_and_not_their_places_in_it() {
 fn a_grammar_that_is_none_is_refused_under_its_settings_name() {
     let refused = |text: GrammarText| match Grammar::compile(&text, &vocabulary()) {
         Ok(_) => panic!("{text:?} is not refused"),
-        Err(error) => error,
+        Err(error) => error.to_string(),
     };
     for (text, with) in [
-        (GrammarText::JsonSchema("{".into()), "grammar.json_schema: no JSON: "),
-        (GrammarText::JsonSchema(r#"{"type": "strin"}"#.into()), "grammar.json_schema: "),
-        (GrammarText::JsonSchema(r#"{"not": {"type": "string"}}"#.into()), "grammar.json_schema: "),
+        (GrammarText::JsonSchema("{".into()), "/grammar/json_schema: no JSON: "),
+        (GrammarText::JsonSchema(r#"{"type": "strin"}"#.into()), "/grammar/json_schema: "),
+        (GrammarText::JsonSchema(r#"{"not": {"type": "string"}}"#.into()), "/grammar/json_schema: "),
         (
             GrammarText::JsonSchema(r#"{"$ref": "https://example.com/a.json"}"#.into()),
-            "grammar.json_schema: ",
+            "/grammar/json_schema: ",
         ),
-        (GrammarText::Regex("(".into()), "grammar.regex: "),
-        (GrammarText::Lark("start: other".into()), "grammar.lark: "),
-        (GrammarText::Lark("start: <[9999]>".into()), "grammar.lark: "),
+        (GrammarText::Regex("(".into()), "/grammar/regex: "),
+        (GrammarText::Lark("start: other".into()), "/grammar/lark: "),
+        (GrammarText::Lark("start: <[9999]>".into()), "/grammar/lark: "),
     ] {
         let error = refused(text);
         assert!(error.starts_with(with) && error.len() > with.len(), "{error}");
     }
     let long = GrammarText::Regex("a".repeat(GRAMMAR_BYTES_MAX + 1));
-    assert_eq!(refused(long), "grammar.regex: 1048577 bytes is over the limit of 1048576");
+    assert_eq!(refused(long), "/grammar/regex: 1048577 bytes is over the limit of 1048576");
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn a_text_that_needs_more_states_than_there_may_be_is_given_up_and_the_next_requ
     // Up to 2 to the 20th states, a new one with nearly every byte.
     let settings =
         serde_json::from_str(r#"{"grammar": {"regex": "(?s:.*a.{20})"}, "on_violation": "abort"}"#);
-    let mut check = GrammarCheck::within(200, settings.unwrap(), &WORDS, |_| Err("none".into())).unwrap();
+    let mut check = GrammarCheck::within(200, &settings.unwrap(), &WORDS).unwrap();
     let mut seed = 1_u64;
     let mut rows = || -> Vec<TokenId> {
         let mut a_or_b = || {
@@ -245,13 +245,20 @@ fn a_text_that_needs_more_states_than_there_may_be_is_given_up_and_the_next_requ
         (0..400).map(|_| a_or_b()).collect()
     };
     for request in [1, 2] {
-        assert!(check.open(&opened(request, 0)));
-        let judged = check.row(request, &rows(), FinishKind::Running).unwrap();
+        assert_eq!(check.open(&opened(request, 0)), Opening::Checked);
+        check.begin_batch();
+        let mut judged = check.row(request, &rows(), FinishKind::Running);
+        while judged.is_none() {
+            check.begin_batch();
+            judged = check.row(request, &[], FinishKind::Running);
+        }
+        let judged = judged.unwrap();
         assert_eq!(judged.action, Action::Report, "not the text's fault: {judged:?}");
-        assert!(judged.reason.starts_with("not checked any further after 0 tokens: "), "{judged:?}");
+        assert!(judged.reason.starts_with("not checked any further after "), "{judged:?}");
         assert!(judged.reason.len() <= 256);
     }
-    assert!(check.open(&opened(3, 0)));
+    assert_eq!(check.open(&opened(3, 0)), Opening::Checked);
+    check.begin_batch();
     assert_eq!(check.row(3, &WORDS.ids("aaaaaaaaaaaaaaaaaaaaaa"), FinishKind::Length), None);
 }
 
@@ -260,8 +267,11 @@ fn opened(request: u64, received_tokens: u64) -> Opened {
 }
 
 fn check(settings: &str) -> GrammarCheck {
-    let read = |path: &str| Err(format!("no file {path}"));
-    GrammarCheck::new(serde_json::from_str(settings).unwrap(), &WORDS, read).unwrap()
+    GrammarCheck::new(&serde_json::from_str(settings).unwrap(), &WORDS).unwrap()
+}
+
+fn refused(settings: &str) -> String {
+    GrammarCheck::new(&serde_json::from_str(settings).unwrap(), &WORDS).err().unwrap().to_string()
 }
 
 #[test]
@@ -273,47 +283,218 @@ fn what_is_found_is_done_as_the_settings_say_with_the_place_and_the_token() {
             "on_early_end": "abort", "whitespace_max": 8});
         let mut check = check(&settings.to_string());
         for request in 1..5 {
-            assert!(check.open(&opened(request, 0)));
+            assert_eq!(check.open(&opened(request, 0)), Opening::Checked);
         }
         assert_eq!(check.row(1, &WORDS.ids("{\"name"), FinishKind::Running), None);
         let judged = check.row(1, &WORDS.ids("\":true,"), FinishKind::Running).unwrap();
         let true_id = WORDS.ids("true")[0];
         let reason = format!("token 4 (id {true_id}, \"true\"): not allowed by the grammar");
-        assert_eq!(judged, Judgement { action, reason });
+        assert_eq!(judged, Judgement { action, kind: Kind::Violation, reason });
         assert_eq!(check.row(1, &WORDS.ids("xx"), FinishKind::Length), None, "told once");
 
         let judged = check.row(2, &[WORDS.end()], FinishKind::Stop).unwrap();
         let reason = format!("token 1 (id {}): ends the text before the grammar is complete", WORDS.end());
-        assert_eq!(judged, Judgement { action: Action::Abort, reason });
+        assert_eq!(judged, Judgement { action: Action::Abort, kind: Kind::EarlyEnd, reason });
 
         assert_eq!(check.row(3, &WORDS.ids("{\"name"), FinishKind::Running), None);
         let judged = check.row(3, &[], FinishKind::Length).unwrap();
         let reason = "ended after 2 tokens, before the grammar is complete".to_owned();
-        assert_eq!(judged, Judgement { action: Action::Abort, reason });
+        assert_eq!(judged, Judgement { action: Action::Abort, kind: Kind::EarlyEnd, reason });
 
         let judged = check.row(4, &WORDS.ids("{            "), FinishKind::Running).unwrap();
         let spaces = WORDS.ids("    ")[0];
         let reason = format!("token 4 (id {spaces}, \"    \"): over 8 bytes of whitespace in a row");
-        assert_eq!(judged, Judgement { action, reason });
+        assert_eq!(judged, Judgement { action, kind: Kind::Violation, reason });
     }
 }
 
 #[test]
 fn a_request_whose_beginning_was_missed_and_one_that_is_closed_are_not_checked() {
     let mut check = check(r#"{"grammar": {"regex": "a"}}"#);
-    assert!(!check.open(&opened(1, 3)));
+    assert_eq!(check.open(&opened(1, 3)), Opening::Missed);
     assert_eq!(check.row(1, &WORDS.ids("x"), FinishKind::Running), None);
-    assert!(check.open(&opened(2, 0)));
+    assert_eq!(check.open(&opened(2, 0)), Opening::Checked);
     check.close(2);
     assert_eq!(check.row(2, &WORDS.ids("x"), FinishKind::Running), None);
 }
 
+fn named(request: u64, rid: &str) -> Opened {
+    Opened { rid: rid.into(), ..opened(request, 0) }
+}
+
 #[test]
-fn a_schema_in_a_file_is_read_and_what_cannot_be_read_is_refused() {
-    let settings = || serde_json::from_str(r#"{"grammar": {"json_schema_file": "s.json"}}"#).unwrap();
-    let mut check = GrammarCheck::new(settings(), &WORDS, |_| Ok(SCHEMA.into())).unwrap();
+fn the_first_rule_that_a_request_matches_says_how_it_is_checked() {
+    let mut check = check(
+        r#"{"grammar": {"regex": "[0-9]*"}, "on_violation": "finish", "rules": [
+            {"rid_prefix": "free-"},
+            {"rid_prefix": "a-", "rid_pattern": "z$", "grammar": {"regex": "z*"}, "on_violation": "abort"},
+            {"rid_prefix": "a-", "grammar": {"regex": "a*"}}]}"#,
+    );
+    assert_eq!(check.open(&named(1, "free-a-z")), Opening::NotMeant);
+    let mut judged = |request, rid, text| {
+        assert_eq!(check.open(&named(request, rid)), Opening::Checked);
+        check.row(request, &WORDS.ids(text), FinishKind::Running).map(|judged| judged.action)
+    };
+    assert_eq!(judged(2, "a-z", "zz"), None);
+    assert_eq!(judged(3, "a-z", "a"), Some(Action::Abort));
+    assert_eq!(judged(4, "a-zy", "a"), None);
+    assert_eq!(judged(5, "a-zy", "z"), Some(Action::Finish));
+    assert_eq!(judged(6, "other", "7"), None);
+    assert_eq!(judged(7, "other", "a"), Some(Action::Finish));
+}
+
+#[test]
+fn without_a_grammar_for_all_only_requests_of_a_rule_are_checked() {
+    let mut check = check(r#"{"rules": [{"rid_pattern": "^json-[0-9]+$", "grammar": {"regex": "a"}}]}"#);
+    assert_eq!(check.open(&named(1, "json-12")), Opening::Checked);
+    assert_eq!(check.open(&named(2, "json-x")), Opening::NotMeant);
+    assert_eq!(check.row(2, &WORDS.ids("x"), FinishKind::Running), None);
+}
+
+#[test]
+fn settings_that_check_nothing_or_cannot_be_are_refused_at_their_place() {
+    assert_eq!(refused("{}"), "/grammar: is missing, and no rule has one: nothing would be checked");
+    assert!(refused(r#"{"rules": [{"rid_prefix": "a"}]}"#).starts_with("/grammar: is missing"));
+    let neither = refused(r#"{"rules": [{"grammar": {"regex": "a"}}]}"#);
+    assert_eq!(neither, "/rules/0: has neither rid_prefix nor rid_pattern: it would be for every request");
+    let pattern = refused(r#"{"rules": [{"rid_pattern": "(", "grammar": {"regex": "a"}}]}"#);
+    assert!(pattern.starts_with("/rules/0/rid_pattern: "), "{pattern}");
+    let grammar =
+        refused(r#"{"grammar": {"regex": "a"}, "rules": [{"rid_prefix": "a", "grammar": {"regex": "("}}]}"#);
+    assert!(grammar.starts_with("/rules/0/grammar/regex: "), "{grammar}");
+    let none = refused(r#"{"grammar": {"regex": "a"}, "work_per_call": 0}"#);
+    assert_eq!(none, "/work_per_call: is 0, must be 1 or more");
+    let rules = vec![serde_json::json!({"rid_prefix": "a"}); RULES_MAX + 1];
+    let many = refused(&serde_json::json!({"grammar": {"regex": "a"}, "rules": rules}).to_string());
+    assert_eq!(many, "/rules: has 65 rules, the limit is 64");
+}
+
+#[test]
+fn a_grammar_begins_after_a_text_wherever_tokens_cut_it_and_after_a_special_token() {
+    let settings = |after: &str| {
+        format!(
+            r#"{{"grammar": {{"regex": "[0-9]+"}}, "begins_after": "{after}", "on_violation": "finish"}}"#
+        )
+    };
+    // The marker's last byte and the first of the grammar's text may be one token.
+    for (after, before) in [("</think>", "so: <</think>"), ("hello \\\"", "hel hello \""), ("ab", "xaab")] {
+        for length in [1, 2, 3, 50] {
+            let mut check = check(&settings(after));
+            check.open(&opened(1, 0));
+            let ids = [WORDS.ids(before), WORDS.ids("42")].concat();
+            for row in ids.chunks(length) {
+                assert_eq!(check.row(1, row, FinishKind::Running), None, "{after} in {length}");
+            }
+            let judged = check.row(1, &WORDS.ids("x"), FinishKind::Running).unwrap();
+            assert!(judged.reason.starts_with(&format!("token {} ", ids.len() + 1)), "{judged:?}");
+        }
+    }
+    let mut special = check(&settings("<tool>"));
+    special.open(&opened(1, 0));
+    let begun = [WORDS.ids("free"), vec![WORDS.tool()], WORDS.ids("4")].concat();
+    assert_eq!(special.row(1, &begun, FinishKind::Running), None);
+    assert!(special.row(1, &WORDS.ids("x"), FinishKind::Running).is_some());
+    // "abab": the grammar's text begins within the token.
+    let mut within = check(&settings("aba"));
+    within.open(&opened(1, 0));
+    let judged = within.row(1, &WORDS.ids("abab"), FinishKind::Running).unwrap();
+    assert_eq!(judged.kind, Kind::Violation, "b is no digit");
+    let mut never = check(&settings("</think>"));
+    never.open(&opened(1, 0));
+    assert_eq!(never.row(1, &WORDS.ids("42"), FinishKind::Stop).unwrap().kind, Kind::EarlyEnd);
+}
+
+#[test]
+fn what_is_over_a_calls_measure_waits_for_the_requests_next_row_and_is_found_there() {
+    let mut check = check(r#"{"grammar": {"regex": "a*"}, "on_violation": "finish", "work_per_call": 10}"#);
+    for request in 1..4 {
+        check.open(&opened(request, 0));
+    }
+    let mut call = |rows: [(&str, FinishKind); 3]| {
+        check.begin_batch();
+        let row = |(request, (text, finish)): (u64, (&str, FinishKind))| {
+            check.row(request, &WORDS.ids(text), finish).map(|judged| (request, judged.reason))
+        };
+        let found: Vec<_> = (1..).zip(rows).filter_map(row).collect();
+        check.end_batch();
+        found
+    };
+    let running = |texts: [&'static str; 3]| texts.map(|text| (text, FinishKind::Running));
+    // The first takes what there is, and x is not looked at.
+    assert_eq!(call(running(["aaa", "a", "aax"])), []);
+    let x = format!("token 3 (id {}, \"x\"): not allowed by the grammar", i64::from(b'x'));
+    let mut found = vec![];
+    for _ in 0..5 {
+        found.extend(call(running(["", "", "a"])));
+    }
+    assert_eq!(found, [(3, x)]);
+    // Last rows have a measure of their own.
+    let last = [("aaa", FinishKind::Length), ("ab", FinishKind::Length), ("x", FinishKind::Length)];
+    let found = call(last);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].1.starts_with("token 3 (id 98"), "{found:?}");
+}
+
+#[test]
+fn a_last_row_that_is_over_its_measure_too_and_a_token_that_is_over_the_limit_of_all_are_told() {
+    let mut check = check(r#"{"grammar": {"regex": "a*"}, "work_per_call": 2, "tokens_max": 50}"#);
+    for request in 1..5 {
+        check.open(&opened(request, 0));
+    }
+    let (forty, fifty) = (WORDS.ids(&"a".repeat(40)), WORDS.ids(&"a".repeat(50)));
+    check.begin_batch();
+    let judged = check.row(1, &forty, FinishKind::Length).unwrap();
+    assert_eq!(judged.reason, "not checked any further after 16 tokens: too much at once");
+    assert_eq!((judged.kind, judged.action), (Kind::GivenUp, Action::Report));
+    check.end_batch();
+    check.begin_batch();
+    assert_eq!(check.row(2, &fifty, FinishKind::Running), None, "the first is forgotten");
+    let judged = check.row(2, &WORDS.ids("a"), FinishKind::Running).unwrap();
+    assert_eq!(
+        judged.reason,
+        "not checked any further after 16 tokens: 50 tokens are kept already, the limit"
+    );
+    assert!(check.row(3, &WORDS.ids("a"), FinishKind::Running).is_some(), "the second is not, yet");
+    check.end_batch();
+    assert_eq!(check.row(4, &fifty, FinishKind::Running), None);
+}
+
+#[test]
+fn a_request_is_checked_as_far_as_its_text_can_be_forgotten_in_one_call() {
+    let mut check = check(r#"{"grammar": {"regex": "a*"}, "work_per_call": 100000}"#);
     check.open(&opened(1, 0));
-    assert!(check.row(1, &WORDS.ids("x"), FinishKind::Running).is_some());
-    let Err(error) = GrammarCheck::new(settings(), &WORDS, |_| Err("is not there".into())) else { panic!() };
-    assert_eq!(error, "grammar.json_schema_file: s.json: is not there");
+    let most = vec![TokenId::from(b'a'); REQUEST_TOKENS_MAX as usize];
+    assert_eq!(check.row(1, &most, FinishKind::Running), None);
+    let judged = check.row(1, &[TokenId::from(b'a')], FinishKind::Running).unwrap();
+    assert_eq!(judged.reason, "not checked any further after 16384 tokens: the limit is 16384");
+}
+
+#[test]
+fn as_a_plugin_it_notes_finishes_or_aborts_and_counts_and_says_so_once() {
+    use afterbay_plugin::testing::{Harness, Metric, TestRow};
+    let tokens: Vec<Option<Vec<u8>>> = (0..=u8::MAX).map(|byte| Some(vec![byte])).chain([None]).collect();
+    for (on_violation, action) in [
+        ("report", afterbay_plugin::Action::Annotate as fn(String) -> afterbay_plugin::Action),
+        ("finish", afterbay_plugin::Action::Finish),
+        ("abort", afterbay_plugin::Action::Abort),
+    ] {
+        let settings = serde_json::json!({"grammar": {"regex": "a*"}, "on_violation": on_violation});
+        let mut plugin = Harness::<GrammarCheck>::with_tokens(&settings.to_string(), tokens.clone()).unwrap();
+        plugin.open(1);
+        plugin.open_as(opened(2, 7));
+        plugin.open(3);
+        assert_eq!(plugin.process(&[TestRow::new(1).ids([97]), TestRow::new(2).ids([98])]), []);
+        let verdicts = plugin.process(&[TestRow::new(3).ids([97, 256]), TestRow::new(1).ids([97, 98])]);
+        assert_eq!(verdicts.len(), 1, "{verdicts:?}");
+        let reason = "token 3 (id 98, \"b\"): not allowed by the grammar".to_owned();
+        assert_eq!((verdicts[0].row, &verdicts[0].action), (1, &action(reason)));
+        assert_eq!(plugin.process(&[TestRow::new(1).ids([98])]), []);
+        let told: Vec<_> = plugin.logged().iter().map(|line| line.request).collect();
+        assert_eq!(told, [Some(2), Some(1)]);
+        assert_eq!(plugin.metric("violations"), Some(Metric::Counter(1)));
+        assert_eq!(plugin.metric("not_checked"), Some(Metric::Counter(1)));
+        plugin.close(1);
+    }
+    let none = Harness::<GrammarCheck>::new(r#"{"grammar": {"regex": "a"}}"#).err().unwrap();
+    assert_eq!(none.message(), "the tokenizer has no tokens");
 }

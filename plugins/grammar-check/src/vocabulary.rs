@@ -14,6 +14,8 @@ pub trait Tokenizer {
     fn eos(&self) -> Vec<TokenId> {
         Vec::new()
     }
+    /// The special token that is written so, if there is one.
+    fn special_of(&self, text: &str) -> Option<TokenId>;
 }
 
 /// How many tokens are asked for at a time.
@@ -90,10 +92,16 @@ impl Vocabulary {
         self.special.binary_search(&id).is_ok()
     }
 
+    /// Whether the model's files say that a token ends a text.
+    #[must_use]
+    pub fn is_eos(&self, id: TokenId) -> bool {
+        self.eos.binary_search(&id).is_ok()
+    }
+
     /// Whether a token ends a text.
     #[must_use]
     pub fn is_end(&self, id: TokenId) -> bool {
-        self.is_special(id) || self.eos.binary_search(&id).is_ok()
+        self.is_special(id) || self.is_eos(id)
     }
 }
 
@@ -153,6 +161,10 @@ pub(crate) mod tests {
         fn special(&self) -> Vec<TokenId> {
             vec![self.end(), self.tool()]
         }
+
+        fn special_of(&self, text: &str) -> Option<TokenId> {
+            (text == "<tool>").then(|| self.tool())
+        }
     }
 
     /// A tokenizer of so many tokens, each its id in hexadecimal, that gives less than it is asked for if told to.
@@ -178,6 +190,10 @@ pub(crate) mod tests {
 
         fn eos(&self) -> Vec<TokenId> {
             vec![9]
+        }
+
+        fn special_of(&self, _: &str) -> Option<TokenId> {
+            None
         }
     }
 

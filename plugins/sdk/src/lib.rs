@@ -85,7 +85,8 @@
 //!   told of the live requests with `resumed` set. A panic's text is in Afterbay's log.
 //! - The log and the plugin's own [`metrics`] are there; the model's [`tokenizer`], the stream's [`signals`](signals())
 //!   and a request's [`attributes`] where the operator grants them (`grant = ["log", "tokenizer", "signals", "request"]`). A component that imports what is not granted is refused when it is loaded.
-//! - There are no files, no network, no environment and no clock. `HashMap` works, with a seed that is always the same;
+//! - There are no files, no network and no environment, and the clock stands still: `Instant::now()` is always the same,
+//!   `SystemTime::now()` a trap. `HashMap` works, with a seed that is always the same;
 //!   [`Requests`] is quicker where the key is a request.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 

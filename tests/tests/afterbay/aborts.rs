@@ -38,7 +38,7 @@ fn abort(afterbay: &Afterbay, rid: &str, args: &[&str]) -> Done {
 
 /// The same, once Afterbay has seen that the scheduler is connected: who connects is told so a moment before.
 #[track_caller]
-fn abort_connected(afterbay: &Afterbay, rid: &str, args: &[&str]) -> String {
+pub(crate) fn abort_connected(afterbay: &Afterbay, rid: &str, args: &[&str]) -> String {
     wait_for("the scheduler is told", || {
         let told = abort(afterbay, rid, args);
         if told.stderr.contains("no scheduler is connected") { None } else { Some(told) }

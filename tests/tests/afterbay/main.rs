@@ -6,6 +6,7 @@ mod authoring;
 mod commands;
 mod disk;
 mod forwarding;
+mod grammar;
 mod journal;
 mod kills;
 mod legs;

@@ -173,7 +173,7 @@ fn an_answer_that_the_contract_does_not_allow_is_a_fault_and_changes_nothing() {
     for (name, settings, kind) in [
         ("malformed", "", "malformed"),
         ("amplifies", "", "trap"),
-        ("forbidden", "do = \"clock\"", "trap"),
+        ("forbidden", "do = \"date\"", "trap"),
         ("forbidden", "do = \"file\"", "trap"),
     ] {
         let stage = Stage::new();

@@ -1,0 +1,204 @@
+//! grammar-check in the stream: outputs are held against a grammar over the model's own tokens.
+
+use afterbay_tests::afterbay::{done, journal, verify};
+use afterbay_tests::frames::{Request, Row, WIRES, batch, rows};
+use afterbay_tests::{Afterbay, Config, Input, Reader, Sender, Stage, repository};
+use afterbay_wire::read_abort;
+use afterbay_wire::synth::SynthRow;
+use afterbay_wire::synth::SynthWire::Msgpack;
+
+use crate::aborts::abort_connected;
+
+const SCHEMA: &str = r#"{"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["name", "age"], "additionalProperties": false}"#;
+const GOOD: &str = "{\"name\": \"a world\", \"age\": 42}";
+const BAD: &str = "{\"name\": [1, 2, 3], \"age\": 42}";
+
+fn model() -> String {
+    repository().join("host/text/tests/fixtures/byte-level/tokenizer.json").display().to_string()
+}
+
+fn ids(text: &str) -> Vec<i64> {
+    afterbay_text::Encoder::load(model().as_ref()).unwrap().encode(text).unwrap()
+}
+
+/// The plugin with the schema and these settings more.
+fn checked(config: Config, more: &str) -> Config {
+    let schema = SCHEMA.replace('\n', "");
+    let settings = format!("grammar = {{ json_schema = '{schema}' }}, {more}");
+    with_settings(config, &settings)
+}
+
+fn with_settings(config: Config, settings: &str) -> Config {
+    let config = config.sink(&format!("tokenizer = {:?}", model()));
+    let limits = "deadline = \"10s\"";
+    config.plugin_builtin("grammar", "grammar-check", settings, limits, r#"["log", "metrics", "tokenizer"]"#)
+}
+
+/// A request's rows, one token each, the last at its length.
+fn one_by_one(rid: &str, text: &str) -> Vec<SynthRow> {
+    let (mut request, ids) = (Request::new(rid), ids(text));
+    let (last, before) = ids.split_last().unwrap();
+    let mut rows: Vec<SynthRow> = before.iter().map(|id| request.row(&[*id])).collect();
+    rows.push(request.last(&[*last]));
+    rows
+}
+
+#[test]
+fn an_output_that_breaks_its_schema_ends_with_a_stop_and_one_that_keeps_it_is_the_bytes_that_came() {
+    for wire in WIRES {
+        let stage = Stage::new();
+        let mut reader = Reader::bind(&stage.reader_side());
+        let config = stage.config().abort(&format!("push = {:?}", stage.ipc("abort")));
+        let afterbay = Afterbay::run(&stage, &checked(config, "on_violation = \"finish\""));
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut input = Input::connect(&stage.ipc("abort"));
+        sender.send(&batch(wire, vec![Request::new("warm").row(&ids("{"))]));
+        reader.frame();
+        abort_connected(&afterbay, "warm", &[]);
+        assert_eq!(read_abort(&input.message().into()).unwrap().0, "warm");
+
+        for row in one_by_one("good", GOOD) {
+            let frame = batch(wire, vec![row]);
+            sender.send(&frame);
+            assert_eq!(reader.frame(), frame, "{wire:?}");
+        }
+        let broken = one_by_one("bad", BAD);
+        broken.iter().for_each(|row| sender.send(&batch(wire, vec![row.clone()])));
+        // Up to the token that is not allowed, and none behind it.
+        let mut read: Vec<Row> = Vec::new();
+        while read.last().is_none_or(|row| row.finish.is_none()) {
+            read.extend(rows(&reader.frame()));
+        }
+        let length = BAD.find('[').unwrap() + 1;
+        let said: Vec<i64> = read.iter().flat_map(|row| row.ids.clone()).collect();
+        let tokens = afterbay_text::Encoder::load(model().as_ref()).unwrap();
+        let expected = tokens.encode(&BAD[..length]).unwrap();
+        assert_eq!(said, expected, "{wire:?}");
+        let finish = read.last().unwrap().finish.clone().unwrap();
+        assert!(finish.starts_with(&format!("stop:token {} ", expected.len())), "{finish}");
+        assert!(finish.ends_with("not allowed by the grammar"), "{finish}");
+        assert_eq!(read_abort(&input.message().into()).unwrap().0, "bad", "the scheduler is told");
+        let swallowed = (ids(BAD).len() - expected.len()) as u64;
+        let metrics = afterbay.until_metrics("the rest is swallowed", |metrics| {
+            metrics.stream("tokens_swallowed_total") == swallowed
+        });
+        assert_eq!(metrics.plugin("grammar", "own_violations_total"), 1);
+        assert_eq!(metrics.stream("request_imbalances_total"), 0);
+        let line = afterbay.event("PluginLog");
+        assert_eq!((&line["rid"], &line["plugin"]), (&"bad".into(), &"grammar".into()), "{line}");
+        assert_eq!(afterbay.stop(), 0);
+        assert_eq!(verify(&stage).0, 0);
+    }
+}
+
+#[test]
+fn what_is_only_reported_is_noted_beside_its_row_and_changes_no_byte() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let rules = "rules = [{ rid_prefix = \"free-\" }], whitespace_max = 8";
+    let afterbay = Afterbay::run(&stage, &checked(stage.config(), rules));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let cut = &GOOD[..GOOD.len() - 1];
+    let spaces = format!("{{{}", " ".repeat(30));
+    for (rid, text) in [("bad", BAD), ("cut", cut), ("spaces", &spaces), ("free-1", BAD), ("good", GOOD)] {
+        for row in one_by_one(rid, text) {
+            let frame = batch(Msgpack, vec![row]);
+            sender.send(&frame);
+            assert_eq!(reader.frame(), frame, "{rid}");
+        }
+    }
+    let metrics = afterbay.metrics();
+    assert_eq!(metrics.plugin("grammar", "own_violations_total"), 2);
+    assert_eq!(metrics.plugin("grammar", "own_early_ends_total"), 1);
+    assert_eq!(metrics.stream("frames_rewritten_total"), 0);
+    assert_eq!(afterbay.stop(), 0);
+    let notes = |rid: &str| {
+        let [shown] = journal(&stage, &["show", rid, "--json"]).json_lines().try_into().unwrap();
+        let rows = shown["rows_seen"].as_array().unwrap().clone();
+        let said = rows.iter().flat_map(|row| row["actions"].as_array().unwrap().clone());
+        said.map(|action| action["text"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(notes("bad")[0].ends_with("not allowed by the grammar") && notes("bad").len() == 1);
+    assert!(notes("cut")[0].ends_with("before the grammar is complete"), "{:?}", notes("cut"));
+    assert!(notes("spaces")[0].ends_with("over 8 bytes of whitespace in a row"), "{:?}", notes("spaces"));
+    assert_eq!((notes("free-1"), notes("good")), (vec![], vec![]));
+}
+
+#[test]
+fn a_grammar_that_is_none_and_a_model_without_a_tokenizer_are_refused_with_words() {
+    let stage = Stage::new();
+    let refused = |config: Config| {
+        let refused = done(&["check", "--config", &stage.write(&config)]);
+        assert_eq!(refused.code, 64, "{refused:?}");
+        refused.stderr
+    };
+    let no_schema = "rules = [{ rid_prefix = \"a\", grammar = { json_schema = '{\"type\": \"strin\"}' } }]";
+    let said = refused(with_settings(stage.config(), no_schema));
+    assert!(said.contains("/rules/0/grammar/json_schema: ") && said.contains("strin"), "{said}");
+    let said = refused(with_settings(stage.config(), ""));
+    assert!(said.contains("/grammar: is missing"), "{said}");
+    let bare = stage.config().plugin_with("grammar", "builtin:grammar-check", "", "");
+    assert!(refused(bare).contains("wants tokenizer, which it is not granted"));
+}
+
+/// Prints what the plugin's README says of a call; `--release --ignored --nocapture grammar::cost`.
+#[test]
+#[ignore = "a measurement, to be run alone and in release"]
+fn cost_of_1024_requests_that_begin_at_once_and_end_at_once() {
+    let schema = r#"{"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"},
+        "k": {"enum": ["aa", "bb", "cc"]}, "x": {"type": "number"}}, "required": ["name", "k", "x"]}}"#;
+    let item = "{\"name\": \"reading the world, so to say\", \"k\": \"bb\", \"x\": 12.5}";
+    let text = format!("[{}]", vec![item; 6].join(", "));
+    let ids = ids(&text);
+    println!("{} tokens of {} bytes", ids.len(), text.len());
+    for (name, deadline, more) in
+        [("as it is", "2ms", ""), ("all at once", "10s", ", work_per_call = 100000, tokens_max = 1000000")]
+    {
+        let stage = Stage::new();
+        let mut reader = Reader::bind(&stage.reader_side());
+        let config = stage.config().sink(&format!("tokenizer = {:?}", model()));
+        let settings = format!("grammar = {{ json_schema = '{}' }}{more}", schema.replace('\n', ""));
+        let limits = format!("deadline = {deadline:?}, memory = \"256MiB\"");
+        let grant = r#"["log", "metrics", "tokenizer"]"#;
+        let config = config.plugin_builtin("grammar", "grammar-check", &settings, &limits, grant);
+        let afterbay = Afterbay::run(&stage, &config);
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let seconds = || {
+            let series = "afterbay_plugin_seconds_total{";
+            let body = afterbay.get("/metrics").body;
+            let line = body.lines().find(|line| line.starts_with(series)).unwrap().to_owned();
+            line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+        };
+        let mut requests: Vec<Request> = (0..1024).map(|it| Request::new(&format!("r{it:04}"))).collect();
+        let mut took = Vec::new();
+        let last = ids.len() - 1;
+        for (step, id) in ids.iter().enumerate() {
+            let row = |request: &mut Request| match step == last {
+                true => request.last(&[*id]),
+                false => request.row(&[*id]),
+            };
+            let before = seconds();
+            sender.send(&batch(Msgpack, requests.iter_mut().map(row).collect()));
+            reader.frame();
+            took.push((seconds() - before) * 1e3);
+        }
+        let middle = &mut took[4..last].to_vec();
+        middle.sort_by(f64::total_cmp);
+        let [first, second, third, ..] = took[..] else { panic!() };
+        println!(
+            "{name}: first {first:.2} {second:.2} {third:.2} ms, then median {:.2}, most {:.2}, last {:.2}",
+            middle[middle.len() / 2],
+            middle[middle.len() - 1],
+            took[last]
+        );
+        let body = afterbay.get("/metrics").body;
+        for line in body.lines().filter(|line| {
+            line.contains("faults_total{") || line.contains("plugin_memory_bytes{") || line.contains("_own_")
+        }) {
+            println!("  {line}");
+        }
+        println!("  {} events of faults", afterbay.events("PluginFault").len());
+        afterbay.stop();
+    }
+}
