@@ -129,7 +129,8 @@ fn what_is_only_reported_is_noted_beside_its_row_and_changes_no_byte() {
 fn a_grammar_that_is_none_and_a_model_without_a_tokenizer_are_refused_with_words() {
     let stage = Stage::new();
     let refused = |config: Config| {
-        let refused = done(&["check", "--config", &stage.write(&config)]);
+        // As `check` does, but with the compiled code of the other tests.
+        let refused = done(&["run", "--config", &stage.write(&config)]);
         assert_eq!(refused.code, 64, "{refused:?}");
         refused.stderr
     };
