@@ -187,8 +187,13 @@ impl Config {
     }
 
     /// The last plugin is granted this instead of the default.
-    pub fn granted(mut self, grant: &str) -> Config {
-        writeln!(self.plugins, "grant = {grant}").unwrap();
+    pub fn granted(self, grant: &str) -> Config {
+        self.plugin_line(&format!("grant = {grant}"))
+    }
+
+    /// A line of the last plugin's table.
+    pub fn plugin_line(mut self, line: &str) -> Config {
+        writeln!(self.plugins, "{line}").unwrap();
         self
     }
 

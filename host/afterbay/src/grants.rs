@@ -4,7 +4,7 @@ use crate::rendezvous::Rendezvous;
 use crate::vocabularies::Vocabularies;
 use afterbay_config as config;
 use afterbay_events::{Metrics, OWN_NAMES_MAX, OwnError, OwnMetrics};
-use afterbay_runtime::{EncodeError, Grants, Limits, Meter, MeterError, Terms, Tokens};
+use afterbay_runtime::{Digest, EncodeError, Grants, Limits, Meter, MeterError, Terms, Tokens};
 use afterbay_text::{Encoder, MAX_TEXT_BYTES, TokenizerFiles, VocabularyError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) fn terms(plugin: &config::Plugin, meter: Arc<dyn Meter>, model: Optio
         request: has(config::Grant::Request),
         tokenizer: model.map(|model| model as Arc<dyn Tokens>),
     };
-    Terms { limits, grants }
+    Terms { limits, grants, digest: plugin.sha256.map(Digest) }
 }
 
 /// The tokenizer of a stream's model, where the plugin is granted it: that of the first sink that names one, else the

@@ -164,7 +164,24 @@ impl Check<'_> {
             None => Grant::DEFAULT.to_vec(),
             Some(granted) => granted.iter().map(|granted| granted.value).collect(),
         };
-        Some(Plugin { name: name?, component: component?, limits, grant, settings })
+        let sha256 = self.sha256(&written.sha256);
+        Some(Plugin { name: name?, component: component?, sha256, limits, grant, settings })
+    }
+
+    fn sha256(&self, written: &Option<Placed<String>>) -> Option<[u8; 32]> {
+        let Placed { value, place } = written.as_ref()?;
+        let digits: Option<Vec<u8>> = value
+            .chars()
+            .map(|digit| digit.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
+            .collect();
+        let bytes = digits
+            .map(|digits| digits.as_chunks::<2>().0.iter().map(|[high, low]| high << 4 | low).collect());
+        let bytes: Option<[u8; 32]> =
+            bytes.and_then(|bytes: Vec<u8>| bytes.try_into().ok()).filter(|_| value.len() == 64);
+        if bytes.is_none() {
+            self.source.tell(place, format!("{value:?} is no sha256, which has 64 hexadecimal digits"));
+        }
+        bytes
     }
 
     fn component(&self, written: &Option<Placed<String>>) -> Option<Component> {

@@ -411,6 +411,8 @@ pub struct Plugin {
     pub name: Name,
     /// Where its code is.
     pub component: Component,
+    /// The digest that its code must have.
+    pub sha256: Option<[u8; 32]>,
     /// What one instance may use.
     pub limits: Limits,
     /// What it may call of the host.
@@ -423,7 +425,7 @@ impl Plugin {
     /// A plugin without settings, all else at its default.
     pub fn new(name: Name, component: Component) -> Plugin {
         let (limits, grant) = (Limits::default(), Grant::DEFAULT.to_vec());
-        Plugin { name, component, limits, grant, settings: serde_json::Map::new() }
+        Plugin { name, component, sha256: None, limits, grant, settings: serde_json::Map::new() }
     }
 }
 

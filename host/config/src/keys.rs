@@ -316,6 +316,12 @@ pub(crate) static PLUGIN: Table = Table {
             "\"builtin:delta-to-cumulative\"",
             "builtin:NAME, or the path of a component file, which is taken anew when it changes.",
         ),
+        key(
+            "sha256",
+            Optional,
+            "\"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"",
+            "The digest that the component must have; with another, at the start or at a reload, it is refused.",
+        ),
         inline(
             "limits",
             "{ memory = \"64MiB\", deadline = \"2ms\" }",

@@ -90,6 +90,7 @@ pub(crate) struct Plugin {
     pub place: Place,
     pub name: Written<String>,
     pub component: Written<String>,
+    pub sha256: Written<String>,
     pub memory: Written<u64>,
     pub deadline: Written<Duration>,
     pub grant: Option<Vec<Placed<Grant>>>,
@@ -250,6 +251,7 @@ impl Plugin {
             place: table.place.clone(),
             name: table.text("name"),
             component: table.text("component"),
+            sha256: table.text("sha256"),
             memory: limits.as_ref().and_then(|limits| limits.size("memory")),
             deadline: limits.as_ref().and_then(|limits| limits.time("deadline")),
             grant: table.words(

@@ -59,8 +59,12 @@ fn the_reference_with_every_line_enabled_shows_the_true_defaults() {
     let Ok(serde_json::Value::Object(set)) = serde_json::from_str(r#"{"tenant": "batch"}"#) else { panic!() };
     expected.streams[0].attributes = vec![AttributeRule { rids: Rids::Prefix("batch-".to_owned()), set }];
     let name: Name = "cumulative".parse().unwrap();
-    expected.streams[0].plugins =
-        vec![Plugin::new(name, Component::Builtin("delta-to-cumulative".to_owned()))];
+    let mut plugin = Plugin::new(name, Component::Builtin("delta-to-cumulative".to_owned()));
+    plugin.sha256 = Some([
+        0x9f, 0x86, 0xd0, 0x81, 0x88, 0x4c, 0x7d, 0x65, 0x9a, 0x2f, 0xea, 0xa0, 0xc5, 0x5a, 0xd0, 0x15, 0xa3,
+        0xbf, 0x4f, 0x1b, 0x2b, 0x0b, 0x82, 0x2c, 0xd1, 0x5d, 0x6c, 0x15, 0xb0, 0xf0, 0x0a, 0x08,
+    ]);
+    expected.streams[0].plugins = vec![plugin];
     assert_eq!(config, expected);
 }
 

@@ -38,6 +38,16 @@ pub enum LoadError {
         /// The operator's name of the plugin.
         name: String,
     },
+    /// Its bytes are not those that the operator has named.
+    #[error("plugin \"{name}\": its sha256 is {digest}, and must be {pinned}")]
+    OtherDigest {
+        /// The operator's name of the plugin.
+        name: String,
+        /// What they must be.
+        pinned: Digest,
+        /// What they are.
+        digest: Digest,
+    },
     /// It is not a component, or a broken one.
     #[error("plugin \"{name}\": not a webassembly component: {message}")]
     NotAComponent {
@@ -137,9 +147,13 @@ pub(crate) struct Inner {
 
 impl Component {
     pub(crate) fn load(host: &Host, name: &str, bytes: &[u8], terms: Terms) -> Result<Self, LoadError> {
-        let Terms { mut limits, grants } = terms;
+        let Terms { mut limits, grants, digest: pinned } = terms;
         limits.memory_bytes = limits.memory_bytes.min(MEMORY_BYTES_MAX);
         let digest = Digest::of(bytes);
+        // Before anything looks into them.
+        if let Some(pinned) = pinned.filter(|pinned| *pinned != digest) {
+            return Err(LoadError::OtherDigest { name: name.to_owned(), pinned, digest });
+        }
         let code = compile(host, name, bytes, &digest)?;
         let other_world = |differences| LoadError::OtherWorld { name: name.to_owned(), differences };
         let differences = world::differences(&host.shared.engine, &code);

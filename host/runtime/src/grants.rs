@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::batch::TokenId;
+use crate::component::Digest;
 use crate::limits::Limits;
 
 pub use crate::bindings::afterbay::plugin::tokenizer::EncodeError;
@@ -14,6 +15,8 @@ pub struct Terms {
     pub limits: Limits,
     /// The imports that it may call.
     pub grants: Grants,
+    /// What its bytes must be; `None`: whatever they are.
+    pub digest: Option<Digest>,
 }
 
 impl From<Limits> for Terms {

@@ -22,7 +22,7 @@ fn every_bundled_plugin_loads_under_its_name() {
     let host = Host::new(HostOptions::default()).unwrap();
     for name in afterbay_bundled::names() {
         let grants = Grants { signals: true, request: true, ..Grants::default() };
-        let terms = Terms { limits: limits(), grants };
+        let terms = Terms { limits: limits(), grants, digest: None };
         let component = host.load(name, afterbay_bundled::component(name).unwrap(), terms).unwrap();
         assert_eq!(component.description().name, name);
         assert!(component.description().settings_schema.is_some(), "{name} has no schema");

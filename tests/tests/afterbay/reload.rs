@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use afterbay_sim::load::Load;
-use afterbay_tests::afterbay::verify;
+use afterbay_tests::afterbay::{done, verify};
 use afterbay_tests::components::{example, guest, install};
 use afterbay_tests::frames::{Request, batch, frames_of, rows};
 use afterbay_tests::{Afterbay, Reader, Sender, Stage};
@@ -70,6 +70,37 @@ fn a_component_is_swapped_between_two_batches_with_no_token_lost_or_repeated() {
     assert_eq!((metrics.plugin("p", "bypassed_batches_total"), metrics.stream("request_gaps_total")), (0, 0));
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(verify(&stage).0, 0);
+}
+
+#[test]
+fn a_component_that_has_not_the_pinned_digest_is_refused_at_the_start_and_at_a_reload() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let component = stage.path("plugin.wasm");
+    install(&guest("nothing"), 0, &component);
+    let loads = Afterbay::run(&stage, &stage.config().plugin("p", &component, ""));
+    let is = loads.event("PluginLoaded")["digest"].as_str().unwrap().to_owned();
+    assert_eq!(loads.stop(), 0);
+    let pinned = |sha256: &str| {
+        stage.config().plugin("p", &component, "").plugin_line(&format!("sha256 = {sha256:?}"))
+    };
+    let other = "0".repeat(64);
+    let config = stage.write(&pinned(&other));
+    let refused = done(&["check", "--config", &config]);
+    let why = format!("its sha256 is {is}, and must be {other}");
+    assert!(refused.stderr.contains(&why), "{}", refused.stderr);
+    assert_eq!(refused.code, 64);
+
+    let afterbay = Afterbay::run(&stage, &pinned(&is));
+    install(&guest("nothing"), 1, &component);
+    let failed = afterbay.event("PluginReloadFailed");
+    assert!(failed["why"].as_str().unwrap().contains(&format!("must be {is}")), "{failed}");
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let frame = batch(Msgpack, vec![Request::new("a").last(&[1])]);
+    sender.send(&frame);
+    assert_eq!(reader.frame(), frame);
+    assert_eq!(afterbay.metrics().plugin("p", "calls_total"), 1);
+    assert_eq!(afterbay.stop(), 0);
 }
 
 #[test]

@@ -161,7 +161,7 @@ pub(super) fn terms(limits: Limits, tokenizer: Option<&Path>) -> Result<Terms, W
         request: true,
         tokenizer: Some(tokens),
     };
-    Ok(Terms { limits, grants })
+    Ok(Terms { limits, grants, digest: None })
 }
 
 /// A model without tokens.

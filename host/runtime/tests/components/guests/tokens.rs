@@ -40,7 +40,8 @@ impl Tokens for Letters {
 
 fn note(text: &str, ids: &[TokenId]) -> String {
     let grants = Grants { tokenizer: Some(Arc::new(Letters)), ..Grants::default() };
-    let component = host().load("tokens", &guest("tokens"), Terms { limits: limits(), grants }).unwrap();
+    let component =
+        host().load("tokens", &guest("tokens"), Terms { limits: limits(), grants, digest: None }).unwrap();
     let mut plugin = component.instantiate(&format!(r#"{{"text": "{text}"}}"#)).unwrap();
     let columns =
         Columns { requests: &[4], output_ids: ids, output_ends: &[ids.len() as u32], ..Columns::default() };
