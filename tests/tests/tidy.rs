@@ -36,7 +36,7 @@ const DIRECTIONS: [(&str, &[&str]); 20] = [
     ("afterbay-plugin-build", &[]),
     ("afterbay-bundled", &["plugin-build"]),
     ("afterbay-tests", &["journal", "pickle", "plugin-build", "sim", "sockets", "text", "wire"]),
-    ("afterbay-bench", &["outbox", "plugin-build", "signals", "sockets", "wire"]),
+    ("afterbay-bench", &["outbox", "plugin-build", "runtime", "signals", "sockets", "wire"]),
 ];
 
 /// What only tests of a crate may use on top.

@@ -7,6 +7,7 @@
 mod between;
 mod load;
 mod parts;
+mod plugins;
 mod traffic;
 
 use anyhow::Context;
@@ -114,6 +115,25 @@ fn main() -> anyhow::Result<()> {
             rows.push(row);
         }
     }
+    let name = "plugins, 1024 rows a batch".to_owned();
+    if name.contains(&args.only) {
+        let costs = plugins::measure(&guests, &examples()?, time * 2)?;
+        let [one, two, four, eight] = costs.chains;
+        let row = Row {
+            name,
+            figures: vec![
+                ("native ns/row", costs.native),
+                ("one ns/row", one),
+                ("two ns/row", two),
+                ("four ns/row", four),
+                ("eight ns/row", eight),
+                ("eight to one", eight / one),
+                ("stop-on-loop ns/row", costs.loops),
+            ],
+        };
+        show(&args.json, &row);
+        rows.push(row);
+    }
     let name = "parts, load snapshot".to_owned();
     if name.contains(&args.only) {
         let row = Row { name, figures: vec![("read ns", parts::snapshot(time)?)] };
@@ -195,4 +215,11 @@ fn guests() -> anyhow::Result<PathBuf> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
     let built = afterbay_plugin_build::build(&root.join("guests"), &root.join("../target/guests"));
     built.context("guests")
+}
+
+/// The examples, built for release.
+fn examples() -> anyhow::Result<PathBuf> {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let built = afterbay_plugin_build::build(&root.join("examples"), &root.join("target/guests"));
+    built.context("examples")
 }
