@@ -218,6 +218,12 @@ impl Config {
         config
     }
 
+    /// A line of the last plugin's table.
+    pub fn of_plugin(mut self, line: &str) -> Config {
+        writeln!(self.plugins, "{line}").unwrap();
+        self
+    }
+
     /// A stream after this one, with lines of its sink's table; without a name to connect to where it is from a rendezvous.
     pub fn next_leg(mut self, name: &str, listen: &str, connect: Option<&str>, sink: &str) -> Config {
         writeln!(self.legs, "[[stream]]\nname = {name:?}\nafter = {STREAM:?}\nlisten = {listen:?}").unwrap();

@@ -11,7 +11,7 @@ use afterbay_events::event::{AbortFailed, AbortSent, AbortUnavailable};
 use afterbay_events::{AbortBy, AbortCounters, Events, Metrics};
 use afterbay_stream::{Control, End, FinishedEarly, Looked, TellScheduler};
 use afterbay_upstream::{ApiKey, Http, Push, Upstream, UpstreamError};
-use afterbay_wire::{AbortForm, AbortShape};
+use afterbay_wire::{AbortForm, AbortShape, is_health_check};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,8 +20,6 @@ use tokio::sync::{mpsc, oneshot};
 
 /// `matched` of the last row of a request that the operator has ended.
 const MATCHED: &str = "afterbay: aborted by operator";
-/// SGLang's own requests, to see whether it is alive.
-const HEALTH_CHECK: &str = "HEALTH_CHECK";
 /// Requests that plugins of a stream have finished and the scheduler is yet to be told of; a further one is not told, which
 /// is counted and said.
 const FINISHED_MAX: usize = 256;
@@ -218,7 +216,7 @@ impl Aborts {
         if rid.is_empty() {
             return Err(Refused::Empty);
         }
-        if rid.starts_with(HEALTH_CHECK) {
+        if is_health_check(rid.as_bytes()) {
             return Err(Refused::HealthCheck { rid: rid.to_owned() });
         }
         let looked = self.look(rid).await?;

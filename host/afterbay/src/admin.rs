@@ -1,12 +1,15 @@
-//! The admin address: `/metrics`, `/healthz`, `/readyz`, `/v1/signals`, and the end of a request by
-//! `POST /v1/requests/{rid}/abort`, and what plugins are told of a request by `/v1/requests/{rid}/attributes`.
+//! The admin address: `/metrics`, `/healthz`, `/readyz`, `/v1/signals`, the end of a request by
+//! `POST /v1/requests/{rid}/abort`, what plugins are told of a request by `/v1/requests/{rid}/attributes`, and a plugin's way
+//! back by `POST /v1/plugins/{plugin}/release`.
 //!
 //! It has no password, and listens on this host alone unless it is told otherwise. A page in a browser on this host can
 //! reach it too: so what changes anything is refused from one.
 
 use crate::aborts::{Aborts, Reason, Refused};
 use crate::attributes::{self, Attributes, NotSet};
+use crate::plugins::{NotReleased, Plugins};
 use crate::signals::{Report, Signals};
+use crate::start::Shared;
 use afterbay_events::{CONTENT_TYPE, Health, Metrics};
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, State};
@@ -15,6 +18,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::fmt::Write;
 
@@ -30,23 +34,29 @@ struct Admin {
     signals: Signals,
     aborts: Aborts,
     attributes: Attributes,
+    plugins: Plugins,
 }
 
 /// Answers on a listener until it is dropped.
-pub(crate) async fn serve(
+pub(crate) fn serve(
     listener: tokio::net::TcpListener,
-    metrics: Metrics,
-    health: Health,
-    signals: Signals,
-    aborts: Aborts,
-    attributes: Attributes,
-) -> std::io::Result<()> {
+    shared: &Shared,
+) -> impl Future<Output = std::io::Result<()>> + use<> {
+    let admin = Admin {
+        metrics: shared.metrics.clone(),
+        health: shared.health.clone(),
+        signals: shared.signals.clone(),
+        aborts: shared.aborts.clone(),
+        attributes: shared.attributes.clone(),
+        plugins: shared.plugins.clone(),
+    };
     let routes = Router::new()
         .route("/metrics", get(metrics_text))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/v1/signals", get(signals_json))
         .route("/v1/requests/{rid}/abort", post(abort))
+        .route("/v1/plugins/{plugin}/release", post(release))
         // Said, where it would be no route.
         .route("/v1/requests//abort", post(abort_empty))
         .route(
@@ -57,8 +67,8 @@ pub(crate) async fn serve(
                 .layer(DefaultBodyLimit::max(attributes::BODY_BYTES_MAX)),
         )
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .with_state(Admin { metrics, health, signals, aborts, attributes });
-    axum::serve(listener, routes).await
+        .with_state(admin);
+    axum::serve(listener, routes).into_future()
 }
 
 async fn metrics_text(State(admin): State<Admin>) -> Response {
@@ -84,7 +94,7 @@ async fn ready(State(admin): State<Admin>) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
 }
 
-/// What an abort may be asked with; no body is `{}`.
+/// What an abort may be asked with.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Abort {
@@ -100,13 +110,9 @@ async fn abort(
     if let Some(refused) = not_of_a_page(&headers) {
         return refused;
     }
-    let asked: Result<Abort, _> = match body.is_empty() {
-        true => Ok(Abort::default()),
-        false => serde_json::from_slice(&body),
-    };
-    let Abort { reason } = match asked {
+    let Abort { reason } = match asked(&body) {
         Ok(asked) => asked,
-        Err(error) => return refusal(StatusCode::BAD_REQUEST, "body", &format!("the body: {error}")),
+        Err(refused) => return *refused,
     };
     match admin.aborts.abort(&rid, reason).await {
         Ok(sent) => Json(sent).into_response(),
@@ -163,6 +169,49 @@ fn of_not_set(error: &NotSet) -> Response {
         NotSet::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown"),
     };
     refusal(status, code, &error.to_string())
+}
+
+/// What is in a body; no body is `{}`.
+fn asked<T: Default + DeserializeOwned>(body: &Bytes) -> Result<T, Box<Response>> {
+    if body.is_empty() {
+        return Ok(T::default());
+    }
+    serde_json::from_slice(body)
+        .map_err(|error| Box::new(refusal(StatusCode::BAD_REQUEST, "body", &format!("the body: {error}"))))
+}
+
+/// What a release may be asked with.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Release {
+    /// Every one where there is none.
+    stream: Option<String>,
+}
+
+async fn release(
+    State(admin): State<Admin>,
+    Path(plugin): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    if let Some(refused) = not_of_a_page(&headers) {
+        return refused;
+    }
+    let Release { stream } = match asked(&body) {
+        Ok(asked) => asked,
+        Err(refused) => return *refused,
+    };
+    match admin.plugins.release(&plugin, stream.as_deref()).await {
+        Ok(released) => Json(released).into_response(),
+        Err(refused) => {
+            let (status, code) = match refused {
+                NotReleased::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown"),
+                NotReleased::NotQuarantined { .. } => (StatusCode::CONFLICT, "not_quarantined"),
+                NotReleased::NoAnswer { .. } => (StatusCode::SERVICE_UNAVAILABLE, "no_answer"),
+            };
+            refusal(status, code, &refused.to_string())
+        }
+    }
 }
 
 async fn abort_empty(headers: HeaderMap) -> Response {

@@ -10,6 +10,7 @@ mod attributes;
 mod commands;
 mod grants;
 mod meeting;
+mod plugins;
 mod project;
 mod rendezvous;
 mod screen;

@@ -6,6 +6,7 @@ use crate::aborts::{Aborts, Opened};
 use crate::attributes::Attributes;
 use crate::grants;
 use crate::meeting::Meeting;
+use crate::plugins::Plugins;
 use crate::rendezvous::Rendezvous;
 use crate::signals::Signals;
 use crate::vocabularies::Vocabularies;
@@ -20,7 +21,7 @@ use afterbay_outbox::Joins;
 use afterbay_runtime::{
     Component, Host, HostError, HostOptions, IdShape, LoadError, Plugin, Terms, Watch, Watched,
 };
-use afterbay_stream::{Budget, Control, Setup, SinkSetup, Stream, TapSetup};
+use afterbay_stream::{Budget, Control, PluginSetup, Setup, SinkSetup, Stream, TapSetup};
 use afterbay_wire::Layouts;
 use anyhow::{Context, bail};
 use std::collections::HashMap;
@@ -153,6 +154,7 @@ pub(crate) struct Shared {
     pub(crate) budget: Budget,
     pub(crate) aborts: Aborts,
     pub(crate) attributes: Attributes,
+    pub(crate) plugins: Plugins,
 }
 
 impl Shared {
@@ -168,7 +170,7 @@ impl Shared {
         let signals = Signals::new(&config, &metrics);
         let budget = Budget::new(config.memory.waiting);
         let aborts = Aborts::new(&events, &metrics);
-        let attributes = Attributes::default();
+        let (attributes, plugins) = (Attributes::default(), Plugins::default());
         Ok(Shared {
             budget,
             config,
@@ -181,6 +183,7 @@ impl Shared {
             signals,
             aborts,
             attributes,
+            plugins,
         })
     }
 }
@@ -226,6 +229,7 @@ impl Running {
             let started = Stream::start(setup)?;
             shared.aborts.add(started.name(), started.control(), opened);
             shared.attributes.add(started.control());
+            shared.plugins.add(started.name(), started.control());
             shared.events.publish(StreamStarted {
                 stream: started.name().into(),
                 listen: started.listen().to_string(),
@@ -284,7 +288,7 @@ fn setup(
                 digest: component.digest(),
             });
         }
-        plugins.push((plugin.name.to_string(), settings, instance));
+        plugins.push(PluginSetup { config: plugin.clone(), settings, instance });
     }
     let sinks = stream.sinks.iter().map(|sink| {
         sink_setup(shared, stream, sink, met)

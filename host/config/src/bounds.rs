@@ -58,6 +58,10 @@ pub const INSTANCE_ID_BYTES_MAX: usize = 128;
 pub const PLUGIN_MEMORY_BYTES: (u64, u64) = (MIB, 4 * GIB);
 /// Shortest and longest `plugin.limits.deadline`.
 pub const PLUGIN_DEADLINE: (Duration, Duration) = (Duration::from_micros(100), Duration::from_secs(10));
+/// Fewest and most `plugin.quarantine.faults`; each of them is kept with its time.
+pub const QUARANTINE_FAULTS: (u64, u64) = (0, 1000);
+/// Shortest and longest `plugin.quarantine.within`.
+pub const QUARANTINE_WITHIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(86_400));
 /// Shortest and longest `journal.sync_interval`.
 pub const SYNC_INTERVAL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(60));
 /// Smallest and largest `journal.segment`; the largest is the journal's.

@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
 use crate::bounds;
-use crate::checked::{
-    Admin, Coalesce, Component, Config, Grant, Journal, Layout, Limits, Log, Memory, Plugin, Retain, Stream,
-};
+use crate::checked::{Admin, Coalesce, Config, Journal, Layout, Log, Memory, Retain, Stream};
 use crate::place::{Place, Placed, line_and_column};
+use crate::plugins::Plugin;
 use crate::reader::{Reader, Source};
 use crate::units::{Size, Time};
 use crate::{Endpoint, Engine, Env, LogFormat, Name, Problem, Problems, disk, keys, written};
@@ -143,62 +142,6 @@ impl Check<'_> {
             window: window.unwrap_or(default.window),
             max_rows: max_rows.map_or(default.max_rows, |rows| rows as usize),
         }
-    }
-
-    fn plugin(&self, written: &written::Plugin, names: &mut Names) -> Option<Plugin> {
-        let name = self.name(&written.name, names);
-        let component = self.component(&written.component);
-        let memory = self.within(&written.memory, bounds::PLUGIN_MEMORY_BYTES, |&bytes| Size(bytes));
-        let deadline = self.within(&written.deadline, bounds::PLUGIN_DEADLINE, |&time| Time(time));
-        let default = Limits::default();
-        let limits = Limits {
-            memory_bytes: memory.unwrap_or(default.memory_bytes),
-            deadline: deadline.unwrap_or(default.deadline),
-        };
-        let settings = value(&written.settings).unwrap_or_default();
-        if let Some(Placed { place, .. }) = &written.settings {
-            let bytes = serde_json::to_string(&settings).map_or(0, |json| json.len());
-            self.most(bytes, bounds::SETTINGS_BYTES_MAX, "bytes as JSON", Some(place));
-        }
-        let grant = match &written.grant {
-            None => Grant::DEFAULT.to_vec(),
-            Some(granted) => granted.iter().map(|granted| granted.value).collect(),
-        };
-        let sha256 = self.sha256(&written.sha256);
-        Some(Plugin { name: name?, component: component?, sha256, limits, grant, settings })
-    }
-
-    fn sha256(&self, written: &Option<Placed<String>>) -> Option<[u8; 32]> {
-        let Placed { value, place } = written.as_ref()?;
-        let digits: Option<Vec<u8>> = value
-            .chars()
-            .map(|digit| digit.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
-            .collect();
-        let bytes = digits
-            .map(|digits| digits.as_chunks::<2>().0.iter().map(|[high, low]| high << 4 | low).collect());
-        let bytes: Option<[u8; 32]> =
-            bytes.and_then(|bytes: Vec<u8>| bytes.try_into().ok()).filter(|_| value.len() == 64);
-        if bytes.is_none() {
-            self.source.tell(place, format!("{value:?} is no sha256, which has 64 hexadecimal digits"));
-        }
-        bytes
-    }
-
-    fn component(&self, written: &Option<Placed<String>>) -> Option<Component> {
-        let Placed { value, place } = written.as_ref()?;
-        if let Some(name) = value.strip_prefix("builtin:") {
-            let known = self.source.env.builtins;
-            if !known.contains(&name) {
-                self.source
-                    .tell(place, format!("{value:?} is not in this binary, which has {}", list(known)));
-            }
-            return Some(Component::Builtin(name.to_owned()));
-        }
-        if value.contains("://") {
-            self.source.tell(place, format!("{value:?} must be builtin:NAME or a path"));
-            return None;
-        }
-        self.readable(written).map(Component::File)
     }
 
     fn layout(&self, written: &Option<Placed<String>>) -> Layout {
@@ -397,7 +340,7 @@ pub(crate) fn value<T: Clone>(written: &Option<Placed<T>>) -> Option<T> {
     written.as_ref().map(|placed| placed.value.clone())
 }
 
-fn list(words: &[&str]) -> String {
+pub(crate) fn list(words: &[&str]) -> String {
     if words.is_empty() { "none".to_owned() } else { words.join(", ") }
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::{Endpoint, Env, Name, Problems};
+use crate::{Endpoint, Env, Name, Plugin, Problems};
 
 /// Everything one process runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -402,75 +402,6 @@ pub enum Rids {
     Prefix(String),
     /// Those in whose rid this regular expression (of the `regex` crate) is found.
     Pattern(String),
-}
-
-/// One plugin of a stream's chain.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Plugin {
-    /// Names the plugin in logs and metrics.
-    pub name: Name,
-    /// Where its code is.
-    pub component: Component,
-    /// The digest that its code must have.
-    pub sha256: Option<[u8; 32]>,
-    /// What one instance may use.
-    pub limits: Limits,
-    /// What it may call of the host.
-    pub grant: Vec<Grant>,
-    /// Given to `configure`, as JSON.
-    pub settings: serde_json::Map<String, serde_json::Value>,
-}
-
-impl Plugin {
-    /// A plugin without settings, all else at its default.
-    pub fn new(name: Name, component: Component) -> Plugin {
-        let (limits, grant) = (Limits::default(), Grant::DEFAULT.to_vec());
-        Plugin { name, component, sha256: None, limits, grant, settings: serde_json::Map::new() }
-    }
-}
-
-/// An interface of the host that a plugin may call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Grant {
-    /// Lines in Afterbay's log.
-    Log,
-    /// Its own figures on `/metrics`.
-    Metrics,
-    /// The tokens of the stream's model.
-    Tokenizer,
-    /// How the stream, its readers and the scheduler stand.
-    Signals,
-    /// The attributes of requests.
-    Request,
-}
-
-impl Grant {
-    /// Where nothing is said.
-    pub const DEFAULT: [Grant; 2] = [Grant::Log, Grant::Metrics];
-}
-
-/// A plugin's code.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Component {
-    /// In the binary, by this name.
-    Builtin(String),
-    /// A component file; replaced while Afterbay runs when it changes.
-    File(PathBuf),
-}
-
-/// What one plugin instance may use; past it is a fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Bytes of linear memory.
-    pub memory_bytes: u64,
-    /// Of one call.
-    pub deadline: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { memory_bytes: 64 << 20, deadline: Duration::from_millis(2) }
-    }
 }
 
 /// The journal, of all streams.

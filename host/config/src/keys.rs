@@ -325,8 +325,23 @@ pub(crate) static PLUGIN: Table = Table {
         inline(
             "limits",
             "{ memory = \"64MiB\", deadline = \"2ms\" }",
-            "What one instance may use; past it, the batch goes on unchanged and the fault is told.",
+            "What one instance may use; past it is a fault, like a trap and an answer that is not allowed.",
             &LIMITS,
+        ),
+        key(
+            "on_fault",
+            Default,
+            "\"bypass\"",
+            "What becomes of a batch that it was shown and did not judge, since it faulted or there is no instance of it:\n\
+             \"bypass\", it goes on as it came; \"hold\", it is tried once more on a fresh instance, then it goes on as it came;\n\
+             \"terminate\", its requests are aborted and this row's tokens go no further: nothing passes unjudged.",
+        ),
+        inline(
+            "quarantine",
+            "{ faults = 5, within = \"1m\" }",
+            "After so many faults in that time it is taken out of the chain, until it is changed, or released by\n\
+             `afterbay plugins release`. Meanwhile batches go on as they came; with on_fault = \"terminate\" requests are aborted.",
+            &QUARANTINE,
         ),
         key(
             "grant",
@@ -362,6 +377,13 @@ pub(crate) static LIMITS: Table = Table {
     keys: &[
         key("memory", Default, "\"64MiB\"", "1MiB to 4GiB."),
         key("deadline", Default, "\"2ms\"", "Of one call. 100us to 10s."),
+    ],
+};
+
+pub(crate) static QUARANTINE: Table = Table {
+    keys: &[
+        key("faults", Default, "5", "0 to 1000. 0: it stays in the chain."),
+        key("within", Default, "\"1m\"", "100ms to 1d."),
     ],
 };
 
@@ -530,6 +552,7 @@ mod tests {
             (&COALESCE, "window", bounds::COALESCE_WINDOW),
             (&SIGNALS, "stale_after", bounds::STALE_AFTER),
             (&LIMITS, "deadline", bounds::PLUGIN_DEADLINE),
+            (&QUARANTINE, "within", bounds::QUARANTINE_WITHIN),
             (&JOURNAL, "sync_interval", bounds::SYNC_INTERVAL),
             (&JOURNAL, "abandon_after", bounds::ABANDON_AFTER),
             (&RETAIN, "age", bounds::RETAIN_AGE),
@@ -542,6 +565,7 @@ mod tests {
             (&COALESCE, "max_rows", bounds::COALESCE_ROWS),
             (&SIGNALS, "dp_rank", bounds::DP_RANK),
             (&QUEUE, "frames", bounds::QUEUE_FRAMES),
+            (&QUARANTINE, "faults", bounds::QUARANTINE_FAULTS),
         ];
         let counts = counts.map(|(table, key, (least, most))| (table, key, format!("{least} to {most}")));
         for (table, key, range) in sizes.into_iter().chain(times).chain(counts) {

@@ -25,6 +25,7 @@ mod attributes;
 mod check;
 mod checked;
 mod disk;
+mod plugins;
 mod signals;
 mod sinks;
 
@@ -33,14 +34,15 @@ mod env;
 mod problem;
 
 pub use checked::{
-    Abort, Admin, ApiKeyFrom, AttributeRule, Coalesce, CoalesceWhen, Component, Config, Engine, Grant,
-    Journal, Layout, Limits, LoadSnapshot, Log, LogFormat, Memory, OnError, Plugin, Queue, Reads, Retain,
-    Rids, Route, Signals, Sink, SinkKind, Stream, Sync, Takes, Tap, TapOf, TapSocket, TapSocketType,
+    Abort, Admin, ApiKeyFrom, AttributeRule, Coalesce, CoalesceWhen, Config, Engine, Journal, Layout,
+    LoadSnapshot, Log, LogFormat, Memory, OnError, Queue, Reads, Retain, Rids, Route, Signals, Sink,
+    SinkKind, Stream, Sync, Takes, Tap, TapOf, TapSocket, TapSocketType,
 };
 pub use endpoint::{Endpoint, EndpointError};
 pub use env::{Env, Names};
 pub use keys::reference;
 pub use name::{Name, NameError};
+pub use plugins::{Component, Grant, Limits, OnFault, Plugin, Quarantine};
 pub use problem::{Problem, Problems};
 pub use reader::nearest_of;
 pub use units::{parse_duration, parse_size};

@@ -8,7 +8,8 @@ use crate::keys;
 use crate::place::{Place, Placed};
 use crate::reader::Reader;
 use crate::{
-    CoalesceWhen, Engine, Grant, LogFormat, OnError, Reads, Route, SinkKind, Sync, TapOf, TapSocketType,
+    CoalesceWhen, Engine, Grant, LogFormat, OnError, OnFault, Reads, Route, SinkKind, Sync, TapOf,
+    TapSocketType,
 };
 
 type Written<T> = Option<Placed<T>>;
@@ -93,6 +94,9 @@ pub(crate) struct Plugin {
     pub sha256: Written<String>,
     pub memory: Written<u64>,
     pub deadline: Written<Duration>,
+    pub on_fault: Written<OnFault>,
+    pub quarantine_faults: Written<u64>,
+    pub quarantine_within: Written<Duration>,
     pub grant: Option<Vec<Placed<Grant>>>,
     pub settings: Written<Map<String, Json>>,
 }
@@ -247,6 +251,7 @@ impl AttributeRule {
 impl Plugin {
     fn read(table: &Reader<'_, '_>) -> Plugin {
         let limits = table.table("limits", &keys::LIMITS);
+        let quarantine = table.table("quarantine", &keys::QUARANTINE);
         Plugin {
             place: table.place.clone(),
             name: table.text("name"),
@@ -254,6 +259,12 @@ impl Plugin {
             sha256: table.text("sha256"),
             memory: limits.as_ref().and_then(|limits| limits.size("memory")),
             deadline: limits.as_ref().and_then(|limits| limits.time("deadline")),
+            on_fault: table.word(
+                "on_fault",
+                &[("bypass", OnFault::Bypass), ("hold", OnFault::Hold), ("terminate", OnFault::Terminate)],
+            ),
+            quarantine_faults: quarantine.as_ref().and_then(|quarantine| quarantine.integer("faults")),
+            quarantine_within: quarantine.as_ref().and_then(|quarantine| quarantine.time("within")),
             grant: table.words(
                 "grant",
                 &[

@@ -236,8 +236,12 @@ counters! {
         rows: Counter, "Rows shown";
         seconds: Seconds, "Time spent in calls";
         verdicts: CounterBy<Verdict>, "Verdicts, by action";
-        faults: CounterBy<FaultKind>, "Faults, by kind; the batch went on unchanged";
-        bypassed_batches: Counter, "Batches that went on without the plugin";
+        faults: CounterBy<FaultKind>, "Faults, by kind";
+        bypassed_batches: Counter, "Batches that went on without the plugin: it faulted, is down or quarantined";
+        held_batches: Counter, "Batches that were tried once more on a fresh instance, as on_fault = hold says";
+        terminated_rows: Counter, "Rows whose requests were aborted since the plugin did not judge them, as on_fault = terminate says";
+        quarantined: Gauge, "1 while it is out of the chain because it faulted too often";
+        quarantines: Counter, "Times that it was taken out of the chain";
         reloads: CounterBy<ReloadResult>, "Changed components, by result";
         requests_open: Gauge, "Requests opened and not closed";
         memory_bytes: Gauge, "Linear memory in use";

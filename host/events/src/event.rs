@@ -357,15 +357,25 @@ events! {
         directory: String, why: String,
     } => "plugins: {directory} cannot be watched, it is looked at now and then: {why}";
 
-    /// A plugin trapped, took too long or too much memory; the batch went on unchanged.
+    /// A plugin trapped, took too long or too much memory, or answered what it may not. `then`: what becomes of the batch.
     PluginFault, Level::ERROR, first 5 of [stream, plugin, kind] {
-        stream: Name, plugin: Name, kind: &'static str, why: String,
-    } => "plugin {plugin:?} of {stream:?}: fault, the batch goes on unchanged: {why}";
+        stream: Name, plugin: Name, kind: &'static str, why: String, then: &'static str,
+    } => "plugin {plugin:?} of {stream:?}: fault, {then}: {why}";
 
-    /// No fresh instance could be made after a fault; batches pass unchanged until one can.
+    /// No fresh instance could be made after a fault; it is tried again every second. `then`: what becomes of a batch meanwhile.
     PluginDown, Level::ERROR, first 1 of [stream, plugin] {
-        stream: Name, plugin: Name, why: String,
-    } => "plugin {plugin:?} of {stream:?}: down, batches pass unchanged: {why}";
+        stream: Name, plugin: Name, why: String, then: &'static str,
+    } => "plugin {plugin:?} of {stream:?}: down, {then}: {why}";
+
+    /// A plugin has faulted too often, and is out of the chain until it is released or changed. `why`: the last fault.
+    PluginQuarantined, Level::ERROR, first 5 of [stream, plugin] {
+        stream: Name, plugin: Name, faults: u64, within_ms: u64, then: &'static str, why: String,
+    } => "plugin {plugin:?} of {stream:?}: quarantined after {faults} faults in {within_ms} ms, {then} until it is changed or released: {why}";
+
+    /// A plugin is back in the chain. `by`: `operator` or `reload`.
+    PluginReleased, Level::INFO, first 5 of [stream, plugin] {
+        stream: Name, plugin: Name, by: &'static str,
+    } => "plugin {plugin:?} of {stream:?}: released from quarantine by {}" with if *by == "reload" { "a reload" } else { "the operator" };
 
     /// A plugin has ended a request before the scheduler did.
     RequestFinishedEarly, Level::INFO, first 5 of [stream, plugin] {

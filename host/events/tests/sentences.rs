@@ -229,9 +229,26 @@ fn one_of_each() -> Vec<Event> {
             plugin: name("upper"),
             kind: "trap",
             why: "why it is".into(),
+            then: "the batch goes on unchanged",
         }
         .into(),
-        PluginDown { stream: name("decode-0"), plugin: name("upper"), why: "why it is".into() }.into(),
+        PluginDown {
+            stream: name("decode-0"),
+            plugin: name("upper"),
+            why: "why it is".into(),
+            then: "the batch goes on unchanged",
+        }
+        .into(),
+        PluginQuarantined {
+            stream: name("decode-0"),
+            plugin: name("upper"),
+            faults: 5,
+            within_ms: 60_000,
+            then: "batches go on unchanged",
+            why: "why it is".into(),
+        }
+        .into(),
+        PluginReleased { stream: name("decode-0"), plugin: name("upper"), by: "operator" }.into(),
         RequestFinishedEarly {
             stream: name("decode-0"),
             plugin: name("upper"),

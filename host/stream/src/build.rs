@@ -15,7 +15,7 @@ use crate::receive::{Receive, Received};
 use crate::report::Report;
 use crate::resume::{self, Out, Resume};
 use crate::route::{Route, Target};
-use crate::seat::Seat;
+use crate::seat::{self, Seat};
 use crate::send::Send;
 use crate::sink::{self, Sink};
 use crate::tap::Tap;
@@ -135,9 +135,10 @@ pub(crate) fn start(
     }
     let ledger = plan.ledger(&mut base, Aborts::new(setup.upstream), now);
     let abouts = Abouts::of_live(setup.attributes, &ledger);
-    let seats = plugins.into_iter().map(|(name, settings, plugin)| {
-        let counters = metrics.plugin(&stream, &name);
-        Seat::new(&name, settings, plugin, telemetry.clone(), counters, &ledger, &abouts)
+    let seats = plugins.into_iter().map(|setup| {
+        let counters = metrics.plugin(&stream, setup.config.name.as_str());
+        let (telemetry, health) = (telemetry.clone(), plan.health.clone());
+        Seat::new(seat::Parts { setup, telemetry, counters, health, ledger: &ledger, abouts: &abouts })
     });
     let seats = seats.collect();
     let chain = Chain::new(seats, abouts);

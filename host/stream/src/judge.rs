@@ -6,7 +6,7 @@
 
 use crate::about::Abouts;
 use crate::ledger::{Accounted, Ledger, OPERATOR};
-use crate::seat::Seat;
+use crate::seat::{Answer, Resumed, Seat};
 use afterbay_journal as journal;
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{
@@ -180,7 +180,8 @@ impl Chain {
     /// After a panic: fresh instances take over.
     pub(crate) fn restart(&mut self, ledger: &Ledger) {
         self.shown = Shown::default();
-        self.seats.iter_mut().for_each(|seat| seat.restart(ledger, &self.abouts));
+        let resumed = Resumed::now(ledger, &self.abouts);
+        self.seats.iter_mut().for_each(|seat| seat.restart(&resumed, ledger, &self.abouts));
     }
 
     pub(crate) fn seats(&self) -> &[Seat] {
@@ -211,6 +212,12 @@ impl Chain {
         if let Some(seat) = self.seats.iter_mut().find(|seat| seat.name() == plugin) {
             seat.reload(result, ledger, &self.abouts);
         }
+    }
+
+    /// A plugin comes out of quarantine. `None`: there is none of that name; false: it was not in quarantine.
+    pub(crate) fn release(&mut self, plugin: &str, ledger: &Ledger) -> Option<bool> {
+        let seat = self.seats.iter_mut().find(|seat| seat.name() == plugin)?;
+        Some(seat.release(ledger, &self.abouts))
     }
 
     /// Does what is due. Between two batches only.
@@ -252,7 +259,6 @@ impl Chain {
             let texts =
                 if seat.wants().texts { self.shown.texts(accounted, &judged.fates) } else { Vec::new() };
             let Shown { requests, ids, completion_tokens, finished, .. } = &self.shown;
-            seat.open(&opened, ledger, &self.abouts);
             let columns = Columns {
                 requests,
                 output_ids: &ids.values,
@@ -261,16 +267,38 @@ impl Chain {
                 finished,
                 texts: &texts,
             };
-            let verdicts = seat.process(&columns, ledger, &self.abouts);
-            if verdicts.is_empty() {
+            let answer = seat.judge(&opened, &columns, accounted, ledger, &self.abouts);
+            if matches!(&answer, Answer::Unjudged)
+                || matches!(&answer, Answer::Verdicts(verdicts) if verdicts.is_empty())
+            {
                 continue;
             }
             if judged.fates.is_empty() {
                 judged.fates.resize(judged.accounted.rows.len(), Fate::KEEP);
             }
             let shape = seat.writes();
-            for verdict in verdicts {
-                self.shown.apply(verdict, shape, index, &self.seats, &mut judged.fates, &mut judged.actions);
+            match answer {
+                Answer::Unjudged => {}
+                Answer::Verdicts(verdicts) => {
+                    for verdict in verdicts {
+                        self.shown.apply(
+                            verdict,
+                            shape,
+                            index,
+                            &self.seats,
+                            &mut judged.fates,
+                            &mut judged.actions,
+                        );
+                    }
+                }
+                Answer::Ended(message) => {
+                    self.shown.end(
+                        &message,
+                        self.seats[index].name(),
+                        &mut judged.fates,
+                        &mut judged.actions,
+                    );
+                }
             }
             if index + 1 < self.seats.len() {
                 self.shown.rebuild(&judged.fates);
@@ -430,6 +458,25 @@ impl Shown {
             }
         }
         actions.0.push(said);
+    }
+
+    /// Ends the request of every row: nothing of them goes on that `plugin` has not judged.
+    fn end(&self, message: &str, plugin: &str, fates: &mut [Fate], actions: &mut Actions) {
+        for row in &self.rows {
+            let Some(fate) = fates.get_mut(*row as usize) else { continue };
+            let mut say = |verdict| {
+                let (plugin, text) = (plugin.to_owned(), message.to_owned());
+                actions.0.push(Said { row: *row, plugin, verdict, text, ids: Vec::new(), forwarded: 0 });
+            };
+            say(journal::Verdict::Drop);
+            (fate.written, fate.text) = (Written::Dropped, None);
+            // A plugin before may have ended it.
+            if fate.finish.is_none() {
+                say(journal::Verdict::Abort);
+                let message = message.to_owned();
+                fate.finish = Some(FinishReason::Abort { message, status_code: None, err_type: None });
+            }
+        }
     }
 
     /// Makes the columns anew as the next plugin is to see them.

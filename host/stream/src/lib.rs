@@ -14,6 +14,7 @@ mod keep;
 mod ledger;
 mod outlook;
 mod path;
+mod quarantine;
 mod receive;
 mod report;
 mod requests;
@@ -71,8 +72,8 @@ pub struct Setup {
     pub budget: Budget,
     /// A request without a row for so long is given up.
     pub abandon_after: Duration,
-    /// The plugins, configured, in the order of the config, each with its settings as JSON.
-    pub plugins: Vec<(String, String, Plugin)>,
+    /// The plugins, in the order of the config.
+    pub plugins: Vec<PluginSetup>,
     /// What attributes requests have, for plugins.
     pub attributes: AttributesOf,
     /// How the scheduler does, for plugins.
@@ -108,6 +109,16 @@ pub struct TapSetup {
     pub config: config::Tap,
     /// Where it connects, or listens.
     pub endpoint: Endpoint,
+}
+
+/// One plugin of a stream.
+pub struct PluginSetup {
+    /// The checked configuration of the plugin.
+    pub config: config::Plugin,
+    /// Its settings, JSON text: given to the instances that follow this one.
+    pub settings: String,
+    /// Configured; its next call is `open`.
+    pub instance: Plugin,
 }
 
 /// Why a stream did not start.
@@ -163,6 +174,12 @@ impl Control {
     /// The attributes of a rid were set anew: where it is live, plugins are told.
     pub fn attributes_changed(&self, rid: &str) {
         self.tell(thread::Control::Changed { rid: rid.to_owned() });
+    }
+
+    /// Takes a plugin out of quarantine. The reply: `None`, there is none of that name; false, it was not in quarantine.
+    /// Dropped unasked, it says that the stream has ended.
+    pub fn release(&self, plugin: &str, reply: impl FnOnce(Option<bool>) + Send + 'static) {
+        self.tell(thread::Control::Release { plugin: plugin.to_owned(), reply: Box::new(reply) });
     }
 
     /// Asks what is known of a rid. Dropped unasked, `reply` says that the stream has ended.

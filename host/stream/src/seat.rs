@@ -2,60 +2,95 @@
 //!
 //! Owns the instance and what happened to it. Knows nothing of the wire or of the other plugins.
 
+use crate::PluginSetup;
 use crate::about::Abouts;
-use crate::ledger::{Ledger, Request};
+use crate::ledger::{Accounted, Ledger, Request, Row};
+use crate::quarantine::Faults;
 use crate::telemetry::Telemetry;
+use afterbay_config::{OnFault, Quarantine};
 use afterbay_events::event::{
-    PluginDown, PluginFault, PluginLoaded, PluginLog, PluginReloadFailed, PluginReloaded, PluginStateLost,
+    PluginDown, PluginFault, PluginLoaded, PluginLog, PluginQuarantined, PluginReleased, PluginReloadFailed,
+    PluginReloaded, PluginStateLost,
 };
-use afterbay_events::{self as events, Name, PluginCounters, ReloadResult};
+use afterbay_events::{self as events, Health, Name, PluginCounters, ReloadResult};
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{
     Action, ColumnSet, Columns, Component, Fault, FaultKind, IdShape, Level, Opened, Plugin, ReloadError,
     StateError, Verdict,
 };
+use afterbay_wire::is_health_check;
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// How long a plugin that could not be started is left alone before the next try.
 const START_RETRY: Duration = Duration::from_secs(1);
+/// How often a batch is tried in all where `on_fault` is `hold`: all that waits behind it waits as long.
+const HOLD_TRIES: u32 = 2;
+/// What comes of a fault that concerns no batch.
+const TAKES_OVER: &str = "a fresh instance takes over";
+
+/// What a plugin made of a batch.
+pub(crate) enum Answer {
+    /// What is to be done with its rows.
+    Verdicts(Vec<Verdict>),
+    /// It goes on as it came.
+    Unjudged,
+    /// Its requests end, with this message.
+    Ended(String),
+}
+
+/// What a plugin's place is made of.
+pub(crate) struct Parts<'a> {
+    pub(crate) setup: PluginSetup,
+    pub(crate) telemetry: Telemetry,
+    pub(crate) counters: Arc<PluginCounters>,
+    pub(crate) health: Health,
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) abouts: &'a Abouts,
+}
 
 /// A plugin's place in the chain.
 pub(crate) struct Seat {
     name: Name,
     settings: String,
     component: Component,
+    on_fault: OnFault,
     plugin: Option<Plugin>,
+    /// Why there is none, for people.
+    absent: Option<String>,
+    /// When to try again to start one. `None` too where there is one, and in quarantine.
     retry_at: Option<Instant>,
+    faults: Faults,
+    is_quarantined: bool,
     /// It faulted as requests were closed, and no fresh one has taken over yet.
     died_closing: bool,
     telemetry: Telemetry,
     counters: Arc<PluginCounters>,
+    health: Health,
 }
 
 impl Seat {
-    /// Seats an instance that is configured; `settings` (JSON) are given to those that follow it.
-    pub(crate) fn new(
-        name: &str,
-        settings: String,
-        plugin: Plugin,
-        telemetry: Telemetry,
-        counters: Arc<PluginCounters>,
-        ledger: &Ledger,
-        abouts: &Abouts,
-    ) -> Seat {
-        let component = plugin.component().clone();
+    /// Seats an instance that is configured; its settings are given to those that follow it.
+    pub(crate) fn new(parts: Parts<'_>) -> Seat {
+        let Parts { setup, telemetry, counters, health, ledger, abouts } = parts;
+        let PluginSetup { config, settings, instance } = setup;
         let mut seat = Seat {
-            name: name.into(),
+            name: config.name.as_str().into(),
             settings,
-            component,
+            component: instance.component().clone(),
+            on_fault: config.on_fault,
             plugin: None,
+            absent: None,
             retry_at: None,
+            faults: Faults::new(config.quarantine),
+            is_quarantined: false,
             died_closing: false,
             telemetry,
             counters,
+            health,
         };
-        seat.take_over(plugin, ledger, abouts);
+        seat.take_over(instance, &Resumed::now(ledger, abouts), ledger, abouts);
         let (stream, plugin) = seat.names();
         let (version, digest) = seat.version();
         seat.telemetry.publish(PluginLoaded { stream, plugin, version, digest });
@@ -82,53 +117,30 @@ impl Seat {
         self.component.description().writes
     }
 
-    /// Whether it is to be told how the stream stands.
-    pub(crate) fn wants_signals(&self) -> bool {
-        self.component.grants().signals
-    }
-
-    pub(crate) fn open(&mut self, requests: &[Opened<'_>], ledger: &Ledger, abouts: &Abouts) {
-        if !requests.is_empty() {
-            self.call(ledger, abouts, |plugin| {
-                tell_attributes(plugin, requests, abouts);
-                plugin.open(requests)
-            });
-        }
-    }
-
-    /// The attributes of an open request are others now.
-    pub(crate) fn changed(&mut self, request: u64, ledger: &Ledger, abouts: &Abouts) {
-        if self.component.grants().request {
-            self.call(ledger, abouts, |plugin| {
-                plugin
-                    .set_attributes(request, abouts.get(request).and_then(|about| about.attributes.clone()));
-                plugin.changed(&[request])
-            });
-        }
-    }
-
-    /// How the stream stands; `is_news`: otherwise than it was told last.
-    pub(crate) fn stands(&mut self, now: &Snapshot, is_news: bool, ledger: &Ledger, abouts: &Abouts) {
-        self.call(ledger, abouts, |plugin| {
-            plugin.set_signals(now.clone());
-            if is_news { plugin.pressure() } else { Ok(()) }
-        });
-    }
-
-    pub(crate) fn process(
+    /// Tells of the requests that begin with a batch, and asks what is to be done with its rows. Where it does not judge them,
+    /// `on_fault` says what becomes of them.
+    pub(crate) fn judge(
         &mut self,
+        opened: &[Opened<'_>],
         columns: &Columns<'_>,
+        accounted: &Accounted,
         ledger: &Ledger,
         abouts: &Abouts,
-    ) -> Vec<Verdict> {
+    ) -> Answer {
         let begun = Instant::now();
-        let answer = self.call(ledger, abouts, |plugin| plugin.process(columns));
+        let rows = columns.requests.len() as u64;
+        let verdicts = self.ask(opened, columns, accounted, ledger, abouts);
         self.counters.calls.add(1);
-        self.counters.rows.add(columns.requests.len() as u64);
+        self.counters.rows.add(rows);
         self.counters.seconds.add(begun.elapsed());
-        let Some(verdicts) = answer else {
-            self.counters.bypassed_batches.add(1);
-            return Vec::new();
+        let Some(verdicts) = verdicts else {
+            if self.on_fault != OnFault::Terminate {
+                self.counters.bypassed_batches.add(1);
+                return Answer::Unjudged;
+            }
+            self.counters.terminated_rows.add(rows);
+            let why = if self.is_quarantined { "is quarantined" } else { "did not judge this row" };
+            return Answer::Ended(format!("afterbay: plugin {:?} {why}", &*self.name));
         };
         for verdict in &verdicts {
             let label = match verdict.action {
@@ -142,7 +154,99 @@ impl Seat {
             };
             self.counters.verdicts.add(label, 1);
         }
-        verdicts
+        Answer::Verdicts(verdicts)
+    }
+
+    /// `None` where there is no instance, or where it faulted as often as the batch is tried: then a fresh one has taken over,
+    /// which is told that it resumes after the batch.
+    fn ask(
+        &mut self,
+        opened: &[Opened<'_>],
+        columns: &Columns<'_>,
+        accounted: &Accounted,
+        ledger: &Ledger,
+        abouts: &Abouts,
+    ) -> Option<Vec<Verdict>> {
+        let tries = if self.on_fault == OnFault::Hold { HOLD_TRIES } else { 1 };
+        for tried in 1..=tries {
+            let plugin = self.plugin.as_mut()?;
+            let told = if opened.is_empty() {
+                Ok(())
+            } else {
+                tell_attributes(plugin, opened, abouts);
+                plugin.open(opened)
+            };
+            let answer = told.and_then(|()| plugin.process(columns));
+            if plugin.has_log() {
+                self.drain_log(ledger);
+            }
+            let fault = match answer {
+                Ok(verdicts) => return Some(verdicts),
+                Err(fault) => fault,
+            };
+            let again = tried < tries;
+            self.fault(
+                &fault,
+                if again { "the batch is tried once more on a fresh instance" } else { self.then() },
+            );
+            if again {
+                self.counters.held_batches.add(1);
+                self.restart(&Resumed::before(accounted, ledger, abouts), ledger, abouts);
+            } else {
+                self.restart(&Resumed::now(ledger, abouts), ledger, abouts);
+            }
+        }
+        None
+    }
+
+    /// The attributes of an open request are others now.
+    pub(crate) fn changed(&mut self, request: u64, ledger: &Ledger, abouts: &Abouts) {
+        if self.component.grants().request {
+            self.tell(ledger, abouts, |plugin| {
+                plugin
+                    .set_attributes(request, abouts.get(request).and_then(|about| about.attributes.clone()));
+                plugin.changed(&[request])
+            });
+        }
+    }
+
+    /// How the stream stands; `is_news`: otherwise than it was told last.
+    pub(crate) fn stands(&mut self, now: &Snapshot, is_news: bool, ledger: &Ledger, abouts: &Abouts) {
+        self.tell(ledger, abouts, |plugin| {
+            plugin.set_signals(now.clone());
+            if is_news { plugin.pressure() } else { Ok(()) }
+        });
+    }
+
+    /// A call between two batches. Where it faults, a fresh instance takes over.
+    fn tell(
+        &mut self,
+        ledger: &Ledger,
+        abouts: &Abouts,
+        call: impl FnOnce(&mut Plugin) -> Result<(), Fault>,
+    ) {
+        let Some(plugin) = self.plugin.as_mut() else { return };
+        let told = call(plugin);
+        if plugin.has_log() {
+            self.drain_log(ledger);
+        }
+        if let Err(fault) = told {
+            self.fault(&fault, TAKES_OVER);
+            self.restart(&Resumed::now(ledger, abouts), ledger, abouts);
+        }
+    }
+
+    /// Whether it is to be told how the stream stands.
+    pub(crate) fn wants_signals(&self) -> bool {
+        self.component.grants().signals
+    }
+
+    /// What becomes of a batch that it did not judge.
+    fn then(&self) -> &'static str {
+        match self.on_fault {
+            OnFault::Bypass | OnFault::Hold => "the batch goes on unchanged",
+            OnFault::Terminate => "the batch's requests are ended",
+        }
     }
 
     /// Tells of requests that have no more rows. A fresh instance after a fault here must not be told of them, so it waits
@@ -155,89 +259,92 @@ impl Seat {
             self.drain_log(ledger);
         }
         if let Err(fault) = closed {
-            self.tell_fault(&fault);
-            self.plugin = None;
-            self.died_closing = true;
+            // Its requests have ended: there is nothing to hold or to end.
+            self.fault(&fault, TAKES_OVER);
+            self.died_closing = !self.is_quarantined;
         }
     }
 
     /// Between two batches: a fresh instance in place of one that faulted as requests were closed.
     pub(crate) fn revive(&mut self, ledger: &Ledger, abouts: &Abouts) {
         if std::mem::take(&mut self.died_closing) {
-            self.restart(ledger, abouts);
+            self.restart(&Resumed::now(ledger, abouts), ledger, abouts);
         }
     }
 
-    /// One call. `None` where there is no instance, or where it faulted: then a fresh one has taken over, which is told
-    /// that it resumes after the batch in hand.
-    fn call<T>(
-        &mut self,
-        ledger: &Ledger,
-        abouts: &Abouts,
-        call: impl FnOnce(&mut Plugin) -> Result<T, Fault>,
-    ) -> Option<T> {
-        let plugin = self.plugin.as_mut()?;
-        let answer = call(plugin);
-        if plugin.has_log() {
-            self.drain_log(ledger);
-        }
-        match answer {
-            Ok(answer) => Some(answer),
-            Err(fault) => {
-                self.tell_fault(&fault);
-                self.restart(ledger, abouts);
-                None
-            }
-        }
-    }
-
-    /// A fresh instance takes over.
-    pub(crate) fn restart(&mut self, ledger: &Ledger, abouts: &Abouts) {
+    /// A fresh instance takes over, unless it is quarantined.
+    pub(crate) fn restart(&mut self, resumed: &Resumed<'_>, ledger: &Ledger, abouts: &Abouts) {
         self.plugin = None;
+        if self.is_quarantined {
+            return;
+        }
         match self.component.instantiate(&self.settings) {
-            Ok(plugin) => self.take_over(plugin, ledger, abouts),
+            Ok(plugin) => self.take_over(plugin, resumed, ledger, abouts),
             Err(error) => {
                 let (stream, plugin) = self.names();
-                self.telemetry.publish(PluginDown { stream, plugin, why: error.to_string() });
-                self.retry_at = Some(Instant::now() + START_RETRY);
+                self.telemetry.publish(PluginDown {
+                    stream,
+                    plugin,
+                    why: error.to_string(),
+                    then: self.then(),
+                });
+                self.absent(error.to_string());
             }
         }
+    }
+
+    /// There is no instance; a start is tried again soon.
+    fn absent(&mut self, why: String) {
+        self.plugin = None;
+        self.retry_at = Some(Instant::now() + START_RETRY);
+        if self.on_fault == OnFault::Terminate {
+            self.health.set(&self.key(), format!("down, requests are aborted: {why}"), SystemTime::now());
+        }
+        self.absent = Some(why);
+    }
+
+    fn key(&self) -> String {
+        format!("plugin:{}:{}", self.telemetry.stream, self.name)
     }
 
     /// A changed component, compiled and configured off the path, takes over between two batches.
     pub(crate) fn reload(&mut self, reloaded: Result<Plugin, ReloadError>, ledger: &Ledger, abouts: &Abouts) {
-        let (stream, plugin) = self.names();
         match reloaded {
-            Ok(mut instance) => {
-                let handed = self.hand_over(&mut instance);
-                if !instance.is_alive() {
-                    // It died of the state; without it, it may live.
-                    match instance.component().instantiate(&self.settings) {
-                        Ok(fresh) => instance = fresh,
-                        Err(error) => return self.not_reloaded(error.to_string()),
-                    }
-                }
-                self.component = instance.component().clone();
-                self.take_over(instance, ledger, abouts);
-                self.counters.reloads.add(ReloadResult::Ok, 1);
-                let (version, digest) = self.version();
-                let resumed_requests = ledger.live() as u64;
-                let state_bytes = handed.unwrap_or(Ok(0)).unwrap_or_else(|why| {
-                    let (stream, plugin) = self.names();
-                    self.telemetry.publish(PluginStateLost { stream, plugin, why });
-                    0
-                }) as u64;
-                self.telemetry.publish(PluginReloaded {
-                    stream,
-                    plugin,
-                    version,
-                    digest,
-                    resumed_requests,
-                    state_bytes,
-                });
-            }
+            Ok(instance) => self.swap(instance, ledger, abouts),
             Err(error) => self.not_reloaded(error.to_string()),
         }
+    }
+
+    /// Another instance takes over, with what the one before it knows. Between two batches only.
+    fn swap(&mut self, mut instance: Plugin, ledger: &Ledger, abouts: &Abouts) {
+        let handed = self.hand_over(&mut instance);
+        if !instance.is_alive() {
+            // It died of the state; without it, it may live.
+            match instance.component().instantiate(&self.settings) {
+                Ok(fresh) => instance = fresh,
+                Err(error) => return self.not_reloaded(error.to_string()),
+            }
+        }
+        self.component = instance.component().clone();
+        self.leave_quarantine("reload");
+        self.take_over(instance, &Resumed::now(ledger, abouts), ledger, abouts);
+        self.counters.reloads.add(ReloadResult::Ok, 1);
+        let (stream, plugin) = self.names();
+        let (version, digest) = self.version();
+        let resumed_requests = ledger.live() as u64;
+        let state_bytes = handed.unwrap_or(Ok(0)).unwrap_or_else(|why| {
+            let (stream, plugin) = self.names();
+            self.telemetry.publish(PluginStateLost { stream, plugin, why });
+            0
+        }) as u64;
+        self.telemetry.publish(PluginReloaded {
+            stream,
+            plugin,
+            version,
+            digest,
+            resumed_requests,
+            state_bytes,
+        });
     }
 
     fn not_reloaded(&self, why: String) {
@@ -269,6 +376,27 @@ impl Seat {
         })
     }
 
+    /// Back into the chain, as the operator wants it. False where it was in it.
+    pub(crate) fn release(&mut self, ledger: &Ledger, abouts: &Abouts) -> bool {
+        let was_quarantined = self.leave_quarantine("operator");
+        if was_quarantined {
+            self.restart(&Resumed::now(ledger, abouts), ledger, abouts);
+        }
+        was_quarantined
+    }
+
+    fn leave_quarantine(&mut self, by: &'static str) -> bool {
+        self.faults.forget();
+        let was_quarantined = std::mem::take(&mut self.is_quarantined);
+        if was_quarantined {
+            self.counters.quarantined.set(0);
+            self.health.clear(&self.key());
+            let (stream, plugin) = self.names();
+            self.telemetry.publish(PluginReleased { stream, plugin, by });
+        }
+        was_quarantined
+    }
+
     /// When to call [`Seat::tick`].
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.retry_at
@@ -278,24 +406,30 @@ impl Seat {
     pub(crate) fn tick(&mut self, now: Instant, ledger: &Ledger, abouts: &Abouts) {
         if self.retry_at.is_some_and(|at| at <= now) {
             self.retry_at = None;
-            self.restart(ledger, abouts);
+            self.restart(&Resumed::now(ledger, abouts), ledger, abouts);
         }
     }
 
-    /// Seats an instance and tells it of every request that is alive.
-    fn take_over(&mut self, mut plugin: Plugin, ledger: &Ledger, abouts: &Abouts) {
-        let alive = ledger.requests().filter(|(_, request)| !request.ended_early());
-        let resumed: Vec<Opened<'_>> = alive.map(|(rid, request)| resumed(rid, request, abouts)).collect();
-        tell_attributes(&mut plugin, &resumed, abouts);
-        let opened = plugin.open(&resumed);
+    /// Seats an instance and tells it of the requests that are alive.
+    fn take_over(&mut self, mut plugin: Plugin, resumed: &Resumed<'_>, ledger: &Ledger, abouts: &Abouts) {
+        tell_attributes(&mut plugin, &resumed.0, abouts);
+        let opened = plugin.open(&resumed.0);
         self.plugin = Some(plugin);
         self.retry_at = None;
         self.drain_log(ledger);
-        if let Err(fault) = opened {
-            // Not restarted at once: it would fault again, for ever.
-            self.tell_fault(&fault);
-            self.plugin = None;
-            self.retry_at = Some(Instant::now() + START_RETRY);
+        match opened {
+            Ok(()) => {
+                if self.absent.take().is_some() {
+                    self.health.clear(&self.key());
+                }
+            }
+            Err(fault) => {
+                self.fault(&fault, "it is started again soon");
+                // Not at once: it would fault again, for ever.
+                if !self.is_quarantined {
+                    self.absent(fault.to_string());
+                }
+            }
         }
     }
 
@@ -314,7 +448,9 @@ impl Seat {
         }
     }
 
-    fn tell_fault(&self, fault: &Fault) {
+    /// The instance is dead: told, counted, and where it is one fault too many, the plugin is out of the chain.
+    fn fault(&mut self, fault: &Fault, then: &'static str) {
+        self.plugin = None;
         let label = match fault.kind {
             FaultKind::Trap { .. } => events::FaultKind::Trap,
             FaultKind::Deadline { .. } => events::FaultKind::Deadline,
@@ -323,19 +459,70 @@ impl Seat {
             FaultKind::Dead => events::FaultKind::Dead,
         };
         self.counters.faults.add(label, 1);
+        let is_too_many = self.faults.add(Instant::now());
+        let then = if is_too_many { self.then() } else { then };
         let (stream, plugin) = self.names();
-        self.telemetry.publish(PluginFault {
-            stream,
-            plugin,
-            kind: fault.kind.label(),
-            why: fault.to_string(),
-        });
+        let kind = fault.kind.label();
+        self.telemetry.publish(PluginFault { stream, plugin, kind, why: fault.to_string(), then });
+        if is_too_many {
+            self.quarantine(fault);
+        }
+    }
+
+    fn quarantine(&mut self, last: &Fault) {
+        (self.is_quarantined, self.died_closing, self.retry_at) = (true, false, None);
+        self.counters.quarantines.add(1);
+        self.counters.quarantined.set(1);
+        let Quarantine { faults, within } = self.faults.policy();
+        let then = match self.on_fault {
+            OnFault::Bypass | OnFault::Hold => "batches go on unchanged",
+            OnFault::Terminate => "requests are aborted",
+        };
+        let why = last.to_string();
+        let text = format!("quarantined after {faults} faults in {within:?}, {then}; the last: {why}");
+        self.health.set(&self.key(), &*text, SystemTime::now());
+        self.absent = Some(text);
+        let (stream, plugin) = self.names();
+        let (faults, within_ms) = (faults as u64, u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
+        self.telemetry.publish(PluginQuarantined { stream, plugin, faults, within_ms, then, why });
     }
 
     /// Publishes what is read now and then.
     pub(crate) fn publish_gauges(&self) {
         self.counters.memory_bytes.set(self.plugin.as_ref().map_or(0, Plugin::memory_bytes));
     }
+}
+
+/// The requests that a fresh instance is told of.
+pub(crate) struct Resumed<'l>(Vec<Opened<'l>>);
+
+impl<'l> Resumed<'l> {
+    /// As the ledger has them, the batch in hand included.
+    pub(crate) fn now(ledger: &'l Ledger, abouts: &'l Abouts) -> Resumed<'l> {
+        Resumed(alive(ledger).map(|(rid, request)| resumed(rid, request, abouts)).collect())
+    }
+
+    /// As they were before the batch in hand, which is shown to the instance again.
+    fn before(accounted: &Accounted, ledger: &'l Ledger, abouts: &'l Abouts) -> Resumed<'l> {
+        let in_hand: HashMap<u64, &Row> = accounted.rows.iter().map(|row| (row.number, row)).collect();
+        let resumed = alive(ledger).filter_map(|(rid, request)| {
+            let opened = resumed(rid, request, abouts);
+            match in_hand.get(&opened.request) {
+                Some(row) if row.first => None,
+                Some(row) => {
+                    let received_tokens = opened.received_tokens.saturating_sub(u64::from(row.tokens));
+                    Some(Opened { received_tokens, ..opened })
+                }
+                None => Some(opened),
+            }
+        });
+        Resumed(resumed.collect())
+    }
+}
+
+/// The requests that plugins may see rows of.
+fn alive(ledger: &Ledger) -> impl Iterator<Item = (&str, &Request)> {
+    ledger.requests().filter(|(rid, request)| !request.ended_early() && !is_health_check(rid.as_bytes()))
 }
 
 /// What `request.attributes` is to say of these requests.

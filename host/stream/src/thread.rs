@@ -38,6 +38,8 @@ pub(crate) enum Control {
     Reload { plugin: String, result: Box<Result<Plugin, ReloadError>> },
     /// The attributes of a rid were set anew.
     Changed { rid: String },
+    /// A plugin is to come out of quarantine.
+    Release { plugin: String, reply: Box<dyn FnOnce(Option<bool>) + Send> },
     /// What is known of a rid.
     Look { rid: String, reply: Box<dyn FnOnce(Looked) + Send> },
     /// What becomes of a live request.
@@ -183,6 +185,9 @@ impl Thread {
                     self.path.chain.reload(&plugin, *result, &self.path.ledger);
                 }
                 Ok(Control::Changed { rid }) => self.path.chain.changed(&rid, &self.path.ledger),
+                Ok(Control::Release { plugin, reply }) => {
+                    reply(self.path.chain.release(&plugin, &self.path.ledger));
+                }
                 Ok(Control::Look { rid, reply }) => reply(self.path.ledger.look(&rid)),
                 Ok(Control::End { rid, number, end }) => self.path.ledger.end(&rid, number, end),
                 Ok(Control::Stop { deadline }) => stop = Some(deadline),

@@ -18,6 +18,11 @@ use crate::value::{ColumnView, Rows, Value};
 /// The rids that SGLang's health checks begin with.
 const HEALTH_CHECK: &[u8] = b"HEALTH_CHECK";
 
+/// The request is SGLang's own, to see whether it is alive.
+pub fn is_health_check(rid: &[u8]) -> bool {
+    rid.starts_with(HEALTH_CHECK)
+}
+
 /// The rows of one scheduler step. It has at least one, and owns its bytes.
 ///
 /// Asked for a row that it does not have, it gives the empty answer (`""`, 0, `None`, running).
@@ -90,12 +95,12 @@ impl Batch {
     /// Whether the request is SGLang's own, to see whether it is alive: never held, never dropped.
     pub fn is_health_check(&self, row: u32) -> bool {
         let rid = self.cell(Known::Rids, row).and_then(Value::str_bytes);
-        rid.is_some_and(|rid| rid.starts_with(HEALTH_CHECK))
+        rid.is_some_and(is_health_check)
     }
 
     /// Whether any of its rows [is](Batch::is_health_check) a health check.
     pub fn has_health_check(&self) -> bool {
-        self.rid_bytes().any(|rid| rid.starts_with(HEALTH_CHECK))
+        self.rid_bytes().any(is_health_check)
     }
 
     /// How many new tokens the row has: those of `output_ids`, or where that is nil of `decode_ids` without the

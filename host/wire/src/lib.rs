@@ -50,7 +50,7 @@ pub mod bounds;
 mod error;
 
 pub use abort::{AbortError, AbortForm, AbortShape, read_abort};
-pub use batch::Batch;
+pub use batch::{Batch, is_health_check};
 pub use decode::{Barrier, BarrierKind, Decoded, Decoder, decode};
 pub use edit::{Edit, FinishReason, Tokens};
 pub use error::{PackError, RowsError, WireError};

@@ -5,6 +5,7 @@ mod aborts;
 mod authoring;
 mod commands;
 mod disk;
+mod faults;
 mod forwarding;
 mod grammar;
 mod journal;

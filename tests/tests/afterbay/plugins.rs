@@ -123,6 +123,7 @@ fn a_plugin_that_traps_loops_or_eats_memory_costs_nobody_a_byte_and_is_told() {
             let component = guest(name);
             let settings = format!("in = {call:?}");
             let config = stage.config().plugin_with("bad", component.to_str().unwrap(), &settings, limits);
+            let config = config.of_plugin("quarantine = { faults = 0 }");
             let afterbay = Afterbay::run(&stage, &config);
             let frames = load(4, 6, Msgpack);
             let mut sender = Sender::connect(&stage.scheduler_side());

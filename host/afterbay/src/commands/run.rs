@@ -120,10 +120,7 @@ async fn serve(args: &Args, shared: Shared) -> anyhow::Result<ExitCode> {
         let listener = tokio::net::TcpListener::bind(address).await;
         let listener = listener.with_context(|| format!("admin.listen: {address}"))?;
         tracing::info!(target: "afterbay", "admin: http://{}", listener.local_addr()?);
-        let (metrics, health) = (shared.metrics.clone(), shared.health.clone());
-        let (signals, aborts) = (shared.signals.clone(), shared.aborts.clone());
-        let attributes = shared.attributes.clone();
-        tokio::spawn(admin::serve(listener, metrics, health, signals, aborts, attributes));
+        tokio::spawn(admin::serve(listener, &shared));
     }
     if let Some(file) = &args.announce {
         std::fs::write(file, b"").with_context(|| format!("announce: {}", file.display()))?;
@@ -281,6 +278,7 @@ async fn drain(running: Running, shared: &Shared, timeout: Duration) -> anyhow::
     let next = drain_leg(next, shared, timeout).await?;
     shared.aborts.clear();
     shared.attributes.clear();
+    shared.plugins.clear();
     // What it held is given back when the runtime has had a turn: the next sockets may have the same names.
     tokio::task::yield_now().await;
     Ok(match (first, next) {

@@ -162,7 +162,7 @@ impl Ledger {
         let Some(tell) = &self.upstream else { return };
         let finished = actions.iter().filter(|said| {
             let row = rows.get(said.row as usize);
-            said.verdict == journal::Verdict::Finish
+            matches!(said.verdict, journal::Verdict::Finish | journal::Verdict::Abort)
                 && said.plugin != OPERATOR
                 && row.is_some_and(|row| row.finish == FinishKind::Running)
         });

@@ -17,6 +17,7 @@ mod panics_in_describe;
 mod remembers;
 mod reports;
 mod routes;
+mod tires;
 mod tokens;
 
 use afterbay_runtime::{Columns, Fault, FaultKind, Opened, Plugin};

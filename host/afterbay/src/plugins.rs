@@ -1,0 +1,92 @@
+//! The plugins of all streams, as an operator sees them: asked of the streams between two batches, over the admin address.
+//!
+//! Owns who is asked and how long is waited. What a plugin's place does is the stream's.
+
+use afterbay_stream::Control;
+use serde::Serialize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// A stream that does not say by then what it was asked does not turn.
+const ANSWER_MAX: Duration = Duration::from_secs(7);
+
+/// The streams of a process that can be asked. Clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct Plugins(Arc<Mutex<Vec<(String, Control)>>>);
+
+/// What was released.
+#[derive(Debug, Serialize)]
+pub(crate) struct Released {
+    plugin: String,
+    /// Where it was quarantined.
+    streams: Vec<String>,
+}
+
+/// Why nothing was released.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotReleased {
+    #[error("there is no plugin {plugin:?}{}", of_stream(stream))]
+    Unknown { plugin: String, stream: Option<String> },
+    #[error("plugin {plugin:?}{} is not quarantined", of_stream(stream))]
+    NotQuarantined { plugin: String, stream: Option<String> },
+    #[error("stream {stream:?} does not answer in {} s", ANSWER_MAX.as_secs())]
+    NoAnswer { stream: String },
+}
+
+fn of_stream(stream: &Option<String>) -> String {
+    stream.as_ref().map_or_else(String::new, |stream| format!(" of stream {stream:?}"))
+}
+
+impl Plugins {
+    /// A stream runs.
+    pub(crate) fn add(&self, stream: &str, control: Control) {
+        self.lock().push((stream.to_owned(), control));
+    }
+
+    /// Every stream has ended.
+    pub(crate) fn clear(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(String, Control)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a plugin out of quarantine, in this stream or in every one that has a plugin of that name.
+    pub(crate) async fn release(&self, plugin: &str, stream: Option<&str>) -> Result<Released, NotReleased> {
+        let asked: Vec<(String, oneshot::Receiver<Option<bool>>)> = self
+            .lock()
+            .iter()
+            .filter(|(name, _)| stream.is_none_or(|stream| stream == name))
+            .map(|(name, control)| {
+                let (reply, answer) = oneshot::channel();
+                // Nobody waits any more where it fails.
+                control.release(plugin, move |released| {
+                    let _asked = reply.send(released);
+                });
+                (name.clone(), answer)
+            })
+            .collect();
+        let (mut streams, mut is_known) = (Vec::new(), false);
+        for (name, answer) in asked {
+            match tokio::time::timeout(ANSWER_MAX, answer).await {
+                Ok(Ok(Some(was_quarantined))) => {
+                    is_known = true;
+                    if was_quarantined {
+                        streams.push(name);
+                    }
+                }
+                // It has none of that name, or has ended.
+                Ok(Ok(None) | Err(_)) => {}
+                Err(_) => return Err(NotReleased::NoAnswer { stream: name }),
+            }
+        }
+        let (plugin, stream) = (plugin.to_owned(), stream.map(str::to_owned));
+        match (streams.is_empty(), is_known) {
+            (false, _) => Ok(Released { plugin, streams }),
+            (true, true) => Err(NotReleased::NotQuarantined { plugin, stream }),
+            (true, false) => Err(NotReleased::Unknown { plugin, stream }),
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Plugins of a stream: as checked, and what is checked of them without loading one.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::check::{Check, Names, list, value};
+use crate::place::Placed;
+use crate::units::{Size, Time};
+use crate::{Name, bounds, written};
+
+/// One plugin of a stream's chain.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plugin {
+    /// Names the plugin in logs and metrics.
+    pub name: Name,
+    /// Where its code is.
+    pub component: Component,
+    /// The digest that its code must have.
+    pub sha256: Option<[u8; 32]>,
+    /// What one instance may use.
+    pub limits: Limits,
+    /// What becomes of a batch that it was shown and did not judge.
+    pub on_fault: OnFault,
+    /// When it is taken out of the chain.
+    pub quarantine: Quarantine,
+    /// What it may call of the host.
+    pub grant: Vec<Grant>,
+    /// Given to `configure`, as JSON.
+    pub settings: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Plugin {
+    /// A plugin without settings, all else at its default.
+    pub fn new(name: Name, component: Component) -> Plugin {
+        Plugin {
+            name,
+            component,
+            sha256: None,
+            limits: Limits::default(),
+            on_fault: OnFault::default(),
+            quarantine: Quarantine::default(),
+            grant: Grant::DEFAULT.to_vec(),
+            settings: serde_json::Map::new(),
+        }
+    }
+}
+
+/// An interface of the host that a plugin may call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grant {
+    /// Lines in Afterbay's log.
+    Log,
+    /// Its own figures on `/metrics`.
+    Metrics,
+    /// The tokens of the stream's model.
+    Tokenizer,
+    /// How the stream, its readers and the scheduler stand.
+    Signals,
+    /// The attributes of requests.
+    Request,
+}
+
+impl Grant {
+    /// Where nothing is said.
+    pub const DEFAULT: [Grant; 2] = [Grant::Log, Grant::Metrics];
+}
+
+/// A plugin's code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Component {
+    /// In the binary, by this name.
+    Builtin(String),
+    /// A component file; replaced while Afterbay runs when it changes.
+    File(PathBuf),
+}
+
+/// What one plugin instance may use; past it is a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of linear memory.
+    pub memory_bytes: u64,
+    /// Of one call.
+    pub deadline: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { memory_bytes: 64 << 20, deadline: Duration::from_millis(2) }
+    }
+}
+
+/// What becomes of a batch that a plugin was shown and did not judge: it faulted, or there was no instance of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFault {
+    /// It goes on as it came.
+    #[default]
+    Bypass,
+    /// It is tried once more on a fresh instance; then it goes on as it came.
+    Hold,
+    /// Its requests end: nothing passes that the plugin has not judged.
+    Terminate,
+}
+
+/// So many faults in that time, and the plugin is taken out of the chain until it is released or changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quarantine {
+    /// How many. 0: it never is.
+    pub faults: usize,
+    /// From the first of them to the last.
+    pub within: Duration,
+}
+
+impl Default for Quarantine {
+    fn default() -> Quarantine {
+        Quarantine { faults: 5, within: Duration::from_secs(60) }
+    }
+}
+
+impl Check<'_> {
+    pub(crate) fn plugin(&self, written: &written::Plugin, names: &mut Names) -> Option<Plugin> {
+        let name = self.name(&written.name, names);
+        let component = self.component(&written.component);
+        let memory = self.within(&written.memory, bounds::PLUGIN_MEMORY_BYTES, |&bytes| Size(bytes));
+        let deadline = self.within(&written.deadline, bounds::PLUGIN_DEADLINE, |&time| Time(time));
+        let default = Limits::default();
+        let limits = Limits {
+            memory_bytes: memory.unwrap_or(default.memory_bytes),
+            deadline: deadline.unwrap_or(default.deadline),
+        };
+        let settings = value(&written.settings).unwrap_or_default();
+        if let Some(Placed { place, .. }) = &written.settings {
+            let bytes = serde_json::to_string(&settings).map_or(0, |json| json.len());
+            self.most(bytes, bounds::SETTINGS_BYTES_MAX, "bytes as JSON", Some(place));
+        }
+        let grant = match &written.grant {
+            None => Grant::DEFAULT.to_vec(),
+            Some(granted) => granted.iter().map(|granted| granted.value).collect(),
+        };
+        Some(Plugin {
+            name: name?,
+            component: component?,
+            sha256: self.sha256(&written.sha256),
+            limits,
+            on_fault: value(&written.on_fault).unwrap_or_default(),
+            quarantine: self.quarantine(written),
+            grant,
+            settings,
+        })
+    }
+
+    fn quarantine(&self, written: &written::Plugin) -> Quarantine {
+        let default = Quarantine::default();
+        let faults = self.within(&written.quarantine_faults, bounds::QUARANTINE_FAULTS, |&faults| faults);
+        let within = self.within(&written.quarantine_within, bounds::QUARANTINE_WITHIN, |&time| Time(time));
+        Quarantine {
+            faults: faults.map_or(default.faults, |faults| faults as usize),
+            within: within.unwrap_or(default.within),
+        }
+    }
+
+    fn sha256(&self, written: &Option<Placed<String>>) -> Option<[u8; 32]> {
+        let Placed { value, place } = written.as_ref()?;
+        let digits: Option<Vec<u8>> = value
+            .chars()
+            .map(|digit| digit.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
+            .collect();
+        let bytes = digits
+            .map(|digits| digits.as_chunks::<2>().0.iter().map(|[high, low]| high << 4 | low).collect());
+        let bytes: Option<[u8; 32]> =
+            bytes.and_then(|bytes: Vec<u8>| bytes.try_into().ok()).filter(|_| value.len() == 64);
+        if bytes.is_none() {
+            self.source.tell(place, format!("{value:?} is no sha256, which has 64 hexadecimal digits"));
+        }
+        bytes
+    }
+
+    fn component(&self, written: &Option<Placed<String>>) -> Option<Component> {
+        let Placed { value, place } = written.as_ref()?;
+        if let Some(name) = value.strip_prefix("builtin:") {
+            let known = self.source.env.builtins;
+            if !known.contains(&name) {
+                self.source
+                    .tell(place, format!("{value:?} is not in this binary, which has {}", list(known)));
+            }
+            return Some(Component::Builtin(name.to_owned()));
+        }
+        if value.contains("://") {
+            self.source.tell(place, format!("{value:?} must be builtin:NAME or a path"));
+            return None;
+        }
+        self.readable(written).map(Component::File)
+    }
+}

@@ -1,0 +1,259 @@
+//! Plugins that fault: what becomes of their batches, and when they are taken out of the chain.
+
+use afterbay_tests::afterbay::{journal, verify};
+use afterbay_tests::components::{guest, install};
+use afterbay_tests::frames::{Request, Row, WIRES, batch, rows};
+use afterbay_tests::{Afterbay, Config, Input, Reader, Sender, Stage, load, wait_for};
+use afterbay_wire::read_abort;
+use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
+
+const JSON: &str = "Content-Type: application/json";
+
+fn row(rid: &str, ids: &[i64], completion_tokens: u64, finish: Option<&str>) -> Row {
+    Row { rid: rid.to_owned(), ids: ids.to_vec(), completion_tokens, finish: finish.map(str::to_owned) }
+}
+
+/// What leaves of a load through the plugins of a configuration, and the two who are still there.
+fn leaving(stage: &Stage, config: &Config) -> (Vec<Vec<u8>>, Afterbay, Reader) {
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run(stage, config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let frames = load(40, 12, Msgpack);
+    let mut left = Vec::new();
+    for frame in &frames {
+        sender.send(&frame.bytes);
+        left.push(reader.frame());
+    }
+    (left, afterbay, reader)
+}
+
+#[test]
+fn during_a_storm_of_faults_the_frames_are_what_they_would_be_without_it() {
+    // It changes rows: one that did nothing could hide a neighbour's harm.
+    let healthy = |stage: &Stage| stage.config().plugin("healthy", &guest("judges"), "action = \"rewrite\"");
+    let stage = Stage::new();
+    let (expected, afterbay, _) = leaving(&stage, &healthy(&stage));
+    assert_eq!(afterbay.stop(), 0);
+    assert!(expected.iter().flat_map(|frame| rows(frame)).any(|row| row.ids == [7]));
+    let batches = expected.len() as u64;
+    for (policy, tries) in [("bypass", 1), ("hold", 2)] {
+        let stage = Stage::new();
+        let mut config = stage.config();
+        let storm = [
+            ("loops", "in = \"process\"", "deadline = \"2ms\"", "deadline"),
+            ("hog", "in = \"process\"", "memory = \"4MiB\", deadline = \"10s\"", "memory"),
+            ("panics", "in = \"process\"", "deadline = \"10s\"", "trap"),
+            ("forbidden", "do = \"clock\"", "deadline = \"10s\"", "trap"),
+        ];
+        for (name, settings, limits, _) in storm {
+            config = config.plugin_with(name, guest(name).to_str().unwrap(), settings, limits);
+            config = config.of_plugin(&format!("on_fault = {policy:?}\nquarantine = {{ faults = 0 }}"));
+        }
+        let config = config.plugin("healthy", &guest("judges"), "action = \"rewrite\"");
+        let (left, afterbay, _reader) = leaving(&stage, &config);
+        assert!(left == expected, "{policy}: a frame is another");
+        let metrics = afterbay.metrics();
+        for (name, _, _, kind) in storm {
+            assert_eq!(
+                metrics.plugin_by(name, "faults_total", "kind", kind),
+                tries * batches,
+                "{policy}: {name}"
+            );
+            assert_eq!(metrics.plugin(name, "bypassed_batches_total"), batches, "{policy}: {name}");
+            assert_eq!(metrics.plugin(name, "held_batches_total"), (tries - 1) * batches, "{policy}: {name}");
+        }
+        assert_eq!(metrics.plugin("healthy", "bypassed_batches_total"), 0);
+        assert_eq!(afterbay.get("/readyz").status, 200, "faults are not a quarantine");
+        assert_eq!(afterbay.stop(), 0);
+        assert_eq!(verify(&stage).0, 0, "{policy}");
+    }
+}
+
+#[test]
+fn a_batch_that_is_held_is_judged_by_a_fresh_instance_that_knows_what_was_before_it() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let config = stage.config().plugin("tires", &guest("tires"), "");
+    let afterbay =
+        Afterbay::run(&stage, &config.of_plugin("on_fault = \"hold\"\nquarantine = { faults = 0 }"));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let (mut early, mut late) = (Request::new("early"), Request::new("late"));
+    let mut step = |rows| {
+        let frame = batch(Msgpack, rows);
+        sender.send(&frame);
+        assert_eq!(reader.frame(), frame);
+    };
+    step(vec![early.row(&[1, 2])]);
+    step(vec![early.row(&[3]), late.row(&[1])]);
+    step(vec![late.row(&[2, 3, 4]), early.last(&[4])]);
+    let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 3);
+    assert_eq!(metrics.plugin_by("tires", "faults_total", "kind", "trap"), 2);
+    assert_eq!(metrics.plugin("tires", "held_batches_total"), 2);
+    assert_eq!(metrics.plugin("tires", "bypassed_batches_total"), 0);
+    let fault = afterbay.event("PluginFault");
+    assert_eq!(fault["then"], "the batch is tried once more on a fresh instance", "{fault}");
+    assert_eq!(afterbay.stop(), 0);
+    let notes = |rid: &str| {
+        let [shown] = journal(&stage, &["show", rid, "--json"]).json_lines().try_into().unwrap();
+        let seen = shown["rows_seen"].as_array().unwrap().clone();
+        seen.iter().map(|row| row["actions"][0]["text"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    // Each instance after the first was told of what came before the batch in hand, and not of the batch itself.
+    assert_eq!(notes("early"), ["all false", "all true", "all true"]);
+    assert_eq!(notes("late"), ["all false", "all true"]);
+}
+
+#[test]
+fn where_nothing_may_pass_unjudged_a_fault_ends_its_requests_and_the_scheduler_is_told() {
+    for wire in WIRES {
+        let stage = Stage::new();
+        let mut reader = Reader::bind(&stage.reader_side());
+        let config = stage.config().abort(&format!("push = {:?}", stage.ipc("abort")));
+        let config = config.plugin("guard", &guest("tires"), "").of_plugin("on_fault = \"terminate\"");
+        let afterbay = Afterbay::run(&stage, &config);
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut input = Input::connect(&stage.ipc("abort"));
+        let (mut a, mut b, mut c) = (Request::new("a"), Request::new("b"), Request::new("c"));
+        let mut step = |frame: Vec<_>| {
+            sender.send(&batch(wire, frame));
+            rows(&reader.frame())
+        };
+        assert_eq!(step(vec![a.row(&[1]), c.row(&[1])]).len(), 2);
+        // The second batch of an instance is not judged: not a token of it passes, and its requests end.
+        let out = step(vec![a.row(&[2, 3]), b.row(&[1]), c.last(&[2])]);
+        let ended = [
+            row("a", &[], 1, Some("abort")),
+            row("b", &[], 0, Some("abort")),
+            row("c", &[], 1, Some("abort")),
+        ];
+        assert_eq!(out, ended, "{wire:?}");
+        let mut told = [(); 2].map(|()| read_abort(&input.message().into()).unwrap().0);
+        told.sort();
+        assert_eq!(told, ["a", "b"], "what the scheduler has ended itself it is not told");
+        // What still comes of them is swallowed. A request that is not of that batch goes on, and is judged.
+        let mut d = Request::new("d");
+        assert_eq!(step(vec![a.row(&[4]), d.row(&[9])]), [row("d", &[9], 1, None)], "{wire:?}");
+        let fault = afterbay.event("PluginFault");
+        assert_eq!(fault["then"], "the batch's requests are ended", "{fault}");
+        let ended = afterbay.event_where("RequestFinishedEarly", |event| event["rid"] == "a");
+        assert_eq!(
+            (&ended["plugin"], &ended["reason"]),
+            (&"guard".into(), &"afterbay: plugin \"guard\" did not judge this row".into()),
+            "{ended}"
+        );
+        let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 3);
+        assert_eq!(metrics.plugin("guard", "terminated_rows_total"), 3);
+        assert_eq!(metrics.plugin("guard", "bypassed_batches_total"), 0);
+        assert_eq!(
+            (metrics.stream("tokens_dropped_total"), metrics.stream("tokens_swallowed_total")),
+            (4, 1)
+        );
+        assert_eq!(metrics.stream("request_imbalances_total"), 0);
+        assert_eq!(afterbay.stop(), 0);
+        assert_eq!(verify(&stage).0, 0);
+        let table = journal(&stage, &["show", "a"]).good();
+        assert!(table.contains("guard"), "{table}");
+    }
+}
+
+#[test]
+fn a_plugin_that_faults_too_often_is_quarantined_and_comes_back_when_it_is_released_or_changed() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let component = stage.path("plugin.wasm");
+    install(&guest("panics"), 0, &component);
+    let config = stage.config().plugin("bad", &component, "in = \"process\"");
+    let afterbay = Afterbay::run(&stage, &config.of_plugin("quarantine = { faults = 3, within = \"1h\" }"));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut request = Request::new("r");
+    let mut step = || {
+        let frame = batch(Pickle, vec![request.row(&[1])]);
+        sender.send(&frame);
+        assert_eq!(reader.frame(), frame);
+    };
+    let faults = || afterbay.metrics().plugin_by("bad", "faults_total", "kind", "trap");
+    (0..2).for_each(|_| step());
+    assert_eq!((faults(), afterbay.get("/readyz").status), (2, 200));
+    (0..5).for_each(|_| step());
+    assert_eq!(faults(), 3, "it was called after its third fault");
+    let quarantined = afterbay.event("PluginQuarantined");
+    assert_eq!((&quarantined["plugin"], &quarantined["faults"]), (&"bad".into(), &3.into()), "{quarantined}");
+    let unready = afterbay.until_ready(503);
+    assert!(unready.contains("plugin:test:bad: quarantined after 3 faults in 3600s"), "{unready}");
+    let metrics = afterbay.metrics();
+    assert_eq!((metrics.plugin("bad", "quarantined"), metrics.plugin("bad", "quarantines_total")), (1, 1));
+    assert_eq!(metrics.plugin("bad", "bypassed_batches_total"), 7);
+
+    let release = |plugin: &str, body: &str| {
+        let answer = afterbay.post(&format!("/v1/plugins/{plugin}/release"), &[JSON], body);
+        (answer.status, answer.body)
+    };
+    assert_eq!(release("other", "").0, 404);
+    assert_eq!(release("bad", r#"{"stream": "other"}"#).0, 404);
+    assert_eq!(afterbay.post("/v1/plugins/bad/release", &[JSON, "Origin: http://evil.test"], "").status, 403);
+    assert_eq!(release("bad", ""), (200, r#"{"plugin":"bad","streams":["test"]}"#.to_owned()));
+    assert_eq!(
+        release("bad", ""),
+        (409, r#"{"code":"not_quarantined","error":"plugin \"bad\" is not quarantined"}"#.into())
+    );
+    afterbay.until_ready(200);
+    assert_eq!(afterbay.event("PluginReleased")["by"], "operator");
+    (0..5).for_each(|_| step());
+    assert_eq!(faults(), 6, "they are counted anew after a release");
+    afterbay.until_ready(503);
+
+    install(&guest("panics"), 1, &component);
+    afterbay.until_ready(200);
+    afterbay.event_where("PluginReleased", |event| event["by"] == "reload");
+    step();
+    assert_eq!(faults(), 7);
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
+}
+
+#[test]
+fn a_quarantine_does_not_open_what_may_not_pass_unjudged() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let config = stage.config().plugin("guard", &guest("panics"), "in = \"process\"");
+    let config = config.of_plugin("on_fault = \"terminate\"\nquarantine = { faults = 1 }");
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    for number in 0..3 {
+        let rid = format!("r-{number}");
+        sender.send(&batch(Msgpack, vec![Request::new(&rid).row(&[1, 2])]));
+        assert_eq!(rows(&reader.frame()), [row(&rid, &[], 0, Some("abort"))]);
+    }
+    assert!(afterbay.until_ready(503).contains("requests are aborted"));
+    let reason = "afterbay: plugin \"guard\" is quarantined";
+    afterbay.event_where("RequestFinishedEarly", |event| event["rid"] == "r-2" && event["reason"] == reason);
+    assert_eq!(afterbay.metrics().plugin_by("guard", "faults_total", "kind", "trap"), 1);
+    // SGLang's own requests are shown to no plugin, so none has to judge them.
+    let health = batch(Msgpack, vec![Request::new("HEALTH_CHECK_1").last(&[5])]);
+    sender.send(&health);
+    assert_eq!(reader.frame(), health);
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
+}
+
+#[test]
+fn a_plugin_that_cannot_be_started_again_is_tried_again_and_lets_nothing_pass_meanwhile_where_it_may_not() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let config = stage.config().plugin("guard", &guest("panics"), "in = \"open\"");
+    let config = config.of_plugin("on_fault = \"terminate\"\nquarantine = { faults = 0 }");
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut number = 0;
+    // Its fresh instance faults over the requests that are alive, too; where all have ended it starts.
+    let unready = wait_for("it is down", || {
+        number += 1;
+        let rid = format!("r-{number}");
+        sender.send(&batch(Msgpack, vec![Request::new(&rid).row(&[1])]));
+        assert_eq!(rows(&reader.frame()), [row(&rid, &[], 0, Some("abort"))]);
+        Some(afterbay.get("/readyz")).filter(|answer| answer.status == 503)
+    });
+    assert!(unready.body.contains("plugin:test:guard: down, requests are aborted"), "{}", unready.body);
+    afterbay.until_ready(200);
+    assert_eq!(afterbay.stop(), 0);
+}
