@@ -1,13 +1,13 @@
 //! The admin address: `/metrics`, `/healthz`, `/readyz`, `/v1/signals`, the end of a request by
 //! `POST /v1/requests/{rid}/abort`, what plugins are told of a request by `/v1/requests/{rid}/attributes`, and a plugin's way
-//! back by `POST /v1/plugins/{plugin}/release`.
+//! back by `POST /v1/plugins/{plugin}/release`, and made live by `…/promote`.
 //!
 //! It has no password, and listens on this host alone unless it is told otherwise. A page in a browser on this host can
 //! reach it too: so what changes anything is refused from one.
 
 use crate::aborts::{Aborts, Reason, Refused};
 use crate::attributes::{self, Attributes, NotSet};
-use crate::plugins::{NotReleased, Plugins};
+use crate::plugins::{Changed, NotChanged, Plugins};
 use crate::signals::{Report, Signals};
 use crate::start::Shared;
 use afterbay_events::{CONTENT_TYPE, Health, Metrics};
@@ -57,6 +57,7 @@ pub(crate) fn serve(
         .route("/v1/signals", get(signals_json))
         .route("/v1/requests/{rid}/abort", post(abort))
         .route("/v1/plugins/{plugin}/release", post(release))
+        .route("/v1/plugins/{plugin}/promote", post(promote))
         // Said, where it would be no route.
         .route("/v1/requests//abort", post(abort_empty))
         .route(
@@ -180,10 +181,10 @@ fn asked<T: Default + DeserializeOwned>(body: &Bytes) -> Result<T, Box<Response>
         .map_err(|error| Box::new(refusal(StatusCode::BAD_REQUEST, "body", &format!("the body: {error}"))))
 }
 
-/// What a release may be asked with.
+/// What a release or a promotion may be asked with.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Release {
+struct OfStream {
     /// Every one where there is none.
     stream: Option<String>,
 }
@@ -194,20 +195,40 @@ async fn release(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    if let Some(refused) = not_of_a_page(&headers) {
-        return refused;
+    match of_stream(&headers, &body) {
+        Ok(stream) => of_change(admin.plugins.release(&plugin, stream.as_deref()).await),
+        Err(refused) => *refused,
     }
-    let Release { stream } = match asked(&body) {
-        Ok(asked) => asked,
-        Err(refused) => return *refused,
-    };
-    match admin.plugins.release(&plugin, stream.as_deref()).await {
-        Ok(released) => Json(released).into_response(),
+}
+
+async fn promote(
+    State(admin): State<Admin>,
+    Path(plugin): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    match of_stream(&headers, &body) {
+        Ok(stream) => of_change(admin.plugins.promote(&plugin, stream.as_deref()).await),
+        Err(refused) => *refused,
+    }
+}
+
+fn of_stream(headers: &HeaderMap, body: &Bytes) -> Result<Option<String>, Box<Response>> {
+    match not_of_a_page(headers) {
+        Some(refused) => Err(Box::new(refused)),
+        None => asked(body).map(|OfStream { stream }| stream),
+    }
+}
+
+fn of_change(changed: Result<Changed, NotChanged>) -> Response {
+    match changed {
+        Ok(changed) => Json(changed).into_response(),
         Err(refused) => {
             let (status, code) = match refused {
-                NotReleased::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown"),
-                NotReleased::NotQuarantined { .. } => (StatusCode::CONFLICT, "not_quarantined"),
-                NotReleased::NoAnswer { .. } => (StatusCode::SERVICE_UNAVAILABLE, "no_answer"),
+                NotChanged::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown"),
+                NotChanged::NotQuarantined { .. } => (StatusCode::CONFLICT, "not_quarantined"),
+                NotChanged::NotShadow { .. } => (StatusCode::CONFLICT, "not_shadow"),
+                NotChanged::NoAnswer { .. } => (StatusCode::SERVICE_UNAVAILABLE, "no_answer"),
             };
             refusal(status, code, &refused.to_string())
         }

@@ -15,21 +15,23 @@ const ANSWER_MAX: Duration = Duration::from_secs(7);
 #[derive(Clone, Default)]
 pub(crate) struct Plugins(Arc<Mutex<Vec<(String, Control)>>>);
 
-/// What was released.
+/// What was changed.
 #[derive(Debug, Serialize)]
-pub(crate) struct Released {
+pub(crate) struct Changed {
     plugin: String,
-    /// Where it was quarantined.
+    /// Where.
     streams: Vec<String>,
 }
 
-/// Why nothing was released.
+/// Why nothing was changed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotReleased {
+pub(crate) enum NotChanged {
     #[error("there is no plugin {plugin:?}{}", of_stream(stream))]
     Unknown { plugin: String, stream: Option<String> },
     #[error("plugin {plugin:?}{} is not quarantined", of_stream(stream))]
     NotQuarantined { plugin: String, stream: Option<String> },
+    #[error("plugin {plugin:?}{} is no shadow", of_stream(stream))]
+    NotShadow { plugin: String, stream: Option<String> },
     #[error("stream {stream:?} does not answer in {} s", ANSWER_MAX.as_secs())]
     NoAnswer { stream: String },
 }
@@ -54,7 +56,26 @@ impl Plugins {
     }
 
     /// Takes a plugin out of quarantine, in this stream or in every one that has a plugin of that name.
-    pub(crate) async fn release(&self, plugin: &str, stream: Option<&str>) -> Result<Released, NotReleased> {
+    pub(crate) async fn release(&self, plugin: &str, stream: Option<&str>) -> Result<Changed, NotChanged> {
+        let changed = self.ask(plugin, stream, |control, reply| control.release(plugin, reply)).await?;
+        let (plugin, stream) = (plugin.to_owned(), stream.map(str::to_owned));
+        changed.ok_or(NotChanged::NotQuarantined { plugin, stream })
+    }
+
+    /// Makes a shadow live, in this stream or in every one that has a plugin of that name.
+    pub(crate) async fn promote(&self, plugin: &str, stream: Option<&str>) -> Result<Changed, NotChanged> {
+        let changed = self.ask(plugin, stream, |control, reply| control.promote(plugin, reply)).await?;
+        let (plugin, stream) = (plugin.to_owned(), stream.map(str::to_owned));
+        changed.ok_or(NotChanged::NotShadow { plugin, stream })
+    }
+
+    /// Asks each stream; `None`: those that have the plugin changed nothing.
+    async fn ask(
+        &self,
+        plugin: &str,
+        stream: Option<&str>,
+        ask: impl Fn(&Control, Reply),
+    ) -> Result<Option<Changed>, NotChanged> {
         let asked: Vec<(String, oneshot::Receiver<Option<bool>>)> = self
             .lock()
             .iter()
@@ -62,31 +83,32 @@ impl Plugins {
             .map(|(name, control)| {
                 let (reply, answer) = oneshot::channel();
                 // Nobody waits any more where it fails.
-                control.release(plugin, move |released| {
-                    let _asked = reply.send(released);
-                });
+                ask(control, Box::new(move |changed| _ = reply.send(changed)));
                 (name.clone(), answer)
             })
             .collect();
         let (mut streams, mut is_known) = (Vec::new(), false);
         for (name, answer) in asked {
             match tokio::time::timeout(ANSWER_MAX, answer).await {
-                Ok(Ok(Some(was_quarantined))) => {
+                Ok(Ok(Some(has_changed))) => {
                     is_known = true;
-                    if was_quarantined {
+                    if has_changed {
                         streams.push(name);
                     }
                 }
                 // It has none of that name, or has ended.
                 Ok(Ok(None) | Err(_)) => {}
-                Err(_) => return Err(NotReleased::NoAnswer { stream: name }),
+                Err(_) => return Err(NotChanged::NoAnswer { stream: name }),
             }
         }
-        let (plugin, stream) = (plugin.to_owned(), stream.map(str::to_owned));
+        let plugin = plugin.to_owned();
         match (streams.is_empty(), is_known) {
-            (false, _) => Ok(Released { plugin, streams }),
-            (true, true) => Err(NotReleased::NotQuarantined { plugin, stream }),
-            (true, false) => Err(NotReleased::Unknown { plugin, stream }),
+            (false, _) => Ok(Some(Changed { plugin, streams })),
+            (true, true) => Ok(None),
+            (true, false) => Err(NotChanged::Unknown { plugin, stream: stream.map(str::to_owned) }),
         }
     }
 }
+
+/// What a stream says: whether anything has changed; `None`: it has no such plugin.
+type Reply = Box<dyn FnOnce(Option<bool>) + Send>;

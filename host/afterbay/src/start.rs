@@ -343,7 +343,10 @@ fn sink_setup(
         (None, None) => bail!("it has no connect and there is no rendezvous"),
     };
     let waits_for_pressure = stream.coalesce.when == config::CoalesceWhen::Backpressure;
-    if sink.credit.is_none() && waits_for_pressure && !matches!(joins, Joins::Nowhere) {
+    // The next leg reads at once.
+    let is_own = sink.takes == config::Takes::Skipped
+        && shared.config.streams.iter().any(|next| Some(&next.listen) == sink.connect.as_ref());
+    if sink.credit.is_none() && waits_for_pressure && !matches!(joins, Joins::Nowhere) && !is_own {
         let (stream, sink) = (stream.name.as_str().into(), sink.name.as_str().into());
         shared.events.publish(SinkUncounted { stream, sink });
     }

@@ -95,6 +95,7 @@ impl Check<'_> {
             "plugins",
             written.plugins.last().map(|p| &p.place),
         );
+        self.shadows(&written.plugins);
         let layout = self.layout(&written.layout);
         let listen_mode = self.listen_mode(&written.listen_mode);
         let (max_message, max_peers) = (&written.max_message, &written.max_peers);

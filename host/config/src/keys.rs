@@ -317,6 +317,18 @@ pub(crate) static PLUGIN: Table = Table {
             "builtin:NAME, or the path of a component file, which is taken anew when it changes.",
         ),
         key(
+            "mode",
+            Default,
+            "\"live\"",
+            "\"shadow\": it sees every batch and what it says is not done, but counted; `afterbay plugins promote` makes it live.",
+        ),
+        key(
+            "shadow_of",
+            Instead,
+            "\"NAME\"",
+            "For a shadow: the live plugin whose place it looks from, and with whose verdicts its own are compared, row by row.",
+        ),
+        key(
             "sha256",
             Optional,
             "\"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"",

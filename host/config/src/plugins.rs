@@ -17,6 +17,8 @@ pub struct Plugin {
     pub component: Component,
     /// The digest that its code must have.
     pub sha256: Option<[u8; 32]>,
+    /// Whether what it says is done.
+    pub mode: Mode,
     /// What one instance may use.
     pub limits: Limits,
     /// What becomes of a batch that it was shown and did not judge.
@@ -36,6 +38,7 @@ impl Plugin {
             name,
             component,
             sha256: None,
+            mode: Mode::default(),
             limits: Limits::default(),
             on_fault: OnFault::default(),
             quarantine: Quarantine::default(),
@@ -43,6 +46,19 @@ impl Plugin {
             settings: serde_json::Map::new(),
         }
     }
+}
+
+/// Whether what a plugin says is done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// It is.
+    #[default]
+    Live,
+    /// It is counted, and compared with what the live plugin of this name says of the same rows, if one is named.
+    Shadow {
+        /// The plugin that it is compared with.
+        of: Option<Name>,
+    },
 }
 
 /// An interface of the host that a plugin may call.
@@ -140,12 +156,42 @@ impl Check<'_> {
             name: name?,
             component: component?,
             sha256: self.sha256(&written.sha256),
+            mode: self.mode(written),
             limits,
             on_fault: value(&written.on_fault).unwrap_or_default(),
             quarantine: self.quarantine(written),
             grant,
             settings,
         })
+    }
+
+    fn mode(&self, written: &written::Plugin) -> Mode {
+        let is_shadow = value(&written.mode).unwrap_or(false);
+        match &written.shadow_of {
+            Some(Placed { place, .. }) if !is_shadow => {
+                self.source.tell(place, "is for mode = \"shadow\"".to_owned());
+                Mode::Live
+            }
+            // Whose name it is, is seen across the stream's plugins.
+            Some(Placed { value, .. }) => Mode::Shadow { of: value.parse().ok() },
+            None if is_shadow => Mode::Shadow { of: None },
+            None => Mode::Live,
+        }
+    }
+
+    /// A shadow is of a live plugin of the same stream.
+    pub(crate) fn shadows(&self, written: &[written::Plugin]) {
+        for Placed { value: of, place } in written.iter().filter_map(|plugin| plugin.shadow_of.as_ref()) {
+            let live = written.iter().filter(|plugin| !value(&plugin.mode).unwrap_or(false));
+            let live: Vec<&str> =
+                live.filter_map(|plugin| Some(plugin.name.as_ref()?.value.as_str())).collect();
+            if !live.contains(&of.as_str()) {
+                self.source.tell(
+                    place,
+                    format!("{of:?} is no live plugin of this stream, which has {}", list(&live)),
+                );
+            }
+        }
     }
 
     fn quarantine(&self, written: &written::Plugin) -> Quarantine {

@@ -92,6 +92,9 @@ pub(crate) struct Plugin {
     pub name: Written<String>,
     pub component: Written<String>,
     pub sha256: Written<String>,
+    /// Whether it is a shadow.
+    pub mode: Written<bool>,
+    pub shadow_of: Written<String>,
     pub memory: Written<u64>,
     pub deadline: Written<Duration>,
     pub on_fault: Written<OnFault>,
@@ -257,6 +260,8 @@ impl Plugin {
             name: table.text("name"),
             component: table.text("component"),
             sha256: table.text("sha256"),
+            mode: table.word("mode", &[("live", false), ("shadow", true)]),
+            shadow_of: table.text("shadow_of"),
             memory: limits.as_ref().and_then(|limits| limits.size("memory")),
             deadline: limits.as_ref().and_then(|limits| limits.time("deadline")),
             on_fault: table.word(

@@ -82,6 +82,20 @@ label! {
 }
 
 label! {
+    /// What a shadow said of a row, beside what the live plugin did.
+    Compared, "result" {
+        /// Both the same.
+        Same = "same",
+        /// Each something else.
+        Other = "other",
+        /// The live one alone said something.
+        OnlyLive = "only_live",
+        /// The shadow alone.
+        OnlyShadow = "only_shadow",
+    }
+}
+
+label! {
     /// How a plugin failed.
     FaultKind, "kind" {
         /// It trapped.
@@ -237,6 +251,7 @@ counters! {
         seconds: Seconds, "Time spent in calls";
         verdicts: CounterBy<Verdict>, "Verdicts, by action";
         faults: CounterBy<FaultKind>, "Faults, by kind";
+        compared: CounterBy<Compared>, "Rows of which a shadow or its live plugin said something, by what the other said";
         bypassed_batches: Counter, "Batches that went on without the plugin: it faulted, is down or quarantined";
         held_batches: Counter, "Batches that were tried once more on a fresh instance, as on_fault = hold says";
         terminated_rows: Counter, "Rows whose requests were aborted since the plugin did not judge them, as on_fault = terminate says";

@@ -407,6 +407,16 @@ events! {
         stream: Name, plugin: Name, frame: u64, why: String,
     } => "plugin {plugin:?} of {stream:?}: verdict on frame {frame} not carried out: {why}";
 
+    /// A shadow says something else of a row than the live plugin.
+    ShadowDiffers, Level::INFO, first 5 of [stream, plugin] {
+        stream: Name, plugin: Name, rid: String, live: String, shadow: String,
+    } => "plugin {plugin:?} of {stream:?}: request {rid:?}: in the shadow says {shadow}, live says {live}";
+
+    /// A shadow became live.
+    PluginPromoted, Level::INFO, first 5 of [stream, plugin] {
+        stream: Name, plugin: Name, of: String,
+    } => "plugin {plugin:?} of {stream:?}: is live from now on, until a restart or a reload of the configuration; {of}";
+
     /// Rows that a plugin lets skip the detokenizer go to it all the same: they cannot be written as it would have.
     RowsNotSkipped, Level::WARN, first 2 of [stream] {
         stream: Name, frame: u64, rows: u64, why: String,

@@ -282,6 +282,20 @@ fn one_of_each() -> Vec<Event> {
         .into(),
         VerdictFailed { stream: name("decode-0"), plugin: name("upper"), frame: 2, why: "why it is".into() }
             .into(),
+        ShadowDiffers {
+            stream: name("decode-0"),
+            plugin: name("upper-2"),
+            rid: "r-1".into(),
+            live: "nothing".into(),
+            shadow: "drop \"no\"".into(),
+        }
+        .into(),
+        PluginPromoted {
+            stream: name("decode-0"),
+            plugin: name("upper-2"),
+            of: "plugin \"upper\" is out of the chain".into(),
+        }
+        .into(),
         RowsNotSkipped { stream: name("decode-0"), frame: 7, rows: 2, why: "why it is".into() }.into(),
         PluginLog {
             stream: name("decode-0"),

@@ -5,6 +5,7 @@
 //! as if it had said nothing.
 
 use crate::about::Abouts;
+use crate::actions::{Actions, Said};
 use crate::ledger::{Accounted, Ledger, OPERATOR};
 use crate::seat::{Answer, Resumed, Seat};
 use afterbay_journal as journal;
@@ -91,67 +92,6 @@ impl Judged {
     }
 }
 
-/// Who said what, for the journal. In order of rows, and for one row in order of the chain.
-#[derive(Default)]
-pub(crate) struct Actions(Vec<Said>);
-
-struct Said {
-    row: u32,
-    plugin: String,
-    verdict: journal::Verdict,
-    text: String,
-    ids: Vec<TokenId>,
-    forwarded: u32,
-}
-
-impl Said {
-    fn is_way(&self) -> bool {
-        matches!(self.verdict, journal::Verdict::Route | journal::Verdict::SkipDetokenizing)
-    }
-}
-
-impl Actions {
-    /// Takes out what sends this row elsewhere. Whose verdicts they were.
-    pub(crate) fn take_ways(&mut self, row: u32) -> Vec<String> {
-        let taken = self.0.extract_if(.., |said| said.row == row && said.is_way());
-        taken.map(|said| said.plugin).collect()
-    }
-
-    /// Who lets this row skip the detokenizer, or sends it elsewhere.
-    pub(crate) fn way_of(&self, row: u32) -> Option<&str> {
-        let said = self.0.iter().rfind(|said| said.row == row && said.is_way());
-        said.map(|said| said.plugin.as_str())
-    }
-
-    /// The row skips the detokenizer, as those of its request before.
-    pub(crate) fn skip(&mut self, row: u32, plugin: &str, tokens: u32) {
-        let before = self.0.iter().rfind(|said| said.row == row);
-        let forwarded = before.map_or(tokens, |said| said.forwarded);
-        let at = self.0.partition_point(|said| said.row <= row);
-        let said = Said {
-            row,
-            plugin: plugin.to_owned(),
-            verdict: journal::Verdict::SkipDetokenizing,
-            text: String::new(),
-            ids: Vec::new(),
-            forwarded,
-        };
-        self.0.insert(at, said);
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = journal::Action<'_>> {
-        let said = self.0.iter();
-        said.map(|said| journal::Action {
-            row: said.row,
-            plugin: &said.plugin,
-            verdict: said.verdict,
-            text: &said.text,
-            ids: &said.ids,
-            forwarded: said.forwarded,
-        })
-    }
-}
-
 /// The columns that the chain is shown, as the plugins before have left them.
 #[derive(Default)]
 struct Shown {
@@ -214,6 +154,26 @@ impl Chain {
         }
     }
 
+    /// A shadow becomes live: in the place of the plugin it is a shadow of, which leaves the chain, else in its own.
+    /// `None`: there is no plugin of that name; false: it is live already.
+    pub(crate) fn promote(&mut self, plugin: &str) -> Option<bool> {
+        let at = self.seats.iter().position(|seat| seat.name() == plugin)?;
+        if !self.seats[at].is_shadow() {
+            return Some(false);
+        }
+        let of = self.seats[at].shadow_of();
+        let live = of.and_then(|of| self.seats.iter().position(|seat| seat.name() == of));
+        let Some(live) = live else {
+            self.seats[at].promote("no other leaves the chain".to_owned());
+            return Some(true);
+        };
+        let left = format!("plugin {:?} has left the chain", self.seats[live].name());
+        self.seats[at].promote(left);
+        self.seats.swap(at, live);
+        drop(self.seats.remove(at));
+        Some(true)
+    }
+
     /// A plugin comes out of quarantine. `None`: there is none of that name; false: it was not in quarantine.
     pub(crate) fn release(&mut self, plugin: &str, ledger: &Ledger) -> Option<bool> {
         let seat = self.seats.iter_mut().find(|seat| seat.name() == plugin)?;
@@ -255,9 +215,12 @@ impl Chain {
         meet(accounted, ledger, &self.shown, &mut self.abouts);
         let opened: Vec<Opened<'_>> = opened(accounted, ledger, &self.shown);
         for index in 0..self.seats.len() {
-            let seat = &mut self.seats[index];
-            let texts =
-                if seat.wants().texts { self.shown.texts(accounted, &judged.fates) } else { Vec::new() };
+            if self.seats[index].shadow_of().is_some() {
+                // It looks from the place of the one it is a shadow of.
+                continue;
+            }
+            let wants_texts = self.seats.iter().any(|seat| seat.wants().texts);
+            let texts = if wants_texts { self.shown.texts(accounted, &judged.fates) } else { Vec::new() };
             let Shown { requests, ids, completion_tokens, finished, .. } = &self.shown;
             let columns = Columns {
                 requests,
@@ -267,7 +230,26 @@ impl Chain {
                 finished,
                 texts: &texts,
             };
-            let answer = seat.judge(&opened, &columns, accounted, ledger, &self.abouts);
+            let answer = self.seats[index].judge(&opened, &columns, accounted, ledger, &self.abouts);
+            let rid = |row: u32| {
+                let row = *self.shown.rows.get(row as usize)?;
+                Some(ledger.request(accounted.rows[row as usize].slot)?.0)
+            };
+            if self.seats[index].is_shadow() {
+                self.seats[index].compare(&answer, &[], rid);
+                continue;
+            }
+            let said = match &answer {
+                Answer::Verdicts(verdicts) => &verdicts[..],
+                Answer::Unjudged | Answer::Ended(_) => &[],
+            };
+            for shadow in 0..self.seats.len() {
+                if self.seats[shadow].shadow_of() == Some(self.seats[index].name()) {
+                    let seat = &mut self.seats[shadow];
+                    let answer = seat.judge(&opened, &columns, accounted, ledger, &self.abouts);
+                    seat.compare(&answer, said, rid);
+                }
+            }
             if matches!(&answer, Answer::Unjudged)
                 || matches!(&answer, Answer::Verdicts(verdicts) if verdicts.is_empty())
             {
@@ -276,7 +258,7 @@ impl Chain {
             if judged.fates.is_empty() {
                 judged.fates.resize(judged.accounted.rows.len(), Fate::KEEP);
             }
-            let shape = seat.writes();
+            let shape = self.seats[index].writes();
             match answer {
                 Answer::Unjudged => {}
                 Answer::Verdicts(verdicts) => {

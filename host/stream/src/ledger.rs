@@ -12,8 +12,9 @@ pub(crate) use endings::{Aborts, OPERATOR};
 pub use endings::{End, FinishedEarly, Live, Looked, TellScheduler};
 pub(crate) use ways::Ways;
 
+use crate::actions::Actions;
 use crate::decode::Decoded;
-use crate::judge::{Actions, Fate, Judged, Written};
+use crate::judge::{Fate, Judged, Written};
 use crate::keep::{Keep, Kept};
 use crate::requests::{Requests, Slot};
 use crate::route::Leaves;

@@ -5,6 +5,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod about;
+mod actions;
 mod budget;
 mod build;
 mod decode;
@@ -22,6 +23,7 @@ mod resume;
 mod route;
 mod seat;
 mod send;
+mod shadow;
 mod sink;
 mod spill;
 mod tap;
@@ -191,6 +193,11 @@ impl Control {
     /// swallowed. To be told in the order [`End`] has, and around telling the scheduler, which is the caller's.
     pub fn end(&self, rid: &str, number: u64, end: End) {
         self.tell(thread::Control::End { rid: rid.to_owned(), number, end });
+    }
+
+    /// Makes a shadow live: in the place of the plugin it is a shadow of, which leaves the chain, else in its own.
+    pub fn promote(&self, plugin: &str, reply: impl FnOnce(Option<bool>) + Send + 'static) {
+        self.tell(thread::Control::Promote { plugin: plugin.to_owned(), reply: Box::new(reply) });
     }
 
     /// Sends what was received, then ends; gives up at the deadline.

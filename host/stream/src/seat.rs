@@ -6,11 +6,12 @@ use crate::PluginSetup;
 use crate::about::Abouts;
 use crate::ledger::{Accounted, Ledger, Request, Row};
 use crate::quarantine::Faults;
+use crate::shadow;
 use crate::telemetry::Telemetry;
-use afterbay_config::{OnFault, Quarantine};
+use afterbay_config::{Mode, OnFault, Quarantine};
 use afterbay_events::event::{
-    PluginDown, PluginFault, PluginLoaded, PluginLog, PluginQuarantined, PluginReleased, PluginReloadFailed,
-    PluginReloaded, PluginStateLost,
+    PluginDown, PluginFault, PluginLoaded, PluginLog, PluginPromoted, PluginQuarantined, PluginReleased,
+    PluginReloadFailed, PluginReloaded, PluginStateLost,
 };
 use afterbay_events::{self as events, Health, Name, PluginCounters, ReloadResult};
 use afterbay_runtime::signals::Snapshot;
@@ -56,6 +57,7 @@ pub(crate) struct Seat {
     settings: String,
     component: Component,
     on_fault: OnFault,
+    mode: Mode,
     plugin: Option<Plugin>,
     /// Why there is none, for people.
     absent: Option<String>,
@@ -80,6 +82,7 @@ impl Seat {
             settings,
             component: instance.component().clone(),
             on_fault: config.on_fault,
+            mode: config.mode,
             plugin: None,
             absent: None,
             retry_at: None,
@@ -107,6 +110,34 @@ impl Seat {
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether what it says is not done.
+    pub(crate) fn is_shadow(&self) -> bool {
+        self.mode != Mode::Live
+    }
+
+    /// The live plugin that it is compared with.
+    pub(crate) fn shadow_of(&self) -> Option<&str> {
+        match &self.mode {
+            Mode::Shadow { of } => of.as_ref().map(|of| of.as_str()),
+            Mode::Live => None,
+        }
+    }
+
+    /// From now on what it says is done. `of`: what becomes of the one before it, for people.
+    pub(crate) fn promote(&mut self, of: String) {
+        self.mode = Mode::Live;
+        let (stream, plugin) = self.names();
+        self.telemetry.publish(PluginPromoted { stream, plugin, of });
+    }
+
+    /// Compares what it said of some rows with what the live plugin did.
+    pub(crate) fn compare<'r>(&self, said: &Answer, live: &[Verdict], rid: impl Fn(u32) -> Option<&'r str>) {
+        // Where it faulted, that is counted as such.
+        if let Answer::Verdicts(said) = said {
+            shadow::compare(&self.name, said, live, &self.counters, &self.telemetry, rid);
+        }
     }
 
     pub(crate) fn wants(&self) -> ColumnSet {

@@ -40,6 +40,8 @@ pub(crate) enum Control {
     Changed { rid: String },
     /// A plugin is to come out of quarantine.
     Release { plugin: String, reply: Box<dyn FnOnce(Option<bool>) + Send> },
+    /// A shadow is to be live.
+    Promote { plugin: String, reply: Box<dyn FnOnce(Option<bool>) + Send> },
     /// What is known of a rid.
     Look { rid: String, reply: Box<dyn FnOnce(Looked) + Send> },
     /// What becomes of a live request.
@@ -187,6 +189,9 @@ impl Thread {
                 Ok(Control::Changed { rid }) => self.path.chain.changed(&rid, &self.path.ledger),
                 Ok(Control::Release { plugin, reply }) => {
                     reply(self.path.chain.release(&plugin, &self.path.ledger));
+                }
+                Ok(Control::Promote { plugin, reply }) => {
+                    reply(self.path.chain.promote(&plugin));
                 }
                 Ok(Control::Look { rid, reply }) => reply(self.path.ledger.look(&rid)),
                 Ok(Control::End { rid, number, end }) => self.path.ledger.end(&rid, number, end),

@@ -18,6 +18,7 @@ mod publishing;
 mod readers;
 mod reload;
 mod senders;
+mod shadows;
 mod signals;
 mod sinks;
 mod taps;

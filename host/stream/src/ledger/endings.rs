@@ -4,7 +4,7 @@
 //! scheduler where a plugin has finished one. Who sends it, and how, is not known here.
 
 use super::Ledger;
-use crate::judge::Actions;
+use crate::actions::Actions;
 use crate::requests::Slot;
 use afterbay_events::event::AbortFailed;
 use afterbay_journal as journal;

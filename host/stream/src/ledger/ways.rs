@@ -3,7 +3,8 @@
 //! Owns which requests skip the detokenizer, from their first row to their last, and what of a verdict cannot be done.
 
 use super::{Ledger, Row};
-use crate::judge::{Actions, Fate, Way};
+use crate::actions::Actions;
+use crate::judge::{Fate, Way};
 use afterbay_config::Takes;
 use afterbay_events::event::VerdictFailed;
 use afterbay_journal as journal;

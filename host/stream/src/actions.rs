@@ -1,0 +1,65 @@
+//! What was said of the rows of a batch, by whom: for the journal.
+
+use afterbay_journal as journal;
+use afterbay_runtime::TokenId;
+
+/// Who said what, for the journal. In order of rows, and for one row in order of the chain.
+#[derive(Default)]
+pub(crate) struct Actions(pub(crate) Vec<Said>);
+
+pub(crate) struct Said {
+    pub(crate) row: u32,
+    pub(crate) plugin: String,
+    pub(crate) verdict: journal::Verdict,
+    pub(crate) text: String,
+    pub(crate) ids: Vec<TokenId>,
+    pub(crate) forwarded: u32,
+}
+
+impl Said {
+    fn is_way(&self) -> bool {
+        matches!(self.verdict, journal::Verdict::Route | journal::Verdict::SkipDetokenizing)
+    }
+}
+
+impl Actions {
+    /// Takes out what sends this row elsewhere. Whose verdicts they were.
+    pub(crate) fn take_ways(&mut self, row: u32) -> Vec<String> {
+        let taken = self.0.extract_if(.., |said| said.row == row && said.is_way());
+        taken.map(|said| said.plugin).collect()
+    }
+
+    /// Who lets this row skip the detokenizer, or sends it elsewhere.
+    pub(crate) fn way_of(&self, row: u32) -> Option<&str> {
+        let said = self.0.iter().rfind(|said| said.row == row && said.is_way());
+        said.map(|said| said.plugin.as_str())
+    }
+
+    /// The row skips the detokenizer, as those of its request before.
+    pub(crate) fn skip(&mut self, row: u32, plugin: &str, tokens: u32) {
+        let before = self.0.iter().rfind(|said| said.row == row);
+        let forwarded = before.map_or(tokens, |said| said.forwarded);
+        let at = self.0.partition_point(|said| said.row <= row);
+        let said = Said {
+            row,
+            plugin: plugin.to_owned(),
+            verdict: journal::Verdict::SkipDetokenizing,
+            text: String::new(),
+            ids: Vec::new(),
+            forwarded,
+        };
+        self.0.insert(at, said);
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = journal::Action<'_>> {
+        let said = self.0.iter();
+        said.map(|said| journal::Action {
+            row: said.row,
+            plugin: &said.plugin,
+            verdict: said.verdict,
+            text: &said.text,
+            ids: &said.ids,
+            forwarded: said.forwarded,
+        })
+    }
+}

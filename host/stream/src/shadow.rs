@@ -1,0 +1,65 @@
+//! Plugins in the shadow: they see what the live one sees, and what they say is compared and counted, not done.
+//!
+//! Owns the comparison. Where a shadow looks from, and when it becomes live, is the chain's.
+
+use crate::telemetry::Telemetry;
+use afterbay_events::event::ShadowDiffers;
+use afterbay_events::{Compared, Name, PluginCounters};
+use afterbay_runtime::{Action, Replacement, Verdict};
+
+/// Ids of a verdict that are shown where two differ.
+const IDS_SHOWN: usize = 8;
+
+/// Compares what a shadow says of some rows with what the live plugin says; both sorted by row, one a row. `rid` names the
+/// request of a row.
+pub(crate) fn compare<'r>(
+    shadow: &Name,
+    said: &[Verdict],
+    live: &[Verdict],
+    counters: &PluginCounters,
+    telemetry: &Telemetry,
+    rid: impl Fn(u32) -> Option<&'r str>,
+) {
+    let (mut said, mut live) = (said.iter().peekable(), live.iter().peekable());
+    loop {
+        let row = match (said.peek(), live.peek()) {
+            (None, None) => return,
+            (Some(one), None) | (None, Some(one)) => one.row,
+            (Some(shadow), Some(live)) => shadow.row.min(live.row),
+        };
+        let of_shadow = said.next_if(|verdict| verdict.row == row).map(|verdict| &verdict.action);
+        let of_live = live.next_if(|verdict| verdict.row == row).map(|verdict| &verdict.action);
+        let compared = match (of_shadow, of_live) {
+            (Some(shadow), Some(live)) if shadow == live => Compared::Same,
+            (Some(_), Some(_)) => Compared::Other,
+            (Some(_), None) => Compared::OnlyShadow,
+            _ => Compared::OnlyLive,
+        };
+        counters.compared.add(compared, 1);
+        if compared != Compared::Same {
+            telemetry.publish(ShadowDiffers {
+                stream: telemetry.stream.clone(),
+                plugin: shadow.clone(),
+                rid: rid(row).unwrap_or_default().to_owned(),
+                live: in_words(of_live),
+                shadow: in_words(of_shadow),
+            });
+        }
+    }
+}
+
+fn in_words(action: Option<&Action>) -> String {
+    match action {
+        None => "nothing".to_owned(),
+        Some(Action::Replace(Replacement { ids, .. })) if ids.len() > IDS_SHOWN => {
+            format!("replace by {} ids, {:?}…", ids.len(), &ids[..IDS_SHOWN])
+        }
+        Some(Action::Replace(Replacement { ids, .. })) => format!("replace by {ids:?}"),
+        Some(Action::Drop(reason)) => format!("drop {reason:?}"),
+        Some(Action::Finish(matched)) => format!("finish {matched:?}"),
+        Some(Action::Abort(message)) => format!("abort {message:?}"),
+        Some(Action::Annotate(note)) => format!("annotate {note:?}"),
+        Some(Action::Route(sink)) => format!("route to {sink:?}"),
+        Some(Action::SkipDetokenization) => "skip-detokenization".to_owned(),
+    }
+}

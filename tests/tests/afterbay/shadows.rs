@@ -1,0 +1,83 @@
+//! Plugins in the shadow: they see live traffic, what they say is counted and compared, and nothing of it is done.
+
+use afterbay_tests::components::guest;
+use afterbay_tests::frames::{Request, batch, rows};
+use afterbay_tests::{Afterbay, Reader, Sender, Stage, load};
+use afterbay_wire::synth::SynthWire::Msgpack;
+
+const JSON: &[&str] = &["Content-Type: application/json"];
+
+#[test]
+fn what_a_shadow_says_is_counted_and_not_a_byte_is_changed_even_where_it_faults() {
+    for (guest_name, settings, counted) in
+        [("judges", "action = \"drop\"", true), ("panics", "in = \"process\"", false)]
+    {
+        let stage = Stage::new();
+        let mut reader = Reader::bind(&stage.reader_side());
+        let config = stage.config().plugin("candidate", &guest(guest_name), settings);
+        let afterbay =
+            Afterbay::run(&stage, &config.plugin_line("mode = \"shadow\"\nquarantine = { faults = 0 }"));
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let frames = load(3, 4, Msgpack);
+        let mut shown = 0;
+        for frame in &frames {
+            sender.send(&frame.bytes);
+            assert_eq!(reader.frame(), frame.bytes, "{guest_name}");
+            shown += rows(&frame.bytes).len() as u64;
+        }
+        let metrics = afterbay
+            .until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == frames.len() as u64);
+        let compared = metrics.plugin_by("candidate", "compared_total", "result", "only_shadow");
+        assert_eq!(compared, if counted { shown } else { 0 }, "{guest_name}");
+        assert_eq!(metrics.stream("tokens_dropped_total"), 0);
+        if counted {
+            let differs = afterbay.event("ShadowDiffers");
+            assert_eq!(
+                (&differs["live"], &differs["shadow"]),
+                (&"nothing".into(), &"drop \"dropped by judges\"".into())
+            );
+        }
+        assert_eq!(afterbay.stop(), 0);
+    }
+}
+
+#[test]
+fn a_shadow_of_a_live_plugin_is_compared_with_it_row_by_row_and_takes_its_place_when_promoted() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let judges = guest("judges");
+    let config = stage
+        .config()
+        .plugin("live", &judges, "action = \"annotate\"")
+        .plugin("alike", &judges, "action = \"annotate\"")
+        .plugin_line("mode = \"shadow\"\nshadow_of = \"live\"")
+        .plugin("other", &judges, "action = \"drop\"")
+        .plugin_line("mode = \"shadow\"\nshadow_of = \"live\"");
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut request = Request::new("a");
+    for _ in 0..3 {
+        let frame = batch(Msgpack, vec![request.row(&[1])]);
+        sender.send(&frame);
+        assert_eq!(reader.frame(), frame);
+    }
+    let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 3);
+    assert_eq!(metrics.plugin_by("alike", "compared_total", "result", "same"), 3);
+    assert_eq!(metrics.plugin_by("other", "compared_total", "result", "other"), 3);
+
+    let promote = |plugin: &str| afterbay.post(&format!("/v1/plugins/{plugin}/promote"), JSON, "{}");
+    let promoted = promote("other");
+    assert_eq!(promoted.status, 200, "{}", promoted.body);
+    assert_eq!(afterbay.event("PluginPromoted")["of"], "plugin \"live\" has left the chain");
+    // A request's last row still goes out, without tokens.
+    sender.send(&batch(Msgpack, vec![request.row(&[2])]));
+    sender.send(&batch(Msgpack, vec![request.last(&[3])]));
+    let last = rows(&reader.frame());
+    assert_eq!((last[0].ids.len(), last[0].finish.as_deref()), (0, Some("length")), "{last:?}");
+    let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 5);
+    assert_eq!(metrics.plugin("live", "calls_total"), 3);
+
+    assert_eq!(promote("other").status, 409, "it is live");
+    assert_eq!(promote("live").status, 404, "it is gone");
+    assert_eq!(afterbay.stop(), 0);
+}
