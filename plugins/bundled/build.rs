@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// The bundled plugins: each a crate of this name in `plugins/`.
-const NAMES: [&str; 3] = ["delta-to-cumulative", "grammar-check", "skip-detokenization"];
+const NAMES: [&str; 4] = ["delta-to-cumulative", "floor", "grammar-check", "skip-detokenization"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     // Asked for when it runs, not when it was compiled: a checkout may have moved since.

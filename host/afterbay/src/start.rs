@@ -43,7 +43,7 @@ pub(crate) fn load(file: &Path, has_rendezvous: bool) -> Result<config::Config, 
 
 /// The plugin host; compiled code is kept in `cache` where it is given.
 pub(crate) fn plugin_host(cache: Option<PathBuf>) -> Result<Host, HostError> {
-    Host::new(HostOptions { cache_dir: cache })
+    Host::new(HostOptions { cache_dir: cache, ..HostOptions::default() })
 }
 
 /// Where compiled plugins are kept: a file there is code that is run, so it is the user's own.

@@ -22,6 +22,9 @@ use crate::limits::{
 pub struct HostOptions {
     /// Where compiled code is kept, made with mode 0700 if it is not there. None: compiled at each start.
     pub cache_dir: Option<PathBuf>,
+    /// Whether what a call does is counted ([`crate::Plugin::fuel_used`]). The code for that is slower: for a bench, never
+    /// for a host that serves.
+    pub counts_fuel: bool,
 }
 
 /// Why there is no host.
@@ -66,7 +69,7 @@ impl Host {
     /// If the cache directory is not this user's own, or the pool's address space (about 2 TiB, reserved, not used)
     /// cannot be had.
     pub fn new(options: HostOptions) -> Result<Self, HostError> {
-        let engine = Engine::new(&config())?;
+        let engine = Engine::new(&config(options.counts_fuel))?;
         let cache = options.cache_dir.map(|directory| Cache::open(&directory, &engine)).transpose()?;
         let ticker = Ticker::start(engine.clone()).map_err(HostError::Thread)?;
         Ok(Self { shared: Arc::new(Shared { engine, ticker, cache }) })
@@ -104,7 +107,7 @@ pub(crate) fn read(name: &str, path: &Path) -> Result<Vec<u8>, LoadError> {
     Ok(bytes)
 }
 
-fn config() -> Config {
+fn config(counts_fuel: bool) -> Config {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(INSTANCES_MAX)
         .total_core_instances(INSTANCES_MAX * 8)
@@ -120,6 +123,8 @@ fn config() -> Config {
     config
         .allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
         .epoch_interruption(true)
+        // Part of what compiled code is kept under: code that counts is never taken for code that does not.
+        .consume_fuel(counts_fuel)
         .max_wasm_stack(STACK_BYTES_MAX)
         // A rerun of the same rows must give the same verdicts on any machine.
         .relaxed_simd_deterministic(true);

@@ -250,6 +250,13 @@ impl Plugin {
         self.live.as_ref().map_or(0, |live| live.store.data().memory_bytes())
     }
 
+    /// What the instance has done so far, in wasmtime's units, about one an instruction: the same for the same calls on
+    /// every machine. `None` where the host does not count ([`crate::HostOptions::counts_fuel`]), or it is dead.
+    pub fn fuel_used(&self) -> Option<u64> {
+        let left = self.live.as_ref()?.store.get_fuel().ok()?;
+        Some(u64::MAX - left)
+    }
+
     fn call<R>(
         &mut self,
         call: Call,

@@ -25,7 +25,7 @@ mod tests {
     fn every_bundled_plugin_is_a_component() {
         assert_eq!(
             names().collect::<Vec<_>>(),
-            ["delta-to-cumulative", "grammar-check", "skip-detokenization"]
+            ["delta-to-cumulative", "floor", "grammar-check", "skip-detokenization"]
         );
         for name in names() {
             let bytes = component(name).unwrap();

@@ -328,3 +328,45 @@ batch 2 b: log: info: opened with 0 rows, worker "", attributes none
 "#;
     assert_eq!(golden, expected);
 }
+
+#[test]
+fn plugin_bench_counts_the_same_fuel_each_time_and_keeps_its_code_apart_from_the_code_that_serves() {
+    let stage = Stage::new();
+    let cache = stage.path("cache");
+    let files = || std::fs::read_dir(cache.join("afterbay/compiled")).map_or(0, Iterator::count);
+    for (args, left) in
+        [(&["check", "builtin:floor"][..], 1), (&["bench", "builtin:floor", "--rows", "1"], 2)]
+    {
+        let mut command = afterbay(&[&["plugin"], args].concat());
+        assert!(command.env("XDG_CACHE_HOME", &cache).output().unwrap().status.success());
+        // The code of the check is used again, the code that counts is another.
+        assert_eq!(files(), left, "{args:?}");
+    }
+
+    let component = path(example("stop-on-loop"));
+    let bench = ["plugin", "bench", &component, "--rows", "20", "--deadline", "10s", "--json"];
+    let fuel = || {
+        let [told] = done(&bench).json_lines_of(0);
+        let sizes = told["sizes"].as_array().unwrap().iter();
+        let fuel =
+            |size: &Value| ["rows", "fuel_a_row", "floor_fuel_a_row"].map(|key| size[key].as_u64().unwrap());
+        sizes.map(fuel).collect::<Vec<_>>()
+    };
+    let first = fuel();
+    assert_eq!(first.iter().map(|[rows, ..]| *rows).collect::<Vec<_>>(), [1, 16, 20]);
+    assert!(first.iter().all(|[_, fuel, floor]| fuel > floor && *floor > 0), "{first:?}");
+    assert_eq!(fuel(), first);
+
+    let [_, fuel, _] = first[2];
+    done(&[&bench[..], &["--max-fuel", &fuel.to_string()]].concat()).good();
+    let over = done(&[&bench[..7], &["--max-fuel", &(fuel - 1).to_string()]].concat());
+    assert_eq!(over.code, 1);
+    let told = format!("a row of 20 costs {fuel} fuel, at most {} are allowed\n", fuel - 1);
+    assert!(over.stdout.ends_with(&told), "{over:?}");
+    let [told] = done(&[&bench[..], &["--max-ns", "0"]].concat()).json_lines_of(1);
+    assert_eq!(told["ok"], Value::Bool(false));
+
+    let faulty = done(&["plugin", "bench", &path(guest("panics")), "--settings", r#"{"in": "process"}"#]);
+    assert_eq!(faulty.code, 1);
+    assert!(faulty.stderr.starts_with("afterbay: batches of 1 rows: plugin "), "{faulty:?}");
+}

@@ -1,5 +1,6 @@
 //! `afterbay plugin …`: what the author of a plugin works with. Each command runs a component as `afterbay run` would.
 
+mod bench;
 mod check;
 mod given;
 mod play;
@@ -32,6 +33,7 @@ enum Command {
     Check(check::Args),
     Run(run::Args),
     Test(test::Args),
+    Bench(bench::Args),
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -39,6 +41,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Check(args) => check::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Test(args) => test::run(&args),
+        Command::Bench(args) => bench::run(&args),
     };
     // Of the command line or a scenario, not of what was looked at.
     match done {

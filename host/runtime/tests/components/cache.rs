@@ -11,7 +11,7 @@ use afterbay_runtime::{ColumnSet, Digest, Host, HostOptions};
 use crate::{guest, limits};
 
 fn host_with(cache: &Path) -> Host {
-    Host::new(HostOptions { cache_dir: Some(cache.to_owned()) }).unwrap()
+    Host::new(HostOptions { cache_dir: Some(cache.to_owned()), ..HostOptions::default() }).unwrap()
 }
 
 /// Loads a guest and says which columns it wants: how the tests tell one code from another.
@@ -79,7 +79,7 @@ fn a_directory_that_others_may_write_to_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), Permissions::from_mode(0o770)).unwrap();
     let refused = |path: &Path| {
-        let options = HostOptions { cache_dir: Some(path.to_owned()) };
+        let options = HostOptions { cache_dir: Some(path.to_owned()), ..HostOptions::default() };
         Host::new(options).err().unwrap().to_string()
     };
     let message = refused(directory.path());

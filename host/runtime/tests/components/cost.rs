@@ -116,7 +116,10 @@ fn cost_of_a_life() {
     let took = time_of(200, || plugin.open(&requests).unwrap());
     println!("open of 1,024 requests: {took:?}");
     let directory = tempfile::tempdir().unwrap();
-    let options = || afterbay_runtime::HostOptions { cache_dir: Some(directory.path().join("cache")) };
+    let options = || afterbay_runtime::HostOptions {
+        cache_dir: Some(directory.path().join("cache")),
+        ..Default::default()
+    };
     let cached = afterbay_runtime::Host::new(options()).unwrap();
     cached.load("nothing", &bytes, Limits::default()).unwrap();
     let took = time_of(20, || drop(cached.load("nothing", &bytes, Limits::default()).unwrap()));

@@ -18,7 +18,7 @@ fn host() -> &'static Host {
     static HOST: OnceLock<Host> = OnceLock::new();
     HOST.get_or_init(|| {
         let cache_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled");
-        Host::new(HostOptions { cache_dir: Some(cache_dir) }).unwrap()
+        Host::new(HostOptions { cache_dir: Some(cache_dir), ..HostOptions::default() }).unwrap()
     })
 }
 
