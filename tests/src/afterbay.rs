@@ -59,6 +59,14 @@ impl Afterbay {
         Afterbay::start(command, stage, config, &[])
     }
 
+    /// The same as the author of a plugin runs it, with this in place of cargo.
+    #[track_caller]
+    pub fn run_dev(stage: &Stage, config: &Config, cargo: &Path) -> Afterbay {
+        let mut command = afterbay(&["run", "--dev"]);
+        command.env("CARGO", cargo);
+        Afterbay::start(command, stage, config, &[])
+    }
+
     /// The same with a configuration as text.
     #[track_caller]
     pub fn run_toml(stage: &Stage, config: &str, args: &[&str]) -> Afterbay {

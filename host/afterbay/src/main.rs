@@ -8,6 +8,7 @@ mod aborts;
 mod admin;
 mod attributes;
 mod commands;
+mod dev;
 mod grants;
 mod meeting;
 mod plugins;

@@ -7,6 +7,7 @@ use crate::attributes::Attributes;
 use crate::grants;
 use crate::meeting::Meeting;
 use crate::plugins::Plugins;
+use crate::project::Project;
 use crate::rendezvous::Rendezvous;
 use crate::signals::Signals;
 use crate::vocabularies::Vocabularies;
@@ -18,9 +19,7 @@ use afterbay_events::event::{
 use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::{Directory, Options, Recovered, SyncPolicy};
 use afterbay_outbox::Joins;
-use afterbay_runtime::{
-    Component, Host, HostError, HostOptions, IdShape, LoadError, Plugin, Terms, Watch, Watched,
-};
+use afterbay_runtime::{Component, Host, HostError, HostOptions, IdShape, Plugin, Terms, Watch, Watched};
 use afterbay_stream::{Budget, Control, PluginSetup, Setup, SinkSetup, Stream, TapSetup};
 use afterbay_wire::Layouts;
 use anyhow::{Context, bail};
@@ -53,13 +52,27 @@ pub(crate) fn cache_dir() -> Option<PathBuf> {
     Some(base.join("afterbay").join("compiled"))
 }
 
-fn load_plugin(host: &Host, plugin: &config::Plugin, terms: Terms) -> Result<Component, LoadError> {
-    match &plugin.component {
-        config::Component::Builtin(name) => {
-            let bytes = afterbay_bundled::component(name).unwrap_or_default();
-            host.load(plugin.name.as_str(), bytes, terms)
+fn load_plugin(host: &Host, plugin: &config::Plugin, terms: Terms) -> anyhow::Result<Component> {
+    let name = plugin.name.as_str();
+    Ok(match (&plugin.component, component_file(plugin)?) {
+        (config::Component::Builtin(builtin), _) => {
+            host.load(name, afterbay_bundled::component(builtin).unwrap_or_default(), terms)?
         }
-        config::Component::File(path) => host.load_file(plugin.name.as_str(), path, terms),
+        (_, Some(file)) => host.load_file(name, &file, terms)?,
+        (_, None) => bail!("plugin {name:?}: has no component"),
+    })
+}
+
+/// The file of a plugin's component; none where it is in this binary.
+fn component_file(plugin: &config::Plugin) -> anyhow::Result<Option<PathBuf>> {
+    let name = plugin.name.as_str();
+    let of_project = |dir: &Path| Project::of_dir(dir)?.component();
+    match &plugin.component {
+        config::Component::Builtin(_) => Ok(None),
+        config::Component::File(file) => Ok(Some(file.clone())),
+        config::Component::Project(dir) => {
+            of_project(dir).map(Some).with_context(|| format!("plugin {name:?}"))
+        }
     }
 }
 
@@ -108,7 +121,7 @@ pub(crate) fn check_files(
                 }
             };
             let terms = grants::terms(plugin, grants::no_meter(), model);
-            let tried = load_plugin(host, plugin, terms).map_err(|error| error.to_string()).and_then(|component| {
+            let tried = load_plugin(host, plugin, terms).map_err(|error| format!("{error:#}")).and_then(|component| {
                 component.instantiate(&settings(plugin)).map_err(|error| error.to_string())?;
                 match next_leg(config, stream) {
                     Some(next) if component.description().writes == IdShape::Cumulative => Err(format!(
@@ -278,11 +291,11 @@ fn setup(
         let component = load_plugin(&shared.host, plugin, terms.clone())?;
         let settings = settings(plugin);
         let instance: Plugin = component.instantiate(&settings)?;
-        if let config::Component::File(path) = &plugin.component {
+        if let Some(path) = component_file(plugin)? {
             watched.push(Watched {
                 key: (name.clone(), plugin.name.to_string()),
                 name: plugin.name.to_string(),
-                path: path.clone(),
+                path,
                 terms,
                 settings: settings.clone(),
                 digest: component.digest(),

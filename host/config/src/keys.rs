@@ -314,7 +314,7 @@ pub(crate) static PLUGIN: Table = Table {
             "component",
             Required,
             "\"builtin:delta-to-cumulative\"",
-            "builtin:NAME, or the path of a component file, which is taken anew when it changes.",
+            "builtin:NAME, or the path of a component file, which is taken anew when it changes, or of the project that it is built in.",
         ),
         key(
             "mode",

@@ -86,6 +86,8 @@ impl Grant {
 pub enum Component {
     /// In the binary, by this name.
     Builtin(String),
+    /// The directory of the project that it is built in: what its last build has left.
+    Project(PathBuf),
     /// A component file; replaced while Afterbay runs when it changes.
     File(PathBuf),
 }
@@ -233,6 +235,10 @@ impl Check<'_> {
         if value.contains("://") {
             self.source.tell(place, format!("{value:?} must be builtin:NAME or a path"));
             return None;
+        }
+        let path = self.path(written)?;
+        if path.is_dir() {
+            return Some(Component::Project(path));
         }
         self.readable(written).map(Component::File)
     }

@@ -352,6 +352,16 @@ events! {
         stream: Name, plugin: Name, why: String,
     } => "plugin {plugin:?} of {stream:?}: reload failed, the one before stays: {why}";
 
+    /// A project was built again (`afterbay run --dev`); its component is reloaded if it is another.
+    PluginBuilt, Level::INFO, first 5 of [project] {
+        project: String, took_ms: u64,
+    } => "dev: {project} built in {took_ms} ms";
+
+    /// A project was saved and does not build; what runs stays.
+    PluginBuildFailed, Level::ERROR, first 5 of [project] {
+        project: String, why: String,
+    } => "dev: {project} is not built, what runs stays: {why}";
+
     /// A directory cannot be watched for changed components: it is looked at every second instead.
     PluginReloadUnwatched, Level::WARN, first 5 of [directory] {
         directory: String, why: String,

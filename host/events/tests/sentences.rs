@@ -223,6 +223,8 @@ fn one_of_each() -> Vec<Event> {
         PluginStateLost { stream: name("decode-0"), plugin: name("upper"), why: "why it is".into() }.into(),
         PluginReloadFailed { stream: name("decode-0"), plugin: name("upper"), why: "why it is".into() }
             .into(),
+        PluginBuilt { project: "/home/me/upper".into(), took_ms: 412 }.into(),
+        PluginBuildFailed { project: "/home/me/upper".into(), why: "why it is".into() }.into(),
         PluginReloadUnwatched { directory: "/etc/afterbay".into(), why: "why it is".into() }.into(),
         PluginFault {
             stream: name("decode-0"),

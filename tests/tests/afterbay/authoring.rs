@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use afterbay_tests::afterbay::{afterbay, done, journal, json_lines};
-use afterbay_tests::components::{example, guest};
-use afterbay_tests::frames::{Request, WIRES, batch};
+use afterbay_tests::components::{example, guest, install};
+use afterbay_tests::frames::{Request, WIRES, batch, rows};
 use afterbay_tests::{Afterbay, Reader, Sender, Stage, fixtures, repository};
 use afterbay_wire::{Decoded, Layouts};
 use serde_json::{Value, json};
@@ -369,4 +369,92 @@ fn plugin_bench_counts_the_same_fuel_each_time_and_keeps_its_code_apart_from_the
     let faulty = done(&["plugin", "bench", &path(guest("panics")), "--settings", r#"{"in": "process"}"#]);
     assert_eq!(faulty.code, 1);
     assert!(faulty.stderr.starts_with("afterbay: batches of 1 rows: plugin "), "{faulty:?}");
+}
+
+/// A project whose one source names the component that is to come out, and what stands in for cargo: it builds in no time.
+/// A source that names none does not build.
+fn project(stage: &Stage) -> (PathBuf, PathBuf) {
+    let (dir, cargo) = (stage.path("own"), stage.path("cargo"));
+    let made = dir.join("target/wasm32-wasip2/release");
+    std::fs::create_dir_all(&made).unwrap();
+    std::fs::create_dir(dir.join("src")).unwrap();
+    std::fs::write(dir.join("Cargo.toml"), "").unwrap();
+    let dir = dir.canonicalize().unwrap();
+    let manifest = dir.join("Cargo.toml");
+    let metadata = json!({
+        "packages": [{
+            "manifest_path": manifest,
+            "targets": [{"name": "own", "kind": ["cdylib"]}],
+            "dependencies": [],
+        }],
+        "target_directory": dir.join("target"),
+    });
+    let made = dir.join("target/wasm32-wasip2/release/own.wasm");
+    let artifact = json!({"reason": "compiler-artifact", "manifest_path": manifest, "filenames": [made]});
+    let script = format!(
+        "#!/bin/sh\ncd {dir:?} || exit 1\nif [ \"$1\" = metadata ]; then echo '{metadata}'; exit; fi\n\
+         cp \"$(cat src/lib.rs)\" target/new || {{ echo 'error: expected one of `!` or `::`' >&2; exit 101; }}\n\
+         mv target/new {made:?}\necho '{artifact}'\n"
+    );
+    std::fs::write(&cargo, script).unwrap();
+    std::fs::set_permissions(&cargo, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    (dir, cargo)
+}
+
+#[test]
+fn run_dev_builds_a_project_when_a_source_is_saved_and_keeps_what_runs_where_it_does_not_build() {
+    let stage = Stage::new();
+    let (dir, cargo) = project(&stage);
+    let components: Vec<String> = (0..3).map(|version| stage.text(&format!("v{version}.wasm"))).collect();
+    (0..3).zip(&components).for_each(|(version, to)| install(&guest("judges"), version, Path::new(to)));
+    let save = |text: &str| std::fs::write(dir.join("src/lib.rs"), text).unwrap();
+    save(&components[0]);
+    let mut reader = Reader::bind(&stage.reader_side());
+    let config = stage.config().plugin("own", &dir, "action = \"drop\"");
+    let afterbay = Afterbay::run_dev(&stage, &config, &cargo);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut request = Request::new("r");
+    let mut pass = || {
+        sender.send(&batch(WIRES[0], vec![request.row(&[1])]));
+        let [row] = rows(&reader.frame()).try_into().unwrap();
+        row.ids
+    };
+    // A first row is never dropped whole.
+    assert_eq!(pass(), [0_i64; 0], "it was built before it was loaded");
+
+    save(&components[1]);
+    let first = afterbay.event("PluginReloaded");
+    assert_eq!(afterbay.event("PluginBuilt")["project"], dir.to_str().unwrap());
+
+    save("a mistake");
+    let failed = afterbay.event("PluginBuildFailed");
+    assert!(failed["why"].as_str().unwrap().contains("error: expected one of"), "{failed}");
+    sender.send(&batch(WIRES[0], vec![request.last(&[1])]));
+    assert_eq!(rows(&reader.frame())[0].ids, [0_i64; 0], "the one before goes on");
+
+    save(&components[2]);
+    afterbay.event_where("PluginReloaded", |reloaded| reloaded["digest"] != first["digest"]);
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn a_component_may_be_named_by_its_project_and_one_that_was_never_built_is_told() {
+    let stage = Stage::new();
+    let (dir, cargo) = project(&stage);
+    let file = stage.write(&stage.config().plugin("own", &dir, "action = \"drop\""));
+    let check = || {
+        let ended = afterbay(&["check", "--config", &file]).env("CARGO", &cargo).output().unwrap();
+        (
+            ended.status.code(),
+            String::from_utf8(ended.stdout).unwrap() + &String::from_utf8(ended.stderr).unwrap(),
+        )
+    };
+    let (code, said) = check();
+    assert_eq!(code, Some(64), "{said}");
+    assert!(said.contains("release/own.wasm: No such file"), "{said}");
+    install(&guest("judges"), 0, &dir.join("target/wasm32-wasip2/release/own.wasm"));
+    let (code, said) = check();
+    assert!(code == Some(0) && said.contains("plugin own: guests 0.1.0, sha256 "), "{said}");
+    std::fs::remove_file(dir.join("Cargo.toml")).unwrap();
+    assert!(check().1.contains("no plugin's project: it has none of Cargo.toml"));
 }

@@ -1,10 +1,11 @@
 //! `afterbay run`: the streams of a configuration, until a signal.
 
 use crate::meeting::{self, Meeting};
+use crate::project::Output;
 use crate::rendezvous::is_alive;
 use crate::start::{self, Running, Shared};
 use crate::vocabularies::Vocabularies;
-use crate::{EXIT_FAILED, EXIT_USAGE, admin, commands};
+use crate::{EXIT_FAILED, EXIT_USAGE, admin, commands, dev};
 use afterbay_config::LogFormat;
 use afterbay_events::event::{
     DrainBegun, DrainDeadline, DrainFinished, StreamAbsent, StreamFailed, StreamStopped,
@@ -28,7 +29,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// 70 where a stream failed.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  afterbay run --config afterbay.toml\n  afterbay run --config afterbay.toml --rendezvous /run/afterbay/rendezvous.json --log-format json"
+    after_help = "Example:\n  afterbay run --config afterbay.toml\n  afterbay run --config afterbay.toml --dev\n  afterbay run --config afterbay.toml --rendezvous /run/afterbay/rendezvous.json --log-format json"
 )]
 pub(crate) struct Args {
     /// The configuration file (`afterbay check --reference` prints one)
@@ -39,6 +40,10 @@ pub(crate) struct Args {
     /// another left out. Waits for the file, and follows when SGLang is started again
     #[arg(long, value_name = "FILE")]
     rendezvous: Option<PathBuf>,
+    /// Build the projects that plugins come from, and again whenever a source is saved: for authors of plugins. The components are
+    /// made quickly, not well: build them once more to measure or to deploy them
+    #[arg(long)]
+    dev: bool,
     /// How log lines look; by default coloured on a terminal and plain on a pipe
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<Format>,
@@ -91,13 +96,27 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let name = thread.name().unwrap_or("without a name");
         tracing::error!(target: "afterbay", "panic in thread {name:?}: {}", panic.to_string().replace('\n', " "));
     }));
+    let projects = match args.dev.then(|| dev::projects(&config)).transpose() {
+        Ok(projects) => projects,
+        Err(error) => {
+            eprintln!("{}: {error}", args.config.display());
+            return Ok(ExitCode::from(EXIT_USAGE));
+        }
+    };
+    // A line that is no JSON would break whoever reads these.
+    let output = if format == log::Format::Json { Output::Kept } else { Output::Shown };
+    dev::build_all(projects.as_deref().unwrap_or_default(), output);
     let (host, vocabularies) = (start::plugin_host(start::cache_dir())?, Vocabularies::default());
     if let Err(problems) = start::check_files(&config, &host, &vocabularies) {
         problems.iter().for_each(|problem| eprintln!("{problem}"));
         return Ok(ExitCode::from(EXIT_USAGE));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let done = runtime.block_on(serve(&args, Shared::open(config, host, vocabularies)?));
+    let shared = Shared::open(config, host, vocabularies)?;
+    if let Some(projects) = projects {
+        dev::watch(projects, shared.events.clone(), output)?;
+    }
+    let done = runtime.block_on(serve(&args, shared));
     if let Some(dir) = &args.scratch {
         // Of no use to anybody after this, and nobody is left to be told.
         let _removed = std::fs::remove_dir_all(dir);
