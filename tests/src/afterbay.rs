@@ -221,6 +221,11 @@ impl Afterbay {
         kill_process(Pid::from_raw(self.pid() as i32).unwrap(), Signal::TERM).unwrap();
     }
 
+    /// SIGHUP.
+    pub fn hang_up(&self) {
+        kill_process(Pid::from_raw(self.pid() as i32).unwrap(), Signal::HUP).unwrap();
+    }
+
     /// SIGTERM, and waits for its end; the exit code.
     #[track_caller]
     pub fn stop(mut self) -> i32 {

@@ -190,7 +190,7 @@ impl Aborts {
         Aborts(Arc::new(Shared { ways: Mutex::default(), events, metrics }))
     }
 
-    /// A stream runs.
+    /// A stream runs, or has another way from now on.
     pub(crate) fn add(&self, stream: &str, control: Control, opened: Opened) {
         let Opened { upstream, form, finished } = opened;
         let counters = self.0.metrics.aborts(stream);
@@ -199,7 +199,16 @@ impl Aborts {
             // It ends with its stream, which has the queue's other end.
             tokio::spawn(self.clone().tell(way.clone(), finished));
         }
-        self.lock().push(way);
+        let mut ways = self.lock();
+        match ways.iter_mut().find(|known| known.stream == way.stream) {
+            Some(known) => *known = way,
+            None => ways.push(way),
+        }
+    }
+
+    /// A stream has ended.
+    pub(crate) fn remove(&self, stream: &str) {
+        self.lock().retain(|way| way.stream != stream);
     }
 
     /// Every stream has ended.

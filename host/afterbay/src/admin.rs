@@ -1,6 +1,7 @@
 //! The admin address: `/metrics`, `/healthz`, `/readyz`, `/v1/signals`, the end of a request by
-//! `POST /v1/requests/{rid}/abort`, what plugins are told of a request by `/v1/requests/{rid}/attributes`, and a plugin's way
-//! back by `POST /v1/plugins/{plugin}/release`, and made live by `…/promote`.
+//! `POST /v1/requests/{rid}/abort`, what plugins are told of a request by `/v1/requests/{rid}/attributes`, the plugins by
+//! `/v1/plugins`, a plugin's way back by `POST /v1/plugins/{plugin}/release`, a shadow made live by `…/promote`, and the
+//! configuration's reload by `POST /v1/reload`.
 //!
 //! It has no password, and listens on this host alone unless it is told otherwise. A page in a browser on this host can
 //! reach it too: so what changes anything is refused from one.
@@ -8,9 +9,11 @@
 use crate::aborts::{Aborts, Reason, Refused};
 use crate::attributes::{self, Attributes, NotSet};
 use crate::plugins::{Changed, NotChanged, Plugins};
+use crate::reload::Reloads;
 use crate::signals::{Report, Signals};
 use crate::start::Shared;
 use afterbay_events::{CONTENT_TYPE, Health, Metrics};
+use anyhow::Context;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -21,6 +24,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::fmt::Write;
+use std::net::SocketAddr;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 
 /// Said to a page in a browser.
 const FROM_A_PAGE: &str = "a page in a browser may not ask for this";
@@ -35,13 +41,25 @@ struct Admin {
     aborts: Aborts,
     attributes: Attributes,
     plugins: Plugins,
+    reloads: Reloads,
+}
+
+/// Binds the address.
+pub(crate) async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("admin.listen: {address}"))
+}
+
+/// Answers on a listener until the task is aborted; what is being answered then is answered.
+pub(crate) fn spawn(
+    listener: TcpListener,
+    shared: &Shared,
+) -> anyhow::Result<JoinHandle<std::io::Result<()>>> {
+    tracing::info!(target: "afterbay", "admin: http://{}", listener.local_addr()?);
+    Ok(tokio::spawn(serve(listener, shared)))
 }
 
 /// Answers on a listener until it is dropped.
-pub(crate) fn serve(
-    listener: tokio::net::TcpListener,
-    shared: &Shared,
-) -> impl Future<Output = std::io::Result<()>> + use<> {
+fn serve(listener: TcpListener, shared: &Shared) -> impl Future<Output = std::io::Result<()>> + use<> {
     let admin = Admin {
         metrics: shared.metrics.clone(),
         health: shared.health.clone(),
@@ -49,6 +67,7 @@ pub(crate) fn serve(
         aborts: shared.aborts.clone(),
         attributes: shared.attributes.clone(),
         plugins: shared.plugins.clone(),
+        reloads: shared.reloads.clone(),
     };
     let routes = Router::new()
         .route("/metrics", get(metrics_text))
@@ -56,6 +75,8 @@ pub(crate) fn serve(
         .route("/readyz", get(ready))
         .route("/v1/signals", get(signals_json))
         .route("/v1/requests/{rid}/abort", post(abort))
+        .route("/v1/reload", post(reload))
+        .route("/v1/plugins", get(plugins))
         .route("/v1/plugins/{plugin}/release", post(release))
         .route("/v1/plugins/{plugin}/promote", post(promote))
         // Said, where it would be no route.
@@ -181,6 +202,31 @@ fn asked<T: Default + DeserializeOwned>(body: &Bytes) -> Result<T, Box<Response>
         .map_err(|error| Box::new(refusal(StatusCode::BAD_REQUEST, "body", &format!("the body: {error}"))))
 }
 
+/// 200 with what has changed, 409 with every reason why nothing has.
+async fn reload(State(admin): State<Admin>, headers: HeaderMap) -> Response {
+    if let Some(refused) = not_of_a_page(&headers) {
+        return refused;
+    }
+    match admin.reloads.ask().await {
+        Some(Ok(changed)) => Json(json!({"changed": changed})).into_response(),
+        Some(Err(why)) => {
+            let answer = json!({"code": "refused", "error": why.join("; "), "refused": why});
+            (StatusCode::CONFLICT, Json(answer)).into_response()
+        }
+        None => {
+            let why = "too many reloads wait already, or the streams end";
+            refusal(StatusCode::SERVICE_UNAVAILABLE, "no_answer", why)
+        }
+    }
+}
+
+async fn plugins(State(admin): State<Admin>) -> Response {
+    match admin.plugins.list(&admin.metrics).await {
+        Ok(plugins) => Json(json!({"plugins": plugins, "last_reload": admin.reloads.last()})).into_response(),
+        Err(error) => refusal(StatusCode::SERVICE_UNAVAILABLE, "no_answer", &error.to_string()),
+    }
+}
+
 /// What a release or a promotion may be asked with.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -228,7 +274,7 @@ fn of_change(changed: Result<Changed, NotChanged>) -> Response {
                 NotChanged::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown"),
                 NotChanged::NotQuarantined { .. } => (StatusCode::CONFLICT, "not_quarantined"),
                 NotChanged::NotShadow { .. } => (StatusCode::CONFLICT, "not_shadow"),
-                NotChanged::NoAnswer { .. } => (StatusCode::SERVICE_UNAVAILABLE, "no_answer"),
+                NotChanged::NoAnswer(_) => (StatusCode::SERVICE_UNAVAILABLE, "no_answer"),
             };
             refusal(status, code, &refused.to_string())
         }

@@ -1,10 +1,13 @@
 //! One file per command.
 
 pub(crate) mod abort;
+mod asking;
 pub(crate) mod check;
 pub(crate) mod demo;
 pub(crate) mod journal;
 pub(crate) mod plugin;
+pub(crate) mod plugins;
+pub(crate) mod reload;
 pub(crate) mod run;
 pub(crate) mod sglang;
 pub(crate) mod sim;

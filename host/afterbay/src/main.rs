@@ -7,12 +7,14 @@
 mod aborts;
 mod admin;
 mod attributes;
+mod changes;
 mod commands;
 mod dev;
 mod grants;
 mod meeting;
 mod plugins;
 mod project;
+mod reload;
 mod rendezvous;
 mod screen;
 mod signals;
@@ -41,6 +43,8 @@ enum Command {
     Plugin(commands::plugin::Args),
     Sglang(commands::sglang::Args),
     Abort(commands::abort::Args),
+    Plugins(commands::plugins::Args),
+    Reload(commands::reload::Args),
     Sim(commands::sim::Args),
     Demo(commands::demo::Args),
 }
@@ -69,6 +73,8 @@ fn main() -> ExitCode {
         Command::Plugin(args) => commands::plugin::run(args),
         Command::Sglang(args) => commands::sglang::run(args),
         Command::Abort(args) => commands::abort::run(args),
+        Command::Plugins(args) => commands::plugins::run(args),
+        Command::Reload(args) => commands::reload::run(args),
         Command::Sim(args) => commands::sim::run(args),
         Command::Demo(args) => commands::demo::run(args),
     };

@@ -2,8 +2,11 @@
 //!
 //! Owns who is asked and how long is waited. What a plugin's place does is the stream's.
 
-use afterbay_stream::Control;
+use afterbay_config as config;
+use afterbay_events::Metrics;
+use afterbay_stream::{Control, PluginState, Standing};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -13,7 +16,122 @@ const ANSWER_MAX: Duration = Duration::from_secs(7);
 
 /// The streams of a process that can be asked. Clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Plugins(Arc<Mutex<Vec<(String, Control)>>>);
+pub(crate) struct Plugins(Arc<Mutex<Vec<Asked>>>);
+
+/// A stream, and its plugins as configured.
+#[derive(Clone)]
+struct Asked {
+    stream: String,
+    plugins: Vec<config::Plugin>,
+    control: Control,
+}
+
+/// A plugin, as `/v1/plugins` has it. Figures have the names that they have on `/metrics`.
+#[derive(Debug, Serialize)]
+pub(crate) struct View {
+    stream: String,
+    plugin: String,
+    /// `builtin:NAME`, or a path.
+    source: String,
+    /// Its own name and version.
+    component: String,
+    version: String,
+    digest: String,
+    /// `live`, `down`, `quarantined`.
+    state: &'static str,
+    /// Why it is not live.
+    why: Option<String>,
+    /// `live`, or `shadow`, as configured.
+    mode: &'static str,
+    on_fault: &'static str,
+    deadline_us: u64,
+    memory_max_bytes: u64,
+    memory_bytes: u64,
+    requests_open: u64,
+    calls: u64,
+    rows: u64,
+    /// `null` before the first row.
+    ns_per_row: Option<f64>,
+    verdicts: BTreeMap<&'static str, u64>,
+    faults: BTreeMap<&'static str, u64>,
+    bypassed_batches: u64,
+    held_batches: u64,
+    terminated_rows: u64,
+    /// `null` where it is as at the start.
+    last_reload: Option<LastReload>,
+}
+
+#[derive(Debug, Serialize)]
+struct LastReload {
+    ago_s: u64,
+    /// Why the one before has stayed; `null` where the new one took over.
+    refused: Option<String>,
+}
+
+impl View {
+    fn new(stream: &str, config: Option<&config::Plugin>, standing: Standing, metrics: &Metrics) -> View {
+        let Standing { plugin, component, version, digest, state, why, .. } = standing;
+        let counters = metrics.plugin(stream, &plugin);
+        let rows = counters.rows.get();
+        let counted = |each: &mut dyn Iterator<Item = (&'static str, u64)>| {
+            each.filter(|(_, count)| *count > 0).collect::<BTreeMap<_, _>>()
+        };
+        View {
+            source: config.map_or_else(String::new, |config| match &config.component {
+                config::Component::Builtin(name) => format!("builtin:{name}"),
+                config::Component::File(path) | config::Component::Project(path) => {
+                    path.display().to_string()
+                }
+            }),
+            component,
+            version,
+            digest: digest.to_string(),
+            state: match state {
+                PluginState::Live => "live",
+                PluginState::Down => "down",
+                PluginState::Quarantined => "quarantined",
+            },
+            why,
+            mode: match config.map(|config| &config.mode) {
+                Some(config::Mode::Shadow { .. }) => "shadow",
+                _ => "live",
+            },
+            on_fault: match config.map(|config| config.on_fault).unwrap_or_default() {
+                config::OnFault::Bypass => "bypass",
+                config::OnFault::Hold => "hold",
+                config::OnFault::Terminate => "terminate",
+            },
+            deadline_us: config.map_or(0, |config| config.limits.deadline.as_micros() as u64),
+            memory_max_bytes: config.map_or(0, |config| config.limits.memory_bytes),
+            memory_bytes: standing.memory_bytes,
+            requests_open: standing.requests_open,
+            calls: counters.calls.get(),
+            rows,
+            ns_per_row: (rows > 0).then(|| {
+                // To a tenth: a clock says no more.
+                (counters.seconds.get().as_nanos() as f64 / rows as f64 * 10.0).round() / 10.0
+            }),
+            verdicts: counted(&mut counters.verdicts.each()),
+            faults: counted(&mut counters.faults.each()),
+            bypassed_batches: counters.bypassed_batches.get(),
+            held_batches: counters.held_batches.get(),
+            terminated_rows: counters.terminated_rows.get(),
+            last_reload: standing.last_reload.map(|last| LastReload {
+                ago_s: last.at.elapsed().unwrap_or_default().as_secs(),
+                refused: last.refused,
+            }),
+            stream: stream.to_owned(),
+            plugin,
+        }
+    }
+}
+
+/// A stream does not say how its plugins stand.
+#[derive(Debug, thiserror::Error)]
+#[error("stream {stream:?} does not answer in {} s", ANSWER_MAX.as_secs())]
+pub(crate) struct NoAnswer {
+    stream: String,
+}
 
 /// What was changed.
 #[derive(Debug, Serialize)]
@@ -32,8 +150,8 @@ pub(crate) enum NotChanged {
     NotQuarantined { plugin: String, stream: Option<String> },
     #[error("plugin {plugin:?}{} is no shadow", of_stream(stream))]
     NotShadow { plugin: String, stream: Option<String> },
-    #[error("stream {stream:?} does not answer in {} s", ANSWER_MAX.as_secs())]
-    NoAnswer { stream: String },
+    #[error(transparent)]
+    NoAnswer(#[from] NoAnswer),
 }
 
 fn of_stream(stream: &Option<String>) -> String {
@@ -41,9 +159,62 @@ fn of_stream(stream: &Option<String>) -> String {
 }
 
 impl Plugins {
-    /// A stream runs.
-    pub(crate) fn add(&self, stream: &str, control: Control) {
-        self.lock().push((stream.to_owned(), control));
+    /// A stream runs, with these plugins.
+    pub(crate) fn add(&self, stream: &str, plugins: &[config::Plugin], control: Control) {
+        let mut all = self.lock();
+        let plugins = plugins.to_vec();
+        match all.iter_mut().find(|asked| asked.stream == stream) {
+            Some(asked) => (asked.plugins, asked.control) = (plugins, control),
+            None => all.push(Asked { stream: stream.to_owned(), plugins, control }),
+        }
+    }
+
+    /// A stream has other plugins from now on; those that it has no longer are not published any more.
+    pub(crate) fn replace(
+        &self,
+        stream: &str,
+        plugins: &[config::Plugin],
+        control: Control,
+        metrics: &Metrics,
+    ) {
+        let before = self.lock().iter().find(|asked| asked.stream == stream).cloned();
+        self.add(stream, plugins, control);
+        let before = before.map(|asked| asked.plugins).unwrap_or_default();
+        let gone = before.iter().filter(|known| plugins.iter().all(|plugin| plugin.name != known.name));
+        gone.for_each(|plugin| metrics.forget_plugin(stream, plugin.name.as_str()));
+    }
+
+    /// A stream has ended.
+    pub(crate) fn remove(&self, stream: &str) {
+        self.lock().retain(|asked| asked.stream != stream);
+    }
+
+    /// How every plugin stands, stream by stream, in the order of each chain.
+    pub(crate) async fn list(&self, metrics: &Metrics) -> Result<Vec<View>, NoAnswer> {
+        let asked = self.lock().clone();
+        let asked: Vec<_> = asked
+            .into_iter()
+            .map(|asked| {
+                let (reply, answer) = oneshot::channel();
+                // Nobody waits any more where it fails.
+                asked.control.standings(move |standings| drop(reply.send(standings)));
+                (asked, answer)
+            })
+            .collect();
+        let mut views = Vec::new();
+        for (Asked { stream, plugins, .. }, answer) in asked {
+            let standings = match tokio::time::timeout(ANSWER_MAX, answer).await {
+                Ok(Ok(standings)) => standings,
+                // It has ended.
+                Ok(Err(_)) => continue,
+                Err(_) => return Err(NoAnswer { stream }),
+            };
+            views.extend(standings.into_iter().map(|standing| {
+                let config = plugins.iter().find(|plugin| plugin.name.as_str() == standing.plugin);
+                View::new(&stream, config, standing, metrics)
+            }));
+        }
+        Ok(views)
     }
 
     /// Every stream has ended.
@@ -51,7 +222,7 @@ impl Plugins {
         self.lock().clear();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(String, Control)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Asked>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -79,8 +250,8 @@ impl Plugins {
         let asked: Vec<(String, oneshot::Receiver<Option<bool>>)> = self
             .lock()
             .iter()
-            .filter(|(name, _)| stream.is_none_or(|stream| stream == name))
-            .map(|(name, control)| {
+            .filter(|asked| stream.is_none_or(|stream| stream == asked.stream))
+            .map(|Asked { stream: name, control, .. }| {
                 let (reply, answer) = oneshot::channel();
                 // Nobody waits any more where it fails.
                 ask(control, Box::new(move |changed| _ = reply.send(changed)));
@@ -98,7 +269,7 @@ impl Plugins {
                 }
                 // It has none of that name, or has ended.
                 Ok(Ok(None) | Err(_)) => {}
-                Err(_) => return Err(NotChanged::NoAnswer { stream: name }),
+                Err(_) => return Err(NoAnswer { stream: name }.into()),
             }
         }
         let plugin = plugin.to_owned();

@@ -20,9 +20,9 @@ use anyhow::Context;
 use serde::Serialize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The readers of a process. Clones share them.
-#[derive(Clone)]
-pub(crate) struct Signals(Arc<Vec<Followed>>);
+/// The readers of a process, in the order of the configuration's streams. Clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct Signals(Arc<Mutex<Vec<Arc<Followed>>>>);
 
 /// The signals of one stream.
 struct Followed {
@@ -42,23 +42,50 @@ struct Source {
 impl Signals {
     /// Of every stream of a configuration; nothing is read before [`Signals::meet`].
     pub(crate) fn new(config: &config::Config, metrics: &Metrics) -> Signals {
-        let followed = config.streams.iter().map(|stream| Followed {
-            stream: stream.name.to_string(),
-            sinks: stream.sinks.iter().map(|sink| sink.name.to_string()).collect(),
-            config: of_its_own(stream),
-            source: Mutex::default(),
-        });
-        let signals = Signals(Arc::new(followed.collect()));
-        for (index, followed) in signals.0.iter().enumerate() {
-            let signals = signals.clone();
-            metrics.signals(&followed.stream, move || signals.0.get(index).and_then(Followed::metrics));
-        }
+        let signals = Signals::default();
+        signals.follow(config, metrics);
         signals
+    }
+
+    /// Of the streams of another configuration from now on. What is followed as before goes on being read.
+    pub(crate) fn follow(&self, config: &config::Config, metrics: &Metrics) {
+        let mut held = self.lock();
+        let before = std::mem::take(&mut *held);
+        for stream in &config.streams {
+            let sinks: Vec<String> = stream.sinks.iter().map(|sink| sink.name.to_string()).collect();
+            let (name, follows) = (stream.name.to_string(), of_its_own(stream));
+            let is_same = |known: &&Arc<Followed>| {
+                known.stream == name && known.sinks == sinks && known.config == follows
+            };
+            if let Some(known) = before.iter().find(is_same) {
+                held.push(known.clone());
+                continue;
+            }
+            let signals = self.clone();
+            metrics.signals(&name.clone(), {
+                let name = name.clone();
+                move || signals.of(&name)?.metrics()
+            });
+            held.push(Arc::new(Followed { stream: name, sinks, config: follows, source: Mutex::default() }));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Followed>>> {
+        // Whoever panicked with it left whole values.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn all(&self) -> Vec<Arc<Followed>> {
+        self.lock().clone()
+    }
+
+    fn of(&self, stream: &str) -> Option<Arc<Followed>> {
+        self.lock().iter().find(|followed| followed.stream == stream).cloned()
     }
 
     /// Reads from now on what the configuration and each stream's rendezvous name.
     pub(crate) fn meet(&self, meetings: &[Meeting]) -> anyhow::Result<()> {
-        for (index, followed) in self.0.iter().enumerate() {
+        for (index, followed) in self.all().iter().enumerate() {
             let met = meetings.get(index).and_then(Meeting::met);
             followed.meet(met).with_context(|| format!("stream {:?}", followed.stream))?;
         }
@@ -67,16 +94,17 @@ impl Signals {
 
     /// The scheduler's load of a stream, for its plugins.
     pub(crate) fn load_of(&self, stream: &str) -> LoadForPlugins {
-        let (signals, index) = (self.clone(), self.0.iter().position(|followed| followed.stream == stream));
+        let (signals, stream) = (self.clone(), stream.to_owned());
         Box::new(move || {
-            let load = signals.0.get(index?)?.lock().as_ref()?.reader.handle().read();
+            let followed = signals.of(&stream)?;
+            let load = followed.lock().as_ref()?.reader.handle().read();
             for_plugins(&load)
         })
     }
 
     /// Publishes what has changed about the sources since the last time.
     pub(crate) fn tell(&self, events: &Events) {
-        for followed in self.0.iter() {
+        for followed in self.all() {
             let notices = followed.lock().as_ref().map(|source| source.reader.notices());
             let stream: Name = followed.stream.as_str().into();
             for notice in notices.into_iter().flatten() {
@@ -87,7 +115,7 @@ impl Signals {
 
     /// `/v1/signals`.
     pub(crate) fn report(&self, metrics: &Metrics) -> Report {
-        Report { streams: self.0.iter().map(|followed| followed.report(metrics)).collect() }
+        Report { streams: self.all().iter().map(|followed| followed.report(metrics)).collect() }
     }
 }
 

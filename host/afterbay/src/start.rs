@@ -8,6 +8,7 @@ use crate::grants;
 use crate::meeting::Meeting;
 use crate::plugins::Plugins;
 use crate::project::Project;
+use crate::reload::Reloads;
 use crate::rendezvous::Rendezvous;
 use crate::signals::Signals;
 use crate::vocabularies::Vocabularies;
@@ -159,7 +160,7 @@ pub(crate) struct Shared {
     pub(crate) config: config::Config,
     pub(crate) directory: Arc<Directory>,
     pub(crate) host: Host,
-    pub(crate) vocabularies: Vocabularies,
+    pub(crate) vocabularies: Arc<Vocabularies>,
     pub(crate) events: Events,
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
@@ -168,14 +169,71 @@ pub(crate) struct Shared {
     pub(crate) aborts: Aborts,
     pub(crate) attributes: Attributes,
     pub(crate) plugins: Plugins,
+    pub(crate) reloads: Reloads,
+    /// What answers on the admin address, where there is one.
+    pub(crate) admin: Option<tokio::task::JoinHandle<std::io::Result<()>>>,
+}
+
+/// A plugin's place: its stream's name and its own.
+pub(crate) type Key = (String, String);
+
+/// What plugins are loaded with, also away from the streams.
+#[derive(Clone)]
+pub(crate) struct Loader {
+    pub(crate) host: Host,
+    pub(crate) vocabularies: Arc<Vocabularies>,
+    metrics: Metrics,
+}
+
+impl Loader {
+    /// A plugin, ready for its stream; and its file to be watched, where it is one.
+    pub(crate) fn load(
+        &self,
+        stream: &config::Stream,
+        plugin: &config::Plugin,
+        met: Option<&Rendezvous>,
+    ) -> anyhow::Result<(PluginSetup, Option<Watched<Key>>)> {
+        let name = stream.name.to_string();
+        let meter = grants::meter(&self.metrics, &name, plugin.name.as_str());
+        let model = grants::model(stream, plugin, met, &self.vocabularies);
+        let model = model.map_err(|why| anyhow::anyhow!("plugin {:?} {why}", plugin.name.as_str()))?;
+        let terms = grants::terms(plugin, meter, model);
+        let component = load_plugin(&self.host, plugin, terms.clone())?;
+        let settings = settings(plugin);
+        let instance: Plugin = component.instantiate(&settings)?;
+        let watched = component_file(plugin)?.map(|path| Watched {
+            key: (name, plugin.name.to_string()),
+            name: plugin.name.to_string(),
+            path,
+            terms,
+            settings: settings.clone(),
+            digest: component.digest(),
+        });
+        Ok((PluginSetup { config: plugin.clone(), settings, instance }, watched))
+    }
 }
 
 impl Shared {
+    pub(crate) fn loader(&self) -> Loader {
+        let (host, vocabularies) = (self.host.clone(), self.vocabularies.clone());
+        Loader { host, vocabularies, metrics: self.metrics.clone() }
+    }
+
+    /// A stream is configured no longer, and has ended.
+    pub(crate) fn forget_stream(&self, stream: &str, running: &mut Running) {
+        self.aborts.remove(stream);
+        self.plugins.remove(stream);
+        self.metrics.forget_stream(stream);
+        self.health.clear_stream(stream);
+        running.watched.retain(|watched| watched.key.0 != stream);
+    }
+
     /// Opens (and locks) the journal.
     pub(crate) fn open(
         config: config::Config,
         host: Host,
         vocabularies: Vocabularies,
+        reloads: Reloads,
     ) -> anyhow::Result<Shared> {
         let (events, health) = (Events::new(), Health::default());
         let metrics = Metrics::new(events.clone(), health.clone());
@@ -189,7 +247,7 @@ impl Shared {
             config,
             directory,
             host,
-            vocabularies,
+            vocabularies: Arc::new(vocabularies),
             events,
             metrics,
             health,
@@ -197,6 +255,8 @@ impl Shared {
             aborts,
             attributes,
             plugins,
+            reloads,
+            admin: None,
         })
     }
 }
@@ -222,7 +282,10 @@ fn journal_options(config: &config::Config) -> Options {
 #[derive(Default)]
 pub(crate) struct Running {
     pub(crate) streams: Vec<Stream>,
-    watches: Vec<Watch>,
+    /// Over the components of streams that run.
+    pub(crate) watches: Vec<Watch>,
+    /// The files that they watch.
+    pub(crate) watched: Vec<Watched<Key>>,
 }
 
 impl Running {
@@ -242,22 +305,49 @@ impl Running {
             let started = Stream::start(setup)?;
             shared.aborts.add(started.name(), started.control(), opened);
             shared.attributes.add(started.control());
-            shared.plugins.add(started.name(), started.control());
+            shared.plugins.add(started.name(), &stream.plugins, started.control());
             shared.events.publish(StreamStarted {
                 stream: started.name().into(),
                 listen: started.listen().to_string(),
             });
             self.streams.push(started);
         }
+        self.watched.extend(watched.iter().cloned());
+        self.watch(shared, watched, before)
+    }
+
+    /// Watches all components anew, as those that run now.
+    pub(crate) fn watch_all(&mut self, shared: &Shared) -> anyhow::Result<()> {
+        self.watches.clear();
+        self.watch(shared, self.watched.clone(), 0)
+    }
+
+    /// What each stream runs by now: the same bytes are no reload.
+    pub(crate) async fn refresh(&mut self) {
+        for stream in &self.streams {
+            let (reply, standings) = tokio::sync::oneshot::channel();
+            stream.control().standings(move |standings| drop(reply.send(standings)));
+            // One that has ended runs nothing.
+            for standing in standings.await.unwrap_or_default() {
+                let is_it = |known: &&mut Watched<Key>| {
+                    known.key.0 == stream.name() && known.key.1 == standing.plugin
+                };
+                if let Some(known) = self.watched.iter_mut().find(is_it) {
+                    known.digest = standing.digest;
+                }
+            }
+        }
+    }
+
+    /// Watches components of the streams from `first` on.
+    fn watch(&mut self, shared: &Shared, watched: Vec<Watched<Key>>, first: usize) -> anyhow::Result<()> {
         if watched.is_empty() {
             return Ok(());
         }
-        let controls: HashMap<String, Control> = self.streams[before..]
-            .iter()
-            .map(|stream| (stream.name().to_owned(), stream.control()))
-            .collect();
+        let controls: HashMap<String, Control> =
+            self.streams[first..].iter().map(|stream| (stream.name().to_owned(), stream.control())).collect();
         let watch = Watch::start(shared.host.clone(), watched, move |reloaded| {
-            let (stream, plugin): (String, String) = reloaded.key;
+            let (stream, plugin): Key = reloaded.key;
             if let Some(control) = controls.get(&stream) {
                 control.reload(&plugin, reloaded.result);
             }
@@ -275,7 +365,7 @@ fn setup(
     shared: &Shared,
     stream: &config::Stream,
     met: Option<&Rendezvous>,
-    watched: &mut Vec<Watched<(String, String)>>,
+    watched: &mut Vec<Watched<Key>>,
 ) -> anyhow::Result<Setup> {
     let name = stream.name.to_string();
     let journal = shared.directory.stream(&name)?;
@@ -283,35 +373,17 @@ fn setup(
     shared.directory.set_after(&name, &after)?;
     tell_recovered(shared, &name, &journal.1);
     let mut plugins = Vec::new();
+    let loader = shared.loader();
     for plugin in &stream.plugins {
-        let meter = grants::meter(&shared.metrics, &name, plugin.name.as_str());
-        let model = grants::model(stream, plugin, met, &shared.vocabularies);
-        let model = model.map_err(|why| anyhow::anyhow!("plugin {:?} {why}", plugin.name.as_str()))?;
-        let terms = grants::terms(plugin, meter, model);
-        let component = load_plugin(&shared.host, plugin, terms.clone())?;
-        let settings = settings(plugin);
-        let instance: Plugin = component.instantiate(&settings)?;
-        if let Some(path) = component_file(plugin)? {
-            watched.push(Watched {
-                key: (name.clone(), plugin.name.to_string()),
-                name: plugin.name.to_string(),
-                path,
-                terms,
-                settings: settings.clone(),
-                digest: component.digest(),
-            });
-        }
-        plugins.push(PluginSetup { config: plugin.clone(), settings, instance });
+        let (setup, file) = loader.load(stream, plugin, met)?;
+        watched.extend(file);
+        plugins.push(setup);
     }
     let sinks = stream.sinks.iter().map(|sink| {
         sink_setup(shared, stream, sink, met)
             .with_context(|| format!("stream {name:?}: sink {:?}", sink.name.as_str()))
     });
-    let taps = stream.taps.iter().map(|tap| {
-        let (config::TapSocket::Push(endpoint) | config::TapSocket::Pub { listen: endpoint, .. }) =
-            &tap.socket;
-        Ok(TapSetup { config: tap.clone(), endpoint: endpoint.to_string().parse()? })
-    });
+    let taps = stream.taps.iter().map(tap_setup);
     Ok(Setup {
         taps: taps.collect::<anyhow::Result<_>>()?,
         listen: stream.listen.to_string().parse()?,
@@ -336,6 +408,12 @@ fn setup(
         health: shared.health.clone(),
         config: stream.clone(),
     })
+}
+
+/// One tap of a stream.
+pub(crate) fn tap_setup(tap: &config::Tap) -> anyhow::Result<TapSetup> {
+    let (config::TapSocket::Push(endpoint) | config::TapSocket::Pub { listen: endpoint, .. }) = &tap.socket;
+    Ok(TapSetup { config: tap.clone(), endpoint: endpoint.to_string().parse()? })
 }
 
 /// One reader of a stream: where it is as the connector found it, else as the configuration says.

@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::path::Path;
 
+use crate::units::Size;
+
 use rustix::fs::{Access, access};
 
 /// Says why `path` cannot be read as a file.
@@ -31,4 +33,14 @@ pub(crate) fn makeable_dir(dir: &Path) -> Result<(), String> {
         Some(parent) if matches!(dir.try_exists(), Ok(false)) => writable_dir(parent),
         _ => writable_dir(dir),
     }
+}
+
+/// A file's text, of at most so many bytes. The error goes behind the file's name.
+pub(crate) fn text(path: &Path, most: u64) -> Result<String, String> {
+    readable_file(path)?;
+    let bytes = std::fs::metadata(path).map_err(|error| format!("cannot be read: {error}"))?.len();
+    if bytes > most {
+        return Err(format!("has {}, must have at most {}", Size(bytes), Size(most)));
+    }
+    std::fs::read_to_string(path).map_err(|error| format!("cannot be read: {error}"))
 }

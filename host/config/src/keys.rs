@@ -363,7 +363,13 @@ pub(crate) static PLUGIN: Table = Table {
              \"tokenizer\" (that of the stream's first sink which names one).\n\
              A component that wants more is refused at the start, by name. (One made with the Rust SDK logs its panics: it wants \"log\".)",
         ),
-        key("settings", Optional, "{}", "Given to the plugin as JSON: any table."),
+        key(
+            "settings",
+            Optional,
+            "{}",
+            "Given to the plugin as JSON: any table. In place of { file = \"schema.json\" } it gets that file's text, of 1MiB at most; when the\n\
+             file changes, the plugin is configured anew.",
+        ),
     ],
 };
 

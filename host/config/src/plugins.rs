@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde_json::Value as Json;
+
 use crate::check::{Check, Names, list, value};
-use crate::place::Placed;
+use crate::place::{Place, Placed};
 use crate::units::{Size, Time};
-use crate::{Name, bounds, written};
+use crate::{Name, bounds, disk, written};
 
 /// One plugin of a stream's chain.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,8 +29,10 @@ pub struct Plugin {
     pub quarantine: Quarantine,
     /// What it may call of the host.
     pub grant: Vec<Grant>,
-    /// Given to `configure`, as JSON.
+    /// Given to `configure`, as JSON. What a file was named for is its text.
     pub settings: serde_json::Map<String, serde_json::Value>,
+    /// The files that its settings name.
+    pub files: Vec<PathBuf>,
 }
 
 impl Plugin {
@@ -44,6 +48,7 @@ impl Plugin {
             quarantine: Quarantine::default(),
             grant: Grant::DEFAULT.to_vec(),
             settings: serde_json::Map::new(),
+            files: Vec::new(),
         }
     }
 }
@@ -145,7 +150,10 @@ impl Check<'_> {
             memory_bytes: memory.unwrap_or(default.memory_bytes),
             deadline: deadline.unwrap_or(default.deadline),
         };
-        let settings = value(&written.settings).unwrap_or_default();
+        let (mut settings, mut files) = (value(&written.settings).unwrap_or_default(), Vec::new());
+        if let Some(Placed { place, .. }) = &written.settings {
+            settings.values_mut().for_each(|setting| self.read_files(setting, place, &mut files));
+        }
         if let Some(Placed { place, .. }) = &written.settings {
             let bytes = serde_json::to_string(&settings).map_or(0, |json| json.len());
             self.most(bytes, bounds::SETTINGS_BYTES_MAX, "bytes as JSON", Some(place));
@@ -164,7 +172,27 @@ impl Check<'_> {
             quarantine: self.quarantine(written),
             grant,
             settings,
+            files,
         })
+    }
+
+    /// The text of a file in place of each `{ file = "…" }`: a plugin has no file system.
+    fn read_files(&self, setting: &mut Json, place: &Place, files: &mut Vec<PathBuf>) {
+        match setting {
+            Json::Array(items) => items.iter_mut().for_each(|item| self.read_files(item, place, files)),
+            Json::Object(members) => {
+                let Some(Json::String(name)) = members.get("file").filter(|_| members.len() == 1) else {
+                    return members.values_mut().for_each(|member| self.read_files(member, place, files));
+                };
+                let path = self.dir.join(name);
+                match disk::text(&path, bounds::SETTINGS_BYTES_MAX as u64) {
+                    Ok(text) => *setting = Json::String(text),
+                    Err(why) => self.source.tell(place, format!("file {path:?} {why}")),
+                }
+                files.push(path);
+            }
+            _ => {}
+        }
     }
 
     fn mode(&self, written: &written::Plugin) -> Mode {

@@ -329,6 +329,23 @@ events! {
         stream: Name, rid: String, counted: u64, received: u64, forwarded: u64, replaced: u64, dropped: u64, swallowed: u64,
     } => "stream {stream:?}: request {rid:?} does not balance: {counted} tokens counted by the scheduler, {received} received, {forwarded} forwarded, {replaced} replaced, {dropped} dropped, {swallowed} swallowed";
 
+    // The configuration.
+
+    /// Another configuration is in force, in all its parts.
+    ConfigReloaded, Level::INFO, first 5 of [changed] {
+        changed: String,
+    } => "config: reloaded: {changed}";
+
+    /// A configuration is not taken; the one before goes on as it is.
+    ConfigReloadFailed, Level::ERROR, first 5 of [why] {
+        why: String,
+    } => "config: not reloaded, the one before goes on: {why}";
+
+    /// The configuration's directory cannot be watched: it is looked at every two seconds instead.
+    ConfigUnwatched, Level::WARN, first 5 of [directory] {
+        directory: String, why: String,
+    } => "config: {directory} cannot be watched, it is looked at now and then: {why}";
+
     // Plugins.
 
     /// A plugin is ready.
@@ -381,6 +398,11 @@ events! {
     PluginQuarantined, Level::ERROR, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, faults: u64, within_ms: u64, then: &'static str, why: String,
     } => "plugin {plugin:?} of {stream:?}: quarantined after {faults} faults in {within_ms} ms, {then} until it is changed or released: {why}";
+
+    /// A plugin is no longer configured, and out of the chain.
+    PluginRemoved, Level::INFO, first 5 of [stream, plugin] {
+        stream: Name, plugin: Name,
+    } => "plugin {plugin:?} of {stream:?}: removed";
 
     /// A plugin is back in the chain. `by`: `operator` or `reload`.
     PluginReleased, Level::INFO, first 5 of [stream, plugin] {

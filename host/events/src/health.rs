@@ -31,6 +31,11 @@ impl Health {
         self.lock().remove(key).is_some()
     }
 
+    /// A stream is no more, and nothing of it is wrong: keys like `journal:NAME` and `plugin:NAME:…`.
+    pub fn clear_stream(&self, stream: &str) {
+        self.lock().retain(|key, _| key.split(':').nth(1) != Some(stream));
+    }
+
     /// Nothing is wrong.
     pub fn is_ready(&self) -> bool {
         self.lock().is_empty()

@@ -203,9 +203,33 @@ impl Metrics {
     }
 
     /// What is known of a stream's scheduler. It is read for every scrape: what was fresh when it was written down may be
-    /// stale by then. Once for each stream; `read` must not ask this for anything.
+    /// stale by then. The last for each stream; `read` must not ask this for anything.
     pub fn signals(&self, stream: &str, read: impl Fn() -> Option<Signals> + Send + Sync + 'static) {
-        lock(&self.blocks.signals).push((stream.to_owned(), Box::new(read)));
+        let mut signals = lock(&self.blocks.signals);
+        signals.retain(|(other, _)| other != stream);
+        signals.push((stream.to_owned(), Box::new(read)));
+    }
+
+    /// A stream is no more: neither are its figures, its sinks', taps' and plugins'.
+    pub fn forget_stream(&self, stream: &str) {
+        let Blocks { streams, aborts, sinks, taps, plugins, signals, .. } = &*self.blocks;
+        let of = [("stream", stream)];
+        forget(streams, &of);
+        forget(aborts, &of);
+        forget(sinks, &of);
+        forget(taps, &of);
+        forget(plugins, &of);
+        lock(signals).retain(|(other, _)| other != stream);
+    }
+
+    /// A plugin of a stream is no more.
+    pub fn forget_plugin(&self, stream: &str, plugin: &str) {
+        forget(&self.blocks.plugins, &[("stream", stream), ("plugin", plugin)]);
+    }
+
+    /// A tap of a stream is no more.
+    pub fn forget_tap(&self, stream: &str, tap: &str) {
+        forget(&self.blocks.taps, &[("stream", stream), ("tap", tap)]);
     }
 
     /// All of it, as [`CONTENT_TYPE`].
@@ -229,6 +253,14 @@ fn block<B: Default>(labelled: &Labelled<B>, labels: Labels) -> Arc<B> {
     let block = Arc::new(B::default());
     blocks.push((labels, block.clone()));
     block
+}
+
+/// Blocks with these labels, and perhaps more, are published no longer.
+fn forget<B>(labelled: &Labelled<B>, of: &[(&'static str, &str)]) {
+    let has = |labels: &Labels, (name, value): &(&str, &str)| {
+        labels.iter().any(|(other, is)| other == name && is == value)
+    };
+    lock(labelled).retain(|(labels, _)| !of.iter().all(|label| has(labels, label)));
 }
 
 impl Collector for Blocks {

@@ -204,6 +204,9 @@ fn one_of_each() -> Vec<Event> {
             swallowed: 7,
         }
         .into(),
+        ConfigReloaded { changed: "plugin \"upper\" of \"decode-0\" added".into() }.into(),
+        ConfigReloadFailed { why: "why it is".into() }.into(),
+        ConfigUnwatched { directory: "/etc/afterbay".into(), why: "why it is".into() }.into(),
         PluginLoaded {
             stream: name("decode-0"),
             plugin: name("upper"),
@@ -250,6 +253,7 @@ fn one_of_each() -> Vec<Event> {
             why: "why it is".into(),
         }
         .into(),
+        PluginRemoved { stream: name("decode-0"), plugin: name("upper") }.into(),
         PluginReleased { stream: name("decode-0"), plugin: name("upper"), by: "operator" }.into(),
         RequestFinishedEarly {
             stream: name("decode-0"),

@@ -150,6 +150,32 @@ impl Outbox {
         }
     }
 
+    /// Works otherwise from now on. What waits may be joined as the new options say; where rows end is as it was made with.
+    pub fn reset(&mut self, options: Options) {
+        let joins = std::mem::take(&mut self.options.joins);
+        self.options = Options { joins, ..options };
+        self.window_ends = None;
+        if !matches!(self.options.when, When::Window(_)) {
+            return;
+        }
+        // A frame that waits alone is not indexed, but for a window.
+        let text = match &self.options.joins {
+            Joins::WhereTextIsWhole(vocabulary) => Some(vocabulary),
+            _ => None,
+        };
+        let mut gone = (0, 0);
+        for stage in &mut self.stages {
+            if let Stage::Rows(lane) = stage
+                && !lane.is_empty()
+            {
+                lane.index(text, &mut self.urgent);
+                let (frames, bytes) = lane.take_gone();
+                gone = (gone.0 + frames, gone.1 + bytes);
+            }
+        }
+        self.let_go(gone);
+    }
+
     /// Whether a further frame may be put in.
     pub fn has_room(&self) -> bool {
         self.frames < self.options.max_frames && self.bytes < self.options.max_bytes

@@ -27,6 +27,7 @@ mod instance;
 mod log;
 mod meter;
 
+mod files;
 mod watch;
 
 pub use batch::{
@@ -38,6 +39,7 @@ pub use bindings::exports::afterbay::plugin::plugin::StateError;
 pub use cache::CacheError;
 pub use component::{Component, Description, Digest, LoadError};
 pub use fault::{Call, Fault, FaultKind};
+pub use files::FilesWatch;
 pub use grants::{EncodeError, Grants, Meter, MeterError, Terms, Tokens};
 pub use host::{Host, HostError, HostOptions};
 pub use instance::{Plugin, StartError};

@@ -92,7 +92,8 @@ impl Watch {
     ) -> std::io::Result<Self> {
         // A bell, not a queue: one ring waiting says all there is to say, more are dropped.
         let (bell, rung) = sync_channel(1);
-        let (watcher, without_events) = watch_directories(&watched, bell.clone());
+        let paths = watched.iter().map(|file| file.path.as_path());
+        let (watcher, without_events) = watch_directories(paths, bell.clone());
         let stop = Arc::new(AtomicBool::new(false));
         let files = watched.into_iter().map(File::new).collect();
         let thread = std::thread::Builder::new().name("plugin-watch".into()).spawn({
@@ -124,11 +125,11 @@ impl Drop for Watch {
     }
 }
 
-fn watch_directories<K>(
-    watched: &[Watched<K>],
+pub(crate) fn watch_directories<'p>(
+    paths: impl Iterator<Item = &'p Path>,
     bell: SyncSender<()>,
 ) -> (Option<RecommendedWatcher>, Vec<WithoutEvents>) {
-    let mut directories: Vec<PathBuf> = watched.iter().flat_map(|file| directories_of(&file.path)).collect();
+    let mut directories: Vec<PathBuf> = paths.flat_map(directories_of).collect();
     directories.sort_unstable();
     directories.dedup();
     let failed =
@@ -189,13 +190,13 @@ enum Bad {
 
 /// What changes when a file is written or replaced.
 #[derive(PartialEq, Eq)]
-enum Stamp {
+pub(crate) enum Stamp {
     Missing,
     File { device: u64, inode: u64, length: u64, modified: (i64, i64), changed: (i64, i64) },
 }
 
 impl Stamp {
-    fn of(path: &Path) -> Self {
+    pub(crate) fn of(path: &Path) -> Self {
         match path.metadata() {
             Err(_) => Stamp::Missing,
             Ok(found) => Stamp::File {
@@ -289,7 +290,7 @@ impl<K: Clone, F: FnMut(Reloaded<K>)> Looker<K, F> {
 }
 
 /// Waits until nothing has happened for [`SETTLE`]; false if that did not come within [`SETTLE_MAX`].
-fn settle(rung: &Receiver<()>, stop: &AtomicBool) -> bool {
+pub(crate) fn settle(rung: &Receiver<()>, stop: &AtomicBool) -> bool {
     let began = Instant::now();
     while rung.recv_timeout(SETTLE).is_ok() {
         if stop.load(Ordering::SeqCst) || began.elapsed() >= SETTLE_MAX {

@@ -38,6 +38,11 @@ impl Abouts {
         abouts
     }
 
+    /// Another says so of requests from now on.
+    pub(crate) fn set_of(&mut self, of: AttributesOf) {
+        self.of = of;
+    }
+
     /// A request begins, or is there already.
     pub(crate) fn meet(&mut self, number: u64, rid: &str, worker: &str) {
         let about = About { worker: worker.into(), attributes: (self.of)(rid) };

@@ -23,8 +23,8 @@ use crate::telemetry::Telemetry;
 use crate::thread::WAKER;
 use crate::{Reopen, Setup, SinkSetup, StartError};
 use afterbay_config as config;
-use afterbay_events::Health;
 use afterbay_events::event::{SinkResuming, SinkSettled};
+use afterbay_events::{Health, Metrics};
 use afterbay_journal::{FrameNo, Recovered, Writer};
 use afterbay_outbox::{Joins, Options as OutboxOptions, Outbox, When};
 use afterbay_sockets::{CreditOptions, Pull, PullOptions, Push, PushOptions, TokenRange};
@@ -42,8 +42,8 @@ const RECONNECT_MAX: Duration = Duration::from_millis(100);
 
 /// What a stream's path is made of, and made anew.
 pub(crate) struct Plan {
-    config: config::Stream,
-    sinks: Vec<PlannedSink>,
+    pub(crate) config: config::Stream,
+    pub(crate) sinks: Vec<PlannedSink>,
     layouts: Layouts,
     on_error: config::OnError,
     durable_first: bool,
@@ -51,15 +51,16 @@ pub(crate) struct Plan {
     budget: Budget,
     reopen: Reopen,
     waker: Arc<mio::Waker>,
-    telemetry: Telemetry,
-    health: Health,
+    pub(crate) telemetry: Telemetry,
+    pub(crate) health: Health,
+    pub(crate) metrics: Metrics,
 }
 
-struct PlannedSink {
+pub(crate) struct PlannedSink {
     /// In the journal.
     name: String,
     config: config::Sink,
-    joins: Joins,
+    pub(crate) joins: Joins,
 }
 
 /// What a panic leaves: the connections, what had come over them and was in no journal yet, and the plugins.
@@ -99,6 +100,7 @@ pub(crate) fn start(
         waker: waker.clone(),
         telemetry: telemetry.clone(),
         health: health.clone(),
+        metrics: metrics.clone(),
         config,
     };
     let mut base = plan.base(journal);
@@ -313,7 +315,7 @@ pub(crate) fn push_options() -> PushOptions {
     }
 }
 
-fn outbox_options(config: &config::Stream, sink: &PlannedSink) -> OutboxOptions {
+pub(crate) fn outbox_options(config: &config::Stream, sink: &PlannedSink) -> OutboxOptions {
     OutboxOptions {
         when: match config.coalesce.when {
             config::CoalesceWhen::Never => When::Never,

@@ -4,10 +4,12 @@
 //! the ledger with each row's fate. A plugin that faults is replaced by a fresh instance; the batch it was given goes on
 //! as if it had said nothing.
 
-use crate::about::Abouts;
+use crate::about::{Abouts, AttributesOf};
 use crate::actions::{Actions, Said};
 use crate::ledger::{Accounted, Ledger, OPERATOR};
-use crate::seat::{Answer, Resumed, Seat};
+use crate::resumed::Resumed;
+use crate::seat::{Answer, Seat};
+use crate::standing::Standing;
 use afterbay_journal as journal;
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{
@@ -172,6 +174,23 @@ impl Chain {
         self.seats.swap(at, live);
         drop(self.seats.remove(at));
         Some(true)
+    }
+
+    /// How each plugin stands.
+    pub(crate) fn standings(&self) -> Vec<Standing> {
+        self.seats.iter().map(Seat::standing).collect()
+    }
+
+    /// What attributes requests have that begin from now on.
+    pub(crate) fn abouts_of(&mut self, of: AttributesOf) {
+        self.abouts.set_of(of);
+    }
+
+    /// Other seats in place of those there are, out of which `change` takes what stays. What it leaves comes back.
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Vec<Seat>, &Abouts) -> Vec<Seat>) -> Vec<Seat> {
+        let mut before = std::mem::take(&mut self.seats);
+        self.seats = change(&mut before, &self.abouts);
+        before
     }
 
     /// A plugin comes out of quarantine. `None`: there is none of that name; false: it was not in quarantine.

@@ -8,6 +8,7 @@ mod about;
 mod actions;
 mod budget;
 mod build;
+mod change;
 mod decode;
 mod fault;
 mod judge;
@@ -20,21 +21,25 @@ mod receive;
 mod report;
 mod requests;
 mod resume;
+mod resumed;
 mod route;
 mod seat;
 mod send;
 mod shadow;
 mod sink;
 mod spill;
+mod standing;
 mod tap;
 mod telemetry;
 mod thread;
 
 pub use about::AttributesOf;
 pub use budget::Budget;
+pub use change::{Change, PluginChange, RunningTap, TapChange};
 pub use ledger::{End, FinishedEarly, Live, Looked, TellScheduler};
 pub use outlook::SchedulerLoad;
 pub use send::SINK_STATES;
+pub use standing::{LastReload, PluginState, Standing};
 pub use thread::Ended;
 
 use afterbay_config as config;
@@ -176,6 +181,17 @@ impl Control {
     /// The attributes of a rid were set anew: where it is live, plugins are told.
     pub fn attributes_changed(&self, rid: &str) {
         self.tell(thread::Control::Changed { rid: rid.to_owned() });
+    }
+
+    /// Asks how its plugins stand, in their order. Dropped unasked, `reply` says that the stream has ended.
+    pub fn standings(&self, reply: impl FnOnce(Vec<Standing>) + Send + 'static) {
+        self.tell(thread::Control::Standings { reply: Box::new(reply) });
+    }
+
+    /// Makes it otherwise, between two batches; `done` is called when it is so. Dropped unasked, it says that the stream has
+    /// ended.
+    pub fn change(&self, change: Change, done: impl FnOnce() + Send + 'static) {
+        self.tell(thread::Control::Change { change: Box::new(change), reply: Box::new(done) });
     }
 
     /// Takes a plugin out of quarantine. The reply: `None`, there is none of that name; false, it was not in quarantine.

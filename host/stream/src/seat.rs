@@ -4,11 +4,13 @@
 
 use crate::PluginSetup;
 use crate::about::Abouts;
-use crate::ledger::{Accounted, Ledger, Request, Row};
+use crate::ledger::{Accounted, Ledger};
 use crate::quarantine::Faults;
+use crate::resumed::{Resumed, tell_attributes};
 use crate::shadow;
+use crate::standing::{LastReload, PluginState, Standing};
 use crate::telemetry::Telemetry;
-use afterbay_config::{Mode, OnFault, Quarantine};
+use afterbay_config::{self as config, Mode, OnFault, Quarantine};
 use afterbay_events::event::{
     PluginDown, PluginFault, PluginLoaded, PluginLog, PluginPromoted, PluginQuarantined, PluginReleased,
     PluginReloadFailed, PluginReloaded, PluginStateLost,
@@ -19,8 +21,6 @@ use afterbay_runtime::{
     Action, ColumnSet, Columns, Component, Fault, FaultKind, IdShape, Level, Opened, Plugin, ReloadError,
     StateError, Verdict,
 };
-use afterbay_wire::is_health_check;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -58,6 +58,8 @@ pub(crate) struct Seat {
     component: Component,
     on_fault: OnFault,
     mode: Mode,
+    /// As the configuration says; it may have been promoted since.
+    configured: Mode,
     plugin: Option<Plugin>,
     /// Why there is none, for people.
     absent: Option<String>,
@@ -67,6 +69,8 @@ pub(crate) struct Seat {
     is_quarantined: bool,
     /// It faulted as requests were closed, and no fresh one has taken over yet.
     died_closing: bool,
+    requests_open: u64,
+    last_reload: Option<LastReload>,
     telemetry: Telemetry,
     counters: Arc<PluginCounters>,
     health: Health,
@@ -82,6 +86,7 @@ impl Seat {
             settings,
             component: instance.component().clone(),
             on_fault: config.on_fault,
+            configured: config.mode.clone(),
             mode: config.mode,
             plugin: None,
             absent: None,
@@ -89,6 +94,8 @@ impl Seat {
             faults: Faults::new(config.quarantine),
             is_quarantined: false,
             died_closing: false,
+            requests_open: 0,
+            last_reload: None,
             telemetry,
             counters,
             health,
@@ -212,7 +219,10 @@ impl Seat {
                 self.drain_log(ledger);
             }
             let fault = match answer {
-                Ok(verdicts) => return Some(verdicts),
+                Ok(verdicts) => {
+                    self.requests_open += opened.len() as u64;
+                    return Some(verdicts);
+                }
                 Err(fault) => fault,
             };
             let again = tried < tries;
@@ -284,6 +294,7 @@ impl Seat {
     /// for [`Seat::revive`].
     pub(crate) fn close(&mut self, requests: &[u64], ledger: &Ledger) {
         let Some(plugin) = &mut self.plugin else { return };
+        self.requests_open = self.requests_open.saturating_sub(requests.len() as u64);
         requests.iter().for_each(|request| plugin.set_attributes(*request, None));
         let closed = plugin.close(requests);
         if plugin.has_log() {
@@ -341,22 +352,23 @@ impl Seat {
     /// A changed component, compiled and configured off the path, takes over between two batches.
     pub(crate) fn reload(&mut self, reloaded: Result<Plugin, ReloadError>, ledger: &Ledger, abouts: &Abouts) {
         match reloaded {
-            Ok(instance) => self.swap(instance, ledger, abouts),
+            Ok(instance) => self.swap(instance, self.settings.clone(), ledger, abouts),
             Err(error) => self.not_reloaded(error.to_string()),
         }
     }
 
     /// Another instance takes over, with what the one before it knows. Between two batches only.
-    fn swap(&mut self, mut instance: Plugin, ledger: &Ledger, abouts: &Abouts) {
+    fn swap(&mut self, mut instance: Plugin, settings: String, ledger: &Ledger, abouts: &Abouts) {
         let handed = self.hand_over(&mut instance);
         if !instance.is_alive() {
             // It died of the state; without it, it may live.
-            match instance.component().instantiate(&self.settings) {
+            match instance.component().instantiate(&settings) {
                 Ok(fresh) => instance = fresh,
                 Err(error) => return self.not_reloaded(error.to_string()),
             }
         }
-        self.component = instance.component().clone();
+        (self.component, self.settings) = (instance.component().clone(), settings);
+        self.last_reload = Some(LastReload { at: SystemTime::now(), refused: None });
         self.leave_quarantine("reload");
         self.take_over(instance, &Resumed::now(ledger, abouts), ledger, abouts);
         self.counters.reloads.add(ReloadResult::Ok, 1);
@@ -378,10 +390,34 @@ impl Seat {
         });
     }
 
-    fn not_reloaded(&self, why: String) {
+    fn not_reloaded(&mut self, why: String) {
         let (stream, plugin) = self.names();
+        self.last_reload = Some(LastReload { at: SystemTime::now(), refused: Some(why.clone()) });
         self.counters.reloads.add(ReloadResult::Failed, 1);
         self.telemetry.publish(PluginReloadFailed { stream, plugin, why });
+    }
+
+    /// Another component, other settings or grants, with what the one before it knows. Between two batches only.
+    pub(crate) fn replace(&mut self, setup: PluginSetup, ledger: &Ledger, abouts: &Abouts) {
+        let PluginSetup { config, settings, instance } = setup;
+        self.treat(&config);
+        self.swap(instance, settings, ledger, abouts);
+    }
+
+    /// What becomes of its faults, and of what it says, from now on. One that was promoted stays so until its mode is another.
+    pub(crate) fn treat(&mut self, config: &config::Plugin) {
+        if self.configured != config.mode {
+            (self.mode, self.configured) = (config.mode.clone(), config.mode.clone());
+        }
+        self.on_fault = config.on_fault;
+        if self.faults.policy() != config.quarantine {
+            self.faults = Faults::new(config.quarantine);
+        }
+    }
+
+    /// It is out of the chain for good.
+    pub(crate) fn leave(self) {
+        self.health.clear(&self.key());
     }
 
     /// Gives the instance that takes over what the one before it knows of its requests. `None` where they have no such calls.
@@ -443,8 +479,9 @@ impl Seat {
 
     /// Seats an instance and tells it of the requests that are alive.
     fn take_over(&mut self, mut plugin: Plugin, resumed: &Resumed<'_>, ledger: &Ledger, abouts: &Abouts) {
-        tell_attributes(&mut plugin, &resumed.0, abouts);
-        let opened = plugin.open(&resumed.0);
+        tell_attributes(&mut plugin, resumed.requests(), abouts);
+        let opened = plugin.open(resumed.requests());
+        self.requests_open = resumed.requests().len() as u64;
         self.plugin = Some(plugin);
         self.retry_at = None;
         self.drain_log(ledger);
@@ -481,7 +518,7 @@ impl Seat {
 
     /// The instance is dead: told, counted, and where it is one fault too many, the plugin is out of the chain.
     fn fault(&mut self, fault: &Fault, then: &'static str) {
-        self.plugin = None;
+        (self.plugin, self.requests_open) = (None, 0);
         let label = match fault.kind {
             FaultKind::Trap { .. } => events::FaultKind::Trap,
             FaultKind::Deadline { .. } => events::FaultKind::Deadline,
@@ -518,63 +555,29 @@ impl Seat {
         self.telemetry.publish(PluginQuarantined { stream, plugin, faults, within_ms, then, why });
     }
 
+    /// How it stands.
+    pub(crate) fn standing(&self) -> Standing {
+        let description = self.component.description();
+        Standing {
+            plugin: self.name.to_string(),
+            component: description.name.clone(),
+            version: description.version.clone(),
+            digest: self.component.digest(),
+            state: match (&self.plugin, self.is_quarantined) {
+                (_, true) => PluginState::Quarantined,
+                (Some(_), false) => PluginState::Live,
+                (None, false) => PluginState::Down,
+            },
+            why: self.absent.clone(),
+            requests_open: self.requests_open,
+            memory_bytes: self.plugin.as_ref().map_or(0, Plugin::memory_bytes),
+            last_reload: self.last_reload.clone(),
+        }
+    }
+
     /// Publishes what is read now and then.
     pub(crate) fn publish_gauges(&self) {
+        self.counters.requests_open.set(self.requests_open);
         self.counters.memory_bytes.set(self.plugin.as_ref().map_or(0, Plugin::memory_bytes));
-    }
-}
-
-/// The requests that a fresh instance is told of.
-pub(crate) struct Resumed<'l>(Vec<Opened<'l>>);
-
-impl<'l> Resumed<'l> {
-    /// As the ledger has them, the batch in hand included.
-    pub(crate) fn now(ledger: &'l Ledger, abouts: &'l Abouts) -> Resumed<'l> {
-        Resumed(alive(ledger).map(|(rid, request)| resumed(rid, request, abouts)).collect())
-    }
-
-    /// As they were before the batch in hand, which is shown to the instance again.
-    fn before(accounted: &Accounted, ledger: &'l Ledger, abouts: &'l Abouts) -> Resumed<'l> {
-        let in_hand: HashMap<u64, &Row> = accounted.rows.iter().map(|row| (row.number, row)).collect();
-        let resumed = alive(ledger).filter_map(|(rid, request)| {
-            let opened = resumed(rid, request, abouts);
-            match in_hand.get(&opened.request) {
-                Some(row) if row.first => None,
-                Some(row) => {
-                    let received_tokens = opened.received_tokens.saturating_sub(u64::from(row.tokens));
-                    Some(Opened { received_tokens, ..opened })
-                }
-                None => Some(opened),
-            }
-        });
-        Resumed(resumed.collect())
-    }
-}
-
-/// The requests that plugins may see rows of.
-fn alive(ledger: &Ledger) -> impl Iterator<Item = (&str, &Request)> {
-    ledger.requests().filter(|(rid, request)| !request.ended_early() && !is_health_check(rid.as_bytes()))
-}
-
-/// What `request.attributes` is to say of these requests.
-fn tell_attributes(plugin: &mut Plugin, requests: &[Opened<'_>], abouts: &Abouts) {
-    if !plugin.component().grants().request {
-        return;
-    }
-    for request in requests {
-        let about = abouts.get(request.request);
-        plugin.set_attributes(request.request, about.and_then(|about| about.attributes.clone()));
-    }
-}
-
-fn resumed<'l>(rid: &'l str, request: &Request, abouts: &'l Abouts) -> Opened<'l> {
-    let number = request.kept.number().0;
-    Opened {
-        request: number,
-        rid,
-        http_worker_ipc: abouts.get(number).map_or("", |about| &about.worker),
-        prompt_tokens: request.prompt_tokens,
-        received_tokens: request.received,
-        resumed: true,
     }
 }

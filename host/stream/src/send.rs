@@ -92,6 +92,11 @@ impl Pace {
 }
 
 impl Send {
+    /// Rows that wait may be joined under backpressure, or not, from now on.
+    pub(crate) fn set_joins(&mut self, joins: bool) {
+        self.joins = joins;
+    }
+
     /// `joins`: rows that wait may be joined under backpressure.
     pub(crate) fn new(push: Push, joins: bool, now: Instant) -> Send {
         let pace = Pace { finished: 0, since: now, per_frame: SEEN_AFTER, window: WINDOW_MIN };

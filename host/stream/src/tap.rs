@@ -114,6 +114,10 @@ impl Tap {
         })
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Gives it a copy, where there is room. `number`: of the frame in the journal, or of what left for the sink.
     pub(crate) fn copy(&mut self, number: u64, bytes: &Bytes) {
         let size = bytes.len() as u64;

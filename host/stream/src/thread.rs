@@ -4,10 +4,12 @@
 //! in `build.rs`.
 
 use crate::build::{Plan, Rescued};
+use crate::change::Change;
 use crate::ledger::{End, Looked};
 use crate::path::{Path, Suspect};
 use crate::report::Report;
 use crate::sink::Sink;
+use crate::standing::Standing;
 use afterbay_runtime::{Plugin, ReloadError};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -38,6 +40,10 @@ pub(crate) enum Control {
     Reload { plugin: String, result: Box<Result<Plugin, ReloadError>> },
     /// The attributes of a rid were set anew.
     Changed { rid: String },
+    /// How its plugins stand.
+    Standings { reply: Box<dyn FnOnce(Vec<Standing>) + Send> },
+    /// It is to be otherwise.
+    Change { change: Box<Change>, reply: Box<dyn FnOnce() + Send> },
     /// A plugin is to come out of quarantine.
     Release { plugin: String, reply: Box<dyn FnOnce(Option<bool>) + Send> },
     /// A shadow is to be live.
@@ -187,6 +193,11 @@ impl Thread {
                     self.path.chain.reload(&plugin, *result, &self.path.ledger);
                 }
                 Ok(Control::Changed { rid }) => self.path.chain.changed(&rid, &self.path.ledger),
+                Ok(Control::Standings { reply }) => reply(self.path.chain.standings()),
+                Ok(Control::Change { change, reply }) => {
+                    change.apply(&mut self.plan, &mut self.path);
+                    reply();
+                }
                 Ok(Control::Release { plugin, reply }) => {
                     reply(self.path.chain.release(&plugin, &self.path.ledger));
                 }

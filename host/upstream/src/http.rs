@@ -1,8 +1,10 @@
 //! SGLang's HTTP server, and a POST of JSON to any server, bounded in time and size.
 
 use std::fmt;
+use std::time::Duration;
 
 use afterbay_http::{Answer, ExchangeError, StatusCode, Target, header};
+use bytes::Bytes;
 use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::time::timeout;
@@ -37,6 +39,9 @@ pub enum HttpError {
     /// [`HTTP_MAX`].
     #[error("no answer in {} s", HTTP_MAX.as_secs())]
     Slow,
+    /// The caller's bound.
+    #[error("no answer in {} s", .0.as_secs())]
+    SlowerThan(Duration),
 }
 
 /// The server of a URL without a query: `http://HOST[:PORT][/PREFIX]`.
@@ -64,6 +69,13 @@ impl fmt::Debug for ApiKey {
     }
 }
 
+/// GETs `path`, which begins with a slash and goes behind the server's own; its answer has at most `max` bytes.
+pub async fn get(server: &Target, path: &str, max: usize) -> Result<Answer, HttpError> {
+    let path = format!("{}{path}", server.path.trim_end_matches('/'));
+    let exchange = server.exchange(afterbay_http::get(&path), Bytes::new(), max);
+    Ok(timeout(HTTP_MAX, exchange).await.map_err(|_| HttpError::Slow)??)
+}
+
 /// POSTs JSON to `path`, which begins with a slash and goes behind the server's own.
 pub async fn post(
     server: &Target,
@@ -78,6 +90,19 @@ pub async fn post(
     }
     let exchange = server.exchange(request, json.to_string().into(), ANSWER_BYTES_MAX);
     Ok(timeout(HTTP_MAX, exchange).await.map_err(|_| HttpError::Slow)??)
+}
+
+/// [`post`] without a key, that gives up after `max`.
+pub async fn post_within(
+    server: &Target,
+    path: &str,
+    json: &Value,
+    max: Duration,
+) -> Result<Answer, HttpError> {
+    let path = format!("{}{path}", server.path.trim_end_matches('/'));
+    let request = afterbay_http::post(&path).header(header::CONTENT_TYPE, "application/json");
+    let exchange = server.exchange(request, json.to_string().into(), ANSWER_BYTES_MAX);
+    Ok(timeout(max, exchange).await.map_err(|_| HttpError::SlowerThan(max))??)
 }
 
 /// SGLang's HTTP server.

@@ -11,7 +11,8 @@ pub mod bounds;
 mod http;
 mod push;
 
-pub use http::{ApiKey, Http, HttpError, post, server};
+pub use afterbay_http::{Answer, Target};
+pub use http::{ApiKey, Http, HttpError, get, post, post_within, server};
 pub use push::Push;
 
 use afterbay_wire::{AbortError, AbortForm};

@@ -4,6 +4,7 @@
 mod aborts;
 mod authoring;
 mod commands;
+mod configs;
 mod disk;
 mod faults;
 mod forwarding;
@@ -12,6 +13,7 @@ mod journal;
 mod kills;
 mod legs;
 mod life;
+mod operators;
 mod panics;
 mod plugins;
 mod publishing;

@@ -8,7 +8,7 @@ use afterbay_sim::load::Load;
 use afterbay_tests::afterbay::{done, verify};
 use afterbay_tests::components::{example, guest, install};
 use afterbay_tests::frames::{Request, batch, frames_of, rows};
-use afterbay_tests::{Afterbay, Reader, Sender, Stage};
+use afterbay_tests::{Afterbay, Reader, Sender, Stage, until};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
 #[test]
@@ -101,6 +101,77 @@ fn a_component_that_has_not_the_pinned_digest_is_refused_at_the_start_and_at_a_r
     assert_eq!(reader.frame(), frame);
     assert_eq!(afterbay.metrics().plugin("p", "calls_total"), 1);
     assert_eq!(afterbay.stop(), 0);
+}
+
+/// Longer by `AFTERBAY_TEST_TRIALS` (a trial is ten swaps, two seconds).
+#[test]
+fn components_and_settings_are_swapped_every_200_ms_under_load_with_no_token_lost_or_repeated() {
+    let trials: u32 = std::env::var("AFTERBAY_TEST_TRIALS").map_or(1, |trials| trials.parse().unwrap());
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let component = stage.path("plugin.wasm");
+    install(&example("stop-on-loop"), 0, &component);
+    let config = |window: u32| {
+        let config = stage.config().plugin("stays", &guest("nothing"), "");
+        config.plugin("p", &component, &format!("window = {window}"))
+    };
+    let afterbay = Afterbay::run(&stage, &config(16));
+    let frames = Arc::new(frames_of(&Load { max_running: 8, ..Load::new(400, 100) }, Msgpack));
+    let ends = Arc::new(AtomicBool::new(false));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    // Each of a load's requests ends in it, so it can be played again and again.
+    let sends = std::thread::spawn({
+        let (frames, ends) = (frames.clone(), ends.clone());
+        move || {
+            let mut sent = 0;
+            while !ends.load(Ordering::SeqCst) {
+                for frame in frames.iter() {
+                    sender.send(&frame.bytes);
+                    sent += 1;
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            }
+            (sender, sent)
+        }
+    });
+    let (read, reads) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(true)));
+    let reading = std::thread::spawn({
+        let (frames, read, reads) = (frames.clone(), read.clone(), reads.clone());
+        move || {
+            while reads.load(Ordering::SeqCst) {
+                if let Some(frame) = reader.next_within(Duration::from_millis(20)) {
+                    let at = read.fetch_add(1, Ordering::SeqCst);
+                    assert_eq!(frame, frames[at % frames.len()].bytes, "frame {at}");
+                }
+            }
+        }
+    });
+    for swap in 1..=10 * trials {
+        std::thread::sleep(Duration::from_millis(200));
+        match swap % 2 {
+            0 => install(&example("stop-on-loop"), (swap % 251) as u8 + 1, &component),
+            _ => drop(stage.write(&config(16 + swap % 100))),
+        }
+        afterbay.until_metrics("it is swapped", |metrics| {
+            metrics.plugin_by("p", "reloads_total", "result", "ok") >= u64::from(swap)
+        });
+        assert!(!reading.is_finished(), "{}", afterbay.log());
+    }
+    ends.store(true, Ordering::SeqCst);
+    let (_sender, sent) = sends.join().unwrap();
+    until("all are read", || read.load(Ordering::SeqCst) == sent || reading.is_finished());
+    reads.store(false, Ordering::SeqCst);
+    reading.join().unwrap();
+    let metrics = afterbay.metrics();
+    assert_eq!(metrics.plugin_by("p", "reloads_total", "result", "ok"), u64::from(10 * trials));
+    assert_eq!(
+        (metrics.plugin("p", "calls_total"), metrics.plugin("stays", "calls_total")),
+        (sent as u64, sent as u64)
+    );
+    assert_eq!(metrics.plugin_by("stays", "reloads_total", "result", "ok"), 0);
+    assert_eq!((metrics.plugin("p", "bypassed_batches_total"), metrics.stream("request_gaps_total")), (0, 0));
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
 }
 
 #[test]

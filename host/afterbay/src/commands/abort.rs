@@ -1,8 +1,7 @@
 //! `afterbay abort RID`: asks a running Afterbay to end a request, over its admin address.
 
 use crate::aborts::Reason;
-use afterbay_upstream::{post, server};
-use anyhow::Context;
+use crate::commands::asking;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -31,15 +30,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args { rid, reason, admin, json } = args;
-    let target = server(&format!("http://{admin}")).with_context(|| format!("admin {admin:?}"))?;
     let path = format!("/v1/requests/{}/abort", percent_encoded(&rid));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let answer = runtime.block_on(post(&target, &path, None, &json!({"reason": reason})));
-    let answer = answer.with_context(|| format!("admin {admin}"))?;
-    let said: Value = serde_json::from_slice(&answer.body).with_context(|| {
-        format!("admin {admin} answers {}, and no JSON: another program may listen there", answer.status)
-    })?;
-    let is_done = answer.status == 200;
+    let (is_done, said) = asking::post(&admin, &path, &json!({"reason": reason}))?;
     let text = |name: &str| said.get(name).and_then(Value::as_str).unwrap_or_default();
     if json {
         println!("{said}");
@@ -57,7 +49,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// As a part of a path.
-fn percent_encoded(text: &str) -> String {
+pub(crate) fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

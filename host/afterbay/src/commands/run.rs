@@ -2,6 +2,7 @@
 
 use crate::meeting::{self, Meeting};
 use crate::project::Output;
+use crate::reload::{Asked, Reloads, Source};
 use crate::rendezvous::is_alive;
 use crate::start::{self, Running, Shared};
 use crate::vocabularies::Vocabularies;
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
 
 /// How often the rendezvous file, the streams and a watched process are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -25,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Run the streams of a configuration
 ///
 /// Binds each stream's `listen`, connects to each reader, and carries batches until SIGTERM or SIGINT: then what was
-/// received is sent, and the process ends. Exits 64 where the configuration is wrong, 1 where something was left unsent,
+/// received is sent, and the process ends. SIGHUP, or a change of the file, reads the configuration again. Exits 64 where the configuration is wrong, 1 where something was left unsent,
 /// 70 where a stream failed.
 #[derive(clap::Args)]
 #[command(
@@ -112,11 +114,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(EXIT_USAGE));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let shared = Shared::open(config, host, vocabularies)?;
+    let (reloads, asked) = Reloads::new();
+    let shared = Shared::open(config, host, vocabularies, reloads)?;
     if let Some(projects) = projects {
         dev::watch(projects, shared.events.clone(), output)?;
     }
-    let done = runtime.block_on(serve(&args, shared));
+    let done = runtime.block_on(serve(&args, shared, asked));
     if let Some(dir) = &args.scratch {
         // Of no use to anybody after this, and nobody is left to be told.
         let _removed = std::fs::remove_dir_all(dir);
@@ -133,17 +136,17 @@ enum Stop {
 }
 
 /// Runs until told to stop. Streams live for as long as the sockets they were told of.
-async fn serve(args: &Args, shared: Shared) -> anyhow::Result<ExitCode> {
+async fn serve(args: &Args, mut shared: Shared, asked: mpsc::Receiver<Asked>) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     if let Some(address) = shared.config.admin.listen {
-        let listener = tokio::net::TcpListener::bind(address).await;
-        let listener = listener.with_context(|| format!("admin.listen: {address}"))?;
-        tracing::info!(target: "afterbay", "admin: http://{}", listener.local_addr()?);
-        tokio::spawn(admin::serve(listener, &shared));
+        let listener = admin::bind(address).await?;
+        shared.admin = Some(admin::spawn(listener, &shared)?);
     }
     if let Some(file) = &args.announce {
         std::fs::write(file, b"").with_context(|| format!("announce: {}", file.display()))?;
     }
+    let mut source = Source::new(&args.config, args.rendezvous.as_deref(), args.drain_timeout, asked)?;
+    source.watch(&shared)?;
     loop {
         let Some(mut meetings) = meet(args, &shared, &mut signals).await? else {
             return Ok(ExitCode::SUCCESS);
@@ -152,7 +155,7 @@ async fn serve(args: &Args, shared: Shared) -> anyhow::Result<ExitCode> {
         running.start(&shared, &meetings)?;
         shared.health.clear("rendezvous");
         tell(&shared, &meetings);
-        let stop = watch(args, &shared, &mut running, &mut meetings, &mut signals).await?;
+        let stop = watch(args, &mut shared, &mut running, &mut meetings, &mut signals, &mut source).await?;
         let left = drain(running, &shared, args.drain_timeout).await?;
         shared.vocabularies.forget();
         if matches!(stop, Stop::Told) {
@@ -162,7 +165,7 @@ async fn serve(args: &Args, shared: Shared) -> anyhow::Result<ExitCode> {
 }
 
 /// Says of each stream where its sockets are from, or why it does not run.
-fn tell(shared: &Shared, meetings: &[Meeting]) {
+pub(crate) fn tell(shared: &Shared, meetings: &[Meeting]) {
     for (stream, meeting) in shared.config.streams.iter().zip(meetings) {
         let key = format!("rendezvous:{}", stream.name);
         match meeting {
@@ -222,16 +225,25 @@ async fn meet(args: &Args, shared: &Shared, signals: &mut Signals) -> anyhow::Re
 /// Until there is a reason to stop. A stream that fails is told, and the others go on.
 async fn watch(
     args: &Args,
-    shared: &Shared,
+    shared: &mut Shared,
     running: &mut Running,
-    meetings: &mut [Meeting],
+    meetings: &mut Vec<Meeting>,
     signals: &mut Signals,
+    source: &mut Source<'_>,
 ) -> anyhow::Result<Stop> {
     let mut look = tokio::time::interval(LOOK_EVERY);
     let mut failed: Vec<String> = Vec::new();
     loop {
         tokio::select! {
             () = signals.next() => return Ok(Stop::Told),
+            asked = source.asked.recv() => {
+                source.reload(asked, shared, running, meetings).await;
+                continue;
+            }
+            _ = source.hangup.recv() => {
+                source.reload(None, shared, running, meetings).await;
+                continue;
+            }
             _ = look.tick() => {}
         }
         shared.signals.tell(&shared.events);
@@ -269,7 +281,7 @@ async fn watch(
 }
 
 /// What streams left behind.
-enum Left {
+pub(crate) enum Left {
     /// Frames that are in the journal and not with their reader.
     Frames(usize),
     /// A stream panicked.
@@ -306,7 +318,11 @@ async fn drain(running: Running, shared: &Shared, timeout: Duration) -> anyhow::
     })
 }
 
-async fn drain_leg(streams: Vec<Stream>, shared: &Shared, timeout: Duration) -> anyhow::Result<Left> {
+pub(crate) async fn drain_leg(
+    streams: Vec<Stream>,
+    shared: &Shared,
+    timeout: Duration,
+) -> anyhow::Result<Left> {
     let begun = Instant::now();
     let deadline = begun + timeout;
     for stream in &streams {

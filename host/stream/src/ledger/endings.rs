@@ -107,6 +107,11 @@ impl Ledger {
         }
     }
 
+    /// Another tells the scheduler of requests that plugins finish, or nobody.
+    pub(crate) fn set_upstream(&mut self, upstream: Option<TellScheduler>) {
+        self.upstream = upstream;
+    }
+
     /// What is known of a rid. It looks at every live request.
     pub(crate) fn look(&self, rid: &str) -> Looked {
         let live = self.requests.find(rid.as_bytes()).and_then(|slot| self.requests.get(slot));

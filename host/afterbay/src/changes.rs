@@ -1,0 +1,137 @@
+//! What is otherwise in a configuration that was read again: what a reload brings into force, and what only a restart does.
+//!
+//! Compares two checked configurations, and does nothing.
+
+use afterbay_config::{Config, Journal, Plugin, Sink, Stream};
+
+/// Of the keys that differ, those that cannot change while Afterbay runs, each with why.
+pub(crate) fn refused(before: &Config, after: &Config) -> Vec<String> {
+    let mut keys = Vec::new();
+    let mut differs = |is_other: bool, key: &str| {
+        if is_other {
+            keys.push(format!("{key}: it cannot change without a restart"));
+        }
+    };
+    let Journal { dir, sync, sync_interval, retain, segment_bytes, on_error, abandon_after } =
+        &before.journal;
+    let journal = &after.journal;
+    differs(*dir != journal.dir, "journal.dir");
+    differs(*sync != journal.sync, "journal.sync");
+    differs(*sync_interval != journal.sync_interval, "journal.sync_interval");
+    differs(*retain != journal.retain, "journal.retain");
+    differs(*segment_bytes != journal.segment_bytes, "journal.segment");
+    differs(*on_error != journal.on_error, "journal.on_error");
+    differs(*abandon_after != journal.abandon_after, "journal.abandon_after");
+    differs(before.memory != after.memory, "memory.waiting");
+    differs(before.log.filter != after.log.filter, "log.filter");
+    differs(before.log.format != after.log.format, "log.format");
+    for (before, after) in in_both(before, after) {
+        let mut differs = |is_other: bool, key: &str| {
+            differs(is_other, &format!("stream {:?}: {key}", before.name.as_str()));
+        };
+        differs(before.engine != after.engine, "engine");
+        differs(before.layout != after.layout, "layout");
+        differs(before.listen != after.listen, "listen");
+        differs(before.listen_mode != after.listen_mode, "listen_mode");
+        differs(before.after != after.after, "after");
+        differs(before.max_message_bytes != after.max_message_bytes, "max_message");
+        differs(before.max_peers != after.max_peers, "max_peers");
+        differs(before.route != after.route, "route");
+        sinks(&before.sinks, &after.sinks, &mut differs);
+    }
+    keys
+}
+
+/// A reader has requests under way that it alone knows the beginning of.
+fn sinks(before: &[Sink], after: &[Sink], differs: &mut impl FnMut(bool, &str)) {
+    let names = |sinks: &[Sink]| sinks.iter().map(|sink| sink.name.clone()).collect::<Vec<_>>();
+    if names(before) != names(after) {
+        return differs(true, "sink (its readers; taps may be added and removed)");
+    }
+    for (before, after) in before.iter().zip(after) {
+        let name = before.name.as_str();
+        // Destructured, so that a further key is not forgotten here.
+        let Sink { name: _, connect, credit, reader, tokenizer, queue: _, takes } = before;
+        differs(*connect != after.connect, &format!("sink {name:?}: connect"));
+        differs(*credit != after.credit, &format!("sink {name:?}: credit"));
+        differs(*reader != after.reader, &format!("sink {name:?}: reader"));
+        differs(*tokenizer != after.tokenizer, &format!("sink {name:?}: tokenizer"));
+        differs(*takes != after.takes, &format!("sink {name:?}: kind"));
+    }
+}
+
+/// What differs, each in a few words; nothing where the two mean the same.
+pub(crate) fn told(before: &Config, after: &Config) -> Vec<String> {
+    let mut told = Vec::new();
+    let is_in =
+        |config: &Config, stream: &Stream| config.streams.iter().any(|other| other.name == stream.name);
+    for stream in after.streams.iter().filter(|stream| !is_in(before, stream)) {
+        told.push(format!("stream {:?} added", stream.name.as_str()));
+    }
+    for (before, after) in in_both(before, after) {
+        let stream = before.name.as_str();
+        for plugin in &after.plugins {
+            let what = match before.plugins.iter().find(|known| known.name == plugin.name) {
+                None => "added",
+                Some(known) if !stays(known, plugin) => "changed",
+                Some(known) if known != plugin => "treated otherwise",
+                Some(_) => continue,
+            };
+            told.push(format!("plugin {:?} of {stream:?} {what}", plugin.name.as_str()));
+        }
+        let gone = before
+            .plugins
+            .iter()
+            .filter(|known| after.plugins.iter().all(|plugin| plugin.name != known.name));
+        told.extend(gone.map(|plugin| format!("plugin {:?} of {stream:?} removed", plugin.name.as_str())));
+        let stay = |one: &Stream, other: &Stream| -> Vec<String> {
+            let is_there = |plugin: &&Plugin| other.plugins.iter().any(|known| known.name == plugin.name);
+            one.plugins.iter().filter(is_there).map(|plugin| plugin.name.to_string()).collect()
+        };
+        let queues = |stream: &Stream| stream.sinks.iter().map(|sink| sink.queue).collect::<Vec<_>>();
+        let others = [
+            (stay(before, after) != stay(after, before), "the order of the plugins"),
+            (before.coalesce != after.coalesce, "coalesce"),
+            (queues(before) != queues(after), "queue"),
+            (before.taps != after.taps, "taps"),
+            (before.abort != after.abort, "abort"),
+            (before.signals != after.signals, "signals"),
+            (before.attributes != after.attributes, "attribute"),
+        ];
+        let others = others.into_iter().filter(|(is_other, _)| *is_other);
+        told.extend(others.map(|(_, what)| format!("{what} of {stream:?} changed")));
+    }
+    for stream in before.streams.iter().filter(|stream| !is_in(after, stream)) {
+        told.push(format!("stream {:?} removed", stream.name.as_str()));
+    }
+    if before.admin != after.admin {
+        told.push("admin.listen changed".to_owned());
+    }
+    told
+}
+
+/// The instance goes on: all that it was made with is the same.
+pub(crate) fn stays(before: &Plugin, after: &Plugin) -> bool {
+    let Plugin {
+        name,
+        component,
+        sha256,
+        limits,
+        on_fault: _,
+        quarantine: _,
+        mode: _,
+        grant,
+        settings,
+        files: _,
+    } = before;
+    (name, component, sha256, limits) == (&after.name, &after.component, &after.sha256, &after.limits)
+        && (grant, settings) == (&after.grant, &after.settings)
+}
+
+/// The streams of both, by name.
+fn in_both<'c>(before: &'c Config, after: &'c Config) -> impl Iterator<Item = (&'c Stream, &'c Stream)> {
+    before
+        .streams
+        .iter()
+        .filter_map(|stream| Some((stream, after.streams.iter().find(|other| other.name == stream.name)?)))
+}

@@ -1,0 +1,146 @@
+//! `afterbay plugins`: how the plugins of a running Afterbay stand, and a way back for one that is quarantined.
+
+use crate::commands::abort::percent_encoded;
+use crate::commands::asking;
+use crate::screen::{self, Table};
+use serde_json::{Value, json};
+use std::process::ExitCode;
+
+/// Show the plugins of a running Afterbay
+///
+/// A line for each: its version and digest, whether it is in the chain, what it costs, what it said, how it faulted, and when
+/// it was changed last. Exits 1 where one is not live.
+#[derive(clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:\n  afterbay plugins\n  afterbay plugins --json --admin 127.0.0.1:9465\n  afterbay plugins release redact"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    asks: Asks,
+}
+
+#[derive(clap::Args)]
+struct Asks {
+    /// The admin address of the running Afterbay
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9464")]
+    admin: String,
+    /// Print the answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Take a plugin out of quarantine: a fresh instance goes back into the chain
+    #[command(after_help = "Example:\n  afterbay plugins release redact --stream decode-0")]
+    Release {
+        /// The plugin, by its name in the configuration
+        name: String,
+        /// Only of this stream; else of every stream that has one of that name
+        #[arg(long, value_name = "NAME")]
+        stream: Option<String>,
+        #[command(flatten)]
+        asks: Asks,
+    },
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.command {
+        None => show(&args.asks),
+        Some(Command::Release { name, stream, asks }) => release(&name, stream.as_deref(), &asks),
+    }
+}
+
+fn release(name: &str, stream: Option<&str>, asks: &Asks) -> anyhow::Result<ExitCode> {
+    let path = format!("/v1/plugins/{}/release", percent_encoded(name));
+    let (is_done, said) = asking::post(&asks.admin, &path, &json!({"stream": stream}))?;
+    if asks.json {
+        println!("{said}");
+    } else if is_done {
+        let streams = said["streams"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        streams.for_each(|stream| println!("{name}: released, stream {stream}"));
+    } else {
+        eprintln!("afterbay: {}", said["error"].as_str().unwrap_or_default());
+    }
+    Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn show(asks: &Asks) -> anyhow::Result<ExitCode> {
+    let (is_done, said) = asking::get(&asks.admin, "/v1/plugins")?;
+    let plugins = said["plugins"].as_array().map_or(&[][..], Vec::as_slice);
+    if asks.json {
+        println!("{said}");
+    } else if is_done {
+        let heads = [
+            "STREAM",
+            "PLUGIN",
+            "COMPONENT",
+            "DIGEST",
+            "STATE",
+            "OPEN",
+            "ROWS",
+            "NS/ROW",
+            "MEMORY",
+            "VERDICTS",
+            "FAULTS",
+            "LAST RELOAD",
+        ];
+        let mut table = Table::new(&heads);
+        plugins.iter().for_each(|plugin| table.row(row(plugin)));
+        table.print()?;
+        for plugin in plugins {
+            let name = text(plugin, "plugin");
+            if let Some(why) = plugin["why"].as_str() {
+                println!("{name}: {}", screen::bad(why.to_owned()));
+            }
+            if let Some(why) = plugin["last_reload"]["refused"].as_str() {
+                println!("{name}: last reload refused: {}", screen::warn_if(why.to_owned(), true));
+            }
+        }
+    } else {
+        eprintln!("afterbay: {}", said["error"].as_str().unwrap_or_default());
+    }
+    let all_live = plugins.iter().all(|plugin| plugin["state"] == "live");
+    Ok(if is_done && all_live { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn row(plugin: &Value) -> Vec<String> {
+    let state = text(plugin, "state");
+    let reload = &plugin["last_reload"];
+    vec![
+        text(plugin, "stream"),
+        text(plugin, "plugin"),
+        format!("{} {}", text(plugin, "component"), text(plugin, "version")),
+        text(plugin, "digest").chars().take(12).collect(),
+        if state == "live" { screen::good(state) } else { screen::bad(state) },
+        figure(&plugin["requests_open"]),
+        figure(&plugin["rows"]),
+        figure(&plugin["ns_per_row"]),
+        format!("{:.1} MiB", plugin["memory_bytes"].as_f64().unwrap_or(0.0) / f64::from(1 << 20)),
+        counts(&plugin["verdicts"]),
+        screen::warn_if(counts(&plugin["faults"]), plugin["faults"] != json!({})),
+        match (reload["ago_s"].as_u64(), reload["refused"].is_string()) {
+            (None, _) => "-".to_owned(),
+            (Some(seconds), false) => format!("{seconds} s ago"),
+            (Some(seconds), true) => screen::warn_if(format!("refused {seconds} s ago"), true),
+        },
+    ]
+}
+
+fn text(plugin: &Value, name: &str) -> String {
+    plugin[name].as_str().unwrap_or_default().to_owned()
+}
+
+fn figure(value: &Value) -> String {
+    if value.is_null() { "-".to_owned() } else { value.to_string() }
+}
+
+/// `drop 3, finish 1`.
+fn counts(value: &Value) -> String {
+    let each = value.as_object().into_iter().flatten();
+    let each: Vec<String> = each.map(|(name, count)| format!("{name} {count}")).collect();
+    if each.is_empty() { "-".to_owned() } else { each.join(", ") }
+}

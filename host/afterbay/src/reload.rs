@@ -1,0 +1,381 @@
+//! Another configuration for the streams that run: read, checked, compiled and started off the path, then brought into force
+//! between two batches of each stream. The whole of it or nothing.
+//!
+//! Owns the order: what can be refused comes first, and what is begun by then is taken back. What differs between two
+//! configurations is in `changes.rs`, what a stream does about it in the stream.
+
+use crate::aborts::Opened;
+use crate::changes;
+use crate::commands::run::drain_leg;
+use crate::meeting::{self, Meeting};
+use crate::start::{self, Key, Loader, Running, Shared};
+use crate::{admin, commands};
+use afterbay_config as config;
+use afterbay_events::event::{ConfigReloadFailed, ConfigReloaded, ConfigUnwatched};
+use afterbay_runtime::{FilesWatch, Watched};
+use afterbay_stream::{Change, PluginChange, RunningTap, TapChange};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, oneshot};
+
+/// Reloads that were asked for and not begun; one answers them all, and a further one is refused.
+const ASKED_MAX: usize = 16;
+/// A stream that has not changed by then does not turn. A plugin that is handed its state may take its deadline several times.
+const CHANGE_MAX: Duration = Duration::from_secs(30);
+
+/// What became of a reload: what is otherwise, or every reason why nothing is.
+pub(crate) type Outcome = Result<Vec<String>, Vec<String>>;
+
+/// Asks for reloads. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Reloads {
+    asked: mpsc::Sender<Asked>,
+    last: Arc<Mutex<Option<Last>>>,
+}
+
+/// A reload that was asked for, and who waits for it.
+pub(crate) struct Asked(Option<oneshot::Sender<Outcome>>);
+
+/// The last reload, for `/v1/plugins`.
+#[derive(Clone, Debug)]
+struct Last {
+    at: SystemTime,
+    outcome: Outcome,
+}
+
+/// The last reload, as it is shown.
+#[derive(Debug, Serialize)]
+pub(crate) struct LastView {
+    ago_s: u64,
+    changed: Vec<String>,
+    /// Empty where it was brought into force.
+    refused: Vec<String>,
+}
+
+impl Reloads {
+    pub(crate) fn new() -> (Reloads, mpsc::Receiver<Asked>) {
+        let (asked, receiver) = mpsc::channel(ASKED_MAX);
+        (Reloads { asked, last: Arc::default() }, receiver)
+    }
+
+    /// A file has changed. Where so many wait already, one of them will see it.
+    fn changed(&self) {
+        drop(self.asked.try_send(Asked(None)));
+    }
+
+    /// Waits for the outcome; `None` where too many wait, or the streams end.
+    pub(crate) async fn ask(&self) -> Option<Outcome> {
+        let (reply, outcome) = oneshot::channel();
+        self.asked.try_send(Asked(Some(reply))).ok()?;
+        outcome.await.ok()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Last>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn last(&self) -> Option<LastView> {
+        self.lock().as_ref().map(|last| LastView {
+            ago_s: last.at.elapsed().unwrap_or_default().as_secs(),
+            changed: last.outcome.clone().unwrap_or_default(),
+            refused: last.outcome.clone().err().unwrap_or_default(),
+        })
+    }
+}
+
+/// Where a configuration comes from, and what waits for its reload.
+pub(crate) struct Source<'a> {
+    pub(crate) file: &'a Path,
+    pub(crate) rendezvous: Option<&'a Path>,
+    pub(crate) drain_timeout: Duration,
+    pub(crate) asked: mpsc::Receiver<Asked>,
+    pub(crate) hangup: Signal,
+    watch: Option<(Vec<PathBuf>, FilesWatch)>,
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn new(
+        file: &'a Path,
+        rendezvous: Option<&'a Path>,
+        drain_timeout: Duration,
+        asked: mpsc::Receiver<Asked>,
+    ) -> std::io::Result<Source<'a>> {
+        let hangup = signal(SignalKind::hangup())?;
+        Ok(Source { file, rendezvous, drain_timeout, asked, hangup, watch: None })
+    }
+
+    /// Watches the file and those that its settings name.
+    pub(crate) fn watch(&mut self, shared: &Shared) -> anyhow::Result<()> {
+        let plugins = shared.config.streams.iter().flat_map(|stream| &stream.plugins);
+        let named = plugins.flat_map(|plugin| plugin.files.iter().cloned());
+        let mut files: Vec<PathBuf> = named.chain([self.file.to_owned()]).collect();
+        files.sort_unstable();
+        files.dedup();
+        if self.watch.as_ref().is_some_and(|(watched, _)| *watched == files) {
+            return Ok(());
+        }
+        let reloads = shared.reloads.clone();
+        let watch = FilesWatch::start(files.clone(), move || reloads.changed())?;
+        for without in watch.without_events() {
+            let (directory, why) = (without.directory.display().to_string(), without.message.clone());
+            shared.events.publish(ConfigUnwatched { directory, why });
+        }
+        self.watch = Some((files, watch));
+        Ok(())
+    }
+
+    /// Reloads, tells of it, and answers all who have asked by then.
+    pub(crate) async fn reload(
+        &mut self,
+        first: Option<Asked>,
+        shared: &mut Shared,
+        running: &mut Running,
+        meetings: &mut Vec<Meeting>,
+    ) {
+        let mut asked: Vec<Asked> = first.into_iter().collect();
+        asked.extend(std::iter::from_fn(|| self.asked.try_recv().ok()));
+        let outcome = self.bring(shared, running, meetings).await;
+        match &outcome {
+            Ok(changed) if changed.is_empty() => {}
+            Ok(changed) => shared.events.publish(ConfigReloaded { changed: changed.join("; ") }),
+            Err(why) => shared.events.publish(ConfigReloadFailed { why: why.join("; ") }),
+        }
+        if outcome.as_ref().map_or(true, |changed| !changed.is_empty()) {
+            *shared.reloads.lock() = Some(Last { at: SystemTime::now(), outcome: outcome.clone() });
+        }
+        for Asked(reply) in asked {
+            // Nobody waits any more where it fails.
+            reply.map(|reply| reply.send(outcome.clone()));
+        }
+        if let Err(error) = self.watch(shared) {
+            tracing::error!(target: "afterbay", "config: its files cannot be watched: {error}");
+        }
+    }
+
+    async fn bring(
+        &self,
+        shared: &mut Shared,
+        running: &mut Running,
+        meetings: &mut Vec<Meeting>,
+    ) -> Outcome {
+        let after = start::load(self.file, self.rendezvous.is_some())?;
+        let told = changes::told(&shared.config, &after);
+        let refused = changes::refused(&shared.config, &after);
+        if !refused.is_empty() {
+            return Err(refused);
+        }
+        if told.is_empty() {
+            return Ok(told);
+        }
+        let met = meeting::look(&after, self.rendezvous).map_err(|error| vec![error.to_string()])?;
+        let met = met.ok_or_else(|| vec!["the scheduler's rendezvous file is gone".to_owned()])?;
+        // No component is swapped meanwhile.
+        let watches = std::mem::take(&mut running.watches);
+        let loader = shared.loader();
+        let before = shared.config.clone();
+        let runs = running.streams.iter().map(|stream| stream.name().to_owned()).collect();
+        let after_too = after.clone();
+        let ready = tokio::task::spawn_blocking({
+            let met = met.clone();
+            move || {
+                drop(watches);
+                ready_plugins(&loader, &before, &after_too, &met, runs)
+            }
+        });
+        let ready = ready.await.unwrap_or_else(|error| Err(vec![error.to_string()]));
+        let outcome = match ready {
+            Ok(ready) => self
+                .swap(after, met, ready, shared, running, meetings)
+                .await
+                .map_err(|error| vec![format!("{error:#}")]),
+            Err(problems) => Err(problems),
+        };
+        running.refresh().await;
+        if let Err(error) = running.watch_all(shared) {
+            tracing::error!(target: "afterbay", "plugins: their files cannot be watched: {error}");
+        }
+        outcome.map(|()| told)
+    }
+
+    /// What can be refused by the system, then what cannot.
+    async fn swap(
+        &self,
+        after: config::Config,
+        met: Vec<Meeting>,
+        ready: Vec<Ready>,
+        shared: &mut Shared,
+        running: &mut Running,
+        meetings: &mut Vec<Meeting>,
+    ) -> anyhow::Result<()> {
+        let listener = match after.admin.listen.filter(|_| after.admin != shared.config.admin) {
+            Some(address) => Some(admin::bind(address).await?),
+            None => None,
+        };
+        let mut changes = Vec::new();
+        for ready in ready {
+            changes.push(ready.change(shared, &after, &met)?);
+        }
+        let before = std::mem::replace(&mut shared.config, after);
+        shared.signals.follow(&shared.config, &shared.metrics);
+        let ran = running.streams.len();
+        if let Err(error) = running.start(shared, &met) {
+            let begun = running.streams.split_off(ran);
+            let names: Vec<String> = begun.iter().map(|stream| stream.name().to_owned()).collect();
+            drop(drain_leg(begun, shared, Duration::ZERO).await);
+            names.iter().for_each(|name| shared.forget_stream(name, running));
+            running.watches.clear();
+            shared.config = before;
+            shared.signals.follow(&shared.config, &shared.metrics);
+            shared.signals.meet(meetings)?;
+            return Err(error);
+        }
+        running.watches.clear();
+        // From here on nothing is refused.
+        for changed in changes {
+            changed.apply(shared, running).await;
+        }
+        let is_gone = |name: &str| shared.config.streams.iter().all(|stream| stream.name.as_str() != name);
+        let (gone, stay) =
+            std::mem::take(&mut running.streams).into_iter().partition(|stream| is_gone(stream.name()));
+        running.streams = stay;
+        let names: Vec<String> = before
+            .streams
+            .iter()
+            .map(|stream| stream.name.to_string())
+            .filter(|name| is_gone(name))
+            .collect();
+        // What they received is sent, or stays in the journal; each tells how it ended.
+        drop(drain_leg(gone, shared, self.drain_timeout).await);
+        names.iter().for_each(|name| shared.forget_stream(name, running));
+        if before.admin != shared.config.admin {
+            shared.admin.take().inspect(tokio::task::JoinHandle::abort);
+            if let Some(listener) = listener {
+                shared.admin = Some(admin::spawn(listener, shared)?);
+            }
+        }
+        *meetings = met;
+        commands::run::tell(shared, meetings);
+        Ok(())
+    }
+}
+
+/// A stream that runs and is to be otherwise, with the plugins that it is to have.
+struct Ready {
+    stream: config::Stream,
+    plugins: Vec<PluginChange>,
+    watched: Vec<Watched<Key>>,
+}
+
+/// A stream's change with all that could be refused behind it.
+struct Prepared {
+    stream: config::Stream,
+    change: Change,
+    way: Option<Opened>,
+    watched: Vec<Watched<Key>>,
+    /// Taps that it has no longer.
+    taps_gone: Vec<String>,
+}
+
+/// Tries every plugin, and loads those that are new in streams that run. Or every problem.
+fn ready_plugins(
+    loader: &Loader,
+    before: &config::Config,
+    after: &config::Config,
+    met: &[Meeting],
+    runs: Vec<String>,
+) -> Result<Vec<Ready>, Vec<String>> {
+    start::check_files(after, &loader.host, &loader.vocabularies)?;
+    let mut ready = Vec::new();
+    let changed = after.streams.iter().zip(met).filter_map(|(stream, meeting)| {
+        let known = before.streams.iter().find(|known| known.name == stream.name)?;
+        (runs.iter().any(|name| name == stream.name.as_str()) && known != stream)
+            .then_some((known, stream, meeting))
+    });
+    for (known, stream, meeting) in changed {
+        let (mut plugins, mut watched) = (Vec::new(), Vec::new());
+        for plugin in &stream.plugins {
+            let stays =
+                known.plugins.iter().any(|known| known.name == plugin.name && changes::stays(known, plugin));
+            if stays {
+                plugins.push(PluginChange::Stays(plugin.clone()));
+                continue;
+            }
+            let loaded = loader.load(stream, plugin, meeting.met());
+            let (setup, file) =
+                loaded.map_err(|error| vec![format!("stream {:?}: {error:#}", stream.name.as_str())])?;
+            watched.extend(file);
+            plugins.push(PluginChange::New(setup));
+        }
+        ready.push(Ready { stream: stream.clone(), plugins, watched });
+    }
+    Ok(ready)
+}
+
+impl Ready {
+    fn change(self, shared: &Shared, after: &config::Config, met: &[Meeting]) -> anyhow::Result<Prepared> {
+        let Ready { stream, plugins, watched } = self;
+        let before = shared.config.streams.iter().find(|known| known.name == stream.name);
+        let at = after.streams.iter().position(|known| known.name == stream.name);
+        let met = at.and_then(|at| met.get(at)).and_then(Meeting::met);
+        let mut way = match before.is_some_and(|before| before.abort != stream.abort) {
+            true => Some(Opened::new(&stream, met, &shared.events)?),
+            false => None,
+        };
+        let mut taps = Vec::new();
+        for tap in &stream.taps {
+            let name = tap.name.to_string();
+            taps.push(match before.is_some_and(|before| before.taps.contains(tap)) {
+                true => TapChange::Stays(name),
+                false => {
+                    let setup = start::tap_setup(tap)?;
+                    TapChange::New(RunningTap::start(
+                        stream.name.as_str(),
+                        setup,
+                        &shared.events,
+                        &shared.metrics,
+                    )?)
+                }
+            });
+        }
+        let change = Change {
+            plugins,
+            taps,
+            upstream: way.as_mut().map(Opened::tell_scheduler),
+            attributes: shared.attributes.of(&stream.attributes)?,
+            config: stream.clone(),
+        };
+        let known = before.iter().flat_map(|before| &before.taps).map(|tap| tap.name.to_string());
+        let taps_gone =
+            known.filter(|name| stream.taps.iter().all(|tap| tap.name.as_str() != name)).collect();
+        Ok(Prepared { stream, change, way, watched, taps_gone })
+    }
+}
+
+impl Prepared {
+    async fn apply(self, shared: &Shared, running: &mut Running) {
+        let Prepared { stream, change, way, watched, taps_gone } = self;
+        let name = stream.name.as_str();
+        let Some(runs) = running.streams.iter().find(|runs| runs.name() == name) else { return };
+        let control = runs.control();
+        let (done, is_done) = oneshot::channel();
+        control.change(change, move || {
+            let _asked = done.send(());
+        });
+        if tokio::time::timeout(CHANGE_MAX, is_done).await.is_err() {
+            tracing::error!(target: "afterbay", "config: stream {name:?} has not changed in {CHANGE_MAX:?}, and does when it turns");
+        }
+        if let Some(way) = way {
+            shared.aborts.add(name, control.clone(), way);
+        }
+        let is_known =
+            |key: &Key| key.0 != name || stream.plugins.iter().any(|plugin| plugin.name.as_str() == key.1);
+        let is_new = |key: &Key| watched.iter().any(|watched| watched.key == *key);
+        running.watched.retain(|known| is_known(&known.key) && !is_new(&known.key));
+        running.watched.extend(watched);
+        taps_gone.iter().for_each(|tap| shared.metrics.forget_tap(name, tap));
+        shared.plugins.replace(name, &stream.plugins, control, &shared.metrics);
+    }
+}

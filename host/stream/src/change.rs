@@ -1,0 +1,142 @@
+//! What a running stream becomes, between two batches: other plugins, another pace, another way to the scheduler.
+//!
+//! All of it was checked and made ready off the path: nothing here can fail.
+
+use crate::about::AttributesOf;
+use crate::build::{Plan, outbox_options};
+use crate::ledger::TellScheduler;
+use crate::path::Path;
+use crate::seat::{Parts, Seat};
+use crate::tap::{self, Tap};
+use crate::telemetry::Telemetry;
+use crate::{PluginSetup, StartError, TapSetup};
+use afterbay_config as config;
+use afterbay_events::event::PluginRemoved;
+use afterbay_events::{Events, Metrics};
+use afterbay_outbox::Joins;
+
+/// What is to be otherwise in a running stream; its readers and where it listens stay.
+pub struct Change {
+    /// The checked configuration of the stream.
+    pub config: config::Stream,
+    /// Its plugins, in the order of the config.
+    pub plugins: Vec<PluginChange>,
+    /// Its taps, in the order of the config.
+    pub taps: Vec<TapChange>,
+    /// Who tells the scheduler of requests that plugins finish, where that is another.
+    pub upstream: Option<Option<TellScheduler>>,
+    /// What attributes requests have, for those that begin from now on.
+    pub attributes: AttributesOf,
+}
+
+/// A plugin of a stream that changes.
+pub enum PluginChange {
+    /// Its instance goes on; what becomes of its faults may be otherwise.
+    Stays(config::Plugin),
+    /// It takes over from the one of its name, or is one more.
+    New(PluginSetup),
+}
+
+/// A tap of a stream that changes.
+pub enum TapChange {
+    /// That of this name goes on.
+    Stays(String),
+    /// One more.
+    New(RunningTap),
+}
+
+/// A tap that is bound, or connects, and is given nothing yet.
+pub struct RunningTap(Tap);
+
+impl RunningTap {
+    /// Binds or connects it.
+    pub fn start(
+        stream: &str,
+        setup: TapSetup,
+        events: &Events,
+        metrics: &Metrics,
+    ) -> Result<RunningTap, StartError> {
+        let counters = metrics.stream(stream);
+        let telemetry = Telemetry { stream: stream.into(), events: events.clone(), counters };
+        let counters = metrics.tap(stream, setup.config.name.as_str());
+        Ok(RunningTap(Tap::start(setup, telemetry, counters)?))
+    }
+}
+
+impl Change {
+    /// Between two batches: from now on it is so.
+    pub(crate) fn apply(self, plan: &mut Plan, path: &mut Path) {
+        let Change { config, plugins, taps, upstream, attributes } = self;
+        plan.config = config;
+        let joins_under_pressure = plan.config.coalesce.when == config::CoalesceWhen::Backpressure;
+        for (sink, planned) in path.sinks.iter_mut().zip(&plan.sinks) {
+            sink.outbox.reset(outbox_options(&plan.config, planned));
+            sink.send.set_joins(joins_under_pressure && !matches!(planned.joins, Joins::Nowhere));
+        }
+        if let Some(upstream) = upstream {
+            path.ledger.set_upstream(upstream);
+        }
+        path.chain.abouts_of(attributes);
+        change_plugins(plugins, plan, path);
+        change_taps(taps, path);
+    }
+}
+
+fn change_plugins(plugins: Vec<PluginChange>, plan: &Plan, path: &mut Path) {
+    let Path { chain, ledger, .. } = path;
+    let removed = chain.change(|before, abouts| {
+        let mut take = |name: &str| {
+            let at = before.iter().position(|seat| seat.name() == name)?;
+            Some(before.remove(at))
+        };
+        let seats = plugins.into_iter().filter_map(|change| match change {
+            // There is none where a shadow was promoted into its place.
+            PluginChange::Stays(config) => take(config.name.as_str()).map(|mut seat| {
+                seat.treat(&config);
+                seat
+            }),
+            PluginChange::New(setup) => Some(match take(setup.config.name.as_str()) {
+                Some(mut seat) => {
+                    seat.replace(setup, ledger, abouts);
+                    seat
+                }
+                None => {
+                    let telemetry = plan.telemetry.clone();
+                    let counters = plan.metrics.plugin(&telemetry.stream, setup.config.name.as_str());
+                    Seat::new(Parts {
+                        setup,
+                        telemetry,
+                        counters,
+                        health: plan.health.clone(),
+                        ledger,
+                        abouts,
+                    })
+                }
+            }),
+        });
+        seats.collect()
+    });
+    for seat in removed {
+        let (stream, plugin) = (plan.telemetry.stream.clone(), seat.name().into());
+        seat.leave();
+        plan.telemetry.publish(PluginRemoved { stream, plugin });
+    }
+}
+
+fn change_taps(taps: Vec<TapChange>, path: &mut Path) {
+    let mut before = std::mem::take(&mut path.taps);
+    for change in taps {
+        match change {
+            TapChange::New(RunningTap(tap)) => path.taps.push(tap),
+            TapChange::Stays(name) => {
+                if let Some(at) = before.iter().position(|tap| tap.name() == name) {
+                    path.taps.push(before.remove(at));
+                }
+            }
+        }
+    }
+    if !before.is_empty() {
+        // They send what they have, which the stream does not wait for. Where there can be no thread, it does.
+        let _ended = std::thread::Builder::new().name("taps' end".into()).spawn(move || tap::end(before));
+    }
+}

@@ -1,0 +1,66 @@
+//! What a fresh instance of a plugin is told of the requests that are alive.
+
+use crate::about::Abouts;
+use crate::ledger::{Accounted, Ledger, Request, Row};
+use afterbay_runtime::{Opened, Plugin};
+use afterbay_wire::is_health_check;
+use std::collections::HashMap;
+
+/// The requests that a fresh instance is told of.
+pub(crate) struct Resumed<'l>(Vec<Opened<'l>>);
+
+impl<'l> Resumed<'l> {
+    /// As the ledger has them, the batch in hand included.
+    pub(crate) fn now(ledger: &'l Ledger, abouts: &'l Abouts) -> Resumed<'l> {
+        Resumed(alive(ledger).map(|(rid, request)| resumed(rid, request, abouts)).collect())
+    }
+
+    /// As they were before the batch in hand, which is shown to the instance again.
+    pub(crate) fn before(accounted: &Accounted, ledger: &'l Ledger, abouts: &'l Abouts) -> Resumed<'l> {
+        let in_hand: HashMap<u64, &Row> = accounted.rows.iter().map(|row| (row.number, row)).collect();
+        let resumed = alive(ledger).filter_map(|(rid, request)| {
+            let opened = resumed(rid, request, abouts);
+            match in_hand.get(&opened.request) {
+                Some(row) if row.first => None,
+                Some(row) => {
+                    let received_tokens = opened.received_tokens.saturating_sub(u64::from(row.tokens));
+                    Some(Opened { received_tokens, ..opened })
+                }
+                None => Some(opened),
+            }
+        });
+        Resumed(resumed.collect())
+    }
+
+    pub(crate) fn requests(&self) -> &[Opened<'l>] {
+        &self.0
+    }
+}
+
+/// The requests that plugins may see rows of.
+fn alive(ledger: &Ledger) -> impl Iterator<Item = (&str, &Request)> {
+    ledger.requests().filter(|(rid, request)| !request.ended_early() && !is_health_check(rid.as_bytes()))
+}
+
+fn resumed<'l>(rid: &'l str, request: &Request, abouts: &'l Abouts) -> Opened<'l> {
+    let number = request.kept.number().0;
+    Opened {
+        request: number,
+        rid,
+        http_worker_ipc: abouts.get(number).map_or("", |about| &about.worker),
+        prompt_tokens: request.prompt_tokens,
+        received_tokens: request.received,
+        resumed: true,
+    }
+}
+
+/// What `request.attributes` is to say of these requests.
+pub(crate) fn tell_attributes(plugin: &mut Plugin, requests: &[Opened<'_>], abouts: &Abouts) {
+    if !plugin.component().grants().request {
+        return;
+    }
+    for request in requests {
+        let about = abouts.get(request.request);
+        plugin.set_attributes(request.request, about.and_then(|about| about.attributes.clone()));
+    }
+}

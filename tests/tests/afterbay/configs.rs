@@ -1,0 +1,232 @@
+//! A configuration that changes while it runs: taken whole, between two batches, or not at all.
+
+use afterbay_tests::afterbay::{done, verify};
+use afterbay_tests::components::guest;
+use afterbay_tests::frames::{Request, WIRES, batch, rows};
+use afterbay_tests::{Afterbay, Config, Reader, Sender, Stage, until, wait_for};
+use afterbay_wire::synth::SynthRow;
+use afterbay_wire::synth::SynthWire::Msgpack;
+use serde_json::Value;
+
+fn judges(config: Config, name: &str, action: &str) -> Config {
+    config.plugin(name, &guest("judges"), &format!("action = {action:?}"))
+}
+
+fn reload(afterbay: &Afterbay) -> (i32, String) {
+    let done = done(&["reload", "--admin", &afterbay.admin().to_string()]);
+    (done.code, if done.code == 0 { done.stdout } else { done.stderr })
+}
+
+fn last_reload(afterbay: &Afterbay) -> Value {
+    let answer = afterbay.get("/v1/plugins");
+    serde_json::from_str::<Value>(&answer.body).unwrap()["last_reload"].take()
+}
+
+#[test]
+fn plugins_are_added_changed_and_removed_as_the_file_says_and_those_that_are_as_before_go_on() {
+    for wire in WIRES {
+        let stage = Stage::new();
+        let mut reader = Reader::bind(&stage.reader_side());
+        let afterbay = Afterbay::run(&stage, &judges(stage.config(), "notes", "annotate"));
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let (mut a, mut b) = (Request::new("a"), Request::new("b"));
+        let mut step = |rows_of: Vec<SynthRow>| {
+            let frame = batch(wire, rows_of);
+            sender.send(&frame);
+            let left = reader.frame();
+            (left == frame, rows(&left))
+        };
+        assert!(step(vec![a.row(&[1])]).0);
+
+        // One more before it. As an editor does: another file is renamed over it.
+        let more = judges(judges(stage.config(), "finishes", "finish"), "notes", "annotate");
+        std::fs::write(stage.path("afterbay.toml~"), more.to_toml()).unwrap();
+        std::fs::rename(stage.path("afterbay.toml~"), stage.path("afterbay.toml")).unwrap();
+        let told = afterbay.event("ConfigReloaded");
+        assert_eq!(told["changed"], "plugin \"finishes\" of \"test\" added", "{told}");
+        assert_eq!(step(vec![b.row(&[1, 2])]).1[0].finish.as_deref(), Some("stop:finished by judges"));
+        let metrics = afterbay.metrics();
+        assert_eq!(
+            (metrics.plugin("notes", "calls_total"), metrics.plugin("finishes", "calls_total")),
+            (2, 1)
+        );
+        assert_eq!(metrics.plugin_by("notes", "reloads_total", "result", "ok"), 0, "its instance goes on");
+
+        // It goes, and the other has another setting: it takes over from itself, with the request that is alive.
+        stage.write(&judges(stage.config(), "notes", "drop"));
+        let told = afterbay
+            .event_where("ConfigReloaded", |told| told["changed"].as_str().unwrap().contains("removed"));
+        let changed = "plugin \"notes\" of \"test\" changed; plugin \"finishes\" of \"test\" removed";
+        assert_eq!(told["changed"], changed, "{told}");
+        assert_eq!(afterbay.event("PluginRemoved")["plugin"], "finishes");
+        assert!(step(vec![a.last(&[2])]).1[0].ids.is_empty());
+        let metrics = afterbay.get("/metrics").body;
+        assert!(!metrics.contains("plugin=\"finishes\""), "what is removed has no figures");
+        assert_eq!(afterbay.stop(), 0);
+        assert_eq!(verify(&stage).0, 0);
+    }
+}
+
+#[test]
+fn a_configuration_that_is_wrong_or_needs_a_restart_is_refused_whole_and_the_one_before_goes_on() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let config = || judges(stage.config(), "notes", "annotate");
+    let afterbay = Afterbay::run(&stage, &config());
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut request = Request::new("r");
+    let mut failures = 0;
+    let mut refuse = |config: Config, why: &str| {
+        // The plugin that all of them would change, too.
+        stage.write(&judges(config, "drops", "drop"));
+        let told =
+            afterbay.event_where("ConfigReloadFailed", |told| told["why"].as_str().unwrap().contains(why));
+        failures += 1;
+        // By hand: every reason, and it is counted once more.
+        let (code, said) = reload(&afterbay);
+        assert!(code == 1 && said.contains(why), "{said}");
+        failures += 1;
+        assert_eq!(afterbay.metrics().events("ConfigReloadFailed"), failures, "{told}");
+        let last = last_reload(&afterbay);
+        assert!(last["refused"].to_string().contains(&why.replace('"', "\\\"")), "{last}");
+        assert_eq!(afterbay.get("/readyz").status, 200, "what runs is whole");
+        let frame = batch(Msgpack, vec![request.row(&[1])]);
+        sender.send(&frame);
+        assert_eq!(reader.frame(), frame, "after {why}");
+    };
+    refuse(config().stream("lissten = 4"), "stream[0].lissten: unknown key, did you mean \"listen\"?");
+    refuse(judges(config(), "wrong", "dance"), "unknown variant `dance`");
+    refuse(config().plugin("gone", &stage.path("nowhere.wasm"), ""), "nowhere.wasm\" cannot be read");
+    refuse(config().journal("sync = \"always\""), "journal.sync: it cannot change without a restart");
+    refuse(config().memory("1GiB"), "memory.waiting: it cannot change without a restart");
+    refuse(
+        config().stream("max_peers = 7"),
+        "stream \"test\": max_peers: it cannot change without a restart",
+    );
+    let elsewhere = config().connect(&stage.ipc("elsewhere"));
+    refuse(elsewhere, "stream \"test\": sink \"reader\": connect: it cannot change without a restart");
+
+    // SIGHUP does as the command.
+    afterbay.hang_up();
+    until("it is tried again", || afterbay.metrics().events("ConfigReloadFailed") == failures + 1);
+    stage.write(&config());
+    until("nothing is wrong with it", || reload(&afterbay) == (0, "nothing has changed\n".to_owned()));
+    assert_eq!(afterbay.metrics().events("ConfigReloaded"), 0);
+    assert_eq!(afterbay.post("/v1/reload", &["Origin: http://evil.test"], "").status, 403);
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
+}
+
+#[test]
+fn streams_and_taps_come_and_go_while_another_stream_runs_and_one_that_cannot_be_bound_changes_nothing() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run(&stage, &stage.config());
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut request = Request::new("r");
+    let mut step = || {
+        let frame = batch(Msgpack, vec![request.row(&[1])]);
+        sender.send(&frame);
+        assert_eq!(reader.frame(), frame);
+        frame
+    };
+    step();
+    let with = |name: &str, listen: &str| {
+        let (listen, connect) = (stage.ipc(listen), stage.ipc("out-2"));
+        let stream = format!("[[stream]]\nname = {name:?}\nlisten = {listen:?}\n");
+        let sink = format!("[[stream.sink]]\nname = \"reader\"\nconnect = {connect:?}\n");
+        let tap = stage.config().publisher("tap", &stage.ipc("tap"), "");
+        std::fs::write(stage.path("afterbay.toml"), format!("{}{stream}{sink}", tap.to_toml())).unwrap();
+    };
+    with("second", "in-2");
+    let told = afterbay.event("ConfigReloaded");
+    assert_eq!(told["changed"], "stream \"second\" added; taps of \"test\" changed", "{told}");
+    assert!(stage.path("tap").exists());
+    let mut second = Reader::bind(&stage.ipc("out-2"));
+    let mut sender_2 = Sender::connect(&stage.ipc("in-2"));
+    let frame = batch(Msgpack, vec![Request::new("q").last(&[1, 2])]);
+    sender_2.send(&frame);
+    assert_eq!(second.frame(), frame);
+    step();
+    assert_eq!(afterbay.metrics().stream_named("second", "tokens_received_total"), 2);
+
+    // Its name is in use by another: nothing of the file is taken.
+    let taken = std::os::unix::net::UnixListener::bind(stage.path("in-3")).unwrap();
+    with("third", "in-3");
+    let told = afterbay.event("ConfigReloadFailed");
+    assert!(told["why"].as_str().unwrap().contains("in-3"), "{told}");
+    drop(taken);
+    let frame = batch(Msgpack, vec![Request::new("p").last(&[1])]);
+    sender_2.send(&frame);
+    assert_eq!(second.frame(), frame, "the stream that the refused file leaves out goes on");
+
+    stage.write(&stage.config());
+    afterbay.event_where("ConfigReloaded", |told| {
+        told["changed"] == "taps of \"test\" changed; stream \"second\" removed"
+    });
+    afterbay.event_where("StreamStopped", |stopped| stopped["stream"] == "second");
+    wait_for("its sockets are gone", || {
+        (!stage.path("in-2").exists() && !stage.path("tap").exists()).then_some(())
+    });
+    assert!(!afterbay.get("/metrics").body.contains("stream=\"second\""));
+    step();
+    afterbay.until_ready(200);
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn a_setting_that_names_a_file_has_its_text_and_changes_with_it() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    std::fs::write(stage.path("action.txt"), "annotate").unwrap();
+    let config = stage.config().plugin("p", &guest("judges"), "action = { file = \"action.txt\" }");
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut request = Request::new("r");
+    let mut step = || {
+        sender.send(&batch(Msgpack, vec![request.row(&[1])]));
+        rows(&reader.frame())[0].ids.clone()
+    };
+    assert_eq!(step(), [1]);
+    std::fs::write(stage.path("action.txt"), "drop").unwrap();
+    let told = afterbay.event("ConfigReloaded");
+    assert_eq!(told["changed"], "plugin \"p\" of \"test\" changed", "{told}");
+    let file = std::fs::File::create(stage.path("action.txt")).unwrap();
+    file.set_len((1 << 20) + 1).unwrap();
+    let told = afterbay.event("ConfigReloadFailed");
+    let why = "action.txt\" has 1025KiB, must have at most 1MiB";
+    assert!(told["why"].as_str().unwrap().contains("action.txt"), "{why}: {told}");
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn the_pace_of_a_stream_and_what_becomes_of_faults_change_in_place() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let config = || {
+        stage
+            .config()
+            .plugin("bad", &guest("panics"), "in = \"process\"")
+            .of_plugin("quarantine = { faults = 0 }")
+    };
+    let afterbay = Afterbay::run(&stage, &config());
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let frame = batch(Msgpack, vec![Request::new("a").last(&[1])]);
+    sender.send(&frame);
+    assert_eq!(reader.frame(), frame);
+    let strict = config()
+        .stream("coalesce = { when = \"window\", window = \"2ms\" }")
+        .of_plugin("on_fault = \"terminate\"");
+    stage.write(&strict);
+    let told = afterbay.event("ConfigReloaded");
+    assert_eq!(
+        told["changed"], "plugin \"bad\" of \"test\" treated otherwise; coalesce of \"test\" changed",
+        "{told}"
+    );
+    let mut request = Request::new("b");
+    sender.send(&batch(Msgpack, vec![request.row(&[1])]));
+    let out = rows(&reader.frame());
+    assert_eq!((out[0].ids.len(), out[0].finish.as_deref()), (0, Some("abort")), "{out:?}");
+    assert_eq!(afterbay.metrics().plugin_by("bad", "reloads_total", "result", "ok"), 0);
+    assert_eq!(afterbay.stop(), 0);
+}

@@ -1,0 +1,84 @@
+//! What an operator sees of the plugins: `/v1/plugins` and `afterbay plugins`.
+
+use afterbay_tests::afterbay::done;
+use afterbay_tests::components::{example, guest, install};
+use afterbay_tests::frames::{Request, batch, rows};
+use afterbay_tests::{Afterbay, Reader, Sender, Stage};
+use afterbay_wire::synth::SynthWire::Msgpack;
+use serde_json::{Value, json};
+
+#[test]
+fn the_plugins_of_a_stream_are_shown_with_what_they_are_cost_and_say() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let component = stage.path("plugin.wasm");
+    install(&example("stop-on-loop"), 0, &component);
+    let config = stage.config().plugin("loops", &component, "window = 8");
+    let config = config.plugin("bad", &guest("panics"), "in = \"process\"");
+    let afterbay = Afterbay::run(&stage, &config.of_plugin("quarantine = { faults = 2 }"));
+    let admin = afterbay.admin().to_string();
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let (mut looped, mut other) = (Request::new("looped"), Request::new("other"));
+    for step in 0..3 {
+        sender.send(&batch(Msgpack, vec![looped.row(&[7; 4]), other.row(&[step])]));
+        reader.frame();
+    }
+    let asked = || -> Value {
+        let answer = afterbay.get("/v1/plugins");
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        serde_json::from_str::<Value>(&answer.body).unwrap()["plugins"].take()
+    };
+    let plugins = asked();
+    let [loops, bad] = &plugins.as_array().unwrap()[..] else { panic!("{plugins}") };
+    assert_eq!((&loops["stream"], &loops["plugin"]), (&"test".into(), &"loops".into()), "{loops}");
+    assert_eq!((&loops["state"], &loops["why"]), (&"live".into(), &Value::Null));
+    assert_eq!(loops["source"], component.to_str().unwrap());
+    assert_eq!((&loops["component"], &loops["version"]), (&"stop-on-loop".into(), &"0.1.0".into()));
+    assert_eq!(loops["digest"].as_str().unwrap().len(), 64);
+    // The looped request has ended for its reader, and its third row is shown to nobody.
+    assert_eq!((&loops["rows"], &loops["verdicts"]), (&5.into(), &json!({"finish": 1})), "{loops}");
+    assert_eq!((&loops["requests_open"], &loops["faults"]), (&1.into(), &json!({})), "{loops}");
+    assert!(loops["ns_per_row"].as_f64().unwrap() > 0.0 && loops["memory_bytes"].as_u64().unwrap() > 0);
+    assert_eq!((&loops["last_reload"], &loops["on_fault"]), (&Value::Null, &"bypass".into()));
+    assert_eq!((&bad["state"], &bad["faults"]), (&"quarantined".into(), &json!({"trap": 2})), "{bad}");
+    assert!(bad["why"].as_str().unwrap().contains("quarantined after 2 faults"), "{bad}");
+
+    // On a pipe: a line each, divided by tabs, without colour.
+    let shown = done(&["plugins", "--admin", &admin]);
+    assert_eq!(shown.code, 1, "one of them is not live: {shown:?}");
+    let lines: Vec<Vec<&str>> = shown.stdout.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!(lines[0][..5], ["STREAM", "PLUGIN", "COMPONENT", "DIGEST", "STATE"], "{}", shown.stdout);
+    assert_eq!(lines[1][..3], ["test", "loops", "stop-on-loop 0.1.0"]);
+    assert_eq!((lines[1][4], lines[1][9], lines[1][11]), ("live", "finish 1", "-"), "{}", shown.stdout);
+    assert_eq!((lines[2][4], lines[2][10]), ("quarantined", "trap 2"), "{}", shown.stdout);
+    assert!(!shown.stdout.contains('\u{1b}'), "{}", shown.stdout);
+
+    // A component that cannot be used, then one that can.
+    std::fs::write(&component, "half a comp").unwrap();
+    afterbay.event("PluginReloadFailed");
+    let refused = &asked()[0]["last_reload"]["refused"];
+    assert!(refused.as_str().unwrap().contains("do not begin as webassembly does"), "{refused}");
+    install(&example("stop-on-loop"), 1, &component);
+    afterbay.event("PluginReloaded");
+    let plugins = asked();
+    assert_eq!(plugins[0]["last_reload"]["refused"], Value::Null);
+    assert_ne!(plugins[0]["digest"], loops["digest"]);
+
+    let release =
+        |name: &str, args: &[&str]| done(&[&["plugins", "release", name, "--admin", &admin], args].concat());
+    assert_eq!(release("bad", &[]).good(), "bad: released, stream test\n");
+    let shown = done(&["plugins", "--json", "--admin", &admin]).good();
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown["plugins"][1]["state"], "live", "{shown}");
+    for (name, args, why) in [
+        ("bad", &[][..], "plugin \"bad\" is not quarantined"),
+        ("worse", &[], "there is no plugin \"worse\""),
+        ("bad", &["--stream", "other"], "there is no plugin \"bad\" of stream \"other\""),
+    ] {
+        let refused = release(name, args);
+        assert_eq!((refused.code, refused.stderr), (1, format!("afterbay: {why}\n")));
+    }
+    sender.send(&batch(Msgpack, vec![other.last(&[4])]));
+    assert_eq!(rows(&reader.frame()).len(), 1);
+    assert_eq!(afterbay.stop(), 0);
+}
