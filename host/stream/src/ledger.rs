@@ -331,7 +331,7 @@ impl Ledger {
             Some(None) => Leaves::Nothing,
             Some(Some(edited)) => {
                 let aside = ways::left(aside, applied);
-                Leaves::Rows { batch: edited, requests: numbers, alone: is_cumulative(&fates), aside }
+                Leaves::Rows { batch: edited, requests: numbers, alone: false, aside }
             }
         };
         self.rows = rows;
@@ -561,10 +561,6 @@ fn numbers(rows: &[Row], edits: &[Edit]) -> Box<[u64]> {
         edits.iter().filter(|edit| edit.tokens == Tokens::Drop).map(|edit| edit.row as usize).peekable();
     let left = rows.iter().enumerate().filter(|(index, _)| gone.next_if_eq(index).is_none());
     left.map(|(_, row)| row.number).collect()
-}
-
-fn is_cumulative(fates: &[Fate]) -> bool {
-    fates.iter().any(|fate| matches!(fate.written, Written::Cumulative(_)))
 }
 
 fn finish_kind(finish: &Finish<'_>) -> FinishKind {

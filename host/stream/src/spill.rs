@@ -132,7 +132,13 @@ pub(crate) fn again(frame: &BacklogFrame, decode: &mut Decode) -> Leaves {
                 true => Vec::new(),
                 false => (0..).zip(changed.rids()).filter_map(left).collect(),
             };
-            Leaves::Rows { requests, batch: changed, alone: is_cumulative(outcome), aside }
+            let cumulative = cumulative(outcome);
+            let is = |rid: &str| by_rid.get(rid).is_some_and(|(came, _)| cumulative.contains(came));
+            let rows = match cumulative.is_empty() {
+                true => Vec::new(),
+                false => (0..).zip(changed.rids()).filter_map(|(row, rid)| is(rid).then_some(row)).collect(),
+            };
+            Leaves::Rows { requests, batch: changed.with_cumulative(rows), alone: false, aside }
         }
         _ => Leaves::Rows { batch: came, requests: numbers.collect(), alone: false, aside: ways(outcome) },
     }
@@ -153,7 +159,8 @@ fn ways(outcome: &Outcome) -> Vec<(u32, Way)> {
     ways
 }
 
-fn is_cumulative(outcome: &Outcome) -> bool {
-    let is = |action: &Action| action.verdict == Verdict::Replace && action.text.starts_with(CUMULATIVE);
-    outcome.actions.iter().any(is)
+/// The rows that were given all ids so far.
+fn cumulative(outcome: &Outcome) -> Vec<u32> {
+    let is = |action: &&Action| action.verdict == Verdict::Replace && action.text.starts_with(CUMULATIVE);
+    outcome.actions.iter().filter(is).map(|action| action.row).collect()
 }

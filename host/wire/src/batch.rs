@@ -34,6 +34,8 @@ pub struct Batch {
     pub(crate) body: Body,
     /// The pickles that stand for a column inside msgpack (`PickleWrapper`), by field; read when they are first needed.
     wrapped: OnceLock<Result<Vec<(usize, Tree)>, RowsError>>,
+    /// Rows whose `output_ids` are all of the request's so far, ascending. The wire does not say so.
+    pub(crate) cumulative: Vec<u32>,
 }
 
 /// Where the columns are.
@@ -45,7 +47,18 @@ pub(crate) enum Body {
 
 impl Batch {
     pub(crate) fn new(bytes: Bytes, layout: Arc<Layout>, rows: u32, body: Body) -> Batch {
-        Batch { bytes, layout, rows, body, wrapped: OnceLock::new() }
+        Batch { bytes, layout, rows, body, wrapped: OnceLock::new(), cumulative: Vec::new() }
+    }
+
+    /// The same, of which these rows, ascending, have all ids of their requests so far in `output_ids`: joined, the last one's
+    /// stand for those before.
+    pub fn with_cumulative(self, rows: Vec<u32>) -> Batch {
+        Batch { cumulative: rows, ..self }
+    }
+
+    /// Whether the row's `output_ids` are all of its request's so far, as [`Tokens::Cumulative`](crate::Tokens) makes them.
+    pub fn is_cumulative(&self, row: u32) -> bool {
+        self.cumulative.binary_search(&row).is_ok()
     }
 
     /// Which message it is.

@@ -101,6 +101,11 @@ struct NewTokens {
 }
 
 impl Change {
+    /// The row is given all of its request's ids so far.
+    pub(crate) fn is_cumulative(&self) -> bool {
+        self.output_ids.is_some() && self.tokens.is_none()
+    }
+
     pub(crate) fn new(batch: &Batch, edit: &Edit) -> Result<Change, RowsError> {
         let row = edit.row;
         let has = |known: Known| batch.cell(known, row).is_some() || row >= batch.rows;

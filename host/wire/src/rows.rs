@@ -14,7 +14,7 @@ use crate::columns::Join;
 use crate::edit::Change;
 use crate::error::RowsError;
 use crate::joining::{Joining, Rule, absent, join};
-use crate::layouts::Field;
+use crate::layouts::{Field, Known};
 use crate::mask::Mask;
 use crate::pack;
 use crate::pickled;
@@ -193,7 +193,29 @@ impl<'a> Plan<'a> {
             Body::Pickled(_) => self.pickle(first, textless)?,
         };
         let layout = textless.map_or(&first.layout, |textless| &textless.layout);
-        first.read_again(bytes, layout).map_err(|error| RowsError::Written(Box::new(error)))
+        let batch = first.read_again(bytes, layout).map_err(|error| RowsError::Written(Box::new(error)))?;
+        Ok(batch.with_cumulative(self.cumulative()))
+    }
+
+    /// The rows that have all ids so far: one of those that they come from has, or is given them.
+    fn cumulative(&self) -> Vec<u32> {
+        let has = |(part, row): RowOf| self.parts[part as usize].is_cumulative(row);
+        if self.parts.iter().all(|part| part.cumulative.is_empty())
+            && !self
+                .steps
+                .iter()
+                .any(|step| matches!(step, Step::One { change: Some(change), .. } if change.is_cumulative()))
+        {
+            return Vec::new();
+        }
+        let rows = self.steps.iter().flat_map(|step| match step {
+            Step::Run { part, rows } => rows.clone().map(|row| has((*part as u32, row))).collect::<Vec<_>>(),
+            Step::One { from, change } => {
+                let is_given = change.is_some_and(Change::is_cumulative);
+                vec![is_given || self.from[from.clone()].iter().any(|row| has(*row))]
+            }
+        });
+        (0..).zip(rows).filter_map(|(row, is)| is.then_some(row)).collect()
     }
 
     /// Whether the rows are all those of one part, in order; some may be changed.
@@ -431,6 +453,14 @@ impl<'a> Plan<'a> {
                     },
                     Step::One { from, change } => {
                         cells.clear();
+                        let mut from = from.clone();
+                        if rule.name == Known::OutputIds.name() {
+                            // All ids so far stand for those of the rows before.
+                            let all = self.from[from.clone()]
+                                .iter()
+                                .rposition(|&(part, row)| self.parts[part as usize].is_cumulative(row));
+                            from.start += all.unwrap_or(0);
+                        }
                         for &(part, row) in &self.from[from.clone()] {
                             let part = part as usize;
                             let cell = rows[part].map(|rows| rows.get(row));

@@ -277,6 +277,42 @@ fn delta_to_cumulative_gives_a_reader_that_keeps_only_the_last_row_every_id() {
 }
 
 #[test]
+fn of_cumulative_rows_that_wait_the_last_one_leaves_alone_also_when_they_come_back_from_the_journal() {
+    const ROWS: i64 = 200;
+    for spills in [false, true] {
+        let stage = Stage::new();
+        let (mut reader, mut credit, config) = stage.counting_tokenizer();
+        let component = "builtin:delta-to-cumulative";
+        let mut config = config.plugin_with("cumulative", component, "", "deadline = \"10s\"");
+        if spills {
+            config = config.sink("queue = { frames = 4 }");
+        }
+        let afterbay = Afterbay::run(&stage, &config);
+        afterbay.event("CreditSeen");
+        reader.wait_connected();
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut request = Request::new("a");
+        for id in 0..ROWS {
+            let row = if id == ROWS - 1 { request.last(&[id]) } else { request.row(&[id]) };
+            sender.send(&batch(Msgpack, vec![row]));
+        }
+        afterbay
+            .until_metrics("all have come", |metrics| metrics.stream("frames_received_total") == ROWS as u64);
+        let (mut frames, mut last) = (0, None::<Row>);
+        while last.as_ref().is_none_or(|last| last.finish.is_none()) {
+            let [row]: [Row; 1] = rows(&reader.frame()).try_into().unwrap();
+            assert_eq!(row.ids, (0..row.completion_tokens as i64).collect::<Vec<_>>(), "spills: {spills}");
+            credit.finished().unwrap();
+            (frames, last) = (frames + 1, Some(row));
+        }
+        assert_eq!(last.unwrap().completion_tokens, ROWS as u64);
+        assert!(frames < ROWS / 2, "{frames} frames, spills: {spills}");
+        assert_eq!(afterbay.stop(), 0);
+        assert_eq!(verify(&stage).0, 0);
+    }
+}
+
+#[test]
 fn what_one_plugin_leaves_the_next_one_sees_and_both_are_in_the_journal() {
     let stage = Stage::new();
     let mut reader = Reader::bind(&stage.reader_side());

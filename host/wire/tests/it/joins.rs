@@ -1,7 +1,7 @@
 //! Joining rows, column by column.
 
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
-use afterbay_wire::{Batch, Finish, Kind, Part, RowsError};
+use afterbay_wire::{Batch, Edit, Finish, Kind, Part, RowsError, Tokens};
 use serde_json::{Value, json};
 
 use crate::samples::{join, open, read_batch, sample};
@@ -326,4 +326,32 @@ fn the_load_of_old_versions_is_the_last_parts() {
     let one = old.take(&[2]).unwrap();
     assert_eq!(open(&one)["load"], load);
     assert_eq!(open(&join(&[&one, &old.take(&[0]).unwrap()]))["load"], load);
+}
+
+#[test]
+fn of_rows_with_all_ids_so_far_the_last_stands_for_those_before_and_a_row_of_new_ids_comes_behind() {
+    for wire in WIRES {
+        let edited = |ids: &[i64], all: &[i64]| {
+            let edit = Edit { tokens: Tokens::Cumulative(all.to_vec()), ..Edit::new(0) };
+            batch(Kind::Str, wire, &[row("a", ids, all.len() as u64)]).edit(&[edit]).unwrap().unwrap()
+        };
+        let first = batch(Kind::Str, wire, &[row("a", &[1], 1)]);
+        let (second, third) = (edited(&[2], &[1, 2]), edited(&[3, 4], &[1, 2, 3, 4]));
+        let joined = |parts: &[&Batch]| {
+            let parts: Vec<Part<'_>> = parts.iter().copied().map(Part::from).collect();
+            Batch::join(&parts).unwrap()
+        };
+        let ids = |batch: &Batch| {
+            let mut ids = Vec::new();
+            batch.row_ids(0, &mut ids);
+            ids
+        };
+        let all = joined(&[&first, &second, &third]);
+        assert_eq!(ids(&all), [1, 2, 3, 4], "{wire:?}");
+        assert_eq!(all.text(0), Some(" 1 2 3 4"), "{wire:?}: the text is new in each row");
+        assert_eq!((all.completion_tokens(0), all.is_cumulative(0)), (Some(4), true));
+        assert_eq!(ids(&joined(&[&all, &batch(Kind::Str, wire, &[row("a", &[5], 5)])])), [1, 2, 3, 4, 5]);
+        assert!(third.take(&[0]).unwrap().is_cumulative(0));
+        assert!(!first.is_cumulative(0) && !first.take(&[0]).unwrap().is_cumulative(0));
+    }
 }
