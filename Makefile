@@ -6,10 +6,13 @@ PYTHON ?= python3
 VENV := $(CURDIR)/target/venv
 GUESTS := plugins examples tests/guests
 
-.PHONY: demo build test test-rust test-guests test-connector bench lint fmt fuzz setup clean
+.PHONY: demo build test test-languages test-rust test-guests test-connector bench lint fmt fuzz setup clean
 
 demo: setup ## builds, then shows the main job on simulated traffic
 	$(CARGO) run --release --quiet --package afterbay --bin afterbay -- demo
+
+test-languages: setup $(VENV)/done ## new projects and examples in every language: needs the registries, takes minutes
+	AFTERBAY_TEST_LANGUAGES="rust c js python" AFTERBAY_TEST_PYTHON=$(VENV)/bin/python $(CARGO) test -p afterbay-tests --test afterbay projects::
 
 build: setup ## the release binary, target/release/afterbay
 	$(CARGO) build --release --package afterbay

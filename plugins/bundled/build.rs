@@ -1,4 +1,4 @@
-//! Builds the bundled plugins for wasm32-wasip2 and writes a table of them.
+//! Builds the bundled plugins for wasm32-wasip2 and writes a table of them, and one of the contract as C.
 
 use std::error::Error;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // Asked for when it runs, not when it was compiled: a checkout may have moved since.
     let here = std::env::var_os("CARGO_MANIFEST_DIR").ok_or("CARGO_MANIFEST_DIR is not set")?;
     let plugins = Path::new(&here).join("..").canonicalize()?;
-    for input in ["Cargo.toml", "Cargo.lock", "sdk/Cargo.toml", "sdk/src", "../wit"] {
+    for input in ["c-bindings", "Cargo.toml", "Cargo.lock", "sdk/Cargo.toml", "sdk/src", "../wit"] {
         rerun_if_changed(&plugins.join(input));
     }
     for name in NAMES {
@@ -19,7 +19,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         rerun_if_changed(&plugins.join(name).join("src"));
     }
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
-    let built = afterbay_plugin_build::build(&plugins, &out.join("target"))?;
+    let c = out.join("c");
+    let variables = [("AFTERBAY_C_BINDINGS", c.as_path())];
+    let built = afterbay_plugin_build::build_with(&plugins, &out.join("target"), &variables)?;
     let mut table = "&[\n".to_owned();
     for name in NAMES {
         let component = built.join(format!("{}.wasm", name.replace('-', "_")));
@@ -27,6 +29,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     table.push_str("]\n");
     std::fs::write(out.join("bundled.rs"), table)?;
+    let mut table = "&[\n".to_owned();
+    for name in ["transform.h", "transform.c"] {
+        writeln!(table, "    ({name:?}, include_str!({:?})),", c.join(name))?;
+    }
+    table.push_str("]\n");
+    std::fs::write(out.join("c_bindings.rs"), table)?;
     Ok(())
 }
 

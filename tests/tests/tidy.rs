@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const LINES_MAX: usize = 600;
 
 /// Which of our crates each may use. A crate that is not here fails the test.
-const DIRECTIONS: [(&str, &[&str]); 20] = [
+const DIRECTIONS: [(&str, &[&str]); 21] = [
     ("afterbay-zmtp", &[]),
     ("afterbay-sockets", &["zmtp"]),
     ("afterbay-pickle", &[]),
@@ -29,12 +29,13 @@ const DIRECTIONS: [(&str, &[&str]); 20] = [
     (
         "afterbay",
         &[
-            "bundled", "config", "events", "journal", "outbox", "runtime", "signals", "sim", "sockets",
-            "stream", "text", "upstream", "wire",
+            "bundled", "config", "events", "journal", "kit", "outbox", "runtime", "signals", "sim",
+            "sockets", "stream", "text", "upstream", "wire",
         ],
     ),
     ("afterbay-plugin-build", &[]),
     ("afterbay-bundled", &["plugin-build"]),
+    ("afterbay-kit", &[]),
     ("afterbay-tests", &["journal", "pickle", "plugin-build", "sim", "sockets", "text", "wire"]),
     ("afterbay-bench", &["outbox", "plugin-build", "runtime", "signals", "sockets", "wire"]),
 ];

@@ -15,7 +15,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Files of a project's sources. One with more is not looked at, and that is told.
 const FILES_MAX: usize = 10_000;
 /// Directories in which nobody writes sources.
-const LEFT_OUT: [&str; 4] = ["target", "node_modules", "__pycache__", "dist"];
+const LEFT_OUT: [&str; 6] = ["target", "build", "node_modules", ".venv", "__pycache__", "dist"];
 
 /// What is seen of a source file.
 type Stamp = (SystemTime, u64);

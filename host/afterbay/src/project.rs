@@ -1,7 +1,10 @@
 //! A plugin's project: which language a directory is of, the command that builds it, the component that comes out, and
 //! the directories of its sources. The only place that knows; `plugin build` and `run --dev` both build through it.
 //!
-//! A further language is an entry in [`MANIFESTS`], a variant of [`Kind`], and its arms in this file.
+//! A further language is an entry in [`MANIFESTS`], a variant of [`Kind`], and its arms in `project/tools.rs`.
+
+mod tools;
+
 use serde::Deserialize;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -25,13 +28,30 @@ const QUICKLY: [&str; 6] = [
 ];
 
 /// The file that makes a directory a project, and the language.
-const MANIFESTS: [(&str, Kind); 1] = [("Cargo.toml", Kind::Rust)];
+const MANIFESTS: [(&str, Kind); 4] = [
+    ("Cargo.toml", Kind::Rust),
+    ("afterbay-plugin.toml", Kind::C),
+    ("package.json", Kind::JavaScript),
+    ("pyproject.toml", Kind::Python),
+];
 
 /// A project's language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Built by cargo.
     Rust,
+    /// Built by a wasi-sdk's clang, or zig.
+    C,
+    /// Built by componentize-qjs.
+    JavaScript,
+    /// Built by componentize-py.
+    Python,
+}
+
+impl Kind {
+    fn manifest(self) -> &'static str {
+        MANIFESTS.iter().find(|(_, kind)| *kind == self).map_or("", |(file, _)| file)
+    }
 }
 
 /// A directory from which a component is built.
@@ -56,6 +76,12 @@ pub(crate) enum ProjectError {
     Metadata { dir: PathBuf, message: String },
     #[error("{dir}: makes {found}; a plugin is one library with crate-type = [\"cdylib\"]")]
     NotOneComponent { dir: PathBuf, found: String },
+    #[error("{file}: {message}")]
+    Manifest { file: PathBuf, message: String },
+    #[error("{dir}: {what}: {how}")]
+    Missing { dir: PathBuf, what: String, how: String },
+    #[error("{path}: {error}")]
+    Io { path: PathBuf, error: std::io::Error },
     #[error("{dir}: does not build")]
     Failed {
         dir: PathBuf,
@@ -98,12 +124,18 @@ impl Project {
                 let made = packages.components().find(|(_, made)| *made == file)?.0;
                 Some(Project { dir: made.manifest_path.parent()?.to_owned(), kind })
             }
+            kind => (tools::component(&dir, kind).ok()? == file).then_some(Project { dir, kind }),
         }
     }
 
     /// Where it is.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// What builds it, for people.
+    pub(crate) fn tool(&self) -> &'static str {
+        tools::tool(self.kind)
     }
 
     /// The file that a build leaves, whether or not it is there yet.
@@ -123,6 +155,7 @@ impl Project {
                     Err(made) => Err(self.not_one(made.len())),
                 }
             }
+            kind => tools::component(&self.dir, kind),
         }
     }
 
@@ -130,6 +163,7 @@ impl Project {
     pub(crate) fn build(&self, output: Output) -> Result<PathBuf, ProjectError> {
         match self.kind {
             Kind::Rust => self.cargo_build(output, &[]),
+            kind => tools::build(&self.dir, kind, output),
         }
     }
 
@@ -137,6 +171,7 @@ impl Project {
     pub(crate) fn build_quickly(&self, output: Output) -> Result<PathBuf, ProjectError> {
         match self.kind {
             Kind::Rust => self.cargo_build(output, &QUICKLY),
+            kind => tools::build(&self.dir, kind, output),
         }
     }
 
@@ -161,6 +196,7 @@ impl Project {
                 }
                 found
             }
+            _ => vec![self.dir.canonicalize().unwrap_or_else(|_| self.dir.clone())],
         }
     }
 
@@ -328,7 +364,10 @@ mod tests {
     fn a_directory_without_a_manifest_is_no_project_and_what_would_make_it_one_is_said() {
         let dir = tempfile::tempdir().unwrap();
         let error = Project::of_dir(dir.path()).unwrap_err().to_string();
-        assert!(error.ends_with("no plugin's project: it has none of Cargo.toml"), "{error}");
+        assert!(
+            error.contains("no plugin's project: it has none of Cargo.toml, afterbay-plugin.toml"),
+            "{error}"
+        );
     }
 
     #[test]

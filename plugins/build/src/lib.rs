@@ -57,6 +57,18 @@ pub enum BuildError {
 /// # Errors
 /// If a guest does not build, with what cargo says; if the target is missing, with how to get it.
 pub fn build(workspace: &Path, target_dir: &Path) -> Result<PathBuf, BuildError> {
+    build_with(workspace, target_dir, &[])
+}
+
+/// The same, with variables for the guests' build scripts.
+///
+/// # Errors
+/// As [`build`].
+pub fn build_with(
+    workspace: &Path,
+    target_dir: &Path,
+    variables: &[(&str, &Path)],
+) -> Result<PathBuf, BuildError> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let output = clean(Command::new(&cargo))
         .args([
@@ -74,6 +86,7 @@ pub fn build(workspace: &Path, target_dir: &Path) -> Result<PathBuf, BuildError>
         .arg(workspace.join("Cargo.toml"))
         .arg("--target-dir")
         .arg(target_dir)
+        .envs(variables.iter().copied())
         .output()
         .map_err(|error| BuildError::NotStarted { program: cargo, error })?;
     if output.status.success() {

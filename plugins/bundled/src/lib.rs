@@ -1,10 +1,18 @@
-//! The bundled plugins, as components: what `component = "builtin:NAME"` in a config names.
+//! What is made in the plugins' workspace: the contract as C, and the bundled plugins, as components: what `component = "builtin:NAME"` in a config names.
 //!
 //! Built from `plugins/NAME` by this crate's build script, so that they need nothing else on the disk.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 static BUNDLED: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/bundled.rs"));
+
+static C_BINDINGS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/c_bindings.rs"));
+
+/// The contract as C, by file: a header, and what goes between it and the component model.
+#[must_use]
+pub fn c_bindings() -> &'static [(&'static str, &'static str)] {
+    C_BINDINGS
+}
 
 /// The bytes of a bundled component.
 #[must_use]

@@ -16,6 +16,7 @@ mod life;
 mod operators;
 mod panics;
 mod plugins;
+mod projects;
 mod publishing;
 mod readers;
 mod reload;

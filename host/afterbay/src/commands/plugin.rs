@@ -1,8 +1,10 @@
 //! `afterbay plugin …`: what the author of a plugin works with. Each command runs a component as `afterbay run` would.
 
 mod bench;
+mod build;
 mod check;
 mod given;
+mod new;
 mod play;
 mod rows;
 mod run;
@@ -15,7 +17,7 @@ use crate::EXIT_USAGE;
 use given::Wrong;
 use std::process::ExitCode;
 
-/// Work on a plugin: look at it, run it, test it
+/// Work on a plugin: begin it, build it, look at it, run it, test it
 ///
 /// PLUGIN is a component file, `builtin:NAME`, or the directory of a project: then it is the component that the
 /// project's last build has left. It runs in the real runtime, within the limits that a configuration would set.
@@ -30,6 +32,8 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
+    New(new::Args),
+    Build(build::Args),
     Check(check::Args),
     Run(run::Args),
     Test(test::Args),
@@ -38,6 +42,8 @@ enum Command {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let done = match args.command {
+        Command::New(args) => new::run(&args),
+        Command::Build(args) => build::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Test(args) => test::run(&args),

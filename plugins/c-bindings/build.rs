@@ -1,0 +1,30 @@
+//! Writes the contract as C into the directory that `AFTERBAY_C_BINDINGS` names, else its own.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+use wit_bindgen_core::Files;
+use wit_bindgen_core::wit_parser::Resolve;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let wit = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).join("../../wit/transform.wit");
+    println!("cargo::rerun-if-changed={}", wit.display());
+    println!("cargo::rerun-if-env-changed=AFTERBAY_C_BINDINGS");
+    let mut resolve = Resolve::default();
+    let package = resolve.push_str("transform.wit", &std::fs::read_to_string(wit)?)?;
+    let world = resolve.select_world(&[package], Some("transform"))?;
+    // The world's type is put in when the component is made of the module.
+    let options = wit_bindgen_c::Opts { no_object_file: true, ..Default::default() };
+    let mut files = Files::default();
+    options.build().generate(&mut resolve, world, &mut files)?;
+    let dir =
+        std::env::var("AFTERBAY_C_BINDINGS").or_else(|_| std::env::var("OUT_DIR")).map(PathBuf::from)?;
+    std::fs::create_dir_all(&dir)?;
+    for (name, contents) in files.iter() {
+        let contents = std::str::from_utf8(contents)?;
+        // Draws in an object file with the world's type, which there is none of.
+        let end = contents.find("// Ensure that the *_component_type.o").unwrap_or(contents.len());
+        std::fs::write(dir.join(name), format!("{}\n", contents[..end].trim_end()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,1 @@
+//! Nothing: what this crate makes is made by its build script.

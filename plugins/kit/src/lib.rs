@@ -1,0 +1,18 @@
+//! What a new plugin's project is made of. All of it is in the binary: an author needs nothing of Afterbay's but that.
+//!
+//! Knows what is written, not where; no compiler, and no runtime.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod language;
+mod project;
+
+pub use language::Language;
+pub use project::{File, NAME_BYTES_MAX, NameError, project};
+
+/// The contract, as `wit/transform.wit` has it.
+pub const WIT: &str = embedded::WIT;
+
+mod embedded {
+    include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
+}

