@@ -214,24 +214,29 @@ fn plugin_run_goes_on_after_a_fault_with_a_fresh_instance_and_exits_1() {
 }
 
 #[test]
-fn the_scenarios_of_the_example_pass_with_the_component_that_its_project_builds() {
-    // As `component` builds it: nothing is left to be built.
-    let component = example("stop-on-loop");
-    let target = component.ancestors().nth(3).unwrap();
-    let project = repository().join("examples/stop-on-loop");
-    let mut command = afterbay(&["plugin", "test", "--json", project.to_str().unwrap()]);
-    let ended = command.env("CARGO_TARGET_DIR", target).output().unwrap();
-    let (out, said) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
-    assert_eq!(ended.status.code(), Some(0), "{out}{said}");
-    let names: Vec<String> = out
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap())
-        .map(|line| {
-            assert_eq!((&line["ok"], &line["problems"]), (&true.into(), &json!([])));
-            Path::new(line["scenario"].as_str().unwrap()).file_name().unwrap().to_str().unwrap().to_owned()
-        })
-        .collect();
-    assert_eq!(names, ["a-loop-is-finished.toml", "what-it-says.toml"]);
+fn the_scenarios_of_the_examples_pass_with_the_components_that_their_projects_build() {
+    for (name, component, scenarios) in [
+        ("stop-on-loop", example("stop-on-loop"), &["a-loop-is-finished.toml", "what-it-says.toml"][..]),
+        ("load-shedder", example("load-shedder"), &["pressure.toml"]),
+    ] {
+        // As `component` builds it: nothing is left to be built.
+        let target = component.ancestors().nth(3).unwrap();
+        let project = repository().join("examples").join(name);
+        let mut command = afterbay(&["plugin", "test", "--json", project.to_str().unwrap()]);
+        let ended = command.env("CARGO_TARGET_DIR", target).output().unwrap();
+        let (out, said) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+        assert_eq!(ended.status.code(), Some(0), "{name}: {out}{said}");
+        let names: Vec<String> = out
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap())
+            .map(|line| {
+                assert_eq!((&line["ok"], &line["problems"]), (&true.into(), &json!([])));
+                let scenario = Path::new(line["scenario"].as_str().unwrap()).file_name().unwrap();
+                scenario.to_str().unwrap().to_owned()
+            })
+            .collect();
+        assert_eq!(names, scenarios);
+    }
 }
 
 #[test]

@@ -1,0 +1,151 @@
+//! Notes at each request's end how many of its tokens were different, and sheds that work while the stream is under pressure.
+
+use std::collections::HashSet;
+
+use afterbay_plugin::{
+    Batch, Calls, Columns, ConfigureError, FinishKind, Opened, Plugin, RequestId, Requests, TokenId,
+    Verdicts, metrics, signals,
+};
+
+/// What an operator may set.
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// It sheds while more requests wait for the scheduler.
+    waiting_max: u64,
+    /// It sheds while rows for a reader have waited for longer, in milliseconds.
+    age_max_ms: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { waiting_max: 64, age_max_ms: 500 }
+    }
+}
+
+/// The plugin.
+pub struct LoadShedder {
+    settings: Settings,
+    is_shedding: bool,
+    requests: Requests<Request>,
+}
+
+#[derive(Default)]
+struct Request {
+    different: HashSet<TokenId>,
+    tokens: usize,
+    not_looked_at: usize,
+}
+
+impl Plugin for LoadShedder {
+    type Settings = Settings;
+    const COLUMNS: Columns = Columns::OUTPUT_IDS.union(Columns::FINISHED);
+    const WANTS: Calls = Calls::PRESSURE;
+
+    fn new(settings: Settings) -> Result<Self, ConfigureError> {
+        Ok(Self { settings, is_shedding: false, requests: Requests::new() })
+    }
+
+    fn opened(&mut self, request: &Opened) {
+        // What came before this instance was not looked at either.
+        let not_looked_at = request.received_tokens as usize;
+        self.requests.insert(request.request, Request { not_looked_at, ..Request::default() });
+    }
+
+    fn pressure(&mut self) {
+        let now = signals();
+        // What is stale says nothing of now.
+        let scheduler = now.scheduler.filter(|load| !load.stale);
+        let waiting = scheduler.and_then(|load| load.waiting).unwrap_or(0);
+        let age_ms = now.sinks.iter().map(|sink| sink.backlog.oldest_age_ms).max().unwrap_or(0);
+        let sheds = waiting > self.settings.waiting_max || age_ms > self.settings.age_max_ms;
+        if sheds != self.is_shedding {
+            afterbay_plugin::info!(
+                "{}: {waiting} requests wait, the oldest row for {age_ms} ms",
+                if sheds { "sheds its work" } else { "works again" }
+            );
+            metrics::gauge_set("shedding", if sheds { 1.0 } else { 0.0 });
+        }
+        self.is_shedding = sheds;
+    }
+
+    fn process(&mut self, batch: &Batch<'_>, verdicts: &mut Verdicts) {
+        for row in batch {
+            let Some(request) = self.requests.get_mut(row.request()) else { continue };
+            if self.is_shedding {
+                request.not_looked_at += row.ids().len();
+                metrics::counter_add("rows_shed", 1);
+            } else {
+                request.tokens += row.ids().len();
+                request.different.extend(row.ids());
+            }
+            if row.finish() != Some(FinishKind::Running) {
+                verdicts.annotate(row, request.note());
+            }
+        }
+    }
+
+    fn closed(&mut self, request: RequestId) {
+        self.requests.remove(request);
+    }
+}
+
+impl Request {
+    fn note(&self) -> String {
+        let note = format!("{} of {} tokens different", self.different.len(), self.tokens);
+        match self.not_looked_at {
+            0 => note,
+            more => format!("{note}, {more} more not looked at"),
+        }
+    }
+}
+
+afterbay_plugin::export!(LoadShedder);
+
+#[cfg(test)]
+mod tests {
+    use afterbay_plugin::testing::{Harness, Metric, TestRow, nothing_waits};
+    use afterbay_plugin::{Action, Load, Snapshot};
+
+    use super::*;
+
+    fn waiting(waiting: u64, stale: bool) -> Snapshot {
+        let load = Load {
+            age_ms: 3,
+            stale,
+            running: None,
+            waiting: Some(waiting),
+            used_tokens: None,
+            total_tokens: None,
+            token_usage: None,
+            gen_throughput: None,
+            retractions: None,
+        };
+        Snapshot { scheduler: Some(load), ..nothing_waits() }
+    }
+
+    #[test]
+    fn under_pressure_no_token_is_looked_at_and_the_note_says_so() {
+        let mut plugin = Harness::<LoadShedder>::new(r#"{"waiting_max": 10}"#).unwrap();
+        plugin.open(1);
+        plugin.process(&[TestRow::new(1).ids([7, 7, 8])]);
+        plugin.set_signals(waiting(11, false));
+        plugin.process(&[TestRow::new(1).ids([9])]);
+        assert_eq!(
+            (plugin.metric("rows_shed"), plugin.metric("shedding")),
+            (Some(Metric::Counter(1)), Some(Metric::Gauge(1.0)))
+        );
+        plugin.set_signals(waiting(10, false));
+        let verdicts = plugin.process(&[TestRow::new(1).ids([9]).finish(FinishKind::Stop)]);
+        let note = "3 of 4 tokens different, 1 more not looked at";
+        assert_eq!(verdicts[0].action, Action::Annotate(note.into()));
+        assert_eq!(plugin.logged().len(), 2);
+    }
+
+    #[test]
+    fn a_load_that_is_stale_is_no_pressure() {
+        let mut plugin = Harness::<LoadShedder>::new("{}").unwrap();
+        plugin.set_signals(waiting(1_000_000, true));
+        assert_eq!(plugin.logged(), []);
+    }
+}
