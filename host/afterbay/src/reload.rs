@@ -124,6 +124,8 @@ impl<'a> Source<'a> {
             shared.events.publish(ConfigUnwatched { directory, why });
         }
         self.watch = Some((files, watch));
+        // What was changed between its being read and this is seen, too: compiling may have taken seconds.
+        shared.reloads.changed();
         Ok(())
     }
 

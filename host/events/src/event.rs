@@ -447,7 +447,7 @@ events! {
     /// A shadow became live.
     PluginPromoted, Level::INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, of: String,
-    } => "plugin {plugin:?} of {stream:?}: is live from now on, until a restart or a reload of the configuration; {of}";
+    } => "plugin {plugin:?} of {stream:?}: is live from now on, until a restart, or another mode in the configuration; {of}";
 
     /// Rows that a plugin lets skip the detokenizer go to it all the same: they cannot be written as it would have.
     RowsNotSkipped, Level::WARN, first 2 of [stream] {

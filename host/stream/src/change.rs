@@ -30,6 +30,7 @@ pub struct Change {
 }
 
 /// A plugin of a stream that changes.
+#[expect(clippy::large_enum_variant, reason = "there are a few, at a reload")]
 pub enum PluginChange {
     /// Its instance goes on; what becomes of its faults may be otherwise.
     Stays(config::Plugin),

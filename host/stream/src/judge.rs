@@ -172,7 +172,7 @@ impl Chain {
         let left = format!("plugin {:?} has left the chain", self.seats[live].name());
         self.seats[at].promote(left);
         self.seats.swap(at, live);
-        drop(self.seats.remove(at));
+        self.seats.remove(at).leave();
         Some(true)
     }
 

@@ -135,6 +135,9 @@ impl Seat {
     /// From now on what it says is done. `of`: what becomes of the one before it, for people.
     pub(crate) fn promote(&mut self, of: String) {
         self.mode = Mode::Live;
+        if let (true, Some(why)) = (self.is_quarantined, &self.absent) {
+            self.health.set(&self.key(), why.clone(), SystemTime::now());
+        }
         let (stream, plugin) = self.names();
         self.telemetry.publish(PluginPromoted { stream, plugin, of });
     }
@@ -172,7 +175,7 @@ impl Seat {
         self.counters.rows.add(rows);
         self.counters.seconds.add(begun.elapsed());
         let Some(verdicts) = verdicts else {
-            if self.on_fault != OnFault::Terminate {
+            if self.policy() != OnFault::Terminate {
                 self.counters.bypassed_batches.add(1);
                 return Answer::Unjudged;
             }
@@ -205,7 +208,7 @@ impl Seat {
         ledger: &Ledger,
         abouts: &Abouts,
     ) -> Option<Vec<Verdict>> {
-        let tries = if self.on_fault == OnFault::Hold { HOLD_TRIES } else { 1 };
+        let tries = if self.policy() == OnFault::Hold { HOLD_TRIES } else { 1 };
         for tried in 1..=tries {
             let plugin = self.plugin.as_mut()?;
             let told = if opened.is_empty() {
@@ -282,9 +285,14 @@ impl Seat {
         self.component.grants().signals
     }
 
+    /// What is done about its faults: of a shadow, nothing that anybody waits for or sees.
+    fn policy(&self) -> OnFault {
+        if self.is_shadow() { OnFault::Bypass } else { self.on_fault }
+    }
+
     /// What becomes of a batch that it did not judge.
     fn then(&self) -> &'static str {
-        match self.on_fault {
+        match self.policy() {
             OnFault::Bypass | OnFault::Hold => "the batch goes on unchanged",
             OnFault::Terminate => "the batch's requests are ended",
         }
@@ -339,7 +347,7 @@ impl Seat {
     fn absent(&mut self, why: String) {
         self.plugin = None;
         self.retry_at = Some(Instant::now() + START_RETRY);
-        if self.on_fault == OnFault::Terminate {
+        if self.policy() == OnFault::Terminate {
             self.health.set(&self.key(), format!("down, requests are aborted: {why}"), SystemTime::now());
         }
         self.absent = Some(why);
@@ -417,6 +425,7 @@ impl Seat {
 
     /// It is out of the chain for good.
     pub(crate) fn leave(self) {
+        self.counters.quarantined.set(0);
         self.health.clear(&self.key());
     }
 
@@ -542,13 +551,16 @@ impl Seat {
         self.counters.quarantines.add(1);
         self.counters.quarantined.set(1);
         let Quarantine { faults, within } = self.faults.policy();
-        let then = match self.on_fault {
+        let then = match self.policy() {
             OnFault::Bypass | OnFault::Hold => "batches go on unchanged",
             OnFault::Terminate => "requests are aborted",
         };
         let why = last.to_string();
         let text = format!("quarantined after {faults} faults in {within:?}, {then}; the last: {why}");
-        self.health.set(&self.key(), &*text, SystemTime::now());
+        // Nobody misses a shadow.
+        if !self.is_shadow() {
+            self.health.set(&self.key(), &*text, SystemTime::now());
+        }
         self.absent = Some(text);
         let (stream, plugin) = self.names();
         let (faults, within_ms) = (faults as u64, u64::try_from(within.as_millis()).unwrap_or(u64::MAX));

@@ -1,6 +1,6 @@
 //! Plugins that fault: what becomes of their batches, and when they are taken out of the chain.
 
-use afterbay_tests::afterbay::{journal, verify};
+use afterbay_tests::afterbay::{done, journal, verify};
 use afterbay_tests::components::{guest, install};
 use afterbay_tests::frames::{Request, Row, WIRES, batch, rows};
 use afterbay_tests::{Afterbay, Config, Input, Reader, Sender, Stage, load, wait_for};
@@ -256,4 +256,42 @@ fn a_plugin_that_cannot_be_started_again_is_tried_again_and_lets_nothing_pass_me
     assert!(unready.body.contains("plugin:test:guard: down, requests are aborted"), "{}", unready.body);
     afterbay.until_ready(200);
     assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn a_shadow_that_faults_too_often_is_out_and_nobody_misses_it_and_one_that_is_promoted_ends_a_quarantine() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let config = stage.config().plugin("bad", &guest("panics"), "in = \"process\"");
+    let config = config.of_plugin("quarantine = { faults = 2 }").plugin(
+        "next",
+        &guest("judges"),
+        "action = \"rewrite\"",
+    );
+    let config = config.of_plugin("mode = \"shadow\"\nshadow_of = \"bad\"");
+    let config = config.plugin("worse", &guest("panics"), "in = \"process\"");
+    // What it says of nothing is not done either.
+    let config = config.of_plugin("mode = \"shadow\"\non_fault = \"terminate\"\nquarantine = { faults = 1 }");
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut request = Request::new("r");
+    let mut step = || {
+        let frame = batch(Msgpack, vec![request.row(&[1])]);
+        sender.send(&frame);
+        let left = reader.frame();
+        (left == frame, rows(&left)[0].ids.clone())
+    };
+    assert!(step().0);
+    let quarantined = afterbay.event_where("PluginQuarantined", |event| event["plugin"] == "worse");
+    assert_eq!(quarantined["then"], "batches go on unchanged", "{quarantined}");
+    assert_eq!(afterbay.get("/readyz").status, 200, "a shadow is missed by nobody");
+    assert!(step().0);
+    assert!(afterbay.until_ready(503).contains("plugin:test:bad: quarantined"));
+    let promoted = done(&["plugins", "promote", "next", "--admin", &afterbay.admin().to_string()]);
+    assert_eq!(promoted.good(), "next: promoted, stream test\n");
+    afterbay.until_ready(200);
+    let (is_same, ids) = step();
+    assert!(!is_same && ids == [7], "{ids:?}");
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
 }

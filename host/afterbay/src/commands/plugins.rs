@@ -13,7 +13,7 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Examples:\n  afterbay plugins\n  afterbay plugins --json --admin 127.0.0.1:9465\n  afterbay plugins release redact"
+    after_help = "Examples:\n  afterbay plugins\n  afterbay plugins --json --admin 127.0.0.1:9465\n  afterbay plugins release redact\n  afterbay plugins promote redact-2"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -45,23 +45,39 @@ enum Command {
         #[command(flatten)]
         asks: Asks,
     },
+    /// Make a shadow live: in the place of the plugin that it is a shadow of, which leaves the chain
+    #[command(after_help = "Example:\n  afterbay plugins promote redact-2 --stream decode-0")]
+    Promote {
+        /// The shadow, by its name in the configuration
+        name: String,
+        /// Only in this stream; else in every stream that has one of that name
+        #[arg(long, value_name = "NAME")]
+        stream: Option<String>,
+        #[command(flatten)]
+        asks: Asks,
+    },
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         None => show(&args.asks),
-        Some(Command::Release { name, stream, asks }) => release(&name, stream.as_deref(), &asks),
+        Some(Command::Release { name, stream, asks }) => {
+            change(&name, "release", "released", stream.as_deref(), &asks)
+        }
+        Some(Command::Promote { name, stream, asks }) => {
+            change(&name, "promote", "promoted", stream.as_deref(), &asks)
+        }
     }
 }
 
-fn release(name: &str, stream: Option<&str>, asks: &Asks) -> anyhow::Result<ExitCode> {
-    let path = format!("/v1/plugins/{}/release", percent_encoded(name));
+fn change(name: &str, what: &str, done: &str, stream: Option<&str>, asks: &Asks) -> anyhow::Result<ExitCode> {
+    let path = format!("/v1/plugins/{}/{what}", percent_encoded(name));
     let (is_done, said) = asking::post(&asks.admin, &path, &json!({"stream": stream}))?;
     if asks.json {
         println!("{said}");
     } else if is_done {
         let streams = said["streams"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        streams.for_each(|stream| println!("{name}: released, stream {stream}"));
+        streams.for_each(|stream| println!("{name}: {done}, stream {stream}"));
     } else {
         eprintln!("afterbay: {}", said["error"].as_str().unwrap_or_default());
     }
