@@ -43,7 +43,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     rendezvous: Option<PathBuf>,
     /// Build the projects that plugins come from, and again whenever a source is saved: for authors of plugins. The components are
-    /// made quickly, not well: build them once more to measure or to deploy them
+    /// made quickly, not well: build them once more to measure or to deploy them. Projects that a reload of the configuration
+    /// brings are looked at from the next start on
     #[arg(long)]
     dev: bool,
     /// How log lines look; by default coloured on a terminal and plain on a pipe

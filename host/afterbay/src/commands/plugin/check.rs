@@ -1,6 +1,6 @@
 //! `afterbay plugin check`: what a component is, what it asks for, and whether it takes its settings.
 
-use super::given::{Given, Source};
+use super::given::{Given, Source, not_started};
 use super::show;
 use crate::{screen, start};
 use afterbay_runtime::{Component, Given as GivenTo, LoadError, Terms};
@@ -45,13 +45,13 @@ fn check(args: &Args, source: &Source, terms: Terms, settings: &str) -> anyhow::
     let started = component.instantiate(settings);
     let (ok, memory_bytes, log) = match started {
         Ok(mut plugin) => (Ok(()), plugin.memory_bytes(), plugin.drain_log()),
-        Err(error) => (Err(error.to_string()), 0, Vec::new()),
+        Err(error) => (Err(not_started(&component, args.given.terms.has_tokenizer(), &error)), 0, Vec::new()),
     };
     let log: Vec<String> = log.into_iter().map(|line| line.message).collect();
     let found = Found { source, component: &component, memory_bytes, log, ok };
     match args.json {
         true => println!("{}", found.json()),
-        false => found.print(args.given.terms.has_tokenizer()),
+        false => found.print(),
     }
     Ok(if found.ok.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -129,7 +129,7 @@ impl Found<'_> {
         })
     }
 
-    fn print(&self, has_tokenizer: bool) {
+    fn print(&self) {
         let said = self.component.description();
         let line = |what: &str, text: String| println!("{} {text}", screen::faint(format!("{what:10}")));
         let list = |names: &[&str]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
@@ -158,12 +158,7 @@ impl Found<'_> {
         }
         match &self.ok {
             Ok(()) => line("start", screen::good(format!("ok, {} bytes of memory", self.memory_bytes))),
-            Err(why) => {
-                line("start", screen::bad(why.clone()));
-                if self.grants().contains(&"tokenizer") && !has_tokenizer {
-                    println!("It reads the model's tokenizer, and none was given: --tokenizer");
-                }
-            }
+            Err(why) => line("start", screen::bad(why.clone())),
         }
     }
 }

@@ -4,7 +4,9 @@ use crate::commands::{parse_duration, parse_size};
 use crate::grants::{self, Model};
 use crate::project::Project;
 use afterbay_config::bounds;
-use afterbay_runtime::{Component, EncodeError, Grants, Host, Limits, LoadError, Terms, TokenId, Tokens};
+use afterbay_runtime::{
+    Component, EncodeError, Grants, Host, Limits, LoadError, StartError, Terms, TokenId, Tokens,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -162,6 +164,15 @@ pub(super) fn terms(limits: Limits, tokenizer: Option<&Path>) -> Result<Terms, W
         tokenizer: Some(tokens),
     };
     Ok(Terms { limits, grants, digest: None })
+}
+
+/// Why a plugin does not start, and what it may be wanting.
+pub(super) fn not_started(component: &Component, has_tokenizer: bool, error: &StartError) -> String {
+    let tokenizer = afterbay_runtime::Given::Granted("tokenizer");
+    match component.imports().iter().any(|import| import.given == tokenizer) && !has_tokenizer {
+        true => format!("{error}; it reads the model's tokenizer, and none was given: --tokenizer"),
+        false => error.to_string(),
+    }
 }
 
 /// A model without tokens.
