@@ -329,6 +329,14 @@ pub(crate) static PLUGIN: Table = Table {
             "For a shadow: the live plugin whose place it looks from, and with whose verdicts its own are compared, row by row.",
         ),
         key(
+            "state",
+            Default,
+            "\"migrate\"",
+            "How what it knows of live requests comes to the instance after it at a reload. \"migrate\": it hands it over, if both versions can.\n\
+             \"replay\": the new one is shown their rows again out of the journal, and takes over when it has seen them. \"drain\": the old one\n\
+             goes on with them until they end.",
+        ),
+        key(
             "sha256",
             Optional,
             "\"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"",

@@ -21,6 +21,8 @@ pub struct Plugin {
     pub sha256: Option<[u8; 32]>,
     /// Whether what it says is done.
     pub mode: Mode,
+    /// How what it knows of live requests comes to the instance after it at a reload.
+    pub state: State,
     /// What one instance may use.
     pub limits: Limits,
     /// What becomes of a batch that it was shown and did not judge.
@@ -43,6 +45,7 @@ impl Plugin {
             component,
             sha256: None,
             mode: Mode::default(),
+            state: State::default(),
             limits: Limits::default(),
             on_fault: OnFault::default(),
             quarantine: Quarantine::default(),
@@ -64,6 +67,18 @@ pub enum Mode {
         /// The plugin that it is compared with.
         of: Option<Name>,
     },
+}
+
+/// How what a plugin knows of live requests comes to the instance that takes over from it at a reload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// By its own `export-state` and `import-state`, where both have them; else it is told of the requests, and no more.
+    #[default]
+    Migrate,
+    /// The new one is shown their rows again, out of the journal; what it says of them is not done.
+    Replay,
+    /// The old one goes on with them until they have ended.
+    Drain,
 }
 
 /// An interface of the host that a plugin may call.
@@ -167,6 +182,7 @@ impl Check<'_> {
             component: component?,
             sha256: self.sha256(&written.sha256),
             mode: self.mode(written),
+            state: value(&written.state).unwrap_or_default(),
             limits,
             on_fault: value(&written.on_fault).unwrap_or_default(),
             quarantine: self.quarantine(written),

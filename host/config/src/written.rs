@@ -8,7 +8,7 @@ use crate::keys;
 use crate::place::{Place, Placed};
 use crate::reader::Reader;
 use crate::{
-    CoalesceWhen, Engine, Grant, LogFormat, OnError, OnFault, Reads, Route, SinkKind, Sync, TapOf,
+    CoalesceWhen, Engine, Grant, LogFormat, OnError, OnFault, Reads, Route, SinkKind, State, Sync, TapOf,
     TapSocketType,
 };
 
@@ -95,6 +95,7 @@ pub(crate) struct Plugin {
     /// Whether it is a shadow.
     pub mode: Written<bool>,
     pub shadow_of: Written<String>,
+    pub state: Written<State>,
     pub memory: Written<u64>,
     pub deadline: Written<Duration>,
     pub on_fault: Written<OnFault>,
@@ -262,6 +263,10 @@ impl Plugin {
             sha256: table.text("sha256"),
             mode: table.word("mode", &[("live", false), ("shadow", true)]),
             shadow_of: table.text("shadow_of"),
+            state: table.word(
+                "state",
+                &[("migrate", State::Migrate), ("replay", State::Replay), ("drain", State::Drain)],
+            ),
             memory: limits.as_ref().and_then(|limits| limits.size("memory")),
             deadline: limits.as_ref().and_then(|limits| limits.time("deadline")),
             on_fault: table.word(

@@ -1,0 +1,159 @@
+//! Rows as plugins are shown them, kept: for an instance that sees them later, or sees some of them.
+
+use afterbay_runtime::{ColumnSet, Columns, FinishKind, Opened, TokenId};
+use std::sync::Arc;
+
+/// The columns of some rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rows {
+    requests: Vec<u64>,
+    output_ids: Vec<TokenId>,
+    output_ends: Vec<u32>,
+    completion_tokens: Vec<u64>,
+    finished: Vec<FinishKind>,
+    texts: Vec<Box<str>>,
+}
+
+impl Rows {
+    /// Those of these rows that a plugin wants.
+    pub(crate) fn pick(columns: &Columns<'_>, rows: &[u32], wants: ColumnSet) -> Rows {
+        let mut picked = Rows::default();
+        for row in rows.iter().map(|row| *row as usize) {
+            let (Some(request), end) = (columns.requests.get(row), columns.output_ends.get(row)) else {
+                continue;
+            };
+            picked.requests.push(*request);
+            if let Some(end) = end.filter(|_| wants.output_ids) {
+                let begin =
+                    row.checked_sub(1).and_then(|before| columns.output_ends.get(before)).unwrap_or(&0);
+                let ids = columns.output_ids.get(*begin as usize..*end as usize).unwrap_or_default();
+                picked.output_ids.extend_from_slice(ids);
+                picked.output_ends.push(picked.output_ids.len() as u32);
+            }
+            if wants.completion_tokens {
+                picked.completion_tokens.extend(columns.completion_tokens.get(row));
+            }
+            if wants.finished {
+                picked.finished.extend(columns.finished.get(row));
+            }
+            if wants.texts {
+                picked.texts.extend(columns.texts.get(row).map(|text| Box::from(*text)));
+            }
+        }
+        picked
+    }
+
+    /// One more row, of which everything is known.
+    pub(crate) fn push(
+        &mut self,
+        request: u64,
+        ids: &[TokenId],
+        completion_tokens: u64,
+        finished: FinishKind,
+        text: Option<&str>,
+    ) {
+        self.requests.push(request);
+        self.output_ids.extend_from_slice(ids);
+        self.output_ends.push(self.output_ids.len() as u32);
+        self.completion_tokens.push(completion_tokens);
+        self.finished.push(finished);
+        self.texts.extend(text.map(Box::from));
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Roughly what it takes in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        let texts: usize = self.texts.iter().map(|text| text.len()).sum();
+        self.requests.len() * 32 + self.output_ids.len() * 8 + texts
+    }
+
+    /// Shows them.
+    pub(crate) fn show<T>(&self, to: impl FnOnce(&Columns<'_>) -> T) -> T {
+        let texts: Vec<&str> = self.texts.iter().map(|text| &**text).collect();
+        to(&Columns {
+            requests: &self.requests,
+            output_ids: &self.output_ids,
+            output_ends: &self.output_ends,
+            completion_tokens: &self.completion_tokens,
+            finished: &self.finished,
+            // A frame without texts among those with them has none to show.
+            texts: if texts.len() == self.requests.len() { &texts } else { &[] },
+        })
+    }
+}
+
+/// A request, as a plugin is told of it, kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Begun {
+    pub(crate) request: u64,
+    pub(crate) rid: Box<str>,
+    pub(crate) worker: Box<str>,
+    pub(crate) prompt_tokens: u64,
+    pub(crate) received_tokens: u64,
+    pub(crate) resumed: bool,
+    pub(crate) attributes: Option<Arc<str>>,
+}
+
+impl Begun {
+    pub(crate) fn new(opened: &Opened<'_>, attributes: Option<Arc<str>>) -> Begun {
+        Begun {
+            request: opened.request,
+            rid: opened.rid.into(),
+            worker: opened.http_worker_ipc.into(),
+            prompt_tokens: opened.prompt_tokens,
+            received_tokens: opened.received_tokens,
+            resumed: opened.resumed,
+            attributes,
+        }
+    }
+
+    pub(crate) fn tell(&self) -> Opened<'_> {
+        Opened {
+            request: self.request,
+            rid: &self.rid,
+            http_worker_ipc: &self.worker,
+            prompt_tokens: self.prompt_tokens,
+            received_tokens: self.received_tokens,
+            resumed: self.resumed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn picked_rows_have_their_own_parts_of_the_columns_that_are_wanted() {
+        let columns = Columns {
+            requests: &[7, 8, 9],
+            output_ids: &[1, 2, 3, 4],
+            output_ends: &[2, 2, 4],
+            completion_tokens: &[10, 20, 30],
+            finished: &[FinishKind::Running, FinishKind::Stop, FinishKind::Running],
+            texts: &["a", "b", "c"],
+        };
+        let all = ColumnSet { output_ids: true, completion_tokens: true, finished: true, texts: true };
+        Rows::pick(&columns, &[1, 2], all).show(|shown| {
+            assert_eq!(
+                (shown.requests, shown.output_ids, shown.output_ends),
+                (&[8, 9][..], &[3, 4][..], &[0, 2][..])
+            );
+            assert_eq!((shown.completion_tokens, shown.texts), (&[20, 30][..], &["b", "c"][..]));
+            assert_eq!(shown.finished, [FinishKind::Stop, FinishKind::Running]);
+        });
+        let ids = ColumnSet { output_ids: true, ..ColumnSet::default() };
+        Rows::pick(&columns, &[0], ids).show(|shown| {
+            assert_eq!(
+                (shown.requests, shown.output_ids, shown.output_ends),
+                (&[7][..], &[1, 2][..], &[2][..])
+            );
+            assert!(
+                shown.completion_tokens.is_empty() && shown.finished.is_empty() && shown.texts.is_empty()
+            );
+        });
+    }
+}

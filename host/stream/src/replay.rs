@@ -1,0 +1,164 @@
+//! State by replay: an instance that is to take over is shown the rows of the live requests again, out of the journal and off
+//! the path; what it says of them is not done. Meanwhile the one before it goes on, and what comes is kept for the new one.
+//!
+//! Owns the reading and its bounds. When the instance takes over is the seat's.
+
+use crate::columns::{Begun, Rows};
+use afterbay_journal::reader::{Action, Outcome};
+use afterbay_journal::{Backlog, Backlogged, FrameNo, Verdict};
+use afterbay_runtime::{ColumnSet, Columns, FinishKind, Opened, Plugin};
+use afterbay_wire as wire;
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+/// How long a replay may take. What takes longer is given up, and the requests are told of as after a fault.
+const TIME_MAX: Duration = Duration::from_secs(30);
+/// Bytes of what comes meanwhile that are kept; past it, likewise.
+const MISSED_BYTES_MAX: usize = 64 << 20;
+
+/// What is to be shown to whom.
+pub(crate) struct Job {
+    pub(crate) instance: Plugin,
+    pub(crate) requests: Vec<Begun>,
+    /// With outcomes, from the first frame that has a row of theirs.
+    pub(crate) backlog: Backlog,
+    /// The last frame that the plugins have seen.
+    pub(crate) through: FrameNo,
+    pub(crate) layouts: wire::Layouts,
+    /// The plugins that are asked before it: it sees rows as they left them.
+    pub(crate) before: HashSet<String>,
+}
+
+/// An instance that knows what it was shown, or why it does not.
+pub(crate) struct Replayed {
+    pub(crate) instance: Plugin,
+    /// Rows that it was shown. The error is for people.
+    pub(crate) shown: Result<u64, String>,
+}
+
+impl Job {
+    /// Shows it everything.
+    pub(crate) fn run(mut self) -> Replayed {
+        let shown = self.show();
+        Replayed { instance: self.instance, shown }
+    }
+
+    fn show(&mut self) -> Result<u64, String> {
+        let until = Instant::now() + TIME_MAX;
+        let opened: Vec<Opened<'_>> = self.requests.iter().map(Begun::tell).collect();
+        for request in &self.requests {
+            self.instance.set_attributes(request.request, request.attributes.clone());
+        }
+        self.instance.open(&opened).map_err(|fault| fault.to_string())?;
+        let live: HashSet<u64> = self.requests.iter().map(|request| request.request).collect();
+        let mut decoder = wire::Decoder::new(self.layouts.clone());
+        let mut rows = 0;
+        while !live.is_empty() && self.backlog.position() <= self.through {
+            if Instant::now() > until {
+                return Err(format!("the journal was not read in {} s", TIME_MAX.as_secs()));
+            }
+            let frame = match self.backlog.next().map_err(|error| error.to_string())? {
+                None => break,
+                Some(Backlogged::Skipped(..)) => return Err("frames went on without being kept".to_owned()),
+                Some(Backlogged::Frame(frame)) => frame,
+            };
+            let (Some(outcome), wire::Decoded::Batch(batch)) = (frame.outcome, decoder.decode(frame.bytes))
+            else {
+                continue;
+            };
+            let shown = self.rows(&outcome, &batch, &live);
+            if shown.len() > 0 {
+                rows += shown.len() as u64;
+                let said = shown.show(|columns| self.instance.process(columns));
+                drop(said.map_err(|fault| fault.to_string())?);
+            }
+        }
+        Ok(rows)
+    }
+
+    /// The live requests' rows of a frame, as the plugins before have left them.
+    fn rows(&self, outcome: &Outcome, batch: &wire::Batch, live: &HashSet<u64>) -> Rows {
+        let mut said: HashMap<u32, &Action> = HashMap::new();
+        let is_before = |action: &&Action| {
+            matches!(action.verdict, Verdict::Replace | Verdict::Drop) && self.before.contains(&action.plugin)
+        };
+        said.extend(outcome.actions.iter().filter(is_before).map(|action| (action.row, action)));
+        let (mut rows, mut ids) = (Rows::default(), Vec::new());
+        for (row, request) in
+            (0..batch.rows()).zip(&outcome.requests).filter(|(_, request)| live.contains(&request.0))
+        {
+            ids.clear();
+            let text = match said.get(&row).map(|action| (action.verdict, &action.ids)) {
+                Some((Verdict::Drop, _)) => batch.text(row).map(|_| ""),
+                Some((_, replaced)) if !replaced.is_empty() => {
+                    ids.extend_from_slice(replaced);
+                    batch.text(row)
+                }
+                _ => {
+                    batch.row_ids(row, &mut ids);
+                    batch.text(row)
+                }
+            };
+            let tokens = batch.completion_tokens(row).unwrap_or(0);
+            rows.push(request.0, &ids, tokens, FinishKind::Running, text);
+        }
+        rows
+    }
+}
+
+/// What came while an instance was shown what had come before.
+#[derive(Default)]
+pub(crate) struct Missed {
+    what: Vec<Came>,
+    bytes: usize,
+}
+
+enum Came {
+    Opened(Vec<Begun>),
+    Rows(Rows),
+    Closed(Vec<u64>),
+}
+
+impl Missed {
+    /// Requests began. False: it is too much by now.
+    pub(crate) fn opened(&mut self, requests: Vec<Begun>) -> bool {
+        self.add(requests.len() * 128, Came::Opened(requests))
+    }
+
+    /// A batch came.
+    pub(crate) fn rows(&mut self, columns: &Columns<'_>, wants: ColumnSet) -> bool {
+        let all: Vec<u32> = (0..columns.requests.len() as u32).collect();
+        let rows = Rows::pick(columns, &all, wants);
+        self.add(rows.bytes(), Came::Rows(rows))
+    }
+
+    /// Requests ended.
+    pub(crate) fn closed(&mut self, requests: &[u64]) -> bool {
+        self.add(requests.len() * 8, Came::Closed(requests.to_vec()))
+    }
+
+    fn add(&mut self, bytes: usize, came: Came) -> bool {
+        self.bytes += bytes;
+        self.what.push(came);
+        self.bytes <= MISSED_BYTES_MAX
+    }
+
+    /// Shows all of it to the instance that takes over. The error is for people.
+    pub(crate) fn show(&self, instance: &mut Plugin) -> Result<(), String> {
+        for came in &self.what {
+            let told = match came {
+                Came::Opened(requests) => {
+                    for request in requests {
+                        instance.set_attributes(request.request, request.attributes.clone());
+                    }
+                    let opened: Vec<Opened<'_>> = requests.iter().map(Begun::tell).collect();
+                    instance.open(&opened)
+                }
+                Came::Rows(rows) => rows.show(|columns| instance.process(columns)).map(drop),
+                Came::Closed(requests) => instance.close(requests),
+            };
+            told.map_err(|fault| fault.to_string())?;
+        }
+        Ok(())
+    }
+}
