@@ -364,6 +364,11 @@ events! {
         stream: Name, plugin: Name, why: String,
     } => "plugin {plugin:?} of {stream:?}: its state was not handed over, requests are told of as after a fault: {why}";
 
+    /// The instance that took over was shown the live requests' rows again.
+    PluginReplayed, Level::INFO, first 5 of [stream, plugin] {
+        stream: Name, plugin: Name, rows: u64,
+    } => "plugin {plugin:?} of {stream:?}: was shown {rows} rows of live requests out of the journal before it took over";
+
     /// A changed component cannot be used; the one before stays.
     PluginReloadFailed, Level::ERROR, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, why: String,

@@ -224,6 +224,7 @@ fn one_of_each() -> Vec<Event> {
         }
         .into(),
         PluginStateLost { stream: name("decode-0"), plugin: name("upper"), why: "why it is".into() }.into(),
+        PluginReplayed { stream: name("decode-0"), plugin: name("upper"), rows: 700 }.into(),
         PluginReloadFailed { stream: name("decode-0"), plugin: name("upper"), why: "why it is".into() }
             .into(),
         PluginBuilt { project: "/home/me/upper".into(), took_ms: 412 }.into(),

@@ -251,6 +251,11 @@ impl Writer {
         Backlog::new(self.shared.clone(), from, None)
     }
 
+    /// No frame before this one holds a row of a request that is open; `None` where none is.
+    pub fn first_of_open(&mut self) -> Option<FrameNo> {
+        self.requests.keeps()
+    }
+
     /// As [`Writer::backlog`], from a place that `append` gave.
     pub fn backlog_at(&self, from: Position) -> Backlog {
         Backlog::new(self.shared.clone(), from.frame, Some(from))

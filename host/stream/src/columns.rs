@@ -3,6 +3,16 @@
 use afterbay_runtime::{ColumnSet, Columns, FinishKind, Opened, TokenId};
 use std::sync::Arc;
 
+/// All that either wants to see.
+pub(crate) fn union(one: ColumnSet, other: ColumnSet) -> ColumnSet {
+    ColumnSet {
+        output_ids: one.output_ids || other.output_ids,
+        completion_tokens: one.completion_tokens || other.completion_tokens,
+        finished: one.finished || other.finished,
+        texts: one.texts || other.texts,
+    }
+}
+
 /// The columns of some rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rows {

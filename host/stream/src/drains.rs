@@ -2,7 +2,7 @@
 //!
 //! Owns which instance has which request. When one is added, and what becomes of a fault, is the seat's.
 
-use crate::columns::Rows;
+use crate::columns::{Rows, union};
 use afterbay_runtime::{ColumnSet, Columns, Fault, LogLine, Plugin, Verdict};
 use std::collections::{HashMap, HashSet};
 
@@ -31,10 +31,6 @@ impl Drains {
         self.0.is_empty()
     }
 
-    pub(crate) fn instances(&self) -> usize {
-        self.0.len()
-    }
-
     /// One more goes on with these requests. What an instance had that ends for it comes back.
     pub(crate) fn add(&mut self, plugin: Plugin, requests: HashSet<u64>) -> HashSet<u64> {
         if !requests.is_empty() {
@@ -48,12 +44,7 @@ impl Drains {
 
     /// All that the instances want to see.
     pub(crate) fn wants(&self, live: ColumnSet) -> ColumnSet {
-        self.0.iter().map(|drain| drain.plugin.wants()).fold(live, |all, wants| ColumnSet {
-            output_ids: all.output_ids || wants.output_ids,
-            completion_tokens: all.completion_tokens || wants.completion_tokens,
-            finished: all.finished || wants.finished,
-            texts: all.texts || wants.texts,
-        })
+        self.0.iter().map(|drain| drain.plugin.wants()).fold(live, union)
     }
 
     /// Whether one of them has the request.
@@ -121,9 +112,9 @@ impl Drains {
         self.0.iter_mut().flat_map(|drain| drain.plugin.drain_log()).collect()
     }
 
-    /// Every request that one of them has, as all of them end.
-    pub(crate) fn end(&mut self) -> HashSet<u64> {
-        self.0.drain(..).flat_map(|drain| drain.requests).collect()
+    /// All of them end.
+    pub(crate) fn end(&mut self) {
+        self.0.clear();
     }
 }
 

@@ -7,8 +7,8 @@
 use crate::about::{Abouts, AttributesOf};
 use crate::actions::{Actions, Said};
 use crate::ledger::{Accounted, Ledger, OPERATOR};
-use crate::resumed::Resumed;
-use crate::seat::{Answer, Seat};
+use crate::replay::Replayed;
+use crate::seat::{Answer, Seat, Wanted};
 use crate::standing::Standing;
 use afterbay_journal as journal;
 use afterbay_runtime::signals::Snapshot;
@@ -16,6 +16,7 @@ use afterbay_runtime::{
     Action, Columns, FinishKind, IdShape, Opened, Plugin, ReloadError, Replacement, TokenId, Verdict,
 };
 use afterbay_wire::{FinishReason, Ids};
+use std::collections::HashSet;
 use std::time::Instant;
 
 /// How the journal's text of a verdict begins whose ids are all so far.
@@ -122,8 +123,7 @@ impl Chain {
     /// After a panic: fresh instances take over.
     pub(crate) fn restart(&mut self, ledger: &Ledger) {
         self.shown = Shown::default();
-        let resumed = Resumed::now(ledger, &self.abouts);
-        self.seats.iter_mut().for_each(|seat| seat.restart(&resumed, ledger, &self.abouts));
+        self.seats.iter_mut().for_each(|seat| seat.after_panic(ledger, &self.abouts));
     }
 
     pub(crate) fn seats(&self) -> &[Seat] {
@@ -191,6 +191,31 @@ impl Chain {
         let mut before = std::mem::take(&mut self.seats);
         self.seats = change(&mut before, &self.abouts);
         before
+    }
+
+    /// Whether [`Chain::wanted`] has any.
+    pub(crate) fn has_wanted(&self) -> bool {
+        self.seats.iter().any(Seat::has_wanted)
+    }
+
+    /// Instances that are to see what has come before they take over, each once.
+    pub(crate) fn wanted(&mut self) -> Vec<Wanted> {
+        let mut before = HashSet::new();
+        let mut all = Vec::new();
+        for seat in &mut self.seats {
+            all.extend(seat.wanted().map(|wanted| Wanted { before: before.clone(), ..wanted }));
+            if !seat.is_shadow() {
+                before.insert(seat.name().to_owned());
+            }
+        }
+        all
+    }
+
+    /// One of those has.
+    pub(crate) fn replayed(&mut self, plugin: &str, number: u64, replayed: Replayed, ledger: &Ledger) {
+        if let Some(seat) = self.seats.iter_mut().find(|seat| seat.name() == plugin) {
+            seat.replayed(number, replayed, ledger, &self.abouts);
+        }
     }
 
     /// A plugin comes out of quarantine. `None`: there is none of that name; false: it was not in quarantine.

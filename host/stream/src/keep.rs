@@ -241,6 +241,12 @@ impl Keep {
         self.writer.backlog(from).with_outcomes()
     }
 
+    /// What there is of the requests that are open, with what was done with it; `None` where it cannot be read.
+    pub(crate) fn backlog_of_open(&mut self) -> Option<Backlog> {
+        let first = self.writer.first_of_open()?;
+        self.flush().then(|| self.writer.backlog(first).with_outcomes())
+    }
+
     /// Frames could not be read back.
     pub(crate) fn read_failed(&self, error: &ReadError) {
         let (stream, what) = (self.telemetry.stream.clone(), error.to_string());

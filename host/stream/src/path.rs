@@ -11,12 +11,15 @@ use crate::keep::{Keep, Kept};
 use crate::ledger::{Ledger, Settled};
 use crate::outlook::Outlook;
 use crate::receive::{Receive, Received};
+use crate::replay::{Job, Replayed, Shown};
 use crate::route::{Leaves, Route};
+use crate::seat::Wanted;
 use crate::sink::Sink;
 use crate::tap::Tap;
 use afterbay_config::TapOf;
 use afterbay_journal::FrameNo;
 use afterbay_outbox::Content;
+use afterbay_wire::Layouts;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -172,6 +175,24 @@ impl Path {
         chain.tick(now, ledger);
         if self.chain.wants_signals() && self.outlook.deadline() <= now {
             self.look(now);
+        }
+    }
+
+    /// Shows the instances that are to take over what has come before, off the path.
+    pub(crate) fn replay(&mut self, layouts: &Layouts, done: impl Fn(Shown) + Clone + Send + 'static) {
+        for Wanted { plugin, number, requests, instance, before } in self.chain.wanted() {
+            let through = self.sinks.iter().map(Sink::settled).max().unwrap_or_default();
+            let job = match self.keep.backlog_of_open() {
+                Some(backlog) => {
+                    Ok(Job { instance, requests, backlog, through, layouts: layouts.clone(), before })
+                }
+                None => Err(Replayed { instance, shown: Err("the journal cannot be read".to_owned()) }),
+            };
+            let done = done.clone();
+            let shown = move |replayed| done(Shown { plugin: plugin.to_string(), number, replayed });
+            let run = move || shown(job.map_or_else(|failed| failed, Job::run));
+            // Where there can be no thread the new one does not take over, as where its component cannot be read.
+            let _started = std::thread::Builder::new().name("replay".into()).spawn(run);
         }
     }
 

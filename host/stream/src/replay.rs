@@ -36,6 +36,13 @@ pub(crate) struct Replayed {
     pub(crate) shown: Result<u64, String>,
 }
 
+/// An instance that was shown what has come before, or could not be.
+pub(crate) struct Shown {
+    pub(crate) plugin: String,
+    pub(crate) number: u64,
+    pub(crate) replayed: Replayed,
+}
+
 impl Job {
     /// Shows it everything.
     pub(crate) fn run(mut self) -> Replayed {

@@ -32,6 +32,12 @@ impl<'l> Resumed<'l> {
         Resumed(resumed.collect())
     }
 
+    /// Without some.
+    pub(crate) fn without(mut self, is_out: impl Fn(u64) -> bool) -> Resumed<'l> {
+        self.0.retain(|opened| !is_out(opened.request));
+        self
+    }
+
     pub(crate) fn requests(&self) -> &[Opened<'l>] {
         &self.0
     }

@@ -2,27 +2,32 @@
 //!
 //! Owns the instance and what happened to it. Knows nothing of the wire or of the other plugins.
 
+mod swap;
+
 use crate::PluginSetup;
 use crate::about::Abouts;
+use crate::columns;
+use crate::drains::{Drains, Judged};
 use crate::ledger::{Accounted, Ledger};
 use crate::quarantine::Faults;
 use crate::resumed::{Resumed, tell_attributes};
 use crate::shadow;
 use crate::standing::{LastReload, PluginState, Standing};
 use crate::telemetry::Telemetry;
-use afterbay_config::{self as config, Mode, OnFault, Quarantine};
+use afterbay_config::{self as config, Mode, OnFault, Quarantine, State};
 use afterbay_events::event::{
     PluginDown, PluginFault, PluginLoaded, PluginLog, PluginPromoted, PluginQuarantined, PluginReleased,
-    PluginReloadFailed, PluginReloaded, PluginStateLost,
 };
-use afterbay_events::{self as events, Health, Name, PluginCounters, ReloadResult};
+use afterbay_events::{self as events, Health, Name, PluginCounters};
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{
-    Action, ColumnSet, Columns, Component, Fault, FaultKind, IdShape, Level, Opened, Plugin, ReloadError,
-    StateError, Verdict,
+    Action, ColumnSet, Columns, Component, Fault, FaultKind, IdShape, Level, Opened, Plugin, Verdict,
 };
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use swap::Waits;
+pub(crate) use swap::Wanted;
 
 /// How long a plugin that could not be started is left alone before the next try.
 const START_RETRY: Duration = Duration::from_secs(1);
@@ -58,6 +63,13 @@ pub(crate) struct Seat {
     component: Component,
     on_fault: OnFault,
     mode: Mode,
+    state: State,
+    /// Instances before it that go on with the requests they have.
+    drains: Drains,
+    /// One that is to take over when it has seen what has come before.
+    waits: Option<Waits>,
+    /// How many of those there were.
+    waited: u64,
     /// As the configuration says; it may have been promoted since.
     configured: Mode,
     plugin: Option<Plugin>,
@@ -69,6 +81,8 @@ pub(crate) struct Seat {
     is_quarantined: bool,
     /// It faulted as requests were closed, and no fresh one has taken over yet.
     died_closing: bool,
+    /// Requests of an instance before it that has died, of which it is yet to be told.
+    orphans: Vec<u64>,
     requests_open: u64,
     last_reload: Option<LastReload>,
     telemetry: Telemetry,
@@ -88,12 +102,17 @@ impl Seat {
             on_fault: config.on_fault,
             configured: config.mode.clone(),
             mode: config.mode,
+            state: config.state,
+            drains: Drains::default(),
+            waits: None,
+            waited: 0,
             plugin: None,
             absent: None,
             retry_at: None,
             faults: Faults::new(config.quarantine),
             is_quarantined: false,
             died_closing: false,
+            orphans: Vec::new(),
             requests_open: 0,
             last_reload: None,
             telemetry,
@@ -150,8 +169,14 @@ impl Seat {
         }
     }
 
+    /// What it, and those before and after it, want to see.
     pub(crate) fn wants(&self) -> ColumnSet {
-        self.component.description().columns
+        let own = self.component.description().columns;
+        if self.drains.is_empty() && self.waits.is_none() {
+            return own;
+        }
+        let next = self.waits.as_ref().map_or(own, Waits::wants);
+        self.drains.wants(columns::union(own, next))
     }
 
     pub(crate) fn writes(&self) -> IdShape {
@@ -210,6 +235,7 @@ impl Seat {
     ) -> Option<Vec<Verdict>> {
         let tries = if self.policy() == OnFault::Hold { HOLD_TRIES } else { 1 };
         for tried in 1..=tries {
+            let mut died = Vec::new();
             let plugin = self.plugin.as_mut()?;
             let told = if opened.is_empty() {
                 Ok(())
@@ -217,13 +243,22 @@ impl Seat {
                 tell_attributes(plugin, opened, abouts);
                 plugin.open(opened)
             };
-            let answer = told.and_then(|()| plugin.process(columns));
-            if plugin.has_log() {
+            let answer = told.and_then(|()| match self.drains.is_empty() {
+                true => plugin.process(columns),
+                false => {
+                    let Judged { verdicts, died: dead } = self.drains.judge(columns, plugin);
+                    died.extend(dead);
+                    verdicts
+                }
+            });
+            if plugin.has_log() || !self.drains.is_empty() {
                 self.drain_log(ledger);
             }
             let fault = match answer {
                 Ok(verdicts) => {
                     self.requests_open += opened.len() as u64;
+                    self.bury(died, ledger, abouts);
+                    self.miss(opened, columns, abouts);
                     return Some(verdicts);
                 }
                 Err(fault) => fault,
@@ -235,20 +270,28 @@ impl Seat {
             );
             if again {
                 self.counters.held_batches.add(1);
-                self.restart(&Resumed::before(accounted, ledger, abouts), ledger, abouts);
+                let before =
+                    Resumed::before(accounted, ledger, abouts).without(|request| self.drains.has(request));
+                self.restart(&before, ledger, abouts);
             } else {
-                self.restart(&Resumed::now(ledger, abouts), ledger, abouts);
+                self.restart(&self.alive(ledger, abouts), ledger, abouts);
+                self.miss(opened, columns, abouts);
             }
+            self.bury(died, ledger, abouts);
         }
         None
     }
 
     /// The attributes of an open request are others now.
     pub(crate) fn changed(&mut self, request: u64, ledger: &Ledger, abouts: &Abouts) {
-        if self.component.grants().request {
+        let attributes = || abouts.get(request).and_then(|about| about.attributes.clone());
+        if let Some(plugin) = self.drains.of(request).filter(|plugin| plugin.component().grants().request) {
+            plugin.set_attributes(request, attributes());
+            // What it dies of, it dies of at the next batch.
+            let _told = plugin.changed(&[request]);
+        } else if self.component.grants().request {
             self.tell(ledger, abouts, |plugin| {
-                plugin
-                    .set_attributes(request, abouts.get(request).and_then(|about| about.attributes.clone()));
+                plugin.set_attributes(request, attributes());
                 plugin.changed(&[request])
             });
         }
@@ -276,7 +319,7 @@ impl Seat {
         }
         if let Err(fault) = told {
             self.fault(&fault, TAKES_OVER);
-            self.restart(&Resumed::now(ledger, abouts), ledger, abouts);
+            self.restart(&self.alive(ledger, abouts), ledger, abouts);
         }
     }
 
@@ -301,6 +344,22 @@ impl Seat {
     /// Tells of requests that have no more rows. A fresh instance after a fault here must not be told of them, so it waits
     /// for [`Seat::revive`].
     pub(crate) fn close(&mut self, requests: &[u64], ledger: &Ledger) {
+        if let Some(waits) = &mut self.waits {
+            waits.closed(requests);
+        }
+        let (requests, dead) = match self.drains.is_empty() {
+            true => (Cow::Borrowed(requests), Vec::new()),
+            false => {
+                let (others, dead) = self.drains.close(requests);
+                (Cow::Owned(others), dead)
+            }
+        };
+        for (fault, _) in &dead {
+            // What it still had, a fresh instance is told of with the next.
+            self.tell_fault(fault, TAKES_OVER);
+        }
+        self.orphans.extend(dead.into_iter().flat_map(|(_, requests)| requests));
+        let requests = &*requests;
         let Some(plugin) = &mut self.plugin else { return };
         self.requests_open = self.requests_open.saturating_sub(requests.len() as u64);
         requests.iter().for_each(|request| plugin.set_attributes(*request, None));
@@ -317,13 +376,28 @@ impl Seat {
 
     /// Between two batches: a fresh instance in place of one that faulted as requests were closed.
     pub(crate) fn revive(&mut self, ledger: &Ledger, abouts: &Abouts) {
+        let orphans = std::mem::take(&mut self.orphans);
         if std::mem::take(&mut self.died_closing) {
-            self.restart(&Resumed::now(ledger, abouts), ledger, abouts);
+            self.restart(&self.alive(ledger, abouts), ledger, abouts);
+        } else if !orphans.is_empty() {
+            self.adopt(&orphans.into_iter().collect(), ledger, abouts);
         }
     }
 
+    /// After a panic: a fresh instance takes over, of everything.
+    pub(crate) fn after_panic(&mut self, ledger: &Ledger, abouts: &Abouts) {
+        self.drains.end();
+        (self.waits, self.orphans) = (None, Vec::new());
+        self.restart(&self.alive(ledger, abouts), ledger, abouts);
+    }
+
+    /// What a fresh instance is told of.
+    fn alive<'l>(&self, ledger: &'l Ledger, abouts: &'l Abouts) -> Resumed<'l> {
+        Resumed::now(ledger, abouts).without(|request| self.drains.has(request))
+    }
+
     /// A fresh instance takes over, unless it is quarantined.
-    pub(crate) fn restart(&mut self, resumed: &Resumed<'_>, ledger: &Ledger, abouts: &Abouts) {
+    fn restart(&mut self, resumed: &Resumed<'_>, ledger: &Ledger, abouts: &Abouts) {
         self.plugin = None;
         if self.is_quarantined {
             return;
@@ -357,67 +431,12 @@ impl Seat {
         format!("plugin:{}:{}", self.telemetry.stream, self.name)
     }
 
-    /// A changed component, compiled and configured off the path, takes over between two batches.
-    pub(crate) fn reload(&mut self, reloaded: Result<Plugin, ReloadError>, ledger: &Ledger, abouts: &Abouts) {
-        match reloaded {
-            Ok(instance) => self.swap(instance, self.settings.clone(), ledger, abouts),
-            Err(error) => self.not_reloaded(error.to_string()),
-        }
-    }
-
-    /// Another instance takes over, with what the one before it knows. Between two batches only.
-    fn swap(&mut self, mut instance: Plugin, settings: String, ledger: &Ledger, abouts: &Abouts) {
-        let handed = self.hand_over(&mut instance);
-        if !instance.is_alive() {
-            // It died of the state; without it, it may live.
-            match instance.component().instantiate(&settings) {
-                Ok(fresh) => instance = fresh,
-                Err(error) => return self.not_reloaded(error.to_string()),
-            }
-        }
-        (self.component, self.settings) = (instance.component().clone(), settings);
-        self.last_reload = Some(LastReload { at: SystemTime::now(), refused: None });
-        self.leave_quarantine("reload");
-        self.take_over(instance, &Resumed::now(ledger, abouts), ledger, abouts);
-        self.counters.reloads.add(ReloadResult::Ok, 1);
-        let (stream, plugin) = self.names();
-        let (version, digest) = self.version();
-        let resumed_requests = ledger.live() as u64;
-        let state_bytes = handed.unwrap_or(Ok(0)).unwrap_or_else(|why| {
-            let (stream, plugin) = self.names();
-            self.telemetry.publish(PluginStateLost { stream, plugin, why });
-            0
-        }) as u64;
-        self.telemetry.publish(PluginReloaded {
-            stream,
-            plugin,
-            version,
-            digest,
-            resumed_requests,
-            state_bytes,
-        });
-    }
-
-    fn not_reloaded(&mut self, why: String) {
-        let (stream, plugin) = self.names();
-        self.last_reload = Some(LastReload { at: SystemTime::now(), refused: Some(why.clone()) });
-        self.counters.reloads.add(ReloadResult::Failed, 1);
-        self.telemetry.publish(PluginReloadFailed { stream, plugin, why });
-    }
-
-    /// Another component, other settings or grants, with what the one before it knows. Between two batches only.
-    pub(crate) fn replace(&mut self, setup: PluginSetup, ledger: &Ledger, abouts: &Abouts) {
-        let PluginSetup { config, settings, instance } = setup;
-        self.treat(&config);
-        self.swap(instance, settings, ledger, abouts);
-    }
-
     /// What becomes of its faults, and of what it says, from now on. One that was promoted stays so until its mode is another.
     pub(crate) fn treat(&mut self, config: &config::Plugin) {
         if self.configured != config.mode {
             (self.mode, self.configured) = (config.mode.clone(), config.mode.clone());
         }
-        self.on_fault = config.on_fault;
+        (self.on_fault, self.state) = (config.on_fault, config.state);
         if self.faults.policy() != config.quarantine {
             self.faults = Faults::new(config.quarantine);
         }
@@ -429,34 +448,11 @@ impl Seat {
         self.health.clear(&self.key());
     }
 
-    /// Gives the instance that takes over what the one before it knows of its requests. `None` where they have no such calls.
-    fn hand_over(&mut self, next: &mut Plugin) -> Option<Result<usize, String>> {
-        let (before, version) = (self.plugin.as_mut()?, self.component.description().version.clone());
-        if !next.component().description().wants.state {
-            return None;
-        }
-        let state = match before.export_state() {
-            Ok(state) => state?,
-            Err(fault) => return Some(Err(fault.to_string())),
-        };
-        let imported = match next.import_state(&version, &state) {
-            Ok(imported) => imported?,
-            Err(fault) => return Some(Err(fault.to_string())),
-        };
-        Some(match imported {
-            Ok(()) => Ok(state.len()),
-            Err(StateError::UnknownVersion) => {
-                Err(format!("it does not know the state of version {version}"))
-            }
-            Err(StateError::Corrupt) => Err(format!("it cannot read the state of version {version}")),
-        })
-    }
-
     /// Back into the chain, as the operator wants it. False where it was in it.
     pub(crate) fn release(&mut self, ledger: &Ledger, abouts: &Abouts) -> bool {
         let was_quarantined = self.leave_quarantine("operator");
         if was_quarantined {
-            self.restart(&Resumed::now(ledger, abouts), ledger, abouts);
+            self.restart(&self.alive(ledger, abouts), ledger, abouts);
         }
         was_quarantined
     }
@@ -482,7 +478,7 @@ impl Seat {
     pub(crate) fn tick(&mut self, now: Instant, ledger: &Ledger, abouts: &Abouts) {
         if self.retry_at.is_some_and(|at| at <= now) {
             self.retry_at = None;
-            self.restart(&Resumed::now(ledger, abouts), ledger, abouts);
+            self.restart(&self.alive(ledger, abouts), ledger, abouts);
         }
     }
 
@@ -511,8 +507,9 @@ impl Seat {
     }
 
     fn drain_log(&mut self, ledger: &Ledger) {
-        let Some(plugin) = &mut self.plugin else { return };
-        for line in plugin.drain_log() {
+        let mut lines = self.drains.drain_log();
+        lines.extend(self.plugin.as_mut().map(Plugin::drain_log).unwrap_or_default());
+        for line in lines {
             let (stream, plugin) = self.names();
             let rid = line.request.and_then(|number| ledger.rid_of(number)).map(str::to_owned);
             let severity = match line.level {
@@ -528,6 +525,10 @@ impl Seat {
     /// The instance is dead: told, counted, and where it is one fault too many, the plugin is out of the chain.
     fn fault(&mut self, fault: &Fault, then: &'static str) {
         (self.plugin, self.requests_open) = (None, 0);
+        self.tell_fault(fault, then);
+    }
+
+    fn tell_fault(&mut self, fault: &Fault, then: &'static str) {
         let label = match fault.kind {
             FaultKind::Trap { .. } => events::FaultKind::Trap,
             FaultKind::Deadline { .. } => events::FaultKind::Deadline,
@@ -548,6 +549,8 @@ impl Seat {
 
     fn quarantine(&mut self, last: &Fault) {
         (self.is_quarantined, self.died_closing, self.retry_at) = (true, false, None);
+        self.plugin = None;
+        self.drains.end();
         self.counters.quarantines.add(1);
         self.counters.quarantined.set(1);
         let Quarantine { faults, within } = self.faults.policy();

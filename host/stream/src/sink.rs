@@ -69,6 +69,11 @@ impl Sink {
         Sink { name, place, outbox, memory, spill, send, resume, settled, taken, handed, read_at }
     }
 
+    /// The last frame that has been through the plugins.
+    pub(crate) fn settled(&self) -> FrameNo {
+        self.settled
+    }
+
     /// As the journal names it: a reader that the connector found has its own name behind the configured one.
     pub(crate) fn name(&self) -> &str {
         &self.name

@@ -7,13 +7,14 @@ use crate::build::{Plan, Rescued};
 use crate::change::Change;
 use crate::ledger::{End, Looked};
 use crate::path::{Path, Suspect};
+use crate::replay::Shown;
 use crate::report::Report;
 use crate::sink::Sink;
 use crate::standing::Standing;
 use afterbay_runtime::{Plugin, ReloadError};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 /// How long outcomes wait for a next frame to be written with, before they are written alone.
@@ -72,6 +73,8 @@ pub(crate) struct Thread {
     plan: Plan,
     path: Path,
     control: Receiver<Control>,
+    /// Instances that were shown what has come before.
+    shown: (Sender<Shown>, Receiver<Shown>),
     report: Report,
     abandon_after: Duration,
     stop: Option<Instant>,
@@ -95,7 +98,17 @@ impl Thread {
         report: Report,
         abandon_after: Duration,
     ) -> Thread {
-        Thread { poll, plan, path, control, report, abandon_after, stop: None, panics: Panics::default() }
+        Thread {
+            poll,
+            plan,
+            path,
+            control,
+            shown: channel(),
+            report,
+            abandon_after,
+            stop: None,
+            panics: Panics::default(),
+        }
     }
 
     /// Runs until told to stop.
@@ -160,6 +173,7 @@ impl Thread {
             }
             self.path.tick(now);
             self.stop = self.controls(self.stop);
+            self.replays();
             let report = &mut self.report;
             busy = self.path.turn(now, |took| report.took(took));
             if !busy {
@@ -183,6 +197,23 @@ impl Thread {
                 }
             }
         }
+    }
+
+    /// Instances that are to see what has come before are shown it, and those that have take over.
+    fn replays(&mut self) {
+        while let Ok(Shown { plugin, number, replayed }) = self.shown.1.try_recv() {
+            let Path { chain, ledger, .. } = &mut self.path;
+            chain.replayed(&plugin, number, replayed, ledger);
+        }
+        if !self.path.chain.has_wanted() {
+            return;
+        }
+        let (shown, waker) = (self.shown.0.clone(), self.plan.waker.clone());
+        self.path.replay(&self.plan.layouts, move |replayed| {
+            // Both fail only where the stream has ended.
+            let _shown = shown.send(replayed);
+            let _woken = waker.wake();
+        });
     }
 
     /// What was told since the last turn; when to stop.

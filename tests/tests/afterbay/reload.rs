@@ -13,12 +13,21 @@ use afterbay_wire::synth::SynthWire::Msgpack;
 
 #[test]
 fn a_component_is_swapped_between_two_batches_with_no_token_lost_or_repeated() {
-    const SWAPS: u8 = 5;
+    for state in ["migrate", "replay", "drain"] {
+        swapped(state);
+    }
+}
+
+fn swapped(state: &str) {
+    const SWAPS: u8 = 3;
     let stage = Stage::new();
     let mut reader = Reader::bind(&stage.reader_side());
     let component = stage.path("plugin.wasm");
     install(&example("stop-on-loop"), 0, &component);
-    let afterbay = Afterbay::run(&stage, &stage.config().plugin("p", &component, ""));
+    let afterbay = Afterbay::run(
+        &stage,
+        &stage.config().plugin("p", &component, "").plugin_line(&format!("state = {state:?}")),
+    );
     let frames = Arc::new(frames_of(&Load { max_running: 8, ..Load::new(4000, 100) }, Msgpack));
     let mut sender = Sender::connect(&stage.scheduler_side());
     let (enough, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));

@@ -1,5 +1,6 @@
 //! What plugins are told beside rows, and what they hand to the instance that takes over from them.
 
+use afterbay_tests::afterbay::journal;
 use afterbay_tests::components::{guest, install};
 use afterbay_tests::frames::{Request, batch, rows};
 use afterbay_tests::{Afterbay, Reader, Sender, Stage};
@@ -80,6 +81,62 @@ fn a_plugin_is_told_when_a_reader_is_away_and_when_it_keeps_up_again() {
     assert_eq!(rows(&reader.frame()).len(), 1);
     said(&afterbay, "live 1, sinks [reader SinkState::KeepingUp 0], running None");
     assert_eq!(afterbay.stop(), 0);
+}
+
+/// What plugin `p` has noted beside each row of a request.
+fn notes(stage: &Stage, rid: &str) -> Vec<String> {
+    let [shown] = journal(stage, &["show", rid, "--json"]).json_lines().try_into().unwrap();
+    let rows = shown["rows_seen"].as_array().unwrap().clone();
+    rows.iter().map(|row| row["actions"][0]["text"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn by_replay_the_new_version_sees_the_live_requests_rows_again_before_it_takes_over() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let component = stage.path("plugin.wasm");
+    install(&guest("remembers"), 0, &component);
+    let config = stage.config().plugin_granted("p", &component, "", GRANT).plugin_line("state = \"replay\"");
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let (mut ended, mut live) = (Request::new("ended"), Request::new("live"));
+    sender.send(&batch(Msgpack, vec![ended.last(&[1]), live.row(&[1])]));
+    sender.send(&batch(Msgpack, vec![live.row(&[2])]));
+    sender.send(&batch(Msgpack, vec![live.row(&[3])]));
+    reader.take(3);
+    install(&guest("remembers"), 1, &component);
+    assert_eq!(afterbay.event("PluginReplayed")["rows"], 3, "{}", afterbay.log());
+    assert_eq!(afterbay.event("PluginReloaded")["resumed_requests"], 1);
+    sender.send(&batch(Msgpack, vec![live.last(&[4])]));
+    reader.frame();
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(notes(&stage, "live"), ["row 1", "row 2", "row 3", "row 4"]);
+}
+
+#[test]
+fn by_drain_the_old_version_goes_on_with_its_requests_and_the_new_one_has_those_that_begin() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let component = stage.path("plugin.wasm");
+    install(&guest("remembers"), 0, &component);
+    let config = stage.config().plugin_granted("p", &component, "", GRANT).plugin_line("state = \"drain\"");
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let (mut old, mut new) = (Request::new("old"), Request::new("new"));
+    sender.send(&batch(Msgpack, vec![old.row(&[1])]));
+    sender.send(&batch(Msgpack, vec![old.row(&[2])]));
+    reader.take(2);
+    install(&guest("remembers"), 1, &component);
+    assert_eq!(afterbay.event("PluginReloaded")["resumed_requests"], 0);
+    assert_eq!(put(&afterbay, "old", "{}").0, 200);
+    said(&afterbay, "changed to {}");
+    sender.send(&batch(Msgpack, vec![new.row(&[1]), old.row(&[3])]));
+    sender.send(&batch(Msgpack, vec![old.last(&[4]), new.row(&[2])]));
+    sender.send(&batch(Msgpack, vec![new.last(&[3])]));
+    reader.take(3);
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(notes(&stage, "old"), ["row 1", "row 2", "row 3", "row 4"]);
+    assert_eq!(notes(&stage, "new"), ["row 1", "row 2", "row 3"]);
 }
 
 #[test]

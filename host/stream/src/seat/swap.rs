@@ -1,0 +1,285 @@
+//! Another instance takes over from a plugin's: a changed component, other settings. What the one before it knows of live
+//! requests goes over as the configuration says.
+
+use super::Seat;
+use crate::PluginSetup;
+use crate::about::Abouts;
+use crate::columns::Begun;
+use crate::ledger::Ledger;
+use crate::replay::{Missed, Replayed};
+use crate::resumed::{Resumed, tell_attributes};
+use crate::standing::LastReload;
+use afterbay_config::State;
+use afterbay_events::event::{PluginReloadFailed, PluginReloaded, PluginReplayed, PluginStateLost};
+use afterbay_events::{Name, ReloadResult};
+use afterbay_runtime::{ColumnSet, Columns, Fault, Opened, Plugin, ReloadError, StateError};
+use std::collections::HashSet;
+use std::time::SystemTime;
+
+/// An instance that is to see the live requests' rows before it takes over.
+pub(crate) struct Wanted {
+    pub(crate) plugin: Name,
+    /// Of those of this plugin: an earlier one that comes late is of no use.
+    pub(crate) number: u64,
+    pub(crate) requests: Vec<Begun>,
+    pub(crate) instance: Plugin,
+    /// The plugins that are asked before it.
+    pub(crate) before: HashSet<String>,
+}
+
+/// What is kept for an instance that sees what has come before.
+pub(super) struct Waits {
+    settings: String,
+    wants: ColumnSet,
+    /// Until somebody shows it.
+    wanted: Option<Wanted>,
+    missed: Missed,
+    is_too_much: bool,
+}
+
+impl Waits {
+    pub(super) fn wants(&self) -> ColumnSet {
+        self.wants
+    }
+
+    pub(super) fn closed(&mut self, requests: &[u64]) {
+        self.keep(|missed| missed.closed(requests));
+    }
+
+    fn keep(&mut self, keep: impl FnOnce(&mut Missed) -> bool) {
+        if !self.is_too_much && !keep(&mut self.missed) {
+            (self.is_too_much, self.missed) = (true, Missed::default());
+        }
+    }
+}
+
+impl Seat {
+    /// A changed component, compiled and configured off the path, takes over between two batches.
+    pub(crate) fn reload(&mut self, reloaded: Result<Plugin, ReloadError>, ledger: &Ledger, abouts: &Abouts) {
+        match reloaded {
+            Ok(instance) => self.swap(instance, self.settings.clone(), ledger, abouts),
+            Err(error) => self.not_reloaded(error.to_string()),
+        }
+    }
+
+    /// Another instance takes over, with what the one before it knows. Between two batches only.
+    fn swap(&mut self, instance: Plugin, settings: String, ledger: &Ledger, abouts: &Abouts) {
+        // A later one takes the place of one that still waits.
+        self.waits = None;
+        match self.state {
+            State::Replay if ledger.live() > 0 && self.plugin.is_some() => {
+                self.wait(instance, settings, ledger, abouts)
+            }
+            State::Drain if self.can_drain(&instance) => self.drain(instance, settings, ledger, abouts),
+            State::Migrate | State::Replay | State::Drain => self.migrate(instance, settings, ledger, abouts),
+        }
+    }
+
+    /// The new one takes over all requests, with what the one before it hands over.
+    fn migrate(&mut self, mut instance: Plugin, settings: String, ledger: &Ledger, abouts: &Abouts) {
+        let handed = self.hand_over(&mut instance);
+        if !instance.is_alive() {
+            // It died of the state; without it, it may live.
+            match instance.component().instantiate(&settings) {
+                Ok(fresh) => instance = fresh,
+                Err(error) => return self.not_reloaded(error.to_string()),
+            }
+        }
+        let state_bytes = handed.unwrap_or(Ok(0)).unwrap_or_else(|why| {
+            self.tell_state_lost(why);
+            0
+        });
+        self.install(instance, settings);
+        // Also those of instances that had gone on with theirs.
+        self.drains.end();
+        if let Some(instance) = self.plugin.take() {
+            self.take_over(instance, &Resumed::now(ledger, abouts), ledger, abouts);
+        }
+        self.reloaded(ledger.live() as u64, state_bytes as u64);
+    }
+
+    /// The new one is there; it is yet to be told of requests.
+    fn install(&mut self, instance: Plugin, settings: String) {
+        (self.component, self.settings) = (instance.component().clone(), settings);
+        self.plugin = Some(instance);
+        self.retry_at = None;
+        self.last_reload = Some(LastReload { at: SystemTime::now(), refused: None });
+        self.leave_quarantine("reload");
+    }
+
+    fn reloaded(&self, resumed_requests: u64, state_bytes: u64) {
+        self.counters.reloads.add(ReloadResult::Ok, 1);
+        let (stream, plugin) = self.names();
+        let (version, digest) = self.version();
+        self.telemetry.publish(PluginReloaded {
+            stream,
+            plugin,
+            version,
+            digest,
+            resumed_requests,
+            state_bytes,
+        });
+    }
+
+    fn tell_state_lost(&self, why: String) {
+        let (stream, plugin) = self.names();
+        self.telemetry.publish(PluginStateLost { stream, plugin, why });
+    }
+
+    /// Verdicts of both must mean the same.
+    fn can_drain(&self, next: &Plugin) -> bool {
+        self.plugin.is_some() && next.component().description().writes == self.writes()
+    }
+
+    /// The one before it goes on with the requests it has.
+    fn drain(&mut self, instance: Plugin, settings: String, ledger: &Ledger, abouts: &Abouts) {
+        let alive: HashSet<u64> =
+            self.alive(ledger, abouts).requests().iter().map(|opened| opened.request).collect();
+        let orphans = match self.plugin.take() {
+            Some(before) => self.drains.add(before, alive),
+            None => alive,
+        };
+        self.install(instance, settings);
+        self.requests_open = 0;
+        self.adopt(&orphans, ledger, abouts);
+        self.reloaded(orphans.len() as u64, 0);
+    }
+
+    /// Requests of instances that are no more: the one that has taken over is told of them.
+    pub(super) fn adopt(&mut self, requests: &HashSet<u64>, ledger: &Ledger, abouts: &Abouts) {
+        if requests.is_empty() {
+            return;
+        }
+        let resumed = Resumed::now(ledger, abouts).without(|request| !requests.contains(&request));
+        self.requests_open += resumed.requests().len() as u64;
+        self.tell(ledger, abouts, |plugin| {
+            tell_attributes(plugin, resumed.requests(), abouts);
+            plugin.open(resumed.requests())
+        });
+    }
+
+    /// Instances that had gone on with their requests have died over a batch.
+    pub(super) fn bury(&mut self, died: Vec<(Fault, HashSet<u64>)>, ledger: &Ledger, abouts: &Abouts) {
+        for (fault, requests) in died {
+            let then = self.then();
+            self.tell_fault(&fault, then);
+            self.adopt(&requests, ledger, abouts);
+        }
+    }
+
+    /// The new one is to see what has come before, and takes over then.
+    fn wait(&mut self, instance: Plugin, settings: String, ledger: &Ledger, abouts: &Abouts) {
+        self.waited += 1;
+        let attributes = |request| abouts.get(request).and_then(|about| about.attributes.clone());
+        let resumed = Resumed::now(ledger, abouts);
+        let requests = resumed
+            .requests()
+            .iter()
+            .map(|opened| Begun { received_tokens: 0, ..Begun::new(opened, attributes(opened.request)) });
+        let wanted = Wanted {
+            plugin: self.name.clone(),
+            number: self.waited,
+            requests: requests.collect(),
+            instance,
+            before: HashSet::new(),
+        };
+        let wants = wanted.instance.wants();
+        self.waits = Some(Waits {
+            settings,
+            wants,
+            wanted: Some(wanted),
+            missed: Missed::default(),
+            is_too_much: false,
+        });
+    }
+
+    pub(crate) fn has_wanted(&self) -> bool {
+        self.waits.as_ref().is_some_and(|waits| waits.wanted.is_some())
+    }
+
+    /// What is to be shown to the one that waits, once.
+    pub(crate) fn wanted(&mut self) -> Option<Wanted> {
+        self.waits.as_mut()?.wanted.take()
+    }
+
+    /// A batch came while one waits.
+    pub(super) fn miss(&mut self, opened: &[Opened<'_>], columns: &Columns<'_>, abouts: &Abouts) {
+        let Some(waits) = &mut self.waits else { return };
+        if !opened.is_empty() {
+            let attributes = |request| abouts.get(request).and_then(|about| about.attributes.clone());
+            let begun = opened.iter().map(|opened| Begun::new(opened, attributes(opened.request))).collect();
+            waits.keep(|missed| missed.opened(begun));
+        }
+        let wants = waits.wants;
+        waits.keep(|missed| missed.rows(columns, wants));
+    }
+
+    /// The one that waits has seen what came before.
+    pub(crate) fn replayed(&mut self, number: u64, replayed: Replayed, ledger: &Ledger, abouts: &Abouts) {
+        if self.waited != number {
+            return;
+        }
+        let Some(Waits { settings, missed, is_too_much, .. }) = self.waits.take() else { return };
+        let Replayed { mut instance, shown } = replayed;
+        let shown = shown.and_then(|rows| match is_too_much {
+            true => Err("more came meanwhile than is kept for it".to_owned()),
+            false => missed.show(&mut instance).map(|()| rows),
+        });
+        match shown {
+            Ok(rows) => {
+                self.install(instance, settings);
+                self.drains.end();
+                let alive = self.alive(ledger, abouts).requests().len() as u64;
+                self.requests_open = alive;
+                self.drain_log(ledger);
+                self.reloaded(alive, 0);
+                let (stream, plugin) = self.names();
+                self.telemetry.publish(PluginReplayed { stream, plugin, rows });
+            }
+            Err(why) => {
+                self.tell_state_lost(why);
+                match instance.component().instantiate(&settings) {
+                    Ok(fresh) => self.migrate(fresh, settings, ledger, abouts),
+                    Err(error) => self.not_reloaded(error.to_string()),
+                }
+            }
+        }
+    }
+
+    fn not_reloaded(&mut self, why: String) {
+        let (stream, plugin) = self.names();
+        self.last_reload = Some(LastReload { at: SystemTime::now(), refused: Some(why.clone()) });
+        self.counters.reloads.add(ReloadResult::Failed, 1);
+        self.telemetry.publish(PluginReloadFailed { stream, plugin, why });
+    }
+
+    /// Another component, other settings or grants, with what the one before it knows. Between two batches only.
+    pub(crate) fn replace(&mut self, setup: PluginSetup, ledger: &Ledger, abouts: &Abouts) {
+        let PluginSetup { config, settings, instance } = setup;
+        self.treat(&config);
+        self.swap(instance, settings, ledger, abouts);
+    }
+
+    /// Gives the instance that takes over what the one before it knows of its requests. `None` where they have no such calls.
+    fn hand_over(&mut self, next: &mut Plugin) -> Option<Result<usize, String>> {
+        let (before, version) = (self.plugin.as_mut()?, self.component.description().version.clone());
+        if !next.component().description().wants.state {
+            return None;
+        }
+        let state = match before.export_state() {
+            Ok(state) => state?,
+            Err(fault) => return Some(Err(fault.to_string())),
+        };
+        let imported = match next.import_state(&version, &state) {
+            Ok(imported) => imported?,
+            Err(fault) => return Some(Err(fault.to_string())),
+        };
+        Some(match imported {
+            Ok(()) => Ok(state.len()),
+            Err(StateError::UnknownVersion) => {
+                Err(format!("it does not know the state of version {version}"))
+            }
+            Err(StateError::Corrupt) => Err(format!("it cannot read the state of version {version}")),
+        })
+    }
+}
