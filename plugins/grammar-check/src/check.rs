@@ -125,7 +125,9 @@ impl GrammarCheck {
 
     /// A request begins. No more is done than to remember it.
     pub fn open(&mut self, request: &Opened) -> Opening {
-        let Some(rule) = self.rules.of(&request.rid) else { return Opening::NotMeant };
+        let Some(rule) = self.rules.of(&request.rid, || afterbay_plugin::attributes(request.request)) else {
+            return Opening::NotMeant;
+        };
         if request.received_tokens > 0 {
             return Opening::Missed;
         }

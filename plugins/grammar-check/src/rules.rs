@@ -18,6 +18,8 @@ pub(crate) struct Rules(Vec<Rule>);
 struct Rule {
     prefix: Option<String>,
     pattern: Option<Regex>,
+    /// By name, and what it is.
+    attribute: Option<(String, serde_json::Value)>,
     checked: Option<Checked>,
 }
 
@@ -63,10 +65,18 @@ impl Rules {
         let mut rules = Vec::new();
         for (index, rule) in settings.rules.iter().chain([&for_others]).enumerate() {
             let place = if index < settings.rules.len() { format!("/rules/{index}") } else { String::new() };
-            if rule.rid_prefix.is_none() && rule.rid_pattern.is_none() && !place.is_empty() {
+            let is_for_all =
+                rule.rid_prefix.is_none() && rule.rid_pattern.is_none() && rule.attribute.is_none();
+            if is_for_all && !place.is_empty() {
                 return Err(Wrong::new(
                     place,
-                    "has neither rid_prefix nor rid_pattern: it would be for every request",
+                    "has neither rid_prefix nor rid_pattern nor attribute: it would be for every request",
+                ));
+            }
+            if rule.equals.is_some() && rule.attribute.is_none() {
+                return Err(Wrong::new(
+                    format!("{place}/equals"),
+                    "there is no attribute that could equal it",
                 ));
             }
             let pattern = rule.rid_pattern.as_deref().map(Regex::new).transpose();
@@ -74,7 +84,9 @@ impl Rules {
                 pattern.map_err(|error| Wrong::new(format!("{place}/rid_pattern"), error.to_string()))?;
             let checked = rule.grammar.as_ref().map(|grammar| compile(rule, grammar)).transpose();
             let checked = checked.map_err(|wrong| wrong.within(&place))?;
-            rules.push(Rule { prefix: rule.rid_prefix.clone(), pattern, checked });
+            let equals = rule.equals.clone().unwrap_or(serde_json::Value::Bool(true));
+            let attribute = rule.attribute.clone().map(|name| (name, equals));
+            rules.push(Rule { prefix: rule.rid_prefix.clone(), pattern, attribute, checked });
         }
         if rules.iter().all(|rule| rule.checked.is_none()) {
             return Err(Wrong::new("/grammar", "is missing, and no rule has one: nothing would be checked"));
@@ -83,8 +95,11 @@ impl Rules {
     }
 
     /// The first rule for such a request, by its place; none where it is not checked.
-    pub(crate) fn of(&self, rid: &str) -> Option<usize> {
-        let place = self.0.iter().position(|rule| rule.is_for(rid))?;
+    pub(crate) fn of(&self, rid: &str, attributes: impl FnOnce() -> Option<String>) -> Option<usize> {
+        let wants = self.0.iter().any(|rule| rule.attribute.is_some());
+        let attributes = if wants { attributes() } else { None };
+        let attributes = attributes.and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default();
+        let place = self.0.iter().position(|rule| rule.is_for(rid, &attributes))?;
         self.0[place].checked.as_ref().map(|_| place)
     }
 
@@ -107,9 +122,10 @@ impl Rules {
 }
 
 impl Rule {
-    fn is_for(&self, rid: &str) -> bool {
+    fn is_for(&self, rid: &str, attributes: &serde_json::Value) -> bool {
         self.prefix.as_ref().is_none_or(|prefix| rid.starts_with(prefix))
             && self.pattern.as_ref().is_none_or(|pattern| pattern.is_match(rid))
+            && self.attribute.as_ref().is_none_or(|(name, is)| attributes.get(name) == Some(is))
     }
 }
 

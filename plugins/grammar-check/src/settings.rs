@@ -48,6 +48,10 @@ pub struct Rule {
     pub rid_prefix: Option<String>,
     /// It is for requests whose rid has a match of this regular expression; `^` and `$` are its ends.
     pub rid_pattern: Option<String>,
+    /// It is for requests that have this attribute: its name.
+    pub attribute: Option<String>,
+    /// The attribute is this; without it, `true`.
+    pub equals: Option<serde_json::Value>,
     /// What their output must be; none: they are not checked.
     pub grammar: Option<GrammarText>,
     /// As for the others.

@@ -357,7 +357,12 @@ fn settings_that_check_nothing_or_cannot_be_are_refused_at_their_place() {
     assert_eq!(refused("{}"), "/grammar: is missing, and no rule has one: nothing would be checked");
     assert!(refused(r#"{"rules": [{"rid_prefix": "a"}]}"#).starts_with("/grammar: is missing"));
     let neither = refused(r#"{"rules": [{"grammar": {"regex": "a"}}]}"#);
-    assert_eq!(neither, "/rules/0: has neither rid_prefix nor rid_pattern: it would be for every request");
+    assert_eq!(
+        neither,
+        "/rules/0: has neither rid_prefix nor rid_pattern nor attribute: it would be for every request"
+    );
+    let equals = refused(r#"{"rules": [{"rid_prefix": "a", "equals": 1, "grammar": {"regex": "a"}}]}"#);
+    assert_eq!(equals, "/rules/0/equals: there is no attribute that could equal it");
     let pattern = refused(r#"{"rules": [{"rid_pattern": "(", "grammar": {"regex": "a"}}]}"#);
     assert!(pattern.starts_with("/rules/0/rid_pattern: "), "{pattern}");
     let grammar =
@@ -498,4 +503,19 @@ fn as_a_plugin_it_notes_finishes_or_aborts_and_counts_and_says_so_once() {
     }
     let none = Harness::<GrammarCheck>::new(r#"{"grammar": {"regex": "a"}}"#).err().unwrap();
     assert_eq!(none.message(), "the tokenizer has no tokens");
+}
+
+#[test]
+fn a_rule_may_be_for_requests_with_an_attribute() {
+    use afterbay_plugin::testing::{Harness, TestRow};
+    let tokens: Vec<Option<Vec<u8>>> = (0..=u8::MAX).map(|byte| Some(vec![byte])).chain([None]).collect();
+    let settings =
+        r#"{"rules": [{"attribute": "grammar", "equals": "yes-no", "grammar": {"regex": "yes|no"}}]}"#;
+    let mut plugin = Harness::<GrammarCheck>::with_tokens(settings, tokens).unwrap();
+    plugin.set_attributes(1, r#"{"grammar": "yes-no"}"#);
+    plugin.set_attributes(2, r#"{"grammar": "other"}"#);
+    (1..=3).for_each(|request| plugin.open(request));
+    let row = |request| TestRow::new(request).ids([i64::from(b'x')]);
+    let verdicts = plugin.process(&[row(3), row(2), row(1)]);
+    assert_eq!(verdicts.iter().map(|verdict| verdict.row).collect::<Vec<_>>(), [2], "{verdicts:?}");
 }

@@ -140,7 +140,7 @@ fn a_grammar_that_is_none_and_a_model_without_a_tokenizer_are_refused_with_words
     let said = refused(with_settings(stage.config(), ""));
     assert!(said.contains("/grammar: is missing"), "{said}");
     let bare = stage.config().plugin_with("grammar", "builtin:grammar-check", "", "");
-    assert!(refused(bare).contains("wants tokenizer, which it is not granted"));
+    assert!(refused(bare).contains("wants request, tokenizer, which it is not granted"));
 }
 
 /// Prints what the plugin's README says of a call; `--release --ignored --nocapture grammar::cost`.
@@ -161,7 +161,7 @@ fn cost_of_1024_requests_that_begin_at_once_and_end_at_once() {
         let config = stage.config().sink(&format!("tokenizer = {:?}", model()));
         let settings = format!("grammar = {{ json_schema = '{}' }}{more}", schema.replace('\n', ""));
         let limits = format!("deadline = {deadline:?}, memory = \"256MiB\"");
-        let grant = r#"["log", "metrics", "tokenizer"]"#;
+        let grant = r#"["log", "metrics", "tokenizer", "request"]"#;
         let config = config.plugin_builtin("grammar", "grammar-check", &settings, &limits, grant);
         let afterbay = Afterbay::run(&stage, &config);
         let mut sender = Sender::connect(&stage.scheduler_side());
