@@ -32,7 +32,13 @@ fn checked(config: Config, more: &str) -> Config {
 fn with_settings(config: Config, settings: &str) -> Config {
     let config = config.sink(&format!("tokenizer = {:?}", model()));
     let limits = "deadline = \"10s\"";
-    config.plugin_builtin("grammar", "grammar-check", settings, limits, r#"["log", "metrics", "tokenizer"]"#)
+    config.plugin_builtin(
+        "grammar",
+        "grammar-check",
+        settings,
+        limits,
+        r#"["log", "metrics", "tokenizer", "request"]"#,
+    )
 }
 
 /// A request's rows, one token each, the last at its length.
@@ -150,7 +156,7 @@ fn cost_of_1024_requests_that_begin_at_once_and_end_at_once() {
     let schema = r#"{"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"},
         "k": {"enum": ["aa", "bb", "cc"]}, "x": {"type": "number"}}, "required": ["name", "k", "x"]}}"#;
     let item = "{\"name\": \"reading the world, so to say\", \"k\": \"bb\", \"x\": 12.5}";
-    let text = format!("[{}]", vec![item; 6].join(", "));
+    let text = format!("[{}]", [item; 6].join(", "));
     let ids = ids(&text);
     println!("{} tokens of {} bytes", ids.len(), text.len());
     for (name, deadline, more) in
