@@ -1,6 +1,6 @@
 //! What a person sees: tables and colour on a terminal, plain lines on a pipe.
 
-use comfy_table::{Cell, ContentArrangement, presets};
+use comfy_table::{Attribute, Cell, Color, ContentArrangement, presets};
 use std::io::{IsTerminal, Write};
 
 /// Standard output is a terminal, and colour is not unwanted.
@@ -69,11 +69,31 @@ impl Table {
         }
         let mut table = comfy_table::Table::new();
         table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-        table.set_header(self.heads.iter().map(|head| Cell::new(paint(head.clone(), "1"))));
+        table.set_header(self.heads.iter().map(|head| cell(&paint(head.clone(), "1"))));
         for row in &self.rows {
-            table.add_row(row);
+            table.add_row(row.iter().map(|text| cell(text)));
         }
         writeln!(out, "{}", table.trim_fmt())
+    }
+}
+
+/// A text that is painted, as a cell of that colour: in the text, the codes would be wrapped with it.
+fn cell(text: &str) -> Cell {
+    let painted = text.strip_prefix("\x1b[").and_then(|text| text.strip_suffix("\x1b[0m"));
+    let Some((code, inner)) =
+        painted.and_then(|text| text.split_once('m')).filter(|(_, inner)| !inner.contains('\x1b'))
+    else {
+        return Cell::new(text);
+    };
+    let cell = Cell::new(inner);
+    match code {
+        "1" => cell.add_attribute(Attribute::Bold),
+        "2" => cell.add_attribute(Attribute::Dim),
+        "31" => cell.fg(Color::DarkRed),
+        "32" => cell.fg(Color::DarkGreen),
+        "33" => cell.fg(Color::DarkYellow),
+        "36" => cell.fg(Color::DarkCyan),
+        _ => cell,
     }
 }
 
