@@ -19,7 +19,7 @@ const DIRECTIONS: [(&str, &[&str]); 21] = [
     ("afterbay-events", &[]),
     ("afterbay-config", &[]),
     ("afterbay-outbox", &["text", "wire"]),
-    ("afterbay-stream", &["config", "events", "journal", "outbox", "runtime", "sockets", "wire"]),
+    ("afterbay-stream", &["config", "events", "journal", "outbox", "runtime", "sockets", "text", "wire"]),
     ("afterbay-http", &[]),
     ("afterbay-signals", &["http"]),
     // Of sockets how a name is bound, not its PULL and PUSH, which are on mio.

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 /// What a plugin is loaded on; `meter` is where its own figures go.
 pub(crate) fn terms(plugin: &config::Plugin, meter: Arc<dyn Meter>, model: Option<Arc<Model>>) -> Terms {
-    let config::Limits { memory_bytes, deadline } = plugin.limits;
-    let limits = Limits { memory_bytes, deadline, ..Limits::default() };
+    let config::Limits { memory_bytes, deadline, hold } = plugin.limits;
+    let limits = Limits { memory_bytes, deadline, hold, ..Limits::default() };
     let has = |grant| plugin.grant.contains(&grant);
     let grants = Grants {
         log: has(config::Grant::Log),

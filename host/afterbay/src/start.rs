@@ -384,10 +384,12 @@ fn setup(
             .with_context(|| format!("stream {name:?}: sink {:?}", sink.name.as_str()))
     });
     let taps = stream.taps.iter().map(tap_setup);
+    let sinks: Vec<SinkSetup> = sinks.collect::<anyhow::Result<_>>()?;
     Ok(Setup {
+        holds: holds(&sinks),
         taps: taps.collect::<anyhow::Result<_>>()?,
         listen: stream.listen.to_string().parse()?,
-        sinks: sinks.collect::<anyhow::Result<_>>()?,
+        sinks,
         layouts: layouts(stream, met)?,
         journal,
         reopen: {
@@ -445,6 +447,14 @@ fn sink_setup(
     Ok(SinkSetup { config: sink, connect, reader_id, joins })
 }
 
+/// Where rows may be joined that plugins hold: as every reader of the stream has it.
+fn holds(sinks: &[SinkSetup]) -> Joins {
+    let joins = || sinks.iter().map(|sink| &sink.joins);
+    let nowhere = joins().find(|joins| matches!(joins, Joins::Nowhere));
+    let somewhere = || joins().find(|joins| matches!(joins, Joins::WhereTextIsWhole(_)));
+    nowhere.or_else(somewhere).cloned().unwrap_or_default()
+}
+
 /// Where rows may be joined for a reader. A tokenizer that the configuration names must be readable; one that
 /// the connector names should be.
 fn joins(
@@ -460,7 +470,9 @@ fn joins(
         (config::Reads::Auto, _) => config::Reads::Detokenizer,
         (reads, _) => reads,
     };
-    if reads == config::Reads::Tokenizer || stream.coalesce.when == config::CoalesceWhen::Never {
+    // Where rows are never joined, it matters only to plugins that hold some.
+    let never = stream.coalesce.when == config::CoalesceWhen::Never;
+    if reads == config::Reads::Tokenizer || (never && stream.plugins.is_empty()) {
         return Ok(Joins::Anywhere);
     }
     let found = met.and_then(|met| met.tokenizer_path.as_deref().or(met.model_path.as_deref()));
@@ -475,6 +487,8 @@ fn joins(
     };
     let (stream, sink) = (stream.name.as_str().into(), sink.name.as_str().into());
     match vocabulary {
+        Ok(vocabulary) if never => Ok(Joins::WhereTextIsWhole(vocabulary)),
+        Err(_) if never => Ok(Joins::Nowhere),
         Ok(vocabulary) => {
             let (tokens, kind) = (vocabulary.tokens() as u64, vocabulary.kind().to_string());
             shared.events.publish(SinkVocabulary { stream, sink, tokens, kind });

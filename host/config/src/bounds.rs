@@ -62,6 +62,8 @@ pub const PLUGIN_DEADLINE: (Duration, Duration) = (Duration::from_micros(100), D
 pub const QUARANTINE_FAULTS: (u64, u64) = (0, 1000);
 /// Shortest and longest `plugin.quarantine.within`.
 pub const QUARANTINE_WITHIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(86_400));
+/// Shortest and longest `plugin.limits.hold`.
+pub const PLUGIN_HOLD: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
 /// Shortest and longest `journal.sync_interval`.
 pub const SYNC_INTERVAL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(60));
 /// Smallest and largest `journal.segment`; the largest is the journal's.

@@ -476,6 +476,7 @@ mod tests {
             (&SIGNALS, "stale_after", bounds::STALE_AFTER),
             (&LIMITS, "deadline", bounds::PLUGIN_DEADLINE),
             (&QUARANTINE, "within", bounds::QUARANTINE_WITHIN),
+            (&LIMITS, "hold", bounds::PLUGIN_HOLD),
             (&JOURNAL, "sync_interval", bounds::SYNC_INTERVAL),
             (&JOURNAL, "abandon_after", bounds::ABANDON_AFTER),
             (&RETAIN, "age", bounds::RETAIN_AGE),

@@ -119,11 +119,13 @@ pub struct Limits {
     pub memory_bytes: u64,
     /// Of one call.
     pub deadline: Duration,
+    /// How long a row waits that it holds; past it the row goes on.
+    pub hold: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { memory_bytes: 64 << 20, deadline: Duration::from_millis(2) }
+        Limits { memory_bytes: 64 << 20, deadline: Duration::from_millis(2), hold: Duration::from_secs(1) }
     }
 }
 
@@ -160,10 +162,12 @@ impl Check<'_> {
         let component = self.component(&written.component);
         let memory = self.within(&written.memory, bounds::PLUGIN_MEMORY_BYTES, |&bytes| Size(bytes));
         let deadline = self.within(&written.deadline, bounds::PLUGIN_DEADLINE, |&time| Time(time));
+        let hold = self.within(&written.hold, bounds::PLUGIN_HOLD, |&time| Time(time));
         let default = Limits::default();
         let limits = Limits {
             memory_bytes: memory.unwrap_or(default.memory_bytes),
             deadline: deadline.unwrap_or(default.deadline),
+            hold: hold.unwrap_or(default.hold),
         };
         let (mut settings, mut files) = (value(&written.settings).unwrap_or_default(), Vec::new());
         if let Some(Placed { place, .. }) = &written.settings {

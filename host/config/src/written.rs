@@ -101,6 +101,7 @@ pub(crate) struct Plugin {
     pub on_fault: Written<OnFault>,
     pub quarantine_faults: Written<u64>,
     pub quarantine_within: Written<Duration>,
+    pub hold: Written<Duration>,
     pub grant: Option<Vec<Placed<Grant>>>,
     pub settings: Written<Map<String, Json>>,
 }
@@ -275,6 +276,7 @@ impl Plugin {
             ),
             quarantine_faults: quarantine.as_ref().and_then(|quarantine| quarantine.integer("faults")),
             quarantine_within: quarantine.as_ref().and_then(|quarantine| quarantine.time("within")),
+            hold: limits.as_ref().and_then(|limits| limits.time("hold")),
             grant: table.words(
                 "grant",
                 &[

@@ -82,7 +82,7 @@ pub trait Label: Copy + 'static {
 }
 
 /// Values of one label.
-pub const LABELS_MAX: usize = 8;
+pub const LABELS_MAX: usize = 16;
 
 /// A counter for each value of a label. One writer.
 #[derive(Debug)]

@@ -78,6 +78,34 @@ label! {
         Route = "route",
         /// Past the detokenizer.
         SkipDetokenization = "skip_detokenization",
+        /// It waits.
+        Hold = "hold",
+        /// What waits goes on with it.
+        Release = "release",
+        /// Other ids instead of what waits and of its own.
+        ReleaseAs = "release_as",
+    }
+}
+
+label! {
+    /// Why rows went on that a plugin held.
+    HoldEnd, "why" {
+        /// The plugin released them.
+        Verdict = "verdict",
+        /// Their time was over.
+        Time = "time",
+        /// The request's last row came.
+        Last = "last",
+        /// The plugin's instance is another: after a fault, or a reload; or the plugin is no more.
+        Instance = "instance",
+        /// There was no room for more of them.
+        Room = "room",
+        /// A row of the request cannot be joined with them.
+        Columns = "columns",
+        /// They were held before the last start or panic.
+        Start = "start",
+        /// The stream stops, or the request was given up.
+        Stop = "stop",
     }
 }
 
@@ -252,6 +280,10 @@ counters! {
         verdicts: CounterBy<Verdict>, "Verdicts, by action";
         faults: CounterBy<FaultKind>, "Faults, by kind";
         compared: CounterBy<Compared>, "Rows of which a shadow or its live plugin said something, by what the other said";
+        held_rows: Gauge, "Rows that wait because the plugin holds them";
+        held_tokens: Gauge, "Tokens of the rows that wait because the plugin holds them";
+        holds_ended: CounterBy<HoldEnd>, "Releases of a request's rows that waited, by why";
+        holds_refused: Counter, "Rows that the plugin wanted to hold and that went on, or could not be joined with those that waited";
         bypassed_batches: Counter, "Batches that went on without the plugin: it faulted, is down or quarantined";
         held_batches: Counter, "Batches that were tried once more on a fresh instance, as on_fault = hold says";
         terminated_rows: Counter, "Rows whose requests were aborted since the plugin did not judge them, as on_fault = terminate says";

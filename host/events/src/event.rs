@@ -459,6 +459,26 @@ events! {
         stream: Name, frame: u64, rows: u64, why: String,
     } => "stream {stream:?}: {rows} rows of frame {frame} go to the detokenizer, which they were to skip: {why}";
 
+    /// Rows that a plugin held went on as they came, without its word.
+    HoldEnded, warn_if(*why != "the request's last row"), first 5 of [stream, plugin, why] {
+        stream: Name, plugin: Name, rid: String, rows: u64, tokens: u64, why: &'static str,
+    } => "plugin {plugin:?} of {stream:?}: {rows} rows ({tokens} tokens) of request {rid:?} went on as they came: {why}";
+
+    /// A row that a plugin wanted to hold went on, or one came that cannot be joined with those that wait.
+    HoldRefused, Level::WARN, first 5 of [stream, plugin, why] {
+        stream: Name, plugin: Name, frame: u64, why: String,
+    } => "plugin {plugin:?} of {stream:?}: a row of frame {frame} is not held: {why}";
+
+    /// A plugin wants to hold rows for longer than the operator allows. Told once.
+    HoldCut, Level::WARN, first 1 of [stream, plugin] {
+        stream: Name, plugin: Name, wanted_ms: u64, limit_ms: u64,
+    } => "plugin {plugin:?} of {stream:?}: wants to hold a row for {wanted_ms} ms, limits.hold is {limit_ms} ms";
+
+    /// What waited before the last start or panic is not to be had from the journal.
+    HoldLost, Level::ERROR, first 5 of [stream] {
+        stream: Name, why: String,
+    } => "stream {stream:?}: rows that were held are not to be had from the journal: {why}";
+
     /// A line of a plugin's own log, at the plugin's own level.
     PluginLog, *severity, first 100 of [stream, plugin] {
         stream: Name, plugin: Name, severity: Level, rid: Option<String>, line: String,

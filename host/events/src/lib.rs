@@ -24,8 +24,8 @@ mod own;
 
 pub use counter::{Counter, CounterBy, Gauge, Label, Seconds, Total};
 pub use counters::{
-    AbortBy, AbortCounters, Barrier, Compared, FaultKind, PluginCounters, ReloadResult, SchedulerLoad,
-    SignalSource, SignalState, SinkCounters, StreamCounters, TapCounters, Verdict,
+    AbortBy, AbortCounters, Barrier, Compared, FaultKind, HoldEnd, PluginCounters, ReloadResult,
+    SchedulerLoad, SignalSource, SignalState, SinkCounters, StreamCounters, TapCounters, Verdict,
 };
 pub use event::Event;
 pub use field::Name;

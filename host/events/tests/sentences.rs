@@ -304,6 +304,19 @@ fn one_of_each() -> Vec<Event> {
         }
         .into(),
         RowsNotSkipped { stream: name("decode-0"), frame: 7, rows: 2, why: "why it is".into() }.into(),
+        HoldEnded {
+            stream: name("decode-0"),
+            plugin: name("upper"),
+            rid: "r-1".into(),
+            rows: 3,
+            tokens: 4,
+            why: "its time was over",
+        }
+        .into(),
+        HoldRefused { stream: name("decode-0"), plugin: name("upper"), frame: 2, why: "why it is".into() }
+            .into(),
+        HoldCut { stream: name("decode-0"), plugin: name("upper"), wanted_ms: 5000, limit_ms: 1000 }.into(),
+        HoldLost { stream: name("decode-0"), why: "why it is".into() }.into(),
         PluginLog {
             stream: name("decode-0"),
             plugin: name("upper"),

@@ -74,7 +74,8 @@ pub struct Action<'a> {
     pub verdict: Verdict,
     /// The reason, the finish reason, the sink or the note; empty where the verdict has none.
     pub text: &'a str,
-    /// The ids written in place of the row's, for `Replace`.
+    /// The ids written in place of the row's, for `Replace`. For `Release`, one number: how many of the rows that waited
+    /// with the plugin go on.
     pub ids: &'a [i64],
     /// Tokens of the row that went on after this.
     pub forwarded: u32,
@@ -89,9 +90,9 @@ pub enum Verdict {
     Drop,
     /// The request ends with this row.
     Finish,
-    /// The row waits.
+    /// The row, as the verdicts before have it, waits with the plugin.
     Hold,
-    /// A row that waited goes on.
+    /// What waited with the plugin goes on in the row, before its own tokens.
     Release,
     /// The row goes to another sink.
     Route,
@@ -121,6 +122,8 @@ pub struct Credit {
 pub(crate) struct Effect {
     pub row: u32,
     pub forwarded: u32,
+    /// How many tokens were released with it, its own among them.
+    pub released: Option<u32>,
     /// Its tokens count as dropped, or else as replaced, or neither.
     pub dropped: bool,
     pub replaced: bool,
@@ -134,13 +137,17 @@ pub(crate) fn effects(actions: impl Iterator<Item = (u32, Verdict, u32)>) -> imp
     std::iter::from_fn(move || {
         let (row, mut verdict, mut forwarded) = actions.next()?;
         let (mut dropped, mut replaced, mut finished) = (false, false, false);
+        let mut released = None;
         loop {
+            if verdict == Verdict::Release {
+                released = Some(forwarded);
+            }
             dropped |= verdict == Verdict::Drop;
             replaced |= verdict == Verdict::Replace;
             finished |= matches!(verdict, Verdict::Finish | Verdict::Abort);
             let Some(next) = actions.next_if(|next| next.0 == row) else { break };
             (_, verdict, forwarded) = next;
         }
-        Some(Effect { row, forwarded, dropped, replaced: replaced && !dropped, finished })
+        Some(Effect { row, forwarded, released, dropped, replaced: replaced && !dropped, finished })
     })
 }

@@ -133,8 +133,9 @@ impl Requests {
             let tokens = u64::from(tokens);
             let Some((counts, info)) = self.of_row(outcome, effect.row) else { continue };
             counts.forwarded = (counts.forwarded + u64::from(effect.forwarded)).saturating_sub(tokens);
-            info.dropped += if effect.dropped { tokens } else { 0 };
-            info.replaced += if effect.replaced { tokens } else { 0 };
+            let all = effect.released.map_or(tokens, u64::from);
+            info.dropped += if effect.dropped { all } else { 0 };
+            info.replaced += if effect.replaced { all } else { 0 };
             info.ended_early |= effect.finished;
         }
         for gap in outcome.gaps {

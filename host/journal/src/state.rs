@@ -136,8 +136,9 @@ impl State {
             let Some((request, tokens)) = row_of(effect.row) else { continue };
             let info = &mut self.entry(request).info;
             info.forwarded = (info.forwarded + u64::from(effect.forwarded)).saturating_sub(tokens);
-            info.dropped += if effect.dropped { tokens } else { 0 };
-            info.replaced += if effect.replaced { tokens } else { 0 };
+            let all = effect.released.map_or(tokens, u64::from);
+            info.dropped += if effect.dropped { all } else { 0 };
+            info.replaced += if effect.replaced { all } else { 0 };
             info.ended_early |= effect.finished;
         }
         for gap in &outcome.gaps {

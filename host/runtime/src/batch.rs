@@ -25,6 +25,8 @@ pub struct Columns<'a> {
     pub finished: &'a [FinishKind],
     /// The row's new text.
     pub texts: &'a [&'a str],
+    /// How many rows of the request wait because the plugin holds them.
+    pub waiting: &'a [u32],
 }
 
 impl<'a> Columns<'a> {
@@ -43,6 +45,7 @@ impl<'a> Columns<'a> {
             completion_tokens: if wanted.completion_tokens { self.completion_tokens } else { &[] },
             finished: if wanted.finished { self.finished } else { &[] },
             texts: if wanted.texts { self.texts } else { &[] },
+            waiting: if wanted.waiting { self.waiting } else { &[] },
         }
     }
 
@@ -52,6 +55,7 @@ impl<'a> Columns<'a> {
             && fits(self.completion_tokens.len())
             && fits(self.finished.len())
             && fits(self.texts.len())
+            && fits(self.waiting.len())
             && self.output_ends.last().map_or(0, |&end| end as usize) == self.output_ids.len()
             && self.output_ends.is_sorted()
     }
@@ -68,6 +72,8 @@ pub struct ColumnSet {
     pub finished: bool,
     /// `texts`.
     pub texts: bool,
+    /// `waiting`.
+    pub waiting: bool,
 }
 
 impl From<types::Columns> for ColumnSet {
@@ -77,6 +83,7 @@ impl From<types::Columns> for ColumnSet {
             completion_tokens: flags.contains(types::Columns::COMPLETION_TOKENS),
             finished: flags.contains(types::Columns::FINISHED),
             texts: flags.contains(types::Columns::TEXTS),
+            waiting: flags.contains(types::Columns::WAITING),
         }
     }
 }
@@ -135,7 +142,11 @@ fn text(action: &Action) -> Option<&str> {
         | Action::Abort(text)
         | Action::Annotate(text)
         | Action::Route(text) => Some(text),
-        Action::Replace(_) | Action::SkipDetokenization => None,
+        Action::Replace(_)
+        | Action::SkipDetokenization
+        | Action::Hold(_)
+        | Action::Release
+        | Action::ReleaseAs(_) => None,
     }
 }
 
@@ -182,10 +193,11 @@ mod tests {
             completion_tokens: &[2],
             finished: &[FinishKind::Running],
             texts: &["a"],
+            waiting: &[3],
         };
         let batch = columns.select(ColumnSet { finished: true, ..ColumnSet::default() });
         assert_eq!((batch.requests, batch.finished), (&[7][..], &[FinishKind::Running][..]));
         assert!(batch.output_ids.is_empty() && batch.output_ends.is_empty());
-        assert!(batch.completion_tokens.is_empty() && batch.texts.is_empty());
+        assert!(batch.completion_tokens.is_empty() && batch.texts.is_empty() && batch.waiting.is_empty());
     }
 }

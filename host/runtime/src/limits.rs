@@ -75,6 +75,8 @@ pub struct Limits {
     pub start_deadline: Duration,
     /// Processor time of `export-state` and of `import-state`: the stream waits for them.
     pub state_deadline: Duration,
+    /// How long a row waits that it holds. Whoever carries the verdicts out keeps to it.
+    pub hold: Duration,
 }
 
 impl Default for Limits {
@@ -84,6 +86,7 @@ impl Default for Limits {
             deadline: Duration::from_millis(2),
             start_deadline: Duration::from_secs(5),
             state_deadline: Duration::from_millis(20),
+            hold: Duration::from_secs(1),
         }
     }
 }

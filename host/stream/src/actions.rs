@@ -1,7 +1,8 @@
 //! What was said of the rows of a batch, by whom: for the journal.
 
+use afterbay_events as events;
 use afterbay_journal as journal;
-use afterbay_runtime::TokenId;
+use afterbay_runtime::{Action, TokenId};
 
 /// Who said what, for the journal. In order of rows, and for one row in order of the chain.
 #[derive(Default)]
@@ -61,5 +62,21 @@ impl Actions {
             ids: &said.ids,
             forwarded: said.forwarded,
         })
+    }
+}
+
+/// How a verdict is counted.
+pub(crate) fn label(action: &Action) -> events::Verdict {
+    match action {
+        Action::Replace(_) => events::Verdict::Replace,
+        Action::Drop(_) => events::Verdict::Drop,
+        Action::Finish(_) => events::Verdict::Finish,
+        Action::Abort(_) => events::Verdict::Abort,
+        Action::Annotate(_) => events::Verdict::Annotate,
+        Action::Route(_) => events::Verdict::Route,
+        Action::SkipDetokenization => events::Verdict::SkipDetokenization,
+        Action::Hold(_) => events::Verdict::Hold,
+        Action::Release => events::Verdict::Release,
+        Action::ReleaseAs(_) => events::Verdict::ReleaseAs,
     }
 }

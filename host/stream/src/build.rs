@@ -6,6 +6,7 @@
 use crate::about::Abouts;
 use crate::budget::Budget;
 use crate::decode::Decode;
+use crate::hold::{self, Holds};
 use crate::judge::Chain;
 use crate::keep::Keep;
 use crate::ledger::{Aborts, Ledger, Ways};
@@ -23,9 +24,9 @@ use crate::telemetry::Telemetry;
 use crate::thread::WAKER;
 use crate::{Reopen, Setup, SinkSetup, StartError};
 use afterbay_config as config;
-use afterbay_events::event::{SinkResuming, SinkSettled};
+use afterbay_events::event::{HoldLost, SinkResuming, SinkSettled};
 use afterbay_events::{Health, Metrics};
-use afterbay_journal::{FrameNo, Recovered, Writer};
+use afterbay_journal::{Backlogged, FrameNo, HELD_SINK, Recovered, Writer};
 use afterbay_outbox::{Joins, Options as OutboxOptions, Outbox, When};
 use afterbay_sockets::{CreditOptions, Pull, PullOptions, Push, PushOptions, TokenRange};
 use afterbay_wire::Layouts;
@@ -54,6 +55,8 @@ pub(crate) struct Plan {
     pub(crate) telemetry: Telemetry,
     pub(crate) health: Health,
     pub(crate) metrics: Metrics,
+    /// Where joined rows of token ids may end, for rows that plugins hold.
+    holds: Joins,
 }
 
 pub(crate) struct PlannedSink {
@@ -101,6 +104,7 @@ pub(crate) fn start(
         telemetry: telemetry.clone(),
         health: health.clone(),
         metrics: metrics.clone(),
+        holds: setup.holds,
         config,
     };
     let mut base = plan.base(journal);
@@ -185,6 +189,8 @@ impl Plan {
         // It may be in the journal already.
         let arrived = arrived.filter(|(_, before)| *before == last_frame).map(|(received, _)| received);
         arrived.into_iter().for_each(|received| returned.push_front(received));
+        // What is to go on is marked anew.
+        returned.retain(|received| !hold::is_mark(&received.bytes));
         path.returned = returned;
         Ok(path)
     }
@@ -216,8 +222,9 @@ impl Plan {
     fn resume(&self, base: &mut Base) -> Vec<Resume> {
         let Base { writer, recovered, decode } = base;
         // What is kept for one that is no more is let go.
-        let is_gone =
-            |known: &&afterbay_journal::Sink| !self.sinks.iter().any(|sink| sink.name == known.name());
+        let is_gone = |known: &&afterbay_journal::Sink| {
+            known.name() != HELD_SINK && !self.sinks.iter().any(|sink| sink.name == known.name())
+        };
         recovered.sinks.iter().filter(is_gone).for_each(|gone| writer.forget(gone.name()));
         let known = |sink: &PlannedSink| recovered.sinks.iter().find(|known| known.name() == sink.name);
         let out = self.sinks.iter().map(|sink| {
@@ -255,7 +262,8 @@ impl Plan {
         (chain, outlook): (Chain, Outlook),
         ends: Vec<(Send, Resume)>,
     ) -> Path {
-        let Base { writer, recovered, decode } = base;
+        let Base { writer, recovered, mut decode } = base;
+        let mut ledger = ledger;
         let (telemetry, health) = (self.telemetry.clone(), self.health.clone());
         let keep =
             Keep::new(writer, self.on_error, self.durable_first, &recovered, telemetry.clone(), health);
@@ -267,7 +275,12 @@ impl Plan {
             Sink::new(sink::Parts { name, place, outbox, memory, send, resume }, &keep)
         });
         let sinks: Vec<Sink> = sinks.collect();
+        let holds = self.held(&keep, &mut decode, &ledger, recovered.last_frame);
+        ledger.take_up_held(&holds);
         Path {
+            holds,
+            is_marked: false,
+            began_after: recovered.last_frame,
             receive,
             decode,
             ledger,
@@ -285,6 +298,38 @@ impl Plan {
             settling: None,
             suspect: None,
         }
+    }
+}
+
+impl Plan {
+    /// What was held and not released: it is to go on as it came, at the first turn.
+    fn held(&self, keep: &Keep, decode: &mut Decode, ledger: &Ledger, last: FrameNo) -> Holds {
+        let mut holds = Holds::new(self.holds.clone());
+        let Some(after) = keep.held_after() else { return holds };
+        let (slots, now) = (ledger.slots(), Instant::now());
+        let lost = |why: String| {
+            self.telemetry.publish(HoldLost { stream: self.telemetry.stream.clone(), why });
+        };
+        let mut backlog = keep.backlog_from(FrameNo(after.0 + 1));
+        while backlog.position() <= last {
+            match backlog.next() {
+                Ok(Some(Backlogged::Frame(frame))) => {
+                    let live = |number| slots.get(&number).copied();
+                    if let Err(why) = holds.take_in(&frame, decode, live, now) {
+                        lost(why);
+                    }
+                }
+                Ok(Some(Backlogged::Skipped(..))) => {}
+                Ok(None) => break,
+                Err(error) => {
+                    lost(error.to_string());
+                    if !error.is_missing() {
+                        break;
+                    }
+                }
+            }
+        }
+        holds
     }
 }
 

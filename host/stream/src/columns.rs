@@ -10,6 +10,7 @@ pub(crate) fn union(one: ColumnSet, other: ColumnSet) -> ColumnSet {
         completion_tokens: one.completion_tokens || other.completion_tokens,
         finished: one.finished || other.finished,
         texts: one.texts || other.texts,
+        waiting: one.waiting || other.waiting,
     }
 }
 
@@ -22,6 +23,7 @@ pub(crate) struct Rows {
     completion_tokens: Vec<u64>,
     finished: Vec<FinishKind>,
     texts: Vec<Box<str>>,
+    waiting: Vec<u32>,
 }
 
 impl Rows {
@@ -49,6 +51,9 @@ impl Rows {
             if wants.texts {
                 picked.texts.extend(columns.texts.get(row).map(|text| Box::from(*text)));
             }
+            if wants.waiting {
+                picked.waiting.extend(columns.waiting.get(row));
+            }
         }
         picked
     }
@@ -68,6 +73,8 @@ impl Rows {
         self.completion_tokens.push(completion_tokens);
         self.finished.push(finished);
         self.texts.extend(text.map(Box::from));
+        // What it held goes on with the instance that held it.
+        self.waiting.push(0);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -91,6 +98,7 @@ impl Rows {
             finished: &self.finished,
             // A frame without texts among those with them has none to show.
             texts: if texts.len() == self.requests.len() { &texts } else { &[] },
+            waiting: &self.waiting,
         })
     }
 }
@@ -145,8 +153,15 @@ mod tests {
             completion_tokens: &[10, 20, 30],
             finished: &[FinishKind::Running, FinishKind::Stop, FinishKind::Running],
             texts: &["a", "b", "c"],
+            waiting: &[0, 2, 4],
         };
-        let all = ColumnSet { output_ids: true, completion_tokens: true, finished: true, texts: true };
+        let all = ColumnSet {
+            output_ids: true,
+            completion_tokens: true,
+            finished: true,
+            texts: true,
+            waiting: true,
+        };
         Rows::pick(&columns, &[1, 2], all).show(|shown| {
             assert_eq!(
                 (shown.requests, shown.output_ids, shown.output_ends),
@@ -154,6 +169,7 @@ mod tests {
             );
             assert_eq!((shown.completion_tokens, shown.texts), (&[20, 30][..], &["b", "c"][..]));
             assert_eq!(shown.finished, [FinishKind::Stop, FinishKind::Running]);
+            assert_eq!(shown.waiting, [2, 4]);
         });
         let ids = ColumnSet { output_ids: true, ..ColumnSet::default() };
         Rows::pick(&columns, &[0], ids).show(|shown| {

@@ -4,9 +4,15 @@
 //! the ledger with each row's fate. A plugin that faults is replaced by a fresh instance; the batch it was given goes on
 //! as if it had said nothing.
 
+mod holding;
+mod shown;
+
+pub(crate) use holding::Instead;
+
 use crate::about::{Abouts, AttributesOf};
 use crate::actions::{Actions, Said};
-use crate::ledger::{Accounted, Ledger, OPERATOR};
+use crate::hold::Holds;
+use crate::ledger::{Accounted, Ledger, OPERATOR, Row};
 use crate::replay::Replayed;
 use crate::seat::{Answer, Seat, Wanted};
 use crate::standing::Standing;
@@ -16,11 +22,15 @@ use afterbay_runtime::{
     Action, Columns, FinishKind, IdShape, Opened, Plugin, ReloadError, Replacement, TokenId, Verdict,
 };
 use afterbay_wire::{FinishReason, Ids};
+use holding::Turn;
+use shown::Shown;
 use std::collections::HashSet;
 use std::time::Instant;
 
 /// How the journal's text of a verdict begins whose ids are all so far.
 pub(crate) const CUMULATIVE: &str = "cumulative";
+/// How it begins where the row's text is another; that follows.
+pub(crate) const TEXT: &str = "text: ";
 
 /// What the chain has made of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,13 +72,28 @@ pub(crate) struct Judged {
     /// By row; empty where no plugin said anything.
     pub(crate) fates: Vec<Fate>,
     pub(crate) actions: Actions,
+    /// The rows that wait, ascending.
+    pub(crate) held: Vec<u32>,
+    /// What stands in the place of rows with which others go on, ascending by row. Fates are of that.
+    pub(crate) instead: Vec<Instead>,
 }
 
 impl Judged {
+    /// No plugin was asked yet.
+    pub(crate) fn new(accounted: Accounted) -> Judged {
+        Judged {
+            accounted,
+            fates: Vec::new(),
+            actions: Actions::default(),
+            held: Vec::new(),
+            instead: Vec::new(),
+        }
+    }
+
     /// Makes the last row of each request that the operator has ended, as a plugin's verdict would. One that ends here by
     /// itself or by a plugin is left alone; the scheduler's own row for the abort is not.
     fn end(&mut self, ledger: &Ledger) {
-        let Judged { accounted, fates, actions } = self;
+        let Judged { accounted, fates, actions, held, instead } = self;
         for (index, row) in accounted.rows.iter().enumerate().filter(|(_, row)| !row.swallowed) {
             let Some(matched) = ledger.ending(row.slot, row.finish) else { continue };
             if fates.get(index).is_some_and(|fate| fate.finish.is_some()) {
@@ -78,6 +103,8 @@ impl Judged {
                 fates.resize(accounted.rows.len(), Fate::KEEP);
             }
             fates[index].finish = Some(FinishReason::Stop(matched.to_owned()));
+            let tokens = instead.iter().find(|instead| instead.row == index as u32);
+            let tokens = tokens.map_or(row.tokens, |instead| instead.held.tokens);
             actions.0.push(Said {
                 row: index as u32,
                 plugin: OPERATOR.to_owned(),
@@ -85,7 +112,8 @@ impl Judged {
                 text: matched.to_owned(),
                 ids: Vec::new(),
                 forwarded: match &fates[index].written {
-                    Written::AsItCame | Written::Cumulative(_) => row.tokens,
+                    _ if held.contains(&(index as u32)) => 0,
+                    Written::AsItCame | Written::Cumulative(_) => tokens,
                     Written::Delta(ids) => ids.len() as u32,
                     Written::Dropped => 0,
                 },
@@ -93,19 +121,6 @@ impl Judged {
         }
         actions.0.sort_by_key(|said| said.row);
     }
-}
-
-/// The columns that the chain is shown, as the plugins before have left them.
-#[derive(Default)]
-struct Shown {
-    /// The batch's row of each row shown; health checks and swallowed rows are left out.
-    rows: Vec<u32>,
-    requests: Vec<u64>,
-    /// Tokens of each row, whether or not a plugin asked for the ids.
-    tokens: Vec<u32>,
-    ids: Ids,
-    completion_tokens: Vec<u64>,
-    finished: Vec<FinishKind>,
 }
 
 /// The plugins of a stream, in the order of the config.
@@ -235,10 +250,10 @@ impl Chain {
     }
 
     /// Calls each plugin once, and composes what they say.
-    pub(crate) fn judge(&mut self, accounted: Accounted, ledger: &Ledger) -> Judged {
-        let mut judged = Judged { accounted, fates: Vec::new(), actions: Actions::default() };
+    pub(crate) fn judge(&mut self, accounted: Accounted, holds: &mut Holds, ledger: &Ledger) -> Judged {
+        let mut judged = Judged::new(accounted);
         if !self.seats.is_empty() {
-            self.ask(&mut judged, ledger);
+            self.ask(&mut judged, 0, holds, ledger);
         }
         if ledger.has_endings() {
             judged.end(ledger);
@@ -249,24 +264,70 @@ impl Chain {
         judged
     }
 
-    /// Calls each plugin.
-    fn ask(&mut self, judged: &mut Judged, ledger: &Ledger) {
-        self.show(&judged.accounted);
+    /// Calls those behind the plugin with which rows had waited that go on by themselves.
+    pub(crate) fn judge_released(
+        &mut self,
+        judged: &mut Judged,
+        plugin: &str,
+        holds: &mut Holds,
+        ledger: &Ledger,
+    ) {
+        // One that is no more had nobody known behind it.
+        if let Some(seat) = self.seats.iter().position(|seat| seat.name() == plugin) {
+            for (row, released) in judged.accounted.rows.iter().zip(&judged.instead) {
+                let rid = ledger.request(row.slot).map_or("", |(rid, _)| rid);
+                let (why, held) = (released.why, &released.held);
+                self.seats[seat].tell_hold_ended(why, rid, held.came.rows, held.tokens.into());
+            }
+            if self.seats[seat].terminates() {
+                judged.terminate(plugin);
+            }
+            self.ask(judged, seat + 1, holds, ledger);
+            self.close(judged, ledger);
+        }
+    }
+
+    /// What waits with an instance that is gone, or with a plugin that is, is to go on.
+    pub(crate) fn end_holds(&mut self, holds: &mut Holds) {
+        if holds.is_empty() {
+            return;
+        }
+        for seat in &mut self.seats {
+            if seat.take_lost() {
+                holds.end_with(seat.name());
+            }
+        }
+        holds.end_without(self.seats.iter().map(Seat::name));
+    }
+
+    /// Calls each plugin, from this one on.
+    fn ask(&mut self, judged: &mut Judged, first: usize, holds: &mut Holds, ledger: &Ledger) {
+        self.show(judged, ledger);
         if self.shown.rows.is_empty() {
             return;
         }
-        let accounted = &judged.accounted;
-        meet(accounted, ledger, &self.shown, &mut self.abouts);
-        let opened: Vec<Opened<'_>> = opened(accounted, ledger, &self.shown);
-        for index in 0..self.seats.len() {
+        let now = judged.accounted.kept.at.instant;
+        meet(&judged.accounted, ledger, &self.shown, &mut self.abouts);
+        let begun = self.shown.begun(&judged.accounted);
+        for index in first..self.seats.len() {
             if self.seats[index].shadow_of().is_some() {
                 // It looks from the place of the one it is a shadow of.
                 continue;
             }
+            let accounted = &judged.accounted;
+            let opened: Vec<Opened<'_>> = opened(accounted, ledger, &begun);
+            if self.shown.rows.is_empty() && opened.is_empty() {
+                continue;
+            }
             let wants_texts = self.seats.iter().any(|seat| seat.wants().texts);
-            let texts = if wants_texts { self.shown.texts(accounted, &judged.fates) } else { Vec::new() };
+            let texts = if wants_texts { self.shown.texts(judged) } else { Vec::new() };
+            let waiting = match self.seats.iter().any(|seat| seat.wants().waiting) {
+                true => self.shown.waiting(holds, self.seats[index].name()),
+                false => Vec::new(),
+            };
             let Shown { requests, ids, completion_tokens, finished, .. } = &self.shown;
             let columns = Columns {
+                waiting: &waiting,
                 requests,
                 output_ids: &ids.values,
                 output_ends: &ids.ends,
@@ -275,6 +336,7 @@ impl Chain {
                 texts: &texts,
             };
             let answer = self.seats[index].judge(&opened, &columns, accounted, ledger, &self.abouts);
+            let is_lost = self.seats[index].take_lost();
             let rid = |row: u32| {
                 let row = *self.shown.rows.get(row as usize)?;
                 Some(ledger.request(accounted.rows[row as usize].slot)?.0)
@@ -294,40 +356,29 @@ impl Chain {
                     seat.compare(&answer, said, rid);
                 }
             }
-            if matches!(&answer, Answer::Unjudged)
-                || matches!(&answer, Answer::Verdicts(verdicts) if verdicts.is_empty())
-            {
+            let says_nothing = match &answer {
+                Answer::Unjudged => true,
+                Answer::Verdicts(verdicts) => verdicts.is_empty(),
+                Answer::Ended(_) => false,
+            };
+            if says_nothing && holds.is_empty() {
                 continue;
+            }
+            if is_lost {
+                holds.end_with(self.seats[index].name());
             }
             if judged.fates.is_empty() {
                 judged.fates.resize(judged.accounted.rows.len(), Fate::KEEP);
             }
-            let shape = self.seats[index].writes();
+            let (seat, shown) = (&mut self.seats[index], &mut self.shown);
+            let turn = Turn { judged, shown, holds, seat, ledger, now };
             match answer {
-                Answer::Unjudged => {}
-                Answer::Verdicts(verdicts) => {
-                    for verdict in verdicts {
-                        self.shown.apply(
-                            verdict,
-                            shape,
-                            index,
-                            &self.seats,
-                            &mut judged.fates,
-                            &mut judged.actions,
-                        );
-                    }
-                }
-                Answer::Ended(message) => {
-                    self.shown.end(
-                        &message,
-                        self.seats[index].name(),
-                        &mut judged.fates,
-                        &mut judged.actions,
-                    );
-                }
+                Answer::Unjudged => turn.take(Vec::new()),
+                Answer::Verdicts(verdicts) => turn.take(verdicts),
+                Answer::Ended(message) => turn.end(&message),
             }
             if index + 1 < self.seats.len() {
-                self.shown.rebuild(&judged.fates);
+                self.shown.rebuild(judged);
             }
         }
         // The journal wants rows in order; the chain's order within a row stays.
@@ -335,19 +386,22 @@ impl Chain {
     }
 
     /// Fills the columns from the batch as it came.
-    fn show(&mut self, accounted: &Accounted) {
-        let Accounted { batch, rows, .. } = accounted;
+    fn show(&mut self, judged: &Judged, ledger: &Ledger) {
+        let Accounted { batch, rows, is_released, .. } = &judged.accounted;
         let shown = &mut self.shown;
         shown.clear();
         let mut hidden = false;
         for (index, row) in rows.iter().enumerate() {
-            if row.swallowed || batch.is_health_check(index as u32) {
+            // Of a request that has ended no plugin knows any more.
+            let is_past =
+                *is_released && ledger.request(row.slot).is_none_or(|(_, request)| request.has_ended());
+            if row.swallowed || is_past || batch.is_health_check(index as u32) {
                 hidden = true;
                 continue;
             }
             shown.rows.push(index as u32);
             shown.requests.push(row.number);
-            shown.tokens.push(row.tokens);
+            shown.tokens.push(if *is_released { batch.tokens(index as u32) } else { row.tokens });
             shown.completion_tokens.push(row.completion_tokens.unwrap_or(0));
             shown.finished.push(row.finish);
         }
@@ -366,13 +420,14 @@ impl Chain {
 
     /// Tells each plugin of the requests that have ended with this batch.
     fn close(&mut self, judged: &Judged, ledger: &Ledger) {
-        let ended = |row: usize| {
-            judged.accounted.rows[row].finish != FinishKind::Running
-                || judged.fates.get(row).is_some_and(|fate| fate.finish.is_some())
+        let Judged { accounted: Accounted { batch, rows, is_released, .. }, fates, .. } = judged;
+        let ended = |(index, row): &(usize, &Row)| {
+            let by_scheduler = row.finish != FinishKind::Running && !is_released;
+            by_scheduler || fates.get(*index).is_some_and(|fate| fate.finish.is_some())
         };
-        let shown = self.shown.rows.iter().zip(&self.shown.requests);
-        let closed: Vec<u64> =
-            shown.filter(|(row, _)| ended(**row as usize)).map(|(_, request)| *request).collect();
+        let ended = rows.iter().enumerate().filter(ended);
+        let shown = ended.filter(|(index, row)| !row.swallowed && !batch.is_health_check(*index as u32));
+        let closed: Vec<u64> = shown.map(|(_, row)| row.number).collect();
         self.forget(&closed, ledger);
     }
 
@@ -390,148 +445,26 @@ impl Chain {
     }
 }
 
-impl Shown {
-    fn clear(&mut self) {
-        self.rows.clear();
-        self.requests.clear();
-        self.tokens.clear();
-        self.ids.values.clear();
-        self.ids.ends.clear();
-        self.completion_tokens.clear();
-        self.finished.clear();
+/// Ends the request of a row: nothing of it goes on that `plugin` has not judged.
+fn terminate(row: u32, message: &str, plugin: &str, fate: &mut Fate, actions: &mut Actions) {
+    let mut say = |verdict| {
+        let (plugin, text) = (plugin.to_owned(), message.to_owned());
+        actions.0.push(Said { row, plugin, verdict, text, ids: Vec::new(), forwarded: 0 });
+    };
+    say(journal::Verdict::Drop);
+    (fate.written, fate.text) = (Written::Dropped, None);
+    // A plugin before may have ended it.
+    if fate.finish.is_none() {
+        say(journal::Verdict::Abort);
+        let message = message.to_owned();
+        fate.finish = Some(FinishReason::Abort { message, status_code: None, err_type: None });
     }
+}
 
-    /// Each row's text as the plugins before have left it; none where rows have no text.
-    fn texts<'b>(&self, accounted: &'b Accounted, fates: &'b [Fate]) -> Vec<&'b str> {
-        let text = |row: &u32| {
-            let fate = fates.get(*row as usize);
-            let written = fate.and_then(|fate| fate.text.as_deref());
-            accounted.batch.text(*row).map(|came| match fate.map(|fate| &fate.written) {
-                Some(Written::Dropped) => "",
-                _ => written.unwrap_or(came),
-            })
-        };
-        self.rows.iter().map_while(text).collect()
-    }
-
-    /// Enters one verdict into its row's fate.
-    fn apply(
-        &mut self,
-        verdict: Verdict,
-        shape: IdShape,
-        seat: usize,
-        seats: &[Seat],
-        fates: &mut [Fate],
-        actions: &mut Actions,
-    ) {
-        let Some(row) = self.rows.get(verdict.row as usize).copied() else { return };
-        let Some(fate) = fates.get_mut(row as usize) else { return };
-        let tokens = self.tokens.get(verdict.row as usize).copied().unwrap_or(0);
-        let mut said = Said {
-            row,
-            plugin: seats[seat].name().to_owned(),
-            verdict: journal::Verdict::Replace,
-            text: String::new(),
-            ids: Vec::new(),
-            forwarded: tokens,
-        };
-        match verdict.action {
-            Action::Replace(Replacement { ids, text }) => {
-                // Without one it stays as the plugins before have left it.
-                fate.text = text.or(fate.text.take());
-                said.forwarded = ids.len() as u32;
-                fate.written = match shape {
-                    IdShape::Delta => {
-                        said.ids.clone_from(&ids);
-                        Written::Delta(ids)
-                    }
-                    IdShape::Cumulative => {
-                        // All ids so far stand in the journal already, in the request's rows.
-                        said.forwarded = tokens;
-                        said.text = format!("{CUMULATIVE}, {} ids", ids.len());
-                        Written::Cumulative(ids)
-                    }
-                };
-            }
-            Action::Drop(reason) => {
-                said.verdict = journal::Verdict::Drop;
-                said.text = reason;
-                said.forwarded = 0;
-                (fate.written, fate.text) = (Written::Dropped, None);
-            }
-            Action::Finish(matched) => {
-                said.verdict = journal::Verdict::Finish;
-                said.text.clone_from(&matched);
-                fate.finish = Some(FinishReason::Stop(matched));
-            }
-            Action::Abort(message) => {
-                said.verdict = journal::Verdict::Abort;
-                said.text.clone_from(&message);
-                fate.finish = Some(FinishReason::Abort { message, status_code: None, err_type: None });
-            }
-            Action::Route(sink) => {
-                said.verdict = journal::Verdict::Route;
-                said.text.clone_from(&sink);
-                fate.way = Some(Way::To(sink));
-            }
-            Action::SkipDetokenization => {
-                said.verdict = journal::Verdict::SkipDetokenizing;
-                fate.way = Some(Way::PastDetokenizer);
-            }
-            Action::Annotate(note) => {
-                said.verdict = journal::Verdict::Annotate;
-                said.text = note;
-            }
-        }
-        actions.0.push(said);
-    }
-
-    /// Ends the request of every row: nothing of them goes on that `plugin` has not judged.
-    fn end(&self, message: &str, plugin: &str, fates: &mut [Fate], actions: &mut Actions) {
-        for row in &self.rows {
-            let Some(fate) = fates.get_mut(*row as usize) else { continue };
-            let mut say = |verdict| {
-                let (plugin, text) = (plugin.to_owned(), message.to_owned());
-                actions.0.push(Said { row: *row, plugin, verdict, text, ids: Vec::new(), forwarded: 0 });
-            };
-            say(journal::Verdict::Drop);
-            (fate.written, fate.text) = (Written::Dropped, None);
-            // A plugin before may have ended it.
-            if fate.finish.is_none() {
-                say(journal::Verdict::Abort);
-                let message = message.to_owned();
-                fate.finish = Some(FinishReason::Abort { message, status_code: None, err_type: None });
-            }
-        }
-    }
-
-    /// Makes the columns anew as the next plugin is to see them.
-    fn rebuild(&mut self, fates: &[Fate]) {
-        let before = std::mem::take(&mut self.ids);
-        let mut begin = 0;
-        for (shown, row) in self.rows.iter().enumerate() {
-            let Some(fate) = fates.get(*row as usize) else { continue };
-            match &fate.finish {
-                Some(FinishReason::Stop(_)) => self.finished[shown] = FinishKind::Stop,
-                Some(FinishReason::Abort { .. }) => self.finished[shown] = FinishKind::Abort,
-                None => {}
-            }
-            // Empty where no plugin asked for ids.
-            let end = before.ends.get(shown).copied().unwrap_or(0) as usize;
-            let came = before.values.get(begin..end).unwrap_or_default();
-            let ids = match &fate.written {
-                Written::AsItCame => came,
-                Written::Delta(ids) | Written::Cumulative(ids) => ids,
-                Written::Dropped => &[],
-            };
-            if fate.written != Written::AsItCame {
-                self.tokens[shown] = ids.len() as u32;
-            }
-            self.ids.values.extend_from_slice(ids);
-            begin = end;
-            self.ids.ends.push(self.ids.values.len() as u32);
-        }
-    }
+/// A row's new text, for the journal. One that it would cut is left out.
+fn kept_text(text: Option<&str>) -> String {
+    let text = text.filter(|text| TEXT.len() + text.len() <= journal::bounds::TEXT_BYTES_MAX);
+    text.map_or_else(String::new, |text| format!("{TEXT}{text}"))
 }
 
 /// What is known of the requests that begin in this batch.
@@ -543,10 +476,10 @@ fn meet(accounted: &Accounted, ledger: &Ledger, shown: &Shown, abouts: &mut Abou
     }
 }
 
-/// The requests that begin in this batch.
-fn opened<'l>(accounted: &'l Accounted, ledger: &'l Ledger, shown: &Shown) -> Vec<Opened<'l>> {
-    let begun = shown.rows.iter().filter(|row| accounted.rows[**row as usize].first);
+/// The requests that begin with these rows.
+fn opened<'l>(accounted: &'l Accounted, ledger: &'l Ledger, begun: &[u32]) -> Vec<Opened<'l>> {
     begun
+        .iter()
         .filter_map(|row| {
             let (rid, request) = ledger.request(accounted.rows[*row as usize].slot)?;
             Some(Opened {

@@ -10,8 +10,8 @@ use afterbay_config::OnError;
 use afterbay_events::Health;
 use afterbay_events::event::{JournalHealed, JournalNotice, JournalWriteFailed};
 use afterbay_journal::{
-    Backlog, Backlogged, Credit, FrameNo, FrameSet, Handed, Notice, Outcome, Position, ReadError, Recovered,
-    Request, RequestError, RequestNo, Sent, WriteError, Writer,
+    Backlog, Backlogged, Credit, FrameNo, FrameSet, HELD_SINK, Handed, Notice, Outcome, Position, ReadError,
+    Recovered, Request, RequestError, RequestNo, Sent, Sink, WriteError, Writer,
 };
 use afterbay_outbox::Leaving;
 use bytes::Bytes;
@@ -79,6 +79,8 @@ pub(crate) struct Keep {
     health: Health,
     /// What is told of a frame that leaves.
     rows: Vec<(RequestNo, FrameNo)>,
+    /// What the journal was told of rows that are held: all frames up to this one are done with.
+    held_after: Option<FrameNo>,
     /// Outcomes wait to be written.
     dirty: bool,
     flush_at: Option<Instant>,
@@ -108,6 +110,7 @@ impl Keep {
             telemetry,
             health,
             rows: Vec::new(),
+            held_after: recovered.sinks.iter().find(|sink| sink.name() == HELD_SINK).map(Sink::through),
             dirty: false,
             flush_at: None,
         }
@@ -294,6 +297,32 @@ impl Keep {
     pub(crate) fn outcome(&mut self, outcome: &Outcome<'_>) {
         self.dirty = true;
         self.writer.outcome(outcome);
+    }
+
+    /// Before the outcome of a frame whose rows wait, if they are the first: the oldest of those came in this frame. The two
+    /// are written together, so that a next start looks for them.
+    pub(crate) fn hold_from(&mut self, oldest: Option<FrameNo>) {
+        if self.held_after.is_none() && oldest.is_some() {
+            self.held_from(oldest);
+        }
+    }
+
+    /// After an outcome: the oldest row that waits came in this frame, or none waits.
+    pub(crate) fn held_from(&mut self, oldest: Option<FrameNo>) {
+        let after = oldest.map(|oldest| FrameNo(oldest.0.saturating_sub(1)));
+        if self.held_after == after {
+            return;
+        }
+        (self.held_after, self.dirty) = (after, true);
+        match after {
+            Some(after) => self.writer.taken_sent(HELD_SINK, 0, after, None),
+            None => self.writer.forget(HELD_SINK),
+        }
+    }
+
+    /// What an earlier run held came after this frame; it may have gone on since.
+    pub(crate) fn held_after(&self) -> Option<FrameNo> {
+        self.held_after
     }
 
     pub(crate) fn close(&mut self, request: Request) {

@@ -4,7 +4,9 @@
 //! and is settled when it is known what leaves: then every token that was received is forwarded, replaced or dropped,
 //! and the outcome goes into the journal beside the frame. Knows nothing of wasm or of sockets.
 
+mod booking;
 mod endings;
+mod released;
 mod ways;
 mod whole;
 
@@ -14,18 +16,20 @@ pub(crate) use ways::Ways;
 
 use crate::actions::Actions;
 use crate::decode::Decoded;
-use crate::judge::{Fate, Judged, Written};
+use crate::hold::Holds;
+use crate::judge::Judged;
 use crate::keep::{Keep, Kept};
 use crate::requests::{Requests, Slot};
 use crate::route::Leaves;
 use crate::telemetry::Telemetry;
-use afterbay_events::Name;
 use afterbay_events::event::{
     RequestAbandoned, RequestFinishedEarly, RequestGap, RequestImbalance, RowsDropped, VerdictFailed,
 };
+use afterbay_events::{HoldEnd, Name};
 use afterbay_journal as journal;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{AbortShape, Batch, Edit, Finish, Tokens};
+use released::in_place_of;
 use std::time::{Duration, Instant};
 
 /// Why the tokens of a row went no further whose request a plugin had finished, for the journal.
@@ -38,13 +42,16 @@ const EARLIER_RUN: &str = "(a plugin of an earlier run)";
 pub(crate) struct Request {
     /// Its handle in the journal; its number is also what plugins call it.
     pub(crate) kept: journal::Request,
-    /// Tokens received, and where they went: `received == forwarded + replaced + dropped + swallowed` at
+    /// Tokens received, and where they went: `received == forwarded + replaced + dropped + swallowed + held` at
     /// every settled batch.
     pub(crate) received: u64,
     forwarded: u64,
     replaced: u64,
     dropped: u64,
     swallowed: u64,
+    held: u64,
+    /// The scheduler has ended it, and rows of it wait.
+    lingers: bool,
     /// The scheduler's own count, at its last row.
     counted: u64,
     /// What the reader was sent more (or less) than came: added to the scheduler's count in every later row.
@@ -64,6 +71,11 @@ impl Request {
     /// A plugin has finished it: no plugin sees what still comes.
     pub(crate) fn ended_early(&self) -> bool {
         self.ended_by.is_some()
+    }
+
+    /// No plugin knows of it any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.lingers || self.ended_early()
     }
 }
 
@@ -91,6 +103,8 @@ pub(crate) struct Accounted {
     needs_edit: bool,
     /// Some row's request skips the detokenizer.
     skips: bool,
+    /// It is a frame of Afterbay's own: rows that had waited and go on by themselves.
+    pub(crate) is_released: bool,
 }
 
 /// What goes on to the sinks.
@@ -128,15 +142,20 @@ impl Ledger {
         let mut requests = Requests::new();
         for request in live {
             let info = &request.info;
+            // Tokens that were replaced, held and dropped may count as both.
+            let dropped = info.dropped.min(info.received);
+            let replaced = info.replaced.min(info.received - dropped);
             requests.insert(
                 &info.rid,
                 Request {
                     kept: request.request,
                     received: info.received,
-                    forwarded: info.received.saturating_sub(info.dropped + info.replaced),
-                    replaced: info.replaced,
-                    dropped: info.dropped,
+                    forwarded: info.received - dropped - replaced,
+                    replaced,
+                    dropped,
                     swallowed: 0,
+                    held: 0,
+                    lingers: false,
                     counted: info.received,
                     shift: info.forwarded as i64 - info.received as i64,
                     prompt_tokens: 0,
@@ -244,16 +263,13 @@ impl Ledger {
         }
         self.telemetry.counters.rows_received.add(rows.len() as u64);
         self.telemetry.counters.tokens_received.add(received);
-        Ok(Accounted { kept, batch, rows, needs_edit, skips })
+        Ok(Accounted { kept, batch, rows, needs_edit, skips, is_released: false })
     }
 
     /// Accounts a frame that an earlier run kept and had no time to account. Whether it was sent is not known.
-    pub(crate) fn recover(&mut self, decoded: Decoded, keep: &mut Keep) -> Kept {
+    pub(crate) fn recover(&mut self, decoded: Decoded, holds: &mut Holds, keep: &mut Keep) -> Kept {
         match self.account(decoded, keep) {
-            Ok(accounted) => {
-                let judged = Judged { accounted, fates: Vec::new(), actions: Actions::default() };
-                self.settle(judged, keep).kept
-            }
+            Ok(accounted) => self.settle(Judged::new(accounted), holds, keep).kept,
             Err(barrier) => barrier.kept,
         }
     }
@@ -266,6 +282,8 @@ impl Ledger {
             replaced: 0,
             dropped: 0,
             swallowed: 0,
+            held: 0,
+            lingers: false,
             counted: 0,
             shift: 0,
             prompt_tokens: batch.prompt_tokens(row).unwrap_or(0),
@@ -279,142 +297,73 @@ impl Ledger {
     }
 
     /// Every row's fate is known: books it, writes the outcome, and makes what leaves.
-    pub(crate) fn settle(&mut self, judged: Judged, keep: &mut Keep) -> Settled {
-        let Judged { accounted: Accounted { kept, batch, rows, needs_edit, skips }, fates, mut actions } =
-            judged;
-        let aside = match skips || fates.iter().any(|fate| fate.way.is_some()) {
-            true => self.ways(&rows, &fates, &batch, kept.frame, &mut actions),
+    pub(crate) fn settle(&mut self, mut judged: Judged, holds: &mut Holds, keep: &mut Keep) -> Settled {
+        let (frame, now) = (judged.accounted.kept.frame, judged.accounted.kept.at.instant);
+        let Accounted { batch, rows, needs_edit, skips, is_released, .. } = &judged.accounted;
+        let is_released = *is_released;
+        let aside = match *skips || judged.fates.iter().any(|fate| fate.way.is_some()) {
+            true => self.ways(rows, &judged.fates, batch, frame, &mut judged.actions, &judged.held),
             false => Vec::new(),
         };
-        let edits = if needs_edit || !fates.is_empty() { self.edits(&rows, &fates) } else { Vec::new() };
+        let needs_edit = *needs_edit || !judged.fates.is_empty() || !judged.instead.is_empty();
+        let mut edits = if needs_edit { self.edits(&judged) } else { Vec::new() };
+        let instead: Vec<_> = in_place_of(&judged);
         // `None`: as it came; `Some(None)`: nothing is left.
-        let edited = match edits.is_empty() {
+        let edited = match edits.is_empty() && instead.is_empty() {
             true => None,
-            false => match batch.edit(&edits) {
+            false => match batch.edit_instead(&edits, &instead) {
                 Ok(edited) => Some(edited),
                 Err(error) => {
-                    self.not_edited(&actions, kept.frame, &error.to_string());
-                    None
+                    self.not_edited(&judged.actions, frame, &error.to_string());
+                    edits = self.wait_again(&mut judged, holds, now);
+                    let batch = &judged.accounted.batch;
+                    if edits.is_empty() { None } else { batch.edit(&edits).ok() }
                 }
             },
         };
+        let Judged { accounted: Accounted { kept, batch, rows, .. }, .. } = &judged;
         let applied: &[Edit] = if edited.is_some() { &edits } else { &[] };
-        self.book(&rows, applied);
-        let mut told: Vec<journal::Action<'_>> = actions.iter().collect();
-        if edited.is_some() {
+        self.book(&judged, applied);
+        let mut told: Vec<journal::Action<'_>> = judged.actions.iter().collect();
+        if edited.is_some() || is_released {
             self.telemetry.counters.frames_rewritten.add(1);
-            self.tell_actions(&rows, &actions, kept.frame);
-            self.tell_scheduler(&rows, &actions);
-            told.extend(self.swallowed(&rows));
+            self.tell_actions(rows, &judged.actions, kept.frame);
+            self.tell_scheduler(rows, &judged.actions);
+            told.extend(self.swallowed(rows));
             told.sort_by_key(|action| action.row);
         }
-        let finished = self.finished(&batch, &rows);
+        let finished = if is_released { Vec::new() } else { self.finished(batch, rows) };
+        let passage = match &edited {
+            None if is_released => journal::Passage::Changed,
+            None => journal::Passage::AsItCame,
+            Some(None) => journal::Passage::Dropped,
+            Some(Some(_)) => journal::Passage::Changed,
+        };
+        let left = edited.as_ref().map_or(Some(batch), Option::as_ref);
+        keep.hold_from(holds.oldest());
         keep.outcome(&journal::Outcome {
             frame: kept.frame,
             received_unix_ns: kept.at.unix_ns,
-            passage: match &edited {
-                None => journal::Passage::AsItCame,
-                Some(None) => journal::Passage::Dropped,
-                Some(Some(_)) => journal::Passage::Changed,
-            },
-            changed: edited.iter().flatten().next().map(|edited| &edited.bytes()[..]),
+            passage,
+            changed: left.filter(|_| passage == journal::Passage::Changed).map(|left| &left.bytes()[..]),
             requests: &self.kept_requests,
             tokens: &self.tokens,
             finished: &finished,
             gaps: &self.gaps,
             actions: &told,
         });
-        self.end_requests(&rows, keep);
-        let numbers = numbers(&rows, applied);
+        keep.held_from(holds.oldest());
+        self.end_requests(rows, holds, keep);
+        let requests = numbers(rows, applied);
+        let aside = ways::left(aside, applied);
+        let Judged { accounted: Accounted { kept, batch, rows, .. }, .. } = judged;
         let leaves = match edited {
-            None => Leaves::Rows { batch, requests: numbers, alone: false, aside },
+            None => Leaves::Rows { batch, requests, alone: false, aside },
             Some(None) => Leaves::Nothing,
-            Some(Some(edited)) => {
-                let aside = ways::left(aside, applied);
-                Leaves::Rows { batch: edited, requests: numbers, alone: false, aside }
-            }
+            Some(Some(edited)) => Leaves::Rows { batch: edited, requests, alone: false, aside },
         };
         self.rows = rows;
         Settled { kept, leaves }
-    }
-
-    /// What must be written otherwise than it came, in order of rows.
-    fn edits(&self, rows: &[Row], fates: &[Fate]) -> Vec<Edit> {
-        let mut edits = Vec::new();
-        for (index, row) in rows.iter().enumerate() {
-            let Some(request) = self.requests.get(row.slot) else { continue };
-            let fate = fates.get(index).unwrap_or(&Fate::KEEP);
-            let mut edit = Edit::new(index as u32);
-            let mut shift = request.shift;
-            if row.swallowed {
-                edit.tokens = Tokens::Drop;
-            } else {
-                match &fate.written {
-                    Written::AsItCame => {}
-                    Written::Delta(ids) => {
-                        shift += ids.len() as i64 - i64::from(row.tokens);
-                        edit.tokens = Tokens::Delta(ids.clone());
-                    }
-                    Written::Cumulative(ids) => edit.tokens = Tokens::Cumulative(ids.clone()),
-                    Written::Dropped => {
-                        shift -= i64::from(row.tokens);
-                        let last = row.finish != FinishKind::Running || fate.finish.is_some();
-                        // The reader must see both ends of a request.
-                        edit.tokens =
-                            if last || !request.reader_knows { Tokens::Empty } else { Tokens::Drop };
-                    }
-                }
-                edit.text.clone_from(&fate.text);
-                edit.finish.clone_from(&fate.finish);
-            }
-            if shift != 0 && !matches!(edit.tokens, Tokens::Drop) {
-                edit.completion_tokens =
-                    row.completion_tokens.map(|count| count.saturating_add_signed(shift));
-            }
-            if edit != Edit::new(index as u32) {
-                edits.push(edit);
-            }
-        }
-        edits
-    }
-
-    /// Books where each row's tokens went, by what was really written.
-    fn book(&mut self, rows: &[Row], edits: &[Edit]) {
-        let mut edits = edits.iter().peekable();
-        let mut gone = [(0, 0); 3];
-        let [replaced, dropped, swallowed] = &mut gone;
-        let mut forwarded = (0, 0);
-        for (index, row) in rows.iter().enumerate() {
-            let Some(request) = self.requests.get_mut(row.slot) else { continue };
-            let edit = edits.next_if(|edit| edit.row == index as u32);
-            let tokens = u64::from(row.tokens);
-            let (of_request, total) = match edit.map(|edit| &edit.tokens) {
-                None | Some(Tokens::Keep) => (&mut request.forwarded, &mut forwarded),
-                Some(Tokens::Delta(ids)) => {
-                    request.shift += ids.len() as i64 - tokens as i64;
-                    (&mut request.replaced, &mut *replaced)
-                }
-                Some(Tokens::Cumulative(_)) => (&mut request.replaced, &mut *replaced),
-                Some(Tokens::Empty | Tokens::Drop) if row.swallowed => {
-                    (&mut request.swallowed, &mut *swallowed)
-                }
-                Some(Tokens::Empty | Tokens::Drop) => {
-                    request.shift -= tokens as i64;
-                    (&mut request.dropped, &mut *dropped)
-                }
-            };
-            *of_request += tokens;
-            *total = (total.0 + 1, total.1 + tokens);
-            request.reader_knows |= !matches!(edit.map(|edit| &edit.tokens), Some(Tokens::Drop));
-        }
-        let counters = &self.telemetry.counters;
-        counters.rows_forwarded.add(forwarded.0);
-        counters.tokens_forwarded.add(forwarded.1);
-        counters.rows_replaced.add(replaced.0);
-        counters.rows_dropped.add(dropped.0);
-        counters.tokens_dropped.add(dropped.1);
-        counters.rows_swallowed.add(swallowed.0);
-        counters.tokens_swallowed.add(swallowed.1);
     }
 
     /// The wire could not carry what the plugins said.
@@ -508,15 +457,24 @@ impl Ledger {
     }
 
     /// Takes out the requests that the scheduler has ended, and looks whether their tokens add up.
-    fn end_requests(&mut self, rows: &[Row], keep: &mut Keep) {
-        for row in rows.iter().filter(|row| row.finish != FinishKind::Running) {
+    fn end_requests(&mut self, rows: &[Row], holds: &Holds, keep: &mut Keep) {
+        for row in rows {
+            let Some(request) = self.requests.get_mut(row.slot) else { continue };
+            if row.finish == FinishKind::Running && !request.lingers {
+                continue;
+            }
+            // Until what waits of it has gone on.
+            request.lingers = holds.has(row.number);
+            if request.lingers {
+                continue;
+            }
             let Some(rid) = self.requests.rid(row.slot).map(str::to_owned) else { continue };
             let Some(request) = self.requests.remove(row.slot) else { continue };
             self.forget_ending(row.slot);
             keep.close(request.kept);
             self.telemetry.counters.requests_finished.add(1);
-            let Request { received, forwarded, replaced, dropped, swallowed, counted, .. } = request;
-            if received != forwarded + replaced + dropped + swallowed || received != counted {
+            let Request { received, forwarded, replaced, dropped, swallowed, held, counted, .. } = request;
+            if received != forwarded + replaced + dropped + swallowed || held != 0 || received != counted {
                 self.telemetry.counters.request_imbalances.add(1);
                 let stream = self.telemetry.stream.clone();
                 self.telemetry.publish(RequestImbalance {
@@ -534,13 +492,26 @@ impl Ledger {
     }
 
     /// Forgets requests without a row for that long: their scheduler died, or lost them. Their numbers.
-    pub(crate) fn abandon(&mut self, idle: Duration, now: Instant, keep: &mut Keep) -> Vec<u64> {
+    pub(crate) fn abandon(
+        &mut self,
+        idle: Duration,
+        now: Instant,
+        holds: &mut Holds,
+        keep: &mut Keep,
+    ) -> Vec<u64> {
         let old = |request: &Request| now.saturating_duration_since(request.last_row) >= idle;
         let slots: Vec<Slot> =
             self.requests.iter().filter(|(_, _, request)| old(request)).map(|(slot, ..)| slot).collect();
         let mut gone = Vec::new();
         for slot in slots {
             let Some(rid) = self.requests.rid(slot).map(str::to_owned) else { continue };
+            // What waits of it goes first, and it the next time.
+            if let Some(number) = self.requests.get(slot).map(|request| request.kept.number().0)
+                && holds.has(number)
+            {
+                holds.end_all(HoldEnd::Stop, Some(number));
+                continue;
+            }
             let Some(request) = self.requests.remove(slot) else { continue };
             self.forget_ending(slot);
             keep.close(request.kept);

@@ -13,6 +13,7 @@ mod columns;
 mod decode;
 mod drains;
 mod fault;
+mod hold;
 mod judge;
 mod keep;
 mod ledger;
@@ -82,6 +83,8 @@ pub struct Setup {
     pub budget: Budget,
     /// A request without a row for so long is given up.
     pub abandon_after: Duration,
+    /// Where joined rows of token ids may end, for rows that plugins hold.
+    pub holds: Joins,
     /// The plugins, in the order of the config.
     pub plugins: Vec<PluginSetup>,
     /// What attributes requests have, for plugins.

@@ -6,20 +6,22 @@
 
 use crate::decode::{Decode, Decoded};
 use crate::fault;
+use crate::hold::{self, Holds};
 use crate::judge::Chain;
 use crate::keep::{Keep, Kept};
 use crate::ledger::{Ledger, Settled};
 use crate::outlook::Outlook;
-use crate::receive::{Receive, Received};
+use crate::receive::{Arrival, Receive, Received};
 use crate::replay::{Job, Replayed, Shown};
 use crate::route::{Leaves, Route};
 use crate::seat::Wanted;
 use crate::sink::Sink;
 use crate::tap::Tap;
 use afterbay_config::TapOf;
-use afterbay_journal::FrameNo;
+use afterbay_journal::{FrameNo, MARK};
 use afterbay_outbox::Content;
 use afterbay_wire::Layouts;
+use bytes::Bytes;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -33,6 +35,11 @@ pub(crate) struct Path {
     pub(crate) decode: Decode,
     pub(crate) ledger: Ledger,
     pub(crate) chain: Chain,
+    pub(crate) holds: Holds,
+    /// A frame of Afterbay's own is on its way, with which rows that waited are to go on.
+    pub(crate) is_marked: bool,
+    /// Frames up to this one are an earlier run's, or from before a panic.
+    pub(crate) began_after: FrameNo,
     pub(crate) outlook: Outlook,
     pub(crate) route: Route,
     pub(crate) sinks: Vec<Sink>,
@@ -67,6 +74,7 @@ const SUSPECT_TIMES_MAX: u32 = 3;
 impl Path {
     /// Carries what is there, up to a bound. True where more may be there.
     pub(crate) fn turn(&mut self, now: Instant, mut took: impl FnMut(Duration)) -> bool {
+        self.mark(now);
         for _ in 0..FRAMES_PER_FLUSH {
             if self.full().is_some() {
                 break;
@@ -99,7 +107,9 @@ impl Path {
 
     /// What has just come goes to the taps, too.
     fn copy(&mut self) {
-        let Some((received, _)) = &self.arrived else { return };
+        let Some((received, _)) = self.arrived.as_ref().filter(|(it, _)| !hold::is_mark(&it.bytes)) else {
+            return;
+        };
         for tap in self.taps.iter_mut().filter(|tap| tap.of == TapOf::Received) {
             tap.copy(self.keep.last().0, &received.bytes);
         }
@@ -108,6 +118,16 @@ impl Path {
     /// Why nothing more is received.
     pub(crate) fn full(&self) -> Option<&'static str> {
         self.keep.full().or_else(|| self.sinks.iter().find_map(|sink| sink.full(self.spill_max)))
+    }
+
+    /// What waits and is to go on by itself gets a frame of Afterbay's own, which takes its turn behind those that came.
+    fn mark(&mut self, now: Instant) {
+        if self.is_marked || self.full().is_some() || !self.holds.is_due(now) {
+            return;
+        }
+        self.keep.keep(Received { bytes: Bytes::from_static(MARK), at: Arrival::now() });
+        self.is_marked = true;
+        self.carry(1);
     }
 
     /// Takes frames that the journal lets go on through the plugins, and to each sink its share.
@@ -128,6 +148,9 @@ impl Path {
 
     /// Makes of a frame what is to leave of it.
     fn settle(&mut self, kept: Kept) -> Settled {
+        if hold::is_mark(&kept.bytes) && (self.is_marked || kept.frame <= self.began_after) {
+            return self.release(kept);
+        }
         drop(self.suspect.take_if(|suspect| suspect.frame < kept.frame));
         if let Some(suspect) = self.suspect.take_if(|suspect| suspect.times >= SUSPECT_TIMES_MAX) {
             return self.ledger.carry_unread(kept, suspect.why, &mut self.keep);
@@ -135,7 +158,7 @@ impl Path {
         let decoded = self.decode.decode(kept);
         // Of an earlier run, which had no time to account it.
         if self.sinks.iter().all(|sink| sink.has_taken(decoded.kept().frame)) {
-            let kept = self.ledger.recover(decoded, &mut self.keep);
+            let kept = self.ledger.recover(decoded, &mut self.holds, &mut self.keep);
             return Settled { kept, leaves: Leaves::Nothing };
         }
         self.judge(decoded)
@@ -146,13 +169,34 @@ impl Path {
         fault::frame(decoded.kept().frame.0);
         match self.ledger.account(decoded, &mut self.keep) {
             Ok(accounted) => {
-                let judged = self.chain.judge(accounted, &self.ledger);
+                let judged = self.chain.judge(accounted, &mut self.holds, &self.ledger);
                 fault::point("settle");
-                let settled = self.ledger.settle(judged, &mut self.keep);
+                let settled = self.ledger.settle(judged, &mut self.holds, &mut self.keep);
                 self.chain.revive(&self.ledger);
                 settled
             }
             Err(barrier) => barrier,
+        }
+    }
+
+    /// Makes of a frame of Afterbay's own what is to go on with it.
+    fn release(&mut self, kept: Kept) -> Settled {
+        fault::point("release");
+        // What an earlier run had marked is marked anew.
+        if kept.frame <= self.began_after {
+            self.ledger.nothing_released(&kept, &mut self.keep);
+            return Settled { kept, leaves: Leaves::Nothing };
+        }
+        self.is_marked = false;
+        match self.ledger.release(kept, &mut self.holds, &mut self.keep) {
+            Ok((mut judged, plugin)) => {
+                self.chain.judge_released(&mut judged, &plugin, &mut self.holds, &self.ledger);
+                fault::point("settle");
+                let settled = self.ledger.settle(judged, &mut self.holds, &mut self.keep);
+                self.chain.revive(&self.ledger);
+                settled
+            }
+            Err(kept) => Settled { kept, leaves: Leaves::Nothing },
         }
     }
 
@@ -171,8 +215,9 @@ impl Path {
         self.receive.pull().tick(now);
         self.sinks.iter_mut().for_each(|sink| sink.tick(now));
         self.keep.tick(now);
-        let Path { chain, ledger, .. } = self;
+        let Path { chain, ledger, holds, .. } = self;
         chain.tick(now, ledger);
+        chain.end_holds(holds);
         if self.chain.wants_signals() && self.outlook.deadline() <= now {
             self.look(now);
         }
@@ -211,7 +256,9 @@ impl Path {
         let own = [self.receive.socket().deadline(), self.keep.deadline()];
         let sinks = self.sinks.iter().filter_map(Sink::deadline);
         let outlook = self.chain.wants_signals().then(|| self.outlook.deadline());
-        own.into_iter().flatten().chain(sinks).chain(self.chain.deadline()).chain(outlook).min()
+        // One that is on its way is waited for.
+        let holds = self.holds.deadline().filter(|_| !self.is_marked);
+        own.into_iter().flatten().chain(sinks).chain(self.chain.deadline()).chain(outlook).chain(holds).min()
     }
 
     /// Tells the journal how far the readers have taken the stream.
@@ -228,6 +275,7 @@ impl Path {
 
     /// Everything that was received is with the readers, or as far as the kernel tells.
     pub(crate) fn is_drained(&self) -> bool {
-        self.returned.is_empty() && self.keep.backlog_size().0 == 0 && self.sinks.iter().all(Sink::is_drained)
+        let is_idle = self.returned.is_empty() && self.holds.is_empty();
+        is_idle && self.keep.backlog_size().0 == 0 && self.sinks.iter().all(Sink::is_drained)
     }
 }

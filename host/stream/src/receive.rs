@@ -14,7 +14,7 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
-    fn now() -> Arrival {
+    pub(crate) fn now() -> Arrival {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Arrival { instant: Instant::now(), unix_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX) }
     }

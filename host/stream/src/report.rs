@@ -126,7 +126,10 @@ impl Report {
         self.pauses(path, now);
         if now >= self.gauges_at {
             self.gauges_at = now + GAUGES_EVERY;
-            path.chain.seats().iter().for_each(|seat| seat.publish_gauges());
+            path.chain.seats().iter().for_each(|seat| {
+                seat.publish_gauges();
+                seat.publish_held(path.holds.size_of(seat.name()));
+            });
             self.doing(path, now);
         }
     }

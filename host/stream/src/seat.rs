@@ -2,10 +2,12 @@
 //!
 //! Owns the instance and what happened to it. Knows nothing of the wire or of the other plugins.
 
+mod holding;
 mod swap;
 
 use crate::PluginSetup;
 use crate::about::Abouts;
+use crate::actions::label;
 use crate::columns;
 use crate::drains::{Drains, Judged};
 use crate::ledger::{Accounted, Ledger};
@@ -21,7 +23,7 @@ use afterbay_events::event::{
 use afterbay_events::{self as events, Health, Name, PluginCounters};
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{
-    Action, ColumnSet, Columns, Component, Fault, FaultKind, IdShape, Level, Opened, Plugin, Verdict,
+    ColumnSet, Columns, Component, Fault, FaultKind, IdShape, Level, Opened, Plugin, Verdict,
 };
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -85,6 +87,10 @@ pub(crate) struct Seat {
     orphans: Vec<u64>,
     requests_open: u64,
     last_reload: Option<LastReload>,
+    /// The instance is another since that was asked last: what the one before held is known to nobody.
+    is_lost: bool,
+    /// That it holds for longer than it may was told.
+    told_cut: bool,
     telemetry: Telemetry,
     counters: Arc<PluginCounters>,
     health: Health,
@@ -115,6 +121,8 @@ impl Seat {
             orphans: Vec::new(),
             requests_open: 0,
             last_reload: None,
+            is_lost: false,
+            told_cut: false,
             telemetry,
             counters,
             health,
@@ -196,7 +204,7 @@ impl Seat {
         let begun = Instant::now();
         let rows = columns.requests.len() as u64;
         let verdicts = self.ask(opened, columns, accounted, ledger, abouts);
-        self.counters.calls.add(1);
+        self.counters.calls.add(u64::from(rows > 0));
         self.counters.rows.add(rows);
         self.counters.seconds.add(begun.elapsed());
         let Some(verdicts) = verdicts else {
@@ -209,16 +217,7 @@ impl Seat {
             return Answer::Ended(format!("afterbay: plugin {:?} {why}", &*self.name));
         };
         for verdict in &verdicts {
-            let label = match verdict.action {
-                Action::Replace(_) => events::Verdict::Replace,
-                Action::Drop(_) => events::Verdict::Drop,
-                Action::Finish(_) => events::Verdict::Finish,
-                Action::Abort(_) => events::Verdict::Abort,
-                Action::Annotate(_) => events::Verdict::Annotate,
-                Action::Route(_) => events::Verdict::Route,
-                Action::SkipDetokenization => events::Verdict::SkipDetokenization,
-            };
-            self.counters.verdicts.add(label, 1);
+            self.counters.verdicts.add(label(&verdict.action), 1);
         }
         Answer::Verdicts(verdicts)
     }
@@ -243,9 +242,11 @@ impl Seat {
                 tell_attributes(plugin, opened, abouts);
                 plugin.open(opened)
             };
-            let answer = told.and_then(|()| match self.drains.is_empty() {
-                true => plugin.process(columns),
-                false => {
+            // Those that begin may have been held, all of them.
+            let answer = told.and_then(|()| match (columns.requests.is_empty(), self.drains.is_empty()) {
+                (true, _) => Ok(Vec::new()),
+                (false, true) => plugin.process(columns),
+                (false, false) => {
                     let Judged { verdicts, died: dead } = self.drains.judge(columns, plugin);
                     died.extend(dead);
                     verdicts
@@ -398,7 +399,7 @@ impl Seat {
 
     /// A fresh instance takes over, unless it is quarantined.
     fn restart(&mut self, resumed: &Resumed<'_>, ledger: &Ledger, abouts: &Abouts) {
-        self.plugin = None;
+        (self.plugin, self.is_lost) = (None, true);
         if self.is_quarantined {
             return;
         }
@@ -487,7 +488,7 @@ impl Seat {
         tell_attributes(&mut plugin, resumed.requests(), abouts);
         let opened = plugin.open(resumed.requests());
         self.requests_open = resumed.requests().len() as u64;
-        self.plugin = Some(plugin);
+        (self.plugin, self.is_lost) = (Some(plugin), true);
         self.retry_at = None;
         self.drain_log(ledger);
         match opened {
@@ -524,7 +525,7 @@ impl Seat {
 
     /// The instance is dead: told, counted, and where it is one fault too many, the plugin is out of the chain.
     fn fault(&mut self, fault: &Fault, then: &'static str) {
-        (self.plugin, self.requests_open) = (None, 0);
+        (self.plugin, self.requests_open, self.is_lost) = (None, 0, true);
         self.tell_fault(fault, then);
     }
 

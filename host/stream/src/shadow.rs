@@ -5,7 +5,7 @@
 use crate::telemetry::Telemetry;
 use afterbay_events::event::ShadowDiffers;
 use afterbay_events::{Compared, Name, PluginCounters};
-use afterbay_runtime::{Action, Replacement, Verdict};
+use afterbay_runtime::{Action, Replacement, TokenId, Verdict};
 
 /// Ids of a verdict that are shown where two differ.
 const IDS_SHOWN: usize = 8;
@@ -51,15 +51,22 @@ pub(crate) fn compare<'r>(
 fn in_words(action: Option<&Action>) -> String {
     match action {
         None => "nothing".to_owned(),
-        Some(Action::Replace(Replacement { ids, .. })) if ids.len() > IDS_SHOWN => {
-            format!("replace by {} ids, {:?}…", ids.len(), &ids[..IDS_SHOWN])
-        }
-        Some(Action::Replace(Replacement { ids, .. })) => format!("replace by {ids:?}"),
+        Some(Action::Replace(Replacement { ids, .. })) => format!("replace by {}", short(ids)),
         Some(Action::Drop(reason)) => format!("drop {reason:?}"),
         Some(Action::Finish(matched)) => format!("finish {matched:?}"),
         Some(Action::Abort(message)) => format!("abort {message:?}"),
         Some(Action::Annotate(note)) => format!("annotate {note:?}"),
         Some(Action::Route(sink)) => format!("route to {sink:?}"),
         Some(Action::SkipDetokenization) => "skip-detokenization".to_owned(),
+        Some(Action::Hold(millis)) => format!("hold for {millis} ms"),
+        Some(Action::Release) => "release".to_owned(),
+        Some(Action::ReleaseAs(Replacement { ids, .. })) => format!("release as {}", short(ids)),
+    }
+}
+
+fn short(ids: &[TokenId]) -> String {
+    match ids.len() > IDS_SHOWN {
+        true => format!("{} ids, {:?}…", ids.len(), &ids[..IDS_SHOWN]),
+        false => format!("{ids:?}"),
     }
 }

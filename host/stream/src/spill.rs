@@ -4,6 +4,7 @@
 //! and the bytes that were made of it. They come back in order, a frame at a time, when there is room for them again.
 
 use crate::decode::Decode;
+use crate::hold::is_mark;
 use crate::judge::{CUMULATIVE, Way};
 use crate::keep::Kept;
 use crate::route::Leaves;
@@ -106,6 +107,9 @@ impl Spill {
 
 /// What leaves of a frame that has been through the plugins before.
 pub(crate) fn again(frame: &BacklogFrame, decode: &mut Decode) -> Leaves {
+    if is_mark(&frame.bytes) && !is_passed_on(frame) {
+        return released(frame, decode);
+    }
     let came = match decode.look(frame.bytes.clone()) {
         wire::Decoded::Batch(batch) => batch,
         wire::Decoded::Barrier(barrier) => return Leaves::of_barrier(&barrier),
@@ -157,6 +161,30 @@ fn ways(outcome: &Outcome) -> Vec<(u32, Way)> {
         ways.push((action.row, way));
     }
     ways
+}
+
+/// It came from a scheduler, after all.
+fn is_passed_on(frame: &BacklogFrame) -> bool {
+    frame.outcome.as_deref().is_some_and(|outcome| matches!(outcome.passage, Passage::NotUnderstood(_)))
+}
+
+/// What went on with a frame of Afterbay's own: nothing where nothing of it is written.
+fn released(frame: &BacklogFrame, decode: &mut Decode) -> Leaves {
+    let Some(outcome) = frame.outcome.as_deref() else { return Leaves::Nothing };
+    let Some(wire::Decoded::Batch(batch)) = outcome.changed.clone().map(|bytes| decode.look(bytes)) else {
+        return Leaves::Nothing;
+    };
+    // All its rows left but those that wait again, in order.
+    let waits = |row: u32| {
+        let last = outcome.actions.iter().rfind(|action| action.row == row);
+        last.is_some_and(|action| action.verdict == Verdict::Hold)
+    };
+    let left: Vec<_> = (0..).zip(&outcome.requests).filter(|(row, _)| !waits(*row)).collect();
+    let requests: Box<[u64]> = left.iter().map(|(_, request)| request.0).collect();
+    let place = |row: u32| left.iter().position(|(left, _)| *left == row);
+    let aside = ways(outcome).into_iter().filter_map(|(row, way)| Some((place(row)? as u32, way)));
+    let cumulative = cumulative(outcome).into_iter().filter_map(|row| Some(place(row)? as u32)).collect();
+    Leaves::Rows { aside: aside.collect(), requests, batch: batch.with_cumulative(cumulative), alone: false }
 }
 
 /// The rows that were given all ids so far.

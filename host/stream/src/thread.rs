@@ -11,6 +11,7 @@ use crate::replay::Shown;
 use crate::report::Report;
 use crate::sink::Sink;
 use crate::standing::Standing;
+use afterbay_events::HoldEnd;
 use afterbay_runtime::{Plugin, ReloadError};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -181,8 +182,8 @@ impl Thread {
             }
             if now >= abandon_at {
                 abandon_at = now + ABANDON_EVERY;
-                let gone = self.path.ledger.abandon(self.abandon_after, now, &mut self.path.keep);
-                let crate::path::Path { chain, ledger, .. } = &mut self.path;
+                let crate::path::Path { chain, ledger, holds, keep, .. } = &mut self.path;
+                let gone = ledger.abandon(self.abandon_after, now, holds, keep);
                 chain.forget(&gone, ledger);
                 chain.revive(ledger);
             }
@@ -191,6 +192,8 @@ impl Thread {
                 // Nothing more is there to be read: the end of what this process answers for.
                 if !busy && events.is_empty() {
                     self.path.receive.close();
+                    // No row comes that could release what waits.
+                    self.path.holds.end_all(HoldEnd::Stop, None);
                 }
                 if (self.path.receive.is_closed() && self.path.is_drained()) || now >= deadline {
                     return;

@@ -75,7 +75,7 @@ impl Edit {
 impl Batch {
     /// The batch with some rows edited; `None` if none is left. The edits are ascending by row, one a row.
     pub fn edit(&self, edits: &[Edit]) -> Result<Option<Batch>, RowsError> {
-        self.edit_joined(edits, &[])
+        self.edit_instead(edits, &[])
     }
 }
 

@@ -57,7 +57,7 @@ impl Batch {
             let edit = edits.iter().find(|edit| edit.row == held.row);
             requests.push(Request::new(self, held, edit)?);
         }
-        if let Ok(batch) = self.edit_joined(edits, &requests) {
+        if let Ok(batch) = self.edit_instead(edits, &instead(&requests)) {
             return Ok(Released {
                 before: side_by_side(requests.into_iter().map(|it| it.before).collect()),
                 batch,
@@ -70,7 +70,7 @@ impl Batch {
             request.before.extend(last);
             request.gone = true;
         }
-        let batch = self.edit_joined(edits, &requests)?;
+        let batch = self.edit_instead(edits, &instead(&requests))?;
         Ok(Released { before: side_by_side(requests.into_iter().map(|it| it.before).collect()), batch })
     }
 
@@ -88,40 +88,42 @@ impl Batch {
         Ok(side_by_side(requests))
     }
 
-    /// The batch with its rows edited, with those of `requests` that were joined in their rows' places.
-    pub(crate) fn edit_joined(
+    /// [Edits](Batch::edit) a batch in which others stand in the place of some of its rows, each a batch of one row of the
+    /// same request; without one the row leaves. `instead` is ascending by row, too, and an edit is made to what stands there.
+    pub fn edit_instead(
         &self,
         edits: &[Edit],
-        requests: &[Request],
+        instead: &[(u32, Option<&Batch>)],
     ) -> Result<Option<Batch>, RowsError> {
         let mut parts = vec![self];
-        parts.extend(requests.iter().filter_map(|request| request.joined.as_ref()));
+        parts.extend(instead.iter().filter_map(|(_, other)| *other));
         let (mut changes, mut next) = (Vec::new(), 0);
         for edit in edits {
             if edit.row < next || edit.row >= self.rows {
                 return Err(RowsError::Row { row: edit.row, rows: self.rows });
             }
             next = edit.row + 1;
-            let request = requests.iter().find(|request| request.row == edit.row);
-            changes.push(match request.and_then(|request| request.joined.as_ref()) {
-                Some(joined) => Change::new(joined, &Edit { row: 0, ..edit.clone() })?,
+            let other = instead.iter().find(|(row, _)| *row == edit.row);
+            changes.push(match other.and_then(|(_, other)| *other) {
+                Some(other) => Change::new(other, &Edit { row: 0, ..edit.clone() })?,
                 None => Change::new(self, edit)?,
             });
         }
         let mut plan = Plan::new(parts);
         let (mut part, mut edits) = (0, edits.iter().zip(&changes).peekable());
-        let mut requests = requests.iter().peekable();
+        let mut instead = instead.iter().peekable();
         for row in 0..self.rows {
             let edit = edits.next_if(|(edit, _)| edit.row == row);
-            let request = requests.next_if(|request| request.row == row);
-            let from = if request.is_some_and(|request| request.joined.is_some()) {
-                part += 1;
-                (part, 0)
-            } else {
-                (0, row)
+            let other = instead.next_if(|(of, _)| *of == row);
+            let from = match other {
+                Some((_, Some(_))) => {
+                    part += 1;
+                    (part, 0)
+                }
+                _ => (0, row),
             };
-            let dropped = edit.is_some_and(|(edit, _)| edit.tokens == Tokens::Drop);
-            if !dropped && request.is_none_or(|request| !request.gone) {
+            let is_dropped = edit.is_some_and(|(edit, _)| edit.tokens == Tokens::Drop);
+            if !is_dropped && !matches!(other, Some((_, None))) {
                 plan.push(&[from], edit.map(|(_, change)| change));
             }
         }
@@ -131,6 +133,12 @@ impl Batch {
             Err(error) => Err(error),
         }
     }
+}
+
+/// What stands in the place of rows.
+fn instead(requests: &[Request]) -> Vec<(u32, Option<&Batch>)> {
+    let others = requests.iter().filter(|request| request.gone || request.joined.is_some());
+    others.map(|request| (request.row, request.joined.as_ref().filter(|_| !request.gone))).collect()
 }
 
 /// What was held of a request, and its row.

@@ -121,6 +121,14 @@ impl<'a> Row<'a> {
     pub fn text(&self) -> Option<&'a str> {
         self.columns.texts.get(self.index).map(String::as_str)
     }
+
+    /// How many earlier rows of its request wait because this plugin holds them. With fewer than it remembers, the others
+    /// have gone on as they came: their time was over, or there was no room for them. None unless
+    /// [`Columns::WAITING`](crate::Columns::WAITING) was asked for.
+    #[must_use]
+    pub fn waiting(&self) -> Option<u32> {
+        self.columns.waiting.get(self.index).copied()
+    }
 }
 
 impl fmt::Debug for Row<'_> {
@@ -132,6 +140,7 @@ impl fmt::Debug for Row<'_> {
             .field("completion_tokens", &self.completion_tokens())
             .field("finish", &self.finish())
             .field("text", &self.text())
+            .field("waiting", &self.waiting())
             .finish()
     }
 }
@@ -148,6 +157,7 @@ mod tests {
             completion_tokens: vec![5, 6, 7],
             finished: vec![FinishKind::Running, FinishKind::Stop, FinishKind::Length],
             texts: vec!["ab".into(), String::new(), "c".into()],
+            waiting: vec![0, 2, 0],
         }
     }
 
@@ -160,6 +170,7 @@ mod tests {
         assert_eq!(rows[2].completion_tokens(), Some(7));
         assert_eq!(rows[1].finish(), Some(FinishKind::Stop));
         assert_eq!(rows[0].text(), Some("ab"));
+        assert_eq!(rows[1].waiting(), Some(2));
     }
 
     #[test]
@@ -171,11 +182,12 @@ mod tests {
             completion_tokens: vec![],
             finished: vec![],
             texts: vec![],
+            waiting: vec![],
         };
         let row = Batch::new(&columns).rows().next().unwrap();
         assert_eq!(
-            (row.ids(), row.completion_tokens(), row.finish(), row.text()),
-            (&[][..], None, None, None)
+            (row.ids(), row.completion_tokens(), row.finish(), row.text(), row.waiting()),
+            (&[][..], None, None, None, None)
         );
     }
 }

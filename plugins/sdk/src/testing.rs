@@ -301,6 +301,7 @@ pub struct TestRow {
     completion_tokens: u64,
     finish: FinishKind,
     text: String,
+    waiting: u32,
 }
 
 impl TestRow {
@@ -308,7 +309,7 @@ impl TestRow {
     #[must_use]
     pub fn new(request: RequestId) -> Self {
         let (ids, text) = (Vec::new(), String::new());
-        Self { request, ids, completion_tokens: 0, finish: FinishKind::Running, text }
+        Self { request, ids, completion_tokens: 0, finish: FinishKind::Running, text, waiting: 0 }
     }
 
     /// With these new ids.
@@ -338,6 +339,13 @@ impl TestRow {
         self.text = text.into();
         self
     }
+
+    /// With so many rows of the request that the plugin holds.
+    #[must_use]
+    pub fn waiting(mut self, rows: u32) -> Self {
+        self.waiting = rows;
+        self
+    }
 }
 
 fn columns(rows: &[TestRow], wanted: Columns) -> abi::Batch {
@@ -348,6 +356,7 @@ fn columns(rows: &[TestRow], wanted: Columns) -> abi::Batch {
         completion_tokens: Vec::new(),
         finished: Vec::new(),
         texts: Vec::new(),
+        waiting: Vec::new(),
     };
     for row in rows {
         if wanted.contains(Columns::OUTPUT_IDS) {
@@ -362,6 +371,9 @@ fn columns(rows: &[TestRow], wanted: Columns) -> abi::Batch {
         }
         if wanted.contains(Columns::TEXTS) {
             batch.texts.push(row.text.clone());
+        }
+        if wanted.contains(Columns::WAITING) {
+            batch.waiting.push(row.waiting);
         }
     }
     batch

@@ -1,5 +1,7 @@
 //! What a plugin answers.
 
+use std::time::Duration;
+
 use crate::{Action, Replacement, Row, TokenId, Verdict};
 
 /// A reason, or what a finish says it matched, has at most this many bytes; the rest is cut.
@@ -66,6 +68,37 @@ impl Verdicts {
         self.give(row, Action::SkipDetokenization);
     }
 
+    /// The row waits for a release of its request: at most so long after it came, and at most as long as the operator allows
+    /// (`limits.hold`). Later rows of the request wait behind it until then. When the time is over, or with the request's last
+    /// row, what waits goes on as it came; [`Row::waiting`] shows it. Rounded up to milliseconds.
+    ///
+    /// A last row is not held: nothing would come that could release it.
+    pub fn hold(&mut self, row: Row<'_>, time: Duration) {
+        let millis = time.as_micros().div_ceil(1000);
+        self.give(row, Action::Hold(u32::try_from(millis).unwrap_or(u32::MAX)));
+    }
+
+    /// What waits of the row's request goes on as one row, this one last.
+    pub fn release(&mut self, row: Row<'_>) {
+        self.give(row, Action::Release);
+    }
+
+    /// What waits of the row's request goes on as one row, with these ids instead of all that waited and of this row's. What
+    /// they are is said in [`Verdicts::replace`], which this is where nothing waits.
+    pub fn release_as(&mut self, row: Row<'_>, ids: impl Into<Vec<TokenId>>) {
+        self.give(row, Action::ReleaseAs(Replacement { ids: ids.into(), text: None }));
+    }
+
+    /// The same with the text of it all, for a stream that is past the detokenizer. Before one it is not looked at.
+    pub fn release_as_with_text(
+        &mut self,
+        row: Row<'_>,
+        ids: impl Into<Vec<TokenId>>,
+        text: impl Into<String>,
+    ) {
+        self.give(row, Action::ReleaseAs(Replacement { ids: ids.into(), text: Some(text.into()) }));
+    }
+
     fn give(&mut self, row: Row<'_>, action: Action) {
         // A batch has fewer rows than a 32-bit memory has bytes.
         let verdict = Verdict { row: row.index() as u32, action };
@@ -99,6 +132,7 @@ mod tests {
             completion_tokens: vec![],
             finished: vec![],
             texts: vec![],
+            waiting: vec![],
         }
     }
 
@@ -117,6 +151,18 @@ mod tests {
             Verdict { row: 2, action: Action::Replace(Replacement { ids: vec![1, 2], text: None }) }
         );
         assert_eq!(list.len(), 2);
+    }
+
+    #[test]
+    fn a_time_to_wait_is_rounded_up_to_milliseconds() {
+        let columns = batch(3);
+        let rows: Vec<Row<'_>> = Batch::new(&columns).rows().collect();
+        let mut verdicts = Verdicts::new();
+        for (row, time) in [Duration::ZERO, Duration::from_micros(1001), Duration::MAX].into_iter().enumerate() {
+            verdicts.hold(rows[row], time);
+        }
+        let held: Vec<Action> = verdicts.into_list().into_iter().map(|verdict| verdict.action).collect();
+        assert_eq!(held, [Action::Hold(0), Action::Hold(2), Action::Hold(u32::MAX)]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod disk;
 mod faults;
 mod forwarding;
 mod grammar;
+mod holds;
 mod journal;
 mod kills;
 mod legs;

@@ -7,6 +7,7 @@ use afterbay_sim::load::Load;
 use afterbay_sim::reader::{self, Until};
 use afterbay_sim::work::{Cost, Spent};
 use afterbay_tests::afterbay::verify;
+use afterbay_tests::components::guest;
 use afterbay_tests::frames::{WIRES, frames_of};
 use afterbay_tests::stage::Config;
 use afterbay_tests::{Afterbay, Reader, Sender, Stage, load};
@@ -65,6 +66,17 @@ fn after_a_panic_a_stream_goes_on_on_the_same_connections_with_nothing_lost_or_r
     }
     eprintln!("{panics} panics");
     assert!(panics > 30 * trials, "{panics} panics");
+}
+
+#[test]
+fn with_panics_all_along_the_path_what_is_held_and_released_reaches_its_request_once_and_in_order() {
+    for wire in WIRES {
+        let stage = Stage::new();
+        let config = stage.config().sink("reader = \"tokenizer\"").credit(&stage);
+        let config = config.plugin("holds", &guest("holds"), "millis = 15, by_remainder = true");
+        let panics = whole_in_spite_of_panics(&stage, &config, wire, 3, true);
+        assert!(panics > 5, "{panics} panics");
+    }
 }
 
 #[test]

@@ -40,8 +40,9 @@ pub(crate) static PLUGIN: Table = Table {
         ),
         inline(
             "limits",
-            "{ memory = \"64MiB\", deadline = \"2ms\" }",
-            "What one instance may use; past it is a fault, like a trap and an answer that is not allowed.",
+            "{ memory = \"64MiB\", deadline = \"2ms\", hold = \"1s\" }",
+            "What one instance may use; past it is a fault, like a trap and an answer that is not allowed. And how long a row\n\
+             waits that it holds.",
             &LIMITS,
         ),
         key(
@@ -99,6 +100,12 @@ pub(crate) static LIMITS: Table = Table {
     keys: &[
         key("memory", Default, "\"64MiB\"", "1MiB to 4GiB."),
         key("deadline", Default, "\"2ms\"", "Of one call. 100us to 10s."),
+        key(
+            "hold",
+            Default,
+            "\"1s\"",
+            "How long a row waits that it holds; then it goes on as it came. 10ms to 1m.",
+        ),
     ],
 };
 

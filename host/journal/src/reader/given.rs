@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use crate::mark::HELD_SINK;
 use crate::position::{FrameNo, RequestNo};
 use crate::record::Body;
 use crate::sink::Held;
@@ -82,7 +83,7 @@ impl Given {
                     rows.filter(|row| row.gifts.is_empty()).for_each(|row| row.give(sink, number));
                 }
             }
-            Body::Taken(taken) => {
+            Body::Taken(taken) if taken.sink != HELD_SINK => {
                 let sink = &taken.sink;
                 self.through.insert(sink.clone(), taken.through);
                 if taken.forgotten {

@@ -6,7 +6,8 @@ use super::given::Given;
 use super::{Fold, Life, Outcome, RequestInfo, Row, Stream};
 use crate::error::ReadError;
 use crate::format::Kind;
-use crate::outcome::effects;
+use crate::mark::HELD_SINK;
+use crate::outcome::{Verdict, effects};
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
 use crate::record::Body;
 use crate::segment::{Payloads, Segment, Step};
@@ -134,8 +135,9 @@ impl Rows<'_> {
     /// Who has taken each row.
     fn taken_by(&mut self) {
         // Of what leaves unnumbered only the position is known.
-        let untold: Vec<&Sink> = match self.sinks.iter().all(|sink| sink.last_sent() == 0) {
-            true => self.sinks.iter().collect(),
+        let readers = self.sinks.iter().filter(|sink| sink.name() != HELD_SINK);
+        let untold: Vec<&Sink> = match readers.clone().all(|sink| sink.last_sent() == 0) {
+            true => readers.collect(),
             false => Vec::new(),
         };
         for (request, rows) in &mut self.lives {
@@ -143,7 +145,11 @@ impl Rows<'_> {
             for row in rows.values_mut() {
                 let taken = untold.iter().filter(|sink| sink.has_taken_row(row.frame, request));
                 let untold = || taken.map(|sink| sink.name().to_owned()).collect();
-                row.taken_by = self.given.taken_by(row.frame, request).unwrap_or_else(untold);
+                // What was held left in a later row.
+                row.taken_by = match row.actions.last().is_some_and(|last| last.verdict == Verdict::Hold) {
+                    true => Vec::new(),
+                    false => self.given.taken_by(row.frame, request).unwrap_or_else(untold),
+                };
             }
         }
     }

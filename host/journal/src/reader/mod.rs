@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use crate::after;
 use crate::error::{IoError, ReadError};
 use crate::format::Kind;
+use crate::mark::HELD_SINK;
 use crate::outcome::Credit;
 use crate::position::{FrameNo, Position, SegmentId};
 use crate::segment::{self, Listed, Payloads, Previous, RawRecord, Segment, Step};
@@ -232,7 +233,8 @@ impl Stream {
         let mut walk = Fold::new(self.segments.clone())?;
         while walk.next_segment()?.is_some() {}
         let taken = |sink: &Sink| (sink.name().to_owned(), sink.through(), sink.credit());
-        Ok(walk.state.sinks.iter().map(taken).collect())
+        let readers = walk.state.sinks.iter().filter(|sink| sink.name() != HELD_SINK);
+        Ok(readers.map(taken).collect())
     }
 
     /// Reads everything and checks everything.

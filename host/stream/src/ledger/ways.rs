@@ -75,6 +75,7 @@ impl Ledger {
         batch: &Batch,
         frame: journal::FrameNo,
         actions: &mut Actions,
+        held: &[u32],
     ) -> Vec<(u32, Way)> {
         let mut aside = Vec::new();
         for (index, row) in (0..).zip(rows).filter(|(_, row)| !row.swallowed) {
@@ -110,7 +111,9 @@ impl Ledger {
                 }
                 // By the verdict on its first row.
                 _ => {
-                    let Some(plugin) = &request.skips_by else { continue };
+                    let Some(plugin) = request.skips_by.as_ref().filter(|_| !held.contains(&index)) else {
+                        continue;
+                    };
                     if actions.way_of(index).is_none() {
                         actions.skip(index, plugin, row.tokens);
                     }
@@ -130,7 +133,9 @@ impl Ledger {
         if batch.kind() != Kind::TokenId {
             return Some("the stream is not before a detokenizer");
         }
-        (!row.first && !skips)
+        // What was held before it goes on with it.
+        let is_first = row.first || self.requests.get(row.slot).is_some_and(|request| !request.reader_knows);
+        (!is_first && !skips)
             .then_some("a request skips the detokenizer from its first row on, or not at all")
     }
 }

@@ -101,7 +101,7 @@ impl Seat {
     /// The new one is there; it is yet to be told of requests.
     fn install(&mut self, instance: Plugin, settings: String) {
         (self.component, self.settings) = (instance.component().clone(), settings);
-        self.plugin = Some(instance);
+        (self.plugin, self.is_lost) = (Some(instance), true);
         self.retry_at = None;
         self.last_reload = Some(LastReload { at: SystemTime::now(), refused: None });
         self.leave_quarantine("reload");

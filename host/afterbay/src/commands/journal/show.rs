@@ -4,8 +4,8 @@ use super::legs::{self, Known, Leg, Request};
 use super::ls;
 use super::place::{Place, json_time, local_time};
 use crate::screen::{self, Table};
-use afterbay_journal::Verdict;
 use afterbay_journal::reader::{Action, Filter, Life, Passage, RequestInfo, Row, Stream};
+use afterbay_journal::{MARK, Verdict};
 use afterbay_wire::{Decoded, Layouts};
 use anyhow::{anyhow, ensure};
 use std::process::ExitCode;
@@ -14,6 +14,8 @@ use std::process::ExitCode;
 const IDS_SHOWN: usize = 8;
 /// Characters of a row's text that a table shows; JSON has all.
 const CHARS_SHOWN: usize = 32;
+/// How the text of a `replace` begins that has one.
+const TEXT: &str = "text: ";
 /// Where the text stands in the table.
 const TEXT_AT: usize = 5;
 
@@ -133,6 +135,10 @@ struct Seen {
 fn seen(stream: &Stream, life: &Life, layouts: &Layouts) -> Vec<Option<Seen>> {
     let read = |row: &Row| {
         let frame = stream.frame(row.position.as_ref()?).ok()?;
+        if frame.bytes == MARK {
+            // It came in none: it is in the rows that waited.
+            return Some(Seen { ids: Vec::new(), text: None });
+        }
         let Decoded::Batch(batch) = afterbay_wire::decode(frame.bytes.into(), layouts) else { return None };
         let mut ids = Vec::new();
         batch.row_ids(row.row, &mut ids);
@@ -238,6 +244,15 @@ fn done(row: &Row) -> String {
 fn action(action: &Action) -> String {
     let Action { plugin, text, ids, .. } = action;
     match action.verdict {
+        Verdict::Hold => format!("{plugin}: waits, {text}"),
+        Verdict::Release => {
+            let rows = ids.first().copied().unwrap_or(0);
+            let why = if text.is_empty() { String::new() } else { format!(" as they came, {text}") };
+            format!("{plugin}: released with {rows} rows that waited{why}")
+        }
+        Verdict::Replace if text.starts_with(TEXT) => {
+            format!("{plugin}: replaced by {}, {:?}", short(ids), &text[TEXT.len()..])
+        }
         Verdict::Replace if text.is_empty() => format!("{plugin}: replaced by {}", short(ids)),
         Verdict::Replace => format!("{plugin}: replaced, {text}"),
         Verdict::Drop => format!("{plugin}: dropped, {text:?}"),
@@ -270,7 +285,8 @@ fn rows(stream: &str, life: &Life, seen: &[Option<Seen>]) -> Vec<serde_json::Val
                 "plugin": action.plugin,
                 "verdict": verdict(action.verdict),
                 "text": action.text,
-                "ids": action.ids,
+                "ids": if action.verdict == Verdict::Release { &[][..] } else { &action.ids },
+                "rows_released": action.ids.first().filter(|_| action.verdict == Verdict::Release),
                 "tokens_forwarded": action.forwarded,
             })
         });

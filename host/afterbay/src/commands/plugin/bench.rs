@@ -173,6 +173,7 @@ fn measure(subject: &Subject, floor: &Subject, load: &Load) -> anyhow::Result<Me
     let steps = load.steps();
     let texts: Vec<Vec<&str>> =
         steps.iter().map(|step| step.texts.iter().map(String::as_str).collect()).collect();
+    let waiting = vec![0; load.rows];
     let columns: Vec<Columns<'_>> = steps
         .iter()
         .zip(&texts)
@@ -183,6 +184,7 @@ fn measure(subject: &Subject, floor: &Subject, load: &Load) -> anyhow::Result<Me
             completion_tokens: if wants.completion_tokens { &step.completion_tokens } else { &[] },
             finished: if wants.finished { &step.finished } else { &[] },
             texts: if wants.texts { texts } else { &[] },
+            waiting: if wants.waiting { &waiting } else { &[] },
         })
         .collect();
     let (mut times, mut floors, mut verdicts) = (Vec::new(), Vec::new(), 0);

@@ -6,7 +6,7 @@ use super::show;
 use super::told::Told;
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{
-    Action, Columns, Component, Fault, FinishKind, LogLine, Opened, Plugin, StartError, TokenId,
+    Action, Columns, Component, Fault, FinishKind, LogLine, Opened, Plugin, Replacement, StartError, TokenId,
 };
 use anyhow::ensure;
 use std::collections::HashMap;
@@ -24,6 +24,25 @@ pub(super) enum Fate {
     /// The plugin has ended its request before: it was not shown, and goes no further.
     Swallowed,
     Judged(Action),
+    /// It waits, by this verdict or behind others of its request.
+    Waits(Option<Action>),
+    /// What waited goes on in it, by this verdict or since nothing more comes that could release it.
+    Released {
+        by: Option<Action>,
+        ids: Vec<TokenId>,
+        text: Option<String>,
+    },
+}
+
+impl Fate {
+    /// What the plugin said of the row.
+    pub(super) fn said(&self) -> Option<&Action> {
+        match self {
+            Fate::AsItCame | Fate::Swallowed => None,
+            Fate::Judged(action) => Some(action),
+            Fate::Waits(by) | Fate::Released { by, .. } => by.as_ref(),
+        }
+    }
 }
 
 /// What came of one batch.
@@ -55,6 +74,59 @@ struct Request {
     received: u64,
     /// The plugin has ended it.
     over: bool,
+    /// Its rows that wait. No time passes here: they wait for a release, or the last row.
+    waiting: Waiting,
+}
+
+/// The rows of a request that wait.
+#[derive(Default)]
+struct Waiting {
+    rows: u32,
+    ids: Vec<TokenId>,
+    text: Option<String>,
+    /// The instance that held them is gone: they go on with the next row.
+    is_over: bool,
+}
+
+impl Waiting {
+    fn add(&mut self, row: &Row, fate: &Fate) {
+        let (ids, text) = show::left(row, fate);
+        self.ids.extend(ids);
+        if let Some(text) = text {
+            self.text.get_or_insert_default().push_str(&text);
+        }
+        self.rows += 1;
+    }
+
+    /// What becomes of a row, of which the plugin said this, beside those that wait.
+    fn take(&mut self, row: &Row, fate: Fate) -> Fate {
+        let is_last =
+            row.finish != FinishKind::Running || fate.said().is_some_and(show::ends) || self.is_over;
+        match fate {
+            Fate::Judged(Action::Hold(_)) if !is_last => {
+                self.add(row, &Fate::AsItCame);
+                Fate::Waits(fate.said().cloned())
+            }
+            Fate::Judged(Action::ReleaseAs(Replacement { ref ids, ref text })) => {
+                let ids = ids.clone();
+                self.add(row, &Fate::AsItCame);
+                let before = std::mem::take(self).text;
+                // Before a detokenizer it is not looked at.
+                let text = before.map(|before| text.clone().unwrap_or(before));
+                Fate::Released { by: fate.said().cloned(), ids, text }
+            }
+            fate if self.rows == 0 => fate,
+            fate if is_last || matches!(fate, Fate::Judged(Action::Release)) => {
+                self.add(row, &fate);
+                let Waiting { ids, text, .. } = std::mem::take(self);
+                Fate::Released { by: fate.said().cloned(), ids, text }
+            }
+            fate => {
+                self.add(row, &fate);
+                Fate::Waits(fate.said().cloned())
+            }
+        }
+    }
 }
 
 /// One instance, and the requests that it knows.
@@ -130,6 +202,12 @@ impl Player {
                 played.fates[*row] = Fate::Judged(verdict.action);
             }
         }
+        for row in shown {
+            if let Some(request) = self.requests.get_mut(&batch.rows[row].rid) {
+                let fate = std::mem::replace(&mut played.fates[row], Fate::AsItCame);
+                played.fates[row] = request.waiting.take(&batch.rows[row], fate);
+            }
+        }
         self.close(batch, &mut played)?;
         Ok(played)
     }
@@ -195,7 +273,15 @@ impl Player {
             let before = row.completion_tokens.saturating_sub(tokens);
             let (prompt_tokens, received) = (row.prompt_tokens, before + tokens);
             let worker = row.http_worker_ipc.clone();
-            let request = Request { number, worker, prompt_tokens, before, received, over: false };
+            let request = Request {
+                number,
+                worker,
+                prompt_tokens,
+                before,
+                received,
+                over: false,
+                waiting: Waiting::default(),
+            };
             self.requests.insert(row.rid.clone(), request);
             self.rids.insert(number, row.rid.clone());
             self.set_attributes(&row.rid);
@@ -223,6 +309,7 @@ impl Player {
         self.drain_log(played);
         let Err(fault) = ended else { return Ok(()) };
         played.faults.push(fault);
+        self.requests.values_mut().for_each(|request| request.waiting.is_over |= request.waiting.rows > 0);
         let alive: Vec<&str> =
             self.requests.iter().filter(|(_, request)| !request.over).map(|(rid, _)| rid.as_str()).collect();
         let mut fresh = self.component.instantiate(&self.settings)?;
@@ -252,7 +339,7 @@ impl Player {
     fn close(&mut self, batch: &Batch, played: &mut Played) -> anyhow::Result<()> {
         let mut ended = Vec::new();
         for (row, fate) in batch.rows.iter().zip(&played.fates) {
-            let by_plugin = matches!(fate, Fate::Judged(action) if show::ends(action));
+            let by_plugin = fate.said().is_some_and(show::ends);
             let is_last = row.finish != FinishKind::Running;
             if is_last || by_plugin {
                 ended.push((row.rid.clone(), is_last));
@@ -329,6 +416,7 @@ struct Held<'r> {
     completion_tokens: Vec<u64>,
     finished: Vec<FinishKind>,
     texts: Vec<&'r str>,
+    waiting: Vec<u32>,
 }
 
 impl<'r> Held<'r> {
@@ -341,6 +429,8 @@ impl<'r> Held<'r> {
             held.completion_tokens.push(row.completion_tokens);
             held.finished.push(row.finish);
             held.texts.extend(row.text.as_deref());
+            let waiting = requests.get(&row.rid).map(|request| &request.waiting);
+            held.waiting.push(waiting.filter(|waiting| !waiting.is_over).map_or(0, |waiting| waiting.rows));
         }
         held
     }
@@ -353,6 +443,7 @@ impl<'r> Held<'r> {
             completion_tokens: &self.completion_tokens,
             finished: &self.finished,
             texts: &self.texts,
+            waiting: &self.waiting,
         }
     }
 }

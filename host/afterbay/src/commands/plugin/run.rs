@@ -111,10 +111,10 @@ struct Told {
 impl Told {
     fn count(&mut self, fate: &Fate) {
         self.rows += 1;
-        match fate {
-            Fate::AsItCame => self.as_they_came += 1,
-            Fate::Swallowed => self.swallowed += 1,
-            Fate::Judged(action) => *self.verdicts.entry(show::name(action).0).or_default() += 1,
+        match (fate, fate.said()) {
+            (Fate::Swallowed, _) => self.swallowed += 1,
+            (_, None) => self.as_they_came += 1,
+            (_, Some(action)) => *self.verdicts.entry(show::name(action).0).or_default() += 1,
         }
     }
 

@@ -9,19 +9,30 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 
 /// The verdicts, as a scenario names them.
-pub(super) const VERDICTS: [&str; 7] =
-    ["replace", "drop", "finish", "abort", "annotate", "route", "skip-detokenization"];
+pub(super) const VERDICTS: [&str; 10] = [
+    "replace",
+    "drop",
+    "finish",
+    "abort",
+    "annotate",
+    "route",
+    "skip-detokenization",
+    "hold",
+    "release",
+    "release-as",
+];
 /// Ids of a row that are shown on a line; the JSON has all.
 const IDS_SHOWN_MAX: usize = 24;
 
 /// The columns that a plugin asks for, as the contract names them.
 pub(super) fn columns(set: ColumnSet) -> Vec<&'static str> {
-    let ColumnSet { output_ids, completion_tokens, finished, texts } = set;
+    let ColumnSet { output_ids, completion_tokens, finished, texts, waiting } = set;
     let all = [
         (output_ids, "output-ids"),
         (completion_tokens, "completion-tokens"),
         (finished, "finished"),
         (texts, "texts"),
+        (waiting, "waiting"),
     ];
     all.into_iter().filter(|(asked, _)| *asked).map(|(_, name)| name).collect()
 }
@@ -70,6 +81,9 @@ pub(super) fn name(action: &Action) -> (&'static str, Option<&str>) {
         Action::Annotate(note) => ("annotate", Some(note)),
         Action::Route(sink) => ("route", Some(sink)),
         Action::SkipDetokenization => ("skip-detokenization", None),
+        Action::Hold(_) => ("hold", None),
+        Action::Release => ("release", None),
+        Action::ReleaseAs(_) => ("release-as", None),
     }
 }
 
@@ -79,6 +93,10 @@ pub(super) fn json(action: &Action) -> Value {
         Action::Replace(Replacement { ids, text: None }) => json!({"replace": ids}),
         Action::Replace(Replacement { ids, text: Some(text) }) => json!({"replace": ids, "text": text}),
         Action::SkipDetokenization => json!({"skip-detokenization": true}),
+        Action::Hold(millis) => json!({"hold": millis}),
+        Action::Release => json!({"release": true}),
+        Action::ReleaseAs(Replacement { ids, text: None }) => json!({"release-as": ids}),
+        Action::ReleaseAs(Replacement { ids, text: Some(text) }) => json!({"release-as": ids, "text": text}),
         action => {
             let (name, text) = name(action);
             json!({name: text})
@@ -108,8 +126,16 @@ fn after<'r>(row: &'r Row, fate: &'r Fate) -> Option<After<'r>> {
     };
     let action = match fate {
         Fate::AsItCame => return Some(as_it_came),
-        Fate::Swallowed => return None,
+        Fate::Swallowed | Fate::Waits(_) => return None,
         Fate::Judged(action) => action,
+        Fate::Released { by, ids, text } => {
+            let finish = match by {
+                Some(Action::Finish(_)) => FinishKind::Stop,
+                Some(Action::Abort(_)) => FinishKind::Abort,
+                _ => row.finish,
+            };
+            return Some(After { ids: Cow::Borrowed(ids), text: text.as_deref().map(Cow::Borrowed), finish });
+        }
     };
     Some(match action {
         Action::Replace(Replacement { ids, text }) => After {
@@ -129,7 +155,14 @@ fn after<'r>(row: &'r Row, fate: &'r Fate) -> Option<After<'r>> {
         Action::Finish(_) => After { finish: FinishKind::Stop, ..as_it_came },
         Action::Abort(_) => After { finish: FinishKind::Abort, ..as_it_came },
         Action::Annotate(_) | Action::Route(_) | Action::SkipDetokenization => as_it_came,
+        Action::Hold(_) | Action::Release | Action::ReleaseAs(_) => as_it_came,
     })
+}
+
+/// The ids and the text that go on of a row.
+pub(super) fn left(row: &Row, fate: &Fate) -> (Vec<TokenId>, Option<String>) {
+    let after = after(row, fate);
+    after.map_or_else(Default::default, |after| (after.ids.into_owned(), after.text.map(Cow::into_owned)))
 }
 
 /// How lines are written.
@@ -146,10 +179,19 @@ pub(super) fn outcome(fate: &Fate) -> String {
     match fate {
         Fate::AsItCame => "as it came".to_owned(),
         Fate::Swallowed => "swallowed".to_owned(),
-        Fate::Judged(action) => match name(action) {
-            (name, None) => name.to_owned(),
-            (name, Some(text)) => format!("{name} {text:?}"),
-        },
+        Fate::Judged(action) => in_words(action),
+        Fate::Waits(None) => "waits".to_owned(),
+        Fate::Waits(Some(action)) => format!("{}, waits", in_words(action)),
+        Fate::Released { by: None, .. } => "with what waited".to_owned(),
+        Fate::Released { by: Some(action), .. } => in_words(action),
+    }
+}
+
+fn in_words(action: &Action) -> String {
+    match (action, name(action)) {
+        (Action::Hold(millis), (name, _)) => format!("{name} {millis} ms"),
+        (_, (name, None)) => name.to_owned(),
+        (_, (name, Some(text))) => format!("{name} {text:?}"),
     }
 }
 
@@ -181,8 +223,8 @@ pub(super) fn line(from: &str, row: &Row, fate: &Fate, style: Style) -> String {
         FinishKind::Running => {}
         kind => change += &format!(", last ({})", finish(kind)),
     }
-    let outcome = match fate {
-        Fate::Judged(_) => paint(outcome(fate), screen::marked),
+    let outcome = match fate.said() {
+        Some(_) => paint(outcome(fate), screen::marked),
         _ => paint(outcome(fate), screen::faint),
     };
     format!("{from} {}: {outcome}: {change}", row.rid)
@@ -201,7 +243,7 @@ fn ids(ids: &[TokenId], style: Style) -> String {
 /// The same as JSON, whole.
 pub(super) fn row_json(from: &str, index: usize, row: &Row, fate: &Fate) -> Value {
     let outcome = match fate {
-        Fate::Judged(action) => json(action),
+        fate if fate.said().is_some() => fate.said().map_or(Value::Null, json),
         fate => outcome(fate).into(),
     };
     let after = after(row, fate)
@@ -272,6 +314,9 @@ mod tests {
             Action::Annotate(String::new()),
             Action::Route(String::new()),
             Action::SkipDetokenization,
+            Action::Hold(1),
+            Action::Release,
+            Action::ReleaseAs(Replacement { ids: vec![1], text: None }),
         ];
         assert_eq!(all.each_ref().map(|action| name(action).0), VERDICTS);
         for action in &all {

@@ -205,10 +205,10 @@ impl Stage<'_> {
 
 /// What of a batch's rows is not as expected.
 fn compare(from: &str, rows: &[Row], fates: &[Fate], expectation: &Expectation) -> Vec<String> {
-    let became = |fate: &Fate| match fate {
-        Fate::AsItCame => Expected::AsItCame,
-        Fate::Swallowed => Expected::Swallowed,
-        Fate::Judged(action) => Expected::Verdict(show::json(action)),
+    let became = |fate: &Fate| match (fate, fate.said()) {
+        (Fate::Swallowed, _) => Expected::Swallowed,
+        (_, None) => Expected::AsItCame,
+        (_, Some(action)) => Expected::Verdict(show::json(action)),
     };
     let rows = rows.iter().zip(fates).zip(&expectation.rows);
     rows.map(|((row, fate), expected)| (row, became(fate), expected))

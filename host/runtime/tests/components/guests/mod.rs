@@ -5,6 +5,7 @@ mod bad_name;
 mod connects;
 mod forbidden;
 mod hog;
+mod holds;
 mod judges;
 mod logs;
 mod loops;

@@ -1,0 +1,112 @@
+//! What an earlier run, or one before a panic, held: read back from the journal, where every hold and release stands.
+
+use super::{Came, Held, Holds};
+use crate::decode::Decode;
+use crate::judge::{CUMULATIVE, TEXT};
+use crate::requests::Slot;
+use afterbay_events::{HoldEnd, Name};
+use afterbay_journal::reader::Action;
+use afterbay_journal::{BacklogFrame, FrameNo, Verdict};
+use afterbay_wire::{Batch, Decoded, Edit, FinishReason, Tokens};
+use std::time::Instant;
+
+impl Holds {
+    /// Takes in what was done with a frame, after all those before it. `live` finds a request by its number. The error says
+    /// what of it is not to be had, for people.
+    pub(crate) fn take_in(
+        &mut self,
+        frame: &BacklogFrame,
+        decode: &mut Decode,
+        live: impl Fn(u64) -> Option<Slot>,
+        now: Instant,
+    ) -> Result<(), String> {
+        let Some(outcome) = frame.outcome.as_deref() else { return Ok(()) };
+        let mut came = None;
+        let mut wrong = Ok(());
+        for actions in outcome.actions.chunk_by(|one, next| one.row == next.row) {
+            let row = actions[0].row;
+            if !actions.iter().any(|action| matches!(action.verdict, Verdict::Hold | Verdict::Release)) {
+                continue;
+            }
+            let Some(number) = outcome.requests.get(row as usize).map(|request| request.0) else { continue };
+            let Some(slot) = live(number) else { continue };
+            let batch = came.get_or_insert_with(|| match super::is_mark(&frame.bytes) {
+                true => None,
+                false => match decode.look(frame.bytes.clone()) {
+                    Decoded::Batch(batch) => Some(batch),
+                    Decoded::Barrier(_) => None,
+                },
+            });
+            let tokens = outcome.tokens.get(row as usize).copied().unwrap_or(0);
+            let own = batch.as_ref().map(|batch| own(batch, row, tokens, frame.frame)).transpose();
+            if let Err(error) = own.and_then(|own| self.redo(actions, own, number, slot, now)) {
+                wrong = Err(format!("frame {} row {row}: {error}", frame.frame));
+            }
+        }
+        wrong
+    }
+
+    /// Does to a row what was done to it.
+    fn redo(
+        &mut self,
+        actions: &[Action],
+        mut row: Option<Held>,
+        number: u64,
+        slot: Slot,
+        now: Instant,
+    ) -> Result<(), String> {
+        for action in actions {
+            let plugin: Name = action.plugin.as_str().into();
+            match action.verdict {
+                Verdict::Release => {
+                    let count = action.ids.first().and_then(|count| usize::try_from(*count).ok());
+                    let mut all = self.take(number, &plugin, count.unwrap_or(usize::MAX));
+                    all.extend(row.take());
+                    row = if all.is_empty() { None } else { Some(Held::join(&all)?) };
+                }
+                Verdict::Hold => {
+                    if let Some(held) = row.take() {
+                        self.push(number, slot, &plugin, held, now);
+                        self.end_of(number, &plugin, HoldEnd::Start);
+                    }
+                }
+                _ => row = row.map(|row| apply(row, action)).transpose()?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The row as it came.
+fn own(batch: &Batch, row: u32, tokens: u32, frame: FrameNo) -> Result<Held, String> {
+    let batch = batch.take(&[row]).map_err(|error| error.to_string())?;
+    let came = Came { rows: 1, forwarded: tokens.into(), ..Came::default() };
+    Ok(Held::new(batch, frame, came))
+}
+
+fn apply(row: Held, action: &Action) -> Result<Held, String> {
+    let mut edit = Edit::new(0);
+    let mut came = row.came;
+    match action.verdict {
+        Verdict::Replace if !action.text.starts_with(CUMULATIVE) => {
+            edit.tokens = Tokens::Delta(action.ids.clone());
+            edit.text = action.text.strip_prefix(TEXT).map(str::to_owned);
+            came = came.to_replaced();
+        }
+        Verdict::Drop => {
+            edit.tokens = Tokens::Empty;
+            came = came.to_dropped();
+        }
+        Verdict::Finish => edit.finish = Some(FinishReason::Stop(action.text.clone())),
+        Verdict::Abort => {
+            let message = action.text.clone();
+            edit.finish = Some(FinishReason::Abort { message, status_code: None, err_type: None });
+        }
+        _ => return Ok(row),
+    }
+    let edited = row.batch.edit(&[edit]).map_err(|error| error.to_string())?;
+    match edited {
+        Some(batch) => Ok(row.with(batch, came)),
+        None => Ok(row),
+    }
+}

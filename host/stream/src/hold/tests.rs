@@ -1,0 +1,147 @@
+//! What waits: when it is due, up to where it goes on, and its bounds.
+
+use super::*;
+use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
+use afterbay_wire::{Decoded, Layouts};
+use std::time::Duration;
+
+const PLUGIN: &str = "holds";
+
+fn held(rid: &str, ids: &[i64], frame: u64) -> Held {
+    let row = SynthRow { rid: rid.to_owned(), ids: ids.to_vec(), ..SynthRow::default() };
+    let bytes = SynthBatch { rows: vec![row] }.encode(Kind::TokenId, SynthWire::Msgpack).unwrap();
+    let Decoded::Batch(batch) = afterbay_wire::decode(bytes, &Layouts::builtin()) else { panic!("no batch") };
+    let came = Came { rows: 1, forwarded: ids.len() as u64, ..Came::default() };
+    Held::new(batch, FrameNo(frame), came)
+}
+
+fn slot() -> Slot {
+    let mut requests = crate::requests::Requests::new();
+    requests.begin_batch();
+    requests.insert("a", ())
+}
+
+fn push(holds: &mut Holds, number: u64, row: Held, until: Instant) {
+    holds.push(number, slot(), &PLUGIN.into(), row, until);
+}
+
+/// Tokens that are bytes: id N is the byte N.
+fn bytes() -> Joins {
+    let file = tempfile::NamedTempFile::with_suffix(".json").unwrap();
+    let vocabulary: Vec<String> = (0..256).map(|byte| format!("\"<0x{byte:02X}>\": {byte}")).collect();
+    let tokenizer = format!(
+        r#"{{"added_tokens": [], "decoder": {{"type": "Sequence", "decoders": [{{"type": "ByteFallback"}}, {{"type": "Fuse"}}]}},
+            "model": {{"type": "BPE", "byte_fallback": true, "merges": [], "vocab": {{{}}}}}}}"#,
+        vocabulary.join(",")
+    );
+    std::fs::write(file.path(), tokenizer).unwrap();
+    Joins::WhereTextIsWhole(Vocabulary::load(file.path()).unwrap())
+}
+
+fn ids(row: &Held) -> Vec<i64> {
+    let mut ids = Vec::new();
+    row.batch.row_ids(0, &mut ids);
+    ids
+}
+
+#[test]
+fn what_waits_is_due_when_the_time_of_the_first_is_over_and_goes_on_as_one() {
+    let mut holds = Holds::new(Joins::Anywhere);
+    let now = Instant::now();
+    let later = now + Duration::from_secs(1);
+    push(&mut holds, 3, held("a", &[1], 5), later);
+    // A further hold does not make the time longer.
+    push(&mut holds, 3, held("a", &[2, 3], 6), later + Duration::from_secs(9));
+    push(&mut holds, 4, held("b", &[9], 6), later + Duration::from_secs(5));
+    assert_eq!((holds.oldest(), holds.deadline()), (Some(FrameNo(5)), Some(later)));
+    assert_eq!((holds.rows_held(3, PLUGIN), holds.came_of(3), holds.size_of(PLUGIN)), (2, 3, (3, 4)));
+    assert!(!holds.is_due(now) && holds.take_due(now).is_none());
+    assert_eq!(holds.waits(3, PLUGIN, later), Waits::Over(HoldEnd::Time));
+    let due = holds.take_due(later).unwrap();
+    assert_eq!((due.rows.len(), due.batch.rows()), (1, 1));
+    let row = &due.rows[0];
+    assert_eq!((row.number, ids(&row.held), row.rows, row.why), (3, vec![1, 2, 3], 2, HoldEnd::Time));
+    assert_eq!(row.held.came, Came { rows: 2, forwarded: 3, ..Came::default() });
+    assert!(!holds.has(3) && holds.has(4));
+}
+
+#[test]
+fn requests_that_wait_with_one_plugin_go_on_side_by_side_in_order_of_their_numbers() {
+    let mut holds = Holds::new(Joins::Anywhere);
+    let now = Instant::now();
+    for number in [7, 2, 5] {
+        push(&mut holds, number, held(&format!("r{number}"), &[number as i64], number), now);
+    }
+    holds.push(9, slot(), &"other".into(), held("r9", &[9], 9), now);
+    let due = holds.take_due(now).unwrap();
+    let rids: Vec<&str> = due.batch.rids().collect();
+    assert_eq!(rids, ["r2", "r5", "r7"]);
+    assert_eq!(&*holds.take_due(now).unwrap().plugin, "other");
+    assert!(holds.is_empty() && holds.bytes == 0);
+}
+
+#[test]
+fn rows_and_bytes_that_wait_are_bounded() {
+    let mut holds = Holds::new(Joins::Anywhere);
+    let later = Instant::now() + Duration::from_secs(60);
+    for frame in 0..ROWS_MAX as u64 {
+        let row = held("a", &[1], frame);
+        assert_eq!(holds.room(1, PLUGIN, &row), Ok(()));
+        push(&mut holds, 1, row, later);
+    }
+    let more = held("a", &[1], 9999);
+    let why = holds.room(1, PLUGIN, &more).unwrap_err();
+    assert_eq!(why, "4096 rows of the request wait, at most 4096");
+    assert_eq!(holds.room(2, PLUGIN, &more), Ok(()));
+    holds.bytes = BYTES_MAX;
+    let why = holds.room(2, PLUGIN, &more).unwrap_err();
+    assert!(why.ends_with("bytes, at most 67108864"), "{why}");
+}
+
+#[test]
+fn before_a_detokenizer_what_waits_goes_on_up_to_where_the_text_is_whole() {
+    let mut holds = Holds::new(bytes());
+    let now = Instant::now();
+    // "a", then "é" in two rows, then the first half of another.
+    for (frame, byte) in [b'a', 0xc3, 0xa9, 0xc3].into_iter().enumerate() {
+        push(&mut holds, 1, held("a", &[i64::from(byte)], frame as u64 + 1), now);
+    }
+    let due = holds.take_due(now).unwrap();
+    assert_eq!((ids(&due.rows[0].held), due.rows[0].rows), (vec![97, 0xc3, 0xa9], 3));
+    // What came so goes by itself.
+    let due = holds.take_due(now).unwrap();
+    assert_eq!((ids(&due.rows[0].held), due.rows[0].rows), (vec![0xc3], 1));
+    assert!(holds.is_empty());
+}
+
+#[test]
+fn before_a_detokenizer_what_was_made_of_several_waits_until_the_text_is_whole_or_nothing_more_comes() {
+    let mut holds = Holds::new(bytes());
+    let now = Instant::now();
+    push(&mut holds, 1, Held { is_made: true, ..held("a", &[97, 0xc3], 1) }, now);
+    holds.free(1, PLUGIN);
+    assert_eq!(holds.rows_held(1, PLUGIN), 0);
+    assert!(!holds.is_due(now) && holds.deadline().is_none());
+    assert!(holds.is_whole_with(1, PLUGIN, &held("a", &[0xa9], 2).batch));
+    holds.end_all(HoldEnd::Stop, None);
+    assert_eq!(holds.take_due(now).unwrap().rows[0].why, HoldEnd::Stop);
+}
+
+#[test]
+fn where_no_tokenizer_is_known_rows_before_a_detokenizer_are_not_held() {
+    let holds = Holds::new(Joins::Nowhere);
+    let why = holds.check(&held("a", &[1], 1)).unwrap_err();
+    assert!(why.contains("sink.tokenizer"), "{why}");
+    assert_eq!(Holds::new(Joins::Anywhere).check(&held("a", &[1], 1)), Ok(()));
+}
+
+#[test]
+fn what_waits_with_a_plugin_that_is_gone_goes_on() {
+    let mut holds = Holds::new(Joins::Anywhere);
+    let now = Instant::now();
+    push(&mut holds, 1, held("a", &[1], 1), now + Duration::from_secs(60));
+    holds.end_without([PLUGIN].into_iter());
+    assert!(!holds.is_due(now));
+    holds.end_without(["other"].into_iter());
+    assert_eq!(holds.take_due(now).unwrap().rows[0].why, HoldEnd::Instance);
+}

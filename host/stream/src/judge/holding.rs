@@ -1,0 +1,461 @@
+//! Rows that a plugin holds, and what goes on of them with a row of their request.
+//!
+//! One seat's turn: what it says of each row that it holds or is to hold. A row that waits leaves the batch; one with which
+//! something goes on stands in the batch for all of that, and the seats behind see it so.
+
+use super::{Actions, Fate, Judged, Said, Shown, Way, Written};
+use crate::hold::{Came, Held, Holds, Waits, words};
+use crate::ledger::Ledger;
+use crate::seat::Seat;
+use afterbay_events::HoldEnd;
+use afterbay_journal as journal;
+use afterbay_runtime::{Action, FinishKind, IdShape, Replacement, Verdict};
+use afterbay_wire::{Edit, FinishReason, Tokens};
+use std::time::{Duration, Instant};
+
+/// What stands in the place of a row.
+pub(crate) struct Instead {
+    pub(crate) row: u32,
+    pub(crate) held: Held,
+    /// The frame has it there already: it is one of Afterbay's own.
+    pub(crate) in_place: bool,
+    /// The last that held some of it.
+    pub(crate) plugin: afterbay_events::Name,
+    /// Why it goes on.
+    pub(crate) why: HoldEnd,
+}
+
+/// What a plugin says of a row that has to do with waiting.
+enum Wish {
+    /// Nothing of that kind.
+    Nothing,
+    Hold(u32),
+    Release,
+    ReleaseAs(Replacement),
+}
+
+impl Judged {
+    /// What stands in the place of this row.
+    pub(crate) fn instead_of(&self, row: u32) -> Option<&Instead> {
+        let at = self.instead.binary_search_by_key(&row, |instead| instead.row).ok()?;
+        self.instead.get(at)
+    }
+
+    /// This row waits.
+    pub(crate) fn is_held(&self, row: u32) -> bool {
+        self.held.binary_search(&row).is_ok()
+    }
+
+    /// What an instance held that is gone goes no further, and its requests end: the plugin has not judged it.
+    pub(super) fn terminate(&mut self, plugin: &str) {
+        let Judged { accounted, fates, actions, instead, .. } = self;
+        fates.resize(accounted.rows.len(), Fate::KEEP);
+        let lost = |instead: &&Instead| matches!(instead.why, HoldEnd::Instance | HoldEnd::Start);
+        for Instead { row, .. } in instead.iter().filter(lost) {
+            let message = format!("afterbay: plugin {plugin:?} did not release what it held");
+            super::terminate(*row, &message, plugin, &mut fates[*row as usize], actions);
+        }
+    }
+
+    fn stand(&mut self, instead: Instead) {
+        match self.instead.binary_search_by_key(&instead.row, |known| known.row) {
+            Ok(at) => self.instead[at] = instead,
+            Err(at) => self.instead.insert(at, instead),
+        }
+    }
+
+    /// This row waits from now on.
+    pub(crate) fn wait(&mut self, row: u32) {
+        if let Err(at) = self.held.binary_search(&row) {
+            self.held.insert(at, row);
+        }
+        if let Ok(at) = self.instead.binary_search_by_key(&row, |known| known.row) {
+            self.instead.remove(at);
+        }
+    }
+
+    /// The row by itself, as the chain has made it so far, without its finish. It stays where it is.
+    fn by_itself(&self, row: u32) -> Result<Held, String> {
+        let fate = &self.fates[row as usize];
+        let mut edit = Edit { text: fate.text.clone(), ..Edit::new(0) };
+        let (batch, mut came, frame, is_made) = match self.instead_of(row) {
+            Some(Instead { held, .. }) => (held.batch.take(&[0]), held.came, held.frame, held.is_made),
+            None => {
+                let came = Came { rows: 1, forwarded: self.tokens_of(row).into(), ..Came::default() };
+                (self.accounted.batch.take(&[row]), came, self.accounted.kept.frame, false)
+            }
+        };
+        match &fate.written {
+            Written::AsItCame => {}
+            Written::Delta(ids) => (edit.tokens, came) = (Tokens::Delta(ids.clone()), came.to_replaced()),
+            Written::Dropped => (edit.tokens, came) = (Tokens::Empty, came.to_dropped()),
+            Written::Cumulative(_) => {
+                return Err("all ids so far stand in it: it cannot be joined".to_owned());
+            }
+        }
+        let batch = batch.map_err(|error| error.to_string())?;
+        let held = Held { is_made, ..Held::new(batch, frame, came) };
+        edited(held, edit, came)
+    }
+
+    fn tokens_of(&self, row: u32) -> u32 {
+        self.accounted.rows.get(row as usize).map_or(0, |row| row.tokens)
+    }
+}
+
+/// A row with this done to it.
+fn edited(held: Held, edit: Edit, came: Came) -> Result<Held, String> {
+    if edit == Edit::new(0) {
+        return Ok(held);
+    }
+    match held.batch.edit(&[edit]).map_err(|error| error.to_string())? {
+        Some(batch) => Ok(held.with(batch, came)),
+        None => Err("nothing is left of it".to_owned()),
+    }
+}
+
+/// One seat's turn with rows that wait.
+pub(super) struct Turn<'a> {
+    pub(super) judged: &'a mut Judged,
+    pub(super) shown: &'a mut Shown,
+    pub(super) holds: &'a mut Holds,
+    pub(super) seat: &'a mut Seat,
+    pub(super) ledger: &'a Ledger,
+    pub(super) now: Instant,
+}
+
+impl Turn<'_> {
+    /// Carries out what the seat says, and what becomes of rows behind those that wait with it.
+    pub(super) fn take(mut self, verdicts: Vec<Verdict>) {
+        let shape = self.seat.writes();
+        let waits = !self.holds.is_empty() && self.holds.has_any_of(self.seat.name());
+        let mut verdicts = verdicts.into_iter().peekable();
+        for at in 0..self.shown.rows.len() {
+            if verdicts.peek().is_none() && !waits {
+                return;
+            }
+            let verdict = verdicts.next_if(|verdict| verdict.row as usize == at);
+            let wish = match verdict.map(|verdict| verdict.action) {
+                None => Wish::Nothing,
+                Some(Action::Hold(millis)) => Wish::Hold(millis),
+                Some(Action::Release) => Wish::Release,
+                Some(Action::ReleaseAs(replacement)) => Wish::ReleaseAs(replacement),
+                Some(action) => {
+                    let (row, plugin) = (at as u32, self.seat.name().to_owned());
+                    let Judged { fates, actions, .. } = &mut *self.judged;
+                    self.shown.apply(Verdict { row, action }, shape, &plugin, fates, actions);
+                    Wish::Nothing
+                }
+            };
+            self.row(at, wish, shape);
+        }
+    }
+
+    /// The seat has not judged the batch, and nothing is to go on that it has not: neither what waits with it.
+    pub(super) fn end(mut self, message: &str) {
+        for at in 0..self.shown.rows.len() {
+            let (row, number) = (self.shown.rows[at], self.shown.requests[at]);
+            if self.holds.waits(number, self.seat.name(), self.now) != Waits::No {
+                // So that what waits goes with it, whatever the text.
+                let finish =
+                    self.judged.fates[row as usize].finish.get_or_insert(FinishReason::Stop(String::new()));
+                let is_ours = *finish == FinishReason::Stop(String::new());
+                self.go_on(at, row, number, HoldEnd::Instance);
+                if is_ours {
+                    self.judged.fates[row as usize].finish = None;
+                }
+            }
+            let fate = &mut self.judged.fates[row as usize];
+            super::terminate(row, message, self.seat.name(), fate, &mut self.judged.actions);
+        }
+    }
+
+    fn row(&mut self, at: usize, wish: Wish, shape: IdShape) {
+        let row = self.shown.rows[at];
+        let number = self.shown.requests[at];
+        let waits = self.holds.waits(number, self.seat.name(), self.now);
+        if matches!(self.judged.fates[row as usize].way, Some(Way::To(_))) {
+            return self.elsewhere(row, number, wish, waits);
+        }
+        match (wish, waits) {
+            (Wish::Nothing | Wish::Release, Waits::No) => {}
+            (Wish::ReleaseAs(replacement), Waits::No) => {
+                let verdict = Verdict { row: at as u32, action: Action::Replace(replacement) };
+                let plugin = self.seat.name().to_owned();
+                let Judged { fates, actions, .. } = &mut *self.judged;
+                self.shown.apply(verdict, shape, &plugin, fates, actions);
+            }
+            (Wish::Hold(millis), Waits::No) => self.begin(row, number, millis),
+            (Wish::ReleaseAs(replacement), _) => self.release_as(at, row, number, replacement, shape),
+            (Wish::Release, _) => self.go_on(at, row, number, HoldEnd::Verdict),
+            (_, _) if self.is_last(row) => self.go_on(at, row, number, HoldEnd::Last),
+            (_, Waits::Over(why)) => self.go_on(at, row, number, why),
+            (Wish::Nothing, Waits::Free) => self.go_on(at, row, number, HoldEnd::Verdict),
+            (Wish::Hold(millis), _) => self.behind(at, row, number, Some(millis)),
+            (Wish::Nothing, _) => self.behind(at, row, number, None),
+        }
+    }
+
+    /// The row goes to another sink than those that wait: not behind them, and not with them.
+    fn elsewhere(&mut self, row: u32, number: u64, wish: Wish, waits: Waits) {
+        if let Wish::Hold(_) = wish {
+            let frame = self.judged.accounted.kept.frame.0;
+            self.seat.tell_not_held(frame, "it goes to another sink".to_owned());
+        }
+        match wish {
+            _ if waits == Waits::No => {}
+            Wish::Release | Wish::ReleaseAs(_) => {
+                self.holds.end_of(number, self.seat.name(), HoldEnd::Verdict);
+            }
+            _ if self.is_last(row) => self.holds.end_of(number, self.seat.name(), HoldEnd::Last),
+            _ => {}
+        }
+    }
+
+    /// No row of the request comes after it that could release it.
+    fn is_last(&self, row: u32) -> bool {
+        let Some(accounted) = self.judged.accounted.rows.get(row as usize) else { return true };
+        accounted.finish != FinishKind::Running
+            || self.judged.fates[row as usize].finish.is_some()
+            || self.ledger.ending(accounted.slot, accounted.finish).is_some()
+    }
+
+    /// How long the plugin may hold a row that it wants to for so long.
+    fn time(&mut self, millis: u32) -> Duration {
+        let (wanted, limit) = (Duration::from_millis(millis.into()), self.seat.hold_limit());
+        if wanted > limit {
+            self.seat.tell_cut(millis);
+        }
+        wanted.min(limit)
+    }
+
+    /// Nothing of the request waits with the seat, and this row is to.
+    fn begin(&mut self, row: u32, number: u64, millis: u32) {
+        let time = self.time(millis);
+        let held = match self.is_last(row) {
+            true => Err("it is the request's last row".to_owned()),
+            false => self.judged.by_itself(row),
+        };
+        let checked = held.and_then(|held| {
+            self.holds.check(&held)?;
+            self.holds.room(number, self.seat.name(), &held)?;
+            Ok(held)
+        });
+        match checked {
+            Ok(held) => self.wait(row, number, held, time, format!("for at most {} ms", time.as_millis())),
+            Err(why) => self.seat.tell_not_held(self.judged.accounted.kept.frame.0, why),
+        }
+    }
+
+    /// The row waits behind those that the seat holds.
+    fn behind(&mut self, at: usize, row: u32, number: u64, millis: Option<u32>) {
+        let time = millis.map_or(Duration::ZERO, |millis| self.time(millis));
+        let held = self.judged.by_itself(row).and_then(|held| {
+            // What could not go on as one row is not to wait as several.
+            self.holds.goes_with(number, self.seat.name(), &held)?;
+            Ok(held)
+        });
+        let held = match held {
+            Ok(held) => held,
+            Err(why) => return self.break_up(row, number, why),
+        };
+        match self.holds.room(number, self.seat.name(), &held) {
+            Ok(()) => {
+                let text = "behind what waits".to_owned();
+                self.wait(row, number, held, time, text);
+            }
+            Err(why) => {
+                self.seat.tell_not_held(self.judged.accounted.kept.frame.0, why);
+                self.go_on(at, row, number, HoldEnd::Room);
+            }
+        }
+    }
+
+    fn wait(&mut self, row: u32, number: u64, held: Held, time: Duration, text: String) {
+        let Some(slot) = self.judged.accounted.rows.get(row as usize).map(|row| row.slot) else { return };
+        self.holds.push(number, slot, &self.seat.plugin_name(), held, self.now + time);
+        self.said(row, journal::Verdict::Hold, text, Vec::new(), 0);
+        self.leave(row);
+    }
+
+    /// The row is not in the batch any more.
+    fn leave(&mut self, row: u32) {
+        let fate = &mut self.judged.fates[row as usize];
+        *fate = Fate { finish: fate.finish.take(), way: fate.way.take(), ..Fate::KEEP };
+        self.judged.wait(row);
+    }
+
+    /// What waits goes on as it came, with this row last; or they wait together until the text is whole.
+    fn go_on(&mut self, at: usize, row: u32, number: u64, why: HoldEnd) {
+        let own = match self.judged.by_itself(row) {
+            Ok(own) => own,
+            Err(error) => return self.break_up(row, number, error),
+        };
+        let may_end = self.is_last(row) || self.holds.is_whole_with(number, self.seat.name(), &own.batch);
+        if !may_end {
+            // With room or without: the next row, or the time, takes it along.
+            let text = match why {
+                HoldEnd::Verdict => "released, until the text is whole".to_owned(),
+                why => format!("until the text is whole, {}", words(why)),
+            };
+            self.wait(row, number, own, Duration::ZERO, text);
+            return match why {
+                HoldEnd::Verdict => self.holds.free(number, self.seat.name()),
+                why => self.holds.end_of(number, self.seat.name(), why),
+            };
+        }
+        let entries = self.holds.entries(number, self.seat.name());
+        let mut all = self.holds.take(number, self.seat.name(), usize::MAX);
+        all.push(own);
+        match Held::join(&all) {
+            Ok(held) => {
+                self.tell_end(why, row, &held);
+                self.said(
+                    row,
+                    journal::Verdict::Release,
+                    words(why).to_owned(),
+                    vec![entries as i64],
+                    held.tokens,
+                );
+                self.stand(at, row, held, why);
+            }
+            Err(error) => {
+                let own = all.pop();
+                self.push_all(row, number, all);
+                drop(own);
+                self.break_up(row, number, error);
+            }
+        }
+    }
+
+    /// Other tokens instead of what waits and of the row's.
+    fn release_as(&mut self, at: usize, row: u32, number: u64, replacement: Replacement, shape: IdShape) {
+        let own = match self.judged.by_itself(row) {
+            Ok(own) => own,
+            Err(error) => return self.break_up(row, number, error),
+        };
+        let entries = self.holds.entries(number, self.seat.name());
+        let free = self.holds.entries_free(number, self.seat.name());
+        let mut all = self.holds.take(number, self.seat.name(), usize::MAX);
+        all.push(own);
+        let made = match replace(&all, free, &replacement, shape) {
+            Ok(made) => made,
+            Err(error) => {
+                all.pop();
+                self.push_all(row, number, all);
+                return self.break_up(row, number, error);
+            }
+        };
+        let (joined, held, ids) = made;
+        self.said(row, journal::Verdict::Release, String::new(), vec![entries as i64], joined);
+        self.tell_end(HoldEnd::Verdict, row, &held);
+        if shape == IdShape::Cumulative {
+            self.stand(at, row, held, HoldEnd::Verdict);
+            let verdict = Verdict { row: at as u32, action: Action::Replace(replacement) };
+            let plugin = self.seat.name().to_owned();
+            let Judged { fates, actions, .. } = &mut *self.judged;
+            return self.shown.apply(verdict, shape, &plugin, fates, actions);
+        }
+        let text = super::kept_text(held.batch.text(0).filter(|_| replacement.text.is_some()));
+        self.said(row, journal::Verdict::Replace, text, ids, held.tokens);
+        if self.is_last(row) || self.holds.is_whole_alone(&held.batch) {
+            return self.stand(at, row, held, HoldEnd::Verdict);
+        }
+        self.wait(row, number, held, self.seat.hold_limit(), "until the text is whole".to_owned());
+        self.holds.free(number, self.seat.name());
+    }
+
+    fn stand(&mut self, at: usize, row: u32, held: Held, why: HoldEnd) {
+        let fate = &mut self.judged.fates[row as usize];
+        *fate = Fate { finish: fate.finish.take(), way: fate.way.take(), ..Fate::KEEP };
+        self.shown.tokens[at] = held.tokens;
+        let plugin = self.seat.plugin_name();
+        self.judged.stand(Instead { row, held, in_place: false, plugin, why });
+    }
+
+    /// What was taken waits again, as it did.
+    fn push_all(&mut self, row: u32, number: u64, rows: Vec<Held>) {
+        let Some(slot) = self.judged.accounted.rows.get(row as usize).map(|row| row.slot) else { return };
+        let plugin = self.seat.plugin_name();
+        rows.into_iter().for_each(|held| self.holds.push(number, slot, &plugin, held, self.now));
+    }
+
+    /// The row cannot become one with what waits: that goes first, in a frame of its own, and the row in one behind it.
+    fn break_up(&mut self, row: u32, number: u64, why: String) {
+        self.seat.tell_not_held(self.judged.accounted.kept.frame.0, why);
+        if let Ok(mut own) = self.judged.by_itself(row) {
+            // It may be the last, by a plugin's word or the operator's.
+            let fate = self.judged.fates[row as usize].finish.clone();
+            let ending = self.judged.accounted.rows.get(row as usize);
+            let ending = ending.and_then(|row| self.ledger.ending(row.slot, row.finish));
+            if let Some(finish) = fate.or(ending.map(|matched| FinishReason::Stop(matched.to_owned())))
+                && let Ok(Some(batch)) = own.batch.edit(&[Edit { finish: Some(finish), ..Edit::new(0) }])
+            {
+                let came = own.came;
+                own = own.with(batch, came);
+            }
+            self.wait(row, number, own, Duration::ZERO, words(HoldEnd::Columns).to_owned());
+        }
+        self.holds.end_of(number, self.seat.name(), HoldEnd::Columns);
+    }
+
+    fn tell_end(&self, why: HoldEnd, row: u32, held: &Held) {
+        let slot = self.judged.accounted.rows.get(row as usize).map(|row| row.slot);
+        let rid = slot.and_then(|slot| self.ledger.request(slot)).map_or("", |(rid, _)| rid);
+        self.seat.tell_hold_ended(why, rid, held.came.rows, held.tokens.into());
+    }
+
+    fn said(&mut self, row: u32, verdict: journal::Verdict, text: String, ids: Vec<i64>, forwarded: u32) {
+        let plugin = self.seat.name().to_owned();
+        self.judged.actions.0.push(Said { row, plugin, verdict, text, ids, forwarded });
+    }
+}
+
+/// All of these as one, with other tokens instead of those from entry `free` on; and how many tokens they had, and the ids
+/// that they have now.
+fn replace(
+    all: &[Held],
+    free: usize,
+    replacement: &Replacement,
+    shape: IdShape,
+) -> Result<(u32, Held, Vec<i64>), String> {
+    let joined: u32 = all.iter().map(|row| row.tokens).sum();
+    let held = Held::join(&all[free..])?;
+    if shape == IdShape::Cumulative {
+        return Ok((joined, Held::join(all)?, Vec::new()));
+    }
+    let came = held.came.to_replaced();
+    let tokens = Tokens::Delta(replacement.ids.clone());
+    let made = edited(held, Edit { tokens, text: replacement.text.clone(), ..Edit::new(0) }, came)?;
+    let made = match free {
+        0 => made,
+        _ => {
+            let mut parts: Vec<Held> = Vec::new();
+            for row in &all[..free] {
+                parts.push(Held::join(std::slice::from_ref(row))?);
+            }
+            parts.push(made);
+            Held::join(&parts)?
+        }
+    };
+    let mut ids = Vec::new();
+    made.batch.row_ids(0, &mut ids);
+    Ok((joined, Held { is_made: true, ..made }, ids))
+}
+
+impl Actions {
+    /// So many rows that waited with the plugin go on by themselves, in this one.
+    pub(crate) fn release(&mut self, row: u32, plugin: &str, text: &str, rows: usize, forwarded: u32) {
+        let (plugin, text) = (plugin.to_owned(), text.to_owned());
+        let verdict = journal::Verdict::Release;
+        self.0.push(Said { row, plugin, verdict, text, ids: vec![rows as i64], forwarded });
+    }
+
+    /// What was released waits again.
+    pub(crate) fn hold_again(&mut self, row: u32, plugin: &str) {
+        let at = self.0.partition_point(|said| said.row <= row);
+        let (plugin, text) = (plugin.to_owned(), words(HoldEnd::Columns).to_owned());
+        let said = Said { row, plugin, verdict: journal::Verdict::Hold, text, ids: Vec::new(), forwarded: 0 };
+        self.0.insert(at, said);
+    }
+}

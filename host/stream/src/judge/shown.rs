@@ -1,0 +1,165 @@
+//! The columns that the chain is shown, and what a verdict of one row does to it.
+
+use super::*;
+
+/// The columns that the chain is shown, as the plugins before have left them.
+#[derive(Default)]
+pub(super) struct Shown {
+    /// The batch's row of each row shown; health checks and swallowed rows are left out.
+    pub(super) rows: Vec<u32>,
+    pub(super) requests: Vec<u64>,
+    /// Tokens of each row, whether or not a plugin asked for the ids.
+    pub(super) tokens: Vec<u32>,
+    pub(super) ids: Ids,
+    pub(super) completion_tokens: Vec<u64>,
+    pub(super) finished: Vec<FinishKind>,
+}
+
+impl Shown {
+    pub(super) fn clear(&mut self) {
+        self.rows.clear();
+        self.requests.clear();
+        self.tokens.clear();
+        self.ids.values.clear();
+        self.ids.ends.clear();
+        self.completion_tokens.clear();
+        self.finished.clear();
+    }
+
+    /// Each row's text as the plugins before have left it; none where rows have no text.
+    pub(super) fn texts<'b>(&self, judged: &'b Judged) -> Vec<&'b str> {
+        let text = |row: &u32| {
+            let fate = judged.fates.get(*row as usize);
+            let written = fate.and_then(|fate| fate.text.as_deref());
+            let came = match judged.instead_of(*row) {
+                Some(instead) => instead.held.batch.text(0),
+                None => judged.accounted.batch.text(*row),
+            };
+            came.map(|came| match fate.map(|fate| &fate.written) {
+                Some(Written::Dropped) => "",
+                _ => written.unwrap_or(came),
+            })
+        };
+        self.rows.iter().map_while(text).collect()
+    }
+
+    /// The rows with which requests begin.
+    pub(super) fn begun(&self, accounted: &Accounted) -> Vec<u32> {
+        self.rows.iter().copied().filter(|row| accounted.rows[*row as usize].first).collect()
+    }
+
+    /// How many rows of each row's request the plugin holds.
+    pub(super) fn waiting(&self, holds: &Holds, plugin: &str) -> Vec<u32> {
+        self.requests.iter().map(|request| holds.rows_held(*request, plugin)).collect()
+    }
+
+    /// Enters one verdict into its row's fate.
+    pub(super) fn apply(
+        &mut self,
+        verdict: Verdict,
+        shape: IdShape,
+        plugin: &str,
+        fates: &mut [Fate],
+        actions: &mut Actions,
+    ) {
+        let Some(row) = self.rows.get(verdict.row as usize).copied() else { return };
+        let Some(fate) = fates.get_mut(row as usize) else { return };
+        let tokens = self.tokens.get(verdict.row as usize).copied().unwrap_or(0);
+        let mut said = Said {
+            row,
+            plugin: plugin.to_owned(),
+            verdict: journal::Verdict::Replace,
+            text: String::new(),
+            ids: Vec::new(),
+            forwarded: tokens,
+        };
+        match verdict.action {
+            Action::Replace(Replacement { ids, text }) => {
+                said.text = kept_text(text.as_deref());
+                // Without one it stays as the plugins before have left it.
+                fate.text = text.or(fate.text.take());
+                said.forwarded = ids.len() as u32;
+                fate.written = match shape {
+                    IdShape::Delta => {
+                        said.ids.clone_from(&ids);
+                        Written::Delta(ids)
+                    }
+                    IdShape::Cumulative => {
+                        // All ids so far stand in the journal already, in the request's rows.
+                        said.forwarded = tokens;
+                        said.text = format!("{CUMULATIVE}, {} ids", ids.len());
+                        Written::Cumulative(ids)
+                    }
+                };
+            }
+            Action::Drop(reason) => {
+                said.verdict = journal::Verdict::Drop;
+                said.text = reason;
+                said.forwarded = 0;
+                (fate.written, fate.text) = (Written::Dropped, None);
+            }
+            Action::Finish(matched) => {
+                said.verdict = journal::Verdict::Finish;
+                said.text.clone_from(&matched);
+                fate.finish = Some(FinishReason::Stop(matched));
+            }
+            Action::Abort(message) => {
+                said.verdict = journal::Verdict::Abort;
+                said.text.clone_from(&message);
+                fate.finish = Some(FinishReason::Abort { message, status_code: None, err_type: None });
+            }
+            Action::Route(sink) => {
+                said.verdict = journal::Verdict::Route;
+                said.text.clone_from(&sink);
+                fate.way = Some(Way::To(sink));
+            }
+            Action::SkipDetokenization => {
+                said.verdict = journal::Verdict::SkipDetokenizing;
+                fate.way = Some(Way::PastDetokenizer);
+            }
+            Action::Annotate(note) => {
+                said.verdict = journal::Verdict::Annotate;
+                said.text = note;
+            }
+            // They are not of one row only: `holding` carries them out.
+            Action::Hold(_) | Action::Release | Action::ReleaseAs(_) => return,
+        }
+        actions.0.push(said);
+    }
+
+    /// Makes the columns anew as the next plugin is to see them.
+    pub(super) fn rebuild(&mut self, judged: &Judged) {
+        let before = std::mem::take(self);
+        let mut begin = 0;
+        for (shown, row) in before.rows.iter().enumerate() {
+            // Empty where no plugin asked for ids.
+            let end = before.ids.ends.get(shown).copied().unwrap_or(0) as usize;
+            let came = before.ids.values.get(begin..end).unwrap_or_default();
+            begin = end;
+            if judged.is_held(*row) {
+                continue;
+            }
+            let Some(fate) = judged.fates.get(*row as usize) else { continue };
+            self.rows.push(*row);
+            self.requests.push(before.requests[shown]);
+            self.completion_tokens.push(before.completion_tokens[shown]);
+            self.finished.push(match &fate.finish {
+                Some(FinishReason::Stop(_)) => FinishKind::Stop,
+                Some(FinishReason::Abort { .. }) => FinishKind::Abort,
+                None => before.finished[shown],
+            });
+            let start = self.ids.values.len();
+            match (&fate.written, judged.instead_of(*row)) {
+                (Written::AsItCame, Some(instead)) => instead.held.batch.row_ids(0, &mut self.ids.values),
+                (Written::AsItCame, None) => self.ids.values.extend_from_slice(came),
+                (Written::Delta(ids) | Written::Cumulative(ids), _) => self.ids.values.extend_from_slice(ids),
+                (Written::Dropped, _) => {}
+            }
+            self.tokens.push(match &fate.written {
+                Written::AsItCame => before.tokens[shown],
+                _ => (self.ids.values.len() - start) as u32,
+            });
+            self.ids.ends.push(self.ids.values.len() as u32);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What of a batch is written otherwise than it came, and where its tokens are booked.
+
+use super::released::Gone;
+use super::{Accounted, Ledger};
+use crate::judge::{Fate, Judged, Written};
+use afterbay_runtime::FinishKind;
+use afterbay_wire::{Edit, Tokens};
+
+impl Ledger {
+    /// What must be written otherwise than it came, in order of rows.
+    pub(super) fn edits(&self, judged: &Judged) -> Vec<Edit> {
+        let Judged { accounted: Accounted { batch, rows, is_released, .. }, fates, .. } = judged;
+        let mut edits = Vec::new();
+        for (index, row) in rows.iter().enumerate() {
+            let Some(request) = self.requests.get(row.slot) else { continue };
+            let fate = fates.get(index).unwrap_or(&Fate::KEEP);
+            let mut edit = Edit::new(index as u32);
+            if judged.is_held(index as u32) {
+                edit.tokens = Tokens::Drop;
+                edits.push(edit);
+                continue;
+            }
+            // Of what stands there, and what came of it.
+            let (tokens, came) = match judged.instead_of(index as u32) {
+                Some(instead) => (instead.held.tokens, instead.held.came.tokens() as i64),
+                None => (row.tokens, i64::from(row.tokens)),
+            };
+            let mut shift = request.shift;
+            if row.swallowed {
+                edit.tokens = Tokens::Drop;
+            } else {
+                match &fate.written {
+                    Written::AsItCame => shift += i64::from(tokens) - came,
+                    Written::Delta(ids) => {
+                        shift += ids.len() as i64 - came;
+                        edit.tokens = Tokens::Delta(ids.clone());
+                    }
+                    Written::Cumulative(ids) => {
+                        shift += i64::from(tokens) - came;
+                        edit.tokens = Tokens::Cumulative(ids.clone());
+                    }
+                    Written::Dropped => {
+                        shift -= came;
+                        let last = row.finish != FinishKind::Running || fate.finish.is_some();
+                        // The reader must see both ends of a request. Of a frame of Afterbay's own each row leaves, so that
+                        // the journal has their requests.
+                        let stays = last || !request.reader_knows || *is_released;
+                        edit.tokens = if stays { Tokens::Empty } else { Tokens::Drop };
+                    }
+                }
+                edit.text.clone_from(&fate.text);
+                edit.finish.clone_from(&fate.finish);
+            }
+            if shift != 0 && !matches!(edit.tokens, Tokens::Drop) {
+                let count = match judged.instead_of(index as u32) {
+                    Some(instead) => instead.held.batch.completion_tokens(0),
+                    None => batch.completion_tokens(index as u32),
+                };
+                edit.completion_tokens = count.map(|count| count.saturating_add_signed(shift));
+            }
+            if edit != Edit::new(index as u32) {
+                edits.push(edit);
+            }
+        }
+        edits
+    }
+
+    /// Books where each row's tokens went, by what was really written.
+    pub(super) fn book(&mut self, judged: &Judged, edits: &[Edit]) {
+        let rows = &judged.accounted.rows;
+        let mut edits = edits.iter().peekable();
+        let mut gone = Gone::default();
+        for (index, row) in rows.iter().enumerate() {
+            let Some(request) = self.requests.get_mut(row.slot) else { continue };
+            let edit = edits.next_if(|edit| edit.row == index as u32);
+            if judged.is_held(index as u32) {
+                request.held += u64::from(row.tokens);
+                continue;
+            }
+            let instead = judged.instead_of(index as u32);
+            let mut came = instead.map_or_else(|| row.came(), |instead| instead.held.came);
+            let mut now = instead.map_or(row.tokens, |instead| instead.held.tokens);
+            // Its own tokens were never among those.
+            request.held -= (came.tokens() - u64::from(row.tokens)).min(request.held);
+            match edit.map(|edit| &edit.tokens) {
+                None | Some(Tokens::Keep) => {}
+                Some(Tokens::Delta(ids)) => (came, now) = (came.to_replaced(), ids.len() as u32),
+                Some(Tokens::Cumulative(_)) => came = came.to_replaced(),
+                Some(Tokens::Empty | Tokens::Drop) if row.swallowed => {
+                    request.swallowed += came.tokens();
+                    gone.swallowed = (gone.swallowed.0 + 1, gone.swallowed.1 + came.tokens());
+                    continue;
+                }
+                Some(Tokens::Empty | Tokens::Drop) => (came, now) = (came.to_dropped(), 0),
+            }
+            request.shift += i64::from(now) - came.tokens() as i64;
+            request.forwarded += came.forwarded;
+            request.replaced += came.replaced;
+            request.dropped += came.dropped;
+            request.reader_knows |= !matches!(edit.map(|edit| &edit.tokens), Some(Tokens::Drop));
+            gone.add(came);
+        }
+        gone.count(&self.telemetry.counters);
+    }
+}

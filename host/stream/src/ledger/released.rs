@@ -1,0 +1,167 @@
+//! What goes on after it has waited: with a later row of its request, or in a frame of Afterbay's own.
+
+use super::{Accounted, FinishKind, Ledger, Request, Row, finish_kind};
+use crate::hold::{Came, Holds, words};
+use crate::judge::{Fate, Instead, Judged};
+use crate::keep::{Keep, Kept};
+use crate::requests::Slot;
+use afterbay_events::StreamCounters;
+use afterbay_journal as journal;
+use afterbay_wire::{Batch, Edit, Tokens};
+use std::time::Instant;
+
+impl Row {
+    /// What came, if it goes on as it is.
+    pub(super) fn came(&self) -> Came {
+        Came { rows: 1, forwarded: self.tokens.into(), ..Came::default() }
+    }
+}
+
+/// Rows and tokens that went somewhere with a frame.
+#[derive(Default)]
+pub(super) struct Gone {
+    forwarded: (u64, u64),
+    replaced: u64,
+    dropped: (u64, u64),
+    pub(super) swallowed: (u64, u64),
+}
+
+impl Gone {
+    /// Rows count for where the most of what came of them went.
+    pub(super) fn add(&mut self, came: Came) {
+        self.forwarded.1 += came.forwarded;
+        self.dropped.1 += came.dropped;
+        let of = match came {
+            Came { forwarded: 0, replaced: 0, dropped: 1.., .. } => &mut self.dropped.0,
+            Came { forwarded: 0, replaced: 1.., .. } => &mut self.replaced,
+            _ => &mut self.forwarded.0,
+        };
+        *of += came.rows;
+    }
+
+    pub(super) fn count(&self, counters: &StreamCounters) {
+        counters.rows_forwarded.add(self.forwarded.0);
+        counters.tokens_forwarded.add(self.forwarded.1);
+        counters.rows_replaced.add(self.replaced);
+        counters.rows_dropped.add(self.dropped.0);
+        counters.tokens_dropped.add(self.dropped.1);
+        counters.rows_swallowed.add(self.swallowed.0);
+        counters.tokens_swallowed.add(self.swallowed.1);
+    }
+}
+
+/// What is to stand in the place of rows and does not yet.
+pub(super) fn in_place_of(judged: &Judged) -> Vec<(u32, Option<&Batch>)> {
+    let others = judged.instead.iter().filter(|instead| !instead.in_place);
+    others.map(|instead| (instead.row, Some(&instead.held.batch))).collect()
+}
+
+impl Ledger {
+    /// Makes a batch of what is to go on by itself. `Err`: nothing is, and the frame is done with.
+    #[expect(clippy::result_large_err, reason = "as in `account`")]
+    pub(crate) fn release(
+        &mut self,
+        kept: Kept,
+        holds: &mut Holds,
+        keep: &mut Keep,
+    ) -> Result<(Judged, afterbay_events::Name), Kept> {
+        let Some(due) = holds.take_due(Instant::now()) else {
+            self.nothing_released(&kept, keep);
+            return Err(kept);
+        };
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.clear();
+        self.kept_requests.clear();
+        self.tokens.clear();
+        self.gaps.clear();
+        let mut instead = Vec::new();
+        let mut actions = crate::actions::Actions::default();
+        for (index, row) in (0..).zip(due.rows) {
+            let crate::hold::DueRow { slot, number, held, rows: count, why } = row;
+            let Some(request) = self.requests.get(slot) else { continue };
+            self.kept_requests.push(request.kept);
+            self.tokens.push(0);
+            rows.push(Row {
+                slot,
+                number,
+                tokens: 0,
+                completion_tokens: held.batch.completion_tokens(0),
+                // The scheduler's was told with the frame it came in.
+                finish: if request.lingers {
+                    finish_kind(&held.batch.finish(0))
+                } else {
+                    FinishKind::Running
+                },
+                first: false,
+                swallowed: false,
+            });
+            actions.release(index, &due.plugin, words(why), count, held.tokens);
+            instead.push(Instead { row: index, held, in_place: true, plugin: due.plugin.clone(), why });
+        }
+        let skips =
+            rows.iter().any(|row| self.requests.get(row.slot).is_some_and(|it| it.skips_by.is_some()));
+        let accounted =
+            Accounted { kept, batch: due.batch, rows, needs_edit: true, skips, is_released: true };
+        Ok((Judged { instead, actions, ..Judged::new(accounted) }, due.plugin))
+    }
+
+    /// A frame of Afterbay's own with which nothing goes on.
+    pub(crate) fn nothing_released(&mut self, kept: &Kept, keep: &mut Keep) {
+        keep.outcome(&journal::Outcome {
+            frame: kept.frame,
+            received_unix_ns: kept.at.unix_ns,
+            passage: journal::Passage::Dropped,
+            changed: None,
+            requests: &[],
+            tokens: &[],
+            finished: &[],
+            gaps: &[],
+            actions: &[],
+        });
+    }
+
+    /// The frame could not be written with what was to go on in it: that waits again, and no other verdict is carried out.
+    /// What the frame loses.
+    pub(super) fn wait_again(&mut self, judged: &mut Judged, holds: &mut Holds, now: Instant) -> Vec<Edit> {
+        judged.fates.fill(Fate::KEEP);
+        let others = std::mem::take(&mut judged.instead);
+        let (stay, again): (Vec<_>, Vec<_>) = others.into_iter().partition(|instead| instead.in_place);
+        judged.instead = stay;
+        for Instead { row, held, plugin, .. } in again {
+            let Some(accounted) = judged.accounted.rows.get(row as usize) else { continue };
+            holds.put_back(accounted.number, accounted.slot, &plugin, held, now);
+            judged.actions.hold_again(row, &plugin);
+            judged.wait(row);
+        }
+        let rows = (0..).zip(&judged.accounted.rows);
+        let gone = rows.filter(|(index, row)| row.swallowed || judged.is_held(*index));
+        gone.map(|(index, _)| Edit { tokens: Tokens::Drop, ..Edit::new(index) }).collect()
+    }
+
+    /// What an earlier run has left waiting is known now.
+    pub(crate) fn take_up_held(&mut self, holds: &Holds) {
+        for (slot, number) in self.live_slots() {
+            let came = holds.came_of(number);
+            let Some(request) = self.requests.get_mut(slot) else { continue };
+            let Request { held, forwarded, replaced, dropped, shift, .. } = request;
+            *held = came;
+            let mut rest = came;
+            for of in [forwarded, replaced, dropped] {
+                let less = rest.min(*of);
+                (*of, rest) = (*of - less, rest - less);
+            }
+            // By what the journal has as forwarded, these were dropped.
+            *shift += came as i64;
+        }
+    }
+
+    fn live_slots(&self) -> Vec<(Slot, u64)> {
+        let live = self.requests.iter();
+        live.map(|(slot, _, request)| (slot, request.kept.number().0)).collect()
+    }
+
+    /// The slots of live requests, by number.
+    pub(crate) fn slots(&self) -> std::collections::HashMap<u64, Slot> {
+        self.live_slots().into_iter().map(|(slot, number)| (number, slot)).collect()
+    }
+}

@@ -1,0 +1,61 @@
+//! What a seat says of the rows that its plugin holds: to the log and to metrics; and how long it may.
+
+use super::Seat;
+use crate::hold;
+use afterbay_config::OnFault;
+use afterbay_events::event::{HoldCut, HoldEnded, HoldRefused};
+use afterbay_events::{HoldEnd, Name};
+use std::time::Duration;
+
+impl Seat {
+    pub(crate) fn plugin_name(&self) -> Name {
+        self.name.clone()
+    }
+
+    /// Whether its instance is another than when this was asked last.
+    pub(crate) fn take_lost(&mut self) -> bool {
+        std::mem::take(&mut self.is_lost)
+    }
+
+    /// How long a row may wait that it holds.
+    pub(crate) fn hold_limit(&self) -> Duration {
+        self.component.limits().hold
+    }
+
+    /// It wants to hold a row for longer than it may.
+    pub(crate) fn tell_cut(&mut self, wanted_ms: u32) {
+        if !std::mem::replace(&mut self.told_cut, true) {
+            let (stream, plugin) = self.names();
+            let limit_ms = u64::try_from(self.hold_limit().as_millis()).unwrap_or(u64::MAX);
+            self.telemetry.publish(HoldCut { stream, plugin, wanted_ms: wanted_ms.into(), limit_ms });
+        }
+    }
+
+    /// A row that was to wait does not, or not with those of its request that do.
+    pub(crate) fn tell_not_held(&self, frame: u64, why: String) {
+        self.counters.holds_refused.add(1);
+        let (stream, plugin) = self.names();
+        self.telemetry.publish(HoldRefused { stream, plugin, frame, why });
+    }
+
+    /// What waited goes on.
+    pub(crate) fn tell_hold_ended(&self, end: HoldEnd, rid: &str, rows: u64, tokens: u64) {
+        self.counters.holds_ended.add(end, 1);
+        if end != HoldEnd::Verdict {
+            let (stream, plugin) = self.names();
+            let (rid, why) = (rid.to_owned(), hold::words(end));
+            self.telemetry.publish(HoldEnded { stream, plugin, rid, rows, tokens, why });
+        }
+    }
+
+    /// Whether nothing goes on that it has not judged.
+    pub(crate) fn terminates(&self) -> bool {
+        self.on_fault == OnFault::Terminate
+    }
+
+    /// Rows that wait because it holds them, and their tokens.
+    pub(crate) fn publish_held(&self, (rows, tokens): (u64, u64)) {
+        self.counters.held_rows.set(rows);
+        self.counters.held_tokens.set(tokens);
+    }
+}

@@ -1,0 +1,76 @@
+//! Holds and releases as the token ids of a row say: 101 holds it (for as long as the settings say), 102 releases, 103
+//! releases as one row of the id 7, 104 drops, 105 finishes, 106 is a panic. Says what it is shown, if the settings want that.
+
+use std::time::Duration;
+
+use afterbay_plugin::{Batch, Columns, ConfigureError, Plugin, Verdicts, info};
+
+const HOLD: i64 = 101;
+const RELEASE: i64 = 102;
+const RELEASE_AS: i64 = 103;
+const DROP: i64 = 104;
+const FINISH: i64 = 105;
+const PANIC: i64 = 106;
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct Holds {
+    /// How long a row is held, in milliseconds.
+    millis: u64,
+    /// The id that says so, in place of 101.
+    #[serde(default = "hold")]
+    at: i64,
+    /// By the remainder of a row's last id by 7 instead: 3 holds, 5 releases.
+    #[serde(default)]
+    by_remainder: bool,
+    /// Says what it is shown.
+    #[serde(default)]
+    tells: bool,
+}
+
+fn hold() -> i64 {
+    HOLD
+}
+
+impl Plugin for Holds {
+    type Settings = Holds;
+    const COLUMNS: Columns = Columns::OUTPUT_IDS.union(Columns::WAITING).union(Columns::TEXTS);
+
+    fn new(settings: Holds) -> Result<Self, ConfigureError> {
+        Ok(settings)
+    }
+
+    fn process(&mut self, batch: &Batch<'_>, verdicts: &mut Verdicts) {
+        for row in batch {
+            if self.tells {
+                let waiting = row.waiting().unwrap_or(u32::MAX);
+                info!(request: row.request(), "shown {:?}, {waiting} wait", row.ids());
+            }
+            if self.by_remainder {
+                match row.ids().last().map(|id| id % 7) {
+                    Some(3) => verdicts.hold(row, Duration::from_millis(self.millis)),
+                    Some(5) => verdicts.release(row),
+                    _ => {}
+                }
+                continue;
+            }
+            let has = |id: i64| row.ids().contains(&id);
+            assert!(!has(PANIC), "told to");
+            if has(self.at) {
+                verdicts.hold(row, Duration::from_millis(self.millis));
+            } else if has(RELEASE) {
+                verdicts.release(row);
+            } else if has(RELEASE_AS) {
+                match row.text() {
+                    Some(_) => verdicts.release_as_with_text(row, [7], "seven"),
+                    None => verdicts.release_as(row, [7]),
+                }
+            } else if has(DROP) {
+                verdicts.drop(row, "told to");
+            } else if has(FINISH) {
+                verdicts.finish(row, "told to");
+            }
+        }
+    }
+}
+
+afterbay_plugin::export!(Holds);
