@@ -28,10 +28,17 @@ fn push(holds: &mut Holds, number: u64, row: Held, until: Instant) {
 /// Tokens that are bytes: id N is the byte N.
 fn bytes() -> Joins {
     let file = tempfile::NamedTempFile::with_suffix(".json").unwrap();
-    let vocabulary: Vec<String> = (0..256).map(|byte| format!("\"<0x{byte:02X}>\": {byte}")).collect();
+    let (mut vocabulary, mut other) = (Vec::new(), 256_u32);
+    for byte in 0..256_u32 {
+        // As GPT-2 writes bytes as characters.
+        let shown = matches!(byte, 33..=126 | 161..=172 | 174..=255);
+        let code = if shown { byte } else { other };
+        other += u32::from(!shown);
+        vocabulary.push(format!("{:?}: {byte}", char::from_u32(code).unwrap().to_string()));
+    }
     let tokenizer = format!(
-        r#"{{"added_tokens": [], "decoder": {{"type": "Sequence", "decoders": [{{"type": "ByteFallback"}}, {{"type": "Fuse"}}]}},
-            "model": {{"type": "BPE", "byte_fallback": true, "merges": [], "vocab": {{{}}}}}}}"#,
+        r#"{{"added_tokens": [], "decoder": {{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false}},
+            "model": {{"type": "BPE", "merges": [], "vocab": {{{}}}}}}}"#,
         vocabulary.join(",")
     );
     std::fs::write(file.path(), tokenizer).unwrap();
