@@ -1,10 +1,12 @@
 //! The bundled plugins in the real runtime.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use afterbay_runtime::{
-    Action, Columns, Grants, Host, HostOptions, IdShape, Limits, Opened, Plugin, Replacement, Terms, Verdict,
+    Action, Columns, EncodeError, Grants, Host, HostOptions, IdShape, Limits, Meter, MeterError, Opened,
+    Plugin, Replacement, Terms, Tokens, Verdict,
 };
 
 /// The limits of a config that names none, but for the deadline: the machine that runs the tests may be slow and busy.
@@ -17,11 +19,56 @@ fn start(host: &Host, name: &str) -> Plugin {
     host.load(name, bytes, limits()).unwrap().instantiate("{}").unwrap()
 }
 
+/// Grants that are there and give nothing.
+struct Nobody;
+
+impl Meter for Nobody {
+    fn add(&self, _: &str, _: u64) -> Result<(), MeterError> {
+        Ok(())
+    }
+
+    fn set(&self, _: &str, _: f64) -> Result<(), MeterError> {
+        Ok(())
+    }
+
+    fn observe(&self, _: &str, _: f64) -> Result<(), MeterError> {
+        Ok(())
+    }
+}
+
+impl Tokens for Nobody {
+    fn size(&self) -> u32 {
+        0
+    }
+
+    fn bytes(&self, _: i64) -> &[u8] {
+        &[]
+    }
+
+    fn special(&self) -> &[i64] {
+        &[]
+    }
+
+    fn end_of_text(&self) -> &[i64] {
+        &[]
+    }
+
+    fn encode(&self, _: &str) -> Result<Vec<i64>, EncodeError> {
+        Ok(Vec::new())
+    }
+}
+
 #[test]
 fn every_bundled_plugin_loads_under_its_name() {
     let host = Host::new(HostOptions::default()).unwrap();
     for name in afterbay_bundled::names() {
-        let grants = Grants { signals: true, request: true, ..Grants::default() };
+        let grants = Grants {
+            metrics: Some(Arc::new(Nobody)),
+            signals: true,
+            request: true,
+            tokenizer: Some(Arc::new(Nobody)),
+            ..Grants::default()
+        };
         let terms = Terms { limits: limits(), grants, digest: None };
         let component = host.load(name, afterbay_bundled::component(name).unwrap(), terms).unwrap();
         assert_eq!(component.description().name, name);

@@ -1,5 +1,7 @@
 //! Rows that a plugin holds: they wait, go on as one, and none is lost or comes twice, whatever happens meanwhile.
 
+use std::time::Duration;
+
 use afterbay_tests::afterbay::{journal, verify};
 use afterbay_tests::components::guest;
 use afterbay_tests::frames::{Request, Row, WIRES, batch, rows};
@@ -144,6 +146,21 @@ fn when_its_time_is_over_what_waits_goes_on_as_it_came_though_the_scheduler_is_s
         let told = shown(&stage, "a");
         assert_eq!(told.len(), 3);
         assert_eq!(told[1], (vec!["release".to_owned()], 2));
+
+        // The journal's own frame is no reader's, and its rows are not rows of the scheduler's.
+        let to = stage.ipc("replayed");
+        let mut again = Reader::bind(&to);
+        let replayed = std::thread::scope(|scope| {
+            let replays = scope.spawn(|| journal(&stage, &["replay", "--all", "--to", &to]).good());
+            let frames = again.take(2);
+            drop(replays.join().unwrap());
+            frames
+        });
+        assert!(replayed.iter().all(|frame| rows(frame).len() == 2), "{wire:?}");
+        assert_eq!(again.next_within(Duration::from_millis(50)), None);
+        let exported = journal(&stage, &["export"]).json_lines();
+        assert_eq!(exported.len(), 3);
+        assert!(exported.iter().all(|frame| frame["message"].is_object()), "{exported:?}");
     }
 }
 

@@ -31,7 +31,7 @@ fn the_file(cache: &Path) -> PathBuf {
 }
 
 const IDS: ColumnSet =
-    ColumnSet { output_ids: true, completion_tokens: false, finished: false, texts: false };
+    ColumnSet { output_ids: true, completion_tokens: false, finished: false, texts: false, waiting: false };
 const NONE: ColumnSet = ColumnSet { output_ids: false, ..IDS };
 
 #[test]

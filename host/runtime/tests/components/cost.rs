@@ -51,6 +51,7 @@ impl Batch {
             completion_tokens: &self.completion_tokens,
             finished: &self.finished,
             texts: &[],
+            waiting: &[],
         }
     }
 }

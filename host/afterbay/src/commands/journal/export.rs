@@ -2,6 +2,7 @@
 
 use super::place::{Place, json_time, parse_time};
 use super::show::{passage, unknown, whole_rid};
+use afterbay_journal::MARK;
 use afterbay_journal::reader::{Frame, From, Outcome, Stream};
 use afterbay_wire::{Batch, Decoded, Layouts, Wrapped};
 use anyhow::Context;
@@ -53,7 +54,14 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         };
         known = true;
         each(stream, rid.as_deref(), &args, |frame, outcome| {
-            let decoded = afterbay_wire::decode(frame.bytes.clone().into(), &layouts);
+            // Of rows that had waited what stands there is Afterbay's own; what went on stands beside it.
+            let is_own = frame.bytes == MARK;
+            if is_own && (rid.is_some() || args.raw.is_some()) {
+                return Ok(());
+            }
+            let went_on = outcome.and_then(|outcome| outcome.changed.clone()).filter(|_| is_own);
+            let bytes = went_on.unwrap_or_else(|| frame.bytes.clone().into());
+            let decoded = afterbay_wire::decode(bytes, &layouts);
             let rows = match (&rid, &decoded) {
                 (Some(rid), Decoded::Batch(batch)) => {
                     Some((0..batch.rows()).filter(|row| batch.rid(*row) == rid).collect::<Vec<u32>>())
