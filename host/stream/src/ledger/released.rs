@@ -58,7 +58,6 @@ pub(super) fn in_place_of(judged: &Judged) -> Vec<(u32, Option<&Batch>)> {
 
 impl Ledger {
     /// Makes a batch of what is to go on by itself. `Err`: nothing is, and the frame is done with.
-    #[expect(clippy::result_large_err, reason = "as in `account`")]
     pub(crate) fn release(
         &mut self,
         kept: Kept,
