@@ -88,6 +88,7 @@ impl View {
             digest: digest.to_string(),
             state: match state {
                 PluginState::Live => "live",
+                PluginState::Shadow => "shadow",
                 PluginState::Down => "down",
                 PluginState::Quarantined => "quarantined",
             },

@@ -581,6 +581,7 @@ impl Seat {
             digest: self.component.digest(),
             state: match (&self.plugin, self.is_quarantined) {
                 (_, true) => PluginState::Quarantined,
+                (Some(_), false) if self.is_shadow() => PluginState::Shadow,
                 (Some(_), false) => PluginState::Live,
                 (None, false) => PluginState::Down,
             },

@@ -31,6 +31,8 @@ pub struct Standing {
 pub enum PluginState {
     /// It is.
     Live,
+    /// It sees what the chain sees, and what it says is not done.
+    Shadow,
     /// No instance could be started; it is tried again every second.
     Down,
     /// It has faulted too often.

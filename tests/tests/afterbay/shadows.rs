@@ -64,6 +64,8 @@ fn a_shadow_of_a_live_plugin_is_compared_with_it_row_by_row_and_takes_its_place_
     let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 3);
     assert_eq!(metrics.plugin_by("alike", "compared_total", "result", "same"), 3);
     assert_eq!(metrics.plugin_by("other", "compared_total", "result", "other"), 3);
+    let listed: serde_json::Value = serde_json::from_str(&afterbay.get("/v1/plugins").body).unwrap();
+    assert!(listed.to_string().contains("\"state\":\"shadow\""), "{listed}");
 
     let promote = |plugin: &str| afterbay.post(&format!("/v1/plugins/{plugin}/promote"), JSON, "{}");
     let promoted = promote("other");
