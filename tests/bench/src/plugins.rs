@@ -52,7 +52,7 @@ pub(crate) fn measure(guests: &Path, examples: &Path, time: Duration) -> anyhow:
             output_ends: &ends,
             completion_tokens: &counts,
             finished: &finished,
-            texts: &[],
+            ..Columns::default()
         };
         for plugin in plugins {
             black_box(plugin.process(&columns)?);
