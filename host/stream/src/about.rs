@@ -55,6 +55,11 @@ impl Abouts {
         self.known.get(&number)
     }
 
+    /// The attributes of a request, where it has any.
+    pub(crate) fn attributes(&self, number: u64) -> Option<Arc<str>> {
+        self.get(number)?.attributes.clone()
+    }
+
     /// The attributes are asked for anew.
     pub(crate) fn refresh(&mut self, number: u64, rid: &str) {
         self.known.entry(number).or_default().attributes = (self.of)(rid);

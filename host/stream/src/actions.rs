@@ -3,6 +3,7 @@
 use afterbay_events as events;
 use afterbay_journal as journal;
 use afterbay_runtime::{Action, TokenId};
+use std::ops::Range;
 
 /// Who said what, for the journal. In order of rows, and for one row in order of the chain.
 #[derive(Default)]
@@ -24,23 +25,28 @@ impl Said {
 }
 
 impl Actions {
+    /// Where what was said of this row stands.
+    fn of_row(&self, row: u32) -> Range<usize> {
+        self.0.partition_point(|said| said.row < row)..self.0.partition_point(|said| said.row <= row)
+    }
+
     /// Takes out what sends this row elsewhere. Whose verdicts they were.
     pub(crate) fn take_ways(&mut self, row: u32) -> Vec<String> {
-        let taken = self.0.extract_if(.., |said| said.row == row && said.is_way());
-        taken.map(|said| said.plugin).collect()
+        let of_row = self.of_row(row);
+        self.0.extract_if(of_row, |said| said.is_way()).map(|said| said.plugin).collect()
     }
 
     /// Who lets this row skip the detokenizer, or sends it elsewhere.
     pub(crate) fn way_of(&self, row: u32) -> Option<&str> {
-        let said = self.0.iter().rfind(|said| said.row == row && said.is_way());
+        let said = self.0[self.of_row(row)].iter().rfind(|said| said.is_way());
         said.map(|said| said.plugin.as_str())
     }
 
     /// The row skips the detokenizer, as those of its request before.
     pub(crate) fn skip(&mut self, row: u32, plugin: &str, tokens: u32) {
-        let before = self.0.iter().rfind(|said| said.row == row);
-        let forwarded = before.map_or(tokens, |said| said.forwarded);
-        let at = self.0.partition_point(|said| said.row <= row);
+        let of_row = self.of_row(row);
+        let at = of_row.end;
+        let forwarded = self.0[of_row].last().map_or(tokens, |said| said.forwarded);
         let said = Said {
             row,
             plugin: plugin.to_owned(),

@@ -258,12 +258,11 @@ impl Plan {
         &self,
         base: Base,
         receive: Receive,
-        ledger: Ledger,
+        mut ledger: Ledger,
         (chain, outlook): (Chain, Outlook),
         ends: Vec<(Send, Resume)>,
     ) -> Path {
         let Base { writer, recovered, mut decode } = base;
-        let mut ledger = ledger;
         let (telemetry, health) = (self.telemetry.clone(), self.health.clone());
         let keep =
             Keep::new(writer, self.on_error, self.durable_first, &recovered, telemetry.clone(), health);
@@ -299,9 +298,7 @@ impl Plan {
             suspect: None,
         }
     }
-}
 
-impl Plan {
     /// What was held and not released: it is to go on as it came, at the first turn.
     fn held(&self, keep: &Keep, decode: &mut Decode, ledger: &Ledger, last: FrameNo) -> Holds {
         let mut holds = Holds::new(self.holds.clone());

@@ -1,6 +1,7 @@
 //! Rows as plugins are shown them, kept: for an instance that sees them later, or sees some of them.
 
-use afterbay_runtime::{ColumnSet, Columns, FinishKind, Opened, TokenId};
+use crate::about::Abouts;
+use afterbay_runtime::{ColumnSet, Columns, Fault, FinishKind, Opened, Plugin, TokenId};
 use std::sync::Arc;
 
 /// All that either wants to see.
@@ -116,7 +117,7 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    pub(crate) fn new(opened: &Opened<'_>, attributes: Option<Arc<str>>) -> Begun {
+    pub(crate) fn new(opened: &Opened<'_>, abouts: &Abouts) -> Begun {
         Begun {
             request: opened.request,
             rid: opened.rid.into(),
@@ -124,11 +125,18 @@ impl Begun {
             prompt_tokens: opened.prompt_tokens,
             received_tokens: opened.received_tokens,
             resumed: opened.resumed,
-            attributes,
+            attributes: abouts.attributes(opened.request),
         }
     }
 
-    pub(crate) fn tell(&self) -> Opened<'_> {
+    /// Tells an instance of some.
+    pub(crate) fn open(begun: &[Begun], plugin: &mut Plugin) -> Result<(), Fault> {
+        begun.iter().for_each(|of| plugin.set_attributes(of.request, of.attributes.clone()));
+        let opened: Vec<Opened<'_>> = begun.iter().map(Begun::opened).collect();
+        plugin.open(&opened)
+    }
+
+    fn opened(&self) -> Opened<'_> {
         Opened {
             request: self.request,
             rid: &self.rid,

@@ -19,7 +19,7 @@ struct Drain {
 }
 
 /// What all instances of a plugin say of a batch.
-pub(crate) struct Judged {
+pub(crate) struct Heard {
     /// Sorted by row. A fault is that of the one that has taken over.
     pub(crate) verdicts: Result<Vec<Verdict>, Fault>,
     /// What others have died of, and the requests that each had.
@@ -53,7 +53,7 @@ impl Drains {
     }
 
     /// Shows each its own rows, and the rest to the one that has taken over.
-    pub(crate) fn judge(&mut self, columns: &Columns<'_>, live: &mut Plugin) -> Judged {
+    pub(crate) fn judge(&mut self, columns: &Columns<'_>, live: &mut Plugin) -> Heard {
         let mut owner: HashMap<u64, usize> = HashMap::new();
         for (at, drain) in self.0.iter().enumerate() {
             owner.extend(drain.requests.iter().map(|request| (*request, at)));
@@ -77,7 +77,7 @@ impl Drains {
             verdicts.sort_by_key(|verdict| verdict.row);
             verdicts
         });
-        Judged { verdicts, died }
+        Heard { verdicts, died }
     }
 
     /// Tells each of its requests that have ended; one that has none left ends. Those that are not theirs come back, and what

@@ -1,8 +1,8 @@
 //! The plugins of a stream: each is called once per batch, and what they say of a row composes in order.
 //!
 //! Owns the chain, its instances and the columns they are shown. A batch comes in accounted and goes on to be settled by
-//! the ledger with each row's fate. A plugin that faults is replaced by a fresh instance; the batch it was given goes on
-//! as if it had said nothing.
+//! the ledger with each row's fate. A plugin that faults is replaced by a fresh instance; what becomes of the batch it was
+//! given, `on_fault` says.
 
 mod holding;
 mod shown;
@@ -11,6 +11,7 @@ pub(crate) use holding::Instead;
 
 use crate::about::{Abouts, AttributesOf};
 use crate::actions::{Actions, Said};
+use crate::columns::union;
 use crate::hold::Holds;
 use crate::ledger::{Accounted, Ledger, OPERATOR, Row};
 use crate::replay::Replayed;
@@ -19,7 +20,8 @@ use crate::standing::Standing;
 use afterbay_journal as journal;
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{
-    Action, Columns, FinishKind, IdShape, Opened, Plugin, ReloadError, Replacement, TokenId, Verdict,
+    Action, ColumnSet, Columns, FinishKind, IdShape, Opened, Plugin, ReloadError, Replacement, TokenId,
+    Verdict,
 };
 use afterbay_wire::{FinishReason, Ids};
 use holding::Turn;
@@ -93,33 +95,37 @@ impl Judged {
     /// Makes the last row of each request that the operator has ended, as a plugin's verdict would. One that ends here by
     /// itself or by a plugin is left alone; the scheduler's own row for the abort is not.
     fn end(&mut self, ledger: &Ledger) {
-        let Judged { accounted, fates, actions, held, instead } = self;
-        for (index, row) in accounted.rows.iter().enumerate().filter(|(_, row)| !row.swallowed) {
-            let Some(matched) = ledger.ending(row.slot, row.finish) else { continue };
-            if fates.get(index).is_some_and(|fate| fate.finish.is_some()) {
+        for index in 0..self.accounted.rows.len() {
+            let row = self.accounted.rows[index];
+            let Some(matched) = ledger.ending(row.slot, row.finish).filter(|_| !row.swallowed) else {
+                continue;
+            };
+            if self.fates.get(index).is_some_and(|fate| fate.finish.is_some()) {
                 continue;
             }
-            if fates.is_empty() {
-                fates.resize(accounted.rows.len(), Fate::KEEP);
+            if self.fates.is_empty() {
+                self.fates.resize(self.accounted.rows.len(), Fate::KEEP);
             }
-            fates[index].finish = Some(FinishReason::Stop(matched.to_owned()));
-            let tokens = instead.iter().find(|instead| instead.row == index as u32);
-            let tokens = tokens.map_or(row.tokens, |instead| instead.held.tokens);
-            actions.0.push(Said {
-                row: index as u32,
+            self.fates[index].finish = Some(FinishReason::Stop(matched.to_owned()));
+            let at = index as u32;
+            let forwarded = match &self.fates[index].written {
+                _ if self.is_held(at) => 0,
+                Written::AsItCame | Written::Cumulative(_) => {
+                    self.instead_of(at).map_or(row.tokens, |instead| instead.held.tokens)
+                }
+                Written::Delta(ids) => ids.len() as u32,
+                Written::Dropped => 0,
+            };
+            self.actions.0.push(Said {
+                row: at,
                 plugin: OPERATOR.to_owned(),
                 verdict: journal::Verdict::Finish,
                 text: matched.to_owned(),
                 ids: Vec::new(),
-                forwarded: match &fates[index].written {
-                    _ if held.contains(&(index as u32)) => 0,
-                    Written::AsItCame | Written::Cumulative(_) => tokens,
-                    Written::Delta(ids) => ids.len() as u32,
-                    Written::Dropped => 0,
-                },
+                forwarded,
             });
         }
-        actions.0.sort_by_key(|said| said.row);
+        self.actions.0.sort_by_key(|said| said.row);
     }
 }
 
@@ -166,21 +172,24 @@ impl Chain {
 
     /// A changed component takes over, or could not.
     pub(crate) fn reload(&mut self, plugin: &str, result: Result<Plugin, ReloadError>, ledger: &Ledger) {
-        if let Some(seat) = self.seats.iter_mut().find(|seat| seat.name() == plugin) {
-            seat.reload(result, ledger, &self.abouts);
+        if let Some(at) = self.place(plugin) {
+            self.seats[at].reload(result, ledger, &self.abouts);
         }
+    }
+
+    /// Where the plugin of that name is.
+    fn place(&self, plugin: &str) -> Option<usize> {
+        self.seats.iter().position(|seat| seat.name() == plugin)
     }
 
     /// A shadow becomes live: in the place of the plugin it is a shadow of, which leaves the chain, else in its own.
     /// `None`: there is no plugin of that name; false: it is live already.
     pub(crate) fn promote(&mut self, plugin: &str) -> Option<bool> {
-        let at = self.seats.iter().position(|seat| seat.name() == plugin)?;
+        let at = self.place(plugin)?;
         if !self.seats[at].is_shadow() {
             return Some(false);
         }
-        let of = self.seats[at].shadow_of();
-        let live = of.and_then(|of| self.seats.iter().position(|seat| seat.name() == of));
-        let Some(live) = live else {
+        let Some(live) = self.seats[at].shadow_of().and_then(|of| self.place(of)) else {
             self.seats[at].promote("no other leaves the chain".to_owned());
             return Some(true);
         };
@@ -228,15 +237,15 @@ impl Chain {
 
     /// One of those has.
     pub(crate) fn replayed(&mut self, plugin: &str, number: u64, replayed: Replayed, ledger: &Ledger) {
-        if let Some(seat) = self.seats.iter_mut().find(|seat| seat.name() == plugin) {
-            seat.replayed(number, replayed, ledger, &self.abouts);
+        if let Some(at) = self.place(plugin) {
+            self.seats[at].replayed(number, replayed, ledger, &self.abouts);
         }
     }
 
     /// A plugin comes out of quarantine. `None`: there is none of that name; false: it was not in quarantine.
     pub(crate) fn release(&mut self, plugin: &str, ledger: &Ledger) -> Option<bool> {
-        let seat = self.seats.iter_mut().find(|seat| seat.name() == plugin)?;
-        Some(seat.release(ledger, &self.abouts))
+        let at = self.place(plugin)?;
+        Some(self.seats[at].release(ledger, &self.abouts))
     }
 
     /// Does what is due. Between two batches only.
@@ -273,7 +282,7 @@ impl Chain {
         ledger: &Ledger,
     ) {
         // One that is no more had nobody known behind it.
-        if let Some(seat) = self.seats.iter().position(|seat| seat.name() == plugin) {
+        if let Some(seat) = self.place(plugin) {
             for (row, released) in judged.accounted.rows.iter().zip(&judged.instead) {
                 let rid = ledger.request(row.slot).map_or("", |(rid, _)| rid);
                 let (why, held) = (released.why, &released.held);
@@ -307,55 +316,15 @@ impl Chain {
             return;
         }
         let now = judged.accounted.kept.at.instant;
-        meet(&judged.accounted, ledger, &self.shown, &mut self.abouts);
         let begun = self.shown.begun(&judged.accounted);
+        meet(&judged.accounted, ledger, &begun, &mut self.abouts);
         for index in first..self.seats.len() {
             if self.seats[index].shadow_of().is_some() {
                 // It looks from the place of the one it is a shadow of.
                 continue;
             }
-            let accounted = &judged.accounted;
-            let opened: Vec<Opened<'_>> = opened(accounted, ledger, &begun);
-            if self.shown.rows.is_empty() && opened.is_empty() {
-                continue;
-            }
-            let wants_texts = self.seats.iter().any(|seat| seat.wants().texts);
-            let texts = if wants_texts { self.shown.texts(judged) } else { Vec::new() };
-            let waiting = match self.seats.iter().any(|seat| seat.wants().waiting) {
-                true => self.shown.waiting(holds, self.seats[index].name()),
-                false => Vec::new(),
-            };
-            let Shown { requests, ids, completion_tokens, finished, .. } = &self.shown;
-            let columns = Columns {
-                waiting: &waiting,
-                requests,
-                output_ids: &ids.values,
-                output_ends: &ids.ends,
-                completion_tokens,
-                finished,
-                texts: &texts,
-            };
-            let answer = self.seats[index].judge(&opened, &columns, accounted, ledger, &self.abouts);
+            let Some(answer) = self.hear(index, &begun, judged, holds, ledger) else { continue };
             let is_lost = self.seats[index].take_lost();
-            let rid = |row: u32| {
-                let row = *self.shown.rows.get(row as usize)?;
-                Some(ledger.request(accounted.rows[row as usize].slot)?.0)
-            };
-            if self.seats[index].is_shadow() {
-                self.seats[index].compare(&answer, &[], rid);
-                continue;
-            }
-            let said = match &answer {
-                Answer::Verdicts(verdicts) => &verdicts[..],
-                Answer::Unjudged | Answer::Ended(_) => &[],
-            };
-            for shadow in 0..self.seats.len() {
-                if self.seats[shadow].shadow_of() == Some(self.seats[index].name()) {
-                    let seat = &mut self.seats[shadow];
-                    let answer = seat.judge(&opened, &columns, accounted, ledger, &self.abouts);
-                    seat.compare(&answer, said, rid);
-                }
-            }
             let says_nothing = match &answer {
                 Answer::Unjudged => true,
                 Answer::Verdicts(verdicts) => verdicts.is_empty(),
@@ -383,6 +352,66 @@ impl Chain {
         }
         // The journal wants rows in order; the chain's order within a row stays.
         judged.actions.0.sort_by_key(|said| said.row);
+    }
+
+    /// Calls one plugin, and its shadows in its place. `None`: nothing is to be done.
+    fn hear(
+        &mut self,
+        index: usize,
+        begun: &[u32],
+        judged: &Judged,
+        holds: &Holds,
+        ledger: &Ledger,
+    ) -> Option<Answer> {
+        let accounted = &judged.accounted;
+        let opened: Vec<Opened<'_>> = opened(accounted, ledger, begun);
+        if self.shown.rows.is_empty() && opened.is_empty() {
+            return None;
+        }
+        let wants = self.wants_at(index);
+        let texts = if wants.texts { self.shown.texts(judged) } else { Vec::new() };
+        let waiting = match wants.waiting {
+            true => self.shown.waiting(holds, self.seats[index].name()),
+            false => Vec::new(),
+        };
+        let Shown { requests, ids, completion_tokens, finished, .. } = &self.shown;
+        let columns = Columns {
+            waiting: &waiting,
+            requests,
+            output_ids: &ids.values,
+            output_ends: &ids.ends,
+            completion_tokens,
+            finished,
+            texts: &texts,
+        };
+        let answer = self.seats[index].judge(&opened, &columns, accounted, ledger, &self.abouts);
+        let rid = |row: u32| {
+            let row = *self.shown.rows.get(row as usize)?;
+            Some(ledger.request(accounted.rows[row as usize].slot)?.0)
+        };
+        if self.seats[index].is_shadow() {
+            self.seats[index].compare(&answer, &[], rid);
+            return None;
+        }
+        let said = match &answer {
+            Answer::Verdicts(verdicts) => &verdicts[..],
+            Answer::Unjudged | Answer::Ended(_) => &[],
+        };
+        for shadow in 0..self.seats.len() {
+            if self.seats[shadow].shadow_of() == Some(self.seats[index].name()) {
+                let seat = &mut self.seats[shadow];
+                let answer = seat.judge(&opened, &columns, accounted, ledger, &self.abouts);
+                seat.compare(&answer, said, rid);
+            }
+        }
+        Some(answer)
+    }
+
+    /// What a plugin and its shadows want to see.
+    fn wants_at(&self, index: usize) -> ColumnSet {
+        let seat = &self.seats[index];
+        let shadows = self.seats.iter().filter(|shadow| shadow.shadow_of() == Some(seat.name()));
+        shadows.map(Seat::wants).fold(seat.wants(), union)
     }
 
     /// Fills the columns from the batch as it came.
@@ -456,9 +485,13 @@ fn terminate(row: u32, message: &str, plugin: &str, fate: &mut Fate, actions: &m
     // A plugin before may have ended it.
     if fate.finish.is_none() {
         say(journal::Verdict::Abort);
-        let message = message.to_owned();
-        fate.finish = Some(FinishReason::Abort { message, status_code: None, err_type: None });
+        fate.finish = Some(aborted(message));
     }
+}
+
+/// How a request ends that a plugin aborts.
+fn aborted(message: &str) -> FinishReason {
+    FinishReason::Abort { message: message.to_owned(), status_code: None, err_type: None }
 }
 
 /// A row's new text, for the journal. One that it would cut is left out.
@@ -468,8 +501,8 @@ fn kept_text(text: Option<&str>) -> String {
 }
 
 /// What is known of the requests that begin in this batch.
-fn meet(accounted: &Accounted, ledger: &Ledger, shown: &Shown, abouts: &mut Abouts) {
-    for row in shown.rows.iter().filter(|row| accounted.rows[**row as usize].first) {
+fn meet(accounted: &Accounted, ledger: &Ledger, begun: &[u32], abouts: &mut Abouts) {
+    for row in begun {
         let Some((rid, request)) = ledger.request(accounted.rows[*row as usize].slot) else { continue };
         let worker = accounted.batch.http_worker_ipc(*row).unwrap_or_default();
         abouts.meet(request.kept.number().0, rid, worker);

@@ -68,6 +68,26 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    fn new(kept: journal::Request, now: Instant) -> Request {
+        Request {
+            kept,
+            received: 0,
+            forwarded: 0,
+            replaced: 0,
+            dropped: 0,
+            swallowed: 0,
+            held: 0,
+            lingers: false,
+            counted: 0,
+            shift: 0,
+            prompt_tokens: 0,
+            reader_knows: false,
+            ended_by: None,
+            skips_by: None,
+            last_row: now,
+        }
+    }
+
     /// A plugin has finished it: no plugin sees what still comes.
     pub(crate) fn ended_early(&self) -> bool {
         self.ended_by.is_some()
@@ -148,21 +168,15 @@ impl Ledger {
             requests.insert(
                 &info.rid,
                 Request {
-                    kept: request.request,
                     received: info.received,
                     forwarded: info.received - dropped - replaced,
                     replaced,
                     dropped,
-                    swallowed: 0,
-                    held: 0,
-                    lingers: false,
                     counted: info.received,
                     shift: info.forwarded as i64 - info.received as i64,
-                    prompt_tokens: 0,
                     reader_knows: true,
                     ended_by: info.ended_early.then(|| EARLIER_RUN.into()),
-                    skips_by: None,
-                    last_row: now,
+                    ..Request::new(request.request, now)
                 },
             );
         }
@@ -275,23 +289,8 @@ impl Ledger {
     }
 
     fn begin(&mut self, kept: journal::Request, batch: &Batch, row: u32, now: Instant) -> Slot {
-        let request = Request {
-            kept,
-            received: 0,
-            forwarded: 0,
-            replaced: 0,
-            dropped: 0,
-            swallowed: 0,
-            held: 0,
-            lingers: false,
-            counted: 0,
-            shift: 0,
-            prompt_tokens: batch.prompt_tokens(row).unwrap_or(0),
-            reader_knows: false,
-            ended_by: None,
-            skips_by: None,
-            last_row: now,
-        };
+        let prompt_tokens = batch.prompt_tokens(row).unwrap_or(0);
+        let request = Request { prompt_tokens, ..Request::new(kept, now) };
         self.telemetry.counters.requests_opened.add(1);
         self.requests.insert(batch.rid(row), request)
     }
@@ -299,19 +298,18 @@ impl Ledger {
     /// Every row's fate is known: books it, writes the outcome, and makes what leaves.
     pub(crate) fn settle(&mut self, mut judged: Judged, holds: &mut Holds, keep: &mut Keep) -> Settled {
         let (frame, now) = (judged.accounted.kept.frame, judged.accounted.kept.at.instant);
-        let Accounted { batch, rows, needs_edit, skips, is_released, .. } = &judged.accounted;
-        let is_released = *is_released;
-        let aside = match *skips || judged.fates.iter().any(|fate| fate.way.is_some()) {
-            true => self.ways(rows, &judged.fates, batch, frame, &mut judged.actions, &judged.held),
+        let Accounted { needs_edit, skips, is_released, .. } = judged.accounted;
+        let aside = match skips || judged.fates.iter().any(|fate| fate.way.is_some()) {
+            true => self.ways(&mut judged),
             false => Vec::new(),
         };
-        let needs_edit = *needs_edit || !judged.fates.is_empty() || !judged.instead.is_empty();
+        let needs_edit = needs_edit || !judged.fates.is_empty() || !judged.instead.is_empty();
         let mut edits = if needs_edit { self.edits(&judged) } else { Vec::new() };
         let instead: Vec<_> = in_place_of(&judged);
         // `None`: as it came; `Some(None)`: nothing is left.
         let edited = match edits.is_empty() && instead.is_empty() {
             true => None,
-            false => match batch.edit_instead(&edits, &instead) {
+            false => match judged.accounted.batch.edit_instead(&edits, &instead) {
                 Ok(edited) => Some(edited),
                 Err(error) => {
                     self.not_edited(&judged.actions, frame, &error.to_string());
@@ -528,10 +526,14 @@ fn numbers(rows: &[Row], edits: &[Edit]) -> Box<[u64]> {
         // Its length is known, so that it is written once.
         return rows.iter().map(|row| row.number).collect();
     }
-    let mut gone =
-        edits.iter().filter(|edit| edit.tokens == Tokens::Drop).map(|edit| edit.row as usize).peekable();
-    let left = rows.iter().enumerate().filter(|(index, _)| gone.next_if_eq(index).is_none());
+    let mut gone = dropped(edits).peekable();
+    let left = (0..).zip(rows).filter(|(index, _)| gone.next_if_eq(index).is_none());
     left.map(|(_, row)| row.number).collect()
+}
+
+/// The rows that leave the batch.
+fn dropped(edits: &[Edit]) -> impl Iterator<Item = u32> {
+    edits.iter().filter(|edit| edit.tokens == Tokens::Drop).map(|edit| edit.row)
 }
 
 fn finish_kind(finish: &Finish<'_>) -> FinishKind {

@@ -7,7 +7,7 @@
 use crate::decode::{Decode, Decoded};
 use crate::fault;
 use crate::hold::{self, Holds};
-use crate::judge::Chain;
+use crate::judge::{Chain, Judged};
 use crate::keep::{Keep, Kept};
 use crate::ledger::{Ledger, Settled};
 use crate::outlook::Outlook;
@@ -170,10 +170,7 @@ impl Path {
         match self.ledger.account(decoded, &mut self.keep) {
             Ok(accounted) => {
                 let judged = self.chain.judge(accounted, &mut self.holds, &self.ledger);
-                fault::point("settle");
-                let settled = self.ledger.settle(judged, &mut self.holds, &mut self.keep);
-                self.chain.revive(&self.ledger);
-                settled
+                self.book(judged)
             }
             Err(barrier) => barrier,
         }
@@ -191,13 +188,17 @@ impl Path {
         match self.ledger.release(kept, &mut self.holds, &mut self.keep) {
             Ok((mut judged, plugin)) => {
                 self.chain.judge_released(&mut judged, &plugin, &mut self.holds, &self.ledger);
-                fault::point("settle");
-                let settled = self.ledger.settle(judged, &mut self.holds, &mut self.keep);
-                self.chain.revive(&self.ledger);
-                settled
+                self.book(judged)
             }
             Err(kept) => Settled { kept, leaves: Leaves::Nothing },
         }
+    }
+
+    fn book(&mut self, judged: Judged) -> Settled {
+        fault::point("settle");
+        let settled = self.ledger.settle(judged, &mut self.holds, &mut self.keep);
+        self.chain.revive(&self.ledger);
+        settled
     }
 
     /// Passes on what the poll says.

@@ -6,7 +6,7 @@
 use crate::columns::{Begun, Rows};
 use afterbay_journal::reader::{Action, Outcome};
 use afterbay_journal::{Backlog, Backlogged, FrameNo, Verdict};
-use afterbay_runtime::{ColumnSet, Columns, FinishKind, Opened, Plugin};
+use afterbay_runtime::{ColumnSet, Columns, FinishKind, Plugin};
 use afterbay_wire as wire;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -52,11 +52,7 @@ impl Job {
 
     fn show(&mut self) -> Result<u64, String> {
         let until = Instant::now() + TIME_MAX;
-        let opened: Vec<Opened<'_>> = self.requests.iter().map(Begun::tell).collect();
-        for request in &self.requests {
-            self.instance.set_attributes(request.request, request.attributes.clone());
-        }
-        self.instance.open(&opened).map_err(|fault| fault.to_string())?;
+        Begun::open(&self.requests, &mut self.instance).map_err(|fault| fault.to_string())?;
         let live: HashSet<u64> = self.requests.iter().map(|request| request.request).collect();
         let mut decoder = wire::Decoder::new(self.layouts.clone());
         let mut rows = 0;
@@ -154,13 +150,7 @@ impl Missed {
     pub(crate) fn show(&self, instance: &mut Plugin) -> Result<(), String> {
         for came in &self.what {
             let told = match came {
-                Came::Opened(requests) => {
-                    for request in requests {
-                        instance.set_attributes(request.request, request.attributes.clone());
-                    }
-                    let opened: Vec<Opened<'_>> = requests.iter().map(Begun::tell).collect();
-                    instance.open(&opened)
-                }
+                Came::Opened(requests) => Begun::open(requests, instance),
                 Came::Rows(rows) => rows.show(|columns| instance.process(columns)).map(drop),
                 Came::Closed(requests) => instance.close(requests),
             };

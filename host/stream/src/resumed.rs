@@ -2,7 +2,7 @@
 
 use crate::about::Abouts;
 use crate::ledger::{Accounted, Ledger, Request, Row};
-use afterbay_runtime::{Opened, Plugin};
+use afterbay_runtime::{Fault, Opened, Plugin};
 use afterbay_wire::is_health_check;
 use std::collections::HashMap;
 
@@ -60,13 +60,12 @@ fn resumed<'l>(rid: &'l str, request: &Request, abouts: &'l Abouts) -> Opened<'l
     }
 }
 
-/// What `request.attributes` is to say of these requests.
-pub(crate) fn tell_attributes(plugin: &mut Plugin, requests: &[Opened<'_>], abouts: &Abouts) {
-    if !plugin.component().grants().request {
-        return;
+/// Tells an instance of requests, whose attributes it may ask for then.
+pub(crate) fn open(plugin: &mut Plugin, requests: &[Opened<'_>], abouts: &Abouts) -> Result<(), Fault> {
+    if plugin.component().grants().request {
+        for opened in requests {
+            plugin.set_attributes(opened.request, abouts.attributes(opened.request));
+        }
     }
-    for request in requests {
-        let about = abouts.get(request.request);
-        plugin.set_attributes(request.request, about.and_then(|about| about.attributes.clone()));
-    }
+    plugin.open(requests)
 }

@@ -9,10 +9,10 @@ use crate::PluginSetup;
 use crate::about::Abouts;
 use crate::actions::label;
 use crate::columns;
-use crate::drains::{Drains, Judged};
+use crate::drains::{Drains, Heard};
 use crate::ledger::{Accounted, Ledger};
 use crate::quarantine::Faults;
-use crate::resumed::{Resumed, tell_attributes};
+use crate::resumed::{self, Resumed};
 use crate::shadow;
 use crate::standing::{LastReload, PluginState, Standing};
 use crate::telemetry::Telemetry;
@@ -28,7 +28,7 @@ use afterbay_runtime::{
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use swap::Waits;
+use swap::Successor;
 pub(crate) use swap::Wanted;
 
 /// How long a plugin that could not be started is left alone before the next try.
@@ -69,9 +69,9 @@ pub(crate) struct Seat {
     /// Instances before it that go on with the requests they have.
     drains: Drains,
     /// One that is to take over when it has seen what has come before.
-    waits: Option<Waits>,
+    successor: Option<Successor>,
     /// How many of those there were.
-    waited: u64,
+    successors: u64,
     /// As the configuration says; it may have been promoted since.
     configured: Mode,
     plugin: Option<Plugin>,
@@ -110,8 +110,8 @@ impl Seat {
             mode: config.mode,
             state: config.state,
             drains: Drains::default(),
-            waits: None,
-            waited: 0,
+            successor: None,
+            successors: 0,
             plugin: None,
             absent: None,
             retry_at: None,
@@ -180,10 +180,10 @@ impl Seat {
     /// What it, and those before and after it, want to see.
     pub(crate) fn wants(&self) -> ColumnSet {
         let own = self.component.description().columns;
-        if self.drains.is_empty() && self.waits.is_none() {
+        if self.drains.is_empty() && self.successor.is_none() {
             return own;
         }
-        let next = self.waits.as_ref().map_or(own, Waits::wants);
+        let next = self.successor.as_ref().map_or(own, Successor::wants);
         self.drains.wants(columns::union(own, next))
     }
 
@@ -236,18 +236,16 @@ impl Seat {
         for tried in 1..=tries {
             let mut died = Vec::new();
             let plugin = self.plugin.as_mut()?;
-            let told = if opened.is_empty() {
-                Ok(())
-            } else {
-                tell_attributes(plugin, opened, abouts);
-                plugin.open(opened)
+            let told = match opened.is_empty() {
+                true => Ok(()),
+                false => resumed::open(plugin, opened, abouts),
             };
             // Those that begin may have been held, all of them.
             let answer = told.and_then(|()| match (columns.requests.is_empty(), self.drains.is_empty()) {
                 (true, _) => Ok(Vec::new()),
                 (false, true) => plugin.process(columns),
                 (false, false) => {
-                    let Judged { verdicts, died: dead } = self.drains.judge(columns, plugin);
+                    let Heard { verdicts, died: dead } = self.drains.judge(columns, plugin);
                     died.extend(dead);
                     verdicts
                 }
@@ -285,14 +283,13 @@ impl Seat {
 
     /// The attributes of an open request are others now.
     pub(crate) fn changed(&mut self, request: u64, ledger: &Ledger, abouts: &Abouts) {
-        let attributes = || abouts.get(request).and_then(|about| about.attributes.clone());
         if let Some(plugin) = self.drains.of(request).filter(|plugin| plugin.component().grants().request) {
-            plugin.set_attributes(request, attributes());
+            plugin.set_attributes(request, abouts.attributes(request));
             // What it dies of, it dies of at the next batch.
             let _told = plugin.changed(&[request]);
         } else if self.component.grants().request {
             self.tell(ledger, abouts, |plugin| {
-                plugin.set_attributes(request, attributes());
+                plugin.set_attributes(request, abouts.attributes(request));
                 plugin.changed(&[request])
             });
         }
@@ -345,8 +342,8 @@ impl Seat {
     /// Tells of requests that have no more rows. A fresh instance after a fault here must not be told of them, so it waits
     /// for [`Seat::revive`].
     pub(crate) fn close(&mut self, requests: &[u64], ledger: &Ledger) {
-        if let Some(waits) = &mut self.waits {
-            waits.closed(requests);
+        if let Some(successor) = &mut self.successor {
+            successor.closed(requests);
         }
         let (requests, dead) = match self.drains.is_empty() {
             true => (Cow::Borrowed(requests), Vec::new()),
@@ -388,7 +385,7 @@ impl Seat {
     /// After a panic: a fresh instance takes over, of everything.
     pub(crate) fn after_panic(&mut self, ledger: &Ledger, abouts: &Abouts) {
         self.drains.end();
-        (self.waits, self.orphans) = (None, Vec::new());
+        (self.successor, self.orphans) = (None, Vec::new());
         self.restart(&self.alive(ledger, abouts), ledger, abouts);
     }
 
@@ -485,8 +482,7 @@ impl Seat {
 
     /// Seats an instance and tells it of the requests that are alive.
     fn take_over(&mut self, mut plugin: Plugin, resumed: &Resumed<'_>, ledger: &Ledger, abouts: &Abouts) {
-        tell_attributes(&mut plugin, resumed.requests(), abouts);
-        let opened = plugin.open(resumed.requests());
+        let opened = resumed::open(&mut plugin, resumed.requests(), abouts);
         self.requests_open = resumed.requests().len() as u64;
         (self.plugin, self.is_lost) = (Some(plugin), true);
         self.retry_at = None;

@@ -6,6 +6,7 @@
 use super::{Actions, Fate, Judged, Said, Shown, Way, Written};
 use crate::hold::{Came, Held, Holds, Waits, words};
 use crate::ledger::Ledger;
+use crate::requests::Slot;
 use crate::seat::Seat;
 use afterbay_events::HoldEnd;
 use afterbay_journal as journal;
@@ -141,9 +142,7 @@ impl Turn<'_> {
                 Some(Action::Release) => Wish::Release,
                 Some(Action::ReleaseAs(replacement)) => Wish::ReleaseAs(replacement),
                 Some(action) => {
-                    let (row, plugin) = (at as u32, self.seat.name().to_owned());
-                    let Judged { fates, actions, .. } = &mut *self.judged;
-                    self.shown.apply(Verdict { row, action }, shape, &plugin, fates, actions);
+                    self.apply(at, action, shape);
                     Wish::Nothing
                 }
             };
@@ -151,23 +150,31 @@ impl Turn<'_> {
         }
     }
 
+    /// Enters a verdict that is of this row only.
+    fn apply(&mut self, at: usize, action: Action, shape: IdShape) {
+        let verdict = Verdict { row: at as u32, action };
+        let Judged { fates, actions, .. } = &mut *self.judged;
+        self.shown.apply(verdict, shape, self.seat.name(), fates, actions);
+    }
+
     /// The seat has not judged the batch, and nothing is to go on that it has not: neither what waits with it.
     pub(super) fn end(mut self, message: &str) {
         for at in 0..self.shown.rows.len() {
             let (row, number) = (self.shown.rows[at], self.shown.requests[at]);
             if self.holds.waits(number, self.seat.name(), self.now) != Waits::No {
-                // So that what waits goes with it, whatever the text.
-                let finish =
-                    self.judged.fates[row as usize].finish.get_or_insert(FinishReason::Stop(String::new()));
-                let is_ours = *finish == FinishReason::Stop(String::new());
+                // With a last row what waits goes on whatever the text.
+                let finish = self.judged.fates[row as usize].finish.clone();
+                self.judged.fates[row as usize].finish.get_or_insert_with(|| super::aborted(message));
                 self.go_on(at, row, number, HoldEnd::Instance);
-                if is_ours {
-                    self.judged.fates[row as usize].finish = None;
-                }
+                self.judged.fates[row as usize].finish = finish;
             }
             let fate = &mut self.judged.fates[row as usize];
             super::terminate(row, message, self.seat.name(), fate, &mut self.judged.actions);
         }
+    }
+
+    fn slot(&self, row: u32) -> Option<Slot> {
+        self.judged.accounted.rows.get(row as usize).map(|row| row.slot)
     }
 
     fn row(&mut self, at: usize, wish: Wish, shape: IdShape) {
@@ -180,10 +187,7 @@ impl Turn<'_> {
         match (wish, waits) {
             (Wish::Nothing | Wish::Release, Waits::No) => {}
             (Wish::ReleaseAs(replacement), Waits::No) => {
-                let verdict = Verdict { row: at as u32, action: Action::Replace(replacement) };
-                let plugin = self.seat.name().to_owned();
-                let Judged { fates, actions, .. } = &mut *self.judged;
-                self.shown.apply(verdict, shape, &plugin, fates, actions);
+                self.apply(at, Action::Replace(replacement), shape);
             }
             (Wish::Hold(millis), Waits::No) => self.begin(row, number, millis),
             (Wish::ReleaseAs(replacement), _) => self.release_as(at, row, number, replacement, shape),
@@ -272,17 +276,17 @@ impl Turn<'_> {
     }
 
     fn wait(&mut self, row: u32, number: u64, held: Held, time: Duration, text: String) {
-        let Some(slot) = self.judged.accounted.rows.get(row as usize).map(|row| row.slot) else { return };
+        let Some(slot) = self.slot(row) else { return };
         self.holds.push(number, slot, &self.seat.plugin_name(), held, self.now + time);
         self.said(row, journal::Verdict::Hold, text, Vec::new(), 0);
-        self.leave(row);
+        self.as_it_came(row);
+        self.judged.wait(row);
     }
 
-    /// The row is not in the batch any more.
-    fn leave(&mut self, row: u32) {
+    /// What the chain has made of the row's contents is in what stands for it now.
+    fn as_it_came(&mut self, row: u32) {
         let fate = &mut self.judged.fates[row as usize];
-        *fate = Fate { finish: fate.finish.take(), way: fate.way.take(), ..Fate::KEEP };
-        self.judged.wait(row);
+        (fate.written, fate.text) = (Written::AsItCame, None);
     }
 
     /// What waits goes on as it came, with this row last; or they wait together until the text is whole.
@@ -320,9 +324,8 @@ impl Turn<'_> {
                 self.stand(at, row, held, why);
             }
             Err(error) => {
-                let own = all.pop();
+                all.pop();
                 self.push_all(row, number, all);
-                drop(own);
                 self.break_up(row, number, error);
             }
         }
@@ -351,10 +354,7 @@ impl Turn<'_> {
         self.tell_end(HoldEnd::Verdict, row, &held);
         if shape == IdShape::Cumulative {
             self.stand(at, row, held, HoldEnd::Verdict);
-            let verdict = Verdict { row: at as u32, action: Action::Replace(replacement) };
-            let plugin = self.seat.name().to_owned();
-            let Judged { fates, actions, .. } = &mut *self.judged;
-            return self.shown.apply(verdict, shape, &plugin, fates, actions);
+            return self.apply(at, Action::Replace(replacement), shape);
         }
         let text = super::kept_text(held.batch.text(0).filter(|_| replacement.text.is_some()));
         self.said(row, journal::Verdict::Replace, text, ids, held.tokens);
@@ -366,8 +366,7 @@ impl Turn<'_> {
     }
 
     fn stand(&mut self, at: usize, row: u32, held: Held, why: HoldEnd) {
-        let fate = &mut self.judged.fates[row as usize];
-        *fate = Fate { finish: fate.finish.take(), way: fate.way.take(), ..Fate::KEEP };
+        self.as_it_came(row);
         self.shown.tokens[at] = held.tokens;
         let plugin = self.seat.plugin_name();
         self.judged.stand(Instead { row, held, in_place: false, plugin, why });
@@ -375,7 +374,7 @@ impl Turn<'_> {
 
     /// What was taken waits again, as it did.
     fn push_all(&mut self, row: u32, number: u64, rows: Vec<Held>) {
-        let Some(slot) = self.judged.accounted.rows.get(row as usize).map(|row| row.slot) else { return };
+        let Some(slot) = self.slot(row) else { return };
         let plugin = self.seat.plugin_name();
         rows.into_iter().for_each(|held| self.holds.push(number, slot, &plugin, held, self.now));
     }
@@ -400,8 +399,7 @@ impl Turn<'_> {
     }
 
     fn tell_end(&self, why: HoldEnd, row: u32, held: &Held) {
-        let slot = self.judged.accounted.rows.get(row as usize).map(|row| row.slot);
-        let rid = slot.and_then(|slot| self.ledger.request(slot)).map_or("", |(rid, _)| rid);
+        let rid = self.slot(row).and_then(|slot| self.ledger.request(slot)).map_or("", |(rid, _)| rid);
         self.seat.tell_hold_ended(why, rid, held.came.rows, held.tokens.into());
     }
 

@@ -105,8 +105,8 @@ impl Shown {
             }
             Action::Abort(message) => {
                 said.verdict = journal::Verdict::Abort;
-                said.text.clone_from(&message);
-                fate.finish = Some(FinishReason::Abort { message, status_code: None, err_type: None });
+                fate.finish = Some(aborted(&message));
+                said.text = message;
             }
             Action::Route(sink) => {
                 said.verdict = journal::Verdict::Route;

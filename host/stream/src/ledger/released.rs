@@ -1,5 +1,6 @@
 //! What goes on after it has waited: with a later row of its request, or in a frame of Afterbay's own.
 
+use super::whole::whole;
 use super::{Accounted, FinishKind, Ledger, Request, Row, finish_kind};
 use crate::hold::{Came, Holds, words};
 use crate::judge::{Fate, Instead, Judged};
@@ -106,17 +107,7 @@ impl Ledger {
 
     /// A frame of Afterbay's own with which nothing goes on.
     pub(crate) fn nothing_released(&mut self, kept: &Kept, keep: &mut Keep) {
-        keep.outcome(&journal::Outcome {
-            frame: kept.frame,
-            received_unix_ns: kept.at.unix_ns,
-            passage: journal::Passage::Dropped,
-            changed: None,
-            requests: &[],
-            tokens: &[],
-            finished: &[],
-            gaps: &[],
-            actions: &[],
-        });
+        keep.outcome(&whole(kept, journal::Passage::Dropped));
     }
 
     /// The frame could not be written with what was to go on in it: that waits again, and no other verdict is carried out.

@@ -2,13 +2,12 @@
 //!
 //! Owns which requests skip the detokenizer, from their first row to their last, and what of a verdict cannot be done.
 
-use super::{Ledger, Row};
-use crate::actions::Actions;
-use crate::judge::{Fate, Way};
+use super::{Accounted, Ledger, Request, Row, dropped};
+use crate::judge::{Judged, Way};
 use afterbay_config::Takes;
 use afterbay_events::event::VerdictFailed;
 use afterbay_journal as journal;
-use afterbay_wire::{Batch, Edit, Kind, Tokens};
+use afterbay_wire::{Batch, Edit, Kind};
 
 /// Where rows may go but to their reader.
 #[derive(Default)]
@@ -68,41 +67,26 @@ impl Ledger {
     }
 
     /// The rows of a batch that do not go to their reader. What cannot be done is told, and taken out of the actions.
-    pub(super) fn ways(
-        &mut self,
-        rows: &[Row],
-        fates: &[Fate],
-        batch: &Batch,
-        frame: journal::FrameNo,
-        actions: &mut Actions,
-        held: &[u32],
-    ) -> Vec<(u32, Way)> {
+    pub(super) fn ways(&mut self, judged: &mut Judged) -> Vec<(u32, Way)> {
+        let Judged { accounted: Accounted { kept, batch, rows, .. }, fates, actions, held, .. } = judged;
         let mut aside = Vec::new();
-        for (index, row) in (0..).zip(rows).filter(|(_, row)| !row.swallowed) {
+        for (index, row) in (0..).zip(rows.iter()).filter(|(_, row)| !row.swallowed) {
             let said = fates.get(index as usize).and_then(|fate| fate.way.as_ref());
-            if said.is_none() && self.requests.get(row.slot).is_none_or(|request| request.skips_by.is_none())
-            {
+            let skips = self.requests.get(row.slot).is_some_and(|request| request.skips_by.is_some());
+            if said.is_none() && !skips {
                 continue;
             }
-            let why = match said {
-                Some(Way::To(sink)) if !self.ways.routed.contains(sink) => {
-                    Some(format!("the stream has no sink {sink:?} of kind \"routed\""))
-                }
-                Some(Way::PastDetokenizer) => self.not_skipping(row, batch).map(str::to_owned),
-                _ => None,
-            };
-            if let Some(why) = why {
+            let wrong = said.and_then(|way| self.wrong_way(way, row, batch));
+            if let Some(why) = &wrong {
                 for plugin in actions.take_ways(index) {
                     let stream = self.telemetry.stream.clone();
                     let (plugin, why) = (plugin.as_str().into(), why.clone());
-                    self.telemetry.publish(VerdictFailed { stream, plugin, frame: frame.0, why });
+                    self.telemetry.publish(VerdictFailed { stream, plugin, frame: kept.frame.0, why });
                 }
             }
             let Some(request) = self.requests.get_mut(row.slot) else { continue };
-            match said {
-                Some(Way::To(sink)) if self.ways.routed.contains(sink) => {
-                    aside.push((index, Way::To(sink.clone())));
-                }
+            match said.filter(|_| wrong.is_none()) {
+                Some(Way::To(sink)) => aside.push((index, Way::To(sink.clone()))),
                 Some(Way::PastDetokenizer) if request.skips_by.is_none() => {
                     if let Some(plugin) = actions.way_of(index) {
                         request.skips_by = Some(plugin.into());
@@ -111,9 +95,10 @@ impl Ledger {
                 }
                 // By the verdict on its first row.
                 _ => {
-                    let Some(plugin) = request.skips_by.as_ref().filter(|_| !held.contains(&index)) else {
+                    let Some(plugin) = &request.skips_by else { continue };
+                    if held.binary_search(&index).is_ok() {
                         continue;
-                    };
+                    }
                     if actions.way_of(index).is_none() {
                         actions.skip(index, plugin, row.tokens);
                     }
@@ -124,9 +109,17 @@ impl Ledger {
         aside
     }
 
+    /// Why a row cannot go this way, for people.
+    fn wrong_way(&self, way: &Way, row: &Row, batch: &Batch) -> Option<String> {
+        match way {
+            Way::To(sink) if self.ways.routed.contains(sink) => None,
+            Way::To(sink) => Some(format!("the stream has no sink {sink:?} of kind \"routed\"")),
+            Way::PastDetokenizer => self.not_skipping(row, batch).map(str::to_owned),
+        }
+    }
+
     /// Why a row's request cannot skip the detokenizer.
     fn not_skipping(&self, row: &Row, batch: &Batch) -> Option<&'static str> {
-        let skips = self.requests.get(row.slot).is_some_and(|request| request.skips_by.is_some());
         if !self.ways.past_detokenizer {
             return Some("the stream has no sink of kind \"skipped\"");
         }
@@ -134,17 +127,20 @@ impl Ledger {
             return Some("the stream is not before a detokenizer");
         }
         // What was held before it goes on with it.
-        let is_first = row.first || self.requests.get(row.slot).is_some_and(|request| !request.reader_knows);
-        (!is_first && !skips)
+        let may = |request: &Request| row.first || !request.reader_knows || request.skips_by.is_some();
+        (!self.requests.get(row.slot).is_some_and(may))
             .then_some("a request skips the detokenizer from its first row on, or not at all")
     }
 }
 
 /// As the rows stand in what leaves.
 pub(super) fn left(aside: Vec<(u32, Way)>, edits: &[Edit]) -> Vec<(u32, Way)> {
-    let gone =
-        |row: u32| edits.iter().filter(move |edit| edit.tokens == Tokens::Drop && edit.row < row).count();
-    let is_left = |row: u32| !edits.iter().any(|edit| edit.tokens == Tokens::Drop && edit.row == row);
-    let left = aside.into_iter().filter(|(row, _)| is_left(*row));
-    left.map(|(row, way)| (row - gone(row) as u32, way)).collect()
+    let (mut gone, mut before) = (dropped(edits).peekable(), 0);
+    let left = aside.into_iter().filter_map(|(row, way)| {
+        while gone.next_if(|gone| *gone < row).is_some() {
+            before += 1;
+        }
+        (gone.peek() != Some(&row)).then_some((row - before, way))
+    });
+    left.collect()
 }

@@ -67,7 +67,8 @@ impl Ledger {
     }
 }
 
-fn whole<'a>(kept: &Kept, passage: journal::Passage<'a>) -> journal::Outcome<'a> {
+/// What the journal is told of a frame without rows, or of none of whose rows anything is known.
+pub(super) fn whole<'a>(kept: &Kept, passage: journal::Passage<'a>) -> journal::Outcome<'a> {
     journal::Outcome {
         frame: kept.frame,
         received_unix_ns: kept.at.unix_ns,

@@ -7,7 +7,7 @@ use crate::about::Abouts;
 use crate::columns::Begun;
 use crate::ledger::Ledger;
 use crate::replay::{Missed, Replayed};
-use crate::resumed::{Resumed, tell_attributes};
+use crate::resumed::{self, Resumed};
 use crate::standing::LastReload;
 use afterbay_config::State;
 use afterbay_events::event::{PluginReloadFailed, PluginReloaded, PluginReplayed, PluginStateLost};
@@ -28,7 +28,7 @@ pub(crate) struct Wanted {
 }
 
 /// What is kept for an instance that sees what has come before.
-pub(super) struct Waits {
+pub(super) struct Successor {
     settings: String,
     wants: ColumnSet,
     /// Until somebody shows it.
@@ -37,7 +37,7 @@ pub(super) struct Waits {
     is_too_much: bool,
 }
 
-impl Waits {
+impl Successor {
     pub(super) fn wants(&self) -> ColumnSet {
         self.wants
     }
@@ -65,7 +65,7 @@ impl Seat {
     /// Another instance takes over, with what the one before it knows. Between two batches only.
     fn swap(&mut self, instance: Plugin, settings: String, ledger: &Ledger, abouts: &Abouts) {
         // A later one takes the place of one that still waits.
-        self.waits = None;
+        self.successor = None;
         match self.state {
             State::Replay if ledger.live() > 0 && self.plugin.is_some() => {
                 self.wait(instance, settings, ledger, abouts)
@@ -152,10 +152,7 @@ impl Seat {
         }
         let resumed = Resumed::now(ledger, abouts).without(|request| !requests.contains(&request));
         self.requests_open += resumed.requests().len() as u64;
-        self.tell(ledger, abouts, |plugin| {
-            tell_attributes(plugin, resumed.requests(), abouts);
-            plugin.open(resumed.requests())
-        });
+        self.tell(ledger, abouts, |plugin| resumed::open(plugin, resumed.requests(), abouts));
     }
 
     /// Instances that had gone on with their requests have died over a batch.
@@ -169,22 +166,21 @@ impl Seat {
 
     /// The new one is to see what has come before, and takes over then.
     fn wait(&mut self, instance: Plugin, settings: String, ledger: &Ledger, abouts: &Abouts) {
-        self.waited += 1;
-        let attributes = |request| abouts.get(request).and_then(|about| about.attributes.clone());
+        self.successors += 1;
         let resumed = Resumed::now(ledger, abouts);
         let requests = resumed
             .requests()
             .iter()
-            .map(|opened| Begun { received_tokens: 0, ..Begun::new(opened, attributes(opened.request)) });
+            .map(|opened| Begun { received_tokens: 0, ..Begun::new(opened, abouts) });
         let wanted = Wanted {
             plugin: self.name.clone(),
-            number: self.waited,
+            number: self.successors,
             requests: requests.collect(),
             instance,
             before: HashSet::new(),
         };
         let wants = wanted.instance.wants();
-        self.waits = Some(Waits {
+        self.successor = Some(Successor {
             settings,
             wants,
             wanted: Some(wanted),
@@ -194,32 +190,31 @@ impl Seat {
     }
 
     pub(crate) fn has_wanted(&self) -> bool {
-        self.waits.as_ref().is_some_and(|waits| waits.wanted.is_some())
+        self.successor.as_ref().is_some_and(|successor| successor.wanted.is_some())
     }
 
     /// What is to be shown to the one that waits, once.
     pub(crate) fn wanted(&mut self) -> Option<Wanted> {
-        self.waits.as_mut()?.wanted.take()
+        self.successor.as_mut()?.wanted.take()
     }
 
     /// A batch came while one waits.
     pub(super) fn miss(&mut self, opened: &[Opened<'_>], columns: &Columns<'_>, abouts: &Abouts) {
-        let Some(waits) = &mut self.waits else { return };
+        let Some(successor) = &mut self.successor else { return };
         if !opened.is_empty() {
-            let attributes = |request| abouts.get(request).and_then(|about| about.attributes.clone());
-            let begun = opened.iter().map(|opened| Begun::new(opened, attributes(opened.request))).collect();
-            waits.keep(|missed| missed.opened(begun));
+            let begun = opened.iter().map(|opened| Begun::new(opened, abouts)).collect();
+            successor.keep(|missed| missed.opened(begun));
         }
-        let wants = waits.wants;
-        waits.keep(|missed| missed.rows(columns, wants));
+        let wants = successor.wants;
+        successor.keep(|missed| missed.rows(columns, wants));
     }
 
     /// The one that waits has seen what came before.
     pub(crate) fn replayed(&mut self, number: u64, replayed: Replayed, ledger: &Ledger, abouts: &Abouts) {
-        if self.waited != number {
+        if self.successors != number {
             return;
         }
-        let Some(Waits { settings, missed, is_too_much, .. }) = self.waits.take() else { return };
+        let Some(Successor { settings, missed, is_too_much, .. }) = self.successor.take() else { return };
         let Replayed { mut instance, shown } = replayed;
         let shown = shown.and_then(|rows| match is_too_much {
             true => Err("more came meanwhile than is kept for it".to_owned()),
