@@ -29,11 +29,6 @@ use shown::Shown;
 use std::collections::HashSet;
 use std::time::Instant;
 
-/// How the journal's text of a verdict begins whose ids are all so far.
-pub(crate) const CUMULATIVE: &str = "cumulative";
-/// How it begins where the row's text is another; that follows.
-pub(crate) const TEXT: &str = "text: ";
-
 /// What the chain has made of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fate {
@@ -492,12 +487,6 @@ fn terminate(row: u32, message: &str, plugin: &str, fate: &mut Fate, actions: &m
 /// How a request ends that a plugin aborts.
 fn aborted(message: &str) -> FinishReason {
     FinishReason::Abort { message: message.to_owned(), status_code: None, err_type: None }
-}
-
-/// A row's new text, for the journal. One that it would cut is left out.
-fn kept_text(text: Option<&str>) -> String {
-    let text = text.filter(|text| TEXT.len() + text.len() <= journal::bounds::TEXT_BYTES_MAX);
-    text.map_or_else(String::new, |text| format!("{TEXT}{text}"))
 }
 
 /// What is known of the requests that begin in this batch.

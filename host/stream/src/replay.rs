@@ -4,11 +4,11 @@
 //! Owns the reading and its bounds. When the instance takes over is the seat's.
 
 use crate::columns::{Begun, Rows};
-use afterbay_journal::reader::{Action, Outcome};
-use afterbay_journal::{Backlog, Backlogged, FrameNo, Verdict};
+use afterbay_journal::reader::Outcome;
+use afterbay_journal::{Backlog, Backlogged, FrameNo, Replaced, Verdict};
 use afterbay_runtime::{ColumnSet, Columns, FinishKind, Plugin};
 use afterbay_wire as wire;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 /// How long a replay may take. What takes longer is given up, and the requests are told of as after a fault.
@@ -69,7 +69,7 @@ impl Job {
             else {
                 continue;
             };
-            let shown = self.rows(&outcome, &batch, &live);
+            let shown = left(&outcome, &batch, &live, &self.before);
             if shown.len() > 0 {
                 rows += shown.len() as u64;
                 let said = shown.show(|columns| self.instance.process(columns));
@@ -78,35 +78,32 @@ impl Job {
         }
         Ok(rows)
     }
+}
 
-    /// The live requests' rows of a frame, as the plugins before have left them.
-    fn rows(&self, outcome: &Outcome, batch: &wire::Batch, live: &HashSet<u64>) -> Rows {
-        let mut said: HashMap<u32, &Action> = HashMap::new();
-        let is_before = |action: &&Action| {
-            matches!(action.verdict, Verdict::Replace | Verdict::Drop) && self.before.contains(&action.plugin)
-        };
-        said.extend(outcome.actions.iter().filter(is_before).map(|action| (action.row, action)));
-        let (mut rows, mut ids) = (Rows::default(), Vec::new());
-        for (row, request) in
-            (0..batch.rows()).zip(&outcome.requests).filter(|(_, request)| live.contains(&request.0))
-        {
-            ids.clear();
-            let text = match said.get(&row).map(|action| (action.verdict, &action.ids)) {
-                Some((Verdict::Drop, _)) => batch.text(row).map(|_| ""),
-                Some((_, replaced)) if !replaced.is_empty() => {
-                    ids.extend_from_slice(replaced);
-                    batch.text(row)
+/// The live requests' rows of a frame, as the plugins before have left them.
+fn left(outcome: &Outcome, batch: &wire::Batch, live: &HashSet<u64>, before: &HashSet<String>) -> Rows {
+    let (mut rows, mut ids) = (Rows::default(), Vec::new());
+    for (row, request) in
+        (0..batch.rows()).zip(&outcome.requests).filter(|(_, request)| live.contains(&request.0))
+    {
+        ids.clear();
+        batch.row_ids(row, &mut ids);
+        let mut text = batch.text(row);
+        let first = outcome.actions.partition_point(|action| action.row < row);
+        let of_row = outcome.actions[first..].iter().take_while(|action| action.row == row);
+        for action in of_row.filter(|action| before.contains(&action.plugin)) {
+            match (action.verdict, action.replaced()) {
+                (Verdict::Drop, _) => (ids, text) = (Vec::new(), text.map(|_| "")),
+                (_, Some(Replaced::Row { ids: others, text: other })) => {
+                    (ids, text) = (others.to_vec(), other.or(text));
                 }
-                _ => {
-                    batch.row_ids(row, &mut ids);
-                    batch.text(row)
-                }
-            };
-            let tokens = batch.completion_tokens(row).unwrap_or(0);
-            rows.push(request.0, &ids, tokens, FinishKind::Running, text);
+                _ => {}
+            }
         }
-        rows
+        let tokens = batch.completion_tokens(row).unwrap_or(0);
+        rows.push(request.0, &ids, tokens, FinishKind::Running, text);
     }
+    rows
 }
 
 /// What came while an instance was shown what had come before.
@@ -157,5 +154,76 @@ impl Missed {
             told.map_err(|fault| fault.to_string())?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use afterbay_journal::RequestNo;
+    use afterbay_journal::reader::{Action, Passage};
+    use wire::synth::{SynthBatch, SynthRow, SynthWire};
+
+    fn batch(kind: wire::Kind, rows: &[(&str, &[i64], &str)]) -> wire::Batch {
+        let rows = rows.iter().map(|(rid, ids, text)| SynthRow {
+            rid: (*rid).to_owned(),
+            ids: ids.to_vec(),
+            text: (*text).to_owned(),
+            ..SynthRow::default()
+        });
+        let bytes = SynthBatch { rows: rows.collect() }.encode(kind, SynthWire::Msgpack).unwrap();
+        match wire::decode(bytes, &wire::Layouts::builtin()) {
+            wire::Decoded::Batch(batch) => batch,
+            wire::Decoded::Barrier(barrier) => panic!("{}", barrier.kind),
+        }
+    }
+
+    /// Of as many rows, the first of request 1.
+    fn outcome(rows: u64, actions: Vec<Action>) -> Outcome {
+        Outcome {
+            frame: FrameNo(1),
+            passage: Passage::Changed,
+            changed: None,
+            requests: (1..=rows).map(RequestNo).collect(),
+            tokens: vec![1; rows as usize],
+            finished: Vec::new(),
+            gaps: Vec::new(),
+            actions,
+        }
+    }
+
+    fn action(row: u32, plugin: &str, verdict: Verdict, text: &str, ids: &[i64]) -> Action {
+        let (plugin, text, ids) = (plugin.to_owned(), text.to_owned(), ids.to_vec());
+        Action { row, plugin, verdict, text, ids, forwarded: 0 }
+    }
+
+    #[test]
+    fn rows_are_shown_again_as_the_plugins_before_have_left_them() {
+        let rows = [("a", "one"), ("b", "two"), ("c", "three"), ("d", "four"), ("e", "five")];
+        let rows = rows.map(|(rid, text)| (rid, &[1][..], text));
+        let actions = vec![
+            action(0, "first", Verdict::Replace, &Replaced::with_text("other").unwrap(), &[]),
+            action(0, "first", Verdict::Replace, "", &[7, 8]),
+            action(1, "behind", Verdict::Drop, "", &[]),
+            action(2, "first", Verdict::Drop, "", &[]),
+            action(4, "first", Verdict::Replace, &Replaced::cumulative(9), &[]),
+        ];
+        let before = HashSet::from(["first".to_owned()]);
+        let shown = left(&outcome(5, actions), &batch(wire::Kind::Str, &rows), &[1, 2, 3, 5].into(), &before);
+        shown.show(|shown| {
+            assert_eq!(shown.requests, [1, 2, 3, 5], "of the fourth nothing is wanted");
+            assert_eq!(shown.texts, ["other", "two", "", "five"]);
+            assert_eq!((shown.output_ids, shown.output_ends), (&[7, 8, 1, 1][..], &[2, 3, 3, 4][..]));
+        });
+    }
+
+    #[test]
+    fn a_row_that_was_left_without_ids_is_shown_without() {
+        let actions = vec![action(0, "first", Verdict::Replace, "", &[])];
+        let batch = batch(wire::Kind::TokenId, &[("a", &[1, 2], "")]);
+        let before = HashSet::from(["first".to_owned()]);
+        left(&outcome(1, actions), &batch, &[1].into(), &before).show(|shown| {
+            assert_eq!((shown.output_ids, shown.output_ends), (&[][..], &[0][..]));
+        });
     }
 }

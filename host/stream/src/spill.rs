@@ -5,11 +5,11 @@
 
 use crate::decode::Decode;
 use crate::hold::is_mark;
-use crate::judge::{CUMULATIVE, Way};
+use crate::judge::Way;
 use crate::keep::Kept;
 use crate::route::Leaves;
 use afterbay_journal::reader::{Action, Outcome, Passage};
-use afterbay_journal::{Backlog, BacklogFrame, Backlogged, FrameNo, ReadError, Verdict};
+use afterbay_journal::{Backlog, BacklogFrame, Backlogged, FrameNo, ReadError, Replaced, Verdict};
 use afterbay_outbox::Frame;
 use afterbay_wire as wire;
 use std::collections::{HashMap, VecDeque};
@@ -189,6 +189,6 @@ fn released(frame: &BacklogFrame, decode: &mut Decode) -> Leaves {
 
 /// The rows that were given all ids so far.
 fn cumulative(outcome: &Outcome) -> Vec<u32> {
-    let is = |action: &&Action| action.verdict == Verdict::Replace && action.text.starts_with(CUMULATIVE);
+    let is = |action: &&Action| action.replaced() == Some(Replaced::Cumulative);
     outcome.actions.iter().filter(is).map(|action| action.row).collect()
 }

@@ -2,11 +2,10 @@
 
 use super::{Came, Held, Holds};
 use crate::decode::Decode;
-use crate::judge::{CUMULATIVE, TEXT};
 use crate::requests::Slot;
 use afterbay_events::{HoldEnd, Name};
 use afterbay_journal::reader::Action;
-use afterbay_journal::{BacklogFrame, FrameNo, Verdict};
+use afterbay_journal::{BacklogFrame, FrameNo, Replaced, Verdict};
 use afterbay_wire::{Batch, Decoded, Edit, FinishReason, Tokens};
 use std::time::Instant;
 
@@ -87,18 +86,18 @@ fn own(batch: &Batch, row: u32, tokens: u32, frame: FrameNo) -> Result<Held, Str
 fn apply(row: Held, action: &Action) -> Result<Held, String> {
     let mut edit = Edit::new(0);
     let mut came = row.came;
-    match action.verdict {
-        Verdict::Replace if !action.text.starts_with(CUMULATIVE) => {
-            edit.tokens = Tokens::Delta(action.ids.clone());
-            edit.text = action.text.strip_prefix(TEXT).map(str::to_owned);
+    match (action.verdict, action.replaced()) {
+        (_, Some(Replaced::Row { ids, text })) => {
+            edit.tokens = Tokens::Delta(ids.to_vec());
+            edit.text = text.map(str::to_owned);
             came = came.to_replaced();
         }
-        Verdict::Drop => {
+        (Verdict::Drop, _) => {
             edit.tokens = Tokens::Empty;
             came = came.to_dropped();
         }
-        Verdict::Finish => edit.finish = Some(FinishReason::Stop(action.text.clone())),
-        Verdict::Abort => {
+        (Verdict::Finish, _) => edit.finish = Some(FinishReason::Stop(action.text.clone())),
+        (Verdict::Abort, _) => {
             let message = action.text.clone();
             edit.finish = Some(FinishReason::Abort { message, status_code: None, err_type: None });
         }

@@ -9,7 +9,7 @@ use crate::ledger::Ledger;
 use crate::requests::Slot;
 use crate::seat::Seat;
 use afterbay_events::HoldEnd;
-use afterbay_journal as journal;
+use afterbay_journal::{self as journal, Replaced};
 use afterbay_runtime::{Action, FinishKind, IdShape, Replacement, Verdict};
 use afterbay_wire::{Edit, FinishReason, Tokens};
 use std::time::{Duration, Instant};
@@ -78,6 +78,10 @@ impl Judged {
     /// The row by itself, as the chain has made it so far, without its finish. It stays where it is.
     fn by_itself(&self, row: u32) -> Result<Held, String> {
         let fate = &self.fates[row as usize];
+        // It is made again out of the journal, where it must.
+        if fate.text.as_deref().is_some_and(|text| Replaced::with_text(text).is_none()) {
+            return Err("the text that a plugin gave it is longer than the journal keeps".to_owned());
+        }
         let mut edit = Edit { text: fate.text.clone(), ..Edit::new(0) };
         let (batch, mut came, frame, is_made) = match self.instead_of(row) {
             Some(Instead { held, .. }) => (held.batch.take(&[0]), held.came, held.frame, held.is_made),
@@ -356,7 +360,8 @@ impl Turn<'_> {
             self.stand(at, row, held, HoldEnd::Verdict);
             return self.apply(at, Action::Replace(replacement), shape);
         }
-        let text = super::kept_text(held.batch.text(0).filter(|_| replacement.text.is_some()));
+        let text = held.batch.text(0).filter(|_| replacement.text.is_some());
+        let text = text.and_then(Replaced::with_text).unwrap_or_default();
         self.said(row, journal::Verdict::Replace, text, ids, held.tokens);
         if self.is_last(row) || self.holds.is_whole_alone(&held.batch) {
             return self.stand(at, row, held, HoldEnd::Verdict);

@@ -1,6 +1,7 @@
 //! The columns that the chain is shown, and what a verdict of one row does to it.
 
 use super::*;
+use afterbay_journal::Replaced;
 
 /// The columns that the chain is shown, as the plugins before have left them.
 #[derive(Default)]
@@ -75,7 +76,7 @@ impl Shown {
         };
         match verdict.action {
             Action::Replace(Replacement { ids, text }) => {
-                said.text = kept_text(text.as_deref());
+                said.text = text.as_deref().and_then(Replaced::with_text).unwrap_or_default();
                 // Without one it stays as the plugins before have left it.
                 fate.text = text.or(fate.text.take());
                 said.forwarded = ids.len() as u32;
@@ -87,7 +88,7 @@ impl Shown {
                     IdShape::Cumulative => {
                         // All ids so far stand in the journal already, in the request's rows.
                         said.forwarded = tokens;
-                        said.text = format!("{CUMULATIVE}, {} ids", ids.len());
+                        said.text = Replaced::cumulative(ids.len());
                         Written::Cumulative(ids)
                     }
                 };

@@ -5,7 +5,7 @@ use super::ls;
 use super::place::{Place, json_time, local_time};
 use crate::screen::{self, Table};
 use afterbay_journal::reader::{Action, Filter, Life, Passage, RequestInfo, Row, Stream};
-use afterbay_journal::{MARK, Verdict};
+use afterbay_journal::{MARK, Replaced, Verdict};
 use afterbay_wire::{Decoded, Layouts};
 use anyhow::{anyhow, ensure};
 use std::process::ExitCode;
@@ -14,8 +14,6 @@ use std::process::ExitCode;
 const IDS_SHOWN: usize = 8;
 /// Characters of a row's text that a table shows; JSON has all.
 const CHARS_SHOWN: usize = 32;
-/// How the text of a `replace` begins that has one.
-const TEXT: &str = "text: ";
 /// Where the text stands in the table.
 const TEXT_AT: usize = 5;
 
@@ -250,11 +248,13 @@ fn action(action: &Action) -> String {
             let why = if text.is_empty() { String::new() } else { format!(" as they came, {text}") };
             format!("{plugin}: released with {rows} rows that waited{why}")
         }
-        Verdict::Replace if text.starts_with(TEXT) => {
-            format!("{plugin}: replaced by {}, {:?}", short(ids), &text[TEXT.len()..])
-        }
-        Verdict::Replace if text.is_empty() => format!("{plugin}: replaced by {}", short(ids)),
-        Verdict::Replace => format!("{plugin}: replaced, {text}"),
+        Verdict::Replace => match action.replaced() {
+            Some(Replaced::Row { ids, text: None }) => format!("{plugin}: replaced by {}", short(ids)),
+            Some(Replaced::Row { ids, text: Some(text) }) => {
+                format!("{plugin}: replaced by {}, {text:?}", short(ids))
+            }
+            Some(Replaced::Cumulative) | None => format!("{plugin}: replaced, {text}"),
+        },
         Verdict::Drop => format!("{plugin}: dropped, {text:?}"),
         Verdict::Finish => format!("{plugin}: finished, {text:?}"),
         other => format!("{plugin}: {} {text:?}", verdict(other)),
