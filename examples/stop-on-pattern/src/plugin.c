@@ -1,6 +1,7 @@
 // stop-on-pattern: finishes a request when its last ids are a pattern.
 //
-// What is given to a function is its own: it frees it. What it gives back, and all in it, is malloc'ed: the caller frees it.
+// What is given to a function is its own: it frees it. What it gives back, and all in it, is malloc'ed: the caller frees it, but
+// for a list or a string of no length, of which it frees nothing.
 
 #include "../bindings/transform.h"
 #include <stdlib.h>
@@ -103,8 +104,7 @@ void exports_afterbay_plugin_plugin_open(exports_afterbay_plugin_plugin_list_ope
 void exports_afterbay_plugin_plugin_process(exports_afterbay_plugin_plugin_batch_t *batch,
                                             exports_afterbay_plugin_plugin_list_verdict_t *ret) {
   size_t rows = batch->requests.len;
-  ret->ptr = malloc(rows * sizeof *ret->ptr);
-  if (!ret->ptr) abort();
+  ret->ptr = NULL;
   ret->len = 0;
   uint32_t at = 0;
   for (uint32_t row = 0; row < rows; row++) {
@@ -116,6 +116,8 @@ void exports_afterbay_plugin_plugin_process(exports_afterbay_plugin_plugin_batch
       found = request->matched == length;
     }
     if (!found) continue;
+    if (!ret->ptr) ret->ptr = malloc(rows * sizeof *ret->ptr);
+    if (!ret->ptr) abort();
     exports_afterbay_plugin_plugin_verdict_t *verdict = &ret->ptr[ret->len++];
     verdict->row = row;
     verdict->action.tag = AFTERBAY_PLUGIN_TYPES_ACTION_FINISH;

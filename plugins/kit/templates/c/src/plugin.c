@@ -1,6 +1,7 @@
 // {{name}}: finishes a request at the first of some tokens. Make it your own.
 //
-// What is given to a function is its own: it frees it. What it gives back, and all in it, is malloc'ed: the caller frees it.
+// What is given to a function is its own: it frees it. What it gives back, and all in it, is malloc'ed: the caller frees it, but
+// for a list or a string of no length, of which it frees nothing.
 
 #include "../bindings/transform.h"
 #include <stdlib.h>
@@ -71,12 +72,14 @@ static bool stops(const int64_t *ids, size_t count) {
 void exports_afterbay_plugin_plugin_process(exports_afterbay_plugin_plugin_batch_t *batch,
                                             exports_afterbay_plugin_plugin_list_verdict_t *ret) {
   size_t rows = batch->requests.len;
-  ret->ptr = malloc(rows * sizeof *ret->ptr);
+  ret->ptr = NULL;
   ret->len = 0;
   uint32_t start = 0;
   for (uint32_t row = 0; row < rows; row++) {
     uint32_t end = batch->output_ends.ptr[row];
     if (stops(batch->output_ids.ptr + start, end - start)) {
+      if (!ret->ptr) ret->ptr = malloc(rows * sizeof *ret->ptr);
+      if (!ret->ptr) abort();
       exports_afterbay_plugin_plugin_verdict_t *verdict = &ret->ptr[ret->len++];
       verdict->row = row;
       verdict->action.tag = AFTERBAY_PLUGIN_TYPES_ACTION_FINISH;
