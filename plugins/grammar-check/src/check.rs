@@ -206,6 +206,10 @@ impl GrammarCheck {
             self.left_for_ends = self.left_for_ends.saturating_sub(costs.saturating_sub(self.left));
             self.left = self.left.saturating_sub(costs);
             if let Err(finding) = found {
+                if matches!(finding, Finding::GaveUp { .. }) {
+                    // The lexer is shared: others would give up too.
+                    checked.renew();
+                }
                 let before = state.received - ids.len() as u64;
                 return Some(self.judge(request, rule, finding, before, now));
             }
@@ -277,11 +281,7 @@ impl GrammarCheck {
                 OnEarlyEnd::Report => Action::Report,
                 OnEarlyEnd::Abort => Action::Abort,
             },
-            Kind::GivenUp => {
-                // The lexer is shared: others would give up too.
-                checked.renew();
-                Action::Report
-            }
+            Kind::GivenUp => Action::Report,
         };
         Judgement { action, kind, reason }
     }
@@ -295,5 +295,35 @@ impl GrammarCheck {
         let start: String = text.chars().take(12).collect();
         let more = if start.len() < text.len() { "…" } else { "" };
         format!("id {id}, {start:?}{more}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vocabulary::tests::Words;
+
+    #[test]
+    fn what_was_learned_of_a_grammar_stays_where_a_request_is_given_up_for_want_of_room() {
+        let settings = r#"{"grammar": {"regex": "(a|b){0,100}"}, "work_per_call": 2, "tokens_max": 50}"#;
+        let words = Words(&[]);
+        let mut check = GrammarCheck::new(&serde_json::from_str(settings).unwrap(), &words).unwrap();
+        let (rid, http_worker_ipc) = ("r".to_owned(), String::new());
+        let opened =
+            Opened { request: 1, rid, http_worker_ipc, prompt_tokens: 5, received_tokens: 0, resumed: false };
+        let many = words.ids(&"ab".repeat(20));
+        let (row, last) = ((&many[..], FinishKind::Running), (&many[..], FinishKind::Length));
+        for (request, rows, why) in [(1, &[last][..], "too much at once"), (2, &[row, row], "kept already")] {
+            check.open(&Opened { request, ..opened.clone() });
+            let learned = check.rules.checked(0).unwrap().learned();
+            let judged = rows.iter().find_map(|(ids, finish)| {
+                check.begin_batch();
+                let judged = check.row(request, ids, *finish);
+                check.end_batch();
+                judged
+            });
+            assert!(judged.unwrap().reason.contains(why));
+            assert!(check.rules.checked(0).unwrap().learned() >= learned, "{why}");
+        }
     }
 }
