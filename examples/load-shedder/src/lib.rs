@@ -3,23 +3,21 @@
 use std::collections::HashSet;
 
 use afterbay_plugin::{
-    Batch, Calls, Columns, ConfigureError, FinishKind, Opened, Plugin, RequestId, Requests, TokenId,
-    Verdicts, metrics, signals,
+    Batch, Calls, Columns, ConfigureError, FinishKind, Opened, Plugin, RequestId, Requests, SinkState,
+    TokenId, Verdicts, metrics, signals,
 };
 
 /// What an operator may set.
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// It sheds while more requests wait for the scheduler.
+    /// It sheds while more requests wait for the scheduler; while a reader is behind it does so, too.
     waiting_max: u64,
-    /// It sheds while rows for a reader have waited for longer, in milliseconds.
-    age_max_ms: u64,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { waiting_max: 64, age_max_ms: 500 }
+        Self { waiting_max: 64 }
     }
 }
 
@@ -57,11 +55,13 @@ impl Plugin for LoadShedder {
         // What is stale says nothing of now.
         let scheduler = now.scheduler.filter(|load| !load.stale);
         let waiting = scheduler.and_then(|load| load.waiting).unwrap_or(0);
-        let age_ms = now.sinks.iter().map(|sink| sink.backlog.oldest_age_ms).max().unwrap_or(0);
-        let sheds = waiting > self.settings.waiting_max || age_ms > self.settings.age_max_ms;
+        // Their states: it is told when one changes, not of how long rows have waited.
+        let is_behind = |state| matches!(state, SinkState::Behind | SinkState::Stalled);
+        let behind = now.sinks.iter().filter(|sink| is_behind(sink.state)).count();
+        let sheds = waiting > self.settings.waiting_max || behind > 0;
         if sheds != self.is_shedding {
             afterbay_plugin::info!(
-                "{}: {waiting} requests wait, the oldest row for {age_ms} ms",
+                "{}: {waiting} requests wait, {behind} readers are behind",
                 if sheds { "sheds its work" } else { "works again" }
             );
             metrics::gauge_set("shedding", if sheds { 1.0 } else { 0.0 });
@@ -105,7 +105,7 @@ afterbay_plugin::export!(LoadShedder);
 #[cfg(test)]
 mod tests {
     use afterbay_plugin::testing::{Harness, Metric, TestRow, nothing_waits};
-    use afterbay_plugin::{Action, Load, Snapshot};
+    use afterbay_plugin::{Action, Load, Queue, Sink, Snapshot};
 
     use super::*;
 
@@ -140,6 +140,28 @@ mod tests {
         let note = "3 of 4 tokens different, 1 more not looked at";
         assert_eq!(verdicts[0].action, Action::Annotate(note.into()));
         assert_eq!(plugin.logged().len(), 2);
+    }
+
+    fn reader(state: SinkState) -> Snapshot {
+        let backlog = Queue { frames: 1, rows: 1, bytes: 100, oldest_age_ms: 0 };
+        let (backlog_tokens, lag_frames, rows_per_second, rows_joined) = (1, None, 0.0, 0);
+        let name = "reader".into();
+        let sink = Sink { name, state, backlog, backlog_tokens, lag_frames, rows_per_second, rows_joined };
+        Snapshot { sinks: vec![sink], ..nothing_waits() }
+    }
+
+    #[test]
+    fn a_reader_that_is_behind_or_has_stalled_is_pressure_until_it_keeps_up() {
+        let mut plugin = Harness::<LoadShedder>::new("{}").unwrap();
+        for (state, shedding) in [
+            (SinkState::KeepingUp, None),
+            (SinkState::Behind, Some(1.0)),
+            (SinkState::Stalled, Some(1.0)),
+            (SinkState::KeepingUp, Some(0.0)),
+        ] {
+            plugin.set_signals(reader(state));
+            assert_eq!(plugin.metric("shedding"), shedding.map(Metric::Gauge), "{state:?}");
+        }
     }
 
     #[test]
