@@ -8,10 +8,7 @@ mod language;
 mod project;
 
 pub use language::Language;
-pub use project::{File, NAME_BYTES_MAX, NameError, project};
-
-/// The contract, as `wit/transform.wit` has it.
-pub const WIT: &str = embedded::WIT;
+pub use project::{File, NameError, project};
 
 mod embedded {
     include!(concat!(env!("OUT_DIR"), "/embedded.rs"));

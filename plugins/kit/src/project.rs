@@ -1,12 +1,10 @@
 //! A new project's files.
 
-use std::borrow::Cow;
-
 use crate::Language;
 use crate::embedded::{SDK, TEMPLATES, WIT};
 
 /// A plugin's name is at most so long: the contract's bound.
-pub const NAME_BYTES_MAX: usize = 64;
+const NAME_BYTES_MAX: usize = 64;
 
 /// A file of a project.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,24 +67,11 @@ pub fn project(language: Language, name: &str, c_bindings: &[(&str, &str)]) -> R
 }
 
 fn filled(text: &str, language: Language, name: &str) -> String {
-    let under = name.replace('-', "_");
-    let camel: String = name
-        .split('-')
-        .flat_map(|word| {
-            let mut chars = word.chars();
-            chars.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(chars)
-        })
-        .collect();
-    // A crate's name is no number and no keyword of Rust's.
-    let component: Cow<'_, str> = match language {
-        Language::Rust => format!("target/wasm32-wasip2/release/{under}.wasm").into(),
-        _ => format!("build/{name}.wasm").into(),
+    let component = match language {
+        Language::Rust => format!("target/wasm32-wasip2/release/{}.wasm", name.replace('-', "_")),
+        _ => format!("build/{name}.wasm"),
     };
-    text.replace("{{name}}", name)
-        .replace("{{under}}", &under)
-        .replace("{{Camel}}", &camel)
-        .replace("{{component}}", &component)
-        .replace("{{lang}}", language.name())
+    text.replace("{{name}}", name).replace("{{component}}", &component)
 }
 
 #[cfg(test)]
@@ -107,6 +92,15 @@ mod tests {
                 let outside = file.path.split('/').any(|part| part == "..") || file.path.starts_with('/');
                 assert!(!outside && !file.contents.is_empty(), "{}", file.path);
             }
+        }
+    }
+
+    #[test]
+    fn nothing_in_a_project_in_rust_is_called_as_the_project_is() {
+        for name in ["plugin", "batch", "settings", "verdicts"] {
+            let files = project(Language::Rust, name, &[]).unwrap();
+            let source = files.iter().find(|file| file.path == "src/lib.rs").unwrap();
+            assert!(source.contents.contains("pub struct StopEarly {"), "{name}: {}", source.contents);
         }
     }
 

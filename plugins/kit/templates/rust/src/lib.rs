@@ -10,11 +10,11 @@ pub struct Settings {
     stop: Vec<TokenId>,
 }
 
-pub struct {{Camel}} {
+pub struct StopEarly {
     stop: Vec<TokenId>,
 }
 
-impl Plugin for {{Camel}} {
+impl Plugin for StopEarly {
     type Settings = Settings;
     const COLUMNS: Columns = Columns::OUTPUT_IDS;
 
@@ -34,7 +34,7 @@ impl Plugin for {{Camel}} {
     }
 }
 
-afterbay_plugin::export!({{Camel}});
+afterbay_plugin::export!(StopEarly);
 
 #[cfg(test)]
 mod tests {
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn a_request_ends_at_the_first_of_the_tokens() {
-        let mut plugin = Harness::<{{Camel}}>::new(r#"{"stop": [2]}"#).unwrap();
+        let mut plugin = Harness::<StopEarly>::new(r#"{"stop": [2]}"#).unwrap();
         plugin.open(7);
         assert_eq!(plugin.process(&[TestRow::new(7).ids([5])]), []);
         let verdicts = plugin.process(&[TestRow::new(7).ids([6, 2])]);
