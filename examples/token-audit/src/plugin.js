@@ -40,7 +40,7 @@ export const plugin = {
       name: "token-audit",
       version: "0.1.0",
       settingsSchema: JSON.stringify(SCHEMA),
-      columns: { outputIds: true, completionTokens: false, finished: true, texts: false },
+      columns: { outputIds: true, completionTokens: false, finished: true, texts: false, waiting: false },
       writes: "delta",
       wants: { pressure: false, changed: false, state: false },
     };
