@@ -15,7 +15,8 @@ const PACKAGE: &str = "afterbay:plugin";
 const LINKED: [&str; 5] = ["wasi:cli", "wasi:clocks", "wasi:filesystem", "wasi:io", "wasi:random"];
 const WASI_VERSION: &str = "0.2.0";
 /// Of WASI what `guest.rs` answers, the same to every guest.
-const GIVEN_TO_ALL: [&str; 2] = ["wasi:cli/environment", "wasi:random/insecure-seed"];
+const GIVEN_TO_ALL: [&str; 3] =
+    ["wasi:cli/environment", "wasi:clocks/monotonic-clock", "wasi:random/insecure-seed"];
 
 /// Everything that keeps a component out of this world; nothing if it belongs.
 pub(crate) fn differences(engine: &Engine, component: &Component) -> Vec<String> {

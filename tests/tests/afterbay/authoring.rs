@@ -34,6 +34,12 @@ fn plugin_check_shows_what_a_component_is_and_asks_for() {
     let traps: Vec<&str> = told["traps"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
     assert!(traps.iter().any(|name| name.starts_with("wasi:io/streams@")), "{traps:?}");
     assert!(!traps.iter().any(|name| name.starts_with("wasi:cli/environment@")), "it is answered: {traps:?}");
+    let clocks = path(guest("forbidden"));
+    let [told] =
+        done(&["plugin", "check", &clocks, "--settings", r#"{"do": "clock"}"#, "--json"]).json_lines_of(0);
+    let traps = told["traps"].to_string();
+    assert!(!traps.contains("wasi:clocks/monotonic-clock@"), "it is answered, and stands still: {traps}");
+    assert!(traps.contains("wasi:clocks/wall-clock@"), "{traps}");
 
     let [told] =
         done(&["plugin", "check", &path(guest("tokens")), "--settings", r#"{"text": "a"}"#, "--json"])

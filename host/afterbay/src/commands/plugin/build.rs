@@ -11,7 +11,7 @@ use std::time::Instant;
 /// cargo for Rust; a wasi-sdk (WASI_SDK_PATH) or zig for C; componentize-qjs for JavaScript; componentize-py for Python.
 /// What is missing is said, with how to get it.
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  afterbay plugin build\n  afterbay plugin build examples/stop-on-pattern")]
+#[command(after_help = "Example:\n  afterbay plugin build\n  afterbay plugin build examples/stop-on-loop")]
 pub(super) struct Args {
     /// The project's directory
     #[arg(value_name = "DIR", default_value = ".")]
