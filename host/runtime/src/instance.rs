@@ -124,7 +124,7 @@ impl Plugin {
     /// A batch without rows is not shown to the guest.
     ///
     /// # Errors
-    /// A fault; the instance is dead, and the batch goes on as if there had been no verdict.
+    /// A fault; the instance is dead. What becomes of the batch is the caller's.
     pub fn process(&mut self, columns: &Columns<'_>) -> Result<Vec<Verdict>, Fault> {
         if columns.rows() == 0 {
             return Ok(Vec::new());

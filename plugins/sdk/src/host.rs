@@ -25,8 +25,8 @@ pub fn attributes(request: RequestId) -> Option<String> {
 
 /// The plugin's own figures on Afterbay's `/metrics`, as `afterbay_plugin_own_NAME`. Grant: `metrics`.
 ///
-/// A name has 1 to 64 bytes of `a-z`, `0-9` and `_`; a plugin has at most 64 of them. One that may not be is not counted, and
-/// told once in the log.
+/// A name has 1 to 64 bytes of `a-z`, `0-9` and `_`, the first no digit; a plugin has at most 64 of them. One that may not be is
+/// not counted, and told once in the log.
 pub mod metrics {
     use super::host;
 

@@ -81,10 +81,12 @@
 //!   at the next call.
 //! - `opened` comes before a request's first row, `closed` after its last, each once.
 //! - A panic, a call past its deadline (2 ms of processor time unless the operator gave more) and memory past its limit
-//!   (64 MiB) are *faults*: the batch goes on as if there had been no verdict, and a fresh instance takes over, which is
-//!   told of the live requests with `resumed` set. A panic's text is in Afterbay's log.
+//!   (64 MiB) are *faults*: a fresh instance takes over, which is told of the live requests with `resumed` set. What becomes
+//!   of the batch, the operator says (`on_fault`): it goes on as if there had been no verdict, is tried once more, or its
+//!   requests are aborted. What the instance held goes on as it came. A panic's text is in Afterbay's log.
 //! - The log and the plugin's own [`metrics`] are there; the model's [`tokenizer`], the stream's [`signals`](signals())
-//!   and a request's [`attributes`] where the operator grants them (`grant = ["log", "tokenizer", "signals", "request"]`). A component that imports what is not granted is refused when it is loaded.
+//!   and a request's [`attributes`] where the operator grants them (`grant = ["log", "metrics", "tokenizer", "signals", "request"]`).
+//!   A component that imports what is not granted is refused when it is loaded.
 //! - There are no files, no network and no environment, and the clock stands still: `Instant::now()` is always the same,
 //!   `SystemTime::now()` a trap. `HashMap` works, with a seed that is always the same;
 //!   [`Requests`] is quicker where the key is a request.

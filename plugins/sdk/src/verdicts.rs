@@ -158,7 +158,9 @@ mod tests {
         let columns = batch(3);
         let rows: Vec<Row<'_>> = Batch::new(&columns).rows().collect();
         let mut verdicts = Verdicts::new();
-        for (row, time) in [Duration::ZERO, Duration::from_micros(1001), Duration::MAX].into_iter().enumerate() {
+        for (row, time) in
+            [Duration::ZERO, Duration::from_micros(1001), Duration::MAX].into_iter().enumerate()
+        {
             verdicts.hold(rows[row], time);
         }
         let held: Vec<Action> = verdicts.into_list().into_iter().map(|verdict| verdict.action).collect();
