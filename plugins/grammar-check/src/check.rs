@@ -1,9 +1,10 @@
 //! The requests of a stream, and what is to become of them.
 
-use afterbay_plugin::{FinishKind, Opened, RequestId, Requests, TokenId};
+use afterbay_plugin::{
+    Attributes, ConfigureError, FinishKind, Opened, RequestId, Requests, TokenId, bad_setting,
+};
 
 use crate::rules::Rules;
-use crate::settings::Wrong;
 use crate::{Finding, LEXER_STATES_MAX, Matcher, OnEarlyEnd, OnViolation, Settings, Tokenizer, Vocabulary};
 
 /// Making a matcher takes as long as so many tokens,
@@ -94,7 +95,7 @@ impl GrammarCheck {
     ///
     /// # Errors
     /// What is wrong with the settings, or with the tokenizer.
-    pub fn new(settings: &Settings, tokenizer: &impl Tokenizer) -> Result<Self, Wrong> {
+    pub fn new(settings: &Settings, tokenizer: &impl Tokenizer) -> Result<Self, ConfigureError> {
         Self::within(LEXER_STATES_MAX, settings, tokenizer)
     }
 
@@ -102,11 +103,11 @@ impl GrammarCheck {
         lexer_states_max: usize,
         settings: &Settings,
         tokenizer: &impl Tokenizer,
-    ) -> Result<Self, Wrong> {
+    ) -> Result<Self, ConfigureError> {
         if settings.work_per_call == 0 {
-            return Err(Wrong::new("/work_per_call", "is 0, must be 1 or more"));
+            return Err(bad_setting("/work_per_call", "is 0, must be 1 or more"));
         }
-        let vocabulary = Vocabulary::read(tokenizer).map_err(|message| Wrong::new("", message))?;
+        let vocabulary = Vocabulary::read(tokenizer)?;
         let mut rules = Rules::compile(lexer_states_max, settings, tokenizer, &vocabulary)?;
         rules.spare(usize::MAX);
         let work_per_call = settings.work_per_call as usize;
@@ -125,7 +126,7 @@ impl GrammarCheck {
 
     /// A request begins. No more is done than to remember it.
     pub fn open(&mut self, request: &Opened) -> Opening {
-        let Some(rule) = self.rules.of(&request.rid, || afterbay_plugin::attributes(request.request)) else {
+        let Some(rule) = self.rules.of(&request.rid, &Attributes::of(request.request)) else {
             return Opening::NotMeant;
         };
         if request.received_tokens > 0 {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use afterbay_plugin::{ConfigureError, bad_setting};
 use llguidance::api::TopLevelGrammar;
 use llguidance::earley::Parser;
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
@@ -12,7 +13,6 @@ use serde::Deserialize;
 
 use crate::Vocabulary;
 use crate::matcher::{Marker, Matcher};
-use crate::settings::Wrong;
 
 /// The longest grammar that is compiled: 1 MiB.
 pub const GRAMMAR_BYTES_MAX: usize = 1 << 20;
@@ -45,7 +45,7 @@ impl Grammar {
     ///
     /// # Errors
     /// It is too long, is no grammar, or uses what is not supported: what `llguidance` says, under the setting's name.
-    pub fn compile(text: &GrammarText, vocabulary: &Vocabulary) -> Result<Self, Wrong> {
+    pub fn compile(text: &GrammarText, vocabulary: &Vocabulary) -> Result<Self, ConfigureError> {
         Self::compile_within(LEXER_STATES_MAX, text, vocabulary)
     }
 
@@ -53,13 +53,13 @@ impl Grammar {
         lexer_states_max: usize,
         text: &GrammarText,
         vocabulary: &Vocabulary,
-    ) -> Result<Self, Wrong> {
+    ) -> Result<Self, ConfigureError> {
         let (name, source) = match text {
             GrammarText::JsonSchema(source) => ("json_schema", source),
             GrammarText::Regex(source) => ("regex", source),
             GrammarText::Lark(source) => ("lark", source),
         };
-        let wrong = |message: String| Wrong { pointer: format!("/grammar/{name}"), message };
+        let wrong = |message: String| bad_setting(format!("/grammar/{name}"), message);
         if source.len() > GRAMMAR_BYTES_MAX {
             let bytes = source.len();
             return Err(wrong(format!("{bytes} bytes is over the limit of {GRAMMAR_BYTES_MAX}")));

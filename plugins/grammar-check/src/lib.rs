@@ -38,7 +38,7 @@ mod plugin;
 pub use check::{Action, GrammarCheck, Judgement, Kind, Opening, REQUEST_TOKENS_MAX};
 pub use grammar::{GRAMMAR_BYTES_MAX, Grammar, GrammarText, LEXER_STATES_MAX};
 pub use matcher::{Finding, Marker, Matcher};
-pub use settings::{OnEarlyEnd, OnViolation, RULES_MAX, Rule, Settings, Wrong};
+pub use settings::{OnEarlyEnd, OnViolation, RULES_MAX, Rule, Settings};
 pub use vocabulary::{Tokenizer, Vocabulary};
 
 #[cfg(test)]

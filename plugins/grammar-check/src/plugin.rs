@@ -1,11 +1,10 @@
 //! The plugin: what is found of a request goes to the log, the journal, the figures and, if it is to end, into a verdict.
 
 use afterbay_plugin::{
-    Batch, Columns, ConfigureError, FinishKind, Opened, Plugin, RequestId, TokenId, Verdicts, bad_setting,
-    metrics, missing, tokenizer,
+    Batch, Columns, ConfigureError, FinishKind, Opened, Plugin, RequestId, TokenId, Verdicts, metrics,
+    missing, tokenizer,
 };
 
-use crate::settings::Wrong;
 use crate::{Action, GrammarCheck, Judgement, Kind, Opening, Settings, Tokenizer};
 
 /// The stream's model, as the host has it.
@@ -44,7 +43,7 @@ impl Plugin for GrammarCheck {
         if tokenizer::size() == 0 {
             return Err(missing("the tokenizer has no tokens"));
         }
-        Self::new(&settings, &Model).map_err(|Wrong { pointer, message }| bad_setting(pointer, message))
+        Self::new(&settings, &Model)
     }
 
     fn opened(&mut self, request: &Opened) {

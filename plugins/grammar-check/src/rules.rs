@@ -2,9 +2,10 @@
 
 use std::rc::Rc;
 
+use afterbay_plugin::{AttributeIs, Attributes, ConfigureError, bad_setting};
 use regex_lite::Regex;
 
-use crate::settings::{RULES_MAX, Wrong};
+use crate::settings::RULES_MAX;
 use crate::{
     Grammar, GrammarText, Marker, Matcher, OnEarlyEnd, OnViolation, Settings, Tokenizer, Vocabulary,
 };
@@ -18,8 +19,7 @@ pub(crate) struct Rules(Vec<Rule>);
 struct Rule {
     prefix: Option<String>,
     pattern: Option<Regex>,
-    /// By name, and what it is.
-    attribute: Option<(String, serde_json::Value)>,
+    attribute: Option<AttributeIs>,
     checked: Option<Checked>,
 }
 
@@ -40,10 +40,10 @@ impl Rules {
         settings: &Settings,
         tokenizer: &impl Tokenizer,
         vocabulary: &Vocabulary,
-    ) -> Result<Self, Wrong> {
+    ) -> Result<Self, ConfigureError> {
         if settings.rules.len() > RULES_MAX {
             let rules = settings.rules.len();
-            return Err(Wrong::new("/rules", format!("has {rules} rules, the limit is {RULES_MAX}")));
+            return Err(bad_setting("/rules", format!("has {rules} rules, the limit is {RULES_MAX}")));
         }
         let marker = |text: &str| {
             let special = tokenizer.special_of(text);
@@ -53,7 +53,7 @@ impl Rules {
         let compile = |rule: &crate::settings::Rule, grammar: &GrammarText| {
             let begins_after = rule.begins_after.as_ref().or(settings.begins_after.as_ref());
             let grammar = Grammar::compile_within(lexer_states_max, grammar, vocabulary)?;
-            Ok::<_, Wrong>(Checked {
+            Ok::<_, ConfigureError>(Checked {
                 grammar,
                 spares: Vec::new(),
                 begins_after: begins_after.and_then(|text| marker(text)),
@@ -68,38 +68,29 @@ impl Rules {
             let is_for_all =
                 rule.rid_prefix.is_none() && rule.rid_pattern.is_none() && rule.attribute.is_none();
             if is_for_all && !place.is_empty() {
-                return Err(Wrong::new(
+                return Err(bad_setting(
                     place,
                     "has neither rid_prefix nor rid_pattern nor attribute: it would be for every request",
                 ));
             }
-            if rule.equals.is_some() && rule.attribute.is_none() {
-                return Err(Wrong::new(
-                    format!("{place}/equals"),
-                    "there is no attribute that could equal it",
-                ));
-            }
+            let attribute = AttributeIs::of(rule.attribute.as_deref(), rule.equals.as_ref())
+                .map_err(|wrong| wrong.within(&place))?;
             let pattern = rule.rid_pattern.as_deref().map(Regex::new).transpose();
             let pattern =
-                pattern.map_err(|error| Wrong::new(format!("{place}/rid_pattern"), error.to_string()))?;
+                pattern.map_err(|error| bad_setting(format!("{place}/rid_pattern"), error.to_string()))?;
             let checked = rule.grammar.as_ref().map(|grammar| compile(rule, grammar)).transpose();
             let checked = checked.map_err(|wrong| wrong.within(&place))?;
-            let equals = rule.equals.clone().unwrap_or(serde_json::Value::Bool(true));
-            let attribute = rule.attribute.clone().map(|name| (name, equals));
             rules.push(Rule { prefix: rule.rid_prefix.clone(), pattern, attribute, checked });
         }
         if rules.iter().all(|rule| rule.checked.is_none()) {
-            return Err(Wrong::new("/grammar", "is missing, and no rule has one: nothing would be checked"));
+            return Err(bad_setting("/grammar", "is missing, and no rule has one: nothing would be checked"));
         }
         Ok(Self(rules))
     }
 
     /// The first rule for such a request, by its place; none where it is not checked.
-    pub(crate) fn of(&self, rid: &str, attributes: impl FnOnce() -> Option<String>) -> Option<usize> {
-        let wants = self.0.iter().any(|rule| rule.attribute.is_some());
-        let attributes = if wants { attributes() } else { None };
-        let attributes = attributes.and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default();
-        let place = self.0.iter().position(|rule| rule.is_for(rid, &attributes))?;
+    pub(crate) fn of(&self, rid: &str, attributes: &Attributes) -> Option<usize> {
+        let place = self.0.iter().position(|rule| rule.is_for(rid, attributes))?;
         self.0[place].checked.as_ref().map(|_| place)
     }
 
@@ -122,10 +113,10 @@ impl Rules {
 }
 
 impl Rule {
-    fn is_for(&self, rid: &str, attributes: &serde_json::Value) -> bool {
+    fn is_for(&self, rid: &str, attributes: &Attributes) -> bool {
         self.prefix.as_ref().is_none_or(|prefix| rid.starts_with(prefix))
             && self.pattern.as_ref().is_none_or(|pattern| pattern.is_match(rid))
-            && self.attribute.as_ref().is_none_or(|(name, is)| attributes.get(name) == Some(is))
+            && self.attribute.as_ref().is_none_or(|attribute| attribute.holds(attributes))
     }
 }
 

@@ -1,7 +1,5 @@
 //! What the operator may set.
 
-use std::fmt;
-
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -98,35 +96,6 @@ pub enum OnEarlyEnd {
     Report,
     /// Its reader sees an abort.
     Abort,
-}
-
-/// A setting that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrong {
-    /// Where it stands, as a JSON pointer; empty: nowhere.
-    pub pointer: String,
-    /// What is wrong with it, with the value and the limit.
-    pub message: String,
-}
-
-impl Wrong {
-    pub(crate) fn new(pointer: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { pointer: pointer.into(), message: message.into() }
-    }
-
-    /// The same, where the setting stands in another.
-    pub(crate) fn within(self, pointer: &str) -> Self {
-        Self { pointer: format!("{pointer}{}", self.pointer), ..self }
-    }
-}
-
-impl fmt::Display for Wrong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.pointer.as_str() {
-            "" => f.write_str(&self.message),
-            pointer => write!(f, "{pointer}: {}", self.message),
-        }
-    }
 }
 
 #[cfg(test)]

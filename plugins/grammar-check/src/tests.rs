@@ -209,7 +209,7 @@ fn requests_share_a_grammar_and_not_their_places_in_it() {
 fn a_grammar_that_is_none_is_refused_under_its_settings_name() {
     let refused = |text: GrammarText| match Grammar::compile(&text, &vocabulary()) {
         Ok(_) => panic!("{text:?} is not refused"),
-        Err(error) => error.to_string(),
+        Err(error) => error.message(),
     };
     for (text, with) in [
         (GrammarText::JsonSchema("{".into()), "/grammar/json_schema: no JSON: "),
@@ -272,7 +272,7 @@ fn check(settings: &str) -> GrammarCheck {
 }
 
 fn refused(settings: &str) -> String {
-    GrammarCheck::new(&serde_json::from_str(settings).unwrap(), &WORDS).err().unwrap().to_string()
+    GrammarCheck::new(&serde_json::from_str(settings).unwrap(), &WORDS).err().unwrap().message()
 }
 
 #[test]

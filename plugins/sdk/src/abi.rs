@@ -58,22 +58,16 @@ impl<P: Plugin> Instance<P> {
     }
 
     pub fn export_state(&self) -> Vec<u8> {
-        let mut state = Vec::new();
-        self.with(|plugin| state = plugin.export_state());
-        state
+        self.with(Plugin::export_state).unwrap_or_default()
     }
 
     pub fn import_state(&self, version: &str, state: &[u8]) -> Result<(), StateError> {
-        let mut imported = Ok(());
-        self.with(|plugin| imported = plugin.import_state(version, state));
-        imported
+        self.with(|plugin| plugin.import_state(version, state)).unwrap_or(Ok(()))
     }
 
     /// The host configures first; if it did not, there is nothing to call.
-    fn with(&self, call: impl FnOnce(&mut P)) {
-        if let Some(plugin) = self.0.borrow_mut().as_mut() {
-            call(plugin);
-        }
+    fn with<R>(&self, call: impl FnOnce(&mut P) -> R) -> Option<R> {
+        self.0.borrow_mut().as_mut().map(call)
     }
 }
 

@@ -16,6 +16,17 @@ pub fn missing(what: impl Into<String>) -> ConfigureError {
 }
 
 impl ConfigureError {
+    /// The same, where the setting stands within another: its place, as a JSON pointer.
+    #[must_use]
+    pub fn within(self, pointer: &str) -> Self {
+        match self {
+            Self::Setting(BadSetting { pointer: inner, message }) => {
+                bad_setting(format!("{pointer}{inner}"), message)
+            }
+            Self::Missing(what) => Self::Missing(what),
+        }
+    }
+
     /// As the operator is shown it.
     #[must_use]
     pub fn message(&self) -> String {

@@ -97,6 +97,7 @@ extern crate self as afterbay_plugin;
 
 mod plugin;
 
+mod attributes;
 mod batch;
 mod error;
 mod requests;
@@ -115,6 +116,7 @@ pub use abi::afterbay::plugin::types::{
     Action, Calls, Columns, FinishKind, IdShape, Opened, Replacement, RequestId, TokenId, Verdict,
 };
 pub use abi::{ConfigureError, StateError};
+pub use attributes::{AttributeIs, Attributes};
 pub use batch::{Batch, Row, Rows};
 pub use error::{bad_setting, missing};
 pub use host::{attributes, metrics, signals, tokenizer};

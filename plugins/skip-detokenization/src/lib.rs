@@ -5,7 +5,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 use afterbay_plugin::{
-    Batch, Columns, ConfigureError, Opened, Plugin, RequestId, Requests, Verdicts, bad_setting,
+    AttributeIs, Attributes, Batch, Columns, ConfigureError, Opened, Plugin, RequestId, Requests, Verdicts,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -23,7 +23,7 @@ pub struct Settings {
 }
 
 /// A request fits that fits all that is said here.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Rule {
     /// Its rid begins so.
@@ -36,21 +36,30 @@ struct Rule {
     equals: Option<serde_json::Value>,
 }
 
-impl Rule {
-    fn fits(&self, request: &Opened, attributes: &serde_json::Value) -> bool {
-        let is_true = serde_json::Value::Bool(true);
+/// A rule that was checked.
+struct Condition {
+    rid_prefix: Option<String>,
+    http_worker_ipc: Option<String>,
+    attribute: Option<AttributeIs>,
+}
+
+impl Condition {
+    fn new(rule: Rule) -> Result<Self, ConfigureError> {
+        let Rule { rid_prefix, http_worker_ipc, attribute, equals } = rule;
+        let attribute = AttributeIs::of(attribute.as_deref(), equals.as_ref())?;
+        Ok(Self { rid_prefix, http_worker_ipc, attribute })
+    }
+
+    fn fits(&self, request: &Opened, attributes: &Attributes) -> bool {
         self.rid_prefix.as_ref().is_none_or(|prefix| request.rid.starts_with(prefix))
             && self.http_worker_ipc.as_ref().is_none_or(|worker| request.http_worker_ipc == *worker)
-            && self
-                .attribute
-                .as_ref()
-                .is_none_or(|name| attributes.get(name) == Some(self.equals.as_ref().unwrap_or(&is_true)))
+            && self.attribute.as_ref().is_none_or(|attribute| attribute.holds(attributes))
     }
 }
 
 /// The plugin.
 pub struct SkipDetokenization {
-    rules: Vec<Rule>,
+    rules: Vec<Condition>,
     /// Those that skip it and have had no row yet.
     begun: Requests<()>,
 }
@@ -60,18 +69,11 @@ impl Plugin for SkipDetokenization {
     const COLUMNS: Columns = Columns::empty();
 
     fn new(Settings { mut rules }: Settings) -> Result<Self, ConfigureError> {
-        for (at, rule) in rules.iter().enumerate() {
-            if rule.equals.is_some() && rule.attribute.is_none() {
-                return Err(bad_setting(
-                    format!("/rules/{at}/equals"),
-                    "there is no attribute that could equal it",
-                ));
-            }
-        }
         if rules.is_empty() {
-            let (rid_prefix, http_worker_ipc, equals) = (None, None, None);
-            rules.push(Rule { rid_prefix, http_worker_ipc, attribute: Some(ATTRIBUTE.to_owned()), equals });
+            rules.push(Rule { attribute: Some(ATTRIBUTE.to_owned()), ..Rule::default() });
         }
+        let rule = |(at, rule)| Condition::new(rule).map_err(|wrong| wrong.within(&format!("/rules/{at}")));
+        let rules = rules.into_iter().enumerate().map(rule).collect::<Result<_, _>>()?;
         Ok(Self { rules, begun: Requests::new() })
     }
 
@@ -80,8 +82,7 @@ impl Plugin for SkipDetokenization {
         if request.resumed {
             return;
         }
-        let attributes = afterbay_plugin::attributes(request.request);
-        let attributes = attributes.and_then(|json| serde_json::from_str(&json).ok()).unwrap_or_default();
+        let attributes = Attributes::of(request.request);
         if self.rules.iter().any(|rule| rule.fits(request, &attributes)) {
             self.begun.insert(request.request, ());
         }
