@@ -171,7 +171,8 @@ fn a_build_says_which_tool_is_missing_and_how_to_get_it() {
 }
 
 /// The examples in other languages than Rust, and their language.
-const EXAMPLES: [(&str, &str); 2] = [("stop-on-pattern", "c"), ("token-audit", "js")];
+const EXAMPLES: [(&str, &str); 3] =
+    [("stop-on-pattern", "c"), ("token-audit", "js"), ("pii-masker", "python")];
 
 #[test]
 fn every_example_in_another_language_builds_and_passes_by_what_its_readme_tells_a_user_to_run() {
