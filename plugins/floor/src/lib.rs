@@ -1,6 +1,8 @@
 //! Asks for every column and says nothing: what any plugin costs at least. `afterbay plugin bench` measures it beside
 //! the plugin in question, and gives both the same columns.
 
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 use afterbay_plugin::{Batch, Columns, ConfigureError, NoSettings, Plugin, Verdicts};
 
 /// The plugin.
