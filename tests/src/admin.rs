@@ -6,6 +6,9 @@ use std::net::{SocketAddr, TcpStream};
 use crate::PATIENCE;
 use crate::stage::{SINK, STREAM};
 
+/// The header of a request that has a body.
+pub const JSON: &str = "Content-Type: application/json";
+
 /// An answer: its status and its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {

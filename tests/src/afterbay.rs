@@ -111,8 +111,7 @@ impl Afterbay {
 
     #[track_caller]
     fn start_toml(mut command: Command, stage: &Stage, config: &str, args: &[&str]) -> Afterbay {
-        let file = stage.path("afterbay.toml");
-        std::fs::write(&file, config).unwrap();
+        let file = stage.replace("afterbay.toml", config);
         command.arg("--config").arg(file).args(["--log-format", "json"]).args(args);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Log::follow(child.stderr.take().unwrap());
@@ -157,6 +156,27 @@ impl Afterbay {
         self.admin
     }
 
+    /// `afterbay abort` of a request of it.
+    #[track_caller]
+    pub fn abort(&self, rid: &str, args: &[&str]) -> Done {
+        done(&[&["abort", rid, "--admin", &self.admin.to_string()], args].concat())
+    }
+
+    /// The same, once it has seen that the scheduler is connected: who connects is told so a moment before.
+    #[track_caller]
+    pub fn abort_connected(&self, rid: &str, args: &[&str]) -> String {
+        let is_told = |done: &Done| !done.stderr.contains("no scheduler is connected");
+        wait_for("the scheduler is told", || Some(self.abort(rid, args)).filter(is_told)).good()
+    }
+
+    /// `/v1/plugins`.
+    #[track_caller]
+    pub fn plugins(&self) -> Value {
+        let answer = self.get("/v1/plugins");
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        serde_json::from_str(&answer.body).unwrap()
+    }
+
     /// `/metrics`.
     #[track_caller]
     pub fn metrics(&self) -> Metrics {
@@ -165,10 +185,12 @@ impl Afterbay {
         Metrics::new(answer.body)
     }
 
-    /// Waits until its metrics say so.
+    /// Waits until its metrics say so. The figures of a page are not of one instant: these are of a page after that, if it
+    /// says so, too.
     #[track_caller]
     pub fn until_metrics(&self, what: &str, is_so: impl Fn(&Metrics) -> bool) -> Metrics {
-        wait_for(what, || Some(self.metrics()).filter(&is_so))
+        let said = wait_for(what, || Some(self.metrics()).filter(&is_so));
+        Some(self.metrics()).filter(is_so).unwrap_or(said)
     }
 
     /// Waits for `/readyz` to answer with this status; what it says.
@@ -327,7 +349,12 @@ pub fn afterbay(args: &[&str]) -> Command {
 /// Runs a command of the binary to its end.
 #[track_caller]
 pub fn done(args: &[&str]) -> Done {
-    let mut command = afterbay(args);
+    ended(&mut afterbay(args))
+}
+
+/// Runs any command to its end.
+#[track_caller]
+pub fn ended(command: &mut Command) -> Done {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let read = |mut stream: Box<dyn Read + Send>| {
@@ -358,6 +385,21 @@ pub fn done(args: &[&str]) -> Done {
 pub fn journal(stage: &Stage, args: &[&str]) -> Done {
     let (command, rest) = args.split_first().unwrap();
     done(&[&["journal", command, "--dir", &stage.text("journal")], rest].concat())
+}
+
+/// What `afterbay journal show --json` says of a request.
+#[track_caller]
+pub fn show(stage: &Stage, rid: &str) -> Value {
+    let [shown] = journal(stage, &["show", rid, "--json"]).json_lines_of(0);
+    shown
+}
+
+/// The texts of what was done with a request's rows, in order: reasons, and notes.
+#[track_caller]
+pub fn notes(stage: &Stage, rid: &str) -> Vec<String> {
+    let seen = show(stage, rid)["rows_seen"].take();
+    let actions = seen.as_array().unwrap().iter().flat_map(|row| row["actions"].as_array().unwrap());
+    actions.map(|action| action["text"].as_str().unwrap().to_owned()).collect()
 }
 
 /// `afterbay journal verify --json` of a stage's journal: its exit code and what it says of the stream.

@@ -101,6 +101,11 @@ pub struct Row {
     pub finish: Option<String>,
 }
 
+/// A row as a test expects it.
+pub fn row(rid: &str, ids: &[i64], completion_tokens: u64, finish: Option<&str>) -> Row {
+    Row { rid: rid.to_owned(), ids: ids.to_vec(), completion_tokens, finish: finish.map(str::to_owned) }
+}
+
 /// The rows of a frame; none where it is no batch.
 pub fn rows(frame: &[u8]) -> Vec<Row> {
     match afterbay_wire::decode(Bytes::copy_from_slice(frame), &Layouts::builtin()) {
@@ -113,9 +118,9 @@ pub fn rows(frame: &[u8]) -> Vec<Row> {
 pub type Ids = BTreeMap<String, Vec<i64>>;
 
 /// The ids in some frames.
-pub fn ids<'f>(frames: impl IntoIterator<Item = &'f [u8]>) -> Ids {
+pub fn ids(frames: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Ids {
     let mut ids = Ids::new();
-    for row in frames.into_iter().flat_map(rows) {
+    for row in frames.into_iter().flat_map(|frame| rows(frame.as_ref())) {
         ids.entry(row.rid).or_default().extend(row.ids);
     }
     ids

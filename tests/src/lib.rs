@@ -44,6 +44,11 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     wait_for(what, || is_so().then_some(()));
 }
 
+/// How often a test is to try what it tries: as `AFTERBAY_TEST_TRIALS` says, or this.
+pub fn trials(usual: u64) -> u64 {
+    std::env::var("AFTERBAY_TEST_TRIALS").map_or(usual, |trials| trials.parse().unwrap())
+}
+
 /// The repository.
 pub fn repository() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))

@@ -115,6 +115,14 @@ impl Input {
     pub fn next_within(&mut self, time: Duration) -> Option<Vec<u8>> {
         self.0.next(Instant::now() + time).unwrap()
     }
+
+    /// The next message, which is to end one request: its rid.
+    #[track_caller]
+    pub fn abort(&mut self) -> String {
+        let (rid, all) = afterbay_wire::read_abort(&self.message().into()).unwrap();
+        assert!(!all);
+        rid
+    }
 }
 
 /// A scheduler's PUSH, which connects. Dropping it closes the connection.
@@ -257,6 +265,21 @@ impl Reader {
                 return None;
             }
         }
+    }
+
+    /// All that is still to be read, where the other side has ended.
+    #[track_caller]
+    pub fn rest(&mut self) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        self.accept();
+        while let Some(connection) = self.connections.front_mut() {
+            match connection.next(Instant::now() + PATIENCE) {
+                Ok(Some(frame)) => frames.push(frame),
+                Ok(None) => panic!("the other side is still there"),
+                Err(_) => drop(self.connections.pop_front()),
+            }
+        }
+        frames
     }
 
     /// Waits for a connection and shakes hands; nothing is read of it.

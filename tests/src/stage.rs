@@ -83,6 +83,11 @@ impl Stage {
         (reader, CreditWriter::open(&self.credit()).unwrap(), config)
     }
 
+    /// Where Afterbay listens for the scheduler that takes aborts.
+    pub fn abort_side(&self) -> String {
+        self.ipc("abort")
+    }
+
     /// The journal.
     pub fn journal(&self) -> PathBuf {
         self.path("journal")
@@ -105,9 +110,15 @@ impl Stage {
 
     /// Writes a configuration to its file, whose path this is.
     pub fn write(&self, config: &Config) -> String {
-        let path = self.text("afterbay.toml");
-        std::fs::write(&path, config.to_toml()).unwrap();
-        path
+        self.replace("afterbay.toml", config.to_toml())
+    }
+
+    /// Puts a file in the place of one that may be there, whole at once: nobody sees a half of it. Its path.
+    pub fn replace(&self, name: &str, contents: impl AsRef<[u8]>) -> String {
+        let whole = self.path(&format!("{name}~"));
+        std::fs::write(&whole, contents).unwrap();
+        std::fs::rename(whole, self.path(name)).unwrap();
+        self.text(name)
     }
 }
 
@@ -151,6 +162,11 @@ impl Config {
         self
     }
 
+    /// Aborts go to the scheduler that connects to [`Stage::abort_side`].
+    pub fn abort_by_push(self, stage: &Stage) -> Config {
+        self.abort(&format!("push = {:?}", stage.abort_side()))
+    }
+
     /// A line of `[stream.abort]`.
     pub fn abort(mut self, line: &str) -> Config {
         self.abort += line;
@@ -181,22 +197,6 @@ impl Config {
         self.plugin_with(name, &component.display().to_string(), settings, "deadline = \"10s\"")
     }
 
-    /// One more plugin, granted this instead of the default.
-    pub fn plugin_granted(self, name: &str, component: &Path, settings: &str, grant: &str) -> Config {
-        self.plugin(name, component, settings).granted(grant)
-    }
-
-    /// The last plugin is granted this instead of the default.
-    pub fn granted(self, grant: &str) -> Config {
-        self.plugin_line(&format!("grant = {grant}"))
-    }
-
-    /// A line of the last plugin's table.
-    pub fn plugin_line(mut self, line: &str) -> Config {
-        writeln!(self.plugins, "{line}").unwrap();
-        self
-    }
-
     /// One more plugin, with limits.
     pub fn plugin_with(mut self, name: &str, component: &str, settings: &str, limits: &str) -> Config {
         writeln!(self.plugins, "[[stream.plugin]]\nname = {name:?}\ncomponent = {component:?}").unwrap();
@@ -204,24 +204,15 @@ impl Config {
         self
     }
 
-    /// One more bundled plugin, granted this, with limits.
-    pub fn plugin_builtin(
-        self,
-        name: &str,
-        plugin: &str,
-        settings: &str,
-        limits: &str,
-        grant: &str,
-    ) -> Config {
-        let mut config = self.plugin_with(name, &format!("builtin:{plugin}"), settings, limits);
-        writeln!(config.plugins, "grant = {grant}").unwrap();
-        config
-    }
-
     /// A line of the last plugin's table.
     pub fn of_plugin(mut self, line: &str) -> Config {
         writeln!(self.plugins, "{line}").unwrap();
         self
+    }
+
+    /// The last plugin is granted this instead of the default.
+    pub fn granted(self, grant: &str) -> Config {
+        self.of_plugin(&format!("grant = {grant}"))
     }
 
     /// A stream after this one, with lines of its sink's table; without a name to connect to where it is from a rendezvous.

@@ -1,29 +1,18 @@
 //! Answers with lists that all lie in the same memory: 4 MiB in the guest, 4 GiB for whoever copies them.
 
 use afterbay_plugin::abi::{Batch, Description, Guest};
-use afterbay_plugin::{
-    Action, Calls, Columns, ConfigureError, IdShape, Opened, Replacement, RequestId, StateError, Verdict,
-};
+use afterbay_plugin::{Action, ConfigureError, Replacement, Verdict};
 
 struct Amplifies;
 
 impl Guest for Amplifies {
     fn describe() -> Description {
-        Description {
-            name: "amplifies".into(),
-            version: "1".into(),
-            settings_schema: String::new(),
-            columns: Columns::empty(),
-            wants: Calls::empty(),
-            writes: IdShape::Delta,
-        }
+        guests::described("amplifies")
     }
 
     fn configure(_: String) -> Result<(), ConfigureError> {
         Ok(())
     }
-
-    fn open(_: Vec<Opened>) {}
 
     fn process(batch: Batch) -> Vec<Verdict> {
         let ids: &mut [i64] = vec![7_i64; 1 << 19].leak();
@@ -36,19 +25,7 @@ impl Guest for Amplifies {
             .collect()
     }
 
-    fn close(_: Vec<RequestId>) {}
-
-    fn changed(_: Vec<RequestId>) {}
-
-    fn pressure() {}
-
-    fn export_state() -> Vec<u8> {
-        Vec::new()
-    }
-
-    fn import_state(_: String, _: Vec<u8>) -> Result<(), StateError> {
-        Ok(())
-    }
+    guests::silent_calls!();
 }
 
 guests::export_raw!(Amplifies);

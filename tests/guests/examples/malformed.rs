@@ -3,9 +3,7 @@
 use std::cell::RefCell;
 
 use afterbay_plugin::abi::{Batch, Description, Guest};
-use afterbay_plugin::{
-    Action, Calls, Columns, ConfigureError, IdShape, Opened, RequestId, StateError, Verdict,
-};
+use afterbay_plugin::{Action, ConfigureError, Verdict};
 
 thread_local! {
     static ANSWER: RefCell<String> = const { RefCell::new(String::new()) };
@@ -15,22 +13,14 @@ struct Malformed;
 
 impl Guest for Malformed {
     fn describe() -> Description {
-        Description {
-            name: "malformed".into(),
-            version: "1".into(),
-            settings_schema: String::new(),
-            columns: Columns::empty(),
-            wants: Calls::empty(),
-            writes: IdShape::Delta,
-        }
+        guests::described("malformed")
     }
 
     fn configure(settings: String) -> Result<(), ConfigureError> {
-        ANSWER.set(settings.trim_matches('"').to_owned());
+        // {"answer": NAME}
+        ANSWER.set(settings.rsplit('"').nth(1).unwrap_or_default().to_owned());
         Ok(())
     }
-
-    fn open(_: Vec<Opened>) {}
 
     fn process(batch: Batch) -> Vec<Verdict> {
         let rows = batch.requests.len() as u32;
@@ -44,19 +34,7 @@ impl Guest for Malformed {
         })
     }
 
-    fn close(_: Vec<RequestId>) {}
-
-    fn changed(_: Vec<RequestId>) {}
-
-    fn pressure() {}
-
-    fn export_state() -> Vec<u8> {
-        Vec::new()
-    }
-
-    fn import_state(_: String, _: Vec<u8>) -> Result<(), StateError> {
-        Ok(())
-    }
+    guests::silent_calls!();
 }
 
 guests::export_raw!(Malformed);

@@ -58,6 +58,40 @@ macro_rules! misbehave {
     };
 }
 
+/// What a guest that is written past the SDK's care says of itself.
+pub fn described(name: &str) -> afterbay_plugin::abi::Description {
+    afterbay_plugin::abi::Description {
+        name: name.into(),
+        version: "1".into(),
+        settings_schema: String::new(),
+        columns: afterbay_plugin::Columns::empty(),
+        wants: afterbay_plugin::Calls::empty(),
+        writes: afterbay_plugin::IdShape::Delta,
+    }
+}
+
+/// The calls of such a guest that it takes and says nothing to.
+#[macro_export]
+macro_rules! silent_calls {
+    () => {
+        fn open(_: Vec<afterbay_plugin::Opened>) {}
+
+        fn close(_: Vec<afterbay_plugin::RequestId>) {}
+
+        fn changed(_: Vec<afterbay_plugin::RequestId>) {}
+
+        fn pressure() {}
+
+        fn export_state() -> Vec<u8> {
+            Vec::new()
+        }
+
+        fn import_state(_: String, _: Vec<u8>) -> Result<(), afterbay_plugin::StateError> {
+            Ok(())
+        }
+    };
+}
+
 /// Makes a component of functions that answer as they like, past the SDK's care.
 #[macro_export]
 macro_rules! export_raw {

@@ -5,51 +5,20 @@ use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::Duration;
 
-use afterbay_tests::admin::Answer;
-use afterbay_tests::afterbay::{Done, afterbay, done, journal, json_lines, verify};
+use afterbay_tests::admin::{Answer, JSON};
+use afterbay_tests::afterbay::{afterbay, done, journal, json_lines, show, verify};
 use afterbay_tests::components::{example, guest};
-use afterbay_tests::frames::{Request, Row, WIRES, batch, rows};
-use afterbay_tests::{Afterbay, Config, Input, Reader, Sender, Stage, wait_for};
-use afterbay_wire::read_abort;
+use afterbay_tests::frames::{Request, WIRES, batch, row, rows};
+use afterbay_tests::{Afterbay, Input, Reader, Sender, Stage};
 use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
 use afterbay_wire::synth::{SynthFinish, SynthRow};
 use serde_json::{Value, json};
 
-const JSON: &str = "Content-Type: application/json";
 const STOPPED: &str = "stop:afterbay: aborted by operator";
-
-fn with_push(stage: &Stage) -> Config {
-    stage.config().abort(&format!("push = {:?}", stage.ipc("abort")))
-}
-
-fn row(rid: &str, ids: &[i64], completion_tokens: u64, finish: Option<&str>) -> Row {
-    Row { rid: rid.to_owned(), ids: ids.to_vec(), completion_tokens, finish: finish.map(str::to_owned) }
-}
 
 /// The scheduler's own last row of a request that it has aborted.
 fn aborted(request: &mut Request) -> SynthRow {
     SynthRow { finish: Some(SynthFinish::Abort("Aborted".to_owned())), ..request.row(&[]) }
-}
-
-fn abort(afterbay: &Afterbay, rid: &str, args: &[&str]) -> Done {
-    let admin = afterbay.admin().to_string();
-    done(&[&["abort", rid, "--admin", &admin], args].concat())
-}
-
-/// The same, once Afterbay has seen that the scheduler is connected: who connects is told so a moment before.
-#[track_caller]
-pub(crate) fn abort_connected(afterbay: &Afterbay, rid: &str, args: &[&str]) -> String {
-    wait_for("the scheduler is told", || {
-        let told = abort(afterbay, rid, args);
-        if told.stderr.contains("no scheduler is connected") { None } else { Some(told) }
-    })
-    .good()
-}
-
-fn told(message: Vec<u8>) -> String {
-    let (rid, all) = read_abort(&message.into()).unwrap();
-    assert!(!all);
-    rid
 }
 
 #[test]
@@ -57,21 +26,21 @@ fn an_aborted_request_is_told_to_the_scheduler_then_ends_for_its_reader_and_the_
     for wire in WIRES {
         let stage = Stage::new();
         let mut reader = Reader::bind(&stage.reader_side());
-        let afterbay = Afterbay::run(&stage, &with_push(&stage));
+        let afterbay = Afterbay::run(&stage, &stage.config().abort_by_push(&stage));
         let mut sender = Sender::connect(&stage.scheduler_side());
-        let mut input = Input::connect(&stage.ipc("abort"));
+        let mut input = Input::connect(&stage.abort_side());
         let (mut a, mut b) = (Request::new("a/1 ?"), Request::new("b"));
         let mut step = |rows| {
             sender.send(&batch(wire, rows));
             afterbay_tests::frames::rows(&reader.frame())
         };
         assert_eq!(step(vec![a.row(&[1]), b.row(&[1])]).len(), 2);
-        let said = abort_connected(&afterbay, "a/1 ?", &["--json"]);
+        let said = afterbay.abort_connected("a/1 ?", &["--json"]);
         let said: Value = serde_json::from_str(&said).unwrap();
-        assert_eq!((&said["stream"], &said["to"]), (&"test".into(), &stage.ipc("abort").into()), "{said}");
+        assert_eq!((&said["stream"], &said["to"]), (&"test".into(), &stage.abort_side().into()), "{said}");
         assert_eq!(said["matched"], "afterbay: aborted by operator");
         // It is told before any row of it leaves as its last.
-        assert_eq!(told(input.message()), "a/1 ?", "{wire:?}");
+        assert_eq!(input.abort(), "a/1 ?", "{wire:?}");
         let out = step(vec![a.row(&[2]), b.row(&[2])]);
         assert_eq!(out, [row("a/1 ?", &[2], 2, Some(STOPPED)), row("b", &[2], 2, None)], "{wire:?}");
         assert_eq!(step(vec![a.row(&[3, 4]), b.row(&[3])]), [row("b", &[3], 3, None)], "{wire:?}");
@@ -87,7 +56,7 @@ fn an_aborted_request_is_told_to_the_scheduler_then_ends_for_its_reader_and_the_
         assert_eq!(afterbay.event("AbortSent")["rid"], "a/1 ?");
         assert_eq!(afterbay.stop(), 0);
         assert_eq!(verify(&stage).0, 0);
-        let [shown] = journal(&stage, &["show", "a/1 ?", "--json"]).json_lines().try_into().unwrap();
+        let shown = show(&stage, "a/1 ?");
         let seen = shown["rows_seen"].as_array().unwrap();
         let did = |at: usize| (&seen[at]["actions"][0]["plugin"], &seen[at]["actions"][0]["verdict"]);
         assert_eq!(did(1), (&"(operator)".into(), &"finish".into()), "{shown}");
@@ -106,17 +75,17 @@ fn an_aborted_request_is_told_to_the_scheduler_then_ends_for_its_reader_and_the_
 fn the_schedulers_own_row_for_the_abort_says_stop_or_passes_as_asked_and_another_end_stays() {
     let stage = Stage::new();
     let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &with_push(&stage));
+    let afterbay = Afterbay::run(&stage, &stage.config().abort_by_push(&stage));
     let mut sender = Sender::connect(&stage.scheduler_side());
-    let mut input = Input::connect(&stage.ipc("abort"));
+    let mut input = Input::connect(&stage.abort_side());
     let mut requests = ["stop", "abort", "length", "other"].map(Request::new);
     sender.send(&batch(Pickle, requests.iter_mut().map(|request| request.row(&[1])).collect()));
     assert_eq!(rows(&reader.frame()).len(), 4);
-    abort_connected(&afterbay, "stop", &[]);
-    let said = abort_connected(&afterbay, "abort", &["--reason", "abort"]);
+    afterbay.abort_connected("stop", &[]);
+    let said = afterbay.abort_connected("abort", &["--reason", "abort"]);
     assert!(said.contains("the scheduler's own row for it ends it"), "{said}");
-    abort_connected(&afterbay, "length", &[]);
-    assert_eq!([(); 3].map(|()| told(input.message())), ["stop", "abort", "length"]);
+    afterbay.abort_connected("length", &[]);
+    assert_eq!([(); 3].map(|()| input.abort()), ["stop", "abort", "length"]);
     let [stop, aborts, length, other] = &mut requests;
     let last = vec![aborted(stop), aborted(aborts), length.last(&[2]), other.last(&[2])];
     sender.send(&batch(Pickle, last));
@@ -132,7 +101,7 @@ fn the_schedulers_own_row_for_the_abort_says_stop_or_passes_as_asked_and_another
 fn an_abort_that_would_end_more_or_nothing_is_refused_with_words() {
     let stage = Stage::new();
     let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &with_push(&stage));
+    let afterbay = Afterbay::run(&stage, &stage.config().abort_by_push(&stage));
     let mut sender = Sender::connect(&stage.scheduler_side());
     let refused = |rid: &str, status: u16, code: &str, words: &str| {
         let Answer { status: answered, body } =
@@ -140,7 +109,7 @@ fn an_abort_that_would_end_more_or_nothing_is_refused_with_words() {
         let body: Value = serde_json::from_str(&body).unwrap();
         assert_eq!((answered, &body["code"]), (status, &code.into()), "{rid:?}: {body}");
         assert!(body["error"].as_str().unwrap().contains(words), "{body}");
-        let told = abort(&afterbay, rid, &[]);
+        let told = afterbay.abort(rid, &[]);
         assert_eq!(told.code, 1, "{told:?}");
         assert!(told.stderr.contains(words), "{told:?}");
     };
@@ -148,15 +117,15 @@ fn an_abort_that_would_end_more_or_nothing_is_refused_with_words() {
     let names = ["a", "ab", "HEALTH_CHECK_1", "alone"];
     sender.send(&batch(Msgpack, names.map(|name| Request::new(name).row(&[1])).to_vec()));
     assert_eq!(rows(&reader.frame()).len(), 4);
-    refused("alone", 503, "failed", &format!("no scheduler is connected to {}", stage.ipc("abort")));
-    let mut input = Input::connect(&stage.ipc("abort"));
+    refused("alone", 503, "failed", &format!("no scheduler is connected to {}", stage.abort_side()));
+    let mut input = Input::connect(&stage.abort_side());
     refused("", 400, "empty", "means every request");
     refused("HEALTH_CHECK_1", 400, "health_check", "is never ended");
     refused("a", 409, "prefix", "begins with \"a\": SGLang would end both");
     refused("al", 404, "not_live", "is not live");
     // None of these went out: the next that does is the first.
-    abort_connected(&afterbay, "ab", &[]);
-    assert_eq!(told(input.message()), "ab");
+    afterbay.abort_connected("ab", &[]);
+    assert_eq!(input.abort(), "ab");
     let metrics = afterbay.metrics();
     assert_eq!(metrics.stream("aborts_refused_total"), 2);
     assert!(metrics.stream_by("aborts_failed_total", "by", "operator") >= 2);
@@ -168,7 +137,7 @@ fn an_abort_that_would_end_more_or_nothing_is_refused_with_words() {
 #[test]
 fn a_page_in_a_browser_cannot_end_a_request() {
     let stage = Stage::new();
-    let afterbay = Afterbay::run(&stage, &with_push(&stage));
+    let afterbay = Afterbay::run(&stage, &stage.config().abort_by_push(&stage));
     let path = "/v1/requests/a/abort";
     let status = |headers: &[&str], body: &str| afterbay.post(path, headers, body).status;
     assert_eq!(status(&[JSON, "Origin: http://evil.example"], ""), 403);
@@ -191,7 +160,7 @@ fn without_a_way_to_the_scheduler_an_abort_says_what_is_missing() {
     let mut sender = Sender::connect(&stage.scheduler_side());
     sender.send(&batch(Msgpack, vec![Request::new("a").row(&[1])]));
     reader.frame();
-    let told = abort(&afterbay, "a", &["--json"]);
+    let told = afterbay.abort("a", &["--json"]);
     assert_eq!(told.code, 1);
     let [said] = json_lines(&told.stdout).try_into().unwrap();
     assert_eq!(said["code"], "no_way", "{said}");
@@ -206,7 +175,7 @@ fn without_a_way_to_the_scheduler_an_abort_says_what_is_missing() {
 fn the_scheduler_is_told_of_what_a_plugin_finishes_unless_another_request_would_end_too() {
     let stage = Stage::new();
     let mut reader = Reader::bind(&stage.reader_side());
-    let config = with_push(&stage).plugin("loops", &example("stop-on-loop"), "window = 8");
+    let config = stage.config().abort_by_push(&stage).plugin("loops", &example("stop-on-loop"), "window = 8");
     let afterbay = Afterbay::run(&stage, &config);
     let mut sender = Sender::connect(&stage.scheduler_side());
     // Nobody is there to be told, and the request ends for its reader all the same.
@@ -214,11 +183,11 @@ fn the_scheduler_is_told_of_what_a_plugin_finishes_unless_another_request_would_
     assert_eq!(rows(&reader.frame()), [row("early", &[7; 8], 8, Some("stop:stop-on-loop"))]);
     let failed = afterbay.event("AbortFailed");
     assert_eq!((&failed["rid"], &failed["by"]), (&"early".into(), &"plugin loops".into()));
-    let mut input = Input::connect(&stage.ipc("abort"));
+    let mut input = Input::connect(&stage.abort_side());
     // Until Afterbay has seen it: the scheduler may still be told of one that has ended for its reader.
-    let said = abort_connected(&afterbay, "early", &[]);
+    let said = afterbay.abort_connected("early", &[]);
     assert!(said.contains("its reader has its end already, by loops"), "{said}");
-    assert_eq!(told(input.message()), "early");
+    assert_eq!(input.abort(), "early");
 
     let mut next = |rows: Vec<SynthRow>| {
         sender.send(&batch(Msgpack, rows));
@@ -231,7 +200,7 @@ fn the_scheduler_is_told_of_what_a_plugin_finishes_unless_another_request_would_
     assert!(withheld["why"].as_str().unwrap().contains("live request \"looped-2\""), "{withheld}");
     // One that the scheduler ends in the same row needs no abort.
     next(vec![longer.row(&[7; 8]), ends.last(&[7; 8])]);
-    assert_eq!(told(input.message()), "looped-2");
+    assert_eq!(input.abort(), "looped-2");
     assert_eq!(input.next_within(Duration::from_millis(50)), None);
     let metrics = afterbay.until_metrics("it is counted", |metrics| {
         metrics.stream_by("aborts_sent_total", "by", "plugin") == 1
@@ -245,10 +214,14 @@ fn the_scheduler_is_told_of_what_a_plugin_finishes_unless_another_request_would_
 #[test]
 fn an_abort_ends_a_request_whose_rows_wait_and_tells_plugins_that_it_is_over() {
     let stage = Stage::new();
-    let config = with_push(&stage).plugin("reports", &guest("reports"), "").sink("queue = { frames = 1 }");
+    let config = stage
+        .config()
+        .abort_by_push(&stage)
+        .plugin("reports", &guest("reports"), "")
+        .sink("queue = { frames = 1 }");
     let afterbay = Afterbay::run(&stage, &config);
     let mut sender = Sender::connect(&stage.scheduler_side());
-    let mut input = Input::connect(&stage.ipc("abort"));
+    let mut input = Input::connect(&stage.abort_side());
     let mut a = Request::new("a");
     let received = |frames| {
         afterbay.until_metrics("it is received", |metrics| metrics.stream("frames_received_total") == frames)
@@ -257,8 +230,8 @@ fn an_abort_ends_a_request_whose_rows_wait_and_tells_plugins_that_it_is_over() {
         sender.send(&batch(Msgpack, vec![a.row(&[1])]));
     }
     received(5);
-    abort_connected(&afterbay, "a", &[]);
-    assert_eq!(told(input.message()), "a");
+    afterbay.abort_connected("a", &[]);
+    assert_eq!(input.abort(), "a");
     sender.send(&batch(Msgpack, vec![a.row(&[2])]));
     sender.send(&batch(Msgpack, vec![a.row(&[3])]));
     received(7);
@@ -268,37 +241,37 @@ fn an_abort_ends_a_request_whose_rows_wait_and_tells_plugins_that_it_is_over() {
     let mut reader = Reader::bind(&stage.reader_side());
     assert_eq!(rows(&reader.frame()), [row("a", &[], 0, None)]);
     assert_eq!(rows(&reader.frame()), [row("a", &[], 0, Some(STOPPED))]);
-    assert_eq!(reader.next_within(Duration::from_millis(50)), None);
     assert_eq!(afterbay.stop(), 0);
+    assert_eq!(reader.rest().len(), 0);
 }
 
 #[test]
 fn a_request_that_was_aborted_stays_ended_over_a_restart() {
     let stage = Stage::new();
     let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay = Afterbay::run(&stage, &with_push(&stage));
+    let afterbay = Afterbay::run(&stage, &stage.config().abort_by_push(&stage));
     let mut sender = Sender::connect(&stage.scheduler_side());
-    let mut input = Input::connect(&stage.ipc("abort"));
+    let mut input = Input::connect(&stage.abort_side());
     let (mut a, mut b) = (Request::new("a"), Request::new("b"));
     sender.send(&batch(Msgpack, vec![a.row(&[1]), b.row(&[1])]));
     reader.frame();
-    abort_connected(&afterbay, "a", &[]);
-    assert_eq!(told(input.message()), "a");
+    afterbay.abort_connected("a", &[]);
+    assert_eq!(input.abort(), "a");
     sender.send(&batch(Msgpack, vec![a.row(&[2]), b.row(&[2])]));
     assert_eq!(rows(&reader.frame())[0].finish.as_deref(), Some(STOPPED));
     afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 2);
     assert_eq!(afterbay.stop(), 0);
 
-    let afterbay = Afterbay::run(&stage, &with_push(&stage));
+    let afterbay = Afterbay::run(&stage, &stage.config().abort_by_push(&stage));
     // By its batches is known how the scheduler reads, and none has come.
-    let unknown = abort(&afterbay, "b", &[]);
+    let unknown = afterbay.abort("b", &[]);
     assert!(unknown.stderr.contains("no batch has come since the start"), "{unknown:?}");
     let mut sender = Sender::connect(&stage.scheduler_side());
-    let mut input = Input::connect(&stage.ipc("abort"));
+    let mut input = Input::connect(&stage.abort_side());
     sender.send(&batch(Msgpack, vec![a.row(&[3]), b.row(&[3])]));
     assert_eq!(rows(&reader.frame()), [row("b", &[3], 3, None)]);
-    abort_connected(&afterbay, "b", &[]);
-    assert_eq!(told(input.message()), "b");
+    afterbay.abort_connected("b", &[]);
+    assert_eq!(input.abort(), "b");
     sender.send(&batch(Msgpack, vec![aborted(&mut a), aborted(&mut b)]));
     assert_eq!(rows(&reader.frame()), [row("b", &[], 3, Some(STOPPED))]);
     assert_eq!(afterbay.stop(), 0);
@@ -331,8 +304,8 @@ fn sglangs_http_server_is_asked_where_the_configuration_names_it_and_the_key_is_
     let (mut a, mut b) = (Request::new("a"), Request::new("b"));
     sender.send(&batch(Pickle, vec![a.row(&[1]), b.row(&[1])]));
     reader.frame();
-    assert!(abort(&afterbay, "a", &[]).good().contains(&format!("{url}/abort_request")));
-    let refused = abort(&afterbay, "b", &[]);
+    assert!(afterbay.abort("a", &[]).good().contains(&format!("{url}/abort_request")));
+    let refused = afterbay.abort("b", &[]);
     assert!(refused.stderr.contains("SGLang answers 500: busy"), "{refused:?}");
     sender.send(&batch(Pickle, vec![a.row(&[2]), b.row(&[2])]));
     // The one that failed goes on.
@@ -351,13 +324,13 @@ fn sglangs_http_server_is_asked_where_the_configuration_names_it_and_the_key_is_
 fn the_simulated_scheduler_takes_aborts_as_sglang_does() {
     let stage = Stage::new();
     let mut reader = Reader::bind(&stage.reader_side());
-    let afterbay_run = Afterbay::run(&stage, &with_push(&stage));
-    let (into, push) = (stage.scheduler_side(), stage.ipc("abort"));
+    let afterbay_run = Afterbay::run(&stage, &stage.config().abort_by_push(&stage));
+    let (into, push) = (stage.scheduler_side(), stage.abort_side());
     let mut sim = afterbay(&["sim", "scheduler", "--connect", &into, "--aborts", &push, "--requests", "3"]);
     let load = ["--tokens", "100", "--steps-per-second", "200", "--wire", "msgpack", "--json"];
     let sim = sim.args(load).stdout(Stdio::piped()).spawn().unwrap();
     let rid = rows(&reader.frame())[0].rid.clone();
-    abort_connected(&afterbay_run, &rid, &[]);
+    afterbay_run.abort_connected(&rid, &[]);
     let (mut ends, mut tokens) = (Vec::new(), 1);
     while ends.len() < 3 {
         for row in rows(&reader.frame()) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use afterbay_tests::afterbay::{afterbay, done, journal, json_lines};
+use afterbay_tests::afterbay::{Done, afterbay, done, ended, json_lines, show};
 use afterbay_tests::components::{example, guest, install};
 use afterbay_tests::frames::{Request, WIRES, batch, rows};
 use afterbay_tests::{Afterbay, Reader, Sender, Stage, fixtures, repository};
@@ -113,7 +113,7 @@ fn plugin_run_on_a_journal_gives_the_verdicts_that_the_stream_was_given_and_only
             reader.frame();
         }
         assert_eq!(afterbay.stop(), 0);
-        let [shown] = journal(&stage, &["show", "looped", "--json"]).json_lines_of(0);
+        let shown = show(&stage, "looped");
         assert_eq!(shown["rows_seen"][3]["actions"][0]["verdict"], "finish");
 
         let before = contents(&stage.journal());
@@ -232,12 +232,9 @@ fn the_scenarios_of_the_examples_pass_with_the_components_that_their_projects_bu
         let target = component.ancestors().nth(3).unwrap();
         let project = repository().join("examples").join(name);
         let mut command = afterbay(&["plugin", "test", "--json", project.to_str().unwrap()]);
-        let ended = command.env("CARGO_TARGET_DIR", target).output().unwrap();
-        let (out, said) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
-        assert_eq!(ended.status.code(), Some(0), "{name}: {out}{said}");
-        let names: Vec<String> = out
-            .lines()
-            .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        let names: Vec<String> = ended(command.env("CARGO_TARGET_DIR", target))
+            .json_lines()
+            .into_iter()
             .map(|line| {
                 assert_eq!((&line["ok"], &line["problems"]), (&true.into(), &json!([])));
                 let scenario = Path::new(line["scenario"].as_str().unwrap()).file_name().unwrap();
@@ -352,7 +349,7 @@ fn plugin_bench_counts_the_same_fuel_each_time_and_keeps_its_code_apart_from_the
         [(&["check", "builtin:floor"][..], 1), (&["bench", "builtin:floor", "--rows", "1"], 2)]
     {
         let mut command = afterbay(&[&["plugin"], args].concat());
-        assert!(command.env("XDG_CACHE_HOME", &cache).output().unwrap().status.success());
+        ended(command.env("XDG_CACHE_HOME", &cache)).good();
         // The code of the check is used again, the code that counts is another.
         assert_eq!(files(), left, "{args:?}");
     }
@@ -457,18 +454,16 @@ fn a_component_may_be_named_by_its_project_and_one_that_was_never_built_is_told(
     let (dir, cargo) = project(&stage);
     let file = stage.write(&stage.config().plugin("own", &dir, "action = \"drop\""));
     let check = || {
-        let ended = afterbay(&["check", "--config", &file]).env("CARGO", &cargo).output().unwrap();
-        (
-            ended.status.code(),
-            String::from_utf8(ended.stdout).unwrap() + &String::from_utf8(ended.stderr).unwrap(),
-        )
+        let Done { code, stdout, stderr } =
+            ended(afterbay(&["check", "--config", &file]).env("CARGO", &cargo));
+        (code, stdout + &stderr)
     };
     let (code, said) = check();
-    assert_eq!(code, Some(64), "{said}");
+    assert_eq!(code, 64, "{said}");
     assert!(said.contains("release/own.wasm: No such file"), "{said}");
     install(&guest("judges"), 0, &dir.join("target/wasm32-wasip2/release/own.wasm"));
     let (code, said) = check();
-    assert!(code == Some(0) && said.contains("plugin own: guests 0.1.0, sha256 "), "{said}");
+    assert!(code == 0 && said.contains("plugin own: guests 0.1.0, sha256 "), "{said}");
     std::fs::remove_file(dir.join("Cargo.toml")).unwrap();
     assert!(check().1.contains("no plugin's project: it has none of Cargo.toml"));
 }

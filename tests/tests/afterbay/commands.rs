@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::Stdio;
 
-use afterbay_tests::afterbay::{Done, afterbay, done, verify};
+use afterbay_tests::afterbay::{Done, afterbay, done, ended, verify};
 use afterbay_tests::{Afterbay, Stage, repository};
 use serde_json::Value;
 
@@ -257,13 +257,8 @@ fn the_launcher_becomes_the_command_and_keeps_a_journal_where_there_was_no_direc
 fn demo(stage: &Stage, wire: &str, requests: &str) -> Value {
     let tmp = stage.path("t");
     std::fs::create_dir(&tmp).unwrap();
-    let demo = afterbay(&["demo", "--seconds", "1", "--requests", requests, "--wire", wire, "--json"])
-        .env("TMPDIR", &tmp)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&demo.stdout);
-    assert_eq!(demo.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&demo.stderr));
+    let mut demo = afterbay(&["demo", "--seconds", "1", "--requests", requests, "--wire", wire, "--json"]);
+    let text = ended(demo.env("TMPDIR", &tmp)).good();
     let left: Vec<_> = std::fs::read_dir(&tmp).unwrap().collect();
     assert!(left.is_empty(), "it left {left:?}");
     serde_json::from_str(&text).unwrap()

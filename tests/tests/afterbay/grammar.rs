@@ -1,13 +1,10 @@
 //! grammar-check in the stream: outputs are held against a grammar over the model's own tokens.
 
-use afterbay_tests::afterbay::{done, journal, verify};
+use afterbay_tests::afterbay::{done, notes, verify};
 use afterbay_tests::frames::{Request, Row, WIRES, batch, rows};
 use afterbay_tests::{Afterbay, Config, Input, Reader, Sender, Stage, repository};
-use afterbay_wire::read_abort;
 use afterbay_wire::synth::SynthRow;
 use afterbay_wire::synth::SynthWire::Msgpack;
-
-use crate::aborts::abort_connected;
 
 const SCHEMA: &str = r#"{"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
     "required": ["name", "age"], "additionalProperties": false}"#;
@@ -30,15 +27,13 @@ fn checked(config: Config, more: &str) -> Config {
 }
 
 fn with_settings(config: Config, settings: &str) -> Config {
+    with_limits(config, settings, "deadline = \"10s\"")
+}
+
+fn with_limits(config: Config, settings: &str, limits: &str) -> Config {
     let config = config.sink(&format!("tokenizer = {:?}", model()));
-    let limits = "deadline = \"10s\"";
-    config.plugin_builtin(
-        "grammar",
-        "grammar-check",
-        settings,
-        limits,
-        r#"["log", "metrics", "tokenizer", "request"]"#,
-    )
+    let config = config.plugin_with("grammar", "builtin:grammar-check", settings, limits);
+    config.granted(r#"["log", "metrics", "tokenizer", "request"]"#)
 }
 
 /// A request's rows, one token each, the last at its length.
@@ -55,14 +50,14 @@ fn an_output_that_breaks_its_schema_ends_with_a_stop_and_one_that_keeps_it_is_th
     for wire in WIRES {
         let stage = Stage::new();
         let mut reader = Reader::bind(&stage.reader_side());
-        let config = stage.config().abort(&format!("push = {:?}", stage.ipc("abort")));
+        let config = stage.config().abort_by_push(&stage);
         let afterbay = Afterbay::run(&stage, &checked(config, "on_violation = \"finish\""));
         let mut sender = Sender::connect(&stage.scheduler_side());
-        let mut input = Input::connect(&stage.ipc("abort"));
+        let mut input = Input::connect(&stage.abort_side());
         sender.send(&batch(wire, vec![Request::new("warm").row(&ids("{"))]));
         reader.frame();
-        abort_connected(&afterbay, "warm", &[]);
-        assert_eq!(read_abort(&input.message().into()).unwrap().0, "warm");
+        afterbay.abort_connected("warm", &[]);
+        assert_eq!(input.abort(), "warm");
 
         for row in one_by_one("good", GOOD) {
             let frame = batch(wire, vec![row]);
@@ -76,15 +71,13 @@ fn an_output_that_breaks_its_schema_ends_with_a_stop_and_one_that_keeps_it_is_th
         while read.last().is_none_or(|row| row.finish.is_none()) {
             read.extend(rows(&reader.frame()));
         }
-        let length = BAD.find('[').unwrap() + 1;
         let said: Vec<i64> = read.iter().flat_map(|row| row.ids.clone()).collect();
-        let tokens = afterbay_text::Encoder::load(model().as_ref()).unwrap();
-        let expected = tokens.encode(&BAD[..length]).unwrap();
+        let expected = ids(&BAD[..=BAD.find('[').unwrap()]);
         assert_eq!(said, expected, "{wire:?}");
         let finish = read.last().unwrap().finish.clone().unwrap();
         assert!(finish.starts_with(&format!("stop:token {} ", expected.len())), "{finish}");
         assert!(finish.ends_with("not allowed by the grammar"), "{finish}");
-        assert_eq!(read_abort(&input.message().into()).unwrap().0, "bad", "the scheduler is told");
+        assert_eq!(input.abort(), "bad", "the scheduler is told");
         let swallowed = (ids(BAD).len() - expected.len()) as u64;
         let metrics = afterbay.until_metrics("the rest is swallowed", |metrics| {
             metrics.stream("tokens_swallowed_total") == swallowed
@@ -119,16 +112,14 @@ fn what_is_only_reported_is_noted_beside_its_row_and_changes_no_byte() {
     assert_eq!(metrics.plugin("grammar", "own_early_ends_total"), 1);
     assert_eq!(metrics.stream("frames_rewritten_total"), 0);
     assert_eq!(afterbay.stop(), 0);
-    let notes = |rid: &str| {
-        let [shown] = journal(&stage, &["show", rid, "--json"]).json_lines().try_into().unwrap();
-        let rows = shown["rows_seen"].as_array().unwrap().clone();
-        let said = rows.iter().flat_map(|row| row["actions"].as_array().unwrap().clone());
-        said.map(|action| action["text"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    let only = |rid: &str| -> String {
+        let [note] = notes(&stage, rid).try_into().unwrap();
+        note
     };
-    assert!(notes("bad")[0].ends_with("not allowed by the grammar") && notes("bad").len() == 1);
-    assert!(notes("cut")[0].ends_with("before the grammar is complete"), "{:?}", notes("cut"));
-    assert!(notes("spaces")[0].ends_with("over 8 bytes of whitespace in a row"), "{:?}", notes("spaces"));
-    assert_eq!((notes("free-1"), notes("good")), (vec![], vec![]));
+    assert!(only("bad").ends_with("not allowed by the grammar"), "{}", only("bad"));
+    assert!(only("cut").ends_with("before the grammar is complete"), "{}", only("cut"));
+    assert!(only("spaces").ends_with("over 8 bytes of whitespace in a row"), "{}", only("spaces"));
+    assert_eq!(["free-1", "good"].map(|rid| notes(&stage, rid).len()), [0, 0]);
 }
 
 #[test]
@@ -164,12 +155,9 @@ fn cost_of_1024_requests_that_begin_at_once_and_end_at_once() {
     {
         let stage = Stage::new();
         let mut reader = Reader::bind(&stage.reader_side());
-        let config = stage.config().sink(&format!("tokenizer = {:?}", model()));
         let settings = format!("grammar = {{ json_schema = '{}' }}{more}", schema.replace('\n', ""));
         let limits = format!("deadline = {deadline:?}, memory = \"256MiB\"");
-        let grant = r#"["log", "metrics", "tokenizer", "request"]"#;
-        let config = config.plugin_builtin("grammar", "grammar-check", &settings, &limits, grant);
-        let afterbay = Afterbay::run(&stage, &config);
+        let afterbay = Afterbay::run(&stage, &with_limits(stage.config(), &settings, &limits));
         let mut sender = Sender::connect(&stage.scheduler_side());
         let seconds = || {
             let series = "afterbay_plugin_seconds_total{";

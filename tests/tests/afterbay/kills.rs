@@ -10,7 +10,7 @@ use afterbay_sim::load::Load;
 use afterbay_sockets::credit::CreditWriter;
 use afterbay_tests::afterbay::{journal, json_lines, verify};
 use afterbay_tests::frames::{Ids, frames_of, ids, rows};
-use afterbay_tests::{Afterbay, Reader, Sender, Stage, until};
+use afterbay_tests::{Afterbay, Reader, Sender, Stage, trials, until};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
 /// Reads and counts until it is told that nothing more comes: each request's ids in the order in which they came.
@@ -41,7 +41,7 @@ fn read_all(stage: &Stage, until_told: &Arc<AtomicBool>) -> std::thread::JoinHan
 /// Lives by `AFTERBAY_TEST_TRIALS`; a release build has the second kind of death only.
 #[test]
 fn kill_9_under_load_repeats_nothing_loses_nothing_that_was_journaled_and_names_who_lost_unread_bytes() {
-    let lives = std::env::var("AFTERBAY_TEST_TRIALS").map_or(6, |trials| trials.parse::<u64>().unwrap());
+    let lives = trials(6);
     let stage = Stage::new();
     let config = stage.config().credit(&stage).sink("reader = \"tokenizer\"");
     let drained = Arc::new(AtomicBool::new(false));
@@ -50,7 +50,7 @@ fn kill_9_under_load_repeats_nothing_loses_nothing_that_was_journaled_and_names_
     // Requests come and go for as long as there are lives.
     let load = Load { max_running: 100, ..Load::new(80 * lives, 60) };
     let frames = frames_of(&load, Msgpack);
-    let sent = ids(frames.iter().map(|frame| &frame.bytes[..]));
+    let sent = ids(frames.iter().map(|frame| &frame.bytes));
     let (endpoint, over) = (stage.scheduler_side(), Arc::new(AtomicBool::new(false)));
     let is_over = over.clone();
     let sends = std::thread::spawn(move || {
@@ -125,5 +125,5 @@ fn kept(stage: &Stage) -> Ids {
             frames.push(frame.bytes);
         }
     }
-    ids(frames.iter().map(|frame| &frame[..]))
+    ids(&frames)
 }

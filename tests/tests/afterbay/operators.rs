@@ -23,11 +23,7 @@ fn the_plugins_of_a_stream_are_shown_with_what_they_are_cost_and_say() {
         sender.send(&batch(Msgpack, vec![looped.row(&[7; 4]), other.row(&[step])]));
         reader.frame();
     }
-    let asked = || -> Value {
-        let answer = afterbay.get("/v1/plugins");
-        assert_eq!(answer.status, 200, "{}", answer.body);
-        serde_json::from_str::<Value>(&answer.body).unwrap()["plugins"].take()
-    };
+    let asked = || afterbay.plugins()["plugins"].take();
     let plugins = asked();
     let [loops, bad] = &plugins.as_array().unwrap()[..] else { panic!("{plugins}") };
     assert_eq!((&loops["stream"], &loops["plugin"]), (&"test".into(), &"loops".into()), "{loops}");
@@ -54,7 +50,7 @@ fn the_plugins_of_a_stream_are_shown_with_what_they_are_cost_and_say() {
     assert!(!shown.stdout.contains('\u{1b}'), "{}", shown.stdout);
 
     // A component that cannot be used, then one that can.
-    std::fs::write(&component, "half a comp").unwrap();
+    stage.replace("plugin.wasm", "half a comp");
     afterbay.event("PluginReloadFailed");
     let refused = &asked()[0]["last_reload"]["refused"];
     assert!(refused.as_str().unwrap().contains("do not begin as webassembly does"), "{refused}");

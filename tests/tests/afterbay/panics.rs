@@ -6,16 +6,23 @@ use afterbay_sim::Stop;
 use afterbay_sim::load::Load;
 use afterbay_sim::reader::{self, Until};
 use afterbay_sim::work::{Cost, Spent};
+use afterbay_tests::admin::Metrics;
 use afterbay_tests::afterbay::verify;
 use afterbay_tests::components::guest;
 use afterbay_tests::frames::{WIRES, frames_of};
 use afterbay_tests::stage::Config;
-use afterbay_tests::{Afterbay, Reader, Sender, Stage, load};
+use afterbay_tests::{Afterbay, Reader, Sender, Stage, load, trials};
 use afterbay_wire::synth::SynthWire;
 
 /// A load past a reader that takes its time, through an Afterbay that panics at one in so many of the places marked on
-/// its path: how often it did.
-fn whole_in_spite_of_panics(stage: &Stage, config: &Config, wire: SynthWire, seed: u64, counts: bool) -> u64 {
+/// its path: its metrics then.
+fn whole_in_spite_of_panics(
+    stage: &Stage,
+    config: &Config,
+    wire: SynthWire,
+    seed: u64,
+    counts: bool,
+) -> Metrics {
     const REQUESTS: u64 = 100;
     let frames = frames_of(&Load::new(REQUESTS, 60), wire);
     let mut options = reader::Options::new(stage.reader_side());
@@ -41,16 +48,15 @@ fn whole_in_spite_of_panics(stage: &Stage, config: &Config, wire: SynthWire, see
     assert_eq!((metrics.stream("request_gaps_total"), metrics.stream("request_imbalances_total")), (0, 0));
     assert_eq!(metrics.sink("connects_total"), 1, "the connection was let go");
     assert_eq!(metrics.stream("senders"), 1);
-    let panics = metrics.stream("panics_total");
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(verify(stage).0, 0);
-    panics
+    metrics
 }
 
 /// More by `AFTERBAY_TEST_TRIALS`.
 #[test]
 fn after_a_panic_a_stream_goes_on_on_the_same_connections_with_nothing_lost_or_repeated() {
-    let trials = std::env::var("AFTERBAY_TEST_TRIALS").map_or(1, |trials| trials.parse().unwrap());
+    let trials = trials(1);
     let mut panics = 0;
     for seed in 1..=trials {
         for wire in WIRES {
@@ -60,7 +66,8 @@ fn after_a_panic_a_stream_goes_on_on_the_same_connections_with_nothing_lost_or_r
                 let queue = format!("queue = {{ frames = {queue} }}");
                 let config = stage.config().sink("reader = \"tokenizer\"").sink(&queue);
                 let config = if counts { config.credit(&stage) } else { config };
-                panics += whole_in_spite_of_panics(&stage, &config, wire, seed, counts);
+                let metrics = whole_in_spite_of_panics(&stage, &config, wire, seed, counts);
+                panics += metrics.stream("panics_total");
             }
         }
     }
@@ -74,8 +81,12 @@ fn with_panics_all_along_the_path_what_is_held_and_released_reaches_its_request_
         let stage = Stage::new();
         let config = stage.config().sink("reader = \"tokenizer\"").credit(&stage);
         let config = config.plugin("holds", &guest("holds"), "millis = 15, by_remainder = true");
-        let panics = whole_in_spite_of_panics(&stage, &config, wire, 3, true);
+        let metrics = whole_in_spite_of_panics(&stage, &config, wire, 3, true);
+        let panics = metrics.stream("panics_total");
         assert!(panics > 5, "{panics} panics");
+        let said = ["hold", "release"].map(|it| metrics.plugin_by("holds", "verdicts_total", "action", it));
+        assert!(said.iter().all(|verdicts| *verdicts > 0), "{wire:?}: {said:?} rows were held and released");
+        assert_eq!(metrics.plugin("holds", "bypassed_batches_total"), 0, "{wire:?}");
     }
 }
 

@@ -1,22 +1,21 @@
 //! Plugins in the shadow: they see live traffic, what they say is counted and compared, and nothing of it is done.
 
+use afterbay_tests::admin::JSON;
 use afterbay_tests::components::guest;
 use afterbay_tests::frames::{Request, batch, rows};
 use afterbay_tests::{Afterbay, Reader, Sender, Stage, load};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
-const JSON: &[&str] = &["Content-Type: application/json"];
-
 #[test]
 fn what_a_shadow_says_is_counted_and_not_a_byte_is_changed_even_where_it_faults() {
-    for (guest_name, settings, counted) in
-        [("judges", "action = \"drop\"", true), ("panics", "in = \"process\"", false)]
+    for (guest_name, settings, faults) in
+        [("judges", "action = \"drop\"", false), ("panics", "in = \"process\"", true)]
     {
         let stage = Stage::new();
         let mut reader = Reader::bind(&stage.reader_side());
         let config = stage.config().plugin("candidate", &guest(guest_name), settings);
         let afterbay =
-            Afterbay::run(&stage, &config.plugin_line("mode = \"shadow\"\nquarantine = { faults = 0 }"));
+            Afterbay::run(&stage, &config.of_plugin("mode = \"shadow\"\nquarantine = { faults = 0 }"));
         let mut sender = Sender::connect(&stage.scheduler_side());
         let frames = load(3, 4, Msgpack);
         let mut shown = 0;
@@ -25,17 +24,16 @@ fn what_a_shadow_says_is_counted_and_not_a_byte_is_changed_even_where_it_faults(
             assert_eq!(reader.frame(), frame.bytes, "{guest_name}");
             shown += rows(&frame.bytes).len() as u64;
         }
-        let metrics = afterbay
-            .until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == frames.len() as u64);
+        let all = frames.len() as u64;
+        let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == all);
         let compared = metrics.plugin_by("candidate", "compared_total", "result", "only_shadow");
-        assert_eq!(compared, if counted { shown } else { 0 }, "{guest_name}");
+        let trapped = metrics.plugin_by("candidate", "faults_total", "kind", "trap");
+        assert_eq!((compared, trapped), if faults { (0, all) } else { (shown, 0) }, "{guest_name}");
         assert_eq!(metrics.stream("tokens_dropped_total"), 0);
-        if counted {
+        if !faults {
             let differs = afterbay.event("ShadowDiffers");
-            assert_eq!(
-                (&differs["live"], &differs["shadow"]),
-                (&"nothing".into(), &"drop \"dropped by judges\"".into())
-            );
+            let said = (&differs["live"], &differs["shadow"]);
+            assert_eq!(said, (&"nothing".into(), &"drop \"dropped by judges\"".into()));
         }
         assert_eq!(afterbay.stop(), 0);
     }
@@ -50,9 +48,9 @@ fn a_shadow_of_a_live_plugin_is_compared_with_it_row_by_row_and_takes_its_place_
         .config()
         .plugin("live", &judges, "action = \"annotate\"")
         .plugin("alike", &judges, "action = \"annotate\"")
-        .plugin_line("mode = \"shadow\"\nshadow_of = \"live\"")
+        .of_plugin("mode = \"shadow\"\nshadow_of = \"live\"")
         .plugin("other", &judges, "action = \"drop\"")
-        .plugin_line("mode = \"shadow\"\nshadow_of = \"live\"");
+        .of_plugin("mode = \"shadow\"\nshadow_of = \"live\"");
     let afterbay = Afterbay::run(&stage, &config);
     let mut sender = Sender::connect(&stage.scheduler_side());
     let mut request = Request::new("a");
@@ -64,10 +62,11 @@ fn a_shadow_of_a_live_plugin_is_compared_with_it_row_by_row_and_takes_its_place_
     let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 3);
     assert_eq!(metrics.plugin_by("alike", "compared_total", "result", "same"), 3);
     assert_eq!(metrics.plugin_by("other", "compared_total", "result", "other"), 3);
-    let listed: serde_json::Value = serde_json::from_str(&afterbay.get("/v1/plugins").body).unwrap();
-    assert!(listed.to_string().contains("\"state\":\"shadow\""), "{listed}");
+    let listed = afterbay.plugins();
+    let states = [0, 1, 2].map(|at| listed["plugins"][at]["state"].as_str());
+    assert_eq!(states, ["live", "shadow", "shadow"].map(Some), "{listed}");
 
-    let promote = |plugin: &str| afterbay.post(&format!("/v1/plugins/{plugin}/promote"), JSON, "{}");
+    let promote = |plugin: &str| afterbay.post(&format!("/v1/plugins/{plugin}/promote"), &[JSON], "{}");
     let promoted = promote("other");
     assert_eq!(promoted.status, 200, "{}", promoted.body);
     assert_eq!(afterbay.event("PluginPromoted")["of"], "plugin \"live\" has left the chain");

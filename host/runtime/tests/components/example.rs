@@ -1,12 +1,12 @@
 //! The plugin of a user's own, in `examples/`, in the real runtime.
 
-use afterbay_runtime::{Action, Columns, Limits, Opened, Verdict};
+use afterbay_runtime::{Action, Columns, Opened, Verdict};
 
-use crate::{build, file_name, host};
+use crate::{build, file_name, host, limits};
 
 fn component() -> afterbay_runtime::Component {
     let bytes = std::fs::read(build("examples").join(file_name("stop-on-loop"))).unwrap();
-    host().load("guard", &bytes, Limits::default()).unwrap()
+    host().load("guard", &bytes, limits()).unwrap()
 }
 
 #[test]

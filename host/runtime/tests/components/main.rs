@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use afterbay_runtime::{Component, Host, HostOptions, Limits, Plugin};
+use afterbay_runtime::{Component, Grants, Host, HostOptions, Limits, Plugin, Terms};
 
 /// One host for all tests of a process, as in Afterbay; what it compiles is kept for the next process.
 fn host() -> &'static Host {
@@ -45,6 +45,11 @@ fn file_name(name: &str) -> String {
 /// The limits of a config that names none, but for the deadline: the machine that runs the tests may be slow and busy.
 fn limits() -> Limits {
     Limits { deadline: Duration::from_secs(10), ..Limits::default() }
+}
+
+/// The same, and what a config grants beside.
+fn granted(grants: Grants) -> Terms {
+    Terms { limits: limits(), grants, digest: None }
 }
 
 fn load(name: &str) -> Component {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use afterbay_runtime::{Grants, Meter, MeterError, Terms};
+use afterbay_runtime::{Grants, Meter, MeterError};
 
 use super::*;
 
@@ -35,8 +35,7 @@ impl Meter for Recorder {
 fn started(settings: &str) -> (Arc<Recorder>, Plugin) {
     let recorder = Arc::new(Recorder::default());
     let grants = Grants { metrics: Some(recorder.clone()), ..Grants::default() };
-    let terms = Terms { limits: limits(), grants, digest: None };
-    let component = host().load("meters", &guest("meters"), terms).unwrap();
+    let component = host().load("meters", &guest("meters"), granted(grants)).unwrap();
     (recorder, component.instantiate(settings).unwrap())
 }
 
@@ -63,7 +62,6 @@ fn a_component_that_wants_what_it_is_not_granted_is_refused_by_name() {
     let error = host().load("mine", &guest("meters"), limits()).unwrap_err().to_string();
     assert_eq!(error, "plugin \"mine\": wants metrics, which it is not granted: add it to grant");
     let nothing = Grants { log: false, ..Grants::default() };
-    let terms = Terms { limits: limits(), grants: nothing, digest: None };
-    let error = host().load("mine", &guest("logs"), terms).unwrap_err().to_string();
+    let error = host().load("mine", &guest("logs"), granted(nothing)).unwrap_err().to_string();
     assert_eq!(error, "plugin \"mine\": wants log, which it is not granted: add it to grant");
 }

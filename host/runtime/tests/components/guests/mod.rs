@@ -23,7 +23,7 @@ mod tokens;
 
 use afterbay_runtime::{Columns, Fault, FaultKind, Opened, Plugin};
 
-use crate::{guest, host, limits, load, repository, start};
+use crate::{granted, guest, host, limits, load, repository, start};
 
 /// A batch of these requests and nothing else.
 fn batch_of(requests: &[u64]) -> Columns<'_> {

@@ -3,17 +3,13 @@
 use std::sync::Arc;
 
 use afterbay_runtime::signals::{Load, Queue, Sink, SinkState, Snapshot};
-use afterbay_runtime::{Grants, LoadError, StateError, Terms};
+use afterbay_runtime::{Grants, LoadError, StateError};
 
 use super::*;
 
-fn everything() -> Terms {
-    Terms { grants: Grants { signals: true, request: true, ..Grants::default() }, ..Terms::default() }
-}
-
 fn start() -> Plugin {
-    let bytes = guest("remembers");
-    host().load("remembers", &bytes, everything()).unwrap().instantiate("{}").unwrap()
+    let grants = Grants { signals: true, request: true, ..Grants::default() };
+    host().load("remembers", &guest("remembers"), granted(grants)).unwrap().instantiate("{}").unwrap()
 }
 
 fn messages(plugin: &mut Plugin) -> Vec<String> {
@@ -22,8 +18,7 @@ fn messages(plugin: &mut Plugin) -> Vec<String> {
 
 #[test]
 fn calls_that_need_a_grant_are_refused_without_it_by_name() {
-    let bytes = guest("remembers");
-    let error = host().load("remembers", &bytes, Terms::default()).unwrap_err();
+    let error = host().load("remembers", &guest("remembers"), limits()).unwrap_err();
     let LoadError::NotGranted { interfaces, .. } = error else { panic!("{error}") };
     assert_eq!(interfaces, ["signals", "request"]);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use afterbay_runtime::{Action, EncodeError, Grants, Terms, TokenId, Tokens};
+use afterbay_runtime::{Action, EncodeError, Grants, TokenId, Tokens};
 
 use super::*;
 
@@ -40,8 +40,7 @@ impl Tokens for Letters {
 
 fn note(text: &str, ids: &[TokenId]) -> String {
     let grants = Grants { tokenizer: Some(Arc::new(Letters)), ..Grants::default() };
-    let component =
-        host().load("tokens", &guest("tokens"), Terms { limits: limits(), grants, digest: None }).unwrap();
+    let component = host().load("tokens", &guest("tokens"), granted(grants)).unwrap();
     let mut plugin = component.instantiate(&format!(r#"{{"text": "{text}"}}"#)).unwrap();
     let columns =
         Columns { requests: &[4], output_ids: ids, output_ends: &[ids.len() as u32], ..Columns::default() };
