@@ -297,9 +297,7 @@ impl Chain {
             return;
         }
         for seat in &mut self.seats {
-            if seat.take_lost() {
-                holds.end_with(seat.name());
-            }
+            seat.end_lost(holds);
         }
         holds.end_without(self.seats.iter().map(Seat::name));
     }
@@ -319,7 +317,7 @@ impl Chain {
                 continue;
             }
             let Some(answer) = self.hear(index, &begun, judged, holds, ledger) else { continue };
-            let is_lost = self.seats[index].take_lost();
+            self.seats[index].end_lost(holds);
             let says_nothing = match &answer {
                 Answer::Unjudged => true,
                 Answer::Verdicts(verdicts) => verdicts.is_empty(),
@@ -327,9 +325,6 @@ impl Chain {
             };
             if says_nothing && holds.is_empty() {
                 continue;
-            }
-            if is_lost {
-                holds.end_with(self.seats[index].name());
             }
             if judged.fates.is_empty() {
                 judged.fates.resize(judged.accounted.rows.len(), Fate::KEEP);

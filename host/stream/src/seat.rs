@@ -89,6 +89,8 @@ pub(crate) struct Seat {
     last_reload: Option<LastReload>,
     /// The instance is another since that was asked last: what the one before held is known to nobody.
     is_lost: bool,
+    /// Requests of instances before it that are no more since then, likewise.
+    lost: Vec<u64>,
     /// That it holds for longer than it may was told.
     told_cut: bool,
     telemetry: Telemetry,
@@ -122,6 +124,7 @@ impl Seat {
             requests_open: 0,
             last_reload: None,
             is_lost: false,
+            lost: Vec::new(),
             told_cut: false,
             telemetry,
             counters,
@@ -256,9 +259,10 @@ impl Seat {
             let fault = match answer {
                 Ok(verdicts) => {
                     self.requests_open += opened.len() as u64;
+                    let is_judged = died.is_empty() || self.policy() != OnFault::Terminate;
                     self.bury(died, ledger, abouts);
                     self.miss(opened, columns, abouts);
-                    return Some(verdicts);
+                    return is_judged.then_some(verdicts);
                 }
                 Err(fault) => fault,
             };

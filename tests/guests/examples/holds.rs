@@ -1,5 +1,5 @@
 //! Holds and releases as the token ids of a row say: 101 holds it (for as long as the settings say), 102 releases, 103
-//! releases as one row of the id 7, 104 drops, 105 finishes, 106 is a panic. Says what it is shown, if the settings want that.
+//! releases as one row of other ids, 104 drops, 105 finishes, 106 is a panic. Says what it is shown, if the settings want that.
 
 use std::time::Duration;
 
@@ -19,6 +19,9 @@ struct Holds {
     /// The id that says so, in place of 101.
     #[serde(default = "hold")]
     at: i64,
+    /// The other ids: 7, unless this says otherwise.
+    #[serde(default = "seven")]
+    instead: Vec<i64>,
     /// By the remainder of a row's last id by 7 instead: 3 holds, 5 releases.
     #[serde(default)]
     by_remainder: bool,
@@ -29,6 +32,10 @@ struct Holds {
 
 fn hold() -> i64 {
     HOLD
+}
+
+fn seven() -> Vec<i64> {
+    vec![7]
 }
 
 impl Plugin for Holds {
@@ -61,8 +68,8 @@ impl Plugin for Holds {
                 verdicts.release(row);
             } else if has(RELEASE_AS) {
                 match row.text() {
-                    Some(_) => verdicts.release_as_with_text(row, [7], "seven"),
-                    None => verdicts.release_as(row, [7]),
+                    Some(_) => verdicts.release_as_with_text(row, &self.instead[..], "seven"),
+                    None => verdicts.release_as(row, &self.instead[..]),
                 }
             } else if has(DROP) {
                 verdicts.drop(row, "told to");

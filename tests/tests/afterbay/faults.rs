@@ -1,17 +1,11 @@
 //! Plugins that fault: what becomes of their batches, and when they are taken out of the chain.
 
-use afterbay_tests::afterbay::{done, journal, verify};
+use afterbay_tests::admin::JSON;
+use afterbay_tests::afterbay::{done, journal, notes, verify};
 use afterbay_tests::components::{guest, install};
-use afterbay_tests::frames::{Request, Row, WIRES, batch, rows};
+use afterbay_tests::frames::{Request, WIRES, batch, row, rows};
 use afterbay_tests::{Afterbay, Config, Input, Reader, Sender, Stage, load, wait_for};
-use afterbay_wire::read_abort;
 use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
-
-const JSON: &str = "Content-Type: application/json";
-
-fn row(rid: &str, ids: &[i64], completion_tokens: u64, finish: Option<&str>) -> Row {
-    Row { rid: rid.to_owned(), ids: ids.to_vec(), completion_tokens, finish: finish.map(str::to_owned) }
-}
 
 /// What leaves of a load through the plugins of a configuration, and the two who are still there.
 fn leaving(stage: &Stage, config: &Config) -> (Vec<Vec<u8>>, Afterbay, Reader) {
@@ -93,14 +87,9 @@ fn a_batch_that_is_held_is_judged_by_a_fresh_instance_that_knows_what_was_before
     let fault = afterbay.event("PluginFault");
     assert_eq!(fault["then"], "the batch is tried once more on a fresh instance", "{fault}");
     assert_eq!(afterbay.stop(), 0);
-    let notes = |rid: &str| {
-        let [shown] = journal(&stage, &["show", rid, "--json"]).json_lines().try_into().unwrap();
-        let seen = shown["rows_seen"].as_array().unwrap().clone();
-        seen.iter().map(|row| row["actions"][0]["text"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
-    };
     // Each instance after the first was told of what came before the batch in hand, and not of the batch itself.
-    assert_eq!(notes("early"), ["all false", "all true", "all true"]);
-    assert_eq!(notes("late"), ["all false", "all true"]);
+    assert_eq!(notes(&stage, "early"), ["all false", "all true", "all true"]);
+    assert_eq!(notes(&stage, "late"), ["all false", "all true"]);
 }
 
 #[test]
@@ -108,17 +97,20 @@ fn where_nothing_may_pass_unjudged_a_fault_ends_its_requests_and_the_scheduler_i
     for wire in WIRES {
         let stage = Stage::new();
         let mut reader = Reader::bind(&stage.reader_side());
-        let config = stage.config().abort(&format!("push = {:?}", stage.ipc("abort")));
+        let config = stage.config().abort_by_push(&stage);
         let config = config.plugin("guard", &guest("tires"), "").of_plugin("on_fault = \"terminate\"");
         let afterbay = Afterbay::run(&stage, &config);
         let mut sender = Sender::connect(&stage.scheduler_side());
-        let mut input = Input::connect(&stage.ipc("abort"));
+        let mut input = Input::connect(&stage.abort_side());
         let (mut a, mut b, mut c) = (Request::new("a"), Request::new("b"), Request::new("c"));
         let mut step = |frame: Vec<_>| {
             sender.send(&batch(wire, frame));
             rows(&reader.frame())
         };
-        assert_eq!(step(vec![a.row(&[1]), c.row(&[1])]).len(), 2);
+        let mut warm = Request::new("warm");
+        assert_eq!(step(vec![a.row(&[1]), c.row(&[1]), warm.row(&[1])]).len(), 3);
+        afterbay.abort_connected("warm", &[]);
+        assert_eq!(input.abort(), "warm");
         // The second batch of an instance is not judged: not a token of it passes, and its requests end.
         let out = step(vec![a.row(&[2, 3]), b.row(&[1]), c.last(&[2])]);
         let ended = [
@@ -127,7 +119,7 @@ fn where_nothing_may_pass_unjudged_a_fault_ends_its_requests_and_the_scheduler_i
             row("c", &[], 1, Some("abort")),
         ];
         assert_eq!(out, ended, "{wire:?}");
-        let mut told = [(); 2].map(|()| read_abort(&input.message().into()).unwrap().0);
+        let mut told = [(); 2].map(|()| input.abort());
         told.sort();
         assert_eq!(told, ["a", "b"], "what the scheduler has ended itself it is not told");
         // What still comes of them is swallowed. A request that is not of that batch goes on, and is judged.
@@ -154,6 +146,37 @@ fn where_nothing_may_pass_unjudged_a_fault_ends_its_requests_and_the_scheduler_i
         let table = journal(&stage, &["show", "a"]).good();
         assert!(table.contains("guard"), "{table}");
     }
+}
+
+#[test]
+fn where_nothing_may_pass_unjudged_neither_does_what_a_version_faults_over_that_goes_on_with_its_requests() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let component = stage.path("plugin.wasm");
+    install(&guest("tires"), 0, &component);
+    let config = stage.config().plugin("guard", &component, "");
+    let afterbay = Afterbay::run(&stage, &config.of_plugin("on_fault = \"terminate\"\nstate = \"drain\""));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let (mut old, mut new) = (Request::new("old"), Request::new("new"));
+    let mut step = |frame: Vec<_>| {
+        sender.send(&batch(Msgpack, frame));
+        rows(&reader.frame())
+    };
+    assert_eq!(step(vec![old.row(&[1])]), [row("old", &[1], 1, None)]);
+    install(&guest("tires"), 1, &component);
+    afterbay.event("PluginReloaded");
+    // The second batch of the first version, the first of the second.
+    let ended = [row("old", &[], 1, Some("abort")), row("new", &[], 0, Some("abort"))];
+    assert_eq!(step(vec![old.row(&[2]), new.row(&[1])]), ended);
+    let fault = afterbay.event("PluginFault");
+    assert_eq!(fault["then"], "the batch's requests are ended", "{fault}");
+    assert_eq!(
+        step(vec![old.row(&[3]), Request::new("other").row(&[1])]),
+        [row("other", &[], 0, Some("abort"))]
+    );
+    assert_eq!(afterbay.metrics().stream("request_imbalances_total"), 0);
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
 }
 
 #[test]
@@ -245,15 +268,19 @@ fn a_plugin_that_cannot_be_started_again_is_tried_again_and_lets_nothing_pass_me
     let afterbay = Afterbay::run(&stage, &config);
     let mut sender = Sender::connect(&stage.scheduler_side());
     let mut number = 0;
-    // Its fresh instance faults over the requests that are alive, too; where all have ended it starts.
-    let unready = wait_for("it is down", || {
+    let mut is_aborted = || {
         number += 1;
         let rid = format!("r-{number}");
         sender.send(&batch(Msgpack, vec![Request::new(&rid).row(&[1])]));
         assert_eq!(rows(&reader.frame()), [row(&rid, &[], 0, Some("abort"))]);
+    };
+    // Its fresh instance faults over the requests that are alive, too; where all have ended it starts.
+    let unready = wait_for("it is down", || {
+        is_aborted();
         Some(afterbay.get("/readyz")).filter(|answer| answer.status == 503)
     });
     assert!(unready.body.contains("plugin:test:guard: down, requests are aborted"), "{}", unready.body);
+    is_aborted();
     afterbay.until_ready(200);
     assert_eq!(afterbay.stop(), 0);
 }

@@ -1,13 +1,13 @@
 //! Rows that a plugin holds: they wait, go on as one, and none is lost or comes twice, whatever happens meanwhile.
 
-use std::time::Duration;
-
-use afterbay_tests::afterbay::{journal, verify};
-use afterbay_tests::components::guest;
-use afterbay_tests::frames::{Request, Row, WIRES, batch, rows};
+use afterbay_tests::afterbay::{journal, show, verify};
+use afterbay_tests::components::{guest, install};
+use afterbay_tests::frames::{Request, Row, WIRES, batch, ids, row, rows};
 use afterbay_tests::stage::Config;
-use afterbay_tests::{Afterbay, Reader, Sender, Stage};
+use afterbay_tests::{Afterbay, Input, Reader, Sender, Stage, repository};
 use afterbay_wire::synth::SynthWire::Msgpack;
+use afterbay_wire::{Decoded, Edit, Layouts, Tokens, Wrapped};
+use serde_json::json;
 
 const HOLD: i64 = 101;
 const RELEASE: i64 = 102;
@@ -18,14 +18,6 @@ const PANIC: i64 = 106;
 
 /// Long enough that no test waits for it.
 const LONG: &str = "millis = 60000";
-
-fn row(rid: &str, ids: &[i64], completion_tokens: u64) -> Row {
-    Row { rid: rid.to_owned(), ids: ids.to_vec(), completion_tokens, finish: None }
-}
-
-fn last(rid: &str, ids: &[i64], completion_tokens: u64, finish: &str) -> Row {
-    Row { finish: Some(finish.to_owned()), ..row(rid, ids, completion_tokens) }
-}
 
 /// A tokenizer, and a plugin that holds.
 fn holding(stage: &Stage, settings: &str) -> Config {
@@ -39,13 +31,12 @@ fn holds(config: Config, name: &str, settings: &str) -> Config {
 
 /// What each of the rows of a request went through, by `journal show`: verdicts, and tokens that went on.
 fn shown(stage: &Stage, rid: &str) -> Vec<(Vec<String>, u64)> {
-    let [shown] = journal(stage, &["show", rid, "--json"]).json_lines().try_into().unwrap();
     let of_row = |row: &serde_json::Value| {
         let actions = row["actions"].as_array().unwrap().iter();
         let verdicts = actions.map(|action| action["verdict"].as_str().unwrap().to_owned()).collect();
         (verdicts, row["tokens_forwarded"].as_u64().unwrap())
     };
-    shown["rows_seen"].as_array().unwrap().iter().map(of_row).collect()
+    show(stage, rid)["rows_seen"].as_array().unwrap().iter().map(of_row).collect()
 }
 
 #[test]
@@ -57,26 +48,26 @@ fn what_a_plugin_holds_waits_and_goes_on_as_one_row_with_the_row_that_releases_i
         let mut sender = Sender::connect(&stage.scheduler_side());
         let (mut a, mut b) = (Request::new("a"), Request::new("b"));
         sender.send(&batch(wire, vec![a.row(&[1]), b.row(&[1])]));
-        assert_eq!(rows(&reader.frame()), [row("a", &[1], 1), row("b", &[1], 1)], "{wire:?}");
+        assert_eq!(rows(&reader.frame()), [row("a", &[1], 1, None), row("b", &[1], 1, None)], "{wire:?}");
         sender.send(&batch(wire, vec![a.row(&[HOLD]), b.row(&[2])]));
-        assert_eq!(rows(&reader.frame()), [row("b", &[2], 2)], "{wire:?}");
+        assert_eq!(rows(&reader.frame()), [row("b", &[2], 2, None)], "{wire:?}");
         // Behind it, whatever its verdict.
         sender.send(&batch(wire, vec![a.row(&[5]), b.row(&[3])]));
-        assert_eq!(rows(&reader.frame()), [row("b", &[3], 3)], "{wire:?}");
+        assert_eq!(rows(&reader.frame()), [row("b", &[3], 3, None)], "{wire:?}");
         sender.send(&batch(wire, vec![a.row(&[DROP, 6]), b.row(&[4])]));
-        assert_eq!(rows(&reader.frame()), [row("b", &[4], 4)], "{wire:?}");
+        assert_eq!(rows(&reader.frame()), [row("b", &[4], 4, None)], "{wire:?}");
         let metrics =
             afterbay.until_metrics("they wait", |metrics| metrics.plugin("holds", "held_rows") == 3);
         assert_eq!(metrics.plugin("holds", "held_tokens"), 2);
         sender.send(&batch(wire, vec![a.row(&[RELEASE]), b.row(&[5])]));
         let out = rows(&reader.frame());
-        assert_eq!(out, [row("a", &[HOLD, 5, RELEASE], 4), row("b", &[5], 5)], "{wire:?}");
+        assert_eq!(out, [row("a", &[HOLD, 5, RELEASE], 4, None), row("b", &[5], 5, None)], "{wire:?}");
         // A frame of which nothing leaves, then other ids instead of all.
         sender.send(&batch(wire, vec![a.row(&[HOLD, 9])]));
         sender.send(&batch(wire, vec![a.row(&[RELEASE_AS])]));
-        assert_eq!(rows(&reader.frame()), [row("a", &[7], 5)], "{wire:?}");
+        assert_eq!(rows(&reader.frame()), [row("a", &[7], 5, None)], "{wire:?}");
         sender.send(&batch(wire, vec![a.last(&[8])]));
-        assert_eq!(rows(&reader.frame()), [last("a", &[8], 6, "length")], "{wire:?}");
+        assert_eq!(rows(&reader.frame()), [row("a", &[8], 6, Some("length"))], "{wire:?}");
 
         let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 8);
         let of_tokens = ["received", "forwarded", "dropped"];
@@ -90,7 +81,6 @@ fn what_a_plugin_holds_waits_and_goes_on_as_one_row_with_the_row_that_releases_i
         assert_eq!(metrics.stream("request_imbalances_total"), 0);
         assert_eq!(afterbay.stop(), 0);
         assert_eq!(verify(&stage).0, 0);
-        let told = shown(&stage, "a");
         let expected: [(&[&str], u64); 8] = [
             (&[], 1),
             (&["hold"], 0),
@@ -101,13 +91,9 @@ fn what_a_plugin_holds_waits_and_goes_on_as_one_row_with_the_row_that_releases_i
             (&["release", "replace"], 1),
             (&[], 1),
         ];
-        for (told, (verdicts, tokens)) in told.iter().zip(expected) {
-            assert_eq!(
-                (told.0.iter().map(String::as_str).collect::<Vec<_>>(), told.1),
-                (verdicts.to_vec(), tokens)
-            );
-        }
-        let [shown] = journal(&stage, &["show", "a", "--json"]).json_lines().try_into().unwrap();
+        let owned = |verdicts: &[&str]| verdicts.iter().map(|&verdict| verdict.to_owned()).collect();
+        assert_eq!(shown(&stage, "a"), expected.map(|(verdicts, tokens)| (owned(verdicts), tokens)));
+        let shown = show(&stage, "a");
         let counts = ["tokens_received", "tokens_forwarded", "tokens_replaced", "tokens_dropped"];
         assert_eq!(counts.map(|name| shown[name].as_u64()), [10, 6, 3, 2].map(Some), "{shown}");
         let table = journal(&stage, &["show", "a"]).good();
@@ -126,11 +112,15 @@ fn when_its_time_is_over_what_waits_goes_on_as_it_came_though_the_scheduler_is_s
         let (mut a, mut b) = (Request::new("a"), Request::new("b"));
         sender.send(&batch(wire, vec![a.row(&[HOLD, 1]), b.row(&[HOLD, 2])]));
         // In a frame of Afterbay's own.
-        assert_eq!(rows(&reader.frame()), [row("a", &[HOLD, 1], 2), row("b", &[HOLD, 2], 2)], "{wire:?}");
+        assert_eq!(
+            rows(&reader.frame()),
+            [row("a", &[HOLD, 1], 2, None), row("b", &[HOLD, 2], 2, None)],
+            "{wire:?}"
+        );
         let told = afterbay.event("HoldEnded");
         assert_eq!((&told["rid"], &told["why"]), (&"a".into(), &"its time was over".into()), "{told}");
         sender.send(&batch(wire, vec![a.last(&[3]), b.last(&[4])]));
-        let ended = [last("a", &[3], 3, "length"), last("b", &[4], 3, "length")];
+        let ended = [row("a", &[3], 3, Some("length")), row("b", &[4], 3, Some("length"))];
         assert_eq!(rows(&reader.frame()), ended, "{wire:?}");
         let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 3);
         assert_eq!(metrics.plugin_by("holds", "holds_ended_total", "why", "time"), 2);
@@ -157,7 +147,7 @@ fn when_its_time_is_over_what_waits_goes_on_as_it_came_though_the_scheduler_is_s
             frames
         });
         assert!(replayed.iter().all(|frame| rows(frame).len() == 2), "{wire:?}");
-        assert_eq!(again.next_within(Duration::from_millis(50)), None);
+        assert_eq!(again.rest().len(), 0);
         let exported = journal(&stage, &["export"]).json_lines();
         assert_eq!(exported.len(), 3);
         assert!(exported.iter().all(|frame| frame["message"].is_object()), "{exported:?}");
@@ -176,7 +166,10 @@ fn with_the_last_row_or_one_that_finishes_what_waits_goes_on_as_it_came() {
         // A last row is not held.
         sender.send(&batch(wire, vec![a.last(&[HOLD, 1]), b.row(&[FINISH])]));
         let out = rows(&reader.frame());
-        let ended = [last("a", &[HOLD, HOLD, 1], 3, "length"), last("b", &[HOLD, FINISH], 2, "stop:told to")];
+        let ended = [
+            row("a", &[HOLD, HOLD, 1], 3, Some("length")),
+            row("b", &[HOLD, FINISH], 2, Some("stop:told to")),
+        ];
         assert_eq!(out, ended, "{wire:?}");
         sender.send(&batch(wire, vec![b.last(&[5])]));
         let metrics = afterbay
@@ -201,9 +194,9 @@ fn plugins_behind_the_one_that_holds_see_what_waited_as_one_row() {
     sender.send(&batch(Msgpack, vec![a.row(&[5])]));
     sender.send(&batch(Msgpack, vec![a.row(&[RELEASE])]));
     // What the first has let go the second holds, until its time is over.
-    assert_eq!(rows(&reader.frame()), [row("a", &[HOLD, 5, RELEASE], 3)]);
+    assert_eq!(rows(&reader.frame()), [row("a", &[HOLD, 5, RELEASE], 3, None)]);
     sender.send(&batch(Msgpack, vec![a.last(&[6])]));
-    assert_eq!(rows(&reader.frame()), [last("a", &[6], 4, "length")]);
+    assert_eq!(rows(&reader.frame()), [row("a", &[6], 4, Some("length"))]);
     for plugin in ["holds", "second"] {
         afterbay
             .event_where("PluginLog", |log| log["plugin"] == plugin && log["line"] == "shown [6], 0 wait");
@@ -237,7 +230,7 @@ fn what_a_plugin_holds_as_it_faults_goes_on_as_it_came() {
     while out.len() < 2 {
         out.extend(rows(&reader.frame()));
     }
-    assert_eq!(out, [row("a", &[HOLD, PANIC], 2), row("b", &[HOLD], 1)]);
+    assert_eq!(out, [row("a", &[HOLD, PANIC], 2, None), row("b", &[HOLD], 1, None)]);
     let told = afterbay.event("HoldEnded");
     assert_eq!(told["why"], "the plugin's instance is another", "{told}");
     assert_eq!(afterbay.stop(), 0);
@@ -252,10 +245,10 @@ fn a_stop_sends_what_waits() {
     let mut sender = Sender::connect(&stage.scheduler_side());
     let (mut a, mut b) = (Request::new("a"), Request::new("b"));
     sender.send(&batch(Msgpack, vec![a.row(&[HOLD]), b.row(&[1])]));
-    assert_eq!(rows(&reader.frame()), [row("b", &[1], 1)]);
+    assert_eq!(rows(&reader.frame()), [row("b", &[1], 1, None)]);
     afterbay.until_metrics("it waits", |metrics| metrics.plugin("holds", "held_rows") == 1);
     assert_eq!(afterbay.stop(), 0);
-    assert_eq!(rows(&reader.frame()), [row("a", &[HOLD], 1)]);
+    assert_eq!(rows(&reader.frame()), [row("a", &[HOLD], 1, None)]);
     assert_eq!(verify(&stage).0, 0);
 }
 
@@ -275,11 +268,11 @@ fn after_kill_9_what_was_held_goes_on_once_and_what_had_gone_on_does_not_come_ag
         };
         sender.send(&batch(wire, vec![a.row(&[HOLD, 1]), b.row(&[HOLD]), c.row(&[HOLD])]));
         sender.send(&batch(wire, vec![a.row(&[2]), b.row(&[RELEASE]), c.row(&[5])]));
-        assert_eq!(read(&mut reader), [row("b", &[HOLD, RELEASE], 2)], "{wire:?}");
+        assert_eq!(read(&mut reader), [row("b", &[HOLD, RELEASE], 2, None)], "{wire:?}");
         // Now with the second.
         sender.send(&batch(wire, vec![c.row(&[RELEASE]), b.row(&[DROP])]));
         sender.send(&batch(wire, vec![b.row(&[3])]));
-        assert_eq!(read(&mut reader), [row("b", &[3], 3)], "{wire:?}");
+        assert_eq!(read(&mut reader), [row("b", &[3], 3, None)], "{wire:?}");
         afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 4);
         afterbay.kill();
 
@@ -290,13 +283,20 @@ fn after_kill_9_what_was_held_goes_on_once_and_what_had_gone_on_does_not_come_ag
             out.extend(read(&mut reader));
         }
         out.sort_by(|one, other| one.rid.cmp(&other.rid));
-        assert_eq!(out, [row("a", &[HOLD, 1, 2], 3), row("c", &[HOLD, 5, RELEASE], 3)], "{wire:?}");
+        assert_eq!(
+            out,
+            [row("a", &[HOLD, 1, 2], 3, None), row("c", &[HOLD, 5, RELEASE], 3, None)],
+            "{wire:?}"
+        );
         let told = afterbay.event("HoldEnded");
         assert_eq!(told["why"], "held before the last start or panic", "{told}");
         let mut sender = Sender::connect(&stage.scheduler_side());
         sender.send(&batch(wire, vec![a.last(&[4]), b.last(&[6]), c.last(&[7])]));
-        let ended =
-            [last("a", &[4], 4, "length"), last("b", &[6], 4, "length"), last("c", &[7], 4, "length")];
+        let ended = [
+            row("a", &[4], 4, Some("length")),
+            row("b", &[6], 4, Some("length")),
+            row("c", &[7], 4, Some("length")),
+        ];
         assert_eq!(read(&mut reader), ended, "{wire:?}");
         let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 7);
         assert_eq!(metrics.stream("request_imbalances_total"), 0, "{}", afterbay.log());
@@ -304,5 +304,183 @@ fn after_kill_9_what_was_held_goes_on_once_and_what_had_gone_on_does_not_come_ag
         assert_eq!(verify(&stage).0, 0);
         // Nothing is held, so nothing is looked for.
         assert!(journal(&stage, &["ls"]).good().contains("finished"));
+    }
+}
+
+#[test]
+fn rows_wait_with_their_plugin_while_frames_wait_in_the_journal_and_all_come_back_in_order() {
+    for wire in WIRES {
+        let stage = Stage::new();
+        let (mut reader, mut credit, config) = stage.counting_tokenizer();
+        let config = holds(config.sink("queue = { frames = 4 }"), "holds", LONG);
+        let afterbay = Afterbay::run(&stage, &holds(config, "second", "millis = 30, at = 5"));
+        afterbay.event("CreditSeen");
+        reader.wait_connected();
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let [mut a, mut b, mut c, mut d] = ["a", "b", "c", "d"].map(Request::new);
+        sender.send(&batch(wire, vec![a.row(&[HOLD]), b.row(&[HOLD]), c.row(&[5]), d.row(&[1])]));
+        for id in 1000..1020 {
+            sender.send(&batch(wire, vec![a.row(&[id]), d.row(&[id])]));
+        }
+        // In a frame of Afterbay's own, for which there is no room either.
+        afterbay.event_where("HoldEnded", |ended| ended["rid"] == "c");
+        sender.send(&batch(wire, vec![a.row(&[RELEASE]), b.row(&[RELEASE_AS])]));
+        sender.send(&batch(wire, vec![a.row(&[HOLD]), b.row(&[8])]));
+        let metrics = afterbay.until_metrics("they wait", |metrics| {
+            metrics.stream("frames_received_total") == 23 && metrics.plugin("holds", "held_rows") == 1
+        });
+        assert!(metrics.stream("spilled_frames") > 10, "{} frames", metrics.stream("spilled_frames"));
+        sender.send(&batch(wire, vec![a.last(&[2]), b.last(&[9]), c.last(&[6]), d.last(&[3])]));
+        let mut frames = Vec::new();
+        while frames.iter().flat_map(|frame: &Vec<u8>| rows(frame)).filter(|row| row.finish.is_some()).count()
+            < 4
+        {
+            frames.push(reader.frame());
+            credit.finished().unwrap();
+        }
+        let came: Vec<i64> = (1000..1020).collect();
+        let expected = [
+            ("a", [&[HOLD], &came[..], &[RELEASE, HOLD, 2]].concat()),
+            ("b", vec![7, 8, 9]),
+            ("c", vec![5, 6]),
+            ("d", [&[1], &came[..], &[3]].concat()),
+        ];
+        assert_eq!(ids(&frames), expected.map(|(rid, ids)| (rid.to_owned(), ids)).into(), "{wire:?}");
+        let metrics = afterbay.until_metrics("nothing waits", |metrics| metrics.stream("requests_live") == 0);
+        assert_eq!((metrics.stream("spilled_frames"), metrics.stream("request_imbalances_total")), (0, 0));
+        assert_eq!(afterbay.stop(), 0);
+        assert_eq!(verify(&stage).0, 0);
+    }
+}
+
+/// What leaves with a row of a request whose row before was held as another version took over, and with the row that would
+/// release it; `more`: how the plugin is treated.
+fn held_over_a_reload(state: &str, more: &str) -> [Vec<Row>; 2] {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let component = stage.path("plugin.wasm");
+    install(&guest("holds"), 0, &component);
+    let config = stage.config().sink("reader = \"tokenizer\"");
+    let limits = "deadline = \"10s\", hold = \"60s\"";
+    let config = config.plugin_with("holds", component.to_str().unwrap(), LONG, limits);
+    let afterbay = Afterbay::run(&stage, &config.of_plugin(&format!("state = {state:?}\n{more}")));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let (mut a, mut b) = (Request::new("a"), Request::new("b"));
+    sender.send(&batch(Msgpack, vec![a.row(&[HOLD]), b.row(&[1])]));
+    assert_eq!(rows(&reader.frame()), [row("b", &[1], 1, None)]);
+    install(&guest("holds"), 1, &component);
+    afterbay.event("PluginReloaded");
+    let left = [2, RELEASE].map(|id| {
+        sender.send(&batch(Msgpack, vec![a.row(&[id]), b.row(&[id])]));
+        let mut of_a = rows(&reader.frame());
+        // What was held may go on in a frame before it.
+        while of_a.last().is_none_or(|row| row.rid == "a") {
+            of_a.extend(rows(&reader.frame()));
+        }
+        assert_eq!(of_a.pop().unwrap().ids, [id]);
+        of_a
+    });
+    assert_eq!(afterbay.metrics().stream("request_imbalances_total"), 0);
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
+    left
+}
+
+#[test]
+fn what_is_held_goes_on_as_it_came_where_another_version_takes_over_its_request() {
+    for state in ["migrate", "replay"] {
+        let [first, second] = held_over_a_reload(state, "");
+        let ids: Vec<i64> = first.iter().flat_map(|row| row.ids.clone()).collect();
+        assert_eq!((ids, first.last().unwrap().completion_tokens), (vec![HOLD, 2], 2), "{state}");
+        assert_eq!(second, [row("a", &[RELEASE], 3, None)], "{state}");
+    }
+}
+
+#[test]
+fn where_nothing_may_pass_unjudged_a_request_of_which_rows_are_held_ends_as_another_version_takes_over() {
+    let [first, second] = held_over_a_reload("migrate", "on_fault = \"terminate\"");
+    assert_eq!((first, second), (vec![row("a", &[], 0, Some("abort"))], vec![]));
+}
+
+#[test]
+fn what_is_held_waits_on_where_the_version_that_holds_it_goes_on_with_its_request() {
+    let [first, second] = held_over_a_reload("drain", "on_fault = \"terminate\"");
+    assert_eq!((first, second), (vec![], vec![row("a", &[HOLD, 2, RELEASE], 3, None)]));
+}
+
+#[test]
+fn tokens_that_stay_when_others_are_put_in_the_place_of_what_waited_keep_their_logprobs() {
+    for (wire, name) in [("msgpack", "tokid_logprobs.msgpack"), ("pickle", "tokid_logprobs.pickle")] {
+        let decoded = |frame: Vec<u8>| match afterbay_wire::decode(frame.into(), &Layouts::builtin()) {
+            Decoded::Batch(batch) => batch,
+            Decoded::Barrier(_) => panic!("{wire}: no batch"),
+        };
+        let fixture = std::fs::read(repository().join("tests/fixtures/versions/0.5.23").join(name)).unwrap();
+        let came = decoded(fixture).take(&[0]).unwrap();
+        let with = |completion_tokens: u64, tokens: Tokens| {
+            let edit = Edit { tokens, completion_tokens: Some(completion_tokens), ..Edit::new(0) };
+            came.edit(&[edit]).unwrap().unwrap().bytes().clone()
+        };
+        let stage = Stage::new();
+        let mut reader = Reader::bind(&stage.reader_side());
+        let settings = "millis = 60000, at = 910, instead = [910, 7]";
+        let afterbay = Afterbay::run(&stage, &holding(&stage, settings));
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        sender.send(&with(1, Tokens::Keep));
+        sender.send(&with(2, Tokens::Delta(vec![RELEASE_AS])));
+        let left = reader.frame();
+        assert_eq!(rows(&left), [row(came.rid(0), &[910, 7], 2, None)], "{wire}");
+        let (came, left) = (came.to_json(Wrapped::Open), decoded(left).to_json(Wrapped::Open));
+        assert_eq!(left["decode_ids"], left["output_ids"], "{wire}");
+        // Another token gets a neutral one.
+        for (column, neutral) in [
+            ("output_token_logprobs_val", json!(0.0)),
+            ("output_token_logprobs_idx", json!(7)),
+            ("output_top_logprobs_val", json!(null)),
+            ("output_top_logprobs_idx", json!(null)),
+            ("output_token_ids_logprobs_val", json!(null)),
+        ] {
+            assert_eq!(left[column], json!([[came[column][0][0], neutral]]), "{wire}: {column}");
+        }
+        assert_eq!(afterbay.metrics().stream("request_imbalances_total"), 0);
+        assert_eq!(afterbay.stop(), 0);
+        assert_eq!(verify(&stage).0, 0);
+    }
+}
+
+#[test]
+fn where_nothing_may_pass_unjudged_what_a_plugin_holds_as_it_faults_goes_no_further_and_its_requests_end() {
+    for wire in WIRES {
+        let stage = Stage::new();
+        let mut reader = Reader::bind(&stage.reader_side());
+        let config = holding(&stage, LONG).of_plugin("on_fault = \"terminate\"").abort_by_push(&stage);
+        let afterbay = Afterbay::run(&stage, &config);
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut input = Input::connect(&stage.abort_side());
+        let [mut a, mut b, mut c, mut warm] = ["a", "b", "c", "warm"].map(Request::new);
+        sender.send(&batch(wire, vec![a.row(&[1]), b.row(&[HOLD]), c.row(&[1]), warm.row(&[1])]));
+        assert_eq!(rows(&reader.frame()).len(), 3, "{wire:?}");
+        afterbay.abort_connected("warm", &[]);
+        assert_eq!(input.abort(), "warm");
+        sender.send(&batch(wire, vec![a.row(&[HOLD]), c.row(&[2])]));
+        assert_eq!(rows(&reader.frame()), [row("c", &[2], 2, None)], "{wire:?}");
+        sender.send(&batch(wire, vec![a.row(&[PANIC])]));
+        let mut out = rows(&reader.frame());
+        while out.len() < 2 {
+            out.extend(rows(&reader.frame()));
+        }
+        assert_eq!(out, [row("a", &[], 1, Some("abort")), row("b", &[], 0, Some("abort"))], "{wire:?}");
+        assert_eq!([input.abort(), input.abort()], ["a", "b"]);
+        // Nothing of another request is touched, and what still comes of these is swallowed.
+        sender.send(&batch(wire, vec![a.row(&[3]), b.row(&[3]), c.last(&[3])]));
+        assert_eq!(rows(&reader.frame()), [row("c", &[3], 3, Some("length"))], "{wire:?}");
+        let metrics = afterbay
+            .until_metrics("the rest is swallowed", |metrics| metrics.stream("tokens_swallowed_total") == 2);
+        let tokens = ["received", "forwarded", "dropped", "swallowed"];
+        let tokens = tokens.map(|what| metrics.stream(&format!("tokens_{what}_total")));
+        assert_eq!(tokens, [10, 5, 3, 2], "{wire:?}");
+        assert_eq!(metrics.stream("request_imbalances_total"), 0);
+        assert_eq!(afterbay.stop(), 0);
+        assert_eq!(verify(&stage).0, 0);
     }
 }

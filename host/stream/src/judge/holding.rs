@@ -53,8 +53,7 @@ impl Judged {
         fates.resize(accounted.rows.len(), Fate::KEEP);
         let lost = |instead: &&Instead| matches!(instead.why, HoldEnd::Instance | HoldEnd::Start);
         for Instead { row, .. } in instead.iter().filter(lost) {
-            let message = format!("afterbay: plugin {plugin:?} did not release what it held");
-            super::terminate(*row, &message, plugin, &mut fates[*row as usize], actions);
+            super::terminate(*row, &not_released(plugin), plugin, &mut fates[*row as usize], actions);
         }
     }
 
@@ -106,6 +105,10 @@ impl Judged {
     fn tokens_of(&self, row: u32) -> u32 {
         self.accounted.rows.get(row as usize).map_or(0, |row| row.tokens)
     }
+}
+
+fn not_released(plugin: &str) -> String {
+    format!("afterbay: plugin {plugin:?} did not release what it held")
 }
 
 /// A row with this done to it.
@@ -164,17 +167,21 @@ impl Turn<'_> {
     /// The seat has not judged the batch, and nothing is to go on that it has not: neither what waits with it.
     pub(super) fn end(mut self, message: &str) {
         for at in 0..self.shown.rows.len() {
-            let (row, number) = (self.shown.rows[at], self.shown.requests[at]);
-            if self.holds.waits(number, self.seat.name(), self.now) != Waits::No {
-                // With a last row what waits goes on whatever the text.
-                let finish = self.judged.fates[row as usize].finish.clone();
-                self.judged.fates[row as usize].finish.get_or_insert_with(|| super::aborted(message));
-                self.go_on(at, row, number, HoldEnd::Instance);
-                self.judged.fates[row as usize].finish = finish;
-            }
-            let fate = &mut self.judged.fates[row as usize];
-            super::terminate(row, message, self.seat.name(), fate, &mut self.judged.actions);
+            self.end_row(at, message);
         }
+    }
+
+    fn end_row(&mut self, at: usize, message: &str) {
+        let (row, number) = (self.shown.rows[at], self.shown.requests[at]);
+        if self.holds.waits(number, self.seat.name(), self.now) != Waits::No {
+            // With a last row what waits goes on whatever the text.
+            let finish = self.judged.fates[row as usize].finish.clone();
+            self.judged.fates[row as usize].finish.get_or_insert_with(|| super::aborted(message));
+            self.go_on(at, row, number, HoldEnd::Instance);
+            self.judged.fates[row as usize].finish = finish;
+        }
+        let fate = &mut self.judged.fates[row as usize];
+        super::terminate(row, message, self.seat.name(), fate, &mut self.judged.actions);
     }
 
     fn slot(&self, row: u32) -> Option<Slot> {
@@ -185,6 +192,9 @@ impl Turn<'_> {
         let row = self.shown.rows[at];
         let number = self.shown.requests[at];
         let waits = self.holds.waits(number, self.seat.name(), self.now);
+        if let (Waits::Over(HoldEnd::Instance | HoldEnd::Start), true) = (waits, self.seat.terminates()) {
+            return self.end_row(at, &not_released(self.seat.name()));
+        }
         if matches!(self.judged.fates[row as usize].way, Some(Way::To(_))) {
             return self.elsewhere(row, number, wish, waits);
         }

@@ -1,7 +1,7 @@
 //! What a seat says of the rows that its plugin holds: to the log and to metrics; and how long it may.
 
 use super::Seat;
-use crate::hold;
+use crate::hold::{self, Holds};
 use afterbay_config::OnFault;
 use afterbay_events::event::{HoldCut, HoldEnded, HoldRefused};
 use afterbay_events::{HoldEnd, Name};
@@ -12,9 +12,14 @@ impl Seat {
         self.name.clone()
     }
 
-    /// Whether its instance is another than when this was asked last.
-    pub(crate) fn take_lost(&mut self) -> bool {
-        std::mem::take(&mut self.is_lost)
+    /// What instances held that are no more is to go on.
+    pub(crate) fn end_lost(&mut self, holds: &mut Holds) {
+        if std::mem::take(&mut self.is_lost) {
+            holds.end_with(&self.name);
+        }
+        for request in std::mem::take(&mut self.lost) {
+            holds.end_of(request, &self.name, HoldEnd::Instance);
+        }
     }
 
     /// How long a row may wait that it holds.

@@ -139,7 +139,10 @@ impl Seat {
             Some(before) => self.drains.add(before, alive),
             None => alive,
         };
+        let was_lost = self.is_lost;
         self.install(instance, settings);
+        // What the one before it holds waits on.
+        self.is_lost = was_lost;
         self.requests_open = 0;
         self.adopt(&orphans, ledger, abouts);
         self.reloaded(orphans.len() as u64, 0);
@@ -150,6 +153,7 @@ impl Seat {
         if requests.is_empty() {
             return;
         }
+        self.lost.extend(requests);
         let resumed = Resumed::now(ledger, abouts).without(|request| !requests.contains(&request));
         self.requests_open += resumed.requests().len() as u64;
         self.tell(ledger, abouts, |plugin| resumed::open(plugin, resumed.requests(), abouts));
