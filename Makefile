@@ -19,8 +19,9 @@ build: setup ## the release binary, target/release/afterbay
 
 test: test-rust test-guests test-connector ## every test
 
+# Most of them wait most of the time: for sockets, for other processes.
 test-rust: setup $(VENV)/done
-	AFTERBAY_TEST_PYTHON=$(VENV)/bin/python $(CARGO) test --workspace
+	AFTERBAY_TEST_PYTHON=$(VENV)/bin/python RUST_TEST_THREADS=$$((2 * $$(nproc))) $(CARGO) test --workspace
 
 # The plugins' own unit tests run on the host, as their authors run them.
 test-guests: setup

@@ -1,6 +1,7 @@
 //! The bundled plugins in the real runtime.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,12 @@ use afterbay_runtime::{
 /// The limits of a config that names none, but for the deadline: the machine that runs the tests may be slow and busy.
 fn limits() -> Limits {
     Limits { deadline: Duration::from_secs(10), ..Limits::default() }
+}
+
+/// What it compiles is kept for the black-box tests (`tests/src/afterbay.rs`).
+fn host() -> Host {
+    let cache_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache/afterbay/compiled");
+    Host::new(HostOptions { cache_dir: Some(cache_dir), ..HostOptions::default() }).unwrap()
 }
 
 fn start(host: &Host, name: &str) -> Plugin {
@@ -60,7 +67,7 @@ impl Tokens for Nobody {
 
 #[test]
 fn every_bundled_plugin_loads_under_its_name() {
-    let host = Host::new(HostOptions::default()).unwrap();
+    let host = host();
     for name in afterbay_bundled::names() {
         let grants = Grants {
             metrics: Some(Arc::new(Nobody)),
@@ -78,7 +85,7 @@ fn every_bundled_plugin_loads_under_its_name() {
 
 #[test]
 fn delta_to_cumulative_gives_each_row_all_ids_of_its_request() {
-    let host = Host::new(HostOptions::default()).unwrap();
+    let host = host();
     let mut plugin = start(&host, "delta-to-cumulative");
     assert_eq!(plugin.component().description().writes, IdShape::Cumulative);
     let opened = |request| Opened {
@@ -119,7 +126,7 @@ fn delta_to_cumulative_gives_each_row_all_ids_of_its_request() {
 #[test]
 #[ignore = "a measurement, to be run alone and in release"]
 fn cost_of_delta_to_cumulative() {
-    let host = Host::new(HostOptions::default()).unwrap();
+    let host = host();
     let bytes = afterbay_bundled::component("delta-to-cumulative").unwrap();
     let limits = Limits { memory_bytes: 4 << 30, ..limits() };
     let component = host.load("cumulative", bytes, limits).unwrap();

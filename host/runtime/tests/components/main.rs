@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use afterbay_runtime::{Component, Grants, Host, HostOptions, Limits, Plugin, Terms};
 
-/// One host for all tests of a process, as in Afterbay; what it compiles is kept for the next process.
+/// One host for all tests of a process, as in Afterbay; what it compiles is kept for the next process, and for the black-box
+/// tests (`tests/src/afterbay.rs`).
 fn host() -> &'static Host {
     static HOST: OnceLock<Host> = OnceLock::new();
     HOST.get_or_init(|| {
-        let cache_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled");
+        let cache_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache/afterbay/compiled");
         Host::new(HostOptions { cache_dir: Some(cache_dir), ..HostOptions::default() }).unwrap()
     })
 }
