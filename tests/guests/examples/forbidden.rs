@@ -20,7 +20,7 @@ impl Plugin for Forbidden {
         let said = match self.r#do.as_str() {
             "clock" => {
                 let begun = std::time::Instant::now();
-                (0..1_000_000).for_each(|turn| drop(std::hint::black_box(turn)));
+                (0..1_000_000).for_each(|turn| _ = std::hint::black_box(turn));
                 format!("{:?}", begun.elapsed())
             }
             "date" => format!("{:?}", std::time::SystemTime::now()),

@@ -69,6 +69,8 @@ fn a_configuration_that_is_wrong_or_needs_a_restart_is_refused_whole_and_the_one
     let afterbay = Afterbay::run(&stage, &config());
     let mut sender = Sender::connect(&stage.scheduler_side());
     let mut request = Request::new("r");
+    // The look that a start takes once it watches the file: it would be counted, too.
+    assert_eq!(reload(&afterbay), (0, "nothing has changed\n".to_owned()));
     let mut failures = 0;
     let mut refuse = |config: Config, why: &str| {
         // The plugin that all of them would change, too.
