@@ -25,7 +25,7 @@ test-rust: setup $(VENV)/done
 
 # The plugins' own unit tests run on the host, as their authors run them.
 test-guests: setup
-	set -e; for workspace in plugins examples; do $(CARGO) test --manifest-path $$workspace/Cargo.toml --workspace; done
+	set -e; for workspace in plugins examples; do $(CARGO) test --manifest-path $$workspace/Cargo.toml --workspace --target-dir target/guests; done
 
 test-connector: $(VENV)/done
 	cd host/sglang && $(VENV)/bin/python -m pytest -q
