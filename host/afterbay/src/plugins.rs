@@ -37,9 +37,9 @@ pub(crate) struct View {
     component: String,
     version: String,
     digest: String,
-    /// `live`, `down`, `quarantined`.
+    /// `live`, `shadow`, `down`, `quarantined`.
     state: &'static str,
-    /// Why it is not live.
+    /// Why it is down or quarantined.
     why: Option<String>,
     /// `live`, or `shadow`, as configured.
     mode: &'static str,

@@ -1,6 +1,7 @@
 //! Plugins in the shadow: they see live traffic, what they say is counted and compared, and nothing of it is done.
 
 use afterbay_tests::admin::JSON;
+use afterbay_tests::afterbay::done;
 use afterbay_tests::components::guest;
 use afterbay_tests::frames::{Request, batch, rows};
 use afterbay_tests::{Afterbay, Reader, Sender, Stage, load};
@@ -65,6 +66,8 @@ fn a_shadow_of_a_live_plugin_is_compared_with_it_row_by_row_and_takes_its_place_
     let listed = afterbay.plugins();
     let states = [0, 1, 2].map(|at| listed["plugins"][at]["state"].as_str());
     assert_eq!(states, ["live", "shadow", "shadow"].map(Some), "{listed}");
+    let shown = done(&["plugins", "--admin", &afterbay.admin().to_string()]);
+    assert_eq!(shown.code, 0, "nothing is wrong with a shadow: {shown:?}");
 
     let promote = |plugin: &str| afterbay.post(&format!("/v1/plugins/{plugin}/promote"), &[JSON], "{}");
     let promoted = promote("other");

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 /// Show the plugins of a running Afterbay
 ///
 /// A line for each: its version and digest, whether it is in the chain, what it costs, what it said, how it faulted, and when
-/// it was changed last. Exits 1 where one is not live.
+/// it was changed last. Exits 1 where one is down or quarantined.
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -119,8 +119,8 @@ fn show(asks: &Asks) -> anyhow::Result<ExitCode> {
     } else {
         eprintln!("afterbay: {}", said["error"].as_str().unwrap_or_default());
     }
-    let all_live = plugins.iter().all(|plugin| plugin["state"] == "live");
-    Ok(if is_done && all_live { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let all_well = plugins.iter().all(|plugin| is_well(&text(plugin, "state")));
+    Ok(if is_done && all_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn row(plugin: &Value) -> Vec<String> {
@@ -131,7 +131,11 @@ fn row(plugin: &Value) -> Vec<String> {
         text(plugin, "plugin"),
         format!("{} {}", text(plugin, "component"), text(plugin, "version")),
         text(plugin, "digest").chars().take(12).collect(),
-        if state == "live" { screen::good(state) } else { screen::bad(state) },
+        match state.as_str() {
+            "shadow" => screen::marked(state),
+            _ if is_well(&state) => screen::good(state),
+            _ => screen::bad(state),
+        },
         figure(&plugin["requests_open"]),
         figure(&plugin["rows"]),
         figure(&plugin["ns_per_row"]),
@@ -144,6 +148,11 @@ fn row(plugin: &Value) -> Vec<String> {
             (Some(seconds), true) => screen::warn_if(format!("refused {seconds} s ago"), true),
         },
     ]
+}
+
+/// It sees every batch: in the chain, or beside it.
+fn is_well(state: &str) -> bool {
+    matches!(state, "live" | "shadow")
 }
 
 fn text(plugin: &Value, name: &str) -> String {
