@@ -31,9 +31,9 @@ impl Health {
         self.lock().remove(key).is_some()
     }
 
-    /// A stream is no more, and nothing of it is wrong: keys like `journal:NAME` and `plugin:NAME:…`.
+    /// A stream is no more, and nothing of it is wrong: keys like `journal:NAME`, `plugin:NAME:…` and `sink:NAME/…`.
     pub fn clear_stream(&self, stream: &str) {
-        self.lock().retain(|key, _| key.split(':').nth(1) != Some(stream));
+        self.lock().retain(|key, _| key.split([':', '/']).nth(1) != Some(stream));
     }
 
     /// Nothing is wrong.

@@ -212,19 +212,23 @@ impl Metrics {
 
     /// A stream is no more: neither are its figures, its sinks', taps' and plugins'.
     pub fn forget_stream(&self, stream: &str) {
-        let Blocks { streams, aborts, sinks, taps, plugins, signals, .. } = &*self.blocks;
+        // All are named, so that a further family is not forgotten here.
+        let Blocks { streams, aborts, sinks, taps, plugins, own, signals, events: _, health: _ } =
+            &*self.blocks;
         let of = [("stream", stream)];
         forget(streams, &of);
         forget(aborts, &of);
         forget(sinks, &of);
         forget(taps, &of);
         forget(plugins, &of);
+        own.forget(|other, _| other == stream);
         lock(signals).retain(|(other, _)| other != stream);
     }
 
     /// A plugin of a stream is no more.
     pub fn forget_plugin(&self, stream: &str, plugin: &str) {
         forget(&self.blocks.plugins, &[("stream", stream), ("plugin", plugin)]);
+        self.blocks.own.forget(|of, name| (of, name) == (stream, plugin));
     }
 
     /// A tap of a stream is no more.

@@ -34,8 +34,9 @@ pub(crate) struct Own(Arc<Mutex<Counted>>);
 
 #[derive(Clone, Debug, Default)]
 struct Counted {
-    /// Stream and plugin: others name them by their place here.
-    plugins: Vec<(String, String)>,
+    /// Stream and plugin, by their numbers. One that is forgotten has none any more.
+    plugins: BTreeMap<u64, (String, String)>,
+    last_number: u64,
     families: BTreeMap<String, Family>,
 }
 
@@ -43,7 +44,7 @@ struct Counted {
 struct Family {
     kind: Kind,
     /// By plugin.
-    values: BTreeMap<usize, Value>,
+    values: BTreeMap<u64, Value>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,19 +65,31 @@ enum Value {
 #[derive(Clone, Debug)]
 pub struct OwnMetrics {
     own: Own,
-    plugin: usize,
+    plugin: u64,
 }
 
 impl Own {
     pub(crate) fn of(&self, stream: &str, plugin: &str) -> OwnMetrics {
         let mut counted = self.lock();
-        let known =
-            counted.plugins.iter().position(|(of, name)| (of.as_str(), name.as_str()) == (stream, plugin));
+        let is_it = |(of, name): &(String, String)| (of.as_str(), name.as_str()) == (stream, plugin);
+        let known = counted.plugins.iter().find(|(_, named)| is_it(named)).map(|(number, _)| *number);
         let plugin = known.unwrap_or_else(|| {
-            counted.plugins.push((stream.to_owned(), plugin.to_owned()));
-            counted.plugins.len() - 1
+            counted.last_number += 1;
+            let number = counted.last_number;
+            counted.plugins.insert(number, (stream.to_owned(), plugin.to_owned()));
+            number
         });
         OwnMetrics { own: self.clone(), plugin }
+    }
+
+    /// Plugins that are no more, by stream and name. What an instance of theirs still counts goes nowhere.
+    pub(crate) fn forget(&self, is_gone: impl Fn(&str, &str) -> bool) {
+        let Counted { plugins, families, .. } = &mut *self.lock();
+        plugins.retain(|_, (stream, plugin)| !is_gone(stream, plugin));
+        families.retain(|_, family| {
+            family.values.retain(|plugin, _| plugins.contains_key(plugin));
+            !family.values.is_empty()
+        });
     }
 
     fn lock(&self) -> MutexGuard<'_, Counted> {
@@ -85,7 +98,7 @@ impl Own {
 
     pub(crate) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         // Copied first: a stream must not wait for a scrape to be written.
-        let Counted { plugins, families } = self.lock().clone();
+        let Counted { plugins, families, .. } = self.lock().clone();
         for (name, Family { kind, values }) in &families {
             let kind = match kind {
                 Kind::Counter => MetricType::Counter,
@@ -95,7 +108,7 @@ impl Own {
             let name = format!("plugin_own_{name}");
             let mut metric = encoder.encode_descriptor(&name, "As the plugin names it", None, kind)?;
             for (plugin, value) in values {
-                let Some((stream, plugin)) = plugins.get(*plugin) else { continue };
+                let Some((stream, plugin)) = plugins.get(plugin) else { continue };
                 let labels = [("stream", stream.as_str()), ("plugin", plugin.as_str())];
                 let mut metric = metric.encode_family(&labels)?;
                 match value {
@@ -163,7 +176,10 @@ impl OwnMetrics {
         new: impl FnOnce() -> Value,
         more: impl FnOnce(&mut Value),
     ) -> Result<(), OwnError> {
-        let families = &mut self.own.lock().families;
+        let Counted { plugins, families, .. } = &mut *self.own.lock();
+        if !plugins.contains_key(&self.plugin) {
+            return Ok(());
+        }
         if let Some(family) = families.get_mut(name) {
             if family.kind != kind {
                 return Err(OwnError::OtherKind);

@@ -180,6 +180,49 @@ fn a_condition_keeps_its_beginning_until_it_is_cleared() {
     assert!(health.is_ready() && !health.clear("journal:s"));
 }
 
+#[test]
+fn what_is_wrong_of_a_stream_is_forgotten_with_it_and_of_no_other() {
+    let health = Health::default();
+    let of = |stream: &str| {
+        ["rendezvous:S", "stream:S", "journal:S", "sync:S", "plugin:S:upper", "sink:S/reader"]
+            .map(|key| key.replace('S', stream))
+    };
+    for key in of("a").into_iter().chain(of("a.b")).chain(["rendezvous".to_owned()]) {
+        health.set(&key, "it is wrong", SystemTime::now());
+    }
+    health.clear_stream("a");
+    let left: Vec<String> = health.conditions().into_iter().map(|(key, _)| key).collect();
+    let mut expected = [&of("a.b")[..], &["rendezvous".to_owned()]].concat();
+    expected.sort();
+    assert_eq!(left, expected);
+}
+
+#[test]
+fn of_a_stream_or_a_plugin_that_is_forgotten_nothing_is_published() {
+    let (_, _, metrics) = metrics();
+    for stream in ["a", "b"] {
+        metrics.stream(stream);
+        metrics.sink(stream, "s");
+        metrics.tap(stream, "t");
+        metrics.aborts(stream);
+        metrics.signals(stream, || Some((SchedulerLoad::default(), Vec::new())));
+        for plugin in ["p", "q"] {
+            metrics.plugin(stream, plugin);
+            metrics.own(stream, plugin).add("seen", 1).unwrap();
+        }
+    }
+    let of_q = metrics.own("b", "q");
+    metrics.forget_stream("a");
+    metrics.forget_plugin("b", "q");
+    // An instance that goes on with its requests, for nobody.
+    of_q.add("seen", 1).unwrap();
+    let text = metrics.encode();
+    assert!(!text.contains("stream=\"a\"") && !text.contains("plugin=\"q\""), "{text}");
+    has(&text, "afterbay_plugin_own_seen_total{stream=\"b\",plugin=\"p\"} 1");
+    metrics.own("b", "q").add("seen", 5).unwrap();
+    has(&metrics.encode(), "afterbay_plugin_own_seen_total{stream=\"b\",plugin=\"q\"} 5");
+}
+
 fn connected(peer: u64) -> SenderConnected {
     SenderConnected { stream: "s".into(), peer, from: "x".into() }
 }
