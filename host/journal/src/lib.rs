@@ -34,7 +34,7 @@ pub use backlog::{Backlog, BacklogFrame, Backlogged};
 pub use directory::{Background, Directory, Options, SyncPolicy};
 pub use error::{IoError, OpenError, ReadError, RequestError, SentError, WriteError};
 pub use frame_set::FrameSet;
-pub use mark::{HELD_SINK, MARK};
+pub use mark::{HELD_SINK, MARK, is_mark};
 pub use notice::Notice;
 pub use outcome::{Action, Credit, Finished, Gap, Outcome, Passage, Verdict};
 pub use position::{FrameNo, Position, Request, RequestNo, SegmentId};

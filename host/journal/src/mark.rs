@@ -5,5 +5,10 @@
 /// scheduler begins so: msgpack's begin with an array's header, pickles with `0x80`.
 pub const MARK: &[u8] = b"AFTERBAY: rows that waited go on";
 
+/// Whether these are the bytes of a frame of Afterbay's own.
+pub fn is_mark(bytes: &[u8]) -> bool {
+    bytes == MARK
+}
+
 /// Stands among the sinks while rows are held: it has taken all frames before the oldest of these. Not a reader.
 pub const HELD_SINK: &str = "(held)";

@@ -6,7 +6,7 @@
 use crate::about::Abouts;
 use crate::budget::Budget;
 use crate::decode::Decode;
-use crate::hold::{self, Holds};
+use crate::hold::Holds;
 use crate::judge::Chain;
 use crate::keep::Keep;
 use crate::ledger::{Aborts, Ledger, Ways};
@@ -26,7 +26,7 @@ use crate::{Reopen, Setup, SinkSetup, StartError};
 use afterbay_config as config;
 use afterbay_events::event::{HoldLost, SinkResuming, SinkSettled};
 use afterbay_events::{Health, Metrics};
-use afterbay_journal::{Backlogged, FrameNo, HELD_SINK, Recovered, Writer};
+use afterbay_journal::{Backlogged, FrameNo, HELD_SINK, Recovered, Writer, is_mark};
 use afterbay_outbox::{Joins, Options as OutboxOptions, Outbox, When};
 use afterbay_sockets::{CreditOptions, Pull, PullOptions, Push, PushOptions, TokenRange};
 use afterbay_wire::Layouts;
@@ -190,7 +190,7 @@ impl Plan {
         let arrived = arrived.filter(|(_, before)| *before == last_frame).map(|(received, _)| received);
         arrived.into_iter().for_each(|received| returned.push_front(received));
         // What is to go on is marked anew.
-        returned.retain(|received| !hold::is_mark(&received.bytes));
+        returned.retain(|received| !is_mark(&received.bytes));
         path.returned = returned;
         Ok(path)
     }

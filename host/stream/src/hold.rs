@@ -8,7 +8,7 @@ mod recover;
 
 use crate::requests::Slot;
 use afterbay_events::{HoldEnd, Name};
-use afterbay_journal::{self as journal, FrameNo};
+use afterbay_journal::FrameNo;
 use afterbay_outbox::Joins;
 use afterbay_text::{Progress, Vocabulary};
 use afterbay_wire::{Batch, Kind, Part};
@@ -493,11 +493,6 @@ pub(crate) fn words(why: HoldEnd) -> &'static str {
         HoldEnd::Start => "held before the last start or panic",
         HoldEnd::Stop => "nothing more comes",
     }
-}
-
-/// A frame of Afterbay's own, to be journaled like another: with it goes on what waited.
-pub(crate) fn is_mark(bytes: &[u8]) -> bool {
-    bytes == journal::MARK
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use crate::decode::{Decode, Decoded};
 use crate::fault;
-use crate::hold::{self, Holds};
+use crate::hold::Holds;
 use crate::judge::{Chain, Judged};
 use crate::keep::{Keep, Kept};
 use crate::ledger::{Ledger, Settled};
@@ -18,7 +18,7 @@ use crate::seat::Wanted;
 use crate::sink::Sink;
 use crate::tap::Tap;
 use afterbay_config::TapOf;
-use afterbay_journal::{FrameNo, MARK};
+use afterbay_journal::{FrameNo, MARK, is_mark};
 use afterbay_outbox::Content;
 use afterbay_wire::Layouts;
 use bytes::Bytes;
@@ -107,7 +107,7 @@ impl Path {
 
     /// What has just come goes to the taps, too.
     fn copy(&mut self) {
-        let Some((received, _)) = self.arrived.as_ref().filter(|(it, _)| !hold::is_mark(&it.bytes)) else {
+        let Some((received, _)) = self.arrived.as_ref().filter(|(it, _)| !is_mark(&it.bytes)) else {
             return;
         };
         for tap in self.taps.iter_mut().filter(|tap| tap.of == TapOf::Received) {
@@ -148,7 +148,7 @@ impl Path {
 
     /// Makes of a frame what is to leave of it.
     fn settle(&mut self, kept: Kept) -> Settled {
-        if hold::is_mark(&kept.bytes) && (self.is_marked || kept.frame <= self.began_after) {
+        if is_mark(&kept.bytes) && (self.is_marked || kept.frame <= self.began_after) {
             return self.release(kept);
         }
         drop(self.suspect.take_if(|suspect| suspect.frame < kept.frame));

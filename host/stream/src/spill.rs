@@ -4,12 +4,11 @@
 //! and the bytes that were made of it. They come back in order, a frame at a time, when there is room for them again.
 
 use crate::decode::Decode;
-use crate::hold::is_mark;
 use crate::judge::Way;
 use crate::keep::Kept;
 use crate::route::Leaves;
 use afterbay_journal::reader::{Action, Outcome, Passage};
-use afterbay_journal::{Backlog, BacklogFrame, Backlogged, FrameNo, ReadError, Replaced, Verdict};
+use afterbay_journal::{Backlog, BacklogFrame, Backlogged, FrameNo, ReadError, Replaced, Verdict, is_mark};
 use afterbay_outbox::Frame;
 use afterbay_wire as wire;
 use std::collections::{HashMap, VecDeque};

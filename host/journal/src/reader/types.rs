@@ -214,6 +214,14 @@ pub struct Frame {
     pub bytes: Vec<u8>,
 }
 
+impl Frame {
+    /// Whether it is Afterbay's own: no rows came in it, and it leaves for no reader.
+    #[must_use]
+    pub fn is_mark(&self) -> bool {
+        crate::is_mark(&self.bytes)
+    }
+}
+
 /// A record, as `tail` gives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {

@@ -5,7 +5,7 @@ use crate::decode::Decode;
 use crate::requests::Slot;
 use afterbay_events::{HoldEnd, Name};
 use afterbay_journal::reader::Action;
-use afterbay_journal::{BacklogFrame, FrameNo, Replaced, Verdict};
+use afterbay_journal::{BacklogFrame, FrameNo, Replaced, Verdict, is_mark};
 use afterbay_wire::{Batch, Decoded, Edit, FinishReason, Tokens};
 use std::time::Instant;
 
@@ -29,7 +29,7 @@ impl Holds {
             }
             let Some(number) = outcome.requests.get(row as usize).map(|request| request.0) else { continue };
             let Some(slot) = live(number) else { continue };
-            let batch = came.get_or_insert_with(|| match super::is_mark(&frame.bytes) {
+            let batch = came.get_or_insert_with(|| match is_mark(&frame.bytes) {
                 true => None,
                 false => match decode.look(frame.bytes.clone()) {
                     Decoded::Batch(batch) => Some(batch),

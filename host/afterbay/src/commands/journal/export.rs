@@ -2,7 +2,6 @@
 
 use super::place::{Place, json_time, parse_time};
 use super::show::{passage, unknown, whole_rid};
-use afterbay_journal::MARK;
 use afterbay_journal::reader::{Frame, From, Outcome, Stream};
 use afterbay_wire::{Batch, Decoded, Layouts, Wrapped};
 use anyhow::Context;
@@ -55,7 +54,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         known = true;
         each(stream, rid.as_deref(), &args, |frame, outcome| {
             // Of rows that had waited what stands there is Afterbay's own; what went on stands beside it.
-            let is_own = frame.bytes == MARK;
+            let is_own = frame.is_mark();
             if is_own && (rid.is_some() || args.raw.is_some()) {
                 return Ok(());
             }

@@ -4,7 +4,6 @@ use super::legs;
 use super::place::{Place, parse_time};
 use super::show::{unknown, whole_rid};
 use crate::commands::parse_duration;
-use afterbay_journal::MARK;
 use afterbay_journal::reader::From;
 use afterbay_sockets::{Endpoint, Outgoing, Push, PushNotice, PushOptions, TokenRange};
 use afterbay_wire::{Decoded, Layouts};
@@ -80,7 +79,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             for frame in stream.frames(args.since.map_or(From::Start, From::Time))? {
                 let (frame, _) = frame?;
                 // Its rows are in the frames that they came in, and no reader knows it.
-                if frame.bytes == MARK {
+                if frame.is_mark() {
                     continue;
                 }
                 paced(frame.received_unix_ns, frame.bytes.into(), &mut reader)?;

@@ -5,7 +5,7 @@ use super::ls;
 use super::place::{Place, json_time, local_time};
 use crate::screen::{self, Table};
 use afterbay_journal::reader::{Action, Filter, Life, Passage, RequestInfo, Row, Stream};
-use afterbay_journal::{MARK, Replaced, Verdict};
+use afterbay_journal::{Replaced, Verdict};
 use afterbay_wire::{Decoded, Layouts};
 use anyhow::{anyhow, ensure};
 use std::process::ExitCode;
@@ -133,7 +133,7 @@ struct Seen {
 fn seen(stream: &Stream, life: &Life, layouts: &Layouts) -> Vec<Option<Seen>> {
     let read = |row: &Row| {
         let frame = stream.frame(row.position.as_ref()?).ok()?;
-        if frame.bytes == MARK {
+        if frame.is_mark() {
             // It came in none: it is in the rows that waited.
             return Some(Seen { ids: Vec::new(), text: None });
         }

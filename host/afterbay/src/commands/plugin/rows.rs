@@ -4,7 +4,7 @@ use super::given::Wrong;
 use super::scenario::Scenario;
 use super::told::Told;
 use crate::commands::journal::whole_rid;
-use afterbay_journal::reader::{From, Journal, Stream};
+use afterbay_journal::reader::{Frame, From, Journal, Stream};
 use afterbay_runtime::{FinishKind, TokenId};
 use afterbay_wire::{Decoded, Decoder, Finish, Layouts};
 use anyhow::{Context, bail, ensure};
@@ -67,8 +67,10 @@ impl RowArgs {
             self.from.metadata().map_err(|error| Wrong(format!("{}: {error}", self.from.display())))?;
         let mut frames = Frames::new(self, take)?;
         match found.is_dir() {
-            true if has_frames(&self.from)? => frames.of_files(&files(&self.from)?)?,
-            true => frames.of_journal(self)?,
+            true => match files(&self.from)? {
+                none if none.is_empty() => frames.of_journal(self)?,
+                files => frames.of_files(&files)?,
+            },
             false if self.from.extension().is_some_and(|it| it == "toml") => {
                 let scenario = Scenario::read(&self.from)?;
                 for mut batch in scenario.batches().map(|(batch, _)| batch) {
@@ -92,10 +94,6 @@ fn files(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     files.retain(|file| is_frame(file));
     files.sort();
     Ok(files)
-}
-
-fn has_frames(dir: &Path) -> anyhow::Result<bool> {
-    Ok(!files(dir)?.is_empty())
 }
 
 fn is_frame(file: &Path) -> bool {
@@ -136,23 +134,28 @@ impl<'t> Frames<'t> {
     fn of_journal(&mut self, args: &RowArgs) -> anyhow::Result<()> {
         let journal = Journal::open(&args.from)?;
         let stream = stream(&journal, args.stream.as_deref())?;
-        let named = |number: u64| format!("frame {number}");
         if let Some(rid) = &args.rid {
             let Some(whole) = whole_rid(&stream, rid)? else { return Ok(()) };
             let lives = stream.lives(&whole)?;
             self.rid = Some(whole);
             let rows = lives.iter().flat_map(|life| &life.rows);
             for position in rows.filter_map(|row| row.position.as_ref()) {
-                let frame = stream.frame(position)?;
-                self.frame(named(frame.position.frame.0), frame.bytes.to_vec())?;
+                self.journaled(stream.frame(position)?)?;
             }
             return Ok(());
         }
         for frame in stream.frames(From::Start)? {
-            let (frame, _) = frame?;
-            self.frame(named(frame.position.frame.0), frame.bytes.to_vec())?;
+            self.journaled(frame?.0)?;
         }
         Ok(())
+    }
+
+    fn journaled(&mut self, frame: Frame) -> anyhow::Result<()> {
+        // The rows that went on with it are in the frames that they came in.
+        if frame.is_mark() {
+            return Ok(());
+        }
+        self.frame(format!("frame {}", frame.position.frame.0), frame.bytes)
     }
 
     fn frame(&mut self, from: String, bytes: Vec<u8>) -> anyhow::Result<()> {
