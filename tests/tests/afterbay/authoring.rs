@@ -197,6 +197,36 @@ fn plugin_run_takes_frames_of_the_real_sglang_shows_health_checks_to_nobody_and_
 }
 
 #[test]
+fn plugin_run_shows_rows_that_wait_and_what_goes_on_of_them_and_no_frame_of_afterbay_s_own() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let config = stage.config().sink("reader = \"tokenizer\"").plugin("holds", &guest("holds"), "millis = 10");
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut request = Request::new("a");
+    // 101 is held; when its time is over, it goes on in a frame of Afterbay's own.
+    for row in [request.row(&[101, 1]), request.row(&[2]), request.last(&[3])] {
+        sender.send(&batch(WIRES[0], vec![row]));
+        reader.frame();
+    }
+    assert_eq!(afterbay.stop(), 0);
+    let (component, from) = (path(guest("holds")), stage.text("journal"));
+    let run = ["plugin", "run", &component, "--from", &from, "--settings", r#"{"millis": 10}"#];
+    // No time passes there: what waits goes on with the last row.
+    let shown = done(&run).good();
+    let lines: Vec<&str> = shown.lines().collect();
+    for (line, end) in lines.iter().zip([
+        " a: hold 10 ms, waits: 101 1",
+        " a: waits: 2",
+        " a: with what waited: 3 -> 101 1 2 3, last (length)",
+        "3 rows of 1 requests in 3 batches: 0 as they came, 1 hold, 2 joined with what waits",
+    ]) {
+        assert!(line.ends_with(end), "{line:?} does not end with {end:?} in\n{shown}");
+    }
+    assert_eq!(lines.len(), 5, "{shown}");
+}
+
+#[test]
 fn plugin_run_goes_on_after_a_fault_with_a_fresh_instance_and_exits_1() {
     let stage = Stage::new();
     let scenario = stage.path("s.toml");

@@ -53,7 +53,7 @@ fn look(args: &Args, source: &Source, terms: Terms, settings: String) -> anyhow:
         told.batches += 1;
         for (index, (row, fate)) in batch.rows.iter().zip(&played.fates).enumerate() {
             told.count(fate);
-            if !args.all && !matches!(fate, Fate::Judged(_)) {
+            if !args.all && matches!(fate, Fate::AsItCame | Fate::Swallowed) {
                 continue;
             }
             match args.json {
@@ -103,6 +103,8 @@ struct Told {
     rows: u64,
     as_they_came: u64,
     swallowed: u64,
+    /// Without a verdict, and with others of their request that wait.
+    joined: u64,
     faults: u64,
     /// By name.
     verdicts: BTreeMap<&'static str, u64>,
@@ -112,9 +114,10 @@ impl Told {
     fn count(&mut self, fate: &Fate) {
         self.rows += 1;
         match (fate, fate.said()) {
-            (Fate::Swallowed, _) => self.swallowed += 1,
-            (_, None) => self.as_they_came += 1,
             (_, Some(action)) => *self.verdicts.entry(show::name(action).0).or_default() += 1,
+            (Fate::Swallowed, _) => self.swallowed += 1,
+            (Fate::Waits(_) | Fate::Released { .. }, _) => self.joined += 1,
+            (Fate::AsItCame | Fate::Judged(_), _) => self.as_they_came += 1,
         }
     }
 
@@ -126,6 +129,7 @@ impl Told {
             "rows": self.rows,
             "as_they_came": self.as_they_came,
             "swallowed": self.swallowed,
+            "joined": self.joined,
             "verdicts": self.verdicts,
             "faults": self.faults,
             "ns_a_row": calls.ns_a_row(),
@@ -137,12 +141,12 @@ impl Told {
 
     fn text(&self, player: &Player, barriers: &Barriers) -> String {
         let requests = player.requests();
-        let Told { batches, rows, as_they_came, swallowed, faults, .. } = self;
+        let Told { batches, rows, as_they_came, swallowed, joined, faults, .. } = self;
         let mut kinds = vec![format!("{as_they_came} as they came")];
         kinds.extend(self.verdicts.iter().map(|(name, count)| format!("{count} {name}")));
-        if *swallowed > 0 {
-            kinds.push(format!("{swallowed} swallowed"));
-        }
+        let others = [(joined, "joined with what waits"), (swallowed, "swallowed")];
+        let others = others.into_iter().filter(|(count, _)| **count > 0);
+        kinds.extend(others.map(|(count, what)| format!("{count} {what}")));
         let faults = format!("{faults} faults");
         let calls = player.calls;
         let mut text = format!(
