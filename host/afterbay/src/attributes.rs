@@ -34,7 +34,8 @@ struct Known {
     by_rid: HashMap<String, Entry>,
     /// Of all that is set.
     bytes: usize,
-    streams: Vec<Control>,
+    /// By name.
+    streams: HashMap<String, Control>,
 }
 
 struct Entry {
@@ -83,8 +84,13 @@ impl Attributes {
     }
 
     /// A stream that is to be told of changes.
-    pub(crate) fn add(&self, stream: Control) {
-        self.lock().streams.push(stream);
+    pub(crate) fn add(&self, stream: &str, control: Control) {
+        self.lock().streams.insert(stream.to_owned(), control);
+    }
+
+    /// A stream has ended.
+    pub(crate) fn remove(&self, stream: &str) {
+        self.lock().streams.remove(stream);
     }
 
     /// The streams have ended.
@@ -180,7 +186,7 @@ impl Known {
     }
 
     fn tell(&self, rid: &str) {
-        self.streams.iter().for_each(|stream| stream.attributes_changed(rid));
+        self.streams.values().for_each(|stream| stream.attributes_changed(rid));
     }
 }
 

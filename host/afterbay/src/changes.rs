@@ -2,7 +2,7 @@
 //!
 //! Compares two checked configurations, and does nothing.
 
-use afterbay_config::{Config, Journal, Plugin, Sink, Stream};
+use afterbay_config::{Config, Endpoint, Journal, Plugin, Sink, Stream, Tap, TapSocket};
 
 /// Of the keys that differ, those that cannot change while Afterbay runs, each with why.
 pub(crate) fn refused(before: &Config, after: &Config) -> Vec<String> {
@@ -39,7 +39,42 @@ pub(crate) fn refused(before: &Config, after: &Config) -> Vec<String> {
         differs(before.route != after.route, "route");
         sinks(&before.sinks, &after.sinks, &mut differs);
     }
+    keys.extend(bound_twice(before, after));
     keys
+}
+
+/// What is to listen where something listens until the reload is done: both would have to be bound.
+fn bound_twice(before: &Config, after: &Config) -> Vec<String> {
+    let taps = before.streams.iter().flat_map(|stream| &stream.taps).filter_map(listen);
+    let bound: Vec<&Endpoint> = before.streams.iter().map(|stream| &stream.listen).chain(taps).collect();
+    let mut twice = Vec::new();
+    let mut bind = |what: String, listen: &Endpoint| {
+        if bound.contains(&listen) {
+            twice.push(format!("{what}: {listen} is in use until this reload is done: leave it out in one, and add it in the next"));
+        }
+    };
+    for stream in &after.streams {
+        let name = stream.name.as_str();
+        let known = before.streams.iter().find(|known| known.name == stream.name);
+        if known.is_none() {
+            bind(format!("stream {name:?}: listen"), &stream.listen);
+        }
+        let is_new = |tap: &&Tap| known.is_none_or(|known| !known.taps.contains(tap));
+        for tap in stream.taps.iter().filter(is_new) {
+            if let Some(listen) = listen(tap) {
+                bind(format!("stream {name:?}: tap {:?}: listen", tap.name.as_str()), listen);
+            }
+        }
+    }
+    twice
+}
+
+/// Where a tap publishes.
+fn listen(tap: &Tap) -> Option<&Endpoint> {
+    match &tap.socket {
+        TapSocket::Push(_) => None,
+        TapSocket::Pub { listen, .. } => Some(listen),
+    }
 }
 
 /// A reader has requests under way that it alone knows the beginning of.
@@ -135,4 +170,43 @@ fn in_both<'c>(before: &'c Config, after: &'c Config) -> impl Iterator<Item = (&
         .streams
         .iter()
         .filter_map(|stream| Some((stream, after.streams.iter().find(|other| other.name == stream.name)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use afterbay_config::{Name, TapOf};
+
+    fn stream(name: &str, listen: &str) -> Stream {
+        Stream::new(name.parse().unwrap(), listen.parse().unwrap(), "ipc:///run/out".parse().unwrap())
+    }
+
+    fn publisher(name: &str, listen: &str, max_subscribers: usize) -> Tap {
+        let (listen, listen_mode) = (listen.parse().unwrap(), TapSocket::LISTEN_MODE);
+        let socket = TapSocket::Pub { listen, listen_mode, max_subscribers };
+        Tap { name: name.parse::<Name>().unwrap(), socket, of: TapOf::default(), queue: Tap::QUEUE }
+    }
+
+    fn config(streams: Vec<Stream>) -> Config {
+        let mut config = Config::new(stream("only", "ipc:///run/only"), "/var/lib/afterbay");
+        config.streams = streams;
+        config
+    }
+
+    #[test]
+    fn what_is_to_listen_where_something_does_until_the_reload_is_done_is_refused_by_name() {
+        let with = |taps: Vec<Tap>| config(vec![Stream { taps, ..stream("a", "ipc:///run/a") }]);
+        let before =
+            with(vec![publisher("pub", "ipc:///run/pub", 8), publisher("same", "ipc:///run/same", 8)]);
+        let stays = || publisher("same", "ipc:///run/same", 8);
+        let in_use = "is in use until this reload is done: leave it out in one, and add it in the next";
+        for tap in [publisher("pub", "ipc:///run/pub", 9), publisher("other", "ipc:///run/pub", 8)] {
+            let why = format!("stream \"a\": tap {:?}: listen: ipc:///run/pub {in_use}", tap.name.as_str());
+            assert_eq!(refused(&before, &with(vec![tap, stays()])), [why]);
+        }
+        assert_eq!(refused(&before, &with(vec![publisher("pub", "ipc:///run/pub-2", 8), stays()])), [""; 0]);
+        assert_eq!(refused(&before, &with(vec![stays()])), [""; 0]);
+        let renamed = refused(&before, &config(vec![stream("b", "ipc:///run/a")]));
+        assert_eq!(renamed, [format!("stream \"b\": listen: ipc:///run/a {in_use}")]);
+    }
 }

@@ -10,6 +10,7 @@ mod attributes;
 mod changes;
 mod commands;
 mod dev;
+mod drain;
 mod grants;
 mod meeting;
 mod plugins;

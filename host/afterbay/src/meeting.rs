@@ -1,10 +1,14 @@
 //! Whose sockets each stream has: those of the configuration, or those that the connector has named in a rendezvous file.
 //!
-//! Owns which file is which stream's, and when a file says something new. What a file says is [`Rendezvous`]'s.
+//! Owns which file is which stream's, when a file says something new, and what is told of it. What a file says is
+//! [`Rendezvous`]'s.
 
 use crate::rendezvous::{Rendezvous, RendezvousError};
+use crate::start::Shared;
 use afterbay_config as config;
+use afterbay_events::event::StreamAbsent;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// How a stream comes to its sockets.
 #[derive(Clone, Debug)]
@@ -71,6 +75,22 @@ pub(crate) fn look(
     config.streams.iter().map(meeting).collect::<Result<_, _>>().map(Some)
 }
 
+/// How the streams of another configuration stand: those that run keep their sockets, though their server was started again
+/// meanwhile. That is seen as ever, when they are compared with what is there next.
+pub(crate) fn of_those_that_run(
+    before: &config::Config,
+    meetings: &[Meeting],
+    after: &config::Config,
+    now: Vec<Meeting>,
+) -> Vec<Meeting> {
+    let runs = |name: &config::Name| {
+        let mut known = before.streams.iter().zip(meetings);
+        known.find(|(stream, meeting)| stream.name == *name && meeting.has_sockets())
+    };
+    let each = after.streams.iter().zip(now);
+    each.map(|(stream, now)| runs(&stream.name).map_or(now, |(_, meeting)| meeting.clone())).collect()
+}
+
 fn next_leg(file: &Path, scheduler: &Rendezvous) -> Result<Meeting, RendezvousError> {
     let mut text = file.as_os_str().to_owned();
     text.push(".text");
@@ -87,4 +107,74 @@ fn next_leg(file: &Path, scheduler: &Rendezvous) -> Result<Meeting, RendezvousEr
 
 fn file_of(pattern: &Path, rank: usize) -> PathBuf {
     PathBuf::from(pattern.to_string_lossy().replace("{dp_rank}", &rank.to_string()))
+}
+
+/// Says of each stream where its sockets are from, or why it does not run.
+pub(crate) fn tell(shared: &Shared, meetings: &[Meeting]) {
+    for (stream, meeting) in shared.config.streams.iter().zip(meetings) {
+        let key = format!("rendezvous:{}", stream.name);
+        match meeting {
+            Meeting::Configured => {}
+            Meeting::Met(met) => {
+                shared.health.clear(&key);
+                tracing::info!(
+                    target: "afterbay",
+                    "rendezvous: stream {:?}: sglang {} (pid {}), {}, {}, reader {}{}",
+                    stream.name.as_str(),
+                    met.sglang.as_deref().unwrap_or("of unknown version"),
+                    met.pid,
+                    met.mode,
+                    met.ipc_format,
+                    met.down,
+                    met.credit_none.as_ref().map(|why| format!(", no credit: {why}")).unwrap_or_default(),
+                );
+            }
+            Meeting::Awaited(file) => {
+                let text = format!("waits for the detokenizer to write {}", file.display());
+                tracing::info!(target: "afterbay", "rendezvous: stream {:?}: {text}", stream.name.as_str());
+                shared.health.set(&key, text, SystemTime::now());
+            }
+            Meeting::Absent(why) => {
+                shared.health.clear(&key);
+                shared.events.publish(StreamAbsent { stream: stream.name.as_str().into(), why: why.clone() });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn met(pid: u32) -> Meeting {
+        let found = serde_json::json!({
+            "format": 1, "pid": pid, "written_unix_ns": 1, "mode": "detokenizer", "ipc_format": "msgpack",
+            "ingress": "ipc:///in", "down": "ipc:///out", "down_kind": "detokenizer",
+        });
+        Meeting::Met(Box::new(serde_json::from_value(found).unwrap()))
+    }
+
+    fn config(names: &[&str]) -> config::Config {
+        let stream = |name: &&str| {
+            let endpoint = |end: &str| format!("ipc:///run/{name}-{end}").parse().unwrap();
+            config::Stream::new(name.parse().unwrap(), endpoint("in"), endpoint("out"))
+        };
+        let streams: Vec<config::Stream> = names.iter().map(stream).collect();
+        let mut config = config::Config::new(streams[0].clone(), "/var/lib/afterbay");
+        config.streams = streams;
+        config
+    }
+
+    #[test]
+    fn a_stream_that_runs_keeps_its_meeting_over_a_reload_so_that_a_server_s_restart_meanwhile_is_seen() {
+        let (before, after) = (config(&["gone", "runs", "waits"]), config(&["new", "runs", "waits"]));
+        let waits = Meeting::Awaited(PathBuf::from("rendezvous.json.text"));
+        let now = vec![met(2), met(2), met(2)];
+        let kept = of_those_that_run(&before, &[met(1), met(1), waits], &after, now.clone());
+        let pids: Vec<u32> = kept.iter().filter_map(|meeting| Some(meeting.met()?.pid)).collect();
+        assert_eq!(pids, [2, 1, 2]);
+        let is_elsewhere: Vec<bool> =
+            kept.iter().zip(&now).map(|(kept, now)| kept.is_elsewhere(now)).collect();
+        assert_eq!(is_elsewhere, [false, true, false]);
+    }
 }

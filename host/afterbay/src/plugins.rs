@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
+use tokio::time::error::Elapsed;
 
-/// A stream that does not say by then what it was asked does not turn.
-const ANSWER_MAX: Duration = Duration::from_secs(7);
+/// A stream that does not say by then what it was asked does not turn. Less than the command line waits for an answer.
+const ANSWER_MAX: Duration = Duration::from_secs(3);
 
 /// The streams of a process that can be asked. Clones share them.
 #[derive(Clone, Default)]
@@ -159,6 +160,17 @@ fn of_stream(stream: &Option<String>) -> String {
     stream.as_ref().map_or_else(String::new, |stream| format!(" of stream {stream:?}"))
 }
 
+/// Asks a stream at once how its plugins stand. `None`: it has ended. The error: it does not answer.
+pub(crate) fn standings(
+    control: &Control,
+) -> impl Future<Output = Result<Option<Vec<Standing>>, Elapsed>> + use<> {
+    let (reply, answer) = oneshot::channel();
+    // Nobody waits any more where it fails.
+    control.standings(move |standings| drop(reply.send(standings)));
+    let answer = tokio::time::timeout(ANSWER_MAX, answer);
+    async move { answer.await.map(Result::ok) }
+}
+
 impl Plugins {
     /// A stream runs, with these plugins.
     pub(crate) fn add(&self, stream: &str, plugins: &[config::Plugin], control: Control) {
@@ -196,21 +208,14 @@ impl Plugins {
         let asked: Vec<_> = asked
             .into_iter()
             .map(|asked| {
-                let (reply, answer) = oneshot::channel();
-                // Nobody waits any more where it fails.
-                asked.control.standings(move |standings| drop(reply.send(standings)));
+                let answer = standings(&asked.control);
                 (asked, answer)
             })
             .collect();
         let mut views = Vec::new();
         for (Asked { stream, plugins, .. }, answer) in asked {
-            let standings = match tokio::time::timeout(ANSWER_MAX, answer).await {
-                Ok(Ok(standings)) => standings,
-                // It has ended.
-                Ok(Err(_)) => continue,
-                Err(_) => return Err(NoAnswer { stream }),
-            };
-            views.extend(standings.into_iter().map(|standing| {
+            let Ok(standings) = answer.await else { return Err(NoAnswer { stream }) };
+            views.extend(standings.into_iter().flatten().map(|standing| {
                 let config = plugins.iter().find(|plugin| plugin.name.as_str() == standing.plugin);
                 View::new(&stream, config, standing, metrics)
             }));

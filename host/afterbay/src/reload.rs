@@ -6,10 +6,10 @@
 
 use crate::aborts::Opened;
 use crate::changes;
-use crate::commands::run::drain_leg;
+use crate::drain::drain;
 use crate::meeting::{self, Meeting};
 use crate::start::{self, Key, Loader, Running, Shared};
-use crate::{admin, commands};
+use crate::admin;
 use afterbay_config as config;
 use afterbay_events::event::{ConfigReloadFailed, ConfigReloaded, ConfigUnwatched};
 use afterbay_runtime::{FilesWatch, Watched};
@@ -174,6 +174,7 @@ impl<'a> Source<'a> {
         }
         let met = meeting::look(&after, self.rendezvous).map_err(|error| vec![error.to_string()])?;
         let met = met.ok_or_else(|| vec!["the scheduler's rendezvous file is gone".to_owned()])?;
+        let met = meeting::of_those_that_run(&shared.config, meetings, &after, met);
         // No component is swapped meanwhile.
         let watches = std::mem::take(&mut running.watches);
         let loader = shared.loader();
@@ -218,7 +219,7 @@ impl<'a> Source<'a> {
         };
         let mut changes = Vec::new();
         for ready in ready {
-            changes.push(ready.change(shared, &after, &met)?);
+            changes.push(ready.change(shared)?);
         }
         let before = std::mem::replace(&mut shared.config, after);
         shared.signals.follow(&shared.config, &shared.metrics);
@@ -226,7 +227,7 @@ impl<'a> Source<'a> {
         if let Err(error) = running.start(shared, &met) {
             let begun = running.streams.split_off(ran);
             let names: Vec<String> = begun.iter().map(|stream| stream.name().to_owned()).collect();
-            drop(drain_leg(begun, shared, Duration::ZERO).await);
+            drop(drain(begun, &shared.config.streams, shared, Duration::ZERO).await);
             names.iter().for_each(|name| shared.forget_stream(name, running));
             running.watches.clear();
             shared.config = before;
@@ -250,7 +251,7 @@ impl<'a> Source<'a> {
             .filter(|name| is_gone(name))
             .collect();
         // What they received is sent, or stays in the journal; each tells how it ended.
-        drop(drain_leg(gone, shared, self.drain_timeout).await);
+        drop(drain(gone, &before.streams, shared, self.drain_timeout).await);
         names.iter().for_each(|name| shared.forget_stream(name, running));
         if before.admin != shared.config.admin {
             shared.admin.take().inspect(tokio::task::JoinHandle::abort);
@@ -259,14 +260,16 @@ impl<'a> Source<'a> {
             }
         }
         *meetings = met;
-        commands::run::tell(shared, meetings);
+        meeting::tell(shared, meetings);
         Ok(())
     }
 }
 
 /// A stream that runs and is to be otherwise, with the plugins that it is to have.
 struct Ready {
+    before: config::Stream,
     stream: config::Stream,
+    meeting: Meeting,
     plugins: Vec<PluginChange>,
     watched: Vec<Watched<Key>>,
 }
@@ -311,26 +314,23 @@ fn ready_plugins(
             watched.extend(file);
             plugins.push(PluginChange::New(setup));
         }
-        ready.push(Ready { stream: stream.clone(), plugins, watched });
+        let (before, stream, meeting) = (known.clone(), stream.clone(), meeting.clone());
+        ready.push(Ready { before, stream, meeting, plugins, watched });
     }
     Ok(ready)
 }
 
 impl Ready {
-    fn change(self, shared: &Shared, after: &config::Config, met: &[Meeting]) -> anyhow::Result<Prepared> {
-        let Ready { stream, plugins, watched } = self;
-        let before = shared.config.streams.iter().find(|known| known.name == stream.name);
-        let at = after.streams.iter().position(|known| known.name == stream.name);
-        let met = at.and_then(|at| met.get(at)).and_then(Meeting::met);
-        let mut way = match before.is_some_and(|before| before.abort != stream.abort) {
-            true => Some(Opened::new(&stream, met, &shared.events)?),
+    fn change(self, shared: &Shared) -> anyhow::Result<Prepared> {
+        let Ready { before, stream, meeting, plugins, watched } = self;
+        let mut way = match before.abort != stream.abort {
+            true => Some(Opened::new(&stream, meeting.met(), &shared.events)?),
             false => None,
         };
         let mut taps = Vec::new();
         for tap in &stream.taps {
-            let name = tap.name.to_string();
-            taps.push(match before.is_some_and(|before| before.taps.contains(tap)) {
-                true => TapChange::Stays(name),
+            taps.push(match before.taps.contains(tap) {
+                true => TapChange::Stays(tap.name.to_string()),
                 false => {
                     let setup = start::tap_setup(tap)?;
                     TapChange::New(RunningTap::start(
@@ -349,7 +349,7 @@ impl Ready {
             attributes: shared.attributes.of(&stream.attributes)?,
             config: stream.clone(),
         };
-        let known = before.iter().flat_map(|before| &before.taps).map(|tap| tap.name.to_string());
+        let known = before.taps.iter().map(|tap| tap.name.to_string());
         let taps_gone =
             known.filter(|name| stream.taps.iter().all(|tap| tap.name.as_str() != name)).collect();
         Ok(Prepared { stream, change, way, watched, taps_gone })

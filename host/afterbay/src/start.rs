@@ -6,7 +6,7 @@ use crate::aborts::{Aborts, Opened};
 use crate::attributes::Attributes;
 use crate::grants;
 use crate::meeting::Meeting;
-use crate::plugins::Plugins;
+use crate::plugins::{self, Plugins};
 use crate::project::Project;
 use crate::reload::Reloads;
 use crate::rendezvous::Rendezvous;
@@ -219,9 +219,18 @@ impl Shared {
         Loader { host, vocabularies, metrics: self.metrics.clone() }
     }
 
+    /// Every stream has ended.
+    pub(crate) fn clear(&self) {
+        self.aborts.clear();
+        self.attributes.clear();
+        self.plugins.clear();
+        self.vocabularies.forget();
+    }
+
     /// A stream is configured no longer, and has ended.
     pub(crate) fn forget_stream(&self, stream: &str, running: &mut Running) {
         self.aborts.remove(stream);
+        self.attributes.remove(stream);
         self.plugins.remove(stream);
         self.metrics.forget_stream(stream);
         self.health.clear_stream(stream);
@@ -304,7 +313,7 @@ impl Running {
             setup.upstream = opened.tell_scheduler();
             let started = Stream::start(setup)?;
             shared.aborts.add(started.name(), started.control(), opened);
-            shared.attributes.add(started.control());
+            shared.attributes.add(started.name(), started.control());
             shared.plugins.add(started.name(), &stream.plugins, started.control());
             shared.events.publish(StreamStarted {
                 stream: started.name().into(),
@@ -324,14 +333,12 @@ impl Running {
 
     /// What each stream runs by now: the same bytes are no reload.
     pub(crate) async fn refresh(&mut self) {
-        for stream in &self.streams {
-            let (reply, standings) = tokio::sync::oneshot::channel();
-            stream.control().standings(move |standings| drop(reply.send(standings)));
-            // One that has ended runs nothing.
-            for standing in standings.await.unwrap_or_default() {
-                let is_it = |known: &&mut Watched<Key>| {
-                    known.key.0 == stream.name() && known.key.1 == standing.plugin
-                };
+        let asked: Vec<_> = self.streams.iter().map(|it| (it.name(), plugins::standings(&it.control()))).collect();
+        for (stream, standings) in asked {
+            // One that has ended runs nothing, and of one that does not turn nobody can say.
+            for standing in standings.await.ok().flatten().unwrap_or_default() {
+                let is_it =
+                    |known: &&mut Watched<Key>| known.key.0 == stream && known.key.1 == standing.plugin;
                 if let Some(known) = self.watched.iter_mut().find(is_it) {
                     known.digest = standing.digest;
                 }

@@ -171,6 +171,34 @@ fn streams_and_taps_come_and_go_while_another_stream_runs_and_one_that_cannot_be
 }
 
 #[test]
+fn legs_that_are_removed_end_as_at_a_stop_one_after_the_other_and_nothing_of_them_is_left() {
+    let stage = Stage::new();
+    let _reader = Reader::bind(&stage.reader_side());
+    let leg = |name: &str, after: &str| {
+        let (listen, connect) = (stage.ipc(&format!("in-{name}")), stage.ipc(&format!("out-{name}")));
+        let stream = format!("[[stream]]\nname = {name:?}\nlisten = {listen:?}\n{after}");
+        format!("{stream}[[stream.sink]]\nname = \"reader\"\nconnect = {connect:?}\n")
+    };
+    let legs = leg("next", "after = \"first\"\n") + &leg("first", "");
+    let afterbay = Afterbay::run_toml(&stage, &(stage.config().to_toml() + &legs), &[]);
+    until("their readers are missed", || {
+        let missed = afterbay.get("/readyz").body;
+        ["sink:first/reader", "sink:next/reader"].iter().all(|key| missed.contains(key))
+    });
+    stage.write(&stage.config());
+    afterbay.event_where("StreamStopped", |stopped| stopped["stream"] == "next");
+    let log = afterbay.log();
+    let place = |event: &str, stream: &str| {
+        let is =
+            |line: &str| line.contains(&format!("\"{event}\"")) && line.contains(&format!("\"{stream}\""));
+        log.lines().position(is).unwrap_or_else(|| panic!("{event} {stream}\n{log}"))
+    };
+    assert!(place("StreamStopped", "first") < place("DrainBegun", "next"), "{log}");
+    afterbay.until_ready(200);
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
 fn a_setting_that_names_a_file_has_its_text_and_changes_with_it() {
     let stage = Stage::new();
     let mut reader = Reader::bind(&stage.reader_side());

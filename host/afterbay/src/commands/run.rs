@@ -1,18 +1,16 @@
 //! `afterbay run`: the streams of a configuration, until a signal.
 
+use crate::drain::drain;
 use crate::meeting::{self, Meeting};
 use crate::project::Output;
 use crate::reload::{Asked, Reloads, Source};
 use crate::rendezvous::is_alive;
 use crate::start::{self, Running, Shared};
 use crate::vocabularies::Vocabularies;
-use crate::{EXIT_FAILED, EXIT_USAGE, admin, commands, dev};
+use crate::{EXIT_USAGE, admin, commands, dev};
 use afterbay_config::LogFormat;
-use afterbay_events::event::{
-    DrainBegun, DrainDeadline, DrainFinished, StreamAbsent, StreamFailed, StreamStopped,
-};
+use afterbay_events::event::StreamFailed;
 use afterbay_events::log;
-use afterbay_stream::Stream;
 use anyhow::Context;
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
@@ -155,45 +153,14 @@ async fn serve(args: &Args, mut shared: Shared, asked: mpsc::Receiver<Asked>) ->
         let mut running = Running::default();
         running.start(&shared, &meetings)?;
         shared.health.clear("rendezvous");
-        tell(&shared, &meetings);
+        meeting::tell(&shared, &meetings);
         let stop = watch(args, &mut shared, &mut running, &mut meetings, &mut signals, &mut source).await?;
-        let left = drain(running, &shared, args.drain_timeout).await?;
-        shared.vocabularies.forget();
+        let left = drain(running.streams, &shared.config.streams, &shared, args.drain_timeout).await?;
+        shared.clear();
+        // What it held is given back when the runtime has had a turn: the next sockets may have the same names.
+        tokio::task::yield_now().await;
         if matches!(stop, Stop::Told) {
             return Ok(left.into());
-        }
-    }
-}
-
-/// Says of each stream where its sockets are from, or why it does not run.
-pub(crate) fn tell(shared: &Shared, meetings: &[Meeting]) {
-    for (stream, meeting) in shared.config.streams.iter().zip(meetings) {
-        let key = format!("rendezvous:{}", stream.name);
-        match meeting {
-            Meeting::Configured => {}
-            Meeting::Met(met) => {
-                shared.health.clear(&key);
-                tracing::info!(
-                    target: "afterbay",
-                    "rendezvous: stream {:?}: sglang {} (pid {}), {}, {}, reader {}{}",
-                    stream.name.as_str(),
-                    met.sglang.as_deref().unwrap_or("of unknown version"),
-                    met.pid,
-                    met.mode,
-                    met.ipc_format,
-                    met.down,
-                    met.credit_none.as_ref().map(|why| format!(", no credit: {why}")).unwrap_or_default(),
-                );
-            }
-            Meeting::Awaited(file) => {
-                let text = format!("waits for the detokenizer to write {}", file.display());
-                tracing::info!(target: "afterbay", "rendezvous: stream {:?}: {text}", stream.name.as_str());
-                shared.health.set(&key, text, SystemTime::now());
-            }
-            Meeting::Absent(why) => {
-                shared.health.clear(&key);
-                shared.events.publish(StreamAbsent { stream: stream.name.as_str().into(), why: why.clone() });
-            }
         }
     }
 }
@@ -276,86 +243,9 @@ async fn watch(
         }
         if came {
             running.start(shared, meetings)?;
-            tell(shared, meetings);
+            meeting::tell(shared, meetings);
         }
     }
-}
-
-/// What streams left behind.
-pub(crate) enum Left {
-    /// Frames that are in the journal and not with their reader.
-    Frames(usize),
-    /// A stream panicked.
-    Failed,
-}
-
-impl From<Left> for ExitCode {
-    fn from(left: Left) -> ExitCode {
-        match left {
-            Left::Frames(0) => ExitCode::SUCCESS,
-            Left::Frames(_) => ExitCode::FAILURE,
-            Left::Failed => ExitCode::from(EXIT_FAILED),
-        }
-    }
-}
-
-/// Sends what was received, then ends every stream: those that are after others, when nothing more can come from them.
-async fn drain(running: Running, shared: &Shared, timeout: Duration) -> anyhow::Result<Left> {
-    let is_first = |stream: &Stream| {
-        let mut streams = shared.config.streams.iter();
-        streams.any(|config| config.name.as_str() == stream.name() && config.after.is_empty())
-    };
-    let (first, next) = running.streams.into_iter().partition(is_first);
-    let first = drain_leg(first, shared, timeout).await?;
-    let next = drain_leg(next, shared, timeout).await?;
-    shared.aborts.clear();
-    shared.attributes.clear();
-    shared.plugins.clear();
-    // What it held is given back when the runtime has had a turn: the next sockets may have the same names.
-    tokio::task::yield_now().await;
-    Ok(match (first, next) {
-        (Left::Frames(first), Left::Frames(next)) => Left::Frames(first + next),
-        _ => Left::Failed,
-    })
-}
-
-pub(crate) async fn drain_leg(
-    streams: Vec<Stream>,
-    shared: &Shared,
-    timeout: Duration,
-) -> anyhow::Result<Left> {
-    let begun = Instant::now();
-    let deadline = begun + timeout;
-    for stream in &streams {
-        let frames = shared.metrics.stream(stream.name()).outbox_frames.get();
-        shared.events.publish(DrainBegun { stream: stream.name().into(), frames });
-        stream.control().stop(deadline);
-    }
-    let mut left = 0;
-    let mut failed = false;
-    for stream in streams {
-        let name: afterbay_events::Name = stream.name().into();
-        let joined = tokio::task::spawn_blocking(move || stream.join()).await?;
-        let frames = shared.metrics.stream(&name).frames_received.get();
-        match joined {
-            Ok(ended) if ended.frames_left == 0 => {
-                let drained_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-                shared.events.publish(DrainFinished { stream: name.clone(), drained_ms });
-            }
-            Ok(ended) => {
-                left += ended.frames_left;
-                let (remaining_frames, remaining_bytes) = (ended.frames_left as u64, ended.bytes_left);
-                let stream = name.clone();
-                shared.events.publish(DrainDeadline { stream, remaining_frames, remaining_bytes });
-            }
-            Err(panic) => {
-                failed = true;
-                shared.events.publish(StreamFailed { stream: name.clone(), why: format!("panic: {panic}") });
-            }
-        }
-        shared.events.publish(StreamStopped { stream: name, frames });
-    }
-    Ok(if failed { Left::Failed } else { Left::Frames(left) })
 }
 
 /// SIGTERM and SIGINT.
