@@ -227,6 +227,23 @@ fn plugin_run_shows_rows_that_wait_and_what_goes_on_of_them_and_no_frame_of_afte
 }
 
 #[test]
+fn plugin_run_knows_a_request_by_its_count_whether_or_not_its_rows_have_all_ids_so_far() {
+    let stage = Stage::new();
+    let (scenario, component) = (stage.path("s.toml"), path(guest("judges")));
+    for (rows, requests) in [
+        (&["ids = [1], completion_tokens = 1", "ids = [2], completion_tokens = 2"][..], 1),
+        (&["ids = [1], completion_tokens = 1", "ids = [1, 2], completion_tokens = 2"], 1),
+        (&["ids = [1, 2], completion_tokens = 2", "ids = [1], completion_tokens = 1"], 2),
+    ] {
+        let batches = rows.iter().map(|row| format!("[[batch]]\nrows = [{{ rid = \"a\", {row} }}]\n"));
+        std::fs::write(&scenario, format!("plugin = \"x\"\n{}", batches.collect::<String>())).unwrap();
+        let run = ["plugin", "run", &component, "--settings", r#"{"action": "annotate"}"#, "--json", "--from"];
+        let lines = done(&[&run[..], &[scenario.to_str().unwrap()]].concat()).json_lines();
+        assert_eq!(lines.last().unwrap()["summary"]["requests"], requests, "{rows:?}");
+    }
+}
+
+#[test]
 fn plugin_run_goes_on_after_a_fault_with_a_fresh_instance_and_exits_1() {
     let stage = Stage::new();
     let scenario = stage.path("s.toml");

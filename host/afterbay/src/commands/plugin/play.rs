@@ -7,6 +7,7 @@ use super::told::Told;
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{
     Action, Columns, Component, Fault, FinishKind, LogLine, Opened, Plugin, Replacement, StartError, TokenId,
+    Verdict,
 };
 use anyhow::ensure;
 use std::collections::HashMap;
@@ -72,6 +73,8 @@ struct Request {
     before: u64,
     /// Tokens so far, with those.
     received: u64,
+    /// By the scheduler, as its last row says.
+    counted: u64,
     /// The plugin has ended it.
     over: bool,
     /// Its rows that wait. No time passes here: they wait for a release, or the last row.
@@ -185,19 +188,7 @@ impl Player {
             self.settle(ended, &mut played)?;
         }
         let rows: Vec<&Row> = shown.iter().map(|row| &batch.rows[*row]).collect();
-        let held = Held::new(&rows, &self.requests);
-        let started = Instant::now();
-        let answer = self.plugin.process(&held.columns());
-        self.calls.add(rows.len(), started.elapsed());
-        let verdicts = match answer {
-            Ok(verdicts) => verdicts,
-            Err(fault) => {
-                self.settle(Err(fault), &mut played)?;
-                Vec::new()
-            }
-        };
-        self.drain_log(&mut played);
-        for verdict in verdicts {
+        for verdict in self.process(&rows, &mut played)? {
             if let Some(row) = shown.get(verdict.row as usize) {
                 played.fates[*row] = Fate::Judged(verdict.action);
             }
@@ -210,6 +201,24 @@ impl Player {
         }
         self.close(batch, &mut played)?;
         Ok(played)
+    }
+
+    /// What it says of the rows; it is not asked where there are none, and a fault says nothing.
+    fn process(&mut self, rows: &[&Row], played: &mut Played) -> anyhow::Result<Vec<Verdict>> {
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let held = Held::new(rows, &self.requests);
+        let started = Instant::now();
+        let answer = self.plugin.process(&held.columns());
+        self.calls.add(rows.len(), started.elapsed());
+        match answer {
+            Ok(verdicts) => {
+                self.drain_log(played);
+                Ok(verdicts)
+            }
+            Err(fault) => self.settle(Err(fault), played).map(|()| Vec::new()),
+        }
     }
 
     /// How the stream stands, then attributes that are others.
@@ -241,16 +250,17 @@ impl Player {
         }
     }
 
-    /// A request whose count goes back to its beginning is another of the same name.
+    /// A request whose count goes back to its beginning is another of the same name. (A row may have all ids so far, so that
+    /// its own number of ids says nothing by itself.)
     fn end_earlier_lives(&mut self, batch: &Batch, played: &mut Played) -> anyhow::Result<()> {
-        let mut ended = Vec::new();
-        for row in &batch.rows {
-            let received = self.requests.get(&row.rid).map_or(0, |request| request.received);
-            if received > 0 && row.completion_tokens <= row.ids.len() as u64 && row.completion_tokens > 0 {
-                ended.push(row.rid.clone());
-            }
-        }
-        self.forget(ended, played)
+        let begins_anew = |row: &&Row| {
+            let counted = self.requests.get(&row.rid).map_or(0, |request| request.counted);
+            (1..=counted.min(row.ids.len() as u64)).contains(&row.completion_tokens)
+        };
+        let ended: Vec<&str> = batch.rows.iter().filter(begins_anew).map(|row| row.rid.as_str()).collect();
+        let known = ended.into_iter().filter_map(|rid| self.requests.remove(rid));
+        let numbers: Vec<u64> = known.filter(|request| !request.over).map(|request| request.number).collect();
+        self.close_numbers(&numbers, played)
     }
 
     /// Gives the requests that begin here their numbers; their rids. Each row's tokens are counted.
@@ -260,6 +270,7 @@ impl Player {
             let tokens = row.ids.len() as u64;
             if let Some(request) = self.requests.get_mut(&row.rid) {
                 request.received += tokens;
+                request.counted = row.completion_tokens;
                 continue;
             }
             ensure!(
@@ -279,6 +290,7 @@ impl Player {
                 prompt_tokens,
                 before,
                 received,
+                counted: row.completion_tokens,
                 over: false,
                 waiting: Waiting::default(),
             };
@@ -337,37 +349,27 @@ impl Player {
 
     /// Tells it of the requests that have ended with this batch.
     fn close(&mut self, batch: &Batch, played: &mut Played) -> anyhow::Result<()> {
-        let mut ended = Vec::new();
+        let mut numbers = Vec::new();
         for (row, fate) in batch.rows.iter().zip(&played.fates) {
-            let by_plugin = fate.said().is_some_and(show::ends);
             let is_last = row.finish != FinishKind::Running;
-            if is_last || by_plugin {
-                ended.push((row.rid.clone(), is_last));
+            let Some(request) = self.requests.get_mut(&row.rid) else { continue };
+            if is_last || fate.said().is_some_and(show::ends) {
+                numbers.extend((!request.over).then_some(request.number));
+                request.over = true;
+            }
+            if is_last {
+                self.requests.remove(&row.rid);
             }
         }
-        let told: Vec<String> =
-            ended.iter().filter(|(rid, _)| !self.requests[rid].over).map(|(rid, _)| rid.clone()).collect();
-        let numbers: Vec<u64> = told.iter().map(|rid| self.requests[rid].number).collect();
-        for (rid, is_last) in &ended {
-            match self.requests.get_mut(rid) {
-                Some(request) if !is_last => request.over = true,
-                _ => _ = self.requests.remove(rid),
-            }
-        }
-        let closed = if numbers.is_empty() { Ok(()) } else { self.plugin.close(&numbers) };
-        numbers.iter().for_each(|number| self.plugin.set_attributes(*number, None));
-        self.settle(closed, played)?;
-        numbers.iter().for_each(|number| _ = self.rids.remove(number));
-        Ok(())
+        self.close_numbers(&numbers, played)
     }
 
-    fn forget(&mut self, rids: Vec<String>, played: &mut Played) -> anyhow::Result<()> {
-        let known = rids.iter().filter_map(|rid| self.requests.remove(rid));
-        let numbers: Vec<u64> = known.filter(|request| !request.over).map(|request| request.number).collect();
+    fn close_numbers(&mut self, numbers: &[u64], played: &mut Played) -> anyhow::Result<()> {
         if numbers.is_empty() {
             return Ok(());
         }
-        let closed = self.plugin.close(&numbers);
+        let closed = self.plugin.close(numbers);
+        numbers.iter().for_each(|number| self.plugin.set_attributes(*number, None));
         self.settle(closed, played)?;
         numbers.iter().for_each(|number| _ = self.rids.remove(number));
         Ok(())
@@ -392,9 +394,6 @@ impl Request {
 
 impl Calls {
     fn add(&mut self, rows: usize, took: Duration) {
-        if rows == 0 {
-            return;
-        }
         self.calls += 1;
         self.rows += rows as u64;
         self.took += took;
