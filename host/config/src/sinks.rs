@@ -56,13 +56,13 @@ impl Check<'_> {
         }
         self.for_a_pub(written, "a tap; this sink is not one");
         let takes = takes(written);
-        let reader = match (&written.reader, takes) {
-            (Some(Placed { place, .. }), Takes::Skipped) => {
-                self.source.tell(place, "what skips the detokenizer is for a tokenizer".to_owned());
-                Reads::Tokenizer
-            }
-            (None, Takes::Skipped) => Reads::Tokenizer,
-            (reader, _) => value(reader).unwrap_or_default(),
+        if let (Some(Placed { value: Reads::Detokenizer, place }), Takes::Skipped) = (&written.reader, takes)
+        {
+            self.source.tell(place, "what skips the detokenizer is for a tokenizer".to_owned());
+        }
+        let reader = match takes {
+            Takes::Skipped => Reads::Tokenizer,
+            Takes::Share | Takes::Routed => value(&written.reader).unwrap_or_default(),
         };
         Some(Sink {
             connect: self.connect(written, listen),

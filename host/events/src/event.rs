@@ -2,6 +2,7 @@
 
 use tracing::Level;
 
+use crate::counters::HoldEnd;
 use crate::declare::events;
 use crate::field::Name;
 
@@ -384,7 +385,7 @@ events! {
         project: String, why: String,
     } => "dev: {project} is not built, what runs stays: {why}";
 
-    /// A directory cannot be watched for changed components: it is looked at every second instead.
+    /// A directory cannot be watched for changed components: it is looked at every two seconds instead.
     PluginReloadUnwatched, Level::WARN, first 5 of [directory] {
         directory: String, why: String,
     } => "plugins: {directory} cannot be watched, it is looked at now and then: {why}";
@@ -459,9 +460,9 @@ events! {
         stream: Name, frame: u64, rows: u64, why: String,
     } => "stream {stream:?}: {rows} rows of frame {frame} go to the detokenizer, which they were to skip: {why}";
 
-    /// Rows that a plugin held went on as they came, without its word.
-    HoldEnded, warn_if(*why != "the request's last row"), first 5 of [stream, plugin, why] {
-        stream: Name, plugin: Name, rid: String, rows: u64, tokens: u64, why: &'static str,
+    /// Rows that a plugin held went on as they came, without its word. `end` is why, as metrics count it; `why` is for people.
+    HoldEnded, warn_if(*end != HoldEnd::Last), first 5 of [stream, plugin, end] {
+        stream: Name, plugin: Name, rid: String, rows: u64, tokens: u64, end: HoldEnd, why: &'static str,
     } => "plugin {plugin:?} of {stream:?}: {rows} rows ({tokens} tokens) of request {rid:?} went on as they came: {why}";
 
     /// A row that a plugin wanted to hold went on, or one came that cannot be joined with those that wait.

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::counter::Label;
+use crate::counters::HoldEnd;
+
 /// The name of a stream, sink or plugin: cheap to clone into an event.
 pub type Name = Arc<str>;
 
@@ -50,6 +53,13 @@ impl<T: Field> Field for Option<T> {
         T: 'a;
     fn value(&self) -> Option<T::Value<'_>> {
         self.as_ref().map(T::value)
+    }
+}
+
+impl Field for HoldEnd {
+    type Value<'a> = &'a str;
+    fn value(&self) -> &str {
+        HoldEnd::VALUES[self.index()]
     }
 }
 

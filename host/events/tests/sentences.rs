@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use afterbay_events::event::*;
-use afterbay_events::{Event, Name};
+use afterbay_events::{Event, HoldEnd, Name};
 use tracing::Level;
 
 fn name(text: &str) -> Name {
@@ -310,6 +310,7 @@ fn one_of_each() -> Vec<Event> {
             rid: "r-1".into(),
             rows: 3,
             tokens: 4,
+            end: HoldEnd::Time,
             why: "its time was over",
         }
         .into(),

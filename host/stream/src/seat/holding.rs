@@ -49,7 +49,7 @@ impl Seat {
         if end != HoldEnd::Verdict {
             let (stream, plugin) = self.names();
             let (rid, why) = (rid.to_owned(), hold::words(end));
-            self.telemetry.publish(HoldEnded { stream, plugin, rid, rows, tokens, why });
+            self.telemetry.publish(HoldEnded { stream, plugin, rid, rows, tokens, end, why });
         }
     }
 
