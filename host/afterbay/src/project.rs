@@ -80,6 +80,8 @@ pub(crate) enum ProjectError {
     Manifest { file: PathBuf, message: String },
     #[error("{dir}: {what}: {how}")]
     Missing { dir: PathBuf, what: String, how: String },
+    #[error("{dir}: has {found} C files, at most {} are built", tools::SOURCES_MAX)]
+    ManySources { dir: PathBuf, found: usize },
     #[error("{path}: {error}")]
     Io { path: PathBuf, error: std::io::Error },
     #[error("{dir}: does not build")]

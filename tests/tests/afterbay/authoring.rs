@@ -200,7 +200,8 @@ fn plugin_run_takes_frames_of_the_real_sglang_shows_health_checks_to_nobody_and_
 fn plugin_run_shows_rows_that_wait_and_what_goes_on_of_them_and_no_frame_of_afterbay_s_own() {
     let stage = Stage::new();
     let mut reader = Reader::bind(&stage.reader_side());
-    let config = stage.config().sink("reader = \"tokenizer\"").plugin("holds", &guest("holds"), "millis = 10");
+    let config =
+        stage.config().sink("reader = \"tokenizer\"").plugin("holds", &guest("holds"), "millis = 10");
     let afterbay = Afterbay::run(&stage, &config);
     let mut sender = Sender::connect(&stage.scheduler_side());
     let mut request = Request::new("a");
@@ -237,7 +238,8 @@ fn plugin_run_knows_a_request_by_its_count_whether_or_not_its_rows_have_all_ids_
     ] {
         let batches = rows.iter().map(|row| format!("[[batch]]\nrows = [{{ rid = \"a\", {row} }}]\n"));
         std::fs::write(&scenario, format!("plugin = \"x\"\n{}", batches.collect::<String>())).unwrap();
-        let run = ["plugin", "run", &component, "--settings", r#"{"action": "annotate"}"#, "--json", "--from"];
+        let run =
+            ["plugin", "run", &component, "--settings", r#"{"action": "annotate"}"#, "--json", "--from"];
         let lines = done(&[&run[..], &[scenario.to_str().unwrap()]].concat()).json_lines();
         assert_eq!(lines.last().unwrap()["summary"]["requests"], requests, "{rows:?}");
     }
@@ -427,6 +429,10 @@ fn plugin_bench_counts_the_same_fuel_each_time_and_keeps_its_code_apart_from_the
     let faulty = done(&["plugin", "bench", &path(guest("panics")), "--settings", r#"{"in": "process"}"#]);
     assert_eq!(faulty.code, 1);
     assert!(faulty.stderr.starts_with("afterbay: batches of 1 rows: plugin "), "{faulty:?}");
+
+    let large = done(&["plugin", "bench", &component, "--rows", "65536", "--ids", "1024"]);
+    let why = "afterbay: --rows and --ids make batches of 67108864 ids, at most 131072 are allowed\n";
+    assert_eq!((large.code, large.stderr.as_str()), (64, why));
 }
 
 /// A project whose one source names the component that is to come out, and what stands in for cargo: it builds in no time.

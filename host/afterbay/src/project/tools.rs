@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Source files of a C project.
-const SOURCES_MAX: usize = 256;
+pub(super) const SOURCES_MAX: usize = 256;
 /// Directories above a project in which npm may have put what it needs.
 const ABOVE_MAX: usize = 4;
 
@@ -132,7 +132,10 @@ fn sources(dir: &Path) -> Result<Vec<PathBuf>, ProjectError> {
         let entries = std::fs::read_dir(dir.join(part))
             .map_err(|error| ProjectError::Io { path: dir.join(part), error })?;
         let files = entries.flatten().map(|entry| Path::new(part).join(entry.file_name()));
-        found.extend(files.filter(|file| file.extension().is_some_and(|it| it == "c")).take(SOURCES_MAX));
+        found.extend(files.filter(|file| file.extension().is_some_and(|it| it == "c")));
+    }
+    if found.len() > SOURCES_MAX {
+        return Err(ProjectError::ManySources { dir: dir.to_owned(), found: found.len() });
     }
     found.sort();
     Ok(found)
@@ -239,6 +242,20 @@ mod tests {
             error.to_string().ends_with("no-such-tool-at-all is not there: here: npm install"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn more_sources_than_are_built_are_refused_with_the_limit() {
+        let dir = written(afterbay_kit::Language::C);
+        std::fs::create_dir_all(dir.path().join("bindings")).unwrap();
+        let there = sources(dir.path()).unwrap().len();
+        for file in there..SOURCES_MAX {
+            std::fs::write(dir.path().join(format!("src/{file}.c")), "").unwrap();
+        }
+        assert_eq!(sources(dir.path()).unwrap().len(), SOURCES_MAX);
+        std::fs::write(dir.path().join("src/more.c"), "").unwrap();
+        let error = sources(dir.path()).unwrap_err().to_string();
+        assert!(error.ends_with(": has 257 C files, at most 256 are built"), "{error}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `afterbay plugin bench`: what a row costs, in time and in fuel, beside what it costs at least.
 
-use super::given::{Given, Source};
+use super::given::{Given, Source, Wrong};
 use crate::screen::{self, Table};
 use crate::start;
 use afterbay_runtime::{Columns, Component, FinishKind, Host, HostOptions, Limits, Opened, Plugin, TokenId};
@@ -15,6 +15,8 @@ const FLOOR: &str = "builtin:floor";
 const SIZES: [usize; 5] = [1, 16, 64, 256, 1024];
 /// Batches of one series. Each is shown to a fresh instance, so that what it has to keep does not grow from series to series.
 const BATCHES: u64 = 64;
+/// Ids of a batch: those of all batches are there at once.
+const IDS_MAX: u64 = 1 << 17;
 /// Series of one size: the time is the median of theirs.
 const SERIES: usize = 9;
 /// Time of a call, and of a start, where fuel is counted: it is not the time that is measured.
@@ -36,7 +38,7 @@ pub(super) struct Args {
     /// Rows of the largest batch
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     rows: u32,
-    /// New ids of each row
+    /// New ids of each row; those of a batch are at most 131072
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=1024))]
     ids: u32,
     /// The most fuel that a row may cost
@@ -62,6 +64,11 @@ struct Measured {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let ids = u64::from(args.rows) * u64::from(args.ids);
+    if ids > IDS_MAX {
+        let why = format!("--rows and --ids make batches of {ids} ids, at most {IDS_MAX} are allowed");
+        return Err(Wrong(why).into());
+    }
     let (source, floor) = (args.given.source()?, Source::find(FLOOR, std::path::Path::new(""))?);
     let (terms, settings) = (args.given.terms.terms()?, args.given.terms.settings()?);
     let serving = start::plugin_host(start::cache_dir())?;
