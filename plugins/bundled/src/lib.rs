@@ -20,6 +20,16 @@ pub fn component(name: &str) -> Option<&'static [u8]> {
     BUNDLED.iter().find(|(bundled, _)| *bundled == name).map(|(_, bytes)| *bytes)
 }
 
+/// What a bundled plugin is to be granted, as `grant` of a config has it.
+#[must_use]
+pub fn grants(name: &str) -> &'static [&'static str] {
+    match name {
+        "grammar-check" => &["log", "metrics", "tokenizer", "request"],
+        "skip-detokenization" => &["log", "request"],
+        _ => &["log", "metrics"],
+    }
+}
+
 /// The names of the bundled components.
 pub fn names() -> impl Iterator<Item = &'static str> {
     BUNDLED.iter().map(|(name, _)| *name)

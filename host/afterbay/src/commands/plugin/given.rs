@@ -199,3 +199,22 @@ impl Tokens for NoTokens {
         Err(EncodeError::Failed("no tokenizer was given: --tokenizer".to_owned()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::start;
+
+    #[test]
+    fn a_bundled_plugin_asks_for_no_more_than_it_is_to_be_granted() {
+        let host = start::plugin_host(start::cache_dir()).unwrap();
+        for name in afterbay_bundled::names() {
+            let source = Source::find(&format!("builtin:{name}"), Path::new("")).unwrap();
+            let component = source.load(&host, terms(Limits::default(), None).unwrap()).unwrap();
+            for import in component.imports() {
+                let afterbay_runtime::Given::Granted(grant) = import.given else { continue };
+                assert!(afterbay_bundled::grants(name).contains(&grant), "{name} asks for {grant}");
+            }
+        }
+    }
+}
