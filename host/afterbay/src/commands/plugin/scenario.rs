@@ -105,7 +105,8 @@ pub(super) struct Scenario {
     pub(super) tokenizer: Option<PathBuf>,
     /// It says itself what it expects; else a golden file does.
     pub(super) expects: bool,
-    batches: Vec<(Batch, Expectation)>,
+    /// What it shows, and what it expects of it.
+    pub(super) batches: Vec<(Batch, Expectation)>,
 }
 
 impl Scenario {
@@ -137,11 +138,6 @@ impl Scenario {
             expects,
             batches,
         })
-    }
-
-    /// What it shows, and what it expects of it.
-    pub(super) fn batches(&self) -> impl Iterator<Item = (Batch, &Expectation)> {
-        self.batches.iter().map(|(batch, expectation)| (batch.clone(), expectation))
     }
 
     pub(super) fn rows(&self) -> usize {
@@ -258,13 +254,14 @@ mod tests {
         )
         .unwrap();
         let counts: Vec<Vec<u64>> = scenario
-            .batches()
+            .batches
+            .iter()
             .map(|(batch, _)| batch.rows.iter().map(|row| row.completion_tokens).collect())
             .collect();
         assert_eq!(counts, [vec![2], vec![4], vec![5], vec![1, 9]]);
         assert!(scenario.expects);
         assert_eq!((scenario.rows(), scenario.golden()), (5, PathBuf::from("dir/s.expected")));
-        assert_eq!(scenario.batches().last().unwrap().0.from, "batch 4");
+        assert_eq!(scenario.batches.last().unwrap().0.from, "batch 4");
     }
 
     #[test]

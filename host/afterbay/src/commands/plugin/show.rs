@@ -242,10 +242,7 @@ fn ids(ids: &[TokenId], style: Style) -> String {
 
 /// The same as JSON, whole.
 pub(super) fn row_json(from: &str, index: usize, row: &Row, fate: &Fate) -> Value {
-    let outcome = match fate {
-        fate if fate.said().is_some() => fate.said().map_or(Value::Null, json),
-        fate => outcome(fate).into(),
-    };
+    let outcome = fate.said().map_or_else(|| outcome(fate).into(), json);
     let after = after(row, fate)
         .map(|after| json!({"ids": after.ids, "text": after.text, "finish": finish(after.finish)}));
     json!({

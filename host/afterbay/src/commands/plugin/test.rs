@@ -124,13 +124,9 @@ impl Stage<'_> {
     /// What is not as expected, in words. The error is of a scenario that cannot be played.
     fn play(&mut self, scenario: &Scenario) -> anyhow::Result<Vec<String>> {
         let named = || format!("{}: plugin", scenario.file.display());
-        let component = match self.source(scenario) {
-            Ok(source) => {
-                let terms = given::terms(scenario.limits.clone(), scenario.tokenizer.as_deref())?;
-                source.load(&self.host, terms).map_err(|error| error.to_string())
-            }
-            Err(error) => return Err(error).with_context(named),
-        };
+        let source = self.source(scenario).with_context(named)?;
+        let terms = given::terms(scenario.limits.clone(), scenario.tokenizer.as_deref())?;
+        let component = source.load(&self.host, terms).map_err(|error| error.to_string());
         let player = component.and_then(|component| {
             Player::new(component, scenario.settings.clone()).map_err(|error| error.to_string())
         });
@@ -139,8 +135,8 @@ impl Stage<'_> {
             Err(why) => return Ok(vec![why]),
         };
         let (mut problems, mut happened) = (Vec::new(), String::new());
-        for (batch, expectation) in scenario.batches() {
-            let played = match player.play(&batch) {
+        for (batch, expectation) in &scenario.batches {
+            let played = match player.play(batch) {
                 Ok(played) => played,
                 Err(error) => {
                     problems.push(format!("{}: {error:#}", batch.from));
