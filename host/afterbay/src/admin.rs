@@ -8,7 +8,7 @@
 
 use crate::aborts::{Aborts, Reason, Refused};
 use crate::attributes::{self, Attributes, NotSet};
-use crate::plugins::{Changed, NotChanged, Plugins};
+use crate::plugins::{NotChanged, Plugins, Step};
 use crate::reload::Reloads;
 use crate::signals::{Report, Signals};
 use crate::start::Shared;
@@ -18,7 +18,7 @@ use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -28,8 +28,6 @@ use std::net::SocketAddr;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-/// Said to a page in a browser.
-const FROM_A_PAGE: &str = "a page in a browser may not ask for this";
 /// Longest body of a request.
 const BODY_BYTES_MAX: usize = 4096;
 
@@ -77,8 +75,8 @@ fn serve(listener: TcpListener, shared: &Shared) -> impl Future<Output = std::io
         .route("/v1/requests/{rid}/abort", post(abort))
         .route("/v1/reload", post(reload))
         .route("/v1/plugins", get(plugins))
-        .route("/v1/plugins/{plugin}/release", post(release))
-        .route("/v1/plugins/{plugin}/promote", post(promote))
+        .route("/v1/plugins/{plugin}/release", step(Step::Release))
+        .route("/v1/plugins/{plugin}/promote", step(Step::Promote))
         // Said, where it would be no route.
         .route("/v1/requests//abort", post(abort_empty))
         .route(
@@ -164,8 +162,8 @@ async fn set_attributes(
             Ok(set) => Json(set).into_response(),
             Err(error) => of_not_set(&error),
         },
-        Ok(_) => refusal(StatusCode::BAD_REQUEST, "body", "the body: it must be a JSON object"),
-        Err(error) => refusal(StatusCode::BAD_REQUEST, "body", &format!("the body: {error}")),
+        Ok(_) => wrong_body("it must be a JSON object"),
+        Err(error) => wrong_body(error),
     }
 }
 
@@ -174,8 +172,8 @@ async fn forget_attributes(
     Path(rid): Path<String>,
     headers: HeaderMap,
 ) -> Response {
-    if headers.contains_key(header::ORIGIN) {
-        return refusal(StatusCode::FORBIDDEN, "origin", FROM_A_PAGE);
+    if let Some(refused) = from_a_page(&headers) {
+        return refused;
     }
     match admin.attributes.forget(&rid) {
         Ok(()) => Json(json!({"rid": rid})).into_response(),
@@ -198,8 +196,7 @@ fn asked<T: Default + DeserializeOwned>(body: &Bytes) -> Result<T, Box<Response>
     if body.is_empty() {
         return Ok(T::default());
     }
-    serde_json::from_slice(body)
-        .map_err(|error| Box::new(refusal(StatusCode::BAD_REQUEST, "body", &format!("the body: {error}"))))
+    serde_json::from_slice(body).map_err(|error| Box::new(wrong_body(error)))
 }
 
 /// 200 with what has changed, 409 with every reason why nothing has.
@@ -235,50 +232,33 @@ struct OfStream {
     stream: Option<String>,
 }
 
-async fn release(
-    State(admin): State<Admin>,
-    Path(plugin): Path<String>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
-    match of_stream(&headers, &body) {
-        Ok(stream) => of_change(admin.plugins.release(&plugin, stream.as_deref()).await),
-        Err(refused) => *refused,
-    }
-}
-
-async fn promote(
-    State(admin): State<Admin>,
-    Path(plugin): Path<String>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
-    match of_stream(&headers, &body) {
-        Ok(stream) => of_change(admin.plugins.promote(&plugin, stream.as_deref()).await),
-        Err(refused) => *refused,
-    }
-}
-
-fn of_stream(headers: &HeaderMap, body: &Bytes) -> Result<Option<String>, Box<Response>> {
-    match not_of_a_page(headers) {
-        Some(refused) => Err(Box::new(refused)),
-        None => asked(body).map(|OfStream { stream }| stream),
-    }
-}
-
-fn of_change(changed: Result<Changed, NotChanged>) -> Response {
-    match changed {
-        Ok(changed) => Json(changed).into_response(),
-        Err(refused) => {
-            let (status, code) = match refused {
-                NotChanged::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown"),
-                NotChanged::NotQuarantined { .. } => (StatusCode::CONFLICT, "not_quarantined"),
-                NotChanged::NotShadow { .. } => (StatusCode::CONFLICT, "not_shadow"),
-                NotChanged::NoAnswer(_) => (StatusCode::SERVICE_UNAVAILABLE, "no_answer"),
+/// A step with a plugin.
+fn step(step: Step) -> MethodRouter<Admin> {
+    post(
+        move |State(admin): State<Admin>, Path(plugin): Path<String>, headers: HeaderMap, body: Bytes| async move {
+            if let Some(refused) = not_of_a_page(&headers) {
+                return refused;
+            }
+            let OfStream { stream } = match asked(&body) {
+                Ok(asked) => asked,
+                Err(refused) => return *refused,
             };
-            refusal(status, code, &refused.to_string())
-        }
-    }
+            match admin.plugins.change(step, &plugin, stream.as_deref()).await {
+                Ok(changed) => Json(changed).into_response(),
+                Err(refused) => of_not_changed(&refused),
+            }
+        },
+    )
+}
+
+fn of_not_changed(refused: &NotChanged) -> Response {
+    let (status, code) = match refused {
+        NotChanged::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown"),
+        NotChanged::NotQuarantined { .. } => (StatusCode::CONFLICT, "not_quarantined"),
+        NotChanged::NotShadow { .. } => (StatusCode::CONFLICT, "not_shadow"),
+        NotChanged::NoAnswer(_) => (StatusCode::SERVICE_UNAVAILABLE, "no_answer"),
+    };
+    refusal(status, code, &refused.to_string())
 }
 
 async fn abort_empty(headers: HeaderMap) -> Response {
@@ -288,8 +268,8 @@ async fn abort_empty(headers: HeaderMap) -> Response {
 /// A browser says where a page is from, and lets a page send JSON to another site only where that allows it, which this
 /// never does.
 fn not_of_a_page(headers: &HeaderMap) -> Option<Response> {
-    if headers.contains_key(header::ORIGIN) {
-        return Some(refusal(StatusCode::FORBIDDEN, "origin", FROM_A_PAGE));
+    if let Some(refused) = from_a_page(headers) {
+        return Some(refused);
     }
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if kind.split(';').next().map(str::trim) != Some("application/json") {
@@ -297,6 +277,15 @@ fn not_of_a_page(headers: &HeaderMap) -> Option<Response> {
         return Some(refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", &why));
     }
     None
+}
+
+fn from_a_page(headers: &HeaderMap) -> Option<Response> {
+    let why = "a page in a browser may not ask for this";
+    headers.contains_key(header::ORIGIN).then(|| refusal(StatusCode::FORBIDDEN, "origin", why))
+}
+
+fn wrong_body(why: impl std::fmt::Display) -> Response {
+    refusal(StatusCode::BAD_REQUEST, "body", &format!("the body: {why}"))
 }
 
 fn of_refused(refused: &Refused) -> Response {

@@ -5,7 +5,6 @@
 
 use afterbay_config as config;
 use afterbay_stream::{AttributesOf, Control};
-use anyhow::Context;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
@@ -143,10 +142,9 @@ impl Attributes {
     }
 
     /// Says what attributes a rid has in a stream with these rules.
-    pub(crate) fn of(&self, rules: &[config::AttributeRule]) -> anyhow::Result<AttributesOf> {
-        let rules = rules.iter().map(Rule::new).collect::<anyhow::Result<Vec<_>>>()?;
-        let attributes = self.clone();
-        Ok(Box::new(move |rid| {
+    pub(crate) fn of(&self, rules: &[config::AttributeRule]) -> AttributesOf {
+        let (attributes, rules) = (self.clone(), rules.to_vec());
+        Box::new(move |rid| {
             let known = attributes.lock();
             let set = known.by_rid.get(rid).filter(|entry| entry.stands());
             let set = set.map(|entry| entry.attributes.clone());
@@ -157,7 +155,7 @@ impl Attributes {
                 below
             })?;
             Some(Value::Object(merged).to_string().into())
-        }))
+        })
     }
 }
 
@@ -190,39 +188,6 @@ impl Known {
     }
 }
 
-/// A rule of the configuration.
-struct Rule {
-    rids: Rids,
-    set: Map<String, Value>,
-}
-
-enum Rids {
-    All,
-    Prefix(String),
-    Pattern(regex::Regex),
-}
-
-impl Rule {
-    fn new(rule: &config::AttributeRule) -> anyhow::Result<Rule> {
-        let rids = match &rule.rids {
-            config::Rids::All => Rids::All,
-            config::Rids::Prefix(prefix) => Rids::Prefix(prefix.clone()),
-            config::Rids::Pattern(pattern) => {
-                Rids::Pattern(regex::Regex::new(pattern).context("stream.attribute.pattern")?)
-            }
-        };
-        Ok(Rule { rids, set: rule.set.clone() })
-    }
-
-    fn is_of(&self, rid: &str) -> bool {
-        match &self.rids {
-            Rids::All => true,
-            Rids::Prefix(prefix) => rid.starts_with(prefix),
-            Rids::Pattern(pattern) => pattern.is_match(rid),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,9 +208,9 @@ mod tests {
         let rules = [
             rule(config::Rids::All, json!({"tenant": "any", "tier": 1})),
             rule(config::Rids::Prefix("batch-".into()), json!({"tenant": "batch"})),
-            rule(config::Rids::Pattern("-eu-[0-9]+$".into()), json!({"region": "eu"})),
+            rule(config::Rids::Pattern("-eu-[0-9]+$".parse().unwrap()), json!({"region": "eu"})),
         ];
-        let of = attributes.of(&rules).unwrap();
+        let of = attributes.of(&rules);
         let of = |rid| serde_json::from_str::<Value>(&of(rid).unwrap()).unwrap();
         assert_eq!(of("a"), json!({"tenant": "any", "tier": 1}));
         assert_eq!(of("batch-eu-7"), json!({"tenant": "batch", "tier": 1, "region": "eu"}));
@@ -260,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_stream_without_rules_knows_nothing_of_a_rid_that_nobody_has_set() {
-        assert_eq!(Attributes::default().of(&[]).unwrap()("a"), None);
+        assert_eq!(Attributes::default().of(&[])("a"), None);
     }
 
     #[test]

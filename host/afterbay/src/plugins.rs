@@ -135,6 +135,15 @@ pub(crate) struct NoAnswer {
     stream: String,
 }
 
+/// What an operator may have done with a plugin.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    /// Out of quarantine.
+    Release,
+    /// Out of the shadow, into the chain.
+    Promote,
+}
+
 /// What was changed.
 #[derive(Debug, Serialize)]
 pub(crate) struct Changed {
@@ -232,27 +241,13 @@ impl Plugins {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a plugin out of quarantine, in this stream or in every one that has a plugin of that name.
-    pub(crate) async fn release(&self, plugin: &str, stream: Option<&str>) -> Result<Changed, NotChanged> {
-        let changed = self.ask(plugin, stream, |control, reply| control.release(plugin, reply)).await?;
-        let (plugin, stream) = (plugin.to_owned(), stream.map(str::to_owned));
-        changed.ok_or(NotChanged::NotQuarantined { plugin, stream })
-    }
-
-    /// Makes a shadow live, in this stream or in every one that has a plugin of that name.
-    pub(crate) async fn promote(&self, plugin: &str, stream: Option<&str>) -> Result<Changed, NotChanged> {
-        let changed = self.ask(plugin, stream, |control, reply| control.promote(plugin, reply)).await?;
-        let (plugin, stream) = (plugin.to_owned(), stream.map(str::to_owned));
-        changed.ok_or(NotChanged::NotShadow { plugin, stream })
-    }
-
-    /// Asks each stream; `None`: those that have the plugin changed nothing.
-    async fn ask(
+    /// Takes a step with a plugin, in this stream or in every one that has a plugin of that name.
+    pub(crate) async fn change(
         &self,
+        step: Step,
         plugin: &str,
         stream: Option<&str>,
-        ask: impl Fn(&Control, Reply),
-    ) -> Result<Option<Changed>, NotChanged> {
+    ) -> Result<Changed, NotChanged> {
         let asked: Vec<(String, oneshot::Receiver<Option<bool>>)> = self
             .lock()
             .iter()
@@ -260,7 +255,11 @@ impl Plugins {
             .map(|Asked { stream: name, control, .. }| {
                 let (reply, answer) = oneshot::channel();
                 // Nobody waits any more where it fails.
-                ask(control, Box::new(move |changed| _ = reply.send(changed)));
+                let reply = move |changed| _ = reply.send(changed);
+                match step {
+                    Step::Release => control.release(plugin, reply),
+                    Step::Promote => control.promote(plugin, reply),
+                }
                 (name.clone(), answer)
             })
             .collect();
@@ -278,14 +277,12 @@ impl Plugins {
                 Err(_) => return Err(NoAnswer { stream: name }.into()),
             }
         }
-        let plugin = plugin.to_owned();
-        match (streams.is_empty(), is_known) {
-            (false, _) => Ok(Some(Changed { plugin, streams })),
-            (true, true) => Ok(None),
-            (true, false) => Err(NotChanged::Unknown { plugin, stream: stream.map(str::to_owned) }),
+        let (plugin, stream) = (plugin.to_owned(), stream.map(str::to_owned));
+        match (streams.is_empty(), is_known, step) {
+            (false, ..) => Ok(Changed { plugin, streams }),
+            (true, false, _) => Err(NotChanged::Unknown { plugin, stream }),
+            (true, true, Step::Release) => Err(NotChanged::NotQuarantined { plugin, stream }),
+            (true, true, Step::Promote) => Err(NotChanged::NotShadow { plugin, stream }),
         }
     }
 }
-
-/// What a stream says: whether anything has changed; `None`: it has no such plugin.
-type Reply = Box<dyn FnOnce(Option<bool>) + Send>;

@@ -5,11 +5,11 @@
 //! configurations is in `changes.rs`, what a stream does about it in the stream.
 
 use crate::aborts::Opened;
+use crate::admin;
 use crate::changes;
 use crate::drain::drain;
 use crate::meeting::{self, Meeting};
 use crate::start::{self, Key, Loader, Running, Shared};
-use crate::admin;
 use afterbay_config as config;
 use afterbay_events::event::{ConfigReloadFailed, ConfigReloaded, ConfigUnwatched};
 use afterbay_runtime::{FilesWatch, Watched};
@@ -346,7 +346,7 @@ impl Ready {
             plugins,
             taps,
             upstream: way.as_mut().map(Opened::tell_scheduler),
-            attributes: shared.attributes.of(&stream.attributes)?,
+            attributes: shared.attributes.of(&stream.attributes),
             config: stream.clone(),
         };
         let known = before.taps.iter().map(|tap| tap.name.to_string());

@@ -53,28 +53,25 @@ pub(crate) fn cache_dir() -> Option<PathBuf> {
     Some(base.join("afterbay").join("compiled"))
 }
 
-fn load_plugin(host: &Host, plugin: &config::Plugin, terms: Terms) -> anyhow::Result<Component> {
+/// A plugin's component, and its file; none where it is in this binary.
+fn load_plugin(
+    host: &Host,
+    plugin: &config::Plugin,
+    terms: Terms,
+) -> anyhow::Result<(Component, Option<PathBuf>)> {
     let name = plugin.name.as_str();
-    Ok(match (&plugin.component, component_file(plugin)?) {
-        (config::Component::Builtin(builtin), _) => {
-            host.load(name, afterbay_bundled::component(builtin).unwrap_or_default(), terms)?
+    let file = match &plugin.component {
+        config::Component::Builtin(builtin) => {
+            let component = afterbay_bundled::component(builtin).unwrap_or_default();
+            return Ok((host.load(name, component, terms)?, None));
         }
-        (_, Some(file)) => host.load_file(name, &file, terms)?,
-        (_, None) => bail!("plugin {name:?}: has no component"),
-    })
-}
-
-/// The file of a plugin's component; none where it is in this binary.
-fn component_file(plugin: &config::Plugin) -> anyhow::Result<Option<PathBuf>> {
-    let name = plugin.name.as_str();
-    let of_project = |dir: &Path| Project::of_dir(dir)?.component();
-    match &plugin.component {
-        config::Component::Builtin(_) => Ok(None),
-        config::Component::File(file) => Ok(Some(file.clone())),
+        config::Component::File(file) => file.clone(),
         config::Component::Project(dir) => {
-            of_project(dir).map(Some).with_context(|| format!("plugin {name:?}"))
+            let file = Project::of_dir(dir).and_then(|project| project.component());
+            file.with_context(|| format!("plugin {name:?}"))?
         }
-    }
+    };
+    Ok((host.load_file(name, &file, terms)?, Some(file)))
 }
 
 fn settings(plugin: &config::Plugin) -> String {
@@ -122,7 +119,7 @@ pub(crate) fn check_files(
                 }
             };
             let terms = grants::terms(plugin, grants::no_meter(), model);
-            let tried = load_plugin(host, plugin, terms).map_err(|error| format!("{error:#}")).and_then(|component| {
+            let tried = load_plugin(host, plugin, terms).map_err(|error| format!("{error:#}")).and_then(|(component, _)| {
                 component.instantiate(&settings(plugin)).map_err(|error| error.to_string())?;
                 match next_leg(config, stream) {
                     Some(next) if component.description().writes == IdShape::Cumulative => Err(format!(
@@ -198,10 +195,10 @@ impl Loader {
         let model = grants::model(stream, plugin, met, &self.vocabularies);
         let model = model.map_err(|why| anyhow::anyhow!("plugin {:?} {why}", plugin.name.as_str()))?;
         let terms = grants::terms(plugin, meter, model);
-        let component = load_plugin(&self.host, plugin, terms.clone())?;
+        let (component, file) = load_plugin(&self.host, plugin, terms.clone())?;
         let settings = settings(plugin);
         let instance: Plugin = component.instantiate(&settings)?;
-        let watched = component_file(plugin)?.map(|path| Watched {
+        let watched = file.map(|path| Watched {
             key: (name, plugin.name.to_string()),
             name: plugin.name.to_string(),
             path,
@@ -333,7 +330,8 @@ impl Running {
 
     /// What each stream runs by now: the same bytes are no reload.
     pub(crate) async fn refresh(&mut self) {
-        let asked: Vec<_> = self.streams.iter().map(|it| (it.name(), plugins::standings(&it.control()))).collect();
+        let asked: Vec<_> =
+            self.streams.iter().map(|it| (it.name(), plugins::standings(&it.control()))).collect();
         for (stream, standings) in asked {
             // One that has ended runs nothing, and of one that does not turn nobody can say.
             for standing in standings.await.ok().flatten().unwrap_or_default() {
@@ -409,7 +407,7 @@ fn setup(
         budget: shared.budget.clone(),
         spill_max: shared.config.journal.retain.bytes.unwrap_or(u64::MAX),
         plugins,
-        attributes: shared.attributes.of(&stream.attributes)?,
+        attributes: shared.attributes.of(&stream.attributes),
         scheduler: shared.signals.load_of(&name),
         upstream: None,
         events: shared.events.clone(),

@@ -1,8 +1,58 @@
 //! `[[stream.attribute]]`, from written to checked.
 
+use std::str::FromStr;
+
 use crate::check::Check;
-use crate::checked::{AttributeRule, Rids};
 use crate::{bounds, written};
+
+/// What is known of some requests beside their output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttributeRule {
+    /// Which requests.
+    pub rids: Rids,
+    /// Their attributes, as JSON.
+    pub set: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Some requests, by their rid.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Rids {
+    /// Every one.
+    All,
+    /// Those whose rid begins so.
+    Prefix(String),
+    /// Those in whose rid this is found.
+    Pattern(Pattern),
+}
+
+/// A regular expression, of the `regex` crate; equal to one that is written the same.
+#[derive(Clone, Debug)]
+pub struct Pattern(regex::Regex);
+
+impl FromStr for Pattern {
+    type Err = regex::Error;
+
+    fn from_str(text: &str) -> Result<Pattern, regex::Error> {
+        regex::Regex::new(text).map(Pattern)
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Pattern) -> bool {
+        self.0.as_str() == other.0.as_str()
+    }
+}
+
+impl AttributeRule {
+    /// Whether it is for the request of this rid.
+    pub fn is_of(&self, rid: &str) -> bool {
+        match &self.rids {
+            Rids::All => true,
+            Rids::Prefix(prefix) => rid.starts_with(prefix),
+            Rids::Pattern(Pattern(pattern)) => pattern.is_match(rid),
+        }
+    }
+}
 
 impl Check<'_> {
     pub(crate) fn attributes(&self, written: &[written::AttributeRule]) -> Vec<AttributeRule> {
@@ -18,16 +68,17 @@ impl Check<'_> {
     fn attribute_rule(&self, written: &written::AttributeRule) -> Option<AttributeRule> {
         let rids = match (&written.prefix, &written.pattern) {
             (Some(prefix), None) => Rids::Prefix(prefix.value.clone()),
-            (None, Some(pattern)) => {
-                if let Err(error) = regex::Regex::new(&pattern.value) {
+            (None, Some(pattern)) => match pattern.value.parse::<Pattern>() {
+                Ok(pattern) => Rids::Pattern(pattern),
+                Err(error) => {
                     // The last line says what is wrong; those before draw an arrow to it.
                     let why = error.to_string();
                     let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ");
                     self.source
                         .tell(&pattern.place, format!("{:?} is no regular expression: {why}", pattern.value));
+                    Rids::All
                 }
-                Rids::Pattern(pattern.value.clone())
-            }
+            },
             (None, None) => Rids::All,
             (Some(_), Some(pattern)) => {
                 self.source.tell(&pattern.place, "a rule has either a prefix or a pattern");

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::{Endpoint, Env, Name, Plugin, Problems};
+use crate::{AttributeRule, Endpoint, Env, Name, Plugin, Problems};
 
 /// Everything one process runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -382,26 +382,6 @@ pub enum LoadSnapshot {
     Path(PathBuf),
     /// That of this instance.
     Instance(String),
-}
-
-/// What is known of some requests beside their output.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AttributeRule {
-    /// Which requests.
-    pub rids: Rids,
-    /// Their attributes, as JSON.
-    pub set: serde_json::Map<String, serde_json::Value>,
-}
-
-/// Some requests, by their rid.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Rids {
-    /// Every one.
-    All,
-    /// Those whose rid begins so.
-    Prefix(String),
-    /// Those in whose rid this regular expression (of the `regex` crate) is found.
-    Pattern(String),
 }
 
 /// The journal, of all streams.

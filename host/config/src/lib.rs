@@ -33,10 +33,11 @@ mod sinks;
 mod env;
 mod problem;
 
+pub use attributes::{AttributeRule, Pattern, Rids};
 pub use checked::{
-    Abort, Admin, ApiKeyFrom, AttributeRule, Coalesce, CoalesceWhen, Config, Engine, Journal, Layout,
-    LoadSnapshot, Log, LogFormat, Memory, OnError, Queue, Reads, Retain, Rids, Route, Signals, Sink,
-    SinkKind, Stream, Sync, Takes, Tap, TapOf, TapSocket, TapSocketType,
+    Abort, Admin, ApiKeyFrom, Coalesce, CoalesceWhen, Config, Engine, Journal, Layout, LoadSnapshot, Log,
+    LogFormat, Memory, OnError, Queue, Reads, Retain, Route, Signals, Sink, SinkKind, Stream, Sync, Takes,
+    Tap, TapOf, TapSocket, TapSocketType,
 };
 pub use endpoint::{Endpoint, EndpointError};
 pub use env::{Env, Names};

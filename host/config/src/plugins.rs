@@ -172,8 +172,6 @@ impl Check<'_> {
         let (mut settings, mut files) = (value(&written.settings).unwrap_or_default(), Vec::new());
         if let Some(Placed { place, .. }) = &written.settings {
             settings.values_mut().for_each(|setting| self.read_files(setting, place, &mut files));
-        }
-        if let Some(Placed { place, .. }) = &written.settings {
             let bytes = serde_json::to_string(&settings).map_or(0, |json| json.len());
             self.most(bytes, bounds::SETTINGS_BYTES_MAX, "bytes as JSON", Some(place));
         }
@@ -256,14 +254,13 @@ impl Check<'_> {
 
     fn sha256(&self, written: &Option<Placed<String>>) -> Option<[u8; 32]> {
         let Placed { value, place } = written.as_ref()?;
-        let digits: Option<Vec<u8>> = value
-            .chars()
-            .map(|digit| digit.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
-            .collect();
-        let bytes = digits
-            .map(|digits| digits.as_chunks::<2>().0.iter().map(|[high, low]| high << 4 | low).collect());
-        let bytes: Option<[u8; 32]> =
-            bytes.and_then(|bytes: Vec<u8>| bytes.try_into().ok()).filter(|_| value.len() == 64);
+        let digit = |digit: &u8| char::from(*digit).to_digit(16);
+        let byte = |pair: &[u8]| match pair {
+            [high, low] => u8::try_from(digit(high)? << 4 | digit(low)?).ok(),
+            _ => None,
+        };
+        let bytes: Option<Vec<u8>> = value.as_bytes().chunks(2).map(byte).collect();
+        let bytes: Option<[u8; 32]> = bytes.and_then(|bytes| bytes.try_into().ok());
         if bytes.is_none() {
             self.source.tell(place, format!("{value:?} is no sha256, which has 64 hexadecimal digits"));
         }

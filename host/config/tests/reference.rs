@@ -74,6 +74,7 @@ fn inline_defaults_are_those_of_their_single_keys() {
     for (whole, empty) in [
         ("queue = { frames = 16384, bytes = \"128MiB\" }", "queue = {}"),
         ("limits = { memory = \"64MiB\", deadline = \"2ms\", hold = \"1s\" }", "limits = {}"),
+        ("quarantine = { faults = 5, within = \"1m\" }", "quarantine = {}"),
         ("retain = { bytes = \"20GiB\", age = \"24h\" }", "retain = {}"),
     ] {
         assert!(text.contains(whole), "{whole}");
