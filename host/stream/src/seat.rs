@@ -285,12 +285,12 @@ impl Seat {
         None
     }
 
-    /// The attributes of an open request are others now.
+    /// The attributes of an open request are others now. What an instance that drains dies of, it dies of at the next batch.
     pub(crate) fn changed(&mut self, request: u64, ledger: &Ledger, abouts: &Abouts) {
         if let Some(plugin) = self.drains.of(request).filter(|plugin| plugin.component().grants().request) {
             plugin.set_attributes(request, abouts.attributes(request));
-            // What it dies of, it dies of at the next batch.
             let _told = plugin.changed(&[request]);
+            self.drain_log(ledger);
         } else if self.component.grants().request {
             self.tell(ledger, abouts, |plugin| {
                 plugin.set_attributes(request, abouts.attributes(request));
