@@ -1,6 +1,7 @@
 //! What the stream tells of a frame after it was handled: columns, and sparse parts sorted by row.
 
 use crate::position::{FrameNo, Request};
+use crate::reader::RequestInfo;
 
 /// What was done with a frame and each of its rows. Told once per frame, in any order of frames.
 #[derive(Clone, Copy, Debug)]
@@ -129,6 +130,21 @@ pub(crate) struct Effect {
     pub replaced: bool,
     /// The request ended with it, by a plugin's word.
     pub finished: bool,
+}
+
+impl Effect {
+    /// The tokens of the request that went on, of which the row's were counted as such.
+    pub(crate) fn forwarded(&self, so_far: u64, tokens: u64) -> u64 {
+        (so_far + u64::from(self.forwarded)).saturating_sub(tokens)
+    }
+
+    /// Books the row's tokens that did not go on as they came.
+    pub(crate) fn book(&self, tokens: u64, info: &mut RequestInfo) {
+        let all = self.released.map_or(tokens, u64::from);
+        info.dropped += if self.dropped { all } else { 0 };
+        info.replaced += if self.replaced { all } else { 0 };
+        info.ended_early |= self.finished;
+    }
 }
 
 /// Sums up actions, sorted by row, given as (row, verdict, tokens forwarded after it).

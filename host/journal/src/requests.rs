@@ -132,11 +132,8 @@ impl Requests {
             let Some(&tokens) = outcome.tokens.get(effect.row as usize) else { continue };
             let tokens = u64::from(tokens);
             let Some((counts, info)) = self.of_row(outcome, effect.row) else { continue };
-            counts.forwarded = (counts.forwarded + u64::from(effect.forwarded)).saturating_sub(tokens);
-            let all = effect.released.map_or(tokens, u64::from);
-            info.dropped += if effect.dropped { all } else { 0 };
-            info.replaced += if effect.replaced { all } else { 0 };
-            info.ended_early |= effect.finished;
+            counts.forwarded = effect.forwarded(counts.forwarded, tokens);
+            effect.book(tokens, info);
         }
         for gap in outcome.gaps {
             let Some((_, info)) = self.of_row(outcome, gap.row) else { continue };

@@ -135,11 +135,8 @@ impl State {
         for effect in effects(actions) {
             let Some((request, tokens)) = row_of(effect.row) else { continue };
             let info = &mut self.entry(request).info;
-            info.forwarded = (info.forwarded + u64::from(effect.forwarded)).saturating_sub(tokens);
-            let all = effect.released.map_or(tokens, u64::from);
-            info.dropped += if effect.dropped { all } else { 0 };
-            info.replaced += if effect.replaced { all } else { 0 };
-            info.ended_early |= effect.finished;
+            info.forwarded = effect.forwarded(info.forwarded, tokens);
+            effect.book(tokens, info);
         }
         for gap in &outcome.gaps {
             let Some((request, _)) = row_of(gap.row) else { continue };

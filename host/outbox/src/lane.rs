@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use afterbay_text::Vocabulary;
-use afterbay_wire::{Batch, Finish, Kind, Matched, Part, RowsError};
+use afterbay_wire::{Batch, Finish, Kind, Matched, Part, RowsError, is_health_check};
 use bytes::Bytes;
 
+use crate::outbox::Joins;
 use crate::sent::Place;
 use crate::waiting::{Coming, Waiting};
 
@@ -127,7 +127,7 @@ impl Lane {
     }
 
     /// Looks into the frames that came since the last time. Health checks go into `urgent`, each a frame of its own.
-    pub(crate) fn index(&mut self, text: Option<&Vocabulary>, urgent: &mut VecDeque<Composed>) {
+    pub(crate) fn index(&mut self, joins: &Joins, urgent: &mut VecDeque<Composed>) {
         let Lane { frames, indexed, waiting, plain, ids, .. } = self;
         for held in frames.iter_mut().skip(*indexed) {
             *indexed += 1;
@@ -135,11 +135,11 @@ impl Lane {
             let (place, at) = (held.place, held.at);
             let mut alone_rows = 0;
             *plain |= batch.splittable().is_err();
-            let text = text.filter(|_| batch.kind() == Kind::TokenId);
+            let text = joins.vocabulary(batch.kind());
             let counts = batch.token_counts().zip(batch.completion_counts());
             let columns = batch.rids().zip(counts).zip(batch.finishes());
             for (row, ((rid, (tokens, count)), finish)) in (0..).zip(columns) {
-                if batch.is_health_check(row)
+                if is_health_check(rid.as_bytes())
                     && let Ok(alone) = batch.take(&[row])
                 {
                     alone_rows += 1;

@@ -34,6 +34,16 @@ pub enum Joins {
     Anywhere,
 }
 
+impl Joins {
+    /// The tokenizer that tells where a joined row of this kind may end; `None`: that does not depend on the text.
+    pub fn vocabulary(&self, kind: Kind) -> Option<&Vocabulary> {
+        match self {
+            Joins::WhereTextIsWhole(vocabulary) if kind == Kind::TokenId => Some(vocabulary),
+            _ => None,
+        }
+    }
+}
+
 /// How an outbox works, and its bounds.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -150,7 +160,8 @@ impl Outbox {
         }
     }
 
-    /// Works otherwise from now on. What waits may be joined as the new options say; where rows end is as it was made with.
+    /// Works otherwise from now on; where rows end is as it was made with. What comes is joined as the new options say, and
+    /// what waits may be joined still where they say [`When::Never`].
     pub fn reset(&mut self, options: Options) {
         let joins = std::mem::take(&mut self.options.joins);
         self.options = Options { joins, ..options };
@@ -159,16 +170,12 @@ impl Outbox {
             return;
         }
         // A frame that waits alone is not indexed, but for a window.
-        let text = match &self.options.joins {
-            Joins::WhereTextIsWhole(vocabulary) => Some(vocabulary),
-            _ => None,
-        };
         let mut gone = (0, 0);
         for stage in &mut self.stages {
             if let Stage::Rows(lane) = stage
                 && !lane.is_empty()
             {
-                lane.index(text, &mut self.urgent);
+                lane.index(&self.options.joins, &mut self.urgent);
                 let (frames, bytes) = lane.take_gone();
                 gone = (gone.0 + frames, gone.1 + bytes);
             }
@@ -210,11 +217,7 @@ impl Outbox {
                 lane.push(Held::new(place, number, at, batch, requests));
                 let is_windowed = matches!(self.options.when, When::Window(_));
                 if lane.frames() > 1 || has_health_check || is_windowed {
-                    let text = match &self.options.joins {
-                        Joins::WhereTextIsWhole(vocabulary) => Some(vocabulary),
-                        _ => None,
-                    };
-                    lane.index(text, &mut self.urgent);
+                    lane.index(&self.options.joins, &mut self.urgent);
                     // Those that held health checks only wait no more.
                     let gone = lane.take_gone();
                     self.let_go(gone);

@@ -100,10 +100,20 @@ impl Host {
 
 /// A component file's bytes, no more than are allowed.
 pub(crate) fn read(name: &str, path: &Path) -> Result<Vec<u8>, LoadError> {
+    read_regular(path).map_err(|error| LoadError::Read {
+        name: name.to_owned(),
+        path: path.to_owned(),
+        error,
+    })
+}
+
+/// A regular file's bytes, at most one more than a component may have: a pipe would be waited for, a device has no end.
+pub(crate) fn read_regular(path: &Path) -> std::io::Result<Vec<u8>> {
+    if !path.metadata()?.is_file() {
+        return Err(std::io::Error::other("it is not a regular file"));
+    }
     let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(COMPONENT_BYTES_MAX + 1).read_to_end(&mut bytes))
-        .map_err(|error| LoadError::Read { name: name.to_owned(), path: path.to_owned(), error })?;
+    File::open(path)?.take(COMPONENT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -1,6 +1,6 @@
 //! The plugin host: WebAssembly components that judge the rows of a stream, each within its limits.
 //!
-//! Owns the engine, the compiled code, the instances and their limits, and the watch over component files. Knows
+//! Owns the engine, the compiled code, the instances and their limits, and the watch over files. Knows
 //! columns and verdicts only: no wire, no socket, no stream. A batch comes in as [`Columns`] and its [`Verdict`]s go
 //! back to the stream, which carries them out.
 //!
@@ -29,6 +29,7 @@ mod meter;
 
 mod files;
 mod watch;
+mod watching;
 
 pub use batch::{
     Action, CallSet, ColumnSet, Columns, FinishKind, IdShape, Opened, Replacement, RequestId, TokenId,
@@ -45,5 +46,6 @@ pub use host::{Host, HostError, HostOptions};
 pub use instance::{Plugin, StartError};
 pub use limits::Limits;
 pub use log::{Level, LogLine};
-pub use watch::{ReloadError, Reloaded, Watch, Watched, WithoutEvents};
+pub use watch::{ReloadError, Reloaded, Watch, Watched};
+pub use watching::WithoutEvents;
 pub use world::{Given, Import};

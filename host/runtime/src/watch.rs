@@ -1,25 +1,13 @@
 //! Reload: component files that change are compiled, checked and started here, off the path of any batch, and handed
-//! over ready to run. The stream swaps between two batches. The only file that names notify.
-//!
-//! Directories are watched, not files: editors and builds replace a file by renaming another over it. An event says
-//! only that it is time to look; whether a file changed is seen from its metadata, then from its digest.
+//! over ready to run. The stream swaps between two batches.
 
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
-use std::time::Instant;
-
-use notify::event::{AccessKind, AccessMode};
-use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use std::path::PathBuf;
 
 use crate::component::{Digest, LoadError};
 use crate::grants::Terms;
 use crate::host::{self, Host};
 use crate::instance::{Plugin, StartError};
-use crate::limits::{RESCAN, SETTLE, SETTLE_MAX};
+use crate::watching::{Look, Stamp, Watching, WithoutEvents};
 
 /// A component file to be watched for one plugin of one stream. `K` is the caller's name for the two.
 #[derive(Clone, Debug)]
@@ -60,24 +48,9 @@ pub enum ReloadError {
     Start(#[from] StartError),
 }
 
-/// A directory from which no events come. Its files are still looked at, every [`RESCAN`].
-#[derive(Debug, thiserror::Error)]
-#[error("watch of {directory}: {message}; its files are looked at every {RESCAN:?} instead")]
-pub struct WithoutEvents {
-    /// The directory.
-    pub directory: PathBuf,
-    /// What the system says.
-    pub message: String,
-}
-
 /// A thread that watches component files. Ends when this is dropped.
 #[derive(Debug)]
-pub struct Watch {
-    stop: Arc<AtomicBool>,
-    bell: SyncSender<()>,
-    thread: Option<JoinHandle<()>>,
-    without_events: Vec<WithoutEvents>,
-}
+pub struct Watch(Watching);
 
 impl Watch {
     /// Watches these files until dropped. `on_ready` runs on the watching thread, once for each new content of a file,
@@ -88,89 +61,28 @@ impl Watch {
     pub fn start<K: Send + Clone + 'static>(
         host: Host,
         watched: Vec<Watched<K>>,
-        on_ready: impl FnMut(Reloaded<K>) + Send + 'static,
+        mut on_ready: impl FnMut(Reloaded<K>) + Send + 'static,
     ) -> std::io::Result<Self> {
-        // A bell, not a queue: one ring waiting says all there is to say, more are dropped.
-        let (bell, rung) = sync_channel(1);
-        let paths = watched.iter().map(|file| file.path.as_path());
-        let (watcher, without_events) = watch_directories(paths, bell.clone());
-        let stop = Arc::new(AtomicBool::new(false));
-        let files = watched.into_iter().map(File::new).collect();
-        let thread = std::thread::Builder::new().name("plugin-watch".into()).spawn({
-            let mut looker = Looker { host, files, on_ready };
-            let stop = Arc::clone(&stop);
-            move || {
-                looker.run(&rung, &stop);
-                drop(watcher);
+        let paths: Vec<_> = watched.iter().map(|file| file.path.clone()).collect();
+        let mut files: Vec<File<K>> = watched.into_iter().map(File::new).collect();
+        let look = move |look: &Look<'_>| {
+            for file in &mut files {
+                if look.is_over() {
+                    return;
+                }
+                if let Some(result) = file.look(&host, look.settled) {
+                    let Watched { key, path, .. } = &file.watched;
+                    on_ready(Reloaded { key: key.clone(), path: path.clone(), result });
+                }
             }
-        })?;
-        Ok(Self { stop, bell, thread: Some(thread), without_events })
+        };
+        Watching::start("plugin-watch", paths.iter().map(PathBuf::as_path), look).map(Self)
     }
 
     /// The directories that could not be watched, to be told to the operator.
     pub fn without_events(&self) -> &[WithoutEvents] {
-        &self.without_events
+        self.0.without_events()
     }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        // Full: it has been rung and will wake.
-        let _ = self.bell.try_send(());
-        if let Some(thread) = self.thread.take() {
-            // A panic there is one of `on_ready`'s, already printed.
-            let _ = thread.join();
-        }
-    }
-}
-
-pub(crate) fn watch_directories<'p>(
-    paths: impl Iterator<Item = &'p Path>,
-    bell: SyncSender<()>,
-) -> (Option<RecommendedWatcher>, Vec<WithoutEvents>) {
-    let mut directories: Vec<PathBuf> = paths.flat_map(directories_of).collect();
-    directories.sort_unstable();
-    directories.dedup();
-    let failed =
-        |directory: PathBuf, error: notify::Error| WithoutEvents { directory, message: error.to_string() };
-    let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-        if event.is_ok_and(|event| is_reading(&event.kind)) {
-            return;
-        }
-        let _ = bell.try_send(());
-    });
-    let mut watcher = match watcher {
-        Ok(watcher) => watcher,
-        Err(error) => {
-            let message = error.to_string();
-            let without = |directory| WithoutEvents { directory, message: message.clone() };
-            return (None, directories.into_iter().map(without).collect());
-        }
-    };
-    let mut without_events = Vec::new();
-    for directory in directories {
-        if let Err(error) = watcher.watch(&directory, RecursiveMode::NonRecursive) {
-            without_events.push(failed(directory, error));
-        }
-    }
-    (Some(watcher), without_events)
-}
-
-/// Where a change of the file can be seen: beside its name, and beside what the name links to.
-fn directories_of(path: &Path) -> Vec<PathBuf> {
-    let parent = |path: &Path| match path.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => Some(PathBuf::from(".")),
-        Some(parent) => Some(parent.to_owned()),
-        None => None,
-    };
-    let target = path.canonicalize().ok();
-    parent(path).into_iter().chain(target.as_deref().and_then(parent)).collect()
-}
-
-/// Opening and reading a file changes nothing; this thread does it itself.
-fn is_reading(kind: &EventKind) -> bool {
-    matches!(kind, EventKind::Access(access) if *access != AccessKind::Close(AccessMode::Write))
 }
 
 /// A file and what was last seen of it.
@@ -188,28 +100,6 @@ enum Bad {
     Unreadable,
 }
 
-/// What changes when a file is written or replaced.
-#[derive(PartialEq, Eq)]
-pub(crate) enum Stamp {
-    Missing,
-    File { device: u64, inode: u64, length: u64, modified: (i64, i64), changed: (i64, i64) },
-}
-
-impl Stamp {
-    pub(crate) fn of(path: &Path) -> Self {
-        match path.metadata() {
-            Err(_) => Stamp::Missing,
-            Ok(found) => Stamp::File {
-                device: found.dev(),
-                inode: found.ino(),
-                length: found.len(),
-                modified: (found.mtime(), found.mtime_nsec()),
-                changed: (found.ctime(), found.ctime_nsec()),
-            },
-        }
-    }
-}
-
 impl<K> File<K> {
     fn new(watched: Watched<K>) -> Self {
         Self { watched, stamp: None, told: None }
@@ -221,7 +111,6 @@ impl<K> File<K> {
         if self.stamp.as_ref() == Some(&stamp) {
             return None;
         }
-        // Still being written to: the next write may fall into the same tick of the file system's clock.
         self.stamp = settled.then_some(stamp);
         let bytes = match host::read(&self.watched.name, &self.watched.path) {
             Ok(bytes) => bytes,
@@ -252,50 +141,4 @@ impl<K> File<K> {
         self.told = Some(bad);
         news.then_some(Err(error))
     }
-}
-
-struct Looker<K, F> {
-    host: Host,
-    files: Vec<File<K>>,
-    on_ready: F,
-}
-
-impl<K: Clone, F: FnMut(Reloaded<K>)> Looker<K, F> {
-    fn run(&mut self, rung: &Receiver<()>, stop: &AtomicBool) {
-        // A file may have changed between its first load and the start of this watch.
-        self.look(stop, true);
-        while !stop.load(Ordering::SeqCst) {
-            match rung.recv_timeout(RESCAN) {
-                Ok(()) => {
-                    let settled = settle(rung, stop);
-                    self.look(stop, settled);
-                }
-                Err(RecvTimeoutError::Timeout) => self.look(stop, true),
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
-        }
-    }
-
-    fn look(&mut self, stop: &AtomicBool, settled: bool) {
-        for file in &mut self.files {
-            if stop.load(Ordering::SeqCst) {
-                return;
-            }
-            if let Some(result) = file.look(&self.host, settled) {
-                let Watched { key, path, .. } = &file.watched;
-                (self.on_ready)(Reloaded { key: key.clone(), path: path.clone(), result });
-            }
-        }
-    }
-}
-
-/// Waits until nothing has happened for [`SETTLE`]; false if that did not come within [`SETTLE_MAX`].
-pub(crate) fn settle(rung: &Receiver<()>, stop: &AtomicBool) -> bool {
-    let began = Instant::now();
-    while rung.recv_timeout(SETTLE).is_ok() {
-        if stop.load(Ordering::SeqCst) || began.elapsed() >= SETTLE_MAX {
-            return false;
-        }
-    }
-    true
 }

@@ -219,14 +219,6 @@ impl Holds {
         rows.map(|row| row.came.tokens()).sum()
     }
 
-    /// The tokenizer where a joined row must end where the text is whole.
-    fn vocabulary(joins: &Joins, kind: Kind) -> Option<&Vocabulary> {
-        match joins {
-            Joins::WhereTextIsWhole(vocabulary) if kind == Kind::TokenId => Some(vocabulary),
-            _ => None,
-        }
-    }
-
     /// Whether such a row can wait at all. The error is for people.
     pub(crate) fn check(&self, row: &Held) -> Result<(), String> {
         match (row.batch.kind(), &self.joins) {
@@ -285,7 +277,7 @@ impl Holds {
             }
         };
         let waiting = &mut of_request[at];
-        if let Some(vocabulary) = Holds::vocabulary(&self.joins, row.batch.kind()) {
+        if let Some(vocabulary) = self.joins.vocabulary(row.batch.kind()) {
             row.is_whole = advance(&mut waiting.progress, vocabulary, &row.batch);
         }
         if waiting.free == waiting.rows.len() {
@@ -296,14 +288,14 @@ impl Holds {
 
     /// Whether the text is whole after all that waits with the plugin and this row, or that is of no account.
     pub(crate) fn is_whole_with(&self, number: u64, plugin: &str, row: &Batch) -> bool {
-        let Some(vocabulary) = Holds::vocabulary(&self.joins, row.kind()) else { return true };
+        let Some(vocabulary) = self.joins.vocabulary(row.kind()) else { return true };
         let mut progress = self.of(number, plugin).map_or_else(Progress::default, |waiting| waiting.progress);
         advance(&mut progress, vocabulary, row)
     }
 
     /// Whether the text is whole after this row, of which all that waits is a part.
     pub(crate) fn is_whole_alone(&self, row: &Batch) -> bool {
-        let vocabulary = Holds::vocabulary(&self.joins, row.kind());
+        let vocabulary = self.joins.vocabulary(row.kind());
         vocabulary.is_none_or(|vocabulary| advance(&mut Progress::default(), vocabulary, row))
     }
 
@@ -462,7 +454,7 @@ impl Waiting {
             None => return None,
         };
         let kind = self.rows.first()?.batch.kind();
-        if Holds::vocabulary(joins, kind).is_none() || why == HoldEnd::Stop {
+        if joins.vocabulary(kind).is_none() || why == HoldEnd::Stop {
             return Some((rows, why));
         }
         match self.rows[..rows].iter().rposition(|row| row.is_whole) {

@@ -7,7 +7,7 @@ use crate::decode::Decode;
 use crate::judge::Way;
 use crate::keep::Kept;
 use crate::route::Leaves;
-use afterbay_journal::reader::{Action, Outcome, Passage};
+use afterbay_journal::reader::{Outcome, Passage};
 use afterbay_journal::{Backlog, BacklogFrame, Backlogged, FrameNo, ReadError, Replaced, Verdict, is_mark};
 use afterbay_outbox::Frame;
 use afterbay_wire as wire;
@@ -136,7 +136,8 @@ pub(crate) fn again(frame: &BacklogFrame, decode: &mut Decode) -> Leaves {
                 false => (0..).zip(changed.rids()).filter_map(left).collect(),
             };
             let cumulative = cumulative(outcome);
-            let is = |rid: &str| by_rid.get(rid).is_some_and(|(came, _)| cumulative.contains(came));
+            let is =
+                |rid: &str| by_rid.get(rid).is_some_and(|(came, _)| cumulative.binary_search(came).is_ok());
             let rows = match cumulative.is_empty() {
                 true => Vec::new(),
                 false => (0..).zip(changed.rids()).filter_map(|(row, rid)| is(rid).then_some(row)).collect(),
@@ -186,8 +187,44 @@ fn released(frame: &BacklogFrame, decode: &mut Decode) -> Leaves {
     Leaves::Rows { aside: aside.collect(), requests, batch: batch.with_cumulative(cumulative), alone: false }
 }
 
-/// The rows that were given all ids so far.
+/// The rows that were given all ids so far, ascending. Of several verdicts on one the last holds.
 fn cumulative(outcome: &Outcome) -> Vec<u32> {
-    let is = |action: &&Action| action.replaced() == Some(Replaced::Cumulative);
-    outcome.actions.iter().filter(is).map(|action| action.row).collect()
+    let mut rows = Vec::new();
+    for action in &outcome.actions {
+        let Some(replaced) = action.replaced() else { continue };
+        rows.pop_if(|row| *row == action.row);
+        if replaced == Replaced::Cumulative {
+            rows.push(action.row);
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use afterbay_journal::reader::Action;
+
+    fn replaced(row: u32, text: String) -> Action {
+        Action { row, plugin: "p".to_owned(), verdict: Verdict::Replace, text, ids: vec![7], forwarded: 1 }
+    }
+
+    #[test]
+    fn a_row_has_all_ids_so_far_if_the_last_plugin_to_replace_its_tokens_gave_it_them() {
+        let all = |row| replaced(row, Replaced::cumulative(3));
+        let new = |row| replaced(row, String::new());
+        let note = Action { verdict: Verdict::Annotate, ..new(1) };
+        let actions = vec![all(0), new(0), all(1), note, new(2), all(2), new(3), all(4), all(4)];
+        let outcome = Outcome {
+            frame: FrameNo(1),
+            passage: Passage::Changed,
+            changed: None,
+            requests: Vec::new(),
+            tokens: Vec::new(),
+            finished: Vec::new(),
+            gaps: Vec::new(),
+            actions,
+        };
+        assert_eq!(cumulative(&outcome), [1, 2, 4]);
+    }
 }

@@ -127,7 +127,8 @@ impl Batch {
 
     /// Every row's [`rid`](Batch::rid). Columns as iterators cost less than row by row.
     pub fn rids(&self) -> impl Iterator<Item = &str> + Clone {
-        (0..self.rows).map(|row| self.rid(row))
+        let rids = self.rows_of(Known::Rids);
+        (0..self.rows).map(move |row| rids.and_then(|rids| rids.get(row).str()).unwrap_or_default())
     }
 
     /// Every row's [`rid`](Batch::rid) as bytes, to be compared: as text they are checked again each time.

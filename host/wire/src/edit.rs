@@ -1,5 +1,7 @@
 //! Editing rows: what a plugin's verdict does to a row, in all of the columns that must agree with each other.
 
+use std::iter;
+
 use crate::batch::Batch;
 use crate::columns::Neutral;
 use crate::error::RowsError;
@@ -7,6 +9,7 @@ use crate::joining::Cell;
 use crate::layouts::Known;
 use crate::mask::Mask;
 use crate::row::{Finish, Matched};
+use crate::rows::Plan;
 use crate::sink::Sink;
 use crate::value::Value;
 
@@ -77,6 +80,48 @@ impl Batch {
     pub fn edit(&self, edits: &[Edit]) -> Result<Option<Batch>, RowsError> {
         self.edit_instead(edits, &[])
     }
+
+    /// [Edits](Batch::edit) a batch in which others stand in the place of some of its rows, each a batch of one row of the
+    /// same request, as what was held and is now [joined](Batch::join) with it. `instead` is ascending by row, too, one a
+    /// row, and an edit is made to what stands there.
+    pub fn edit_instead(
+        &self,
+        edits: &[Edit],
+        instead: &[(u32, &Batch)],
+    ) -> Result<Option<Batch>, RowsError> {
+        let mut changes = Vec::with_capacity(edits.len());
+        let mut next = 0;
+        for edit in edits {
+            if edit.row < next || edit.row >= self.rows {
+                return Err(RowsError::Row { row: edit.row, rows: self.rows });
+            }
+            next = edit.row + 1;
+            changes.push(match instead.binary_search_by_key(&edit.row, |(row, _)| *row) {
+                Ok(at) => Change::new(instead[at].1, 0, edit)?,
+                Err(_) => Change::new(self, edit.row, edit)?,
+            });
+        }
+        let others = instead.iter().map(|(_, other)| *other);
+        let mut plan = Plan::new(iter::once(self).chain(others).collect());
+        let mut changes = edits.iter().zip(&changes).peekable();
+        let mut instead = (1..).zip(instead).peekable();
+        for row in 0..self.rows {
+            let change = changes.next_if(|(edit, _)| edit.row == row);
+            let other = instead.next_if(|(_, (of, _))| *of == row);
+            if change.is_none_or(|(edit, _)| edit.tokens != Tokens::Drop) {
+                let from = other.map_or((0, row), |(part, _)| (part, 0));
+                plan.push(&[from], change.map(|(_, change)| change));
+            }
+        }
+        if let Some((_, (row, _))) = instead.next() {
+            return Err(RowsError::Row { row: *row, rows: self.rows });
+        }
+        match plan.write() {
+            Ok(batch) => Ok(Some(batch)),
+            Err(RowsError::NoRows) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// What an edit does to each column.
@@ -106,8 +151,8 @@ impl Change {
         self.output_ids.is_some() && self.tokens.is_none()
     }
 
-    pub(crate) fn new(batch: &Batch, edit: &Edit) -> Result<Change, RowsError> {
-        let row = edit.row;
+    /// What the edit does to this row.
+    pub(crate) fn new(batch: &Batch, row: u32, edit: &Edit) -> Result<Change, RowsError> {
         let has = |known: Known| batch.cell(known, row).is_some() || row >= batch.rows;
         let (finish, text) = (edit.finish.clone(), edit.text.clone());
         let mut change = Change { finish, text, ..Change::default() };
@@ -134,7 +179,7 @@ impl Change {
         };
         let mut before = Vec::new();
         batch.row_ids(row, &mut before);
-        change.decode_ids = Some(decode_ids(batch, edit, &ids, &before));
+        change.decode_ids = Some(decode_ids(batch, row, edit, &ids, &before));
         change.output_ids = Some(ids.clone());
         let kept = kept(&before, &ids);
         change.tokens = Some(NewTokens { before: before.len(), ids, kept });
@@ -267,15 +312,15 @@ impl NewTokens {
 
 /// The ids that go to the detokenizer: the prompt's tail, if the row has it, and the new ones. Of a row that ended at a
 /// stop token the detokenizer leaves out the last id, whatever it is; so there the stop token stays.
-fn decode_ids(batch: &Batch, edit: &Edit, ids: &[i64], before: &[i64]) -> Vec<i64> {
+fn decode_ids(batch: &Batch, row: u32, edit: &Edit, ids: &[i64], before: &[i64]) -> Vec<i64> {
     let mut decode = Vec::new();
-    if let Some(cell) = batch.cell(Known::DecodeIds, edit.row) {
+    if let Some(cell) = batch.cell(Known::DecodeIds, row) {
         cell.ids(&mut decode);
     }
-    decode.truncate(batch.prompt_tail(edit.row) as usize);
+    decode.truncate(batch.prompt_tail(row) as usize);
     decode.extend_from_slice(ids);
-    let trimmed = !batch.cell(Known::NoStopTrim, edit.row).and_then(Value::bool).unwrap_or(false);
-    if let Finish::Stop { matched: Matched::Token(stop) } = batch.finish(edit.row)
+    let trimmed = !batch.cell(Known::NoStopTrim, row).and_then(Value::bool).unwrap_or(false);
+    if let Finish::Stop { matched: Matched::Token(stop) } = batch.finish(row)
         && trimmed
         && edit.finish.is_none()
         && before.last() == Some(&stop)

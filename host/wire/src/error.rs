@@ -206,16 +206,6 @@ pub enum RowsError {
         /// The column's name.
         name: String,
     },
-    /// Rows that were held and do not go with the row that they are to go before.
-    #[error("row {row} cannot have what was held of {held:?} before it: it is of {rid:?}")]
-    Held {
-        /// The row.
-        row: u32,
-        /// The request of what was held, or nothing where it is not one row.
-        held: String,
-        /// The request of the row.
-        rid: String,
-    },
     /// A value of one encoding was to be written into the other. Parts are of one encoding, so this cannot happen.
     #[error("value is of the other encoding")]
     Foreign,

@@ -2,9 +2,8 @@
 //!
 //! A [`Decoder`] takes the bytes of one frame and gives a [`Batch`] of rows, or a [`Barrier`] that goes on as it came.
 //! A batch that nothing changes leaves as the very bytes that came; rows can be [taken](Batch::take) out of it,
-//! [joined](Batch::join) with others, [edited](Batch::edit), held and [released](Batch::edit_after), and sent
-//! [past the detokenizer](Batch::without_detokenizing), which writes a frame that SGLang's reader takes as it would the
-//! scheduler's own. Nothing is ever unpickled, and what is not understood is carried byte for byte.
+//! [joined](Batch::join) with others, [edited](Batch::edit), and sent [past the detokenizer](Batch::without_detokenizing),
+//! which writes a frame that SGLang's reader takes as it would the scheduler's own. Nothing is ever unpickled, and what is not understood is carried byte for byte.
 //!
 //! This crate knows SGLang's messages. It must not know sockets, the journal, plugins, or when rows are to be joined.
 //! After it a batch goes to the plugins, then to the outbox.
@@ -29,7 +28,6 @@ mod row;
 // rows are taken, joined and edited by what is known of their columns,
 pub mod columns;
 mod edit;
-mod held;
 mod joining;
 mod mask;
 mod rows;
@@ -54,7 +52,6 @@ pub use batch::{Batch, is_health_check};
 pub use decode::{Barrier, BarrierKind, Decoded, Decoder, decode};
 pub use edit::{Edit, FinishReason, Tokens};
 pub use error::{PackError, RowsError, WireError};
-pub use held::{Held, Released};
 pub use json::Wrapped;
 pub use kind::{Kind, Wire};
 pub use layouts::{LayoutError, Layouts};

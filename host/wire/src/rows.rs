@@ -200,22 +200,26 @@ impl<'a> Plan<'a> {
     /// The rows that have all ids so far: one of those that they come from has, or is given them.
     fn cumulative(&self) -> Vec<u32> {
         let has = |(part, row): RowOf| self.parts[part as usize].is_cumulative(row);
-        if self.parts.iter().all(|part| part.cumulative.is_empty())
-            && !self
-                .steps
-                .iter()
-                .any(|step| matches!(step, Step::One { change: Some(change), .. } if change.is_cumulative()))
-        {
-            return Vec::new();
-        }
-        let rows = self.steps.iter().flat_map(|step| match step {
-            Step::Run { part, rows } => rows.clone().map(|row| has((*part as u32, row))).collect::<Vec<_>>(),
-            Step::One { from, change } => {
-                let is_given = change.is_some_and(Change::is_cumulative);
-                vec![is_given || self.from[from.clone()].iter().any(|row| has(*row))]
+        let (mut cumulative, mut next) = (Vec::new(), 0);
+        for step in &self.steps {
+            match step {
+                Step::Run { part, rows } => {
+                    if !self.parts[*part].cumulative.is_empty() {
+                        let of_run = (next..).zip(rows.clone()).filter(|(_, row)| has((*part as u32, *row)));
+                        cumulative.extend(of_run.map(|(row, _)| row));
+                    }
+                    next += rows.end - rows.start;
+                }
+                Step::One { from, change } => {
+                    let is_given = change.is_some_and(Change::is_cumulative);
+                    if is_given || self.from[from.clone()].iter().any(|row| has(*row)) {
+                        cumulative.push(next);
+                    }
+                    next += 1;
+                }
             }
-        });
-        (0..).zip(rows).filter_map(|(row, is)| is.then_some(row)).collect()
+        }
+        cumulative
     }
 
     /// Whether the rows are all those of one part, in order; some may be changed.
@@ -444,6 +448,7 @@ impl<'a> Plan<'a> {
         let mut cells = Vec::new();
         let bytes: usize = self.parts.iter().map(|part| part.bytes.len()).sum();
         let mut left = MAX_EXPANSION * bytes;
+        let is_ids = rule.name == Known::OutputIds.name();
         sink.list(self.rows, |sink| {
             for step in &self.steps {
                 match step {
@@ -454,7 +459,7 @@ impl<'a> Plan<'a> {
                     Step::One { from, change } => {
                         cells.clear();
                         let mut from = from.clone();
-                        if rule.name == Known::OutputIds.name() {
+                        if is_ids {
                             // All ids so far stand for those of the rows before.
                             let all = self.from[from.clone()]
                                 .iter()

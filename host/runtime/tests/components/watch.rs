@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -148,6 +149,15 @@ fn the_same_bytes_are_no_reload() {
     std::thread::sleep(Duration::from_millis(200));
     scene.replace(&another());
     assert!(is_another(scene.next().unwrap()), "the first to come is the first that differs");
+}
+
+#[test]
+fn a_pipe_in_a_components_place_is_told_and_not_waited_for() {
+    let scene = Scene::with(&guest("nothing"), PROCESS);
+    fs::remove_file(scene.path()).unwrap();
+    assert!(Command::new("mkfifo").arg(scene.path()).status().unwrap().success());
+    let error = scene.next().unwrap_err();
+    assert!(error.to_string().contains("it is not a regular file"), "{error}");
 }
 
 #[test]

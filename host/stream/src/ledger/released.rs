@@ -52,9 +52,9 @@ impl Gone {
 }
 
 /// What is to stand in the place of rows and does not yet.
-pub(super) fn in_place_of(judged: &Judged) -> Vec<(u32, Option<&Batch>)> {
+pub(super) fn in_place_of(judged: &Judged) -> Vec<(u32, &Batch)> {
     let others = judged.instead.iter().filter(|instead| !instead.in_place);
-    others.map(|instead| (instead.row, Some(&instead.held.batch))).collect()
+    others.map(|instead| (instead.row, &instead.held.batch)).collect()
 }
 
 impl Ledger {

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
-use afterbay_wire::{Batch, Edit, Finish, Held, Ids, Kind, Part, Tokens};
+use afterbay_wire::{Batch, Edit, Finish, Ids, Kind, Part, Tokens};
 use proptest::prelude::*;
 
-use crate::samples::{open, read_batch};
+use crate::samples::{hold_and_release, open, read_batch};
 
 /// Steps of some requests: which have a row in each, with how many tokens. A request ends in its last step.
 fn steps() -> impl Strategy<Value = Vec<Vec<(u8, u8)>>> {
@@ -166,34 +166,13 @@ proptest! {
         (kind, wire) in encodings(),
         steps in steps(),
         holds in any::<u64>(),
-        join in any::<bool>(),
     ) {
         let single = batches(&steps, kind, wire);
-        let mut held: HashMap<String, Vec<Batch>> = HashMap::new();
-        let mut left = Vec::new();
-        for (at, batch) in single.iter().enumerate() {
-            let (stay, go): (Vec<u32>, Vec<u32>) = (0..batch.rows())
-                .partition(|row| holds >> ((7 * at as u32 + row) % 64) & 1 == 1 && batch.finish(*row) == Finish::Running);
-            for row in stay {
-                held.entry(batch.rid(row).to_owned()).or_default().push(batch.take(&[row]).unwrap());
-            }
-            if go.is_empty() {
-                continue;
-            }
-            let rest = batch.take(&go).unwrap();
-            let waited: Vec<_> = rest.rids().map(|rid| held.remove(rid).unwrap_or_default()).collect();
-            let before: Vec<_> = waited
-                .iter()
-                .enumerate()
-                .map(|(row, rows)| Held { row: row as u32, rows, join })
-                .collect();
-            let released = rest.edit_after(&[], &before).unwrap();
-            prop_assert!(!join || released.before.is_empty());
-            left.extend(released.before);
-            left.extend(released.batch);
-        }
-        let waiting: Vec<&[Batch]> = held.values().map(Vec::as_slice).collect();
-        left.extend(Batch::release(&waiting, join).unwrap());
+        let mut asked = 0;
+        let left = hold_and_release(&single, |_| {
+            asked += 1;
+            holds >> (asked % 64) & 1 == 1
+        });
         prop_assert_eq!(read(&left), read(&single));
     }
 

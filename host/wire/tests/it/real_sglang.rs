@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
-use afterbay_wire::{AbortForm, AbortShape, Batch, Edit, Finish, FinishReason, Held, Kind, Part, Tokens};
+use afterbay_wire::{AbortForm, AbortShape, Batch, Edit, Finish, FinishReason, Kind, Part, Tokens};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::samples::{all, batch, read_batch, split_and_join};
+use crate::samples::{all, batch, hold_and_release, read_batch, split_and_join};
 
 /// The installed SGLang, or that the test is skipped.
 fn home() -> Option<PathBuf> {
@@ -167,39 +167,6 @@ fn rows_past_the_detokenizer_are_to_the_reader_what_the_detokenizer_would_have_s
     check(&home, &records);
 }
 
-/// Frames of which rows are held at random and released, joined or not.
-fn held_and_released(batches: &[Batch], random: &mut Random) -> Vec<Batch> {
-    let mut held: Vec<(String, Vec<Batch>)> = Vec::new();
-    let mut frames = Vec::new();
-    for batch in batches {
-        let (stay, go): (Vec<u32>, Vec<u32>) =
-            (0..batch.rows()).partition(|row| batch.finish(*row) == Finish::Running && random.below(3) == 0);
-        for row in stay {
-            let (rid, one) = (batch.rid(row), batch.take(&[row]).unwrap());
-            match held.iter_mut().find(|(other, _)| other == rid) {
-                Some((_, rows)) => rows.push(one),
-                None => held.push((rid.to_owned(), vec![one])),
-            }
-        }
-        if go.is_empty() {
-            continue;
-        }
-        let (rest, join) = (batch.take(&go).unwrap(), random.below(2) == 0);
-        let (on, still): (Vec<_>, Vec<_>) =
-            held.into_iter().partition(|(rid, _)| rest.rids().any(|it| it == rid));
-        held = still;
-        let rows = |row: u32| on.iter().find(|(rid, _)| rid == rest.rid(row)).map(|(_, rows)| rows);
-        let before: Vec<_> =
-            (0..rest.rows()).filter_map(|row| Some(Held { row, rows: rows(row)?, join })).collect();
-        let released = rest.edit_after(&[], &before).unwrap();
-        frames.extend(released.before);
-        frames.extend(released.batch);
-    }
-    let left: Vec<_> = held.iter().map(|(_, rows)| rows.as_slice()).collect();
-    frames.extend(Batch::release(&left, true).unwrap());
-    frames
-}
-
 #[test]
 fn synthetic_batches_and_aborts_are_read_by_sglang() {
     let Some(home) = home() else { return };
@@ -266,9 +233,8 @@ fn a_reader_of_joined_rows_ends_in_the_state_of_one_of_single_rows() {
         made["single"] = made["frames"].take();
         made["joined"] = json!(joined);
         records.push(made.clone());
-        let released: Vec<_> =
-            held_and_released(&batches, &mut random).iter().map(|it| hex(it.bytes())).collect();
-        made["joined"] = json!(released);
+        let released = hold_and_release(&batches, |_| random.below(3) == 0);
+        made["joined"] = json!(released.iter().map(|it| hex(it.bytes())).collect::<Vec<_>>());
         records.push(made);
     }
     assert!(records.len() > 200, "{}", records.len());

@@ -1,9 +1,10 @@
 //! The fixtures, and short names for what the tests do with them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use afterbay_wire::{Batch, Decoded, Layouts, Part, Wrapped, decode};
+use afterbay_wire::{Batch, Decoded, Finish, Layouts, Part, Wrapped, decode};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -122,4 +123,36 @@ pub fn join(parts: &[&Batch]) -> Batch {
 
 pub fn open(batch: &Batch) -> Value {
     batch.to_json(Wrapped::Open)
+}
+
+/// Frames of which some running rows are held and then go on as the stream lets them: as one with the next row of their
+/// request that is not held, in its place, or at the end side by side.
+pub fn hold_and_release(batches: &[Batch], mut stays: impl FnMut(u32) -> bool) -> Vec<Batch> {
+    let mut held: BTreeMap<String, Vec<Batch>> = BTreeMap::new();
+    let mut frames = Vec::new();
+    for batch in batches {
+        let (stay, go): (Vec<u32>, Vec<u32>) =
+            (0..batch.rows()).partition(|row| batch.finish(*row) == Finish::Running && stays(*row));
+        for row in stay {
+            held.entry(batch.rid(row).to_owned()).or_default().push(batch.take(&[row]).unwrap());
+        }
+        if go.is_empty() {
+            continue;
+        }
+        let rest = batch.take(&go).unwrap();
+        let mut joined = Vec::new();
+        for row in 0..rest.rows() {
+            if let Some(mut rows) = held.remove(rest.rid(row)) {
+                rows.push(rest.take(&[row]).unwrap());
+                joined.push((row, Batch::join(&rows.iter().map(Part::from).collect::<Vec<_>>()).unwrap()));
+            }
+        }
+        let instead: Vec<_> = joined.iter().map(|(row, batch)| (*row, batch)).collect();
+        frames.extend(rest.edit_instead(&[], &instead).unwrap());
+    }
+    let left: Vec<_> = held.values().flatten().map(Part::from).collect();
+    if !left.is_empty() {
+        frames.push(Batch::join(&left).unwrap());
+    }
+    frames
 }

@@ -1,0 +1,107 @@
+//! Batches in which other rows stand in the place of some: what was held and is now one with its request's row.
+
+use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
+use afterbay_wire::{Batch, Edit, Finish, FinishReason, Kind, Part, RowsError, Tokens};
+
+use crate::samples::{open, read_batch};
+
+fn row(rid: &str, ids: &[i64], completion_tokens: u64) -> SynthRow {
+    let text = ids.iter().map(|id| format!(" {id}")).collect();
+    SynthRow { rid: rid.into(), ids: ids.into(), text, completion_tokens, ..SynthRow::default() }
+}
+
+fn ids(batch: &Batch, row: u32) -> Vec<i64> {
+    let mut ids = Vec::new();
+    batch.row_ids(row, &mut ids);
+    ids
+}
+
+/// A frame with `a`'s third row between others, and that row as one with the two before it.
+fn waiting(kind: Kind, wire: SynthWire) -> (Batch, Batch) {
+    let batch =
+        |rows: &[SynthRow]| read_batch(&SynthBatch { rows: rows.to_vec() }.encode(kind, wire).unwrap());
+    let first = SynthRow { prompt_tail: vec![70, 71], ..row("a", &[1], 1) };
+    let frames = [
+        batch(&[first, row("b", &[11], 5)]),
+        batch(&[row("b", &[12], 6), row("a", &[2, 3], 3)]),
+        batch(&[row("b", &[13], 7), row("a", &[4], 4), row("c", &[21], 1)]),
+    ];
+    let rows = [0, 1, 1].map(|row| [row]);
+    let parts: Vec<_> =
+        frames.iter().zip(&rows).map(|(batch, rows)| Part { batch, rows: Some(rows) }).collect();
+    let joined = Batch::join(&parts).unwrap();
+    let [.., frame] = frames;
+    (frame, joined)
+}
+
+fn each() -> impl Iterator<Item = (Kind, Batch, Batch)> {
+    let wires = [SynthWire::Msgpack, SynthWire::Pickle];
+    [Kind::TokenId, Kind::Str].into_iter().flat_map(move |kind| {
+        wires.map(|wire| {
+            let (frame, joined) = waiting(kind, wire);
+            (kind, frame, joined)
+        })
+    })
+}
+
+#[test]
+fn what_was_held_stands_in_the_place_of_the_row_that_it_goes_on_with() {
+    for (kind, frame, joined) in each() {
+        let whole = frame.edit_instead(&[], &[(1, &joined)]).unwrap().unwrap();
+        assert_eq!(whole.rids().collect::<Vec<_>>(), ["b", "a", "c"]);
+        assert_eq!((ids(&whole, 0), ids(&whole, 1), ids(&whole, 2)), (vec![13], vec![1, 2, 3, 4], vec![21]));
+        assert_eq!(whole.completion_tokens(1), Some(4));
+        match kind {
+            Kind::Str => assert_eq!(whole.text(1), Some(" 1 2 3 4")),
+            _ => assert_eq!(open(&whole)["decode_ids"][1]["v"], serde_json::json!([70, 71, 1, 2, 3, 4])),
+        }
+    }
+}
+
+#[test]
+fn an_edit_is_made_to_what_stands_in_the_rows_place() {
+    for (kind, frame, joined) in each() {
+        let edit = Edit {
+            tokens: Tokens::Delta(vec![90, 91]),
+            text: Some("***".into()),
+            finish: Some(FinishReason::Stop("masked".into())),
+            completion_tokens: Some(2),
+            ..Edit::new(1)
+        };
+        let whole = frame.edit_instead(&[edit], &[(1, &joined)]).unwrap().unwrap();
+        assert_eq!((ids(&whole, 1), whole.completion_tokens(1)), (vec![90, 91], Some(2)));
+        assert!(matches!(whole.finish(1), Finish::Stop { .. }));
+        assert_eq!(whole.finish(0), Finish::Running);
+        match kind {
+            Kind::Str => assert_eq!((whole.text(0), whole.text(1)), (Some(" 13"), Some("***"))),
+            _ => assert_eq!(open(&whole)["decode_ids"][1]["v"], serde_json::json!([70, 71, 90, 91])),
+        }
+    }
+}
+
+#[test]
+fn other_rows_of_the_frame_are_edited_beside() {
+    for (_, frame, joined) in each() {
+        let edits = [
+            Edit { tokens: Tokens::Drop, ..Edit::new(0) },
+            Edit { tokens: Tokens::Delta(vec![5]), ..Edit::new(2) },
+        ];
+        let whole = frame.edit_instead(&edits, &[(1, &joined)]).unwrap().unwrap();
+        assert_eq!(whole.rids().collect::<Vec<_>>(), ["a", "c"]);
+        assert_eq!((ids(&whole, 0), ids(&whole, 1)), (vec![1, 2, 3, 4], vec![5]));
+        let all: Vec<_> = (0..3).map(|row| Edit { tokens: Tokens::Drop, ..Edit::new(row) }).collect();
+        assert!(frame.edit_instead(&all, &[(1, &joined)]).unwrap().is_none());
+    }
+}
+
+#[test]
+fn a_row_that_the_frame_has_not_or_that_is_given_twice_is_refused() {
+    let (frame, joined) = waiting(Kind::Str, SynthWire::Msgpack);
+    let of = |rows: &[u32]| {
+        let instead: Vec<_> = rows.iter().map(|row| (*row, &joined)).collect();
+        frame.edit_instead(&[], &instead).map(drop).unwrap_err()
+    };
+    assert_eq!(of(&[3]), RowsError::Row { row: 3, rows: 3 });
+    assert_eq!(of(&[1, 1]), RowsError::Row { row: 1, rows: 3 });
+    assert_eq!(of(&[2, 1]), RowsError::Row { row: 1, rows: 3 });
+}
