@@ -28,7 +28,7 @@ pub(crate) fn projects(config: &config::Config) -> Result<Vec<Project>, ProjectE
     let mut projects: Vec<Project> = Vec::new();
     for plugin in config.streams.iter().flat_map(|stream| &stream.plugins) {
         let project = match &plugin.component {
-            config::Component::Builtin(_) => None,
+            config::Component::Builtin(_) | config::Component::Registry(_) => None,
             config::Component::Project(dir) => Some(Project::of_dir(dir)?),
             config::Component::File(file) => Project::of_component(file),
         };

@@ -32,7 +32,7 @@ struct Asked {
 pub(crate) struct View {
     stream: String,
     plugin: String,
-    /// `builtin:NAME`, or a path.
+    /// `builtin:NAME`, `oci://…`, or a path.
     source: String,
     /// Its own name and version.
     component: String,
@@ -80,6 +80,7 @@ impl View {
         View {
             source: config.map_or_else(String::new, |config| match &config.component {
                 config::Component::Builtin(name) => format!("builtin:{name}"),
+                config::Component::Registry(reference) => reference.clone(),
                 config::Component::File(path) | config::Component::Project(path) => {
                     path.display().to_string()
                 }

@@ -19,7 +19,9 @@ use afterbay_events::event::{
 };
 use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::{Directory, Options, Recovered, SyncPolicy};
+use afterbay_oci::Reference;
 use afterbay_outbox::Joins;
+use afterbay_runtime::limits::COMPONENT_BYTES_MAX;
 use afterbay_runtime::{Component, Host, HostError, HostOptions, IdShape, Plugin, Terms, Watch, Watched};
 use afterbay_stream::{Budget, Control, PluginSetup, Setup, SinkSetup, Stream, TapSetup};
 use afterbay_wire::Layouts;
@@ -36,7 +38,8 @@ pub(crate) fn load(file: &Path, has_rendezvous: bool) -> Result<config::Config, 
     };
     let builtins: Vec<&str> = afterbay_bundled::names().collect();
     let versions = Layouts::versions();
-    let env = config::Env::of_process(names, &builtins, &versions);
+    let reference = |text: &str| Reference::parse(text).map(drop).map_err(|error| error.to_string());
+    let env = config::Env::of_process(names, &builtins, &reference, &versions);
     config::Config::load(file, &env)
         .map_err(|problems| problems.iter().map(std::string::ToString::to_string).collect())
 }
@@ -48,12 +51,22 @@ pub(crate) fn plugin_host(cache: Option<PathBuf>) -> Result<Host, HostError> {
 
 /// Where compiled plugins are kept: a file there is code that is run, so it is the user's own.
 pub(crate) fn cache_dir() -> Option<PathBuf> {
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)?;
-    Some(base.join("afterbay").join("compiled"))
+    Some(cache()?.join("compiled"))
 }
 
-/// A plugin's component, and its file; none where it is in this binary.
+fn cache() -> Option<PathBuf> {
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)?;
+    Some(base.join("afterbay"))
+}
+
+/// A component out of a registry, or out of the cache. It waits for the registry.
+pub(crate) fn of_registry(reference: &str) -> anyhow::Result<Vec<u8>> {
+    let kept = cache().map(|cache| cache.join("components"));
+    Ok(afterbay_oci::fetch(&Reference::parse(reference)?, kept.as_deref(), COMPONENT_BYTES_MAX)?)
+}
+
+/// A plugin's component, and its file to be watched; none where it is in this binary, or out of a registry, where it stays as it is.
 fn load_plugin(
     host: &Host,
     plugin: &config::Plugin,
@@ -64,6 +77,10 @@ fn load_plugin(
         config::Component::Builtin(builtin) => {
             let component = afterbay_bundled::component(builtin).unwrap_or_default();
             return Ok((host.load(name, component, terms)?, None));
+        }
+        config::Component::Registry(reference) => {
+            let component = of_registry(reference).with_context(|| format!("plugin {name:?}"))?;
+            return Ok((host.load(name, &component, terms)?, None));
         }
         config::Component::File(file) => file.clone(),
         config::Component::Project(dir) => {

@@ -9,6 +9,8 @@ pub struct Env<'a> {
     pub names: Names,
     /// The plugins in the binary.
     pub builtins: &'a [&'a str],
+    /// What is wrong with a reference to a registry, `oci://…`.
+    pub reference: &'a dyn Fn(&str) -> Result<(), String>,
     /// The engine versions whose layout is in the binary.
     pub layouts: &'a [&'a str],
 }
@@ -24,7 +26,12 @@ pub enum Names {
 
 impl<'a> Env<'a> {
     /// This process's environment variables; a variable that is not UTF-8 counts as unset.
-    pub fn of_process(names: Names, builtins: &'a [&'a str], layouts: &'a [&'a str]) -> Env<'a> {
-        Env { var: &|name| std::env::var(name).ok(), names, builtins, layouts }
+    pub fn of_process(
+        names: Names,
+        builtins: &'a [&'a str],
+        reference: &'a dyn Fn(&str) -> Result<(), String>,
+        layouts: &'a [&'a str],
+    ) -> Env<'a> {
+        Env { var: &|name| std::env::var(name).ok(), names, builtins, reference, layouts }
     }
 }

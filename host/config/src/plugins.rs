@@ -110,6 +110,8 @@ pub enum Component {
     Project(PathBuf),
     /// A component file; replaced while Afterbay runs when it changes.
     File(PathBuf),
+    /// In a registry, `oci://…`, pinned by its digest.
+    Registry(String),
 }
 
 /// What one plugin instance may use; past it is a fault.
@@ -277,8 +279,17 @@ impl Check<'_> {
             }
             return Some(Component::Builtin(name.to_owned()));
         }
+        if value.starts_with("oci://") {
+            return match (self.source.env.reference)(value) {
+                Ok(()) => Some(Component::Registry(value.clone())),
+                Err(why) => {
+                    self.source.tell(place, why);
+                    None
+                }
+            };
+        }
         if value.contains("://") {
-            self.source.tell(place, format!("{value:?} must be builtin:NAME or a path"));
+            self.source.tell(place, format!("{value:?} must be builtin:NAME, oci://… or a path"));
             return None;
         }
         let path = self.path(written)?;

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use afterbay_config::{Config, Env, Names, bounds};
 
-const ENV: Env<'static> = Env { var: &|_| None, names: Names::FromConfig, builtins: &[], layouts: &[] };
+const ENV: Env<'static> =
+    Env { var: &|_| None, names: Names::FromConfig, builtins: &[], reference: &|_| Ok(()), layouts: &[] };
 
 fn told(path: &Path) -> String {
     Config::load(path, &ENV).unwrap_err().to_string()

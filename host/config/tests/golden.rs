@@ -24,6 +24,10 @@ fn told(dir: &Path) -> (&'static str, String) {
         var: &var,
         names,
         builtins: &["delta-to-cumulative", "upper-case"],
+        reference: &|reference| match reference.contains("@sha256:") {
+            true => Ok(()),
+            false => Err(format!("{reference:?} is not pinned")),
+        },
         layouts: &["0.5.22", "0.5.23"],
     };
     let (file, text) = match Config::load(&dir.join("afterbay.toml"), &env) {

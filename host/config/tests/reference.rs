@@ -12,7 +12,13 @@ fn parse(text: &str, names: Names) -> Result<Config, Problems> {
     let text = text
         .replace("/var/lib/afterbay", "/tmp/afterbay-reference")
         .replace("/run/afterbay/", "/tmp/afterbay-");
-    let env = Env { var: &|_| None, names, builtins: &["delta-to-cumulative"], layouts: &[] };
+    let env = Env {
+        var: &|_| None,
+        names,
+        builtins: &["delta-to-cumulative"],
+        reference: &|_| Ok(()),
+        layouts: &[],
+    };
     Config::parse(&text, Path::new("/tmp/reference.toml"), &env)
 }
 

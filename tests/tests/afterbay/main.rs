@@ -20,6 +20,7 @@ mod plugins;
 mod projects;
 mod publishing;
 mod readers;
+mod registry;
 mod reload;
 mod senders;
 mod shadows;

@@ -10,7 +10,8 @@ pub(crate) static PLUGIN: Table = Table {
             "component",
             Required,
             "\"builtin:delta-to-cumulative\"",
-            "builtin:NAME, or the path of a component file, which is taken anew when it changes, or of the project that it is built in.",
+            "builtin:NAME; the path of a component file, which is taken anew when it changes, or of the project that it is built in;\n\
+             or oci://HOST/REPOSITORY@sha256:DIGEST, out of a registry: it is kept in the cache and fetched once.",
         ),
         key(
             "mode",

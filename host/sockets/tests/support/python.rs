@@ -74,7 +74,7 @@ impl Drop for Peer {
 }
 
 /// AFTERBAY_TEST_PYTHON; that of the SGLang environment; or one made here, once.
-fn python() -> &'static Path {
+pub fn python() -> &'static Path {
     static PYTHON: OnceLock<PathBuf> = OnceLock::new();
     PYTHON.get_or_init(|| {
         let home = std::env::var_os("HOME").map(PathBuf::from);

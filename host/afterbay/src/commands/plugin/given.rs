@@ -3,10 +3,13 @@
 use crate::commands::{parse_duration, parse_size};
 use crate::grants::{self, Model};
 use crate::project::Project;
+use crate::start::of_registry;
 use afterbay_config::bounds;
+use afterbay_oci::SCHEME;
 use afterbay_runtime::{
     Component, EncodeError, Grants, Host, Limits, LoadError, StartError, Terms, TokenId, Tokens,
 };
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +17,7 @@ use std::time::Duration;
 /// A plugin on the command line.
 #[derive(clap::Args)]
 pub(super) struct Given {
-    /// A component file, builtin:NAME, or the directory of a project that was built
+    /// A component file, builtin:NAME, oci://HOST/REPOSITORY@sha256:DIGEST, or the directory of a project that was built
     #[arg(value_name = "PLUGIN")]
     plugin: String,
     #[command(flatten)]
@@ -67,9 +70,10 @@ pub(super) struct Wrong(pub(super) String);
 pub(super) struct Source {
     /// As it was given.
     pub(super) name: String,
-    /// None: it is in this binary.
+    /// None: it is in this binary, or out of a registry.
     pub(super) file: Option<PathBuf>,
-    builtin: &'static [u8],
+    /// Where it is no file.
+    bytes: Cow<'static, [u8]>,
 }
 
 impl Source {
@@ -80,7 +84,11 @@ impl Source {
                 let names: Vec<&str> = afterbay_bundled::names().collect();
                 return Err(Wrong(format!("{name:?} is not in this binary, which has {}", names.join(", "))));
             };
-            return Ok(Source { name: name.to_owned(), file: None, builtin });
+            return Ok(Source { name: name.to_owned(), file: None, bytes: builtin.into() });
+        }
+        if name.starts_with(SCHEME) {
+            let component = of_registry(name).map_err(|error| Wrong(error.to_string()))?;
+            return Ok(Source { name: name.to_owned(), file: None, bytes: component.into() });
         }
         let path = base.join(name);
         let is_project = path.is_dir();
@@ -99,20 +107,20 @@ impl Source {
             Ok(_) => return Err(Wrong(format!("{}: not a file", file.display()))),
             Err(error) => return Err(Wrong(format!("{}: {error}", file.display()))),
         }
-        Ok(Source { name: name.to_owned(), file: Some(file), builtin: &[] })
+        Ok(Source { name: name.to_owned(), file: Some(file), bytes: Cow::default() })
     }
 
     /// How large it is.
     pub(super) fn bytes(&self) -> u64 {
         match &self.file {
-            None => self.builtin.len() as u64,
+            None => self.bytes.len() as u64,
             Some(file) => file.metadata().map_or(0, |found| found.len()),
         }
     }
 
     pub(super) fn load(&self, host: &Host, terms: Terms) -> Result<Component, LoadError> {
         match &self.file {
-            None => host.load(&self.name, self.builtin, terms),
+            None => host.load(&self.name, &self.bytes, terms),
             Some(file) => host.load_file(&self.name, file, terms),
         }
     }

@@ -1,0 +1,62 @@
+//! What was fetched, on the disk: a file a digest, which is looked at again each time it is read.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::digest;
+
+/// Files kept. The longest unused is deleted for one more.
+const FILES_MAX: usize = 64;
+
+pub(crate) struct Kept {
+    dir: Option<PathBuf>,
+}
+
+impl Kept {
+    pub(crate) fn new(dir: Option<&Path>) -> Kept {
+        Kept { dir: dir.map(Path::to_owned) }
+    }
+
+    fn file(&self, digest: &str) -> Option<PathBuf> {
+        Some(self.dir.as_ref()?.join(digest.replace(':', "-")))
+    }
+
+    /// The bytes with this digest. `None`: they are not here, or the file has others.
+    pub(crate) fn read(&self, of: &str, max: u64) -> Option<Vec<u8>> {
+        let file = self.file(of)?;
+        if fs::metadata(&file).ok()?.len() > max {
+            return None;
+        }
+        let bytes = fs::read(&file).ok()?;
+        if digest(&bytes) != of {
+            return None;
+        }
+        // What is used stays.
+        let _ = fs::File::open(&file).and_then(|file| file.set_modified(SystemTime::now()));
+        Some(bytes)
+    }
+
+    /// Keeps them, if the disk has room: what is not kept is fetched again.
+    pub(crate) fn keep(&self, of: &str, bytes: &[u8]) {
+        let (Some(dir), Some(file)) = (&self.dir, self.file(of)) else { return };
+        let new = dir.join(format!("{}.{}", of.replace(':', "-"), std::process::id()));
+        let written = fs::create_dir_all(dir)
+            .and_then(|()| fs::write(&new, bytes))
+            .and_then(|()| fs::rename(&new, &file));
+        if written.is_err() {
+            let _ = fs::remove_file(&new);
+        }
+        self.thin();
+    }
+
+    fn thin(&self) {
+        let Some(entries) = self.dir.as_ref().and_then(|dir| fs::read_dir(dir).ok()) else { return };
+        let used = |entry: fs::DirEntry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()));
+        let mut files: Vec<_> = entries.flatten().filter_map(used).collect();
+        files.sort_unstable();
+        for (_, file) in files.iter().take(files.len().saturating_sub(FILES_MAX)) {
+            let _ = fs::remove_file(file);
+        }
+    }
+}

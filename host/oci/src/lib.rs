@@ -1,0 +1,234 @@
+//! A plugin's component out of an OCI registry, held to its digest.
+//!
+//! The reference pins the manifest, the manifest the component: what is fetched is taken only if both digests are right,
+//! and so is what was kept of it on the disk. What is kept needs no registry any more. Owns what a component's artifact
+//! looks like, and where it is kept; it alone names the registry's client. Must not know plugins.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod kept;
+mod registry;
+
+use std::path::Path;
+use std::time::Duration;
+
+use oci_client::manifest::{OCI_IMAGE_MEDIA_TYPE, OciDescriptor, OciImageManifest};
+use sha2::{Digest as _, Sha256};
+use thiserror::Error;
+
+use crate::kept::Kept;
+use crate::registry::Registry;
+
+/// What a component's layer may call itself: the artifact of the CNCF's Wasm working group, and what came before it.
+pub const LAYERS: [&str; 2] = ["application/wasm", "application/vnd.wasm.content.layer.v1+wasm"];
+/// Bytes of a manifest.
+pub const MANIFEST_BYTES_MAX: usize = 1 << 20;
+/// For a registry to be reached.
+pub const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// For all that is fetched of one component.
+pub const FETCH_MAX: Duration = Duration::from_secs(120);
+/// How a reference begins.
+pub const SCHEME: &str = "oci://";
+
+/// `oci://HOST[:PORT]/REPOSITORY[:TAG]@sha256:DIGEST`. The digest is the manifest's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference {
+    image: oci_client::Reference,
+    digest: String,
+}
+
+/// What is wrong with a reference.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ReferenceError {
+    /// It is none.
+    #[error("{text:?} is no reference to a registry: {why}")]
+    Form {
+        /// As written.
+        text: String,
+        /// What the registries' own rules say.
+        why: String,
+    },
+    /// A tag may be another component tomorrow.
+    #[error(
+        "{text:?} is not pinned: it must end with @sha256: and the 64 hexadecimal digits of its manifest"
+    )]
+    NotPinned {
+        /// As written.
+        text: String,
+    },
+}
+
+impl Reference {
+    /// Reads a reference.
+    pub fn parse(text: &str) -> Result<Reference, ReferenceError> {
+        let form = |why: &str| ReferenceError::Form { text: text.to_owned(), why: why.to_owned() };
+        let name = text.strip_prefix(SCHEME).ok_or_else(|| form("it does not begin with oci://"))?;
+        if !name.split('/').next().is_some_and(|host| host == "localhost" || host.contains(['.', ':'])) {
+            return Err(form("it must name its registry's host, as in oci://ghcr.io/…"));
+        }
+        let digest = name.split_once('@').map_or("", |(_, digest)| digest).to_lowercase();
+        if !is_sha256(&digest) {
+            return Err(ReferenceError::NotPinned { text: text.to_owned() });
+        }
+        let image = name.parse().map_err(|error: oci_client::ParseError| {
+            form(&format!(
+                "{error}, expected is HOST[:PORT]/REPOSITORY[:TAG], the repository in small letters"
+            ))
+        })?;
+        Ok(Reference { image, digest })
+    }
+}
+
+impl std::fmt::Display for Reference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{SCHEME}{}", self.image)
+    }
+}
+
+/// Why there is no component.
+#[derive(Debug, Error)]
+pub enum FetchError {
+    /// The registry is not reached, or does not give it.
+    #[error("registry {registry}: {why}")]
+    Registry {
+        /// Its host and port.
+        registry: String,
+        /// What it says.
+        why: String,
+    },
+    /// It took too long.
+    #[error("registry {registry}: nothing whole within {FETCH_MAX:?}")]
+    Slow {
+        /// Its host and port.
+        registry: String,
+    },
+    /// What came is something else.
+    #[error("{what} has the digest {came}, and must have {pinned}")]
+    Digest {
+        /// The manifest, or the component.
+        what: &'static str,
+        /// What it has.
+        came: String,
+        /// What it must have.
+        pinned: String,
+    },
+    /// It is larger than a component may be.
+    #[error("{what} has {bytes} bytes, at most {max} are taken")]
+    TooLarge {
+        /// The manifest, or the component.
+        what: &'static str,
+        /// Its size.
+        bytes: u64,
+        /// The bound.
+        max: u64,
+    },
+    /// The artifact is something else than one component.
+    #[error("the artifact is no component: {0}")]
+    Artifact(String),
+    /// There can be no thread, or no client.
+    #[error("no client for registries: {0}")]
+    Client(String),
+}
+
+/// The component, of at most `max` bytes; what is fetched is kept in this directory, where there is one, and is not fetched
+/// again.
+///
+/// It waits for the registry, at most [`FETCH_MAX`]: not to be called where a batch waits. Credentials are Docker's, as
+/// `docker login` (or `oras login`) leaves them, and a registry on a loopback address is spoken to without TLS, as Docker does.
+pub fn fetch(reference: &Reference, kept: Option<&Path>, max: u64) -> Result<Vec<u8>, FetchError> {
+    // A thread: whoever calls may be in a runtime, where another cannot run.
+    std::thread::scope(|scope| {
+        let fetching = std::thread::Builder::new().name("oci".to_owned()).spawn_scoped(scope, || {
+            let client = |error: std::io::Error| FetchError::Client(error.to_string());
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(client)?;
+            let kept = Kept::new(kept);
+            runtime.block_on(async {
+                let fetched = tokio::time::timeout(FETCH_MAX, fetched(reference, &kept, max)).await;
+                fetched.unwrap_or_else(|_| Err(FetchError::Slow { registry: registry(reference) }))
+            })
+        });
+        match fetching.map(std::thread::ScopedJoinHandle::join) {
+            Ok(Ok(fetched)) => fetched,
+            Ok(Err(_)) => Err(FetchError::Client("a panic, see above".to_owned())),
+            Err(error) => Err(FetchError::Client(error.to_string())),
+        }
+    })
+}
+
+fn registry(reference: &Reference) -> String {
+    reference.image.resolve_registry().to_owned()
+}
+
+async fn fetched(reference: &Reference, kept: &Kept, max: u64) -> Result<Vec<u8>, FetchError> {
+    let mut registry = None;
+    let manifest = match kept.read(&reference.digest, MANIFEST_BYTES_MAX as u64) {
+        Some(manifest) => manifest,
+        None => {
+            let registry = registry.insert(Registry::new(&reference.image)?);
+            let manifest = registry.manifest().await?;
+            bounded("the manifest", manifest.len() as u64, MANIFEST_BYTES_MAX as u64)?;
+            held_to("the manifest", &manifest, &reference.digest)?;
+            kept.keep(&reference.digest, &manifest);
+            manifest
+        }
+    };
+    let layer = layer(&manifest)?;
+    let size = u64::try_from(layer.size).unwrap_or(u64::MAX);
+    bounded("the component", size, max)?;
+    if let Some(component) = kept.read(&layer.digest, max) {
+        return Ok(component);
+    }
+    let registry = match registry {
+        Some(registry) => registry,
+        None => Registry::new(&reference.image)?,
+    };
+    let component = registry.blob(&layer, size).await?;
+    held_to("the component", &component, &layer.digest)?;
+    kept.keep(&layer.digest, &component);
+    Ok(component)
+}
+
+/// The component's layer: an artifact has one.
+fn layer(manifest: &[u8]) -> Result<OciDescriptor, FetchError> {
+    let wrong = |why: String| FetchError::Artifact(why);
+    let manifest: OciImageManifest =
+        serde_json::from_slice(manifest).map_err(|error| wrong(format!("its manifest is none: {error}")))?;
+    let types: Vec<String> = manifest.layers.iter().map(|layer| layer.media_type.clone()).collect();
+    let mut layers = manifest.layers;
+    let is_component = |layer: &OciDescriptor| LAYERS.contains(&&*layer.media_type);
+    match layers.pop() {
+        Some(layer) if layers.is_empty() && is_component(&layer) => {
+            let digest = layer.digest.to_lowercase();
+            match is_sha256(&digest) {
+                true => Ok(OciDescriptor { digest, ..layer }),
+                false => Err(wrong(format!("its layer has the digest {digest:?}, which is no sha256"))),
+            }
+        }
+        _ => Err(wrong(format!("its layers are {types:?}, and one of {} was expected", LAYERS[0]))),
+    }
+}
+
+fn bounded(what: &'static str, bytes: u64, max: u64) -> Result<(), FetchError> {
+    if bytes > max { Err(FetchError::TooLarge { what, bytes, max }) } else { Ok(()) }
+}
+
+fn held_to(what: &'static str, bytes: &[u8], pinned: &str) -> Result<(), FetchError> {
+    let came = digest(bytes);
+    let pinned = pinned.to_owned();
+    if came == pinned { Ok(()) } else { Err(FetchError::Digest { what, came, pinned }) }
+}
+
+/// `sha256:` and the digits.
+fn digest(bytes: &[u8]) -> String {
+    let digits = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    format!("sha256:{digits}")
+}
+
+/// In small letters.
+fn is_sha256(digest: &str) -> bool {
+    let digits = digest.strip_prefix("sha256:").unwrap_or_default();
+    digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+}
+
+/// What a registry is asked for.
+const MANIFESTS: [&str; 1] = [OCI_IMAGE_MEDIA_TYPE];

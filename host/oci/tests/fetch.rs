@@ -1,0 +1,208 @@
+//! Components fetched from a registry on this machine that says what a test has it say.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+
+use afterbay_oci::{FetchError, Reference, fetch};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+const MAX: u64 = 1 << 20;
+const COMPONENT: &[u8] = b"\0asm and more";
+
+fn sha256(bytes: &[u8]) -> String {
+    let digits: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{digits}")
+}
+
+fn manifest(media_type: &str, component: &[u8], size: usize) -> Vec<u8> {
+    format!(
+        r#"{{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": {{"mediaType": "application/vnd.wasm.config.v0+json", "digest": "{}", "size": 2}},
+            "layers": [{{"mediaType": "{media_type}", "digest": "{}", "size": {size}}}]}}"#,
+        sha256(b"{}"),
+        sha256(component),
+    )
+    .into_bytes()
+}
+
+/// A registry with one repository, `acme/guard`.
+struct Registry {
+    host: String,
+    files: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Registry {
+    fn start() -> Registry {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let host = listener.local_addr().unwrap().to_string();
+        let files: Arc<Mutex<BTreeMap<String, Vec<u8>>>> = Arc::default();
+        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (its_files, its_asked) = (Arc::clone(&files), Arc::clone(&asked));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                let Some(Ok(first)) = lines.next() else { continue };
+                for line in lines.map_while(Result::ok) {
+                    if line.is_empty() {
+                        break;
+                    }
+                }
+                let path = first.split(' ').nth(1).unwrap().to_owned();
+                let found = its_files.lock().unwrap().get(&path).cloned();
+                let (status, body) = match found {
+                    Some(body) => ("200 OK", body),
+                    None if path == "/v2/" => ("200 OK", Vec::new()),
+                    None => (
+                        "404 Not Found",
+                        br#"{"errors": [{"code": "MANIFEST_UNKNOWN", "message": "no such manifest"}]}"#
+                            .to_vec(),
+                    ),
+                };
+                its_asked.lock().unwrap().push(path);
+                let head = format!(
+                    "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                    body.len()
+                );
+                let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
+            }
+        });
+        Registry { host, files, asked }
+    }
+
+    /// Has this under that digest; and the reference of it.
+    fn has(&self, what: &str, of: &str, bytes: &[u8]) -> String {
+        self.files.lock().unwrap().insert(format!("/v2/acme/guard/{what}/{of}"), bytes.to_vec());
+        format!("oci://{}/acme/guard@{of}", self.host)
+    }
+
+    fn has_component(&self, manifest: &[u8], component: &[u8]) -> Reference {
+        self.has("blobs", &sha256(component), component);
+        Reference::parse(&self.has("manifests", &sha256(manifest), manifest)).unwrap()
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.lock().unwrap().iter().filter(|path| *path != "/v2/").count()
+    }
+}
+
+fn error(reference: &Reference) -> String {
+    fetch(reference, None, MAX).unwrap_err().to_string()
+}
+
+#[test]
+fn a_component_is_fetched_once_and_comes_from_the_disk_after_that() {
+    let (registry, kept) = (Registry::start(), TempDir::new().unwrap());
+    for media_type in afterbay_oci::LAYERS {
+        let manifest = manifest(media_type, COMPONENT, COMPONENT.len());
+        let reference = registry.has_component(&manifest, COMPONENT);
+        assert_eq!(fetch(&reference, Some(kept.path()), MAX).unwrap(), COMPONENT);
+        let asked = registry.asked();
+        assert_eq!(fetch(&reference, Some(kept.path()), MAX).unwrap(), COMPONENT);
+        assert_eq!(registry.asked(), asked);
+    }
+    assert_eq!(fs::read_dir(kept.path()).unwrap().count(), 3, "two manifests, one component");
+}
+
+#[test]
+fn what_was_kept_and_is_damaged_is_fetched_again() {
+    let (registry, kept) = (Registry::start(), TempDir::new().unwrap());
+    let manifest = manifest("application/wasm", COMPONENT, COMPONENT.len());
+    let reference = registry.has_component(&manifest, COMPONENT);
+    fetch(&reference, Some(kept.path()), MAX).unwrap();
+    for file in fs::read_dir(kept.path()).unwrap() {
+        fs::write(file.unwrap().path(), "something else").unwrap();
+    }
+    assert_eq!(fetch(&reference, Some(kept.path()), MAX).unwrap(), COMPONENT);
+    assert_eq!(registry.asked(), 4);
+}
+
+#[test]
+fn what_has_another_digest_than_the_pinned_one_is_refused_and_not_kept() {
+    let (registry, kept) = (Registry::start(), TempDir::new().unwrap());
+    let good = manifest("application/wasm", COMPONENT, COMPONENT.len());
+    let pinned = sha256(&good);
+    let other = manifest("application/wasm", b"another", 7);
+    let reference = Reference::parse(&registry.has("manifests", &pinned, &other)).unwrap();
+    match fetch(&reference, Some(kept.path()), MAX) {
+        Err(FetchError::Digest { what: "the manifest", came, pinned: must }) => {
+            assert_eq!((came, must), (sha256(&other), pinned));
+        }
+        fetched => panic!("{fetched:?}"),
+    }
+    let reference = registry.has_component(&good, COMPONENT);
+    registry.has("blobs", &sha256(COMPONENT), b"\0asm and much");
+    match fetch(&reference, Some(kept.path()), MAX) {
+        Err(FetchError::Digest { what: "the component", came, pinned }) => {
+            assert_eq!((came, pinned), (sha256(b"\0asm and much"), sha256(COMPONENT)));
+        }
+        fetched => panic!("{fetched:?}"),
+    }
+    assert_eq!(fs::read_dir(kept.path()).unwrap().count(), 1, "the good manifest");
+}
+
+#[test]
+fn what_is_too_large_is_refused_before_it_is_fetched_and_what_is_larger_than_it_says_on_the_way() {
+    let registry = Registry::start();
+    let large =
+        registry.has_component(&manifest("application/wasm", COMPONENT, (MAX + 1) as usize), COMPONENT);
+    assert_eq!(error(&large), "the component has 1048577 bytes, at most 1048576 are taken");
+    assert_eq!(registry.asked(), 1);
+    let small = registry.has_component(&manifest("application/wasm", COMPONENT, 4), COMPONENT);
+    assert!(error(&small).contains("more than the 4 bytes that its manifest says"), "{}", error(&small));
+}
+
+#[test]
+fn an_artifact_that_is_no_component_says_what_it_is() {
+    let registry = Registry::start();
+    let image = manifest("application/vnd.oci.image.layer.v1.tar+gzip", COMPONENT, COMPONENT.len());
+    let said = error(&registry.has_component(&image, COMPONENT));
+    assert!(
+        said.contains("its layers are [\"application/vnd.oci.image.layer.v1.tar+gzip\"], and one of application/wasm was"),
+        "{said}"
+    );
+    let said = error(&registry.has_component(b"[]", COMPONENT));
+    assert!(said.contains("its manifest is none"), "{said}");
+}
+
+#[test]
+fn a_registry_that_has_it_not_or_is_not_there_is_named() {
+    let registry = Registry::start();
+    let reference =
+        Reference::parse(&format!("oci://{}/acme/guard@{}", registry.host, sha256(b"x"))).unwrap();
+    let said = error(&reference);
+    assert!(said.starts_with(&format!("registry {}: ", registry.host)), "{said}");
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let said = error(&Reference::parse(&format!("oci://{gone}/acme/guard@{}", sha256(b"x"))).unwrap());
+    assert!(said.starts_with(&format!("registry {gone}: ")) && said.contains("refused"), "{said}");
+}
+
+#[test]
+fn a_reference_names_its_host_and_is_pinned() {
+    let pinned = sha256(b"x");
+    for good in ["ghcr.io/acme/guard", "ghcr.io/acme/guard:1.2", "localhost:5000/guard", "localhost/guard"] {
+        let text = format!("oci://{good}@{pinned}");
+        assert_eq!(Reference::parse(&text).unwrap().to_string(), text);
+    }
+    let wrong = |text: &str| Reference::parse(text).unwrap_err().to_string();
+    for text in
+        ["oci://ghcr.io/acme/guard", "oci://ghcr.io/acme/guard:1.2", "oci://ghcr.io/acme/guard@sha256:12"]
+    {
+        assert!(
+            wrong(text).contains("is not pinned: it must end with @sha256: and the 64"),
+            "{}",
+            wrong(text)
+        );
+    }
+    let said = wrong(&format!("oci://acme/guard@{pinned}"));
+    assert!(said.contains("it must name its registry's host"), "{said}");
+    let said = wrong(&format!("oci://ghcr.io/Acme/guard@{pinned}"));
+    assert!(said.contains("the repository in small letters"), "{said}");
+}

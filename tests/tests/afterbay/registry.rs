@@ -1,0 +1,107 @@
+//! Components out of a registry: files as a registry serves them, since what is pinned is only read.
+
+use crate::python;
+use afterbay_tests::afterbay::done;
+use afterbay_tests::components::guest;
+use afterbay_tests::{Afterbay, Reader, Request, Sender, Stage, batch};
+use afterbay_wire::synth::SynthWire::Msgpack;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+struct Registry {
+    child: Child,
+    host: String,
+}
+
+impl Registry {
+    fn start(dir: &Path) -> Registry {
+        let mut command = Command::new(python::python());
+        command.args(["-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory"]).arg(dir);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let port = line.split(' ').skip_while(|word| *word != "port").nth(1).unwrap();
+        Registry { host: format!("127.0.0.1:{port}"), child }
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let _ = self.child.kill().and_then(|()| self.child.wait());
+    }
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    let digits: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{digits}")
+}
+
+/// Puts a component into a registry's files, with a manifest like no other; the manifest's digest.
+fn push(files: &Path, component: &Path) -> String {
+    let component = fs::read(component).unwrap();
+    let of = sha256(&component);
+    let manifest = format!(
+        r#"{{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": {{"mediaType": "application/vnd.wasm.config.v0+json", "digest": "{of}", "size": 2}},
+            "layers": [{{"mediaType": "application/wasm", "digest": "{of}", "size": {}}}],
+            "annotations": {{"of": "{}"}}}}"#,
+        component.len(),
+        files.display(),
+    );
+    let repository = files.join("v2/acme/guard");
+    for (kind, bytes) in [("blobs", &component), ("manifests", &manifest.clone().into_bytes())] {
+        fs::create_dir_all(repository.join(kind)).unwrap();
+        fs::write(repository.join(kind).join(sha256(bytes)), bytes).unwrap();
+    }
+    sha256(manifest.as_bytes())
+}
+
+#[test]
+fn a_plugin_out_of_a_registry_runs_and_runs_again_when_the_registry_is_away() {
+    let stage = Stage::new();
+    let digest = push(&stage.path("files"), &guest("nothing"));
+    let registry = Registry::start(&stage.path("files"));
+    let component = format!("oci://{}/acme/guard@{digest}", registry.host);
+    let config = || stage.config().plugin_with("guard", &component, "", "deadline = \"10s\"");
+    let mut reader = Reader::bind(&stage.reader_side());
+    let mut registry = Some(registry);
+    for rid in ["a", "b"] {
+        let afterbay = Afterbay::run(&stage, &config());
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let frame = batch(Msgpack, vec![Request::new(rid).last(&[1])]);
+        sender.send(&frame);
+        assert_eq!(reader.frame(), frame);
+        let plugins: Value = serde_json::from_str(&afterbay.get("/v1/plugins").body).unwrap();
+        assert_eq!(plugins["plugins"][0]["source"], component, "{plugins}");
+        assert_eq!(afterbay.metrics().plugin("guard", "calls_total"), 1);
+        assert_eq!(afterbay.stop(), 0);
+        drop(registry.take());
+    }
+}
+
+#[test]
+fn what_a_registry_has_instead_of_the_pinned_is_refused_and_so_is_what_is_not_pinned() {
+    let stage = Stage::new();
+    let digest = push(&stage.path("files"), &guest("nothing"));
+    let registry = Registry::start(&stage.path("files"));
+    let manifests = stage.path("files").join("v2/acme/guard/manifests");
+    let other = format!("sha256:{}", "0".repeat(64));
+    fs::copy(manifests.join(&digest), manifests.join(&other)).unwrap();
+    let check = |component: &str| {
+        let config = stage.config().plugin_with("guard", component, "", "deadline = \"10s\"");
+        let checked = done(&["check", "--config", &stage.write(&config)]);
+        assert_eq!(checked.code, 64, "{checked:?}");
+        checked.stderr
+    };
+    let host = &registry.host;
+    let refused = check(&format!("oci://{host}/acme/guard@{other}"));
+    assert!(refused.contains(&format!("has the digest {digest}, and must have {other}")), "{refused}");
+    let refused = check(&format!("oci://{host}/acme/guard:latest"));
+    assert!(refused.contains("is not pinned"), "{refused}");
+    let refused = check(&format!("oci://{host}/acme/nothing@{digest}x"));
+    assert!(refused.contains("afterbay.toml:"), "{refused}");
+}
