@@ -5,12 +5,24 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 use afterbay_plugin::{
-    Batch, Calls, Columns, ConfigureError, IdShape, NoSettings, Opened, Plugin, RequestId, Requests, Row,
+    Batch, Calls, Columns, ConfigureError, IdShape, Opened, Plugin, RequestId, RequestIs, Requests, Row,
     StateError, TokenId, Verdicts,
 };
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// Which requests are given all ids so far.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// Those that fit any of these; without a rule, all. The others go on as they came.
+    #[serde(default)]
+    rules: Vec<RequestIs>,
+}
 
 /// The plugin.
 pub struct DeltaToCumulative {
+    rules: Vec<RequestIs>,
     requests: Requests<Request>,
     /// Whether the log knows that this stream is cumulative by itself.
     told: bool,
@@ -24,13 +36,13 @@ enum Request {
 }
 
 impl Plugin for DeltaToCumulative {
-    type Settings = NoSettings;
+    type Settings = Settings;
     const COLUMNS: Columns = Columns::OUTPUT_IDS.union(Columns::COMPLETION_TOKENS);
     const WANTS: Calls = Calls::STATE;
     const WRITES: IdShape = IdShape::Cumulative;
 
-    fn new(_: NoSettings) -> Result<Self, ConfigureError> {
-        Ok(Self { requests: Requests::new(), told: false })
+    fn new(Settings { rules }: Settings) -> Result<Self, ConfigureError> {
+        Ok(Self { rules, requests: Requests::new(), told: false })
     }
 
     fn opened(&mut self, request: &Opened) {
@@ -38,7 +50,10 @@ impl Plugin for DeltaToCumulative {
         if self.requests.get(request.request).is_some() {
             return;
         }
-        let state = if request.received_tokens > 0 {
+        let is_meant = self.rules.is_empty() || self.rules.iter().any(|rule| rule.fits(request));
+        let state = if !is_meant {
+            Request::LeftAlone
+        } else if request.received_tokens > 0 {
             let tokens = request.received_tokens;
             afterbay_plugin::warn!(
                 request: request.request,
@@ -209,6 +224,33 @@ mod tests {
         let logged = plugin.logged();
         assert_eq!(logged.len(), 1, "{logged:?}");
         assert_eq!((logged[0].level, logged[0].request), (Level::Info, Some(1)));
+    }
+
+    #[test]
+    fn with_rules_only_the_requests_that_fit_one_are_given_all_ids() {
+        let rules =
+            r#"{"rules": [{"rid_prefix": "old-"}, {"rid_prefix": "o", "http_worker_ipc": "ipc:///w1"}]}"#;
+        let mut plugin = Harness::<DeltaToCumulative>::new(rules).unwrap();
+        let requests = [
+            ("old-1", "", true),
+            ("other", "ipc:///w1", true),
+            ("other", "", false),
+            ("new", "ipc:///w1", false),
+        ];
+        for (request, (rid, worker, fits)) in (1..).zip(requests) {
+            let http_worker_ipc = worker.to_owned();
+            plugin.open_as(Opened {
+                request,
+                rid: rid.to_owned(),
+                http_worker_ipc,
+                resumed: false,
+                ..resumed(0)
+            });
+            plugin.process(&[row(request, &[10], 1)]);
+            let all = fits.then(|| replaced(0, &[10, 11]));
+            assert_eq!(plugin.process(&[row(request, &[11], 2)]), Vec::from_iter(all), "{rid} {worker}");
+        }
+        assert_eq!(plugin.logged(), []);
     }
 
     #[test]

@@ -101,6 +101,7 @@ mod attributes;
 mod batch;
 mod error;
 mod requests;
+mod rules;
 mod verdicts;
 
 mod host;
@@ -123,4 +124,5 @@ pub use host::{attributes, metrics, signals, tokenizer};
 pub use log::log;
 pub use plugin::{NoSettings, Plugin};
 pub use requests::Requests;
+pub use rules::RequestIs;
 pub use verdicts::{REASON_BYTES_MAX, Verdicts};

@@ -5,7 +5,8 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 use afterbay_plugin::{
-    AttributeIs, Attributes, Batch, Columns, ConfigureError, Opened, Plugin, RequestId, Requests, Verdicts,
+    AttributeIs, Attributes, Batch, Columns, ConfigureError, Opened, Plugin, RequestId, RequestIs, Requests,
+    Verdicts,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -38,8 +39,7 @@ struct Rule {
 
 /// A rule that was checked.
 struct Condition {
-    rid_prefix: Option<String>,
-    http_worker_ipc: Option<String>,
+    request: RequestIs,
     attribute: Option<AttributeIs>,
 }
 
@@ -47,12 +47,11 @@ impl Condition {
     fn new(rule: Rule) -> Result<Self, ConfigureError> {
         let Rule { rid_prefix, http_worker_ipc, attribute, equals } = rule;
         let attribute = AttributeIs::of(attribute.as_deref(), equals.as_ref())?;
-        Ok(Self { rid_prefix, http_worker_ipc, attribute })
+        Ok(Self { request: RequestIs { rid_prefix, http_worker_ipc }, attribute })
     }
 
     fn fits(&self, request: &Opened, attributes: &Attributes) -> bool {
-        self.rid_prefix.as_ref().is_none_or(|prefix| request.rid.starts_with(prefix))
-            && self.http_worker_ipc.as_ref().is_none_or(|worker| request.http_worker_ipc == *worker)
+        self.request.fits(request)
             && self.attribute.as_ref().is_none_or(|attribute| attribute.holds(attributes))
     }
 }
