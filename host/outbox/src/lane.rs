@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use afterbay_wire::{Batch, Finish, Kind, Matched, Part, RowsError, is_health_check};
+use afterbay_wire::{Batch, Finish, Matched, Part, RowsError, is_health_check};
 use bytes::Bytes;
 
 use crate::outbox::Joins;

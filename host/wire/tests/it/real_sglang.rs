@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
-use afterbay_wire::{AbortForm, AbortShape, Batch, Edit, Finish, FinishReason, Kind, Part, Tokens};
+use afterbay_wire::{AbortForm, AbortShape, Batch, Edit, FinishReason, Kind, Part, Tokens};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
