@@ -129,17 +129,21 @@ impl<'a> Source<'a> {
         Ok(())
     }
 
-    /// Reloads, tells of it, and answers all who have asked by then.
+    /// Reloads, tells of it, and answers all who have asked by then. False: it was to stop while the new configuration was
+    /// made ready, and nothing has changed.
     pub(crate) async fn reload(
         &mut self,
         first: Option<Asked>,
         shared: &mut Shared,
         running: &mut Running,
         meetings: &mut Vec<Meeting>,
-    ) {
+        stop: impl Future<Output = ()>,
+    ) -> bool {
         let mut asked: Vec<Asked> = first.into_iter().collect();
         asked.extend(std::iter::from_fn(|| self.asked.try_recv().ok()));
-        let outcome = self.bring(shared, running, meetings).await;
+        let Some(outcome) = self.bring(shared, running, meetings, stop).await.transpose() else {
+            return false;
+        };
         match &outcome {
             Ok(changed) if changed.is_empty() => {}
             Ok(changed) => shared.events.publish(ConfigReloaded { changed: changed.join("; ") }),
@@ -155,14 +159,17 @@ impl<'a> Source<'a> {
         if let Err(error) = self.watch(shared) {
             tracing::error!(target: "afterbay", "config: its files cannot be watched: {error}");
         }
+        true
     }
 
+    /// What has changed; `None` where it was to stop.
     async fn bring(
         &self,
         shared: &mut Shared,
         running: &mut Running,
         meetings: &mut Vec<Meeting>,
-    ) -> Outcome {
+        stop: impl Future<Output = ()>,
+    ) -> Result<Option<Vec<String>>, Vec<String>> {
         let after = start::load(self.file, self.rendezvous.is_some())?;
         let told = changes::told(&shared.config, &after);
         let refused = changes::refused(&shared.config, &after);
@@ -170,7 +177,7 @@ impl<'a> Source<'a> {
             return Err(refused);
         }
         if told.is_empty() {
-            return Ok(told);
+            return Ok(Some(told));
         }
         let met = meeting::look(&after, self.rendezvous).map_err(|error| vec![error.to_string()])?;
         let met = met.ok_or_else(|| vec!["the scheduler's rendezvous file is gone".to_owned()])?;
@@ -188,7 +195,11 @@ impl<'a> Source<'a> {
                 ready_plugins(&loader, &before, &after_too, &met, runs)
             }
         });
-        let ready = ready.await.unwrap_or_else(|error| Err(vec![error.to_string()]));
+        // Compiling takes seconds, a registry may take minutes.
+        let ready = tokio::select! {
+            ready = ready => ready.unwrap_or_else(|error| Err(vec![error.to_string()])),
+            () = stop => return Ok(None),
+        };
         let outcome = match ready {
             Ok(ready) => self
                 .swap(after, met, ready, shared, running, meetings)
@@ -200,7 +211,7 @@ impl<'a> Source<'a> {
         if let Err(error) = running.watch_all(shared) {
             tracing::error!(target: "afterbay", "plugins: their files cannot be watched: {error}");
         }
-        outcome.map(|()| told)
+        outcome.map(|()| Some(told))
     }
 
     /// What can be refused by the system, then what cannot.

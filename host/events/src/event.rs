@@ -460,10 +460,11 @@ events! {
         stream: Name, frame: u64, rows: u64, why: String,
     } => "stream {stream:?}: {rows} rows of frame {frame} go to the detokenizer, which they were to skip: {why}";
 
-    /// Rows that a plugin held went on as they came, without its word. `end` is why, as metrics count it; `why` is for people.
+    /// Rows that a plugin held wait no more, without its word: they go on as they came, or with `on_fault = "terminate"` they
+    /// end their request. `end` is why, as metrics count it; `why` is for people.
     HoldEnded, warn_if(*end != HoldEnd::Last), first 5 of [stream, plugin, end] {
         stream: Name, plugin: Name, rid: String, rows: u64, tokens: u64, end: HoldEnd, why: &'static str,
-    } => "plugin {plugin:?} of {stream:?}: {rows} rows ({tokens} tokens) of request {rid:?} went on as they came: {why}";
+    } => "plugin {plugin:?} of {stream:?}: {rows} rows ({tokens} tokens) of request {rid:?} wait no more, without its word: {why}";
 
     /// A row that a plugin wanted to hold went on, or one came that cannot be joined with those that wait.
     HoldRefused, Level::WARN, first 5 of [stream, plugin, why] {

@@ -9,6 +9,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -81,6 +82,23 @@ fn a_plugin_out_of_a_registry_runs_and_runs_again_when_the_registry_is_away() {
         assert_eq!(afterbay.stop(), 0);
         drop(registry.take());
     }
+}
+
+#[test]
+fn a_stop_is_heard_while_a_reload_waits_for_a_registry_that_says_nothing() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run(&stage, &stage.config());
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let component = format!("oci://{}/acme/guard@sha256:{}", silent.local_addr().unwrap(), "0".repeat(64));
+    stage.write(&stage.config().plugin_with("guard", &component, "", "deadline = \"10s\""));
+    let asked = silent.accept().unwrap();
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let frame = batch(Msgpack, vec![Request::new("a").last(&[1])]);
+    sender.send(&frame);
+    assert_eq!(reader.frame(), frame);
+    assert_eq!(afterbay.stop(), 0);
+    drop(asked);
 }
 
 #[test]

@@ -119,6 +119,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         dev::watch(projects, shared.events.clone(), output)?;
     }
     let done = runtime.block_on(serve(&args, shared, asked));
+    // A configuration that was being made ready is of no use any more.
+    runtime.shutdown_background();
     if let Some(dir) = &args.scratch {
         // Of no use to anybody after this, and nobody is left to be told.
         let _removed = std::fs::remove_dir_all(dir);
@@ -202,17 +204,17 @@ async fn watch(
     let mut look = tokio::time::interval(LOOK_EVERY);
     let mut failed: Vec<String> = Vec::new();
     loop {
-        tokio::select! {
+        let asked = tokio::select! {
             () = signals.next() => return Ok(Stop::Told),
-            asked = source.asked.recv() => {
-                source.reload(asked, shared, running, meetings).await;
-                continue;
+            asked = source.asked.recv() => Some(asked),
+            _ = source.hangup.recv() => Some(None),
+            _ = look.tick() => None,
+        };
+        if let Some(asked) = asked {
+            match source.reload(asked, shared, running, meetings, signals.next()).await {
+                true => continue,
+                false => return Ok(Stop::Told),
             }
-            _ = source.hangup.recv() => {
-                source.reload(None, shared, running, meetings).await;
-                continue;
-            }
-            _ = look.tick() => {}
         }
         shared.signals.tell(&shared.events);
         shared.events.tick(Instant::now());

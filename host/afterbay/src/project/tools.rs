@@ -179,10 +179,10 @@ const WASI_SDK: &str =
 
 const WASM_TOOLS: &str = "https://github.com/bytecodealliance/wasm-tools/releases, or cargo install --locked wasm-tools, or, as somebody else packs it, ";
 
-/// A file's places in the project, and above it. Not as a symbolic link has it: what is installed for a python goes by the name
-/// that it is called by.
+/// A file's places in the project, and above it. The file is not looked up through a symbolic link: what is installed for a
+/// python goes by the name that it is called by.
 fn above(dir: &Path, place: &str) -> Vec<PathBuf> {
-    let here = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    let here = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     here.ancestors().take(ABOVE_MAX).map(|dir| dir.join(place)).collect()
 }
 
@@ -206,6 +206,16 @@ fn find(dir: &Path, place: &str, language: Language) -> Result<PathBuf, ProjectE
 mod tests {
     use super::*;
     use crate::project::Project;
+
+    #[test]
+    fn a_tool_is_looked_for_above_the_project_also_where_its_path_has_dots() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b/project/scenarios")).unwrap();
+        std::fs::create_dir_all(dir.path().join("bin")).unwrap();
+        std::fs::write(dir.path().join("bin/a-tool"), "").unwrap();
+        let found = find(&dir.path().join("a/b/project/scenarios/.."), "bin/a-tool", Language::C).unwrap();
+        assert_eq!(found, dir.path().canonicalize().unwrap().join("bin/a-tool"));
+    }
 
     fn written(language: Language) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
