@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use docker_credential::{CredentialRetrievalError, DockerCredential};
+use docker_credential::DockerCredential;
 use oci_client::Client;
 use oci_client::client::{ClientConfig, ClientProtocol};
 use oci_client::errors::{DigestError, OciDistributionError};
@@ -15,11 +15,14 @@ use tokio::io::AsyncWrite;
 
 use crate::{CONNECT_MAX, FETCH_MAX, FetchError, MANIFESTS};
 
+/// Characters of what a registry says.
+const WORDS_MAX: usize = 1024;
+
 pub(crate) struct Registry<'r> {
     client: Client,
     image: &'r oci_client::Reference,
     auth: RegistryAuth,
-    /// Why it is asked without credentials, where that is not as expected.
+    /// Why it is asked without credentials.
     without: Option<String>,
 }
 
@@ -44,13 +47,7 @@ impl<'r> Registry<'r> {
                 (RegistryAuth::Basic(user, password), None)
             }
             Ok(DockerCredential::IdentityToken(token)) => (RegistryAuth::Bearer(token), None),
-            Err(
-                CredentialRetrievalError::ConfigNotFound | CredentialRetrievalError::NoCredentialConfigured,
-            ) => (RegistryAuth::Anonymous, None),
-            Err(error) => {
-                let words = error.to_string();
-                (RegistryAuth::Anonymous, Some(words.split_whitespace().collect::<Vec<_>>().join(" ")))
-            }
+            Err(error) => (RegistryAuth::Anonymous, Some(error.to_string())),
         };
         Ok(Registry { client, image, auth, without })
     }
@@ -81,9 +78,17 @@ impl<'r> Registry<'r> {
             why = format!("{why}: {cause}");
             source = cause.source();
         }
-        if let Some(without) = &self.without {
-            why = format!("{why} (asked without credentials: {without})");
+        let is_refused = matches!(
+            error,
+            OciDistributionError::AuthenticationFailure(_)
+                | OciDistributionError::UnauthorizedError { .. }
+                | OciDistributionError::RegistryError { .. }
+        );
+        if let Some(without) = self.without.as_ref().filter(|_| is_refused) {
+            why = format!("{why}; asked without Docker's credentials: {without}");
         }
+        // One line, whatever a registry or a credential helper says.
+        let why = why.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(WORDS_MAX).collect();
         FetchError::Registry { registry: self.image.resolve_registry().to_owned(), why }
     }
 }

@@ -179,6 +179,10 @@ fn a_registry_that_has_it_not_or_is_not_there_is_named() {
         Reference::parse(&format!("oci://{}/acme/guard@{}", registry.host, sha256(b"x"))).unwrap();
     let said = error(&reference);
     assert!(said.starts_with(&format!("registry {}: ", registry.host)), "{said}");
+    assert!(
+        said.contains("no such manifest") && said.contains("asked without Docker's credentials: "),
+        "{said}"
+    );
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let said = error(&Reference::parse(&format!("oci://{gone}/acme/guard@{}", sha256(b"x"))).unwrap());
     assert!(said.starts_with(&format!("registry {gone}: ")) && said.contains("refused"), "{said}");
