@@ -23,7 +23,7 @@ use afterbay_runtime::{
     Action, ColumnSet, Columns, FinishKind, IdShape, Opened, Plugin, ReloadError, Replacement, TokenId,
     Verdict,
 };
-use afterbay_wire::{FinishReason, Ids};
+use afterbay_wire::{FinishReason, Ids, is_health_check};
 use holding::Turn;
 use shown::Shown;
 use std::collections::HashSet;
@@ -410,17 +410,17 @@ impl Chain {
         let shown = &mut self.shown;
         shown.clear();
         let mut hidden = false;
-        for (index, row) in rows.iter().enumerate() {
+        for (index, (row, rid)) in (0..).zip(rows.iter().zip(batch.rid_bytes())) {
             // Of a request that has ended no plugin knows any more.
             let is_past =
                 *is_released && ledger.request(row.slot).is_none_or(|(_, request)| request.has_ended());
-            if row.swallowed || is_past || batch.is_health_check(index as u32) {
+            if row.swallowed || is_past || is_health_check(rid) {
                 hidden = true;
                 continue;
             }
-            shown.rows.push(index as u32);
+            shown.rows.push(index);
             shown.requests.push(row.number);
-            shown.tokens.push(if *is_released { batch.tokens(index as u32) } else { row.tokens });
+            shown.tokens.push(if *is_released { batch.tokens(index) } else { row.tokens });
             shown.completion_tokens.push(row.completion_tokens.unwrap_or(0));
             shown.finished.push(row.finish);
         }
