@@ -88,27 +88,6 @@ pub(crate) fn meter(metrics: &Metrics, stream: &str, plugin: &str) -> Arc<dyn Me
     Arc::new(Own(metrics.own(stream, plugin)))
 }
 
-/// To nobody: a plugin that is only tried.
-pub(crate) fn no_meter() -> Arc<dyn Meter> {
-    Arc::new(Nobody)
-}
-
-struct Nobody;
-
-impl Meter for Nobody {
-    fn add(&self, _: &str, _: u64) -> Result<(), MeterError> {
-        Ok(())
-    }
-
-    fn set(&self, _: &str, _: f64) -> Result<(), MeterError> {
-        Ok(())
-    }
-
-    fn observe(&self, _: &str, _: f64) -> Result<(), MeterError> {
-        Ok(())
-    }
-}
-
 struct Own(OwnMetrics);
 
 fn refused(error: OwnError) -> MeterError {

@@ -135,7 +135,7 @@ pub(crate) fn check_files(
                     continue;
                 }
             };
-            let terms = grants::terms(plugin, grants::no_meter(), model);
+            let terms = grants::terms(plugin, Arc::new(()), model);
             let tried = load_plugin(host, plugin, terms).map_err(|error| format!("{error:#}")).and_then(|(component, _)| {
                 component.instantiate(&settings(plugin)).map_err(|error| error.to_string())?;
                 match next_leg(config, stream) {

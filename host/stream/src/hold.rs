@@ -11,7 +11,7 @@ use afterbay_events::{HoldEnd, Name};
 use afterbay_journal::FrameNo;
 use afterbay_outbox::Joins;
 use afterbay_text::{Progress, Vocabulary};
-use afterbay_wire::{Batch, Kind, Part};
+use afterbay_wire::{Batch, Edit, Kind, Part};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -32,6 +32,11 @@ pub(crate) struct Came {
 }
 
 impl Came {
+    /// One row, as it is.
+    pub(crate) fn row(tokens: u32) -> Came {
+        Came { rows: 1, forwarded: tokens.into(), ..Came::default() }
+    }
+
     /// Tokens that came.
     pub(crate) fn tokens(self) -> u64 {
         self.forwarded + self.replaced + self.dropped
@@ -79,13 +84,20 @@ impl Held {
         Held { batch, frame, tokens, came, is_made: false, is_whole: true }
     }
 
-    /// With other contents.
-    pub(crate) fn with(self, batch: Batch, came: Came) -> Held {
-        Held { tokens: batch.tokens(0), batch, came, ..self }
+    /// Does this to it; where it fails nothing is done. The error is for people.
+    pub(crate) fn edit(&mut self, edit: Edit, came: Came) -> Result<(), String> {
+        if edit == Edit::new(0) {
+            return Ok(());
+        }
+        let edited = self.batch.edit(&[edit]).map_err(|error| error.to_string())?;
+        self.batch = edited.ok_or("nothing is left of it")?;
+        (self.tokens, self.came) = (self.batch.tokens(0), came);
+        Ok(())
     }
 
-    /// Several as one, in order; there is at least one.
-    pub(crate) fn join(rows: &[Held]) -> Result<Held, String> {
+    /// Several as one, in order; there is at least one. The error is for people.
+    pub(crate) fn join<'a>(rows: impl IntoIterator<Item = &'a Held>) -> Result<Held, String> {
+        let rows: Vec<&Held> = rows.into_iter().collect();
         let parts: Vec<Part<'_>> = rows.iter().map(|row| Part::from(&row.batch)).collect();
         let batch = Batch::join(&parts).map_err(|error| error.to_string())?;
         let came = rows.iter().fold(Came::default(), |sum, row| sum.and(row.came));

@@ -480,7 +480,7 @@ fn terminate(row: u32, message: &str, plugin: &str, fate: &mut Fate, actions: &m
 }
 
 /// How a request ends that a plugin aborts.
-fn aborted(message: &str) -> FinishReason {
+pub(crate) fn aborted(message: &str) -> FinishReason {
     FinishReason::Abort { message: message.to_owned(), status_code: None, err_type: None }
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use afterbay_runtime::{
-    Action, Columns, EncodeError, Grants, Host, HostOptions, IdShape, Limits, Meter, MeterError, Opened,
-    Plugin, Replacement, Terms, Tokens, Verdict,
+    Action, Columns, EncodeError, Grants, Host, HostOptions, IdShape, Limits, Opened, Plugin, Replacement,
+    Terms, Tokens, Verdict,
 };
 
 /// The limits of a config that names none, but for the deadline: the machine that runs the tests may be slow and busy.
@@ -26,24 +26,10 @@ fn start(host: &Host, name: &str) -> Plugin {
     host.load(name, bytes, limits()).unwrap().instantiate("{}").unwrap()
 }
 
-/// Grants that are there and give nothing.
-struct Nobody;
+/// A model without tokens.
+struct NoTokens;
 
-impl Meter for Nobody {
-    fn add(&self, _: &str, _: u64) -> Result<(), MeterError> {
-        Ok(())
-    }
-
-    fn set(&self, _: &str, _: f64) -> Result<(), MeterError> {
-        Ok(())
-    }
-
-    fn observe(&self, _: &str, _: f64) -> Result<(), MeterError> {
-        Ok(())
-    }
-}
-
-impl Tokens for Nobody {
+impl Tokens for NoTokens {
     fn size(&self) -> u32 {
         0
     }
@@ -70,10 +56,10 @@ fn every_bundled_plugin_loads_under_its_name() {
     let host = host();
     for name in afterbay_bundled::names() {
         let grants = Grants {
-            metrics: Some(Arc::new(Nobody)),
+            metrics: Some(Arc::new(())),
             signals: true,
             request: true,
-            tokenizer: Some(Arc::new(Nobody)),
+            tokenizer: Some(Arc::new(NoTokens)),
             ..Grants::default()
         };
         let terms = Terms { limits: limits(), grants, digest: None };

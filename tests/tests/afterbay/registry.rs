@@ -5,7 +5,6 @@ use afterbay_tests::afterbay::done;
 use afterbay_tests::components::guest;
 use afterbay_tests::{Afterbay, Reader, Request, Sender, Stage, batch};
 use afterbay_wire::synth::SynthWire::Msgpack;
-use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -76,8 +75,7 @@ fn a_plugin_out_of_a_registry_runs_and_runs_again_when_the_registry_is_away() {
         let frame = batch(Msgpack, vec![Request::new(rid).last(&[1])]);
         sender.send(&frame);
         assert_eq!(reader.frame(), frame);
-        let plugins: Value = serde_json::from_str(&afterbay.get("/v1/plugins").body).unwrap();
-        assert_eq!(plugins["plugins"][0]["source"], component, "{plugins}");
+        assert_eq!(afterbay.plugins()["plugins"][0]["source"], component);
         assert_eq!(afterbay.metrics().plugin("guard", "calls_total"), 1);
         assert_eq!(afterbay.stop(), 0);
         drop(registry.take());

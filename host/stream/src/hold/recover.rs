@@ -2,6 +2,7 @@
 
 use super::{Came, Held, Holds};
 use crate::decode::Decode;
+use crate::judge::aborted;
 use crate::requests::Slot;
 use afterbay_events::{HoldEnd, Name};
 use afterbay_journal::reader::Action;
@@ -79,11 +80,10 @@ impl Holds {
 /// The row as it came.
 fn own(batch: &Batch, row: u32, tokens: u32, frame: FrameNo) -> Result<Held, String> {
     let batch = batch.take(&[row]).map_err(|error| error.to_string())?;
-    let came = Came { rows: 1, forwarded: tokens.into(), ..Came::default() };
-    Ok(Held::new(batch, frame, came))
+    Ok(Held::new(batch, frame, Came::row(tokens)))
 }
 
-fn apply(row: Held, action: &Action) -> Result<Held, String> {
+fn apply(mut row: Held, action: &Action) -> Result<Held, String> {
     let mut edit = Edit::new(0);
     let mut came = row.came;
     match (action.verdict, action.replaced()) {
@@ -97,15 +97,9 @@ fn apply(row: Held, action: &Action) -> Result<Held, String> {
             came = came.to_dropped();
         }
         (Verdict::Finish, _) => edit.finish = Some(FinishReason::Stop(action.text.clone())),
-        (Verdict::Abort, _) => {
-            let message = action.text.clone();
-            edit.finish = Some(FinishReason::Abort { message, status_code: None, err_type: None });
-        }
+        (Verdict::Abort, _) => edit.finish = Some(aborted(&action.text)),
         _ => return Ok(row),
     }
-    let edited = row.batch.edit(&[edit]).map_err(|error| error.to_string())?;
-    match edited {
-        Some(batch) => Ok(row.with(batch, came)),
-        None => Ok(row),
-    }
+    row.edit(edit, came)?;
+    Ok(row)
 }

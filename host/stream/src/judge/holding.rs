@@ -84,10 +84,12 @@ impl Judged {
         let mut edit = Edit { text: fate.text.clone(), ..Edit::new(0) };
         let (batch, mut came, frame, is_made) = match self.instead_of(row) {
             Some(Instead { held, .. }) => (held.batch.take(&[0]), held.came, held.frame, held.is_made),
-            None => {
-                let came = Came { rows: 1, forwarded: self.tokens_of(row).into(), ..Came::default() };
-                (self.accounted.batch.take(&[row]), came, self.accounted.kept.frame, false)
-            }
+            None => (
+                self.accounted.batch.take(&[row]),
+                Came::row(self.tokens_of(row)),
+                self.accounted.kept.frame,
+                false,
+            ),
         };
         match &fate.written {
             Written::AsItCame => {}
@@ -98,8 +100,9 @@ impl Judged {
             }
         }
         let batch = batch.map_err(|error| error.to_string())?;
-        let held = Held { is_made, ..Held::new(batch, frame, came) };
-        edited(held, edit, came)
+        let mut held = Held { is_made, ..Held::new(batch, frame, came) };
+        held.edit(edit, came)?;
+        Ok(held)
     }
 
     fn tokens_of(&self, row: u32) -> u32 {
@@ -109,17 +112,6 @@ impl Judged {
 
 fn not_released(plugin: &str) -> String {
     format!("afterbay: plugin {plugin:?} did not release what it held")
-}
-
-/// A row with this done to it.
-fn edited(held: Held, edit: Edit, came: Came) -> Result<Held, String> {
-    if edit == Edit::new(0) {
-        return Ok(held);
-    }
-    match held.batch.edit(&[edit]).map_err(|error| error.to_string())? {
-        Some(batch) => Ok(held.with(batch, came)),
-        None => Err("nothing is left of it".to_owned()),
-    }
 }
 
 /// One seat's turn with rows that wait.
@@ -402,11 +394,9 @@ impl Turn<'_> {
             let fate = self.judged.fates[row as usize].finish.clone();
             let ending = self.judged.accounted.rows.get(row as usize);
             let ending = ending.and_then(|row| self.ledger.ending(row.slot, row.finish));
-            if let Some(finish) = fate.or(ending.map(|matched| FinishReason::Stop(matched.to_owned())))
-                && let Ok(Some(batch)) = own.batch.edit(&[Edit { finish: Some(finish), ..Edit::new(0) }])
-            {
+            if let Some(finish) = fate.or(ending.map(|matched| FinishReason::Stop(matched.to_owned()))) {
                 let came = own.came;
-                own = own.with(batch, came);
+                let _stays = own.edit(Edit { finish: Some(finish), ..Edit::new(0) }, came);
             }
             self.wait(row, number, own, Duration::ZERO, words(HoldEnd::Columns).to_owned());
         }
@@ -433,23 +423,16 @@ fn replace(
     shape: IdShape,
 ) -> Result<(u32, Held, Vec<i64>), String> {
     let joined: u32 = all.iter().map(|row| row.tokens).sum();
-    let held = Held::join(&all[free..])?;
     if shape == IdShape::Cumulative {
         return Ok((joined, Held::join(all)?, Vec::new()));
     }
-    let came = held.came.to_replaced();
+    let mut made = Held::join(&all[free..])?;
+    let came = made.came.to_replaced();
     let tokens = Tokens::Delta(replacement.ids.clone());
-    let made = edited(held, Edit { tokens, text: replacement.text.clone(), ..Edit::new(0) }, came)?;
+    made.edit(Edit { tokens, text: replacement.text.clone(), ..Edit::new(0) }, came)?;
     let made = match free {
         0 => made,
-        _ => {
-            let mut parts: Vec<Held> = Vec::new();
-            for row in &all[..free] {
-                parts.push(Held::join(std::slice::from_ref(row))?);
-            }
-            parts.push(made);
-            Held::join(&parts)?
-        }
+        _ => Held::join(all[..free].iter().chain([&made]))?,
     };
     let mut ids = Vec::new();
     made.batch.row_ids(0, &mut ids);

@@ -21,7 +21,8 @@ impl Ledger {
                 continue;
             }
             // Of what stands there, and what came of it.
-            let (tokens, came) = match judged.instead_of(index as u32) {
+            let instead = judged.instead_of(index as u32);
+            let (tokens, came) = match instead {
                 Some(instead) => (instead.held.tokens, instead.held.came.tokens() as i64),
                 None => (row.tokens, i64::from(row.tokens)),
             };
@@ -52,7 +53,7 @@ impl Ledger {
                 edit.finish.clone_from(&fate.finish);
             }
             if shift != 0 && !matches!(edit.tokens, Tokens::Drop) {
-                let count = match judged.instead_of(index as u32) {
+                let count = match instead {
                     Some(instead) => instead.held.batch.completion_tokens(0),
                     None => batch.completion_tokens(index as u32),
                 };

@@ -14,7 +14,7 @@ use std::time::Instant;
 impl Row {
     /// What came, if it goes on as it is.
     pub(super) fn came(&self) -> Came {
-        Came { rows: 1, forwarded: self.tokens.into(), ..Came::default() }
+        Came::row(self.tokens)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The plugin that a command is given: where its component is, what it may use, its settings.
 
 use crate::commands::{parse_duration, parse_size};
-use crate::grants::{self, Model};
+use crate::grants::Model;
 use crate::project::Project;
 use crate::start::of_registry;
 use afterbay_config::bounds;
@@ -166,7 +166,7 @@ pub(super) fn terms(limits: Limits, tokenizer: Option<&Path>) -> Result<Terms, W
     };
     let grants = Grants {
         log: true,
-        metrics: Some(grants::no_meter()),
+        metrics: Some(Arc::new(())),
         signals: true,
         request: true,
         tokenizer: Some(tokens),
