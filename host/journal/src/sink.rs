@@ -13,6 +13,7 @@ use hashbrown::HashMap;
 use crate::bounds::{AHEAD_MAX, SENT_FRAMES_MAX};
 use crate::error::SentError;
 use crate::frame_set::FrameSet;
+use crate::mark::HELD_SINK;
 use crate::outcome::Credit;
 use crate::position::{FrameNo, RequestNo};
 
@@ -94,6 +95,11 @@ impl Sink {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether it is one of the stream's, and does not stand for rows that are held ([`HELD_SINK`]).
+    pub fn is_reader(&self) -> bool {
+        self.name != HELD_SINK
     }
 
     /// Every frame up to this one is taken, whatever it holds.

@@ -26,7 +26,7 @@ use crate::{Reopen, Setup, SinkSetup, StartError};
 use afterbay_config as config;
 use afterbay_events::event::{HoldLost, SinkResuming, SinkSettled};
 use afterbay_events::{Health, Metrics};
-use afterbay_journal::{Backlogged, FrameNo, HELD_SINK, Recovered, Writer, is_mark};
+use afterbay_journal::{Backlogged, FrameNo, Recovered, Writer, is_mark};
 use afterbay_outbox::{Joins, Options as OutboxOptions, Outbox, When};
 use afterbay_sockets::{CreditOptions, Pull, PullOptions, Push, PushOptions, TokenRange};
 use afterbay_wire::Layouts;
@@ -223,7 +223,7 @@ impl Plan {
         let Base { writer, recovered, decode } = base;
         // What is kept for one that is no more is let go.
         let is_gone = |known: &&afterbay_journal::Sink| {
-            known.name() != HELD_SINK && !self.sinks.iter().any(|sink| sink.name == known.name())
+            known.is_reader() && !self.sinks.iter().any(|sink| sink.name == known.name())
         };
         recovered.sinks.iter().filter(is_gone).for_each(|gone| writer.forget(gone.name()));
         let known = |sink: &PlannedSink| recovered.sinks.iter().find(|known| known.name() == sink.name);

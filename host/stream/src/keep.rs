@@ -110,7 +110,7 @@ impl Keep {
             telemetry,
             health,
             rows: Vec::new(),
-            held_after: recovered.sinks.iter().find(|sink| sink.name() == HELD_SINK).map(Sink::through),
+            held_after: recovered.sinks.iter().find(|sink| !sink.is_reader()).map(Sink::through),
             dirty: false,
             flush_at: None,
         }

@@ -6,7 +6,6 @@ use super::given::Given;
 use super::{Fold, Life, Outcome, RequestInfo, Row, Stream};
 use crate::error::ReadError;
 use crate::format::Kind;
-use crate::mark::HELD_SINK;
 use crate::outcome::{Verdict, effects};
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
 use crate::record::Body;
@@ -135,7 +134,7 @@ impl Rows<'_> {
     /// Who has taken each row.
     fn taken_by(&mut self) {
         // Of what leaves unnumbered only the position is known.
-        let readers = self.sinks.iter().filter(|sink| sink.name() != HELD_SINK);
+        let readers = self.sinks.iter().filter(|sink| sink.is_reader());
         let untold: Vec<&Sink> = match readers.clone().all(|sink| sink.last_sent() == 0) {
             true => readers.collect(),
             false => Vec::new(),

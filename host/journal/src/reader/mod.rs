@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex};
 use crate::after;
 use crate::error::{IoError, ReadError};
 use crate::format::Kind;
-use crate::mark::HELD_SINK;
 use crate::outcome::Credit;
 use crate::position::{FrameNo, Position, SegmentId};
 use crate::segment::{self, Listed, Payloads, Previous, RawRecord, Segment, Step};
@@ -233,7 +232,7 @@ impl Stream {
         let mut walk = Fold::new(self.segments.clone())?;
         while walk.next_segment()?.is_some() {}
         let taken = |sink: &Sink| (sink.name().to_owned(), sink.through(), sink.credit());
-        let readers = walk.state.sinks.iter().filter(|sink| sink.name() != HELD_SINK);
+        let readers = walk.state.sinks.iter().filter(|sink| sink.is_reader());
         Ok(readers.map(taken).collect())
     }
 
