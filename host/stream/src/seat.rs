@@ -243,11 +243,9 @@ impl Seat {
                 true => Ok(()),
                 false => resumed::open(plugin, opened, abouts),
             };
-            // Those that begin may have been held, all of them.
-            let answer = told.and_then(|()| match (columns.requests.is_empty(), self.drains.is_empty()) {
-                (true, _) => Ok(Vec::new()),
-                (false, true) => plugin.process(columns),
-                (false, false) => {
+            let answer = told.and_then(|()| match self.drains.is_empty() {
+                true => plugin.process(columns),
+                false => {
                     let Heard { verdicts, died: dead } = self.drains.judge(columns, plugin);
                     died.extend(dead);
                     verdicts
