@@ -154,8 +154,10 @@ fn the_same_bytes_are_no_reload() {
 #[test]
 fn a_pipe_in_a_components_place_is_told_and_not_waited_for() {
     let scene = Scene::with(&guest("nothing"), PROCESS);
-    fs::remove_file(scene.path()).unwrap();
-    assert!(Command::new("mkfifo").arg(scene.path()).status().unwrap().success());
+    let pipe = scene.directory.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // At once: a look in between would find no file, and tell of that.
+    fs::rename(pipe, scene.path()).unwrap();
     let error = scene.next().unwrap_err();
     assert!(error.to_string().contains("it is not a regular file"), "{error}");
 }
