@@ -13,6 +13,7 @@ from wit_world.imports import log, metrics
 from wit_world.imports.types import (
     Action_Hold,
     Action_Release,
+    Action_ReleaseAndHold,
     Action_ReleaseAs,
     Calls,
     Columns,
@@ -158,17 +159,24 @@ class Plugin(exports.Plugin):
     def judge(self, rows, still, text, ids, is_last):
         # The others have gone on: their time was over.
         del rows[: len(rows) - still]
+        before = sum(len(text) for text, _ in rows)
         rows.append((text, ids))
         text = "".join(text for text, _ in rows)
-        beginning = BEGINNING[settings["hold_words"]]
-        if not is_last and beginning.search(text, max(0, len(text) - BEGINNING_CHARS)):
+        beginning = None
+        if not is_last:
+            beginning = BEGINNING[settings["hold_words"]].search(text, max(0, len(text) - BEGINNING_CHARS))
+        mask, found = masked(text)
+        if beginning and before and beginning.start() >= before and not found:
+            # Of what came before all is known.
+            del rows[:-1]
+            return Action_ReleaseAndHold(settings["hold_ms"])
+        if beginning:
             return Action_Hold(settings["hold_ms"])
         ids, waited = sum(ids for _, ids in rows), len(rows) > 1
         rows.clear()
-        text, found = masked(text)
         if found:
             metrics.counter_add("masked", found)
-            return Action_ReleaseAs(Replacement([settings["mask_id"]] * ids, text))
+            return Action_ReleaseAs(Replacement([settings["mask_id"]] * ids, mask))
         return Action_Release() if waited else None
 
     def close(self, requests):

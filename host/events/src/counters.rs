@@ -84,6 +84,8 @@ label! {
         Release = "release",
         /// Other ids instead of what waits and of its own.
         ReleaseAs = "release_as",
+        /// What waits goes on, and it waits.
+        ReleaseAndHold = "release_and_hold",
     }
 }
 

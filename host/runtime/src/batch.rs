@@ -146,7 +146,8 @@ fn text(action: &Action) -> Option<&str> {
         | Action::SkipDetokenization
         | Action::Hold(_)
         | Action::Release
-        | Action::ReleaseAs(_) => None,
+        | Action::ReleaseAs(_)
+        | Action::ReleaseAndHold(_) => None,
     }
 }
 

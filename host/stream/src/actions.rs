@@ -84,5 +84,6 @@ pub(crate) fn label(action: &Action) -> events::Verdict {
         Action::Hold(_) => events::Verdict::Hold,
         Action::Release => events::Verdict::Release,
         Action::ReleaseAs(_) => events::Verdict::ReleaseAs,
+        Action::ReleaseAndHold(_) => events::Verdict::ReleaseAndHold,
     }
 }

@@ -113,7 +113,7 @@ struct Waiting {
     plugin: Name,
     slot: Slot,
     rows: Vec<Held>,
-    /// So many of them, the first ones, the plugin has let go: they wait for the text to be whole.
+    /// So many of them, the first ones, the plugin has let go: they wait for the text to be whole, or for the next frame.
     free: usize,
     /// When they go on, whole or not.
     free_until: Instant,
@@ -341,6 +341,14 @@ impl Holds {
         }
     }
 
+    /// The plugin has let go of all that waits of the request, and it goes on now, by itself.
+    pub(crate) fn let_go(&mut self, number: u64, plugin: &str, now: Instant) {
+        let of_request = self.by_request.get_mut(&number).into_iter().flatten();
+        for waiting in of_request.filter(|waiting| *waiting.plugin == *plugin) {
+            (waiting.free, waiting.free_until) = (waiting.rows.len(), now);
+        }
+    }
+
     /// What waits with these plugins goes on, for this reason; what is to go already keeps its own.
     fn end(&mut self, why: HoldEnd, is_it: impl Fn(u64, &Waiting) -> bool) {
         for (number, of_request) in &mut self.by_request {
@@ -451,9 +459,10 @@ impl Holds {
 }
 
 impl Waiting {
-    /// The time of some is over.
+    /// The time of the last is over. Those that were let go before it go on by themselves.
     fn is_over(&self, now: Instant) -> bool {
-        (self.free > 0 && self.free_until <= now) || (self.free < self.rows.len() && self.until <= now)
+        let until = if self.free < self.rows.len() { self.until } else { self.free_until };
+        until <= now
     }
 
     /// How many of the first rows go on now, and why.
@@ -462,7 +471,7 @@ impl Waiting {
         let (rows, why) = match self.over {
             Some(why) => (self.rows.len(), why),
             None if held_over => (self.rows.len(), HoldEnd::Time),
-            None if self.free > 0 && self.free_until <= now => (self.free, HoldEnd::Time),
+            None if self.free > 0 && self.free_until <= now => (self.free, HoldEnd::Verdict),
             None => return None,
         };
         let kind = self.rows.first()?.batch.kind();

@@ -61,6 +61,7 @@ fn in_words(action: Option<&Action>) -> String {
         Some(Action::Hold(millis)) => format!("hold for {millis} ms"),
         Some(Action::Release) => "release".to_owned(),
         Some(Action::ReleaseAs(Replacement { ids, .. })) => format!("release as {}", short(ids)),
+        Some(Action::ReleaseAndHold(millis)) => format!("release, and hold for {millis} ms"),
     }
 }
 

@@ -74,8 +74,13 @@ impl Verdicts {
     ///
     /// A last row is not held: nothing would come that could release it.
     pub fn hold(&mut self, row: Row<'_>, time: Duration) {
-        let millis = time.as_micros().div_ceil(1000);
-        self.give(row, Action::Hold(u32::try_from(millis).unwrap_or(u32::MAX)));
+        self.give(row, Action::Hold(millis(time)));
+    }
+
+    /// What waits of the row's request goes on as it came, and this row waits as by [`Verdicts::hold`]: where it is known now
+    /// of what came before, and not yet of this.
+    pub fn release_and_hold(&mut self, row: Row<'_>, time: Duration) {
+        self.give(row, Action::ReleaseAndHold(millis(time)));
     }
 
     /// What waits of the row's request goes on as one row, this one last.
@@ -112,6 +117,10 @@ impl Verdicts {
             Err(place) => self.list.insert(place, verdict),
         }
     }
+}
+
+fn millis(time: Duration) -> u32 {
+    u32::try_from(time.as_micros().div_ceil(1000)).unwrap_or(u32::MAX)
 }
 
 fn short(mut reason: String) -> String {

@@ -1,5 +1,6 @@
 //! Holds and releases as the token ids of a row say: 101 holds it (for as long as the settings say), 102 releases, 103
-//! releases as one row of other ids, 104 drops, 105 finishes, 106 is a panic. Says what it is shown, if the settings want that.
+//! releases as one row of other ids, 104 drops, 105 finishes, 106 is a panic, 107 releases and is held itself. Says what it is
+//! shown, if the settings want that.
 
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ const RELEASE_AS: i64 = 103;
 const DROP: i64 = 104;
 const FINISH: i64 = 105;
 const PANIC: i64 = 106;
+const RELEASE_AND_HOLD: i64 = 107;
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Holds {
@@ -64,6 +66,8 @@ impl Plugin for Holds {
             assert!(!has(PANIC), "told to");
             if has(self.at) {
                 verdicts.hold(row, Duration::from_millis(self.millis));
+            } else if has(RELEASE_AND_HOLD) {
+                verdicts.release_and_hold(row, Duration::from_millis(self.millis));
             } else if has(RELEASE) {
                 verdicts.release(row);
             } else if has(RELEASE_AS) {

@@ -15,6 +15,7 @@ const RELEASE_AS: i64 = 103;
 const DROP: i64 = 104;
 const FINISH: i64 = 105;
 const PANIC: i64 = 106;
+const RELEASE_AND_HOLD: i64 = 107;
 
 /// Long enough that no test waits for it.
 const LONG: &str = "millis = 60000";
@@ -176,6 +177,46 @@ fn with_the_last_row_or_one_that_finishes_what_waits_goes_on_as_it_came() {
             .until_metrics("the rest is swallowed", |metrics| metrics.stream("tokens_swallowed_total") == 1);
         assert_eq!(metrics.plugin_by("holds", "holds_ended_total", "why", "last"), 2);
         assert_eq!(metrics.stream("request_imbalances_total"), 0);
+        assert_eq!(afterbay.stop(), 0);
+        assert_eq!(verify(&stage).0, 0);
+    }
+}
+
+#[test]
+fn what_waits_is_let_go_by_itself_where_the_plugin_holds_the_row_behind_it() {
+    for wire in WIRES {
+        let stage = Stage::new();
+        let mut reader = Reader::bind(&stage.reader_side());
+        let afterbay = Afterbay::run(&stage, &holding(&stage, LONG));
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let (mut a, mut b) = (Request::new("a"), Request::new("b"));
+        // Where nothing waits it is a hold.
+        sender.send(&batch(wire, vec![a.row(&[RELEASE_AND_HOLD, 1]), b.row(&[1])]));
+        assert_eq!(rows(&reader.frame()), [row("b", &[1], 1, None)], "{wire:?}");
+        sender.send(&batch(wire, vec![a.row(&[2]), b.row(&[2])]));
+        assert_eq!(rows(&reader.frame()), [row("b", &[2], 2, None)], "{wire:?}");
+        sender.send(&batch(wire, vec![a.row(&[RELEASE_AND_HOLD]), b.row(&[3])]));
+        assert_eq!(rows(&reader.frame()), [row("b", &[3], 3, None)], "{wire:?}");
+        assert_eq!(rows(&reader.frame()), [row("a", &[RELEASE_AND_HOLD, 1, 2], 3, None)], "{wire:?}");
+        sender.send(&batch(wire, vec![a.row(&[RELEASE_AND_HOLD, 5])]));
+        assert_eq!(rows(&reader.frame()), [row("a", &[RELEASE_AND_HOLD], 4, None)], "{wire:?}");
+        sender.send(&batch(wire, vec![a.row(&[RELEASE, 3])]));
+        assert_eq!(
+            rows(&reader.frame()),
+            [row("a", &[RELEASE_AND_HOLD, 5, RELEASE, 3], 8, None)],
+            "{wire:?}"
+        );
+        // A last row is not held.
+        sender.send(&batch(wire, vec![a.row(&[RELEASE_AND_HOLD])]));
+        sender.send(&batch(wire, vec![a.last(&[RELEASE_AND_HOLD, 4])]));
+        let last = row("a", &[RELEASE_AND_HOLD, RELEASE_AND_HOLD, 4], 11, Some("length"));
+        assert_eq!(rows(&reader.frame()), [last], "{wire:?}");
+        let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 9);
+        let by = |why| metrics.plugin_by("holds", "holds_ended_total", "why", why);
+        assert_eq!((by("verdict"), by("time"), by("last")), (3, 0, 1), "{wire:?}");
+        assert_eq!(metrics.plugin_by("holds", "verdicts_total", "action", "release_and_hold"), 5);
+        assert_eq!(metrics.stream("request_imbalances_total"), 0);
+        assert_eq!(afterbay.events("HoldEnded").iter().filter(|ended| ended["plugin"] == "holds").count(), 1);
         assert_eq!(afterbay.stop(), 0);
         assert_eq!(verify(&stage).0, 0);
     }

@@ -73,6 +73,23 @@ fn what_waits_is_due_when_the_time_of_the_first_is_over_and_goes_on_as_one() {
 }
 
 #[test]
+fn what_a_plugin_has_let_go_goes_on_by_itself_and_what_it_holds_behind_that_waits() {
+    let mut holds = Holds::new(Joins::Anywhere);
+    let now = Instant::now();
+    let later = now + Duration::from_secs(1);
+    push(&mut holds, 3, held("a", &[1], 5), later);
+    push(&mut holds, 3, held("a", &[2], 6), later);
+    holds.let_go(3, PLUGIN, now);
+    push(&mut holds, 3, held("a", &[3], 7), later + Duration::from_secs(1));
+    assert_eq!((holds.rows_held(3, PLUGIN), holds.waits(3, PLUGIN, now)), (1, Waits::Held));
+    assert_eq!(holds.deadline(), Some(now));
+    let due = holds.take_due(now).unwrap();
+    assert_eq!((ids(&due.rows[0].held), due.rows[0].why), (vec![1, 2], HoldEnd::Verdict));
+    assert!(!holds.is_due(later));
+    assert_eq!(holds.deadline(), Some(later + Duration::from_secs(1)));
+}
+
+#[test]
 fn requests_that_wait_with_one_plugin_go_on_side_by_side_in_order_of_their_numbers() {
     let mut holds = Holds::new(Joins::Anywhere);
     let now = Instant::now();

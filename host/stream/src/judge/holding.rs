@@ -33,6 +33,7 @@ enum Wish {
     Hold(u32),
     Release,
     ReleaseAs(Replacement),
+    ReleaseAndHold(u32),
 }
 
 impl Judged {
@@ -140,6 +141,7 @@ impl Turn<'_> {
                 Some(Action::Hold(millis)) => Wish::Hold(millis),
                 Some(Action::Release) => Wish::Release,
                 Some(Action::ReleaseAs(replacement)) => Wish::ReleaseAs(replacement),
+                Some(Action::ReleaseAndHold(millis)) => Wish::ReleaseAndHold(millis),
                 Some(action) => {
                     self.apply(at, action, shape);
                     Wish::Nothing
@@ -195,10 +197,16 @@ impl Turn<'_> {
             (Wish::ReleaseAs(replacement), Waits::No) => {
                 self.apply(at, Action::Replace(replacement), shape);
             }
-            (Wish::Hold(millis), Waits::No) => self.begin(row, number, millis),
+            (Wish::Hold(millis) | Wish::ReleaseAndHold(millis), Waits::No) => {
+                self.begin(row, number, millis);
+            }
             (Wish::ReleaseAs(replacement), _) => self.release_as(at, row, number, replacement, shape),
             (Wish::Release, _) => self.go_on(at, row, number, HoldEnd::Verdict),
             (_, _) if self.is_last(row) => self.go_on(at, row, number, HoldEnd::Last),
+            (Wish::ReleaseAndHold(millis), Waits::Held | Waits::Free | Waits::Over(HoldEnd::Time)) => {
+                self.holds.let_go(number, self.seat.name(), self.now);
+                self.behind(at, row, number, Some(millis));
+            }
             (_, Waits::Over(why)) => self.go_on(at, row, number, why),
             (Wish::Nothing, Waits::Free) => self.go_on(at, row, number, HoldEnd::Verdict),
             (Wish::Hold(millis), _) => self.behind(at, row, number, Some(millis)),
@@ -208,13 +216,13 @@ impl Turn<'_> {
 
     /// The row goes to another sink than those that wait: not behind them, and not with them.
     fn elsewhere(&mut self, row: u32, number: u64, wish: Wish, waits: Waits) {
-        if let Wish::Hold(_) = wish {
+        if let Wish::Hold(_) | Wish::ReleaseAndHold(_) = wish {
             let frame = self.judged.accounted.kept.frame.0;
             self.seat.tell_not_held(frame, "it goes to another sink".to_owned());
         }
         match wish {
             _ if waits == Waits::No => {}
-            Wish::Release | Wish::ReleaseAs(_) => {
+            Wish::Release | Wish::ReleaseAs(_) | Wish::ReleaseAndHold(_) => {
                 self.holds.end_of(number, self.seat.name(), HoldEnd::Verdict);
             }
             _ if self.is_last(row) => self.holds.end_of(number, self.seat.name(), HoldEnd::Last),

@@ -123,7 +123,7 @@ impl Shown {
                 said.text = note;
             }
             // They are not of one row only: `holding` carries them out.
-            Action::Hold(_) | Action::Release | Action::ReleaseAs(_) => return,
+            Action::Hold(_) | Action::Release | Action::ReleaseAs(_) | Action::ReleaseAndHold(_) => return,
         }
         actions.0.push(said);
     }

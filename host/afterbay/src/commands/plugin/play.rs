@@ -110,6 +110,15 @@ impl Waiting {
                 self.add(row, &Fate::AsItCame);
                 Fate::Waits(fate.said().cloned())
             }
+            Fate::Judged(Action::ReleaseAndHold(_)) if !is_last => {
+                let before = std::mem::take(self);
+                self.add(row, &Fate::AsItCame);
+                let by = fate.said().cloned();
+                match before.rows {
+                    0 => Fate::Waits(by),
+                    _ => Fate::Released { by, ids: before.ids, text: before.text },
+                }
+            }
             Fate::Judged(Action::ReleaseAs(Replacement { ref ids, ref text })) => {
                 let ids = ids.clone();
                 self.add(row, &Fate::AsItCame);

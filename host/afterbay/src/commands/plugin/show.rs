@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 
 /// The verdicts, as a scenario names them.
-pub(super) const VERDICTS: [&str; 10] = [
+pub(super) const VERDICTS: [&str; 11] = [
     "replace",
     "drop",
     "finish",
@@ -20,6 +20,7 @@ pub(super) const VERDICTS: [&str; 10] = [
     "hold",
     "release",
     "release-as",
+    "release-and-hold",
 ];
 /// Ids of a row that are shown on a line; the JSON has all.
 const IDS_SHOWN_MAX: usize = 24;
@@ -84,6 +85,7 @@ pub(super) fn name(action: &Action) -> (&'static str, Option<&str>) {
         Action::Hold(_) => ("hold", None),
         Action::Release => ("release", None),
         Action::ReleaseAs(_) => ("release-as", None),
+        Action::ReleaseAndHold(_) => ("release-and-hold", None),
     }
 }
 
@@ -97,6 +99,7 @@ pub(super) fn json(action: &Action) -> Value {
         Action::Release => json!({"release": true}),
         Action::ReleaseAs(Replacement { ids, text: None }) => json!({"release-as": ids}),
         Action::ReleaseAs(Replacement { ids, text: Some(text) }) => json!({"release-as": ids, "text": text}),
+        Action::ReleaseAndHold(millis) => json!({"release-and-hold": millis}),
         action => {
             let (name, text) = name(action);
             json!({name: text})
@@ -155,7 +158,7 @@ fn after<'r>(row: &'r Row, fate: &'r Fate) -> Option<After<'r>> {
         Action::Finish(_) => After { finish: FinishKind::Stop, ..as_it_came },
         Action::Abort(_) => After { finish: FinishKind::Abort, ..as_it_came },
         Action::Annotate(_) | Action::Route(_) | Action::SkipDetokenization => as_it_came,
-        Action::Hold(_) | Action::Release | Action::ReleaseAs(_) => as_it_came,
+        Action::Hold(_) | Action::Release | Action::ReleaseAs(_) | Action::ReleaseAndHold(_) => as_it_came,
     })
 }
 
@@ -189,7 +192,7 @@ pub(super) fn outcome(fate: &Fate) -> String {
 
 fn in_words(action: &Action) -> String {
     match (action, name(action)) {
-        (Action::Hold(millis), (name, _)) => format!("{name} {millis} ms"),
+        (Action::Hold(millis) | Action::ReleaseAndHold(millis), (name, _)) => format!("{name} {millis} ms"),
         (_, (name, None)) => name.to_owned(),
         (_, (name, Some(text))) => format!("{name} {text:?}"),
     }
@@ -314,6 +317,7 @@ mod tests {
             Action::Hold(1),
             Action::Release,
             Action::ReleaseAs(Replacement { ids: vec![1], text: None }),
+            Action::ReleaseAndHold(1),
         ];
         assert_eq!(all.each_ref().map(|action| name(action).0), VERDICTS);
         for action in &all {
