@@ -5,10 +5,10 @@
 
 use crate::columns::{Begun, Rows};
 use afterbay_journal::reader::Outcome;
-use afterbay_journal::{Backlog, Backlogged, FrameNo, Replaced, Verdict};
-use afterbay_runtime::{ColumnSet, Columns, FinishKind, Plugin};
+use afterbay_journal::{Backlog, Backlogged, FrameNo, Replaced, Verdict, is_mark};
+use afterbay_runtime::{ColumnSet, Columns, FinishKind, Plugin, TokenId};
 use afterbay_wire as wire;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 /// How long a replay may take. What takes longer is given up, and the requests are told of as after a fault.
@@ -54,6 +54,7 @@ impl Job {
         let until = Instant::now() + TIME_MAX;
         Begun::open(&self.requests, &mut self.instance).map_err(|fault| fault.to_string())?;
         let live: HashSet<u64> = self.requests.iter().map(|request| request.request).collect();
+        let mut waiting = Waiting::new();
         let mut decoder = wire::Decoder::new(self.layouts.clone());
         let mut rows = 0;
         while !live.is_empty() && self.backlog.position() <= self.through {
@@ -65,11 +66,15 @@ impl Job {
                 Some(Backlogged::Skipped(..)) => return Err("frames went on without being kept".to_owned()),
                 Some(Backlogged::Frame(frame)) => frame,
             };
-            let (Some(outcome), wire::Decoded::Batch(batch)) = (frame.outcome, decoder.decode(frame.bytes))
-            else {
-                continue;
+            let Some(outcome) = frame.outcome else { continue };
+            let batch = match is_mark(&frame.bytes) {
+                true => None,
+                false => match decoder.decode(frame.bytes) {
+                    wire::Decoded::Batch(batch) => Some(batch),
+                    wire::Decoded::Barrier(_) => continue,
+                },
             };
-            let shown = left(&outcome, &batch, &live, &self.before);
+            let shown = left(&outcome, batch.as_ref(), &live, &self.before, &mut waiting);
             if shown.len() > 0 {
                 rows += shown.len() as u64;
                 let said = shown.show(|columns| self.instance.process(columns));
@@ -80,28 +85,71 @@ impl Job {
     }
 }
 
-/// The live requests' rows of a frame, as the plugins before have left them.
-fn left(outcome: &Outcome, batch: &wire::Batch, live: &HashSet<u64>, before: &HashSet<String>) -> Rows {
-    let (mut rows, mut ids) = (Rows::default(), Vec::new());
-    for (row, request) in
-        (0..batch.rows()).zip(&outcome.requests).filter(|(_, request)| live.contains(&request.0))
-    {
-        ids.clear();
+/// A row as the plugins before have left it.
+#[derive(Clone, Default)]
+struct Left {
+    ids: Vec<TokenId>,
+    text: Option<String>,
+    completion_tokens: u64,
+}
+
+/// Rows of each request that wait with each plugin before.
+type Waiting = HashMap<(u64, String), Vec<Left>>;
+
+impl Left {
+    fn came(batch: &wire::Batch, row: u32) -> Left {
+        let mut ids = Vec::new();
         batch.row_ids(row, &mut ids);
-        let mut text = batch.text(row);
+        let text = batch.text(row).map(str::to_owned);
+        Left { ids, text, completion_tokens: batch.completion_tokens(row).unwrap_or(0) }
+    }
+
+    /// Both as one.
+    fn and(mut self, next: Left) -> Left {
+        self.ids.extend(next.ids);
+        let text = self.text.unwrap_or_default() + next.text.as_deref().unwrap_or_default();
+        Left { ids: self.ids, text: next.text.map(|_| text), completion_tokens: next.completion_tokens }
+    }
+}
+
+/// The live requests' rows of a frame (none: one of Afterbay's own), as the plugins before have left them.
+fn left(
+    outcome: &Outcome,
+    batch: Option<&wire::Batch>,
+    live: &HashSet<u64>,
+    before: &HashSet<String>,
+    waiting: &mut Waiting,
+) -> Rows {
+    let mut rows = Rows::default();
+    for (row, request) in (0..).zip(&outcome.requests).filter(|(_, request)| live.contains(&request.0)) {
+        let mut own = batch.map(|batch| Left::came(batch, row));
         let first = outcome.actions.partition_point(|action| action.row < row);
         let of_row = outcome.actions[first..].iter().take_while(|action| action.row == row);
         for action in of_row.filter(|action| before.contains(&action.plugin)) {
-            match (action.verdict, action.replaced()) {
-                (Verdict::Drop, _) => (ids, text) = (Vec::new(), text.map(|_| "")),
-                (_, Some(Replaced::Row { ids: others, text: other })) => {
-                    (ids, text) = (others.to_vec(), other.or(text));
+            match (action.verdict, action.replaced(), &mut own) {
+                (Verdict::Hold, ..) => {
+                    waiting.entry((request.0, action.plugin.clone())).or_default().extend(own.take());
+                }
+                (Verdict::Release, ..) => {
+                    let of_plugin = waiting.entry((request.0, action.plugin.clone())).or_default();
+                    let count = action.ids.first().and_then(|count| usize::try_from(*count).ok());
+                    let released = of_plugin.drain(..count.unwrap_or(usize::MAX).min(of_plugin.len()));
+                    own = released.chain(own).reduce(Left::and);
+                }
+                (Verdict::Drop, _, Some(own)) => {
+                    own.ids.clear();
+                    own.text.iter_mut().for_each(String::clear);
+                }
+                (_, Some(Replaced::Row { ids, text }), Some(own)) => {
+                    own.ids = ids.to_vec();
+                    own.text = text.map(str::to_owned).or(own.text.take());
                 }
                 _ => {}
             }
         }
-        let tokens = batch.completion_tokens(row).unwrap_or(0);
-        rows.push(request.0, &ids, tokens, FinishKind::Running, text);
+        if let Some(Left { ids, text, completion_tokens }) = own {
+            rows.push(request.0, &ids, completion_tokens, FinishKind::Running, text.as_deref());
+        }
     }
     rows
 }
@@ -209,7 +257,9 @@ mod tests {
             action(4, "first", Verdict::Replace, &Replaced::cumulative(9), &[]),
         ];
         let before = HashSet::from(["first".to_owned()]);
-        let shown = left(&outcome(5, actions), &batch(wire::Kind::Str, &rows), &[1, 2, 3, 5].into(), &before);
+        let batch = batch(wire::Kind::Str, &rows);
+        let live = [1, 2, 3, 5].into();
+        let shown = left(&outcome(5, actions), Some(&batch), &live, &before, &mut Waiting::new());
         shown.show(|shown| {
             assert_eq!(shown.requests, [1, 2, 3, 5], "of the fourth nothing is wanted");
             assert_eq!(shown.texts, ["other", "two", "", "five"]);
@@ -222,8 +272,34 @@ mod tests {
         let actions = vec![action(0, "first", Verdict::Replace, "", &[])];
         let batch = batch(wire::Kind::TokenId, &[("a", &[1, 2], "")]);
         let before = HashSet::from(["first".to_owned()]);
-        left(&outcome(1, actions), &batch, &[1].into(), &before).show(|shown| {
-            assert_eq!((shown.output_ids, shown.output_ends), (&[][..], &[0][..]));
-        });
+        let shown = left(&outcome(1, actions), Some(&batch), &[1].into(), &before, &mut Waiting::new());
+        shown.show(|shown| assert_eq!((shown.output_ids, shown.output_ends), (&[][..], &[0][..])));
+    }
+
+    #[test]
+    fn what_a_plugin_before_held_is_shown_where_it_went_on() {
+        let (live, before) = ([1].into(), HashSet::from(["first".to_owned()]));
+        let mut waiting = Waiting::new();
+        let mut shown = |came: Option<(&[i64], &str)>, actions: Vec<Action>| {
+            let batch = came.map(|(ids, text)| batch(wire::Kind::Str, &[("a", ids, text)]));
+            let shown = left(&outcome(1, actions), batch.as_ref(), &live, &before, &mut waiting);
+            shown.show(|shown| (shown.output_ids.to_vec(), shown.texts.concat()))
+        };
+        let holds = || vec![action(0, "first", Verdict::Hold, "", &[])];
+        let nothing = (vec![], String::new());
+        assert_eq!(shown(Some((&[1], "a")), holds()), nothing);
+        // One that is behind holds it, too: the instance saw it.
+        let of_both = [holds(), vec![action(0, "behind", Verdict::Hold, "", &[])]].concat();
+        assert_eq!(shown(Some((&[2], "b")), of_both), nothing);
+        // In a frame of Afterbay's own, then with a row.
+        let releases = |rows: i64| vec![action(0, "first", Verdict::Release, "", &[rows])];
+        assert_eq!(shown(None, releases(1)), (vec![1], "a".to_owned()));
+        assert_eq!(shown(Some((&[3], "c")), releases(1)), (vec![2, 3], "bc".to_owned()));
+        assert_eq!(shown(Some((&[4], "d")), Vec::new()), (vec![4], "d".to_owned()));
+        // Other ids for all of it, which wait in their turn.
+        assert_eq!(shown(Some((&[5], "e")), holds()), nothing);
+        let other = action(0, "first", Verdict::Replace, &Replaced::with_text("x").unwrap(), &[7]);
+        assert_eq!(shown(Some((&[6], "f")), [releases(1), vec![other], holds()].concat()), nothing);
+        assert_eq!(shown(None, releases(1)), (vec![7], "x".to_owned()));
     }
 }
