@@ -1,12 +1,17 @@
 //! What stands between the sender and the reader.
 
 use anyhow::{Context, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a proxy may take to come up.
-const START_MAX: Duration = Duration::from_secs(20);
+/// How long a proxy may take to come up: one that builds a plugin for the first time compiles what it is made of.
+const START_MAX: Duration = Duration::from_secs(180);
+/// How long an answer of its admin address may take.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// A libzmq forwarder: PULL to PUSH in C, without a journal and without looking at what it carries.
 const LIBZMQ: &str = "
@@ -37,6 +42,7 @@ pub(crate) struct Running {
     child: Option<Child>,
     /// What it logs, which would stand between the figures.
     log: PathBuf,
+    admin: Option<SocketAddr>,
     /// Where the sender connects to.
     pub(crate) ingress: String,
 }
@@ -47,39 +53,123 @@ impl Between {
         let ingress = format!("ipc://{}/ingress", dir.display());
         let log = dir.join("log");
         let child = match self {
-            Between::Nothing => return Ok(Running { child: None, log, ingress: reader.to_owned() }),
+            Between::Nothing => {
+                return Ok(Running { child: None, log, admin: None, ingress: reader.to_owned() });
+            }
             Between::Libzmq => {
                 let python = std::env::var("AFTERBAY_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
                 Command::new(python).args(["-c", LIBZMQ, &ingress, reader]).spawn().context("python")?
             }
             Between::Afterbay { binary, plugin } => {
-                let config = dir.join("afterbay.toml");
-                std::fs::write(&config, configuration(dir, &ingress, reader, plugin.as_deref()))?;
-                Command::new(binary)
-                    .args(["run", "--log", "warn", "--config"])
-                    .arg(&config)
-                    .stdin(Stdio::null())
-                    .stderr(std::fs::File::create(&log).context("the proxy's log")?)
-                    .spawn()
-                    .context("afterbay")?
+                let plugin = plugin.as_deref().map_or_else(String::new, |file| {
+                    format!("[[stream.plugin]]\nname = \"nothing\"\ncomponent = {file:?}\n")
+                });
+                let stream = stream("bench", &ingress, reader, &plugin);
+                return Running::afterbay(&mut run(binary), dir, &stream, &ingress);
             }
         };
-        let mut running = Running { child: Some(child), log, ingress };
-        let started = running.wait(&dir.join("ingress"));
-        running.explain(started)?;
+        let mut running = Running { child: Some(child), log, admin: None, ingress };
+        running.wait(&dir.join("ingress"))?;
         Ok(running)
     }
 }
 
-fn configuration(dir: &Path, ingress: &str, reader: &str, plugin: Option<&Path>) -> String {
-    let plugin = plugin.map_or_else(String::new, |file| {
-        format!("[[stream.plugin]]\nname = \"nothing\"\ncomponent = {file:?}\n")
-    });
+/// A stream of a configuration.
+pub(crate) fn stream(name: &str, listen: &str, reader: &str, plugins: &str) -> String {
     format!(
-        "[[stream]]\nname = \"bench\"\nlisten = {ingress:?}\n[[stream.sink]]\nname = \"reader\"\nconnect = {reader:?}\n{plugin}\
-         [journal]\ndir = {:?}\nretain = {{ bytes = \"2GiB\" }}\n[admin]\nlisten = \"none\"\n",
-        dir.join("journal")
+        "[[stream]]\nname = {name:?}\nlisten = {listen:?}\n[[stream.sink]]\nname = \"reader\"\nconnect = {reader:?}\n{plugins}"
     )
+}
+
+/// An address that was free a moment ago.
+fn free_address() -> anyhow::Result<SocketAddr> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+/// `afterbay run`.
+pub(crate) fn run(binary: &Path) -> Command {
+    let mut command = Command::new(binary);
+    command.arg("run");
+    command
+}
+
+impl Running {
+    /// `afterbay run` with these streams, journal on, as a user runs it.
+    pub(crate) fn afterbay(
+        run: &mut Command,
+        dir: &Path,
+        streams: &str,
+        ingress: &str,
+    ) -> anyhow::Result<Running> {
+        let admin = free_address()?;
+        let log = dir.join("log");
+        write_configuration(dir, streams, admin)?;
+        let child = run
+            .args(["--log", "warn", "--config"])
+            .arg(dir.join(CONFIGURATION))
+            // Compiled code of components that nobody has again.
+            .env("XDG_CACHE_HOME", dir.join("cache"))
+            .stdin(Stdio::null())
+            .stderr(std::fs::File::create(&log).context("the proxy's log")?)
+            .spawn()
+            .context("afterbay")?;
+        let mut running =
+            Running { child: Some(child), log, admin: Some(admin), ingress: ingress.to_owned() };
+        let started = running.wait(Path::new(ingress.trim_start_matches("ipc://")));
+        running.explain(started)?;
+        Ok(running)
+    }
+
+    /// Other streams in its configuration, which it reads again.
+    pub(crate) fn reconfigure(&self, dir: &Path, streams: &str) -> anyhow::Result<()> {
+        write_configuration(dir, streams, self.admin.context("it is no Afterbay")?)
+    }
+
+    /// A figure of `/metrics`: its name with its labels.
+    pub(crate) fn figure(&self, series: &str) -> anyhow::Result<f64> {
+        let address = self.admin.context("it is no Afterbay")?;
+        let mut socket = TcpStream::connect_timeout(&address, ANSWER_MAX).context("admin")?;
+        socket.set_read_timeout(Some(ANSWER_MAX))?;
+        write!(socket, "GET /metrics HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n")?;
+        let mut page = String::new();
+        socket.read_to_string(&mut page).context("/metrics")?;
+        let found = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        found
+            .and_then(|figure| figure.trim().parse().ok())
+            .with_context(|| format!("no {series} on /metrics"))
+    }
+
+    /// Memory that it has in use.
+    pub(crate) fn resident_bytes(&self) -> anyhow::Result<u64> {
+        let child = self.child.as_ref().context("it is no process")?;
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()))?;
+        let figure = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        Ok(figure.trim().trim_end_matches(" kB").parse::<u64>()? << 10)
+    }
+
+    /// SIGTERM, and its end.
+    pub(crate) fn stop(mut self) -> anyhow::Result<()> {
+        let child = self.child.as_mut().context("it is no process")?;
+        kill_process(Pid::from_child(child), Signal::TERM)?;
+        let ended = child.wait()?;
+        if !ended.success() {
+            return self.explain(Err(anyhow::anyhow!("the proxy ended with {ended}")));
+        }
+        Ok(())
+    }
+}
+
+const CONFIGURATION: &str = "afterbay.toml";
+
+/// Whole at once, as an editor saves it.
+fn write_configuration(dir: &Path, streams: &str, admin: SocketAddr) -> anyhow::Result<()> {
+    let journal = dir.join("journal");
+    let text = format!(
+        "{streams}[journal]\ndir = {journal:?}\nretain = {{ bytes = \"2GiB\" }}\n[admin]\nlisten = \"{admin}\"\n"
+    );
+    let aside = dir.join("aside.toml");
+    std::fs::write(&aside, text)?;
+    std::fs::rename(aside, dir.join(CONFIGURATION)).context(CONFIGURATION)
 }
 
 impl Running {

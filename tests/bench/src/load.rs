@@ -4,8 +4,7 @@ use crate::between::{Between, Running};
 use crate::traffic::Traffic;
 use afterbay_sockets::{Endpoint, Outgoing, Pull, PullOptions, Push, PushOptions, TokenRange};
 use anyhow::{Context, ensure};
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -35,8 +34,12 @@ pub(crate) struct Latency {
 pub(crate) fn throughput(case: &Between, traffic: &Traffic, time: Duration) -> anyhow::Result<Throughput> {
     let dir = tempfile::Builder::new().prefix("afb").tempdir_in("/tmp")?;
     let received = Arc::new(AtomicU64::new(0));
-    let (reader, count) = Reader::start(dir.path(), received.clone(), None)?;
-    let between = case.start(dir.path(), &reader)?;
+    let endpoint = format!("ipc://{}/reader", dir.path().display());
+    let arrived = received.clone();
+    let count = Reader::start(&endpoint, move |_| {
+        arrived.fetch_add(1, Ordering::Release);
+    })?;
+    let between = case.start(dir.path(), &endpoint)?;
     let measured = as_much_as_goes(&between, traffic, &received, time);
     drop(count);
     between.explain(measured)
@@ -75,10 +78,13 @@ fn as_much_as_goes(
 /// One frame at a time, from its send to its receipt.
 pub(crate) fn latency(case: &Between, traffic: &Traffic, time: Duration) -> anyhow::Result<Latency> {
     let dir = tempfile::Builder::new().prefix("afb").tempdir_in("/tmp")?;
-    let received = Arc::new(AtomicU64::new(0));
     let (arrived, arrivals) = mpsc::channel();
-    let (reader, count) = Reader::start(dir.path(), received, Some(arrived))?;
-    let between = case.start(dir.path(), &reader)?;
+    let endpoint = format!("ipc://{}/reader", dir.path().display());
+    let count = Reader::start(&endpoint, move |_| {
+        // The other end is gone only at the end.
+        let _told = arrived.send(Instant::now());
+    })?;
+    let between = case.start(dir.path(), &endpoint)?;
     let measured = one_by_one(&between, traffic, &arrivals, time);
     drop(count);
     between.explain(measured)
@@ -110,28 +116,27 @@ fn one_by_one(
     Ok(Latency { p50_us: at(0.5), p99_us: at(0.99) })
 }
 
-/// A PULL on a thread of its own that counts.
-struct Reader {
-    stop: Arc<AtomicU64>,
+/// A PULL on a thread of its own.
+pub(crate) struct Reader {
+    stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Reader {
-    fn start(
-        dir: &Path,
-        received: Arc<AtomicU64>,
-        arrived: Option<mpsc::Sender<Instant>>,
-    ) -> anyhow::Result<(String, Reader)> {
-        let endpoint = format!("ipc://{}/reader", dir.display());
+    /// Binds it; `take` is given every frame.
+    pub(crate) fn start(
+        endpoint: &str,
+        mut take: impl FnMut(bytes::Bytes) + Send + 'static,
+    ) -> anyhow::Result<Reader> {
         let mut poll = mio::Poll::new()?;
         let options = PullOptions::default();
         let tokens = TokenRange { first: 0, count: 1 + options.max_peers };
         let mut pull = Pull::bind(poll.registry(), tokens, &endpoint.parse::<Endpoint>()?, options)?;
-        let stop = Arc::new(AtomicU64::new(0));
+        let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
             let mut events = mio::Events::with_capacity(16);
-            while stopped.load(Ordering::Relaxed) == 0 {
+            while !stopped.load(Ordering::Relaxed) {
                 let wait = if pull.has_more() { Duration::ZERO } else { Duration::from_millis(50) };
                 if poll.poll(&mut events, Some(wait)).is_err() {
                     continue;
@@ -139,22 +144,17 @@ impl Reader {
                 let now = Instant::now();
                 events.iter().for_each(|event| pull.ready(event, now));
                 while let Some(message) = pull.receive() {
-                    drop(message);
-                    received.fetch_add(1, Ordering::Release);
-                    if let Some(arrived) = &arrived {
-                        // The other end is gone only at the end.
-                        let _told = arrived.send(Instant::now());
-                    }
+                    take(message.bytes);
                 }
             }
         });
-        Ok((endpoint, Reader { stop, thread: Some(thread) }))
+        Ok(Reader { stop, thread: Some(thread) })
     }
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.stop.store(1, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             // A reader that panicked has failed the run already.
             let _joined = thread.join();
@@ -163,15 +163,16 @@ impl Drop for Reader {
 }
 
 /// A PUSH that is driven by hand.
-struct Sender {
+pub(crate) struct Sender {
     poll: mio::Poll,
     events: mio::Events,
     push: Push,
-    sent: u64,
+    /// Frames so far.
+    pub(crate) sent: u64,
 }
 
 impl Sender {
-    fn connect(endpoint: &str) -> anyhow::Result<Sender> {
+    pub(crate) fn connect(endpoint: &str) -> anyhow::Result<Sender> {
         let poll = mio::Poll::new()?;
         let tokens = TokenRange { first: 0, count: 1 };
         let endpoint: Endpoint = endpoint.parse()?;
@@ -195,7 +196,7 @@ impl Sender {
         Ok(())
     }
 
-    fn send(&mut self, bytes: bytes::Bytes) -> anyhow::Result<()> {
+    pub(crate) fn send(&mut self, bytes: bytes::Bytes) -> anyhow::Result<()> {
         self.sent += 1;
         let frame = Outgoing { sequence: self.sent, bytes, counted: false };
         ensure!(self.push.send(frame).is_ok(), "the sender's queue is full");
@@ -204,7 +205,7 @@ impl Sender {
     }
 
     /// Until the kernel has everything.
-    fn settle(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn settle(&mut self) -> anyhow::Result<()> {
         while !self.push.is_drained() {
             self.turn(Duration::from_millis(1))?;
         }
@@ -212,7 +213,7 @@ impl Sender {
     }
 
     /// Until fewer than so many are under way.
-    fn wait_for(&mut self, received: &AtomicU64, window: u64) -> anyhow::Result<()> {
+    pub(crate) fn wait_for(&mut self, received: &AtomicU64, window: u64) -> anyhow::Result<()> {
         let begun = Instant::now();
         while self.sent - received.load(Ordering::Acquire) >= window {
             self.turn(Duration::from_micros(100))?;

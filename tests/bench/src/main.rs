@@ -5,9 +5,13 @@
 //! The machine's speed drifts: trust the ratios.
 
 mod between;
+mod line;
+mod live;
 mod load;
 mod parts;
 mod plugins;
+mod storm;
+mod swaps;
 mod traffic;
 
 use anyhow::Context;
@@ -29,7 +33,7 @@ struct Args {
     /// How often each case is run; the median is shown
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// Only rows whose name contains this, such as "msgpack, 1024" or "latency"
+    /// Only rows whose name contains this, such as "msgpack, 1024", "latency" or "swaps by replay"
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
     /// One JSON object a row instead of tables
@@ -43,10 +47,19 @@ struct Row {
     figures: Vec<(&'static str, f64)>,
 }
 
+/// What is measured, how, and what came of it so far.
+struct Bench {
+    args: Args,
+    afterbay: PathBuf,
+    guests: PathBuf,
+    time: Duration,
+    rows: Vec<Row>,
+}
+
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    let afterbay = match args.afterbay {
-        Some(file) => file,
+    let afterbay = match &args.afterbay {
+        Some(file) => file.clone(),
         None => std::env::current_exe()?.with_file_name("afterbay"),
     };
     anyhow::ensure!(
@@ -55,34 +68,57 @@ fn main() -> anyhow::Result<()> {
         afterbay.display()
     );
     let time = Duration::try_from_secs_f64(args.seconds)?;
-    let guests = guests()?;
-    let cases = [
-        Between::Nothing,
-        Between::Libzmq,
-        Between::Afterbay { binary: afterbay.clone(), plugin: None },
-        Between::Afterbay { binary: afterbay, plugin: Some(guests.join("examples/nothing.wasm")) },
-    ];
+    let mut bench = Bench { args, afterbay, guests: guests()?, time, rows: Vec::new() };
+    bench.forwarding()?;
+    bench.parts()?;
+    bench.plugins()?;
+    bench.latency()?;
+    bench.swaps()?;
+    bench.storms()?;
+    bench.live()?;
+    if !bench.args.json {
+        table(&bench.rows);
+    }
+    Ok(())
+}
 
-    let mut rows = Vec::new();
-    for wire in ["msgpack", "pickle"] {
-        for per_frame in [1, 64, 1024, 4096] {
-            let name = format!("{wire}, {per_frame} rows a frame");
-            if !name.contains(&args.only) {
-                continue;
-            }
-            let traffic = Traffic::new(wire, per_frame)?;
-            // Cases take turns, so that a machine that slows down slows all of them.
-            let mut measured: Vec<Vec<load::Throughput>> = vec![Vec::new(); cases.len()];
-            for _ in 0..args.runs {
-                for (case, runs) in cases.iter().zip(&mut measured) {
-                    runs.push(load::throughput(case, &traffic, time)?);
+impl Bench {
+    fn wants(&self, name: &str) -> bool {
+        name.contains(&self.args.only)
+    }
+
+    fn row(&mut self, name: String, figures: Vec<(&'static str, f64)>) {
+        let row = Row { name, figures };
+        show(self.args.json, &row);
+        self.rows.push(row);
+    }
+
+    /// Afterbay without and with a plugin, beside the others.
+    fn cases(&self) -> [Between; 4] {
+        let afterbay = |plugin| Between::Afterbay { binary: self.afterbay.clone(), plugin };
+        let nothing = self.guests.join("examples/nothing.wasm");
+        [Between::Nothing, Between::Libzmq, afterbay(None), afterbay(Some(nothing))]
+    }
+
+    fn forwarding(&mut self) -> anyhow::Result<()> {
+        let cases = self.cases();
+        for wire in ["msgpack", "pickle"] {
+            for per_frame in [1, 64, 1024, 4096] {
+                let name = format!("{wire}, {per_frame} rows a frame");
+                if !self.wants(&name) {
+                    continue;
                 }
-            }
-            let cpu = |case: usize| median(measured[case].iter().map(|run| run.cpu_ns_per_row));
-            let rate = |case: usize| median(measured[case].iter().map(|run| run.rows_per_second));
-            let row = Row {
-                name,
-                figures: vec![
+                let traffic = Traffic::new(wire, per_frame)?;
+                // Cases take turns, so that a machine that slows down slows all of them.
+                let mut measured: Vec<Vec<load::Throughput>> = vec![Vec::new(); cases.len()];
+                for _ in 0..self.args.runs {
+                    for (case, runs) in cases.iter().zip(&mut measured) {
+                        runs.push(load::throughput(case, &traffic, self.time)?);
+                    }
+                }
+                let cpu = |case: usize| median(measured[case].iter().map(|run| run.cpu_ns_per_row));
+                let rate = |case: usize| median(measured[case].iter().map(|run| run.rows_per_second));
+                let figures = vec![
                     ("afterbay ns CPU/row", cpu(2)),
                     ("libzmq ns CPU/row", cpu(1)),
                     ("CPU ratio", cpu(2) / cpu(1)),
@@ -90,38 +126,43 @@ fn main() -> anyhow::Result<()> {
                     ("afterbay rows/s", rate(2)),
                     ("rows/s per core", 1e9 / cpu(2)),
                     ("direct rows/s", rate(0)),
-                ],
-            };
-            show(&args.json, &row);
-            rows.push(row);
+                ];
+                self.row(name, figures);
+            }
         }
+        Ok(())
     }
-    for wire in ["msgpack", "pickle"] {
-        let name = format!("parts, {wire}, 1024 rows a frame");
-        if name.contains(&args.only) {
-            let parts = parts::measure(&Traffic::new(wire, 1024)?, time * 2)?;
-            let row = Row {
-                name,
-                figures: vec![
+
+    fn parts(&mut self) -> anyhow::Result<()> {
+        for wire in ["msgpack", "pickle"] {
+            let name = format!("parts, {wire}, 1024 rows a frame");
+            if self.wants(&name) {
+                let parts = parts::measure(&Traffic::new(wire, 1024)?, self.time * 2)?;
+                let figures = vec![
                     ("decode ns/row", parts.decode),
                     ("outbox passes ns/row", parts.passes),
                     ("outbox joins ns/row", parts.waits),
                     ("join ns/row", parts.joins),
                     ("take ns/row", parts.takes),
                     ("join to decode", parts.joins / parts.decode),
-                ],
-            };
-            show(&args.json, &row);
-            rows.push(row);
+                ];
+                self.row(name, figures);
+            }
         }
+        let name = "parts, load snapshot".to_owned();
+        if self.wants(&name) {
+            let read = parts::snapshot(self.time)?;
+            self.row(name, vec![("read ns", read)]);
+        }
+        Ok(())
     }
-    let name = "plugins, 1024 rows a batch".to_owned();
-    if name.contains(&args.only) {
-        let costs = plugins::measure(&guests, &examples()?, time * 2)?;
-        let [one, two, four, eight] = costs.chains;
-        let row = Row {
-            name,
-            figures: vec![
+
+    fn plugins(&mut self) -> anyhow::Result<()> {
+        let name = "plugins, 1024 rows a batch".to_owned();
+        if self.wants(&name) {
+            let costs = plugins::measure(&self.guests, &examples()?, self.time * 2)?;
+            let [one, two, four, eight] = costs.chains;
+            let figures = vec![
                 ("native ns/row", costs.native),
                 ("one ns/row", one),
                 ("two ns/row", two),
@@ -129,49 +170,105 @@ fn main() -> anyhow::Result<()> {
                 ("eight ns/row", eight),
                 ("eight to one", eight / one),
                 ("stop-on-loop ns/row", costs.loops),
-            ],
-        };
-        show(&args.json, &row);
-        rows.push(row);
-    }
-    let name = "parts, load snapshot".to_owned();
-    if name.contains(&args.only) {
-        let row = Row { name, figures: vec![("read ns", parts::snapshot(time)?)] };
-        show(&args.json, &row);
-        rows.push(row);
-    }
-    for per_frame in [1, 64, 1024] {
-        let name = format!("latency, {per_frame} rows a frame");
-        if !name.contains(&args.only) {
-            continue;
+            ];
+            self.row(name, figures);
         }
-        let traffic = Traffic::new("msgpack", per_frame)?;
-        let mut measured: Vec<Vec<load::Latency>> = vec![Vec::new(); 3];
-        for _ in 0..args.runs {
-            for (case, runs) in cases.iter().zip(&mut measured) {
-                runs.push(load::latency(case, &traffic, time)?);
+        Ok(())
+    }
+
+    fn latency(&mut self) -> anyhow::Result<()> {
+        let cases = self.cases();
+        for per_frame in [1, 64, 1024] {
+            let name = format!("latency, {per_frame} rows a frame");
+            if !self.wants(&name) {
+                continue;
             }
-        }
-        let p50 = |case: usize| median(measured[case].iter().map(|run| run.p50_us));
-        let p99 = |case: usize| median(measured[case].iter().map(|run| run.p99_us));
-        let row = Row {
-            name,
-            figures: vec![
+            let traffic = Traffic::new("msgpack", per_frame)?;
+            let mut measured: Vec<Vec<load::Latency>> = vec![Vec::new(); 3];
+            for _ in 0..self.args.runs {
+                for (case, runs) in cases.iter().zip(&mut measured) {
+                    runs.push(load::latency(case, &traffic, self.time)?);
+                }
+            }
+            let p50 = |case: usize| median(measured[case].iter().map(|run| run.p50_us));
+            let p99 = |case: usize| median(measured[case].iter().map(|run| run.p99_us));
+            let figures = vec![
                 ("direct p50 us", p50(0)),
                 ("added p50 us", p50(2) - p50(0)),
                 ("added p99 us", p99(2) - p99(0)),
                 ("libzmq added p50 us", p50(1) - p50(0)),
                 ("libzmq added p99 us", p99(1) - p99(0)),
                 ("added p50 ratio", (p50(2) - p50(0)) / (p50(1) - p50(0))),
-            ],
-        };
-        show(&args.json, &row);
-        rows.push(row);
+            ];
+            self.row(name, figures);
+        }
+        Ok(())
     }
-    if !args.json {
-        table(&rows);
+
+    fn swaps(&mut self) -> anyhow::Result<()> {
+        for state in swaps::STATES {
+            let name = format!("swaps by {state}, 1024 rows a batch");
+            if !self.wants(&name) {
+                continue;
+            }
+            let traffic = swaps::traffic(1024)?;
+            let swaps = swaps::measure(&self.afterbay, &examples()?, state, &traffic, self.time)?;
+            let figures = vec![
+                ("swaps", swaps.swaps),
+                ("without: p50 ms", swaps.without.p50),
+                ("with: p50 ms", swaps.with.p50),
+                ("without: longest ms", swaps.without.longest),
+                ("with: longest ms", swaps.with.longest),
+                ("longest, ratio", swaps.with.longest / swaps.without.longest),
+                ("without: over 5 ms", swaps.without.over),
+                ("with: over 5 ms", swaps.with.over),
+            ];
+            self.row(name, figures);
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn storms(&mut self) -> anyhow::Result<()> {
+        for storm in storm::cases() {
+            let name = format!("storm, {}, {} rows a batch", storm.name, storm::ROWS);
+            if !self.wants(&name) {
+                continue;
+            }
+            let traffic = Traffic::new("msgpack", storm::ROWS)?;
+            let calm = storm.calm().measure(&self.afterbay, &self.guests, &traffic, self.time)?;
+            let seen = storm.measure(&self.afterbay, &self.guests, &traffic, self.time)?;
+            let figures = vec![
+                ("faults", seen.faults),
+                ("beside: p99 ms", seen.beside_p99),
+                ("beside, calm: p99 ms", calm.beside_p99),
+                ("beside, ratio", seen.beside_p99 / calm.beside_p99),
+                ("same: p99 ms", seen.same_p99),
+                ("same, calm: p99 ms", calm.same_p99),
+                ("memory grew KiB", seen.memory_grew_kib),
+                ("calm: grew KiB", calm.memory_grew_kib),
+            ];
+            self.row(name, figures);
+        }
+        let name = "storm, longest call, ms".to_owned();
+        if self.wants(&name) {
+            let calls = storm::longest_calls(&self.guests, self.time)?;
+            self.row(name, calls);
+        }
+        Ok(())
+    }
+
+    fn live(&mut self) -> anyhow::Result<()> {
+        let name = "saved to live".to_owned();
+        if self.wants(&name) {
+            let target = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/bench");
+            std::fs::create_dir_all(&target)?;
+            let saves = live::measure(&self.afterbay, &target.canonicalize()?, self.args.runs)?;
+            let built = median(saves.iter().map(|save| save.built));
+            let live = median(saves.iter().map(|save| save.live));
+            self.row(name, vec![("built ms", built), ("live ms", live), ("then ms", live - built)]);
+        }
+        Ok(())
+    }
 }
 
 fn median(figures: impl Iterator<Item = f64>) -> f64 {
@@ -181,8 +278,8 @@ fn median(figures: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// A row as soon as it is measured: the whole takes minutes.
-fn show(json: &bool, row: &Row) {
-    if *json {
+fn show(json: bool, row: &Row) {
+    if json {
         let figures: serde_json::Map<String, serde_json::Value> =
             row.figures.iter().map(|(name, figure)| ((*name).to_owned(), (*figure).into())).collect();
         println!("{}", serde_json::json!({"case": row.name, "figures": figures}));

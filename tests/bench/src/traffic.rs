@@ -16,18 +16,23 @@ pub(crate) struct Traffic {
 impl Traffic {
     /// One token a row, all columns as SGLang 0.5.23 writes them.
     pub(crate) fn new(wire: &str, rows: u64) -> anyhow::Result<Traffic> {
+        Traffic::lasting(wire, rows, STEPS)
+    }
+
+    /// The same with requests of so many tokens.
+    pub(crate) fn lasting(wire: &str, rows: u64, steps: u64) -> anyhow::Result<Traffic> {
         let wire = if wire == "pickle" { SynthWire::Pickle } else { SynthWire::Msgpack };
-        let frames = (1..=STEPS).map(|step| batch(rows, step).encode(Kind::TokenId, wire));
+        let frames = (1..=steps).map(|step| batch(rows, step, steps).encode(Kind::TokenId, wire));
         Ok(Traffic { frames: frames.collect::<Result<_, _>>()?, rows_per_frame: rows })
     }
 }
 
-fn batch(rows: u64, step: u64) -> SynthBatch {
+fn batch(rows: u64, step: u64, steps: u64) -> SynthBatch {
     let row = |row: u64| SynthRow {
         rid: format!("{row:016x}{:016x}", row.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         prompt_tail: if step == 1 { vec![11, 12, 13, 14, 15] } else { Vec::new() },
         ids: vec![((row * 31 + step * 17) % 128_000) as i64],
-        finish: (step == STEPS).then_some(SynthFinish::Length(STEPS)),
+        finish: (step == steps).then_some(SynthFinish::Length(steps)),
         completion_tokens: step,
         prompt_tokens: 32,
         ..SynthRow::default()
