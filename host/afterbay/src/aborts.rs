@@ -9,7 +9,7 @@ use crate::rendezvous::Rendezvous;
 use afterbay_config as config;
 use afterbay_events::event::{AbortFailed, AbortSent, AbortUnavailable};
 use afterbay_events::{AbortBy, AbortCounters, Events, Metrics};
-use afterbay_stream::{Control, End, FinishedEarly, Looked, TellScheduler};
+use afterbay_stream::{ABORTED, Control, End, FinishedEarly, Looked, TellScheduler};
 use afterbay_upstream::{ApiKey, Http, Push, Upstream, UpstreamError};
 use afterbay_wire::{AbortForm, AbortShape, is_health_check};
 use anyhow::Context;
@@ -18,8 +18,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-/// `matched` of the last row of a request that the operator has ended.
-const MATCHED: &str = "afterbay: aborted by operator";
 /// Requests that plugins of a stream have finished and the scheduler is yet to be told of; a further one is not told, which
 /// is counted and said.
 const FINISHED_MAX: usize = 256;
@@ -242,19 +240,19 @@ impl Aborts {
         }
         let ready = way.ready(shape).map_err(|why| Refused::NoWay { stream: way.stream.clone(), why });
         let (upstream, form) = ready.inspect_err(|_| way.counters.refused.add(1))?;
-        let matched = (reason == Reason::Stop && live.ended_by.is_none()).then_some(MATCHED);
-        let end = |end| {
-            if matched.is_some() {
-                way.control.end(rid, live.number, end);
-            }
-        };
+        let matched = (reason == Reason::Stop && live.ended_by.is_none()).then_some(ABORTED);
+        let end = async |end| matched.is_none() || way.end(rid, live.number, end).await;
         // The scheduler's own row for it may be here before it is known that it was told.
-        end(End::Expected { matched: MATCHED.to_owned() });
+        if !end(End::Expected).await {
+            // It may come to it yet.
+            way.control.end(rid, live.number, End::Not, || {});
+            return Err(Refused::NoAnswer { stream: way.stream.clone() });
+        }
         if let Err(error) = self.send(way, upstream, &form, rid, OPERATOR, AbortBy::Operator).await {
-            end(End::Not);
+            end(End::Not).await;
             return Err(Refused::Failed { rid: rid.to_owned(), stream: way.stream.clone(), error });
         }
-        end(End::Now);
+        end(End::Now).await;
         let (stream, to) = (way.stream.clone(), upstream.to_string());
         Ok(Sent { rid: rid.to_owned(), stream, to, reason, matched, ended_by: live.ended_by })
     }
@@ -342,6 +340,16 @@ impl Way {
         // Nobody waits any more where it fails.
         self.control.look(rid, move |looked| drop(reply.send(looked)));
         answer
+    }
+
+    /// Says what becomes of a request, and waits until the stream's journal has it. False: the stream has ended, or does not turn.
+    async fn end(&self, rid: &str, number: u64, end: End) -> bool {
+        let (reply, done) = oneshot::channel();
+        // Nobody waits any more where it fails.
+        self.control.end(rid, number, end, move || {
+            let _told = reply.send(());
+        });
+        matches!(tokio::time::timeout(LOOK_MAX, done).await, Ok(Ok(())))
     }
 
     /// Where an abort goes and how it is written, or why it cannot be.

@@ -134,6 +134,8 @@ impl Kind {
     pub const HANDED: Kind = Kind(16);
     /// To which of several sinks each row of a frame goes.
     pub const ROUTED: Kind = Kind(17);
+    /// The operator ends a request.
+    pub const ENDING: Kind = Kind(18);
     /// Kinds a later minor addition may use: looked for when a reader finds its way again after damage.
     const LAST: u8 = 31;
 }

@@ -4,7 +4,7 @@ use crate::format::{Bytes, Kind, put_text, record, set_number, widen};
 use crate::frame_set::FrameSet;
 use crate::outcome::{self, Credit, Gap, Verdict};
 use crate::position::{FrameNo, RequestNo};
-use crate::reader::{Action, Finish, Outcome, Passage, RequestInfo, State};
+use crate::reader::{Action, Ending, Finish, Outcome, Passage, RequestInfo, State};
 use crate::sink::{Handed, Held, Sent, Sink};
 
 /// A request in a CARRY (as it stands when a segment begins) or a SUMMARY (when it ends).
@@ -115,6 +115,7 @@ pub(crate) enum Body {
         rows: Vec<(u64, u64)>,
     },
     Routed(Routed),
+    Ending(Ending),
     Skipped {
         count: u64,
     },
@@ -147,6 +148,7 @@ impl Body {
                 rows: (0..at.count(16)?).map(|_| Some((at.u64()?, at.u64()?))).collect::<Option<_>>()?,
             },
             Kind::ROUTED => Body::Routed(decode_routed(&mut at, around)?),
+            Kind::ENDING => Body::Ending(Ending::of_code(at.u8()?)?),
             Kind::SKIPPED => Body::Skipped { count: at.u64()? },
             Kind::LOST => Body::Lost,
             Kind::CARRY => Body::Carry(decode_entries(&mut at, number)?),
@@ -429,7 +431,7 @@ fn put_entry(out: &mut Vec<u8>, EntryRef { info, closed, here }: EntryRef<'_>) {
     put_u32(out, info.gaps);
     out.extend([
         state_code(info.state),
-        u8::from(closed) | u8::from(here) << 1 | u8::from(info.ended_early) << 2,
+        u8::from(closed) | u8::from(here) << 1 | u8::from(info.ended_early) << 2 | info.ending.code() << 3,
     ]);
     put_text(out, &info.rid);
     put_text(out, &info.finish);
@@ -461,6 +463,7 @@ pub(crate) fn decode_entries(at: &mut Bytes<'_>, count_: u64) -> Option<Vec<Entr
             replaced,
             gaps,
             ended_early: flags & 4 != 0,
+            ending: Ending::of_code(flags >> 3 & 3)?,
             first_frame,
             last_frame,
             first_unix_ns,

@@ -6,7 +6,7 @@ use crate::bounds::{LIVE_REQUESTS_MAX, RID_BYTES_MAX};
 use crate::error::RequestError;
 use crate::outcome::{Outcome, effects};
 use crate::position::{FrameNo, Request, RequestNo};
-use crate::reader::{RequestInfo, State};
+use crate::reader::{Ending, RequestInfo, State};
 use crate::record::{Entry, EntryRef};
 
 /// What every row of a request touches: one cache line.
@@ -164,6 +164,16 @@ impl Requests {
         let request = *outcome.requests.get(row as usize)?;
         let counts = self.counts.get_mut(request.slot as usize)?;
         (counts.number == request.number.0).then(|| (counts, &mut self.rest[request.slot as usize].info))
+    }
+
+    /// How far the operator's end of one has come; false if it was closed already.
+    pub fn set_ending(&mut self, request: Request, ending: Ending) -> bool {
+        let slot = request.slot as usize;
+        let is_open = self.counts.get(slot).is_some_and(|counts| counts.number == request.number.0);
+        if is_open {
+            self.rest[slot].info.ending = ending;
+        }
+        is_open
     }
 
     /// Ends one; how it ended, or `None` if it was closed already. With `remember` it is kept for the summary.

@@ -92,6 +92,11 @@ impl State {
                 entry.closed = true;
                 entry.info.state = *state;
             }
+            Body::Ending(ending) => {
+                if let Some(entry) = self.requests.get_mut(&number) {
+                    entry.info.ending = *ending;
+                }
+            }
             Body::Taken(_) | Body::Sent { .. } | Body::Handed { .. } | Body::Ahead { .. } => {
                 apply_to_sinks(&mut self.sinks, number, body);
             }

@@ -19,7 +19,7 @@ use crate::frame_set::FrameSet;
 use crate::notice::Notice;
 use crate::outcome::Outcome;
 use crate::position::{FrameNo, Position, Request, RequestNo, SegmentId};
-use crate::reader::State;
+use crate::reader::{Ending, State};
 use crate::record::{Totals, put_ahead, put_entries, put_outcome, put_taken, put_u64, state_code};
 use crate::recovery::{LiveRequest, Recovered, Recovery};
 use crate::requests::Requests;
@@ -214,6 +214,14 @@ impl Writer {
         self.lost += u64::from(!remember);
         let (number, time) = (request.number.0, self.last_unix_ns);
         self.add(|pending| record(pending, Kind::CLOSE, number, time, |out| out.push(state_code(state))));
+    }
+
+    /// How far the operator's end of a request has come: a next start finds it among those that are live.
+    pub fn ending(&mut self, request: Request, ending: Ending) {
+        if self.requests.set_ending(request, ending) {
+            let (number, time) = (request.number.0, self.last_unix_ns);
+            self.add(|pending| record(pending, Kind::ENDING, number, time, |out| out.push(ending.code())));
+        }
     }
 
     /// Retention keeps this frame and all after it (rows that wait in the journal); `None`: as far as the stream is

@@ -3,7 +3,7 @@
 
 mod support;
 
-use afterbay_journal::reader::{self, Filter, From, Record, State};
+use afterbay_journal::reader::{self, Ending, Filter, From, Record, State};
 use afterbay_journal::*;
 use support::*;
 
@@ -169,6 +169,32 @@ fn a_segment_that_is_full_is_sealed_and_the_next_goes_on() {
     assert_eq!(matching(Filter { state: Some(State::Live), ..Filter::default() }), 2);
     assert_eq!(matching(Filter { since_unix_ns: Some(39), ..Filter::default() }), 3);
     assert_eq!(matching(Filter { until_unix_ns: Some(1), ..Filter::default() }), 2);
+}
+
+#[test]
+fn an_end_that_was_asked_for_is_found_with_its_request_in_this_segment_and_in_later_ones() {
+    for steps in [0, 60] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = || Options { segment_bytes: 4096, ..options() };
+        let (directory, mut writer, _) = open_alone(dir.path(), options());
+        let requests = ["no", "expected", "due", "taken-back"].map(|rid| writer.request(rid).unwrap());
+        step(&mut writer, &requests, b"", 1);
+        requests[1..].iter().for_each(|request| writer.ending(*request, Ending::Expected));
+        writer.ending(requests[2], Ending::Due);
+        writer.ending(requests[3], Ending::No);
+        for ns in 0..steps {
+            step(&mut writer, &requests, &[7; 300], ns);
+        }
+        writer.flush().unwrap();
+        drop((writer, directory));
+        // As after a kill, and then after a clean stop.
+        for _ in 0..2 {
+            let (_directory, writer, recovered) = open_alone(dir.path(), options());
+            let found: Vec<_> = recovered.live.iter().map(|live| live.info.ending).collect();
+            assert_eq!(found, [Ending::No, Ending::Expected, Ending::Due, Ending::No], "{steps} steps");
+            writer.finish().unwrap();
+        }
+    }
 }
 
 #[test]

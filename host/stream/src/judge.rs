@@ -13,7 +13,7 @@ use crate::about::{Abouts, AttributesOf};
 use crate::actions::{Actions, Said};
 use crate::columns::union;
 use crate::hold::Holds;
-use crate::ledger::{Accounted, Ledger, OPERATOR, Row};
+use crate::ledger::{ABORTED, Accounted, Ledger, OPERATOR, Row};
 use crate::replay::Replayed;
 use crate::seat::{Answer, Seat, Wanted};
 use crate::standing::Standing;
@@ -92,16 +92,16 @@ impl Judged {
     fn end(&mut self, ledger: &Ledger) {
         for index in 0..self.accounted.rows.len() {
             let row = self.accounted.rows[index];
-            let Some(matched) = ledger.ending(row.slot, row.finish).filter(|_| !row.swallowed) else {
+            if row.swallowed || !ledger.ends(row.slot, row.finish) {
                 continue;
-            };
+            }
             if self.fates.get(index).is_some_and(|fate| fate.finish.is_some()) {
                 continue;
             }
             if self.fates.is_empty() {
                 self.fates.resize(self.accounted.rows.len(), Fate::KEEP);
             }
-            self.fates[index].finish = Some(FinishReason::Stop(matched.to_owned()));
+            self.fates[index].finish = Some(FinishReason::Stop(ABORTED.to_owned()));
             let at = index as u32;
             let forwarded = match &self.fates[index].written {
                 _ if self.is_held(at) => 0,
@@ -115,7 +115,7 @@ impl Judged {
                 row: at,
                 plugin: OPERATOR.to_owned(),
                 verdict: journal::Verdict::Finish,
-                text: matched.to_owned(),
+                text: ABORTED.to_owned(),
                 ids: Vec::new(),
                 forwarded,
             });

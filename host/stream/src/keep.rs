@@ -9,6 +9,7 @@ use crate::telemetry::Telemetry;
 use afterbay_config::OnError;
 use afterbay_events::Health;
 use afterbay_events::event::{JournalHealed, JournalNotice, JournalWriteFailed};
+use afterbay_journal::reader::Ending;
 use afterbay_journal::{
     Backlog, Backlogged, Credit, FrameNo, FrameSet, HELD_SINK, Handed, Notice, Outcome, Position, ReadError,
     Recovered, Request, RequestError, RequestNo, Sent, Sink, WriteError, Writer,
@@ -323,6 +324,13 @@ impl Keep {
     /// What an earlier run held came after this frame; it may have gone on since.
     pub(crate) fn held_after(&self) -> Option<FrameNo> {
         self.held_after
+    }
+
+    /// How far the operator's end of a request has come. It is written at once: what is told the scheduler comes after it.
+    pub(crate) fn ending(&mut self, request: Request, ending: Ending) {
+        self.dirty = true;
+        self.writer.ending(request, ending);
+        self.flush();
     }
 
     pub(crate) fn close(&mut self, request: Request) {

@@ -10,8 +10,8 @@ mod released;
 mod ways;
 mod whole;
 
+pub use endings::{ABORTED, End, FinishedEarly, Live, Looked, TellScheduler};
 pub(crate) use endings::{Aborts, OPERATOR};
-pub use endings::{End, FinishedEarly, Live, Looked, TellScheduler};
 pub(crate) use ways::Ways;
 
 use crate::actions::Actions;
@@ -27,6 +27,7 @@ use afterbay_events::event::{
 };
 use afterbay_events::{HoldEnd, Name};
 use afterbay_journal as journal;
+use afterbay_journal::reader::Ending;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{AbortShape, Batch, Edit, Finish, Tokens};
 use released::in_place_of;
@@ -137,7 +138,8 @@ pub(crate) struct Settled {
 pub(crate) struct Ledger {
     requests: Requests<Request>,
     telemetry: Telemetry,
-    endings: Vec<endings::Ending>,
+    /// Requests whose end the operator has asked for.
+    endings: Vec<(Slot, Ending)>,
     /// How the scheduler reads an abort, by its last batch.
     abort_shape: Option<AbortShape>,
     /// Where rows may go but to their reader.
@@ -159,13 +161,13 @@ impl Ledger {
         telemetry: Telemetry,
         now: Instant,
     ) -> Ledger {
-        let mut requests = Requests::new();
+        let (mut requests, mut endings) = (Requests::new(), Vec::new());
         for request in live {
             let info = &request.info;
             // Tokens that were replaced, held and dropped may count as both.
             let dropped = info.dropped.min(info.received);
             let replaced = info.replaced.min(info.received - dropped);
-            requests.insert(
+            let slot = requests.insert(
                 &info.rid,
                 Request {
                     received: info.received,
@@ -179,21 +181,23 @@ impl Ledger {
                     ..Request::new(request.request, now)
                 },
             );
+            if info.ending != Ending::No && !info.ended_early {
+                endings.push((slot, info.ending));
+            }
         }
-        let mut ledger = Ledger {
+        let Aborts { upstream, shape: abort_shape } = aborts;
+        Ledger {
             requests,
             telemetry,
-            endings: Vec::new(),
-            abort_shape: None,
+            endings,
+            abort_shape,
             ways: Ways::default(),
-            upstream: None,
+            upstream,
             rows: Vec::new(),
             kept_requests: Vec::new(),
             tokens: Vec::new(),
             gaps: Vec::new(),
-        };
-        ledger.take_up(aborts);
-        ledger
+        }
     }
 
     pub(crate) fn live(&self) -> usize {

@@ -40,7 +40,7 @@ mod thread;
 pub use about::AttributesOf;
 pub use budget::Budget;
 pub use change::{Change, PluginChange, RunningTap, TapChange};
-pub use ledger::{End, FinishedEarly, Live, Looked, TellScheduler};
+pub use ledger::{ABORTED, End, FinishedEarly, Live, Looked, TellScheduler};
 pub use outlook::SchedulerLoad;
 pub use send::SINK_STATES;
 pub use standing::{LastReload, PluginState, Standing};
@@ -212,9 +212,10 @@ impl Control {
     }
 
     /// What becomes of a live request, as its number is in the journal. Its last row says `stop`, and what still comes of it is
-    /// swallowed. To be told in the order [`End`] has, and around telling the scheduler, which is the caller's.
-    pub fn end(&self, rid: &str, number: u64, end: End) {
-        self.tell(thread::Control::End { rid: rid.to_owned(), number, end });
+    /// swallowed. To be told in the order [`End`] has, and around telling the scheduler, which is the caller's. `done` is called
+    /// when the journal has it, or has refused it; dropped unasked, it says that the stream has ended.
+    pub fn end(&self, rid: &str, number: u64, end: End, done: impl FnOnce() + Send + 'static) {
+        self.tell(thread::Control::End { rid: rid.to_owned(), number, end, reply: Box::new(done) });
     }
 
     /// Makes a shadow live: in the place of the plugin it is a shadow of, which leaves the chain, else in its own.

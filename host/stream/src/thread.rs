@@ -53,7 +53,7 @@ pub(crate) enum Control {
     /// What is known of a rid.
     Look { rid: String, reply: Box<dyn FnOnce(Looked) + Send> },
     /// What becomes of a live request.
-    End { rid: String, number: u64, end: End },
+    End { rid: String, number: u64, end: End, reply: Box<dyn FnOnce() + Send> },
     /// Send what was received, then end; give up at the deadline.
     Stop { deadline: Instant },
 }
@@ -239,7 +239,10 @@ impl Thread {
                     reply(self.path.chain.promote(&plugin));
                 }
                 Ok(Control::Look { rid, reply }) => reply(self.path.ledger.look(&rid)),
-                Ok(Control::End { rid, number, end }) => self.path.ledger.end(&rid, number, end),
+                Ok(Control::End { rid, number, end, reply }) => {
+                    self.path.ledger.end(&rid, number, end, &mut self.path.keep);
+                    reply();
+                }
                 Ok(Control::Stop { deadline }) => stop = Some(deadline),
                 Err(TryRecvError::Empty) => return stop,
                 // Nobody is left to tell it anything: it ends as if told to, at once.

@@ -279,6 +279,71 @@ fn a_request_that_was_aborted_stays_ended_over_a_restart() {
 }
 
 #[test]
+fn an_end_that_the_operator_has_asked_for_outlives_kill_9() {
+    for wire in WIRES {
+        let stage = Stage::new();
+        let mut reader = Reader::bind(&stage.reader_side());
+        let afterbay = Afterbay::run(&stage, &stage.config().abort_by_push(&stage));
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut input = Input::connect(&stage.abort_side());
+        let (mut a, mut b) = (Request::new("a"), Request::new("b"));
+        sender.send(&batch(wire, vec![a.row(&[1]), b.row(&[1])]));
+        reader.frame();
+        afterbay.abort_connected("a", &[]);
+        assert_eq!(input.abort(), "a");
+        afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 1);
+        afterbay.kill();
+
+        let afterbay = Afterbay::run(&stage, &stage.config().abort_by_push(&stage));
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut step = |rows| {
+            sender.send(&batch(wire, rows));
+            afterbay_tests::frames::rows(&reader.frame())
+        };
+        let out = step(vec![a.row(&[2]), b.row(&[2])]);
+        assert_eq!(out, [row("a", &[2], 2, Some(STOPPED)), row("b", &[2], 2, None)], "{wire:?}");
+        assert_eq!(step(vec![a.row(&[3]), b.row(&[3])]), [row("b", &[3], 3, None)], "{wire:?}");
+        assert_eq!(step(vec![aborted(&mut a), b.last(&[4])]), [row("b", &[4], 4, Some("length"))]);
+        assert_eq!(afterbay.stop(), 0);
+        assert_eq!(verify(&stage).0, 0);
+    }
+}
+
+#[test]
+fn where_it_was_killed_as_it_told_the_scheduler_only_its_own_row_for_that_is_the_last() {
+    let stage = Stage::new();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = stage.config().abort(&format!("http = \"http://{}\"", server.local_addr().unwrap()));
+    let mut reader = Reader::bind(&stage.reader_side());
+    let running = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let (mut a, mut b) = (Request::new("a"), Request::new("b"));
+    sender.send(&batch(Pickle, vec![a.row(&[1]), b.row(&[1])]));
+    reader.frame();
+    running.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 1);
+    let admin = running.admin().to_string();
+    let asks = afterbay(&["abort", "a", "--admin", &admin]).stderr(Stdio::piped()).spawn().unwrap();
+    // The scheduler is being told, and Afterbay never learns whether it was.
+    let (mut told, _) = server.accept().unwrap();
+    told.read_exact(&mut [0]).unwrap();
+    running.kill();
+    assert!(!asks.wait_with_output().unwrap().status.success());
+
+    let running = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut step = |rows| {
+        sender.send(&batch(Pickle, rows));
+        afterbay_tests::frames::rows(&reader.frame())
+    };
+    let out = step(vec![a.row(&[2]), b.row(&[2])]);
+    assert_eq!(out, [row("a", &[2], 2, None), row("b", &[2], 2, None)]);
+    let out = step(vec![aborted(&mut a), aborted(&mut b)]);
+    assert_eq!(out, [row("a", &[], 2, Some(STOPPED)), row("b", &[], 2, Some("abort"))]);
+    assert_eq!(running.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
+}
+
+#[test]
 fn sglangs_http_server_is_asked_where_the_configuration_names_it_and_the_key_is_in_no_log() {
     let stage = Stage::new();
     let server = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -27,7 +27,7 @@ pub use frames::Frames;
 pub use requests::Requests;
 pub use tail::Tail;
 pub use types::{
-    Action, Filter, Finish, Frame, From, Life, Outcome, Passage, Record, RequestInfo, Row, State,
+    Action, Ending, Filter, Finish, Frame, From, Life, Outcome, Passage, Record, RequestInfo, Row, State,
 };
 
 /// A journal directory, for reading.

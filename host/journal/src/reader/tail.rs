@@ -185,6 +185,7 @@ impl Tail {
             | Body::Ahead { .. }
             | Body::Frame
             | Body::Aside
+            | Body::Ending(_)
             | Body::Routed(_) => {
                 return Ok(None);
             }

@@ -42,6 +42,30 @@ pub enum State {
     Abandoned,
 }
 
+/// How far the operator's end of a request has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ending {
+    /// None was asked for, or it came to nothing.
+    #[default]
+    No,
+    /// The scheduler is told: its own row for that is to be the last.
+    Expected,
+    /// It was told: the next row is to be the last.
+    Due,
+}
+
+impl Ending {
+    const ALL: [Ending; 3] = [Ending::No, Ending::Expected, Ending::Due];
+
+    pub(crate) fn code(self) -> u8 {
+        Ending::ALL.iter().position(|&each| each == self).unwrap_or_default() as u8
+    }
+
+    pub(crate) fn of_code(code: u8) -> Option<Ending> {
+        Ending::ALL.get(usize::from(code)).copied()
+    }
+}
+
 /// A request as `ls` shows it. Times are unix nanoseconds, 0 where no row has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
@@ -65,6 +89,8 @@ pub struct RequestInfo {
     pub gaps: u32,
     /// A plugin has finished it (`Verdict::Finish`): its reader had its last row, whatever still comes.
     pub ended_early: bool,
+    /// Whether the operator has asked for its end, and its reader has yet to have that.
+    pub ending: Ending,
     /// The frame of its first row.
     pub first_frame: FrameNo,
     /// The frame of its last row.
@@ -92,6 +118,7 @@ impl RequestInfo {
             replaced: 0,
             gaps: 0,
             ended_early: false,
+            ending: Ending::No,
             first_frame: FrameNo(0),
             last_frame: FrameNo(0),
             first_unix_ns: 0,

@@ -5,7 +5,7 @@
 
 use super::{Actions, Fate, Judged, Said, Shown, Way, Written};
 use crate::hold::{Came, Held, Holds, Waits, words};
-use crate::ledger::Ledger;
+use crate::ledger::{ABORTED, Ledger};
 use crate::requests::Slot;
 use crate::seat::Seat;
 use afterbay_events::HoldEnd;
@@ -235,7 +235,7 @@ impl Turn<'_> {
         let Some(accounted) = self.judged.accounted.rows.get(row as usize) else { return true };
         accounted.finish != FinishKind::Running
             || self.judged.fates[row as usize].finish.is_some()
-            || self.ledger.ending(accounted.slot, accounted.finish).is_some()
+            || self.ledger.ends(accounted.slot, accounted.finish)
     }
 
     /// How long the plugin may hold a row that it wants to for so long.
@@ -400,9 +400,9 @@ impl Turn<'_> {
         if let Ok(mut own) = self.judged.by_itself(row) {
             // It may be the last, by a plugin's word or the operator's.
             let fate = self.judged.fates[row as usize].finish.clone();
-            let ending = self.judged.accounted.rows.get(row as usize);
-            let ending = ending.and_then(|row| self.ledger.ending(row.slot, row.finish));
-            if let Some(finish) = fate.or(ending.map(|matched| FinishReason::Stop(matched.to_owned()))) {
+            let accounted = self.judged.accounted.rows.get(row as usize);
+            let ends = accounted.is_some_and(|row| self.ledger.ends(row.slot, row.finish));
+            if let Some(finish) = fate.or(ends.then(|| FinishReason::Stop(ABORTED.to_owned()))) {
                 let came = own.came;
                 let _stays = own.edit(Edit { finish: Some(finish), ..Edit::new(0) }, came);
             }

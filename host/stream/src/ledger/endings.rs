@@ -5,12 +5,17 @@
 
 use super::Ledger;
 use crate::actions::Actions;
+use crate::keep::Keep;
 use crate::requests::Slot;
 use afterbay_events::event::AbortFailed;
 use afterbay_journal as journal;
+use afterbay_journal::reader::Ending;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::AbortShape;
 use std::collections::HashSet;
+
+/// `matched` of the last row of a request that the operator has ended.
+pub const ABORTED: &str = "afterbay: aborted by operator";
 
 /// Stands for a plugin's name where the operator has ended a request: no plugin can be called so.
 pub(crate) const OPERATOR: &str = "(operator)";
@@ -53,32 +58,19 @@ pub struct Live {
 /// What the next rows of a live request become.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The scheduler is about to be told to abort it: its own row for that ends it with `matched`; others go on.
-    Expected {
-        /// `matched` of its finish reason, which is `stop`.
-        matched: String,
-    },
+    /// The scheduler is about to be told to abort it: its own row for that ends it, with [`ABORTED`]; others go on.
+    Expected,
     /// The scheduler was told: the next row is its last.
     Now,
     /// The scheduler could not be told: it goes on.
     Not,
 }
 
-/// A request that the operator ends.
-pub(super) struct Ending {
-    pub(super) slot: Slot,
-    matched: String,
-    /// The scheduler was told.
-    is_told: bool,
-}
-
 /// What outlives a ledger that is made anew out of the journal.
 #[derive(Default)]
 pub(crate) struct Aborts {
-    upstream: Option<TellScheduler>,
-    shape: Option<AbortShape>,
-    /// By rid and number.
-    endings: Vec<(String, u64, Ending)>,
+    pub(super) upstream: Option<TellScheduler>,
+    pub(super) shape: Option<AbortShape>,
 }
 
 impl Aborts {
@@ -89,22 +81,7 @@ impl Aborts {
 
 impl Ledger {
     pub(crate) fn into_aborts(self) -> Aborts {
-        let Ledger { requests, endings, upstream, abort_shape: shape, .. } = self;
-        let named = endings.into_iter().filter_map(|ending| {
-            let number = requests.get(ending.slot)?.kept.number().0;
-            Some((requests.rid(ending.slot)?.to_owned(), number, ending))
-        });
-        Aborts { upstream, shape, endings: named.collect() }
-    }
-
-    pub(super) fn take_up(&mut self, aborts: Aborts) {
-        (self.upstream, self.abort_shape) = (aborts.upstream, aborts.shape);
-        for (rid, number, Ending { matched, is_told, .. }) in aborts.endings {
-            self.end(&rid, number, End::Expected { matched });
-            if is_told {
-                self.end(&rid, number, End::Now);
-            }
-        }
+        Aborts { upstream: self.upstream, shape: self.abort_shape }
     }
 
     /// Another tells the scheduler of requests that plugins finish, or nobody.
@@ -125,21 +102,23 @@ impl Ledger {
         Looked { live, longer: longer.map(|(other, _)| other.to_owned()), shape: self.abort_shape }
     }
 
-    /// What becomes of a live request. One that has ended by then stays as it is.
-    pub(crate) fn end(&mut self, rid: &str, number: u64, end: End) {
+    /// What becomes of a live request, which the journal is told for a next start. One that has ended by then stays as it is.
+    pub(crate) fn end(&mut self, rid: &str, number: u64, end: End, keep: &mut Keep) {
         let Some(slot) = self.requests.find(rid.as_bytes()) else { return };
         let is_it = |request: &super::Request| request.kept.number().0 == number && !request.ended_early();
-        if !self.requests.get(slot).is_some_and(is_it) {
-            return;
-        }
-        let known = self.endings.iter_mut().find(|ending| ending.slot == slot);
-        match (end, known) {
-            (End::Expected { matched }, None) => self.endings.push(Ending { slot, matched, is_told: false }),
-            (End::Now, Some(ending)) => ending.is_told = true,
-            // Another abort of the same request got through.
-            (End::Not, Some(ending)) if ending.is_told => {}
-            (End::Not, Some(_)) => self.forget_ending(slot),
-            _ => {}
+        let Some(request) = self.requests.get(slot).filter(|request| is_it(request)) else { return };
+        let known = self.endings.iter().find(|(known, _)| *known == slot);
+        let ending = match (end, known) {
+            (End::Expected, None) => Ending::Expected,
+            (End::Now, Some(_)) => Ending::Due,
+            // Not where another abort of the same request got through.
+            (End::Not, Some((_, Ending::Expected))) => Ending::No,
+            _ => return,
+        };
+        keep.ending(request.kept, ending);
+        self.forget_ending(slot);
+        if ending != Ending::No {
+            self.endings.push((slot, ending));
         }
     }
 
@@ -148,17 +127,17 @@ impl Ledger {
         !self.endings.is_empty()
     }
 
-    /// `matched` of the request's finish reason, if a row that finishes so far in this way is to be its last. One that the
-    /// scheduler ends for another reason than the abort ends by itself.
-    pub(crate) fn ending(&self, slot: Slot, finish: FinishKind) -> Option<&str> {
-        let ending = self.endings.iter().find(|ending| ending.slot == slot)?;
-        let is_last = finish == FinishKind::Abort || (finish == FinishKind::Running && ending.is_told);
-        is_last.then_some(ending.matched.as_str())
+    /// Whether a row of the request that finishes so far in this way is to be its last. One that the scheduler ends for another
+    /// reason than the abort ends by itself.
+    pub(crate) fn ends(&self, slot: Slot, finish: FinishKind) -> bool {
+        self.endings.iter().find(|(known, _)| *known == slot).is_some_and(|(_, ending)| {
+            finish == FinishKind::Abort || (finish == FinishKind::Running && *ending == Ending::Due)
+        })
     }
 
     /// The request has ended, in this way or another.
     pub(super) fn forget_ending(&mut self, slot: Slot) {
-        self.endings.retain(|ending| ending.slot != slot);
+        self.endings.retain(|(known, _)| *known != slot);
     }
 
     /// Hands over what the scheduler is to be told of a batch, before any of it leaves: the requests that plugins have

@@ -170,6 +170,7 @@ pub(super) fn after(stream: &Stream, streams: &[Stream]) -> anyhow::Result<Vec<S
 #[cfg(test)]
 mod tests {
     use super::*;
+    use afterbay_journal::reader::Ending;
     use afterbay_journal::{FrameNo, RequestNo};
 
     fn info(rid: &str, state: State, first: u64, last: u64) -> RequestInfo {
@@ -184,6 +185,7 @@ mod tests {
             replaced: 0,
             gaps: 0,
             ended_early: false,
+            ending: Ending::No,
             first_frame: FrameNo(1),
             last_frame: FrameNo(1),
             first_unix_ns: first,
