@@ -344,6 +344,54 @@ fn where_it_was_killed_as_it_told_the_scheduler_only_its_own_row_for_that_is_the
 }
 
 #[test]
+fn of_two_ranks_the_one_that_has_the_request_is_told_and_the_other_is_not() {
+    for wire in WIRES {
+        let stage = Stage::new();
+        let end = |end: &str, rank: usize| stage.ipc(&format!("{end}-{rank}"));
+        let streams = (0..2).map(|rank| {
+            format!(
+                "[[stream]]\nname = \"rank-{rank}\"\nlisten = {:?}\n[[stream.sink]]\nname = \"reader\"\nconnect = {:?}\n\
+                 [stream.abort]\npush = {:?}\n",
+                end("in", rank),
+                end("out", rank),
+                end("abort", rank)
+            )
+        });
+        let rest = "[admin]\nlisten = \"127.0.0.1:0\"\n";
+        let config = format!("{}[journal]\ndir = {:?}\n{rest}", streams.collect::<String>(), stage.journal());
+        let ranks = [0, 1];
+        let mut readers = ranks.map(|rank| Reader::bind(&end("out", rank)));
+        let afterbay = Afterbay::run_toml(&stage, &config, &[]);
+        let mut senders = ranks.map(|rank| Sender::connect(&end("in", rank)));
+        let mut inputs = ranks.map(|rank| Input::connect(&end("abort", rank)));
+        let mut requests = [["a", "b"], ["c", "d"]].map(|names| names.map(Request::new));
+        let mut step = |ids: &[i64]| {
+            ranks.map(|rank| {
+                let next = requests[rank].iter_mut().map(|request| request.row(ids)).collect();
+                senders[rank].send(&batch(wire, next));
+                rows(&readers[rank].frame())
+            })
+        };
+        step(&[1]);
+        for (rid, rank) in [("d", 1), ("a", 0)] {
+            let said: Value = serde_json::from_str(&afterbay.abort_connected(rid, &["--json"])).unwrap();
+            assert_eq!(
+                (&said["stream"], &said["to"]),
+                (&format!("rank-{rank}").into(), &end("abort", rank).into())
+            );
+            assert_eq!(inputs[rank].abort(), rid, "{wire:?}");
+            assert_eq!(inputs[1 - rank].next_within(Duration::from_millis(20)), None, "{wire:?}");
+        }
+        let of_rank_0 = vec![row("a", &[2], 2, Some(STOPPED)), row("b", &[2], 2, None)];
+        let of_rank_1 = vec![row("c", &[2], 2, None), row("d", &[2], 2, Some(STOPPED))];
+        assert_eq!(step(&[2]), [of_rank_0, of_rank_1], "{wire:?}");
+        assert_eq!(step(&[3]), [[row("b", &[3], 3, None)], [row("c", &[3], 3, None)]], "{wire:?}");
+        assert_eq!(afterbay.stop(), 0);
+        assert_eq!(journal(&stage, &["verify"]).code, 0);
+    }
+}
+
+#[test]
 fn sglangs_http_server_is_asked_where_the_configuration_names_it_and_the_key_is_in_no_log() {
     let stage = Stage::new();
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
