@@ -3,10 +3,11 @@
 //! Owns which file is which stream's, when a file says something new, and what is told of it. What a file says is
 //! [`Rendezvous`]'s.
 
-use crate::rendezvous::{Rendezvous, RendezvousError};
+use crate::rendezvous::{Rendezvous, RendezvousError, Worker};
 use crate::start::Shared;
 use afterbay_config as config;
 use afterbay_events::event::StreamAbsent;
+use anyhow::ensure;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -105,6 +106,40 @@ fn next_leg(file: &Path, scheduler: &Rendezvous) -> Result<Meeting, RendezvousEr
     }
 }
 
+/// The tokenizers behind the reader that was met, a sink for each: `READER-0` and on.
+pub(crate) fn workers(
+    stream: &config::Stream,
+    met: Option<&Rendezvous>,
+) -> anyhow::Result<Vec<config::Sink>> {
+    let reader =
+        stream.sinks.iter().find(|sink| sink.connect.is_none() && sink.takes == config::Takes::Share);
+    let Some((met, reader)) = met.zip(reader) else { return Ok(Vec::new()) };
+    let (sinks, most) = (stream.sinks.len() + met.workers.len(), config::bounds::SINKS_MAX);
+    ensure!(
+        sinks <= most,
+        "stream {:?}: {sinks} sinks with one for each tokenizer, must be at most {most}",
+        stream.name.as_str()
+    );
+    let worker = |(number, worker): (usize, &Worker)| {
+        let name = format!("{}-{number}", reader.name);
+        let is_taken = stream.sinks.iter().any(|sink| sink.name.as_str() == name);
+        ensure!(
+            !is_taken,
+            "stream {:?}: sink {name:?}: a tokenizer is called so, call it otherwise",
+            stream.name.as_str()
+        );
+        Ok(config::Sink {
+            name: name.parse()?,
+            connect: Some(worker.ipc.parse()?),
+            credit: worker.credit.clone(),
+            takes: config::Takes::Worker,
+            reader: config::Reads::Tokenizer,
+            ..reader.clone()
+        })
+    };
+    met.workers.iter().enumerate().map(worker).collect()
+}
+
 fn file_of(pattern: &Path, rank: usize) -> PathBuf {
     PathBuf::from(pattern.to_string_lossy().replace("{dp_rank}", &rank.to_string()))
 }
@@ -119,13 +154,17 @@ pub(crate) fn tell(shared: &Shared, meetings: &[Meeting]) {
                 shared.health.clear(&key);
                 tracing::info!(
                     target: "afterbay",
-                    "rendezvous: stream {:?}: sglang {} (pid {}), {}, {}, reader {}{}",
+                    "rendezvous: stream {:?}: sglang {} (pid {}), {}, {}, reader {}{}{}",
                     stream.name.as_str(),
                     met.sglang.as_deref().unwrap_or("of unknown version"),
                     met.pid,
                     met.mode,
                     met.ipc_format,
                     met.down,
+                    match met.workers.len() {
+                        0 => String::new(),
+                        workers => format!(" and {workers} workers behind it"),
+                    },
                     met.credit_none.as_ref().map(|why| format!(", no credit: {why}")).unwrap_or_default(),
                 );
             }

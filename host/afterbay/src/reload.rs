@@ -243,7 +243,7 @@ impl<'a> Source<'a> {
             running.watches.clear();
             shared.config = before;
             shared.signals.follow(&shared.config, &shared.metrics);
-            shared.signals.meet(meetings)?;
+            shared.signals.meet(&shared.config, meetings)?;
             return Err(error);
         }
         running.watches.clear();

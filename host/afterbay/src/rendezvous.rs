@@ -33,6 +33,10 @@ pub(crate) struct Rendezvous {
     /// The page where the reader counts, and why there is none.
     pub(crate) credit: Option<PathBuf>,
     pub(crate) credit_none: Option<String>,
+    /// The tokenizers behind that reader to which Afterbay connects itself; none where there is one, or where they cannot
+    /// be met.
+    #[serde(default)]
+    pub(crate) workers: Vec<Worker>,
     /// Where the scheduler takes aborts: Afterbay binds PUSH there. And why it takes none.
     pub(crate) abort: Option<String>,
     pub(crate) abort_none: Option<String>,
@@ -46,6 +50,15 @@ pub(crate) struct Rendezvous {
     pub(crate) dp_rank: Option<u32>,
     /// The msgpack layout of the installed version; none before 0.5.15.
     pub(crate) layout: Option<serde_json::Value>,
+}
+
+/// One of several tokenizers.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+pub(crate) struct Worker {
+    /// Where it reads, and how rows name it: their `http_worker_ipc`.
+    pub(crate) ipc: String,
+    /// The page where it counts.
+    pub(crate) credit: Option<PathBuf>,
 }
 
 /// Why a rendezvous file could not be used.

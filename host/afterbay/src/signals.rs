@@ -3,7 +3,7 @@
 //!
 //! Owns the background readers, which outlive a stream's sockets. What is done about a load is not its business.
 
-use crate::meeting::Meeting;
+use crate::meeting::{self, Meeting};
 use crate::rendezvous::Rendezvous;
 use afterbay_config as config;
 use afterbay_events::event::{
@@ -28,6 +28,8 @@ pub(crate) struct Signals(Arc<Mutex<Vec<Arc<Followed>>>>);
 struct Followed {
     stream: String,
     sinks: Vec<String>,
+    /// Those of the tokenizers that were met.
+    workers: Mutex<Vec<String>>,
     config: config::Signals,
     /// None where there is no source.
     source: Mutex<Option<Source>>,
@@ -66,7 +68,8 @@ impl Signals {
                 let name = name.clone();
                 move || signals.of(&name)?.metrics()
             });
-            held.push(Arc::new(Followed { stream: name, sinks, config: follows, source: Mutex::default() }));
+            let (workers, source) = (Mutex::default(), Mutex::default());
+            held.push(Arc::new(Followed { stream: name, sinks, workers, config: follows, source }));
         }
     }
 
@@ -84,9 +87,11 @@ impl Signals {
     }
 
     /// Reads from now on what the configuration and each stream's rendezvous name.
-    pub(crate) fn meet(&self, meetings: &[Meeting]) -> anyhow::Result<()> {
-        for (index, followed) in self.all().iter().enumerate() {
-            let met = meetings.get(index).and_then(Meeting::met);
+    pub(crate) fn meet(&self, config: &config::Config, meetings: &[Meeting]) -> anyhow::Result<()> {
+        for (followed, (stream, meeting)) in self.all().iter().zip(config.streams.iter().zip(meetings)) {
+            let met = meeting.met();
+            let workers = meeting::workers(stream, met)?;
+            *followed.workers() = workers.iter().map(|sink| sink.name.to_string()).collect();
             followed.meet(met).with_context(|| format!("stream {:?}", followed.stream))?;
         }
         Ok(())
@@ -125,6 +130,11 @@ impl Followed {
         self.source.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn workers(&self) -> MutexGuard<'_, Vec<String>> {
+        // It is replaced whole.
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn meet(&self, met: Option<&Rendezvous>) -> Result<(), afterbay_signals::Error> {
         let mut held = self.lock();
         let reads = reads(&self.config, met);
@@ -160,7 +170,9 @@ impl Followed {
     fn report(&self, metrics: &Metrics) -> StreamReport {
         let (load, load_sources) = self.read().unzip();
         let counters = metrics.stream(&self.stream);
-        let sinks = self.sinks.iter().map(|sink| SinkReport::new(&self.stream, sink, metrics));
+        let workers = self.workers().clone();
+        let sinks =
+            self.sinks.iter().chain(&workers).map(|sink| SinkReport::new(&self.stream, sink, metrics));
         let sinks: Vec<SinkReport> = sinks.collect();
         StreamReport {
             stream: self.stream.clone(),

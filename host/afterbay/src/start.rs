@@ -5,7 +5,7 @@
 use crate::aborts::{Aborts, Opened};
 use crate::attributes::Attributes;
 use crate::grants;
-use crate::meeting::Meeting;
+use crate::meeting::{self, Meeting};
 use crate::plugins::{self, Plugins};
 use crate::project::Project;
 use crate::reload::Reloads;
@@ -314,7 +314,7 @@ pub(crate) struct Running {
 impl Running {
     /// Starts every stream that has its sockets and does not run.
     pub(crate) fn start(&mut self, shared: &Shared, meetings: &[Meeting]) -> anyhow::Result<()> {
-        shared.signals.meet(meetings)?;
+        shared.signals.meet(&shared.config, meetings)?;
         let before = self.streams.len();
         let mut watched = Vec::new();
         for (stream, meeting) in shared.config.streams.iter().zip(meetings) {
@@ -401,7 +401,8 @@ fn setup(
         watched.extend(file);
         plugins.push(setup);
     }
-    let sinks = stream.sinks.iter().map(|sink| {
+    let workers = meeting::workers(stream, met)?;
+    let sinks = stream.sinks.iter().chain(&workers).map(|sink| {
         sink_setup(shared, stream, sink, met)
             .with_context(|| format!("stream {name:?}: sink {:?}", sink.name.as_str()))
     });

@@ -176,6 +176,8 @@ pub enum SinkKind {
     Routed,
     /// It gets the requests that a plugin lets skip the detokenizer.
     Skipped,
+    /// It is one of several tokenizers, and gets the requests that came by it.
+    Worker,
 }
 
 /// Which rows a sink that is no tap gets.
@@ -188,6 +190,8 @@ pub enum Takes {
     Routed,
     /// Those of requests that a plugin lets skip the detokenizer, as a BatchStrOutput without text. At most one of a stream.
     Skipped,
+    /// Those whose `http_worker_ipc` is [`Sink::connect`], which it has. What names no such sink goes to the readers.
+    Worker,
 }
 
 /// A sink that gets copies, and never holds the stream back.

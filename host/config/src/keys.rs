@@ -234,7 +234,9 @@ pub(crate) static SINK: Table = Table {
             "\"reader\": takes the part of the scheduler's reader. \"tap\": gets copies, and never holds the stream back: what it\n\
              does not take in time is dropped, counted and told. Up to 16 taps. \"routed\": gets the rows that a plugin routes to it by its\n\
              name, and no others. \"skipped\": gets the requests that a plugin lets skip the detokenizer, as rows without text for the\n\
-             tokenizer: connect to the listen of the stream after this one, or where there is none to the tokenizer.",
+             tokenizer: connect to the listen of the stream after this one, or where there is none to the tokenizer. \"worker\": is one of\n\
+             several tokenizers, and gets the rows whose http_worker_ipc is its connect; what names none of them goes to the reader. With\n\
+             --rendezvous they come with the reader.",
         ),
         key(
             "of",

@@ -60,8 +60,11 @@ impl Check<'_> {
         {
             self.source.tell(place, "what skips the detokenizer is for a tokenizer".to_owned());
         }
+        if let (Some(Placed { value: Reads::Detokenizer, place }), Takes::Worker) = (&written.reader, takes) {
+            self.source.tell(place, "a worker is a tokenizer".to_owned());
+        }
         let reader = match takes {
-            Takes::Skipped => Reads::Tokenizer,
+            Takes::Skipped | Takes::Worker => Reads::Tokenizer,
             Takes::Share | Takes::Routed => value(&written.reader).unwrap_or_default(),
         };
         Some(Sink {
@@ -150,6 +153,7 @@ fn takes(sink: &written::Sink) -> Takes {
     match value(&sink.kind) {
         Some(SinkKind::Routed) => Takes::Routed,
         Some(SinkKind::Skipped) => Takes::Skipped,
+        Some(SinkKind::Worker) => Takes::Worker,
         _ => Takes::Share,
     }
 }

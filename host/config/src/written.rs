@@ -194,6 +194,7 @@ impl Sink {
                     ("tap", SinkKind::Tap),
                     ("routed", SinkKind::Routed),
                     ("skipped", SinkKind::Skipped),
+                    ("worker", SinkKind::Worker),
                 ],
             ),
             of: table.word("of", &[("received", TapOf::Received), ("sent", TapOf::Sent)]),

@@ -79,6 +79,7 @@ impl Scheduler {
                     finish: last.then_some(SynthFinish::Length(count)),
                     completion_tokens: count,
                     prompt_tokens: 9,
+                    http_worker_ipc: None,
                 },
             );
         }

@@ -39,7 +39,7 @@ def register() -> None:
 def _register_hooks(settings: Settings) -> None:
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    from . import ingress, readers, text
+    from . import ingress, readers, text, workers
 
     wanted = []
     if settings.ingress:
@@ -47,7 +47,8 @@ def _register_hooks(settings: Settings) -> None:
     if settings.text_ingress:
         wanted += text.hooks(settings)
     if settings.credit:
-        wanted += readers.hooks(settings.credit)
+        wanted += readers.hooks(settings)
+        workers.load_in_http_workers(settings)
     for target, kind, hook in wanted:
         if _concerns_this_process(target):
             _must_exist(target)

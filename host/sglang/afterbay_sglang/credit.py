@@ -21,7 +21,7 @@ import mmap
 import os
 import sys
 import time
-from typing import Optional, Tuple
+from typing import List, Optional, Tuple
 
 MAGIC = b"ABCREDIT"
 VERSION = 1
@@ -37,13 +37,14 @@ class CreditError(Exception):
 class CreditPage:
     """One reader's page, locked for as long as this process lives (the lock goes with it, however it ends)."""
 
-    def __init__(self, directory: str, name: str, shared: bool = False):
+    def __init__(self, directory: str, name: str, shared: bool = False, numbers: int = 0):
         """Opens `directory/name`; `directory/name.PID` where another process has that, or `shared` says that this
-        reader gets only a share of the frames, so that `name` must not look like the count of all of them.
+        reader gets only a share of the frames, so that `name` must not look like the count of all of them. With
+        `numbers` the first of `directory/name-0` and on, so many, that no other process has.
         """
         if sys.byteorder != "little":
             raise CreditError(f"credit page {name}: is little endian, this machine is not")
-        self.path, self._descriptor = _claim(directory, name, shared)
+        self.path, self._descriptor = _claim(directory, _candidates(name, shared, numbers))
         try:
             self._map = _map(self._descriptor, self.path)
         except BaseException:
@@ -93,14 +94,21 @@ class CreditPage:
         words[_GENERATION] += 1
 
 
-def _claim(directory: str, name: str, shared: bool) -> Tuple[str, int]:
+def _candidates(name: str, shared: bool, numbers: int) -> List[str]:
+    if numbers:
+        return [f"{name}-{number}" for number in range(numbers)]
+    own = f"{name}.{os.getpid()}"
+    return [own] if shared else [name, own]
+
+
+def _claim(directory: str, names: List[str]) -> Tuple[str, int]:
     os.makedirs(directory, exist_ok=True)
-    own = os.path.join(directory, f"{name}.{os.getpid()}")
-    for path in [own] if shared else [os.path.join(directory, name), own]:
+    for name in names:
+        path = os.path.join(directory, name)
         descriptor = _lock(path)
         if descriptor is not None:
             return path, descriptor
-    raise CreditError(f"credit page {own}: is locked by another reader")
+    raise CreditError(f"credit page {os.path.join(directory, names[-1])}: is locked by another reader")
 
 
 def _lock(path: str) -> Optional[int]:

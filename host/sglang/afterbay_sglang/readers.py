@@ -4,7 +4,7 @@ Owns what "finished" means for each reader. Must not know the page's bytes. Noth
 each hook calls the original, and a page that cannot be opened leaves the reader uncounted, with a line in the log.
 
 | reader                | process            | finished when                                                      |
-| TokenizerManager      | the engine's       | `_handle_batch_output` has returned or raised                      |
+| TokenizerManager      | the engine's, and each HTTP worker's | `_handle_batch_output` has returned or raised     |
 | MultiTokenizerRouter  | the engine's       | the frame's rows are handed to the workers' sockets                |
 | DetokenizerManager    | its own            | it asks for its next frame (its output was sent), or the handler raised |
 """
@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import inspect
 import logging
+import types
 from typing import Any, Callable, List, Optional, Tuple
 
+from . import rendezvous, workers
 from .credit import CreditError, CreditPage
 from .rendezvous import BATCH_OUTPUTS
+from .settings import Settings
 
 logger = logging.getLogger("afterbay.sglang")
 
@@ -26,18 +29,24 @@ _DETOKENIZER = "sglang.srt.managers.detokenizer_manager.DetokenizerManager"
 _PAGE = "_afterbay_credit_page"
 
 
-def hooks(directory: str) -> List[Tuple[str, str, Any]]:
-    def opens(name: str, is_shared: Callable[[Any, Any], bool]) -> Callable[..., Any]:
+def hooks(settings: Settings) -> List[Tuple[str, str, Any]]:
+    directory = settings.credit
+
+    def opens(name: str, is_shared: Callable[[Any], bool]) -> Callable[..., Any]:
         # Before the constructor binds the reader's socket: whoever gets a connection to it finds the new generation.
         def before_init(reader: Any, server_args: Any, *args: Any, **kwargs: Any) -> None:
-            setattr(reader, _PAGE, _open(directory, name, is_shared(reader, server_args)))
+            setattr(reader, _PAGE, _open(directory, name, is_shared(server_args)))
 
         return before_init
 
+    def before_tokenizer(reader: Any, server_args: Any, port_args: Any, *_args: Any, **_kwargs: Any) -> None:
+        page = _settle(settings, server_args, port_args) if _is_tokenizer_worker(reader) else None
+        setattr(reader, _PAGE, page or _open(directory, "tokenizer", _is_tokenizer_worker(reader)))
+
     return [
-        (f"{_TOKENIZER}.__init__", "BEFORE", opens("tokenizer", _is_tokenizer_worker)),
+        (f"{_TOKENIZER}.__init__", "BEFORE", before_tokenizer),
         (f"{_TOKENIZER}._handle_batch_output", "AROUND", count_when_handled),
-        (f"{_TOKENIZER_ROUTER}.__init__", "BEFORE", opens("tokenizer", lambda _router, _args: False)),
+        (f"{_TOKENIZER_ROUTER}.__init__", "BEFORE", opens("tokenizer", lambda _args: False)),
         (f"{_TOKENIZER_ROUTER}._distribute_result_to_workers", "AROUND", count_when_handled),
         (f"{_DETOKENIZER}.__init__", "BEFORE", opens("detokenizer", _is_detokenizer_worker)),
         (f"{_DETOKENIZER}.event_loop", "AROUND", count_in_loop),
@@ -126,11 +135,20 @@ def _is_batch(message: Any) -> bool:
     return type(message).__name__ in BATCH_OUTPUTS
 
 
-def _is_tokenizer_worker(reader: Any, _server_args: Any) -> bool:
+def _settle(settings: Settings, server_args: Any, port_args: Any) -> Optional[CreditPage]:
+    """Gives one of several tokenizers a place where Afterbay sends to it; none where Afterbay does not."""
+    facts = rendezvous.Facts.of(types.SimpleNamespace(server_args=server_args), port_args)
+    if facts.mode == "normal" and rendezvous.text_leg(facts, settings)[0] is None:
+        return None
+    planned, _ = workers.planned(facts, settings)
+    return workers.settle(settings, port_args, planned) if planned else None
+
+
+def _is_tokenizer_worker(reader: Any) -> bool:
     """A TokenizerWorker (--tokenizer-worker-num) gets its own requests' rows only."""
     return any(kind.__name__ == "TokenizerWorker" for kind in type(reader).__mro__)
 
 
-def _is_detokenizer_worker(_reader: Any, server_args: Any) -> bool:
+def _is_detokenizer_worker(server_args: Any) -> bool:
     """Behind a MultiDetokenizerRouter (--detokenizer-worker-num) each gets its share."""
     return getattr(server_args, "detokenizer_worker_num", 1) > 1

@@ -13,6 +13,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
+from . import workers
 from .settings import Settings, fill
 
 FORMAT = 1
@@ -71,6 +72,7 @@ def describe(facts: Facts, ingress: str, settings: Settings, aborts: Tuple[Optio
     from . import __version__, abort
 
     credit, credit_none = _credit(facts, settings)
+    readers = [{**worker, "credit": worker["credit"] if credit else None} for worker in workers.planned(facts, settings)[0]]
     text_ingress, text_none = text_leg(facts, settings)
     peers = os.environ.get("SGLANG_ZMQ_ALLOWED_PEERS", "")
     model_path = facts.get("model_path")
@@ -89,6 +91,7 @@ def describe(facts: Facts, ingress: str, settings: Settings, aborts: Tuple[Optio
         "down_kind": facts.down_kind,
         "credit": credit,
         "credit_none": credit_none,
+        "workers": readers if facts.down_kind == "tokenizer" else [],
         "text_ingress": text_ingress,
         "text_none": text_none,
         "ipc_format": ipc_format(),
@@ -125,6 +128,7 @@ def describe_text(facts: Facts, settings: Settings) -> Dict[str, Any]:
         down_kind="tokenizer",
         credit=os.path.join(os.path.abspath(settings.credit), "tokenizer") if settings.credit else None,
         credit_none=None if settings.credit else "AFTERBAY_CREDIT is not set",
+        workers=workers.planned(facts, settings)[0],
         text_ingress=None,
         text_none="this is the text leg",
         detokenizer_ipc_name=None if several else content["detokenizer_ipc_name"],
@@ -138,14 +142,14 @@ def text_file(settings: Settings) -> str:
 
 
 def text_leg(facts: Facts, settings: Settings) -> Tuple[Optional[str], Optional[str]]:
-    """Where the detokenizer's output goes, or why it stays direct. The scheduler and the detokenizer answer alike."""
+    """Where the detokenizer's output goes, or why it stays direct. Every process answers alike."""
     if not settings.text_ingress:
         return None, "AFTERBAY_TEXT_INGRESS is not set"
     if facts.mode == "skip_tokenizer_init":
         return None, "with --skip-tokenizer-init the detokenizer has nothing to do"
-    tokenizers = facts.get("tokenizer_worker_num", 1)
-    if tokenizers > 1:
-        return None, f"with {tokenizers} tokenizers (--tokenizer-worker-num) the detokenizer sends each row to the one that asked, by sockets of its own"
+    _, unknown = workers.planned(facts, settings)
+    if unknown:
+        return None, unknown
     if facts.get("node_rank", 0):
         return None, "the detokenizer runs on another node"
     if not _detokenizer_loads_plugins():
@@ -173,9 +177,9 @@ def _credit(facts: Facts, settings: Settings) -> Tuple[Optional[str], Optional[s
     if facts.dp_size > 1 and "{dp_rank}" in settings.ingress:
         return None, f"{facts.dp_size} DP ranks, each a stream of its own, push to one reader, whose count is of all of them"
     if facts.down_kind == "detokenizer":
-        workers = facts.get("detokenizer_worker_num", 1)
-        if workers > 1:
-            return None, f"{workers} detokenizers stand behind a router, which loads no plugins; each counts its own share"
+        detokenizers = facts.get("detokenizer_worker_num", 1)
+        if detokenizers > 1:
+            return None, f"{detokenizers} detokenizers stand behind a router, which loads no plugins; each counts its own share"
         if not _detokenizer_loads_plugins():
             return None, "this SGLang's detokenizer process loads no plugins (it does from 0.5.22 on)"
     return os.path.join(os.path.abspath(settings.credit), facts.down_kind), None

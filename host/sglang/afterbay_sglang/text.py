@@ -32,10 +32,22 @@ def reroute(settings: Settings, detokenizer: Any, server_args: Any, port_args: A
     if why is not None:
         logger.info("afterbay: the detokenizer's output stays direct: %s", why)
         return
-    socket = getattr(detokenizer, "send_to_tokenizer", None)
-    if socket is None:
-        raise RuntimeError("afterbay: this SGLang's detokenizer has no send_to_tokenizer; unset AFTERBAY_TEXT_INGRESS to leave its output direct")
-    detokenizer.send_to_tokenizer = instead_of(socket, settings.text_ingress)
+    if facts.get("tokenizer_worker_num", 1) > 1:
+        _send_whole(detokenizer, settings.text_ingress)
+    else:
+        socket = getattr(detokenizer, "send_to_tokenizer", None)
+        if socket is None:
+            raise RuntimeError("afterbay: this SGLang's detokenizer has no send_to_tokenizer; unset AFTERBAY_TEXT_INGRESS to leave its output direct")
+        detokenizer.send_to_tokenizer = instead_of(socket, settings.text_ingress)
     logger.info("afterbay: the detokenizer's output goes to %s, whose reader is %s", settings.text_ingress, port_args.tokenizer_ipc_name)
     if settings.rendezvous:
         rendezvous.write(rendezvous.text_file(settings), rendezvous.describe_text(facts, settings))
+
+
+def _send_whole(detokenizer: Any, endpoint: str) -> None:
+    """Before several tokenizers: whole batches, as before one, in place of a row to each tokenizer. Afterbay shares them out."""
+    import zmq
+    from sglang.srt.utils.network import get_zmq_socket
+
+    detokenizer.send_to_tokenizer = get_zmq_socket(detokenizer.recv_from_scheduler.context, zmq.PUSH, endpoint, False)
+    detokenizer.multi_http_worker_event_loop = detokenizer.event_loop

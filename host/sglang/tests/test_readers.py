@@ -6,6 +6,8 @@ import types
 import pytest
 
 from afterbay_sglang import readers
+from afterbay_sglang.settings import Settings
+from test_ingress import PORTS
 
 
 class Page:
@@ -150,7 +152,7 @@ def test_other_uses_of_the_socket_reach_the_real_one():
 
 
 def hook_of(directory, suffix):
-    return next(hook for target, _, hook in readers.hooks(str(directory)) if target.endswith(suffix))
+    return next(hook for target, _, hook in readers.hooks(Settings("ipc:///a", None, str(directory))) if target.endswith(suffix))
 
 
 def test_the_page_is_open_before_the_reader_makes_its_socket(tmp_path):
@@ -167,7 +169,7 @@ def test_only_a_reader_of_whole_frames_gets_the_plain_name(tmp_path):
     class OwnWorker(TokenizerWorker): ...
 
     def opened(reader, suffix, **args):
-        hook_of(tmp_path, suffix)(reader, types.SimpleNamespace(**args), "port_args")
+        hook_of(tmp_path, suffix)(reader, types.SimpleNamespace(**args), types.SimpleNamespace(**PORTS))
         page = getattr(reader, readers._PAGE)
         name = page.path.rsplit("/", 1)[1].split(".")
         page.close()

@@ -146,14 +146,16 @@ def test_the_rust_server_is_refused_before_anything_starts(real_sglang, on_path)
     assert "afterbay-sglang: SGLANG_RUST_SERVER is on" in done.stderr.strip().splitlines()[-1]
 
 
-@pytest.mark.parametrize("leg", ["direct", "through AFTERBAY_TEXT_INGRESS"])
+@pytest.mark.parametrize("leg", ["direct", "through AFTERBAY_TEXT_INGRESS", "through it to two tokenizers"])
 def test_the_real_detokenizer_counts_what_it_has_sent_on(real_sglang, on_path, tmp_path, leg):
     """SGLang's own loop, dispatcher, sockets and encoder; only its constructor is a short one, without a model."""
     asked = {"AFTERBAY_CREDIT": tmp_path / "credit"}
-    reader = "tok"
+    reader, tokenizers, loop = "tok", 1, "event_loop"
     if leg != "direct":
         reader = "text"
         asked.update(AFTERBAY_INGRESS=f"ipc://{tmp_path}/in", AFTERBAY_TEXT_INGRESS=f"ipc://{tmp_path}/text", AFTERBAY_RENDEZVOUS=tmp_path / "r.json")
+    if leg == "through it to two tokenizers":
+        tokenizers, loop = 2, "multi_http_worker_event_loop"
     code = f"""
 import json, threading, time, types
 import zmq
@@ -165,14 +167,14 @@ from sglang.srt.utils.watchdog import Watchdog
 def construct(self, server_args, port_args):
     context = zmq.Context()
     self.recv_from_scheduler = get_zmq_socket(context, zmq.PULL, "ipc://{tmp_path}/down", True)
-    self.send_to_tokenizer = get_zmq_socket(context, zmq.PUSH, "ipc://{tmp_path}/tok", False)
+    if server_args.tokenizer_worker_num == 1: self.send_to_tokenizer = get_zmq_socket(context, zmq.PUSH, "ipc://{tmp_path}/tok", False)
     self.soft_watchdog = Watchdog.create(debug_name="test", watchdog_timeout=None, soft=True)
     self.init_request_dispatcher()
 DetokenizerManager.__init__ = construct
 load_plugins()
-server_args = types.SimpleNamespace(detokenizer_worker_num=1, tokenizer_worker_num=1, model_path="/m", tokenizer_path=None)
+server_args = types.SimpleNamespace(detokenizer_worker_num=1, tokenizer_worker_num={tokenizers}, model_path="/m", tokenizer_path=None)
 manager = DetokenizerManager(server_args, types.SimpleNamespace(tokenizer_ipc_name="ipc://{tmp_path}/tok", detokenizer_ipc_name="ipc://{tmp_path}/down"))
-threading.Thread(target=manager.event_loop, daemon=True).start()
+threading.Thread(target=manager.{loop}, daemon=True).start()
 context = zmq.Context()
 push = get_zmq_socket(context, zmq.PUSH, "ipc://{tmp_path}/down", False)
 pull = get_zmq_socket(context, zmq.PULL, "ipc://{tmp_path}/{reader}", True)
@@ -195,3 +197,21 @@ print(json.dumps([received, count()]))
         return
     written = json.loads((tmp_path / "r.json.text").read_text())
     assert (written["leg"], written["down"], written["credit"]) == ("text", f"ipc://{tmp_path}/tok", f"{tmp_path}/credit/tokenizer")
+    assert [worker["ipc"] for worker in written["workers"]] == [f"ipc://{tmp_path}/r.json.worker-{number}" for number in range(tokenizers) if tokenizers > 1]
+
+
+def test_an_http_worker_serves_sglangs_application_with_the_hooks_in_place(real_sglang, on_path, tmp_path):
+    code = (
+        HOOKED
+        + """
+from afterbay_sglang import settings, workers
+workers.load_in_http_workers(settings.Settings.from_environment())
+app = pkgutil.resolve_name(os.environ["SGLANG_HTTP_SERVER_APP_PATH"])
+from sglang.srt.entrypoints import http_server
+print(json.dumps([app is http_server.app, hooked()]))
+"""
+    )
+    asked = dict(AFTERBAY_INGRESS="ipc:///a", AFTERBAY_RENDEZVOUS=tmp_path / "r.json", AFTERBAY_CREDIT=tmp_path / "credit")
+    is_sglangs, hooks = real_sglang.answer(code, path=[on_path], **asked)
+    assert is_sglangs
+    assert (hooks["TokenizerManager.__init__"], hooks["TokenizerManager._handle_batch_output"]) == (1, 1)

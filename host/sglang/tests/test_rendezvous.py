@@ -104,7 +104,7 @@ def test_a_scheduler_says_where_its_detokenizer_sends(detokenizer_with_plugins):
     [
         ("AFTERBAY_TEXT_INGRESS is not set", Settings("ipc:///a", "/r", "/c"), {}),
         ("the detokenizer has nothing to do", None, {"skip_tokenizer_init": True}),
-        ("with 2 tokenizers (--tokenizer-worker-num)", None, {"tokenizer_worker_num": 2}),
+        ("with 2 tokenizers (--tokenizer-worker-num)", Settings("ipc:///a", "/r", None, "ipc:///t"), {"tokenizer_worker_num": 2}),
         ("the detokenizer runs on another node", None, {"node_rank": 1}),
     ],
 )

@@ -45,7 +45,7 @@ def test_its_output_goes_to_afterbay_with_the_options_of_sglangs_own(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["r.json.text"], "the scheduler writes its own"
 
 
-@pytest.mark.parametrize("args", [{"skip_tokenizer_init": True}, {"tokenizer_worker_num": 2}], ids=str)
+@pytest.mark.parametrize("args", [{"skip_tokenizer_init": True}, {"tokenizer_worker_num": 33}], ids=str)
 def test_where_the_leg_is_not_to_be_had_nothing_changes_and_the_log_says_why(tmp_path, caplog, args):
     caplog.set_level("INFO")
     made = detokenizer()

@@ -191,6 +191,7 @@ impl Writer {
             completion_tokens,
             prompt_tokens: row.prompt_tokens.into(),
             rid: row.rid,
+            http_worker_ipc: None,
         }
     }
 }

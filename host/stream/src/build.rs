@@ -343,7 +343,9 @@ impl PlannedSink {
 
     fn target(&self) -> Target {
         let (name, kept_as) = (self.config.name.to_string(), self.name.clone());
-        Target { name, kept_as, takes: self.config.takes }
+        let takes = self.config.takes;
+        let connect = self.config.connect.as_ref().filter(|_| takes == config::Takes::Worker);
+        Target { name, kept_as, takes, worker: connect.map(ToString::to_string) }
     }
 }
 

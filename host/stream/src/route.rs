@@ -2,7 +2,8 @@
 //!
 //! With several readers, as SGLang's MultiDetokenizerRouter does it, so that Afterbay can stand in its place: a row goes to
 //! the reader at `crc32(http_worker_ipc, or rid) % N`, in the order of the configuration; messages without rows go to all.
-//! Other sinks get what plugins send them.
+//! Where each of several tokenizers has a sink, a row goes to the one that waits for it by its `http_worker_ipc`, and to the
+//! readers what names none of them: SGLang's MultiTokenizerRouter knows the others. Other sinks get what plugins send them.
 
 use crate::judge::Way;
 use crate::keep::Keep;
@@ -13,6 +14,7 @@ use afterbay_journal::FrameNo;
 use afterbay_outbox::Content;
 use afterbay_wire::{Barrier, BarrierKind, Batch};
 use bytes::Bytes;
+use std::collections::HashMap;
 
 /// What is to leave of a frame.
 #[expect(clippy::large_enum_variant, reason = "one a frame: a box would cost more than the move")]
@@ -68,6 +70,8 @@ pub(crate) struct Target {
     pub(crate) name: String,
     pub(crate) kept_as: String,
     pub(crate) takes: Takes,
+    /// The tokenizer that it is, as rows name it.
+    pub(crate) worker: Option<String>,
 }
 
 /// How frames are shared out.
@@ -78,6 +82,8 @@ pub(crate) struct Route {
     names: Vec<String>,
     /// The places of those that share the requests.
     readers: Vec<u32>,
+    /// The places of tokenizers that have a sink each, as rows name them.
+    workers: HashMap<String, u32>,
     telemetry: Telemetry,
     /// The sink of each row of the frame in hand, and its request; none where there are no rows, or one sink.
     targets: Vec<u32>,
@@ -89,9 +95,11 @@ impl Route {
     pub(crate) fn new(sinks: Vec<Target>, telemetry: Telemetry) -> Route {
         let readers = (0..).zip(&sinks).filter(|(_, sink)| sink.takes == Takes::Share);
         let readers = readers.map(|(place, _)| place).collect();
+        let workers = (0..).zip(&sinks).filter_map(|(place, sink)| Some((sink.worker.clone()?, place)));
+        let workers = workers.collect();
         let names = sinks.iter().map(|sink| sink.kept_as.clone()).collect();
         let (targets, requests, some) = (Vec::new(), Vec::new(), Vec::new());
-        Route { sinks, names, readers, telemetry, targets, requests, some }
+        Route { sinks, names, readers, workers, telemetry, targets, requests, some }
     }
 
     /// A frame's share for each sink, in their order.
@@ -135,6 +143,11 @@ impl Route {
 
     /// The reader of a row.
     fn reader_of(&self, batch: &Batch, row: u32) -> u32 {
+        if !self.workers.is_empty()
+            && let Some(worker) = batch.http_worker_ipc(row).and_then(|ipc| self.workers.get(ipc))
+        {
+            return *worker;
+        }
         match self.readers[..] {
             [] => 0,
             [only] => only,
@@ -227,10 +240,14 @@ impl Route {
         }
     }
 
-    /// It cannot be taken apart: all of it goes to the reader of its first row, so that no token is lost or comes twice.
+    /// It cannot be taken apart: all of it goes to the reader of its first row, so that no token is lost or comes twice. Where
+    /// workers have sinks, to the one before them all, which knows the way to each.
     fn unsplit(&mut self, frame: FrameNo, batch: &Batch, why: String, shares: &mut Vec<Content>) {
         shares.clear();
-        let reader = self.reader_of(batch, 0);
+        let reader = match self.readers.first() {
+            Some(first) if !self.workers.is_empty() => *first,
+            _ => self.reader_of(batch, 0),
+        };
         self.targets.fill(reader);
         shares.extend((0..self.sinks.len() as u32).map(|sink| match sink == reader {
             true => Content::Whole { bytes: batch.bytes().clone(), counted: true },

@@ -40,6 +40,8 @@ pub struct SynthRow {
     pub completion_tokens: u64,
     /// The length of its prompt.
     pub prompt_tokens: u64,
+    /// The socket of the HTTP worker that waits for the request, where there are several.
+    pub http_worker_ipc: Option<String>,
 }
 
 /// Why a request ended.
@@ -164,7 +166,11 @@ impl SynthRow {
     fn cell<'a>(&self, sink: &mut impl Sink<'a>, name: &str) -> Result<(), RowsError> {
         match name {
             "rids" => sink.str(&self.rid),
-            "http_worker_ipcs" | "cached_tokens_details" | "dp_ranks" => sink.nil(),
+            "http_worker_ipcs" => match &self.http_worker_ipc {
+                Some(ipc) => sink.str(ipc),
+                None => sink.nil(),
+            },
+            "cached_tokens_details" | "dp_ranks" => sink.nil(),
             "finished_reasons" => return self.finish(sink),
             "decoded_texts" => sink.str(""),
             "output_strs" => sink.str(&self.text),

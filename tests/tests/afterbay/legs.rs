@@ -315,6 +315,55 @@ fn a_text_leg_starts_when_its_file_comes_and_the_scheduler_s_does_not_wait_for_i
 }
 
 #[test]
+fn of_several_tokenizers_that_the_connector_names_each_gets_its_text_and_both_legs_agree() {
+    for wire in WIRES {
+        let stage = Stage::new();
+        let text_ingress = stage.ipc("text-in");
+        let workers: Vec<String> = (0..2).map(|at| stage.ipc(&format!("worker-{at}"))).collect();
+        let named: Vec<Value> = workers.iter().map(|ipc| json!({"ipc": ipc, "credit": null})).collect();
+        meet(&stage, "r.json", json!({"text_ingress": text_ingress}));
+        let fields =
+            json!({"leg": "text", "down": stage.ipc("tok"), "down_kind": "tokenizer", "workers": named});
+        meet(&stage, "r.json.text", fields);
+        let mut detokenizer = Reader::bind(&stage.ipc("detok"));
+        let mut router = Reader::bind(&stage.ipc("tok"));
+        let mut readers: Vec<Reader> = workers.iter().map(|ipc| Reader::bind(ipc)).collect();
+        let afterbay = Afterbay::run_toml(&stage, &both(&stage), &["--rendezvous", &stage.text("r.json")]);
+        afterbay.event_where("StreamStarted", |started| started["stream"] == TEXT);
+        let mut scheduler = Sender::connect(&stage.scheduler_side());
+        let mut detokenizer_out = Sender::connect(&text_ingress);
+        let mut requests = ["a", "b", "c"].map(Request::new);
+        for id in 0..4 {
+            let rows: Vec<SynthRow> = requests
+                .iter_mut()
+                .enumerate()
+                .map(|(at, request)| {
+                    let row = if id == 3 { request.last(&[id]) } else { request.row(&[id]) };
+                    // The third came by an engine that was attached later.
+                    let ipc = workers.get(at).cloned().unwrap_or_else(|| "ipc:///attached".to_owned());
+                    SynthRow { text: text_of(id), http_worker_ipc: Some(ipc), ..row }
+                })
+                .collect();
+            scheduler.send(&batch(wire, rows.clone()));
+            assert_eq!(detokenizer.frame(), batch(wire, rows.clone()));
+            detokenizer_out.send(&SynthBatch { rows }.encode(Kind::Str, wire).unwrap());
+            let text = |rid: &str| [(rid.to_owned(), text_of(id))];
+            assert_eq!([texts(&readers[0].frame()), texts(&readers[1].frame())], [text("a"), text("b")]);
+            assert_eq!(texts(&router.frame()), text("c"));
+        }
+        let signals: Value = serde_json::from_str(&afterbay.get("/v1/signals").body).unwrap();
+        let sinks = signals["streams"][1]["sinks"].as_array().unwrap().iter();
+        let names: Vec<&Value> = sinks.map(|sink| &sink["sink"]).collect();
+        assert_eq!(names, ["reader", "reader-0", "reader-1"], "{signals}");
+        assert_eq!(afterbay.stop(), 0);
+        let verified = journal(&stage, &["verify", "--json"]);
+        let reports = json_lines(&verified.stdout);
+        let compared: Vec<&Value> = reports.iter().map(|report| &report["requests_compared"]).collect();
+        assert_eq!((verified.code, &compared[..]), (0, &[&Value::Null, &json!(3)][..]), "{verified:?}");
+    }
+}
+
+#[test]
 fn a_text_leg_that_is_not_to_be_had_is_told_and_not_waited_for() {
     for (fields, why) in [
         (

@@ -29,6 +29,7 @@ mod sinks;
 mod taps;
 mod told;
 mod ways;
+mod workers;
 
 /// libzmq at the other end.
 #[allow(dead_code)]

@@ -23,11 +23,13 @@ const CONNECTOR: &[(&str, &str)] = &[
     ("afterbay_sglang/__init__.py", include_str!("../../../sglang/afterbay_sglang/__init__.py")),
     ("afterbay_sglang/abort.py", include_str!("../../../sglang/afterbay_sglang/abort.py")),
     ("afterbay_sglang/credit.py", include_str!("../../../sglang/afterbay_sglang/credit.py")),
+    ("afterbay_sglang/http_app.py", include_str!("../../../sglang/afterbay_sglang/http_app.py")),
     ("afterbay_sglang/ingress.py", include_str!("../../../sglang/afterbay_sglang/ingress.py")),
     ("afterbay_sglang/readers.py", include_str!("../../../sglang/afterbay_sglang/readers.py")),
     ("afterbay_sglang/rendezvous.py", include_str!("../../../sglang/afterbay_sglang/rendezvous.py")),
     ("afterbay_sglang/settings.py", include_str!("../../../sglang/afterbay_sglang/settings.py")),
     ("afterbay_sglang/text.py", include_str!("../../../sglang/afterbay_sglang/text.py")),
+    ("afterbay_sglang/workers.py", include_str!("../../../sglang/afterbay_sglang/workers.py")),
     (
         "afterbay_sglang-0.1.0.dist-info/METADATA",
         "Metadata-Version: 2.1\nName: afterbay-sglang\nVersion: 0.1.0\n",
@@ -43,7 +45,8 @@ const CONNECTOR: &[(&str, &str)] = &[
 /// Starts Afterbay, points SGLang's scheduler and detokenizer at it by the connector, and becomes the command. Nothing
 /// has to be installed into SGLang's environment. Look requests up with `afterbay journal ls` and `afterbay journal
 /// show`. Where SGLang's detokenizer has no output of its own (--skip-tokenizer-init) or cannot be pointed elsewhere
-/// (--tokenizer-worker-num, before 0.5.22), only the scheduler's passes Afterbay, and its log says so.
+/// (before 0.5.22), only the scheduler's passes Afterbay, and its log says so. With --tokenizer-worker-num each tokenizer is
+/// a sink of its own.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay sglang -- python -m sglang.launch_server --model-path Qwen/Qwen3-8B\n  afterbay sglang --plugin builtin:delta-to-cumulative -- python -m sglang.launch_server …"

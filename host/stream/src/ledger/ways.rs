@@ -22,7 +22,7 @@ impl Ways {
         let mut ways = Ways::default();
         for (name, takes) in sinks {
             match takes {
-                Takes::Share => {}
+                Takes::Share | Takes::Worker => {}
                 Takes::Routed => ways.routed.push(name.to_owned()),
                 Takes::Skipped => ways.past_detokenizer = true,
             }

@@ -41,6 +41,7 @@ fn batches(steps: &[Vec<(u8, u8)>], kind: Kind, wire: SynthWire) -> Vec<Batch> {
                 finish: (last(request) == Some(at)).then_some(SynthFinish::Length(*before)),
                 completion_tokens: *before,
                 prompt_tokens: 300,
+                http_worker_ipc: None,
             }
         });
         read_batch(&SynthBatch { rows: rows.collect() }.encode(kind, wire).unwrap())

@@ -187,6 +187,7 @@ fn synthetic_batches_and_aborts_are_read_by_sglang() {
             finish: finishes[at % finishes.len()].clone(),
             completion_tokens: 37 * at as u64,
             prompt_tokens: 1 << (at % 20),
+            http_worker_ipc: (at % 5 == 4).then(|| format!("ipc:///w-{at}")),
         };
         let synth = SynthBatch { rows: (0..rows).map(row).collect() };
         for wire in [SynthWire::Msgpack, SynthWire::Pickle] {

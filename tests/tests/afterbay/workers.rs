@@ -1,0 +1,85 @@
+//! Several tokenizers, each with a sink: rows go to the one that waits for them, at its own pace.
+
+use std::time::Duration;
+
+use afterbay_sockets::credit::CreditWriter;
+use afterbay_tests::afterbay::{show, verify};
+use afterbay_tests::frames::{Request, WIRES, batch, fixtures, row, rows};
+use afterbay_tests::{Afterbay, Reader, Sender, Stage};
+use afterbay_wire::synth::SynthRow;
+
+const STEPS: i64 = 10;
+
+/// A row of a request that came by a tokenizer.
+fn by(worker: &str, row: SynthRow) -> SynthRow {
+    SynthRow { http_worker_ipc: Some(worker.to_owned()), ..row }
+}
+
+#[test]
+fn each_tokenizer_gets_its_own_rows_by_its_own_credit_and_what_names_none_goes_to_the_reader() {
+    for wire in WIRES {
+        let stage = Stage::new();
+        let ipcs = ["w-0", "w-1"].map(|name| stage.ipc(name));
+        let pages = ["page-0", "page-1"].map(|name| stage.path(name));
+        let config = (0..2).fold(stage.config().sink("reader = \"tokenizer\""), |config, at| {
+            let lines = format!("kind = \"worker\"\ncredit = {:?}", pages[at]);
+            config.more_sink(["w-0", "w-1"][at], &ipcs[at], &lines)
+        });
+        let mut router = Reader::bind(&stage.reader_side());
+        let mut workers = ipcs.each_ref().map(|ipc| Reader::bind(ipc));
+        let mut credits = pages.each_ref().map(|page| CreditWriter::open(page).unwrap());
+        let afterbay = Afterbay::run(&stage, &config);
+        for sink in ["w-0", "w-1"] {
+            afterbay.event_where("CreditSeen", |seen| seen["sink"] == sink);
+        }
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut requests = ["slow", "keeps-up", "another", "nobody"].map(Request::new);
+        let [slow, keeps_up, another, nobody] = &mut requests;
+        for step in 1..=STEPS {
+            sender.send(&batch(
+                wire,
+                vec![
+                    by(&ipcs[0], slow.row(&[step])),
+                    by(&ipcs[1], keeps_up.row(&[step])),
+                    by("ipc:///attached", another.row(&[step])),
+                    nobody.row(&[step]),
+                ],
+            ));
+            let count = step as u64;
+            if step == 1 {
+                // From here on it stands still.
+                assert_eq!(rows(&workers[0].frame()), [row("slow", &[1], 1, None)], "{wire:?}");
+                credits[0].finished().unwrap();
+            }
+            // This one has all of its own at once, whatever the other does.
+            assert_eq!(rows(&workers[1].frame()), [row("keeps-up", &[step], count, None)], "{wire:?}");
+            credits[1].finished().unwrap();
+            let rest = [row("another", &[step], count, None), row("nobody", &[step], count, None)];
+            assert_eq!(rows(&router.frame()), rest, "{wire:?}");
+        }
+        // The slow one has finished none of two; the rest waits for it, and comes as one row.
+        let two = [2, 3].map(|step| row("slow", &[step], step as u64, None));
+        assert_eq!([(); 2].map(|()| rows(&workers[0].frame()).remove(0)), two, "{wire:?}");
+        assert_eq!(workers[0].next_within(Duration::from_millis(50)), None);
+        (0..2).for_each(|_| credits[0].finished().unwrap());
+        let joined: Vec<i64> = (4..=STEPS).collect();
+        assert_eq!(rows(&workers[0].frame()), [row("slow", &joined, STEPS as u64, None)], "{wire:?}");
+        credits[0].finished().unwrap();
+
+        // A message without rows is for whom it names, which the router knows.
+        let (_, control) = fixtures().into_iter().find(|(name, _)| name.contains("freeze")).unwrap();
+        sender.send(&control);
+        assert_eq!(router.frame(), control);
+        sender.send(&batch(wire, requests.iter_mut().map(|request| request.last(&[99])).collect()));
+        // None of these rows names a tokenizer.
+        assert_eq!(rows(&router.frame()).len(), 4);
+        for worker in &mut workers {
+            assert_eq!(worker.next_within(Duration::from_millis(20)), None);
+        }
+        afterbay.until_metrics("all are taken", |metrics| metrics.sink_named("w-0", "taken_frame") == 12);
+        assert_eq!(afterbay.stop(), 0);
+        assert_eq!(verify(&stage).0, 0);
+        let shown = show(&stage, "slow");
+        assert_eq!(shown["rows_seen"][4]["taken_by"], serde_json::json!(["w-0"]), "{shown}");
+    }
+}
