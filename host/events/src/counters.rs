@@ -70,6 +70,8 @@ label! {
         Drop = "drop",
         /// The request's last.
         Finish = "finish",
+        /// The request's last, with other ids.
+        FinishAs = "finish_as",
         /// The request's last, as an abort.
         Abort = "abort",
         /// As it came, with a note.

@@ -5,7 +5,7 @@
 use crate::bindings::afterbay::plugin::types;
 use crate::limits::REASON_BYTES_MAX;
 
-pub use types::{Action, FinishKind, IdShape, Opened, Replacement, RequestId, TokenId, Verdict};
+pub use types::{Action, Ending, FinishKind, IdShape, Opened, Replacement, RequestId, TokenId, Verdict};
 
 /// The columns of a batch. Row `i` is entry `i` of each.
 ///
@@ -137,6 +137,7 @@ pub(crate) fn check_verdicts(mut verdicts: Vec<Verdict>, rows: usize) -> Result<
 /// The text of a verdict that has one, and only one.
 fn text(action: &Action) -> Option<&str> {
     match action {
+        Action::FinishAs(Ending { matched, .. }) => Some(matched),
         Action::Drop(text)
         | Action::Finish(text)
         | Action::Abort(text)
@@ -183,6 +184,15 @@ mod tests {
         let reason = |length: usize| vec![Verdict { row: 0, action: Action::Finish("x".repeat(length)) }];
         assert!(check_verdicts(reason(REASON_BYTES_MAX), 1).is_ok());
         assert!(check_verdicts(reason(REASON_BYTES_MAX + 1), 1).is_err());
+        let ending = |length: usize| {
+            let instead = Replacement { ids: vec![], text: None };
+            vec![Verdict {
+                row: 0,
+                action: Action::FinishAs(Ending { matched: "x".repeat(length), instead }),
+            }]
+        };
+        assert!(check_verdicts(ending(REASON_BYTES_MAX), 1).is_ok());
+        assert!(check_verdicts(ending(REASON_BYTES_MAX + 1), 1).is_err());
     }
 
     #[test]

@@ -32,8 +32,8 @@ mod watch;
 mod watching;
 
 pub use batch::{
-    Action, CallSet, ColumnSet, Columns, FinishKind, IdShape, Opened, Replacement, RequestId, TokenId,
-    Verdict,
+    Action, CallSet, ColumnSet, Columns, Ending, FinishKind, IdShape, Opened, Replacement, RequestId,
+    TokenId, Verdict,
 };
 pub use bindings::afterbay::plugin::signals;
 pub use bindings::exports::afterbay::plugin::plugin::StateError;

@@ -77,6 +77,7 @@ pub(crate) fn label(action: &Action) -> events::Verdict {
         Action::Replace(_) => events::Verdict::Replace,
         Action::Drop(_) => events::Verdict::Drop,
         Action::Finish(_) => events::Verdict::Finish,
+        Action::FinishAs(_) => events::Verdict::FinishAs,
         Action::Abort(_) => events::Verdict::Abort,
         Action::Annotate(_) => events::Verdict::Annotate,
         Action::Route(_) => events::Verdict::Route,

@@ -20,8 +20,8 @@ use crate::standing::Standing;
 use afterbay_journal as journal;
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{
-    Action, ColumnSet, Columns, FinishKind, IdShape, Opened, Plugin, ReloadError, Replacement, TokenId,
-    Verdict,
+    Action, ColumnSet, Columns, Ending, FinishKind, IdShape, Opened, Plugin, ReloadError, Replacement,
+    TokenId, Verdict,
 };
 use afterbay_wire::{FinishReason, Ids, is_health_check};
 use holding::Turn;

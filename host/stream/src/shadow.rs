@@ -5,7 +5,7 @@
 use crate::telemetry::Telemetry;
 use afterbay_events::event::ShadowDiffers;
 use afterbay_events::{Compared, Name, PluginCounters};
-use afterbay_runtime::{Action, Replacement, TokenId, Verdict};
+use afterbay_runtime::{Action, Ending, Replacement, TokenId, Verdict};
 
 /// Ids of a verdict that are shown where two differ.
 const IDS_SHOWN: usize = 8;
@@ -54,6 +54,9 @@ fn in_words(action: Option<&Action>) -> String {
         Some(Action::Replace(Replacement { ids, .. })) => format!("replace by {}", short(ids)),
         Some(Action::Drop(reason)) => format!("drop {reason:?}"),
         Some(Action::Finish(matched)) => format!("finish {matched:?}"),
+        Some(Action::FinishAs(Ending { matched, instead })) => {
+            format!("finish {matched:?} as {}", short(&instead.ids))
+        }
         Some(Action::Abort(message)) => format!("abort {message:?}"),
         Some(Action::Annotate(note)) => format!("annotate {note:?}"),
         Some(Action::Route(sink)) => format!("route to {sink:?}"),

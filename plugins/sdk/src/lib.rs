@@ -114,7 +114,7 @@ pub mod abi;
 pub use abi::afterbay::plugin::log::Level;
 pub use abi::afterbay::plugin::signals::{Load, Queue, Sink, SinkState, Snapshot};
 pub use abi::afterbay::plugin::types::{
-    Action, Calls, Columns, FinishKind, IdShape, Opened, Replacement, RequestId, TokenId, Verdict,
+    Action, Calls, Columns, Ending, FinishKind, IdShape, Opened, Replacement, RequestId, TokenId, Verdict,
 };
 pub use abi::{ConfigureError, StateError};
 pub use attributes::{AttributeIs, Attributes};

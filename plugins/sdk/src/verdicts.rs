@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Action, Replacement, Row, TokenId, Verdict};
+use crate::{Action, Ending, Replacement, Row, TokenId, Verdict};
 
 /// A reason, or what a finish says it matched, has at most this many bytes; the rest is cut.
 pub const REASON_BYTES_MAX: usize = 256;
@@ -44,6 +44,25 @@ impl Verdicts {
     /// still comes for the request is swallowed and counted. The row's ids are kept.
     pub fn finish(&mut self, row: Row<'_>, matched: impl Into<String>) {
         self.give(row, Action::Finish(short(matched.into())));
+    }
+
+    /// [`Verdicts::replace`] and [`Verdicts::finish`] in one: these ids are the request's last. A row goes as far as it may, and
+    /// the reader has no token behind that.
+    pub fn finish_as(&mut self, row: Row<'_>, matched: impl Into<String>, ids: impl Into<Vec<TokenId>>) {
+        let instead = Replacement { ids: ids.into(), text: None };
+        self.give(row, Action::FinishAs(Ending { matched: short(matched.into()), instead }));
+    }
+
+    /// The same with the row's text, for a stream that is past the detokenizer. Before one it is not looked at.
+    pub fn finish_as_with_text(
+        &mut self,
+        row: Row<'_>,
+        matched: impl Into<String>,
+        ids: impl Into<Vec<TokenId>>,
+        text: impl Into<String>,
+    ) {
+        let instead = Replacement { ids: ids.into(), text: Some(text.into()) };
+        self.give(row, Action::FinishAs(Ending { matched: short(matched.into()), instead }));
     }
 
     /// The row is its request's last: the reader sees the finish reason `{"type": "abort", "message": <this>}`. Else as
@@ -184,5 +203,8 @@ mod tests {
         verdicts.finish(row, format!("a{}", "é".repeat(REASON_BYTES_MAX)));
         let Action::Finish(matched) = &verdicts.list[0].action else { panic!("{:?}", verdicts.list) };
         assert_eq!(matched.len(), REASON_BYTES_MAX - 1);
+        verdicts.finish_as(row, format!("a{}", "é".repeat(REASON_BYTES_MAX)), [1]);
+        let Action::FinishAs(ending) = &verdicts.list[0].action else { panic!("{:?}", verdicts.list) };
+        assert_eq!((ending.matched.len(), &ending.instead.ids[..]), (REASON_BYTES_MAX - 1, &[1][..]));
     }
 }

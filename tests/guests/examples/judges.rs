@@ -3,11 +3,13 @@
 use afterbay_plugin::{Batch, Columns, ConfigureError, Plugin, Verdicts};
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 enum Action {
     Echo,
     Drop,
     Finish,
+    /// Without the row's last id.
+    FinishAs,
     Abort,
     Annotate,
     /// Other ids, and a text.
@@ -33,6 +35,10 @@ impl Plugin for Judges {
                 Action::Echo => verdicts.replace(row, row.ids()),
                 Action::Drop => verdicts.drop(row, "dropped by judges"),
                 Action::Finish => verdicts.finish(row, "finished by judges"),
+                Action::FinishAs => {
+                    let ids = row.ids().split_last().map_or(&[][..], |(_, before)| before);
+                    verdicts.finish_as(row, "finished by judges", ids);
+                }
                 Action::Abort => verdicts.abort(row, "aborted by judges"),
                 Action::Annotate => verdicts.annotate(row, "seen by judges"),
                 Action::Rewrite => verdicts.replace_with_text(row, [7], "seven"),

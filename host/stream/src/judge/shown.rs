@@ -63,6 +63,17 @@ impl Shown {
         fates: &mut [Fate],
         actions: &mut Actions,
     ) {
+        if let Action::FinishAs(Ending { matched, instead }) = verdict.action {
+            // One after the other: so it stands in the journal.
+            let forwarded = instead.ids.len() as u32;
+            for action in [Action::Replace(instead), Action::Finish(matched)] {
+                self.apply(Verdict { action, ..verdict }, shape, plugin, fates, actions);
+            }
+            if let (IdShape::Delta, Some(finish)) = (shape, actions.0.last_mut()) {
+                finish.forwarded = forwarded;
+            }
+            return;
+        }
         let Some(row) = self.rows.get(verdict.row as usize).copied() else { return };
         let Some(fate) = fates.get_mut(row as usize) else { return };
         let tokens = self.tokens.get(verdict.row as usize).copied().unwrap_or(0);
@@ -122,8 +133,12 @@ impl Shown {
                 said.verdict = journal::Verdict::Annotate;
                 said.text = note;
             }
-            // They are not of one row only: `holding` carries them out.
-            Action::Hold(_) | Action::Release | Action::ReleaseAs(_) | Action::ReleaseAndHold(_) => return,
+            // Those are not of one row only: `holding` carries them out. The last is two.
+            Action::Hold(_)
+            | Action::Release
+            | Action::ReleaseAs(_)
+            | Action::ReleaseAndHold(_)
+            | Action::FinishAs(_) => return,
         }
         actions.0.push(said);
     }

@@ -4,15 +4,18 @@
 use super::play::Fate;
 use super::rows::Row;
 use crate::screen;
-use afterbay_runtime::{Action, CallSet, ColumnSet, FinishKind, IdShape, Level, Replacement, TokenId};
+use afterbay_runtime::{
+    Action, CallSet, ColumnSet, Ending, FinishKind, IdShape, Level, Replacement, TokenId,
+};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
 /// The verdicts, as a scenario names them.
-pub(super) const VERDICTS: [&str; 11] = [
+pub(super) const VERDICTS: [&str; 12] = [
     "replace",
     "drop",
     "finish",
+    "finish-as",
     "abort",
     "annotate",
     "route",
@@ -78,6 +81,7 @@ pub(super) fn name(action: &Action) -> (&'static str, Option<&str>) {
         Action::Replace(_) => ("replace", None),
         Action::Drop(reason) => ("drop", Some(reason)),
         Action::Finish(matched) => ("finish", Some(matched)),
+        Action::FinishAs(Ending { matched, .. }) => ("finish-as", Some(matched)),
         Action::Abort(message) => ("abort", Some(message)),
         Action::Annotate(note) => ("annotate", Some(note)),
         Action::Route(sink) => ("route", Some(sink)),
@@ -94,6 +98,12 @@ pub(super) fn json(action: &Action) -> Value {
     match action {
         Action::Replace(Replacement { ids, text: None }) => json!({"replace": ids}),
         Action::Replace(Replacement { ids, text: Some(text) }) => json!({"replace": ids, "text": text}),
+        Action::FinishAs(Ending { matched, instead: Replacement { ids, text: None } }) => {
+            json!({"finish-as": matched, "ids": ids})
+        }
+        Action::FinishAs(Ending { matched, instead: Replacement { ids, text: Some(text) } }) => {
+            json!({"finish-as": matched, "ids": ids, "text": text})
+        }
         Action::SkipDetokenization => json!({"skip-detokenization": true}),
         Action::Hold(millis) => json!({"hold": millis}),
         Action::Release => json!({"release": true}),
@@ -109,7 +119,7 @@ pub(super) fn json(action: &Action) -> Value {
 
 /// Whether the row is its request's last by this verdict.
 pub(super) fn ends(action: &Action) -> bool {
-    matches!(action, Action::Finish(_) | Action::Abort(_))
+    matches!(action, Action::Finish(_) | Action::FinishAs(_) | Action::Abort(_))
 }
 
 /// What goes on of a row.
@@ -133,7 +143,7 @@ fn after<'r>(row: &'r Row, fate: &'r Fate) -> Option<After<'r>> {
         Fate::Judged(action) => action,
         Fate::Released { by, ids, text } => {
             let finish = match by {
-                Some(Action::Finish(_)) => FinishKind::Stop,
+                Some(Action::Finish(_) | Action::FinishAs(_)) => FinishKind::Stop,
                 Some(Action::Abort(_)) => FinishKind::Abort,
                 _ => row.finish,
             };
@@ -141,15 +151,8 @@ fn after<'r>(row: &'r Row, fate: &'r Fate) -> Option<After<'r>> {
         }
     };
     Some(match action {
-        Action::Replace(Replacement { ids, text }) => After {
-            ids: Cow::Borrowed(ids),
-            // Before a detokenizer it is not looked at.
-            text: match (&row.text, text) {
-                (Some(_), Some(text)) => Some(Cow::Borrowed(text)),
-                _ => as_it_came.text,
-            },
-            finish: row.finish,
-        },
+        Action::Replace(instead) => replaced(row, instead, row.finish),
+        Action::FinishAs(Ending { instead, .. }) => replaced(row, instead, FinishKind::Stop),
         Action::Drop(_) => After {
             ids: Cow::Borrowed(&[]),
             text: row.text.as_ref().map(|_| Cow::Borrowed("")),
@@ -160,6 +163,12 @@ fn after<'r>(row: &'r Row, fate: &'r Fate) -> Option<After<'r>> {
         Action::Annotate(_) | Action::Route(_) | Action::SkipDetokenization => as_it_came,
         Action::Hold(_) | Action::Release | Action::ReleaseAs(_) | Action::ReleaseAndHold(_) => as_it_came,
     })
+}
+
+fn replaced<'r>(row: &'r Row, instead: &'r Replacement, finish: FinishKind) -> After<'r> {
+    // Before a detokenizer it is not looked at.
+    let text = row.text.as_ref().map(|came| Cow::Borrowed(instead.text.as_ref().unwrap_or(came).as_str()));
+    After { ids: Cow::Borrowed(&instead.ids), text, finish }
 }
 
 /// The ids and the text that go on of a row.
@@ -295,6 +304,13 @@ mod tests {
         assert_eq!(golden(&row(Some("a")), &dropped), r#"batch 1 r: drop "why": 1 2 -> no ids, "a" -> """#);
         let finished = Fate::Judged(Action::Finish("loop".into()));
         assert_eq!(golden(&row(None), &finished), r#"batch 1 r: finish "loop": 1 2, last (stop)"#);
+        let instead = Replacement { ids: vec![1], text: Some("a".into()) };
+        let cut = Fate::Judged(Action::FinishAs(Ending { matched: "loop".into(), instead }));
+        assert_eq!(golden(&row(None), &cut), r#"batch 1 r: finish-as "loop": 1 2 -> 1, last (stop)"#);
+        assert_eq!(
+            golden(&row(Some("ab")), &cut),
+            r#"batch 1 r: finish-as "loop": 1 2 -> 1, "ab" -> "a", last (stop)"#
+        );
     }
 
     #[test]
@@ -310,6 +326,10 @@ mod tests {
             Action::Replace(Replacement { ids: vec![1], text: None }),
             Action::Drop(String::new()),
             Action::Finish(String::new()),
+            Action::FinishAs(Ending {
+                matched: String::new(),
+                instead: Replacement { ids: vec![1], text: None },
+            }),
             Action::Abort(String::new()),
             Action::Annotate(String::new()),
             Action::Route(String::new()),

@@ -1,6 +1,6 @@
 //! The verdicts of a plugin that behaves.
 
-use afterbay_runtime::{Action, Replacement, Verdict};
+use afterbay_runtime::{Action, Ending, Replacement, Verdict};
 
 use super::*;
 
@@ -37,6 +37,10 @@ fn a_drop_and_a_finish_come_with_their_reason() {
         verdicts("finish")[0],
         Verdict { row: 0, action: Action::Finish(reason("finished by judges")) }
     );
+    let ending =
+        |ids| Ending { matched: reason("finished by judges"), instead: Replacement { ids, text: None } };
+    let ended = |row, ids| Verdict { row, action: Action::FinishAs(ending(ids)) };
+    assert_eq!(verdicts("finish-as"), [ended(0, vec![10, -11]), ended(1, vec![])]);
 }
 
 #[test]
