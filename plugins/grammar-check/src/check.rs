@@ -4,19 +4,30 @@ use afterbay_plugin::{
     Attributes, ConfigureError, FinishKind, Opened, RequestId, Requests, TokenId, bad_setting,
 };
 
-use crate::rules::Rules;
-use crate::{Finding, LEXER_STATES_MAX, Matcher, OnEarlyEnd, OnViolation, Settings, Tokenizer, Vocabulary};
+use crate::grammar::Limits;
+use crate::grammars::{Grammars, State};
+use crate::matcher::TOKEN_COSTS;
+use crate::rules::{Against, Rules};
+use crate::settings::GRAMMARS_MAX;
+use crate::{Compiler, Finding, Matcher, OnEarlyEnd, OnViolation, Settings, Tokenizer, Vocabulary};
 
-/// Making a matcher takes as long as so many tokens,
-const MAKING_COSTS: usize = 4;
-/// and its first token as long as so many more, since it has no memory yet.
-const FIRST_COSTS: usize = 4;
-/// After so many tokens of a row it is looked whether there may be more.
-const AT_A_TIME: usize = 16;
-/// A transition that the lexer learns takes as long as so many.
-const LEARNING_COSTS: usize = 8;
-/// Forgetting a text takes as long as one for so many of its tokens.
+/// Making a parser costs as much as so many tokens,
+const MAKING_COSTS: usize = 4 * TOKEN_COSTS;
+/// and its first token so much more, since it has no memory yet.
+const FIRST_COSTS: usize = 4 * TOKEN_COSTS;
+/// To ask for a request's attributes, and to read so many bytes of them.
+const ATTRIBUTES_COSTS: usize = TOKEN_COSTS;
+const ATTRIBUTE_BYTES: usize = 8;
+/// A row, whatever it holds,
+const ROW_COSTS: usize = 1;
+/// and one of which the tokens are kept for the next.
+const KEEPING_COSTS: usize = 2;
+/// To say what was found of a request.
+const TELLING_COSTS: usize = 2 * TOKEN_COSTS;
+/// Forgetting a text costs as much as a token for so many of its own.
 const FORGETTING_TOKENS: u64 = 16;
+/// So many tokens of all requests wait at most: what comes on top, of a request that is behind, is not checked.
+const WAITING_MAX: usize = 1 << 16;
 /// The most tokens of a request that are checked: its text is forgotten in one go, which must fit into a call.
 pub const REQUEST_TOKENS_MAX: u64 = 16_384;
 
@@ -24,37 +35,68 @@ pub const REQUEST_TOKENS_MAX: u64 = 16_384;
 pub struct GrammarCheck {
     vocabulary: Vocabulary,
     rules: Rules,
+    grammars: Grammars,
     requests: Requests<Request>,
     /// What has ended and is not forgotten yet, with its tokens: they take long enough to be forgotten a few in a call.
-    ended: Vec<(Matcher, u64)>,
+    ended: Vec<(Box<Matcher>, u64)>,
     /// Tokens of all requests, also of those that have ended.
     kept: u64,
     tokens_max: u64,
+    /// Tokens of all requests that wait to be checked.
+    waiting: usize,
     work_per_call: usize,
-    /// What may still be done in this call: for all rows, and for last ones on top.
-    left: usize,
-    left_for_ends: usize,
+    /// What may still be done in this call.
+    left: Left,
+    /// What may still be done before the next batch, where requests are opened.
+    left_to_open: usize,
+    /// A grammar was compiled since the last batch: one at most is, in a call.
+    has_compiled: bool,
+}
+
+/// What may still be done in a call.
+#[derive(Clone, Copy)]
+struct Left {
+    for_all: usize,
+    /// For last rows on top.
+    for_ends: usize,
+}
+
+impl Left {
+    fn is_some(self, is_last: bool) -> bool {
+        self.for_all > 0 || (is_last && self.for_ends > 0)
+    }
+
+    fn spend(&mut self, costs: usize) {
+        self.for_ends = self.for_ends.saturating_sub(costs.saturating_sub(self.for_all));
+        self.for_all = self.for_all.saturating_sub(costs);
+    }
 }
 
 struct Request {
+    rid: Box<str>,
+    /// The rule by which it is checked.
     rule: usize,
-    /// None: it has not begun.
-    matcher: Option<Matcher>,
+    stage: Stage,
     /// Tokens that came.
     received: u64,
+    /// Those of them that came to this instance and count as kept.
+    kept: u64,
     /// The last of them, that wait to be checked.
     waiting: Vec<TokenId>,
 }
 
-/// Whether a request is checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opening {
-    /// It is.
-    Checked,
-    /// No grammar is for it.
+/// How far the check of a request has come.
+enum Stage {
+    /// No rule was looked for.
+    Opened,
+    /// Nothing is for it.
     NotMeant,
-    /// Its first tokens came before this instance, so that its place in the grammar is not known.
-    Missed,
+    /// It is not checked, which is told with its next row.
+    NotChecked(String),
+    /// It is to be checked against the grammar of this place,
+    Meant(usize),
+    /// and is.
+    Checked(usize, Box<Matcher>),
 }
 
 /// What is to become of a request's row.
@@ -75,7 +117,7 @@ pub enum Kind {
     Violation,
     /// It ended too early.
     EarlyEnd,
-    /// It is checked no further: not its fault.
+    /// It is not checked, or no further: not its fault.
     GivenUp,
 }
 
@@ -88,6 +130,8 @@ pub struct Judgement {
     pub kind: Kind,
     /// Why, for the log and the verdict: at most 256 bytes.
     pub reason: String,
+    /// So many of the row's ids came before what is not allowed: all, where that is none of them.
+    pub allowed: usize,
 }
 
 impl GrammarCheck {
@@ -96,65 +140,166 @@ impl GrammarCheck {
     /// # Errors
     /// What is wrong with the settings, or with the tokenizer.
     pub fn new(settings: &Settings, tokenizer: &impl Tokenizer) -> Result<Self, ConfigureError> {
-        Self::within(LEXER_STATES_MAX, settings, tokenizer)
+        Self::within(Limits::OF_SETTINGS, settings, tokenizer)
     }
 
     pub(crate) fn within(
-        lexer_states_max: usize,
+        of_settings: Limits,
         settings: &Settings,
         tokenizer: &impl Tokenizer,
     ) -> Result<Self, ConfigureError> {
         if settings.work_per_call == 0 {
             return Err(bad_setting("/work_per_call", "is 0, must be 1 or more"));
         }
+        if !(1..=GRAMMARS_MAX).contains(&settings.grammars_max) {
+            let wrong = format!("is {}, must be 1 to {GRAMMARS_MAX}", settings.grammars_max);
+            return Err(bad_setting("/grammars_max", wrong));
+        }
         let vocabulary = Vocabulary::read(tokenizer)?;
-        let mut rules = Rules::compile(lexer_states_max, settings, tokenizer, &vocabulary)?;
-        rules.spare(usize::MAX);
-        let work_per_call = settings.work_per_call as usize;
+        let compiler = Compiler::new(&vocabulary)?;
+        let mut grammars = Grammars::new(compiler, of_settings, settings.grammars_max as usize);
+        let rules = Rules::compile(settings, tokenizer, &mut grammars)?;
+        grammars.spare(usize::MAX);
+        let work_per_call = settings.work_per_call as usize * TOKEN_COSTS;
         Ok(Self {
             vocabulary,
             rules,
+            grammars,
             requests: Requests::new(),
             ended: Vec::new(),
             kept: 0,
             tokens_max: settings.tokens_max,
+            waiting: 0,
             work_per_call,
-            left: work_per_call,
-            left_for_ends: work_per_call,
+            left: Left { for_all: work_per_call, for_ends: work_per_call },
+            left_to_open: work_per_call,
+            has_compiled: false,
         })
     }
 
-    /// A request begins. No more is done than to remember it.
-    pub fn open(&mut self, request: &Opened) -> Opening {
-        let Some(rule) = self.rules.of(&request.rid, &Attributes::of(request.request)) else {
-            return Opening::NotMeant;
+    /// A request begins. Its rule is looked for now or, where many begin at once, with its first row.
+    pub fn open(&mut self, request: &Opened) {
+        let opened = Request {
+            rid: request.rid.as_str().into(),
+            rule: 0,
+            stage: Stage::Opened,
+            received: request.received_tokens,
+            kept: 0,
+            waiting: Vec::new(),
         };
-        if request.received_tokens > 0 {
-            return Opening::Missed;
-        }
-        let opened = Request { rule, matcher: None, received: 0, waiting: Vec::new() };
         self.requests.insert(request.request, opened);
-        Opening::Checked
+        self.begin(request.request);
+    }
+
+    /// The attributes of a request are others. It is checked as they say if it has no tokens yet; what goes on otherwise is
+    /// said.
+    pub fn changed(&mut self, request: RequestId) -> Option<String> {
+        let state = self.requests.get_mut(request)?;
+        if state.received == 0 {
+            if let Stage::Meant(place) = std::mem::replace(&mut state.stage, Stage::Opened) {
+                self.grammars.leave(place);
+            }
+            self.begin(request);
+            return None;
+        }
+        let brought = self.rules.brought(&Attributes::of(request))?;
+        let received = state.received;
+        match &state.stage {
+            Stage::NotMeant => {
+                let why = format!("not checked: its grammar came after its first {received} tokens");
+                state.stage = Stage::NotChecked(why);
+                None
+            }
+            Stage::Meant(place) | Stage::Checked(place, _)
+                if brought.as_ref() != Ok(self.grammars.text(*place)) =>
+            {
+                Some(format!("goes on with the grammar it began with: another came after {received} tokens"))
+            }
+            _ => None,
+        }
+    }
+
+    /// Looks for a request's rule, and compiles a grammar that it brings, where that may still be done before the batch.
+    fn begin(&mut self, request: RequestId) {
+        if self.left_to_open == 0 {
+            return;
+        }
+        let costs = self.meet(request);
+        self.left_to_open = self.left_to_open.saturating_sub(costs);
+        // It takes as long as a call may.
+        if !self.has_compiled && self.left_to_open > self.work_per_call / 2 && self.grammars.compile_next() {
+            (self.has_compiled, self.left_to_open) = (true, 0);
+        }
+    }
+
+    /// Looks for a request's rule. What that costs.
+    fn meet(&mut self, request: RequestId) -> usize {
+        let Some(state) = self.requests.get_mut(request) else { return 0 };
+        let (rule, against) = self.rules.of(&state.rid, &Attributes::of(request));
+        state.rule = rule;
+        let mut costs = if self.rules.read_attributes() { ATTRIBUTES_COSTS } else { ROW_COSTS };
+        let place = match against {
+            Against::Nothing => {
+                state.stage = Stage::NotMeant;
+                self.kept -= std::mem::take(&mut state.kept);
+                self.waiting -= std::mem::take(&mut state.waiting).len();
+                // It may yet bring one: then it is to be known how many tokens came before.
+                if !self.rules.may_be_brought() {
+                    self.requests.remove(request);
+                }
+                return costs;
+            }
+            Against::Place(place) => Ok(place),
+            Against::Text(text) => {
+                costs += text.len() / ATTRIBUTE_BYTES;
+                self.grammars.bring(text)
+            }
+            Against::Wrong(why) => Err(why),
+        };
+        state.stage = match place {
+            Err(why) => Stage::NotChecked(format!("not checked: {why}")),
+            Ok(_) if state.received > 0 => {
+                let before = state.received;
+                Stage::NotChecked(format!("not checked: its first {before} tokens came before this instance"))
+            }
+            Ok(place) => {
+                self.grammars.enter(place);
+                Stage::Meant(place)
+            }
+        };
+        costs
     }
 
     /// A batch begins: as much may be done in it as the settings say.
     pub fn begin_batch(&mut self) {
-        (self.left, self.left_for_ends) = (self.work_per_call, self.work_per_call);
+        self.left = Left { for_all: self.work_per_call, for_ends: self.work_per_call };
+        // It takes as long as a call may.
+        if self.grammars.compile_next() {
+            self.left.for_all = 0;
+        }
+    }
+
+    /// The batch has so many rows: what they cost by themselves is not left, but a quarter is.
+    pub fn expect(&mut self, rows: usize) {
+        let all = self.left.for_all;
+        self.left.for_all = all.saturating_sub(KEEPING_COSTS * rows).max(all / 4);
     }
 
     /// A batch has ended. With what is left of its measure ended requests are forgotten, then the next ones made ready.
     pub fn end_batch(&mut self) {
+        (self.left_to_open, self.has_compiled) = (self.work_per_call, false);
         let mut is_first = true;
         while let Some((_, tokens)) = self.ended.last() {
-            let costs = 1 + (tokens / FORGETTING_TOKENS) as usize;
+            let costs = TOKEN_COSTS * (1 + tokens / FORGETTING_TOKENS) as usize;
             // One at least, so that each call gets on.
-            if costs > self.left && !is_first {
+            if costs > self.left.for_all && !is_first {
                 return;
             }
-            (is_first, self.left) = (false, self.left.saturating_sub(costs));
+            is_first = false;
+            self.left.spend(costs);
             self.kept -= self.ended.pop().map_or(0, |(_, tokens)| tokens);
         }
-        self.rules.spare(self.left / MAKING_COSTS);
+        self.grammars.spare(self.left.for_all / MAKING_COSTS);
     }
 
     /// A request's row: its new ids, and whether and why it is the last. One judgement a request at most: after it, and
@@ -162,12 +307,30 @@ impl GrammarCheck {
     ///
     /// What is over the call's measure waits for the request's next row. A last row has none: it may take as much again.
     pub fn row(&mut self, request: RequestId, ids: &[TokenId], finish: FinishKind) -> Option<Judgement> {
-        let state = self.requests.get_mut(request)?;
-        let checked = self.rules.checked(state.rule)?;
-        state.received += ids.len() as u64;
-        self.kept += ids.len() as u64;
-        let rule = state.rule;
         let is_last = finish != FinishKind::Running;
+        if matches!(self.requests.get(request)?.stage, Stage::Opened) && self.left.is_some(is_last) {
+            let costs = self.meet(request);
+            self.left.spend(costs);
+        }
+        let state = self.requests.get_mut(request)?;
+        // Of those that are yet to be checked.
+        let (came, allowed) = (state.received, ids.len());
+        let before = came - state.waiting.len() as u64;
+        state.received += ids.len() as u64;
+        match &mut state.stage {
+            Stage::NotMeant => return None,
+            Stage::NotChecked(why) => {
+                // After a fault many are to be told of at once: those that are over go unsaid until their next row.
+                if !self.left.is_some(is_last) {
+                    return None;
+                }
+                let reason = std::mem::take(why);
+                return Some(Judgement { allowed, ..self.not_checked(request, reason) });
+            }
+            Stage::Opened | Stage::Meant(_) | Stage::Checked(..) => {}
+        }
+        state.kept += ids.len() as u64;
+        self.kept += ids.len() as u64;
         let full = if self.kept > self.tokens_max {
             Some(format!("{} tokens are kept already, the limit", self.tokens_max))
         } else if state.received > REQUEST_TOKENS_MAX {
@@ -176,79 +339,115 @@ impl GrammarCheck {
             None
         };
         if let Some(why) = full {
-            let before = state.received - (state.waiting.len() + ids.len()) as u64;
-            return Some(self.judge(request, rule, Finding::GaveUp { why }, before, ids));
+            return Some(Judgement { allowed, ..self.judge(request, Finding::GaveUp { why }, before, ids) });
         }
         let mut all = std::mem::take(&mut state.waiting);
-        let mut ids = if all.is_empty() {
-            ids
-        } else {
+        self.waiting -= all.len();
+        if !all.is_empty() {
             all.extend_from_slice(ids);
-            &all
-        };
-        while !ids.is_empty() || is_last {
-            if self.left == 0 && (!is_last || self.left_for_ends == 0) {
-                break;
+        }
+        let ids = if all.is_empty() { ids } else { &all };
+        let mut done = 0;
+        let why_not = loop {
+            if done == ids.len() && !is_last {
+                return None;
             }
-            let mut costs = 0;
-            let matcher = state.matcher.get_or_insert_with(|| {
-                let (matcher, made) = checked.matcher();
-                costs = FIRST_COSTS + if made { MAKING_COSTS } else { 0 };
-                matcher
-            });
-            let (now, later) = ids.split_at(ids.len().min(AT_A_TIME));
-            let (learned, work) = (checked.learned(), matcher.work());
-            let found = match later.is_empty() {
+            if !self.left.is_some(is_last) {
+                break "too much at once";
+            }
+            let matcher = match &mut state.stage {
+                Stage::Checked(_, matcher) => matcher,
+                Stage::Meant(place) => {
+                    let place = *place;
+                    match self.grammars.state(place) {
+                        State::Compiled(_) => {}
+                        State::New => break "its grammar was yet to be compiled",
+                        State::Wrong(why) => {
+                            let reason = format!("not checked: its grammar cannot be compiled: {why}");
+                            return Some(Judgement { allowed, ..self.not_checked(request, reason) });
+                        }
+                    }
+                    let (matcher, is_made) = self.grammars.matcher(place, self.rules.how(state.rule))?;
+                    state.stage = Stage::Checked(place, Box::new(matcher));
+                    self.left.spend(FIRST_COSTS + if is_made { MAKING_COSTS } else { 0 });
+                    continue;
+                }
+                Stage::Opened | Stage::NotMeant | Stage::NotChecked(_) => return None,
+            };
+            let now = &ids[done..(done + 1).min(ids.len())];
+            let found = match is_last && done + now.len() == ids.len() {
                 true => matcher.end(&self.vocabulary, now, finish),
                 false => matcher.push(&self.vocabulary, now),
             };
-            costs += now.len() + matcher.work().saturating_sub(work);
-            costs += LEARNING_COSTS * checked.learned().saturating_sub(learned);
-            self.left_for_ends = self.left_for_ends.saturating_sub(costs.saturating_sub(self.left));
-            self.left = self.left.saturating_sub(costs);
+            self.left.spend(ROW_COSTS + matcher.take_costs());
             if let Err(finding) = found {
-                if matches!(finding, Finding::GaveUp { .. }) {
-                    // The lexer is shared: others would give up too.
-                    checked.renew();
-                }
-                let before = state.received - ids.len() as u64;
-                return Some(self.judge(request, rule, finding, before, now));
+                let before = before + done as u64;
+                let allowed = match finding {
+                    // It may stand in an earlier row.
+                    Finding::CannotContinue { .. } | Finding::Whitespace { .. } => {
+                        before.saturating_sub(came) as usize
+                    }
+                    _ => allowed,
+                };
+                return Some(Judgement { allowed, ..self.judge(request, finding, before, now) });
             }
-            ids = later;
-            if is_last && ids.is_empty() {
+            done += now.len();
+            if is_last && done == ids.len() {
                 return None;
             }
+        };
+        let (before, rest) = (before + done as u64, &ids[done..]);
+        if is_last || self.waiting + rest.len() > WAITING_MAX {
+            let why = why_not.to_owned();
+            return Some(Judgement { allowed, ..self.judge(request, Finding::GaveUp { why }, before, rest) });
         }
-        if is_last {
-            let before = state.received - ids.len() as u64;
-            let why = "too much at once".to_owned();
-            return Some(self.judge(request, rule, Finding::GaveUp { why }, before, ids));
-        }
-        state.waiting.extend_from_slice(ids);
+        self.waiting += rest.len();
+        state.waiting = if all.is_empty() {
+            rest.to_vec()
+        } else {
+            all.drain(..done);
+            all
+        };
         None
+    }
+
+    fn not_checked(&mut self, request: RequestId, reason: String) -> Judgement {
+        self.left.spend(TELLING_COSTS);
+        self.close(request);
+        Judgement { action: Action::Report, kind: Kind::GivenUp, reason, allowed: 0 }
     }
 
     /// A request has ended.
     pub fn close(&mut self, request: RequestId) {
-        match self.requests.remove(request) {
-            Some(Request { matcher: Some(matcher), received, .. }) => self.ended.push((matcher, received)),
-            Some(Request { matcher: None, received, .. }) => self.kept -= received,
-            None => {}
+        let Some(Request { stage, kept, waiting, .. }) = self.requests.remove(request) else { return };
+        self.waiting -= waiting.len();
+        match stage {
+            Stage::Checked(place, matcher) => {
+                self.grammars.leave(place);
+                self.ended.push((matcher, kept));
+                return;
+            }
+            Stage::Meant(place) => self.grammars.leave(place),
+            Stage::Opened | Stage::NotMeant | Stage::NotChecked(_) => {}
         }
+        self.kept -= kept;
     }
 
     /// What is to become of a request: it is checked no further. `before` tokens of it came before these.
-    fn judge(
-        &mut self,
-        request: RequestId,
-        rule: usize,
-        finding: Finding,
-        before: u64,
-        ids: &[TokenId],
-    ) -> Judgement {
+    fn judge(&mut self, request: RequestId, finding: Finding, before: u64, ids: &[TokenId]) -> Judgement {
+        let rule = self.requests.get(request).map_or(0, |state| state.rule);
+        if let (Finding::GaveUp { .. }, Some(Stage::Checked(place, matcher))) =
+            (&finding, self.requests.get(request).map(|state| &state.stage))
+            && matcher.is_past_limits()
+        {
+            // The lexer is shared: others would give up too.
+            self.grammars.renew(*place);
+        }
+        self.left.spend(TELLING_COSTS);
         self.close(request);
         let all = before + ids.len() as u64;
-        let most = self.rules.checked(rule).map_or(0, |checked| checked.whitespace_max);
+        let how = self.rules.how(rule);
+        let most = how.whitespace_max;
         // Counted from 1, in the request.
         let token = |at: usize| format!("token {} ({})", before + at as u64 + 1, self.shown(ids[at]));
         let (kind, reason) = match finding {
@@ -269,22 +468,19 @@ impl GrammarCheck {
                 (Kind::GivenUp, format!("not checked any further after {before} tokens: {why}"))
             }
         };
-        let Some(checked) = self.rules.checked(rule) else {
-            return Judgement { action: Action::Report, kind, reason };
-        };
         let action = match kind {
-            Kind::Violation => match checked.on_violation {
+            Kind::Violation => match how.on_violation {
                 OnViolation::Report => Action::Report,
                 OnViolation::Finish => Action::Finish,
                 OnViolation::Abort => Action::Abort,
             },
-            Kind::EarlyEnd => match checked.on_early_end {
+            Kind::EarlyEnd => match how.on_early_end {
                 OnEarlyEnd::Report => Action::Report,
                 OnEarlyEnd::Abort => Action::Abort,
             },
             Kind::GivenUp => Action::Report,
         };
-        Judgement { action, kind, reason }
+        Judgement { action, kind, reason, allowed: 0 }
     }
 
     /// A token as a reason shows it: at most some 100 bytes.
@@ -316,7 +512,7 @@ mod tests {
         let (row, last) = ((&many[..], FinishKind::Running), (&many[..], FinishKind::Length));
         for (request, rows, why) in [(1, &[last][..], "too much at once"), (2, &[row, row], "kept already")] {
             check.open(&Opened { request, ..opened.clone() });
-            let learned = check.rules.checked(0).unwrap().learned();
+            let learned = check.grammars.learned(0);
             let judged = rows.iter().find_map(|(ids, finish)| {
                 check.begin_batch();
                 let judged = check.row(request, ids, *finish);
@@ -324,7 +520,7 @@ mod tests {
                 judged
             });
             assert!(judged.unwrap().reason.contains(why));
-            assert!(check.rules.checked(0).unwrap().learned() >= learned, "{why}");
+            assert!(check.grammars.learned(0) >= learned, "{why}");
         }
     }
 }

@@ -13,18 +13,20 @@
 //!   violation. A stop *token* is not.
 //! - **Order**: `llguidance`, as SGLang's grammar backends, takes a schema's properties in the order of the schema. So a
 //!   schema is given as JSON text, whose order nobody changes on the way.
-//! - What the request itself asked for: the grammar is the operator's, by rid.
+//! - What the request itself asked the scheduler for: who knows it says so by the request's attributes.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-// Settings name a grammar,
+// Settings, or requests, bring grammars,
 mod settings;
 
-// which is compiled over the model's tokens,
+// which are compiled over the model's tokens, and kept;
 mod grammar;
+mod grammars;
 mod vocabulary;
 
-// each request is matched against it,
+// each request is matched against one,
 mod matcher;
+mod paths;
 
 // by the rule that is for it,
 mod rules;
@@ -35,10 +37,12 @@ mod check;
 // and told.
 mod plugin;
 
-pub use check::{Action, GrammarCheck, Judgement, Kind, Opening, REQUEST_TOKENS_MAX};
-pub use grammar::{GRAMMAR_BYTES_MAX, Grammar, GrammarText, LEXER_STATES_MAX};
+pub use check::{Action, GrammarCheck, Judgement, Kind, REQUEST_TOKENS_MAX};
+pub use grammar::{
+    Compiler, GRAMMAR_BYTES_MAX, Grammar, GrammarText, LEXER_STATES_MAX, REQUEST_GRAMMAR_BYTES_MAX,
+};
 pub use matcher::{Finding, Marker, Matcher};
-pub use settings::{OnEarlyEnd, OnViolation, RULES_MAX, Rule, Settings};
+pub use settings::{GRAMMARS_MAX, OnEarlyEnd, OnViolation, RULES_MAX, Rule, Settings};
 pub use vocabulary::{Tokenizer, Vocabulary};
 
 #[cfg(test)]

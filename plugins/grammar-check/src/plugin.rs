@@ -1,11 +1,11 @@
 //! The plugin: what is found of a request goes to the log, the journal, the figures and, if it is to end, into a verdict.
 
 use afterbay_plugin::{
-    Batch, Columns, ConfigureError, FinishKind, Opened, Plugin, RequestId, TokenId, Verdicts, metrics,
+    Batch, Calls, Columns, ConfigureError, FinishKind, Opened, Plugin, RequestId, TokenId, Verdicts, metrics,
     missing, tokenizer,
 };
 
-use crate::{Action, GrammarCheck, Judgement, Kind, Opening, Settings, Tokenizer};
+use crate::{Action, GrammarCheck, Judgement, Kind, Settings, Tokenizer};
 
 /// The stream's model, as the host has it.
 struct Model;
@@ -38,6 +38,7 @@ impl Tokenizer for Model {
 impl Plugin for GrammarCheck {
     type Settings = Settings;
     const COLUMNS: Columns = Columns::OUTPUT_IDS.union(Columns::FINISHED);
+    const WANTS: Calls = Calls::CHANGED;
 
     fn new(settings: Settings) -> Result<Self, ConfigureError> {
         if tokenizer::size() == 0 {
@@ -47,23 +48,22 @@ impl Plugin for GrammarCheck {
     }
 
     fn opened(&mut self, request: &Opened) {
-        if self.open(request) == Opening::Missed {
-            let before = request.received_tokens;
-            metrics::counter_add("not_checked", 1);
-            afterbay_plugin::warn!(
-                request: request.request,
-                "not checked: its first {before} tokens came before this instance"
-            );
+        self.open(request);
+    }
+
+    fn changed(&mut self, request: RequestId) {
+        if let Some(said) = GrammarCheck::changed(self, request) {
+            afterbay_plugin::warn!(request: request, "{said}");
         }
     }
 
     fn process(&mut self, batch: &Batch<'_>, verdicts: &mut Verdicts) {
         self.begin_batch();
+        self.expect(batch.len());
         for row in batch {
             let finish = row.finish().unwrap_or(FinishKind::Running);
-            let Some(Judgement { action, kind, reason }) = self.row(row.request(), row.ids(), finish) else {
-                continue;
-            };
+            let Some(judged) = self.row(row.request(), row.ids(), finish) else { continue };
+            let Judgement { action, kind, reason, allowed } = judged;
             let counter = match kind {
                 Kind::Violation => "violations",
                 Kind::EarlyEnd => "early_ends",
@@ -73,7 +73,8 @@ impl Plugin for GrammarCheck {
             afterbay_plugin::warn!(request: row.request(), "{reason}");
             match action {
                 Action::Report => verdicts.annotate(row, reason),
-                Action::Finish => verdicts.finish(row, reason),
+                Action::Finish if allowed == row.ids().len() => verdicts.finish(row, reason),
+                Action::Finish => verdicts.finish_as(row, reason, &row.ids()[..allowed]),
                 Action::Abort => verdicts.abort(row, reason),
             }
         }

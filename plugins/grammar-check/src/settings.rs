@@ -7,6 +7,8 @@ use crate::GrammarText;
 
 /// The most rules.
 pub const RULES_MAX: usize = 64;
+/// The most grammars of requests that may be kept.
+pub const GRAMMARS_MAX: u32 = 64;
 
 /// Checks requests' outputs against grammars.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -14,6 +16,13 @@ pub const RULES_MAX: usize = 64;
 pub struct Settings {
     /// What the output of a request must be that no rule is for. Without it, only requests of a rule are checked.
     pub grammar: Option<GrammarText>,
+    /// The attribute in which a request may bring a grammar of its own, which is then in the place of all others: an object as
+    /// `grammar` is, of at most 4 KiB. Without this, requests bring none.
+    pub grammar_attribute: Option<String>,
+    /// So many grammars that requests have brought are kept compiled.
+    #[serde(default = "grammars_max")]
+    #[schemars(range(min = 1, max = 64))]
+    pub grammars_max: u32,
     /// Which requests are checked otherwise, and how: the first that a request matches. At most 64.
     #[serde(default)]
     pub rules: Vec<Rule>,
@@ -60,6 +69,10 @@ pub struct Rule {
     pub whitespace_max: Option<u32>,
     /// As for the others; empty: the grammar is of all of the output.
     pub begins_after: Option<String>,
+}
+
+fn grammars_max() -> u32 {
+    16
 }
 
 fn whitespace_max() -> u32 {

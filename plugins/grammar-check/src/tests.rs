@@ -5,6 +5,9 @@ use afterbay_plugin::{FinishKind, Opened, TokenId};
 use crate::vocabulary::tests::Words;
 use crate::*;
 
+mod brought;
+mod measure;
+
 const WORDS: Words = Words(&[
     "{\"", "\":", "name", "age", "\"}", "\", \"", " \"", "true", "日本", "hello ", "abab", "    ", "\n\n",
     "null}",
@@ -22,8 +25,12 @@ fn schema() -> GrammarText {
     GrammarText::JsonSchema(SCHEMA.into())
 }
 
+fn compile(text: &GrammarText) -> Result<Grammar, afterbay_plugin::ConfigureError> {
+    Compiler::new(&vocabulary()).unwrap().compile(text)
+}
+
 fn matcher(text: &GrammarText) -> Matcher {
-    Grammar::compile(text, &vocabulary()).unwrap().matcher(0, None)
+    compile(text).unwrap().matcher(0, None)
 }
 
 /// What a whole output in one last row comes to.
@@ -167,7 +174,7 @@ fn a_lark_grammar_is_matched_and_may_name_special_tokens_by_id() {
 
 #[test]
 fn a_loop_of_whitespace_is_found_at_the_byte_past_the_limit_and_0_is_no_limit() {
-    let (grammar, vocabulary) = (Grammar::compile(&schema(), &vocabulary()).unwrap(), vocabulary());
+    let (grammar, vocabulary) = (compile(&schema()).unwrap(), vocabulary());
     let looping = |spaces: usize, whitespace_max| {
         let ids = [WORDS.ids("{"), WORDS.ids("    ").repeat(spaces / 4)].concat();
         grammar.matcher(whitespace_max, None).push(&vocabulary, &ids)
@@ -185,7 +192,7 @@ fn a_loop_of_whitespace_is_found_at_the_byte_past_the_limit_and_0_is_no_limit() 
 
 #[test]
 fn requests_share_a_grammar_and_not_their_places_in_it() {
-    let (grammar, vocabulary) = (Grammar::compile(&schema(), &vocabulary()).unwrap(), vocabulary());
+    let (grammar, vocabulary) = (compile(&schema()).unwrap(), vocabulary());
     let texts = ["{\"name\": \"a\", \"age\": 1}", "{\"name\": \"hello \", \"age\": 22}", "{\"age\": 1}"];
     let mut matchers: Vec<Matcher> = texts.iter().map(|_| grammar.matcher(0, None)).collect();
     let mut found = vec![];
@@ -207,7 +214,7 @@ fn requests_share_a_grammar_and_not_their_places_in_it() {
 
 #[test]
 fn a_grammar_that_is_none_is_refused_under_its_settings_name() {
-    let refused = |text: GrammarText| match Grammar::compile(&text, &vocabulary()) {
+    let refused = |text: GrammarText| match compile(&text) {
         Ok(_) => panic!("{text:?} is not refused"),
         Err(error) => error.message(),
     };
@@ -235,7 +242,8 @@ fn a_text_that_needs_more_states_than_there_may_be_is_given_up_and_the_next_requ
     // Up to 2 to the 20th states, a new one with nearly every byte.
     let settings =
         serde_json::from_str(r#"{"grammar": {"regex": "(?s:.*a.{20})"}, "on_violation": "abort"}"#);
-    let mut check = GrammarCheck::within(200, &settings.unwrap(), &WORDS).unwrap();
+    let limits = crate::grammar::Limits { lexer_states: 200, ..crate::grammar::Limits::OF_SETTINGS };
+    let mut check = GrammarCheck::within(limits, &settings.unwrap(), &WORDS).unwrap();
     let mut seed = 1_u64;
     let mut rows = || -> Vec<TokenId> {
         let mut a_or_b = || {
@@ -245,7 +253,7 @@ fn a_text_that_needs_more_states_than_there_may_be_is_given_up_and_the_next_requ
         (0..400).map(|_| a_or_b()).collect()
     };
     for request in [1, 2] {
-        assert_eq!(check.open(&opened(request, 0)), Opening::Checked);
+        check.open(&opened(request, 0));
         check.begin_batch();
         let mut judged = check.row(request, &rows(), FinishKind::Running);
         while judged.is_none() {
@@ -257,7 +265,7 @@ fn a_text_that_needs_more_states_than_there_may_be_is_given_up_and_the_next_requ
         assert!(judged.reason.starts_with("not checked any further after "), "{judged:?}");
         assert!(judged.reason.len() <= 256);
     }
-    assert_eq!(check.open(&opened(3, 0)), Opening::Checked);
+    check.open(&opened(3, 0));
     check.begin_batch();
     assert_eq!(check.row(3, &WORDS.ids("aaaaaaaaaaaaaaaaaaaaaa"), FinishKind::Length), None);
 }
@@ -284,37 +292,40 @@ fn what_is_found_is_done_as_the_settings_say_with_the_place_and_the_token() {
             "on_early_end": "abort", "whitespace_max": 8});
         let mut check = check(&settings.to_string());
         for request in 1..5 {
-            assert_eq!(check.open(&opened(request, 0)), Opening::Checked);
+            check.open(&opened(request, 0));
         }
         assert_eq!(check.row(1, &WORDS.ids("{\"name"), FinishKind::Running), None);
         let judged = check.row(1, &WORDS.ids("\":true,"), FinishKind::Running).unwrap();
         let true_id = WORDS.ids("true")[0];
         let reason = format!("token 4 (id {true_id}, \"true\"): not allowed by the grammar");
-        assert_eq!(judged, Judgement { action, kind: Kind::Violation, reason });
+        assert_eq!(judged, Judgement { action, kind: Kind::Violation, reason, allowed: 1 });
         assert_eq!(check.row(1, &WORDS.ids("xx"), FinishKind::Length), None, "told once");
 
         let judged = check.row(2, &[WORDS.end()], FinishKind::Stop).unwrap();
         let reason = format!("token 1 (id {}): ends the text before the grammar is complete", WORDS.end());
-        assert_eq!(judged, Judgement { action: Action::Abort, kind: Kind::EarlyEnd, reason });
+        assert_eq!(judged, Judgement { action: Action::Abort, kind: Kind::EarlyEnd, reason, allowed: 1 });
 
         assert_eq!(check.row(3, &WORDS.ids("{\"name"), FinishKind::Running), None);
         let judged = check.row(3, &[], FinishKind::Length).unwrap();
         let reason = "ended after 2 tokens, before the grammar is complete".to_owned();
-        assert_eq!(judged, Judgement { action: Action::Abort, kind: Kind::EarlyEnd, reason });
+        assert_eq!(judged, Judgement { action: Action::Abort, kind: Kind::EarlyEnd, reason, allowed: 0 });
 
         let judged = check.row(4, &WORDS.ids("{            "), FinishKind::Running).unwrap();
         let spaces = WORDS.ids("    ")[0];
         let reason = format!("token 4 (id {spaces}, \"    \"): over 8 bytes of whitespace in a row");
-        assert_eq!(judged, Judgement { action, kind: Kind::Violation, reason });
+        assert_eq!(judged, Judgement { action, kind: Kind::Violation, reason, allowed: 3 });
     }
 }
 
 #[test]
 fn a_request_whose_beginning_was_missed_and_one_that_is_closed_are_not_checked() {
     let mut check = check(r#"{"grammar": {"regex": "a"}}"#);
-    assert_eq!(check.open(&opened(1, 3)), Opening::Missed);
-    assert_eq!(check.row(1, &WORDS.ids("x"), FinishKind::Running), None);
-    assert_eq!(check.open(&opened(2, 0)), Opening::Checked);
+    check.open(&opened(1, 3));
+    let judged = check.row(1, &WORDS.ids("x"), FinishKind::Running).unwrap();
+    let reason = "not checked: its first 3 tokens came before this instance".to_owned();
+    assert_eq!(judged, Judgement { action: Action::Report, kind: Kind::GivenUp, reason, allowed: 1 });
+    assert_eq!(check.row(1, &WORDS.ids("x"), FinishKind::Running), None, "told once");
+    check.open(&opened(2, 0));
     check.close(2);
     assert_eq!(check.row(2, &WORDS.ids("x"), FinishKind::Running), None);
 }
@@ -331,9 +342,10 @@ fn the_first_rule_that_a_request_matches_says_how_it_is_checked() {
             {"rid_prefix": "a-", "rid_pattern": "z$", "grammar": {"regex": "z*"}, "on_violation": "abort"},
             {"rid_prefix": "a-", "grammar": {"regex": "a*"}}]}"#,
     );
-    assert_eq!(check.open(&named(1, "free-a-z")), Opening::NotMeant);
+    check.open(&named(1, "free-a-z"));
+    assert_eq!(check.row(1, &WORDS.ids("x"), FinishKind::Running), None);
     let mut judged = |request, rid, text| {
-        assert_eq!(check.open(&named(request, rid)), Opening::Checked);
+        check.open(&named(request, rid));
         check.row(request, &WORDS.ids(text), FinishKind::Running).map(|judged| judged.action)
     };
     assert_eq!(judged(2, "a-z", "zz"), None);
@@ -347,14 +359,17 @@ fn the_first_rule_that_a_request_matches_says_how_it_is_checked() {
 #[test]
 fn without_a_grammar_for_all_only_requests_of_a_rule_are_checked() {
     let mut check = check(r#"{"rules": [{"rid_pattern": "^json-[0-9]+$", "grammar": {"regex": "a"}}]}"#);
-    assert_eq!(check.open(&named(1, "json-12")), Opening::Checked);
-    assert_eq!(check.open(&named(2, "json-x")), Opening::NotMeant);
+    check.open(&named(1, "json-12"));
+    check.open(&named(2, "json-x"));
     assert_eq!(check.row(2, &WORDS.ids("x"), FinishKind::Running), None);
 }
 
 #[test]
 fn settings_that_check_nothing_or_cannot_be_are_refused_at_their_place() {
-    assert_eq!(refused("{}"), "/grammar: is missing, and no rule has one: nothing would be checked");
+    assert_eq!(
+        refused("{}"),
+        "/grammar: is missing, no rule has one, and there is no grammar_attribute: nothing would be checked"
+    );
     assert!(refused(r#"{"rules": [{"rid_prefix": "a"}]}"#).starts_with("/grammar: is missing"));
     let neither = refused(r#"{"rules": [{"grammar": {"regex": "a"}}]}"#);
     assert_eq!(
@@ -411,77 +426,17 @@ fn a_grammar_begins_after_a_text_wherever_tokens_cut_it_and_after_a_special_toke
 }
 
 #[test]
-fn what_is_over_a_calls_measure_waits_for_the_requests_next_row_and_is_found_there() {
-    let mut check = check(r#"{"grammar": {"regex": "a*"}, "on_violation": "finish", "work_per_call": 10}"#);
-    for request in 1..4 {
-        check.open(&opened(request, 0));
-    }
-    let mut call = |rows: [(&str, FinishKind); 3]| {
-        check.begin_batch();
-        let row = |(request, (text, finish)): (u64, (&str, FinishKind))| {
-            check.row(request, &WORDS.ids(text), finish).map(|judged| (request, judged.reason))
-        };
-        let found: Vec<_> = (1..).zip(rows).filter_map(row).collect();
-        check.end_batch();
-        found
-    };
-    let running = |texts: [&'static str; 3]| texts.map(|text| (text, FinishKind::Running));
-    // The first takes what there is, and x is not looked at.
-    assert_eq!(call(running(["aaa", "a", "aax"])), []);
-    let x = format!("token 3 (id {}, \"x\"): not allowed by the grammar", i64::from(b'x'));
-    let mut found = vec![];
-    for _ in 0..5 {
-        found.extend(call(running(["", "", "a"])));
-    }
-    assert_eq!(found, [(3, x)]);
-    // Last rows have a measure of their own.
-    let last = [("aaa", FinishKind::Length), ("ab", FinishKind::Length), ("x", FinishKind::Length)];
-    let found = call(last);
-    assert_eq!(found.len(), 1);
-    assert!(found[0].1.starts_with("token 3 (id 98"), "{found:?}");
-}
-
-#[test]
-fn a_last_row_that_is_over_its_measure_too_and_a_token_that_is_over_the_limit_of_all_are_told() {
-    let mut check = check(r#"{"grammar": {"regex": "a*"}, "work_per_call": 2, "tokens_max": 50}"#);
-    for request in 1..5 {
-        check.open(&opened(request, 0));
-    }
-    let (forty, fifty) = (WORDS.ids(&"a".repeat(40)), WORDS.ids(&"a".repeat(50)));
-    check.begin_batch();
-    let judged = check.row(1, &forty, FinishKind::Length).unwrap();
-    assert_eq!(judged.reason, "not checked any further after 16 tokens: too much at once");
-    assert_eq!((judged.kind, judged.action), (Kind::GivenUp, Action::Report));
-    check.end_batch();
-    check.begin_batch();
-    assert_eq!(check.row(2, &fifty, FinishKind::Running), None, "the first is forgotten");
-    let judged = check.row(2, &WORDS.ids("a"), FinishKind::Running).unwrap();
-    assert_eq!(
-        judged.reason,
-        "not checked any further after 16 tokens: 50 tokens are kept already, the limit"
-    );
-    assert!(check.row(3, &WORDS.ids("a"), FinishKind::Running).is_some(), "the second is not, yet");
-    check.end_batch();
-    assert_eq!(check.row(4, &fifty, FinishKind::Running), None);
-}
-
-#[test]
-fn a_request_is_checked_as_far_as_its_text_can_be_forgotten_in_one_call() {
-    let mut check = check(r#"{"grammar": {"regex": "a*"}, "work_per_call": 100000}"#);
-    check.open(&opened(1, 0));
-    let most = vec![TokenId::from(b'a'); REQUEST_TOKENS_MAX as usize];
-    assert_eq!(check.row(1, &most, FinishKind::Running), None);
-    let judged = check.row(1, &[TokenId::from(b'a')], FinishKind::Running).unwrap();
-    assert_eq!(judged.reason, "not checked any further after 16384 tokens: the limit is 16384");
-}
-
-#[test]
 fn as_a_plugin_it_notes_finishes_or_aborts_and_counts_and_says_so_once() {
+    use afterbay_plugin::Action::Annotate;
     use afterbay_plugin::testing::{Harness, Metric, TestRow};
+    use afterbay_plugin::{Ending, Replacement, Verdict};
     let tokens: Vec<Option<Vec<u8>>> = (0..=u8::MAX).map(|byte| Some(vec![byte])).chain([None]).collect();
     for (on_violation, action) in [
         ("report", afterbay_plugin::Action::Annotate as fn(String) -> afterbay_plugin::Action),
-        ("finish", afterbay_plugin::Action::Finish),
+        ("finish", |matched| {
+            let instead = Replacement { ids: vec![97], text: None };
+            afterbay_plugin::Action::FinishAs(Ending { matched, instead })
+        }),
         ("abort", afterbay_plugin::Action::Abort),
     ] {
         let settings = serde_json::json!({"grammar": {"regex": "a*"}, "on_violation": on_violation});
@@ -489,7 +444,9 @@ fn as_a_plugin_it_notes_finishes_or_aborts_and_counts_and_says_so_once() {
         plugin.open(1);
         plugin.open_as(opened(2, 7));
         plugin.open(3);
-        assert_eq!(plugin.process(&[TestRow::new(1).ids([97]), TestRow::new(2).ids([98])]), []);
+        let verdicts = plugin.process(&[TestRow::new(1).ids([97]), TestRow::new(2).ids([98])]);
+        let [Verdict { row: 1, action: Annotate(missed) }] = &verdicts[..] else { panic!("{verdicts:?}") };
+        assert_eq!(missed, "not checked: its first 7 tokens came before this instance");
         let verdicts = plugin.process(&[TestRow::new(3).ids([97, 256]), TestRow::new(1).ids([97, 98])]);
         assert_eq!(verdicts.len(), 1, "{verdicts:?}");
         let reason = "token 3 (id 98, \"b\"): not allowed by the grammar".to_owned();
@@ -518,4 +475,57 @@ fn a_rule_may_be_for_requests_with_an_attribute() {
     let row = |request| TestRow::new(request).ids([i64::from(b'x')]);
     let verdicts = plugin.process(&[row(3), row(2), row(1)]);
     assert_eq!(verdicts.iter().map(|verdict| verdict.row).collect::<Vec<_>>(), [2], "{verdicts:?}");
+}
+
+#[test]
+fn what_is_known_of_a_token_by_its_path_is_what_the_parser_says_of_each() {
+    let lark = "start: (word \" \"*)+ NUMBER?\nword: /[a-z日]+/ | \"{\" word \"}\"\nNUMBER: /[0-9]{2,4}/";
+    let grammars =
+        [schema(), GrammarText::Regex("(?s:[^\"]*(ab)+[0-9]?)".into()), GrammarText::Lark(lark.into())];
+    let texts = [
+        "{\"name\": \"hello 日本 hello hello \\\" abab\", \"age\": 12, \"next\": {\"name\": \"abab\"",
+        "abab hello {\"x\": 日本 hello hello hello abab7",
+        "hello {abab} 日本 hello hello hello hello hello 日本日本 1234",
+    ];
+    let vocabulary = vocabulary();
+    let mut seed = 1_u64;
+    let mut random = |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % below
+    };
+    let (mut ended, mut found) = (0, 0);
+    for text in &grammars {
+        let (by_path, by_token) = (compile(text).unwrap(), compile(text).unwrap());
+        by_token.counts_each_token();
+        for _ in 0..150 {
+            let mut ids = WORDS.ids(texts[random(texts.len())]);
+            // Some part of it many times, some token changed, cut somewhere.
+            let (from, to) = (random(ids.len()), random(ids.len()));
+            if from < to {
+                let part = ids[from..to].repeat(random(20));
+                ids.splice(from..to, part);
+            }
+            if random(2) == 0 && !ids.is_empty() {
+                let at = random(ids.len());
+                ids[at] = random(WORDS.tool() as usize + 1) as TokenId;
+            }
+            ids.truncate(random(2 * ids.len() + 1));
+            let finish = [FinishKind::Stop, FinishKind::Length, FinishKind::Abort][random(3)];
+            let row = 1 + random(5);
+            let whole = |grammar: &Grammar| {
+                let mut matcher = grammar.matcher(8, None);
+                let rows: Vec<&[TokenId]> = ids.chunks(row).collect();
+                let (last, before) =
+                    rows.split_last().map_or((&[][..], &[][..]), |(last, before)| (*last, before));
+                for (at, row) in before.iter().enumerate() {
+                    matcher.push(&vocabulary, row).map_err(|finding| (at, finding))?;
+                }
+                matcher.end(&vocabulary, last, finish).map_err(|finding| (before.len(), finding))
+            };
+            let (one, other) = (whole(&by_path), whole(&by_token));
+            assert_eq!(one, other, "{text:?} {ids:?} {finish:?}");
+            *if one.is_ok() { &mut ended } else { &mut found } += 1;
+        }
+    }
+    assert!(ended > 20 && found > 100, "{ended} {found}");
 }

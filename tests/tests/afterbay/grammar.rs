@@ -1,10 +1,12 @@
 //! grammar-check in the stream: outputs are held against a grammar over the model's own tokens.
 
+use afterbay_tests::admin::JSON;
 use afterbay_tests::afterbay::{done, notes, verify};
 use afterbay_tests::frames::{Request, Row, WIRES, batch, rows};
 use afterbay_tests::{Afterbay, Config, Input, Reader, Sender, Stage, repository};
 use afterbay_wire::synth::SynthRow;
 use afterbay_wire::synth::SynthWire::Msgpack;
+use serde_json::json;
 
 const SCHEMA: &str = r#"{"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
     "required": ["name", "age"], "additionalProperties": false}"#;
@@ -66,19 +68,21 @@ fn an_output_that_breaks_its_schema_ends_with_a_stop_and_one_that_keeps_it_is_th
         }
         let broken = one_by_one("bad", BAD);
         broken.iter().for_each(|row| sender.send(&batch(wire, vec![row.clone()])));
-        // Up to the token that is not allowed, and none behind it.
+        // Up to the token that is not allowed, which is in no row.
         let mut read: Vec<Row> = Vec::new();
         while read.last().is_none_or(|row| row.finish.is_none()) {
             read.extend(rows(&reader.frame()));
         }
         let said: Vec<i64> = read.iter().flat_map(|row| row.ids.clone()).collect();
-        let expected = ids(&BAD[..=BAD.find('[').unwrap()]);
-        assert_eq!(said, expected, "{wire:?}");
-        let finish = read.last().unwrap().finish.clone().unwrap();
-        assert!(finish.starts_with(&format!("stop:token {} ", expected.len())), "{finish}");
+        let at = ids(&BAD[..=BAD.find('[').unwrap()]).len();
+        assert_eq!(said, ids(BAD)[..at - 1], "{wire:?}");
+        let last = read.last().unwrap();
+        let finish = last.finish.clone().unwrap();
+        assert_eq!(last.completion_tokens, at as u64 - 1, "the count is that of the ids");
+        assert!(finish.starts_with(&format!("stop:token {at} ")), "{finish}");
         assert!(finish.ends_with("not allowed by the grammar"), "{finish}");
         assert_eq!(input.abort(), "bad", "the scheduler is told");
-        let swallowed = (ids(BAD).len() - expected.len()) as u64;
+        let swallowed = (ids(BAD).len() - at) as u64;
         let metrics = afterbay.until_metrics("the rest is swallowed", |metrics| {
             metrics.stream("tokens_swallowed_total") == swallowed
         });
@@ -120,6 +124,41 @@ fn what_is_only_reported_is_noted_beside_its_row_and_changes_no_byte() {
     assert!(only("cut").ends_with("before the grammar is complete"), "{}", only("cut"));
     assert!(only("spaces").ends_with("over 8 bytes of whitespace in a row"), "{}", only("spaces"));
     assert_eq!(["free-1", "good"].map(|rid| notes(&stage, rid).len()), [0, 0]);
+}
+
+#[test]
+fn a_request_that_brings_a_grammar_is_checked_against_it() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let settings = "grammar_attribute = \"grammar\", on_violation = \"finish\"";
+    let afterbay = Afterbay::run(&stage, &with_settings(stage.config(), settings));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    for (rid, grammar) in [
+        ("bad", json!({"json_schema": SCHEMA})),
+        ("good", json!({"json_schema": SCHEMA})),
+        ("none", json!({"regex": "("})),
+    ] {
+        let call = format!("PUT /v1/requests/{rid}/attributes");
+        let body = json!({"grammar": grammar}).to_string();
+        assert_eq!(afterbay.ask(&call, &[JSON], &body).status, 200);
+    }
+    // A row that has the whole text goes as far as it may.
+    let mut rows_of = |rid: &str, text: &str| {
+        sender.send(&batch(Msgpack, vec![Request::new(rid).last(&ids(text))]));
+        rows(&reader.frame())
+    };
+    let at = ids(&BAD[..=BAD.find('[').unwrap()]).len();
+    assert_eq!(rows_of("bad", BAD)[0].ids, ids(BAD)[..at - 1]);
+    assert_eq!(rows_of("good", GOOD)[0].ids, ids(GOOD));
+    assert_eq!(rows_of("none", BAD)[0].ids, ids(BAD), "it goes unchecked");
+    assert_eq!(rows_of("other", BAD)[0].ids, ids(BAD));
+    let metrics = afterbay.metrics();
+    assert_eq!(metrics.plugin("grammar", "own_violations_total"), 1);
+    assert_eq!(metrics.plugin("grammar", "own_not_checked_total"), 1);
+    assert_eq!(afterbay.stop(), 0);
+    let [note] = notes(&stage, "none").try_into().unwrap();
+    assert!(note.starts_with("not checked: its grammar cannot be compiled: "), "{note}");
+    assert_eq!(verify(&stage).0, 0);
 }
 
 #[test]
