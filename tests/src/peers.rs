@@ -282,6 +282,20 @@ impl Reader {
         frames
     }
 
+    /// All that comes until the other side has closed the connections there are.
+    #[track_caller]
+    pub fn until_closed(&mut self) -> Vec<Vec<u8>> {
+        let (mut frames, end) = (Vec::new(), Instant::now() + PATIENCE);
+        while let Some(connection) = self.connections.front_mut() {
+            match connection.next(end) {
+                Ok(Some(frame)) => frames.push(frame),
+                Ok(None) => assert!(Instant::now() < end, "the other side is still there"),
+                Err(_) => drop(self.connections.pop_front()),
+            }
+        }
+        frames
+    }
+
     /// Waits for a connection and shakes hands; nothing is read of it.
     #[track_caller]
     pub fn wait_connected(&mut self) {

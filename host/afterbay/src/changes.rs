@@ -36,9 +36,8 @@ pub(crate) fn refused(before: &Config, after: &Config) -> Vec<String> {
         differs(before.after != after.after, "after");
         differs(before.max_message_bytes != after.max_message_bytes, "max_message");
         differs(before.max_peers != after.max_peers, "max_peers");
-        differs(before.route != after.route, "route");
-        sinks(&before.sinks, &after.sinks, &mut differs);
     }
+    keys.extend(in_both(before, after).flat_map(|(before, after)| sinks(before, after)));
     keys.extend(bound_twice(before, after));
     keys
 }
@@ -77,22 +76,40 @@ fn listen(tap: &Tap) -> Option<&Endpoint> {
     }
 }
 
-/// A reader has requests under way that it alone knows the beginning of.
-fn sinks(before: &[Sink], after: &[Sink], differs: &mut impl FnMut(bool, &str)) {
-    let names = |sinks: &[Sink]| sinks.iter().map(|sink| sink.name.clone()).collect::<Vec<_>>();
-    if names(before) != names(after) {
-        return differs(true, "sink (its readers; taps may be added and removed)");
-    }
-    for (before, after) in before.iter().zip(after) {
-        let name = before.name.as_str();
+/// Of sinks that stay: a reader has requests under way that it alone knows the beginning of.
+fn sinks(before: &Stream, after: &Stream) -> Vec<String> {
+    let mut refused = Vec::new();
+    for (before_sink, after_sink) in sinks_in_both(before, after) {
         // Destructured, so that a further key is not forgotten here.
-        let Sink { name: _, connect, credit, reader, tokenizer, queue: _, takes } = before;
-        differs(*connect != after.connect, &format!("sink {name:?}: connect"));
-        differs(*credit != after.credit, &format!("sink {name:?}: credit"));
-        differs(*reader != after.reader, &format!("sink {name:?}: reader"));
-        differs(*tokenizer != after.tokenizer, &format!("sink {name:?}: tokenizer"));
-        differs(*takes != after.takes, &format!("sink {name:?}: kind"));
+        let Sink { name, connect, credit, reader, tokenizer, queue: _, takes } = before_sink;
+        let keys = [
+            (*connect != after_sink.connect, "connect"),
+            (*credit != after_sink.credit, "credit"),
+            (*reader != after_sink.reader, "reader"),
+            (*tokenizer != after_sink.tokenizer, "tokenizer"),
+            (*takes != after_sink.takes, "kind"),
+        ];
+        let (stream, sink) = (before.name.as_str(), name.as_str());
+        refused.extend(keys.iter().filter(|(is_other, _)| *is_other).map(|(_, key)| {
+            format!(
+                "stream {stream:?}: sink {sink:?}: {key}: it cannot change without a restart under this name; under another it is one sink less and one more"
+            )
+        }));
     }
+    refused
+}
+
+/// What requests are shared out by: another is another order of the readers, too.
+pub(crate) fn sinks_of(stream: &Stream) -> Vec<&str> {
+    stream.sinks.iter().map(|sink| sink.name.as_str()).collect()
+}
+
+/// The sinks of both, by name.
+fn sinks_in_both<'c>(before: &'c Stream, after: &'c Stream) -> impl Iterator<Item = (&'c Sink, &'c Sink)> {
+    before
+        .sinks
+        .iter()
+        .filter_map(|sink| Some((sink, after.sinks.iter().find(|other| other.name == sink.name)?)))
 }
 
 /// What differs, each in a few words; nothing where the two mean the same.
@@ -123,11 +140,25 @@ pub(crate) fn told(before: &Config, after: &Config) -> Vec<String> {
             let is_there = |plugin: &&Plugin| other.plugins.iter().any(|known| known.name == plugin.name);
             one.plugins.iter().filter(is_there).map(|plugin| plugin.name.to_string()).collect()
         };
-        let queues = |stream: &Stream| stream.sinks.iter().map(|sink| sink.queue).collect::<Vec<_>>();
+        let less = |one: &Stream, other: &Stream, what: &str| -> Vec<String> {
+            let names = sinks_of(other);
+            let less = sinks_of(one).into_iter().filter(|name| !names.contains(name));
+            less.map(|name| format!("sink {name:?} of {stream:?} {what}")).collect()
+        };
+        told.extend(less(after, before, "added"));
+        told.extend(less(before, after, "removed"));
+        let both = || sinks_in_both(before, after);
         let others = [
+            (
+                !both()
+                    .map(|(sink, _)| &sink.name)
+                    .eq(sinks_in_both(after, before).map(|(sink, _)| &sink.name)),
+                "the order of the sinks",
+            ),
             (stay(before, after) != stay(after, before), "the order of the plugins"),
             (before.coalesce != after.coalesce, "coalesce"),
-            (queues(before) != queues(after), "queue"),
+            (before.route != after.route, "route"),
+            (both().any(|(before, after)| before.queue != after.queue), "queue"),
             (before.taps != after.taps, "taps"),
             (before.abort != after.abort, "abort"),
             (before.signals != after.signals, "signals"),

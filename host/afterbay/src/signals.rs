@@ -9,7 +9,9 @@ use afterbay_config as config;
 use afterbay_events::event::{
     NoticesMissed, SignalFound, SignalFresh, SignalInvalid, SignalLost, SignalMissed, SignalStale,
 };
-use afterbay_events::{Event, Events, Metrics, Name, SchedulerLoad, SignalSource, SignalState, Total};
+use afterbay_events::{
+    Event, Events, Metrics, Name, SchedulerLoad, SignalSource, SignalState, SinkCounters, Total,
+};
 use afterbay_runtime::signals::Load;
 use afterbay_signals::{
     Change, LoadConfig, LoadReader, LoadSnapshot, Notice, SnapshotPlace, SourceKind, SourceReport,
@@ -27,7 +29,8 @@ pub(crate) struct Signals(Arc<Mutex<Vec<Arc<Followed>>>>);
 /// The signals of one stream.
 struct Followed {
     stream: String,
-    sinks: Vec<String>,
+    /// Those of the configuration.
+    sinks: Mutex<Vec<String>>,
     /// Those of the tokenizers that were met.
     workers: Mutex<Vec<String>>,
     config: config::Signals,
@@ -56,10 +59,9 @@ impl Signals {
         for stream in &config.streams {
             let sinks: Vec<String> = stream.sinks.iter().map(|sink| sink.name.to_string()).collect();
             let (name, follows) = (stream.name.to_string(), of_its_own(stream));
-            let is_same = |known: &&Arc<Followed>| {
-                known.stream == name && known.sinks == sinks && known.config == follows
-            };
+            let is_same = |known: &&Arc<Followed>| known.stream == name && known.config == follows;
             if let Some(known) = before.iter().find(is_same) {
+                *known.sinks() = sinks;
                 held.push(known.clone());
                 continue;
             }
@@ -68,7 +70,7 @@ impl Signals {
                 let name = name.clone();
                 move || signals.of(&name)?.metrics()
             });
-            let (workers, source) = (Mutex::default(), Mutex::default());
+            let (sinks, workers, source) = (Mutex::new(sinks), Mutex::default(), Mutex::default());
             held.push(Arc::new(Followed { stream: name, sinks, workers, config: follows, source }));
         }
     }
@@ -130,8 +132,12 @@ impl Followed {
         self.source.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn sinks(&self) -> MutexGuard<'_, Vec<String>> {
+        // They are replaced whole, as are the workers.
+        self.sinks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn workers(&self) -> MutexGuard<'_, Vec<String>> {
-        // It is replaced whole.
         self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -170,10 +176,13 @@ impl Followed {
     fn report(&self, metrics: &Metrics) -> StreamReport {
         let (load, load_sources) = self.read().unzip();
         let counters = metrics.stream(&self.stream);
-        let workers = self.workers().clone();
-        let sinks =
-            self.sinks.iter().chain(&workers).map(|sink| SinkReport::new(&self.stream, sink, metrics));
-        let sinks: Vec<SinkReport> = sinks.collect();
+        let named = [self.sinks().clone(), self.workers().clone()].concat();
+        // Those that leave are there beside the others; of them none is made that is not.
+        let is_leaving = |(name, _): &(String, _)| !named.contains(name);
+        let leaving = metrics.sinks(&self.stream).into_iter().filter(is_leaving);
+        let named = named.iter().map(|name| (name.clone(), metrics.sink(&self.stream, name)));
+        let sinks: Vec<SinkReport> =
+            named.chain(leaving).map(|(name, counters)| SinkReport::new(name, &counters)).collect();
         StreamReport {
             stream: self.stream.clone(),
             senders: counters.senders.get(),
@@ -346,6 +355,8 @@ struct SinkReport {
     connected: bool,
     /// `keeping up`, `behind`, `stalled`, `away`.
     state: &'static str,
+    /// The configuration has it no more, and it has requests or frames to send.
+    leaving: bool,
     waiting_rows: u64,
     waiting_tokens: u64,
     waiting_oldest_ms: u64,
@@ -363,16 +374,16 @@ struct SinkReport {
 }
 
 impl SinkReport {
-    fn new(stream: &str, sink: &str, metrics: &Metrics) -> SinkReport {
-        let counters = metrics.sink(stream, sink);
+    fn new(sink: String, counters: &SinkCounters) -> SinkReport {
         let counts = counters.credit_usable.get() == 1;
         SinkReport {
-            sink: sink.to_owned(),
+            sink,
             connected: counters.connected.get() == 1,
             state: usize::try_from(counters.state.get())
                 .ok()
                 .and_then(|state| SINK_STATES.get(state).copied())
                 .unwrap_or_default(),
+            leaving: counters.leaving.get() == 1,
             waiting_rows: counters.waiting_rows.get(),
             waiting_tokens: counters.waiting_tokens.get(),
             waiting_oldest_ms: counters.waiting_oldest_ms.get(),

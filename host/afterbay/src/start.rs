@@ -402,14 +402,11 @@ fn setup(
         plugins.push(setup);
     }
     let workers = meeting::workers(stream, met)?;
-    let sinks = stream.sinks.iter().chain(&workers).map(|sink| {
-        sink_setup(shared, stream, sink, met)
-            .with_context(|| format!("stream {name:?}: sink {:?}", sink.name.as_str()))
-    });
+    let sinks = stream.sinks.iter().chain(&workers);
+    let sinks = sinks.map(|sink| sink_setup(shared, &shared.config, stream, sink, met));
     let taps = stream.taps.iter().map(tap_setup);
     let sinks: Vec<SinkSetup> = sinks.collect::<anyhow::Result<_>>()?;
     Ok(Setup {
-        holds: holds(&sinks),
         taps: taps.collect::<anyhow::Result<_>>()?,
         listen: stream.listen.to_string().parse()?,
         sinks,
@@ -441,14 +438,16 @@ pub(crate) fn tap_setup(tap: &config::Tap) -> anyhow::Result<TapSetup> {
     Ok(TapSetup { config: tap.clone(), endpoint: endpoint.to_string().parse()? })
 }
 
-/// One reader of a stream: where it is as the connector found it, else as the configuration says.
-fn sink_setup(
+/// One reader of a stream of this configuration: where it is as the connector found it, else as the configuration says.
+pub(crate) fn sink_setup(
     shared: &Shared,
+    config: &config::Config,
     stream: &config::Stream,
     sink: &config::Sink,
     met: Option<&Rendezvous>,
 ) -> anyhow::Result<SinkSetup> {
-    let joins = joins(shared, stream, sink, met)?;
+    let of = || format!("stream {:?}: sink {:?}", stream.name.as_str(), sink.name.as_str());
+    let joins = joins(shared, stream, sink, met).with_context(of)?;
     let mut sink = sink.clone();
     let connect = match (&sink.connect, met) {
         (None, Some(met)) => {
@@ -456,26 +455,18 @@ fn sink_setup(
             met.down.parse()?
         }
         (Some(connect), _) => connect.to_string().parse()?,
-        (None, None) => bail!("it has no connect and there is no rendezvous"),
+        (None, None) => bail!("{}: it has no connect and there is no rendezvous", of()),
     };
     let waits_for_pressure = stream.coalesce.when == config::CoalesceWhen::Backpressure;
     // The next leg reads at once.
     let is_own = sink.takes == config::Takes::Skipped
-        && shared.config.streams.iter().any(|next| Some(&next.listen) == sink.connect.as_ref());
+        && config.streams.iter().any(|next| Some(&next.listen) == sink.connect.as_ref());
     if sink.credit.is_none() && waits_for_pressure && !matches!(joins, Joins::Nowhere) && !is_own {
         let (stream, sink) = (stream.name.as_str().into(), sink.name.as_str().into());
         shared.events.publish(SinkUncounted { stream, sink });
     }
     let reader_id = met.map(|met| format!("{}-{}", met.instance_id.as_deref().unwrap_or_default(), met.pid));
     Ok(SinkSetup { config: sink, connect, reader_id, joins })
-}
-
-/// Where rows may be joined that plugins hold: as every reader of the stream has it.
-fn holds(sinks: &[SinkSetup]) -> Joins {
-    let joins = || sinks.iter().map(|sink| &sink.joins);
-    let nowhere = joins().find(|joins| matches!(joins, Joins::Nowhere));
-    let somewhere = || joins().find(|joins| matches!(joins, Joins::WhereTextIsWhole(_)));
-    nowhere.or_else(somewhere).cloned().unwrap_or_default()
 }
 
 /// Where rows may be joined for a reader. A tokenizer that the configuration names must be readable; one that

@@ -239,6 +239,7 @@ counters! {
         frames_unconfirmed: Counter, "Frames of which nobody can say whether a lost reader had them";
         taken_frame: Gauge, "Number of the last frame that never need be sent again";
         state: Gauge, "How its reader does: 0 keeping up, 1 behind, 2 stalled, 3 away";
+        leaving: Gauge, "1 while it is in the configuration no more, and has requests or frames to send";
         waiting_rows: Gauge, "Rows that wait for it in memory; a frame that goes on whole counts as one";
         waiting_tokens: Gauge, "Tokens of the rows that wait for it in memory";
         waiting_oldest_ms: Gauge, "Milliseconds that the oldest of them has waited";

@@ -138,6 +138,21 @@ events! {
         stream: Name, sink: Name, frames: u64,
     } => "stream {stream:?}: sink {sink:?} waits for its reader to finish what it was sent before, {frames} frames";
 
+    /// A reload has brought a further sink.
+    SinkAdded, Level::INFO, first 5 of [stream, sink] {
+        stream: Name, sink: Name, endpoint: String,
+    } => "stream {stream:?}: sink {sink:?} is added, on {endpoint}";
+
+    /// The configuration has the sink no more: it gets no new requests, and goes when those that it has are sent.
+    SinkLeaving, Level::INFO, first 5 of [stream, sink] {
+        stream: Name, sink: Name, endpoint: String,
+    } => "stream {stream:?}: sink {sink:?} on {endpoint} leaves when it has the rest of its requests";
+
+    /// A sink that left is gone: it has all that it was to get.
+    SinkRemoved, Level::INFO, first 5 of [stream, sink] {
+        stream: Name, sink: Name,
+    } => "stream {stream:?}: sink {sink:?} has all it was to get, and is removed";
+
     /// A sink's reader does otherwise than it did: it keeps up, is behind, has stalled, or is away. `at_end`: away since a
     /// `SinkLost` that says so, and nothing has come since.
     SinkState, warn_if(*state != "keeping up" && !*at_end), first 5 of [stream, sink, state, at_end] {

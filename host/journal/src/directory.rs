@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use crate::beside;
 use crate::bounds::{FRAME_BYTES_MAX, SEGMENT_BYTES_MAX};
 use crate::error::{IoError, OpenError, ReadError};
 use crate::reader;
@@ -158,7 +159,8 @@ impl Directory {
     pub fn set_after(&self, name: &str, after: &[String]) -> Result<(), OpenError> {
         check_name(name)?;
         after.iter().try_for_each(|name| check_name(name))?;
-        Ok(crate::after::write(&*self.root.storage, &self.root.dir.join(name), after)?)
+        let text: String = after.iter().map(|name| format!("{name}\n")).collect();
+        Ok(beside::write(&*self.root.storage, &self.root.dir.join(name), beside::AFTER, &text)?)
     }
 
     /// Reads a stream of this journal, from any thread.

@@ -5,8 +5,8 @@
 //! The bytes are in `FORMAT.md`. Nothing is logged here: what happens off the path is told as a [`Notice`].
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-mod after;
 mod backlog;
+mod beside;
 pub mod bounds;
 mod directory;
 mod error;

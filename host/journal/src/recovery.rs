@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use crate::beside;
 use crate::bounds::REQUESTS_LEFT_OUT;
 use crate::directory::SyncPolicy;
 use crate::error::{IoError, OpenError, ReadError};
@@ -40,6 +41,8 @@ pub struct Recovered {
     /// [`Sink::has_taken_row`] tells the rows that need not be sent again. Before a sink is sent anything,
     /// [`Writer::resume`](crate::Writer::resume) must say what became of what it was sent last.
     pub sinks: Vec<Sink>,
+    /// What [`Writer::set_shares`](crate::Writer::set_shares) was told last; empty: nothing.
+    pub shares: String,
 }
 
 /// A torn end.
@@ -130,6 +133,7 @@ pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Re
     found.last_frame = FrameNo(state.next_frame - 1);
     found.unfinished = state.unfinished.clone();
     found.sinks = state.sinks.clone();
+    found.shares = beside::read(storage, dir, beside::SHARES)?;
     let next_sequence = listed.last().map_or(0, |last| last.id.sequence + 1);
     Ok(Recovery { state, found, next_sequence, previous_end, previous_sealed })
 }

@@ -288,3 +288,21 @@ fn what_a_stream_comes_after_is_on_disk_until_it_is_taken_back() {
         std::fs::read_dir(dir.path().join("s")).unwrap().map(|it| it.unwrap().file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().starts_with("AFTER")), "{left:?}");
 }
+
+#[test]
+fn how_requests_are_shared_out_is_on_disk_until_there_is_nothing_to_be_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let (directory, writer, recovered) = open(dir.path(), options());
+    assert_eq!(recovered.shares, "");
+    writer.set_shares("{\"one\": 1}").unwrap();
+    writer.set_shares("{\"two\": 2}").unwrap();
+    drop((writer, directory));
+    // Nothing else is there, and it is a stream all the same.
+    assert_eq!(reader(dir.path()).after().unwrap(), Vec::<String>::new());
+    let (directory, writer, recovered) = open(dir.path(), options());
+    assert_eq!(recovered.shares, "{\"two\": 2}");
+    writer.set_shares("").unwrap();
+    drop((writer, directory));
+    assert_eq!(open(dir.path(), options()).2.shares, "");
+    assert!(!dir.path().join("s/SHARES").exists());
+}

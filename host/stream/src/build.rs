@@ -3,8 +3,13 @@
 //! Owns what stays the same over a stream's life. What a panic may have left half done, which is everything but the sockets,
 //! is made anew out of the journal.
 
+mod planned;
+
+pub(crate) use planned::PlannedSink;
+
 use crate::about::Abouts;
 use crate::budget::Budget;
+use crate::change::{Sockets, tell_shares};
 use crate::decode::Decode;
 use crate::hold::Holds;
 use crate::judge::Chain;
@@ -15,20 +20,20 @@ use crate::path::{Path, Suspect};
 use crate::receive::{Receive, Received};
 use crate::report::Report;
 use crate::resume::{self, Out, Resume};
-use crate::route::{Route, Target};
+use crate::route::Route;
 use crate::seat::{self, Seat};
 use crate::send::Send;
 use crate::sink::{self, Sink};
 use crate::tap::Tap;
 use crate::telemetry::Telemetry;
 use crate::thread::WAKER;
-use crate::{Reopen, Setup, SinkSetup, StartError};
+use crate::{Reopen, Setup, StartError};
 use afterbay_config as config;
-use afterbay_events::event::{HoldLost, SinkResuming, SinkSettled};
+use afterbay_events::event::{HoldLost, SinkLeaving, SinkResuming, SinkSettled};
 use afterbay_events::{Health, Metrics};
 use afterbay_journal::{Backlogged, FrameNo, Recovered, Writer, is_mark};
 use afterbay_outbox::{Joins, Options as OutboxOptions, Outbox, When};
-use afterbay_sockets::{CreditOptions, Pull, PullOptions, Push, PushOptions, TokenRange};
+use afterbay_sockets::{Pull, PullOptions, PushOptions, TokenRange};
 use afterbay_wire::Layouts;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -55,15 +60,10 @@ pub(crate) struct Plan {
     pub(crate) telemetry: Telemetry,
     pub(crate) health: Health,
     pub(crate) metrics: Metrics,
-    /// Where joined rows of token ids may end, for rows that plugins hold.
-    holds: Joins,
-}
-
-pub(crate) struct PlannedSink {
-    /// In the journal.
-    name: String,
-    config: config::Sink,
-    pub(crate) joins: Joins,
+    /// What further sinks are made with.
+    sockets: Arc<Sockets>,
+    /// How requests are shared out, as the next start will read it.
+    pub(crate) shares: String,
 }
 
 /// What a panic leaves: the connections, what had come over them and was in no journal yet, and the plugins.
@@ -72,6 +72,7 @@ pub(crate) struct Rescued {
     pub(crate) sends: Vec<Send>,
     pub(crate) chain: Chain,
     pub(crate) outlook: Outlook,
+    pub(crate) route: Route,
     pub(crate) taps: Vec<Tap>,
     pub(crate) aborts: Aborts,
     /// As in [`Path`].
@@ -84,16 +85,18 @@ pub(crate) struct Rescued {
 /// Binds, connects, and puts the stages in their order.
 pub(crate) fn start(
     setup: Setup,
-    registry: &mio::Registry,
+    sockets: Arc<Sockets>,
     waker: &Arc<mio::Waker>,
 ) -> Result<(Plan, Path, Report), StartError> {
     let now = Instant::now();
+    let registry = sockets.registry();
     let Setup { config, listen, sinks, taps, layouts, journal, plugins, events, metrics, health, .. } = setup;
     let stream = config.name.to_string();
     let telemetry = Telemetry { stream: stream.as_str().into(), events, counters: metrics.stream(&stream) };
-    let endpoints: Vec<_> = sinks.iter().map(|sink| sink.connect.clone()).collect();
-    let plan = Plan {
-        sinks: sinks.into_iter().map(PlannedSink::new).collect(),
+    let mut sinks: Vec<_> = sinks.into_iter().map(PlannedSink::new).collect();
+    let shares = planned::shares_of(&journal.1, &mut sinks, &telemetry);
+    let mut plan = Plan {
+        sinks,
         layouts,
         on_error: setup.on_error,
         durable_first: setup.durable_first,
@@ -104,11 +107,15 @@ pub(crate) fn start(
         telemetry: telemetry.clone(),
         health: health.clone(),
         metrics: metrics.clone(),
-        holds: setup.holds,
+        sockets: sockets.clone(),
+        shares: journal.1.shares.clone(),
         config,
     };
     let mut base = plan.base(journal);
     let resumed = plan.resume(&mut base);
+    let targets = plan.sinks.iter().map(PlannedSink::target).collect();
+    let next = (base.writer.next_request().0, FrameNo(base.recovered.last_frame.0 + 1));
+    let route = Route::new(targets, shares.as_ref(), next, telemetry.clone());
 
     let config = &plan.config;
     let pull_tokens = TokenRange { first: WAKER.0 + 1, count: 1 + config.max_peers };
@@ -122,24 +129,22 @@ pub(crate) fn start(
         .map_err(|error| StartError::Bind { stream: stream.clone(), error })?;
     let mut report = Report::new(telemetry.clone(), health, now);
     let mut ends = Vec::new();
-    for (place, (sink, (endpoint, resume))) in
-        plan.sinks.iter().zip(endpoints.iter().zip(resumed)).enumerate()
-    {
-        let options = PushOptions {
-            taken: resume.last_sent(),
-            credit: sink.config.credit.clone().map(CreditOptions::new),
-            ..push_options()
-        };
-        let tokens = TokenRange { first: pull_tokens.first + pull_tokens.count + place, count: 1 };
-        let push = Push::connect(registry, tokens, endpoint, options, now)
+    sockets.give_from(pull_tokens.first + pull_tokens.count);
+    for (sink, resume) in plan.sinks.iter().zip(resumed) {
+        let push = sockets
+            .connect(sink, resume.last_sent(), now)
             .map_err(|error| StartError::Connect { stream: stream.clone(), error })?;
-        let joins = config.coalesce.when == config::CoalesceWhen::Backpressure;
-        let joins = joins && !matches!(sink.joins, Joins::Nowhere);
-        ends.push((Send::new(push, joins, now), resume));
+        ends.push((Send::new(push, sink.joins_under_pressure(config), now), resume));
         let name = sink.config.name.as_str();
         report.add_sink(name, metrics.sink(&stream, name));
+        metrics.sink(&stream, name).leaving.set(u64::from(sink.leaves));
+        if sink.leaves {
+            let (stream, sink, endpoint) = (stream.as_str().into(), name.into(), sink.connect.to_string());
+            telemetry.publish(SinkLeaving { stream, sink, endpoint });
+        }
     }
-    let ledger = plan.ledger(&mut base, Aborts::new(setup.upstream), now);
+    plan.tell_sinks(&route);
+    let ledger = plan.ledger(&mut base, Aborts::new(setup.upstream), &route, now);
     let abouts = Abouts::of_live(setup.attributes, &ledger);
     let seats = plugins.into_iter().map(|setup| {
         let counters = metrics.plugin(&stream, setup.config.name.as_str());
@@ -149,11 +154,13 @@ pub(crate) fn start(
     let seats = seats.collect();
     let chain = Chain::new(seats, abouts);
     let outlook = Outlook::new(setup.scheduler, now);
-    let mut path = plan.path(base, Receive::new(pull), ledger, (chain, outlook), ends);
+    let mut path = plan.path(base, Receive::new(pull), ledger, (chain, outlook, route), ends);
     for tap in taps {
         let counters = metrics.tap(&stream, tap.config.name.as_str());
         path.taps.push(Tap::start(tap, telemetry.clone(), counters)?);
     }
+    // It may be as an earlier run had it no longer.
+    tell_shares(&mut plan, &path);
     Ok((plan, path, report))
 }
 
@@ -172,8 +179,18 @@ impl Plan {
             Ok(journal) => journal,
             Err(error) => return Err((Box::new(rescued), error.to_string())),
         };
-        let Rescued { receive, sends, aborts, mut chain, outlook, taps, arrived, mut returned, suspect } =
-            rescued;
+        let Rescued {
+            receive,
+            sends,
+            aborts,
+            mut chain,
+            outlook,
+            route,
+            taps,
+            arrived,
+            mut returned,
+            suspect,
+        } = rescued;
         let mut base = self.base(journal);
         let last_frame = base.recovered.last_frame;
         let ends = self.sinks.iter().zip(sends).map(|(sink, send)| {
@@ -182,9 +199,9 @@ impl Plan {
             (send, resume)
         });
         let ends = ends.collect();
-        let ledger = self.ledger(&mut base, aborts, Instant::now());
+        let ledger = self.ledger(&mut base, aborts, &route, Instant::now());
         chain.restart(&ledger);
-        let mut path = self.path(base, receive, ledger, (chain, outlook), ends);
+        let mut path = self.path(base, receive, ledger, (chain, outlook, route), ends);
         (path.suspect, path.taps) = (suspect, taps);
         // It may be in the journal already.
         let arrived = arrived.filter(|(_, before)| *before == last_frame).map(|(received, _)| received);
@@ -206,16 +223,37 @@ impl Plan {
     }
 
     /// The requests that the last run has left.
-    fn ledger(&self, base: &mut Base, aborts: Aborts, now: Instant) -> Ledger {
+    fn ledger(&self, base: &mut Base, aborts: Aborts, route: &Route, now: Instant) -> Ledger {
         let Base { writer, recovered, .. } = base;
-        let sinks = self.sinks.iter().map(|sink| (sink.config.name.as_str(), sink.config.takes));
-        let ways = Ways::new(sinks);
-        let has_past = ways.has_past_detokenizer();
-        let mut ledger = Ledger::new(&recovered.live, aborts, self.telemetry.clone(), now).with_ways(ways);
-        if has_past {
+        let mut ledger = Ledger::new(&recovered.live, aborts, self.telemetry.clone(), now);
+        ledger.set_ways(self.ways(route));
+        if self.sinks.iter().any(|sink| sink.config.takes == config::Takes::Skipped) {
             ledger.find_skipping(&recovered.live, writer);
         }
         ledger
+    }
+
+    /// Where rows may go but to their reader.
+    pub(crate) fn ways(&self, route: &Route) -> Ways {
+        let stay = self.sinks.iter().filter(|sink| !sink.leaves);
+        Ways::new(stay.map(|sink| (sink.config.name.as_str(), sink.config.takes)), route.skipped_since())
+    }
+
+    /// Where rows may be joined that plugins hold: as every reader of the stream has it.
+    pub(crate) fn holds(&self) -> Joins {
+        let joins = || self.sinks.iter().filter(|sink| !sink.was_leaving).map(|sink| &sink.joins);
+        let nowhere = joins().find(|joins| matches!(joins, Joins::Nowhere));
+        let somewhere = || joins().find(|joins| matches!(joins, Joins::WhereTextIsWhole(_)));
+        nowhere.or_else(somewhere).cloned().unwrap_or_default()
+    }
+
+    /// Those who make further sinks know of those that are there.
+    pub(crate) fn tell_sinks(&self, route: &Route) {
+        let sinks = self
+            .sinks
+            .iter()
+            .map(|sink| (sink.config.name.to_string(), sink.leaves, sink.config.credit.clone()));
+        self.sockets.tell(sinks.collect(), route.epochs());
     }
 
     /// What each sink has of an earlier run's frames.
@@ -259,19 +297,16 @@ impl Plan {
         base: Base,
         receive: Receive,
         mut ledger: Ledger,
-        (chain, outlook): (Chain, Outlook),
+        (chain, outlook, route): (Chain, Outlook, Route),
         ends: Vec<(Send, Resume)>,
     ) -> Path {
         let Base { writer, recovered, mut decode } = base;
         let (telemetry, health) = (self.telemetry.clone(), self.health.clone());
-        let keep =
-            Keep::new(writer, self.on_error, self.durable_first, &recovered, telemetry.clone(), health);
+        let keep = Keep::new(writer, self.on_error, self.durable_first, &recovered, telemetry, health);
         let sinks = self.sinks.iter().zip(ends).enumerate().map(|(place, (sink, (send, resume)))| {
             let options = outbox_options(&self.config, sink);
             let outbox = Outbox::new(options, resume.last_sent(), resume.done().0);
-            let name = sink.name.clone();
-            let memory = self.budget.portion();
-            Sink::new(sink::Parts { name, place, outbox, memory, send, resume }, &keep)
+            self.sink(sink.name.clone(), place, outbox, (send, resume), &keep)
         });
         let sinks: Vec<Sink> = sinks.collect();
         let holds = self.held(&keep, &mut decode, &ledger, recovered.last_frame);
@@ -285,7 +320,7 @@ impl Plan {
             ledger,
             chain,
             outlook,
-            route: Route::new(self.sinks.iter().map(PlannedSink::target).collect(), telemetry),
+            route,
             sinks,
             taps: Vec::new(),
             keep,
@@ -299,9 +334,22 @@ impl Plan {
         }
     }
 
+    /// One sink of the path.
+    pub(crate) fn sink(
+        &self,
+        name: String,
+        place: usize,
+        outbox: Outbox,
+        (send, resume): (Send, Resume),
+        keep: &Keep,
+    ) -> Sink {
+        let memory = self.budget.portion();
+        Sink::new(sink::Parts { name, place, outbox, memory, send, resume }, keep)
+    }
+
     /// What was held and not released: it is to go on as it came, at the first turn.
     fn held(&self, keep: &Keep, decode: &mut Decode, ledger: &Ledger, last: FrameNo) -> Holds {
-        let mut holds = Holds::new(self.holds.clone());
+        let mut holds = Holds::new(self.holds());
         let Some(after) = keep.held_after() else { return holds };
         let (slots, now) = (ledger.slots(), Instant::now());
         let lost = |why: String| {
@@ -327,25 +375,6 @@ impl Plan {
             }
         }
         holds
-    }
-}
-
-impl PlannedSink {
-    fn new(setup: SinkSetup) -> PlannedSink {
-        let SinkSetup { config, connect: _, reader_id, joins } = setup;
-        // A reader that is another has a name of its own.
-        let name = match &reader_id {
-            Some(id) => format!("{}@{id}", config.name),
-            None => config.name.to_string(),
-        };
-        PlannedSink { name, config, joins }
-    }
-
-    fn target(&self) -> Target {
-        let (name, kept_as) = (self.config.name.to_string(), self.name.clone());
-        let takes = self.config.takes;
-        let connect = self.config.connect.as_ref().filter(|_| takes == config::Takes::Worker);
-        Target { name, kept_as, takes, worker: connect.map(ToString::to_string) }
     }
 }
 

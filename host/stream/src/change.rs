@@ -1,11 +1,17 @@
-//! What a running stream becomes, between two batches: other plugins, another pace, another way to the scheduler.
+//! What a running stream becomes, between two batches: other plugins and sinks, another pace, another way to the scheduler.
 //!
 //! All of it was checked and made ready off the path: nothing here can fail.
+
+mod sinks;
+
+pub use sinks::{NewSink, SinkChange};
+pub(crate) use sinks::{Sockets, let_go, tell_shares};
 
 use crate::about::AttributesOf;
 use crate::build::{Plan, outbox_options};
 use crate::ledger::TellScheduler;
 use crate::path::Path;
+use crate::report::Report;
 use crate::seat::{Parts, Seat};
 use crate::tap::{self, Tap};
 use crate::telemetry::Telemetry;
@@ -13,14 +19,15 @@ use crate::{PluginSetup, StartError, TapSetup};
 use afterbay_config as config;
 use afterbay_events::event::PluginRemoved;
 use afterbay_events::{Events, Metrics};
-use afterbay_outbox::Joins;
 
-/// What is to be otherwise in a running stream; its readers and where it listens stay.
+/// What is to be otherwise in a running stream; where it listens stays.
 pub struct Change {
     /// The checked configuration of the stream.
     pub config: config::Stream,
     /// Its plugins, in the order of the config.
     pub plugins: Vec<PluginChange>,
+    /// Its sinks, in the order of the config.
+    pub sinks: Vec<SinkChange>,
     /// Its taps, in the order of the config.
     pub taps: Vec<TapChange>,
     /// Who tells the scheduler of requests that plugins finish, where that is another.
@@ -66,13 +73,13 @@ impl RunningTap {
 
 impl Change {
     /// Between two batches: from now on it is so.
-    pub(crate) fn apply(self, plan: &mut Plan, path: &mut Path) {
-        let Change { config, plugins, taps, upstream, attributes } = self;
+    pub(crate) fn apply(self, plan: &mut Plan, path: &mut Path, report: &mut Report) {
+        let Change { config, plugins, sinks, taps, upstream, attributes } = self;
         plan.config = config;
-        let joins_under_pressure = plan.config.coalesce.when == config::CoalesceWhen::Backpressure;
+        sinks::change(sinks, plan, path, report);
         for (sink, planned) in path.sinks.iter_mut().zip(&plan.sinks) {
             sink.outbox.reset(outbox_options(&plan.config, planned));
-            sink.send.set_joins(joins_under_pressure && !matches!(planned.joins, Joins::Nowhere));
+            sink.send.set_joins(planned.joins_under_pressure(&plan.config));
         }
         if let Some(upstream) = upstream {
             path.ledger.set_upstream(upstream);

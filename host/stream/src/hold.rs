@@ -172,6 +172,11 @@ impl Holds {
         Holds { joins, by_request: BTreeMap::new(), bytes: 0 }
     }
 
+    /// Where joined rows may end from now on.
+    pub(crate) fn set_joins(&mut self, joins: Joins) {
+        self.joins = joins;
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.by_request.is_empty()
     }

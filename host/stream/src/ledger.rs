@@ -20,7 +20,7 @@ use crate::hold::Holds;
 use crate::judge::Judged;
 use crate::keep::{Keep, Kept};
 use crate::requests::{Requests, Slot};
-use crate::route::Leaves;
+use crate::route::{self, Awaited, Leaves};
 use crate::telemetry::Telemetry;
 use afterbay_events::event::{
     RequestAbandoned, RequestFinishedEarly, RequestGap, RequestImbalance, RowsDropped, VerdictFailed,
@@ -65,6 +65,8 @@ pub(crate) struct Request {
     ended_by: Option<Name>,
     /// The plugin that lets it skip the detokenizer.
     skips_by: Option<Name>,
+    /// What says which reader it has; `None`: it is of an earlier run.
+    key: Option<u32>,
     last_row: Instant,
 }
 
@@ -85,6 +87,7 @@ impl Request {
             reader_knows: false,
             ended_by: None,
             skips_by: None,
+            key: None,
             last_row: now,
         }
     }
@@ -208,6 +211,16 @@ impl Ledger {
         self.requests.iter().map(|(_, rid, request)| (rid, request))
     }
 
+    /// The live requests, as far as sinks wait for their end.
+    pub(crate) fn awaited(&self) -> Vec<Awaited> {
+        let awaited = |(_, request): (&str, &Request)| Awaited {
+            number: request.kept.number().0,
+            key: request.key,
+            skips_detokenizer: request.skips_by.is_some(),
+        };
+        self.requests().map(awaited).collect()
+    }
+
     pub(crate) fn request(&self, slot: Slot) -> Option<(&str, &Request)> {
         Some((self.requests.rid(slot)?, self.requests.get(slot)?))
     }
@@ -294,7 +307,8 @@ impl Ledger {
 
     fn begin(&mut self, kept: journal::Request, batch: &Batch, row: u32, now: Instant) -> Slot {
         let prompt_tokens = batch.prompt_tokens(row).unwrap_or(0);
-        let request = Request { prompt_tokens, ..Request::new(kept, now) };
+        let key = Some(route::key(batch, row));
+        let request = Request { prompt_tokens, key, ..Request::new(kept, now) };
         self.telemetry.counters.requests_opened.add(1);
         self.requests.insert(batch.rid(row), request)
     }

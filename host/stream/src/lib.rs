@@ -39,7 +39,7 @@ mod thread;
 
 pub use about::AttributesOf;
 pub use budget::Budget;
-pub use change::{Change, PluginChange, RunningTap, TapChange};
+pub use change::{Change, NewSink, PluginChange, RunningTap, SinkChange, TapChange};
 pub use ledger::{ABORTED, End, FinishedEarly, Live, Looked, TellScheduler};
 pub use outlook::SchedulerLoad;
 pub use send::SINK_STATES;
@@ -83,8 +83,6 @@ pub struct Setup {
     pub budget: Budget,
     /// A request without a row for so long is given up.
     pub abandon_after: Duration,
-    /// Where joined rows of token ids may end, for rows that plugins hold.
-    pub holds: Joins,
     /// The plugins, in the order of the config.
     pub plugins: Vec<PluginSetup>,
     /// What attributes requests have, for plugins.
@@ -176,6 +174,7 @@ pub struct Stream {
 pub struct Control {
     sender: Sender<thread::Control>,
     waker: Arc<mio::Waker>,
+    sockets: Arc<change::Sockets>,
 }
 
 impl Control {
@@ -198,6 +197,11 @@ impl Control {
     /// ended.
     pub fn change(&self, change: Change, done: impl FnOnce() + Send + 'static) {
         self.tell(thread::Control::Change { change: Box::new(change), reply: Box::new(done) });
+    }
+
+    /// Why its requests cannot be shared out otherwise now, with these further sinks, for people.
+    pub fn refuses_sinks(&self, further: &[SinkSetup]) -> Option<String> {
+        self.sockets.refuses(further)
     }
 
     /// Takes a plugin out of quarantine. The reply: `None`, there is none of that name; false, it was not in quarantine.
@@ -243,7 +247,8 @@ impl Stream {
         let poll = mio::Poll::new().map_err(system)?;
         let waker = Arc::new(mio::Waker::new(poll.registry(), thread::WAKER).map_err(system)?);
         let abandon_after = setup.abandon_after;
-        let (plan, path, report) = build::start(setup, poll.registry(), &waker)?;
+        let sockets = Arc::new(change::Sockets::new(poll.registry().try_clone().map_err(system)?));
+        let (plan, path, report) = build::start(setup, sockets.clone(), &waker)?;
         let listen = path.receive.socket().endpoint().clone();
         let (sender, control) = channel();
         let thread = thread::Thread::new(poll, plan, path, control, report, abandon_after);
@@ -251,7 +256,7 @@ impl Stream {
             .name(format!("stream {name}"))
             .spawn(move || thread.run())
             .map_err(|error| StartError::System { stream: name.clone(), error })?;
-        Ok(Stream { name, listen, control: Control { sender, waker }, thread })
+        Ok(Stream { name, listen, control: Control { sender, waker, sockets }, thread })
     }
 
     /// Its name in the config.

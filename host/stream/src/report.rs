@@ -68,6 +68,8 @@ pub(crate) struct Report {
     /// Nothing is received since then: a queue is full, or the journal fails.
     paused: Option<Paused>,
     gauges_at: Instant,
+    /// Frames that sinks were given which are no more.
+    forwarded_by_gone: u64,
 }
 
 impl Report {
@@ -80,6 +82,7 @@ impl Report {
             sync_failing: false,
             paused: None,
             gauges_at: now,
+            forwarded_by_gone: 0,
         }
     }
 
@@ -88,6 +91,14 @@ impl Report {
         let looked = (self.gauges_at, 0);
         let name = name.into();
         self.sinks.push(SinkReport { name, counters, doing: None, lost: None, at_end: false, looked });
+    }
+
+    /// The sink at this place is no more: nothing of it is wrong, and what it was given stays counted. Its name.
+    pub(crate) fn remove_sink(&mut self, place: usize, gone: &Sink) -> Name {
+        self.forwarded_by_gone += gone.send.frames;
+        let name = self.sinks.remove(place).name;
+        self.health.clear(&format!("sink:{}/{name}", self.telemetry.stream));
+        name
     }
 
     /// When [`Report::tell`] is due without a turn.
@@ -167,7 +178,7 @@ impl Report {
         stream.requests_live.set(path.ledger.live() as u64);
         stream.senders.set(self.senders.len() as u64);
         stream.journal_durable_frame.set(path.keep.durable().0);
-        let (mut forwarded, mut waiting, mut spilled) = (0, (0, 0), (0, 0));
+        let (mut forwarded, mut waiting, mut spilled) = (self.forwarded_by_gone, (0, 0), (0, 0));
         for (sink, SinkReport { counters, .. }) in path.sinks.iter().zip(&self.sinks) {
             let socket = sink.send.socket();
             let (pending, unfinished) = (socket.pending(), socket.unfinished());

@@ -4,7 +4,7 @@
 //! in `build.rs`.
 
 use crate::build::{Plan, Rescued};
-use crate::change::Change;
+use crate::change::{self, Change};
 use crate::ledger::{End, Looked};
 use crate::path::{Path, Suspect};
 use crate::replay::Shown;
@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 const JOURNAL_IDLE: Duration = Duration::from_millis(2);
 /// How often requests that have gone silent are looked for.
 const ABANDON_EVERY: Duration = Duration::from_secs(60);
+/// How often it is looked whether sinks that leave have all they were to get.
+const LET_GO_EVERY: Duration = Duration::from_millis(50);
 /// The poll wakes at least so often.
 const POLL_MAX: Duration = Duration::from_millis(500);
 /// Events of the poll that one turn takes in.
@@ -79,6 +81,7 @@ pub(crate) struct Thread {
     report: Report,
     abandon_after: Duration,
     stop: Option<Instant>,
+    let_go_at: Instant,
     panics: Panics,
 }
 
@@ -108,6 +111,7 @@ impl Thread {
             report,
             abandon_after,
             stop: None,
+            let_go_at: Instant::now(),
             panics: Panics::default(),
         }
     }
@@ -188,6 +192,10 @@ impl Thread {
                 chain.revive(ledger);
             }
             self.report.tell(&mut self.path, now);
+            if self.path.route.has_past() && now >= self.let_go_at {
+                self.let_go_at = now + LET_GO_EVERY;
+                change::let_go(&mut self.plan, &mut self.path, &mut self.report);
+            }
             if let Some(deadline) = self.stop {
                 // Nothing more is there to be read: the end of what this process answers for.
                 if !busy && events.is_empty() {
@@ -229,7 +237,7 @@ impl Thread {
                 Ok(Control::Changed { rid }) => self.path.chain.changed(&rid, &self.path.ledger),
                 Ok(Control::Standings { reply }) => reply(self.path.chain.standings()),
                 Ok(Control::Change { change, reply }) => {
-                    change.apply(&mut self.plan, &mut self.path);
+                    change.apply(&mut self.plan, &mut self.path, &mut self.report);
                     reply();
                 }
                 Ok(Control::Release { plugin, reply }) => {
@@ -252,7 +260,8 @@ impl Thread {
     }
 
     fn wait(&self, now: Instant, stop: Option<Instant>) -> Duration {
-        let deadlines = [self.path.deadline(), self.report.deadline(), stop];
+        let let_go = self.path.route.has_past().then_some(self.let_go_at);
+        let deadlines = [self.path.deadline(), self.report.deadline(), let_go, stop];
         let next = deadlines.into_iter().flatten().min();
         // While it drains it looks again soon: the last frame may have left without an event.
         let most = if stop.is_some() { Duration::from_millis(5) } else { POLL_MAX };
@@ -263,6 +272,9 @@ impl Thread {
         let (frames_left, bytes_left) = self.path.left();
         let now = Instant::now();
         self.path.tell_taken();
+        if self.path.route.has_past() {
+            change::let_go(&mut self.plan, &mut self.path, &mut self.report);
+        }
         self.report.end(&mut self.path, now);
         crate::tap::end(self.path.taps);
         let journal = self.path.keep.finish().err().map(|error| error.to_string());
@@ -280,6 +292,7 @@ fn rescue(path: Path, why: String) -> Rescued {
         taps,
         chain,
         outlook,
+        route,
         arrived,
         mut returned,
         settling,
@@ -295,7 +308,8 @@ fn rescue(path: Path, why: String) -> Rescued {
     // Its end may panic too; then what it held back is lost to the journal, and found again where that matters.
     let refused = catch_unwind(AssertUnwindSafe(|| keep.into_refused())).ok().flatten();
     refused.into_iter().for_each(|received| returned.push_front(received));
-    Rescued { receive, sends, aborts: ledger.into_aborts(), chain, outlook, taps, arrived, returned, suspect }
+    let aborts = ledger.into_aborts();
+    Rescued { receive, sends, aborts, chain, outlook, route, taps, arrived, returned, suspect }
 }
 
 /// What a panic says.

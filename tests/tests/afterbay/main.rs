@@ -22,6 +22,7 @@ mod publishing;
 mod readers;
 mod registry;
 mod reload;
+mod resharing;
 mod senders;
 mod shadows;
 mod signals;

@@ -34,10 +34,15 @@ fn bind(stage: &Stage) -> Vec<Reader> {
 const PYTHON: [(&str, usize); 4] = [("r0", 2), ("r1", 0), ("r2", 2), ("r11", 1)];
 
 fn sink_of(rid: &str) -> usize {
+    share_of(rid, 3)
+}
+
+/// Which of so many sinks a request is to have.
+pub fn share_of(rid: &str, sinks: u32) -> usize {
     // Bit by bit, so that it is not the library's word against itself.
     let step = |crc: u32, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
     let crc = rid.bytes().fold(!0u32, |crc, byte| (0..8).fold(crc ^ u32::from(byte), step));
-    (!crc % 3) as usize
+    (!crc % sinks) as usize
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use crate::after;
+use crate::beside;
 use crate::error::{IoError, ReadError};
 use crate::format::Kind;
 use crate::outcome::Credit;
@@ -91,8 +91,9 @@ impl Journal {
     fn folders(&self) -> Result<Folders, ReadError> {
         let list = |dir: &Path| self.storage.list(dir).map_err(|error| IoError::new("list", dir, error));
         let is_segment = |entry: &storage::Listed| !entry.is_dir && SegmentId::parse(&entry.name).is_some();
-        let is_of_new_stream =
-            |entry: &storage::Listed| entry.name == after::NAME || entry.name.ends_with(PART);
+        let is_of_new_stream = |entry: &storage::Listed| {
+            [beside::AFTER, beside::SHARES].contains(&&*entry.name) || entry.name.ends_with(PART)
+        };
         let entries = list(&self.dir)?;
         let locked = entries.iter().any(|entry| !entry.is_dir && entry.name == storage::LOCK);
         let has_segments = entries.iter().any(is_segment);
@@ -131,7 +132,8 @@ impl Stream {
 
     /// The streams that it comes after: its requests' earlier legs are there. None where it is where a request begins.
     pub fn after(&self) -> Result<Vec<String>, ReadError> {
-        after::read(&*self.segments.storage, &self.segments.dir)
+        let text = beside::read(&*self.segments.storage, &self.segments.dir, beside::AFTER)?;
+        Ok(text.lines().map(str::to_owned).collect())
     }
 
     /// Requests that match, by the segment they ended in, those still open last. Reads summaries, not frames.

@@ -1,10 +1,11 @@
 //! What the writer is told of sinks: what each was sent, and how far it has taken the stream.
 
 use super::{Told, Writer};
+use crate::beside;
 use crate::bounds::SINKS_MAX;
-use crate::error::SentError;
+use crate::error::{SentError, WriteError};
 use crate::outcome::Credit;
-use crate::position::FrameNo;
+use crate::position::{FrameNo, RequestNo};
 use crate::record::{FORGOTTEN, VOID, put_handed, put_routed, put_sent, put_taken};
 use crate::sink::{Handed, Held, Sent, Sink};
 use crate::state::sink_of;
@@ -72,6 +73,17 @@ impl Writer {
         put_taken(&mut record, &self.sinks[at], VOID);
         self.told[at] = Told::Yes;
         self.add(|pending| pending.extend_from_slice(&record));
+    }
+
+    /// How the stream's requests are shared out among its sinks, as the stream words it, for its next start
+    /// ([`Recovered::shares`](crate::Recovered)); empty: nothing is to be said. Written at once, and synced. At most 1 MiB.
+    pub fn set_shares(&self, text: &str) -> Result<(), WriteError> {
+        Ok(beside::write(&*self.root.storage, &self.shared.dir, beside::SHARES, text)?)
+    }
+
+    /// The number of the request that is opened next.
+    pub fn next_request(&self) -> RequestNo {
+        RequestNo(self.next_request)
     }
 
     /// How far a sink has taken the stream, and what it was sent after that.

@@ -13,32 +13,22 @@ use afterbay_wire::{Batch, Edit, Kind};
 #[derive(Default)]
 pub(crate) struct Ways {
     routed: Vec<String>,
-    past_detokenizer: bool,
+    /// The sink past the detokenizer is for requests from this number on.
+    skipped_since: Option<u64>,
 }
 
 impl Ways {
-    /// By the sinks of the configuration.
-    pub(crate) fn new<'a>(sinks: impl Iterator<Item = (&'a str, Takes)>) -> Ways {
-        let mut ways = Ways::default();
-        for (name, takes) in sinks {
-            match takes {
-                Takes::Share | Takes::Worker => {}
-                Takes::Routed => ways.routed.push(name.to_owned()),
-                Takes::Skipped => ways.past_detokenizer = true,
-            }
-        }
-        ways
-    }
-
-    /// Whether some request may skip the detokenizer.
-    pub(crate) fn has_past_detokenizer(&self) -> bool {
-        self.past_detokenizer
+    /// By the sinks of the configuration, of which that past the detokenizer is there since this request.
+    pub(crate) fn new<'a>(sinks: impl Iterator<Item = (&'a str, Takes)>, skipped_since: Option<u64>) -> Ways {
+        let routed = sinks.filter(|(_, takes)| *takes == Takes::Routed);
+        Ways { routed: routed.map(|(name, _)| name.to_owned()).collect(), skipped_since }
     }
 }
 
 impl Ledger {
-    pub(crate) fn with_ways(self, ways: Ways) -> Ledger {
-        Ledger { ways, ..self }
+    /// Where rows may go but to their reader, from now on.
+    pub(crate) fn set_ways(&mut self, ways: Ways) {
+        self.ways = ways;
     }
 
     /// Finds the live requests that have skipped the detokenizer in an earlier run: that stands beside their first rows.
@@ -120,15 +110,24 @@ impl Ledger {
 
     /// Why a row's request cannot skip the detokenizer.
     fn not_skipping(&self, row: &Row, batch: &Batch) -> Option<&'static str> {
-        if !self.ways.past_detokenizer {
-            return Some("the stream has no sink of kind \"skipped\"");
+        let request = self.requests.get(row.slot);
+        // It goes on as it began, also to a sink that leaves.
+        if request.is_some_and(|request| request.skips_by.is_some()) {
+            return None;
         }
-        if batch.kind() != Kind::TokenId {
-            return Some("the stream is not before a detokenizer");
+        match self.ways.skipped_since {
+            None => return Some("the stream has no sink of kind \"skipped\""),
+            Some(since) if row.number < since => {
+                return Some("the stream's sink of kind \"skipped\" came after the request had begun");
+            }
+            Some(_) if batch.kind() != Kind::TokenId => {
+                return Some("the stream is not before a detokenizer");
+            }
+            Some(_) => {}
         }
         // What was held before it goes on with it.
-        let may = |request: &Request| row.first || !request.reader_knows || request.skips_by.is_some();
-        (!self.requests.get(row.slot).is_some_and(may))
+        let may = |request: &Request| row.first || !request.reader_knows;
+        (!request.is_some_and(may))
             .then_some("a request skips the detokenizer from its first row on, or not at all")
     }
 }
