@@ -110,7 +110,7 @@ pub(crate) fn end_where_nobody_reads() {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let text = panic.payload().downcast_ref::<String>().map_or("", |text| text);
-        if text.starts_with("failed printing to stdout") && text.contains("Broken pipe") {
+        if text.starts_with("failed printing to std") && text.contains("Broken pipe") {
             std::process::exit(EXIT_UNREAD.into());
         }
         hook(panic);

@@ -105,6 +105,14 @@ fn a_command_whose_output_nobody_reads_ends_without_a_word() {
         assert_eq!(ended.status.code(), Some(141), "{args:?}");
         assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
     }
+    let project = stage.text("project");
+    done(&["plugin", "new", "a", "--lang", "c", "--dir", &project]).good();
+    let (read, write) = std::io::pipe().unwrap();
+    drop(read);
+    // What it says while it builds goes to standard error.
+    let built =
+        afterbay(&["plugin", "build", &project]).stdout(Stdio::null()).stderr(write).status().unwrap();
+    assert_eq!(built.code(), Some(141));
 }
 
 #[test]
@@ -117,9 +125,14 @@ fn the_reference_configuration_is_complete() {
 
 #[test]
 fn a_command_line_that_is_wrong_exits_64_and_says_how_it_is_right() {
-    for args in
-        [&["rnu"][..], &["run"], &["journal", "show"], &["run", "--config"], &["demo", "--wire", "json"]]
-    {
+    for args in [
+        &["rnu"][..],
+        &["run"],
+        &["journal", "show"],
+        &["run", "--config"],
+        &["demo", "--wire", "json"],
+        &["abort", "", "--admin", "127.0.0.1:1"],
+    ] {
         let refused = done(args);
         assert_eq!(refused.code, 64, "{args:?}: {refused:?}");
         assert!(refused.stderr.contains("--help"), "{args:?}: {}", refused.stderr);

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
+use std::process::Stdio;
 use std::time::Duration;
 
 use afterbay_sim::load::Load;
-use afterbay_tests::afterbay::{done, journal, verify};
+use afterbay_tests::afterbay::{afterbay, done, journal, verify};
 use afterbay_tests::frames::{Request, batch, frames_of, rows};
 use afterbay_tests::{Afterbay, Reader, Sender, Stage, load};
 use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
+use rustix::process::{Pid, Signal, kill_process};
 
 #[test]
 fn sigterm_sends_what_was_received_then_ends_with_0_and_a_clean_journal() {
@@ -294,4 +296,27 @@ fn a_gap_of_the_scheduler_is_told_counted_and_named_by_verify() {
     assert!(problems.contains("lacks") && !problems.contains("whole"), "{problems}");
     let shown = journal(&stage, &["show", "lacks"]).good();
     assert!(shown.contains("gap"), "{shown}");
+}
+
+#[test]
+fn a_stream_goes_on_when_nobody_reads_its_log_any_more() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let (log, write) = std::io::pipe().unwrap();
+    let mut run = afterbay(&["run", "--config", &stage.write(&stage.config())]);
+    let mut running = run.stdin(Stdio::null()).stderr(write).spawn().unwrap();
+    drop(run);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    drop(log);
+    // What is told of each is a line of the log.
+    for number in 0..3 {
+        let mut lacks = Request::new(&format!("lacks-{number}"));
+        lacks.lose(3);
+        let frame = batch(Msgpack, vec![lacks.last(&[1])]);
+        sender.send(&frame);
+        assert_eq!(reader.frame(), frame);
+    }
+    kill_process(Pid::from_child(&running), Signal::TERM).unwrap();
+    assert_eq!(running.wait().unwrap().code(), Some(0));
+    assert_eq!(verify(&stage).0, 1, "the gaps");
 }

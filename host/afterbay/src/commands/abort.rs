@@ -1,6 +1,6 @@
 //! `afterbay abort RID`: asks a running Afterbay to end a request, over its admin address.
 
-use crate::aborts::Reason;
+use crate::aborts::{Reason, Refused};
 use crate::commands::asking;
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -16,6 +16,7 @@ use std::process::ExitCode;
 )]
 pub(crate) struct Args {
     /// The request, by its whole rid
+    #[arg(value_parser = parse_rid)]
     rid: String,
     /// How the reader learns of it
     #[arg(long, value_enum, default_value_t = Reason::Stop)]
@@ -26,6 +27,10 @@ pub(crate) struct Args {
     /// Print the answer as JSON
     #[arg(long)]
     json: bool,
+}
+
+fn parse_rid(text: &str) -> Result<String, Refused> {
+    if text.is_empty() { Err(Refused::Empty) } else { Ok(text.to_owned()) }
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
