@@ -1,7 +1,8 @@
 //! A repetition guard: finishes a request whose last ids are the same few, over and over.
 
 use afterbay_plugin::{
-    Batch, Columns, ConfigureError, Opened, Plugin, RequestId, Requests, TokenId, Verdicts, bad_setting,
+    Batch, Calls, Columns, ConfigureError, Opened, Plugin, RequestId, Requests, StateError, TokenId, Verdicts,
+    bad_setting,
 };
 
 /// What an operator may set.
@@ -34,6 +35,7 @@ pub struct StopOnLoop {
 impl Plugin for StopOnLoop {
     type Settings = Settings;
     const COLUMNS: Columns = Columns::OUTPUT_IDS;
+    const WANTS: Calls = Calls::STATE;
 
     fn new(Settings { window, repeats }: Settings) -> Result<Self, ConfigureError> {
         if repeats < 2 {
@@ -47,7 +49,10 @@ impl Plugin for StopOnLoop {
     }
 
     fn opened(&mut self, request: &Opened) {
-        self.requests.insert(request.request, Vec::new());
+        // The instance before this one may have handed it over.
+        if self.requests.get(request.request).is_none() {
+            self.requests.insert(request.request, Vec::new());
+        }
     }
 
     fn process(&mut self, batch: &Batch<'_>, verdicts: &mut Verdicts) {
@@ -70,6 +75,35 @@ impl Plugin for StopOnLoop {
 
     fn closed(&mut self, request: RequestId) {
         self.requests.remove(request);
+    }
+
+    /// Of each request its number, how many ids there are, and these, 8 bytes each.
+    fn export_state(&mut self) -> Vec<u8> {
+        let mut state = Vec::new();
+        for (request, ids) in self.requests.iter() {
+            state.extend_from_slice(&request.to_le_bytes());
+            state.extend_from_slice(&(ids.len() as u64).to_le_bytes());
+            ids.iter().for_each(|id| state.extend_from_slice(&id.to_le_bytes()));
+        }
+        state
+    }
+
+    fn import_state(&mut self, version: &str, state: &[u8]) -> Result<(), StateError> {
+        // This is the first version that exports any.
+        if version != env!("CARGO_PKG_VERSION") {
+            return Err(StateError::UnknownVersion);
+        }
+        let (words, []) = state.as_chunks::<8>() else { return Err(StateError::Corrupt) };
+        let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
+        while let Some(request) = words.next() {
+            let count = words.next().ok_or(StateError::Corrupt)? as usize;
+            let ids: Vec<TokenId> = words.by_ref().take(count).map(u64::cast_signed).collect();
+            if ids.len() != count {
+                return Err(StateError::Corrupt);
+            }
+            self.requests.insert(request, ids);
+        }
+        Ok(())
     }
 }
 
@@ -129,6 +163,25 @@ mod tests {
         assert_eq!(verdicts.len(), 1);
         assert_eq!(verdicts[0].row, 1);
         assert_eq!(plugin.logged()[0].message, "stopped: its last 64 ids repeat 1");
+    }
+
+    #[test]
+    fn what_is_known_of_a_request_goes_over_to_the_instance_that_follows() {
+        let new = || Harness::<StopOnLoop>::new(r#"{"window": 8, "repeats": 4}"#).unwrap();
+        let mut before = new();
+        before.open(1);
+        before.open(2);
+        assert_eq!(before.process(&[TestRow::new(1).ids([5; 5]), TestRow::new(2).ids([6; 2])]), []);
+        let state = before.export_state();
+        let mut after = new();
+        after.import_state(env!("CARGO_PKG_VERSION"), &state).unwrap();
+        after.open(1);
+        after.open(2);
+        let verdicts = after.process(&[TestRow::new(2).ids([6; 3]), TestRow::new(1).ids([5; 3])]);
+        assert_eq!(verdicts, [Verdict { row: 1, action: Action::Finish("stop-on-loop".into()) }]);
+        assert_eq!(new().import_state("0.0.9", &state), Err(StateError::UnknownVersion));
+        assert_eq!(new().import_state(env!("CARGO_PKG_VERSION"), &state[..state.len() - 8]), Err(StateError::Corrupt));
+        assert_eq!(new().import_state(env!("CARGO_PKG_VERSION"), &state[1..]), Err(StateError::Corrupt));
     }
 
     #[test]
