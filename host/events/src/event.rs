@@ -383,7 +383,7 @@ events! {
     /// The instance that took over was shown the live requests' rows again.
     PluginReplayed, Level::INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, rows: u64,
-    } => "plugin {plugin:?} of {stream:?}: was shown {rows} rows of live requests out of the journal before it took over";
+    } => "plugin {plugin:?} of {stream:?}: was shown {rows} rows of live requests before it took over";
 
     /// A changed component cannot be used; the one before stays.
     PluginReloadFailed, Level::ERROR, first 5 of [stream, plugin] {

@@ -14,7 +14,7 @@ use crate::outlook::Outlook;
 use crate::receive::{Arrival, Receive, Received};
 use crate::replay::{Job, Replayed, Shown};
 use crate::route::{Leaves, Route};
-use crate::seat::Wanted;
+use crate::seat::{Behind, Wanted};
 use crate::sink::Sink;
 use crate::tap::Tap;
 use afterbay_config::TapOf;
@@ -235,17 +235,24 @@ impl Path {
 
     /// Shows the instances that are to take over what has come before, off the path.
     pub(crate) fn replay(&mut self, layouts: &Layouts, done: impl Fn(Shown) + Clone + Send + 'static) {
-        for Wanted { plugin, number, requests, instance, before } in self.chain.wanted() {
-            let through = self.sinks.iter().map(Sink::settled).max().unwrap_or_default();
-            let job = match self.keep.backlog_of_open() {
-                Some(backlog) => {
-                    Ok(Job { instance, requests, backlog, through, layouts: layouts.clone(), before })
-                }
-                None => Err(Replayed { instance, shown: Err("the journal cannot be read".to_owned()) }),
+        for Wanted { plugin, number, instance, behind, before } in self.chain.wanted() {
+            let shows: Box<dyn FnOnce() -> Replayed + Send> = match behind {
+                Behind::Since(missed, rows) => Box::new(move || missed.run(instance, rows)),
+                Behind::All(requests) => match self.keep.backlog_of_open() {
+                    Some(backlog) => {
+                        let through = self.sinks.iter().map(Sink::settled).max().unwrap_or_default();
+                        let layouts = layouts.clone();
+                        let job = Job { instance, requests, backlog, through, layouts, before };
+                        Box::new(move || job.run())
+                    }
+                    None => {
+                        let shown = Err("the journal cannot be read".to_owned());
+                        Box::new(move || Replayed { instance, shown })
+                    }
+                },
             };
             let done = done.clone();
-            let shown = move |replayed| done(Shown { plugin: plugin.to_string(), number, replayed });
-            let run = move || shown(job.map_or_else(|failed| failed, Job::run));
+            let run = move || done(Shown { plugin: plugin.to_string(), number, replayed: shows() });
             // Where there can be no thread the new one does not take over, as where its component cannot be read.
             let _started = std::thread::Builder::new().name("replay".into()).spawn(run);
         }

@@ -1,5 +1,6 @@
 //! State by replay: an instance that is to take over is shown the rows of the live requests again, out of the journal and off
-//! the path; what it says of them is not done. Meanwhile the one before it goes on, and what comes is kept for the new one.
+//! the path; what it says of them is not done. Meanwhile the one before it goes on, and what comes is kept for the new one,
+//! which is shown that off the path, too, and so on until little is left.
 //!
 //! Owns the reading and its bounds. When the instance takes over is the seat's.
 
@@ -15,6 +16,8 @@ use std::time::{Duration, Instant};
 const TIME_MAX: Duration = Duration::from_secs(30);
 /// Bytes of what comes meanwhile that are kept; past it, likewise.
 const MISSED_BYTES_MAX: usize = 64 << 20;
+/// Batches that are shown on the path, since the one in hand waits for it.
+const MISSED_BATCHES_AT_ONCE: usize = 2;
 
 /// What is to be shown to whom.
 pub(crate) struct Job {
@@ -159,6 +162,7 @@ fn left(
 pub(crate) struct Missed {
     what: Vec<Came>,
     bytes: usize,
+    batches: usize,
 }
 
 enum Came {
@@ -177,6 +181,7 @@ impl Missed {
     pub(crate) fn rows(&mut self, columns: &Columns<'_>, wants: ColumnSet) -> bool {
         let all: Vec<u32> = (0..columns.requests.len() as u32).collect();
         let rows = Rows::pick(columns, &all, wants);
+        self.batches += 1;
         self.add(rows.bytes(), Came::Rows(rows))
     }
 
@@ -191,17 +196,32 @@ impl Missed {
         self.bytes <= MISSED_BYTES_MAX
     }
 
-    /// Shows all of it to the instance that takes over. The error is for people.
-    pub(crate) fn show(&self, instance: &mut Plugin) -> Result<(), String> {
+    /// Whether a batch would wait for long if it were shown on the path.
+    pub(crate) fn is_much(&self) -> bool {
+        self.batches > MISSED_BATCHES_AT_ONCE
+    }
+
+    /// Shows it off the path to an instance that has seen so many rows.
+    pub(crate) fn run(self, mut instance: Plugin, rows: u64) -> Replayed {
+        let shown = self.show(&mut instance).map(|more| rows + more);
+        Replayed { instance, shown }
+    }
+
+    /// Shows all of it to the instance that takes over; how many rows. The error is for people.
+    pub(crate) fn show(&self, instance: &mut Plugin) -> Result<u64, String> {
+        let mut shown = 0;
         for came in &self.what {
             let told = match came {
                 Came::Opened(requests) => Begun::open(requests, instance),
-                Came::Rows(rows) => rows.show(|columns| instance.process(columns)).map(drop),
+                Came::Rows(rows) => {
+                    shown += rows.len() as u64;
+                    rows.show(|columns| instance.process(columns)).map(drop)
+                }
                 Came::Closed(requests) => instance.close(requests),
             };
             told.map_err(|fault| fault.to_string())?;
         }
-        Ok(())
+        Ok(shown)
     }
 }
 

@@ -29,7 +29,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use swap::Successor;
-pub(crate) use swap::Wanted;
+pub(crate) use swap::{Behind, Wanted};
 
 /// How long a plugin that could not be started is left alone before the next try.
 const START_RETRY: Duration = Duration::from_secs(1);

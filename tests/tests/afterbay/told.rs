@@ -139,6 +139,34 @@ fn by_replay_the_new_version_sees_what_a_plugin_before_it_held_as_it_went_on() {
 }
 
 #[test]
+fn what_comes_while_a_new_version_is_shown_what_was_before_is_shown_to_it_too_and_once() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let component = stage.path("plugin.wasm");
+    install(&guest("remembers"), 0, &component);
+    let config = stage.config().plugin("p", &component, "").granted(GRANT).of_plugin("state = \"replay\"");
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let (mut live, mut rows) = (Request::new("live"), 0);
+    let mut send = |last: bool| {
+        rows += 1;
+        let row = if last { live.last(&[rows]) } else { live.row(&[rows]) };
+        sender.send(&batch(Msgpack, vec![row]));
+        reader.frame();
+        rows
+    };
+    (0..1000).for_each(|_| _ = send(false));
+    install(&guest("remembers"), 1, &component);
+    while afterbay.events("PluginReplayed").is_empty() {
+        send(false);
+    }
+    let rows = send(true);
+    assert_eq!(afterbay.stop(), 0);
+    let expected: Vec<String> = (1..=rows).map(|row| format!("row {row}")).collect();
+    assert_eq!(notes(&stage, "live"), expected);
+}
+
+#[test]
 fn by_drain_the_old_version_goes_on_with_its_requests_and_the_new_one_has_those_that_begin() {
     let stage = Stage::new();
     let mut reader = Reader::bind(&stage.reader_side());

@@ -16,15 +16,27 @@ use afterbay_runtime::{ColumnSet, Columns, Fault, Opened, Plugin, ReloadError, S
 use std::collections::HashSet;
 use std::time::SystemTime;
 
+/// How often an instance is shown off the path what came while it was shown what came before. Each time it is less, by the
+/// plugin's part of the stream's time; where that is all of it, the last time is on the path.
+const ROUNDS_MAX: u32 = 16;
+
 /// An instance that is to see the live requests' rows before it takes over.
 pub(crate) struct Wanted {
     pub(crate) plugin: Name,
     /// Of those of this plugin: an earlier one that comes late is of no use.
     pub(crate) number: u64,
-    pub(crate) requests: Vec<Begun>,
     pub(crate) instance: Plugin,
+    pub(crate) behind: Behind,
     /// The plugins that are asked before it.
     pub(crate) before: HashSet<String>,
+}
+
+/// What an instance is yet to be shown.
+pub(crate) enum Behind {
+    /// All rows of these requests.
+    All(Vec<Begun>),
+    /// What came since it was shown so many rows.
+    Since(Missed, u64),
 }
 
 /// What is kept for an instance that sees what has come before.
@@ -35,6 +47,7 @@ pub(super) struct Successor {
     wanted: Option<Wanted>,
     missed: Missed,
     is_too_much: bool,
+    rounds: u32,
 }
 
 impl Successor {
@@ -179,8 +192,8 @@ impl Seat {
         let wanted = Wanted {
             plugin: self.name.clone(),
             number: self.successors,
-            requests: requests.collect(),
             instance,
+            behind: Behind::All(requests.collect()),
             before: HashSet::new(),
         };
         let wants = wanted.instance.wants();
@@ -190,6 +203,7 @@ impl Seat {
             wanted: Some(wanted),
             missed: Missed::default(),
             is_too_much: false,
+            rounds: 0,
         });
     }
 
@@ -218,11 +232,20 @@ impl Seat {
         if self.successors != number {
             return;
         }
-        let Some(Successor { settings, missed, is_too_much, .. }) = self.successor.take() else { return };
+        let Some(mut successor) = self.successor.take() else { return };
         let Replayed { mut instance, shown } = replayed;
+        if let (Ok(rows), true) = (&shown, successor.missed.is_much() && successor.rounds < ROUNDS_MAX) {
+            let behind = Behind::Since(std::mem::take(&mut successor.missed), *rows);
+            let (plugin, before) = (self.name.clone(), HashSet::new());
+            successor.wanted = Some(Wanted { plugin, number, instance, behind, before });
+            successor.rounds += 1;
+            self.successor = Some(successor);
+            return;
+        }
+        let Successor { settings, missed, is_too_much, .. } = successor;
         let shown = shown.and_then(|rows| match is_too_much {
             true => Err("more came meanwhile than is kept for it".to_owned()),
-            false => missed.show(&mut instance).map(|()| rows),
+            false => missed.show(&mut instance).map(|more| rows + more),
         });
         match shown {
             Ok(rows) => {
