@@ -334,6 +334,15 @@ fn of_several_tokenizers_that_the_connector_names_each_gets_its_text_and_both_le
         let mut detokenizer_out = Sender::connect(&text_ingress);
         let mut requests = ["a", "b", "c"].map(Request::new);
         for id in 0..4 {
+            if id == 2 {
+                // They stand in no configuration, and stay when that changes.
+                let more = format!(
+                    "[[stream.sink]]\nname = \"more\"\nconnect = {:?}\nkind = \"routed\"",
+                    stage.ipc("more")
+                );
+                stage.replace("afterbay.toml", both(&stage) + &more);
+                afterbay.event("ConfigReloaded");
+            }
             let rows: Vec<SynthRow> = requests
                 .iter_mut()
                 .enumerate()
@@ -354,7 +363,8 @@ fn of_several_tokenizers_that_the_connector_names_each_gets_its_text_and_both_le
         let signals: Value = serde_json::from_str(&afterbay.get("/v1/signals").body).unwrap();
         let sinks = signals["streams"][1]["sinks"].as_array().unwrap().iter();
         let names: Vec<&Value> = sinks.map(|sink| &sink["sink"]).collect();
-        assert_eq!(names, ["reader", "reader-0", "reader-1"], "{signals}");
+        assert_eq!(names, ["reader", "more", "reader-0", "reader-1"], "{signals}");
+        assert_eq!(afterbay.events("SinkLeaving"), Vec::<Value>::new());
         assert_eq!(afterbay.stop(), 0);
         let verified = journal(&stage, &["verify", "--json"]);
         let reports = json_lines(&verified.stdout);

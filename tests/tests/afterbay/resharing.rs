@@ -11,6 +11,7 @@ use afterbay_tests::components::guest;
 use afterbay_tests::frames::{Ids, Request, batch, frames_of, ids, rows};
 use afterbay_tests::stage::Config;
 use afterbay_tests::{Afterbay, Reader, Sender, Stage, load, until};
+use afterbay_wire::synth::SynthRow;
 use afterbay_wire::synth::SynthWire::Msgpack;
 use serde_json::Value;
 
@@ -127,6 +128,37 @@ fn readers_that_come_and_go_under_load_share_what_begins_meanwhile_and_what_is_u
 #[test]
 fn what_is_shared_out_anew_is_so_over_panics_too() {
     changed_under_load(Some("5:200"));
+}
+
+#[test]
+fn a_tokenizer_that_gets_a_sink_of_its_own_has_what_it_begins_from_then_on() {
+    let stage = Stage::new();
+    let (mut router, mut worker) = (Reader::bind(&stage.reader_side()), Reader::bind(&other_side(&stage)));
+    let config = stage.config().sink("reader = \"tokenizer\"");
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let (mut before, mut since) = (Request::new("before"), Request::new("since"));
+    let by = |row: SynthRow| SynthRow { http_worker_ipc: Some(other_side(&stage)), ..row };
+    sender.send(&batch(Msgpack, vec![by(before.row(&[1]))]));
+    assert_eq!(ids([router.frame()]).len(), 1);
+    let with = config.clone().more_sink(OTHER, &other_side(&stage), "kind = \"worker\"");
+    reload(&afterbay, &stage, &with, "sink \"second\" of \"test\" added");
+    sender.send(&batch(Msgpack, vec![by(before.row(&[2])), by(since.row(&[1]))]));
+    assert_eq!(rows(&router.frame())[0].rid, "before");
+    assert_eq!(rows(&worker.frame())[0].rid, "since");
+    // Without it again: it keeps what it has to the end.
+    reload(&afterbay, &stage, &config, "sink \"second\" of \"test\" removed");
+    let mut last = Request::new("last");
+    let all = vec![by(before.last(&[3])), by(since.row(&[2])), by(last.last(&[1]))];
+    sender.send(&batch(Msgpack, all));
+    assert_eq!(ids([router.frame()]).into_keys().collect::<Vec<_>>(), ["before", "last"]);
+    assert_eq!(rows(&worker.frame())[0].rid, "since");
+    assert_eq!(sinks(&afterbay), [("reader".to_owned(), false), (OTHER.to_owned(), true)]);
+    sender.send(&batch(Msgpack, vec![by(since.last(&[3]))]));
+    assert_eq!(rows(&worker.frame())[0].rid, "since");
+    assert_eq!(afterbay.event("SinkRemoved")["sink"], OTHER);
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
 }
 
 #[test]
