@@ -1,8 +1,8 @@
 //! A repetition guard: finishes a request whose last ids are the same few, over and over.
 
 use afterbay_plugin::{
-    Batch, Calls, Columns, ConfigureError, Opened, Plugin, RequestId, Requests, StateError, TokenId, Verdicts,
-    bad_setting,
+    Batch, Calls, Columns, ConfigureError, Opened, Plugin, RequestId, Requests, StateError, TokenId,
+    Verdicts, bad_setting,
 };
 
 /// What an operator may set.
@@ -180,7 +180,10 @@ mod tests {
         let verdicts = after.process(&[TestRow::new(2).ids([6; 3]), TestRow::new(1).ids([5; 3])]);
         assert_eq!(verdicts, [Verdict { row: 1, action: Action::Finish("stop-on-loop".into()) }]);
         assert_eq!(new().import_state("0.0.9", &state), Err(StateError::UnknownVersion));
-        assert_eq!(new().import_state(env!("CARGO_PKG_VERSION"), &state[..state.len() - 8]), Err(StateError::Corrupt));
+        assert_eq!(
+            new().import_state(env!("CARGO_PKG_VERSION"), &state[..state.len() - 8]),
+            Err(StateError::Corrupt)
+        );
         assert_eq!(new().import_state(env!("CARGO_PKG_VERSION"), &state[1..]), Err(StateError::Corrupt));
     }
 
