@@ -1,6 +1,7 @@
 //! Drives a case: a sender's thread and a reader's, each with its own poll.
 
 use crate::between::{Between, Running};
+use crate::line::at;
 use crate::traffic::Traffic;
 use afterbay_sockets::{Endpoint, Outgoing, Pull, PullOptions, Push, PushOptions, TokenRange};
 use anyhow::{Context, ensure};
@@ -97,23 +98,22 @@ fn one_by_one(
     time: Duration,
 ) -> anyhow::Result<Latency> {
     let mut sender = Sender::connect(&between.ingress)?;
-    let mut micros = Vec::new();
+    let mut waits = Vec::new();
     let begun = Instant::now();
     while begun.elapsed() < time || sender.sent < 2 * WARM_UP {
         let frame = traffic.frames[(sender.sent % traffic.frames.len() as u64) as usize].clone();
         let sent = Instant::now();
         sender.send(frame)?;
         sender.settle()?;
-        let at: Instant = arrivals.recv_timeout(STALL).context("a frame did not arrive")?;
+        let arrived: Instant = arrivals.recv_timeout(STALL).context("a frame did not arrive")?;
         if sender.sent > WARM_UP {
-            micros.push(at.saturating_duration_since(sent).as_nanos() as f64 / 1e3);
+            waits.push(arrived.saturating_duration_since(sent));
         }
         // A scheduler's steps have time between them; so has whatever a proxy does after it has sent.
         std::thread::sleep(Duration::from_micros(200));
     }
-    micros.sort_by(f64::total_cmp);
-    let at = |share: f64| micros[((micros.len() - 1) as f64 * share) as usize];
-    Ok(Latency { p50_us: at(0.5), p99_us: at(0.99) })
+    waits.sort_unstable();
+    Ok(Latency { p50_us: at(&waits, 0.5) * 1e3, p99_us: at(&waits, 0.99) * 1e3 })
 }
 
 /// A PULL on a thread of its own.

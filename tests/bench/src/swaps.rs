@@ -15,7 +15,7 @@ const EVERY: Duration = Duration::from_millis(200);
 const TURN: Duration = Duration::from_secs(2);
 /// How long a swap may take until it is in force.
 const SWAP_MAX: Duration = Duration::from_secs(20);
-/// What the issue allows.
+/// A batch is to wait no longer for a swap.
 const WAIT_MAX: Duration = Duration::from_millis(5);
 /// Tokens of a request: so many that at full load each lives for more than one swap.
 const STEPS: u64 = 1024;
