@@ -46,6 +46,12 @@ impl Action {
             false => Replaced::Row { ids: &self.ids, text: self.text.strip_prefix(TEXT) },
         })
     }
+
+    /// How many rows that waited it let go with this one. `None`: it is of another kind, or does not say.
+    pub fn released(&self) -> Option<usize> {
+        let count = self.ids.first().filter(|_| self.verdict == Verdict::Release)?;
+        usize::try_from(*count).ok()
+    }
 }
 
 #[cfg(test)]

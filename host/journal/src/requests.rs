@@ -161,19 +161,18 @@ impl Requests {
     }
 
     fn of_row(&mut self, outcome: &Outcome<'_>, row: u32) -> Option<(&mut Counts, &mut RequestInfo)> {
-        let request = *outcome.requests.get(row as usize)?;
+        self.get_mut(*outcome.requests.get(row as usize)?)
+    }
+
+    /// `None` where it was closed already.
+    fn get_mut(&mut self, request: Request) -> Option<(&mut Counts, &mut RequestInfo)> {
         let counts = self.counts.get_mut(request.slot as usize)?;
         (counts.number == request.number.0).then(|| (counts, &mut self.rest[request.slot as usize].info))
     }
 
     /// How far the operator's end of one has come; false if it was closed already.
     pub fn set_ending(&mut self, request: Request, ending: Ending) -> bool {
-        let slot = request.slot as usize;
-        let is_open = self.counts.get(slot).is_some_and(|counts| counts.number == request.number.0);
-        if is_open {
-            self.rest[slot].info.ending = ending;
-        }
-        is_open
+        self.get_mut(request).map(|(_, info)| info.ending = ending).is_some()
     }
 
     /// Ends one; how it ended, or `None` if it was closed already. With `remember` it is kept for the summary.

@@ -135,8 +135,8 @@ fn left(
                 }
                 (Verdict::Release, ..) => {
                     let of_plugin = waiting.entry((request.0, action.plugin.clone())).or_default();
-                    let count = action.ids.first().and_then(|count| usize::try_from(*count).ok());
-                    let released = of_plugin.drain(..count.unwrap_or(usize::MAX).min(of_plugin.len()));
+                    let count = action.released().unwrap_or(usize::MAX).min(of_plugin.len());
+                    let released = of_plugin.drain(..count);
                     own = released.chain(own).reduce(Left::and);
                 }
                 (Verdict::Drop, _, Some(own)) => {
@@ -162,7 +162,6 @@ fn left(
 pub(crate) struct Missed {
     what: Vec<Came>,
     bytes: usize,
-    batches: usize,
 }
 
 enum Came {
@@ -181,7 +180,6 @@ impl Missed {
     pub(crate) fn rows(&mut self, columns: &Columns<'_>, wants: ColumnSet) -> bool {
         let all: Vec<u32> = (0..columns.requests.len() as u32).collect();
         let rows = Rows::pick(columns, &all, wants);
-        self.batches += 1;
         self.add(rows.bytes(), Came::Rows(rows))
     }
 
@@ -198,7 +196,8 @@ impl Missed {
 
     /// Whether a batch would wait for long if it were shown on the path.
     pub(crate) fn is_much(&self) -> bool {
-        self.batches > MISSED_BATCHES_AT_ONCE
+        let batches = self.what.iter().filter(|came| matches!(came, Came::Rows(_)));
+        batches.count() > MISSED_BATCHES_AT_ONCE
     }
 
     /// Shows it off the path to an instance that has seen so many rows.

@@ -59,8 +59,7 @@ impl Holds {
             let plugin: Name = action.plugin.as_str().into();
             match action.verdict {
                 Verdict::Release => {
-                    let count = action.ids.first().and_then(|count| usize::try_from(*count).ok());
-                    let mut all = self.take(number, &plugin, count.unwrap_or(usize::MAX));
+                    let mut all = self.take(number, &plugin, action.released().unwrap_or(usize::MAX));
                     all.extend(row.take());
                     row = if all.is_empty() { None } else { Some(Held::join(&all)?) };
                 }

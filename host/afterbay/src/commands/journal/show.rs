@@ -240,11 +240,11 @@ fn done(row: &Row) -> String {
 }
 
 fn action(action: &Action) -> String {
-    let Action { plugin, text, ids, .. } = action;
+    let Action { plugin, text, .. } = action;
     match action.verdict {
         Verdict::Hold => format!("{plugin}: waits, {text}"),
         Verdict::Release => {
-            let rows = ids.first().copied().unwrap_or(0);
+            let rows = action.released().unwrap_or(0);
             let why = if text.is_empty() { String::new() } else { format!(" as they came, {text}") };
             format!("{plugin}: released with {rows} rows that waited{why}")
         }
@@ -286,7 +286,7 @@ fn rows(stream: &str, life: &Life, seen: &[Option<Seen>]) -> Vec<serde_json::Val
                 "verdict": verdict(action.verdict),
                 "text": action.text,
                 "ids": if action.verdict == Verdict::Release { &[][..] } else { &action.ids },
-                "rows_released": action.ids.first().filter(|_| action.verdict == Verdict::Release),
+                "rows_released": action.released(),
                 "tokens_forwarded": action.forwarded,
             })
         });
