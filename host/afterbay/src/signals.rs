@@ -29,10 +29,8 @@ pub(crate) struct Signals(Arc<Mutex<Vec<Arc<Followed>>>>);
 /// The signals of one stream.
 struct Followed {
     stream: String,
-    /// Those of the configuration.
+    /// Those of the configuration, and of the tokenizers that were met.
     sinks: Mutex<Vec<String>>,
-    /// Those of the tokenizers that were met.
-    workers: Mutex<Vec<String>>,
     config: config::Signals,
     /// None where there is no source.
     source: Mutex<Option<Source>>,
@@ -70,8 +68,8 @@ impl Signals {
                 let name = name.clone();
                 move || signals.of(&name)?.metrics()
             });
-            let (sinks, workers, source) = (Mutex::new(sinks), Mutex::default(), Mutex::default());
-            held.push(Arc::new(Followed { stream: name, sinks, workers, config: follows, source }));
+            let (sinks, source) = (Mutex::new(sinks), Mutex::default());
+            held.push(Arc::new(Followed { stream: name, sinks, config: follows, source }));
         }
     }
 
@@ -93,7 +91,8 @@ impl Signals {
         for (followed, (stream, meeting)) in self.all().iter().zip(config.streams.iter().zip(meetings)) {
             let met = meeting.met();
             let workers = meeting::workers(stream, met)?;
-            *followed.workers() = workers.iter().map(|sink| sink.name.to_string()).collect();
+            let sinks = stream.sinks.iter().chain(&workers);
+            *followed.sinks() = sinks.map(|sink| sink.name.to_string()).collect();
             followed.meet(met).with_context(|| format!("stream {:?}", followed.stream))?;
         }
         Ok(())
@@ -133,12 +132,8 @@ impl Followed {
     }
 
     fn sinks(&self) -> MutexGuard<'_, Vec<String>> {
-        // They are replaced whole, as are the workers.
+        // They are replaced whole.
         self.sinks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn workers(&self) -> MutexGuard<'_, Vec<String>> {
-        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn meet(&self, met: Option<&Rendezvous>) -> Result<(), afterbay_signals::Error> {
@@ -176,7 +171,7 @@ impl Followed {
     fn report(&self, metrics: &Metrics) -> StreamReport {
         let (load, load_sources) = self.read().unzip();
         let counters = metrics.stream(&self.stream);
-        let named = [self.sinks().clone(), self.workers().clone()].concat();
+        let named = self.sinks().clone();
         // Those that leave are there beside the others; of them none is made that is not.
         let is_leaving = |(name, _): &(String, _)| !named.contains(name);
         let leaving = metrics.sinks(&self.stream).into_iter().filter(is_leaving);

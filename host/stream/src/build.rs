@@ -130,18 +130,14 @@ pub(crate) fn start(
     let mut report = Report::new(telemetry.clone(), health, now);
     let mut ends = Vec::new();
     sockets.give_from(pull_tokens.first + pull_tokens.count);
-    for (sink, resume) in plan.sinks.iter().zip(resumed) {
+    for (place, (sink, resume)) in plan.sinks.iter().zip(resumed).enumerate() {
         let push = sockets
             .connect(sink, resume.last_sent(), now)
             .map_err(|error| StartError::Connect { stream: stream.clone(), error })?;
         ends.push((Send::new(push, sink.joins_under_pressure(config), now), resume));
         let name = sink.config.name.as_str();
         report.add_sink(name, metrics.sink(&stream, name));
-        metrics.sink(&stream, name).leaving.set(u64::from(sink.leaves));
-        if sink.leaves {
-            let (stream, sink, endpoint) = (stream.as_str().into(), name.into(), sink.connect.to_string());
-            telemetry.publish(SinkLeaving { stream, sink, endpoint });
-        }
+        plan.tell_leaving(sink, route.leaves(place));
     }
     plan.tell_sinks(&route);
     let ledger = plan.ledger(&mut base, Aborts::new(setup.upstream), &route, now);
@@ -235,8 +231,9 @@ impl Plan {
 
     /// Where rows may go but to their reader.
     pub(crate) fn ways(&self, route: &Route) -> Ways {
-        let stay = self.sinks.iter().filter(|sink| !sink.leaves);
-        Ways::new(stay.map(|sink| (sink.config.name.as_str(), sink.config.takes)), route.skipped_since())
+        let stay = self.sinks.iter().enumerate().filter(|(place, _)| !route.leaves(*place));
+        let stay = stay.map(|(_, sink)| (sink.config.name.as_str(), sink.config.takes));
+        Ways::new(stay, route.skipped_since())
     }
 
     /// Where rows may be joined that plugins hold: as every reader of the stream has it.
@@ -249,11 +246,20 @@ impl Plan {
 
     /// Those who make further sinks know of those that are there.
     pub(crate) fn tell_sinks(&self, route: &Route) {
-        let sinks = self
-            .sinks
-            .iter()
-            .map(|sink| (sink.config.name.to_string(), sink.leaves, sink.config.credit.clone()));
+        let sinks = self.sinks.iter().enumerate().map(|(place, PlannedSink { config, .. })| {
+            (config.name.to_string(), route.leaves(place), config.credit.clone())
+        });
         self.sockets.tell(sinks.collect(), route.epochs());
+    }
+
+    /// Says of a sink whether it leaves.
+    pub(crate) fn tell_leaving(&self, sink: &PlannedSink, leaves: bool) {
+        let (stream, name) = (self.telemetry.stream.clone(), sink.config.name.as_str());
+        self.metrics.sink(&stream, name).leaving.set(leaves.into());
+        if leaves {
+            let (sink, endpoint) = (name.into(), sink.connect.to_string());
+            self.telemetry.publish(SinkLeaving { stream, sink, endpoint });
+        }
     }
 
     /// What each sink has of an earlier run's frames.

@@ -164,8 +164,14 @@ impl Route {
     /// are with all sinks.
     pub(crate) fn pass(&mut self, live: &[Awaited], through: FrameNo, taken: FrameNo) {
         let oldest = live.iter().map(|request| request.number).min();
-        let leaves = |place: u32| self.sinks.get(place as usize).is_some_and(|sink| sink.leaves);
-        self.epochs.pass(oldest, through, taken, leaves);
+        let Route { sinks, epochs, .. } = self;
+        let leaves = |place: u32| sinks.get(place as usize).is_some_and(|sink| sink.leaves);
+        epochs.pass(oldest, through, taken, leaves);
+    }
+
+    /// The sink at this place is not in the configuration any more, and is there until it has all it was to get.
+    pub(crate) fn leaves(&self, place: usize) -> bool {
+        self.sinks.get(place).is_some_and(|sink| sink.leaves)
     }
 
     /// It is not as it was for all that is under way, or a sink leaves.
@@ -236,8 +242,8 @@ impl Route {
     /// The reader of a row.
     fn reader_of(&self, frame: FrameNo, batch: &Batch, row: u32) -> u32 {
         let among = self.among(frame, row);
-        let worker = || among.worker(batch.http_worker_ipc(row)?);
-        worker().unwrap_or_else(|| among.reader(|| key(batch, row)))
+        let worker = among.worker(|| batch.http_worker_ipc(row));
+        worker.unwrap_or_else(|| among.reader(|| key(batch, row)))
     }
 
     /// Finds the sink of each row.

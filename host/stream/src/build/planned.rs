@@ -16,9 +16,7 @@ pub(crate) struct PlannedSink {
     pub(crate) config: config::Sink,
     pub(crate) connect: Endpoint,
     pub(crate) joins: Joins,
-    /// It is not in the configuration any more, and is there until it has all it was to get.
-    pub(crate) leaves: bool,
-    /// It left in an earlier run: who reads is not known, so nothing is joined for it.
+    /// It left in an earlier run, and leaves: who reads is not known, so nothing is joined for it.
     pub(crate) was_leaving: bool,
 }
 
@@ -30,7 +28,7 @@ impl PlannedSink {
             Some(id) => format!("{}@{id}", config.name),
             None => config.name.to_string(),
         };
-        PlannedSink { name, config, connect, joins, leaves: false, was_leaving: false }
+        PlannedSink { name, config, connect, joins, was_leaving: false }
     }
 
     /// That of an earlier run; `None` where what is kept of it is none of ours.
@@ -38,7 +36,7 @@ impl PlannedSink {
         let config = config::Sink::new(leaving.name.parse().ok()?, leaving.connect.parse().ok()?);
         let config = config::Sink { credit: leaving.credit.clone(), takes, ..config };
         let (name, connect) = (leaving.kept_as.clone(), leaving.connect.parse().ok()?);
-        Some(PlannedSink { name, config, connect, joins: Joins::Nowhere, leaves: true, was_leaving: true })
+        Some(PlannedSink { name, config, connect, joins: Joins::Nowhere, was_leaving: true })
     }
 
     /// For the next start.
@@ -60,7 +58,7 @@ impl PlannedSink {
         let (name, kept_as) = (self.config.name.to_string(), self.name.clone());
         let takes = self.config.takes;
         let connect = self.config.connect.as_ref().filter(|_| takes == config::Takes::Worker);
-        Target { name, kept_as, takes, worker: connect.map(ToString::to_string), leaves: self.leaves }
+        Target { name, kept_as, takes, worker: connect.map(ToString::to_string), leaves: self.was_leaving }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::resume::Resume;
 use crate::send::Send;
 use crate::sink::Sink;
 use crate::{Control, SinkSetup, StartError};
-use afterbay_events::event::{SinkAdded, SinkLeaving, SinkRemoved};
+use afterbay_events::event::{SinkAdded, SinkRemoved};
 use afterbay_journal::FrameNo;
 use afterbay_outbox::Outbox;
 use afterbay_sockets::{CreditOptions, Push, PushError, PushOptions, TokenRange};
@@ -130,9 +130,12 @@ pub(super) fn change(sinks: Vec<SinkChange>, plan: &mut Plan, path: &mut Path, r
     let gone_on = path.keep.gone_on();
     let (mut places, mut further) = (Vec::new(), Vec::new());
     for change in sinks {
-        let stays = |sink: &PlannedSink, name: &str| !sink.leaves && sink.config.name.as_str() == name;
         match change {
-            SinkChange::Stays(name) => places.extend(plan.sinks.iter().position(|sink| stays(sink, &name))),
+            SinkChange::Stays(name) => {
+                let is_it = |sink: &PlannedSink| sink.config.name.as_str() == name;
+                let stays = |place: &usize| !path.route.leaves(*place) && is_it(&plan.sinks[*place]);
+                places.extend((0..plan.sinks.len()).find(stays));
+            }
             SinkChange::New(new) => {
                 places.push(plan.sinks.len());
                 further.push(new.planned.name.clone());
@@ -140,18 +143,15 @@ pub(super) fn change(sinks: Vec<SinkChange>, plan: &mut Plan, path: &mut Path, r
             }
         }
     }
-    for (place, sink) in plan.sinks.iter_mut().enumerate() {
+    for sink in &mut plan.sinks {
         if let Some(config) = plan.config.sinks.iter().find(|config| config.name == sink.config.name) {
             sink.config.queue = config.queue;
         }
-        if places.contains(&place) || sink.leaves {
-            continue;
+    }
+    for (place, sink) in plan.sinks.iter().enumerate() {
+        if !places.contains(&place) && !path.route.leaves(place) {
+            plan.tell_leaving(sink, true);
         }
-        sink.leaves = true;
-        let (stream, name) = (plan.telemetry.stream.clone(), sink.config.name.as_str());
-        plan.metrics.sink(&stream, name).leaving.set(1);
-        let (sink, endpoint) = (name.into(), sink.connect.to_string());
-        plan.telemetry.publish(SinkLeaving { stream, sink, endpoint });
     }
     // What an earlier run has kept and not accounted is as it was then.
     let through = if path.keep.has_unaccounted() { path.began_after.max(gone_on) } else { gone_on };
@@ -188,7 +188,7 @@ pub(crate) fn let_go(plan: &mut Plan, path: &mut Path, report: &mut Report) {
     let mut gone = Vec::new();
     for place in (0..plan.sinks.len()).rev() {
         let is_done = path.sinks[place].is_drained() && !path.route.is_awaited(place, &live);
-        if !plan.sinks[place].leaves || !is_done {
+        if !path.route.leaves(place) || !is_done {
             continue;
         }
         let sink = report.remove_sink(place, &path.remove_sink(place));
@@ -215,8 +215,8 @@ fn follow(plan: &Plan, path: &mut Path) {
 
 /// For the next start, where it is to know other than it does. What the disk refuses is tried again with the next look.
 pub(crate) fn tell_shares(plan: &mut Plan, path: &Path) {
-    let leaving = plan.sinks.iter().filter(|sink| sink.leaves).map(PlannedSink::to_leaving);
-    let shares = path.route.to_shares(leaving.collect());
+    let leaving = plan.sinks.iter().enumerate().filter(|(place, _)| path.route.leaves(*place));
+    let shares = path.route.to_shares(leaving.map(|(_, sink)| sink.to_leaving()).collect());
     // Names and numbers are always JSON.
     let shares = shares.and_then(|shares| serde_json::to_string(&shares).ok()).unwrap_or_default();
     if shares != plan.shares && path.keep.set_shares(&shares) {

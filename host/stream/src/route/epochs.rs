@@ -61,8 +61,12 @@ impl Among {
         }
     }
 
-    /// The sink of the tokenizer that rows call so.
-    pub(super) fn worker(&self, name: &str) -> Option<u32> {
+    /// The sink of the tokenizer that a row names. Not asked where none has one.
+    pub(super) fn worker<'n>(&self, name: impl FnOnce() -> Option<&'n str>) -> Option<u32> {
+        if self.workers.is_empty() {
+            return None;
+        }
+        let name = name()?;
         Some(self.workers.iter().find(|(known, _)| known == name)?.1)
     }
 
