@@ -9,7 +9,8 @@ use crate::rendezvous::Rendezvous;
 use afterbay_config as config;
 use afterbay_events::event::{AbortFailed, AbortSent, AbortUnavailable};
 use afterbay_events::{AbortBy, AbortCounters, Events, Metrics};
-use afterbay_stream::{ABORTED, Control, End, FinishedEarly, Looked, TellScheduler};
+use afterbay_journal::reader::Ending;
+use afterbay_stream::{ABORTED, Control, FinishedEarly, Looked, TellScheduler};
 use afterbay_upstream::{ApiKey, Http, Push, Upstream, UpstreamError};
 use afterbay_wire::{AbortForm, AbortShape, is_health_check};
 use anyhow::Context;
@@ -241,18 +242,18 @@ impl Aborts {
         let ready = way.ready(shape).map_err(|why| Refused::NoWay { stream: way.stream.clone(), why });
         let (upstream, form) = ready.inspect_err(|_| way.counters.refused.add(1))?;
         let matched = (reason == Reason::Stop && live.ended_by.is_none()).then_some(ABORTED);
-        let end = async |end| matched.is_none() || way.end(rid, live.number, end).await;
+        let end = async |ending| matched.is_none() || way.end(rid, live.number, ending).await;
         // The scheduler's own row for it may be here before it is known that it was told.
-        if !end(End::Expected).await {
+        if !end(Ending::Expected).await {
             // It may come to it yet.
-            way.control.end(rid, live.number, End::Not, || {});
+            way.control.end(rid, live.number, Ending::No, || {});
             return Err(Refused::NoAnswer { stream: way.stream.clone() });
         }
         if let Err(error) = self.send(way, upstream, &form, rid, OPERATOR, AbortBy::Operator).await {
-            end(End::Not).await;
+            end(Ending::No).await;
             return Err(Refused::Failed { rid: rid.to_owned(), stream: way.stream.clone(), error });
         }
-        end(End::Now).await;
+        end(Ending::Due).await;
         let (stream, to) = (way.stream.clone(), upstream.to_string());
         Ok(Sent { rid: rid.to_owned(), stream, to, reason, matched, ended_by: live.ended_by })
     }
@@ -343,10 +344,10 @@ impl Way {
     }
 
     /// Says what becomes of a request, and waits until the stream's journal has it. False: the stream has ended, or does not turn.
-    async fn end(&self, rid: &str, number: u64, end: End) -> bool {
+    async fn end(&self, rid: &str, number: u64, ending: Ending) -> bool {
         let (reply, done) = oneshot::channel();
         // Nobody waits any more where it fails.
-        self.control.end(rid, number, end, move || {
+        self.control.end(rid, number, ending, move || {
             let _told = reply.send(());
         });
         matches!(tokio::time::timeout(LOOK_MAX, done).await, Ok(Ok(())))

@@ -195,6 +195,10 @@ impl Holds {
         self.by_request.get(&number)?.iter().find(|waiting| *waiting.plugin == *plugin)
     }
 
+    fn of_mut(&mut self, number: u64, plugin: &str) -> Option<&mut Waiting> {
+        self.by_request.get_mut(&number)?.iter_mut().find(|waiting| *waiting.plugin == *plugin)
+    }
+
     /// How rows of the request wait with the plugin.
     pub(crate) fn waits(&self, number: u64, plugin: &str, now: Instant) -> Waits {
         let Some(waiting) = self.of(number, plugin) else { return Waits::No };
@@ -337,8 +341,7 @@ impl Holds {
 
     /// The plugin has let go of all that waits of the request. It goes on when the text is whole, or when its time is over.
     pub(crate) fn free(&mut self, number: u64, plugin: &str) {
-        let of_request = self.by_request.get_mut(&number).into_iter().flatten();
-        for waiting in of_request.filter(|waiting| *waiting.plugin == *plugin) {
+        if let Some(waiting) = self.of_mut(number, plugin) {
             if waiting.free == 0 {
                 waiting.free_until = waiting.until;
             }
@@ -348,8 +351,7 @@ impl Holds {
 
     /// The plugin has let go of all that waits of the request, and it goes on now, by itself.
     pub(crate) fn let_go(&mut self, number: u64, plugin: &str, now: Instant) {
-        let of_request = self.by_request.get_mut(&number).into_iter().flatten();
-        for waiting in of_request.filter(|waiting| *waiting.plugin == *plugin) {
+        if let Some(waiting) = self.of_mut(number, plugin) {
             (waiting.free, waiting.free_until) = (waiting.rows.len(), now);
         }
     }

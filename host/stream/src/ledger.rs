@@ -10,7 +10,7 @@ mod released;
 mod ways;
 mod whole;
 
-pub use endings::{ABORTED, End, FinishedEarly, Live, Looked, TellScheduler};
+pub use endings::{ABORTED, FinishedEarly, Live, Looked, TellScheduler};
 pub(crate) use endings::{Aborts, OPERATOR};
 pub(crate) use ways::Ways;
 

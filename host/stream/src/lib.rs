@@ -40,7 +40,7 @@ mod thread;
 pub use about::AttributesOf;
 pub use budget::Budget;
 pub use change::{Change, NewSink, PluginChange, RunningTap, SinkChange, TapChange};
-pub use ledger::{ABORTED, End, FinishedEarly, Live, Looked, TellScheduler};
+pub use ledger::{ABORTED, FinishedEarly, Live, Looked, TellScheduler};
 pub use outlook::SchedulerLoad;
 pub use send::SINK_STATES;
 pub use standing::{LastReload, PluginState, Standing};
@@ -48,6 +48,7 @@ pub use thread::Ended;
 
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};
+use afterbay_journal::reader::Ending;
 use afterbay_journal::{OpenError, Recovered, Writer};
 use afterbay_outbox::Joins;
 use afterbay_runtime::{Plugin, ReloadError};
@@ -216,10 +217,10 @@ impl Control {
     }
 
     /// What becomes of a live request, as its number is in the journal. Its last row says `stop`, and what still comes of it is
-    /// swallowed. To be told in the order [`End`] has, and around telling the scheduler, which is the caller's. `done` is called
-    /// when the journal has it, or has refused it; dropped unasked, it says that the stream has ended.
-    pub fn end(&self, rid: &str, number: u64, end: End, done: impl FnOnce() + Send + 'static) {
-        self.tell(thread::Control::End { rid: rid.to_owned(), number, end, reply: Box::new(done) });
+    /// swallowed. It is `Expected` before the caller tells the scheduler, then `Due`, or `No` where that could not be told. `done`
+    /// is called when the journal has it, or has refused it; dropped unasked, it says that the stream has ended.
+    pub fn end(&self, rid: &str, number: u64, ending: Ending, done: impl FnOnce() + Send + 'static) {
+        self.tell(thread::Control::End { rid: rid.to_owned(), number, ending, reply: Box::new(done) });
     }
 
     /// Makes a shadow live: in the place of the plugin it is a shadow of, which leaves the chain, else in its own.

@@ -5,13 +5,14 @@
 
 use crate::build::{Plan, Rescued};
 use crate::change::{self, Change};
-use crate::ledger::{End, Looked};
+use crate::ledger::Looked;
 use crate::path::{Path, Suspect};
 use crate::replay::Shown;
 use crate::report::Report;
 use crate::sink::Sink;
 use crate::standing::Standing;
 use afterbay_events::HoldEnd;
+use afterbay_journal::reader::Ending;
 use afterbay_runtime::{Plugin, ReloadError};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -55,7 +56,7 @@ pub(crate) enum Control {
     /// What is known of a rid.
     Look { rid: String, reply: Box<dyn FnOnce(Looked) + Send> },
     /// What becomes of a live request.
-    End { rid: String, number: u64, end: End, reply: Box<dyn FnOnce() + Send> },
+    End { rid: String, number: u64, ending: Ending, reply: Box<dyn FnOnce() + Send> },
     /// Send what was received, then end; give up at the deadline.
     Stop { deadline: Instant },
 }
@@ -247,8 +248,8 @@ impl Thread {
                     reply(self.path.chain.promote(&plugin));
                 }
                 Ok(Control::Look { rid, reply }) => reply(self.path.ledger.look(&rid)),
-                Ok(Control::End { rid, number, end, reply }) => {
-                    self.path.ledger.end(&rid, number, end, &mut self.path.keep);
+                Ok(Control::End { rid, number, ending, reply }) => {
+                    self.path.ledger.end(&rid, number, ending, &mut self.path.keep);
                     reply();
                 }
                 Ok(Control::Stop { deadline }) => stop = Some(deadline),

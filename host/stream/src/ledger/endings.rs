@@ -55,17 +55,6 @@ pub struct Live {
     pub ended_by: Option<String>,
 }
 
-/// What the next rows of a live request become.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The scheduler is about to be told to abort it: its own row for that ends it, with [`ABORTED`]; others go on.
-    Expected,
-    /// The scheduler was told: the next row is its last.
-    Now,
-    /// The scheduler could not be told: it goes on.
-    Not,
-}
-
 /// What outlives a ledger that is made anew out of the journal.
 #[derive(Default)]
 pub(crate) struct Aborts {
@@ -103,18 +92,17 @@ impl Ledger {
     }
 
     /// What becomes of a live request, which the journal is told for a next start. One that has ended by then stays as it is.
-    pub(crate) fn end(&mut self, rid: &str, number: u64, end: End, keep: &mut Keep) {
+    pub(crate) fn end(&mut self, rid: &str, number: u64, ending: Ending, keep: &mut Keep) {
         let Some(slot) = self.requests.find(rid.as_bytes()) else { return };
         let is_it = |request: &super::Request| request.kept.number().0 == number && !request.ended_early();
         let Some(request) = self.requests.get(slot).filter(|request| is_it(request)) else { return };
         let known = self.endings.iter().find(|(known, _)| *known == slot);
-        let ending = match (end, known) {
-            (End::Expected, None) => Ending::Expected,
-            (End::Now, Some(_)) => Ending::Due,
+        match (ending, known) {
+            (Ending::Expected, None) | (Ending::Due, Some(_)) => {}
             // Not where another abort of the same request got through.
-            (End::Not, Some((_, Ending::Expected))) => Ending::No,
+            (Ending::No, Some((_, Ending::Expected))) => {}
             _ => return,
-        };
+        }
         keep.ending(request.kept, ending);
         self.forget_ending(slot);
         if ending != Ending::No {
