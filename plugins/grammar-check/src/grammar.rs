@@ -164,14 +164,13 @@ impl Compiler {
         let pristine = start.parser.deep_clone();
         // Where tokens are counted (`max_tokens`), only a text says so: a rule may have it, or a lexeme.
         let counts_tokens = matches!(text, GrammarText::Lark(lark) if lark.contains("max_tokens"));
-        let paths = Paths::of(&start.parser, counts_tokens);
-        let mut grammar = Grammar { pristine, in_use: start.parser.clone(), paths };
         if limits.wanders {
             wander(&start, self.first_byte);
-            grammar.paths = Paths::of(&start.parser, counts_tokens);
-            if grammar.in_use.get_error().is_some() {
-                grammar.renew();
-            }
+        }
+        let paths = Paths::of(&start.parser, counts_tokens);
+        let mut grammar = Grammar { pristine, in_use: start.parser, paths };
+        if grammar.in_use.get_error().is_some() {
+            grammar.renew();
         }
         Ok(grammar)
     }

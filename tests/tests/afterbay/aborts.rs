@@ -11,7 +11,7 @@ use afterbay_tests::components::{example, guest};
 use afterbay_tests::frames::{Request, WIRES, batch, row, rows};
 use afterbay_tests::{Afterbay, Input, Reader, Sender, Stage};
 use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
-use afterbay_wire::synth::{SynthFinish, SynthRow};
+use afterbay_wire::synth::{SynthFinish, SynthRow, SynthWire};
 use serde_json::{Value, json};
 
 const STOPPED: &str = "stop:afterbay: aborted by operator";
@@ -246,18 +246,24 @@ fn an_abort_ends_a_request_whose_rows_wait_and_tells_plugins_that_it_is_over() {
     assert_eq!(reader.rest().len(), 0);
 }
 
-#[test]
-fn a_request_that_was_aborted_stays_ended_over_a_restart() {
+/// Two requests with a row each; the operator has aborted the first, and the scheduler was told.
+fn told(wire: SynthWire) -> (Stage, Afterbay, (Reader, Sender, Input), [Request; 2]) {
     let stage = Stage::new();
     let mut reader = Reader::bind(&stage.reader_side());
     let afterbay = Afterbay::run(&stage, &stage.config().abort_by_push(&stage));
     let mut sender = Sender::connect(&stage.scheduler_side());
     let mut input = Input::connect(&stage.abort_side());
     let (mut a, mut b) = (Request::new("a"), Request::new("b"));
-    sender.send(&batch(Msgpack, vec![a.row(&[1]), b.row(&[1])]));
+    sender.send(&batch(wire, vec![a.row(&[1]), b.row(&[1])]));
     reader.frame();
     afterbay.abort_connected("a", &[]);
     assert_eq!(input.abort(), "a");
+    (stage, afterbay, (reader, sender, input), [a, b])
+}
+
+#[test]
+fn a_request_that_was_aborted_stays_ended_over_a_restart() {
+    let (stage, afterbay, (mut reader, mut sender, _input), [mut a, mut b]) = told(Msgpack);
     sender.send(&batch(Msgpack, vec![a.row(&[2]), b.row(&[2])]));
     assert_eq!(rows(&reader.frame())[0].finish.as_deref(), Some(STOPPED));
     afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 2);
@@ -282,16 +288,7 @@ fn a_request_that_was_aborted_stays_ended_over_a_restart() {
 #[test]
 fn an_end_that_the_operator_has_asked_for_outlives_kill_9() {
     for wire in WIRES {
-        let stage = Stage::new();
-        let mut reader = Reader::bind(&stage.reader_side());
-        let afterbay = Afterbay::run(&stage, &stage.config().abort_by_push(&stage));
-        let mut sender = Sender::connect(&stage.scheduler_side());
-        let mut input = Input::connect(&stage.abort_side());
-        let (mut a, mut b) = (Request::new("a"), Request::new("b"));
-        sender.send(&batch(wire, vec![a.row(&[1]), b.row(&[1])]));
-        reader.frame();
-        afterbay.abort_connected("a", &[]);
-        assert_eq!(input.abort(), "a");
+        let (stage, afterbay, (mut reader, _sender, _input), [mut a, mut b]) = told(wire);
         afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 1);
         afterbay.kill();
 
