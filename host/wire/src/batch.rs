@@ -132,12 +132,14 @@ impl Batch {
     }
 
     /// Every row's [`rid`](Batch::rid) as bytes, to be compared: as text they are checked again each time.
+    #[inline]
     pub fn rid_bytes(&self) -> impl Iterator<Item = &[u8]> + Clone {
         let rids = self.rows_of(Known::Rids);
         (0..self.rows).map(move |row| rids.and_then(|rids| rids.get(row).str_bytes()).unwrap_or_default())
     }
 
     /// Every row's [`tokens`](Batch::tokens).
+    #[inline]
     pub fn token_counts(&self) -> impl Iterator<Item = u32> + Clone {
         let ids = self.rows_of(Known::OutputIds);
         let each = ids.and_then(Rows::model).and_then(Value::id_count);
@@ -149,12 +151,14 @@ impl Batch {
     }
 
     /// Every row's [`completion_tokens`](Batch::completion_tokens).
+    #[inline]
     pub fn completion_counts(&self) -> impl Iterator<Item = Option<u64>> + Clone {
         let counts = self.rows_of(Known::CompletionTokens);
         (0..self.rows).map(move |row| counts?.get(row).int()?.try_into().ok())
     }
 
     /// Every row's [`finish`](Batch::finish).
+    #[inline]
     pub fn finishes(&self) -> impl Iterator<Item = Finish<'_>> + Clone {
         let reasons = self.rows_of(Known::FinishedReasons).filter(|reasons| !reasons.are_nil(self.rows));
         (0..self.rows).map(move |row| reasons.map_or(Finish::Running, |reasons| finish(reasons.get(row))))
@@ -165,12 +169,11 @@ impl Batch {
         out.values.clear();
         out.ends.clear();
         out.ends.reserve(self.rows as usize);
-        let ids = self.rows_of(Known::OutputIds);
+        if let Some(ids) = self.rows_of(Known::OutputIds) {
+            return ids.ids(self.rows, out);
+        }
         for row in 0..self.rows {
-            match ids {
-                Some(ids) => _ = ids.get(row).ids(&mut out.values),
-                None => self.row_ids(row, &mut out.values),
-            }
+            self.row_ids(row, &mut out.values);
             out.ends.push(out.values.len() as u32);
         }
     }

@@ -333,10 +333,16 @@ pub(crate) fn int(cell: &[u8]) -> Option<i64> {
 /// The items of an id array, 8 bytes each, little endian: extension 1 (0.5.19 and later) or `["q", bin]`.
 #[inline]
 pub(crate) fn id_bytes(cell: &[u8]) -> Option<&[u8]> {
+    // The usual case is small, so that a loop over cells is one without calls.
+    usual_ids(cell).or_else(|| other_id_bytes(cell))
+}
+
+/// The same of an id array in the usual form: fewer than 32 ids.
+#[inline]
+pub(crate) fn usual_ids(cell: &[u8]) -> Option<&[u8]> {
     match cell {
-        // The usual case: fewer than 32 ids. Small, so that a loop over cells is one without calls.
         [0xc7, _, EXT_ARRAY, 0, 0, 0, 2, 0xa1, b'q', ids @ ..] if ids.len().is_multiple_of(8) => Some(ids),
-        _ => other_id_bytes(cell),
+        _ => None,
     }
 }
 

@@ -1,10 +1,12 @@
 //! One value of a frame, msgpack or pickle, read in place. What columns mean is not known here.
 
 use std::ops::Range;
+use std::slice::ChunksExact;
 
 use afterbay_pickle::{Node, NodeId, Tree};
 
 use crate::pack::{self, Cells, INT, Item, LIST, MAP, NIL, OTHER, STR, TYPES, Types};
+use crate::row::Ids;
 
 /// A value: the bytes of one msgpack value (structure checked), or a node of a pickle's tree.
 #[derive(Clone, Copy, Debug)]
@@ -186,6 +188,51 @@ impl<'a> Rows<'a> {
         match self {
             Rows::Packed { cells: Cells::Uniform { width: 2.., .. }, .. } => Some(self.get(0)),
             _ => None,
+        }
+    }
+
+    /// The cells' bytes, where there is a [`Rows::model`] of them.
+    #[inline]
+    fn alike(self, rows: u32) -> Option<ChunksExact<'a, u8>> {
+        match self {
+            Rows::Packed { frame, cells: Cells::Uniform { start, width: width @ 2.. }, .. } => {
+                let cells = &frame[start as usize..(start + rows * width) as usize];
+                Some(cells.chunks_exact(width as usize))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it shows at a glance that all cells are texts: ASCII, of one length.
+    pub(crate) fn are_ascii(self, rows: u32) -> bool {
+        let length = self.model().and_then(Value::str_bytes).map(<[u8]>::len);
+        let (Some(length), Some(mut cells)) = (length, self.alike(rows)) else { return false };
+        cells.all(|cell| cell[cell.len() - length..].is_ascii())
+    }
+
+    /// Whether it shows at a glance that all cells are id arrays: of one length, in the usual form.
+    pub(crate) fn are_ids(self, rows: u32) -> bool {
+        self.alike(rows).is_some_and(|mut cells| cells.all(|cell| pack::usual_ids(cell).is_some()))
+    }
+
+    /// Appends the ids of all cells, which are id arrays, and where each ends.
+    pub(crate) fn ids(self, rows: u32, out: &mut Ids) {
+        let count = self.model().and_then(Value::id_count);
+        if let (Some(count), Some(cells)) = (count, self.alike(rows)) {
+            // No cell is asked where it begins, how long it is, or whether there is room.
+            let from = out.values.len();
+            out.values.resize(from + count * rows as usize, 0);
+            let places = out.values[from..].chunks_exact_mut(count.max(1));
+            for (place, cell) in places.zip(cells) {
+                let (ids, _) = cell[cell.len() - 8 * count..].as_chunks();
+                place.iter_mut().zip(ids).for_each(|(place, id)| *place = i64::from_le_bytes(*id));
+            }
+            out.ends.extend((1..=rows).map(|row| (from + row as usize * count) as u32));
+            return;
+        }
+        for cell in self.iter(rows) {
+            cell.ids(&mut out.values);
+            out.ends.push(out.values.len() as u32);
         }
     }
 
