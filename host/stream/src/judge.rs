@@ -23,7 +23,7 @@ use afterbay_runtime::{
     Action, ColumnSet, Columns, Ending, FinishKind, IdShape, Opened, Plugin, ReloadError, Replacement,
     TokenId, Verdict,
 };
-use afterbay_wire::{FinishReason, Ids, is_health_check};
+use afterbay_wire::{FinishReason, Ids};
 use holding::Turn;
 use shown::Shown;
 use std::collections::HashSet;
@@ -304,7 +304,7 @@ impl Chain {
 
     /// Calls each plugin, from this one on.
     fn ask(&mut self, judged: &mut Judged, first: usize, holds: &mut Holds, ledger: &Ledger) {
-        self.show(judged, ledger);
+        self.show(judged);
         if self.shown.rows.is_empty() {
             return;
         }
@@ -405,29 +405,24 @@ impl Chain {
     }
 
     /// Fills the columns from the batch as it came.
-    fn show(&mut self, judged: &Judged, ledger: &Ledger) {
+    fn show(&mut self, judged: &Judged) {
         let Accounted { batch, rows, is_released, .. } = &judged.accounted;
         let shown = &mut self.shown;
         shown.clear();
-        let mut hidden = false;
-        for (index, (row, rid)) in (0..).zip(rows.iter().zip(batch.rid_bytes())) {
-            // Of a request that has ended no plugin knows any more.
-            let is_past =
-                *is_released && ledger.request(row.slot).is_none_or(|(_, request)| request.has_ended());
-            if row.swallowed || is_past || is_health_check(rid) {
-                hidden = true;
-                continue;
-            }
-            shown.rows.push(index);
-            shown.requests.push(row.number);
-            shown.tokens.push(if *is_released { batch.tokens(index) } else { row.tokens });
-            shown.completion_tokens.push(row.completion_tokens.unwrap_or(0));
-            shown.finished.push(row.finish);
+        shown.rows.extend((0..).zip(rows).filter(|(_, row)| !row.unseen).map(|(index, _)| index));
+        // Column by column: of what is known to be so long room is made once, and not asked for by each row.
+        let seen = shown.rows.iter().map(|index| (*index, &rows[*index as usize]));
+        shown.requests.extend(seen.clone().map(|(_, row)| row.number));
+        match is_released {
+            true => shown.tokens.extend(seen.clone().map(|(index, _)| batch.tokens(index))),
+            false => shown.tokens.extend(seen.clone().map(|(_, row)| row.tokens)),
         }
+        shown.completion_tokens.extend(seen.clone().map(|(_, row)| row.completion_tokens.unwrap_or(0)));
+        shown.finished.extend(seen.map(|(_, row)| row.finish));
         if !self.seats.iter().any(|seat| seat.wants().output_ids) {
             return;
         }
-        if !hidden {
+        if shown.rows.len() == rows.len() {
             batch.output_ids(&mut shown.ids);
             return;
         }
@@ -439,14 +434,13 @@ impl Chain {
 
     /// Tells each plugin of the requests that have ended with this batch.
     fn close(&mut self, judged: &Judged, ledger: &Ledger) {
-        let Judged { accounted: Accounted { batch, rows, is_released, .. }, fates, .. } = judged;
+        let Judged { accounted: Accounted { rows, is_released, .. }, fates, .. } = judged;
         let ended = |(index, row): &(usize, &Row)| {
             let by_scheduler = row.finish != FinishKind::Running && !is_released;
             by_scheduler || fates.get(*index).is_some_and(|fate| fate.finish.is_some())
         };
-        let ended = rows.iter().enumerate().filter(ended);
-        let shown = ended.filter(|(index, row)| !row.swallowed && !batch.is_health_check(*index as u32));
-        let closed: Vec<u64> = shown.map(|(_, row)| row.number).collect();
+        let ended = rows.iter().enumerate().filter(ended).filter(|(_, row)| !row.unseen);
+        let closed: Vec<u64> = ended.map(|(_, row)| row.number).collect();
         self.forget(&closed, ledger);
     }
 

@@ -29,7 +29,7 @@ use afterbay_events::{HoldEnd, Name};
 use afterbay_journal as journal;
 use afterbay_journal::reader::Ending;
 use afterbay_runtime::FinishKind;
-use afterbay_wire::{AbortShape, Batch, Edit, Finish, Tokens};
+use afterbay_wire::{AbortShape, Batch, Edit, Finish, Tokens, is_health_check};
 use released::in_place_of;
 use std::time::{Duration, Instant};
 
@@ -57,6 +57,8 @@ pub(crate) struct Request {
     counted: u64,
     /// What the reader was sent more (or less) than came: added to the scheduler's count in every later row.
     shift: i64,
+    /// It is SGLang's own, to see whether it is alive: no plugin knows of it.
+    is_health_check: bool,
     /// The prompt's length in tokens, 0 where the scheduler did not say.
     pub(crate) prompt_tokens: u64,
     /// A row of it has left for the reader, which so knows of it.
@@ -71,9 +73,10 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    fn new(kept: journal::Request, now: Instant) -> Request {
+    fn new(kept: journal::Request, rid: &str, now: Instant) -> Request {
         Request {
             kept,
+            is_health_check: is_health_check(rid.as_bytes()),
             received: 0,
             forwarded: 0,
             replaced: 0,
@@ -93,13 +96,13 @@ impl Request {
     }
 
     /// A plugin has finished it: no plugin sees what still comes.
-    pub(crate) fn ended_early(&self) -> bool {
+    fn ended_early(&self) -> bool {
         self.ended_by.is_some()
     }
 
-    /// No plugin knows of it any more.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.lingers || self.ended_early()
+    /// No plugin knows of it, or none does any more.
+    pub(crate) fn is_unseen(&self) -> bool {
+        self.lingers || self.ended_early() || self.is_health_check
     }
 }
 
@@ -114,8 +117,12 @@ pub(crate) struct Row {
     pub(crate) finish: FinishKind,
     /// The request began with this row.
     pub(crate) first: bool,
-    /// Not shown to plugins: it belongs to a request that a plugin has finished.
+    /// It belongs to a request that a plugin has finished.
     pub(crate) swallowed: bool,
+    /// Its request is to be looked at when the batch is settled: this is its last row, or the one before was.
+    ends: bool,
+    /// Not shown to plugins: swallowed, a health check's, or one that waited and whose request has ended.
+    pub(crate) unseen: bool,
 }
 
 /// A batch whose rows are accounted.
@@ -181,7 +188,7 @@ impl Ledger {
                     shift: info.forwarded as i64 - info.received as i64,
                     reader_knows: true,
                     ended_by: info.ended_early.then(|| EARLIER_RUN.into()),
-                    ..Request::new(request.request, now)
+                    ..Request::new(request.request, &info.rid, now)
                 },
             );
             if info.ending != Ending::No && !info.ended_early {
@@ -278,14 +285,17 @@ impl Ledger {
             received += u64::from(tokens);
             self.kept_requests.push(request.kept);
             self.tokens.push(tokens);
+            let finish = finish_kind(&finish);
             rows.push(Row {
                 slot,
                 number: request.kept.number().0,
                 tokens,
                 completion_tokens,
-                finish: finish_kind(&finish),
+                finish,
                 first,
+                ends: finish != FinishKind::Running || request.lingers,
                 swallowed: request.ended_early(),
+                unseen: request.ended_early() || request.is_health_check,
             });
         }
         if let Some(error) = refused {
@@ -308,9 +318,10 @@ impl Ledger {
     fn begin(&mut self, kept: journal::Request, batch: &Batch, row: u32, now: Instant) -> Slot {
         let prompt_tokens = batch.prompt_tokens(row).unwrap_or(0);
         let key = Some(route::key(batch, row));
-        let request = Request { prompt_tokens, key, ..Request::new(kept, now) };
+        let rid = batch.rid(row);
+        let request = Request { prompt_tokens, key, ..Request::new(kept, rid, now) };
         self.telemetry.counters.requests_opened.add(1);
-        self.requests.insert(batch.rid(row), request)
+        self.requests.insert(rid, request)
     }
 
     /// Every row's fate is known: books it, writes the outcome, and makes what leaves.
@@ -474,11 +485,8 @@ impl Ledger {
 
     /// Takes out the requests that the scheduler has ended, and looks whether their tokens add up.
     fn end_requests(&mut self, rows: &[Row], holds: &Holds, keep: &mut Keep) {
-        for row in rows {
+        for row in rows.iter().filter(|row| row.ends) {
             let Some(request) = self.requests.get_mut(row.slot) else { continue };
-            if row.finish == FinishKind::Running && !request.lingers {
-                continue;
-            }
             // Until what waits of it has gone on.
             request.lingers = holds.has(row.number);
             if request.lingers {

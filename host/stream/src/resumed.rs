@@ -3,7 +3,6 @@
 use crate::about::Abouts;
 use crate::ledger::{Accounted, Ledger, Request, Row};
 use afterbay_runtime::{Fault, Opened, Plugin};
-use afterbay_wire::is_health_check;
 use std::collections::HashMap;
 
 /// The requests that a fresh instance is told of.
@@ -45,7 +44,7 @@ impl<'l> Resumed<'l> {
 
 /// The requests that plugins may see rows of.
 fn alive(ledger: &Ledger) -> impl Iterator<Item = (&str, &Request)> {
-    ledger.requests().filter(|(rid, request)| !request.ended_early() && !is_health_check(rid.as_bytes()))
+    ledger.requests().filter(|(_, request)| !request.is_unseen())
 }
 
 fn resumed<'l>(rid: &'l str, request: &Request, abouts: &'l Abouts) -> Opened<'l> {

@@ -93,7 +93,9 @@ impl Ledger {
                     FinishKind::Running
                 },
                 first: false,
+                ends: request.lingers,
                 swallowed: false,
+                unseen: request.is_unseen(),
             });
             actions.release(index, &due.plugin, words(why), count, held.tokens);
             instead.push(Instead { row: index, held, in_place: true, plugin: due.plugin.clone(), why });
