@@ -173,7 +173,9 @@ impl tokenizer::Host for Guest {
     }
 
     fn encode(&mut self, text: String) -> wasmtime::Result<Result<Vec<TokenId>, EncodeError>> {
-        Ok(self.grants.tokenizer.as_ref().map_or(Ok(Vec::new()), |tokens| tokens.encode(&text)))
+        let Guest { clock, grants, .. } = self;
+        let Some(tokens) = &grants.tokenizer else { return Ok(Ok(Vec::new())) };
+        Ok(clock.charge(|| tokens.encode(&text)))
     }
 }
 
