@@ -249,10 +249,11 @@ impl Bench {
             ];
             self.row(name, figures);
         }
-        let name = "storm, longest call, ms".to_owned();
-        if self.wants(&name) {
-            let calls = storm::longest_calls(&self.guests, self.time)?;
-            self.row(name, calls);
+        if self.wants("storm, calls") {
+            for storm::Calls { of, p50, p99, longest } in storm::calls(&self.guests, self.time)? {
+                let figures = vec![("CPU ms, p50", p50), ("CPU ms, p99", p99), ("CPU ms, longest", longest)];
+                self.row(format!("storm, calls of {of}"), figures);
+            }
         }
         Ok(())
     }

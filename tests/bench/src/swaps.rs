@@ -69,7 +69,7 @@ pub(crate) fn measure(
     let mut line = Line::start(&ingress, &reader, traffic)?;
     let measured = swapped.by_turns(&running, &mut line, time);
     let (swaps, without, with) = running.explain(measured)?;
-    swapped.is_balanced(&running, line.sent(), traffic.rows_per_frame, swaps)?;
+    running.explain(swapped.is_balanced(&running, line.sent(), traffic.rows_per_frame, swaps))?;
     running.stop()?;
     line.end()?;
     Ok(Swaps { swaps: swaps as f64, without: Waits::new(without), with: Waits::new(with) })
