@@ -131,7 +131,11 @@ pub(crate) fn check_files(
                     continue;
                 }
                 Err(why) => {
-                    problems.push(format!("stream {}: plugin {} {why}", stream.name, plugin.name));
+                    problems.push(format!(
+                        "stream {}: plugin {:?}: {why}",
+                        stream.name,
+                        plugin.name.as_str()
+                    ));
                     continue;
                 }
             };
@@ -210,7 +214,7 @@ impl Loader {
         let name = stream.name.to_string();
         let meter = grants::meter(&self.metrics, &name, plugin.name.as_str());
         let model = grants::model(stream, plugin, met, &self.vocabularies);
-        let model = model.map_err(|why| anyhow::anyhow!("plugin {:?} {why}", plugin.name.as_str()))?;
+        let model = model.map_err(|why| anyhow::anyhow!("plugin {:?}: {why}", plugin.name.as_str()))?;
         let terms = grants::terms(plugin, meter, model);
         let (component, file) = load_plugin(&self.host, plugin, terms.clone())?;
         let settings = settings(plugin);
