@@ -3,8 +3,8 @@
 //! The deadline is of processor time: a call whose thread waits for a processor is not stopped for it. A guest cannot
 //! sleep (no import blocks), so that is as firm as the wall's clock. The clock of the thread costs a system call; it is
 //! read only by a call that a tick finds running, not by each. A guest that computes is found at every tick, so what lies between
-//! two that find it counts for [`TICKS_COUNTED_MAX`] of them at most: a virtual machine that stands still gives its thread time that
-//! it did not have (of 4.1 ms in which neither ticker nor guest ran, 2.3 were the thread's own by its clock).
+//! two that find it counts for one tick's length at most: a virtual machine that stands still gives its thread time that it did
+//! not have (of 4.1 ms in which neither ticker nor guest ran, 2.3 were the thread's own by its clock).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use wasmtime::Engine;
 
-use crate::limits::{TICK, TICKS_COUNTED_MAX, TICKS_IDLE_MAX, WAIT_MAX};
+use crate::limits::{TICK, TICKS_IDLE_MAX, WAIT_MAX};
 
 /// Why the host stopped a guest; travels through wasmtime as its error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,7 +59,7 @@ impl CallClock {
     /// What the guest has computed since it was looked at last.
     fn count(&mut self, wall: Duration, cpu: Duration) {
         self.used += match self.cpu_last.replace(cpu) {
-            Some(last) => cpu.saturating_sub(last).min(TICK * TICKS_COUNTED_MAX),
+            Some(last) => cpu.saturating_sub(last).min(TICK),
             // The first tick comes at most one tick's length into the call: what is more was not this thread's time.
             None => wall.min(TICK),
         };
@@ -170,8 +170,9 @@ mod tests {
     fn a_call_that_computes_is_stopped_at_its_deadline() {
         let mut clock = clock();
         let before = 700 * MS;
-        assert_eq!(clock.judge(TICK, before + TICK), Ok(()));
-        assert_eq!(clock.judge(2 * MS - TICK, before + 2 * MS - TICK), Ok(()));
+        for tick in 1..4 {
+            assert_eq!(clock.judge(tick * TICK, before + tick * TICK), Ok(()));
+        }
         assert_eq!(clock.judge(2 * MS, before + 2 * MS), Err(Stop::Deadline));
     }
 
@@ -187,9 +188,11 @@ mod tests {
         let mut clock = clock();
         let before = 700 * MS;
         assert_eq!(clock.judge(TICK, before + TICK), Ok(()));
-        assert_eq!(clock.judge(40 * MS, before + 40 * MS), Ok(()));
-        // Found once more, it has computed.
-        assert_eq!(clock.judge(40 * MS + TICK, before + 40 * MS + TICK), Err(Stop::Deadline));
+        for tick in [20 * MS, 40 * MS] {
+            assert_eq!(clock.judge(tick, before + tick), Ok(()));
+        }
+        // Found at as many ticks as make up its deadline, it has computed.
+        assert_eq!(clock.judge(41 * MS, before + 41 * MS), Err(Stop::Deadline));
     }
 
     #[test]

@@ -32,10 +32,9 @@ pub const LOG_LINES_PER_SECOND_MAX: u32 = 100;
 /// Lines that wait for `Plugin::drain_log`. More are counted and left out.
 pub const LOG_LINES_WAITING_MAX: usize = 200;
 
-/// How often running guests are looked at. A call is stopped at the first look past its deadline.
+/// How often running guests are looked at. A call is stopped at the first look past its deadline. What lies between two looks
+/// counts for so long at most.
 pub const TICK: Duration = Duration::from_micros(500);
-/// What lies between two looks counts for no more than so many ticks of a call's time.
-pub const TICKS_COUNTED_MAX: u32 = 2;
 /// Looks without a call under way after which the ticker sleeps until the next call.
 pub const TICKS_IDLE_MAX: u32 = 4;
 /// A call may take this much longer than its deadline on the wall's clock while its thread waits for a processor. (With
