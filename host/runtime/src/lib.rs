@@ -27,10 +27,12 @@ mod instance;
 mod log;
 mod meter;
 
+mod aside;
 mod files;
 mod watch;
 mod watching;
 
+pub use aside::aside;
 pub use batch::{
     Action, CallSet, ColumnSet, Columns, Ending, FinishKind, IdShape, Opened, Replacement, RequestId,
     TokenId, Verdict,
