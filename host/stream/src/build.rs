@@ -141,7 +141,7 @@ pub(crate) fn start(
     }
     plan.tell_sinks(&route);
     let ledger = plan.ledger(&mut base, Aborts::new(setup.upstream), &route, now);
-    let abouts = Abouts::of_live(setup.attributes, &ledger);
+    let abouts = Abouts::of_live(setup.attributes, &ledger, &route);
     let seats = plugins.into_iter().map(|setup| {
         let counters = metrics.plugin(&stream, setup.config.name.as_str());
         let (telemetry, health) = (telemetry.clone(), plan.health.clone());

@@ -84,7 +84,7 @@ impl Change {
         if let Some(upstream) = upstream {
             path.ledger.set_upstream(upstream);
         }
-        path.chain.abouts_of(attributes);
+        path.chain.abouts_of(attributes, &path.ledger, &path.route);
         change_plugins(plugins, plan, path);
         change_taps(taps, path);
     }

@@ -15,6 +15,7 @@ use crate::columns::union;
 use crate::hold::Holds;
 use crate::ledger::{ABORTED, Accounted, Ledger, OPERATOR, Row};
 use crate::replay::Replayed;
+use crate::route::Route;
 use crate::seat::{Answer, Seat, Wanted};
 use crate::standing::Standing;
 use afterbay_journal as journal;
@@ -201,8 +202,8 @@ impl Chain {
     }
 
     /// What attributes requests have that begin from now on.
-    pub(crate) fn abouts_of(&mut self, of: AttributesOf) {
-        self.abouts.set_of(of);
+    pub(crate) fn abouts_of(&mut self, of: AttributesOf, ledger: &Ledger, route: &Route) {
+        self.abouts.set_of(of, ledger, route);
     }
 
     /// Other seats in place of those there are, out of which `change` takes what stays. What it leaves comes back.
@@ -254,10 +255,16 @@ impl Chain {
     }
 
     /// Calls each plugin once, and composes what they say.
-    pub(crate) fn judge(&mut self, accounted: Accounted, holds: &mut Holds, ledger: &Ledger) -> Judged {
+    pub(crate) fn judge(
+        &mut self,
+        accounted: Accounted,
+        holds: &mut Holds,
+        ledger: &Ledger,
+        route: &Route,
+    ) -> Judged {
         let mut judged = Judged::new(accounted);
         if !self.seats.is_empty() {
-            self.ask(&mut judged, 0, holds, ledger);
+            self.ask(&mut judged, 0, holds, ledger, route);
         }
         if ledger.has_endings() {
             judged.end(ledger);
@@ -275,6 +282,7 @@ impl Chain {
         plugin: &str,
         holds: &mut Holds,
         ledger: &Ledger,
+        route: &Route,
     ) {
         // One that is no more had nobody known behind it.
         if let Some(seat) = self.place(plugin) {
@@ -286,7 +294,7 @@ impl Chain {
             if self.seats[seat].terminates() {
                 judged.terminate(plugin);
             }
-            self.ask(judged, seat + 1, holds, ledger);
+            self.ask(judged, seat + 1, holds, ledger, route);
             self.close(judged, ledger);
         }
     }
@@ -303,14 +311,14 @@ impl Chain {
     }
 
     /// Calls each plugin, from this one on.
-    fn ask(&mut self, judged: &mut Judged, first: usize, holds: &mut Holds, ledger: &Ledger) {
+    fn ask(&mut self, judged: &mut Judged, first: usize, holds: &mut Holds, ledger: &Ledger, route: &Route) {
         self.show(judged);
         if self.shown.rows.is_empty() {
             return;
         }
         let now = judged.accounted.kept.at.instant;
         let begun = self.shown.begun(&judged.accounted);
-        meet(&judged.accounted, ledger, &begun, &mut self.abouts);
+        meet(&judged.accounted, ledger, route, &begun, &mut self.abouts);
         for index in first..self.seats.len() {
             if self.seats[index].shadow_of().is_some() {
                 // It looks from the place of the one it is a shadow of.
@@ -354,7 +362,7 @@ impl Chain {
         ledger: &Ledger,
     ) -> Option<Answer> {
         let accounted = &judged.accounted;
-        let opened: Vec<Opened<'_>> = opened(accounted, ledger, begun);
+        let opened: Vec<Opened<'_>> = opened(accounted, ledger, &self.abouts, begun);
         if self.shown.rows.is_empty() && opened.is_empty() {
             return None;
         }
@@ -479,24 +487,32 @@ pub(crate) fn aborted(message: &str) -> FinishReason {
 }
 
 /// What is known of the requests that begin in this batch.
-fn meet(accounted: &Accounted, ledger: &Ledger, begun: &[u32], abouts: &mut Abouts) {
+fn meet(accounted: &Accounted, ledger: &Ledger, route: &Route, begun: &[u32], abouts: &mut Abouts) {
     for row in begun {
         let Some((rid, request)) = ledger.request(accounted.rows[*row as usize].slot) else { continue };
         let worker = accounted.batch.http_worker_ipc(*row).unwrap_or_default();
-        abouts.meet(request.kept.number().0, rid, worker);
+        let number = request.kept.number().0;
+        abouts.meet(number, rid, worker, route.reader_name(number, &accounted.batch, *row));
     }
 }
 
 /// The requests that begin with these rows.
-fn opened<'l>(accounted: &'l Accounted, ledger: &'l Ledger, begun: &[u32]) -> Vec<Opened<'l>> {
+fn opened<'l>(
+    accounted: &'l Accounted,
+    ledger: &'l Ledger,
+    abouts: &'l Abouts,
+    begun: &[u32],
+) -> Vec<Opened<'l>> {
     begun
         .iter()
         .filter_map(|row| {
             let (rid, request) = ledger.request(accounted.rows[*row as usize].slot)?;
+            let about = abouts.get(request.kept.number().0)?;
             Some(Opened {
                 request: request.kept.number().0,
                 rid,
-                http_worker_ipc: accounted.batch.http_worker_ipc(*row).unwrap_or_default(),
+                http_worker_ipc: &about.worker,
+                sink: &about.sink,
                 prompt_tokens: request.prompt_tokens,
                 received_tokens: 0,
                 resumed: false,

@@ -68,7 +68,7 @@ pub(crate) struct Request {
     /// The plugin that lets it skip the detokenizer.
     skips_by: Option<Name>,
     /// What says which reader it has; `None`: it is of an earlier run.
-    key: Option<u32>,
+    pub(crate) key: Option<u32>,
     last_row: Instant,
 }
 

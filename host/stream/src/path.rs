@@ -170,7 +170,7 @@ impl Path {
         fault::frame(decoded.kept().frame.0);
         match self.ledger.account(decoded, &mut self.keep) {
             Ok(accounted) => {
-                let judged = self.chain.judge(accounted, &mut self.holds, &self.ledger);
+                let judged = self.chain.judge(accounted, &mut self.holds, &self.ledger, &self.route);
                 self.book(judged)
             }
             Err(barrier) => barrier,
@@ -188,7 +188,7 @@ impl Path {
         self.is_marked = false;
         match self.ledger.release(kept, &mut self.holds, &mut self.keep) {
             Ok((mut judged, plugin)) => {
-                self.chain.judge_released(&mut judged, &plugin, &mut self.holds, &self.ledger);
+                self.chain.judge_released(&mut judged, &plugin, &mut self.holds, &self.ledger, &self.route);
                 self.book(judged)
             }
             Err(kept) => Settled { kept, leaves: Leaves::Nothing },

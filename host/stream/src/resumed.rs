@@ -49,10 +49,12 @@ fn alive(ledger: &Ledger) -> impl Iterator<Item = (&str, &Request)> {
 
 fn resumed<'l>(rid: &'l str, request: &Request, abouts: &'l Abouts) -> Opened<'l> {
     let number = request.kept.number().0;
+    let (worker, sink) = abouts.get(number).map_or(("", ""), |about| (&*about.worker, &*about.sink));
     Opened {
         request: number,
         rid,
-        http_worker_ipc: abouts.get(number).map_or("", |about| &about.worker),
+        http_worker_ipc: worker,
+        sink,
         prompt_tokens: request.prompt_tokens,
         received_tokens: request.received,
         resumed: true,

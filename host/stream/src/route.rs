@@ -94,6 +94,11 @@ pub(crate) fn key(batch: &Batch, row: u32) -> u32 {
     crc32fast::hash(batch.http_worker_ipc(row).unwrap_or_else(|| batch.rid(row)).as_bytes())
 }
 
+fn reader(among: &Among, batch: &Batch, row: u32) -> u32 {
+    let worker = among.worker(|| batch.http_worker_ipc(row));
+    worker.unwrap_or_else(|| among.reader(|| key(batch, row)))
+}
+
 /// How frames are shared out.
 pub(crate) struct Route {
     /// In the path's order.
@@ -241,9 +246,21 @@ impl Route {
 
     /// The reader of a row.
     fn reader_of(&self, frame: FrameNo, batch: &Batch, row: u32) -> u32 {
-        let among = self.among(frame, row);
-        let worker = among.worker(|| batch.http_worker_ipc(row));
-        worker.unwrap_or_else(|| among.reader(|| key(batch, row)))
+        reader(self.among(frame, row), batch, row)
+    }
+
+    /// The reader, by name, of a request that begins with this row.
+    pub(crate) fn reader_name(&self, request: u64, batch: &Batch, row: u32) -> &str {
+        self.name(reader(self.epochs.of(FrameNo(0), request), batch, row))
+    }
+
+    /// The reader, by name, of a request with this [`key`]; `None` where it is not known.
+    pub(crate) fn reader_by_key(&self, request: u64, key: Option<u32>) -> Option<&str> {
+        Some(self.name(self.epochs.of(FrameNo(0), request).reader_by_key(key)?))
+    }
+
+    fn name(&self, place: u32) -> &str {
+        self.sinks.get(place as usize).map_or("", |sink| &sink.name)
     }
 
     /// Finds the sink of each row.

@@ -175,6 +175,7 @@ mod tests {
             request: 1,
             rid: "r".to_owned(),
             http_worker_ipc: String::new(),
+            sink: String::new(),
             prompt_tokens: 5,
             received_tokens,
             resumed: true,
@@ -229,20 +230,22 @@ mod tests {
     #[test]
     fn with_rules_only_the_requests_that_fit_one_are_given_all_ids() {
         let rules =
-            r#"{"rules": [{"rid_prefix": "old-"}, {"rid_prefix": "o", "http_worker_ipc": "ipc:///w1"}]}"#;
+            r#"{"rules": [{"rid_prefix": "old-"}, {"rid_prefix": "o", "http_worker_ipc": "ipc:///w1"}, {"sink": "s"}]}"#;
         let mut plugin = Harness::<DeltaToCumulative>::new(rules).unwrap();
         let requests = [
-            ("old-1", "", true),
-            ("other", "ipc:///w1", true),
-            ("other", "", false),
-            ("new", "ipc:///w1", false),
+            ("old-1", "", "", true),
+            ("other", "ipc:///w1", "", true),
+            ("other", "", "t", false),
+            ("new", "ipc:///w1", "", false),
+            ("new", "", "s", true),
         ];
-        for (request, (rid, worker, fits)) in (1..).zip(requests) {
-            let http_worker_ipc = worker.to_owned();
+        for (request, (rid, worker, sink, fits)) in (1..).zip(requests) {
+            let (http_worker_ipc, sink) = (worker.to_owned(), sink.to_owned());
             plugin.open_as(Opened {
                 request,
                 rid: rid.to_owned(),
                 http_worker_ipc,
+                sink,
                 resumed: false,
                 ..resumed(0)
             });

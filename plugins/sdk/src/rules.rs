@@ -14,6 +14,9 @@ pub struct RequestIs {
     /// Its output is for this tokenizer worker (`http_worker_ipc`); that of a request which was live before the last start of
     /// Afterbay is not known.
     pub http_worker_ipc: Option<String>,
+    /// Its rows go to the sink of this name; with several readers that of a request which was live before the last start of
+    /// Afterbay is not known.
+    pub sink: Option<String>,
 }
 
 impl RequestIs {
@@ -22,5 +25,6 @@ impl RequestIs {
     pub fn fits(&self, request: &Opened) -> bool {
         self.rid_prefix.as_ref().is_none_or(|prefix| request.rid.starts_with(prefix))
             && self.http_worker_ipc.as_ref().is_none_or(|worker| request.http_worker_ipc == *worker)
+            && self.sink.as_ref().is_none_or(|sink| request.sink == *sink)
     }
 }

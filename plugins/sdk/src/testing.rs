@@ -263,6 +263,7 @@ impl<P: Plugin> Harness<P> {
             request,
             rid: format!("request-{request}"),
             http_worker_ipc: String::new(),
+            sink: String::new(),
             prompt_tokens: 0,
             received_tokens: 0,
             resumed: false,

@@ -47,7 +47,7 @@ impl Condition {
     fn new(rule: Rule) -> Result<Self, ConfigureError> {
         let Rule { rid_prefix, http_worker_ipc, attribute, equals } = rule;
         let attribute = AttributeIs::of(attribute.as_deref(), equals.as_ref())?;
-        Ok(Self { request: RequestIs { rid_prefix, http_worker_ipc }, attribute })
+        Ok(Self { request: RequestIs { rid_prefix, http_worker_ipc, sink: None }, attribute })
     }
 
     fn fits(&self, request: &Opened, attributes: &Attributes) -> bool {
@@ -121,6 +121,7 @@ mod tests {
             request,
             rid: rid.to_owned(),
             http_worker_ipc: worker.to_owned(),
+            sink: String::new(),
             prompt_tokens: 1,
             received_tokens: 0,
             resumed: false,

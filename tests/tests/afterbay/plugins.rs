@@ -325,7 +325,7 @@ fn what_one_plugin_leaves_the_next_one_sees_and_both_are_in_the_journal() {
     let reason = dropped["reason"].as_str().unwrap();
     assert!(reason.contains("[1, 2]") && reason.contains("Stop"), "{reason}");
     let opened = afterbay.event_where("PluginLog", |log| log["plugin"] == "second");
-    assert!(opened["line"].as_str().unwrap().starts_with("opened r \"\" 7 0 false"), "{opened}");
+    assert!(opened["line"].as_str().unwrap().starts_with("opened r \"\" \"reader\" 7 0 false"), "{opened}");
     sender.send(&batch(Msgpack, vec![request.last(&[3])]));
     afterbay.until_metrics("the rest is swallowed", |metrics| metrics.stream("tokens_swallowed_total") == 1);
     assert_eq!(afterbay.stop(), 0);

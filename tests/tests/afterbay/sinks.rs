@@ -85,6 +85,35 @@ fn each_request_goes_to_the_sink_that_its_crc32_says_and_messages_without_rows_g
 }
 
 #[test]
+fn of_several_readers_only_the_one_that_is_named_is_given_all_ids() {
+    for wire in WIRES {
+        let stage = Stage::new();
+        let mut readers = bind(&stage);
+        let settings = format!("rules = [{{ sink = {:?} }}]", SINKS[1]);
+        let component = "builtin:delta-to-cumulative";
+        let config =
+            config(&stage, |_| String::new()).plugin_with("sum", component, &settings, "deadline = \"1s\"");
+        let afterbay = Afterbay::run(&stage, &config);
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut requests = ["r1", "r11", "r0"].map(Request::new);
+        for id in 1..=3 {
+            let step = requests.iter_mut().map(|request| request.row(&[id]));
+            sender.send(&batch(wire, step.collect()));
+        }
+        for (sink, reader) in readers.iter_mut().enumerate() {
+            let given: Vec<Vec<i64>> =
+                reader.take(3).iter().flat_map(|frame| rows(frame)).map(|row| row.ids).collect();
+            let all = sink == 1;
+            let expected =
+                if all { [vec![1], vec![1, 2], vec![1, 2, 3]] } else { [vec![1], vec![2], vec![3]] };
+            assert_eq!(given, expected, "{wire:?}, {}", SINKS[sink]);
+        }
+        assert_eq!(afterbay.stop(), 0);
+        assert_eq!(verify(&stage).0, 0);
+    }
+}
+
+#[test]
 fn a_sink_that_is_away_holds_up_no_other_and_gets_its_own_when_it_comes() {
     let stage = Stage::new();
     // The second is away, and its memory is soon full.

@@ -49,6 +49,23 @@ fn attributes_come_from_rules_and_from_outside_before_a_request_and_during_it() 
 }
 
 #[test]
+fn plugins_that_a_reload_brings_into_an_empty_chain_know_attributes_and_sink_of_requests_that_live() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let rules = "attribute = [{ prefix = \"batch-\", set = { tier = 1 } }]";
+    let config = || stage.config().stream(rules);
+    let afterbay = Afterbay::run(&stage, &config());
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    sender.send(&batch(Msgpack, vec![Request::new("batch-1").row(&[1])]));
+    reader.frame();
+    let remembers = config().plugin("p", &guest("remembers"), "").granted(GRANT);
+    stage.write(&remembers.plugin("second", &guest("reports"), ""));
+    said(&afterbay, r#"opened with 0 rows, worker "", attributes {"tier":1}"#);
+    said(&afterbay, r#"opened batch-1 "" "reader" 7 1 true"#);
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
 fn attributes_that_cannot_be_set_are_refused_with_what_is_wrong() {
     let stage = Stage::new();
     let _reader = Reader::bind(&stage.reader_side());

@@ -109,6 +109,7 @@ fn cost_of_a_life() {
         request,
         rid: "0123456789abcdef",
         http_worker_ipc: "",
+        sink: "",
         prompt_tokens: 9,
         received_tokens: 0,
         resumed: false,

@@ -16,6 +16,7 @@ fn stop_on_loop_finishes_the_request_that_loops_and_no_other() {
         request,
         rid: "r",
         http_worker_ipc: "",
+        sink: "",
         prompt_tokens: 0,
         received_tokens: 0,
         resumed: false,

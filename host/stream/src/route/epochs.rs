@@ -61,6 +61,16 @@ impl Among {
         }
     }
 
+    /// The reader of a request of which no more is known, or not even that. A tokenizer's sink is found by its name only.
+    pub(super) fn reader_by_key(&self, key: Option<u32>) -> Option<u32> {
+        match (&self.readers[..], key) {
+            _ if !self.workers.is_empty() => None,
+            ([only], _) => Some(*only),
+            (_, Some(key)) => Some(self.reader(|| key)),
+            (_, None) => None,
+        }
+    }
+
     /// The sink of the tokenizer that a row names. Not asked where none has one.
     pub(super) fn worker<'n>(&self, name: impl FnOnce() -> Option<&'n str>) -> Option<u32> {
         if self.workers.is_empty() {

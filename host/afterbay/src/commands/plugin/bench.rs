@@ -166,6 +166,7 @@ impl Load {
             request: *request,
             rid,
             http_worker_ipc: "",
+            sink: "",
             prompt_tokens: 64,
             received_tokens: 0,
             resumed: false,

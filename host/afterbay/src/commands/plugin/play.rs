@@ -68,6 +68,8 @@ struct Request {
     number: u64,
     /// Its `http_worker_ipc`.
     worker: String,
+    /// Its reader.
+    sink: String,
     prompt_tokens: u64,
     /// Tokens that came before the first row that was read.
     before: u64,
@@ -292,10 +294,11 @@ impl Player {
             // Not 0 where the first row that there is was not the request's first.
             let before = row.completion_tokens.saturating_sub(tokens);
             let (prompt_tokens, received) = (row.prompt_tokens, before + tokens);
-            let worker = row.http_worker_ipc.clone();
+            let (worker, sink) = (row.http_worker_ipc.clone(), row.sink.clone());
             let request = Request {
                 number,
                 worker,
+                sink,
                 prompt_tokens,
                 before,
                 received,
@@ -388,12 +391,13 @@ impl Player {
 impl Request {
     /// What an instance is told of a request: at its first row, or (`again`) as it takes over from one that faulted.
     fn opened<'r>(&'r self, rid: &'r str, again: bool) -> Opened<'r> {
-        let Request { number, worker, prompt_tokens, before, received, .. } = self;
+        let Request { number, worker, sink, prompt_tokens, before, received, .. } = self;
         let (received_tokens, resumed) = if again { (*received, true) } else { (*before, *before > 0) };
         Opened {
             request: *number,
             rid,
             http_worker_ipc: worker,
+            sink,
             prompt_tokens: *prompt_tokens,
             received_tokens,
             resumed,

@@ -36,6 +36,8 @@ pub(super) struct Row {
     pub(super) prompt_tokens: u64,
     /// Empty: there is one tokenizer worker.
     pub(super) http_worker_ipc: String,
+    /// Its reader; empty where it is not known: frames do not say.
+    pub(super) sink: String,
     pub(super) finish: FinishKind,
 }
 
@@ -205,6 +207,7 @@ fn row(batch: &afterbay_wire::Batch, index: u32) -> Row {
         completion_tokens: batch.completion_tokens(index).unwrap_or(0),
         prompt_tokens: batch.prompt_tokens(index).unwrap_or(0),
         http_worker_ipc: batch.http_worker_ipc(index).unwrap_or_default().to_owned(),
+        sink: String::new(),
         finish: match batch.finish(index) {
             Finish::Running => FinishKind::Running,
             Finish::Stop { .. } => FinishKind::Stop,

@@ -65,6 +65,8 @@ struct WrittenRow {
     prompt_tokens: u64,
     #[serde(default)]
     http_worker_ipc: String,
+    #[serde(default)]
+    sink: String,
     expect: Option<serde_json::Value>,
 }
 
@@ -208,6 +210,7 @@ fn row(written: &WrittenRow, tokens: &mut HashMap<String, u64>) -> Row {
         completion_tokens,
         prompt_tokens: written.prompt_tokens,
         http_worker_ipc: written.http_worker_ipc.clone(),
+        sink: written.sink.clone(),
         finish: match written.finish {
             None => FinishKind::Running,
             Some(WrittenFinish::Stop) => FinishKind::Stop,

@@ -276,6 +276,7 @@ mod tests {
             rid: "r".to_owned(),
             ids: vec![1, 2],
             http_worker_ipc: String::new(),
+            sink: String::new(),
             text: text.map(str::to_owned),
             completion_tokens: 2,
             prompt_tokens: 0,

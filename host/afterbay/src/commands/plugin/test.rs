@@ -38,7 +38,7 @@ const SHOWN_MAX: usize = 20;
     [[batch]]\n  \
     attributes = { a = { tenant = \"red\" } }  # from now on; also signals = { sinks = […], … }\n  \
     rows  = [{ rid = \"a\", ids = [7, 8], expect = \"swallowed\" }]\n\n\
-    A row may also have prompt_tokens, completion_tokens (else they are counted) and http_worker_ipc. One without `expect` is expected to go on as it came, where any row of the file has one."
+    A row may also have prompt_tokens, completion_tokens (else they are counted), http_worker_ipc and sink. One without `expect` is expected to go on as it came, where any row of the file has one."
 )]
 pub(super) struct Args {
     /// Scenarios, or directories of them (*.toml); of a project those in its `scenarios`

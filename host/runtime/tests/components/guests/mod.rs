@@ -31,7 +31,15 @@ fn batch_of(requests: &[u64]) -> Columns<'_> {
 }
 
 fn opened(request: u64) -> Opened<'static> {
-    Opened { request, rid: "rid", http_worker_ipc: "", prompt_tokens: 1, received_tokens: 0, resumed: false }
+    Opened {
+        request,
+        rid: "rid",
+        http_worker_ipc: "",
+        sink: "",
+        prompt_tokens: 1,
+        received_tokens: 0,
+        resumed: false,
+    }
 }
 
 /// Calls the plugin where its settings have it misbehave.

@@ -17,6 +17,7 @@ fn a_request_is_opened_with_all_that_is_known_of_it() {
             request: 3,
             rid: "a-rid",
             http_worker_ipc: "ipc:///w0",
+            sink: "reader",
             prompt_tokens: 12,
             received_tokens: 0,
             resumed: false,
@@ -25,6 +26,7 @@ fn a_request_is_opened_with_all_that_is_known_of_it() {
             request: u64::MAX,
             rid: "ünï",
             http_worker_ipc: "",
+            sink: "",
             prompt_tokens: 0,
             received_tokens: 7,
             resumed: true,
@@ -33,8 +35,8 @@ fn a_request_is_opened_with_all_that_is_known_of_it() {
     plugin.open(&requests).unwrap();
     plugin.close(&[3]).unwrap();
     let expected = [
-        (Some(3), "opened a-rid \"ipc:///w0\" 12 0 false".to_owned()),
-        (Some(u64::MAX), "opened ünï \"\" 0 7 true".to_owned()),
+        (Some(3), "opened a-rid \"ipc:///w0\" \"reader\" 12 0 false".to_owned()),
+        (Some(u64::MAX), "opened ünï \"\" \"\" 0 7 true".to_owned()),
         (Some(3), "closed".to_owned()),
     ];
     assert_eq!(messages(&mut plugin), expected);
