@@ -12,7 +12,7 @@ use crate::meeting::{self, Meeting};
 use crate::start::{self, Key, Loader, Running, Shared};
 use afterbay_config as config;
 use afterbay_events::event::{ConfigReloadFailed, ConfigReloaded, ConfigUnwatched};
-use afterbay_runtime::{FilesWatch, Watched, aside};
+use afterbay_runtime::{FilesWatch, Watched};
 use afterbay_stream::{Change, NewSink, PluginChange, RunningTap, SinkChange, SinkSetup, TapChange};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -188,18 +188,16 @@ impl<'a> Source<'a> {
         let before = shared.config.clone();
         let runs = running.streams.iter().map(|stream| stream.name().to_owned()).collect();
         let after_too = after.clone();
-        let (tell, ready) = oneshot::channel();
-        let _started = aside("reload", {
+        let ready = tokio::task::spawn_blocking({
             let met = met.clone();
             move || {
                 drop(watches);
-                // Nobody waits any more where it stops meanwhile.
-                let _told = tell.send(ready_plugins(&loader, &before, &after_too, &met, runs));
+                ready_plugins(&loader, &before, &after_too, &met, runs)
             }
         });
         // Compiling takes seconds, a registry may take minutes.
         let ready = tokio::select! {
-            ready = ready => ready.unwrap_or_else(|_| Err(vec!["plugins: the thread that loads them has ended".to_owned()])),
+            ready = ready => ready.unwrap_or_else(|error| Err(vec![error.to_string()])),
             () = stop => return Ok(None),
         };
         let outcome = match ready {

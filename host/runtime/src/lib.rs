@@ -27,12 +27,10 @@ mod instance;
 mod log;
 mod meter;
 
-mod aside;
 mod files;
 mod watch;
 mod watching;
 
-pub use aside::aside;
 pub use batch::{
     Action, CallSet, ColumnSet, Columns, Ending, FinishKind, IdShape, Opened, Replacement, RequestId,
     TokenId, Verdict,

@@ -55,9 +55,6 @@ pub const TABLE_ELEMENTS_MAX: usize = 1 << 16;
 /// A guest's call stack. Deeper is a trap.
 pub const STACK_BYTES_MAX: usize = 512 << 10;
 
-/// The niceness of threads beside the path: a component that is compiled at full load shall not hold up batches.
-pub const ASIDE_NICE: i32 = 10;
-
 /// Compiled components kept on disk. The longest unused is deleted for one more.
 pub const CACHE_FILES_MAX: usize = 64;
 

@@ -15,7 +15,6 @@ use std::time::Instant;
 use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
-use crate::aside::aside;
 use crate::limits::{RESCAN, SETTLE, SETTLE_MAX};
 
 /// A directory from which no events come. Its files are still looked at, every [`RESCAN`].
@@ -64,7 +63,7 @@ impl Watching {
         let (bell, rung) = sync_channel(1);
         let (watcher, without_events) = watch_directories(files, bell.clone());
         let stop = Arc::new(AtomicBool::new(false));
-        let thread = aside(thread, {
+        let thread = std::thread::Builder::new().name(thread.to_owned()).spawn({
             let stop = Arc::clone(&stop);
             move || {
                 look(&Look { settled: true, stop: &stop });

@@ -20,7 +20,6 @@ use crate::tap::Tap;
 use afterbay_config::TapOf;
 use afterbay_journal::{FrameNo, MARK, is_mark};
 use afterbay_outbox::Content;
-use afterbay_runtime::aside;
 use afterbay_wire::Layouts;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -255,7 +254,7 @@ impl Path {
             let done = done.clone();
             let run = move || done(Shown { plugin: plugin.to_string(), number, replayed: shows() });
             // Where there can be no thread the new one does not take over, as where its component cannot be read.
-            let _started = aside("replay", run);
+            let _started = std::thread::Builder::new().name("replay".into()).spawn(run);
         }
     }
 
