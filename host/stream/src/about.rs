@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub type AttributesOf = Box<dyn Fn(&str) -> Option<Arc<str>> + Send>;
 
 /// What is known of a request.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct About {
     /// Its `http_worker_ipc`; empty where there is none, and for a request of an earlier run.
     pub(crate) worker: Box<str>,
@@ -73,9 +73,10 @@ impl Abouts {
         self.get(number)?.attributes.clone()
     }
 
-    /// The attributes are asked for anew.
-    pub(crate) fn refresh(&mut self, number: u64, rid: &str) {
-        self.known.entry(number).or_default().attributes = (self.of)(rid);
+    /// The attributes are asked for anew. False: no plugin knows of the request.
+    pub(crate) fn refresh(&mut self, number: u64, rid: &str) -> bool {
+        let about = self.known.get_mut(&number);
+        about.map(|about| about.attributes = (self.of)(rid)).is_some()
     }
 
     pub(crate) fn forget(&mut self, numbers: &[u64]) {

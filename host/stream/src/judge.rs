@@ -162,7 +162,9 @@ impl Chain {
     /// A live request's attributes were set anew.
     pub(crate) fn changed(&mut self, rid: &str, ledger: &Ledger) {
         let Some(number) = ledger.look(rid).live.map(|live| live.number) else { return };
-        self.abouts.refresh(number, rid);
+        if !self.abouts.refresh(number, rid) {
+            return;
+        }
         self.seats.iter_mut().for_each(|seat| seat.changed(number, ledger, &self.abouts));
     }
 
@@ -507,9 +509,10 @@ fn opened<'l>(
         .iter()
         .filter_map(|row| {
             let (rid, request) = ledger.request(accounted.rows[*row as usize].slot)?;
-            let about = abouts.get(request.kept.number().0)?;
+            let number = request.kept.number().0;
+            let about = abouts.get(number)?;
             Some(Opened {
-                request: request.kept.number().0,
+                request: number,
                 rid,
                 http_worker_ipc: &about.worker,
                 sink: &about.sink,

@@ -58,10 +58,31 @@ fn plugins_that_a_reload_brings_into_an_empty_chain_know_attributes_and_sink_of_
     let mut sender = Sender::connect(&stage.scheduler_side());
     sender.send(&batch(Msgpack, vec![Request::new("batch-1").row(&[1])]));
     reader.frame();
+    assert_eq!(put(&afterbay, "batch-1", r#"{"tenant": "mine"}"#).0, 200);
     let remembers = config().plugin("p", &guest("remembers"), "").granted(GRANT);
     stage.write(&remembers.plugin("second", &guest("reports"), ""));
-    said(&afterbay, r#"opened with 0 rows, worker "", attributes {"tier":1}"#);
+    said(&afterbay, r#"opened with 0 rows, worker "", attributes {"tenant":"mine","tier":1}"#);
     said(&afterbay, r#"opened batch-1 "" "reader" 7 1 true"#);
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn of_a_request_that_another_plugin_has_finished_no_change_is_told() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let config = stage.config().plugin("ends", &guest("judges"), "action = \"finish\"");
+    let afterbay = Afterbay::run(&stage, &config.plugin("p", &guest("remembers"), "").granted(GRANT));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let (mut a, mut b) = (Request::new("a"), Request::new("b"));
+    sender.send(&batch(Msgpack, vec![a.row(&[1])]));
+    reader.frame();
+    // The scheduler does not know yet, so it lives.
+    assert_eq!(put(&afterbay, "a", r#"{"n": 1}"#).0, 200);
+    assert_eq!(put(&afterbay, "b", r#"{"n": 2}"#).0, 200);
+    sender.send(&batch(Msgpack, vec![a.row(&[2]), b.row(&[1])]));
+    said(&afterbay, r#"opened with 0 rows, worker "", attributes {"n":2}"#);
+    let is_change = |log: &Value| log["line"].as_str().is_some_and(|line| line.starts_with("changed"));
+    assert!(!afterbay.events("PluginLog").iter().any(is_change));
     assert_eq!(afterbay.stop(), 0);
 }
 
