@@ -249,11 +249,10 @@ impl Bench {
             ];
             self.row(name, figures);
         }
-        if self.wants("storm, calls") {
-            for storm::Calls { of, p50, p99, longest } in storm::calls(&self.guests, self.time)? {
-                let figures = vec![("CPU ms, p50", p50), ("CPU ms, p99", p99), ("CPU ms, longest", longest)];
-                self.row(format!("storm, calls of {of}"), figures);
-            }
+        let calls = storm::calls(&self.guests, self.time, |name| self.wants(name))?;
+        for storm::Calls { name, p50, p99, longest } in calls {
+            let figures = vec![("CPU ms, p50", p50), ("CPU ms, p99", p99), ("CPU ms, longest", longest)];
+            self.row(name, figures);
         }
         Ok(())
     }
