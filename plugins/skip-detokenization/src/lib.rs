@@ -47,7 +47,7 @@ impl Condition {
     fn new(rule: Rule) -> Result<Self, ConfigureError> {
         let Rule { rid_prefix, http_worker_ipc, attribute, equals } = rule;
         let attribute = AttributeIs::of(attribute.as_deref(), equals.as_ref())?;
-        Ok(Self { request: RequestIs { rid_prefix, http_worker_ipc, sink: None }, attribute })
+        Ok(Self { request: RequestIs { rid_prefix, http_worker_ipc, ..RequestIs::default() }, attribute })
     }
 
     fn fits(&self, request: &Opened, attributes: &Attributes) -> bool {
