@@ -161,7 +161,8 @@ fn plugin_run_takes_frames_of_the_real_sglang_shows_health_checks_to_nobody_and_
     let component = path(guest("judges"));
     let frames = repository().join("tests/fixtures/frames");
     let settings = r#"{"action": "drop"}"#;
-    let run = ["plugin", "run", &component, "--settings", settings, "--json", "--from"];
+    // 1,024 requests begin at once, on a machine with much else to do.
+    let run = ["plugin", "run", &component, "--settings", settings, "--deadline", "10s", "--json", "--from"];
     let lines = done(&[&run[..], &[frames.to_str().unwrap()]].concat()).json_lines();
     let (mut wanted, mut without_rows) = (Vec::new(), 0);
     for (name, bytes) in
