@@ -206,6 +206,7 @@ counters! {
         journal_append_seconds: Seconds, "Time spent appending to the journal";
         journal_failing: Gauge, "1 while frames cannot be written to the journal";
         frame_seconds: Histogram, "Time from a frame's receipt to its being whole in the kernel's buffer for the sink";
+        change_seconds: Histogram, "Time that the stream stood between two batches while another component or configuration took over";
     }
 }
 

@@ -1,8 +1,8 @@
-//! What is known of live requests beside their output, for plugins: whom it is for, and the attributes that operators set.
+//! What is known of live requests beside their output, for plugins: the sink they go to, and the attributes that operators set.
 //!
 //! Owns it from a request's first row to its last. Where attributes come from is not known here.
 
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Request};
 use crate::route::Route;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,8 +13,6 @@ pub type AttributesOf = Box<dyn Fn(&str) -> Option<Arc<str>> + Send>;
 /// What is known of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct About {
-    /// Its `http_worker_ipc`; empty where there is none, and for a request of an earlier run.
-    pub(crate) worker: Box<str>,
     /// Its reader; empty where it is not known.
     pub(crate) sink: Box<str>,
     pub(crate) attributes: Option<Arc<str>>,
@@ -48,29 +46,28 @@ impl Abouts {
     fn meet_live(&mut self, ledger: &Ledger, route: &Route) {
         let mut before = std::mem::take(&mut self.known);
         for (rid, request) in ledger.requests().filter(|(_, request)| !request.is_unseen()) {
-            let number = request.kept.number().0;
-            match before.remove(&number) {
-                Some(about) => _ = self.known.insert(number, about),
-                None => {
-                    self.meet(number, rid, "", route.reader_by_key(number, request.key).unwrap_or_default())
-                }
+            match before.remove(&request.kept.number().0) {
+                Some(about) => _ = self.known.insert(request.kept.number().0, about),
+                None => self.meet(rid, request, route),
             }
         }
     }
 
     /// A request begins, or is there already.
-    pub(crate) fn meet(&mut self, number: u64, rid: &str, worker: &str, sink: &str) {
-        let about = About { worker: worker.into(), sink: sink.into(), attributes: (self.of)(rid) };
-        self.known.insert(number, about);
+    pub(crate) fn meet(&mut self, rid: &str, request: &Request, route: &Route) {
+        let number = request.kept.number().0;
+        let sink = route.reader_name(number, &request.reader).unwrap_or_default();
+        self.known.insert(number, About { sink: sink.into(), attributes: (self.of)(rid) });
     }
 
-    pub(crate) fn get(&self, number: u64) -> Option<&About> {
-        self.known.get(&number)
+    /// A request's reader, by name; empty where it is not known.
+    pub(crate) fn sink(&self, number: u64) -> &str {
+        self.known.get(&number).map_or("", |about| &about.sink)
     }
 
     /// The attributes of a request, where it has any.
     pub(crate) fn attributes(&self, number: u64) -> Option<Arc<str>> {
-        self.get(number)?.attributes.clone()
+        self.known.get(&number)?.attributes.clone()
     }
 
     /// The attributes are asked for anew. False: no plugin knows of the request.

@@ -220,11 +220,12 @@ impl Plan {
 
     /// The requests that the last run has left.
     fn ledger(&self, base: &mut Base, aborts: Aborts, route: &Route, now: Instant) -> Ledger {
-        let Base { writer, recovered, .. } = base;
+        let Base { writer, recovered, decode } = base;
         let mut ledger = Ledger::new(&recovered.live, aborts, self.telemetry.clone(), now);
         ledger.set_ways(self.ways(route));
-        if self.sinks.iter().any(|sink| sink.config.takes == config::Takes::Skipped) {
-            ledger.find_skipping(&recovered.live, writer);
+        // With one sink and no plugin nobody asks.
+        if self.sinks.len() > 1 || !self.config.plugins.is_empty() {
+            ledger.read_beginnings(&recovered.live, writer, decode);
         }
         ledger
     }

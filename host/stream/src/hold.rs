@@ -374,9 +374,9 @@ impl Holds {
         self.end(why, |it, waiting| it == number && *waiting.plugin == *plugin);
     }
 
-    /// What waits with the plugin goes on: its instance is gone.
-    pub(crate) fn end_with(&mut self, plugin: &str) {
-        self.end(HoldEnd::Instance, |_, waiting| *waiting.plugin == *plugin);
+    /// What waits of these requests with the plugin goes on: the instance that held it is gone.
+    pub(crate) fn end_with(&mut self, plugin: &str, is_it: impl Fn(u64) -> bool) {
+        self.end(HoldEnd::Instance, |number, waiting| *waiting.plugin == *plugin && is_it(number));
     }
 
     /// Everything goes on, or all that waits of one request.

@@ -492,9 +492,7 @@ pub(crate) fn aborted(message: &str) -> FinishReason {
 fn meet(accounted: &Accounted, ledger: &Ledger, route: &Route, begun: &[u32], abouts: &mut Abouts) {
     for row in begun {
         let Some((rid, request)) = ledger.request(accounted.rows[*row as usize].slot) else { continue };
-        let worker = accounted.batch.http_worker_ipc(*row).unwrap_or_default();
-        let number = request.kept.number().0;
-        abouts.meet(number, rid, worker, route.reader_name(number, &accounted.batch, *row));
+        abouts.meet(rid, request, route);
     }
 }
 
@@ -510,12 +508,11 @@ fn opened<'l>(
         .filter_map(|row| {
             let (rid, request) = ledger.request(accounted.rows[*row as usize].slot)?;
             let number = request.kept.number().0;
-            let about = abouts.get(number)?;
             Some(Opened {
                 request: number,
                 rid,
-                http_worker_ipc: &about.worker,
-                sink: &about.sink,
+                http_worker_ipc: &request.reader.worker,
+                sink: abouts.sink(number),
                 prompt_tokens: request.prompt_tokens,
                 received_tokens: 0,
                 resumed: false,

@@ -20,7 +20,7 @@ use crate::hold::Holds;
 use crate::judge::Judged;
 use crate::keep::{Keep, Kept};
 use crate::requests::{Requests, Slot};
-use crate::route::{self, Awaited, Leaves};
+use crate::route::{Awaited, Leaves, Reader};
 use crate::telemetry::Telemetry;
 use afterbay_events::event::{
     RequestAbandoned, RequestFinishedEarly, RequestGap, RequestImbalance, RowsDropped, VerdictFailed,
@@ -67,8 +67,8 @@ pub(crate) struct Request {
     ended_by: Option<Name>,
     /// The plugin that lets it skip the detokenizer.
     skips_by: Option<Name>,
-    /// What says which reader it has; `None`: it is of an earlier run.
-    pub(crate) key: Option<u32>,
+    /// Whom its rows are for.
+    pub(crate) reader: Reader,
     last_row: Instant,
 }
 
@@ -90,9 +90,15 @@ impl Request {
             reader_knows: false,
             ended_by: None,
             skips_by: None,
-            key: None,
+            reader: Reader::default(),
             last_row: now,
         }
+    }
+
+    /// Takes in what its first row says of it.
+    fn meet(&mut self, batch: &Batch, row: u32) {
+        self.prompt_tokens = batch.prompt_tokens(row).unwrap_or(0);
+        self.reader = Reader::of(batch, row);
     }
 
     /// A plugin has finished it: no plugin sees what still comes.
@@ -222,7 +228,7 @@ impl Ledger {
     pub(crate) fn awaited(&self) -> Vec<Awaited> {
         let awaited = |(_, request): (&str, &Request)| Awaited {
             number: request.kept.number().0,
-            key: request.key,
+            key: request.reader.key,
             skips_detokenizer: request.skips_by.is_some(),
         };
         self.requests().map(awaited).collect()
@@ -316,10 +322,9 @@ impl Ledger {
     }
 
     fn begin(&mut self, kept: journal::Request, batch: &Batch, row: u32, now: Instant) -> Slot {
-        let prompt_tokens = batch.prompt_tokens(row).unwrap_or(0);
-        let key = Some(route::key(batch, row));
         let rid = batch.rid(row);
-        let request = Request { prompt_tokens, key, ..Request::new(kept, rid, now) };
+        let mut request = Request::new(kept, rid, now);
+        request.meet(batch, row);
         self.telemetry.counters.requests_opened.add(1);
         self.requests.insert(rid, request)
     }

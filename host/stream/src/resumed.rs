@@ -47,14 +47,13 @@ fn alive(ledger: &Ledger) -> impl Iterator<Item = (&str, &Request)> {
     ledger.requests().filter(|(_, request)| !request.is_unseen())
 }
 
-fn resumed<'l>(rid: &'l str, request: &Request, abouts: &'l Abouts) -> Opened<'l> {
+fn resumed<'l>(rid: &'l str, request: &'l Request, abouts: &'l Abouts) -> Opened<'l> {
     let number = request.kept.number().0;
-    let (worker, sink) = abouts.get(number).map_or(("", ""), |about| (&*about.worker, &*about.sink));
     Opened {
         request: number,
         rid,
-        http_worker_ipc: worker,
-        sink,
+        http_worker_ipc: &request.reader.worker,
+        sink: abouts.sink(number),
         prompt_tokens: request.prompt_tokens,
         received_tokens: request.received,
         resumed: true,

@@ -89,8 +89,25 @@ pub(crate) struct Awaited {
     pub(crate) skips_detokenizer: bool,
 }
 
+/// What says which reader a request has.
+#[derive(Debug, Default)]
+pub(crate) struct Reader {
+    /// [`key`] of its first row; `None`: it is not known, of a request of an earlier run.
+    pub(crate) key: Option<u32>,
+    /// Its `http_worker_ipc`; empty where there is none, or it is not known.
+    pub(crate) worker: Box<str>,
+}
+
+impl Reader {
+    /// As its first row says.
+    pub(crate) fn of(batch: &Batch, row: u32) -> Reader {
+        let worker = batch.http_worker_ipc(row).unwrap_or_default().into();
+        Reader { key: Some(key(batch, row)), worker }
+    }
+}
+
 /// What shares out the requests: that of a row's.
-pub(crate) fn key(batch: &Batch, row: u32) -> u32 {
+fn key(batch: &Batch, row: u32) -> u32 {
     crc32fast::hash(batch.http_worker_ipc(row).unwrap_or_else(|| batch.rid(row)).as_bytes())
 }
 
@@ -249,18 +266,10 @@ impl Route {
         reader(self.among(frame, row), batch, row)
     }
 
-    /// The reader, by name, of a request that begins with this row.
-    pub(crate) fn reader_name(&self, request: u64, batch: &Batch, row: u32) -> &str {
-        self.name(reader(self.epochs.of(FrameNo(0), request), batch, row))
-    }
-
-    /// The reader, by name, of a request with this [`key`]; `None` where it is not known.
-    pub(crate) fn reader_by_key(&self, request: u64, key: Option<u32>) -> Option<&str> {
-        Some(self.name(self.epochs.of(FrameNo(0), request).reader_by_key(key)?))
-    }
-
-    fn name(&self, place: u32) -> &str {
-        self.sinks.get(place as usize).map_or("", |sink| &sink.name)
+    /// The sink, by name, that the request's rows go to unless plugins say otherwise; `None` where it is not known.
+    pub(crate) fn reader_name(&self, request: u64, reader: &Reader) -> Option<&str> {
+        let place = self.epochs.of(FrameNo(0), request).reader_if_known(reader)?;
+        Some(&self.sinks.get(place as usize)?.name)
     }
 
     /// Finds the sink of each row.

@@ -2,6 +2,7 @@
 //!
 //! Owns the instance and what happened to it. Knows nothing of the wire or of the other plugins.
 
+mod faults;
 mod holding;
 mod swap;
 
@@ -16,15 +17,11 @@ use crate::resumed::{self, Resumed};
 use crate::shadow;
 use crate::standing::{LastReload, PluginState, Standing};
 use crate::telemetry::Telemetry;
-use afterbay_config::{self as config, Mode, OnFault, Quarantine, State};
-use afterbay_events::event::{
-    PluginDown, PluginFault, PluginLoaded, PluginLog, PluginPromoted, PluginQuarantined, PluginReleased,
-};
-use afterbay_events::{self as events, Health, Name, PluginCounters};
+use afterbay_config::{self as config, Mode, OnFault, State};
+use afterbay_events::event::{PluginDown, PluginLoaded, PluginLog, PluginPromoted};
+use afterbay_events::{Health, Name, PluginCounters};
 use afterbay_runtime::signals::Snapshot;
-use afterbay_runtime::{
-    ColumnSet, Columns, Component, Fault, FaultKind, IdShape, Level, Opened, Plugin, Verdict,
-};
+use afterbay_runtime::{ColumnSet, Columns, Component, Fault, IdShape, Level, Opened, Plugin, Verdict};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -35,6 +32,8 @@ pub(crate) use swap::{Behind, Wanted};
 const START_RETRY: Duration = Duration::from_secs(1);
 /// How often a batch is tried in all where `on_fault` is `hold`: all that waits behind it waits as long.
 const HOLD_TRIES: u32 = 2;
+/// What comes of a fault over a batch that is held.
+const AGAIN: &str = "the batch is tried once more on a fresh instance";
 /// What comes of a fault that concerns no batch.
 const TAKES_OVER: &str = "a fresh instance takes over";
 
@@ -255,20 +254,23 @@ impl Seat {
                 self.drain_log(ledger);
             }
             let fault = match answer {
-                Ok(verdicts) => {
+                Ok(mut verdicts) => {
                     self.requests_open += opened.len() as u64;
                     let is_judged = died.is_empty() || self.policy() != OnFault::Terminate;
-                    self.bury(died, ledger, abouts);
+                    if !died.is_empty() {
+                        verdicts.extend(self.inherit(died, columns, accounted, ledger, abouts));
+                        verdicts.sort_by_key(|verdict| verdict.row);
+                    }
                     self.miss(opened, columns, abouts);
                     return is_judged.then_some(verdicts);
                 }
                 Err(fault) => fault,
             };
             let again = tried < tries;
-            self.fault(
-                &fault,
-                if again { "the batch is tried once more on a fresh instance" } else { self.then() },
-            );
+            let then = if again { AGAIN } else { self.then() };
+            // The fresh instance has their requests, too.
+            died.iter().for_each(|(fault, _)| self.tell_fault(fault, then));
+            self.fault(&fault, then);
             if again {
                 self.counters.held_batches.add(1);
                 let before =
@@ -278,7 +280,6 @@ impl Seat {
                 self.restart(&self.alive(ledger, abouts), ledger, abouts);
                 self.miss(opened, columns, abouts);
             }
-            self.bury(died, ledger, abouts);
         }
         None
     }
@@ -290,7 +291,7 @@ impl Seat {
             let _told = plugin.changed(&[request]);
             self.drain_log(ledger);
         } else if self.component.grants().request {
-            self.tell(ledger, abouts, |plugin| {
+            let _told = self.tell(ledger, abouts, |plugin| {
                 plugin.set_attributes(request, abouts.attributes(request));
                 plugin.changed(&[request])
             });
@@ -299,28 +300,29 @@ impl Seat {
 
     /// How the stream stands; `is_news`: otherwise than it was told last.
     pub(crate) fn stands(&mut self, now: &Snapshot, is_news: bool, ledger: &Ledger, abouts: &Abouts) {
-        self.tell(ledger, abouts, |plugin| {
+        let _told = self.tell(ledger, abouts, |plugin| {
             plugin.set_signals(now.clone());
             if is_news { plugin.pressure() } else { Ok(()) }
         });
     }
 
-    /// A call between two batches. Where it faults, a fresh instance takes over.
+    /// A call between two batches. Where it faults, a fresh instance takes over. False where there is none, or it faulted.
     fn tell(
         &mut self,
         ledger: &Ledger,
         abouts: &Abouts,
         call: impl FnOnce(&mut Plugin) -> Result<(), Fault>,
-    ) {
-        let Some(plugin) = self.plugin.as_mut() else { return };
+    ) -> bool {
+        let Some(plugin) = self.plugin.as_mut() else { return false };
         let told = call(plugin);
         if plugin.has_log() {
             self.drain_log(ledger);
         }
-        if let Err(fault) = told {
-            self.fault(&fault, TAKES_OVER);
+        if let Err(fault) = &told {
+            self.fault(fault, TAKES_OVER);
             self.restart(&self.alive(ledger, abouts), ledger, abouts);
         }
+        told.is_ok()
     }
 
     /// Whether it is to be told how the stream stands.
@@ -380,7 +382,8 @@ impl Seat {
         if std::mem::take(&mut self.died_closing) {
             self.restart(&self.alive(ledger, abouts), ledger, abouts);
         } else if !orphans.is_empty() {
-            self.adopt(&orphans.into_iter().collect(), ledger, abouts);
+            let resumed = Resumed::now(ledger, abouts);
+            self.adopt(&orphans.into_iter().collect(), resumed, ledger, abouts);
         }
     }
 
@@ -448,27 +451,6 @@ impl Seat {
         self.health.clear(&self.key());
     }
 
-    /// Back into the chain, as the operator wants it. False where it was in it.
-    pub(crate) fn release(&mut self, ledger: &Ledger, abouts: &Abouts) -> bool {
-        let was_quarantined = self.leave_quarantine("operator");
-        if was_quarantined {
-            self.restart(&self.alive(ledger, abouts), ledger, abouts);
-        }
-        was_quarantined
-    }
-
-    fn leave_quarantine(&mut self, by: &'static str) -> bool {
-        self.faults.forget();
-        let was_quarantined = std::mem::take(&mut self.is_quarantined);
-        if was_quarantined {
-            self.counters.quarantined.set(0);
-            self.health.clear(&self.key());
-            let (stream, plugin) = self.names();
-            self.telemetry.publish(PluginReleased { stream, plugin, by });
-        }
-        was_quarantined
-    }
-
     /// When to call [`Seat::tick`].
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.retry_at
@@ -519,54 +501,6 @@ impl Seat {
             };
             self.telemetry.publish(PluginLog { stream, plugin, severity, rid, line: line.message });
         }
-    }
-
-    /// The instance is dead: told, counted, and where it is one fault too many, the plugin is out of the chain.
-    fn fault(&mut self, fault: &Fault, then: &'static str) {
-        (self.plugin, self.requests_open, self.is_lost) = (None, 0, true);
-        self.tell_fault(fault, then);
-    }
-
-    fn tell_fault(&mut self, fault: &Fault, then: &'static str) {
-        let label = match fault.kind {
-            FaultKind::Trap { .. } => events::FaultKind::Trap,
-            FaultKind::Deadline { .. } => events::FaultKind::Deadline,
-            FaultKind::Memory { .. } => events::FaultKind::Memory,
-            FaultKind::Malformed { .. } => events::FaultKind::Malformed,
-            FaultKind::Dead => events::FaultKind::Dead,
-        };
-        self.counters.faults.add(label, 1);
-        let is_too_many = self.faults.add(Instant::now());
-        let then = if is_too_many { self.then() } else { then };
-        let (stream, plugin) = self.names();
-        let kind = fault.kind.label();
-        self.telemetry.publish(PluginFault { stream, plugin, kind, why: fault.to_string(), then });
-        if is_too_many {
-            self.quarantine(fault);
-        }
-    }
-
-    fn quarantine(&mut self, last: &Fault) {
-        (self.is_quarantined, self.died_closing, self.retry_at) = (true, false, None);
-        self.plugin = None;
-        self.drains.end();
-        self.counters.quarantines.add(1);
-        self.counters.quarantined.set(1);
-        let Quarantine { faults, within } = self.faults.policy();
-        let then = match self.policy() {
-            OnFault::Bypass | OnFault::Hold => "batches go on unchanged",
-            OnFault::Terminate => "requests are aborted",
-        };
-        let why = last.to_string();
-        let text = format!("quarantined after {faults} faults in {within:?}, {then}; the last: {why}");
-        // Nobody misses a shadow.
-        if !self.is_shadow() {
-            self.health.set(&self.key(), &*text, SystemTime::now());
-        }
-        self.absent = Some(text);
-        let (stream, plugin) = self.names();
-        let (faults, within_ms) = (faults as u64, u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
-        self.telemetry.publish(PluginQuarantined { stream, plugin, faults, within_ms, then, why });
     }
 
     /// How it stands.

@@ -214,8 +214,10 @@ impl Thread {
     /// Instances that are to see what has come before are shown it, and those that have take over.
     fn replays(&mut self) {
         while let Ok(Shown { plugin, number, replayed }) = self.shown.1.try_recv() {
+            let begun = Instant::now();
             let Path { chain, ledger, .. } = &mut self.path;
             chain.replayed(&plugin, number, replayed, ledger);
+            self.changed(begun);
         }
         if !self.path.chain.has_wanted() {
             return;
@@ -233,12 +235,16 @@ impl Thread {
         loop {
             match self.control.try_recv() {
                 Ok(Control::Reload { plugin, result }) => {
+                    let begun = Instant::now();
                     self.path.chain.reload(&plugin, *result, &self.path.ledger);
+                    self.changed(begun);
                 }
                 Ok(Control::Changed { rid }) => self.path.chain.changed(&rid, &self.path.ledger),
                 Ok(Control::Standings { reply }) => reply(self.path.chain.standings()),
                 Ok(Control::Change { change, reply }) => {
+                    let begun = Instant::now();
                     change.apply(&mut self.plan, &mut self.path, &mut self.report);
+                    self.changed(begun);
                     reply();
                 }
                 Ok(Control::Release { plugin, reply }) => {
@@ -258,6 +264,11 @@ impl Thread {
                 Err(TryRecvError::Disconnected) => return Some(stop.unwrap_or_else(Instant::now)),
             }
         }
+    }
+
+    /// Batches have waited since then for what took over.
+    fn changed(&self, since: Instant) {
+        self.plan.telemetry.counters.change_seconds.observe(since.elapsed());
     }
 
     fn wait(&self, now: Instant, stop: Option<Instant>) -> Duration {

@@ -11,11 +11,9 @@ use crate::Opened;
 pub struct RequestIs {
     /// Its rid begins so.
     pub rid_prefix: Option<String>,
-    /// Its output is for this tokenizer worker (`http_worker_ipc`); that of a request which was live before the last start of
-    /// Afterbay is not known.
+    /// Its output is for this tokenizer worker (`http_worker_ipc`).
     pub http_worker_ipc: Option<String>,
-    /// Its rows go to the sink of this name; with several readers that of a request which was live before the last start of
-    /// Afterbay is not known.
+    /// Its rows go to the sink of this name.
     pub sink: Option<String>,
 }
 

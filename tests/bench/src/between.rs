@@ -127,16 +127,33 @@ impl Running {
 
     /// A figure of `/metrics`: its name with its labels.
     pub(crate) fn figure(&self, series: &str) -> anyhow::Result<f64> {
+        let page = self.metrics()?;
+        let found = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        found
+            .and_then(|figure| figure.trim().parse().ok())
+            .with_context(|| format!("no {series} on /metrics"))
+    }
+
+    /// A histogram's bounds, ascending, and how many are within each. A series is what stands before the bound and after it.
+    pub(crate) fn buckets(&self, before: &str, after: &str) -> anyhow::Result<Vec<(f64, f64)>> {
+        let page = self.metrics()?;
+        let bucket = |line: &str| {
+            let (bound, count) = line.strip_prefix(before)?.split_once(after)?;
+            Some((bound.replace("+Inf", "inf").parse().ok()?, count.trim().parse().ok()?))
+        };
+        let buckets: Vec<_> = page.lines().filter_map(bucket).collect();
+        ensure!(!buckets.is_empty(), "no {before}…{after} on /metrics");
+        Ok(buckets)
+    }
+
+    fn metrics(&self) -> anyhow::Result<String> {
         let address = self.admin.context("it is no Afterbay")?;
         let mut socket = TcpStream::connect_timeout(&address, ANSWER_MAX).context("admin")?;
         socket.set_read_timeout(Some(ANSWER_MAX))?;
         write!(socket, "GET /metrics HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n")?;
         let mut page = String::new();
         socket.read_to_string(&mut page).context("/metrics")?;
-        let found = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        found
-            .and_then(|figure| figure.trim().parse().ok())
-            .with_context(|| format!("no {series} on /metrics"))
+        Ok(page)
     }
 
     /// Memory that it has in use.

@@ -222,6 +222,9 @@ impl Bench {
                 ("longest, ratio", swaps.with.longest / swaps.without.longest),
                 ("without: over 5 ms", swaps.without.over),
                 ("with: over 5 ms", swaps.with.over),
+                ("stood for a swap: p50 ms", swaps.stood.p50),
+                ("longest ms", swaps.stood.longest),
+                ("over 5 ms", swaps.stood.over),
             ];
             self.row(name, figures);
         }

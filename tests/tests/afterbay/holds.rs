@@ -428,6 +428,31 @@ fn held_over_a_reload(state: &str, more: &str) -> [Vec<Row>; 2] {
 }
 
 #[test]
+fn what_a_version_holds_that_goes_on_with_its_requests_waits_on_where_the_one_after_it_faults() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let component = stage.path("plugin.wasm");
+    install(&guest("holds"), 0, &component);
+    let config = stage.config().sink("reader = \"tokenizer\"");
+    let limits = "deadline = \"10s\", hold = \"60s\"";
+    let config = config.plugin_with("holds", component.to_str().unwrap(), LONG, limits);
+    let afterbay = Afterbay::run(&stage, &config.of_plugin("state = \"drain\""));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut old = Request::new("old");
+    sender.send(&batch(Msgpack, vec![old.row(&[HOLD])]));
+    afterbay.until_metrics("it waits", |metrics| metrics.plugin("holds", "held_rows") == 1);
+    install(&guest("holds"), 1, &component);
+    afterbay.event("PluginReloaded");
+    sender.send(&batch(Msgpack, vec![Request::new("new").last(&[PANIC])]));
+    assert_eq!(rows(&reader.frame()), [row("new", &[PANIC], 1, Some("length"))]);
+    afterbay.event("PluginFault");
+    sender.send(&batch(Msgpack, vec![old.last(&[RELEASE])]));
+    assert_eq!(rows(&reader.frame()), [row("old", &[HOLD, RELEASE], 2, Some("length"))]);
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
+}
+
+#[test]
 fn what_is_held_goes_on_as_it_came_where_another_version_takes_over_its_request() {
     for state in ["migrate", "replay"] {
         let [first, second] = held_over_a_reload(state, "");

@@ -232,6 +232,64 @@ fn by_drain_the_old_version_goes_on_with_its_requests_and_the_new_one_has_those_
 }
 
 #[test]
+fn what_an_old_version_faults_over_that_goes_on_with_its_requests_is_judged_by_the_new_one_where_batches_are_held()
+ {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let component = stage.path("plugin.wasm");
+    install(&guest("tires"), 0, &component);
+    let policy = "state = \"drain\"\non_fault = \"hold\"\nquarantine = { faults = 0 }";
+    let config = stage.config().plugin("p", &component, "").of_plugin(policy);
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut old = Request::new("old");
+    sender.send(&batch(Msgpack, vec![old.row(&[1, 2])]));
+    reader.frame();
+    install(&guest("tires"), 1, &component);
+    assert_eq!(afterbay.event("PluginReloaded")["resumed_requests"], 0);
+    // Its second batch: the old version faults. It is the new one's first.
+    sender.send(&batch(Msgpack, vec![old.last(&[3])]));
+    reader.frame();
+    assert_eq!(afterbay.event("PluginFault")["then"], "the batch is tried once more on a fresh instance");
+    let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 2);
+    assert_eq!(metrics.plugin("p", "held_batches_total"), 1);
+    assert_eq!(afterbay.stop(), 0);
+    // It was told of what came before that batch, and not of the batch itself.
+    assert_eq!(notes(&stage, "old"), ["all false", "all true"]);
+}
+
+#[test]
+fn a_start_knows_the_sink_of_requests_that_an_earlier_run_has_left() {
+    let stage = Stage::new();
+    let (one, other) = (stage.ipc("one"), stage.ipc("other"));
+    let mut readers = [Reader::bind(&one), Reader::bind(&other)];
+    let config = stage.config().connect(&one).stream("route = \"crc32\"").more_sink("other", &other, "");
+    let config = config.plugin("reports", &guest("reports"), "");
+    let rids: Vec<String> = (0..8).map(|at| format!("r{at}")).collect();
+    let opened = |afterbay: &Afterbay| -> Vec<String> {
+        let line = |rid| {
+            let begins = format!("opened {rid} ");
+            let is_it = |log: &Value| log["line"].as_str().is_some_and(|line| line.starts_with(&begins));
+            let log = afterbay.event_where("PluginLog", is_it);
+            // Rid, tokenizer, sink and prompt's length.
+            log["line"].as_str().unwrap().split(' ').skip(1).take(4).collect::<Vec<_>>().join(" ")
+        };
+        rids.iter().map(line).collect()
+    };
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let first = rids.iter().map(|rid| Request::new(rid).row(&[1])).collect();
+    sender.send(&batch(Msgpack, first));
+    readers.iter_mut().for_each(|reader| _ = reader.frame());
+    let began = opened(&afterbay);
+    assert!(["reader", "other"].iter().all(|sink| began.iter().any(|line| line.contains(sink))), "{began:?}");
+    afterbay.kill();
+    let afterbay = Afterbay::run(&stage, &config);
+    assert_eq!(opened(&afterbay), began);
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
 fn a_reload_hands_over_what_the_plugin_knows_unless_the_new_one_takes_no_state() {
     let stage = Stage::new();
     let mut reader = Reader::bind(&stage.reader_side());

@@ -98,6 +98,31 @@ fn what_skips_the_detokenizer_still_does_after_a_kill_and_what_waits_for_the_tok
 }
 
 #[test]
+fn what_skips_the_detokenizer_by_a_later_row_since_the_first_was_held_still_does_after_a_kill() {
+    let stage = Stage::new();
+    let (mut detokenizer, mut tokenizer, config) = past_detokenizer(&stage);
+    let config = config.sink("reader = \"tokenizer\"");
+    let limits = "deadline = \"10s\", hold = \"60s\"";
+    let config = config.plugin_with("holds", guest("holds").to_str().unwrap(), "millis = 60000", limits);
+    let config = config.plugin("routes", &guest("routes"), "");
+    let (mut ids, hold, release) = (Request::new("a-skip"), 101, 102);
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    sender.send(&batch(Msgpack, vec![ids.row(&[hold])]));
+    sender.send(&batch(Msgpack, vec![ids.row(&[release])]));
+    let [both] = textless(&tokenizer.frame()).try_into().unwrap();
+    assert_eq!(both, row("a-skip", &[hold, release], 2, None));
+    afterbay.kill();
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    sender.send(&batch(Msgpack, vec![ids.last(&[2])]));
+    assert_eq!(until_last(&mut tokenizer), row("a-skip", &[2], 3, Some("length")));
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(detokenizer.rest().len(), 0);
+    assert_eq!(verify(&stage).0, 0);
+}
+
+#[test]
 fn a_row_goes_to_the_sink_that_a_plugin_names_and_a_name_that_is_none_changes_nothing() {
     for wire in WIRES {
         let stage = Stage::new();

@@ -1,13 +1,19 @@
 //! Rows that do not go to their reader, as plugins say: to another sink, or past the detokenizer.
 //!
-//! Owns which requests skip the detokenizer, from their first row to their last, and what of a verdict cannot be done.
+//! Owns which requests skip the detokenizer, from their first row to their last and over a restart, and what of a verdict
+//! cannot be done.
 
 use super::{Accounted, Ledger, Request, Row, dropped};
+use crate::decode::Decode;
 use crate::judge::{Judged, Way};
+use crate::requests::Slot;
 use afterbay_config::Takes;
 use afterbay_events::event::VerdictFailed;
 use afterbay_journal as journal;
+use afterbay_wire as wire;
 use afterbay_wire::{Batch, Edit, Kind};
+use journal::Verdict;
+use std::collections::HashMap;
 
 /// Where rows may go but to their reader.
 #[derive(Default)]
@@ -31,26 +37,60 @@ impl Ledger {
         self.ways = ways;
     }
 
-    /// Finds the live requests that have skipped the detokenizer in an earlier run: that stands beside their first rows.
-    pub(crate) fn find_skipping(&mut self, live: &[journal::LiveRequest], writer: &journal::Writer) {
+    /// Reads what the first rows of an earlier run's requests say: whom they are for, and, beside them, whether they skip the
+    /// detokenizer. What cannot be read stays unknown; then a request goes by the detokenizer, as it would without a plugin.
+    pub(crate) fn read_beginnings(
+        &mut self,
+        live: &[journal::LiveRequest],
+        writer: &journal::Writer,
+        decode: &mut Decode,
+    ) {
         let mut live: Vec<&journal::LiveRequest> = live.iter().collect();
         live.sort_by_key(|request| request.info.first_frame);
+        let mut held = HashMap::new();
+        let mut held_since = None;
         for of_frame in live.chunk_by(|one, next| one.info.first_frame == next.info.first_frame) {
-            let mut backlog = writer.backlog(of_frame[0].info.first_frame).with_outcomes();
-            // One that cannot be read goes by the detokenizer, as it would without a plugin.
+            let first = of_frame[0].info.first_frame;
+            let mut backlog = writer.backlog(first).with_outcomes();
             let Ok(Some(journal::Backlogged::Frame(frame))) = backlog.next() else { continue };
             let Some(outcome) = frame.outcome else { continue };
+            let wire::Decoded::Batch(batch) = decode.look(frame.bytes) else { continue };
             for request in of_frame {
                 let number = request.request.number();
-                let row = outcome.requests.iter().position(|of_row| *of_row == number);
-                let skips = outcome.actions.iter().find(|action| {
-                    action.verdict == journal::Verdict::SkipDetokenizing && Some(action.row as usize) == row
-                });
-                let slot = self.requests.find(request.info.rid.as_bytes());
-                if let (Some(skips), Some(slot)) = (skips, slot)
-                    && let Some(request) = self.requests.get_mut(slot)
-                {
-                    request.skips_by = Some(skips.plugin.as_str().into());
+                let Some(row) = outcome.requests.iter().position(|of_row| *of_row == number) else {
+                    continue;
+                };
+                let row = row as u32;
+                let Some(slot) = self.requests.find(request.info.rid.as_bytes()) else { continue };
+                let Some(known) = self.requests.get_mut(slot).filter(|_| row < batch.rows()) else {
+                    continue;
+                };
+                known.meet(&batch, row);
+                let said = |verdict| {
+                    outcome.actions.iter().find(|action| action.row == row && action.verdict == verdict)
+                };
+                known.skips_by = said(Verdict::SkipDetokenizing).map(|action| action.plugin.as_str().into());
+                if known.skips_by.is_none() && said(Verdict::Hold).is_some() {
+                    held.insert(number, slot);
+                    held_since.get_or_insert(first);
+                }
+            }
+        }
+        if let Some(since) = held_since {
+            self.find_skipping(held, writer.backlog(since).with_outcomes());
+        }
+    }
+
+    /// Finds those that skip the detokenizer among requests whose first rows were held: it may have been said of a later row.
+    fn find_skipping(&mut self, mut held: HashMap<journal::RequestNo, Slot>, mut backlog: journal::Backlog) {
+        while let (false, Ok(Some(next))) = (held.is_empty(), backlog.next()) {
+            let journal::Backlogged::Frame(frame) = next else { continue };
+            let Some(outcome) = frame.outcome else { continue };
+            for action in outcome.actions.iter().filter(|action| action.verdict == Verdict::SkipDetokenizing)
+            {
+                let slot = outcome.requests.get(action.row as usize).and_then(|number| held.remove(number));
+                if let Some(request) = slot.and_then(|slot| self.requests.get_mut(slot)) {
+                    request.skips_by = Some(action.plugin.as_str().into());
                 }
             }
         }

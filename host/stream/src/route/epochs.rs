@@ -4,7 +4,7 @@
 //! journal is shared out as it was at first: so how it was before is kept while somebody may need it. The numbers of requests
 //! and of frames ascend and are never used twice, so an epoch is the first of each.
 
-use super::Target;
+use super::{Reader, Target};
 use afterbay_config::Takes;
 use afterbay_journal::FrameNo;
 use serde::{Deserialize, Serialize};
@@ -61,12 +61,11 @@ impl Among {
         }
     }
 
-    /// The reader of a request of which no more is known, or not even that. A tokenizer's sink is found by its name only.
-    pub(super) fn reader_by_key(&self, key: Option<u32>) -> Option<u32> {
-        match (&self.readers[..], key) {
-            _ if !self.workers.is_empty() => None,
-            ([only], _) => Some(*only),
-            (_, Some(key)) => Some(self.reader(|| key)),
+    /// The reader of a request, as far as is known whom its rows are for.
+    pub(super) fn reader_if_known(&self, of: &Reader) -> Option<u32> {
+        match (&self.readers[..], of.key) {
+            (_, Some(key)) => Some(self.worker(|| Some(&of.worker)).unwrap_or_else(|| self.reader(|| key))),
+            ([only], None) if self.workers.is_empty() => Some(*only),
             (_, None) => None,
         }
     }

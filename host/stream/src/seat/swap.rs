@@ -1,18 +1,19 @@
 //! Another instance takes over from a plugin's: a changed component, other settings. What the one before it knows of live
 //! requests goes over as the configuration says.
 
-use super::Seat;
+use super::{AGAIN, Seat};
 use crate::PluginSetup;
 use crate::about::Abouts;
 use crate::columns::Begun;
-use crate::ledger::Ledger;
+use crate::drains;
+use crate::ledger::{Accounted, Ledger};
 use crate::replay::{Missed, Replayed};
 use crate::resumed::{self, Resumed};
 use crate::standing::LastReload;
-use afterbay_config::State;
+use afterbay_config::{OnFault, State};
 use afterbay_events::event::{PluginReloadFailed, PluginReloaded, PluginReplayed, PluginStateLost};
 use afterbay_events::{Name, ReloadResult};
-use afterbay_runtime::{ColumnSet, Columns, Fault, Opened, Plugin, ReloadError, StateError};
+use afterbay_runtime::{ColumnSet, Columns, Fault, Opened, Plugin, ReloadError, StateError, Verdict};
 use std::collections::HashSet;
 use std::time::SystemTime;
 
@@ -157,28 +158,59 @@ impl Seat {
         // What the one before it holds waits on.
         self.is_lost = was_lost;
         self.requests_open = 0;
-        self.adopt(&orphans, ledger, abouts);
+        self.adopt(&orphans, Resumed::now(ledger, abouts), ledger, abouts);
         self.reloaded(orphans.len() as u64, 0);
     }
 
-    /// Requests of instances that are no more: the one that has taken over is told of them.
-    pub(super) fn adopt(&mut self, requests: &HashSet<u64>, ledger: &Ledger, abouts: &Abouts) {
+    /// Requests of instances that are no more: the one that has taken over is told of them. False where it cannot be.
+    pub(super) fn adopt(
+        &mut self,
+        requests: &HashSet<u64>,
+        resumed: Resumed<'_>,
+        ledger: &Ledger,
+        abouts: &Abouts,
+    ) -> bool {
         if requests.is_empty() {
-            return;
+            return true;
         }
         self.lost.extend(requests);
-        let resumed = Resumed::now(ledger, abouts).without(|request| !requests.contains(&request));
+        let resumed = resumed.without(|request| !requests.contains(&request));
         self.requests_open += resumed.requests().len() as u64;
-        self.tell(ledger, abouts, |plugin| resumed::open(plugin, resumed.requests(), abouts));
+        self.tell(ledger, abouts, |plugin| resumed::open(plugin, resumed.requests(), abouts))
     }
 
-    /// Instances that had gone on with their requests have died over a batch.
-    pub(super) fn bury(&mut self, died: Vec<(Fault, HashSet<u64>)>, ledger: &Ledger, abouts: &Abouts) {
-        for (fault, requests) in died {
-            let then = self.then();
+    /// Instances that had gone on with their requests have died over a batch: the one that has taken over has these now, too.
+    /// What it says of their rows, where the batch is held.
+    pub(super) fn inherit(
+        &mut self,
+        died: Vec<(Fault, HashSet<u64>)>,
+        columns: &Columns<'_>,
+        accounted: &Accounted,
+        ledger: &Ledger,
+        abouts: &Abouts,
+    ) -> Vec<Verdict> {
+        let is_held = self.policy() == OnFault::Hold;
+        let then = if is_held { AGAIN } else { self.then() };
+        let mut requests = HashSet::new();
+        for (fault, of) in died {
             self.tell_fault(&fault, then);
-            self.adopt(&requests, ledger, abouts);
+            requests.extend(of);
         }
+        let resumed = match is_held {
+            true => Resumed::before(accounted, ledger, abouts),
+            false => Resumed::now(ledger, abouts),
+        };
+        let is_told = self.adopt(&requests, resumed, ledger, abouts);
+        let Some(plugin) = self.plugin.as_mut().filter(|_| is_held && is_told) else { return Vec::new() };
+        self.counters.held_batches.add(1);
+        let rows = (0..).zip(columns.requests).filter(|(_, request)| requests.contains(request));
+        let said = drains::ask(plugin, columns, &rows.map(|(row, _)| row).collect::<Vec<u32>>());
+        self.drain_log(ledger);
+        said.unwrap_or_else(|fault| {
+            self.fault(&fault, self.then());
+            self.restart(&self.alive(ledger, abouts), ledger, abouts);
+            Vec::new()
+        })
     }
 
     /// The new one is to see what has come before, and takes over then.

@@ -1,0 +1,81 @@
+//! What a seat does about faults: they are told and counted, and where there are too many the plugin is out of the chain.
+
+use super::Seat;
+use crate::about::Abouts;
+use crate::ledger::Ledger;
+use afterbay_config::{OnFault, Quarantine};
+use afterbay_events as events;
+use afterbay_events::event::{PluginFault, PluginQuarantined, PluginReleased};
+use afterbay_runtime::{Fault, FaultKind};
+use std::time::{Instant, SystemTime};
+
+impl Seat {
+    /// The instance is dead: told, counted, and where it is one fault too many, the plugin is out of the chain.
+    pub(super) fn fault(&mut self, fault: &Fault, then: &'static str) {
+        (self.plugin, self.requests_open, self.is_lost) = (None, 0, true);
+        self.tell_fault(fault, then);
+    }
+
+    pub(super) fn tell_fault(&mut self, fault: &Fault, then: &'static str) {
+        let label = match fault.kind {
+            FaultKind::Trap { .. } => events::FaultKind::Trap,
+            FaultKind::Deadline { .. } => events::FaultKind::Deadline,
+            FaultKind::Memory { .. } => events::FaultKind::Memory,
+            FaultKind::Malformed { .. } => events::FaultKind::Malformed,
+            FaultKind::Dead => events::FaultKind::Dead,
+        };
+        self.counters.faults.add(label, 1);
+        let is_too_many = self.faults.add(Instant::now());
+        let then = if is_too_many { self.then() } else { then };
+        let (stream, plugin) = self.names();
+        let kind = fault.kind.label();
+        self.telemetry.publish(PluginFault { stream, plugin, kind, why: fault.to_string(), then });
+        if is_too_many {
+            self.quarantine(fault);
+        }
+    }
+
+    fn quarantine(&mut self, last: &Fault) {
+        (self.is_quarantined, self.died_closing, self.retry_at) = (true, false, None);
+        self.plugin = None;
+        self.drains.end();
+        self.counters.quarantines.add(1);
+        self.counters.quarantined.set(1);
+        let Quarantine { faults, within } = self.faults.policy();
+        let then = match self.policy() {
+            OnFault::Bypass | OnFault::Hold => "batches go on unchanged",
+            OnFault::Terminate => "requests are aborted",
+        };
+        let why = last.to_string();
+        let text = format!("quarantined after {faults} faults in {within:?}, {then}; the last: {why}");
+        // Nobody misses a shadow.
+        if !self.is_shadow() {
+            self.health.set(&self.key(), &*text, SystemTime::now());
+        }
+        self.absent = Some(text);
+        let (stream, plugin) = self.names();
+        let (faults, within_ms) = (faults as u64, u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
+        self.telemetry.publish(PluginQuarantined { stream, plugin, faults, within_ms, then, why });
+    }
+
+    /// Back into the chain, as the operator wants it. False where it was in it.
+    pub(crate) fn release(&mut self, ledger: &Ledger, abouts: &Abouts) -> bool {
+        let was_quarantined = self.leave_quarantine("operator");
+        if was_quarantined {
+            self.restart(&self.alive(ledger, abouts), ledger, abouts);
+        }
+        was_quarantined
+    }
+
+    pub(super) fn leave_quarantine(&mut self, by: &'static str) -> bool {
+        self.faults.forget();
+        let was_quarantined = std::mem::take(&mut self.is_quarantined);
+        if was_quarantined {
+            self.counters.quarantined.set(0);
+            self.health.clear(&self.key());
+            let (stream, plugin) = self.names();
+            self.telemetry.publish(PluginReleased { stream, plugin, by });
+        }
+        was_quarantined
+    }
+}
