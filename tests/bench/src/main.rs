@@ -33,6 +33,9 @@ struct Args {
     /// How often each case is run; the median is shown
     #[arg(long, default_value_t = 3)]
     runs: usize,
+    /// Tokens of a request, but of those that are swapped under: what begins and ends with a request is a part of each row
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    tokens: u64,
     /// Only rows whose name contains this, such as "msgpack, 1024", "latency" or "swaps by replay"
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
@@ -108,7 +111,7 @@ impl Bench {
                 if !self.wants(&name) {
                     continue;
                 }
-                let traffic = Traffic::new(wire, per_frame)?;
+                let traffic = Traffic::new(wire, per_frame, self.args.tokens)?;
                 // Cases take turns, so that a machine that slows down slows all of them.
                 let mut measured: Vec<Vec<load::Throughput>> = vec![Vec::new(); cases.len()];
                 for _ in 0..self.args.runs {
@@ -137,7 +140,7 @@ impl Bench {
         for wire in ["msgpack", "pickle"] {
             let name = format!("parts, {wire}, 1024 rows a frame");
             if self.wants(&name) {
-                let parts = parts::measure(&Traffic::new(wire, 1024)?, self.time * 2)?;
+                let parts = parts::measure(&Traffic::new(wire, 1024, self.args.tokens)?, self.time * 2)?;
                 let figures = vec![
                     ("decode ns/row", parts.decode),
                     ("outbox passes ns/row", parts.passes),
@@ -183,7 +186,7 @@ impl Bench {
             if !self.wants(&name) {
                 continue;
             }
-            let traffic = Traffic::new("msgpack", per_frame)?;
+            let traffic = Traffic::new("msgpack", per_frame, self.args.tokens)?;
             let mut measured: Vec<Vec<load::Latency>> = vec![Vec::new(); 3];
             for _ in 0..self.args.runs {
                 for (case, runs) in cases.iter().zip(&mut measured) {
@@ -237,7 +240,7 @@ impl Bench {
             if !self.wants(&name) {
                 continue;
             }
-            let traffic = Traffic::new("msgpack", storm::ROWS)?;
+            let traffic = Traffic::new("msgpack", storm::ROWS, self.args.tokens)?;
             let calm = storm.calm().measure(&self.afterbay, &self.guests, &traffic, self.time)?;
             let seen = storm.measure(&self.afterbay, &self.guests, &traffic, self.time)?;
             let figures = vec![

@@ -46,7 +46,7 @@ impl Waits {
 
 /// What is sent for it.
 pub(crate) fn traffic(rows: u64) -> anyhow::Result<Traffic> {
-    Traffic::lasting("msgpack", rows, STEPS)
+    Traffic::new("msgpack", rows, STEPS)
 }
 
 /// Full load for that long with swaps, and as long without. An error where a token is lost or repeated, or the ledger says so.

@@ -4,9 +4,6 @@ use afterbay_wire::Kind;
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use bytes::Bytes;
 
-/// Steps until every request has ended; then the same names begin anew, as new requests.
-const STEPS: u64 = 64;
-
 /// Frames to be sent over and over.
 pub(crate) struct Traffic {
     pub(crate) frames: Vec<Bytes>,
@@ -14,13 +11,9 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// One token a row, all columns as SGLang 0.5.23 writes them.
-    pub(crate) fn new(wire: &str, rows: u64) -> anyhow::Result<Traffic> {
-        Traffic::lasting(wire, rows, STEPS)
-    }
-
-    /// The same with requests of so many tokens.
-    pub(crate) fn lasting(wire: &str, rows: u64, steps: u64) -> anyhow::Result<Traffic> {
+    /// One token a row, all columns as SGLang 0.5.23 writes them. After so many steps every request has ended, and the same
+    /// names begin anew, as new requests.
+    pub(crate) fn new(wire: &str, rows: u64, steps: u64) -> anyhow::Result<Traffic> {
         let wire = if wire == "pickle" { SynthWire::Pickle } else { SynthWire::Msgpack };
         let frames = (1..=steps).map(|step| batch(rows, step, steps).encode(Kind::TokenId, wire));
         Ok(Traffic { frames: frames.collect::<Result<_, _>>()?, rows_per_frame: rows })
