@@ -238,6 +238,7 @@ impl Path {
         for Wanted { plugin, number, instance, behind, before } in self.chain.wanted() {
             let shows: Box<dyn FnOnce() -> Replayed + Send> = match behind {
                 Behind::Since(missed, rows) => Box::new(move || missed.run(instance, rows)),
+                Behind::Handed(handed, requests) => Box::new(move || handed.run(instance, &requests)),
                 Behind::All(requests) => match self.keep.backlog_of_open() {
                     Some(backlog) => {
                         let through = self.sinks.iter().map(Sink::settled).max().unwrap_or_default();

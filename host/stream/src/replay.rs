@@ -7,9 +7,10 @@
 use crate::columns::{Begun, Rows};
 use afterbay_journal::reader::Outcome;
 use afterbay_journal::{Backlog, Backlogged, FrameNo, Replaced, Verdict, is_mark};
-use afterbay_runtime::{ColumnSet, Columns, FinishKind, Plugin, TokenId};
+use afterbay_runtime::{ColumnSet, Columns, FinishKind, Plugin, StateError, TokenId};
 use afterbay_wire as wire;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a replay may take. What takes longer is given up, and the requests are told of as after a fault.
@@ -85,6 +86,32 @@ impl Job {
             }
         }
         Ok(rows)
+    }
+}
+
+/// What an instance knows of its requests, for the one that takes over.
+pub(crate) struct Handed {
+    /// Its component's.
+    pub(crate) version: String,
+    pub(crate) state: Vec<u8>,
+}
+
+impl Handed {
+    /// Gives it to the instance, and tells it of the requests that were live then.
+    pub(crate) fn run(self, mut instance: Plugin, requests: &[Begun]) -> Replayed {
+        let shown = self.give(&mut instance);
+        let opened = |()| Begun::open(requests, &mut instance).map_err(|fault| fault.to_string());
+        let shown = shown.and_then(opened).map(|()| 0);
+        Replayed { instance, shown }
+    }
+
+    fn give(&self, instance: &mut Plugin) -> Result<(), String> {
+        let Handed { version, state } = self;
+        let imported = instance.import_state(version, state).map_err(|fault| fault.to_string())?;
+        imported.unwrap_or(Ok(())).map_err(|error| match error {
+            StateError::UnknownVersion => format!("it does not know the state of version {version}"),
+            StateError::Corrupt => format!("it cannot read the state of version {version}"),
+        })
     }
 }
 
@@ -167,6 +194,7 @@ pub(crate) struct Missed {
 enum Came {
     Opened(Vec<Begun>),
     Rows(Rows),
+    Changed(u64, Option<Arc<str>>),
     Closed(Vec<u64>),
 }
 
@@ -181,6 +209,14 @@ impl Missed {
         let all: Vec<u32> = (0..columns.requests.len() as u32).collect();
         let rows = Rows::pick(columns, &all, wants);
         self.add(rows.bytes(), Came::Rows(rows))
+    }
+
+    /// A request's attributes are others.
+    pub(crate) fn changed(&mut self, request: u64, attributes: Option<Arc<str>>) -> bool {
+        self.add(
+            attributes.as_ref().map_or(8, |attributes| attributes.len()),
+            Came::Changed(request, attributes),
+        )
     }
 
     /// Requests ended.
@@ -216,7 +252,14 @@ impl Missed {
                     shown += rows.len() as u64;
                     rows.show(|columns| instance.process(columns)).map(drop)
                 }
-                Came::Closed(requests) => instance.close(requests),
+                Came::Changed(request, attributes) => {
+                    instance.set_attributes(*request, attributes.clone());
+                    instance.changed(&[*request])
+                }
+                Came::Closed(requests) => {
+                    requests.iter().for_each(|request| instance.set_attributes(*request, None));
+                    instance.close(requests)
+                }
             };
             told.map_err(|fault| fault.to_string())?;
         }

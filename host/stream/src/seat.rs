@@ -237,7 +237,10 @@ impl Seat {
         let tries = if self.policy() == OnFault::Hold { HOLD_TRIES } else { 1 };
         for tried in 1..=tries {
             let mut died = Vec::new();
-            let plugin = self.plugin.as_mut()?;
+            let Some(plugin) = self.plugin.as_mut() else {
+                self.miss(opened, columns, abouts);
+                return None;
+            };
             let told = match opened.is_empty() {
                 true => Ok(()),
                 false => resumed::open(plugin, opened, abouts),
@@ -286,6 +289,9 @@ impl Seat {
 
     /// The attributes of an open request are others now. What an instance that drains dies of, it dies of at the next batch.
     pub(crate) fn changed(&mut self, request: u64, ledger: &Ledger, abouts: &Abouts) {
+        if let Some(successor) = &mut self.successor {
+            successor.changed(request, abouts.attributes(request));
+        }
         if let Some(plugin) = self.drains.of(request).filter(|plugin| plugin.component().grants().request) {
             plugin.set_attributes(request, abouts.attributes(request));
             let _told = plugin.changed(&[request]);

@@ -7,21 +7,22 @@ use crate::about::Abouts;
 use crate::columns::Begun;
 use crate::drains;
 use crate::ledger::{Accounted, Ledger};
-use crate::replay::{Missed, Replayed};
+use crate::replay::{Handed, Missed, Replayed};
 use crate::resumed::{self, Resumed};
 use crate::standing::LastReload;
 use afterbay_config::{OnFault, State};
 use afterbay_events::event::{PluginReloadFailed, PluginReloaded, PluginReplayed, PluginStateLost};
 use afterbay_events::{Name, ReloadResult};
-use afterbay_runtime::{ColumnSet, Columns, Fault, Opened, Plugin, ReloadError, StateError, Verdict};
+use afterbay_runtime::{ColumnSet, Columns, Fault, Opened, Plugin, ReloadError, Verdict};
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 /// How often an instance is shown off the path what came while it was shown what came before. Each time it is less, by the
 /// plugin's part of the stream's time; where that is all of it, the last time is on the path.
 const ROUNDS_MAX: u32 = 16;
 
-/// An instance that is to see the live requests' rows before it takes over.
+/// An instance that is to know of the live requests before it takes over.
 pub(crate) struct Wanted {
     pub(crate) plugin: Name,
     /// Of those of this plugin: an earlier one that comes late is of no use.
@@ -36,6 +37,8 @@ pub(crate) struct Wanted {
 pub(crate) enum Behind {
     /// All rows of these requests.
     All(Vec<Begun>),
+    /// What the one before it knows, and then of these requests.
+    Handed(Handed, Vec<Begun>),
     /// What came since it was shown so many rows.
     Since(Missed, u64),
 }
@@ -43,6 +46,8 @@ pub(crate) enum Behind {
 /// What is kept for an instance that sees what has come before.
 pub(super) struct Successor {
     settings: String,
+    /// It takes in what the one before it knew, so many bytes; else it is shown rows.
+    handed_bytes: Option<u64>,
     wants: ColumnSet,
     /// Until somebody shows it.
     wanted: Option<Wanted>,
@@ -58,6 +63,10 @@ impl Successor {
 
     pub(super) fn closed(&mut self, requests: &[u64]) {
         self.keep(|missed| missed.closed(requests));
+    }
+
+    pub(super) fn changed(&mut self, request: u64, attributes: Option<Arc<str>>) {
+        self.keep(|missed| missed.changed(request, attributes));
     }
 
     fn keep(&mut self, keep: impl FnOnce(&mut Missed) -> bool) {
@@ -82,34 +91,29 @@ impl Seat {
         self.successor = None;
         match self.state {
             State::Replay if ledger.live() > 0 && self.plugin.is_some() => {
-                self.wait(instance, settings, ledger, abouts)
+                self.wait(instance, settings, None, ledger, abouts)
             }
             State::Drain if self.can_drain(&instance) => self.drain(instance, settings, ledger, abouts),
-            State::Migrate | State::Replay | State::Drain => self.migrate(instance, settings, ledger, abouts),
+            State::Migrate | State::Replay | State::Drain => match self.hand_over(&instance) {
+                Some(Ok(handed)) => self.wait(instance, settings, Some(handed), ledger, abouts),
+                Some(Err(fault)) => {
+                    self.tell_state_lost(fault.to_string());
+                    self.anew(instance, settings, ledger, abouts);
+                }
+                None => self.anew(instance, settings, ledger, abouts),
+            },
         }
     }
 
-    /// The new one takes over all requests, with what the one before it hands over.
-    fn migrate(&mut self, mut instance: Plugin, settings: String, ledger: &Ledger, abouts: &Abouts) {
-        let handed = self.hand_over(&mut instance);
-        if !instance.is_alive() {
-            // It died of the state; without it, it may live.
-            match instance.component().instantiate(&settings) {
-                Ok(fresh) => instance = fresh,
-                Err(error) => return self.not_reloaded(error.to_string()),
-            }
-        }
-        let state_bytes = handed.unwrap_or(Ok(0)).unwrap_or_else(|why| {
-            self.tell_state_lost(why);
-            0
-        });
+    /// The new one takes over all requests and is told of them as after a fault.
+    fn anew(&mut self, instance: Plugin, settings: String, ledger: &Ledger, abouts: &Abouts) {
         self.install(instance, settings);
         // Also those of instances that had gone on with theirs.
         self.drains.end();
         if let Some(instance) = self.plugin.take() {
             self.take_over(instance, &Resumed::now(ledger, abouts), ledger, abouts);
         }
-        self.reloaded(ledger.live() as u64, state_bytes as u64);
+        self.reloaded(ledger.live() as u64, 0);
     }
 
     /// The new one is there; it is yet to be told of requests.
@@ -213,24 +217,34 @@ impl Seat {
         })
     }
 
-    /// The new one is to see what has come before, and takes over then.
-    fn wait(&mut self, instance: Plugin, settings: String, ledger: &Ledger, abouts: &Abouts) {
+    /// The new one is to see what has come before, or to take in what is handed to it, and takes over then.
+    fn wait(
+        &mut self,
+        instance: Plugin,
+        settings: String,
+        handed: Option<Handed>,
+        ledger: &Ledger,
+        abouts: &Abouts,
+    ) {
         self.successors += 1;
         let resumed = Resumed::now(ledger, abouts);
-        let requests = resumed
-            .requests()
-            .iter()
-            .map(|opened| Begun { received_tokens: 0, ..Begun::new(opened, abouts) });
+        let requests = resumed.requests().iter().map(|opened| Begun::new(opened, abouts));
+        let handed_bytes = handed.as_ref().map(|handed| handed.state.len() as u64);
+        let behind = match handed {
+            Some(handed) => Behind::Handed(handed, requests.collect()),
+            None => Behind::All(requests.map(|begun| Begun { received_tokens: 0, ..begun }).collect()),
+        };
         let wanted = Wanted {
             plugin: self.name.clone(),
             number: self.successors,
             instance,
-            behind: Behind::All(requests.collect()),
+            behind,
             before: HashSet::new(),
         };
         let wants = wanted.instance.wants();
         self.successor = Some(Successor {
             settings,
+            handed_bytes,
             wants,
             wanted: Some(wanted),
             missed: Missed::default(),
@@ -274,7 +288,7 @@ impl Seat {
             self.successor = Some(successor);
             return;
         }
-        let Successor { settings, missed, is_too_much, .. } = successor;
+        let Successor { settings, handed_bytes, missed, is_too_much, .. } = successor;
         let shown = shown.and_then(|rows| match is_too_much {
             true => Err("more came meanwhile than is kept for it".to_owned()),
             false => missed.show(&mut instance).map(|more| rows + more),
@@ -286,14 +300,16 @@ impl Seat {
                 let alive = self.alive(ledger, abouts).requests().len() as u64;
                 self.requests_open = alive;
                 self.drain_log(ledger);
-                self.reloaded(alive, 0);
-                let (stream, plugin) = self.names();
-                self.telemetry.publish(PluginReplayed { stream, plugin, rows });
+                self.reloaded(alive, handed_bytes.unwrap_or(0));
+                if handed_bytes.is_none() {
+                    let (stream, plugin) = self.names();
+                    self.telemetry.publish(PluginReplayed { stream, plugin, rows });
+                }
             }
             Err(why) => {
                 self.tell_state_lost(why);
                 match instance.component().instantiate(&settings) {
-                    Ok(fresh) => self.migrate(fresh, settings, ledger, abouts),
+                    Ok(fresh) => self.anew(fresh, settings, ledger, abouts),
                     Err(error) => self.not_reloaded(error.to_string()),
                 }
             }
@@ -314,26 +330,13 @@ impl Seat {
         self.swap(instance, settings, ledger, abouts);
     }
 
-    /// Gives the instance that takes over what the one before it knows of its requests. `None` where they have no such calls.
-    fn hand_over(&mut self, next: &mut Plugin) -> Option<Result<usize, String>> {
+    /// What the instance knows of its requests, for the one that takes over. `None` where they have no such calls.
+    fn hand_over(&mut self, next: &Plugin) -> Option<Result<Handed, Fault>> {
         let (before, version) = (self.plugin.as_mut()?, self.component.description().version.clone());
         if !next.component().description().wants.state {
             return None;
         }
-        let state = match before.export_state() {
-            Ok(state) => state?,
-            Err(fault) => return Some(Err(fault.to_string())),
-        };
-        let imported = match next.import_state(&version, &state) {
-            Ok(imported) => imported?,
-            Err(fault) => return Some(Err(fault.to_string())),
-        };
-        Some(match imported {
-            Ok(()) => Ok(state.len()),
-            Err(StateError::UnknownVersion) => {
-                Err(format!("it does not know the state of version {version}"))
-            }
-            Err(StateError::Corrupt) => Err(format!("it cannot read the state of version {version}")),
-        })
+        let state = before.export_state().transpose()?;
+        Some(state.map(|state| Handed { version, state }))
     }
 }
