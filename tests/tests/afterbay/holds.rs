@@ -448,6 +448,8 @@ fn what_a_version_holds_that_goes_on_with_its_requests_waits_on_where_the_one_af
     afterbay.event("PluginFault");
     sender.send(&batch(Msgpack, vec![old.last(&[RELEASE])]));
     assert_eq!(rows(&reader.frame()), [row("old", &[HOLD, RELEASE], 2, Some("length"))]);
+    // What goes on by itself could be joined with it on its way.
+    assert!(afterbay.events("HoldEnded").is_empty());
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(verify(&stage).0, 0);
 }
