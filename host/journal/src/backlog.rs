@@ -73,6 +73,22 @@ impl Backlog {
         self
     }
 
+    /// Goes on at this frame, if that is not behind: what lies between is passed over by the heads of its records, and whole
+    /// segments not even so.
+    pub fn pass_to(&mut self, frame: FrameNo) -> Result<(), ReadError> {
+        if frame.0 <= self.next {
+            return Ok(());
+        }
+        self.next = frame.0;
+        if self.walk.is_in(frame)? {
+            self.walk.read(Payloads::Skipped);
+        } else {
+            self.walk = Walk::new(self.shared.clone(), Start::Frame(frame), Payloads::Skipped);
+            self.outcomes = self.outcomes.take().map(|_| Outcomes::new(self.shared.clone()));
+        }
+        Ok(())
+    }
+
     /// The frame that comes next.
     pub fn position(&self) -> FrameNo {
         FrameNo(self.next)
@@ -129,8 +145,8 @@ impl Backlog {
         }
         if scan.payloads != Payloads::Frames {
             // Found: it is read once more, with its bytes, and all that follow.
-            (scan.offset, scan.payloads) = (record.offset, Payloads::Frames);
-            self.walk.payloads = Payloads::Frames;
+            scan.offset = record.offset;
+            self.walk.read(Payloads::Frames);
             return Ok(None);
         }
         let frame = FrameNo(number);

@@ -339,3 +339,37 @@ fn frames_come_back_with_what_was_done_with_them_and_the_bytes_that_left() {
         assert_eq!(backlog.next().unwrap(), None);
     }
 }
+
+#[test]
+fn a_cursor_that_passes_over_frames_reads_what_one_that_begins_there_does() {
+    for seed in seeds(20) {
+        println!("seed {seed}");
+        let (disk, mut random) = (SimDisk::new(seed), Random(seed));
+        let (_directory, mut writer, _) = begin(&disk, small());
+        let request = writer.request("r").unwrap();
+        for ns in 1..=400 {
+            let length = if random.once_in(40) { 9000 } else { random.below(700) };
+            let at = writer.append(&random.bytes(length as usize), ns).unwrap();
+            if !random.once_in(10) {
+                writer.outcome(&as_it_came(at.frame, &[request], &[1]));
+            }
+            writer.tend();
+        }
+        writer.flush().unwrap();
+        assert!(disk.segments().len() > 10);
+        let mut backlog = writer.backlog(FrameNo(1)).with_outcomes();
+        let mut next = 1;
+        while next <= 400 {
+            backlog.pass_to(FrameNo(next)).unwrap();
+            // Behind: nothing is done.
+            backlog.pass_to(FrameNo(random.below(next))).unwrap();
+            for _ in 0..=random.below(3) {
+                let anew = writer.backlog(FrameNo(next)).with_outcomes().next().unwrap();
+                assert_eq!(backlog.next().unwrap(), anew);
+                next += 1;
+            }
+            let most = if random.once_in(5) { 100 } else { 4 };
+            next += random.below(most);
+        }
+    }
+}

@@ -225,7 +225,8 @@ impl Plan {
         ledger.set_ways(self.ways(route));
         // With one sink and no plugin nobody asks.
         if self.sinks.len() > 1 || !self.config.plugins.is_empty() {
-            ledger.read_beginnings(&recovered.live, writer, decode);
+            let may_skip = self.sinks.iter().any(|sink| sink.config.takes == config::Takes::Skipped);
+            ledger.read_beginnings(&recovered.live, writer, decode, may_skip);
         }
         ledger
     }

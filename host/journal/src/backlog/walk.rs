@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::error::ReadError;
 use crate::position::{FrameNo, Position, SegmentId};
 use crate::reader::Segments;
-use crate::segment::{Payloads, RawRecord, Scan, Segment, Step};
+use crate::segment::{Listed, Payloads, RawRecord, Scan, Segment, Step};
 use crate::sync::Shared;
 
 /// Where to begin.
@@ -37,13 +37,27 @@ pub(super) struct Walk {
     end: Option<u64>,
     start: Start,
     /// What is read of the segments to come.
-    pub payloads: Payloads,
+    payloads: Payloads,
 }
 
 impl Walk {
     pub fn new(shared: Arc<Shared>, start: Start, payloads: Payloads) -> Walk {
         let segments = Segments { storage: shared.storage.clone(), dir: shared.dir.clone() };
         Walk { shared, segments, scan: None, at: None, end: None, start, payloads }
+    }
+
+    /// What is read from here on.
+    pub fn read(&mut self, payloads: Payloads) {
+        self.payloads = payloads;
+        if let Some(scan) = &mut self.scan {
+            scan.payloads = payloads;
+        }
+    }
+
+    /// Whether the segment that this frame must be in is the one that is read, or was last.
+    pub fn is_in(&self, frame: FrameNo) -> Result<bool, ReadError> {
+        let listed = self.segments.list()?;
+        Ok(listed.get(place_of(frame, &listed)).map(|segment| segment.id) == self.at)
     }
 
     pub fn step(&mut self) -> Result<Walked, ReadError> {
@@ -72,9 +86,7 @@ impl Walk {
         let at = match (self.at, self.start) {
             (Some(at), _) => listed.partition_point(|segment| segment.id <= at),
             (None, Start::Place(place)) => listed.partition_point(|segment| segment.id < place.segment),
-            (None, Start::Frame(frame)) => {
-                listed.partition_point(|segment| segment.id.first <= frame).saturating_sub(1)
-            }
+            (None, Start::Frame(frame)) => place_of(frame, &listed),
         };
         for listed in &listed[at..] {
             let Some(segment) = self.segments.open(listed.id)? else { continue };
@@ -123,4 +135,9 @@ impl Walk {
         }
         Ok(Some(path.clone()))
     }
+}
+
+/// Which of these segments the frame must be in.
+fn place_of(frame: FrameNo, listed: &[Listed]) -> usize {
+    listed.partition_point(|segment| segment.id.first <= frame).saturating_sub(1)
 }

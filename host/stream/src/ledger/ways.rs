@@ -9,10 +9,9 @@ use crate::judge::{Judged, Way};
 use crate::requests::Slot;
 use afterbay_config::Takes;
 use afterbay_events::event::VerdictFailed;
-use afterbay_journal as journal;
-use afterbay_wire as wire;
-use afterbay_wire::{Batch, Edit, Kind};
-use journal::Verdict;
+use afterbay_journal::reader::Outcome;
+use afterbay_journal::{self as journal, Backlog, BacklogFrame, Backlogged, FrameNo, Verdict};
+use afterbay_wire::{self as wire, Batch, Edit, Kind};
 use std::collections::HashMap;
 
 /// Where rows may go but to their reader.
@@ -38,58 +37,60 @@ impl Ledger {
     }
 
     /// Reads what the first rows of an earlier run's requests say: whom they are for, and, beside them, whether they skip the
-    /// detokenizer. What cannot be read stays unknown; then a request goes by the detokenizer, as it would without a plugin.
+    /// detokenizer, which none does unless `may_skip`. What cannot be read stays unknown; then a request goes by the
+    /// detokenizer, as it would without a plugin.
     pub(crate) fn read_beginnings(
         &mut self,
         live: &[journal::LiveRequest],
         writer: &journal::Writer,
         decode: &mut Decode,
+        may_skip: bool,
     ) {
         let mut live: Vec<&journal::LiveRequest> = live.iter().collect();
         live.sort_by_key(|request| request.info.first_frame);
         let mut held = HashMap::new();
-        let mut held_since = None;
+        let mut backlog = writer.backlog(FrameNo(0)).with_outcomes();
         for of_frame in live.chunk_by(|one, next| one.info.first_frame == next.info.first_frame) {
-            let first = of_frame[0].info.first_frame;
-            let mut backlog = writer.backlog(first).with_outcomes();
-            let Ok(Some(journal::Backlogged::Frame(frame))) = backlog.next() else { continue };
-            let Some(outcome) = frame.outcome else { continue };
-            let wire::Decoded::Batch(batch) = decode.look(frame.bytes) else { continue };
+            let Some((batch, outcome)) = beginning(&mut backlog, of_frame[0].info.first_frame, decode) else {
+                continue;
+            };
             for request in of_frame {
                 let number = request.request.number();
-                let Some(row) = outcome.requests.iter().position(|of_row| *of_row == number) else {
-                    continue;
-                };
-                let row = row as u32;
-                let Some(slot) = self.requests.find(request.info.rid.as_bytes()) else { continue };
-                let Some(known) = self.requests.get_mut(slot).filter(|_| row < batch.rows()) else {
-                    continue;
-                };
+                let row = (0..batch.rows()).zip(&outcome.requests).find(|(_, of_row)| **of_row == number);
+                let slot = self.requests.find(request.info.rid.as_bytes());
+                let (Some((row, _)), Some(slot)) = (row, slot) else { continue };
+                let Some(known) = self.requests.get_mut(slot) else { continue };
                 known.meet(&batch, row);
+                if !may_skip {
+                    continue;
+                }
                 let said = |verdict| {
                     outcome.actions.iter().find(|action| action.row == row && action.verdict == verdict)
                 };
                 known.skips_by = said(Verdict::SkipDetokenizing).map(|action| action.plugin.as_str().into());
                 if known.skips_by.is_none() && said(Verdict::Hold).is_some() {
-                    held.insert(number, slot);
-                    held_since.get_or_insert(first);
+                    held.insert(number, (slot, request.info.first_frame));
                 }
             }
         }
-        if let Some(since) = held_since {
-            self.find_skipping(held, writer.backlog(since).with_outcomes());
-        }
+        self.find_skipping(held, writer);
     }
 
-    /// Finds those that skip the detokenizer among requests whose first rows were held: it may have been said of a later row.
-    fn find_skipping(&mut self, mut held: HashMap<journal::RequestNo, Slot>, mut backlog: journal::Backlog) {
+    /// Finds those that skip the detokenizer among requests whose first rows, in these frames, were held: it may have been said
+    /// of a later row.
+    fn find_skipping(
+        &mut self,
+        mut held: HashMap<journal::RequestNo, (Slot, FrameNo)>,
+        writer: &journal::Writer,
+    ) {
+        let Some(first) = held.values().map(|(_, first)| *first).min() else { return };
+        let mut backlog = writer.backlog(first).with_outcomes();
         while let (false, Ok(Some(next))) = (held.is_empty(), backlog.next()) {
-            let journal::Backlogged::Frame(frame) = next else { continue };
-            let Some(outcome) = frame.outcome else { continue };
+            let Backlogged::Frame(BacklogFrame { outcome: Some(outcome), .. }) = next else { continue };
             for action in outcome.actions.iter().filter(|action| action.verdict == Verdict::SkipDetokenizing)
             {
-                let slot = outcome.requests.get(action.row as usize).and_then(|number| held.remove(number));
-                if let Some(request) = slot.and_then(|slot| self.requests.get_mut(slot)) {
+                let found = outcome.requests.get(action.row as usize).and_then(|number| held.remove(number));
+                if let Some(request) = found.and_then(|(slot, _)| self.requests.get_mut(slot)) {
                     request.skips_by = Some(action.plugin.as_str().into());
                 }
             }
@@ -169,6 +170,18 @@ impl Ledger {
         let may = |request: &Request| row.first || !request.reader_knows;
         (!request.is_some_and(may))
             .then_some("a request skips the detokenizer from its first row on, or not at all")
+    }
+}
+
+/// A frame that requests begin with, and what was done with it.
+fn beginning(backlog: &mut Backlog, frame: FrameNo, decode: &mut Decode) -> Option<(Batch, Box<Outcome>)> {
+    backlog.pass_to(frame).ok()?;
+    // One that is missing takes those behind it that are missing, too.
+    let next = if backlog.position() == frame { backlog.next().ok()?? } else { return None };
+    let Backlogged::Frame(BacklogFrame { bytes, outcome, .. }) = next else { return None };
+    match decode.look(bytes) {
+        wire::Decoded::Batch(batch) => Some((batch, outcome?)),
+        wire::Decoded::Barrier(_) => None,
     }
 }
 
