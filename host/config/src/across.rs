@@ -65,16 +65,22 @@ impl Check<'_> {
     /// No two sinks on one page: the reader counts what it had from all of them together.
     fn credits(&self, streams: &[written::Stream]) {
         let sinks = streams.iter().flat_map(|stream| &stream.sinks);
-        let pages: Vec<&Placed<String>> = sinks.filter_map(|sink| sink.credit.as_ref()).collect();
-        for (at, page) in pages.iter().enumerate() {
-            if let Some(first) = pages[..at].iter().find(|other| other.value == page.value) {
-                let (value, key, line) = (&page.value, &first.place.key, first.place.line);
-                self.source.tell(
-                    &page.place,
-                    format!(
-                        "{value:?} is the page of {key} in line {line}, and one page counts for one sink"
-                    ),
-                );
+        self.once(sinks.filter_map(|sink| sink.credit.as_ref()), |value, first| {
+            format!("{value:?} is the page of {first}, and one page counts for one sink")
+        });
+    }
+
+    /// Tells of each of these that is one before it, too; how, `words` says, out of the value and where it is first.
+    pub(crate) fn once<'p>(
+        &self,
+        all: impl Iterator<Item = &'p Placed<String>>,
+        words: impl Fn(&str, &str) -> String,
+    ) {
+        let all: Vec<_> = all.collect();
+        for (at, one) in all.iter().enumerate() {
+            if let Some(first) = all[..at].iter().find(|other| other.value == one.value) {
+                let first = format!("{} in line {}", first.place.key, first.place.line);
+                self.source.tell(&one.place, words(&one.value, &first));
             }
         }
     }

@@ -26,7 +26,10 @@ impl Check<'_> {
             let why = "a stream without a reader: one sink must be of kind \"reader\"";
             self.source.tell(&other.place, why.to_owned());
         }
-        self.connects(&readers);
+        // Such a reader would have both shares, and count what it had of both together.
+        self.once(readers.iter().filter_map(|sink| sink.connect.as_ref()), |value, first| {
+            format!("{value:?} is {first}, and a reader is one sink of a stream")
+        });
         let mut skipped = readers.iter().filter(|sink| takes(sink) == Takes::Skipped);
         if let Some(second) = skipped.nth(1) {
             self.source.tell(&second.place, "a second sink of kind \"skipped\": a stream has one".to_owned());
@@ -45,18 +48,6 @@ impl Check<'_> {
         let readers: Vec<_> = readers.iter().map(|sink| self.reader(sink, listen, &mut names)).collect();
         let taps: Vec<_> = taps.iter().map(|tap| self.tap(tap, listen, &mut names)).collect();
         Some((readers.into_iter().collect::<Option<_>>()?, taps.into_iter().collect::<Option<_>>()?))
-    }
-
-    /// No two sinks to one reader: it would have both shares, and count what it had of both together.
-    fn connects(&self, readers: &[&written::Sink]) {
-        let connects: Vec<_> = readers.iter().filter_map(|sink| sink.connect.as_ref()).collect();
-        for (at, connect) in connects.iter().enumerate() {
-            if let Some(first) = connects[..at].iter().find(|other| other.value == connect.value) {
-                let (value, key, line) = (&connect.value, &first.place.key, first.place.line);
-                let why = "and a reader is one sink of a stream";
-                self.source.tell(&connect.place, format!("{value:?} is {key} in line {line}, {why}"));
-            }
-        }
     }
 
     fn reader(&self, written: &written::Sink, listen: Option<&Endpoint>, names: &mut Names) -> Option<Sink> {

@@ -46,8 +46,9 @@ impl Abouts {
     fn meet_live(&mut self, ledger: &Ledger, route: &Route) {
         let mut before = std::mem::take(&mut self.known);
         for (rid, request) in ledger.requests().filter(|(_, request)| !request.is_unseen()) {
-            match before.remove(&request.kept.number().0) {
-                Some(about) => _ = self.known.insert(request.kept.number().0, about),
+            let number = request.kept.number().0;
+            match before.remove(&number) {
+                Some(about) => _ = self.known.insert(number, about),
                 None => self.meet(rid, request, route),
             }
         }

@@ -15,6 +15,7 @@ use crate::columns::union;
 use crate::hold::Holds;
 use crate::ledger::{ABORTED, Accounted, Ledger, OPERATOR, Row};
 use crate::replay::Replayed;
+use crate::resumed;
 use crate::route::Route;
 use crate::seat::{Answer, Seat, Wanted};
 use crate::standing::Standing;
@@ -503,20 +504,7 @@ fn opened<'l>(
     abouts: &'l Abouts,
     begun: &[u32],
 ) -> Vec<Opened<'l>> {
-    begun
-        .iter()
-        .filter_map(|row| {
-            let (rid, request) = ledger.request(accounted.rows[*row as usize].slot)?;
-            let number = request.kept.number().0;
-            Some(Opened {
-                request: number,
-                rid,
-                http_worker_ipc: &request.reader.worker,
-                sink: abouts.sink(number),
-                prompt_tokens: request.prompt_tokens,
-                received_tokens: 0,
-                resumed: false,
-            })
-        })
-        .collect()
+    let slots = begun.iter().map(|row| accounted.rows[*row as usize].slot);
+    let begun = |slot| ledger.request(slot).map(|(rid, request)| resumed::begun(rid, request, abouts));
+    slots.filter_map(begun).collect()
 }

@@ -48,6 +48,11 @@ fn alive(ledger: &Ledger) -> impl Iterator<Item = (&str, &Request)> {
 }
 
 fn resumed<'l>(rid: &'l str, request: &'l Request, abouts: &'l Abouts) -> Opened<'l> {
+    Opened { received_tokens: request.received, resumed: true, ..begun(rid, request, abouts) }
+}
+
+/// A request that begins.
+pub(crate) fn begun<'l>(rid: &'l str, request: &'l Request, abouts: &'l Abouts) -> Opened<'l> {
     let number = request.kept.number().0;
     Opened {
         request: number,
@@ -55,8 +60,8 @@ fn resumed<'l>(rid: &'l str, request: &'l Request, abouts: &'l Abouts) -> Opened
         http_worker_ipc: &request.reader.worker,
         sink: abouts.sink(number),
         prompt_tokens: request.prompt_tokens,
-        received_tokens: request.received,
-        resumed: true,
+        received_tokens: 0,
+        resumed: false,
     }
 }
 

@@ -214,10 +214,7 @@ impl Thread {
     /// Instances that are to see what has come before are shown it, and those that have take over.
     fn replays(&mut self) {
         while let Ok(Shown { plugin, number, replayed }) = self.shown.1.try_recv() {
-            let begun = Instant::now();
-            let Path { chain, ledger, .. } = &mut self.path;
-            chain.replayed(&plugin, number, replayed, ledger);
-            self.changed(begun);
+            self.change(|it| it.path.chain.replayed(&plugin, number, replayed, &it.path.ledger));
         }
         if !self.path.chain.has_wanted() {
             return;
@@ -235,16 +232,12 @@ impl Thread {
         loop {
             match self.control.try_recv() {
                 Ok(Control::Reload { plugin, result }) => {
-                    let begun = Instant::now();
-                    self.path.chain.reload(&plugin, *result, &self.path.ledger);
-                    self.changed(begun);
+                    self.change(|it| it.path.chain.reload(&plugin, *result, &it.path.ledger));
                 }
                 Ok(Control::Changed { rid }) => self.path.chain.changed(&rid, &self.path.ledger),
                 Ok(Control::Standings { reply }) => reply(self.path.chain.standings()),
                 Ok(Control::Change { change, reply }) => {
-                    let begun = Instant::now();
-                    change.apply(&mut self.plan, &mut self.path, &mut self.report);
-                    self.changed(begun);
+                    self.change(|it| change.apply(&mut it.plan, &mut it.path, &mut it.report));
                     reply();
                 }
                 Ok(Control::Release { plugin, reply }) => {
@@ -266,9 +259,11 @@ impl Thread {
         }
     }
 
-    /// Batches have waited since then for what took over.
-    fn changed(&self, since: Instant) {
-        self.plan.telemetry.counters.change_seconds.observe(since.elapsed());
+    /// Lets another component or configuration take over: batches wait for it.
+    fn change(&mut self, take_over: impl FnOnce(&mut Thread)) {
+        let begun = Instant::now();
+        take_over(self);
+        self.plan.telemetry.counters.change_seconds.observe(begun.elapsed());
     }
 
     fn wait(&self, now: Instant, stop: Option<Instant>) -> Duration {

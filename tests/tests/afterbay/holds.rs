@@ -1,5 +1,7 @@
 //! Rows that a plugin holds: they wait, go on as one, and none is lost or comes twice, whatever happens meanwhile.
 
+use std::path::{Path, PathBuf};
+
 use afterbay_tests::afterbay::{journal, show, verify};
 use afterbay_tests::components::{guest, install};
 use afterbay_tests::frames::{Request, Row, WIRES, batch, ids, row, rows};
@@ -26,8 +28,19 @@ fn holding(stage: &Stage, settings: &str) -> Config {
 }
 
 fn holds(config: Config, name: &str, settings: &str) -> Config {
-    let component = guest("holds");
+    holds_by(&guest("holds"), config, name, settings)
+}
+
+fn holds_by(component: &Path, config: Config, name: &str, settings: &str) -> Config {
     config.plugin_with(name, component.to_str().unwrap(), settings, "deadline = \"10s\", hold = \"60s\"")
+}
+
+/// A tokenizer, and a component that holds and can be installed anew.
+fn installed(stage: &Stage) -> (PathBuf, Config) {
+    let component = stage.path("plugin.wasm");
+    install(&guest("holds"), 0, &component);
+    let config = holds_by(&component, stage.config().sink("reader = \"tokenizer\""), "holds", LONG);
+    (component, config)
 }
 
 /// What each of the rows of a request went through, by `journal show`: verdicts, and tokens that went on.
@@ -399,11 +412,7 @@ fn rows_wait_with_their_plugin_while_frames_wait_in_the_journal_and_all_come_bac
 fn held_over_a_reload(state: &str, more: &str) -> [Vec<Row>; 2] {
     let stage = Stage::new();
     let mut reader = Reader::bind(&stage.reader_side());
-    let component = stage.path("plugin.wasm");
-    install(&guest("holds"), 0, &component);
-    let config = stage.config().sink("reader = \"tokenizer\"");
-    let limits = "deadline = \"10s\", hold = \"60s\"";
-    let config = config.plugin_with("holds", component.to_str().unwrap(), LONG, limits);
+    let (component, config) = installed(&stage);
     let afterbay = Afterbay::run(&stage, &config.of_plugin(&format!("state = {state:?}\n{more}")));
     let mut sender = Sender::connect(&stage.scheduler_side());
     let (mut a, mut b) = (Request::new("a"), Request::new("b"));
@@ -431,11 +440,7 @@ fn held_over_a_reload(state: &str, more: &str) -> [Vec<Row>; 2] {
 fn what_a_version_holds_that_goes_on_with_its_requests_waits_on_where_the_one_after_it_faults() {
     let stage = Stage::new();
     let mut reader = Reader::bind(&stage.reader_side());
-    let component = stage.path("plugin.wasm");
-    install(&guest("holds"), 0, &component);
-    let config = stage.config().sink("reader = \"tokenizer\"");
-    let limits = "deadline = \"10s\", hold = \"60s\"";
-    let config = config.plugin_with("holds", component.to_str().unwrap(), LONG, limits);
+    let (component, config) = installed(&stage);
     let afterbay = Afterbay::run(&stage, &config.of_plugin("state = \"drain\""));
     let mut sender = Sender::connect(&stage.scheduler_side());
     let mut old = Request::new("old");
