@@ -32,11 +32,13 @@ pub const LOG_LINES_PER_SECOND_MAX: u32 = 100;
 /// Lines that wait for `Plugin::drain_log`. More are counted and left out.
 pub const LOG_LINES_WAITING_MAX: usize = 200;
 
-/// How often running guests are looked at. A call is stopped at the first look past its deadline. What lies between two looks
+/// How often it is looked whether a guest runs. One that runs for so long is found.
+pub const LOOK: Duration = Duration::from_millis(1);
+/// How often one that was found is looked at. A call is stopped at the first look past its deadline. What lies between two looks
 /// counts for so long at most.
-pub const TICK: Duration = Duration::from_micros(500);
-/// Looks without a call under way after which the ticker sleeps until the next call.
-pub const TICKS_IDLE_MAX: u32 = 4;
+pub const TICK: Duration = Duration::from_micros(250);
+/// Looks since the last call after which the ticker sleeps until the next one.
+pub const LOOKS_IDLE_MAX: u32 = 4;
 /// A call may take this much longer than its deadline on the wall's clock while its thread waits for a processor. (With
 /// 15 threads for 2 processors, waits of 100 ms were measured, several in a minute.) Past it the call is stopped all the
 /// same, so that a thread's clock that stands still makes no call endless.

@@ -4,7 +4,9 @@
 
 use crate::ledger::{Ledger, Request};
 use crate::route::Route;
-use std::collections::HashMap;
+use afterbay_events::Name;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 use std::sync::Arc;
 
 /// Says what attributes a rid has now, a JSON object; `None` where it has none. It must not block.
@@ -13,20 +15,20 @@ pub type AttributesOf = Box<dyn Fn(&str) -> Option<Arc<str>> + Send>;
 /// What is known of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct About {
-    /// Its reader; empty where it is not known.
-    pub(crate) sink: Box<str>,
+    /// Its reader; `None` where it is not known.
+    pub(crate) sink: Option<Name>,
     pub(crate) attributes: Option<Arc<str>>,
 }
 
 /// What is known of all live requests, by number.
 pub(crate) struct Abouts {
     of: AttributesOf,
-    known: HashMap<u64, About>,
+    known: HashMap<u64, About, FixedState>,
 }
 
 impl Abouts {
     pub(crate) fn new(of: AttributesOf) -> Abouts {
-        Abouts { of, known: HashMap::new() }
+        Abouts { of, known: HashMap::default() }
     }
 
     /// Of the requests that an earlier run has left.
@@ -57,13 +59,13 @@ impl Abouts {
     /// A request begins, or is there already.
     pub(crate) fn meet(&mut self, rid: &str, request: &Request, route: &Route) {
         let number = request.kept.number().0;
-        let sink = route.reader_name(number, &request.reader).unwrap_or_default();
-        self.known.insert(number, About { sink: sink.into(), attributes: (self.of)(rid) });
+        let sink = route.reader_name(number, &request.reader).cloned();
+        self.known.insert(number, About { sink, attributes: (self.of)(rid) });
     }
 
     /// A request's reader, by name; empty where it is not known.
     pub(crate) fn sink(&self, number: u64) -> &str {
-        self.known.get(&number).map_or("", |about| &about.sink)
+        self.known.get(&number).and_then(|about| about.sink.as_deref()).unwrap_or_default()
     }
 
     /// The attributes of a request, where it has any.

@@ -315,7 +315,8 @@ impl Chain {
 
     /// Calls each plugin, from this one on.
     fn ask(&mut self, judged: &mut Judged, first: usize, holds: &mut Holds, ledger: &Ledger, route: &Route) {
-        self.show(judged);
+        let wants = self.seats.iter().map(Seat::wants).fold(ColumnSet::default(), union);
+        self.shown.show(&judged.accounted, wants);
         if self.shown.rows.is_empty() {
             return;
         }
@@ -339,6 +340,9 @@ impl Chain {
             }
             if judged.fates.is_empty() {
                 judged.fates.resize(judged.accounted.rows.len(), Fate::KEEP);
+            }
+            if self.shown.tokens.is_empty() {
+                self.shown.count(&judged.accounted);
             }
             let (seat, shown) = (&mut self.seats[index], &mut self.shown);
             let turn = Turn { judged, shown, holds, seat, ledger, now };
@@ -415,37 +419,12 @@ impl Chain {
         shadows.map(Seat::wants).fold(seat.wants(), union)
     }
 
-    /// Fills the columns from the batch as it came.
-    fn show(&mut self, judged: &Judged) {
-        let Accounted { batch, rows, is_released, .. } = &judged.accounted;
-        let shown = &mut self.shown;
-        shown.clear();
-        shown.rows.extend((0..).zip(rows).filter(|(_, row)| !row.unseen).map(|(index, _)| index));
-        // Column by column: of what is known to be so long room is made once, and not asked for by each row.
-        let seen = shown.rows.iter().map(|index| (*index, &rows[*index as usize]));
-        shown.requests.extend(seen.clone().map(|(_, row)| row.number));
-        match is_released {
-            true => shown.tokens.extend(seen.clone().map(|(index, _)| batch.tokens(index))),
-            false => shown.tokens.extend(seen.clone().map(|(_, row)| row.tokens)),
-        }
-        shown.completion_tokens.extend(seen.clone().map(|(_, row)| row.completion_tokens.unwrap_or(0)));
-        shown.finished.extend(seen.map(|(_, row)| row.finish));
-        if !self.seats.iter().any(|seat| seat.wants().output_ids) {
-            return;
-        }
-        if shown.rows.len() == rows.len() {
-            batch.output_ids(&mut shown.ids);
-            return;
-        }
-        for row in &shown.rows {
-            batch.row_ids(*row, &mut shown.ids.values);
-            shown.ids.ends.push(shown.ids.values.len() as u32);
-        }
-    }
-
     /// Tells each plugin of the requests that have ended with this batch.
     fn close(&mut self, judged: &Judged, ledger: &Ledger) {
-        let Judged { accounted: Accounted { rows, is_released, .. }, fates, .. } = judged;
+        let Judged { accounted: Accounted { rows, any, is_released, .. }, fates, .. } = judged;
+        if !any.ends && fates.is_empty() {
+            return;
+        }
         let ended = |(index, row): &(usize, &Row)| {
             let by_scheduler = row.finish != FinishKind::Running && !is_released;
             by_scheduler || fates.get(*index).is_some_and(|fate| fate.finish.is_some())

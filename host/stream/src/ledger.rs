@@ -7,11 +7,13 @@
 mod booking;
 mod endings;
 mod released;
+mod row;
 mod ways;
 mod whole;
 
 pub use endings::{ABORTED, FinishedEarly, Live, Looked, TellScheduler};
 pub(crate) use endings::{Aborts, OPERATOR};
+pub(crate) use row::{Accounted, Any, Row};
 pub(crate) use ways::Ways;
 
 use crate::actions::Actions;
@@ -110,38 +112,6 @@ impl Request {
     pub(crate) fn is_unseen(&self) -> bool {
         self.lingers || self.ended_early() || self.is_health_check
     }
-}
-
-/// A row that was accounted.
-#[derive(Clone, Copy)]
-pub(crate) struct Row {
-    pub(crate) slot: Slot,
-    /// The request's number, as plugins and the journal know it.
-    pub(crate) number: u64,
-    pub(crate) tokens: u32,
-    pub(crate) completion_tokens: Option<u64>,
-    pub(crate) finish: FinishKind,
-    /// The request began with this row.
-    pub(crate) first: bool,
-    /// It belongs to a request that a plugin has finished.
-    pub(crate) swallowed: bool,
-    /// Its request is to be looked at when the batch is settled: this is its last row, or the one before was.
-    ends: bool,
-    /// Not shown to plugins: swallowed, a health check's, or one that waited and whose request has ended.
-    pub(crate) unseen: bool,
-}
-
-/// A batch whose rows are accounted.
-pub(crate) struct Accounted {
-    pub(crate) kept: Kept,
-    pub(crate) batch: Batch,
-    pub(crate) rows: Vec<Row>,
-    /// Some row needs an edit whatever the plugins say: its request's count is shifted or it has ended early.
-    needs_edit: bool,
-    /// Some row's request skips the detokenizer.
-    skips: bool,
-    /// It is a frame of Afterbay's own: rows that had waited and go on by themselves.
-    pub(crate) is_released: bool,
 }
 
 /// What goes on to the sinks.
@@ -257,7 +227,7 @@ impl Ledger {
         self.tokens.clear();
         self.gaps.clear();
         self.requests.begin_batch();
-        let (mut needs_edit, mut skips) = (false, false);
+        let mut any = Any::default();
         let mut received = 0;
         let mut refused = None;
         let (counts, finishes) = (batch.completion_counts(), batch.finishes());
@@ -286,13 +256,12 @@ impl Ledger {
             request.received += u64::from(tokens);
             request.counted = completion_tokens.unwrap_or(expected);
             request.last_row = kept.at.instant;
-            needs_edit |= request.shift != 0 || request.ended_early();
-            skips |= request.skips_by.is_some();
+            let swallowed = request.ended_early();
             received += u64::from(tokens);
             self.kept_requests.push(request.kept);
             self.tokens.push(tokens);
             let finish = finish_kind(&finish);
-            rows.push(Row {
+            let row = Row {
                 slot,
                 number: request.kept.number().0,
                 tokens,
@@ -300,9 +269,11 @@ impl Ledger {
                 finish,
                 first,
                 ends: finish != FinishKind::Running || request.lingers,
-                swallowed: request.ended_early(),
-                unseen: request.ended_early() || request.is_health_check,
-            });
+                swallowed,
+                unseen: swallowed || request.is_health_check,
+            };
+            any.count(&row, request.shift != 0, request.skips_by.is_some());
+            rows.push(row);
         }
         if let Some(error) = refused {
             self.rows = rows;
@@ -310,7 +281,7 @@ impl Ledger {
         }
         self.telemetry.counters.rows_received.add(rows.len() as u64);
         self.telemetry.counters.tokens_received.add(received);
-        Ok(Accounted { kept, batch, rows, needs_edit, skips, is_released: false })
+        Ok(Accounted { kept, batch, rows, any, is_released: false })
     }
 
     /// Accounts a frame that an earlier run kept and had no time to account. Whether it was sent is not known.
@@ -332,12 +303,12 @@ impl Ledger {
     /// Every row's fate is known: books it, writes the outcome, and makes what leaves.
     pub(crate) fn settle(&mut self, mut judged: Judged, holds: &mut Holds, keep: &mut Keep) -> Settled {
         let (frame, now) = (judged.accounted.kept.frame, judged.accounted.kept.at.instant);
-        let Accounted { needs_edit, skips, is_released, .. } = judged.accounted;
-        let aside = match skips || judged.fates.iter().any(|fate| fate.way.is_some()) {
+        let Accounted { any, is_released, .. } = judged.accounted;
+        let aside = match any.skips || judged.fates.iter().any(|fate| fate.way.is_some()) {
             true => self.ways(&mut judged),
             false => Vec::new(),
         };
-        let needs_edit = needs_edit || !judged.fates.is_empty() || !judged.instead.is_empty();
+        let needs_edit = any.needs_edit || !judged.fates.is_empty() || !judged.instead.is_empty();
         let mut edits = if needs_edit { self.edits(&judged) } else { Vec::new() };
         let instead: Vec<_> = in_place_of(&judged);
         // `None`: as it came; `Some(None)`: nothing is left.
@@ -364,7 +335,7 @@ impl Ledger {
             told.extend(self.swallowed(rows));
             told.sort_by_key(|action| action.row);
         }
-        let finished = if is_released { Vec::new() } else { self.finished(batch, rows) };
+        let finished = if is_released || !any.ends { Vec::new() } else { self.finished(batch, rows) };
         let passage = match &edited {
             None if is_released => journal::Passage::Changed,
             None => journal::Passage::AsItCame,
@@ -385,7 +356,9 @@ impl Ledger {
             actions: &told,
         });
         keep.held_from(holds.oldest());
-        self.end_requests(rows, holds, keep);
+        if any.ends {
+            self.end_requests(rows, holds, keep);
+        }
         let requests = numbers(rows, applied);
         let aside = ways::left(aside, applied);
         let Judged { accounted: Accounted { kept, batch, rows, .. }, .. } = judged;

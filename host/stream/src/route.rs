@@ -14,6 +14,7 @@ use crate::judge::Way;
 use crate::keep::Keep;
 use crate::telemetry::Telemetry;
 use afterbay_config::Takes;
+use afterbay_events::Name;
 use afterbay_events::event::{BatchUnsplit, RowsNotSkipped};
 use afterbay_journal::FrameNo;
 use afterbay_outbox::Content;
@@ -72,7 +73,7 @@ fn rows(batch: Batch, requests: Box<[u64]>, alone: bool) -> Content {
 /// A sink, as frames are shared out.
 pub(crate) struct Target {
     /// In the configuration, and in the journal.
-    pub(crate) name: String,
+    pub(crate) name: Name,
     pub(crate) kept_as: String,
     pub(crate) takes: Takes,
     /// The tokenizer that it is, as rows name it.
@@ -267,7 +268,7 @@ impl Route {
     }
 
     /// The sink, by name, that the request's rows go to unless plugins say otherwise; `None` where it is not known.
-    pub(crate) fn reader_name(&self, request: u64, reader: &Reader) -> Option<&str> {
+    pub(crate) fn reader_name(&self, request: u64, reader: &Reader) -> Option<&Name> {
         let place = self.epochs.of(FrameNo(0), request).reader_if_known(reader)?;
         Some(&self.sinks.get(place as usize)?.name)
     }

@@ -221,11 +221,20 @@ impl<'a> Rows<'a> {
         if let (Some(count), Some(cells)) = (count, self.alike(rows)) {
             // No cell is asked where it begins, how long it is, or whether there is room.
             let from = out.values.len();
-            out.values.resize(from + count * rows as usize, 0);
-            let places = out.values[from..].chunks_exact_mut(count.max(1));
-            for (place, cell) in places.zip(cells) {
-                let (ids, _) = cell[cell.len() - 8 * count..].as_chunks();
-                place.iter_mut().zip(ids).for_each(|(place, id)| *place = i64::from_le_bytes(*id));
+            match count {
+                // A step's usual rows.
+                1 => {
+                    let id = |cell: &[u8]| cell.last_chunk().map_or(0, |id| i64::from_le_bytes(*id));
+                    out.values.extend(cells.map(id));
+                }
+                _ => {
+                    out.values.resize(from + count * rows as usize, 0);
+                    let places = out.values[from..].chunks_exact_mut(count.max(1));
+                    for (place, cell) in places.zip(cells) {
+                        let (ids, _) = cell[cell.len() - 8 * count..].as_chunks();
+                        place.iter_mut().zip(ids).for_each(|(place, id)| *place = i64::from_le_bytes(*id));
+                    }
+                }
             }
             out.ends.extend((1..=rows).map(|row| (from + row as usize * count) as u32));
             return;

@@ -58,7 +58,13 @@ impl PlannedSink {
         let (name, kept_as) = (self.config.name.to_string(), self.name.clone());
         let takes = self.config.takes;
         let connect = self.config.connect.as_ref().filter(|_| takes == config::Takes::Worker);
-        Target { name, kept_as, takes, worker: connect.map(ToString::to_string), leaves: self.was_leaving }
+        Target {
+            name: name.into(),
+            kept_as,
+            takes,
+            worker: connect.map(ToString::to_string),
+            leaves: self.was_leaving,
+        }
     }
 }
 

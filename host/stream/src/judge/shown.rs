@@ -9,7 +9,7 @@ pub(super) struct Shown {
     /// The batch's row of each row shown; health checks and swallowed rows are left out.
     pub(super) rows: Vec<u32>,
     pub(super) requests: Vec<u64>,
-    /// Tokens of each row, whether or not a plugin asked for the ids.
+    /// Tokens of each row, whether or not a plugin asked for the ids. Empty until a plugin says something.
     pub(super) tokens: Vec<u32>,
     pub(super) ids: Ids,
     pub(super) completion_tokens: Vec<u64>,
@@ -17,6 +17,47 @@ pub(super) struct Shown {
 }
 
 impl Shown {
+    /// Fills the columns that are wanted from the batch as it came.
+    pub(super) fn show(&mut self, accounted: &Accounted, wants: ColumnSet) {
+        let Accounted { batch, rows, any, .. } = accounted;
+        self.clear();
+        match any.unseen {
+            true => {
+                let seen = (0..).zip(rows).filter(|(_, row)| !row.unseen);
+                self.rows.extend(seen.map(|(index, _)| index));
+            }
+            false => self.rows.extend(0..rows.len() as u32),
+        }
+        // Column by column: of what is known to be so long room is made once, and not asked for by each row.
+        fill(&mut self.requests, rows, &self.rows, |row| row.number);
+        if wants.completion_tokens {
+            fill(&mut self.completion_tokens, rows, &self.rows, |row| row.completion_tokens.unwrap_or(0));
+        }
+        if wants.finished {
+            fill(&mut self.finished, rows, &self.rows, |row| row.finish);
+        }
+        if !wants.output_ids {
+            return;
+        }
+        if !any.unseen {
+            batch.output_ids(&mut self.ids);
+            return;
+        }
+        for row in &self.rows {
+            batch.row_ids(*row, &mut self.ids.values);
+            self.ids.ends.push(self.ids.values.len() as u32);
+        }
+    }
+
+    /// Counts each row's tokens, as the batch came.
+    pub(super) fn count(&mut self, accounted: &Accounted) {
+        let Accounted { batch, rows, is_released, .. } = accounted;
+        match is_released {
+            true => self.tokens.extend(self.rows.iter().map(|row| batch.tokens(*row))),
+            false => fill(&mut self.tokens, rows, &self.rows, |row| row.tokens),
+        }
+    }
+
     pub(super) fn clear(&mut self) {
         self.rows.clear();
         self.requests.clear();
@@ -46,6 +87,9 @@ impl Shown {
 
     /// The rows with which requests begin.
     pub(super) fn begun(&self, accounted: &Accounted) -> Vec<u32> {
+        if !accounted.any.first {
+            return Vec::new();
+        }
         self.rows.iter().copied().filter(|row| accounted.rows[*row as usize].first).collect()
     }
 
@@ -158,12 +202,13 @@ impl Shown {
             let Some(fate) = judged.fates.get(*row as usize) else { continue };
             self.rows.push(*row);
             self.requests.push(before.requests[shown]);
-            self.completion_tokens.push(before.completion_tokens[shown]);
-            self.finished.push(match &fate.finish {
+            // Empty where no plugin asked for it.
+            self.completion_tokens.extend(before.completion_tokens.get(shown));
+            self.finished.extend(before.finished.get(shown).map(|finished| match &fate.finish {
                 Some(FinishReason::Stop(_)) => FinishKind::Stop,
                 Some(FinishReason::Abort { .. }) => FinishKind::Abort,
-                None => before.finished[shown],
-            });
+                None => *finished,
+            }));
             let start = self.ids.values.len();
             match (&fate.written, judged.instead_of(*row)) {
                 (Written::AsItCame, Some(instead)) => instead.held.batch.row_ids(0, &mut self.ids.values),
@@ -177,5 +222,13 @@ impl Shown {
             });
             self.ids.ends.push(self.ids.values.len() as u32);
         }
+    }
+}
+
+/// Fills a column with what each row that is shown has.
+fn fill<T>(column: &mut Vec<T>, rows: &[Row], shown: &[u32], of: impl Fn(&Row) -> T) {
+    match shown.len() == rows.len() {
+        true => column.extend(rows.iter().map(of)),
+        false => column.extend(shown.iter().map(|row| of(&rows[*row as usize]))),
     }
 }

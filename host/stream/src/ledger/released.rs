@@ -1,7 +1,7 @@
 //! What goes on after it has waited: with a later row of its request, or in a frame of Afterbay's own.
 
 use super::whole::whole;
-use super::{Accounted, FinishKind, Ledger, Request, Row, finish_kind};
+use super::{Accounted, Any, FinishKind, Ledger, Request, Row, finish_kind};
 use crate::hold::{Came, Holds, words};
 use crate::judge::{Fate, Instead, Judged};
 use crate::keep::{Keep, Kept};
@@ -10,13 +10,6 @@ use afterbay_events::StreamCounters;
 use afterbay_journal as journal;
 use afterbay_wire::{Batch, Edit, Tokens};
 use std::time::Instant;
-
-impl Row {
-    /// What came, if it goes on as it is.
-    pub(super) fn came(&self) -> Came {
-        Came::row(self.tokens)
-    }
-}
 
 /// Rows and tokens that went somewhere with a frame.
 #[derive(Default)]
@@ -74,6 +67,7 @@ impl Ledger {
         self.kept_requests.clear();
         self.tokens.clear();
         self.gaps.clear();
+        let mut any = Any { needs_edit: true, ..Any::default() };
         let mut instead = Vec::new();
         let mut actions = crate::actions::Actions::default();
         for (index, row) in (0..).zip(due.rows) {
@@ -81,7 +75,7 @@ impl Ledger {
             let Some(request) = self.requests.get(slot) else { continue };
             self.kept_requests.push(request.kept);
             self.tokens.push(0);
-            rows.push(Row {
+            let row = Row {
                 slot,
                 number,
                 tokens: 0,
@@ -96,14 +90,13 @@ impl Ledger {
                 ends: request.lingers,
                 swallowed: false,
                 unseen: request.is_unseen(),
-            });
+            };
+            any.count(&row, request.shift != 0, request.skips_by.is_some());
+            rows.push(row);
             actions.release(index, &due.plugin, words(why), count, held.tokens);
             instead.push(Instead { row: index, held, in_place: true, plugin: due.plugin.clone(), why });
         }
-        let skips =
-            rows.iter().any(|row| self.requests.get(row.slot).is_some_and(|it| it.skips_by.is_some()));
-        let accounted =
-            Accounted { kept, batch: due.batch, rows, needs_edit: true, skips, is_released: true };
+        let accounted = Accounted { kept, batch: due.batch, rows, any, is_released: true };
         Ok((Judged { instead, actions, ..Judged::new(accounted) }, due.plugin))
     }
 

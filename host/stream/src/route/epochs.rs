@@ -46,7 +46,7 @@ impl Among {
                 Takes::Share => among.readers.push(place),
                 Takes::Worker => among.workers.extend(sink.worker.clone().map(|worker| (worker, place))),
                 Takes::Skipped => among.skipped = Some(place),
-                Takes::Routed => among.routed.push((sink.name.clone(), place)),
+                Takes::Routed => among.routed.push((sink.name.to_string(), place)),
             }
         }
         among
@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn how_it_is_comes_back_with_a_start_unless_a_sink_is_not_to_be_found() {
         let sink = |name: &str, takes| Target {
-            name: name.to_owned(),
+            name: name.into(),
             kept_as: format!("{name}@1"),
             takes,
             worker: (takes == Takes::Worker).then(|| format!("ipc:///{name}")),
