@@ -24,6 +24,9 @@ impl Default for Settings {
 /// A request keeps twice this many ids, 8 bytes each.
 const WINDOW_MAX: usize = 4096;
 
+/// Windows up to this have their room from the start.
+const WINDOW_USUAL: usize = 128;
+
 /// The plugin.
 pub struct StopOnLoop {
     window: usize,
@@ -51,7 +54,8 @@ impl Plugin for StopOnLoop {
     fn opened(&mut self, request: &Opened) {
         // The instance before this one may have handed it over.
         if self.requests.get(request.request).is_none() {
-            self.requests.insert(request.request, Vec::new());
+            // Room for all that is kept, of a window that is not large: requests that began together would all grow in one call.
+            self.requests.insert(request.request, Vec::with_capacity(2 * self.window.min(WINDOW_USUAL)));
         }
     }
 
@@ -79,7 +83,9 @@ impl Plugin for StopOnLoop {
 
     /// Of each request its number, how many ids there are, and these, 8 bytes each.
     fn export_state(&mut self) -> Vec<u8> {
-        let mut state = Vec::new();
+        let words: usize = self.requests.iter().map(|(_, ids)| 2 + ids.len()).sum();
+        // The stream waits for it: room is made once.
+        let mut state = Vec::with_capacity(8 * words);
         for (request, ids) in self.requests.iter() {
             state.extend_from_slice(&request.to_le_bytes());
             state.extend_from_slice(&(ids.len() as u64).to_le_bytes());
@@ -97,7 +103,8 @@ impl Plugin for StopOnLoop {
         let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
         while let Some(request) = words.next() {
             let count = words.next().ok_or(StateError::Corrupt)? as usize;
-            let ids: Vec<TokenId> = words.by_ref().take(count).map(u64::cast_signed).collect();
+            let mut ids = Vec::with_capacity(2 * self.window.min(WINDOW_USUAL));
+            ids.extend(words.by_ref().take(count).map(u64::cast_signed));
             if ids.len() != count {
                 return Err(StateError::Corrupt);
             }

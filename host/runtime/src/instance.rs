@@ -67,6 +67,7 @@ pub struct Plugin {
     live: Option<Live>,
     /// What a dead instance had logged.
     last_lines: Vec<LogLine>,
+    is_off_path: bool,
 }
 
 impl Plugin {
@@ -83,7 +84,12 @@ impl Plugin {
         live.call(&inner.host, limit, |guest, store| guest.call_configure(store, settings))
             .map_err(|kind| fault(Call::Configure, kind))?
             .map_err(|error| refusal(inner.name.clone(), error))?;
-        Ok(Self { component: component.clone(), live: Some(live), last_lines: Vec::new() })
+        Ok(Self {
+            component: component.clone(),
+            live: Some(live),
+            last_lines: Vec::new(),
+            is_off_path: false,
+        })
     }
 
     /// Asks a component what it is, on an instance of its own.
@@ -109,12 +115,23 @@ impl Plugin {
         self.component.description().columns
     }
 
+    /// Whether it is called off the path from now on, where no batch waits for it: a call may take as long as `configure` then.
+    pub fn set_off_path(&mut self, is_off_path: bool) {
+        self.is_off_path = is_off_path;
+    }
+
+    /// Of one call that a batch waits for.
+    fn deadline(&self) -> Duration {
+        let limits = self.component.limits();
+        if self.is_off_path { limits.start_deadline } else { limits.deadline }
+    }
+
     /// Some requests begin. Given to the guest in groups of [`OPEN_REQUESTS_MAX`].
     ///
     /// # Errors
     /// A fault; the instance is dead.
     pub fn open(&mut self, requests: &[Opened<'_>]) -> Result<(), Fault> {
-        let limit = self.component.limits().deadline;
+        let limit = self.deadline();
         requests
             .chunks(OPEN_REQUESTS_MAX)
             .try_for_each(|group| self.call(Call::Open, limit, |guest, store| guest.call_open(store, group)))
@@ -130,7 +147,7 @@ impl Plugin {
             return Ok(Vec::new());
         }
         let batch = columns.select(self.wants());
-        let limit = self.component.limits().deadline;
+        let limit = self.deadline();
         let verdicts = self.call(Call::Process, limit, |guest, store| guest.call_process(store, batch))?;
         check_verdicts(verdicts, columns.rows())
             .map_err(|what| self.die(Call::Process, FaultKind::Malformed { what }))
@@ -141,7 +158,7 @@ impl Plugin {
     /// # Errors
     /// A fault; the instance is dead.
     pub fn close(&mut self, requests: &[RequestId]) -> Result<(), Fault> {
-        let limit = self.component.limits().deadline;
+        let limit = self.deadline();
         requests.chunks(OPEN_REQUESTS_MAX).try_for_each(|group| {
             self.call(Call::Close, limit, |guest, store| guest.call_close(store, group))
         })
@@ -155,7 +172,7 @@ impl Plugin {
         if !self.component.description().wants.changed {
             return Ok(());
         }
-        let limit = self.component.limits().deadline;
+        let limit = self.deadline();
         requests.chunks(OPEN_REQUESTS_MAX).try_for_each(|group| {
             self.call(Call::Changed, limit, |guest, store| guest.call_changed(store, group))
         })
@@ -169,7 +186,7 @@ impl Plugin {
         if !self.component.description().wants.pressure {
             return Ok(());
         }
-        let limit = self.component.limits().deadline;
+        let limit = self.deadline();
         self.call(Call::Pressure, limit, |guest, store| guest.call_pressure(store))
     }
 
@@ -190,8 +207,8 @@ impl Plugin {
         Ok(Some(state))
     }
 
-    /// Takes over what an instance of this version of the component has exported. Before any request is opened. `None` where it
-    /// has no such call.
+    /// Takes over what an instance of this version of the component has exported. Before any request is opened, and off the path.
+    /// `None` where it has no such call.
     ///
     /// # Errors
     /// A fault; the instance is dead.
@@ -203,7 +220,7 @@ impl Plugin {
         if !self.component.description().wants.state {
             return Ok(None);
         }
-        let limit = self.component.limits().state_deadline;
+        let limit = self.component.limits().start_deadline;
         self.call(Call::ImportState, limit, |guest, store| guest.call_import_state(store, version, state))
             .map(Some)
     }
@@ -255,6 +272,14 @@ impl Plugin {
     pub fn fuel_used(&self) -> Option<u64> {
         let left = self.live.as_ref()?.store.get_fuel().ok()?;
         Some(u64::MAX - left)
+    }
+
+    /// Lets it go. Its memory is given back on a thread of its own: of a few MiB that takes as long as several batches.
+    pub fn retire(self) {
+        if self.is_alive() {
+            // Where there can be no thread it is given back here.
+            let _started = std::thread::Builder::new().name("plugin-retire".into()).spawn(move || drop(self));
+        }
     }
 
     fn call<R>(

@@ -57,6 +57,9 @@ pub const TABLE_ELEMENTS_MAX: usize = 1 << 16;
 /// A guest's call stack. Deeper is a trap.
 pub const STACK_BYTES_MAX: usize = 512 << 10;
 
+/// Memory of an instance that is gone, kept for the next one in its place. What it had more is given back.
+pub const RESIDENT_BYTES_MAX: usize = 8 << 20;
+
 /// Compiled components kept on disk. The longest unused is deleted for one more.
 pub const CACHE_FILES_MAX: usize = 64;
 
@@ -74,9 +77,10 @@ pub struct Limits {
     pub memory_bytes: u64,
     /// Processor time of one call on the path: `open`, `changed`, `process`, `pressure`, `close`.
     pub deadline: Duration,
-    /// Processor time of `describe` and `configure`: they run off the path and may load a vocabulary.
+    /// Processor time of one call off the path: `describe`, `configure`, which may load a vocabulary, `import-state`, and what an
+    /// instance is shown before it takes over.
     pub start_deadline: Duration,
-    /// Processor time of `export-state` and of `import-state`: the stream waits for them.
+    /// Processor time of `export-state`: the stream waits for it.
     pub state_deadline: Duration,
     /// How long a row waits that it holds. Whoever carries the verdicts out keeps to it.
     pub hold: Duration,

@@ -18,6 +18,14 @@ struct Drain {
     requests: HashSet<u64>,
 }
 
+impl Drain {
+    /// The instance goes. The requests that it had.
+    fn retire(self) -> HashSet<u64> {
+        self.plugin.retire();
+        self.requests
+    }
+}
+
 /// What all instances of a plugin say of a batch.
 pub(crate) struct Heard {
     /// Sorted by row. A fault is that of the one that has taken over.
@@ -37,7 +45,7 @@ impl Drains {
             self.0.push(Drain { plugin, requests });
         }
         match self.0.len() > INSTANCES_MAX {
-            true => self.0.remove(0).requests,
+            true => self.0.remove(0).retire(),
             false => HashSet::new(),
         }
     }
@@ -96,7 +104,7 @@ impl Drains {
             if let Err(fault) = drain.plugin.close(&ended) {
                 died.push((fault, self.0.remove(at).requests));
             } else if drain.requests.is_empty() {
-                self.0.remove(at);
+                self.0.remove(at).retire();
             }
         }
         (others, died)
@@ -114,7 +122,7 @@ impl Drains {
 
     /// All of them end.
     pub(crate) fn end(&mut self) {
-        self.0.clear();
+        self.0.drain(..).for_each(|drain| _ = drain.retire());
     }
 }
 

@@ -235,7 +235,8 @@ impl Path {
 
     /// Shows the instances that are to take over what has come before, off the path.
     pub(crate) fn replay(&mut self, layouts: &Layouts, done: impl Fn(Shown) + Clone + Send + 'static) {
-        for Wanted { plugin, number, instance, behind, before } in self.chain.wanted() {
+        for Wanted { plugin, number, mut instance, behind, before } in self.chain.wanted() {
+            instance.set_off_path(true);
             let shows: Box<dyn FnOnce() -> Replayed + Send> = match behind {
                 Behind::Since(missed, rows) => Box::new(move || missed.run(instance, rows)),
                 Behind::Handed(handed, requests) => Box::new(move || handed.run(instance, &requests)),

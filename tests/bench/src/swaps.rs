@@ -25,8 +25,10 @@ pub(crate) struct Swaps {
     pub(crate) swaps: f64,
     pub(crate) without: Waits,
     pub(crate) with: Waits,
-    /// How long the stream says that it stood for swaps, to the next bound of its histogram.
-    pub(crate) stood: Waits,
+    /// How long the stream says that it stood for a swap, to the next bound of its histogram, in milliseconds.
+    pub(crate) stood_longest: f64,
+    /// How often it stood longer than 5 ms.
+    pub(crate) stood_over: f64,
 }
 
 pub(crate) struct Waits {
@@ -71,24 +73,26 @@ pub(crate) fn measure(
     let mut line = Line::start(&ingress, &reader, traffic)?;
     let measured = swapped.by_turns(&running, &mut line, time);
     let (swaps, without, with) = running.explain(measured)?;
-    let stood = running.explain(stood(&running))?;
+    let (stood_longest, stood_over) = running.explain(stood(&running))?;
     running.explain(swapped.is_balanced(&running, line.sent(), traffic.rows_per_frame, swaps))?;
     running.stop()?;
     line.end()?;
-    Ok(Swaps { swaps: swaps as f64, without: Waits::new(without), with: Waits::new(with), stood })
+    Ok(Swaps {
+        swaps: swaps as f64,
+        without: Waits::new(without),
+        with: Waits::new(with),
+        stood_longest,
+        stood_over,
+    })
 }
 
-/// How long the stream stood for what took over.
-fn stood(running: &Running) -> anyhow::Result<Waits> {
+/// How long the stream stood for what took over at most, in milliseconds, and how often longer than 5 ms.
+fn stood(running: &Running) -> anyhow::Result<(f64, f64)> {
     let bounds = running.buckets("afterbay_change_seconds_bucket{le=\"", "\",stream=\"bench\"}")?;
     let all = bounds.last().map_or(0.0, |(_, count)| *count);
-    let at = |part: f64| {
-        let within = bounds.iter().find(|(_, count)| *count > 0.0 && *count >= part * all);
-        within.map_or(f64::NAN, |(bound, _)| bound * 1e3)
-    };
+    let longest = bounds.iter().find(|(_, count)| *count == all).map_or(f64::NAN, |(bound, _)| bound * 1e3);
     let within = bounds.iter().find(|(bound, _)| *bound >= WAIT_MAX.as_secs_f64());
-    let over = within.map_or(0.0, |(_, count)| all - count);
-    Ok(Waits { p50: at(0.5), longest: at(1.0), over })
+    Ok((longest, within.map_or(0.0, |(_, count)| all - count)))
 }
 
 struct Swapped<'a> {

@@ -3,21 +3,29 @@
 use std::collections::BTreeMap;
 
 use afterbay_plugin::{
-    Batch, Calls, Columns, ConfigureError, Level, NoSettings, Opened, Plugin, RequestId, StateError, Verdicts,
+    Batch, Calls, Columns, ConfigureError, Level, Opened, Plugin, RequestId, StateError, Verdicts,
 };
 
+#[derive(Default, serde::Deserialize, schemars::JsonSchema)]
+#[serde(default)]
+struct Settings {
+    /// Computes for so many million rounds before it takes in what it is handed, and notes attributes beside each row.
+    slow: u32,
+}
+
 struct Remembers {
+    slow: u32,
     /// Rows seen of each open request.
     rows: BTreeMap<RequestId, u64>,
 }
 
 impl Plugin for Remembers {
-    type Settings = NoSettings;
+    type Settings = Settings;
     const COLUMNS: Columns = Columns::FINISHED;
     const WANTS: Calls = Calls::all();
 
-    fn new(_: NoSettings) -> Result<Self, ConfigureError> {
-        Ok(Self { rows: BTreeMap::new() })
+    fn new(Settings { slow }: Settings) -> Result<Self, ConfigureError> {
+        Ok(Self { slow, rows: BTreeMap::new() })
     }
 
     fn opened(&mut self, request: &Opened) {
@@ -43,7 +51,11 @@ impl Plugin for Remembers {
         for row in batch.rows() {
             let rows = self.rows.entry(row.request()).or_default();
             *rows += 1;
-            verdicts.annotate(row, format!("row {rows}"));
+            let mut note = format!("row {rows}");
+            if self.slow > 0 {
+                note += &format!(", {}", afterbay_plugin::attributes(row.request()).unwrap_or_default());
+            }
+            verdicts.annotate(row, note);
         }
     }
 
@@ -75,6 +87,9 @@ impl Plugin for Remembers {
     fn import_state(&mut self, version: &str, state: &[u8]) -> Result<(), StateError> {
         if version != env!("CARGO_PKG_VERSION") {
             return Err(StateError::UnknownVersion);
+        }
+        for round in 0..u64::from(self.slow) * 1_000_000 {
+            std::hint::black_box(round);
         }
         let (pairs, []) = state.as_chunks::<16>() else { return Err(StateError::Corrupt) };
         for pair in pairs {

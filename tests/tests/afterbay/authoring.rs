@@ -229,6 +229,21 @@ fn plugin_run_shows_rows_that_wait_and_what_goes_on_of_them_and_no_frame_of_afte
 }
 
 #[test]
+fn plugin_run_tells_of_the_sink_that_it_is_given_since_frames_do_not_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("frame.bin");
+    std::fs::write(&file, batch(WIRES[0], vec![Request::new("a").last(&[1])])).unwrap();
+    let component = path(guest("reports"));
+    let run = ["plugin", "run", &component, "--json", "--from", file.to_str().unwrap()];
+    for (args, opened) in
+        [(&[][..], r#"opened a "" "" 7 0 false"#), (&["--sink", "tok"], r#"opened a "" "tok" 7 0 false"#)]
+    {
+        let lines = done(&[&run[..], args].concat()).json_lines();
+        assert!(lines.iter().any(|line| line["message"] == opened), "{lines:?} has no {opened:?}");
+    }
+}
+
+#[test]
 fn plugin_run_knows_a_request_by_its_count_whether_or_not_its_rows_have_all_ids_so_far() {
     let stage = Stage::new();
     let (scenario, component) = (stage.path("s.toml"), path(guest("judges")));

@@ -205,6 +205,40 @@ fn what_comes_while_a_new_version_is_shown_what_was_before_is_shown_to_it_too_an
 }
 
 #[test]
+fn what_comes_while_a_new_version_takes_in_what_it_is_handed_is_shown_to_it_too() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let config = |slow: u32| {
+        let config = stage.config().plugin("p", &guest("remembers"), &format!("slow = {slow}"));
+        config.granted(GRANT).of_plugin("state = \"migrate\"")
+    };
+    let afterbay = Afterbay::run(&stage, &config(1));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut live = Request::new("live");
+    let mut send = |id| {
+        sender.send(&batch(Msgpack, vec![if id < 4 { live.row(&[id]) } else { live.last(&[id]) }]));
+        reader.frame();
+    };
+    send(1);
+    assert_eq!(put(&afterbay, "live", r#"{"n":1}"#).0, 200);
+    said(&afterbay, r#"changed to {"n":1}"#);
+    send(2);
+    let changes = afterbay.metrics().stream("change_seconds_count");
+    // A second or so, in which the one before it goes on.
+    stage.write(&config(2000));
+    afterbay.until_metrics("it is handed over", |metrics| metrics.stream("change_seconds_count") > changes);
+    assert_eq!(put(&afterbay, "live", r#"{"n":2}"#).0, 200);
+    said(&afterbay, r#"changed to {"n":2}"#);
+    send(3);
+    assert!(afterbay.events("PluginReloaded").is_empty(), "it has taken over already");
+    afterbay.event("PluginReloaded");
+    send(4);
+    assert_eq!(afterbay.stop(), 0);
+    let expected = ["row 1, ", r#"row 2, {"n":1}"#, r#"row 3, {"n":2}"#, r#"row 4, {"n":2}"#];
+    assert_eq!(notes(&stage, "live"), expected);
+}
+
+#[test]
 fn by_drain_the_old_version_goes_on_with_its_requests_and_the_new_one_has_those_that_begin() {
     let stage = Stage::new();
     let mut reader = Reader::bind(&stage.reader_side());

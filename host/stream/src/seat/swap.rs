@@ -119,7 +119,10 @@ impl Seat {
     /// The new one is there; it is yet to be told of requests.
     fn install(&mut self, instance: Plugin, settings: String) {
         (self.component, self.settings) = (instance.component().clone(), settings);
-        (self.plugin, self.is_lost) = (Some(instance), true);
+        if let Some(before) = self.plugin.replace(instance) {
+            before.retire();
+        }
+        self.is_lost = true;
         self.retry_at = None;
         self.last_reload = Some(LastReload { at: SystemTime::now(), refused: None });
         self.leave_quarantine("reload");
@@ -289,6 +292,7 @@ impl Seat {
             return;
         }
         let Successor { settings, handed_bytes, missed, is_too_much, .. } = successor;
+        instance.set_off_path(false);
         let shown = shown.and_then(|rows| match is_too_much {
             true => Err("more came meanwhile than is kept for it".to_owned()),
             false => missed.show(&mut instance).map(|more| rows + more),

@@ -54,6 +54,9 @@ pub(super) struct RowArgs {
     /// The journal's stream, where it has several
     #[arg(long, value_name = "NAME")]
     stream: Option<String>,
+    /// The sink that the plugin is told requests go to: frames do not say, and rows of a scenario only where they name one
+    #[arg(long, value_name = "NAME", default_value = "")]
+    sink: String,
     /// The msgpack layout of the frames: `auto`, a version, or a file
     #[arg(long, value_name = "LAYOUT", default_value = "auto")]
     layout: String,
@@ -110,6 +113,8 @@ struct Frames<'t> {
     barriers: Barriers,
     /// The one that is asked for, as it is spelt in full.
     rid: Option<String>,
+    /// Of rows that name none.
+    sink: String,
     /// A row was found.
     known: bool,
 }
@@ -120,8 +125,8 @@ impl<'t> Frames<'t> {
         take: &'t mut dyn FnMut(Batch) -> anyhow::Result<()>,
     ) -> anyhow::Result<Frames<'t>> {
         let layouts = Layouts::load(&args.layout).map_err(|error| Wrong(format!("--layout: {error}")))?;
-        let (decoder, rid) = (Decoder::new(layouts), args.rid.clone());
-        Ok(Frames { decoder, take, barriers: Barriers::new(), rid, known: false })
+        let (decoder, rid, sink) = (Decoder::new(layouts), args.rid.clone(), args.sink.clone());
+        Ok(Frames { decoder, take, barriers: Barriers::new(), rid, sink, known: false })
     }
 
     fn of_files(&mut self, files: &[PathBuf]) -> anyhow::Result<()> {
@@ -176,10 +181,12 @@ impl<'t> Frames<'t> {
         }
     }
 
-    fn give(&mut self, batch: Batch) -> anyhow::Result<()> {
+    fn give(&mut self, mut batch: Batch) -> anyhow::Result<()> {
         if batch.rows.is_empty() {
             return Ok(());
         }
+        let without = batch.rows.iter_mut().filter(|row| row.sink.is_empty());
+        without.for_each(|row| row.sink.clone_from(&self.sink));
         self.known = true;
         (self.take)(batch)
     }

@@ -18,8 +18,7 @@ use std::process::ExitCode;
 /// text before and after, the verdict, its reason. Exits 1 where it faults.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Example:\n  afterbay plugin run stop_on_loop.wasm --from /var/lib/afterbay --rid 5b0c1f\n  afterbay plugin run builtin:delta-to-cumulative --from frames/ --all\n\n\
-    To which sink a request's rows go, frames do not say: a rule by sink fits none here."
+    after_help = "Example:\n  afterbay plugin run stop_on_loop.wasm --from /var/lib/afterbay --rid 5b0c1f\n  afterbay plugin run builtin:delta-to-cumulative --from frames/ --all"
 )]
 pub(super) struct Args {
     #[command(flatten)]
