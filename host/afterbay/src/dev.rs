@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// How often the sources are looked at. By their metadata, not by events: a few hundred files take less than a millisecond, and
 /// it works on every file system.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const LOOK_EVERY: Duration = Duration::from_millis(25);
 /// Files of a project's sources. One with more is not looked at, and that is told.
 const FILES_MAX: usize = 10_000;
 /// Directories in which nobody writes sources.

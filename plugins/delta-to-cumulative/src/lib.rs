@@ -229,8 +229,7 @@ mod tests {
 
     #[test]
     fn with_rules_only_the_requests_that_fit_one_are_given_all_ids() {
-        let rules =
-            r#"{"rules": [{"rid_prefix": "old-"}, {"rid_prefix": "o", "http_worker_ipc": "ipc:///w1"}, {"sink": "s"}]}"#;
+        let rules = r#"{"rules": [{"rid_prefix": "old-"}, {"rid_prefix": "o", "http_worker_ipc": "ipc:///w1"}, {"sink": "s"}]}"#;
         let mut plugin = Harness::<DeltaToCumulative>::new(rules).unwrap();
         let requests = [
             ("old-1", "", "", true),

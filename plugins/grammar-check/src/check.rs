@@ -506,8 +506,15 @@ mod tests {
         let words = Words(&[]);
         let mut check = GrammarCheck::new(&serde_json::from_str(settings).unwrap(), &words).unwrap();
         let (rid, http_worker_ipc, sink) = ("r".to_owned(), String::new(), String::new());
-        let opened =
-            Opened { request: 1, rid, http_worker_ipc, sink, prompt_tokens: 5, received_tokens: 0, resumed: false };
+        let opened = Opened {
+            request: 1,
+            rid,
+            http_worker_ipc,
+            sink,
+            prompt_tokens: 5,
+            received_tokens: 0,
+            resumed: false,
+        };
         let many = words.ids(&"ab".repeat(20));
         let (row, last) = ((&many[..], FinishKind::Running), (&many[..], FinishKind::Length));
         for (request, rows, why) in [(1, &[last][..], "too much at once"), (2, &[row, row], "kept already")] {

@@ -272,7 +272,15 @@ fn a_text_that_needs_more_states_than_there_may_be_is_given_up_and_the_next_requ
 
 fn opened(request: u64, received_tokens: u64) -> Opened {
     let (rid, http_worker_ipc, sink) = ("r".into(), String::new(), String::new());
-    Opened { request, rid, http_worker_ipc, sink, prompt_tokens: 5, received_tokens, resumed: received_tokens > 0 }
+    Opened {
+        request,
+        rid,
+        http_worker_ipc,
+        sink,
+        prompt_tokens: 5,
+        received_tokens,
+        resumed: received_tokens > 0,
+    }
 }
 
 fn check(settings: &str) -> GrammarCheck {
