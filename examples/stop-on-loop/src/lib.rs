@@ -35,6 +35,13 @@ pub struct StopOnLoop {
     requests: Requests<Vec<TokenId>>,
 }
 
+impl StopOnLoop {
+    /// Room for all that is kept of a request: those that began together would all grow in one call.
+    fn room(&self) -> Vec<TokenId> {
+        Vec::with_capacity(2 * self.window.min(WINDOW_USUAL))
+    }
+}
+
 impl Plugin for StopOnLoop {
     type Settings = Settings;
     const COLUMNS: Columns = Columns::OUTPUT_IDS;
@@ -54,8 +61,7 @@ impl Plugin for StopOnLoop {
     fn opened(&mut self, request: &Opened) {
         // The instance before this one may have handed it over.
         if self.requests.get(request.request).is_none() {
-            // Room for all that is kept, of a window that is not large: requests that began together would all grow in one call.
-            self.requests.insert(request.request, Vec::with_capacity(2 * self.window.min(WINDOW_USUAL)));
+            self.requests.insert(request.request, self.room());
         }
     }
 
@@ -103,7 +109,7 @@ impl Plugin for StopOnLoop {
         let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
         while let Some(request) = words.next() {
             let count = words.next().ok_or(StateError::Corrupt)? as usize;
-            let mut ids = Vec::with_capacity(2 * self.window.min(WINDOW_USUAL));
+            let mut ids = self.room();
             ids.extend(words.by_ref().take(count).map(u64::cast_signed));
             if ids.len() != count {
                 return Err(StateError::Corrupt);

@@ -55,12 +55,11 @@ impl PlannedSink {
     }
 
     pub(crate) fn target(&self) -> Target {
-        let (name, kept_as) = (self.config.name.to_string(), self.name.clone());
         let takes = self.config.takes;
         let connect = self.config.connect.as_ref().filter(|_| takes == config::Takes::Worker);
         Target {
-            name: name.into(),
-            kept_as,
+            name: self.config.name.as_str().into(),
+            kept_as: self.name.clone(),
             takes,
             worker: connect.map(ToString::to_string),
             leaves: self.was_leaving,

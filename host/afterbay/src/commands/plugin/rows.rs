@@ -55,8 +55,8 @@ pub(super) struct RowArgs {
     #[arg(long, value_name = "NAME")]
     stream: Option<String>,
     /// The sink that the plugin is told requests go to: frames do not say, and rows of a scenario only where they name one
-    #[arg(long, value_name = "NAME", default_value = "")]
-    sink: String,
+    #[arg(long, value_name = "NAME")]
+    sink: Option<String>,
     /// The msgpack layout of the frames: `auto`, a version, or a file
     #[arg(long, value_name = "LAYOUT", default_value = "auto")]
     layout: String,
@@ -125,7 +125,8 @@ impl<'t> Frames<'t> {
         take: &'t mut dyn FnMut(Batch) -> anyhow::Result<()>,
     ) -> anyhow::Result<Frames<'t>> {
         let layouts = Layouts::load(&args.layout).map_err(|error| Wrong(format!("--layout: {error}")))?;
-        let (decoder, rid, sink) = (Decoder::new(layouts), args.rid.clone(), args.sink.clone());
+        let (decoder, rid) = (Decoder::new(layouts), args.rid.clone());
+        let sink = args.sink.clone().unwrap_or_default();
         Ok(Frames { decoder, take, barriers: Barriers::new(), rid, sink, known: false })
     }
 
