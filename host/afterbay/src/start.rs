@@ -44,9 +44,9 @@ pub(crate) fn load(file: &Path, has_rendezvous: bool) -> Result<config::Config, 
         .map_err(|problems| problems.iter().map(std::string::ToString::to_string).collect())
 }
 
-/// The plugin host; compiled code is kept in `cache` where it is given.
+/// The plugin host of a command that somebody waits for; compiled code is kept in `cache` where it is given.
 pub(crate) fn plugin_host(cache: Option<PathBuf>) -> Result<Host, HostError> {
-    Host::new(HostOptions { cache_dir: cache, ..HostOptions::default() })
+    Host::new(HostOptions { cache_dir: cache, compiles_in_parallel: true, ..HostOptions::default() })
 }
 
 /// Where compiled plugins are kept: a file there is code that is run, so it is the user's own.

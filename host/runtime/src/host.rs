@@ -25,6 +25,9 @@ pub struct HostOptions {
     /// Whether what a call does is counted ([`crate::Plugin::fuel_used`]). The code for that is slower: for a bench, never
     /// for a host that serves.
     pub counts_fuel: bool,
+    /// Whether a component is compiled on all processors: in half the time on two, which what runs beside it feels. For
+    /// somebody who waits for it, never for a host that serves. The code is the same.
+    pub compiles_in_parallel: bool,
 }
 
 /// Why there is no host.
@@ -69,7 +72,7 @@ impl Host {
     /// If the cache directory is not this user's own, or the pool's address space (about 2 TiB, reserved, not used)
     /// cannot be had.
     pub fn new(options: HostOptions) -> Result<Self, HostError> {
-        let engine = Engine::new(&config(options.counts_fuel))?;
+        let engine = Engine::new(&config(&options))?;
         let cache = options.cache_dir.map(|directory| Cache::open(&directory, &engine)).transpose()?;
         let ticker = Ticker::start(engine.clone()).map_err(HostError::Thread)?;
         Ok(Self { shared: Arc::new(Shared { engine, ticker, cache }) })
@@ -117,7 +120,7 @@ pub(crate) fn read_regular(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn config(counts_fuel: bool) -> Config {
+fn config(options: &HostOptions) -> Config {
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(INSTANCES_MAX)
         .total_core_instances(INSTANCES_MAX * 8)
@@ -138,7 +141,8 @@ fn config(counts_fuel: bool) -> Config {
         .allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
         .epoch_interruption(true)
         // Part of what compiled code is kept under: code that counts is never taken for code that does not.
-        .consume_fuel(counts_fuel)
+        .consume_fuel(options.counts_fuel)
+        .parallel_compilation(options.compiles_in_parallel)
         .max_wasm_stack(STACK_BYTES_MAX)
         // A rerun of the same rows must give the same verdicts on any machine.
         .relaxed_simd_deterministic(true);

@@ -384,10 +384,10 @@ impl GrammarCheck {
                 let before = before + done as u64;
                 let allowed = match finding {
                     // It may stand in an earlier row.
-                    Finding::CannotContinue { .. } | Finding::Whitespace { .. } => {
-                        before.saturating_sub(came) as usize
-                    }
-                    _ => allowed,
+                    Finding::CannotContinue { .. }
+                    | Finding::EndsText { .. }
+                    | Finding::Whitespace { .. } => before.saturating_sub(came) as usize,
+                    Finding::TooEarly { .. } | Finding::GaveUp { .. } => allowed,
                 };
                 return Some(Judgement { allowed, ..self.judge(request, finding, before, now) });
             }
@@ -450,6 +450,7 @@ impl GrammarCheck {
         let most = how.whitespace_max;
         // Counted from 1, in the request.
         let token = |at: usize| format!("token {} ({})", before + at as u64 + 1, self.shown(ids[at]));
+        let ends = |at: usize| format!("{}: ends the text before the grammar is complete", token(at));
         let (kind, reason) = match finding {
             Finding::CannotContinue { at } => {
                 (Kind::Violation, format!("{}: not allowed by the grammar", token(at)))
@@ -457,9 +458,8 @@ impl GrammarCheck {
             Finding::Whitespace { at } => {
                 (Kind::Violation, format!("{}: over {most} bytes of whitespace in a row", token(at)))
             }
-            Finding::TooEarly { at: Some(at) } => {
-                (Kind::EarlyEnd, format!("{}: ends the text before the grammar is complete", token(at)))
-            }
+            Finding::EndsText { at } => (Kind::Violation, ends(at)),
+            Finding::TooEarly { at: Some(at) } => (Kind::EarlyEnd, ends(at)),
             Finding::TooEarly { at: None } => {
                 (Kind::EarlyEnd, format!("ended after {all} tokens, before the grammar is complete"))
             }

@@ -37,7 +37,12 @@ pub enum Finding {
         /// Its place among the row's ids.
         at: usize,
     },
-    /// The text ends before the grammar is complete.
+    /// A token ends the text before the grammar is complete, and the request goes on (`ignore_eos`).
+    EndsText {
+        /// Its place among the row's ids.
+        at: usize,
+    },
+    /// The request ends before the grammar is complete.
     TooEarly {
         /// The place of the token that ends it among the row's ids; none where the row's finish reason ends it.
         at: Option<usize>,
@@ -175,23 +180,26 @@ impl Matcher {
             }
             let pushed = self.push(vocabulary, &[*last]);
             return match pushed {
-                Ok(()) => self.must_be_complete(None),
+                Ok(()) => self.must_be_complete(Finding::TooEarly { at: None }),
                 Err(Finding::GaveUp { why }) => Err(Finding::GaveUp { why }),
                 Err(_) => Err(Finding::TooEarly { at: Some(before.len()) }),
             };
         }
-        self.push(vocabulary, ids)?;
+        self.push(vocabulary, ids).map_err(|finding| match finding {
+            Finding::EndsText { at } if at + 1 == ids.len() => Finding::TooEarly { at: Some(at) },
+            finding => finding,
+        })?;
         if matches!(finish, FinishKind::Abort | FinishKind::Running) {
             Ok(())
         } else {
-            self.must_be_complete(None)
+            self.must_be_complete(Finding::TooEarly { at: None })
         }
     }
 
-    fn must_be_complete(&mut self, at: Option<usize>) -> Result<(), Finding> {
+    fn must_be_complete(&mut self, or: Finding) -> Result<(), Finding> {
         let complete = self.is_complete()?;
         self.state = if complete { State::Ended } else { State::Done };
-        if complete { Ok(()) } else { Err(Finding::TooEarly { at }) }
+        if complete { Ok(()) } else { Err(or) }
     }
 
     /// Whether the text may end here. True after a finding: nothing more is to be found.
@@ -222,7 +230,10 @@ impl Matcher {
         if let State::Before(before) = &mut self.state {
             let Some(rest) = before.rest(id, bytes) else {
                 // Other special tokens (`<think>`) end nothing here.
-                return if vocabulary.is_eos(id) { self.must_be_complete(Some(at)) } else { Ok(()) };
+                return match vocabulary.is_eos(id) {
+                    true => self.must_be_complete(Finding::EndsText { at }),
+                    false => Ok(()),
+                };
             };
             is_whole = rest.len() == bytes.len();
             bytes = rest;
@@ -250,7 +261,7 @@ impl Matcher {
             }
         }
         if vocabulary.is_end(id) {
-            return self.must_be_complete(Some(at));
+            return self.must_be_complete(Finding::EndsText { at });
         }
         // Of no token of the model's tokenizer nobody knows the text.
         if bytes.is_empty() {

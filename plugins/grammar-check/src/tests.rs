@@ -102,14 +102,37 @@ fn an_output_that_ends_before_it_is_complete_is_found_by_its_token_or_by_its_fin
     let ids = WORDS.ids("{\"name\":");
     let at = ids.len();
     let stopped = [ids.clone(), vec![WORDS.end()]].concat();
-    assert_eq!(matcher(&schema()).push(&vocabulary(), &stopped), Err(Finding::TooEarly { at: Some(at) }));
-    assert_eq!(whole(&schema(), &stopped, FinishKind::Stop), Err(Finding::TooEarly { at: Some(at) }));
+    for finish in [FinishKind::Stop, FinishKind::Length] {
+        let early = Err(Finding::TooEarly { at: Some(at) });
+        assert_eq!(whole(&schema(), &stopped, finish), early, "{finish:?}");
+    }
     for finish in [FinishKind::Length, FinishKind::Stop, FinishKind::Other] {
         assert_eq!(whole(&schema(), &ids, finish), Err(Finding::TooEarly { at: None }), "{finish:?}");
     }
     assert_eq!(whole(&schema(), &ids, FinishKind::Abort), Ok(()), "an abort is no end");
     assert_eq!(whole(&schema(), &[], FinishKind::Stop), Err(Finding::TooEarly { at: None }));
     assert_eq!(whole(&schema(), &WORDS.ids("{\"name\": \"a\", \"age\": 1}"), FinishKind::Length), Ok(()));
+}
+
+#[test]
+fn a_request_that_goes_on_behind_a_token_that_ends_its_text_too_early_violates_the_grammar() {
+    for (on_violation, action) in
+        [("report", Action::Report), ("finish", Action::Finish), ("abort", Action::Abort)]
+    {
+        let settings = serde_json::json!({"grammar": {"json_schema": SCHEMA}, "on_violation": on_violation});
+        let mut check = check(&settings.to_string());
+        let (text, end) = (WORDS.ids("{\"name\":"), WORDS.end());
+        let place = text.len() + 1;
+        let reason = format!("token {place} (id {end}): ends the text before the grammar is complete");
+        let found = |allowed| Some(Judgement { action, kind: Kind::Violation, reason, allowed });
+        check.open(&opened(1, 0));
+        let row = [text, vec![end], WORDS.ids("xx")].concat();
+        // Behind it or in another row, in the last one or before.
+        assert_eq!(check.row(1, &row, FinishKind::Length), found.clone()(place - 1));
+        check.open(&opened(2, 0));
+        assert_eq!(check.row(2, &row[..place - 1], FinishKind::Running), None);
+        assert_eq!(check.row(2, &row[place - 1..place], FinishKind::Running), found(0));
+    }
 }
 
 #[test]
@@ -166,7 +189,7 @@ fn a_lark_grammar_is_matched_and_may_name_special_tokens_by_id() {
     assert_eq!(whole(&lark, &ended("hello "), FinishKind::Stop), Ok(()));
     // Where the grammar does not name it, it ends the text.
     let first = [vec![WORDS.tool()], WORDS.ids("hello ")].concat();
-    assert_eq!(matcher(&lark).push(&vocabulary(), &first), Err(Finding::TooEarly { at: Some(0) }));
+    assert_eq!(matcher(&lark).push(&vocabulary(), &first), Err(Finding::EndsText { at: 0 }));
     let twice = [called, vec![WORDS.tool()], WORDS.ids("a")].concat();
     let at = twice.len() - 1;
     assert_eq!(matcher(&lark).push(&vocabulary(), &twice), Err(Finding::CannotContinue { at }));

@@ -11,6 +11,7 @@ use crate::{EXIT_USAGE, admin, commands, dev};
 use afterbay_config::LogFormat;
 use afterbay_events::event::StreamFailed;
 use afterbay_events::log;
+use afterbay_runtime::{Host, HostOptions};
 use anyhow::Context;
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
@@ -107,7 +108,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     // A line that is no JSON would break whoever reads these.
     let output = if format == log::Format::Json { Output::Kept } else { Output::Shown };
     dev::build_all(projects.as_deref().unwrap_or_default(), output);
-    let (host, vocabularies) = (start::plugin_host(start::cache_dir())?, Vocabularies::default());
+    let options = HostOptions {
+        cache_dir: start::cache_dir(),
+        compiles_in_parallel: args.dev,
+        ..HostOptions::default()
+    };
+    let (host, vocabularies) = (Host::new(options)?, Vocabularies::default());
     if let Err(problems) = start::check_files(&config, &host, &vocabularies) {
         problems.iter().for_each(|problem| eprintln!("{problem}"));
         return Ok(ExitCode::from(EXIT_USAGE));

@@ -72,7 +72,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (source, floor) = (args.given.source()?, Source::find(FLOOR, std::path::Path::new(""))?);
     let (terms, settings) = (args.given.terms.terms()?, args.given.terms.settings()?);
     let serving = start::plugin_host(start::cache_dir())?;
-    let counting = Host::new(HostOptions { cache_dir: start::cache_dir(), counts_fuel: true })?;
+    let options =
+        HostOptions { cache_dir: start::cache_dir(), counts_fuel: true, compiles_in_parallel: true };
+    let counting = Host::new(options)?;
     let mut patient = terms.clone();
     patient.limits = Limits { deadline: COUNTING, start_deadline: COUNTING, ..patient.limits };
     let subject = Subject {
