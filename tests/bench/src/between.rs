@@ -1,6 +1,7 @@
 //! What stands between the sender and the reader.
 
 use anyhow::{Context, ensure};
+use rustix::fs::statvfs;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -34,7 +35,34 @@ pub(crate) enum Between {
         binary: PathBuf,
         /// A plugin in the chain.
         plugin: Option<PathBuf>,
+        /// Where its journal is.
+        kept: Kept,
     },
+}
+
+/// Where journals are kept, and how much of them.
+#[derive(Clone, Copy)]
+pub(crate) enum Kept {
+    /// As a user has it.
+    OnDisk,
+    /// In memory, no more than a machine has at hand: memory that is new to it costs more than all that is measured.
+    InMemory,
+}
+
+impl Kept {
+    /// The directory in which directories are made; memory is a disk, too, where the system has no 512 MiB of it there.
+    pub(crate) fn within(self) -> &'static Path {
+        const MEMORY: &str = "/dev/shm";
+        let free = || statvfs(MEMORY).map_or(0, |found| found.f_bavail * found.f_frsize);
+        Path::new(if matches!(self, Kept::InMemory) && free() >= 512 << 20 { MEMORY } else { "/tmp" })
+    }
+
+    fn settings(self) -> &'static str {
+        match self {
+            Kept::OnDisk => "retain = { bytes = \"2GiB\" }",
+            Kept::InMemory => "segment = \"32MiB\"\nretain = { bytes = \"128MiB\" }",
+        }
+    }
 }
 
 /// A proxy that runs.
@@ -60,12 +88,12 @@ impl Between {
                 let python = std::env::var("AFTERBAY_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
                 Command::new(python).args(["-c", LIBZMQ, &ingress, reader]).spawn().context("python")?
             }
-            Between::Afterbay { binary, plugin } => {
+            Between::Afterbay { binary, plugin, kept } => {
                 let plugin = plugin.as_deref().map_or_else(String::new, |file| {
                     format!("[[stream.plugin]]\nname = \"nothing\"\ncomponent = {file:?}\n")
                 });
                 let stream = stream("bench", &ingress, reader, &plugin);
-                return Running::afterbay(&mut run(binary), dir, &stream, &ingress);
+                return Running::afterbay(&mut run(binary), dir, *kept, &stream, &ingress);
             }
         };
         let mut running = Running { child: Some(child), log, admin: None, ingress };
@@ -98,12 +126,13 @@ impl Running {
     pub(crate) fn afterbay(
         run: &mut Command,
         dir: &Path,
+        kept: Kept,
         streams: &str,
         ingress: &str,
     ) -> anyhow::Result<Running> {
         let admin = free_address()?;
         let log = dir.join("log");
-        write_configuration(dir, streams, admin)?;
+        write_configuration(dir, kept, streams, admin)?;
         let child = run
             .args(["--log", "warn", "--config"])
             .arg(dir.join(CONFIGURATION))
@@ -122,7 +151,7 @@ impl Running {
 
     /// Other streams in its configuration, which it reads again.
     pub(crate) fn reconfigure(&self, dir: &Path, streams: &str) -> anyhow::Result<()> {
-        write_configuration(dir, streams, self.admin.context("it is no Afterbay")?)
+        write_configuration(dir, Kept::OnDisk, streams, self.admin.context("it is no Afterbay")?)
     }
 
     /// A figure of `/metrics`: its name with its labels.
@@ -179,10 +208,11 @@ impl Running {
 const CONFIGURATION: &str = "afterbay.toml";
 
 /// Whole at once, as an editor saves it.
-fn write_configuration(dir: &Path, streams: &str, admin: SocketAddr) -> anyhow::Result<()> {
+fn write_configuration(dir: &Path, kept: Kept, streams: &str, admin: SocketAddr) -> anyhow::Result<()> {
     let journal = dir.join("journal");
     let text = format!(
-        "{streams}[journal]\ndir = {journal:?}\nretain = {{ bytes = \"2GiB\" }}\n[admin]\nlisten = \"{admin}\"\n"
+        "{streams}[journal]\ndir = {journal:?}\n{}\n[admin]\nlisten = \"{admin}\"\n",
+        kept.settings()
     );
     let aside = dir.join("aside.toml");
     std::fs::write(&aside, text)?;

@@ -1,6 +1,6 @@
 //! How long it takes from a plugin's source being saved until what it says is live, under `afterbay run --dev`.
 
-use crate::between::{Running, run, stream};
+use crate::between::{Kept, Running, run, stream};
 use anyhow::{Context, ensure};
 use std::path::Path;
 use std::process::Command;
@@ -40,7 +40,7 @@ pub(crate) fn measure(binary: &Path, target: &Path, saves: usize) -> anyhow::Res
     // What builds this bench is not what builds the project.
     let mut dev = run(binary);
     dev.arg("--dev").env_remove("CARGO").env("CARGO_TARGET_DIR", target.join("target"));
-    let running = Running::afterbay(&mut dev, dir.path(), &streams, &ingress)?;
+    let running = Running::afterbay(&mut dev, dir.path(), Kept::OnDisk, &streams, &ingress)?;
     let component = target.join(format!("target/wasm32-wasip2/release/{NAME}.wasm"));
     let source = project.join("src/lib.rs");
     let text = std::fs::read_to_string(&source)?;

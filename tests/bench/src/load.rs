@@ -5,6 +5,7 @@ use crate::line::at;
 use crate::traffic::Traffic;
 use afterbay_sockets::{Endpoint, Outgoing, Pull, PullOptions, Push, PushOptions, TokenRange};
 use anyhow::{Context, ensure};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -17,6 +18,8 @@ const IN_FLIGHT_BYTES: u64 = 16 << 20;
 const WARM_UP: u64 = 128;
 /// How long anything may stand still.
 const STALL: Duration = Duration::from_secs(20);
+/// How long one of two cases is driven before the other.
+const TURN: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy)]
 pub(crate) struct Throughput {
@@ -33,47 +36,80 @@ pub(crate) struct Latency {
 
 /// As much as goes through, for that long.
 pub(crate) fn throughput(case: &Between, traffic: &Traffic, time: Duration) -> anyhow::Result<Throughput> {
-    let dir = tempfile::Builder::new().prefix("afb").tempdir_in("/tmp")?;
-    let received = Arc::new(AtomicU64::new(0));
-    let endpoint = format!("ipc://{}/reader", dir.path().display());
-    let arrived = received.clone();
-    let count = Reader::start(&endpoint, move |_| {
-        arrived.fetch_add(1, Ordering::Release);
-    })?;
-    let between = case.start(dir.path(), &endpoint)?;
-    let measured = as_much_as_goes(&between, traffic, &received, time);
-    drop(count);
-    between.explain(measured)
+    Driven::start(case, traffic, Path::new("/tmp"))?.drive_for(time)
 }
 
-fn as_much_as_goes(
-    between: &Running,
+/// Two cases that run beside each other, driven in turns of a tenth of a second, so long each: what the machine does meanwhile is
+/// in both. Their journals are in directories of `within`.
+pub(crate) fn in_turns(
+    cases: [&Between; 2],
     traffic: &Traffic,
-    received: &AtomicU64,
     time: Duration,
-) -> anyhow::Result<Throughput> {
-    let mut sender = Sender::connect(&between.ingress)?;
-    let bytes = traffic.frames.iter().map(|frame| frame.len() as u64).max().unwrap_or(1);
-    let window = IN_FLIGHT.min(IN_FLIGHT_BYTES / bytes).max(2);
-    let mut drive = |until: &dyn Fn(u64) -> bool| -> anyhow::Result<u64> {
-        let from = sender.sent;
-        while !until(sender.sent - from) {
-            sender.wait_for(received, window)?;
-            let frame = &traffic.frames[(sender.sent % traffic.frames.len() as u64) as usize];
-            sender.send(frame.clone())?;
-        }
-        sender.wait_for(received, 1)?;
-        Ok(sender.sent - from)
-    };
-    drive(&|sent| sent >= WARM_UP)?;
-    let (begun, cpu) = (Instant::now(), between.cpu()?);
-    let frames = drive(&|_| begun.elapsed() >= time)?;
-    let (elapsed, cpu) = (begun.elapsed(), between.cpu()?.saturating_sub(cpu));
-    let rows = (frames * traffic.rows_per_frame) as f64;
-    Ok(Throughput {
-        cpu_ns_per_row: cpu.as_nanos() as f64 / rows,
-        rows_per_second: rows / elapsed.as_secs_f64(),
-    })
+    within: &Path,
+) -> anyhow::Result<Vec<[Throughput; 2]>> {
+    let [one, other] = cases;
+    let (mut one, mut other) = (Driven::start(one, traffic, within)?, Driven::start(other, traffic, within)?);
+    let turns = (time.as_nanos() / TURN.as_nanos()).max(1);
+    (0..turns).map(|_| Ok([one.drive_for(TURN)?, other.drive_for(TURN)?])).collect()
+}
+
+/// A case that runs, warm, between a sender and a reader that counts.
+struct Driven<'t> {
+    traffic: &'t Traffic,
+    sender: Sender,
+    received: Arc<AtomicU64>,
+    between: Running,
+    _count: Reader,
+    /// What it keeps there goes with it.
+    _dir: tempfile::TempDir,
+}
+
+impl<'t> Driven<'t> {
+    /// Keeps its files in a directory of `within`.
+    fn start(case: &Between, traffic: &'t Traffic, within: &Path) -> anyhow::Result<Driven<'t>> {
+        let dir = tempfile::Builder::new().prefix("afb").tempdir_in(within)?;
+        let received = Arc::new(AtomicU64::new(0));
+        let endpoint = format!("ipc://{}/reader", dir.path().display());
+        let arrived = received.clone();
+        let count = Reader::start(&endpoint, move |_| {
+            arrived.fetch_add(1, Ordering::Release);
+        })?;
+        let between = case.start(dir.path(), &endpoint)?;
+        let sender = Sender::connect(&between.ingress)?;
+        let mut driven = Driven { traffic, sender, received, between, _count: count, _dir: dir };
+        driven.drive(|sent| sent >= WARM_UP)?;
+        Ok(driven)
+    }
+
+    fn drive_for(&mut self, time: Duration) -> anyhow::Result<Throughput> {
+        let (begun, cpu) = (Instant::now(), self.between.cpu()?);
+        let frames = self.drive(|_| begun.elapsed() >= time)?;
+        let (elapsed, cpu) = (begun.elapsed(), self.between.cpu()?.saturating_sub(cpu));
+        let rows = (frames * self.traffic.rows_per_frame) as f64;
+        Ok(Throughput {
+            cpu_ns_per_row: cpu.as_nanos() as f64 / rows,
+            rows_per_second: rows / elapsed.as_secs_f64(),
+        })
+    }
+
+    /// Sends until that is so of how many were sent, and all of them have arrived.
+    fn drive(&mut self, until: impl Fn(u64) -> bool) -> anyhow::Result<u64> {
+        let frames = &self.traffic.frames;
+        let bytes = frames.iter().map(|frame| frame.len() as u64).max().unwrap_or(1);
+        let window = IN_FLIGHT.min(IN_FLIGHT_BYTES / bytes).max(2);
+        let from = self.sender.sent;
+        let mut send = || {
+            while !until(self.sender.sent - from) {
+                self.sender.wait_for(&self.received, window)?;
+                let frame = &frames[(self.sender.sent % frames.len() as u64) as usize];
+                self.sender.send(frame.clone())?;
+            }
+            self.sender.wait_for(&self.received, 1)
+        };
+        let sent = send();
+        self.between.explain(sent)?;
+        Ok(self.sender.sent - from)
+    }
 }
 
 /// One frame at a time, from its send to its receipt.

@@ -15,8 +15,10 @@ mod swaps;
 mod traffic;
 
 use anyhow::Context;
-use between::Between;
+use between::{Between, Kept};
 use clap::Parser;
+use std::io::ErrorKind::BrokenPipe;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 use traffic::Traffic;
@@ -60,7 +62,14 @@ struct Bench {
 }
 
 fn main() -> anyhow::Result<()> {
-    let args = Args::parse();
+    match run(Args::parse()) {
+        // Whoever read has what was asked for.
+        Err(error) if error.downcast_ref::<io::Error>().map(io::Error::kind) == Some(BrokenPipe) => Ok(()),
+        done => done,
+    }
+}
+
+fn run(args: Args) -> anyhow::Result<()> {
     let afterbay = match &args.afterbay {
         Some(file) => file.clone(),
         None => std::env::current_exe()?.with_file_name("afterbay"),
@@ -73,6 +82,7 @@ fn main() -> anyhow::Result<()> {
     let time = Duration::try_from_secs_f64(args.seconds)?;
     let mut bench = Bench { args, afterbay, guests: guests()?, time, rows: Vec::new() };
     bench.forwarding()?;
+    bench.plugin()?;
     bench.parts()?;
     bench.plugins()?;
     bench.latency()?;
@@ -80,7 +90,7 @@ fn main() -> anyhow::Result<()> {
     bench.storms()?;
     bench.live()?;
     if !bench.args.json {
-        table(&bench.rows);
+        table(&bench.rows)?;
     }
     Ok(())
 }
@@ -90,17 +100,17 @@ impl Bench {
         name.contains(&self.args.only)
     }
 
-    fn row(&mut self, name: String, figures: Vec<(&'static str, f64)>) {
+    fn row(&mut self, name: String, figures: Vec<(&'static str, f64)>) -> io::Result<()> {
         let row = Row { name, figures };
-        show(self.args.json, &row);
+        show(self.args.json, &row)?;
         self.rows.push(row);
+        Ok(())
     }
 
-    /// Afterbay without and with a plugin, beside the others.
-    fn cases(&self) -> [Between; 4] {
-        let afterbay = |plugin| Between::Afterbay { binary: self.afterbay.clone(), plugin };
-        let nothing = self.guests.join("examples/nothing.wasm");
-        [Between::Nothing, Between::Libzmq, afterbay(None), afterbay(Some(nothing))]
+    /// Afterbay beside the others.
+    fn cases(&self) -> [Between; 3] {
+        let afterbay = Between::Afterbay { binary: self.afterbay.clone(), plugin: None, kept: Kept::OnDisk };
+        [Between::Nothing, Between::Libzmq, afterbay]
     }
 
     fn forwarding(&mut self) -> anyhow::Result<()> {
@@ -120,21 +130,46 @@ impl Bench {
                     }
                 }
                 let cpu = |case: usize| median(measured[case].iter().map(|run| run.cpu_ns_per_row));
-                // Of the two in each turn, since the machine is another in the next.
-                let turns = measured[3].iter().zip(&measured[2]);
-                let adds = median(turns.map(|(with, without)| with.cpu_ns_per_row - without.cpu_ns_per_row));
                 let rate = |case: usize| median(measured[case].iter().map(|run| run.rows_per_second));
                 let figures = vec![
                     ("afterbay ns CPU/row", cpu(2)),
                     ("libzmq ns CPU/row", cpu(1)),
                     ("CPU ratio", cpu(2) / cpu(1)),
-                    ("plugin adds ns/row", adds),
                     ("afterbay rows/s", rate(2)),
                     ("rows/s per core", 1e9 / cpu(2)),
                     ("direct rows/s", rate(0)),
                 ];
-                self.row(name, figures);
+                self.row(name, figures)?;
             }
+        }
+        Ok(())
+    }
+
+    /// What a plugin adds to the path. With the journal in memory: it is the same with and without, and a disk's noise is larger.
+    fn plugin(&mut self) -> anyhow::Result<()> {
+        let kept = Kept::InMemory;
+        let afterbay = |plugin| Between::Afterbay { binary: self.afterbay.clone(), plugin, kept };
+        let [without, with] = [None, Some(self.guests.join("examples/nothing.wasm"))].map(afterbay);
+        // A request's beginning and end are told to a plugin, too: the longer requests are, the smaller their part of each row.
+        for tokens in [self.args.tokens, 8 * self.args.tokens] {
+            let dir = kept.within().display();
+            let name = format!("plugin, 1024 rows a frame, {tokens} tokens a request, journal in {dir}");
+            if !self.wants(&name) {
+                continue;
+            }
+            let traffic = Traffic::new("msgpack", 1024, tokens)?;
+            let mut pairs = Vec::new();
+            for _ in 0..self.args.runs {
+                let turns = load::in_turns([&without, &with], &traffic, self.time, kept.within())?;
+                let cpu = |case: usize| median(turns.iter().map(|turn| turn[case].cpu_ns_per_row));
+                pairs.push((cpu(0), cpu(1)));
+            }
+            let figures = vec![
+                ("without ns CPU/row", median(pairs.iter().map(|pair| pair.0))),
+                ("with ns CPU/row", median(pairs.iter().map(|pair| pair.1))),
+                ("plugin adds ns/row", median(pairs.iter().map(|(without, with)| with - without))),
+            ];
+            self.row(name, figures)?;
         }
         Ok(())
     }
@@ -152,13 +187,13 @@ impl Bench {
                     ("take ns/row", parts.takes),
                     ("join to decode", parts.joins / parts.decode),
                 ];
-                self.row(name, figures);
+                self.row(name, figures)?;
             }
         }
         let name = "parts, load snapshot".to_owned();
         if self.wants(&name) {
             let read = parts::snapshot(self.time)?;
-            self.row(name, vec![("read ns", read)]);
+            self.row(name, vec![("read ns", read)])?;
         }
         Ok(())
     }
@@ -177,7 +212,7 @@ impl Bench {
                 ("eight to one", eight / one),
                 ("stop-on-loop ns/row", costs.loops),
             ];
-            self.row(name, figures);
+            self.row(name, figures)?;
         }
         Ok(())
     }
@@ -190,7 +225,7 @@ impl Bench {
                 continue;
             }
             let traffic = Traffic::new("msgpack", per_frame, self.args.tokens)?;
-            let mut measured: Vec<Vec<load::Latency>> = vec![Vec::new(); 3];
+            let mut measured: Vec<Vec<load::Latency>> = vec![Vec::new(); cases.len()];
             for _ in 0..self.args.runs {
                 for (case, runs) in cases.iter().zip(&mut measured) {
                     runs.push(load::latency(case, &traffic, self.time)?);
@@ -206,7 +241,7 @@ impl Bench {
                 ("libzmq added p99 us", p99(1) - p99(0)),
                 ("added p50 ratio", (p50(2) - p50(0)) / (p50(1) - p50(0))),
             ];
-            self.row(name, figures);
+            self.row(name, figures)?;
         }
         Ok(())
     }
@@ -231,7 +266,7 @@ impl Bench {
                 ("stood for a swap: longest ms", swaps.stood_longest),
                 ("over 5 ms", swaps.stood_over),
             ];
-            self.row(name, figures);
+            self.row(name, figures)?;
         }
         Ok(())
     }
@@ -255,12 +290,12 @@ impl Bench {
                 ("memory grew KiB", seen.memory_grew_kib),
                 ("calm: grew KiB", calm.memory_grew_kib),
             ];
-            self.row(name, figures);
+            self.row(name, figures)?;
         }
         let calls = storm::calls(&self.guests, self.time, |name| self.wants(name))?;
         for storm::Calls { name, p50, p99, longest } in calls {
             let figures = vec![("CPU ms, p50", p50), ("CPU ms, p99", p99), ("CPU ms, longest", longest)];
-            self.row(name, figures);
+            self.row(name, figures)?;
         }
         Ok(())
     }
@@ -273,7 +308,7 @@ impl Bench {
             let saves = live::measure(&self.afterbay, &target.canonicalize()?, self.args.runs)?;
             let built = median(saves.iter().map(|save| save.built));
             let live = median(saves.iter().map(|save| save.live));
-            self.row(name, vec![("built ms", built), ("live ms", live), ("then ms", live - built)]);
+            self.row(name, vec![("built ms", built), ("live ms", live), ("then ms", live - built)])?;
         }
         Ok(())
     }
@@ -286,19 +321,19 @@ fn median(figures: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// A row as soon as it is measured: the whole takes minutes.
-fn show(json: bool, row: &Row) {
+fn show(json: bool, row: &Row) -> io::Result<()> {
     if json {
         let figures: serde_json::Map<String, serde_json::Value> =
             row.figures.iter().map(|(name, figure)| ((*name).to_owned(), (*figure).into())).collect();
-        println!("{}", serde_json::json!({"case": row.name, "figures": figures}));
+        writeln!(io::stdout(), "{}", serde_json::json!({"case": row.name, "figures": figures}))
     } else {
         let figures: Vec<String> =
             row.figures.iter().map(|(name, figure)| format!("{name} {figure:.1}")).collect();
-        eprintln!("{}: {}", row.name, figures.join(", "));
+        writeln!(io::stderr(), "{}: {}", row.name, figures.join(", "))
     }
 }
 
-fn table(rows: &[Row]) {
+fn table(rows: &[Row]) -> io::Result<()> {
     for rows in rows
         .chunk_by(|a, b| a.figures.iter().map(|(name, _)| name).eq(b.figures.iter().map(|(name, _)| name)))
     {
@@ -311,8 +346,9 @@ fn table(rows: &[Row]) {
             let figures = row.figures.iter().map(|(_, figure)| format!("{figure:.1}"));
             table.add_row(std::iter::once(row.name.clone()).chain(figures));
         }
-        println!("{table}\n");
+        writeln!(io::stdout(), "{table}\n")?;
     }
+    Ok(())
 }
 
 /// The plugins that are measured, built for release.

@@ -1,6 +1,6 @@
 //! What a plugin that faults at every batch costs others: those of another stream in the process, and its own stream.
 
-use crate::between::{Running, run, stream};
+use crate::between::{Kept, Running, run, stream};
 use crate::line::{Line, Pace, at};
 use crate::traffic::Traffic;
 use afterbay_runtime::{Columns, FinishKind, Host, HostOptions, Limits};
@@ -92,7 +92,7 @@ impl Storm {
         let [same, same_out, beside, beside_out] = ["same", "same.out", "beside", "beside.out"].map(place);
         let streams = stream("same", &same, &same_out, &self.plugins(guests))
             + &stream("beside", &beside, &beside_out, &self.calm().plugins(guests));
-        let running = Running::afterbay(&mut run(binary), dir.path(), &streams, &same)?;
+        let running = Running::afterbay(&mut run(binary), dir.path(), Kept::OnDisk, &streams, &same)?;
         let mut same = Line::start(&same, &same_out, traffic)?;
         let mut beside = Line::start(&beside, &beside_out, traffic)?;
         running.explain(both(&mut same, &mut beside, WARM_UP))?;

@@ -1,6 +1,6 @@
 //! How long batches wait while their plugin is swapped, every 200 ms: by turns another component and other settings.
 
-use crate::between::{Running, run, stream};
+use crate::between::{Kept, Running, run, stream};
 use crate::line::{Line, Pace, at};
 use crate::traffic::Traffic;
 use anyhow::{Context, ensure};
@@ -69,7 +69,8 @@ pub(crate) fn measure(
         source: std::fs::read(examples.join("stop_on_loop.wasm"))?,
     };
     swapped.install(0)?;
-    let running = Running::afterbay(&mut run(binary), dir.path(), &swapped.stream(0), &ingress)?;
+    let running =
+        Running::afterbay(&mut run(binary), dir.path(), Kept::OnDisk, &swapped.stream(0), &ingress)?;
     let mut line = Line::start(&ingress, &reader, traffic)?;
     let measured = swapped.by_turns(&running, &mut line, time);
     let (swaps, without, with) = running.explain(measured)?;
