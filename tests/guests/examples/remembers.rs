@@ -11,10 +11,13 @@ use afterbay_plugin::{
 struct Settings {
     /// Computes for so many million rounds before it takes in what it is handed, and notes attributes beside each row.
     slow: u32,
+    /// Traps at this row of a request; 0: at none.
+    traps_at: u64,
 }
 
 struct Remembers {
     slow: u32,
+    traps_at: u64,
     /// Rows seen of each open request.
     rows: BTreeMap<RequestId, u64>,
 }
@@ -24,8 +27,8 @@ impl Plugin for Remembers {
     const COLUMNS: Columns = Columns::FINISHED;
     const WANTS: Calls = Calls::all();
 
-    fn new(Settings { slow }: Settings) -> Result<Self, ConfigureError> {
-        Ok(Self { slow, rows: BTreeMap::new() })
+    fn new(Settings { slow, traps_at }: Settings) -> Result<Self, ConfigureError> {
+        Ok(Self { slow, traps_at, rows: BTreeMap::new() })
     }
 
     fn opened(&mut self, request: &Opened) {
@@ -51,6 +54,7 @@ impl Plugin for Remembers {
         for row in batch.rows() {
             let rows = self.rows.entry(row.request()).or_default();
             *rows += 1;
+            assert_ne!(*rows, self.traps_at, "traps as told");
             let mut note = format!("row {rows}");
             if self.slow > 0 {
                 note += &format!(", {}", afterbay_plugin::attributes(row.request()).unwrap_or_default());

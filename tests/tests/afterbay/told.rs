@@ -239,6 +239,37 @@ fn what_comes_while_a_new_version_takes_in_what_it_is_handed_is_shown_to_it_too(
 }
 
 #[test]
+fn what_comes_while_the_one_before_is_quarantined_is_shown_to_a_new_version_that_waits() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let config = |settings: &str| {
+        let config = stage.config().plugin("p", &guest("remembers"), settings);
+        config.granted(GRANT).of_plugin("state = \"migrate\"\nquarantine = { faults = 1 }")
+    };
+    let afterbay = Afterbay::run(&stage, &config("traps_at = 3"));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut live = Request::new("live");
+    let mut send = |id| {
+        sender.send(&batch(Msgpack, vec![if id < 5 { live.row(&[id]) } else { live.last(&[id]) }]));
+        reader.frame();
+    };
+    send(1);
+    send(2);
+    let changes = afterbay.metrics().stream("change_seconds_count");
+    // A second or so, in which the one before it goes on.
+    stage.write(&config("slow = 2000"));
+    afterbay.until_metrics("it is handed over", |metrics| metrics.stream("change_seconds_count") > changes);
+    send(3);
+    afterbay.event("PluginQuarantined");
+    send(4);
+    assert!(afterbay.events("PluginReloaded").is_empty(), "it has taken over already");
+    afterbay.event("PluginReloaded");
+    send(5);
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(notes(&stage, "live"), ["row 1", "row 2", "row 5, "]);
+}
+
+#[test]
 fn by_drain_the_old_version_goes_on_with_its_requests_and_the_new_one_has_those_that_begin() {
     let stage = Stage::new();
     let mut reader = Reader::bind(&stage.reader_side());
