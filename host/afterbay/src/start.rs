@@ -44,13 +44,18 @@ pub(crate) fn load(file: &Path, has_rendezvous: bool) -> Result<config::Config, 
         .map_err(|problems| problems.iter().map(std::string::ToString::to_string).collect())
 }
 
-/// The plugin host of a command that somebody waits for; compiled code is kept in `cache` where it is given.
-pub(crate) fn plugin_host(cache: Option<PathBuf>) -> Result<Host, HostError> {
-    Host::new(HostOptions { cache_dir: cache, compiles_in_parallel: true, ..HostOptions::default() })
+/// The plugin host of a command that somebody waits for.
+pub(crate) fn plugin_host() -> Result<Host, HostError> {
+    Host::new(host_options())
+}
+
+/// Of that host.
+pub(crate) fn host_options() -> HostOptions {
+    HostOptions { cache_dir: cache_dir(), compiles_in_parallel: true, ..HostOptions::default() }
 }
 
 /// Where compiled plugins are kept: a file there is code that is run, so it is the user's own.
-pub(crate) fn cache_dir() -> Option<PathBuf> {
+fn cache_dir() -> Option<PathBuf> {
     Some(cache()?.join("compiled"))
 }
 

@@ -50,7 +50,7 @@ pub(crate) enum Kept {
 }
 
 impl Kept {
-    /// The directory in which directories are made; memory is a disk, too, where the system has no 512 MiB of it there.
+    /// The directory in which directories are made: of a disk, too, where the system has no 512 MiB of memory there.
     pub(crate) fn within(self) -> &'static Path {
         const MEMORY: &str = "/dev/shm";
         let free = || statvfs(MEMORY).map_or(0, |found| found.f_bavail * found.f_frsize);
@@ -70,19 +70,27 @@ pub(crate) struct Running {
     child: Option<Child>,
     /// What it logs, which would stand between the figures.
     log: PathBuf,
-    admin: Option<SocketAddr>,
+    afterbay: Option<(SocketAddr, Kept)>,
     /// Where the sender connects to.
     pub(crate) ingress: String,
 }
 
 impl Between {
+    /// The directory in which it is given one of its own.
+    pub(crate) fn within(&self) -> &'static Path {
+        match self {
+            Between::Nothing | Between::Libzmq => Kept::OnDisk.within(),
+            Between::Afterbay { kept, .. } => kept.within(),
+        }
+    }
+
     /// Starts it between `ingress` and the reader.
     pub(crate) fn start(&self, dir: &Path, reader: &str) -> anyhow::Result<Running> {
         let ingress = format!("ipc://{}/ingress", dir.display());
         let log = dir.join("log");
         let child = match self {
             Between::Nothing => {
-                return Ok(Running { child: None, log, admin: None, ingress: reader.to_owned() });
+                return Ok(Running { child: None, log, afterbay: None, ingress: reader.to_owned() });
             }
             Between::Libzmq => {
                 let python = std::env::var("AFTERBAY_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
@@ -96,7 +104,7 @@ impl Between {
                 return Running::afterbay(&mut run(binary), dir, *kept, &stream, &ingress);
             }
         };
-        let mut running = Running { child: Some(child), log, admin: None, ingress };
+        let mut running = Running { child: Some(child), log, afterbay: None, ingress };
         running.wait(&dir.join("ingress"))?;
         Ok(running)
     }
@@ -143,7 +151,7 @@ impl Running {
             .spawn()
             .context("afterbay")?;
         let mut running =
-            Running { child: Some(child), log, admin: Some(admin), ingress: ingress.to_owned() };
+            Running { child: Some(child), log, afterbay: Some((admin, kept)), ingress: ingress.to_owned() };
         let started = running.wait(Path::new(ingress.trim_start_matches("ipc://")));
         running.explain(started)?;
         Ok(running)
@@ -151,7 +159,8 @@ impl Running {
 
     /// Other streams in its configuration, which it reads again.
     pub(crate) fn reconfigure(&self, dir: &Path, streams: &str) -> anyhow::Result<()> {
-        write_configuration(dir, Kept::OnDisk, streams, self.admin.context("it is no Afterbay")?)
+        let (admin, kept) = self.afterbay.context("it is no Afterbay")?;
+        write_configuration(dir, kept, streams, admin)
     }
 
     /// A figure of `/metrics`: its name with its labels.
@@ -176,7 +185,7 @@ impl Running {
     }
 
     fn metrics(&self) -> anyhow::Result<String> {
-        let address = self.admin.context("it is no Afterbay")?;
+        let (address, _) = self.afterbay.context("it is no Afterbay")?;
         let mut socket = TcpStream::connect_timeout(&address, ANSWER_MAX).context("admin")?;
         socket.set_read_timeout(Some(ANSWER_MAX))?;
         write!(socket, "GET /metrics HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n")?;

@@ -69,9 +69,8 @@ impl<'t> Line<'t> {
                     due = Instant::now().max(due + step);
                 }
             }
-            let frame = &self.traffic.frames[self.sender.sent as usize % self.traffic.frames.len()];
             self.sent_at.send(Instant::now()).context("the reader has ended")?;
-            self.sender.send(frame.clone())?;
+            self.sender.send(self.traffic.frame(self.sender.sent))?;
             self.sender.settle()?;
         }
         self.sender.wait_for(&self.received, 1)?;

@@ -5,7 +5,6 @@ use crate::line::at;
 use crate::traffic::Traffic;
 use afterbay_sockets::{Endpoint, Outgoing, Pull, PullOptions, Push, PushOptions, TokenRange};
 use anyhow::{Context, ensure};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -36,21 +35,39 @@ pub(crate) struct Latency {
 
 /// As much as goes through, for that long.
 pub(crate) fn throughput(case: &Between, traffic: &Traffic, time: Duration) -> anyhow::Result<Throughput> {
-    Driven::start(case, traffic, Path::new("/tmp"))?.drive_for(time)
+    Driven::start(case, traffic)?.drive_for(time)
 }
 
 /// Two cases that run beside each other, driven in turns of a tenth of a second, so long each: what the machine does meanwhile is
-/// in both. Their journals are in directories of `within`.
+/// in both.
 pub(crate) fn in_turns(
     cases: [&Between; 2],
     traffic: &Traffic,
     time: Duration,
-    within: &Path,
 ) -> anyhow::Result<Vec<[Throughput; 2]>> {
     let [one, other] = cases;
-    let (mut one, mut other) = (Driven::start(one, traffic, within)?, Driven::start(other, traffic, within)?);
+    let (mut one, mut other) = (Driven::start(one, traffic)?, Driven::start(other, traffic)?);
     let turns = (time.as_nanos() / TURN.as_nanos()).max(1);
     (0..turns).map(|_| Ok([one.drive_for(TURN)?, other.drive_for(TURN)?])).collect()
+}
+
+/// A case that runs before a reader.
+struct Stand {
+    between: Running,
+    _reader: Reader,
+    /// What it keeps there goes with it.
+    _dir: tempfile::TempDir,
+}
+
+impl Stand {
+    /// `take` is given every frame.
+    fn start(case: &Between, take: impl FnMut(bytes::Bytes) + Send + 'static) -> anyhow::Result<Stand> {
+        let dir = tempfile::Builder::new().prefix("afb").tempdir_in(case.within())?;
+        let endpoint = format!("ipc://{}/reader", dir.path().display());
+        let reader = Reader::start(&endpoint, take)?;
+        let between = case.start(dir.path(), &endpoint)?;
+        Ok(Stand { between, _reader: reader, _dir: dir })
+    }
 }
 
 /// A case that runs, warm, between a sender and a reader that counts.
@@ -58,33 +75,26 @@ struct Driven<'t> {
     traffic: &'t Traffic,
     sender: Sender,
     received: Arc<AtomicU64>,
-    between: Running,
-    _count: Reader,
-    /// What it keeps there goes with it.
-    _dir: tempfile::TempDir,
+    stand: Stand,
 }
 
 impl<'t> Driven<'t> {
-    /// Keeps its files in a directory of `within`.
-    fn start(case: &Between, traffic: &'t Traffic, within: &Path) -> anyhow::Result<Driven<'t>> {
-        let dir = tempfile::Builder::new().prefix("afb").tempdir_in(within)?;
+    fn start(case: &Between, traffic: &'t Traffic) -> anyhow::Result<Driven<'t>> {
         let received = Arc::new(AtomicU64::new(0));
-        let endpoint = format!("ipc://{}/reader", dir.path().display());
         let arrived = received.clone();
-        let count = Reader::start(&endpoint, move |_| {
+        let stand = Stand::start(case, move |_| {
             arrived.fetch_add(1, Ordering::Release);
         })?;
-        let between = case.start(dir.path(), &endpoint)?;
-        let sender = Sender::connect(&between.ingress)?;
-        let mut driven = Driven { traffic, sender, received, between, _count: count, _dir: dir };
+        let sender = Sender::connect(&stand.between.ingress)?;
+        let mut driven = Driven { traffic, sender, received, stand };
         driven.drive(|sent| sent >= WARM_UP)?;
         Ok(driven)
     }
 
     fn drive_for(&mut self, time: Duration) -> anyhow::Result<Throughput> {
-        let (begun, cpu) = (Instant::now(), self.between.cpu()?);
+        let (begun, cpu) = (Instant::now(), self.stand.between.cpu()?);
         let frames = self.drive(|_| begun.elapsed() >= time)?;
-        let (elapsed, cpu) = (begun.elapsed(), self.between.cpu()?.saturating_sub(cpu));
+        let (elapsed, cpu) = (begun.elapsed(), self.stand.between.cpu()?.saturating_sub(cpu));
         let rows = (frames * self.traffic.rows_per_frame) as f64;
         Ok(Throughput {
             cpu_ns_per_row: cpu.as_nanos() as f64 / rows,
@@ -94,37 +104,31 @@ impl<'t> Driven<'t> {
 
     /// Sends until that is so of how many were sent, and all of them have arrived.
     fn drive(&mut self, until: impl Fn(u64) -> bool) -> anyhow::Result<u64> {
-        let frames = &self.traffic.frames;
-        let bytes = frames.iter().map(|frame| frame.len() as u64).max().unwrap_or(1);
+        let bytes = self.traffic.frames.iter().map(|frame| frame.len() as u64).max().unwrap_or(1);
         let window = IN_FLIGHT.min(IN_FLIGHT_BYTES / bytes).max(2);
         let from = self.sender.sent;
         let mut send = || {
             while !until(self.sender.sent - from) {
                 self.sender.wait_for(&self.received, window)?;
-                let frame = &frames[(self.sender.sent % frames.len() as u64) as usize];
-                self.sender.send(frame.clone())?;
+                self.sender.send(self.traffic.frame(self.sender.sent))?;
             }
             self.sender.wait_for(&self.received, 1)
         };
         let sent = send();
-        self.between.explain(sent)?;
+        self.stand.between.explain(sent)?;
         Ok(self.sender.sent - from)
     }
 }
 
 /// One frame at a time, from its send to its receipt.
 pub(crate) fn latency(case: &Between, traffic: &Traffic, time: Duration) -> anyhow::Result<Latency> {
-    let dir = tempfile::Builder::new().prefix("afb").tempdir_in("/tmp")?;
     let (arrived, arrivals) = mpsc::channel();
-    let endpoint = format!("ipc://{}/reader", dir.path().display());
-    let count = Reader::start(&endpoint, move |_| {
+    let stand = Stand::start(case, move |_| {
         // The other end is gone only at the end.
         let _told = arrived.send(Instant::now());
     })?;
-    let between = case.start(dir.path(), &endpoint)?;
-    let measured = one_by_one(&between, traffic, &arrivals, time);
-    drop(count);
-    between.explain(measured)
+    let measured = one_by_one(&stand.between, traffic, &arrivals, time);
+    stand.between.explain(measured)
 }
 
 fn one_by_one(
@@ -137,7 +141,7 @@ fn one_by_one(
     let mut waits = Vec::new();
     let begun = Instant::now();
     while begun.elapsed() < time || sender.sent < 2 * WARM_UP {
-        let frame = traffic.frames[(sender.sent % traffic.frames.len() as u64) as usize].clone();
+        let frame = traffic.frame(sender.sent);
         let sent = Instant::now();
         sender.send(frame)?;
         sender.settle()?;

@@ -36,7 +36,7 @@ struct Args {
     #[arg(long, default_value_t = 3)]
     runs: usize,
     /// Tokens of a request, but of those that are swapped under: what begins and ends with a request is a part of each row
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=4096))]
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=TOKENS_MAX))]
     tokens: u64,
     /// Only rows whose name contains this, such as "msgpack, 1024", "latency" or "swaps by replay"
     #[arg(long, value_name = "TEXT", default_value = "")]
@@ -45,6 +45,9 @@ struct Args {
     #[arg(long)]
     json: bool,
 }
+
+/// The most tokens of a request: all its frames are made beforehand, some 90 KB each.
+const TOKENS_MAX: u64 = 4096;
 
 /// One line of the result.
 struct Row {
@@ -82,7 +85,7 @@ fn run(args: Args) -> anyhow::Result<()> {
     let time = Duration::try_from_secs_f64(args.seconds)?;
     let mut bench = Bench { args, afterbay, guests: guests()?, time, rows: Vec::new() };
     bench.forwarding()?;
-    bench.plugin()?;
+    bench.plugin_in_path()?;
     bench.parts()?;
     bench.plugins()?;
     bench.latency()?;
@@ -146,12 +149,14 @@ impl Bench {
     }
 
     /// What a plugin adds to the path. With the journal in memory: it is the same with and without, and a disk's noise is larger.
-    fn plugin(&mut self) -> anyhow::Result<()> {
+    fn plugin_in_path(&mut self) -> anyhow::Result<()> {
         let kept = Kept::InMemory;
         let afterbay = |plugin| Between::Afterbay { binary: self.afterbay.clone(), plugin, kept };
         let [without, with] = [None, Some(self.guests.join("examples/nothing.wasm"))].map(afterbay);
         // A request's beginning and end are told to a plugin, too: the longer requests are, the smaller their part of each row.
-        for tokens in [self.args.tokens, 8 * self.args.tokens] {
+        let mut lengths = vec![self.args.tokens, (8 * self.args.tokens).min(TOKENS_MAX)];
+        lengths.dedup();
+        for tokens in lengths {
             let dir = kept.within().display();
             let name = format!("plugin, 1024 rows a frame, {tokens} tokens a request, journal in {dir}");
             if !self.wants(&name) {
@@ -160,7 +165,7 @@ impl Bench {
             let traffic = Traffic::new("msgpack", 1024, tokens)?;
             let mut pairs = Vec::new();
             for _ in 0..self.args.runs {
-                let turns = load::in_turns([&without, &with], &traffic, self.time, kept.within())?;
+                let turns = load::in_turns([&without, &with], &traffic, self.time)?;
                 let cpu = |case: usize| median(turns.iter().map(|turn| turn[case].cpu_ns_per_row));
                 pairs.push((cpu(0), cpu(1)));
             }

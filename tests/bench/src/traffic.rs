@@ -18,6 +18,11 @@ impl Traffic {
         let frames = (1..=steps).map(|step| batch(rows, step, steps).encode(Kind::TokenId, wire));
         Ok(Traffic { frames: frames.collect::<Result<_, _>>()?, rows_per_frame: rows })
     }
+
+    /// The one that comes after so many.
+    pub(crate) fn frame(&self, sent: u64) -> Bytes {
+        self.frames[(sent % self.frames.len() as u64) as usize].clone()
+    }
 }
 
 fn batch(rows: u64, step: u64, steps: u64) -> SynthBatch {

@@ -4,7 +4,7 @@ use afterbay_tests::admin::JSON;
 use afterbay_tests::afterbay::notes;
 use afterbay_tests::components::{guest, install};
 use afterbay_tests::frames::{Request, batch, rows};
-use afterbay_tests::{Afterbay, Reader, Sender, Stage};
+use afterbay_tests::{Afterbay, Config, Reader, Sender, Stage};
 use afterbay_wire::synth::SynthWire::Msgpack;
 use serde_json::Value;
 
@@ -18,6 +18,13 @@ fn put(afterbay: &Afterbay, rid: &str, body: &str) -> (u16, Value) {
 /// Waits for the plugin to have said this.
 fn said(afterbay: &Afterbay, line: &str) -> Value {
     afterbay.event_where("PluginLog", |event| event["line"] == line)
+}
+
+/// A configuration of which a plugin takes in what the one before it knew; until that is handed over.
+fn hand_over(afterbay: &Afterbay, stage: &Stage, config: &Config) {
+    let changes = afterbay.metrics().stream("change_seconds_count");
+    stage.write(config);
+    afterbay.until_metrics("it is handed over", |metrics| metrics.stream("change_seconds_count") > changes);
 }
 
 #[test]
@@ -223,10 +230,8 @@ fn what_comes_while_a_new_version_takes_in_what_it_is_handed_is_shown_to_it_too(
     assert_eq!(put(&afterbay, "live", r#"{"n":1}"#).0, 200);
     said(&afterbay, r#"changed to {"n":1}"#);
     send(2);
-    let changes = afterbay.metrics().stream("change_seconds_count");
     // A second or so, in which the one before it goes on.
-    stage.write(&config(2000));
-    afterbay.until_metrics("it is handed over", |metrics| metrics.stream("change_seconds_count") > changes);
+    hand_over(&afterbay, &stage, &config(2000));
     assert_eq!(put(&afterbay, "live", r#"{"n":2}"#).0, 200);
     said(&afterbay, r#"changed to {"n":2}"#);
     send(3);
@@ -255,10 +260,8 @@ fn what_comes_while_the_one_before_is_quarantined_is_shown_to_a_new_version_that
     };
     send(1);
     send(2);
-    let changes = afterbay.metrics().stream("change_seconds_count");
     // A second or so, in which the one before it goes on.
-    stage.write(&config("slow = 2000"));
-    afterbay.until_metrics("it is handed over", |metrics| metrics.stream("change_seconds_count") > changes);
+    hand_over(&afterbay, &stage, &config("slow = 2000"));
     send(3);
     afterbay.event("PluginQuarantined");
     send(4);

@@ -3,6 +3,7 @@
 use crate::EXIT_USAGE;
 use crate::start;
 use crate::vocabularies::Vocabularies;
+use afterbay_runtime::{Host, HostOptions};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -33,7 +34,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let Some(file) = args.config else { return Ok(ExitCode::from(EXIT_USAGE)) };
     let checked = start::load(&file, args.rendezvous.is_some()).and_then(|config| {
-        let host = start::plugin_host(None).map_err(|error| vec![error.to_string()])?;
+        // It leaves nothing on the disk.
+        let options = HostOptions { cache_dir: None, ..start::host_options() };
+        let host = Host::new(options).map_err(|error| vec![error.to_string()])?;
         start::check_files(&config, &host, &Vocabularies::default()).map(|lines| (config, lines))
     });
     match checked {

@@ -108,11 +108,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     // A line that is no JSON would break whoever reads these.
     let output = if format == log::Format::Json { Output::Kept } else { Output::Shown };
     dev::build_all(projects.as_deref().unwrap_or_default(), output);
-    let options = HostOptions {
-        cache_dir: start::cache_dir(),
-        compiles_in_parallel: args.dev,
-        ..HostOptions::default()
-    };
+    let options = HostOptions { compiles_in_parallel: args.dev, ..start::host_options() };
     let (host, vocabularies) = (Host::new(options)?, Vocabularies::default());
     if let Err(problems) = start::check_files(&config, &host, &vocabularies) {
         problems.iter().for_each(|problem| eprintln!("{problem}"));

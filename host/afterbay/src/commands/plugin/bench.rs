@@ -71,10 +71,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let (source, floor) = (args.given.source()?, Source::find(FLOOR, std::path::Path::new(""))?);
     let (terms, settings) = (args.given.terms.terms()?, args.given.terms.settings()?);
-    let serving = start::plugin_host(start::cache_dir())?;
-    let options =
-        HostOptions { cache_dir: start::cache_dir(), counts_fuel: true, compiles_in_parallel: true };
-    let counting = Host::new(options)?;
+    let serving = start::plugin_host()?;
+    let counting = Host::new(HostOptions { counts_fuel: true, ..start::host_options() })?;
     let mut patient = terms.clone();
     patient.limits = Limits { deadline: COUNTING, start_deadline: COUNTING, ..patient.limits };
     let subject = Subject {

@@ -30,7 +30,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn check(args: &Args, source: &Source, terms: Terms, settings: &str) -> anyhow::Result<ExitCode> {
-    let host = start::plugin_host(start::cache_dir())?;
+    let host = start::plugin_host()?;
     let component = match source.load(&host, terms) {
         Ok(component) => component,
         Err(error) => {

@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_bundled_plugin_asks_for_no_more_than_it_is_to_be_granted() {
-        let host = start::plugin_host(start::cache_dir()).unwrap();
+        let host = start::plugin_host().unwrap();
         for name in afterbay_bundled::names() {
             let source = Source::find(&format!("builtin:{name}"), Path::new("")).unwrap();
             let component = source.load(&host, terms(Limits::default(), None).unwrap()).unwrap();

@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn look(args: &Args, source: &Source, terms: Terms, settings: String) -> anyhow::Result<ExitCode> {
-    let host = start::plugin_host(start::cache_dir())?;
+    let host = start::plugin_host()?;
     let component = source.load(&host, terms)?;
     let has_tokenizer = args.given.terms.has_tokenizer();
     let mut player = Player::new(component.clone(), settings)

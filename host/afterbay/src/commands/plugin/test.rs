@@ -61,7 +61,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let files = args.paths.iter().map(|path| files(path)).collect::<Result<Vec<_>, Wrong>>()?.concat();
     let scenarios = files.iter().map(|file| Scenario::read(file)).collect::<Result<Vec<_>, Wrong>>()?;
-    let host = start::plugin_host(start::cache_dir())?;
+    let host = start::plugin_host()?;
     let mut stage = Stage { args, host, built: Vec::new() };
     let mut failed = 0;
     for scenario in &scenarios {
