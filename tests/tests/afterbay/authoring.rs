@@ -244,6 +244,22 @@ fn plugin_run_tells_of_the_sink_that_it_is_given_since_frames_do_not_say() {
 }
 
 #[test]
+fn plugin_run_of_a_file_that_is_no_frame_exits_64_and_says_what_it_begins_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("notes.md");
+    std::fs::write(&file, "# Notes").unwrap();
+    let run = ["plugin", "run", "builtin:delta-to-cumulative", "--json", "--from", file.to_str().unwrap()];
+    let wrong = done(&run);
+    let why =
+        "afterbay: notes.md: frame begins with [23, 20, 4e, 6f], neither a pickle nor a msgpack struct\n";
+    assert_eq!((wrong.code, wrong.stdout.as_str(), wrong.stderr.as_str()), (64, "", why));
+    // In a directory of frames it is one that is passed on.
+    std::fs::rename(&file, dir.path().join("notes.bin")).unwrap();
+    let passed = done(&[&run[..5], &[dir.path().to_str().unwrap()]].concat());
+    assert_eq!(passed.json_lines().last().unwrap()["summary"]["rows"], 0);
+}
+
+#[test]
 fn plugin_run_knows_a_request_by_its_count_whether_or_not_its_rows_have_all_ids_so_far() {
     let stage = Stage::new();
     let (scenario, component) = (stage.path("s.toml"), path(guest("judges")));

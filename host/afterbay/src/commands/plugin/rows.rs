@@ -6,7 +6,7 @@ use super::told::Told;
 use crate::commands::journal::whole_rid;
 use afterbay_journal::reader::{Frame, From, Journal, Stream};
 use afterbay_runtime::{FinishKind, TokenId};
-use afterbay_wire::{Decoded, Decoder, Finish, Layouts};
+use afterbay_wire::{Barrier, BarrierKind, Decoded, Decoder, Finish, Layouts};
 use anyhow::{Context, bail, ensure};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -83,7 +83,10 @@ impl RowArgs {
                     frames.give(batch)?;
                 }
             }
-            false => frames.of_files(std::slice::from_ref(&self.from))?,
+            false => {
+                frames.is_named = true;
+                frames.of_files(std::slice::from_ref(&self.from))?;
+            }
         }
         let Frames { barriers, known, .. } = frames;
         match &self.rid {
@@ -111,6 +114,8 @@ struct Frames<'t> {
     decoder: Decoder,
     take: &'t mut dyn FnMut(Batch) -> anyhow::Result<()>,
     barriers: Barriers,
+    /// It is one file by its name: one that is no frame is a mistake.
+    is_named: bool,
     /// The one that is asked for, as it is spelt in full.
     rid: Option<String>,
     /// Of rows that name none.
@@ -127,7 +132,7 @@ impl<'t> Frames<'t> {
         let layouts = Layouts::load(&args.layout).map_err(|error| Wrong(format!("--layout: {error}")))?;
         let (decoder, rid) = (Decoder::new(layouts), args.rid.clone());
         let sink = args.sink.clone().unwrap_or_default();
-        Ok(Frames { decoder, take, barriers: Barriers::new(), rid, sink, known: false })
+        Ok(Frames { decoder, take, barriers: Barriers::new(), is_named: false, rid, sink, known: false })
     }
 
     fn of_files(&mut self, files: &[PathBuf]) -> anyhow::Result<()> {
@@ -168,6 +173,9 @@ impl<'t> Frames<'t> {
 
     fn frame(&mut self, from: String, bytes: Vec<u8>) -> anyhow::Result<()> {
         match self.decoder.decode(bytes.into()) {
+            Decoded::Barrier(Barrier { kind: BarrierKind::NotUnderstood { error }, .. }) if self.is_named => {
+                Err(Wrong(format!("{from}: {error}")).into())
+            }
             Decoded::Barrier(barrier) => {
                 *self.barriers.entry(barrier.kind.to_string()).or_default() += 1;
                 Ok(())
