@@ -1,7 +1,7 @@
 //! grammar-check in the stream: outputs are held against a grammar over the model's own tokens.
 
 use afterbay_tests::admin::JSON;
-use afterbay_tests::afterbay::{done, notes, verify};
+use afterbay_tests::afterbay::{done, journal, notes, verify};
 use afterbay_tests::frames::{Request, Row, WIRES, batch, rows};
 use afterbay_tests::{Afterbay, Config, Input, Reader, Sender, Stage, repository};
 use afterbay_wire::synth::SynthRow;
@@ -92,6 +92,8 @@ fn an_output_that_breaks_its_schema_ends_with_a_stop_and_one_that_keeps_it_is_th
         assert_eq!((&line["rid"], &line["plugin"]), (&"bad".into(), &"grammar".into()), "{line}");
         assert_eq!(afterbay.stop(), 0);
         assert_eq!(verify(&stage).0, 0);
+        let shown = journal(&stage, &["show", "bad"]).good();
+        assert!(shown.contains("grammar: replaced by no ids; grammar: finished, "), "{shown}");
     }
 }
 

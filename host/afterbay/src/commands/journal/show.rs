@@ -249,9 +249,10 @@ fn action(action: &Action) -> String {
             format!("{plugin}: released with {rows} rows that waited{why}")
         }
         Verdict::Replace => match action.replaced() {
-            Some(Replaced::Row { ids, text: None }) => format!("{plugin}: replaced by {}", short(ids)),
-            Some(Replaced::Row { ids, text: Some(text) }) => {
-                format!("{plugin}: replaced by {}, {text:?}", short(ids))
+            Some(Replaced::Row { ids, text }) => {
+                let ids = if ids.is_empty() { "no ids".to_owned() } else { short(ids) };
+                let text = text.as_ref().map(|text| format!(", {text:?}")).unwrap_or_default();
+                format!("{plugin}: replaced by {ids}{text}")
             }
             Some(Replaced::Cumulative) | None => format!("{plugin}: replaced, {text}"),
         },
