@@ -8,7 +8,7 @@ GUESTS := plugins examples tests/guests
 
 .PHONY: demo build test test-languages test-rust test-guests test-connector bench lint fmt fuzz setup clean
 
-demo: setup ## builds, then shows the main job on simulated traffic
+demo: build ## builds, then shows the main job on simulated traffic
 	$(CARGO) run --release --quiet --package afterbay --bin afterbay -- demo
 
 test-languages: setup ## new projects and examples in every language: needs the registries, takes minutes

@@ -83,10 +83,7 @@ impl RowArgs {
                     frames.give(batch)?;
                 }
             }
-            false => {
-                frames.is_named = true;
-                frames.of_files(std::slice::from_ref(&self.from))?;
-            }
+            false => frames.of_files(std::slice::from_ref(&self.from))?,
         }
         let Frames { barriers, known, .. } = frames;
         match &self.rid {
@@ -131,8 +128,8 @@ impl<'t> Frames<'t> {
     ) -> anyhow::Result<Frames<'t>> {
         let layouts = Layouts::load(&args.layout).map_err(|error| Wrong(format!("--layout: {error}")))?;
         let (decoder, rid) = (Decoder::new(layouts), args.rid.clone());
-        let sink = args.sink.clone().unwrap_or_default();
-        Ok(Frames { decoder, take, barriers: Barriers::new(), is_named: false, rid, sink, known: false })
+        let (is_named, sink) = (!args.from.is_dir(), args.sink.clone().unwrap_or_default());
+        Ok(Frames { decoder, take, barriers: Barriers::new(), is_named, rid, sink, known: false })
     }
 
     fn of_files(&mut self, files: &[PathBuf]) -> anyhow::Result<()> {
