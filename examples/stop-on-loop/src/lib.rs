@@ -69,13 +69,17 @@ impl Plugin for StopOnLoop {
         for row in batch {
             let Some(ids) = self.requests.get_mut(row.request()) else { continue };
             ids.extend_from_slice(row.ids());
-            // Cut only at twice the window, so that an id is moved once and not at every row.
-            if ids.len() >= 2 * self.window {
+            // Cut only at up to twice the window, so that an id is moved once and not at every row. Not at the same
+            // length for all: those that began together would all be cut in one call.
+            if ids.len() >= 2 * self.window - row.request() as usize % self.window {
                 ids.drain(..ids.len() - self.window);
             }
-            let Some(last) = ids.len().checked_sub(self.window).map(|start| &ids[start..]) else { continue };
-            if let Some(period) = period_of(last, self.period_max) {
-                afterbay_plugin::info!(request: row.request(), "stopped: its last {} ids repeat {period}", last.len());
+            if ids.len() < self.window {
+                continue;
+            }
+            if let Some(period) = period_of(last(ids, self.window), self.period_max) {
+                let window = self.window;
+                afterbay_plugin::info!(request: row.request(), "stopped: its last {window} ids repeat {period}");
                 verdicts.finish(row, "stop-on-loop");
                 // The reader sees the end now. What the scheduler still sends is swallowed by Afterbay.
                 self.requests.remove(row.request());
@@ -87,12 +91,13 @@ impl Plugin for StopOnLoop {
         self.requests.remove(request);
     }
 
-    /// Of each request its number, how many ids there are, and these, 8 bytes each.
+    /// Of each request its number, how many ids there are, and these, its window at most; 8 bytes each.
     fn export_state(&mut self) -> Vec<u8> {
-        let words: usize = self.requests.iter().map(|(_, ids)| 2 + ids.len()).sum();
+        let words: usize = self.requests.iter().map(|(_, ids)| 2 + last(ids, self.window).len()).sum();
         // The stream waits for it: room is made once.
         let mut state = Vec::with_capacity(8 * words);
         for (request, ids) in self.requests.iter() {
+            let ids = last(ids, self.window);
             state.extend_from_slice(&request.to_le_bytes());
             state.extend_from_slice(&(ids.len() as u64).to_le_bytes());
             ids.iter().for_each(|id| state.extend_from_slice(&id.to_le_bytes()));
@@ -105,19 +110,26 @@ impl Plugin for StopOnLoop {
         if version != env!("CARGO_PKG_VERSION") {
             return Err(StateError::UnknownVersion);
         }
-        let (words, []) = state.as_chunks::<8>() else { return Err(StateError::Corrupt) };
-        let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
-        while let Some(request) = words.next() {
-            let count = words.next().ok_or(StateError::Corrupt)? as usize;
+        let (mut words, []) = state.as_chunks::<8>() else { return Err(StateError::Corrupt) };
+        while let [request, count, rest @ ..] = words {
+            let count = u64::from_le_bytes(*count) as usize;
+            let (said, rest) = rest.split_at_checked(count).ok_or(StateError::Corrupt)?;
             let mut ids = self.room();
-            ids.extend(words.by_ref().take(count).map(u64::cast_signed));
-            if ids.len() != count {
-                return Err(StateError::Corrupt);
-            }
-            self.requests.insert(request, ids);
+            // The window may have been larger.
+            ids.extend(last(said, self.window).iter().map(|id| TokenId::from_le_bytes(*id)));
+            self.requests.insert(u64::from_le_bytes(*request), ids);
+            words = rest;
+        }
+        if !words.is_empty() {
+            return Err(StateError::Corrupt);
         }
         Ok(())
     }
+}
+
+/// The last of these, at most so many.
+fn last<T>(all: &[T], count: usize) -> &[T] {
+    &all[all.len().saturating_sub(count)..]
 }
 
 /// The length of the shortest run that these ids repeat from end to end, if it is no longer than `period_max`.
@@ -192,6 +204,9 @@ mod tests {
         after.open(2);
         let verdicts = after.process(&[TestRow::new(2).ids([6; 3]), TestRow::new(1).ids([5; 3])]);
         assert_eq!(verdicts, [Verdict { row: 1, action: Action::Finish("stop-on-loop".into()) }]);
+        let mut narrow = Harness::<StopOnLoop>::new(r#"{"window": 4, "repeats": 4}"#).unwrap();
+        narrow.import_state(env!("CARGO_PKG_VERSION"), &state).unwrap();
+        assert_eq!(narrow.export_state().len(), 8 * (2 + 4 + 2 + 2), "of the five ids it has the last four");
         assert_eq!(new().import_state("0.0.9", &state), Err(StateError::UnknownVersion));
         assert_eq!(
             new().import_state(env!("CARGO_PKG_VERSION"), &state[..state.len() - 8]),
