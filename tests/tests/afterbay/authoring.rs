@@ -60,6 +60,15 @@ fn plugin_check_exits_1_where_settings_are_refused_and_64_where_they_are_no_json
         refused.stdout.contains("refuses its settings: /repeats: is 1, must be 2 or more"),
         "{refused:?}"
     );
+    let wanting = path(guest("forbidden"));
+    let wants: [&[&str]; 2] = [&["check", &wanting, "--json"], &["bench", &wanting]];
+    for args in wants {
+        let refused = done(&[&["plugin"], args].concat());
+        assert_eq!(refused.code, 1);
+        let said = format!("{}{}", refused.stdout, refused.stderr);
+        assert!(said.contains("missing field `do`"), "{said}");
+        assert!(said.contains("; none were given: --settings"), "{said}");
+    }
     for (args, why) in [
         (&[component.as_str(), "--settings", "{"][..], "afterbay: --settings: not JSON: "),
         (&[&component, "--settings", "@/nowhere.json"], "afterbay: --settings: /nowhere.json: "),

@@ -132,6 +132,12 @@ fn a_command_line_that_is_wrong_exits_64_and_says_how_it_is_right() {
         &["run", "--config"],
         &["demo", "--wire", "json"],
         &["abort", "", "--admin", "127.0.0.1:1"],
+        &["abort", "a", "--admin", "127.0.0.1"],
+        &["plugins", "--admin", "nowhere"],
+        &["reload", "--admin", ":9464"],
+        &["reload", "--admin", "127.0.0.1:0"],
+        &["sim", "scheduler", "--connect", "nowhere"],
+        &["sim", "reader", "--bind", "tcp://127.0.0.1"],
     ] {
         let refused = done(args);
         assert_eq!(refused.code, 64, "{args:?}: {refused:?}");

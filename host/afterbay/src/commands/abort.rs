@@ -1,7 +1,7 @@
 //! `afterbay abort RID`: asks a running Afterbay to end a request, over its admin address.
 
 use crate::aborts::{Reason, Refused};
-use crate::commands::asking;
+use crate::commands::asking::Asks;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -21,12 +21,8 @@ pub(crate) struct Args {
     /// How the reader learns of it
     #[arg(long, value_enum, default_value_t = Reason::Stop)]
     reason: Reason,
-    /// The admin address of the running Afterbay
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9464")]
-    admin: String,
-    /// Print the answer as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    asks: Asks,
 }
 
 fn parse_rid(text: &str) -> Result<String, Refused> {
@@ -34,11 +30,11 @@ fn parse_rid(text: &str) -> Result<String, Refused> {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let Args { rid, reason, admin, json } = args;
+    let Args { rid, reason, asks } = args;
     let path = format!("/v1/requests/{}/abort", percent_encoded(&rid));
-    let (is_done, said) = asking::post(&admin, &path, &json!({"reason": reason}))?;
+    let (is_done, said) = asks.post(&path, &json!({"reason": reason}))?;
     let text = |name: &str| said.get(name).and_then(Value::as_str).unwrap_or_default();
-    if json {
+    if asks.json {
         println!("{said}");
     } else if is_done {
         let then = match (text("matched"), text("ended_by")) {

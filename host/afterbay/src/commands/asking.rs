@@ -10,19 +10,41 @@ const ANSWER_BYTES_MAX: usize = 4 << 20;
 /// Compiling a plugin that brings an interpreter takes some seconds.
 const SLOW_MAX: Duration = Duration::from_secs(120);
 
-/// POSTs JSON: whether it was done, and what was said of it.
-pub(crate) fn post(admin: &str, path: &str, body: &Value) -> anyhow::Result<(bool, Value)> {
-    ask(admin, |target, runtime| runtime.block_on(http_post(target, path, None, body)))
+/// Whom a command asks, and how it shows the answer.
+#[derive(clap::Args)]
+pub(crate) struct Asks {
+    /// The admin address of the running Afterbay
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9464", value_parser = parse_admin)]
+    admin: String,
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
-/// POSTs JSON where the answer may take as long as compiling plugins does.
-pub(crate) fn post_slow(admin: &str, path: &str, body: &Value) -> anyhow::Result<(bool, Value)> {
-    ask(admin, |target, runtime| runtime.block_on(http_post_within(target, path, body, SLOW_MAX)))
+fn parse_admin(text: &str) -> Result<String, String> {
+    let port =
+        text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
+    match port {
+        Some(Ok(1..)) => Ok(text.to_owned()),
+        _ => Err("not ADDRESS:PORT, such as 127.0.0.1:9464".to_owned()),
+    }
 }
 
-/// GETs JSON.
-pub(crate) fn get(admin: &str, path: &str) -> anyhow::Result<(bool, Value)> {
-    ask(admin, |target, runtime| runtime.block_on(http_get(target, path, ANSWER_BYTES_MAX)))
+impl Asks {
+    /// POSTs JSON: whether it was done, and what was said of it.
+    pub(crate) fn post(&self, path: &str, body: &Value) -> anyhow::Result<(bool, Value)> {
+        ask(&self.admin, |target, runtime| runtime.block_on(http_post(target, path, None, body)))
+    }
+
+    /// POSTs JSON where the answer may take as long as compiling plugins does.
+    pub(crate) fn post_slow(&self, path: &str, body: &Value) -> anyhow::Result<(bool, Value)> {
+        ask(&self.admin, |target, runtime| runtime.block_on(http_post_within(target, path, body, SLOW_MAX)))
+    }
+
+    /// GETs JSON.
+    pub(crate) fn get(&self, path: &str) -> anyhow::Result<(bool, Value)> {
+        ask(&self.admin, |target, runtime| runtime.block_on(http_get(target, path, ANSWER_BYTES_MAX)))
+    }
 }
 
 fn ask(

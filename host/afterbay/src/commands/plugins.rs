@@ -1,7 +1,7 @@
 //! `afterbay plugins`: how the plugins of a running Afterbay stand, and a way back for one that is quarantined.
 
 use crate::commands::abort::percent_encoded;
-use crate::commands::asking;
+use crate::commands::asking::Asks;
 use crate::screen::{self, Table};
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -20,16 +20,6 @@ pub(crate) struct Args {
     command: Option<Command>,
     #[command(flatten)]
     asks: Asks,
-}
-
-#[derive(clap::Args)]
-struct Asks {
-    /// The admin address of the running Afterbay
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9464")]
-    admin: String,
-    /// Print the answer as JSON
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(clap::Subcommand)]
@@ -72,7 +62,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn change(name: &str, what: &str, done: &str, stream: Option<&str>, asks: &Asks) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/plugins/{}/{what}", percent_encoded(name));
-    let (is_done, said) = asking::post(&asks.admin, &path, &json!({"stream": stream}))?;
+    let (is_done, said) = asks.post(&path, &json!({"stream": stream}))?;
     if asks.json {
         println!("{said}");
     } else if is_done {
@@ -85,7 +75,7 @@ fn change(name: &str, what: &str, done: &str, stream: Option<&str>, asks: &Asks)
 }
 
 fn show(asks: &Asks) -> anyhow::Result<ExitCode> {
-    let (is_done, said) = asking::get(&asks.admin, "/v1/plugins")?;
+    let (is_done, said) = asks.get("/v1/plugins")?;
     let plugins = said["plugins"].as_array().map_or(&[][..], Vec::as_slice);
     if asks.json {
         println!("{said}");

@@ -1,6 +1,6 @@
 //! `afterbay reload`: asks a running Afterbay to read its configuration again, over its admin address.
 
-use crate::commands::asking;
+use crate::commands::asking::Asks;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -12,21 +12,17 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  afterbay check --config afterbay.toml && afterbay reload")]
 pub(crate) struct Args {
-    /// The admin address of the running Afterbay
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9464")]
-    admin: String,
-    /// Print the answer as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    asks: Asks,
 }
 
-pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let (is_done, said) = asking::post_slow(&args.admin, "/v1/reload", &json!({}))?;
+pub(crate) fn run(Args { asks }: Args) -> anyhow::Result<ExitCode> {
+    let (is_done, said) = asks.post_slow("/v1/reload", &json!({}))?;
     let texts = |name: &str| -> Vec<String> {
         let texts = said[name].as_array().into_iter().flatten().filter_map(Value::as_str);
         texts.map(str::to_owned).collect()
     };
-    if args.json {
+    if asks.json {
         println!("{said}");
     } else if is_done {
         let changed = texts("changed");

@@ -80,6 +80,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         counted: source.load(&counting, patient.clone())?,
         settings,
     };
+    let starts = subject.timed.instantiate(&subject.settings);
+    starts.map_err(|error| anyhow::Error::msg(args.given.terms.not_started(&subject.timed, &error)))?;
     let floor = Subject {
         timed: floor.load(&serving, terms)?,
         counted: floor.load(&counting, patient)?,

@@ -1,6 +1,6 @@
 //! `afterbay plugin check`: what a component is, what it asks for, and whether it takes its settings.
 
-use super::given::{Given, Source, not_started};
+use super::given::{Given, Source};
 use super::show;
 use crate::{screen, start};
 use afterbay_runtime::{Component, Given as GivenTo, LoadError, Terms};
@@ -45,7 +45,7 @@ fn check(args: &Args, source: &Source, terms: Terms, settings: &str) -> anyhow::
     let started = component.instantiate(settings);
     let (ok, memory_bytes, log) = match started {
         Ok(mut plugin) => (Ok(()), plugin.memory_bytes(), plugin.drain_log()),
-        Err(error) => (Err(not_started(&component, args.given.terms.has_tokenizer(), &error)), 0, Vec::new()),
+        Err(error) => (Err(args.given.terms.not_started(&component, &error)), 0, Vec::new()),
     };
     let log: Vec<String> = log.into_iter().map(|line| line.message).collect();
     let found = Found { source, component: &component, memory_bytes, log, ok };

@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+const NO_SETTINGS: &str = "{}";
+
 /// A plugin on the command line.
 #[derive(clap::Args)]
 pub(super) struct Given {
@@ -28,7 +30,7 @@ pub(super) struct Given {
 #[derive(clap::Args)]
 pub(super) struct TermArgs {
     /// Its settings: JSON, or a file that holds it
-    #[arg(long, value_name = "JSON|@FILE", default_value = "{}")]
+    #[arg(long, value_name = "JSON|@FILE", default_value = NO_SETTINGS)]
     settings: String,
     /// The model's tokenizer.json, or its directory, for a plugin that reads it (it is granted the rest by itself)
     #[arg(long, value_name = "PATH")]
@@ -146,9 +148,16 @@ impl TermArgs {
         }
     }
 
-    /// Whether it has a model's tokens.
-    pub(super) fn has_tokenizer(&self) -> bool {
-        self.tokenizer.is_some()
+    /// Why a plugin does not start, and what it may be wanting.
+    pub(super) fn not_started(&self, component: &Component, error: &StartError) -> String {
+        let tokenizer = afterbay_runtime::Given::Granted("tokenizer");
+        if self.tokenizer.is_none() && component.imports().iter().any(|import| import.given == tokenizer) {
+            return format!("{error}; it reads the model's tokenizer, and none was given: --tokenizer");
+        }
+        match (error, self.settings.as_str()) {
+            (StartError::Refused { .. }, NO_SETTINGS) => format!("{error}; none were given: --settings"),
+            _ => error.to_string(),
+        }
     }
 
     pub(super) fn terms(&self) -> Result<Terms, Wrong> {
@@ -172,15 +181,6 @@ pub(super) fn terms(limits: Limits, tokenizer: Option<&Path>) -> Result<Terms, W
         tokenizer: Some(tokens),
     };
     Ok(Terms { limits, grants, digest: None })
-}
-
-/// Why a plugin does not start, and what it may be wanting.
-pub(super) fn not_started(component: &Component, has_tokenizer: bool, error: &StartError) -> String {
-    let tokenizer = afterbay_runtime::Given::Granted("tokenizer");
-    match component.imports().iter().any(|import| import.given == tokenizer) && !has_tokenizer {
-        true => format!("{error}; it reads the model's tokenizer, and none was given: --tokenizer"),
-        false => error.to_string(),
-    }
 }
 
 /// A model without tokens.

@@ -1,6 +1,6 @@
 //! `afterbay plugin run`: rows that came once, through a plugin, and what it makes of them.
 
-use super::given::{Given, Source, not_started};
+use super::given::{Given, Source};
 use super::play::{Fate, Played, Player};
 use super::rows::{self, Barriers, Batch};
 use super::show::{self, Style};
@@ -42,9 +42,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn look(args: &Args, source: &Source, terms: Terms, settings: String) -> anyhow::Result<ExitCode> {
     let host = start::plugin_host()?;
     let component = source.load(&host, terms)?;
-    let has_tokenizer = args.given.terms.has_tokenizer();
     let mut player = Player::new(component.clone(), settings)
-        .map_err(|error| anyhow::Error::msg(not_started(&component, has_tokenizer, &error)))?;
+        .map_err(|error| anyhow::Error::msg(args.given.terms.not_started(&component, &error)))?;
     let mut told = Told::default();
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let barriers = args.rows.each(&mut |batch| {

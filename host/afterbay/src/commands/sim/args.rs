@@ -11,6 +11,7 @@ use afterbay_sim::reader::{self, Received, Restarts, Stall, Until};
 use afterbay_sim::replay;
 use afterbay_sim::scheduler::{self, Source};
 use afterbay_sim::work::{Cost, Spent};
+use afterbay_sockets::{Endpoint, EndpointError};
 use afterbay_wire::Kind;
 use afterbay_wire::synth::SynthWire;
 use clap::ValueEnum;
@@ -27,10 +28,10 @@ use clap::ValueEnum;
   afterbay sim scheduler --connect ipc:///tmp/a --frames tests/fixtures/frames --suffix pickle")]
 pub(super) struct SchedulerArgs {
     /// Where to connect: ipc://PATH or tcp://HOST:PORT
-    #[arg(long, value_name = "ENDPOINT")]
+    #[arg(long, value_name = "ENDPOINT", value_parser = endpoint)]
     connect: String,
     /// Take aborts from the PUSH that Afterbay binds there (stream.abort.push), as SGLang's scheduler does
-    #[arg(long, value_name = "ENDPOINT", conflicts_with = "frames")]
+    #[arg(long, value_name = "ENDPOINT", conflicts_with = "frames", value_parser = endpoint)]
     aborts: Option<String>,
     /// How many requests
     #[arg(long, value_name = "N", default_value_t = 200)]
@@ -107,7 +108,7 @@ pub(super) struct SchedulerArgs {
   afterbay sim reader --bind ipc:///tmp/r --read frames --frames 59 --json")]
 pub(super) struct ReaderArgs {
     /// Where to listen: ipc://PATH or tcp://HOST:PORT
-    #[arg(long, value_name = "ENDPOINT")]
+    #[arg(long, value_name = "ENDPOINT", value_parser = endpoint)]
     bind: String,
     /// What each row costs
     #[arg(long, value_name = "TIME", default_value = "0us", value_parser = duration)]
@@ -321,6 +322,10 @@ fn duration(text: &str) -> Result<Duration, String> {
     };
     let seconds = number.parse::<f64>().map_err(|error| error.to_string())? * scale;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+fn endpoint(text: &str) -> Result<String, EndpointError> {
+    text.parse().map(|_: Endpoint| text.to_owned())
 }
 
 fn burst(text: &str) -> Result<Burst, String> {
