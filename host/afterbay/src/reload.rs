@@ -12,7 +12,7 @@ use crate::meeting::{self, Meeting};
 use crate::start::{self, Key, Loader, Running, Shared};
 use afterbay_config as config;
 use afterbay_events::event::{ConfigReloadFailed, ConfigReloaded, ConfigUnwatched};
-use afterbay_runtime::{FilesWatch, Watched};
+use afterbay_runtime::{FilesWatch, Held, Watched};
 use afterbay_stream::{Change, NewSink, PluginChange, RunningTap, SinkChange, SinkSetup, TapChange};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -34,6 +34,8 @@ pub(crate) type Outcome = Result<Vec<String>, Vec<String>>;
 pub(crate) struct Reloads {
     asked: mpsc::Sender<Asked>,
     last: Arc<Mutex<Option<Last>>>,
+    /// What the files held that the last reload has read; `None` before the first.
+    read: Arc<Mutex<Option<Held>>>,
 }
 
 /// A reload that was asked for, and who waits for it.
@@ -58,7 +60,7 @@ pub(crate) struct LastView {
 impl Reloads {
     pub(crate) fn new() -> (Reloads, mpsc::Receiver<Asked>) {
         let (asked, receiver) = mpsc::channel(ASKED_MAX);
-        (Reloads { asked, last: Arc::default() }, receiver)
+        (Reloads { asked, last: Arc::default(), read: Arc::default() }, receiver)
     }
 
     /// A file has changed. Where so many wait already, one of them will see it.
@@ -73,17 +75,23 @@ impl Reloads {
         outcome.await.ok()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Last>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether the files have changed since: a reload of them is to come, or under way.
+    pub(crate) fn is_due(&self) -> bool {
+        let read = lock(&self.read).clone();
+        read.is_some_and(|held| !held.is_still())
     }
 
     pub(crate) fn last(&self) -> Option<LastView> {
-        self.lock().as_ref().map(|last| LastView {
+        lock(&self.last).as_ref().map(|last| LastView {
             ago_s: last.at.elapsed().unwrap_or_default().as_secs(),
             changed: last.outcome.clone().unwrap_or_default(),
             refused: last.outcome.clone().err().unwrap_or_default(),
         })
     }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Where a configuration comes from, and what waits for its reload.
@@ -141,6 +149,7 @@ impl<'a> Source<'a> {
     ) -> bool {
         let mut asked: Vec<Asked> = first.into_iter().collect();
         asked.extend(std::iter::from_fn(|| self.asked.try_recv().ok()));
+        let held = self.watch.as_ref().map(|(files, _)| Held::by(files));
         let Some(outcome) = self.bring(shared, running, meetings, stop).await.transpose() else {
             return false;
         };
@@ -150,8 +159,10 @@ impl<'a> Source<'a> {
             Err(why) => shared.events.publish(ConfigReloadFailed { why: why.join("; ") }),
         }
         if outcome.as_ref().map_or(true, |changed| !changed.is_empty()) {
-            *shared.reloads.lock() = Some(Last { at: SystemTime::now(), outcome: outcome.clone() });
+            *lock(&shared.reloads.last) = Some(Last { at: SystemTime::now(), outcome: outcome.clone() });
         }
+        // Components that have changed on their own may be swapped from now on.
+        *lock(&shared.reloads.read) = held;
         for Asked(reply) in asked {
             // Nobody waits any more where it fails.
             reply.map(|reply| reply.send(outcome.clone()));

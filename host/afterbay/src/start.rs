@@ -377,7 +377,9 @@ impl Running {
         }
         let controls: HashMap<String, Control> =
             self.streams[first..].iter().map(|stream| (stream.name().to_owned(), stream.control())).collect();
-        let watch = Watch::start(shared.host.clone(), watched, move |reloaded| {
+        let reloads = shared.reloads.clone();
+        let has_more_changed = move || reloads.is_due();
+        let watch = Watch::start(shared.host.clone(), watched, has_more_changed, move |reloaded| {
             let (stream, plugin): Key = reloaded.key;
             if let Some(control) = controls.get(&stream) {
                 control.reload(&plugin, reloaded.result);

@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 
 use tracing::field::{Field, Visit};
 use tracing::{Level, Subscriber};
+use tracing_log::NormalizeEvent;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{ChronoLocal, ChronoUtc, FormatTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
@@ -62,8 +63,10 @@ pub fn subscriber<W>(
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let filter =
-        EnvFilter::try_new(filter).map_err(|error| LogError::Filter { filter: filter.to_owned(), error })?;
+    // notify warns of directories that are removed while they are watched: nothing is wrong then. A directive of the filter's own comes after.
+    let directives = format!("notify=error,{filter}");
+    let filter = EnvFilter::try_new(directives)
+        .map_err(|error| LogError::Filter { filter: filter.to_owned(), error })?;
     let lines = tracing_subscriber::fmt::layer().with_writer(writer);
     let layer: Box<dyn Layer<Registry> + Send + Sync> = match format {
         Format::Json => Box::new(
@@ -89,7 +92,9 @@ where
         mut out: Writer<'_>,
         event: &tracing::Event<'_>,
     ) -> fmt::Result {
-        let is_ours = event.metadata().target() == TARGET;
+        let of_log = event.normalized_metadata();
+        let target = of_log.as_ref().unwrap_or_else(|| event.metadata()).target();
+        let is_ours = target == TARGET;
         let mut words = Words { fields: (!is_ours).then(String::new), message: String::new() };
         event.record(&mut words);
         let level = *event.metadata().level();
@@ -102,7 +107,7 @@ where
             write!(out, " {level:>5} ")?;
         }
         if !is_ours {
-            write!(out, "{}: ", event.metadata().target())?;
+            write!(out, "{target}: ")?;
         }
         write_plain(&mut out, &words.message)?;
         write_plain(&mut out, words.fields.as_deref().unwrap_or_default())?;
@@ -143,6 +148,8 @@ impl Visit for Words {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         // Writing to a String cannot fail.
         let _ = match (field.name(), &mut self.fields) {
+            // Where in its sources a library is that writes by `log`.
+            (name, _) if name.starts_with("log.") => Ok(()),
             ("message", _) => fmt::Write::write_fmt(&mut self.message, format_args!("{value:?}")),
             (name, Some(fields)) => fmt::Write::write_fmt(fields, format_args!(" {name}={value:?}")),
             _ => Ok(()),

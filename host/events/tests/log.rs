@@ -127,6 +127,28 @@ fn a_line_of_a_library_names_it_and_keeps_its_fields() {
     assert!(text.ends_with("  INFO hyper: listening port=80\n"), "{text}");
 }
 
+/// As a library does that writes by `log`, not by tracing.
+fn by_log(target: &str, level: tracing_log::log::Level, text: &str) {
+    let mut record = tracing_log::log::Record::builder();
+    let record = record.target(target).level(level).file(Some("/root/.cargo/registry/a.rs"));
+    tracing_log::format_trace(&record.args(format_args!("{text}")).build()).unwrap();
+}
+
+#[test]
+fn a_line_of_a_library_that_does_not_trace_names_it_and_not_its_sources() {
+    use tracing_log::log::Level::{Error, Info, Warn};
+    let text = logged("info", Format::Plain, |_| by_log("hyper::proto", Info, "listening"));
+    assert!(text.ends_with("  INFO hyper::proto: listening\n"), "{text}");
+    let watches = || {
+        by_log("notify::inotify", Warn, "a watched directory was removed");
+        by_log("notify::inotify", Error, "no watch is left");
+    };
+    let text = logged("info", Format::Plain, |_| watches());
+    assert!(text.ends_with(" ERROR notify::inotify: no watch is left\n"), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert_eq!(logged("off,notify=warn", Format::Plain, |_| watches()).lines().count(), 2);
+}
+
 #[test]
 fn a_filter_chooses_by_target_and_a_broken_one_is_refused() {
     let text = logged("off,afterbay=info", Format::Plain, |events| {

@@ -34,6 +34,22 @@ impl FilesWatch {
     }
 }
 
+/// What some files held.
+#[derive(Clone, Debug)]
+pub struct Held(Vec<(PathBuf, Option<Digest>)>);
+
+impl Held {
+    /// What they hold now. One that cannot be read holds nothing.
+    pub fn by(paths: &[PathBuf]) -> Held {
+        Held(paths.iter().map(|path| (path.clone(), digest(path))).collect())
+    }
+
+    /// Whether they hold the same now.
+    pub fn is_still(&self) -> bool {
+        self.0.iter().all(|(path, held)| digest(path) == *held)
+    }
+}
+
 struct File {
     path: PathBuf,
     /// None: to be read at the next look, whatever its metadata.

@@ -40,7 +40,7 @@ pub use bindings::exports::afterbay::plugin::plugin::StateError;
 pub use cache::CacheError;
 pub use component::{Component, Description, Digest, LoadError};
 pub use fault::{Call, Fault, FaultKind};
-pub use files::FilesWatch;
+pub use files::{FilesWatch, Held};
 pub use grants::{EncodeError, Grants, Meter, MeterError, Terms, Tokens};
 pub use host::{Host, HostError, HostOptions};
 pub use instance::{Plugin, StartError};

@@ -56,16 +56,23 @@ impl Watch {
     /// Watches these files until dropped. `on_ready` runs on the watching thread, once for each new content of a file,
     /// good or bad; the caller has it put the outcome where the stream's thread finds it between two batches.
     ///
+    /// `has_more_changed` says that settings have changed, too, and are about to be read: a changed component waits for the
+    /// caller to drop this, and start another with both.
+    ///
     /// # Errors
     /// If there can be no thread.
     pub fn start<K: Send + Clone + 'static>(
         host: Host,
         watched: Vec<Watched<K>>,
+        has_more_changed: impl Fn() -> bool + Send + 'static,
         mut on_ready: impl FnMut(Reloaded<K>) + Send + 'static,
     ) -> std::io::Result<Self> {
         let paths: Vec<_> = watched.iter().map(|file| file.path.clone()).collect();
         let mut files: Vec<File<K>> = watched.into_iter().map(File::new).collect();
         let look = move |look: &Look<'_>| {
+            if files.iter().any(File::is_to_be_read) {
+                look.wait_while(&has_more_changed);
+            }
             for file in &mut files {
                 if look.is_over() {
                     return;
@@ -103,6 +110,10 @@ enum Bad {
 impl<K> File<K> {
     fn new(watched: Watched<K>) -> Self {
         Self { watched, stamp: None, told: None }
+    }
+
+    fn is_to_be_read(&self) -> bool {
+        self.stamp.as_ref() != Some(&Stamp::of(&self.watched.path))
     }
 
     /// An instance of what the file now holds, or what is wrong with it; nothing if that is no news.

@@ -15,7 +15,7 @@ use std::time::Instant;
 use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
-use crate::limits::{RESCAN, SETTLE, SETTLE_MAX};
+use crate::limits::{RESCAN, SETTLE, SETTLE_MAX, WAIT_FOR_OTHERS_MAX};
 
 /// A directory from which no events come. Its files are still looked at, every [`RESCAN`].
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +48,14 @@ impl Look<'_> {
     /// The thread is to end: nobody wants to know any more.
     pub(crate) fn is_over(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
+    }
+
+    /// Waits for as long as it is so, [`WAIT_FOR_OTHERS_MAX`] at most.
+    pub(crate) fn wait_while(&self, is_so: impl Fn() -> bool) {
+        let until = Instant::now() + WAIT_FOR_OTHERS_MAX;
+        while !self.is_over() && Instant::now() < until && is_so() {
+            std::thread::sleep(SETTLE);
+        }
     }
 }
 

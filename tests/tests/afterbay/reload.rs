@@ -205,3 +205,64 @@ fn a_component_that_refuses_the_settings_keeps_the_one_before() {
     assert_eq!(rows(&reader.frame())[0].finish.as_deref(), Some("stop:stop-on-loop"));
     assert_eq!(afterbay.stop(), 0);
 }
+
+/// As a deployment does, in whichever order: neither would do with the other's of before.
+#[test]
+fn a_component_and_a_configuration_that_change_at_once_are_one_reload() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let component = stage.path("plugin.wasm");
+    let old = || {
+        install(&example("stop-on-loop"), 0, &component);
+        stage.config().plugin("p", &component, "window = 8")
+    };
+    let new = || {
+        install(&guest("judges"), 0, &component);
+        stage.config().plugin("p", &component, "action = \"finish\"")
+    };
+    let afterbay = Afterbay::run(&stage, &old());
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    for (turn, is_new) in (1..=4).zip([true, false].into_iter().cycle()) {
+        stage.write(&if is_new { new() } else { old() });
+        until_swapped(&afterbay, turn);
+        sender.send(&batch(Msgpack, vec![Request::new("r").last(&[1; 8])]));
+        let finish = if is_new { "stop:finished by judges" } else { "stop:stop-on-loop" };
+        assert_eq!(rows(&reader.frame())[0].finish.as_deref(), Some(finish), "turn {turn}");
+    }
+    let metrics = afterbay.metrics();
+    let reloads = |result| metrics.plugin_by("p", "reloads_total", "result", result);
+    assert_eq!((reloads("ok"), reloads("failed")), (4, 0));
+    assert_eq!((metrics.events("ConfigReloaded"), metrics.events("ConfigReloadFailed")), (4, 0));
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn a_version_that_waits_to_take_over_is_not_loaded_again() {
+    for state in ["migrate", "replay"] {
+        let stage = Stage::new();
+        let mut reader = Reader::bind(&stage.reader_side());
+        let component = stage.path("plugin.wasm");
+        let version = |number: u8| {
+            install(&example("stop-on-loop"), number, &component);
+            let settings = format!("window = {}", 8 + number);
+            stage.config().plugin("p", &component, &settings).of_plugin(&format!("state = {state:?}"))
+        };
+        let afterbay = Afterbay::run(&stage, &version(0));
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let mut request = Request::new("r");
+        let mut step = |id| {
+            sender.send(&batch(Msgpack, vec![request.row(&[id])]));
+            reader.frame();
+        };
+        // So many are not shown again at once.
+        (0..500).for_each(&mut step);
+        for number in 1..=4_u8 {
+            stage.write(&version(number));
+            until_swapped(&afterbay, number.into());
+            step(i64::from(number));
+        }
+        let metrics = afterbay.metrics();
+        assert_eq!(metrics.plugin_by("p", "reloads_total", "result", "ok"), 4, "{state}");
+        assert_eq!(afterbay.stop(), 0);
+    }
+}

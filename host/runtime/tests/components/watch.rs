@@ -67,7 +67,7 @@ fn watch(paths: &[PathBuf], settings: &str) -> (Receiver<Reloaded<&'static str>>
     let (send, reloads) = channel();
     let on_ready = move |reloaded| send.send(reloaded).unwrap();
     let watched = keys.into_iter().zip(paths).map(watched).collect();
-    let watch = Watch::start(host().clone(), watched, on_ready).unwrap();
+    let watch = Watch::start(host().clone(), watched, || false, on_ready).unwrap();
     assert!(watch.without_events().is_empty(), "{:?}", watch.without_events());
     (reloads, watch)
 }
@@ -222,7 +222,8 @@ fn a_directory_that_cannot_be_watched_is_told_and_its_files_are_looked_at_all_th
     };
     let (send, reloads) = channel();
     let watch =
-        Watch::start(host().clone(), vec![watched], move |reloaded| send.send(reloaded).unwrap()).unwrap();
+        Watch::start(host().clone(), vec![watched], || false, move |reloaded| send.send(reloaded).unwrap())
+            .unwrap();
     assert_eq!(watch.without_events().len(), 1);
     assert!(reloads.recv_timeout(WAIT).unwrap().result.is_err(), "the file is not there");
     fs::create_dir(directory.path().join("later")).unwrap();
