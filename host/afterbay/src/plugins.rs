@@ -38,6 +38,8 @@ pub(crate) struct View {
     component: String,
     version: String,
     digest: String,
+    /// That of the component which takes over once it knows what this one knows.
+    next_digest: Option<String>,
     /// `live`, `shadow`, `down`, `quarantined`.
     state: &'static str,
     /// Why it is down or quarantined.
@@ -88,6 +90,7 @@ impl View {
             component,
             version,
             digest: digest.to_string(),
+            next_digest: standing.next.as_ref().map(ToString::to_string),
             state: match state {
                 PluginState::Live => "live",
                 PluginState::Shadow => "shadow",

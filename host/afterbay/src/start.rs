@@ -354,7 +354,7 @@ impl Running {
         self.watch(shared, self.watched.clone(), 0)
     }
 
-    /// What each stream runs by now: the same bytes are no reload.
+    /// What each stream runs by now, or is about to: the same bytes are no reload.
     pub(crate) async fn refresh(&mut self) {
         let asked: Vec<_> =
             self.streams.iter().map(|it| (it.name(), plugins::standings(&it.control()))).collect();
@@ -364,7 +364,7 @@ impl Running {
                 let is_it =
                     |known: &&mut Watched<Key>| known.key.0 == stream && known.key.1 == standing.plugin;
                 if let Some(known) = self.watched.iter_mut().find(is_it) {
-                    known.digest = standing.digest;
+                    known.digest = standing.next.unwrap_or(standing.digest);
                 }
             }
         }

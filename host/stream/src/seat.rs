@@ -517,6 +517,7 @@ impl Seat {
             component: description.name.clone(),
             version: description.version.clone(),
             digest: self.component.digest(),
+            next: self.successor.as_ref().map(Successor::digest),
             state: match (&self.plugin, self.is_quarantined) {
                 (_, true) => PluginState::Quarantined,
                 (Some(_), false) if self.is_shadow() => PluginState::Shadow,

@@ -14,6 +14,8 @@ pub struct Standing {
     pub version: String,
     /// The sha256 of the component that runs, or ran last.
     pub digest: Digest,
+    /// That of the component which takes over once it knows what that one knows.
+    pub next: Option<Digest>,
     /// Whether it is in the chain.
     pub state: PluginState,
     /// Why it is not, for people.

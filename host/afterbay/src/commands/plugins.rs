@@ -102,6 +102,9 @@ fn show(asks: &Asks) -> anyhow::Result<ExitCode> {
             if let Some(why) = plugin["why"].as_str() {
                 println!("{name}: {}", screen::bad(why.to_owned()));
             }
+            if let Some(digest) = plugin["next_digest"].as_str() {
+                println!("{name}: {digest:.12} is shown what came before, and takes over then");
+            }
             if let Some(why) = plugin["last_reload"]["refused"].as_str() {
                 println!("{name}: last reload refused: {}", screen::warn_if(why.to_owned(), true));
             }

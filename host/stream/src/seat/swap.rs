@@ -13,7 +13,7 @@ use crate::standing::LastReload;
 use afterbay_config::{OnFault, State};
 use afterbay_events::event::{PluginReloadFailed, PluginReloaded, PluginReplayed, PluginStateLost};
 use afterbay_events::{Name, ReloadResult};
-use afterbay_runtime::{ColumnSet, Columns, Fault, Opened, Plugin, ReloadError, Verdict};
+use afterbay_runtime::{ColumnSet, Columns, Digest, Fault, Opened, Plugin, ReloadError, Verdict};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -45,6 +45,7 @@ pub(crate) enum Behind {
 
 /// What is kept for an instance that sees what has come before.
 pub(super) struct Successor {
+    digest: Digest,
     settings: String,
     /// It takes in what the one before it knew, so many bytes; else it is shown rows.
     handed_bytes: Option<u64>,
@@ -57,6 +58,10 @@ pub(super) struct Successor {
 }
 
 impl Successor {
+    pub(super) fn digest(&self) -> Digest {
+        self.digest
+    }
+
     pub(super) fn wants(&self) -> ColumnSet {
         self.wants
     }
@@ -244,8 +249,9 @@ impl Seat {
             behind,
             before: HashSet::new(),
         };
-        let wants = wanted.instance.wants();
+        let (digest, wants) = (wanted.instance.component().digest(), wanted.instance.wants());
         self.successor = Some(Successor {
+            digest,
             settings,
             handed_bytes,
             wants,
