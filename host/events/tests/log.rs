@@ -140,11 +140,11 @@ fn a_line_of_a_library_that_does_not_trace_names_it_and_not_its_sources() {
     let text = logged("info", Format::Plain, |_| by_log("hyper::proto", Info, "listening"));
     assert!(text.ends_with("  INFO hyper::proto: listening\n"), "{text}");
     let watches = || {
-        by_log("notify::inotify", Warn, "a watched directory was removed");
-        by_log("notify::inotify", Error, "no watch is left");
+        by_log("notify", Warn, "a watched directory was removed");
+        by_log("notify", Error, "no watch is left");
     };
     let text = logged("info", Format::Plain, |_| watches());
-    assert!(text.ends_with(" ERROR notify::inotify: no watch is left\n"), "{text}");
+    assert!(text.ends_with(" ERROR notify: no watch is left\n"), "{text}");
     assert_eq!(text.lines().count(), 1, "{text}");
     assert_eq!(logged("off,notify=warn", Format::Plain, |_| watches()).lines().count(), 2);
 }
