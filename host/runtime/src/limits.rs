@@ -69,7 +69,7 @@ pub const SETTLE: Duration = Duration::from_millis(50);
 pub const SETTLE_MAX: Duration = Duration::from_secs(1);
 /// Files are looked at this often even if nothing was told (file systems without events, replaced directories).
 pub const RESCAN: Duration = Duration::from_secs(2);
-/// A component that changed with what it belongs to waits so long for that to be noticed, at the most.
+/// A component that changed together with its settings waits so long for these to be read, at the most; then it is tried alone.
 pub const WAIT_FOR_OTHERS_MAX: Duration = Duration::from_secs(5);
 
 /// What one instance may use. Past it is a fault.
