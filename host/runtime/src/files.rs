@@ -66,10 +66,7 @@ impl File {
 
     /// Whether it holds something else than at the last look.
     fn has_changed(&mut self, settled: bool) -> bool {
-        let stamp = Stamp::of(&self.path);
-        if self.stamp.as_ref() == Some(&stamp) {
-            return false;
-        }
+        let Some(stamp) = Stamp::other(&self.path, self.stamp.as_ref()) else { return false };
         self.stamp = settled.then_some(stamp);
         let now = digest(&self.path);
         std::mem::replace(&mut self.digest, now) != now

@@ -70,7 +70,7 @@ impl Watch {
         let paths: Vec<_> = watched.iter().map(|file| file.path.clone()).collect();
         let mut files: Vec<File<K>> = watched.into_iter().map(File::new).collect();
         let look = move |look: &Look<'_>| {
-            if files.iter().any(File::is_to_be_read) {
+            if files.iter().any(|file| file.other_stamp().is_some()) {
                 look.wait_while(&has_more_changed);
             }
             for file in &mut files {
@@ -112,16 +112,14 @@ impl<K> File<K> {
         Self { watched, stamp: None, told: None }
     }
 
-    fn is_to_be_read(&self) -> bool {
-        self.stamp.as_ref() != Some(&Stamp::of(&self.watched.path))
+    /// The file's stamp, where it is to be read.
+    fn other_stamp(&self) -> Option<Stamp> {
+        Stamp::other(&self.watched.path, self.stamp.as_ref())
     }
 
     /// An instance of what the file now holds, or what is wrong with it; nothing if that is no news.
     fn look(&mut self, host: &Host, settled: bool) -> Option<Result<Plugin, ReloadError>> {
-        let stamp = Stamp::of(&self.watched.path);
-        if self.stamp.as_ref() == Some(&stamp) {
-            return None;
-        }
+        let stamp = self.other_stamp()?;
         self.stamp = settled.then_some(stamp);
         let bytes = match host::read(&self.watched.name, &self.watched.path) {
             Ok(bytes) => bytes,

@@ -163,6 +163,11 @@ pub(crate) enum Stamp {
 }
 
 impl Stamp {
+    /// The file's, where it is another than before.
+    pub(crate) fn other(path: &Path, before: Option<&Stamp>) -> Option<Stamp> {
+        Some(Stamp::of(path)).filter(|now| before != Some(now))
+    }
+
     pub(crate) fn of(path: &Path) -> Self {
         match path.metadata() {
             Err(_) => Stamp::Missing,

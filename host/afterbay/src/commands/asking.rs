@@ -22,10 +22,8 @@ pub(crate) struct Asks {
 }
 
 fn parse_admin(text: &str) -> Result<String, String> {
-    let port =
-        text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
-    match port {
-        Some(Ok(1..)) => Ok(text.to_owned()),
+    match text.rsplit_once(':').map(|(host, port)| (host, port.parse())) {
+        Some((host, Ok(1_u16..))) if !host.is_empty() => Ok(text.to_owned()),
         _ => Err("not ADDRESS:PORT, such as 127.0.0.1:9464".to_owned()),
     }
 }
