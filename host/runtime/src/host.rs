@@ -134,6 +134,8 @@ fn config(options: &HostOptions) -> Config {
         // The next instance has its pages at once: the first touch of a fresh one takes 1 to 3 us, and a swap touches hundreds.
         .linear_memory_keep_resident(RESIDENT_BYTES_MAX)
         .table_keep_resident(RESIDENT_BYTES_MAX)
+        // Whatever component that one is of: each version of a plugin would keep so much for itself.
+        .max_unused_warm_slots(0)
         .pagemap_scan(Enabled::Auto)
         .max_memory_size(usize::try_from(MEMORY_BYTES_MAX).unwrap_or(usize::MAX));
     let mut config = Config::new();
@@ -147,4 +149,24 @@ fn config(options: &HostOptions) -> Config {
         // A rerun of the same rows must give the same verdicts on any machine.
         .relaxed_simd_deterministic(true);
     config
+}
+
+#[cfg(test)]
+mod tests {
+    use wasmtime::{Instance, Module, Store};
+
+    use super::*;
+
+    #[test]
+    fn memory_of_an_instance_that_is_gone_serves_the_next_one_of_whatever_component() {
+        let engine = Engine::new(&config(&HostOptions::default())).unwrap();
+        for version in 0..20 {
+            // A memory of one page, and a custom section named by a number.
+            let wasm = [&b"\0asm\x01\0\0\0\x05\x03\x01\0\x01\0\x02\x01"[..], &[version]].concat();
+            let module = Module::new(&engine, wasm).unwrap();
+            Instance::new(Store::new(&engine, ()), &module, &[]).unwrap();
+        }
+        let kept = engine.pooling_allocator_metrics().unwrap().unused_warm_memories();
+        assert_eq!(kept, 1);
+    }
 }
