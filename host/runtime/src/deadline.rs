@@ -6,6 +6,9 @@
 //! [`TICK`]. A guest that computes is found each time, so what lies between two ticks that find it counts for one tick's length
 //! at most: a virtual machine that stands still gives its thread time that it did not have (of 4.1 ms in which neither ticker nor
 //! guest ran, 2.3 were the thread's own by its clock).
+//!
+//! A machine that is slow for some milliseconds cannot be told from a guest that computes. So an instance saves up while it keeps
+//! to its deadlines ([`SAVED_SHARE`]), and spends what it has before a call is stopped. One that never keeps to them has nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -15,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use wasmtime::Engine;
 
-use crate::limits::{LOOK, LOOKS_IDLE_MAX, TICK, WAIT_MAX};
+use crate::limits::{LOOK, LOOKS_IDLE_MAX, SAVED_MAX, SAVED_SHARE, TICK, WAIT_MAX};
 
 /// Why the host stopped a guest; travels through wasmtime as its error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,9 +29,11 @@ pub(crate) enum Stop {
     Memory { wanted: u64 },
 }
 
-/// The time that one call has had.
+/// The time that one call has had, call after call of an instance.
 #[derive(Debug)]
 pub(crate) struct CallClock {
+    /// Since when no call has gone past its deadline.
+    kept_since: Instant,
     deadline: Duration,
     began: Instant,
     used: Duration,
@@ -37,8 +42,19 @@ pub(crate) struct CallClock {
 }
 
 impl CallClock {
+    /// Of the first call of an instance.
     pub(crate) fn start(deadline: Duration) -> Self {
-        Self { deadline, began: Instant::now(), used: Duration::ZERO, cpu_last: None }
+        let now = Instant::now();
+        Self { kept_since: now, deadline, began: now, used: Duration::ZERO, cpu_last: None }
+    }
+
+    /// Of the next call.
+    pub(crate) fn restart(&mut self, deadline: Duration) {
+        let (has_kept, kept_since) = (self.used < self.deadline, self.kept_since);
+        *self = Self::start(deadline);
+        if has_kept {
+            self.kept_since = kept_since;
+        }
     }
 
     /// Called at every tick that finds the call running.
@@ -66,9 +82,16 @@ impl CallClock {
         };
     }
 
+    /// How far the call may go past its deadline.
+    fn saved(&self) -> Duration {
+        (self.began.saturating_duration_since(self.kept_since) / SAVED_SHARE).min(SAVED_MAX)
+    }
+
     fn judge(&mut self, wall: Duration, cpu: Duration) -> Result<(), Stop> {
         self.count(wall, cpu);
-        if self.used >= self.deadline || wall >= self.deadline.saturating_add(WAIT_MAX) {
+        if self.used >= self.deadline.saturating_add(self.saved())
+            || wall >= self.deadline.saturating_add(WAIT_MAX)
+        {
             return Err(Stop::Deadline);
         }
         Ok(())
@@ -207,6 +230,22 @@ mod tests {
         let begun = processor_time();
         clock.charge(|| while processor_time() < begun + 2 * MS {});
         assert_eq!(clock.check(), Err(Stop::Deadline));
+    }
+
+    #[test]
+    fn an_instance_that_has_kept_its_deadlines_may_go_past_one_by_what_it_has_saved() {
+        for (kept, more) in [(128 * MS, 2 * MS), (Duration::from_secs(3600), SAVED_MAX)] {
+            let mut clock = clock();
+            clock.began = clock.kept_since + kept;
+            let before = 700 * MS;
+            let ticks = (2 * MS + more).div_duration_f64(TICK) as u32;
+            for tick in 1..ticks {
+                assert_eq!(clock.judge(tick * TICK, before + tick * TICK), Ok(()));
+            }
+            clock.restart(2 * MS);
+            assert_eq!(clock.saved(), Duration::ZERO, "it is spent");
+            assert_eq!(clock.judge(ticks * TICK, before + ticks * TICK), Ok(()), "the first look");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::bindings::afterbay::plugin::{signals, types};
 use crate::bindings::exports::afterbay::plugin::plugin::{self, BadSetting, ConfigureError, StateError};
 use crate::bindings::{Transform, TransformPre};
 use crate::component::Component;
-use crate::deadline::{CallClock, Stop};
+use crate::deadline::Stop;
 use crate::fault::{Call, Fault, FaultKind};
 use crate::grants::Grants;
 use crate::guest::Guest;
@@ -356,7 +356,7 @@ fn within<R>(
 ) -> wasmtime::Result<R> {
     let guest = store.data_mut();
     guest.log.forget_error();
-    guest.clock = CallClock::start(deadline);
+    guest.clock.restart(deadline);
     store.set_epoch_deadline(1);
     let _under_way = host.shared.ticker.enter();
     run(store)

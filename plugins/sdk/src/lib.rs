@@ -80,10 +80,11 @@
 //! - One instance serves one stream, and is called from one thread, one call at a time. What it keeps in `self` is there
 //!   at the next call.
 //! - `opened` comes before a request's first row, `closed` after its last, each once.
-//! - A panic, a call past its deadline (2 ms of processor time unless the operator gave more) and memory past its limit
-//!   (64 MiB) are *faults*: a fresh instance takes over, which is told of the live requests with `resumed` set. What becomes
-//!   of the batch, the operator says (`on_fault`): it goes on as if there had been no verdict, is tried once more, or its
-//!   requests are aborted. What the instance held goes on as it came. A panic's text is in Afterbay's log.
+//! - A panic, a call past its deadline (2 ms of processor time unless the operator gave more; an instance that keeps to it
+//!   saves 1/64 of its time, 8 ms at most, for a call that does not) and memory past its limit (64 MiB) are *faults*: a fresh
+//!   instance takes over, which is told of the live requests with `resumed` set. What becomes of the batch, the operator says
+//!   (`on_fault`): it goes on as if there had been no verdict, is tried once more, or its requests are aborted. What the
+//!   instance held goes on as it came. A panic's text is in Afterbay's log.
 //! - The log and the plugin's own [`metrics`] are there; the model's [`tokenizer`], the stream's [`signals`](signals())
 //!   and a request's [`attributes`] where the operator grants them (`grant = ["log", "metrics", "tokenizer", "signals", "request"]`).
 //!   A component that imports what is not granted is refused when it is loaded.
