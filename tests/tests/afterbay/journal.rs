@@ -237,6 +237,23 @@ fn replay_sends_one_request_or_every_frame_to_a_reader() {
 }
 
 #[test]
+fn replay_says_of_a_long_pause_how_long_it_is() {
+    let scene = Scene::set();
+    let to = scene.stage.ipc("replay");
+    let _reader = Reader::bind(&to);
+    let mut replays = afterbay(&["journal", "replay", "--all", "--speed", "0.000001", "--to", &to, "--dir"])
+        .arg(scene.stage.journal())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = BufReader::new(replays.stderr.take().unwrap()).lines().next().unwrap().unwrap();
+    assert!(said.starts_with("frames sent: 1; the next is due in "), "{said}");
+    replays.kill().unwrap();
+    replays.wait().unwrap();
+    assert_eq!(scene.afterbay.stop(), 0);
+}
+
+#[test]
 fn a_journal_is_found_by_its_configuration_and_one_that_is_not_there_is_said() {
     let scene = Scene::set();
     let by_config = done(&["journal", "ls", "--config", &scene.stage.text("afterbay.toml")]);

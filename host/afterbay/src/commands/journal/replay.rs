@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 /// The longest wait on the socket before looking at the time again.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
+/// A longer pause is told before it is waited for.
+const PAUSE_TOLD: Duration = Duration::from_secs(5);
+
 /// Send what was kept to a reader: one request's rows, or every frame
 ///
 /// As it came, before any plugin; in the rhythm it came in, or faster. What schedulers sent; with --stream what one
@@ -125,6 +128,14 @@ impl Reader {
 
     /// Sends a frame when its time has come and there is room.
     fn send_at(&mut self, when: Instant, bytes: Bytes) -> anyhow::Result<()> {
+        let pause = when.saturating_duration_since(Instant::now());
+        if pause >= PAUSE_TOLD {
+            let sent = self.frames;
+            eprintln!(
+                "frames sent: {sent}; the next is due in {:.0} s (--speed max does not wait)",
+                pause.as_secs_f64()
+            );
+        }
         while Instant::now() < when {
             self.turn(Some(when))?;
         }
