@@ -242,10 +242,20 @@ mod tests {
             for tick in 1..ticks {
                 assert_eq!(clock.judge(tick * TICK, before + tick * TICK), Ok(()));
             }
+            assert_eq!(clock.judge(2 * MS + more, before + 2 * MS + more), Err(Stop::Deadline));
             clock.restart(2 * MS);
             assert_eq!(clock.saved(), Duration::ZERO, "it is spent");
             assert_eq!(clock.judge(ticks * TICK, before + ticks * TICK), Ok(()), "the first look");
         }
+    }
+
+    #[test]
+    fn a_call_within_its_deadline_leaves_what_was_saved() {
+        let mut clock = clock();
+        let since = clock.kept_since;
+        assert_eq!(clock.judge(TICK, 700 * MS), Ok(()));
+        clock.restart(2 * MS);
+        assert_eq!(clock.kept_since, since);
     }
 
     #[test]

@@ -44,8 +44,8 @@ pub const LOOKS_IDLE_MAX: u32 = 4;
 /// same, so that a thread's clock that stands still makes no call endless.
 pub const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// An instance that keeps to its deadlines saves this share of its time; the call that goes past its deadline may use it, and
-/// then it begins anew. So its batches wait for a plugin that is too slow 1/64 of the time longer at most.
+/// An instance that keeps to its deadlines saves one part in so many of its time; the call that goes past its deadline may use
+/// it, and then it begins anew. So batches wait for a plugin that is too slow for this share of the time more, at most.
 pub const SAVED_SHARE: u32 = 64;
 /// What it saves at most. Longer than what a virtual machine was seen to take from a call that is found at every tick.
 pub const SAVED_MAX: Duration = Duration::from_millis(8);

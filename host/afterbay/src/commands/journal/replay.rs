@@ -4,6 +4,7 @@ use super::legs;
 use super::place::{Place, parse_time};
 use super::show::{unknown, whole_rid};
 use crate::commands::parse_duration;
+use crate::commands::sim::tell::seconds;
 use afterbay_journal::reader::From;
 use afterbay_sockets::{Endpoint, Outgoing, Push, PushNotice, PushOptions, TokenRange};
 use afterbay_wire::{Decoded, Layouts};
@@ -130,11 +131,8 @@ impl Reader {
     fn send_at(&mut self, when: Instant, bytes: Bytes) -> anyhow::Result<()> {
         let pause = when.saturating_duration_since(Instant::now());
         if pause >= PAUSE_TOLD {
-            let sent = self.frames;
-            eprintln!(
-                "frames sent: {sent}; the next is due in {:.0} s (--speed max does not wait)",
-                pause.as_secs_f64()
-            );
+            let (sent, pause) = (self.frames, seconds(pause));
+            eprintln!("frames sent: {sent}; the next is due in {pause} (--speed max does not wait)");
         }
         while Instant::now() < when {
             self.turn(Some(when))?;
