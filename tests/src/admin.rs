@@ -58,6 +58,12 @@ impl Metrics {
         self.find(&format!("afterbay_{name}{{stream={STREAM:?}}}"))
     }
 
+    /// A figure of the process, which has no labels.
+    #[track_caller]
+    pub fn process(&self, name: &str) -> u64 {
+        self.find(&format!("afterbay_{name}"))
+    }
+
     /// A figure of another stream.
     #[track_caller]
     pub fn stream_named(&self, stream: &str, name: &str) -> u64 {

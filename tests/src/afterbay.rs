@@ -201,6 +201,25 @@ impl Afterbay {
         })
     }
 
+    /// Waits for `/readyz` to answer 200 and to list a degraded condition with this key; the condition's line.
+    #[track_caller]
+    pub fn until_degraded(&self, key: &str) -> String {
+        wait_for(&format!("/readyz lists {key} as degraded"), || {
+            let answer = Some(self.get("/readyz")).filter(|answer| answer.status == 200)?;
+            let start = format!("degraded: {key}: ");
+            answer.body.lines().find(|line| line.starts_with(&start)).map(str::to_owned)
+        })
+    }
+
+    /// Waits for `/readyz` to answer 200 without any condition.
+    #[track_caller]
+    pub fn until_well(&self) {
+        wait_for("/readyz lists nothing", || {
+            Some(self.get("/readyz"))
+                .filter(|answer| *answer == Answer { status: 200, body: "ready\n".into() })
+        });
+    }
+
     /// The events of a kind so far, as far as the log's rate limit let them through.
     pub fn events(&self, event: &str) -> Vec<Value> {
         self.log.events(event)

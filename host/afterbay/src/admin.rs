@@ -12,7 +12,7 @@ use crate::plugins::{NotChanged, Plugins, Step};
 use crate::reload::Reloads;
 use crate::signals::{Report, Signals};
 use crate::start::Shared;
-use afterbay_events::{CONTENT_TYPE, Health, Metrics};
+use afterbay_events::{CONTENT_TYPE, Condition, Health, Metrics, Severity};
 use anyhow::Context;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, State};
@@ -99,19 +99,26 @@ async fn signals_json(State(admin): State<Admin>) -> Json<Report> {
     Json(admin.signals.report(&admin.metrics))
 }
 
-/// 200 where frames are received, kept and sent; else 503 and a line for each thing that is wrong.
+/// 200 while every stream can do its work, else 503. Either way the body has a line for each condition; those that only
+/// degrade the process are marked so.
 async fn ready(State(admin): State<Admin>) -> Response {
     let conditions = admin.health.conditions();
-    if conditions.is_empty() {
-        return "ready\n".into_response();
-    }
-    let mut text = String::new();
-    for (key, condition) in conditions {
+    let is_ready = |condition: &Condition| condition.severity == Severity::Degraded;
+    let is_all_ready = conditions.iter().all(|(_, condition)| is_ready(condition));
+    let (status, head) = match is_all_ready {
+        true => (StatusCode::OK, "ready\n"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
+    };
+    let mut text = head.to_owned();
+    let (degraded, not_ready): (Vec<_>, Vec<_>) =
+        conditions.into_iter().partition(|(_, condition)| is_ready(condition));
+    for (key, condition) in not_ready.iter().chain(&degraded) {
+        let mark = if is_ready(condition) { "degraded: " } else { "" };
         let seconds = condition.since.elapsed().unwrap_or_default().as_secs();
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{key}: {} (for {seconds} s)", condition.text);
+        let _ = writeln!(text, "{mark}{key}: {} (for {seconds} s)", condition.text);
     }
-    (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+    (status, text).into_response()
 }
 
 /// What an abort may be asked with.

@@ -171,7 +171,7 @@ pub(crate) fn tell(shared: &Shared, meetings: &[Meeting]) {
             Meeting::Awaited(file) => {
                 let text = format!("waits for the detokenizer to write {}", file.display());
                 tracing::info!(target: "afterbay", "rendezvous: stream {:?}: {text}", stream.name.as_str());
-                shared.health.set(&key, text, SystemTime::now());
+                shared.health.not_ready(&key, text, SystemTime::now());
             }
             Meeting::Absent(why) => {
                 shared.health.clear(&key);

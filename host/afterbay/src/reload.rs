@@ -26,6 +26,9 @@ const ASKED_MAX: usize = 16;
 /// A stream that has not changed by then does not turn. A plugin that is handed its state may take its deadline several times.
 const CHANGE_MAX: Duration = Duration::from_secs(30);
 
+/// Key of the health condition of a configuration that was refused.
+const CONFIG: &str = "config";
+
 /// What became of a reload: what is otherwise, or every reason why nothing is.
 pub(crate) type Outcome = Result<Vec<String>, Vec<String>>;
 
@@ -157,6 +160,15 @@ impl<'a> Source<'a> {
             Ok(changed) if changed.is_empty() => {}
             Ok(changed) => shared.events.publish(ConfigReloaded { changed: changed.join("; ") }),
             Err(why) => shared.events.publish(ConfigReloadFailed { why: why.join("; ") }),
+        }
+        shared.metrics.config_reloaded(outcome.is_ok());
+        match &outcome {
+            Ok(_) => _ = shared.health.clear(CONFIG),
+            Err(why) => {
+                let text =
+                    format!("the last reload was refused, the configuration before runs: {}", why.join("; "));
+                shared.health.degraded(CONFIG, text, SystemTime::now());
+            }
         }
         if outcome.as_ref().map_or(true, |changed| !changed.is_empty()) {
             *lock(&shared.reloads.last) = Some(Last { at: SystemTime::now(), outcome: outcome.clone() });

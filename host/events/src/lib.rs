@@ -29,7 +29,7 @@ pub use counters::{
 };
 pub use event::Event;
 pub use field::Name;
-pub use health::{Condition, Health};
+pub use health::{Condition, Health, Severity};
 pub use histogram::{FRAME_SECONDS_BOUNDS, Histogram};
 pub use limiter::{KEYS_MAX, WINDOW};
 pub use metrics::{CONTENT_TYPE, Metrics, Signals};

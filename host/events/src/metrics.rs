@@ -156,6 +156,7 @@ struct Blocks {
     signals: Mutex<Vec<(String, ReadSignals)>>,
     events: Events,
     health: Health,
+    config_last_reload_successful: Gauge,
 }
 
 /// `None`: no source is read.
@@ -165,8 +166,20 @@ impl Metrics {
     /// No block yet; `events` and `health` are published beside them.
     pub fn new(events: Events, health: Health) -> Metrics {
         let (streams, aborts, sinks, taps, plugins, own, signals) = Default::default();
-        let blocks = Blocks { streams, aborts, sinks, taps, plugins, own, signals, events, health };
-        let blocks = Arc::new(blocks);
+        let config_last_reload_successful = Gauge::default();
+        config_last_reload_successful.set(1);
+        let blocks = Arc::new(Blocks {
+            streams,
+            aborts,
+            sinks,
+            taps,
+            plugins,
+            own,
+            signals,
+            events,
+            health,
+            config_last_reload_successful,
+        });
         let mut registry = Registry::with_prefix("afterbay");
         registry.register_collector(Box::new(blocks.clone()));
         Metrics { blocks, registry: Arc::new(registry) }
@@ -210,11 +223,26 @@ impl Metrics {
         signals.push((stream.to_owned(), Box::new(read)));
     }
 
+    /// Records how the last reload of the configuration ended.
+    pub fn config_reloaded(&self, is_successful: bool) {
+        self.blocks.config_last_reload_successful.set(u64::from(is_successful));
+    }
+
     /// A stream is no more: neither are its figures, its sinks', taps' and plugins'.
     pub fn forget_stream(&self, stream: &str) {
         // All are named, so that a further family is not forgotten here.
-        let Blocks { streams, aborts, sinks, taps, plugins, own, signals, events: _, health: _ } =
-            &*self.blocks;
+        let Blocks {
+            streams,
+            aborts,
+            sinks,
+            taps,
+            plugins,
+            own,
+            signals,
+            events: _,
+            health: _,
+            config_last_reload_successful: _,
+        } = &*self.blocks;
         let of = [("stream", stream)];
         forget(streams, &of);
         forget(aborts, &of);
@@ -306,9 +334,21 @@ impl Collector for Blocks {
         for (name, count) in self.events.counts() {
             metric.encode_family(&[("event", name)])?.encode_counter::<NoLabelSet, _, f64>(&count, None)?;
         }
-        let help = "1 while nothing keeps this process from being ready";
+        let help = "1 while every stream can do its work, as /readyz says";
         let mut metric = encoder.encode_descriptor("ready", help, None, MetricType::Gauge)?;
         metric.encode_gauge(&u64::from(self.health.is_ready()))?;
+        let degraded = self.health.degraded_by_kind();
+        if !degraded.is_empty() {
+            let help = "Conditions that degrade this process now, by kind; /readyz lists them";
+            let mut metric = encoder.encode_descriptor("degraded", help, None, MetricType::Gauge)?;
+            for (kind, count) in degraded {
+                metric.encode_family(&[("condition", kind)])?.encode_gauge(&count)?;
+            }
+        }
+        let help = "1 unless the last reload of the configuration was refused";
+        let name = "config_last_reload_successful";
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        metric.encode_gauge(&self.config_last_reload_successful.get())?;
         let help = "Version of this binary";
         let mut metric = encoder.encode_descriptor("build", help, None, MetricType::Info)?;
         metric.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])

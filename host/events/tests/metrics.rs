@@ -108,8 +108,34 @@ fn events_are_counted_by_kind_and_readiness_is_told() {
     }
     has(&metrics.encode(), "afterbay_events_total{event=\"DrainBegun\"} 100");
     has(&metrics.encode(), "afterbay_ready 1");
-    health.set("journal:s", "no space left on device", SystemTime::now());
+    health.not_ready("journal:s", "no space left on device", SystemTime::now());
     has(&metrics.encode(), "afterbay_ready 0");
+}
+
+#[test]
+fn degraded_conditions_are_counted_by_kind_and_leave_the_process_ready() {
+    let (_, health, metrics) = metrics();
+    for key in ["sink:s/a", "sink:s/b", "config"] {
+        health.degraded(key, "away", SystemTime::now());
+    }
+    let text = metrics.encode();
+    has(&text, "afterbay_ready 1");
+    has(&text, "afterbay_degraded{condition=\"sink\"} 2");
+    has(&text, "afterbay_degraded{condition=\"config\"} 1");
+    health.clear("sink:s/a");
+    health.not_ready("sink:s/b", "gone for good", SystemTime::now());
+    has(&metrics.encode(), "afterbay_degraded{condition=\"sink\"} 0");
+    has(&metrics.encode(), "afterbay_ready 0");
+}
+
+#[test]
+fn a_refused_reload_of_the_configuration_is_a_gauge_until_one_succeeds() {
+    let (_, _, metrics) = metrics();
+    has(&metrics.encode(), "afterbay_config_last_reload_successful 1");
+    metrics.config_reloaded(false);
+    has(&metrics.encode(), "afterbay_config_last_reload_successful 0");
+    metrics.config_reloaded(true);
+    has(&metrics.encode(), "afterbay_config_last_reload_successful 1");
 }
 
 #[test]
@@ -171,8 +197,8 @@ fn a_reader_sees_counts_grow_and_none_lost_while_the_stream_writes() {
 fn a_condition_keeps_its_beginning_until_it_is_cleared() {
     let health = Health::default();
     let (then, now) = (SystemTime::UNIX_EPOCH, SystemTime::now());
-    health.set("journal:s", "full", then);
-    health.clone().set("journal:s", "still full", now);
+    health.not_ready("journal:s", "full", then);
+    health.clone().not_ready("journal:s", "still full", now);
     let conditions = health.conditions();
     assert_eq!(conditions.len(), 1);
     assert_eq!((conditions[0].1.text.as_str(), conditions[0].1.since), ("still full", then));
@@ -188,7 +214,7 @@ fn what_is_wrong_of_a_stream_is_forgotten_with_it_and_of_no_other() {
             .map(|key| key.replace('S', stream))
     };
     for key in of("a").into_iter().chain(of("a.b")).chain(["rendezvous".to_owned()]) {
-        health.set(&key, "it is wrong", SystemTime::now());
+        health.not_ready(&key, "it is wrong", SystemTime::now());
     }
     health.clear_stream("a");
     let left: Vec<String> = health.conditions().into_iter().map(|(key, _)| key).collect();

@@ -7,8 +7,8 @@ use crate::fault;
 use crate::receive::{Arrival, Received};
 use crate::telemetry::Telemetry;
 use afterbay_config::OnError;
-use afterbay_events::Health;
 use afterbay_events::event::{JournalHealed, JournalNotice, JournalWriteFailed};
+use afterbay_events::{Health, Severity};
 use afterbay_journal::reader::Ending;
 use afterbay_journal::{
     Backlog, Backlogged, Credit, FrameNo, FrameSet, HELD_SINK, Handed, Notice, Outcome, Position, ReadError,
@@ -195,7 +195,8 @@ impl Keep {
         let failing = self.failing.get_or_insert_with(|| {
             let stream = self.telemetry.stream.clone();
             let on_error = if stops { "stop" } else { "forward" };
-            self.health.set(&health_key(&stream), error.to_string(), SystemTime::now());
+            let severity = if stops { Severity::NotReady } else { Severity::Degraded };
+            self.health.set(&health_key(&stream), severity, error.to_string(), SystemTime::now());
             self.telemetry.counters.journal_failing.set(1);
             self.telemetry.publish(JournalWriteFailed { stream, on_error, why: error.to_string() });
             Failing { since: Instant::now(), skipped: 0 }
@@ -435,6 +436,11 @@ impl Keep {
     /// The last write worked, and what a failed sync had left in doubt is written again.
     pub(crate) fn is_healthy(&self) -> bool {
         self.writer.is_healthy()
+    }
+
+    /// Whether a frame goes on only once a sync has made it durable.
+    pub(crate) fn is_durable_first(&self) -> bool {
+        self.durable_first
     }
 
     /// The last frame that survives a power cut.

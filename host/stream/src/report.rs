@@ -11,7 +11,7 @@ use afterbay_events::event::{
     ReceiveResumed, SegmentRemoved, SenderClosed, SenderConnected, SenderRefused, SinkConnected, SinkLost,
     SinkSettled, SinkState, SinkWaiting, StreamPanicked,
 };
-use afterbay_events::{Health, Name, SinkCounters};
+use afterbay_events::{Health, Name, Severity, SinkCounters};
 use afterbay_journal::{FrameNo, Notice};
 use afterbay_sockets::credit::CreditState;
 use afterbay_sockets::{LossReason, PeerId, PullNotice, PushNotice};
@@ -127,7 +127,7 @@ impl Report {
         }
         self.sinks = sinks;
         while let Some(notice) = path.keep.next_notice() {
-            self.journal(notice);
+            self.journal(notice, path.keep.is_durable_first());
         }
         if self.sync_failing && path.keep.is_healthy() {
             self.sync_failing = false;
@@ -306,7 +306,7 @@ impl Report {
                 self.telemetry.publish(SinkConnected { stream, sink, endpoint: endpoint.to_owned() });
             }
             PushNotice::Waiting { why } => {
-                self.health.set(&key, format!("no reader on {endpoint}: {why}"), SystemTime::now());
+                self.health.degraded(&key, format!("no reader on {endpoint}: {why}"), SystemTime::now());
                 self.telemetry.publish(SinkWaiting {
                     stream,
                     sink,
@@ -315,7 +315,7 @@ impl Report {
                 });
             }
             PushNotice::Lost { why, cut } => {
-                self.health.set(&key, format!("no reader on {endpoint}: {why}"), SystemTime::now());
+                self.health.degraded(&key, format!("no reader on {endpoint}: {why}"), SystemTime::now());
                 self.tell_lost(report, false);
                 let is_clean = why == LossReason::Closed && cut.is_none();
                 report.lost = Some(Lost { why, since: now, is_clean });
@@ -344,13 +344,15 @@ impl Report {
         format!("journal-sync:{}", self.telemetry.stream)
     }
 
-    fn journal(&mut self, notice: Notice) {
+    /// `is_durable_first`: nothing is forwarded before a sync has succeeded.
+    fn journal(&mut self, notice: Notice, is_durable_first: bool) {
         let stream = self.telemetry.stream.clone();
         let what = notice.to_string();
         match notice {
             Notice::SyncFailed { error, durable, .. } => {
                 self.sync_failing = true;
-                self.health.set(&self.sync_key(), what, SystemTime::now());
+                let severity = if is_durable_first { Severity::NotReady } else { Severity::Degraded };
+                self.health.set(&self.sync_key(), severity, what, SystemTime::now());
                 self.telemetry.publish(JournalSyncFailed { stream, durable_frame: durable.0, why: error });
             }
             Notice::Removed { segment, bytes, .. } => {

@@ -19,7 +19,7 @@ use crate::standing::{LastReload, PluginState, Standing};
 use crate::telemetry::Telemetry;
 use afterbay_config::{self as config, Mode, OnFault, State};
 use afterbay_events::event::{PluginDown, PluginLoaded, PluginLog, PluginPromoted};
-use afterbay_events::{Health, Name, PluginCounters};
+use afterbay_events::{Health, Name, PluginCounters, Severity};
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{ColumnSet, Columns, Component, Fault, IdShape, Level, Opened, Plugin, Verdict};
 use std::borrow::Cow;
@@ -164,9 +164,7 @@ impl Seat {
     /// From now on what it says is done. `of`: what becomes of the one before it, for people.
     pub(crate) fn promote(&mut self, of: String) {
         self.mode = Mode::Live;
-        if let (true, Some(why)) = (self.is_quarantined, &self.absent) {
-            self.health.set(&self.key(), why.clone(), SystemTime::now());
-        }
+        self.publish_absence();
         let (stream, plugin) = self.names();
         self.telemetry.publish(PluginPromoted { stream, plugin, of });
     }
@@ -430,14 +428,33 @@ impl Seat {
     fn absent(&mut self, why: String) {
         self.plugin = None;
         self.retry_at = Some(Instant::now() + START_RETRY);
-        if self.policy() == OnFault::Terminate {
-            self.health.set(&self.key(), format!("down, requests are aborted: {why}"), SystemTime::now());
-        }
         self.absent = Some(why);
+        self.publish_absence();
+    }
+
+    /// Sets the health condition of a live plugin that is out of the chain. Where its requests are aborted, the stream
+    /// cannot do its work; else the stream is degraded. A shadow has no condition: its stream does not miss it.
+    fn publish_absence(&self) {
+        let Some(why) = self.absent.as_ref().filter(|_| self.plugin.is_none() && !self.is_shadow()) else {
+            self.health.clear(&self.key());
+            return;
+        };
+        let is_terminate = self.policy() == OnFault::Terminate;
+        let severity = if is_terminate { Severity::NotReady } else { Severity::Degraded };
+        let text = match (self.is_quarantined, is_terminate) {
+            (true, _) => why.clone(),
+            (false, true) => format!("down, requests are aborted: {why}"),
+            (false, false) => format!("down, batches go on unchanged: {why}"),
+        };
+        self.health.set(&self.key(), severity, text, SystemTime::now());
     }
 
     fn key(&self) -> String {
         format!("plugin:{}:{}", self.telemetry.stream, self.name)
+    }
+
+    fn reload_key(&self) -> String {
+        format!("plugin-reload:{}:{}", self.telemetry.stream, self.name)
     }
 
     /// What becomes of its faults, and of what it says, from now on. One that was promoted stays so until its mode is another.
@@ -449,12 +466,14 @@ impl Seat {
         if self.faults.policy() != config.quarantine {
             self.faults = Faults::new(config.quarantine);
         }
+        self.publish_absence();
     }
 
     /// It is out of the chain for good.
     pub(crate) fn leave(self) {
         self.counters.quarantined.set(0);
         self.health.clear(&self.key());
+        self.health.clear(&self.reload_key());
     }
 
     /// When to call [`Seat::tick`].

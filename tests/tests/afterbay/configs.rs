@@ -85,7 +85,9 @@ fn a_configuration_that_is_wrong_or_needs_a_restart_is_refused_whole_and_the_one
         assert_eq!(afterbay.metrics().events("ConfigReloadFailed"), failures, "{told}");
         let last = afterbay.plugins()["last_reload"].take();
         assert!(last["refused"].to_string().contains(&why.replace('"', "\\\"")), "{last}");
-        assert_eq!(afterbay.get("/readyz").status, 200, "what runs is whole");
+        let degraded = afterbay.until_degraded("config");
+        assert!(degraded.contains(why), "{degraded}");
+        assert_eq!(afterbay.metrics().process("config_last_reload_successful"), 0);
         let frame = batch(Msgpack, vec![request.row(&[1])]);
         sender.send(&frame);
         assert_eq!(reader.frame(), frame, "after {why}");
@@ -107,6 +109,8 @@ fn a_configuration_that_is_wrong_or_needs_a_restart_is_refused_whole_and_the_one
     until("it is tried again", || afterbay.metrics().events("ConfigReloadFailed") == failures + 1);
     stage.write(&config());
     until("nothing is wrong with it", || reload(&afterbay) == (0, "nothing has changed\n".to_owned()));
+    afterbay.until_well();
+    assert_eq!(afterbay.metrics().process("config_last_reload_successful"), 1);
     assert_eq!(afterbay.metrics().events("ConfigReloaded"), 0);
     assert_eq!(afterbay.post("/v1/reload", &["Origin: http://evil.test"], "").status, 403);
     assert_eq!(afterbay.stop(), 0);
@@ -166,7 +170,7 @@ fn streams_and_taps_come_and_go_while_another_stream_runs_and_one_that_cannot_be
     });
     assert!(!afterbay.get("/metrics").body.contains("stream=\"second\""));
     step();
-    afterbay.until_ready(200);
+    afterbay.until_well();
     assert_eq!(afterbay.stop(), 0);
 }
 
@@ -194,7 +198,7 @@ fn legs_that_are_removed_end_as_at_a_stop_one_after_the_other_and_nothing_of_the
         log.lines().position(is).unwrap_or_else(|| panic!("{event} {stream}\n{log}"))
     };
     assert!(place("StreamStopped", "first") < place("DrainBegun", "next"), "{log}");
-    afterbay.until_ready(200);
+    afterbay.until_well();
     assert_eq!(afterbay.stop(), 0);
 }
 

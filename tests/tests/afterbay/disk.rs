@@ -42,7 +42,7 @@ fn on_error_stop_receives_nothing_while_the_disk_fails_says_why_and_heals() {
         }
         assert_eq!(reader.frame(), frame.bytes, "frame {index}");
         if index == 10 || index == 30 {
-            assert_eq!(afterbay.until_ready(200), "ready\n");
+            afterbay.until_well();
         }
     }
     let failed = afterbay.event("JournalWriteFailed");
@@ -97,8 +97,7 @@ fn on_error_forward_lets_frames_pass_unkept_and_verify_tells_which() {
         match index {
             10 => afterbay.limit_files(Some(0)),
             25 => {
-                let said = afterbay.until_ready(503);
-                assert!(said.contains("journal"), "{said}");
+                afterbay.until_degraded("journal:test");
                 assert_eq!(afterbay.metrics().stream("journal_failing"), 1);
                 afterbay.limit_files(None);
             }
@@ -107,7 +106,7 @@ fn on_error_forward_lets_frames_pass_unkept_and_verify_tells_which() {
         sender.send(&frame.bytes);
         assert_eq!(reader.frame(), frame.bytes, "frame {index}");
     }
-    assert_eq!(afterbay.until_ready(200), "ready\n");
+    afterbay.until_well();
     let healed = afterbay.event("JournalHealed");
     assert_eq!(healed["skipped_frames"], 15, "{healed}");
     let metrics = afterbay.metrics();
@@ -194,7 +193,7 @@ fn a_sync_that_fails_is_told_is_on_readyz_and_heals_with_every_frame_kept() {
         }
         assert_eq!(reader.frame(), frame.bytes, "frame {index}");
     }
-    assert_eq!(afterbay.until_ready(200), "ready\n");
+    afterbay.until_well();
     assert_eq!(afterbay.stop(), 0);
     let (code, report) = verify(&stage);
     assert_eq!((code, &report["frames"]), (0, &frames.len().into()), "{report}");

@@ -201,8 +201,8 @@ fn a_plugin_that_faults_too_often_is_quarantined_and_comes_back_when_it_is_relea
     assert_eq!(faults(), 3, "it was called after its third fault");
     let quarantined = afterbay.event("PluginQuarantined");
     assert_eq!((&quarantined["plugin"], &quarantined["faults"]), (&"bad".into(), &3.into()), "{quarantined}");
-    let unready = afterbay.until_ready(503);
-    assert!(unready.contains("plugin:test:bad: quarantined after 3 faults in 3600s"), "{unready}");
+    let degraded = afterbay.until_degraded("plugin:test:bad");
+    assert!(degraded.contains("plugin:test:bad: quarantined after 3 faults in 3600s"), "{degraded}");
     let metrics = afterbay.metrics();
     assert_eq!((metrics.plugin("bad", "quarantined"), metrics.plugin("bad", "quarantines_total")), (1, 1));
     assert_eq!(metrics.plugin("bad", "bypassed_batches_total"), 7);
@@ -219,14 +219,14 @@ fn a_plugin_that_faults_too_often_is_quarantined_and_comes_back_when_it_is_relea
         release("bad", ""),
         (409, r#"{"code":"not_quarantined","error":"plugin \"bad\" is not quarantined"}"#.into())
     );
-    afterbay.until_ready(200);
+    afterbay.until_well();
     assert_eq!(afterbay.event("PluginReleased")["by"], "operator");
     (0..5).for_each(|_| step());
     assert_eq!(faults(), 6, "they are counted anew after a release");
-    afterbay.until_ready(503);
+    afterbay.until_degraded("plugin:test:bad");
 
     install(&guest("panics"), 1, &component);
-    afterbay.until_ready(200);
+    afterbay.until_well();
     afterbay.event_where("PluginReleased", |event| event["by"] == "reload");
     step();
     assert_eq!(faults(), 7);
@@ -281,7 +281,7 @@ fn a_plugin_that_cannot_be_started_again_is_tried_again_and_lets_nothing_pass_me
     });
     assert!(unready.body.contains("plugin:test:guard: down, requests are aborted"), "{}", unready.body);
     is_aborted();
-    afterbay.until_ready(200);
+    afterbay.until_well();
     assert_eq!(afterbay.stop(), 0);
 }
 
@@ -311,12 +311,12 @@ fn a_shadow_that_faults_too_often_is_out_and_nobody_misses_it_and_one_that_is_pr
     assert!(step().0);
     let quarantined = afterbay.event_where("PluginQuarantined", |event| event["plugin"] == "worse");
     assert_eq!(quarantined["then"], "batches go on unchanged", "{quarantined}");
-    assert_eq!(afterbay.get("/readyz").status, 200, "a shadow is missed by nobody");
+    assert_eq!(afterbay.get("/readyz").body, "ready\n", "a shadow is missed by nobody");
     assert!(step().0);
-    assert!(afterbay.until_ready(503).contains("plugin:test:bad: quarantined"));
+    assert!(afterbay.until_degraded("plugin:test:bad").contains("quarantined"));
     let promoted = done(&["plugins", "promote", "next", "--admin", &afterbay.admin().to_string()]);
     assert_eq!(promoted.good(), "next: promoted, stream test\n");
-    afterbay.until_ready(200);
+    afterbay.until_well();
     let (is_same, ids) = step();
     assert!(!is_same && ids == [7], "{ids:?}");
     assert_eq!(afterbay.stop(), 0);

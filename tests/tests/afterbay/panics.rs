@@ -106,6 +106,6 @@ fn a_frame_that_nobody_can_look_at_without_a_panic_goes_on_as_it_came_and_is_tol
     let panics = afterbay.events("StreamPanicked");
     assert!(panics.iter().all(|panic| panic["frame"] == 7), "{panics:?}");
     assert_eq!(afterbay.metrics().stream("panics_total"), 3);
-    assert_eq!(afterbay.until_ready(200), "ready\n");
+    afterbay.until_well();
     assert_eq!(afterbay.stop(), 0);
 }

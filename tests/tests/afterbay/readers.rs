@@ -30,7 +30,7 @@ fn number(frame: &[u8]) -> u32 {
 fn a_reader_that_is_absent_at_the_start_gets_everything() {
     let stage = Stage::new();
     let afterbay = Afterbay::run(&stage, &stage.config());
-    let said = afterbay.until_ready(503);
+    let said = afterbay.until_degraded("sink:test/reader");
     assert!(said.contains("no reader") && said.contains(&stage.reader_side()), "{said}");
     let frames = load(20, 30, Msgpack);
     let mut sender = Sender::connect(&stage.scheduler_side());
@@ -43,7 +43,7 @@ fn a_reader_that_is_absent_at_the_start_gets_everything() {
     for frame in &frames {
         assert_eq!(reader.frame(), frame.bytes);
     }
-    assert_eq!(afterbay.until_ready(200), "ready\n");
+    afterbay.until_well();
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(verify(&stage).0, 0);
 }

@@ -181,7 +181,7 @@ async fn meet(args: &Args, shared: &Shared, signals: &mut Signals) -> anyhow::Re
             let file = args.rendezvous.as_deref().unwrap_or(Path::new("")).display().to_string();
             let text = format!("waits for the scheduler to write {file}");
             tracing::info!(target: "afterbay", "rendezvous: {text}");
-            shared.health.set("rendezvous", text, SystemTime::now());
+            shared.health.not_ready("rendezvous", text, SystemTime::now());
         }
         tokio::select! {
             () = signals.next() => return Ok(None),
@@ -224,7 +224,7 @@ async fn watch(
             if !failed.iter().any(|name| name == stream.name()) {
                 failed.push(stream.name().to_owned());
                 let key = format!("stream:{}", stream.name());
-                shared.health.set(&key, "its thread has ended", SystemTime::now());
+                shared.health.not_ready(&key, "its thread has ended", SystemTime::now());
                 let why = "its thread has ended; its journal is whole up to its last frame".to_owned();
                 shared.events.publish(StreamFailed { stream: stream.name().into(), why });
             }

@@ -7,7 +7,7 @@ use afterbay_config::{OnFault, Quarantine};
 use afterbay_events as events;
 use afterbay_events::event::{PluginFault, PluginQuarantined, PluginReleased};
 use afterbay_runtime::{Fault, FaultKind};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 impl Seat {
     /// The instance is dead: told, counted, and where it is one fault too many, the plugin is out of the chain.
@@ -48,11 +48,8 @@ impl Seat {
         };
         let why = last.to_string();
         let text = format!("quarantined after {faults} faults in {within:?}, {then}; the last: {why}");
-        // Nobody misses a shadow.
-        if !self.is_shadow() {
-            self.health.set(&self.key(), &*text, SystemTime::now());
-        }
         self.absent = Some(text);
+        self.publish_absence();
         let (stream, plugin) = self.names();
         let (faults, within_ms) = (faults as u64, u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
         self.telemetry.publish(PluginQuarantined { stream, plugin, faults, within_ms, then, why });

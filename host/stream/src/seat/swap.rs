@@ -130,6 +130,7 @@ impl Seat {
         self.is_lost = true;
         self.retry_at = None;
         self.last_reload = Some(LastReload { at: SystemTime::now(), refused: None });
+        self.health.clear(&self.reload_key());
         self.leave_quarantine("reload");
     }
 
@@ -329,6 +330,8 @@ impl Seat {
     fn not_reloaded(&mut self, why: String) {
         let (stream, plugin) = self.names();
         self.last_reload = Some(LastReload { at: SystemTime::now(), refused: Some(why.clone()) });
+        let text = format!("the component before stays: {why}");
+        self.health.degraded(&self.reload_key(), text, SystemTime::now());
         self.counters.reloads.add(ReloadResult::Failed, 1);
         self.telemetry.publish(PluginReloadFailed { stream, plugin, why });
     }
