@@ -94,6 +94,7 @@ fn refused(error: OwnError) -> MeterError {
     match error {
         OwnError::Full => MeterError::Full { limit: OWN_NAMES_MAX },
         OwnError::OtherKind => MeterError::OtherKind,
+        OwnError::NotFinite { value } => MeterError::NotFinite { value },
     }
 }
 

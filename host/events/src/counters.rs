@@ -56,6 +56,8 @@ label! {
         Idle = "idle",
         /// What could not be decoded.
         NotUnderstood = "not_understood",
+        /// What could not be decoded and did not pass, since a plugin must judge its rows.
+        Refused = "refused",
         /// Decoded, but with rows that cannot be taken apart.
         Whole = "whole",
     }
@@ -140,6 +142,8 @@ label! {
         Malformed = "malformed",
         /// Called after a fault, before a fresh instance was there.
         Dead = "dead",
+        /// It could not be shown some rows, since they cannot be read. That is no fault of the plugin's own.
+        Unread = "unread",
     }
 }
 
@@ -186,6 +190,8 @@ counters! {
         rows_swallowed: Counter, "Rows of requests that a plugin had finished";
         tokens_swallowed: Counter, "Token ids of requests that a plugin had finished";
         aborts_withheld: Counter, "Requests that a plugin had finished and the scheduler was not told to end: their rid begins that of another, or too many waited";
+        rows_unread: Counter, "Rows that no plugin could be shown: they cannot be read, or there was no room for their requests";
+        requests_given_up: Counter, "Requests without a row for the longest time that were given up to make room for others";
         barriers: CounterBy<Barrier>, "Frames passed on in their place as they came, by kind";
         requests_opened: Counter, "Requests seen for the first time";
         requests_finished: Counter, "Requests that ended";

@@ -325,10 +325,21 @@ events! {
 
     // What is in the frames.
 
-    /// A frame could not be decoded; it was kept, and goes on as it came.
+    /// A frame could not be decoded. It is in the journal; `then` says what becomes of it.
     FrameNotUnderstood, Level::WARN, first 1 of [stream, kind] {
-        stream: Name, frame: u64, bytes: u64, kind: String, why: String,
-    } => "stream {stream:?}: frame {frame} ({bytes} bytes) not understood, passed on as it came: {why}";
+        stream: Name, frame: u64, bytes: u64, kind: String, why: String, then: String,
+    } => "stream {stream:?}: frame {frame} ({bytes} bytes) not understood, {then}: {why}";
+
+    /// Some rows of a frame cannot be shown to plugins. Each plugin's `on_fault` says what becomes of them: they pass, or their
+    /// requests are ended.
+    RowsUnread, Level::WARN, first 1 of [stream] {
+        stream: Name, frame: u64, rows: u64, why: String,
+    } => "stream {stream:?}: {rows} rows of frame {frame} cannot be shown to plugins, on_fault says what becomes of them: {why}";
+
+    /// There is no room for one more live request. Those without a row for the longest time were given up.
+    LiveRequestsFull, Level::WARN, first 1 of [stream] {
+        stream: Name, limit: u64, given_up: u64,
+    } => "stream {stream:?}: live requests have reached their limit of {limit}, {given_up} without a row for 10 s or more were given up";
 
     /// A frame has a column or a length that no known layout has.
     UnknownColumns, Level::WARN, first 1 of [stream, what] {

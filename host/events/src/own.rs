@@ -20,12 +20,17 @@ const BOUNDS: [f64; 30] = [
 ];
 
 /// Why a figure is not counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum OwnError {
     /// The plugin has [`OWN_NAMES_MAX`] names.
     Full,
     /// The name is of another kind.
     OtherKind,
+    /// A histogram takes finite numbers only: its sum would never be a number again.
+    NotFinite {
+        /// The value.
+        value: f64,
+    },
 }
 
 /// What plugins have counted. Clones share it.
@@ -37,6 +42,8 @@ struct Counted {
     /// Stream and plugin, by their numbers. One that is forgotten has none any more.
     plugins: BTreeMap<u64, (String, String)>,
     last_number: u64,
+    /// Figures that were refused, by plugin.
+    refused: BTreeMap<u64, u64>,
     families: BTreeMap<String, Family>,
 }
 
@@ -84,8 +91,9 @@ impl Own {
 
     /// Plugins that are no more, by stream and name. What an instance of theirs still counts goes nowhere.
     pub(crate) fn forget(&self, is_gone: impl Fn(&str, &str) -> bool) {
-        let Counted { plugins, families, .. } = &mut *self.lock();
+        let Counted { plugins, families, refused, .. } = &mut *self.lock();
         plugins.retain(|_, (stream, plugin)| !is_gone(stream, plugin));
+        refused.retain(|plugin, _| plugins.contains_key(plugin));
         families.retain(|_, family| {
             family.values.retain(|plugin, _| plugins.contains_key(plugin));
             !family.values.is_empty()
@@ -98,7 +106,17 @@ impl Own {
 
     pub(crate) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         // Copied first: a stream must not wait for a scrape to be written.
-        let Counted { plugins, families, .. } = self.lock().clone();
+        let Counted { plugins, families, refused, .. } = self.lock().clone();
+        if !refused.is_empty() {
+            let help = "Figures that a plugin named and that were not counted";
+            let name = "plugin_metrics_refused";
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (plugin, count) in &refused {
+                let Some((stream, plugin)) = plugins.get(plugin) else { continue };
+                let labels = [("stream", stream.as_str()), ("plugin", plugin.as_str())];
+                metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(count, None)?;
+            }
+        }
         for (name, Family { kind, values }) in &families {
             let kind = match kind {
                 Kind::Counter => MetricType::Counter,
@@ -153,23 +171,46 @@ impl OwnMetrics {
         self.enter(name, Kind::Gauge, || Value::Gauge(to), |value| *value = Value::Gauge(to))
     }
 
-    /// Enters a value into a histogram.
+    /// Enters a value into a histogram. Its sum stops at the largest number there is.
     ///
     /// # Errors
-    /// As [`OwnMetrics::add`].
+    /// As [`OwnMetrics::add`], or if the value is infinite or no number.
     pub fn observe(&self, name: &str, seen: f64) -> Result<(), OwnError> {
+        if !seen.is_finite() {
+            return self.refuse(OwnError::NotFinite { value: seen });
+        }
         let new = || Value::Histogram { buckets: Box::new([0; BOUNDS.len() + 1]), sum: 0.0 };
         self.enter(name, Kind::Histogram, new, |value| {
             if let Value::Histogram { buckets, sum } = value {
-                // What is no number counts as past the last bound.
                 let at = BOUNDS.iter().position(|bound| seen <= *bound).unwrap_or(BOUNDS.len());
                 buckets[at] += 1;
-                *sum += seen;
+                *sum = (*sum + seen).clamp(f64::MIN, f64::MAX);
             }
         })
     }
 
+    fn refuse(&self, why: OwnError) -> Result<(), OwnError> {
+        let Counted { plugins, refused, .. } = &mut *self.own.lock();
+        if plugins.contains_key(&self.plugin) {
+            *refused.entry(self.plugin).or_default() += 1;
+        }
+        Err(why)
+    }
+
     fn enter(
+        &self,
+        name: &str,
+        kind: Kind,
+        new: impl FnOnce() -> Value,
+        more: impl FnOnce(&mut Value),
+    ) -> Result<(), OwnError> {
+        match self.try_enter(name, kind, new, more) {
+            Ok(()) => Ok(()),
+            Err(why) => self.refuse(why),
+        }
+    }
+
+    fn try_enter(
         &self,
         name: &str,
         kind: Kind,

@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use afterbay_events::event::{DrainBegun, SenderConnected};
 use afterbay_events::{
-    Barrier, Events, FaultKind, Health, Metrics, Recorder, SchedulerLoad, SignalSource, SignalState, Total,
-    Verdict,
+    Barrier, Events, FaultKind, Health, Metrics, OwnError, Recorder, SchedulerLoad, SignalSource,
+    SignalState, Total, Verdict,
 };
 
 fn metrics() -> (Events, Health, Metrics) {
@@ -281,4 +281,25 @@ fn a_test_can_wait_for_an_event_of_another_thread_and_gives_up_in_time() {
     assert!(
         recorder.wait_for::<SenderConnected>(Duration::from_millis(5), |event| event.peer == 70).is_none()
     );
+}
+
+#[test]
+fn a_value_that_is_no_number_leaves_a_plugins_histogram_as_it_was_and_is_counted() {
+    let (_, _, metrics) = metrics();
+    let own = metrics.own("s", "p");
+    own.observe("cost", 0.5).unwrap();
+    for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        let refused = own.observe("cost", value).unwrap_err();
+        assert!(matches!(refused, OwnError::NotFinite { .. }), "{refused:?}");
+    }
+    let text = metrics.encode();
+    has(&text, "afterbay_plugin_own_cost_sum{stream=\"s\",plugin=\"p\"} 0.5");
+    has(&text, "afterbay_plugin_own_cost_count{stream=\"s\",plugin=\"p\"} 1");
+    has(&text, "afterbay_plugin_metrics_refused_total{stream=\"s\",plugin=\"p\"} 3");
+    for value in [f64::MAX, f64::MAX, f64::MIN, f64::MIN] {
+        own.observe("cost", value).unwrap();
+    }
+    let text = metrics.encode();
+    has(&text, "afterbay_plugin_own_cost_count{stream=\"s\",plugin=\"p\"} 5");
+    assert!(!text.contains("NaN") && !text.contains("cost_sum{stream=\"s\",plugin=\"p\"} inf"), "{text}");
 }

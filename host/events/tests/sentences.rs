@@ -202,8 +202,11 @@ fn one_of_each() -> Vec<Event> {
             bytes: 3,
             kind: "msgpack".into(),
             why: "why it is".into(),
+            then: "passed on as it came".into(),
         }
         .into(),
+        RowsUnread { stream: name("decode-0"), frame: 2, rows: 3, why: "why it is".into() }.into(),
+        LiveRequestsFull { stream: name("decode-0"), limit: 2, given_up: 1 }.into(),
         UnknownColumns { stream: name("decode-0"), frame: 2, what: "what it is".into() }.into(),
         RequestGap { stream: name("decode-0"), rid: "r-1".into(), frame: 2, expected: 4, got: 3 }.into(),
         RequestImbalance {

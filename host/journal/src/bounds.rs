@@ -4,10 +4,14 @@
 /// that finds a larger length takes the record for corrupt.
 pub const FRAME_BYTES_MAX: usize = 1 << 30;
 
-/// The longest rid. `request` refuses a longer one (`RequestError::RidTooLong`).
+/// The longest rid that stands in the journal as it is. Of a longer one, or one that is no text, its beginning and a hash of all of
+/// it do (`kept_rid`).
 pub const RID_BYTES_MAX: usize = 4096;
 
-/// Requests not yet closed, per stream. `request` refuses one more (`RequestError::TooMany`).
+/// Bytes of such a rid that stand before the hash, at most.
+pub const RID_PREFIX_BYTES_MAX: usize = 1024;
+
+/// Requests that a stream has open between two frames. Whoever opens more closes them with the outcome of the frame they came in.
 pub const LIVE_REQUESTS_MAX: usize = 1 << 18;
 
 /// Requests that began in one segment. The next frame begins a new segment.

@@ -84,15 +84,12 @@ pub enum WriteError {
 /// Why a request was not given a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// The rid is too long.
+    /// The rid is too long, and was not cut by `kept_rid`.
     #[error("rid: {bytes} bytes, at most {}", bounds::RID_BYTES_MAX)]
     RidTooLong {
         /// Its size.
         bytes: usize,
     },
-    /// Too many are open.
-    #[error("live requests: {}, no more are taken", bounds::LIVE_REQUESTS_MAX)]
-    TooMany,
 }
 
 /// Why it was not noted what a sink was sent: nothing of it was.

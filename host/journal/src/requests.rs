@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::bounds::{LIVE_REQUESTS_MAX, RID_BYTES_MAX};
+use crate::bounds::RID_BYTES_MAX;
 use crate::error::RequestError;
 use crate::outcome::{Outcome, effects};
 use crate::position::{FrameNo, Request, RequestNo};
@@ -59,9 +59,6 @@ impl Requests {
     pub fn open(&mut self, number: RequestNo, rid: &str, keeps: FrameNo) -> Result<Request, RequestError> {
         if rid.len() > RID_BYTES_MAX {
             return Err(RequestError::RidTooLong { bytes: rid.len() });
-        }
-        if self.live() >= LIVE_REQUESTS_MAX {
-            return Err(RequestError::TooMany);
         }
         Ok(self.insert(RequestInfo::new(number, rid.into()), keeps))
     }

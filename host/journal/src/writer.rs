@@ -184,7 +184,7 @@ impl Writer {
         FrameNo(first)
     }
 
-    /// A new request's number. The same rid may come again: each call is a new request.
+    /// A new request's number. The same rid may come again: each call is a new request. `rid` is as `kept_rid` makes it.
     pub fn request(&mut self, rid: &str) -> Result<Request, RequestError> {
         // Its first row is in a frame whose outcome is awaited still.
         let keeps = self.unfinished.first().unwrap_or(FrameNo(self.next_frame));
@@ -209,6 +209,11 @@ impl Writer {
 
     /// No more rows will come for it. One that had no finish reason is listed as abandoned.
     pub fn close(&mut self, request: Request) {
+        // The summary of a segment has room for so many. A frame may end more: then the next segment has the others.
+        if self.requests.ended() >= 2 * SEGMENT_REQUESTS_MAX && self.healthy {
+            // On an error those are lost that have no room, which is counted.
+            let _ = self.begin_segment();
+        }
         let remember = self.requests.ended() < 2 * SEGMENT_REQUESTS_MAX;
         let Some(state) = self.requests.close(request, remember) else { return };
         self.lost += u64::from(!remember);

@@ -79,16 +79,20 @@ fn a_rid_over_the_bound_is_refused() {
 }
 
 #[test]
-fn one_request_more_than_can_be_live_is_refused() {
+fn a_frame_that_ends_more_requests_than_a_segments_summary_has_room_for_loses_none() {
     let disk = SimDisk::new(1);
     let (_directory, mut writer, _) = begin(&disk, options());
-    let first = writer.request("first").unwrap();
-    for _ in 1..bounds::LIVE_REQUESTS_MAX {
-        writer.request("r").unwrap();
-    }
-    assert_eq!(writer.request("more").unwrap_err(), RequestError::TooMany);
-    writer.close(first);
-    writer.request("more").unwrap();
+    let frame = writer.append(b"", 1).unwrap().frame;
+    let count = 2 * bounds::SEGMENT_REQUESTS_MAX + 10;
+    let requests: Vec<_> = (0..count).map(|_| writer.request("r").unwrap()).collect();
+    let tokens = vec![1; count];
+    writer.outcome(&as_it_came(frame, &requests, &tokens));
+    requests.iter().for_each(|request| writer.close(*request));
+    writer.finish().unwrap();
+    let reader = stream(&disk);
+    assert_eq!(reader.lives("r").unwrap().len(), count);
+    let report = reader.verify().unwrap();
+    assert_eq!((report.problems.len(), report.notes.len(), report.rows), (0, 0, count as u64));
 }
 
 #[test]

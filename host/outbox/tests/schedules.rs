@@ -60,7 +60,10 @@ impl Scheduler {
             if made.contains_key(number) {
                 continue;
             }
-            let name = if *number == 0 { "HEALTH_CHECK" } else { "req" };
+            let name = |life: u32| match number {
+                0 => format!("HEALTH_CHECK_{life:032x}"),
+                _ => format!("req-{number}-{life}"),
+            };
             let ids: Vec<i64> = (0..*tokens).map(|_| self.next_id()).collect();
             let request = self.requests.entry(*number).or_default();
             request.1 += u64::from(*tokens);
@@ -72,7 +75,7 @@ impl Scheduler {
             made.insert(
                 *number,
                 SynthRow {
-                    rid: format!("{name}-{number}-{life}"),
+                    rid: name(life),
                     prompt_tail: if count == u64::from(*tokens) { vec![7, 8] } else { Vec::new() },
                     ids,
                     text,

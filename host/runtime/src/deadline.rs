@@ -18,7 +18,9 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use wasmtime::Engine;
 
-use crate::limits::{LOOK, LOOKS_IDLE_MAX, SAVED_MAX, SAVED_SHARE, TICK, WAIT_MAX};
+use crate::limits::{
+    BYTE_COST, FREE_BYTES_MAX, LOOK, LOOKS_IDLE_MAX, SAVED_MAX, SAVED_SHARE, TICK, WAIT_MAX,
+};
 
 /// Why the host stopped a guest; travels through wasmtime as its error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,7 +32,7 @@ pub(crate) enum Stop {
 }
 
 /// The time that one call has had, call after call of an instance.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct CallClock {
     /// Since when no call has gone past its deadline.
     kept_since: Instant,
@@ -63,14 +65,45 @@ impl CallClock {
     }
 
     /// Has the host work for the guest. No tick finds the guest at it, so it counts in full.
-    pub(crate) fn charge<R>(&mut self, work: impl FnOnce() -> R) -> R {
+    ///
+    /// # Errors
+    /// If the call is past its deadline then.
+    pub(crate) fn charge<R>(&mut self, work: impl FnOnce() -> R) -> Result<R, Stop> {
         let begun = processor_time();
         self.count(self.began.elapsed(), begun);
         let done = work();
         let now = processor_time();
         self.used += now.saturating_sub(begun);
         self.cpu_last = Some(now);
-        done
+        self.check_used().map(|()| done)
+    }
+
+    /// Charges the guest for bytes that the host has looked at in a call of an import. A fixed price: reading the clock would
+    /// cost more than most of these calls. Few bytes are free, since ticks find a guest that makes many short calls.
+    ///
+    /// # Errors
+    /// If the call is past its deadline then.
+    pub(crate) fn charge_bytes(&mut self, bytes: usize) -> Result<(), Stop> {
+        if bytes <= FREE_BYTES_MAX {
+            return Ok(());
+        }
+        self.charge_bytes_in_full(bytes)
+    }
+
+    /// The same, of one part of a call with many.
+    ///
+    /// # Errors
+    /// If the call is past its deadline then.
+    pub(crate) fn charge_bytes_in_full(&mut self, bytes: usize) -> Result<(), Stop> {
+        self.used += BYTE_COST * u32::try_from(bytes).unwrap_or(u32::MAX);
+        self.check_used()
+    }
+
+    fn check_used(&self) -> Result<(), Stop> {
+        match self.used >= self.deadline.saturating_add(self.saved()) {
+            true => Err(Stop::Deadline),
+            false => Ok(()),
+        }
     }
 
     /// What the guest has computed since it was looked at last.
@@ -89,12 +122,10 @@ impl CallClock {
 
     fn judge(&mut self, wall: Duration, cpu: Duration) -> Result<(), Stop> {
         self.count(wall, cpu);
-        if self.used >= self.deadline.saturating_add(self.saved())
-            || wall >= self.deadline.saturating_add(WAIT_MAX)
-        {
-            return Err(Stop::Deadline);
+        match wall >= self.deadline.saturating_add(WAIT_MAX) {
+            true => Err(Stop::Deadline),
+            false => self.check_used(),
         }
-        Ok(())
     }
 }
 
@@ -228,8 +259,16 @@ mod tests {
         let mut clock = clock();
         assert_eq!(clock.check(), Ok(()));
         let begun = processor_time();
-        clock.charge(|| while processor_time() < begun + 2 * MS {});
-        assert_eq!(clock.check(), Err(Stop::Deadline));
+        let charged = clock.charge(|| while processor_time() < begun + 2 * MS {});
+        assert_eq!((charged, clock.check()), (Err(Stop::Deadline), Err(Stop::Deadline)));
+    }
+
+    #[test]
+    fn a_call_pays_for_many_bytes_at_a_fixed_price_and_not_for_few() {
+        let mut clock = clock();
+        assert!((0..10_000).all(|_| clock.charge_bytes(FREE_BYTES_MAX).is_ok()));
+        assert_eq!(clock.charge_bytes(1_999_999), Ok(()));
+        assert_eq!(clock.charge_bytes_in_full(1), Err(Stop::Deadline), "two million ns are 2 ms");
     }
 
     #[test]

@@ -86,7 +86,7 @@ pub trait Meter: Send + Sync {
     /// Enters a value into a histogram.
     ///
     /// # Errors
-    /// As [`Meter::add`].
+    /// As [`Meter::add`], or if the value is infinite or no number.
     fn observe(&self, name: &str, value: f64) -> Result<(), MeterError>;
 }
 
@@ -106,7 +106,7 @@ impl Meter for () {
 }
 
 /// Why a figure is not counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum MeterError {
     /// There are too many names.
     #[error("it has {limit} names already, the limit")]
@@ -117,6 +117,12 @@ pub enum MeterError {
     /// The name is taken.
     #[error("it is of another kind already")]
     OtherKind,
+    /// A histogram's sum would never be a number again.
+    #[error("its value is {value}, a histogram takes finite numbers only")]
+    NotFinite {
+        /// The value.
+        value: f64,
+    },
 }
 
 /// A model's tokens.

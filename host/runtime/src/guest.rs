@@ -8,14 +8,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use wasmtime::component::{Component, HasSelf, Linker};
+use wasmtime::component::{Component, HasSelf, Linker, WasmList, WasmStr};
 use wasmtime::{Engine, ResourceLimiter, Store, StoreContextMut, UpdateDeadline};
 
 use crate::batch::{RequestId, TokenId};
-use crate::bindings::afterbay::plugin::{log, metrics, request, signals, tokenizer};
+use crate::bindings::afterbay::plugin::{request, signals};
 use crate::deadline::{CallClock, Stop};
 use crate::grants::{EncodeError, Grants, Meter, MeterError};
-use crate::limits::{CORE_INSTANCES_MAX, Limits, MEMORIES_MAX, TABLES_MAX};
+use crate::limits::{
+    CORE_INSTANCES_MAX, HANDED_OVER_BYTES_MAX, LOG_LINE_BYTES_MAX, Limits, MEMORIES_MAX,
+    METRIC_NAME_BYTES_MAX, TABLES_MAX, TOKEN_COST_BYTES, TOKENS_AT_ONCE,
+};
 use crate::log::{Level, LogBook};
 use crate::meter::Mistakes;
 
@@ -59,7 +62,8 @@ impl Guest {
             Ok(UpdateDeadline::Continue(1))
         });
         // What one call may hand over: lists that share their memory could otherwise be copied to any size.
-        store.set_hostcall_fuel(usize::try_from(limits.memory_bytes).unwrap_or(usize::MAX));
+        let handed_over_max = usize::try_from(limits.memory_bytes).unwrap_or(usize::MAX);
+        store.set_hostcall_fuel(handed_over_max.min(HANDED_OVER_BYTES_MAX));
         store
     }
 
@@ -101,40 +105,6 @@ fn nothing_yet() -> signals::Snapshot {
     signals::Snapshot { ingress, sinks: Vec::new(), live_requests: 0, scheduler: None }
 }
 
-impl log::Host for Guest {
-    fn log(&mut self, level: Level, request: Option<u64>, message: String) -> wasmtime::Result<()> {
-        self.log.write(Instant::now(), level, request, message);
-        Ok(())
-    }
-}
-
-impl Guest {
-    fn enter(&mut self, name: &str, enter: impl FnOnce(&dyn Meter) -> Result<(), MeterError>) {
-        // A component that imports them was granted them.
-        let Some(meter) = self.grants.metrics.clone() else { return };
-        if let Some(mistake) = self.mistakes.enter(&*meter, name, enter) {
-            self.log.write(Instant::now(), Level::Warn, None, mistake);
-        }
-    }
-}
-
-impl metrics::Host for Guest {
-    fn counter_add(&mut self, name: String, delta: u64) -> wasmtime::Result<()> {
-        self.enter(&name, |meter| meter.add(&name, delta));
-        Ok(())
-    }
-
-    fn gauge_set(&mut self, name: String, value: f64) -> wasmtime::Result<()> {
-        self.enter(&name, |meter| meter.set(&name, value));
-        Ok(())
-    }
-
-    fn histogram_observe(&mut self, name: String, value: f64) -> wasmtime::Result<()> {
-        self.enter(&name, |meter| meter.observe(&name, value));
-        Ok(())
-    }
-}
-
 impl signals::Host for Guest {
     fn read(&mut self) -> wasmtime::Result<signals::Snapshot> {
         Ok(self.signals.clone())
@@ -147,36 +117,85 @@ impl request::Host for Guest {
     }
 }
 
-impl tokenizer::Host for Guest {
-    fn size(&mut self) -> wasmtime::Result<u32> {
-        Ok(self.grants.tokenizer.as_ref().map_or(0, |tokens| tokens.size()))
-    }
+/// A guest's store in a call of an import.
+type Caller<'a> = StoreContextMut<'a, Guest>;
 
-    fn decode(&mut self, ids: Vec<TokenId>) -> wasmtime::Result<Vec<u8>> {
-        let Some(tokens) = &self.grants.tokenizer else { return Ok(Vec::new()) };
-        Ok(ids.iter().flat_map(|id| tokens.bytes(*id)).copied().collect())
-    }
+/// The first `bytes_max` bytes of a guest's string, cut at a character, and how many bytes the string has.
+///
+/// Only what is kept is copied. The guest's deadline pays for the look at the rest.
+fn cut(caller: &mut Caller<'_>, text: &WasmStr, bytes_max: usize) -> wasmtime::Result<(String, usize)> {
+    let text = text.to_str(&*caller)?;
+    let (kept, bytes) = (text[..text.floor_char_boundary(bytes_max)].to_owned(), text.len());
+    caller.data_mut().clock.charge_bytes(bytes)?;
+    Ok((kept, bytes))
+}
 
-    fn token_bytes(&mut self, first: TokenId, count: u32) -> wasmtime::Result<Vec<Vec<u8>>> {
-        let Some(tokens) = &self.grants.tokenizer else { return Ok(Vec::new()) };
-        // Past the last there is nothing: what a guest asks for bounds nothing that the host makes.
-        let end = first.saturating_add(count.into()).min(tokens.size().into());
-        Ok((first..end).map(|id| tokens.bytes(id).to_vec()).collect())
-    }
+fn write_line(
+    mut caller: Caller<'_>,
+    (level, request, message): (Level, Option<RequestId>, WasmStr),
+) -> wasmtime::Result<()> {
+    let (message, _) = cut(&mut caller, &message, LOG_LINE_BYTES_MAX)?;
+    caller.data_mut().log.write(Instant::now(), level, request, message);
+    Ok(())
+}
 
-    fn special(&mut self) -> wasmtime::Result<Vec<TokenId>> {
-        Ok(self.grants.tokenizer.as_ref().map_or(Vec::new(), |tokens| tokens.special().to_vec()))
+/// Passes a figure of the plugin's own on to the meter.
+fn enter(
+    mut caller: Caller<'_>,
+    name: &WasmStr,
+    enter: impl FnOnce(&dyn Meter, &str) -> Result<(), MeterError>,
+) -> wasmtime::Result<()> {
+    let (name, bytes) = cut(&mut caller, name, METRIC_NAME_BYTES_MAX)?;
+    let guest = caller.data_mut();
+    // A component that imports them was granted them.
+    let Some(meter) = guest.grants.metrics.clone() else { return Ok(()) };
+    if let Some(mistake) = guest.mistakes.enter(&*meter, &name, bytes, enter) {
+        guest.log.write(Instant::now(), Level::Warn, None, mistake);
     }
+    Ok(())
+}
 
-    fn end_of_text(&mut self) -> wasmtime::Result<Vec<TokenId>> {
-        Ok(self.grants.tokenizer.as_ref().map_or(Vec::new(), |tokens| tokens.end_of_text().to_vec()))
+/// The bytes of tokens, one token after another.
+fn decode(mut caller: Caller<'_>, (ids,): (WasmList<TokenId>,)) -> wasmtime::Result<(Vec<u8>,)> {
+    let Guest { mut clock, ref grants, .. } = *caller.data();
+    let Some(tokens) = grants.tokenizer.clone() else { return Ok((Vec::new(),)) };
+    let mut text = Vec::new();
+    for ids in ids.as_le_slice(&caller).chunks(TOKENS_AT_ONCE) {
+        let before = text.len();
+        ids.iter().for_each(|id| text.extend_from_slice(tokens.bytes(TokenId::from_le(*id))));
+        clock.charge_bytes(size_of_val(ids) + text.len() - before)?;
     }
+    caller.data_mut().clock = clock;
+    Ok((text,))
+}
 
-    fn encode(&mut self, text: String) -> wasmtime::Result<Result<Vec<TokenId>, EncodeError>> {
-        let Guest { clock, grants, .. } = self;
-        let Some(tokens) = &grants.tokenizer else { return Ok(Ok(Vec::new())) };
-        Ok(clock.charge(|| tokens.encode(&text)))
+/// The bytes of each token of a range.
+fn token_bytes(mut caller: Caller<'_>, (first, count): (TokenId, u32)) -> wasmtime::Result<(Vec<Vec<u8>>,)> {
+    let Guest { clock, grants, .. } = caller.data_mut();
+    let Some(tokens) = &grants.tokenizer else { return Ok((Vec::new(),)) };
+    // Past the last there is nothing: what a guest asks for bounds nothing that the host makes.
+    let end = first.saturating_add(count.into()).min(tokens.size().into());
+    let mut all = Vec::new();
+    for id in first..end {
+        let bytes = tokens.bytes(id).to_vec();
+        clock.charge_bytes_in_full(TOKEN_COST_BYTES + bytes.len())?;
+        all.push(bytes);
     }
+    Ok((all,))
+}
+
+/// The ids of a text.
+fn encode(
+    mut caller: Caller<'_>,
+    (text,): (WasmStr,),
+) -> wasmtime::Result<(Result<Vec<TokenId>, EncodeError>,)> {
+    let Guest { mut clock, ref grants, .. } = *caller.data();
+    let Some(tokens) = grants.tokenizer.clone() else { return Ok((Ok(Vec::new()),)) };
+    let text = text.to_str(&caller)?;
+    clock.charge_bytes(text.len())?;
+    let ids = clock.charge(|| tokens.encode(&text))?;
+    caller.data_mut().clock = clock;
+    Ok((ids,))
 }
 
 /// The imports of one component: what is granted, and a trap for each function that is not.
@@ -188,10 +207,19 @@ pub(crate) fn linker(engine: &Engine, component: &Component) -> wasmtime::Result
     for (name, _) in component.component_type().imports(engine) {
         match name.split('@').next().unwrap_or(name) {
             "afterbay:plugin/log" => {
-                log::add_to_linker_instance::<_, HasSelf<_>>(&mut linker.instance(name)?, |guest| guest)?;
+                linker.instance(name)?.func_wrap("log", write_line)?;
             }
             "afterbay:plugin/metrics" => {
-                metrics::add_to_linker_instance::<_, HasSelf<_>>(&mut linker.instance(name)?, |guest| guest)?;
+                let mut instance = linker.instance(name)?;
+                instance.func_wrap("counter-add", |caller, (name, delta): (WasmStr, u64)| {
+                    enter(caller, &name, |meter, name| meter.add(name, delta))
+                })?;
+                instance.func_wrap("gauge-set", |caller, (name, value): (WasmStr, f64)| {
+                    enter(caller, &name, |meter, name| meter.set(name, value))
+                })?;
+                instance.func_wrap("histogram-observe", |caller, (name, value): (WasmStr, f64)| {
+                    enter(caller, &name, |meter, name| meter.observe(name, value))
+                })?;
             }
             "afterbay:plugin/signals" => {
                 signals::add_to_linker_instance::<_, HasSelf<_>>(&mut linker.instance(name)?, |guest| guest)?;
@@ -200,9 +228,21 @@ pub(crate) fn linker(engine: &Engine, component: &Component) -> wasmtime::Result
                 request::add_to_linker_instance::<_, HasSelf<_>>(&mut linker.instance(name)?, |guest| guest)?;
             }
             "afterbay:plugin/tokenizer" => {
-                tokenizer::add_to_linker_instance::<_, HasSelf<_>>(&mut linker.instance(name)?, |guest| {
-                    guest
+                let mut instance = linker.instance(name)?;
+                instance.func_wrap("size", |caller: Caller<'_>, ()| {
+                    Ok((caller.data().grants.tokenizer.as_ref().map_or(0, |tokens| tokens.size()),))
                 })?;
+                instance.func_wrap("decode", decode)?;
+                instance.func_wrap("token-bytes", token_bytes)?;
+                instance.func_wrap("special", |caller: Caller<'_>, ()| {
+                    let tokens = &caller.data().grants.tokenizer;
+                    Ok((tokens.as_ref().map_or(Vec::new(), |tokens| tokens.special().to_vec()),))
+                })?;
+                instance.func_wrap("end-of-text", |caller: Caller<'_>, ()| {
+                    let tokens = &caller.data().grants.tokenizer;
+                    Ok((tokens.as_ref().map_or(Vec::new(), |tokens| tokens.end_of_text().to_vec()),))
+                })?;
+                instance.func_wrap("encode", encode)?;
             }
             "wasi:cli/environment" => {
                 let nothing = |_: StoreContextMut<'_, Guest>, ()| Ok((Vec::<(String, String)>::new(),));

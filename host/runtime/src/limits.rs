@@ -18,14 +18,27 @@ pub const SCHEMA_BYTES_MAX: usize = 256 << 10;
 /// The text of a verdict: a reason, what was matched, a note, the name of a sink. Longer is a malformed answer.
 pub const REASON_BYTES_MAX: usize = 256;
 
-/// The name of a plugin's own metric.
+/// The name of a plugin's own metric. A longer one is cut before it is copied, and refused.
 pub const METRIC_NAME_BYTES_MAX: usize = 64;
 /// What one instance hands to the next (WIT `export-state`). More is a malformed answer.
 pub const STATE_BYTES_MAX: usize = 64 << 20;
 /// Requests named in one call of `open`, `changed` or `close`; more are given in several calls, each with its own deadline.
 pub const OPEN_REQUESTS_MAX: usize = 256;
 
-/// A line of a plugin's log. The rest is cut.
+/// Bytes that a guest hands over in one call: the strings and lists of a call of an import, or an export's answer. More is a
+/// trap. As much as a state may have, the largest of those, with room for its length.
+pub const HANDED_OVER_BYTES_MAX: usize = STATE_BYTES_MAX + (64 << 10);
+/// Bytes of one call of an import that cost a guest nothing beside the call.
+pub const FREE_BYTES_MAX: usize = 4 << 10;
+/// Processor time that a guest is charged for each byte of a call of an import with more than [`FREE_BYTES_MAX`]. The host needs
+/// 0.1 to 1 ns to look at a byte.
+pub const BYTE_COST: Duration = Duration::from_nanos(1);
+/// Tokens that are decoded between two looks at the guest's deadline.
+pub const TOKENS_AT_ONCE: usize = 1 << 10;
+/// What each token of `token-bytes` is charged for beside its bytes: a list of its own.
+pub const TOKEN_COST_BYTES: usize = 64;
+
+/// A line of a plugin's log. The rest is cut before it is copied.
 pub const LOG_LINE_BYTES_MAX: usize = 4 << 10;
 /// Lines a plugin may log in a second. More are counted and left out.
 pub const LOG_LINES_PER_SECOND_MAX: u32 = 100;

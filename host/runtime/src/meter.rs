@@ -13,29 +13,27 @@ const TOLD_MAX: usize = 64;
 pub(crate) struct Mistakes(BTreeSet<String>);
 
 impl Mistakes {
-    /// Enters a figure; what is to be told of it, the first time.
+    /// Enters a figure under a name, which is cut if it is too long and had `bytes` bytes. The answer is for the log, once for
+    /// each name.
     pub(crate) fn enter(
         &mut self,
         meter: &dyn Meter,
         name: &str,
-        enter: impl FnOnce(&dyn Meter) -> Result<(), MeterError>,
+        bytes: usize,
+        enter: impl FnOnce(&dyn Meter, &str) -> Result<(), MeterError>,
     ) -> Option<String> {
-        let why = match check(name) {
+        let why = match check(name, bytes) {
             Err(why) => why,
-            Ok(()) => enter(meter).err()?.to_string(),
+            Ok(()) => enter(meter, name).err()?.to_string(),
         };
-        let shown = &name[..name.floor_char_boundary(METRIC_NAME_BYTES_MAX)];
-        (self.0.len() < TOLD_MAX && self.0.insert(shown.to_owned()))
-            .then(|| format!("metric {shown:?} is not counted: {why}"))
+        (self.0.len() < TOLD_MAX && self.0.insert(name.to_owned()))
+            .then(|| format!("metric {name:?} is not counted: {why}"))
     }
 }
 
-fn check(name: &str) -> Result<(), String> {
-    if name.is_empty() || name.len() > METRIC_NAME_BYTES_MAX {
-        return Err(format!(
-            "its name has {} bytes, from 1 to {METRIC_NAME_BYTES_MAX} are allowed",
-            name.len()
-        ));
+fn check(name: &str, bytes: usize) -> Result<(), String> {
+    if name.is_empty() || bytes > METRIC_NAME_BYTES_MAX {
+        return Err(format!("its name has {bytes} bytes, from 1 to {METRIC_NAME_BYTES_MAX} are allowed"));
     }
     let bad = |c: &char| !matches!(c, 'a'..='z' | '0'..='9' | '_');
     if let Some(bad) = name.chars().find(bad) {
@@ -69,7 +67,8 @@ mod tests {
     #[test]
     fn a_name_that_may_not_be_is_told_once_with_what_may() {
         let mut mistakes = Mistakes::default();
-        let mut enter = |name: &str| mistakes.enter(&Full, name, |meter| meter.observe(name, 1.0));
+        let mut enter =
+            |name: &str| mistakes.enter(&Full, name, name.len(), |meter, name| meter.observe(name, 1.0));
         assert_eq!(enter("good_1"), None);
         assert_eq!(
             enter("Bad").as_deref(),
@@ -84,7 +83,7 @@ mod tests {
     #[test]
     fn a_figure_that_is_not_taken_is_told_once() {
         let mut mistakes = Mistakes::default();
-        let mut add = |name: &str| mistakes.enter(&Full, name, |meter| meter.add(name, 1));
+        let mut add = |name: &str| mistakes.enter(&Full, name, name.len(), |meter, name| meter.add(name, 1));
         assert!(add("a").unwrap().ends_with("it has 0 names already, the limit"));
         assert_eq!(add("a"), None);
     }

@@ -204,7 +204,7 @@ impl Frame {
 
 /// The row of a health check, as SGLang sends one: a request of one token.
 fn health_check(number: u64) -> SynthRow {
-    let rid = format!("HEALTH_CHECK_{number}");
+    let rid = format!("HEALTH_CHECK_{number:032x}");
     let ids = vec![Seed::of(&rid).id(0)];
     let finish = Some(SynthFinish::Length(1));
     SynthRow { rid, ids, finish, completion_tokens: 1, prompt_tokens: 1, ..SynthRow::default() }

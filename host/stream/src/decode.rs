@@ -7,6 +7,7 @@ use afterbay_wire as wire;
 use bytes::Bytes;
 
 /// A frame that was looked at.
+#[expect(clippy::large_enum_variant, reason = "one a frame: a box would cost more than the move")]
 pub(crate) enum Decoded {
     /// Rows.
     Batch(Kept, wire::Batch),

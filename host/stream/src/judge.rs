@@ -19,6 +19,7 @@ use crate::resumed;
 use crate::route::Route;
 use crate::seat::{Answer, Seat, Wanted};
 use crate::standing::Standing;
+use afterbay_events::Name;
 use afterbay_journal as journal;
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{
@@ -75,6 +76,8 @@ pub(crate) struct Judged {
     pub(crate) held: Vec<u32>,
     /// What stands in the place of rows with which others go on, ascending by row. Fates are of that.
     pub(crate) instead: Vec<Instead>,
+    /// A plugin that said something of the batch and lets nothing pass that it has not judged.
+    pub(crate) guard: Option<Name>,
 }
 
 impl Judged {
@@ -86,6 +89,7 @@ impl Judged {
             actions: Actions::default(),
             held: Vec::new(),
             instead: Vec::new(),
+            guard: None,
         }
     }
 
@@ -268,6 +272,10 @@ impl Chain {
         let mut judged = Judged::new(accounted);
         if !self.seats.is_empty() {
             self.ask(&mut judged, 0, holds, ledger, route);
+            if judged.accounted.any.unread {
+                self.refuse_unread(&mut judged);
+            }
+            judged.guard = judged.actions.iter().find_map(|said| self.guard(said.plugin));
         }
         if ledger.has_endings() {
             judged.end(ledger);
@@ -276,6 +284,39 @@ impl Chain {
             self.close(&judged, ledger);
         }
         judged
+    }
+
+    /// The plugin of that name, if it lets nothing pass that it has not judged.
+    fn guard(&self, plugin: &str) -> Option<Name> {
+        let seat = self.seats.iter().find(|seat| seat.name() == plugin)?;
+        seat.is_guard().then(|| seat.plugin_name())
+    }
+
+    /// Rows that cannot be read are a fault of each plugin, as `on_fault` has it: the first one that lets nothing pass that it has
+    /// not judged. `None`: they pass.
+    pub(crate) fn refuses(&mut self, rows: u64) -> Option<Name> {
+        let guards =
+            self.seats.iter_mut().filter_map(|seat| seat.cannot_see(rows).then(|| seat.plugin_name()));
+        // Each of them counts it.
+        guards.collect::<Vec<_>>().into_iter().next()
+    }
+
+    /// Ends the requests of rows that cannot be read, where some plugin must judge them.
+    #[cold]
+    fn refuse_unread(&mut self, judged: &mut Judged) {
+        let rows = (0..).zip(&judged.accounted.rows);
+        let unread: Vec<u32> =
+            rows.filter(|(_, row)| row.unread && !row.swallowed).map(|(index, _)| index).collect();
+        if unread.is_empty() {
+            return;
+        }
+        let Some(plugin) = self.refuses(unread.len() as u64) else { return };
+        judged.fates.resize(judged.accounted.rows.len(), Fate::KEEP);
+        for row in unread {
+            let fate = &mut judged.fates[row as usize];
+            terminate(row, &not_judged(&plugin), &plugin, fate, &mut judged.actions);
+        }
+        judged.actions.0.sort_by_key(|said| said.row);
     }
 
     /// Calls those behind the plugin with which rows had waited that go on by themselves.
@@ -448,8 +489,13 @@ impl Chain {
     }
 }
 
+/// Why a request is ended of which a plugin has not judged a row.
+pub(crate) fn not_judged(plugin: &str) -> String {
+    format!("afterbay: plugin {plugin:?} did not judge this row")
+}
+
 /// Ends the request of a row: nothing of it goes on that `plugin` has not judged.
-fn terminate(row: u32, message: &str, plugin: &str, fate: &mut Fate, actions: &mut Actions) {
+pub(crate) fn terminate(row: u32, message: &str, plugin: &str, fate: &mut Fate, actions: &mut Actions) {
     let mut say = |verdict| {
         let (plugin, text) = (plugin.to_owned(), message.to_owned());
         actions.0.push(Said { row, plugin, verdict, text, ids: Vec::new(), forwarded: 0 });

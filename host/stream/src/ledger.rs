@@ -4,10 +4,13 @@
 //! and is settled when it is known what leaves: then every token that was received is forwarded, replaced or dropped,
 //! and the outcome goes into the journal beside the frame. Knows nothing of wasm or of sockets.
 
+mod account;
 mod booking;
+mod bound;
 mod endings;
 mod released;
 mod row;
+mod unread;
 mod ways;
 mod whole;
 
@@ -24,16 +27,15 @@ use crate::keep::{Keep, Kept};
 use crate::requests::{Requests, Slot};
 use crate::route::{Awaited, Leaves, Reader};
 use crate::telemetry::Telemetry;
-use afterbay_events::event::{
-    RequestAbandoned, RequestFinishedEarly, RequestGap, RequestImbalance, RowsDropped, VerdictFailed,
-};
-use afterbay_events::{HoldEnd, Name};
+use afterbay_events::Name;
+use afterbay_events::event::{RequestFinishedEarly, RequestImbalance, RowsDropped, VerdictFailed};
 use afterbay_journal as journal;
 use afterbay_journal::reader::Ending;
 use afterbay_runtime::FinishKind;
-use afterbay_wire::{AbortShape, Batch, Edit, Finish, Tokens, is_health_check};
+use afterbay_wire::{AbortShape, Batch, Edit, Finish, Tokens};
+use bound::Bound;
 use released::in_place_of;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Why the tokens of a row went no further whose request a plugin had finished, for the journal.
 const SWALLOWED: &str = "swallowed: the request had ended";
@@ -57,6 +59,13 @@ pub(crate) struct Request {
     lingers: bool,
     /// The scheduler's own count, at its last row.
     counted: u64,
+    /// How many tokens that count has more than were received, as far as nobody can say where they are: their row could not be
+    /// read, or Afterbay did not know the request when they came.
+    unaccounted: i64,
+    /// The next count that the scheduler says is taken as it is.
+    is_uncounted: bool,
+    /// The journal, and everybody whom Afterbay tells of it, has a hash in the place of its rid.
+    is_rid_hashed: bool,
     /// What the reader was sent more (or less) than came: added to the scheduler's count in every later row.
     shift: i64,
     /// It is SGLang's own, to see whether it is alive: no plugin knows of it.
@@ -75,10 +84,10 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    fn new(kept: journal::Request, rid: &str, now: Instant) -> Request {
+    fn new(kept: journal::Request, now: Instant) -> Request {
         Request {
             kept,
-            is_health_check: is_health_check(rid.as_bytes()),
+            is_health_check: false,
             received: 0,
             forwarded: 0,
             replaced: 0,
@@ -87,6 +96,9 @@ impl Request {
             held: 0,
             lingers: false,
             counted: 0,
+            unaccounted: 0,
+            is_uncounted: false,
+            is_rid_hashed: false,
             shift: 0,
             prompt_tokens: 0,
             reader_knows: false,
@@ -98,7 +110,7 @@ impl Request {
     }
 
     /// Takes in what its first row says of it.
-    fn meet(&mut self, batch: &Batch, row: u32) {
+    fn first_row(&mut self, batch: &Batch, row: u32) {
         self.prompt_tokens = batch.prompt_tokens(row).unwrap_or(0);
         self.reader = Reader::of(batch, row);
     }
@@ -137,6 +149,12 @@ pub(crate) struct Ledger {
     kept_requests: Vec<journal::Request>,
     tokens: Vec<u32>,
     gaps: Vec<journal::Gap>,
+    /// Requests that live no longer than the frame in hand, though the scheduler goes on with them: there is no room for them, or
+    /// they have no rid.
+    brief: Vec<Slot>,
+    /// Rows of the frame in hand that end their requests as they begin them.
+    begun_and_ended: usize,
+    bound: Bound,
 }
 
 impl Ledger {
@@ -164,7 +182,7 @@ impl Ledger {
                     shift: info.forwarded as i64 - info.received as i64,
                     reader_knows: true,
                     ended_by: info.ended_early.then(|| EARLIER_RUN.into()),
-                    ..Request::new(request.request, &info.rid, now)
+                    ..Request::new(request.request, now)
                 },
             );
             if info.ending != Ending::No && !info.ended_early {
@@ -183,6 +201,9 @@ impl Ledger {
             kept_requests: Vec::new(),
             tokens: Vec::new(),
             gaps: Vec::new(),
+            brief: Vec::new(),
+            begun_and_ended: 0,
+            bound: Bound::default(),
         }
     }
 
@@ -213,91 +234,12 @@ impl Ledger {
         self.requests().find(|(_, request)| request.kept.number().0 == number).map(|(rid, _)| rid)
     }
 
-    /// Accounts each row of a batch to its request. A batch with a rid that the journal cannot take goes on as a barrier.
-    #[expect(clippy::result_large_err, reason = "one a frame: a box would cost more than the move")]
-    pub(crate) fn account(&mut self, decoded: Decoded, keep: &mut Keep) -> Result<Accounted, Settled> {
-        let (kept, batch) = match decoded {
-            Decoded::Batch(kept, batch) => (kept, batch),
-            Decoded::Barrier(kept, barrier) => return Err(self.settle_barrier(kept, &barrier, keep)),
-        };
-        self.abort_shape = Some(batch.abort_shape());
-        let mut rows = std::mem::take(&mut self.rows);
-        rows.clear();
-        self.kept_requests.clear();
-        self.tokens.clear();
-        self.gaps.clear();
-        self.requests.begin_batch();
-        let mut any = Any::default();
-        let mut received = 0;
-        let mut refused = None;
-        let (counts, finishes) = (batch.completion_counts(), batch.finishes());
-        let columns = batch.rid_bytes().zip(batch.token_counts()).zip(counts.zip(finishes));
-        for (row, ((rid, tokens), (completion_tokens, finish))) in (0..).zip(columns) {
-            let (slot, first) = match self.requests.find_next(rid) {
-                Some(slot) => (slot, false),
-                None => match keep.request(batch.rid(row)) {
-                    Ok(request) => (self.begin(request, &batch, row, kept.at.instant), true),
-                    Err(error) => {
-                        refused = Some(error);
-                        break;
-                    }
-                },
-            };
-            let Some(request) = self.requests.get_mut(slot) else { continue };
-            let expected = request.counted + u64::from(tokens);
-            if let Some(got) = completion_tokens.filter(|got| *got != expected) {
-                self.gaps.push(journal::Gap { row, expected, got });
-                self.telemetry.counters.request_gaps.add(1);
-                let (stream, rid) = (self.telemetry.stream.clone(), batch.rid(row).to_owned());
-                let frame = kept.frame.0;
-                // The scheduler's count is what was to be expected; what came is what this row brings it to.
-                self.telemetry.publish(RequestGap { stream, rid, frame, expected: got, got: expected });
-            }
-            request.received += u64::from(tokens);
-            request.counted = completion_tokens.unwrap_or(expected);
-            request.last_row = kept.at.instant;
-            let swallowed = request.ended_early();
-            received += u64::from(tokens);
-            self.kept_requests.push(request.kept);
-            self.tokens.push(tokens);
-            let finish = finish_kind(&finish);
-            let row = Row {
-                slot,
-                number: request.kept.number().0,
-                tokens,
-                completion_tokens,
-                finish,
-                first,
-                ends: finish != FinishKind::Running || request.lingers,
-                swallowed,
-                unseen: swallowed || request.is_health_check,
-            };
-            any.count(&row, request.shift != 0, request.skips_by.is_some());
-            rows.push(row);
-        }
-        if let Some(error) = refused {
-            self.rows = rows;
-            return Err(self.carry_whole(kept, batch, error.to_string(), keep));
-        }
-        self.telemetry.counters.rows_received.add(rows.len() as u64);
-        self.telemetry.counters.tokens_received.add(received);
-        Ok(Accounted { kept, batch, rows, any, is_released: false })
-    }
-
     /// Accounts a frame that an earlier run kept and had no time to account. Whether it was sent is not known.
     pub(crate) fn recover(&mut self, decoded: Decoded, holds: &mut Holds, keep: &mut Keep) -> Kept {
         match self.account(decoded, keep) {
             Ok(accounted) => self.settle(Judged::new(accounted), holds, keep).kept,
             Err(barrier) => barrier.kept,
         }
-    }
-
-    fn begin(&mut self, kept: journal::Request, batch: &Batch, row: u32, now: Instant) -> Slot {
-        let rid = batch.rid(row);
-        let mut request = Request::new(kept, rid, now);
-        request.meet(batch, row);
-        self.telemetry.counters.requests_opened.add(1);
-        self.requests.insert(rid, request)
     }
 
     /// Every row's fate is known: books it, writes the outcome, and makes what leaves.
@@ -320,7 +262,11 @@ impl Ledger {
                     self.not_edited(&judged.actions, frame, &error.to_string());
                     edits = self.wait_again(&mut judged, holds, now);
                     let batch = &judged.accounted.batch;
-                    if edits.is_empty() { None } else { batch.edit(&edits).ok() }
+                    match judged.guard.clone() {
+                        Some(guard) => Some(self.end_all(&mut judged, &guard, &mut edits)),
+                        None if edits.is_empty() => None,
+                        None => batch.edit(&edits).ok(),
+                    }
                 }
             },
         };
@@ -359,13 +305,16 @@ impl Ledger {
         if any.ends {
             self.end_requests(rows, holds, keep);
         }
+        if !self.brief.is_empty() {
+            self.end_brief(keep);
+        }
         let requests = numbers(rows, applied);
         let aside = ways::left(aside, applied);
         let Judged { accounted: Accounted { kept, batch, rows, .. }, .. } = judged;
         let leaves = match edited {
-            None => Leaves::Rows { batch, requests, alone: false, aside },
+            None => Leaves::Rows { alone: !batch.has_text_rids(), batch, requests, aside },
             Some(None) => Leaves::Nothing,
-            Some(Some(edited)) => Leaves::Rows { batch: edited, requests, alone: false, aside },
+            Some(Some(batch)) => Leaves::Rows { alone: !batch.has_text_rids(), batch, requests, aside },
         };
         self.rows = rows;
         Settled { kept, leaves }
@@ -456,9 +405,14 @@ impl Ledger {
             .map(|(index, row)| journal::Finished {
                 row: index as u32,
                 reason: finish_name(&batch.finish(index as u32)),
-                completion_tokens: row.completion_tokens,
+                // Not what tokens that are not accounted have a part in.
+                completion_tokens: row.completion_tokens.filter(|_| self.is_accounted(row.slot)),
             })
             .collect()
+    }
+
+    fn is_accounted(&self, slot: Slot) -> bool {
+        self.requests.get(slot).is_none_or(|request| request.unaccounted == 0)
     }
 
     /// Takes out the requests that the scheduler has ended, and looks whether their tokens add up.
@@ -476,7 +430,8 @@ impl Ledger {
             keep.close(request.kept);
             self.telemetry.counters.requests_finished.add(1);
             let Request { received, forwarded, replaced, dropped, swallowed, held, counted, .. } = request;
-            if received != forwarded + replaced + dropped + swallowed || held != 0 || received != counted {
+            let all = received.wrapping_add_signed(request.unaccounted);
+            if received != forwarded + replaced + dropped + swallowed || held != 0 || all != counted {
                 self.telemetry.counters.request_imbalances.add(1);
                 let stream = self.telemetry.stream.clone();
                 self.telemetry.publish(RequestImbalance {
@@ -491,36 +446,6 @@ impl Ledger {
                 });
             }
         }
-    }
-
-    /// Forgets requests without a row for that long: their scheduler died, or lost them. Their numbers.
-    pub(crate) fn abandon(
-        &mut self,
-        idle: Duration,
-        now: Instant,
-        holds: &mut Holds,
-        keep: &mut Keep,
-    ) -> Vec<u64> {
-        let old = |request: &Request| now.saturating_duration_since(request.last_row) >= idle;
-        let slots: Vec<Slot> =
-            self.requests.iter().filter(|(_, _, request)| old(request)).map(|(slot, ..)| slot).collect();
-        let mut gone = Vec::new();
-        for slot in slots {
-            let Some(rid) = self.requests.rid(slot).map(str::to_owned) else { continue };
-            // What waits of it goes first, and it the next time.
-            if let Some(number) = self.requests.get(slot).map(|request| request.kept.number().0)
-                && holds.has(number)
-            {
-                holds.end_all(HoldEnd::Stop, Some(number));
-                continue;
-            }
-            let Some(request) = self.requests.remove(slot) else { continue };
-            self.forget_ending(slot);
-            keep.close(request.kept);
-            gone.push(request.kept.number().0);
-            self.telemetry.publish(RequestAbandoned { stream: self.telemetry.stream.clone(), rid });
-        }
-        gone
     }
 }
 

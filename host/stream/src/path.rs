@@ -153,7 +153,10 @@ impl Path {
         }
         drop(self.suspect.take_if(|suspect| suspect.frame < kept.frame));
         if let Some(suspect) = self.suspect.take_if(|suspect| suspect.times >= SUSPECT_TIMES_MAX) {
-            return self.ledger.carry_unread(kept, suspect.why, &mut self.keep);
+            return match self.chain.refuses(1) {
+                Some(plugin) => self.ledger.refuse_unread(kept, suspect.why, &plugin, &mut self.keep),
+                None => self.ledger.carry_unread(kept, suspect.why, &mut self.keep),
+            };
         }
         let decoded = self.decode.decode(kept);
         // Of an earlier run, which had no time to account it.
@@ -167,6 +170,22 @@ impl Path {
     fn judge(&mut self, decoded: Decoded) -> Settled {
         fault::point("account");
         fault::frame(decoded.kept().frame.0);
+        let decoded = match decoded {
+            Decoded::Barrier(kept, barrier) if barrier.hides_rows() => {
+                let rows = barrier.named_rows().map_or(1, |named| named.rows().into());
+                if let Some(plugin) = self.chain.refuses(rows) {
+                    return self.ledger.refuse(kept, &barrier, &plugin, &mut self.keep);
+                }
+                Decoded::Barrier(kept, barrier)
+            }
+            Decoded::Batch(kept, batch) if self.ledger.lacks_room(&batch) => {
+                let now = kept.at.instant;
+                let gone = self.ledger.make_room(&batch, now, &mut self.holds, &mut self.keep);
+                self.chain.forget(&gone, &self.ledger);
+                Decoded::Batch(kept, batch)
+            }
+            decoded => decoded,
+        };
         match self.ledger.account(decoded, &mut self.keep) {
             Ok(accounted) => {
                 let judged = self.chain.judge(accounted, &mut self.holds, &self.ledger, &self.route);

@@ -65,6 +65,8 @@ pub(crate) struct Report {
     senders: HashSet<PeerId>,
     /// A sync has failed and not all of it is mended.
     sync_failing: bool,
+    /// There is no room for further live requests.
+    is_full: bool,
     /// Nothing is received since then: a queue is full, or the journal fails.
     paused: Option<Paused>,
     gauges_at: Instant,
@@ -80,6 +82,7 @@ impl Report {
             health,
             senders: HashSet::new(),
             sync_failing: false,
+            is_full: false,
             paused: None,
             gauges_at: now,
             forwarded_by_gone: 0,
@@ -133,6 +136,7 @@ impl Report {
             self.sync_failing = false;
             self.health.clear(&self.sync_key());
         }
+        self.live_requests(path.ledger.full());
         self.gauges(path);
         self.pauses(path, now);
         if now >= self.gauges_at {
@@ -142,6 +146,19 @@ impl Report {
                 seat.publish_held(path.holds.size_of(seat.name()));
             });
             self.doing(path, now);
+        }
+    }
+
+    /// Reports that there is no room for further live requests, or that there is again.
+    fn live_requests(&mut self, full: Option<String>) {
+        if full.is_some() == self.is_full {
+            return;
+        }
+        self.is_full = full.is_some();
+        let key = format!("requests:{}", self.telemetry.stream);
+        match full {
+            Some(text) => self.health.degraded(&key, text, SystemTime::now()),
+            None => drop(self.health.clear(&key)),
         }
     }
 

@@ -109,7 +109,8 @@ impl Reader {
 
 /// What shares out the requests: that of a row's.
 fn key(batch: &Batch, row: u32) -> u32 {
-    crc32fast::hash(batch.http_worker_ipc(row).unwrap_or_else(|| batch.rid(row)).as_bytes())
+    let worker = batch.http_worker_ipc(row).map(str::as_bytes);
+    crc32fast::hash(worker.or_else(|| batch.rid_of(row)).unwrap_or_default())
 }
 
 fn reader(among: &Among, batch: &Batch, row: u32) -> u32 {

@@ -18,6 +18,7 @@ use crate::shadow;
 use crate::standing::{LastReload, PluginState, Standing};
 use crate::telemetry::Telemetry;
 use afterbay_config::{self as config, Mode, OnFault, State};
+use afterbay_events as events;
 use afterbay_events::event::{PluginDown, PluginLoaded, PluginLog, PluginPromoted};
 use afterbay_events::{Health, Name, PluginCounters, Severity};
 use afterbay_runtime::signals::Snapshot;
@@ -337,6 +338,22 @@ impl Seat {
     /// What is done about its faults: of a shadow, nothing that anybody waits for or sees.
     fn policy(&self) -> OnFault {
         if self.is_shadow() { OnFault::Bypass } else { self.on_fault }
+    }
+
+    /// Whether nothing is to pass of what can never be judged: to try it once more would not help.
+    pub(crate) fn is_guard(&self) -> bool {
+        matches!(self.policy(), OnFault::Terminate | OnFault::Hold)
+    }
+
+    /// Some rows cannot be read, which counts as a fault. It says nothing about the plugin, so that it does not bring it nearer to
+    /// quarantine: else whoever can send such rows could turn it off. True where they must not pass.
+    pub(crate) fn cannot_see(&mut self, rows: u64) -> bool {
+        self.counters.faults.add(events::FaultKind::Unread, 1);
+        match self.is_guard() {
+            true => self.counters.terminated_rows.add(rows),
+            false => self.counters.bypassed_batches.add(1),
+        }
+        self.is_guard()
     }
 
     /// What becomes of a batch that it did not judge.

@@ -11,6 +11,7 @@ use afterbay_journal::reader::{Outcome, Passage};
 use afterbay_journal::{Backlog, BacklogFrame, Backlogged, FrameNo, ReadError, Replaced, Verdict, is_mark};
 use afterbay_outbox::Frame;
 use afterbay_wire as wire;
+use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
 
 /// Frames that wait in the journal.
@@ -111,7 +112,7 @@ pub(crate) fn again(frame: &BacklogFrame, decode: &mut Decode) -> Leaves {
     }
     let came = match decode.look(frame.bytes.clone()) {
         wire::Decoded::Batch(batch) => batch,
-        wire::Decoded::Barrier(barrier) => return Leaves::of_barrier(&barrier),
+        wire::Decoded::Barrier(barrier) => return replaced(frame, &barrier, decode),
     };
     let Some(outcome) = frame.outcome.as_deref().filter(|outcome| !outcome.requests.is_empty()) else {
         // It had no numbers, or the journal lost what was done with it: it goes on as it came.
@@ -124,8 +125,9 @@ pub(crate) fn again(frame: &BacklogFrame, decode: &mut Decode) -> Leaves {
     let numbers = outcome.requests.iter().map(|request| request.0);
     match outcome.changed.clone().map(|bytes| decode.look(bytes)) {
         Some(wire::Decoded::Batch(changed)) => {
-            let by_rid: HashMap<&str, (u32, u64)> = came.rids().zip((0..).zip(numbers)).collect();
-            let requests = changed.rids().map(|rid| by_rid.get(rid).map_or(0, |known| known.1)).collect();
+            let by_rid: HashMap<&[u8], (u32, u64)> = came.rid_bytes().zip((0..).zip(numbers)).collect();
+            let requests =
+                changed.rid_bytes().map(|rid| by_rid.get(rid).map_or(0, |known| known.1)).collect();
             let aside = ways(outcome);
             let left = |(row, rid)| {
                 let came = by_rid.get(rid)?.0;
@@ -133,19 +135,53 @@ pub(crate) fn again(frame: &BacklogFrame, decode: &mut Decode) -> Leaves {
             };
             let aside = match aside.is_empty() {
                 true => Vec::new(),
-                false => (0..).zip(changed.rids()).filter_map(left).collect(),
+                false => (0..).zip(changed.rid_bytes()).filter_map(left).collect(),
             };
             let cumulative = cumulative(outcome);
             let is =
-                |rid: &str| by_rid.get(rid).is_some_and(|(came, _)| cumulative.binary_search(came).is_ok());
+                |rid: &[u8]| by_rid.get(rid).is_some_and(|(came, _)| cumulative.binary_search(came).is_ok());
             let rows = match cumulative.is_empty() {
                 true => Vec::new(),
-                false => (0..).zip(changed.rids()).filter_map(|(row, rid)| is(rid).then_some(row)).collect(),
+                false => {
+                    (0..).zip(changed.rid_bytes()).filter_map(|(row, rid)| is(rid).then_some(row)).collect()
+                }
             };
-            Leaves::Rows { requests, batch: changed.with_cumulative(rows), alone: false, aside }
+            let alone = !changed.has_text_rids();
+            Leaves::Rows { requests, batch: changed.with_cumulative(rows), alone, aside }
         }
-        _ => Leaves::Rows { batch: came, requests: numbers.collect(), alone: false, aside: ways(outcome) },
+        Some(wire::Decoded::Barrier(changed)) => written(changed.bytes()),
+        None => Leaves::Rows {
+            alone: !came.has_text_rids(),
+            batch: came,
+            requests: numbers.collect(),
+            aside: ways(outcome),
+        },
     }
+}
+
+/// What left in the place of a frame without rows that can be read: itself, or where a plugin must judge them, nothing or the end
+/// of their requests.
+fn replaced(frame: &BacklogFrame, barrier: &wire::Barrier, decode: &mut Decode) -> Leaves {
+    let outcome = frame.outcome.as_deref();
+    if outcome.is_some_and(|outcome| outcome.passage == Passage::Dropped) {
+        return Leaves::Nothing;
+    }
+    let ended = outcome.and_then(|outcome| Some((outcome, decode.look(outcome.changed.clone()?))));
+    match ended {
+        Some((outcome, wire::Decoded::Batch(batch))) => Leaves::Rows {
+            alone: !batch.has_text_rids(),
+            batch,
+            requests: outcome.requests.iter().map(|request| request.0).collect(),
+            aside: Vec::new(),
+        },
+        Some((_, wire::Decoded::Barrier(changed))) => written(changed.bytes()),
+        None => Leaves::of_barrier(barrier),
+    }
+}
+
+/// What was written in the place of a frame, and by itself cannot be read: all of its rows are such.
+fn written(bytes: &Bytes) -> Leaves {
+    Leaves::Whole { bytes: bytes.clone(), counted: true, to_all: false }
 }
 
 /// The rows that did not go to their reader. Of several verdicts on one the last holds.

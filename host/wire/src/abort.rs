@@ -167,7 +167,7 @@ pub fn read_abort(message: &Bytes) -> Option<(String, bool)> {
         let all = tree.get(fields, ABORT_ALL).and_then(|all| tree.bool(all));
         return Some((rid.to_owned(), all.unwrap_or(false)));
     }
-    pack::skip(message, 0, 0).ok().filter(|end| *end == message.len())?;
+    pack::skip(message, 0).ok().filter(|end| *end == message.len())?;
     let Item::Array(count, inside) = pack::item(message)? else { return None };
     let mut items = pack::items(inside, count);
     if pack::str_bytes(items.next()?)? != TAG.as_bytes() {

@@ -15,12 +15,34 @@ use crate::pickled::{self, Pickled};
 use crate::row::{Finish, Ids, finish};
 use crate::value::{ColumnView, Rows, Value};
 
-/// The rids that SGLang's health checks begin with.
-const HEALTH_CHECK: &[u8] = b"HEALTH_CHECK";
+/// The rids of SGLang's health checks begin with it (`HEALTH_CHECK_RID_PREFIX`).
+const HEALTH_CHECK: &[u8] = b"HEALTH_CHECK_";
 
-/// The request is SGLang's own, to see whether it is alive.
+/// Whether a rid has exactly the form of the rids of SGLang's own health checks: `HEALTH_CHECK_`, and behind it `uuid4().hex`,
+/// or in earlier versions `time.time()`. A client may choose any other rid that begins so: its request is an ordinary one.
 pub fn is_health_check(rid: &[u8]) -> bool {
-    rid.starts_with(HEALTH_CHECK)
+    rid.strip_prefix(HEALTH_CHECK).is_some_and(|rest| is_uuid(rest) || is_time(rest))
+}
+
+fn is_uuid(text: &[u8]) -> bool {
+    text.len() == 32 && text.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Seconds since 1970 as Python writes a float: ten digits and up to seven behind the point.
+fn is_time(text: &[u8]) -> bool {
+    let Some((seconds, fraction)) = text.split_at_checked(10) else { return false };
+    let are_digits = |digits: &[u8]| digits.iter().all(u8::is_ascii_digit);
+    are_digits(seconds)
+        && matches!(fraction, [b'.', digits @ ..] if (1..=7).contains(&digits.len()) && are_digits(digits))
+}
+
+/// A row of which a column cannot be read that says who it is for or what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// The row.
+    pub row: u32,
+    /// The column.
+    pub column: &'static str,
 }
 
 /// The rows of one scheduler step. It has at least one, and owns its bytes.
@@ -36,6 +58,12 @@ pub struct Batch {
     wrapped: OnceLock<Result<Vec<(usize, Tree)>, RowsError>>,
     /// Rows whose `output_ids` are all of the request's so far, ascending. The wire does not say so.
     pub(crate) cumulative: Vec<u32>,
+    /// Rows that cannot be read, ascending.
+    pub(crate) unread: Vec<Unread>,
+    /// Every cell of `output_ids` is an id array of the usual form, so that equal headers say equal numbers of ids.
+    pub(crate) has_usual_ids: bool,
+    /// Every rid is a text.
+    pub(crate) has_text_rids: bool,
 }
 
 /// Where the columns are.
@@ -47,7 +75,23 @@ pub(crate) enum Body {
 
 impl Batch {
     pub(crate) fn new(bytes: Bytes, layout: Arc<Layout>, rows: u32, body: Body) -> Batch {
-        Batch { bytes, layout, rows, body, wrapped: OnceLock::new(), cumulative: Vec::new() }
+        let (cumulative, unread) = (Vec::new(), Vec::new());
+        Batch {
+            bytes,
+            layout,
+            rows,
+            body,
+            wrapped: OnceLock::new(),
+            cumulative,
+            unread,
+            has_usual_ids: false,
+            has_text_rids: false,
+        }
+    }
+
+    /// The same, as it was found to be.
+    pub(crate) fn checked(self, unread: Vec<Unread>, has_usual_ids: bool, has_text_rids: bool) -> Batch {
+        Batch { unread, has_usual_ids, has_text_rids, ..self }
     }
 
     /// The same, of which these rows, ascending, have all ids of their requests so far in `output_ids`: joined, the last one's
@@ -95,7 +139,29 @@ impl Batch {
         self.rows
     }
 
-    /// The request's name.
+    /// The rows that cannot be read, ascending: their rid is no str, their ids are no id array, or their text is no text. They have
+    /// no tokens. Nobody can judge them; they can still be taken, joined and edited like all others.
+    pub fn unread(&self) -> &[Unread] {
+        &self.unread
+    }
+
+    /// Whether the row is one of [`Batch::unread`].
+    #[inline]
+    pub fn is_unread(&self, row: u32) -> bool {
+        !self.unread.is_empty() && self.unread.binary_search_by_key(&row, |unread| unread.row).is_ok()
+    }
+
+    /// Whether every rid is a text: rows of other batches cannot be joined, since nobody can tell which request they are of.
+    pub fn has_text_rids(&self) -> bool {
+        self.has_text_rids
+    }
+
+    /// The bytes of the request's name; `None` where it is no str.
+    pub fn rid_of(&self, row: u32) -> Option<&[u8]> {
+        self.cell(Known::Rids, row)?.str_bytes()
+    }
+
+    /// The request's name; nothing where it is no text ([`Batch::rid_of`] has its bytes).
     pub fn rid(&self, row: u32) -> &str {
         self.cell(Known::Rids, row).and_then(Value::str).unwrap_or_default()
     }
@@ -119,6 +185,9 @@ impl Batch {
     /// How many new tokens the row has: those of `output_ids`, or where that is nil of `decode_ids` without the
     /// prompt's tail.
     pub fn tokens(&self, row: u32) -> u32 {
+        if self.is_unread(row) {
+            return 0;
+        }
         match self.cell(Known::OutputIds, row) {
             Some(ids) => ids.id_count().unwrap_or(0) as u32,
             None => self.decode_count(row) - self.prompt_tail(row),
@@ -142,11 +211,12 @@ impl Batch {
     #[inline]
     pub fn token_counts(&self) -> impl Iterator<Item = u32> + Clone {
         let ids = self.rows_of(Known::OutputIds);
-        let each = ids.and_then(Rows::model).and_then(Value::id_count);
+        let is_alike = self.has_usual_ids && self.unread.is_empty();
+        let each = ids.filter(|_| is_alike).and_then(Rows::model).and_then(Value::id_count);
         (0..self.rows).map(move |row| match (each, ids) {
             (Some(count), _) => count as u32,
-            (None, Some(ids)) => ids.get(row).id_count().unwrap_or(0) as u32,
-            (None, None) => self.tokens(row),
+            (None, Some(ids)) if self.unread.is_empty() => ids.get(row).id_count().unwrap_or(0) as u32,
+            (None, _) => self.tokens(row),
         })
     }
 
@@ -169,8 +239,8 @@ impl Batch {
         out.values.clear();
         out.ends.clear();
         out.ends.reserve(self.rows as usize);
-        if let Some(ids) = self.rows_of(Known::OutputIds) {
-            return ids.ids(self.rows, out);
+        if let Some(ids) = self.rows_of(Known::OutputIds).filter(|_| self.unread.is_empty()) {
+            return ids.ids(self.rows, self.has_usual_ids, out);
         }
         for row in 0..self.rows {
             self.row_ids(row, &mut out.values);
@@ -180,6 +250,9 @@ impl Batch {
 
     /// Appends one row's new ids.
     pub fn row_ids(&self, row: u32, out: &mut Vec<i64>) {
+        if self.is_unread(row) {
+            return;
+        }
         if let Some(ids) = self.cell(Known::OutputIds, row) {
             ids.ids(out);
         } else if let Some(ids) = self.cell(Known::DecodeIds, row) {
@@ -195,6 +268,9 @@ impl Batch {
     /// `completion_tokens` make up its `decode_ids`. A later row has fewer new ids than its request has tokens, so
     /// the two cannot be confused.
     pub(crate) fn prompt_tail(&self, row: u32) -> u32 {
+        if self.is_unread(row) {
+            return 0;
+        }
         let decode = self.decode_count(row);
         if let Some(ids) = self.cell(Known::OutputIds, row) {
             return decode.saturating_sub(ids.id_count().unwrap_or(0) as u32);

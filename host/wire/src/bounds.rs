@@ -1,11 +1,8 @@
-//! The bounds of this crate. A frame over any of them is not understood: an error value, and the bytes go on as they
-//! came. (The pickle crate has its own, on opcodes and depth.)
+//! The bounds of this crate. A frame over any of them is not understood: an error value, beside the frame's bytes. (The pickle
+//! crate has its own, on opcodes and depth.) How deep a msgpack value is nested has no bound: it costs nothing.
 
 /// Longest frame that is read, in bytes. Spans are `u32`, so this must stay under 4 GiB.
 pub const MAX_FRAME_BYTES: usize = 1 << 30;
-
-/// Deepest nesting of msgpack containers in a frame, the frame itself counted. SGLang's deepest, logprobs, is 4.
-pub const MAX_NESTING: usize = 32;
 
 /// Most fields of a message in a layout. SGLang's widest has 54.
 pub const MAX_FIELDS: usize = 256;

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use afterbay_pickle::Parser;
 use bytes::Bytes;
 
-use crate::batch::{Batch, Body};
+use crate::batch::{Batch, Body, Unread};
 use crate::bounds::{MAX_EXPANSION, MAX_FRAME_BYTES, MAX_TAG_BYTES, PICKLE_HEAD_BYTES};
 use crate::error::WireError;
 use crate::kind::Kind;
 use crate::layouts::{Known, Layout, Layouts};
-use crate::pack::{EXT, INT, LIST, MAP, NIL, OTHER, STR, Types};
+use crate::pack::{EXT, LIST, MAP, NIL, OTHER, STR, Types};
 use crate::packed::{self, Packed};
 use crate::pickled::Pickled;
 use crate::textless::Textless;
@@ -20,6 +20,7 @@ use crate::value::{Rows, Value};
 
 /// What a frame is.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one a frame: a box would cost more than the move")]
 pub enum Decoded {
     /// Rows.
     Batch(Batch),
@@ -44,8 +45,9 @@ pub struct Barrier {
     pub kind: BarrierKind,
     bytes: Bytes,
     counted: bool,
-    /// Of an idle batch, its columns.
-    pub(crate) idle: Option<Box<Batch>>,
+    /// Of an idle batch, its columns. Of a batch that is not understood and whose rids can be read, likewise; other columns of it
+    /// are not checked.
+    pub(crate) columns: Option<Box<Batch>>,
 }
 
 /// Why a frame is a barrier.
@@ -93,6 +95,17 @@ impl Barrier {
         &self.bytes
     }
 
+    /// Whether it is a batch whose rows cannot be read, by what it says of itself at its head. Other messages have no rows.
+    pub fn hides_rows(&self) -> bool {
+        self.counted && matches!(self.kind, BarrierKind::NotUnderstood { .. })
+    }
+
+    /// Of a batch whose rows cannot be read, who they are for, where that can be: only the rids are to be asked for, and
+    /// [the end](Batch::ended) of all rows.
+    pub fn named_rows(&self) -> Option<&Batch> {
+        self.columns.as_deref().filter(|_| self.hides_rows())
+    }
+
     /// Whether SGLang's reader counts it among the batches it has finished (`_handle_batch_output`): idle batches do,
     /// control messages do not. Of a frame that is not understood, by its class if that can be read.
     pub fn counted(&self) -> bool {
@@ -123,21 +136,26 @@ impl Decoder {
             }
             _ => Err(WireError::NotAFrame { head: frame.iter().copied().take(4).collect() }),
         };
-        let barrier = |kind, counted| Barrier { kind, bytes: frame.clone(), counted, idle: None };
+        let barrier = |kind, counted| Barrier { kind, bytes: frame.clone(), counted, columns: None };
         match read {
             Ok(Read::Batch(batch)) if batch.rows == 0 => {
                 let kind = BarrierKind::Idle { kind: batch.kind() };
-                Decoded::Barrier(Barrier { idle: Some(Box::new(batch)), ..barrier(kind, true) })
+                Decoded::Barrier(Barrier { columns: Some(Box::new(batch)), ..barrier(kind, true) })
             }
-            Ok(Read::Batch(batch)) => match check(&batch) {
-                Ok(()) => {
+            Ok(Read::Batch(batch)) => match check(&batch, true) {
+                Ok(checked) => {
+                    let batch = checked.of(batch);
                     if let Body::Pickled(_) = batch.body {
                         Textless::find(&batch, &self.layouts);
                         self.pickled[batch.kind() as usize] = Some(Arc::clone(&batch.layout));
                     }
                     Decoded::Batch(batch)
                 }
-                Err(error) => Decoded::Barrier(barrier(BarrierKind::NotUnderstood { error }, true)),
+                Err(error) => {
+                    let columns = has_rids(&batch).then(|| Box::new(batch));
+                    let kind = BarrierKind::NotUnderstood { error };
+                    Decoded::Barrier(Barrier { columns, ..barrier(kind, true) })
+                }
             },
             Ok(Read::Control(tag)) => Decoded::Barrier(barrier(BarrierKind::Control { tag }, false)),
             Err(error) => {
@@ -196,7 +214,7 @@ impl Batch {
             Body::Pickled(_) => read_pickle(&bytes, &mut Parser::default(), |_| Some(layout)),
         };
         match read? {
-            Read::Batch(batch) => check(&batch).map(|()| batch),
+            Read::Batch(batch) => check(&batch, false).map(|checked| checked.of(batch)),
             Read::Control(_) => Err(NO_RIDS),
         }
     }
@@ -233,81 +251,105 @@ fn names_batch(frame: &[u8]) -> bool {
         })
 }
 
-/// Checks what accessors rely on: the columns that Afterbay reads have a cell a row of the right type.
-/// So a version whose layout is not the one assumed is not read wrong, but not understood.
-fn check(batch: &Batch) -> Result<(), WireError> {
-    let rids = need(batch, Known::Rids, STR, "a str")?;
-    if !rids.are_ascii(batch.rows) {
-        each(batch, Known::Rids, Some(rids), "a str", |cell| cell.is_text())?;
+/// What was seen as a batch was checked.
+struct Checked {
+    /// A column without one cell of its type is not what the layout says. Of what was written in a layout that is known to be right,
+    /// it is.
+    is_strict: bool,
+    unread: Vec<Unread>,
+    has_usual_ids: bool,
+    has_text_rids: bool,
+}
+
+impl Checked {
+    fn of(self, batch: Batch) -> Batch {
+        let Checked { unread, has_usual_ids, has_text_rids, .. } = self;
+        batch.checked(unread, has_usual_ids, has_text_rids)
     }
-    need(batch, Known::FinishedReasons, NIL | MAP, "nil or a map")?;
-    may(batch, Known::PromptTokens, INT, "an int")?;
-    may(batch, Known::CompletionTokens, INT, "an int")?;
-    let ipcs = may(batch, Known::HttpWorkerIpcs, NIL | STR, "nil or a str")?;
-    let is_text = |cell: Value<'_>| cell.is_nil() || cell.is_text();
-    each(batch, Known::HttpWorkerIpcs, ipcs, "nil or a str", is_text)?;
-    if batch.kind() != Kind::Embedding {
-        may(batch, Known::ReadOffsets, INT, "an int")?;
-        let ids = [Known::OutputIds, Known::DecodeIds];
-        let [output, decode] = ids.map(|known| may(batch, known, EXT | LIST | OTHER, "an id array"));
-        let (output, decode) = (output?, decode?);
-        if output.is_none() && decode.is_none() {
-            return Err(WireError::Column { name: ids[0].name(), expected: "a list of id arrays" });
+
+    /// Notes the rows whose cell is not of its column's type. The error: none is, so that the column is not what the layout
+    /// says.
+    fn note(
+        &mut self,
+        batch: &Batch,
+        known: Known,
+        rows: Rows<'_>,
+        expected: &'static str,
+        is: impl Fn(Value<'_>) -> bool,
+    ) -> Result<(), WireError> {
+        let column = known.name();
+        let before = self.unread.len();
+        let wrong = (0..).zip(rows.iter(batch.rows)).filter(|(_, cell)| !is(*cell));
+        self.unread.extend(wrong.map(|(row, _)| Unread { row, column }));
+        match self.is_strict && self.unread.len() - before == batch.rows as usize {
+            true => Err(WireError::Cell { name: column, row: 0, expected }),
+            false => Ok(()),
         }
-        for (known, rows) in ids.into_iter().zip([output, decode]) {
-            if !rows.is_some_and(|rows| rows.are_ids(batch.rows)) {
-                each(batch, known, rows, "an id array", |cell| cell.is_ids())?;
+    }
+}
+
+/// Checks what accessors rely on: the columns that say what a row is have a cell a row. So a version whose layout is not the one
+/// assumed is not read wrong, but not understood. A single cell of another type is its row's matter, and no other row's. A count
+/// that is none is not known.
+fn check(batch: &Batch, is_strict: bool) -> Result<Checked, WireError> {
+    let mut checked = Checked { is_strict, unread: Vec::new(), has_usual_ids: false, has_text_rids: false };
+    let (rids, types) = need(batch, Known::Rids)?;
+    checked.has_text_rids = rids.are_ascii(batch.rows) || rids.iter(batch.rows).all(Value::is_text);
+    if types & !STR != 0 {
+        checked.note(batch, Known::Rids, rids, "a str", |cell| cell.types() == STR)?;
+    }
+    let (reasons, types) = need(batch, Known::FinishedReasons)?;
+    if is_strict && types & (NIL | MAP) == 0 {
+        let row = reasons.iter(batch.rows).position(|_| true).unwrap_or_default() as u32;
+        let (name, expected) = (Known::FinishedReasons.name(), "nil or a map");
+        return Err(WireError::Cell { name, row, expected });
+    }
+    if batch.kind() != Kind::Embedding {
+        let output = may(batch, Known::OutputIds)?;
+        let decode = may(batch, Known::DecodeIds)?;
+        if output.is_none() && decode.is_none() {
+            let name = Known::OutputIds.name();
+            return Err(WireError::Column { name, expected: "a list of id arrays" });
+        }
+        for (known, rows) in [(Known::OutputIds, output), (Known::DecodeIds, decode)] {
+            let Some((rows, types)) = rows else { continue };
+            let are_usual = rows.are_ids(batch.rows);
+            checked.has_usual_ids |= are_usual && known == Known::OutputIds;
+            if !are_usual {
+                let may_be = types & (EXT | LIST | OTHER) != 0;
+                let is = |cell: Value<'_>| may_be && cell.is_ids();
+                checked.note(batch, known, rows, "an id array", is)?;
             }
         }
     }
     if batch.kind() == Kind::Str {
-        let texts = need(batch, Known::OutputStrs, STR, "a str")?;
-        each(batch, Known::OutputStrs, Some(texts), "a str", |cell| cell.is_text())?;
+        let (texts, _) = need(batch, Known::OutputStrs)?;
+        checked.note(batch, Known::OutputStrs, texts, "a str", |cell| cell.is_text())?;
     }
-    Ok(())
+    checked.unread.sort_by_key(|unread| unread.row);
+    checked.unread.dedup_by_key(|unread| unread.row);
+    Ok(checked)
 }
 
-/// The cells of a column that must have one a row, of these types.
-fn need<'a>(
-    batch: &'a Batch,
-    known: Known,
-    types: Types,
-    expected: &'static str,
-) -> Result<Rows<'a>, WireError> {
-    let there = may(batch, known, types, expected)?;
+/// Whether it can be said who the rows are for.
+fn has_rids(batch: &Batch) -> bool {
+    need(batch, Known::Rids).is_ok_and(|(_, types)| types == STR)
+}
+
+/// The cells of a column that must have one a row, and their types.
+fn need(batch: &Batch, known: Known) -> Result<(Rows<'_>, Types), WireError> {
+    let there = may(batch, known)?;
     there.ok_or(WireError::Column { name: known.name(), expected: "a list with an entry a row" })
 }
 
-/// The cells of a column that may have one a row, of these types; or it is nil, empty or not there.
-fn may<'a>(
-    batch: &'a Batch,
-    known: Known,
-    types: Types,
-    expected: &'static str,
-) -> Result<Option<Rows<'a>>, WireError> {
+/// The cells of a column that may have one a row, and their types; or it is nil, empty or not there.
+fn may(batch: &Batch, known: Known) -> Result<Option<(Rows<'_>, Types)>, WireError> {
     let Some(field) = batch.layout.position(known) else { return Ok(None) };
     let Some(rows) = batch.plain_rows(field) else {
         let wrong = WireError::Column { name: known.name(), expected: "a list with an entry a row" };
         return if batch.is_nil_or_empty(field) { Ok(None) } else { Err(wrong) };
     };
     let most = MAX_EXPANSION * batch.bytes.len();
-    let found = rows.types(batch.rows, most).ok_or(WireError::Expands { name: known.name() })?;
-    if found & !types != 0 {
-        each(batch, known, Some(rows), expected, |cell| cell.types() & !types == 0)?;
-    }
-    Ok(Some(rows))
-}
-
-/// Checks each cell.
-fn each(
-    batch: &Batch,
-    known: Known,
-    rows: Option<Rows<'_>>,
-    expected: &'static str,
-    is: impl Fn(Value<'_>) -> bool,
-) -> Result<(), WireError> {
-    match rows.and_then(|rows| rows.iter(batch.rows).position(|cell| !is(cell))) {
-        Some(row) => Err(WireError::Cell { name: known.name(), row: row as u32, expected }),
-        None => Ok(()),
-    }
+    let types = rows.types(batch.rows, most).ok_or(WireError::Expands { name: known.name() })?;
+    Ok(Some((rows, types)))
 }

@@ -4,7 +4,7 @@
 use afterbay_pickle::{ParseError, WriteError};
 use thiserror::Error;
 
-use crate::bounds::{MAX_EXPANSION, MAX_FRAME_BYTES, MAX_NESTING};
+use crate::bounds::{MAX_EXPANSION, MAX_FRAME_BYTES};
 use crate::kind::Kind;
 
 /// Why a frame is not understood.
@@ -99,12 +99,6 @@ pub enum PackError {
     #[error("msgpack value at offset {at} is the unused type 0xc1")]
     Unused {
         /// Where it stands.
-        at: usize,
-    },
-    /// Nested deeper than a frame may be.
-    #[error("msgpack value at offset {at} is nested deeper than {MAX_NESTING}")]
-    TooDeep {
-        /// Where the value begins.
         at: usize,
     },
     /// Bytes after the frame's value.

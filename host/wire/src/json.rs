@@ -44,7 +44,7 @@ impl Batch {
 impl Barrier {
     /// The decoded fields of an idle batch. Other barriers are not decoded.
     pub fn to_json(&self, wrapped: Wrapped) -> Option<Json> {
-        self.idle.as_ref().map(|batch| batch.to_json(wrapped))
+        self.columns.as_ref().filter(|_| !self.hides_rows()).map(|batch| batch.to_json(wrapped))
     }
 }
 
@@ -100,11 +100,11 @@ impl Shown {
             Some(Item::Float(value)) => float(value),
             Some(Item::Str(text)) => String::from_utf8_lossy(text).into(),
             Some(Item::Bin(bytes)) => bin(bytes),
-            Some(Item::Ext(..)) => match pack::id_bytes(bytes) {
+            Some(Item::Ext(..)) => match pack::id_items(bytes) {
                 Some(_) => id_array(Value::Packed(bytes)),
                 None => ext(bytes),
             },
-            Some(Item::Array(..)) if pack::id_bytes(bytes).is_some() => id_array(Value::Packed(bytes)),
+            Some(Item::Array(..)) if pack::id_items(bytes).is_some() => id_array(Value::Packed(bytes)),
             Some(Item::Array(len, body)) => match inside {
                 Some(it) if it.lists == 0 && len == (it.fields.len() + usize::from(it.tagged)) as u64 => {
                     let values = pack::items(body, len).skip(usize::from(it.tagged));
@@ -234,7 +234,7 @@ fn ext(bytes: &[u8]) -> Json {
     };
     let parts = payload.split_first_chunk().and_then(|(len, rest)| {
         let (head, items) = rest.split_at_checked(u32::from_be_bytes(*len) as usize)?;
-        let head = Value::Packed(head.get(..pack::skip(head, 0, 0).ok()?)?).list()?;
+        let head = Value::Packed(head.get(..pack::skip(head, 0).ok()?)?).list()?;
         let (shape, dtype) = (head.first()?.list()?, head.get(1)?.str()?);
         Some((shape.into_iter().map(Value::int).collect::<Option<Vec<_>>>()?, dtype, items))
     });

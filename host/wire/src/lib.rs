@@ -28,6 +28,7 @@ mod row;
 // rows are taken, joined and edited by what is known of their columns,
 pub mod columns;
 mod edit;
+mod ended;
 mod joining;
 mod mask;
 mod rows;
@@ -48,7 +49,7 @@ pub mod bounds;
 mod error;
 
 pub use abort::{AbortError, AbortForm, AbortShape, read_abort};
-pub use batch::{Batch, is_health_check};
+pub use batch::{Batch, Unread, is_health_check};
 pub use decode::{Barrier, BarrierKind, Decoded, Decoder, decode};
 pub use edit::{Edit, FinishReason, Tokens};
 pub use error::{PackError, RowsError, WireError};

@@ -138,7 +138,7 @@ fn ndarray<'a>(value: Value<'a>, dtype: &str) -> Option<&'a [u8]> {
     let Item::Ext(EXT_NDARRAY, payload) = pack::item(bytes)? else { return None };
     let (len, rest) = payload.split_first_chunk()?;
     let (head, items) = rest.split_at_checked(u32::from_be_bytes(*len) as usize)?;
-    let head = Value::Packed(head.get(..pack::skip(head, 0, 0).ok()?)?).list()?;
+    let head = Value::Packed(head.get(..pack::skip(head, 0).ok()?)?).list()?;
     let [shape, name] = head[..] else { return None };
     (shape.list()?.len() == 1 && name.str() == Some(dtype)).then_some(items)
 }

@@ -3,7 +3,6 @@
 
 pub(crate) mod write;
 
-use crate::bounds::MAX_NESTING;
 use crate::error::PackError;
 
 /// The type of msgpack extension that SGLang gives to `array.array` (0.5.19 and later).
@@ -157,35 +156,21 @@ fn container(bytes: &[u8], at: usize, header: usize, children: u64) -> Result<Ex
     Ok(Extent { body: at + header, end: at + header, children })
 }
 
-/// Where the value at `at` ends, `depth` containers deep.
-pub(crate) fn skip(bytes: &[u8], at: usize, depth: usize) -> Result<usize, PackError> {
+/// Where the value at `at` ends.
+pub(crate) fn skip(bytes: &[u8], at: usize) -> Result<usize, PackError> {
     let value = extent(bytes, at)?;
-    if value.children == 0 { Ok(value.end) } else { skip_container(bytes, at, value, depth) }
+    if value.children == 0 { Ok(value.end) } else { skip_container(bytes, value) }
 }
 
-/// Where the container at `at` ends. Open containers are counted on a stack of fixed size: no recursion.
-fn skip_container(bytes: &[u8], mut at: usize, mut value: Extent, depth: usize) -> Result<usize, PackError> {
-    let mut open = [0; MAX_NESTING];
-    let mut level = 0;
-    loop {
-        if value.children > 0 {
-            if level + depth >= MAX_NESTING {
-                return Err(PackError::TooDeep { at });
-            }
-            open[level] = value.children;
-            level += 1;
-        } else {
-            while open[level - 1] == 1 {
-                level -= 1;
-                if level == 0 {
-                    return Ok(value.end);
-                }
-            }
-            open[level - 1] -= 1;
-        }
-        at = value.end;
-        value = extent(bytes, at)?;
+/// Where a container ends. What is still to come is one number, however deep it is nested. It cannot overflow: a container has
+/// at most as many children as there are bytes, and there are fewer than 2^31 bytes.
+fn skip_container(bytes: &[u8], container: Extent) -> Result<usize, PackError> {
+    let (mut left, mut at) = (container.children, container.end);
+    while left > 0 {
+        let value = extent(bytes, at)?;
+        (left, at) = (left - 1 + value.children, value.end);
     }
+    Ok(at)
 }
 
 /// The array at `at`: its length and where its items begin. `None`: another type.
@@ -196,7 +181,7 @@ pub(crate) fn array_at(bytes: &[u8], at: usize) -> Result<Option<(u64, usize)>, 
     }
 }
 
-/// Finds the `count` cells that begin at `at`, two containers deep, and where the last one ends. The starts of cells
+/// Finds the `count` cells that begin at `at`, and where the last one ends. The starts of cells
 /// of several widths are pushed to `starts`.
 pub(crate) fn cells(
     bytes: &[u8],
@@ -214,7 +199,7 @@ pub(crate) fn cells(
     for _ in 0..count {
         starts.push(end as u32);
         end = match bytes.get(end).map_or(0, |&byte| WIDTHS[byte as usize]) {
-            0 => skip(bytes, end, 2)?,
+            0 => skip(bytes, end)?,
             width => end + width as usize,
         };
     }
@@ -300,7 +285,7 @@ pub(crate) fn items(mut bytes: &[u8], count: u64) -> impl Iterator<Item = &[u8]>
     let mut left = count;
     std::iter::from_fn(move || {
         left = left.checked_sub(1)?;
-        let (value, rest) = bytes.split_at(skip(bytes, 0, 0).ok()?);
+        let (value, rest) = bytes.split_at(skip(bytes, 0).ok()?);
         bytes = rest;
         Some(value)
     })
@@ -330,14 +315,50 @@ pub(crate) fn int(cell: &[u8]) -> Option<i64> {
     }
 }
 
-/// The items of an id array, 8 bytes each, little endian: extension 1 (0.5.19 and later) or `["q", bin]`.
-#[inline]
-pub(crate) fn id_bytes(cell: &[u8]) -> Option<&[u8]> {
-    // The usual case is small, so that a loop over cells is one without calls.
-    usual_ids(cell).or_else(|| other_id_bytes(cell))
+/// The ids of an array, one after another: little endian, as `array.array` has them in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IdItems<'a> {
+    /// `q` and `l`.
+    I64(&'a [u8]),
+    /// `i`.
+    I32(&'a [u8]),
+    /// `I`.
+    U32(&'a [u8]),
 }
 
-/// The same of an id array in the usual form: fewer than 32 ids.
+impl IdItems<'_> {
+    /// How many they are.
+    #[inline]
+    pub(crate) fn count(self) -> usize {
+        match self {
+            IdItems::I64(ids) => ids.len() / 8,
+            IdItems::I32(ids) | IdItems::U32(ids) => ids.len() / 4,
+        }
+    }
+
+    /// Appends them.
+    #[inline]
+    pub(crate) fn push_to(self, out: &mut Vec<i64>) {
+        match self {
+            IdItems::I64(ids) => out.extend(ids.as_chunks().0.iter().map(|id| i64::from_le_bytes(*id))),
+            IdItems::I32(ids) => {
+                out.extend(ids.as_chunks().0.iter().map(|id| i64::from(i32::from_le_bytes(*id))))
+            }
+            IdItems::U32(ids) => {
+                out.extend(ids.as_chunks().0.iter().map(|id| i64::from(u32::from_le_bytes(*id))))
+            }
+        }
+    }
+}
+
+/// The items of an id array: extension 1 (0.5.19 and later) or `["q", bin]`.
+#[inline]
+pub(crate) fn id_items(cell: &[u8]) -> Option<IdItems<'_>> {
+    // The usual case is small, so that a loop over cells is one without calls.
+    usual_ids(cell).map(IdItems::I64).or_else(|| other_id_items(cell))
+}
+
+/// The items of an id array in the usual form: 8 bytes each, fewer than 32.
 #[inline]
 pub(crate) fn usual_ids(cell: &[u8]) -> Option<&[u8]> {
     match cell {
@@ -347,16 +368,21 @@ pub(crate) fn usual_ids(cell: &[u8]) -> Option<&[u8]> {
 }
 
 #[inline(never)]
-fn other_id_bytes(cell: &[u8]) -> Option<&[u8]> {
-    let ids = match item(cell)? {
-        Item::Ext(EXT_ARRAY, payload) => payload.strip_prefix(&EXT_IDS)?,
-        Item::Array(2, body) => match item(body.strip_prefix(&[0xa1, b'q'])?)? {
-            Item::Bin(ids) => ids,
+fn other_id_items(cell: &[u8]) -> Option<IdItems<'_>> {
+    let (code, ids) = match item(cell)? {
+        Item::Ext(EXT_ARRAY, [0, 0, 0, 2, 0xa1, code, ids @ ..]) => (*code, ids),
+        Item::Array(2, [0xa1, code, bin @ ..]) => match item(bin)? {
+            Item::Bin(ids) => (*code, ids),
             _ => return None,
         },
         _ => return None,
     };
-    ids.len().is_multiple_of(8).then_some(ids)
+    match code {
+        b'q' | b'l' if ids.len().is_multiple_of(8) => Some(IdItems::I64(ids)),
+        b'i' if ids.len().is_multiple_of(4) => Some(IdItems::I32(ids)),
+        b'I' if ids.len().is_multiple_of(4) => Some(IdItems::U32(ids)),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

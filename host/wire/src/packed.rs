@@ -54,7 +54,7 @@ pub(crate) struct Tagged<'a> {
 /// Reads the beginning of a frame. `None`: it is no array.
 pub(crate) fn tagged(frame: &[u8]) -> Result<Option<Tagged<'_>>, PackError> {
     let Some((elements, at)) = pack::array_at(frame, 0)? else { return Ok(None) };
-    let body = if elements == 0 { return Err(PackError::NoTag) } else { pack::skip(frame, at, 1)? };
+    let body = if elements == 0 { return Err(PackError::NoTag) } else { pack::skip(frame, at)? };
     match pack::item(&frame[at..body]) {
         Some(Item::Str(tag)) => {
             let tag = std::str::from_utf8(tag).map_err(|_| PackError::NoTag)?;
@@ -67,7 +67,7 @@ pub(crate) fn tagged(frame: &[u8]) -> Result<Option<Tagged<'_>>, PackError> {
 /// Checks that the frame is one value, from `at` on `count` more values.
 pub(crate) fn check_rest(frame: &[u8], mut at: usize, count: u64) -> Result<(), PackError> {
     for _ in 0..count {
-        at = pack::skip(frame, at, 1)?;
+        at = pack::skip(frame, at)?;
     }
     if at == frame.len() { Ok(()) } else { Err(PackError::Trailing { bytes: frame.len() - at }) }
 }
@@ -98,7 +98,7 @@ impl Packed {
             return Ok(span(at + 1, Shape::Nil));
         }
         let Some((count, body)) = pack::array_at(frame, at)? else {
-            return Ok(span(pack::skip(frame, at, 1)?, Shape::Whole));
+            return Ok(span(pack::skip(frame, at)?, Shape::Whole));
         };
         // A count is at most the frame's length, which is within u32.
         let rows = *rows.get_or_insert(count as u32);
@@ -106,7 +106,7 @@ impl Packed {
             return Ok(span(body, Shape::Empty));
         }
         if count == 2 && frame[body..].starts_with(PICKLE_WRAPPER) {
-            let end = pack::skip(frame, at, 1)?;
+            let end = pack::skip(frame, at)?;
             return Ok(match pack::item(&frame[body + PICKLE_WRAPPER.len()..end]) {
                 Some(Item::Bin(pickle)) => {
                     span(end, Shape::Wrapped { start: (end - pickle.len()) as u32, end: end as u32 })
@@ -115,7 +115,7 @@ impl Packed {
             });
         }
         if count != u64::from(rows) {
-            return Ok(span(pack::skip(frame, at, 1)?, Shape::Whole));
+            return Ok(span(pack::skip(frame, at)?, Shape::Whole));
         }
         let (cells, end) = pack::cells(frame, body, rows, &mut self.starts)?;
         Ok(span(end, Shape::Rows(cells)))

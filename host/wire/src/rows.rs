@@ -68,6 +68,9 @@ impl Batch {
         let mut ended = Vec::new();
         let mut rows = Vec::new();
         for (part, it) in parts.iter().enumerate() {
+            if !it.batch.has_text_rids {
+                return Err(RowsError::Column { name: Known::Rids.name().to_owned(), rid: String::new() });
+            }
             for row in it.rows()? {
                 let rid = it.batch.rid(row);
                 let request = *requests.entry(rid).or_insert(ended.len() as u32);

@@ -145,7 +145,8 @@ impl SynthBatch {
         })
     }
 
-    fn column<'a>(&self, sink: &mut impl Sink<'a>, name: &str) -> Result<(), RowsError> {
+    /// Writes the column of that name.
+    pub(crate) fn column<'a>(&self, sink: &mut impl Sink<'a>, name: &str) -> Result<(), RowsError> {
         // What the streamer leaves out for such requests.
         let nil = name.contains("logprobs")
             || name == "customized_info"

@@ -5,7 +5,7 @@ use std::slice::ChunksExact;
 
 use afterbay_pickle::{Node, NodeId, Tree};
 
-use crate::pack::{self, Cells, INT, Item, LIST, MAP, NIL, OTHER, STR, TYPES, Types};
+use crate::pack::{self, Cells, INT, IdItems, Item, LIST, MAP, NIL, OTHER, STR, TYPES, Types};
 use crate::row::Ids;
 
 /// A value: the bytes of one msgpack value (structure checked), or a node of a pickle's tree.
@@ -131,7 +131,7 @@ impl<'a> Value<'a> {
     /// Whether it is an id array: an `array('q')`, or in a pickle a list of int.
     pub(crate) fn is_ids(self) -> bool {
         match self {
-            Value::Packed(bytes) => pack::id_bytes(bytes).is_some(),
+            Value::Packed(bytes) => pack::id_items(bytes).is_some(),
             Value::Tree(tree, id) => match tree.node(id) {
                 Node::List(items) => items.iter().all(|&item| tree.int(item).is_some()),
                 _ => tree.ids_len(id).is_some(),
@@ -143,7 +143,7 @@ impl<'a> Value<'a> {
     #[inline]
     pub(crate) fn id_count(self) -> Option<usize> {
         match self {
-            Value::Packed(bytes) => pack::id_bytes(bytes).map(|ids| ids.len() / 8),
+            Value::Packed(bytes) => pack::id_items(bytes).map(IdItems::count),
             Value::Tree(tree, id) => tree.ids_len(id),
         }
     }
@@ -153,9 +153,9 @@ impl<'a> Value<'a> {
     pub(crate) fn ids(self, out: &mut Vec<i64>) -> Option<usize> {
         match self {
             Value::Packed(bytes) => {
-                let (ids, _) = pack::id_bytes(bytes)?.as_chunks();
-                out.extend(ids.iter().map(|id| i64::from_le_bytes(*id)));
-                Some(ids.len())
+                let ids = pack::id_items(bytes)?;
+                ids.push_to(out);
+                Some(ids.count())
             }
             Value::Tree(tree, id) => tree.ids(id, out),
         }
@@ -215,9 +215,10 @@ impl<'a> Rows<'a> {
         self.alike(rows).is_some_and(|mut cells| cells.all(|cell| pack::usual_ids(cell).is_some()))
     }
 
-    /// Appends the ids of all cells, which are id arrays, and where each ends.
-    pub(crate) fn ids(self, rows: u32, out: &mut Ids) {
-        let count = self.model().and_then(Value::id_count);
+    /// Appends the ids of all cells, which are id arrays, and where each ends. `are_usual`: each [is](Rows::are_ids) of the usual
+    /// form.
+    pub(crate) fn ids(self, rows: u32, are_usual: bool, out: &mut Ids) {
+        let count = self.model().filter(|_| are_usual).and_then(Value::id_count);
         if let (Some(count), Some(cells)) = (count, self.alike(rows)) {
             // No cell is asked where it begins, how long it is, or whether there is room.
             let from = out.values.len();

@@ -1,10 +1,13 @@
-//! Logs as many lines in each batch as its settings say, the first of them 5,000 bytes long.
+//! Logs as many lines in each batch as its settings say, the first of them 5,000 bytes long; or so many lines of one length.
 
 use afterbay_plugin::{Batch, Columns, ConfigureError, Plugin, Verdicts};
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Logs {
     lines: usize,
+    /// The bytes of each line.
+    #[serde(default)]
+    bytes: Option<usize>,
 }
 
 impl Plugin for Logs {
@@ -16,6 +19,10 @@ impl Plugin for Logs {
     }
 
     fn process(&mut self, batch: &Batch<'_>, _: &mut Verdicts) {
+        if let Some(bytes) = self.bytes {
+            let line = "x".repeat(bytes);
+            return (0..self.lines).for_each(|_| afterbay_plugin::log(afterbay_plugin::Level::Info, None, &line));
+        }
         let request = batch.rows().next().map_or(0, |row| row.request());
         for line in 0..self.lines {
             match line {

@@ -115,13 +115,13 @@ fn an_abort_that_would_end_more_or_nothing_is_refused_with_words() {
         assert!(told.stderr.contains(words), "{told:?}");
     };
     refused("a", 404, "not_live", "request \"a\" is not live");
-    let names = ["a", "ab", "HEALTH_CHECK_1", "alone"];
+    let names = ["a", "ab", "HEALTH_CHECK_1763649000.1", "alone"];
     sender.send(&batch(Msgpack, names.map(|name| Request::new(name).row(&[1])).to_vec()));
     assert_eq!(rows(&reader.frame()).len(), 4);
     refused("alone", 503, "failed", &format!("no scheduler is connected to {}", stage.abort_side()));
     let mut input = Input::connect(&stage.abort_side());
     refused("", 400, "empty", "means every request");
-    refused("HEALTH_CHECK_1", 400, "health_check", "is never ended");
+    refused("HEALTH_CHECK_1763649000.1", 400, "health_check", "is never ended");
     refused("a", 409, "prefix", "begins with \"a\": SGLang would end both");
     refused("al", 404, "not_live", "is not live");
     // None of these went out: the next that does is the first.

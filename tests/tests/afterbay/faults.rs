@@ -252,7 +252,7 @@ fn a_quarantine_does_not_open_what_may_not_pass_unjudged() {
     afterbay.event_where("RequestFinishedEarly", |event| event["rid"] == "r-2" && event["reason"] == reason);
     assert_eq!(afterbay.metrics().plugin_by("guard", "faults_total", "kind", "trap"), 1);
     // SGLang's own requests are shown to no plugin, so none has to judge them.
-    let health = batch(Msgpack, vec![Request::new("HEALTH_CHECK_1").last(&[5])]);
+    let health = batch(Msgpack, vec![Request::new("HEALTH_CHECK_1763649000.1").last(&[5])]);
     sender.send(&health);
     assert_eq!(reader.frame(), health);
     assert_eq!(afterbay.stop(), 0);

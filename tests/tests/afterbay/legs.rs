@@ -115,8 +115,8 @@ fn a_slow_tokenizer_gets_the_text_joined_exactly_behind_a_detokenizer_and_a_requ
             metrics.stream_named(TEXT, "outbox_frames") == STEPS as u64 - 2 + 1
         });
         // A health check waits for nobody.
-        legs.step(&batch(wire, vec![Request::new("HEALTH_CHECK_1").last(&[1])]), |made| made);
-        assert_eq!(texts(&reader.frame()), [("HEALTH_CHECK_1".to_owned(), text_of(1))]);
+        legs.step(&batch(wire, vec![Request::new("HEALTH_CHECK_1763649000.1").last(&[1])]), |made| made);
+        assert_eq!(texts(&reader.frame()), [("HEALTH_CHECK_1763649000.1".to_owned(), text_of(1))]);
         (0..3).for_each(|_| credit.finished().unwrap());
 
         let mut had: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -165,7 +165,7 @@ fn a_slow_tokenizer_gets_the_text_joined_exactly_behind_a_detokenizer_and_a_requ
 
         let listed = journal(&stage, &["ls", "--json"]).json_lines();
         assert_eq!(listed.len() as i64, REQUESTS + 1, "{listed:?}");
-        for request in listed.iter().filter(|request| request["rid"] != "HEALTH_CHECK_1") {
+        for request in listed.iter().filter(|request| request["rid"] != "HEALTH_CHECK_1763649000.1") {
             let legs: Vec<&Value> = request["legs"].as_array().unwrap().iter().collect();
             assert_eq!([&legs[0]["stream"], &legs[1]["stream"]], ["test", TEXT], "{request}");
             for leg in legs {

@@ -10,6 +10,7 @@ mod faults;
 mod forwarding;
 mod grammar;
 mod holds;
+mod hostile;
 mod journal;
 mod kills;
 mod legs;

@@ -203,12 +203,16 @@ fn a_health_check_is_never_changed_by_a_plugin_that_drops_everything() {
         sender.send(&alone);
         assert_eq!(reader.frame(), alone, "{wire:?}");
 
-        let (mut a, mut health) = (Request::new("a"), Request::new("HEALTH_CHECK_2"));
+        let (mut a, mut health) = (Request::new("a"), Request::new("HEALTH_CHECK_1763649000.2"));
         sender.send(&batch(wire, vec![a.row(&[1, 2])]));
         // A request's first row stays, without its tokens, so that the reader knows of it.
         assert_eq!(rows(&reader.frame()), [row("a", &[], 0, None)], "{wire:?}");
         sender.send(&batch(wire, vec![a.row(&[3]), health.last(&[6])]));
-        assert_eq!(rows(&reader.frame()), [row("HEALTH_CHECK_2", &[6], 1, Some("length"))], "{wire:?}");
+        assert_eq!(
+            rows(&reader.frame()),
+            [row("HEALTH_CHECK_1763649000.2", &[6], 1, Some("length"))],
+            "{wire:?}"
+        );
         // Nothing is left of this one.
         sender.send(&batch(wire, vec![a.row(&[4])]));
         sender.send(&batch(wire, vec![a.last(&[5])]));

@@ -138,9 +138,22 @@ impl Ledger {
                 && said.plugin != OPERATOR
                 && row.is_some_and(|row| row.finish == FinishKind::Running)
         });
-        let rid = |row: u32| rows.get(row as usize).and_then(|row| self.requests.rid(row.slot));
+        let slot = |row: u32| rows.get(row as usize).map(|row| row.slot);
+        let rid = |row: u32| self.requests.rid(slot(row)?);
+        let (finished, hashed): (Vec<_>, Vec<_>) = finished.partition(|said| {
+            let request = slot(said.row).and_then(|slot| self.requests.get(slot));
+            request.is_some_and(|request| !request.is_rid_hashed)
+        });
+        for said in hashed {
+            let Some(rid) = rid(said.row) else { continue };
+            self.withheld(
+                rid,
+                said.plugin,
+                "its rid is longer than an abort may name, or no text".to_owned(),
+            );
+        }
         let finished: Vec<(&str, &str)> =
-            finished.filter_map(|said| Some((rid(said.row)?, said.plugin))).collect();
+            finished.into_iter().filter_map(|said| Some((rid(said.row)?, said.plugin))).collect();
         if finished.is_empty() {
             return;
         }
@@ -158,10 +171,14 @@ impl Ledger {
                     "too many wait to be sent".to_owned()
                 }
             };
-            self.telemetry.counters.aborts_withheld.add(1);
-            let (stream, rid) = (self.telemetry.stream.clone(), rid.to_owned());
-            self.telemetry.publish(AbortFailed { stream, rid, by: format!("plugin {plugin}").into(), why });
+            self.withheld(rid, plugin, why);
         }
+    }
+
+    fn withheld(&self, rid: &str, plugin: &str, why: String) {
+        self.telemetry.counters.aborts_withheld.add(1);
+        let (stream, rid) = (self.telemetry.stream.clone(), rid.to_owned());
+        self.telemetry.publish(AbortFailed { stream, rid, by: format!("plugin {plugin}").into(), why });
     }
 
     /// Those of `finished` with which the rid of another live request begins, and that request. One look at each live

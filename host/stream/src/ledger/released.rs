@@ -88,6 +88,7 @@ impl Ledger {
                 },
                 first: false,
                 ends: request.lingers,
+                unread: false,
                 swallowed: false,
                 unseen: request.is_unseen(),
             };

@@ -21,7 +21,9 @@ pub(crate) struct Row {
     pub(crate) swallowed: bool,
     /// Its request is to be looked at when the batch is settled: this is its last row, or the one before was.
     pub(super) ends: bool,
-    /// Not shown to plugins: swallowed, a health check's, or one that waited and whose request has ended.
+    /// No plugin can be shown it: it cannot be read, or its request has no place among those that live.
+    pub(crate) unread: bool,
+    /// Not shown to plugins: swallowed, unread, a health check's, or one that waited and whose request has ended.
     pub(crate) unseen: bool,
 }
 
@@ -41,6 +43,8 @@ pub(crate) struct Any {
     pub(crate) ends: bool,
     /// [`Row::unseen`].
     pub(crate) unseen: bool,
+    /// [`Row::unread`].
+    pub(crate) unread: bool,
     /// It needs an edit whatever the plugins say: its request's count is shifted, or it is swallowed.
     pub(super) needs_edit: bool,
     /// Its request skips the detokenizer.

@@ -60,7 +60,7 @@ impl Ledger {
                 let slot = self.requests.find(request.info.rid.as_bytes());
                 let (Some((row, _)), Some(slot)) = (row, slot) else { continue };
                 let Some(known) = self.requests.get_mut(slot) else { continue };
-                known.meet(&batch, row);
+                known.first_row(&batch, row);
                 if !may_skip {
                     continue;
                 }

@@ -8,6 +8,9 @@ use afterbay_events::event::FrameNotUnderstood;
 use afterbay_journal as journal;
 use afterbay_wire::{BarrierKind, Batch};
 
+/// What becomes of a frame that nobody can read, where no plugin minds.
+const PASSED_ON: &str = "passed on as it came";
+
 impl Ledger {
     pub(super) fn settle_barrier(
         &self,
@@ -26,6 +29,7 @@ impl Ledger {
                     bytes: barrier.bytes().len() as u64,
                     kind: error.label().to_owned(),
                     why: text.clone(),
+                    then: PASSED_ON.to_owned(),
                 });
                 (BarrierLabel::NotUnderstood, journal::Passage::NotUnderstood(&text))
             }
@@ -46,6 +50,7 @@ impl Ledger {
             bytes: bytes.len() as u64,
             kind: "panic".to_owned(),
             why,
+            then: PASSED_ON.to_owned(),
         });
         // As nearly all frames do, it is taken to hold rows.
         Settled { kept, leaves: Leaves::Whole { bytes, counted: true, to_all: false } }
@@ -61,6 +66,7 @@ impl Ledger {
             bytes: batch.bytes().len() as u64,
             kind: "not accounted".to_owned(),
             why,
+            then: PASSED_ON.to_owned(),
         });
         let requests = vec![0; batch.rows() as usize].into();
         Settled { kept, leaves: Leaves::Rows { batch, requests, alone: true, aside: Vec::new() } }

@@ -34,14 +34,14 @@ fn values() -> impl Iterator<Item = Vec<u8>> {
 #[test]
 fn every_type_is_skipped_whole_and_noticed_when_cut() {
     for value in values() {
-        assert_eq!(skip(&value, 0, 0), Ok(value.len()), "{value:02x?}");
+        assert_eq!(skip(&value, 0), Ok(value.len()), "{value:02x?}");
         for end in 0..value.len() {
-            assert!(matches!(skip(&value[..end], 0, 0), Err(PackError::Cut { .. })), "{value:02x?} to {end}");
+            assert!(matches!(skip(&value[..end], 0), Err(PackError::Cut { .. })), "{value:02x?} to {end}");
         }
         let longer = [&value[..], &[0xc0]].concat();
-        assert_eq!(skip(&longer, 0, 0), Ok(value.len()), "{value:02x?}");
+        assert_eq!(skip(&longer, 0), Ok(value.len()), "{value:02x?}");
     }
-    assert_eq!(skip(&[0x92, 0xc0, 0xc1], 0, 0), Err(PackError::Unused { at: 2 }));
+    assert_eq!(skip(&[0x92, 0xc0, 0xc1], 0), Err(PackError::Unused { at: 2 }));
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn equal_headers_of_extensions_have_equal_types() {
     other[2] = 3;
     assert!(!starts(&[&ids[..], &other].concat(), 2).unwrap().1);
     assert!(starts(&[&ids[..], &ids].concat(), 2).unwrap().1);
-    assert_eq!((id_bytes(&ids), id_bytes(&other)), (Some(&[0; 8][..]), None));
+    assert_eq!((id_items(&ids), id_items(&other)), (Some(IdItems::I64(&[0; 8])), None));
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn integers_are_written_shortest_and_read_back() {
         let mut out = Vec::new();
         write::int(&mut out, value);
         assert_eq!(int(&out), Some(value));
-        assert_eq!(skip(&out, 0, 0), Ok(out.len()));
+        assert_eq!(skip(&out, 0), Ok(out.len()));
         let shortest = match value {
             -32..=127 => 1,
             -128..=255 => 2,
@@ -147,7 +147,7 @@ fn lengths_are_written_shortest_and_read_back() {
             write(&mut out, len);
             let header = out.len();
             out.extend(vec![0xc0; body * len]);
-            assert_eq!(skip(&out, 0, 0), Ok(out.len()), "{len}");
+            assert_eq!(skip(&out, 0), Ok(out.len()), "{len}");
             header
         };
         let by = |fix: usize, short: bool| match len {
@@ -173,21 +173,43 @@ fn ids_are_read_in_both_forms() {
         for ids in [vec![], vec![1], vec![i64::MIN, -1, 1 << 40], (0..9000).collect()] {
             let mut out = Vec::new();
             write::ids(&mut out, &ids, as_ext);
-            assert_eq!(skip(&out, 0, 0), Ok(out.len()));
+            assert_eq!(skip(&out, 0), Ok(out.len()));
             let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
-            assert_eq!(id_bytes(&out), Some(&bytes[..]));
+            assert_eq!(id_items(&out), Some(IdItems::I64(&bytes)));
         }
     }
     for wrong in [
         &b"\xc7\x0d\x01\0\0\0\x02\xa1q1234567"[..],
-        b"\xc7\x0e\x01\0\0\0\x02\xa1i12345678",
+        b"\xc7\x0b\x01\0\0\0\x02\xa1i12345",
+        b"\xc7\x0e\x01\0\0\0\x02\xa1d12345678",
         b"\xc7\x02\x01\0\0",
-        b"\x92\xa1i\xc4\x00",
+        b"\x92\xa1f\xc4\x00",
         b"\x92\xa1q\xc4\x031\x32\x33",
         b"\x92\xa1q\x01",
         b"\x93\xa1q\xc4\x00\xc0",
         b"\x90",
     ] {
-        assert_eq!(id_bytes(wrong), None, "{wrong:02x?}");
+        assert_eq!(id_items(wrong), None, "{wrong:02x?}");
     }
+}
+
+#[test]
+fn ids_of_32_bits_are_read_in_both_forms() {
+    let items = [-1_i32, 7, i32::MAX].map(i32::to_le_bytes).concat();
+    for (code, first) in [(b'i', -1), (b'I', i64::from(u32::MAX))] {
+        let ext = [&[0xc7, 18, 1, 0, 0, 0, 2, 0xa1, code][..], &items].concat();
+        let list = [&[0x92, 0xa1, code, 0xc4, 12][..], &items].concat();
+        for cell in [ext, list] {
+            let (read, mut ids) = (id_items(&cell).unwrap(), Vec::new());
+            read.push_to(&mut ids);
+            assert_eq!((read.count(), &ids[..]), (3, &[first, 7, i64::from(i32::MAX)][..]));
+        }
+    }
+}
+
+#[test]
+fn a_value_nested_a_million_deep_ends_where_it_ends() {
+    let deep = [&vec![0x91; 1_000_000][..], &[0xc0, 0xc0]].concat();
+    assert_eq!(skip(&deep, 0), Ok(deep.len() - 1));
+    assert!(matches!(skip(&deep[..1_000_000], 0), Err(PackError::Cut { .. })));
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use afterbay_wire::{BarrierKind, Decoded, Layouts, PackError, Part, WireError, Wrapped, decode};
-use afterbay_wire::{Batch, Edit, Ids, Tokens};
+use afterbay_wire::{Batch, Edit, Finish, Ids, Tokens};
 use bytes::Bytes;
 
 use crate::samples::{assert_same, open, read_batch, sample};
@@ -26,7 +26,7 @@ fn use_up(frame: &Bytes) {
             batch.output_ids(&mut ids);
             assert_eq!(ids.ends.len(), batch.rows() as usize);
             for row in 0..batch.rows() {
-                assert!(!batch.rid(row).is_empty() || batch.tokens(row) < u32::MAX);
+                assert!(batch.tokens(row) == 0 || !batch.is_unread(row));
                 assert_eq!(ids.row(row).len(), batch.tokens(row) as usize);
                 _ = (
                     batch.finish(row),
@@ -36,6 +36,10 @@ fn use_up(frame: &Bytes) {
                 );
             }
             batch.to_json(Wrapped::Open);
+            let all: Vec<u32> = (0..batch.rows()).collect();
+            if let Ok(ended) = batch.ended(&all, "ended") {
+                assert!(all.iter().all(|row| ended.tokens(*row) == 0 && ended.finish(*row) == Finish::Abort));
+            }
             let splittable = batch.splittable().is_ok();
             let last = batch.rows() - 1;
             if let Ok(one) = batch.take(&[last]) {
@@ -46,7 +50,7 @@ fn use_up(frame: &Bytes) {
             _ = batch.edit(&[Edit { tokens: Tokens::Delta(vec![1, 2]), ..Edit::new(last) }]);
             if let Ok(past) = batch.without_detokenizing(&[last]) {
                 assert_eq!((past.rid(0), past.text(0)), (batch.rid(last), Some("")));
-                assert_eq!(past.tokens(0), batch.tokens(last));
+                assert!(batch.is_unread(last) || past.tokens(0) == batch.tokens(last));
             }
         }
     }
@@ -153,13 +157,234 @@ fn declared_lengths_are_checked_before_anything_is_allocated() {
     );
 }
 
+/// The frames of `tokid_n3`, in each encoding.
+const THREE_ROWS: [&str; 2] = ["versions/0.5.23/tokid_n3.msgpack", "versions/0.5.12/tokid_n3.pickle"];
+
+/// The cells of the first column that stands in a msgpack frame as an array of three, from the byte at `from` on.
+fn columns_of_three(frame: &[u8]) -> Vec<std::ops::Range<usize>> {
+    let mut columns = Vec::new();
+    let mut at = 4 + b"BatchTokenIDOutput".len();
+    while at < frame.len() {
+        let end = at + value_len(&frame[at..]);
+        if frame[at] == 0x93 {
+            columns.push(at + 1..end);
+        }
+        at = end;
+    }
+    columns
+}
+
+/// How long the msgpack value is that some bytes begin with, for what a sample has.
+fn value_len(bytes: &[u8]) -> usize {
+    let inside = |header: usize, items: usize| (0..items).fold(header, |at, _| at + value_len(&bytes[at..]));
+    match bytes[0] {
+        0x00..=0x7f | 0xe0..=0xff | 0xc0 | 0xc2 | 0xc3 => 1,
+        fix @ 0x80..=0x8f => inside(1, 2 * usize::from(fix & 15)),
+        fix @ 0x90..=0x9f => inside(1, usize::from(fix & 15)),
+        fix @ 0xa0..=0xbf => 1 + usize::from(fix & 31),
+        0xcc | 0xd0 => 2,
+        0xcd | 0xd1 => 3,
+        0xca | 0xce | 0xd2 => 5,
+        0xcb | 0xcf | 0xd3 => 9,
+        0xc4 | 0xd9 => 2 + usize::from(bytes[1]),
+        0xc5 | 0xda => 3 + usize::from(u16::from_be_bytes([bytes[1], bytes[2]])),
+        0xc7 => 3 + usize::from(bytes[1]),
+        0xc8 => 4 + usize::from(u16::from_be_bytes([bytes[1], bytes[2]])),
+        0xdc => inside(3, usize::from(u16::from_be_bytes([bytes[1], bytes[2]]))),
+        other => panic!("{other:#04x} is in no sample"),
+    }
+}
+
+/// The frame of three rows with another cell in the middle row of a column: the column whose middle cell is `is`.
+fn with_cell(is: impl Fn(&[u8]) -> bool, cell: &[u8]) -> Bytes {
+    let frame = sample(THREE_ROWS[0]).bytes;
+    for column in columns_of_three(&frame) {
+        let first = column.start + value_len(&frame[column.start..]);
+        let second = first..first + value_len(&frame[first..]);
+        if is(&frame[second.clone()]) {
+            return [&frame[..second.start], cell, &frame[second.end..]].concat().into();
+        }
+    }
+    panic!("no column has such a cell");
+}
+
+fn is_text(cell: &[u8]) -> bool {
+    matches!(cell[0], 0xa1..=0xbf | 0xd9)
+}
+
+fn is_ids(cell: &[u8]) -> bool {
+    cell[0] == 0xc7
+}
+
+/// The rows of a batch that came out of [`with_cell`] are those of the sample, but for the middle one.
+fn others_are_as_they_were(batch: &Batch) {
+    let whole = read_batch(&sample(THREE_ROWS[0]).bytes);
+    for row in [0, 2] {
+        let (mut ids, mut were) = (Vec::new(), Vec::new());
+        batch.row_ids(row, &mut ids);
+        whole.row_ids(row, &mut were);
+        assert_eq!((batch.rid(row), ids), (whole.rid(row), were));
+        assert_eq!(batch.tokens(row), whole.tokens(row));
+        assert!(!batch.is_unread(row));
+    }
+}
+
 #[test]
-fn nesting_has_a_bound() {
+fn a_value_nested_deeper_than_anybody_reads_is_carried() {
     let deep = |depth: usize| [&vec![0x91; depth][..], &[0xc0]].concat();
-    let too_deep = WireError::Pack(PackError::TooDeep { at: 22 + 31 });
-    assert_eq!(error(with_rids(&deep(1_000_000))), too_deep);
-    assert_eq!(error(with_rids(&deep(32))), too_deep);
-    assert!(!matches!(error(with_rids(&deep(31))), WireError::Pack(PackError::TooDeep { .. })));
+    let frame = sample(THREE_ROWS[0]).bytes;
+    // A count of the middle row.
+    for depth in [31, 32, 33, 100_000] {
+        let frame = with_cell(|cell| cell.len() == 1 && cell[0] < 0x80, &deep(depth));
+        let batch = read_batch(&frame);
+        others_are_as_they_were(&batch);
+        assert_eq!(batch.unread(), []);
+        let edit = Edit { tokens: Tokens::Drop, ..Edit::new(0) };
+        assert_eq!(batch.edit(&[edit]).unwrap().unwrap().rows(), 2);
+        assert_eq!(batch.take(&[1]).unwrap().rid(0), batch.rid(1));
+        batch.to_json(Wrapped::Open);
+    }
+    // All of a column.
+    let end = frame.len() - value_len(&frame[frame.len() - 1..]);
+    assert_eq!(frame[end..], [0xc0]);
+    let batch = read_batch(&[&frame[..end], &deep(1_000)[..]].concat().into());
+    others_are_as_they_were(&batch);
+}
+
+#[test]
+fn a_count_that_is_no_integer_is_not_known_and_its_row_is_read() {
+    let whole = read_batch(&sample(THREE_ROWS[0]).bytes);
+    let count = whole.completion_tokens(1).unwrap() as u8;
+    for odd in [&b"\xa1x"[..], b"\xcb\x3f\xf0\0\0\0\0\0\0", b"\xc0", b"\xff", b"\x90", b"\x80"] {
+        let batch = read_batch(&with_cell(|cell| *cell == [count], odd));
+        others_are_as_they_were(&batch);
+        assert_eq!(batch.unread(), []);
+        assert_eq!(batch.tokens(1), whole.tokens(1));
+    }
+}
+
+#[test]
+fn ids_of_32_bits_in_one_row_are_read_like_all_others() {
+    // Two ids of 32 bits have as many bytes as the other rows' one of 64, and the same header.
+    let narrow = [&[0xc7, 14, 1, 0, 0, 0, 2, 0xa1, b'i'][..], &[5, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]].concat();
+    let frame = with_cell(is_ids, &narrow);
+    let batch = read_batch(&frame);
+    assert_eq!(batch.unread(), []);
+    others_are_as_they_were(&batch);
+    use_up(&frame);
+    // The first array of ids is for the detokenizer; here both are others.
+    let both = sample(THREE_ROWS[0]).bytes;
+    let mut both = both.to_vec();
+    for column in columns_of_three(&both.clone()) {
+        let second = column.start + value_len(&both[column.start..]);
+        if is_ids(&both[second..]) && value_len(&both[second..]) == narrow.len() {
+            both[second..second + narrow.len()].copy_from_slice(&narrow);
+        }
+    }
+    let batch = read_batch(&both.clone().into());
+    let (mut ids, mut all) = (Vec::new(), Ids::default());
+    batch.row_ids(1, &mut ids);
+    batch.output_ids(&mut all);
+    assert_eq!((&ids[..], all.row(1), batch.tokens(1)), (&[5, -1][..], &[5, -1][..], 2));
+    assert_eq!(batch.token_counts().nth(1), Some(2));
+    others_are_as_they_were(&batch);
+    use_up(&both.into());
+}
+
+#[test]
+fn a_row_whose_rid_or_ids_cannot_be_read_is_named_and_the_others_are_read() {
+    for (is, cell, column) in [
+        (is_text as fn(&[u8]) -> bool, &b"\x07"[..], "rids"),
+        (is_text, b"\xc0", "rids"),
+        (is_ids, b"\xc0", "decode_ids"),
+        (is_ids, b"\xa1x", "decode_ids"),
+        (is_ids, b"\xc7\x0b\x01\0\0\0\x02\xa1q12345", "decode_ids"),
+    ] {
+        let frame = with_cell(is, cell);
+        let batch = read_batch(&frame);
+        assert_eq!(batch.unread(), [afterbay_wire::Unread { row: 1, column }]);
+        assert_eq!((batch.tokens(1), batch.token_counts().nth(1)), (0, Some(0)));
+        others_are_as_they_were(&batch);
+        use_up(&frame);
+        // It can be ended, and leaves with its rid as it came.
+        let end = Edit {
+            tokens: Tokens::Empty,
+            finish: Some(afterbay_wire::FinishReason::Stop("x".to_owned())),
+            ..Edit::new(1)
+        };
+        let edited = batch.edit(&[end]).unwrap().unwrap();
+        assert_eq!((edited.rows(), edited.tokens(1), edited.rid_of(1)), (3, 0, batch.rid_of(1)));
+        assert!(edited.finish(1) != Finish::Running);
+        // Alone it is what it was.
+        let alone = batch.take(&[1]).unwrap();
+        assert_eq!((alone.unread().len(), alone.rid_of(0)), (1, batch.rid_of(1)));
+    }
+}
+
+#[test]
+fn a_rid_of_any_length_or_with_lone_surrogates_is_carried() {
+    let long = [&[0xdb, 0, 0x10, 0, 0][..], &vec![b'r'; 1 << 20]].concat();
+    let batch = read_batch(&with_cell(is_text, &long));
+    assert_eq!((batch.rid(1).len(), batch.unread()), (1 << 20, &[][..]));
+    others_are_as_they_were(&batch);
+    // "\ud800", as CPython pickles it.
+    let frame = pickled(&[
+        ("rids", b"](X\x01\0\0\0aX\x03\0\0\0\xed\xa0\x80e".to_vec()),
+        ("finished_reasons", b"](NNe".to_vec()),
+        ("output_ids", b"](](K\x01e](K\x02ee".to_vec()),
+    ]);
+    let batch = read_batch(&frame);
+    assert_eq!((batch.unread(), batch.rid_of(1)), (&[][..], Some(&b"\xed\xa0\x80"[..])));
+    assert_eq!((batch.rid(0), batch.tokens(1), batch.has_text_rids()), ("a", 1, false));
+    // Nobody can tell whose it is: it stays as it is.
+    assert!(Batch::join(&[Part::from(&batch), Part::from(&batch)]).is_err());
+    let edit = Edit { tokens: Tokens::Delta(vec![9]), ..Edit::new(1) };
+    assert_eq!(batch.edit(&[edit]).unwrap().unwrap().rid_of(1), batch.rid_of(1));
+}
+
+#[test]
+fn rows_that_cannot_be_written_are_ended_in_a_frame_of_their_own() {
+    for name in THREE_ROWS.iter().chain(&SOME) {
+        let batch = read_batch(&sample(name).bytes);
+        let rows: Vec<u32> = (0..batch.rows()).collect();
+        let ended = batch.ended(&rows, "not judged").unwrap();
+        assert!(ended.is_like(&batch), "{name}");
+        for row in rows {
+            assert_eq!((ended.rid(row), ended.finish(row)), (batch.rid(row), Finish::Abort), "{name}");
+            assert_eq!((ended.tokens(row), ended.text(row).unwrap_or_default()), (0, ""), "{name}");
+            assert_eq!(ended.http_worker_ipc(row), batch.http_worker_ipc(row), "{name}");
+        }
+        let last = batch.rows() - 1;
+        assert_eq!(batch.ended(&[last], "x").unwrap().rid(0), batch.rid(last));
+        assert!(batch.ended(&[], "x").is_err() && batch.ended(&[last + 1], "x").is_err());
+    }
+}
+
+#[test]
+fn a_batch_whose_columns_cannot_be_read_names_its_rows() {
+    let columns = |ids: &[u8]| {
+        pickled(&[
+            ("rids", b"](X\x01\0\0\0aX\x01\0\0\0be".to_vec()),
+            ("finished_reasons", b"](NNe".to_vec()),
+            ("output_ids", ids.to_vec()),
+        ])
+    };
+    for odd in [&b"](X\x01\0\0\0xX\x01\0\0\0xe"[..], b"](](K\x01ee", b"K\x01"] {
+        let Decoded::Barrier(barrier) = decode(columns(odd), &Layouts::builtin()) else { panic!("a batch") };
+        assert!(barrier.hides_rows());
+        let named = barrier.named_rows().unwrap();
+        let ended = named.ended(&[0, 1], "not judged").unwrap();
+        assert_eq!(ended.rids().collect::<Vec<_>>(), ["a", "b"]);
+        barrier.to_json(Wrapped::Open);
+    }
+    for (frame, hides) in [
+        (sample(THREE_ROWS[0]).bytes.slice(..300), true),
+        (Bytes::from_static(b"no message of SGLang's"), false),
+        (Bytes::from_static(b"\x91\xa5Other"), false),
+    ] {
+        let Decoded::Barrier(barrier) = decode(frame, &Layouts::builtin()) else { panic!("a batch") };
+        assert_eq!((barrier.hides_rows(), barrier.named_rows().is_none()), (hides, true));
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::place::{Place, json_time, parse_time};
 use super::show::{passage, unknown, whole_rid};
+use afterbay_journal::kept_rid;
 use afterbay_journal::reader::{Frame, From, Outcome, Stream};
 use afterbay_wire::{Batch, Decoded, Layouts, Wrapped};
 use anyhow::Context;
@@ -62,9 +63,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
             let bytes = went_on.unwrap_or_else(|| frame.bytes.clone().into());
             let decoded = afterbay_wire::decode(bytes, &layouts);
             let rows = match (&rid, &decoded) {
-                (Some(rid), Decoded::Batch(batch)) => {
-                    Some((0..batch.rows()).filter(|row| batch.rid(*row) == rid).collect::<Vec<u32>>())
-                }
+                (Some(rid), Decoded::Batch(batch)) => Some(
+                    (0..batch.rows())
+                        .filter(|row| batch.rid_of(*row).is_some_and(|it| kept_rid(it) == rid.as_str()))
+                        .collect::<Vec<u32>>(),
+                ),
                 (Some(_), Decoded::Barrier(_)) => return Ok(()),
                 (None, _) => None,
             };

@@ -5,7 +5,7 @@ use super::ls;
 use super::place::{Place, json_time, local_time};
 use crate::screen::{self, Table};
 use afterbay_journal::reader::{Action, Filter, Life, Passage, RequestInfo, Row, Stream};
-use afterbay_journal::{Replaced, Verdict};
+use afterbay_journal::{Replaced, Verdict, kept_rid};
 use afterbay_wire::{Decoded, Layouts};
 use anyhow::{anyhow, ensure};
 use std::process::ExitCode;
@@ -91,6 +91,7 @@ fn headline(request: &Request<Life>) {
 
 /// The rid that is meant; an error where several begin so.
 pub(crate) fn whole_rid(stream: &Stream, rid: &str) -> anyhow::Result<Option<String>> {
+    let rid = &*kept_rid(rid.as_bytes());
     let filter = Filter { rid_prefix: Some(rid.to_owned()), ..Default::default() };
     let mut found: Vec<String> = Vec::new();
     for request in stream.requests(filter)? {

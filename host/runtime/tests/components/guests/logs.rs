@@ -1,6 +1,8 @@
 //! A plugin that logs more than it may.
 
-use afterbay_runtime::Level;
+use std::time::Duration;
+
+use afterbay_runtime::{Level, Limits};
 
 use super::*;
 
@@ -15,4 +17,16 @@ fn lines_are_cut_and_counted_and_keyed_by_request() {
     assert_eq!((lines[0].level, lines[0].request, lines[0].message.len()), (Level::Warn, None, 4096));
     assert_eq!((lines[1].level, lines[1].request), (Level::Debug, Some(7)));
     assert_eq!(lines[99].message, "line 99");
+}
+
+/// The price of 40 MB is 40 ms. No machine is too fast for it.
+#[test]
+fn a_call_that_logs_forty_megabytes_ends_at_its_deadline() {
+    let deadline = Duration::from_millis(20);
+    let limits = Limits { deadline, ..Limits::default() };
+    let component = host().load("logs", &guest("logs"), limits).unwrap();
+    for settings in [r#"{"lines": 1, "bytes": 40000000}"#, r#"{"lines": 40, "bytes": 1000000}"#] {
+        let fault = component.instantiate(settings).unwrap().process(&batch_of(&[7])).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Deadline { limit: deadline }, "{settings}");
+    }
 }

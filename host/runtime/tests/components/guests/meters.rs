@@ -1,8 +1,9 @@
 //! A plugin's own figures.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use afterbay_runtime::{Grants, Meter, MeterError};
+use afterbay_runtime::{Grants, Limits, Meter, MeterError, Terms};
 
 use super::*;
 
@@ -28,7 +29,10 @@ impl Meter for Recorder {
     }
 
     fn observe(&self, name: &str, value: f64) -> Result<(), MeterError> {
-        self.note(format!("{name} saw {value}"))
+        match value.is_finite() {
+            true => self.note(format!("{name} saw {value}")),
+            false => Err(MeterError::NotFinite { value }),
+        }
     }
 }
 
@@ -64,4 +68,41 @@ fn a_component_that_wants_what_it_is_not_granted_is_refused_by_name() {
     let nothing = Grants { log: false, ..Grants::default() };
     let error = host().load("mine", &guest("logs"), granted(nothing)).unwrap_err().to_string();
     assert_eq!(error, "plugin \"mine\": wants log, which it is not granted: add it to grant");
+}
+
+#[test]
+fn a_call_that_names_a_metric_in_thirty_megabytes_ends_at_its_deadline() {
+    let (recorder, deadline) = (Arc::new(Recorder::default()), Duration::from_millis(15));
+    let grants = Grants { metrics: Some(recorder.clone()), ..Grants::default() };
+    let terms = Terms { limits: Limits { deadline, ..Limits::default() }, grants, digest: None };
+    let component = host().load("meters", &guest("meters"), terms).unwrap();
+    let settings = SETTINGS.replace('}', r#", "times": 7500000}"#);
+    let fault = component.instantiate(&settings).unwrap().process(&batch_of(&[4])).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::Deadline { limit: deadline });
+    assert_eq!(recorder.0.lock().unwrap().len(), 0);
+}
+
+#[test]
+fn a_name_of_a_metric_that_is_too_long_is_told_with_its_whole_length() {
+    let (recorder, mut plugin) = started(&SETTINGS.replace('}', r#", "times": 25}"#));
+    plugin.process(&batch_of(&[4])).unwrap();
+    let line = &plugin.drain_log()[0].message;
+    assert!(line.ends_with("is not counted: its name has 100 bytes, from 1 to 64 are allowed"), "{line}");
+    assert_eq!(recorder.0.lock().unwrap().len(), 2);
+}
+
+#[test]
+fn a_value_that_is_no_number_is_told_once() {
+    for value in ["NaN", "inf", "-inf"] {
+        let (recorder, mut plugin) =
+            started(&SETTINGS.replace('}', &format!(r#", "observed": "{value}"}}"#)));
+        plugin.process(&batch_of(&[4])).unwrap();
+        plugin.process(&batch_of(&[4])).unwrap();
+        let lines: Vec<String> = plugin.drain_log().into_iter().map(|line| line.message).collect();
+        let told = format!(
+            "metric \"cost_seconds\" is not counted: its value is {value}, a histogram takes finite numbers only"
+        );
+        assert_eq!(lines, [told]);
+        assert_eq!(recorder.0.lock().unwrap().len(), 4);
+    }
 }

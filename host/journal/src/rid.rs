@@ -1,0 +1,66 @@
+//! What stands for a rid in the journal, and wherever requests are found by their rid.
+//!
+//! Clients choose rids, so a rid may have any length. In JSON it may also have lone surrogates, which no UTF-8 has. Its frame has
+//! it as it came.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use sha2::{Digest, Sha256};
+
+use crate::bounds::{RID_BYTES_MAX, RID_PREFIX_BYTES_MAX};
+
+/// The rid, if it is a text of at most 4,096 bytes. Else its first characters, up to 1,024 bytes of them, then `#sha256:` and the
+/// hash of all of it in hexadecimal: no two rids have the same in practice.
+pub fn kept_rid(rid: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(rid) {
+        Ok(text) if text.len() <= RID_BYTES_MAX => Cow::Borrowed(text),
+        _ => Cow::Owned(hashed(rid)),
+    }
+}
+
+#[cold]
+fn hashed(rid: &[u8]) -> String {
+    // What is no character becomes one of three bytes.
+    let prefix = String::from_utf8_lossy(&rid[..rid.len().min(RID_PREFIX_BYTES_MAX)]).into_owned();
+    let mut kept = prefix[..prefix.floor_char_boundary(RID_PREFIX_BYTES_MAX)].to_owned();
+    kept.push_str("#sha256:");
+    for byte in Sha256::digest(rid) {
+        // Writing to a String cannot fail.
+        let _ = write!(kept, "{byte:02x}");
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rid_of_usual_length_stands_as_it_is() {
+        for rid in ["", "a", &"r".repeat(RID_BYTES_MAX), "é"] {
+            assert!(matches!(kept_rid(rid.as_bytes()), Cow::Borrowed(kept) if kept == rid));
+        }
+    }
+
+    #[test]
+    fn a_longer_rid_has_its_beginning_and_a_hash_that_tells_it_from_all_others() {
+        let long = |last: &str| format!("{}{last}", "é".repeat(RID_BYTES_MAX));
+        let (one, other) = (long("1"), long("2"));
+        let (one, other) = (kept_rid(one.as_bytes()), kept_rid(other.as_bytes()));
+        assert_ne!(one, other);
+        assert_eq!(one, kept_rid(long("1").as_bytes()), "it is the same in each run");
+        assert_eq!(one[..RID_PREFIX_BYTES_MAX], other[..RID_PREFIX_BYTES_MAX]);
+        assert_eq!(one.len(), RID_PREFIX_BYTES_MAX + "#sha256:".len() + 64);
+        assert_eq!(kept_rid(one.as_bytes()), one, "what stands for it stands for itself");
+    }
+
+    #[test]
+    fn a_rid_that_is_no_text_has_a_hash_too() {
+        let (one, other) = (kept_rid(b"a\xed\xa0\x80"), kept_rid(b"a\xed\xa0\x81"));
+        assert_ne!(one, other);
+        assert!(one.starts_with("a\u{fffd}\u{fffd}\u{fffd}#sha256:"), "{one}");
+        let worst = kept_rid(&[0xff; 1 << 20]).len();
+        assert!(worst <= RID_BYTES_MAX, "{worst}");
+    }
+}

@@ -1,0 +1,300 @@
+//! Rows and frames that mean harm: what plugins must judge does not pass unjudged, and the other rows of a batch are judged as ever.
+
+use afterbay_tests::afterbay::{journal, verify};
+use afterbay_tests::components::guest;
+use afterbay_tests::frames::{Request, WIRES, batch, row, rows};
+use afterbay_tests::{Afterbay, Config, Reader, Sender, Stage};
+use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
+use afterbay_wire::synth::{SynthRow, SynthWire};
+use bytes::Bytes;
+
+/// The fields of the frames that `batch` writes as msgpack.
+const LAYOUT: &str = include_str!("../../../host/wire/layouts/0.5.23.json");
+
+/// A guard that drops every row it is shown.
+fn guarded(stage: &Stage, on_fault: &str) -> Config {
+    let config = stage.config().plugin("guard", &guest("judges"), "action = \"drop\"");
+    config.of_plugin(&format!("on_fault = {on_fault:?}"))
+}
+
+/// How long the msgpack value is that some bytes begin with, for what `batch` writes.
+fn value_len(bytes: &[u8]) -> usize {
+    let inside = |header: usize, items: usize| (0..items).fold(header, |at, _| at + value_len(&bytes[at..]));
+    match bytes[0] {
+        0x00..=0x7f | 0xe0..=0xff | 0xc0 | 0xc2 | 0xc3 => 1,
+        fix @ 0x80..=0x8f => inside(1, 2 * usize::from(fix & 15)),
+        fix @ 0x90..=0x9f => inside(1, usize::from(fix & 15)),
+        fix @ 0xa0..=0xbf => 1 + usize::from(fix & 31),
+        0xcb => 9,
+        0xc4 | 0xd9 => 2 + usize::from(bytes[1]),
+        0xc5 | 0xda => 3 + usize::from(u16::from_be_bytes([bytes[1], bytes[2]])),
+        0xc7 => 3 + usize::from(bytes[1]),
+        0xdc => inside(3, usize::from(u16::from_be_bytes([bytes[1], bytes[2]]))),
+        other => panic!("{other:#04x} is in no such frame"),
+    }
+}
+
+/// A msgpack frame with another cell in the middle of three rows.
+fn with_cell(frame: &[u8], field: &str, cell: &[u8]) -> Bytes {
+    let layouts: serde_json::Value = serde_json::from_str(LAYOUT).unwrap();
+    let fields = layouts["BatchTokenIDOutput"].as_array().unwrap();
+    let place = fields.iter().position(|name| name == field).unwrap();
+    // The array's header, the class and the fields before it.
+    let at = (0..=place).fold(3, |at, _| at + value_len(&frame[at..]));
+    assert_eq!(frame[at], 0x93, "{field} has three cells");
+    let at = at + 1 + value_len(&frame[at + 1..]);
+    [&frame[..at], cell, &frame[at + value_len(&frame[at..])..]].concat().into()
+}
+
+/// A pickle of 0.5.14's shape of the rows `a`, `odd` and `b`, with another value in the middle of a field.
+fn pickled(field: &str, cell: &[u8]) -> Bytes {
+    let mut out = b"\x80\x04csglang.srt.managers.io_struct\nBatchTokenIDOutput\n)\x81}(".to_vec();
+    for (name, cells) in [
+        ("rids", [&b"\x8c\x01a"[..], b"\x8c\x03odd", b"\x8c\x01b"]),
+        ("finished_reasons", [b"N", b"N", b"N"]),
+        ("decoded_texts", [b"\x8c\x00", b"\x8c\x00", b"\x8c\x00"]),
+        ("decode_ids", [b"](K\x01e", b"](K\x02e", b"](K\x03e"]),
+        ("read_offsets", [b"K\x00", b"K\x00", b"K\x00"]),
+        ("output_ids", [b"](K\x01e", b"](K\x02e", b"](K\x03e"]),
+        ("prompt_tokens", [b"K\x05", b"K\x05", b"K\x05"]),
+        ("completion_tokens", [b"K\x01", b"K\x01", b"K\x01"]),
+    ] {
+        let [first, middle, last] = cells;
+        let middle = if name == field { cell } else { middle };
+        out.extend([0x8c, name.len() as u8]);
+        out.extend([name.as_bytes(), b"](", first, middle, last, b"e"].concat());
+    }
+    out.extend(b"ub.");
+    out.into()
+}
+
+/// The last row of a request that had one of one token.
+fn end_of(rid: &str) -> SynthRow {
+    let mut request = Request::new(rid);
+    request.row(&[1]);
+    request.last(&[2])
+}
+
+fn three(odd: &str) -> Vec<SynthRow> {
+    vec![Request::new("a").row(&[1]), Request::new(odd).row(&[2]), Request::new("b").row(&[3])]
+}
+
+/// A field's middle cell is another, in either encoding.
+fn odd(wire: SynthWire, field: &str, msgpack: &[u8], pickle: &[u8]) -> Bytes {
+    match wire {
+        Msgpack => with_cell(&batch(wire, three("odd")), field, msgpack),
+        Pickle => pickled(field, pickle),
+    }
+}
+
+#[test]
+fn one_row_of_whatever_form_leaves_a_guard_armed_for_its_whole_batch() {
+    let long = "r".repeat(5_000);
+    let deep = |depth: usize| [&vec![0x91; depth][..], &[0xc0]].concat();
+    let deep_pickle = |depth: usize| [&b"]".repeat(depth)[..], &b"a".repeat(depth - 1)].concat();
+    // array.array("i", [2]), each way.
+    let narrow = b"\xc7\x0a\x01\0\0\0\x02\xa1i\x02\0\0\0";
+    let narrow_pickle = b"carray\n_array_reconstructor\n(carray\narray\n\x8c\x01iK\x08C\x04\x02\0\0\0tR";
+    for wire in WIRES {
+        for on_fault in ["terminate", "hold"] {
+            let stage = Stage::new();
+            let mut reader = Reader::bind(&stage.reader_side());
+            let afterbay = Afterbay::run(&stage, &guarded(&stage, on_fault));
+            let mut sender = Sender::connect(&stage.scheduler_side());
+            // Each frame, and the rid of its middle row.
+            for (what, frame, middle) in [
+                ("a rid over the bound", batch(wire, three(&long)), long.as_str()),
+                ("a count that is deep", odd(wire, "prompt_tokens", &deep(40), &deep_pickle(40)), "odd"),
+                ("a count that is none", odd(wire, "completion_tokens", b"\xa1x", b"\x8c\x01x"), "odd"),
+                ("ids of 32 bits", odd(wire, "output_ids", narrow, narrow_pickle), "odd"),
+            ] {
+                sender.send(&frame);
+                let left = rows(&reader.frame());
+                assert_eq!(left.len(), 3, "{what}, {wire:?}");
+                assert_eq!(left[1].rid, middle, "{what}, {wire:?}");
+                let are_dropped = left.iter().all(|row| row.ids.is_empty() && row.finish.is_none());
+                assert!(are_dropped, "{what}, {wire:?}: {left:?}");
+                let ends = [Request::new("a"), Request::new("b"), Request::new(middle)];
+                sender.send(&batch(wire, ends.map(|mut request| request.last(&[])).into()));
+                reader.frame();
+            }
+            let metrics = afterbay.metrics();
+            assert_eq!(metrics.plugin_by("guard", "verdicts_total", "action", "drop"), 24, "{wire:?}");
+            assert_eq!(metrics.plugin("guard", "terminated_rows_total"), 0);
+            assert_eq!((metrics.barriers("not_understood"), metrics.barriers("refused")), (0, 0));
+            assert_eq!(metrics.stream("requests_live"), 0);
+            assert_eq!(afterbay.stop(), 0);
+            let shown = journal(&stage, &["show", &long, "--json"]).json_lines();
+            assert!(shown[0].to_string().contains("#sha256:"), "{shown:?}");
+        }
+    }
+}
+
+#[test]
+fn a_row_that_cannot_be_read_ends_where_a_guard_must_judge_it_and_is_nobody_elses_matter() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run(&stage, &guarded(&stage, "terminate"));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    for wire in WIRES {
+        sender.send(&odd(wire, "output_ids", b"\xa1x", b"\x8c\x01x"));
+        let left = rows(&reader.frame());
+        assert_eq!([&left[0], &left[2]], [&row("a", &[], 0, None), &row("b", &[], 0, None)], "{wire:?}");
+        assert_eq!((left[1].rid.as_str(), &left[1].ids[..]), ("odd", &[][..]), "{wire:?}");
+        assert_eq!(left[1].finish.as_deref(), Some("abort"), "{wire:?}");
+        // What the scheduler still says of it goes to nobody.
+        let ends = ["a", "odd", "b"].map(|rid| Request::new(rid).last(&[9]));
+        sender.send(&batch(wire, ends.into()));
+        let left = rows(&reader.frame());
+        assert_eq!(left.iter().map(|row| row.rid.as_str()).collect::<Vec<_>>(), ["a", "b"], "{wire:?}");
+    }
+    afterbay.event("RowsUnread");
+    let metrics = afterbay.metrics();
+    assert_eq!(metrics.plugin("guard", "terminated_rows_total"), 2);
+    assert_eq!(metrics.plugin_by("guard", "faults_total", "kind", "unread"), 2);
+    assert_eq!((metrics.stream("rows_unread_total"), metrics.stream("requests_live")), (2, 0));
+    assert_eq!(afterbay.get("/readyz").status, 200, "no sender of such rows turns a guard off");
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn a_frame_whose_rows_cannot_be_read_passes_where_every_plugin_lets_it_and_else_ends_whom_it_names() {
+    for on_fault in ["bypass", "terminate", "hold"] {
+        let stage = Stage::new();
+        let mut reader = Reader::bind(&stage.reader_side());
+        let afterbay = Afterbay::run(&stage, &guarded(&stage, on_fault));
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let whole = batch(Msgpack, three("odd"));
+        // None of its ids is an array, so that the layout may be another; and the end of a frame is missing.
+        let named = strings_for_ids(&whole);
+        let cut = whole.slice(..whole.len() - 3);
+        let control = [&[0x91, 0xb3][..], b"OutputOfTheYear3000"].concat();
+        for frame in [&named[..], &cut, &control] {
+            sender.send(frame);
+        }
+        let metrics = match on_fault {
+            "bypass" => {
+                assert_eq!([reader.frame(), reader.frame(), reader.frame()], [&named[..], &cut, &control]);
+                let metrics = afterbay.until_metrics("all have passed", |it| it.barriers("control") == 1);
+                assert_eq!((metrics.barriers("not_understood"), metrics.barriers("refused")), (2, 0));
+                assert_eq!(metrics.plugin("guard", "bypassed_batches_total"), 2);
+                metrics
+            }
+            _ => {
+                let ended = rows(&reader.frame());
+                let is_end = |rid: &str| row(rid, &[], ended[0].completion_tokens, Some("abort"));
+                assert_eq!(ended, ["a", "odd", "b"].map(is_end), "{on_fault}");
+                assert_eq!(reader.frame(), control, "nothing of the other frame leaves");
+                let metrics = afterbay.until_metrics("all are seen", |it| it.barriers("control") == 1);
+                assert_eq!((metrics.barriers("not_understood"), metrics.barriers("refused")), (0, 2));
+                metrics
+            }
+        };
+        assert_eq!(metrics.plugin_by("guard", "faults_total", "kind", "unread"), 2, "{on_fault}");
+        let told = afterbay.event("FrameNotUnderstood");
+        assert_eq!(told["then"].as_str().unwrap().starts_with("passed on"), on_fault == "bypass", "{told}");
+        assert_eq!(afterbay.stop(), 0);
+        assert_eq!(verify(&stage).0, 0, "{on_fault}");
+    }
+}
+
+/// A msgpack frame with a str in the place of each of its arrays of ids.
+fn strings_for_ids(frame: &[u8]) -> Bytes {
+    let mut out = Vec::new();
+    let mut at = 0;
+    while at < frame.len() {
+        match frame[at..] {
+            [0xc7, len, 1, ..] => {
+                out.extend(b"\xa1x");
+                at += 3 + usize::from(len);
+            }
+            _ => {
+                out.push(frame[at]);
+                at += 1;
+            }
+        }
+    }
+    out.into()
+}
+
+#[test]
+fn what_a_guard_says_of_a_batch_that_cannot_be_written_ends_all_of_its_requests() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run(&stage, &guarded(&stage, "terminate"));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    // Deeper than a pickle is written.
+    let deep = [&b"]".repeat(1_000)[..], &b"a".repeat(999)].concat();
+    sender.send(&pickled("prompt_tokens", &deep));
+    let left = rows(&reader.frame());
+    for (row, rid) in left.iter().zip(["a", "odd", "b"]) {
+        assert_eq!((row.rid.as_str(), &row.ids[..], row.finish.as_deref()), (rid, &[][..], Some("abort")));
+    }
+    assert_eq!(left.len(), 3);
+    afterbay.event("VerdictFailed");
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
+}
+
+#[test]
+fn a_rid_that_only_begins_like_a_health_checks_is_a_clients() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run(&stage, &guarded(&stage, "terminate"));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let real = ["HEALTH_CHECK_5b0c1f0a5b0c1f0a5b0c1f0a5b0c1f0a", "HEALTH_CHECK_1763649000.1234567"];
+    let like =
+        ["HEALTH_CHECK", "HEALTH_CHECK_1", "HEALTH_CHECK_5B0C1F0A5B0C1F0A5B0C1F0A5B0C1F0A", "HEALTH_CHECK_x"];
+    for wire in WIRES {
+        for rid in real {
+            let frame = batch(wire, vec![Request::new(rid).last(&[5])]);
+            sender.send(&frame);
+            assert_eq!(reader.frame(), frame, "{rid}");
+            // SGLang's own have one token.
+            sender.send(&batch(wire, vec![Request::new(rid).last(&[5, 6])]));
+            assert!(rows(&reader.frame())[0].ids.is_empty(), "{rid}");
+        }
+        for rid in like {
+            sender.send(&batch(wire, vec![Request::new(rid).last(&[5])]));
+            assert!(rows(&reader.frame())[0].ids.is_empty(), "{rid}");
+        }
+    }
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn requests_that_end_in_their_first_frame_need_no_room_and_past_the_bound_rows_are_ended() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run(&stage, &guarded(&stage, "terminate"));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let (count, most) = (263_000, 1 << 18);
+    let all = |row: fn(&mut Request) -> SynthRow| {
+        batch(Msgpack, (0..count).map(|number| row(&mut Request::new(&format!("r-{number}")))).collect())
+    };
+    sender.send(&all(|request| request.last(&[1])));
+    assert_eq!(rows(&reader.frame()).len(), count);
+    let metrics =
+        afterbay.until_metrics("all have ended", |it| it.stream("requests_finished_total") == count as u64);
+    assert_eq!((metrics.stream("requests_live"), metrics.stream("rows_unread_total")), (0, 0));
+    assert!(!afterbay.get("/readyz?verbose").body.contains("live requests"));
+
+    sender.send(&all(|request| request.row(&[1])));
+    let left = rows(&reader.frame());
+    let ended = left.iter().filter(|row| row.finish.as_deref() == Some("abort")).count();
+    assert_eq!((left.len(), ended), (count, count - most));
+    assert!(left.iter().all(|row| row.ids.is_empty()));
+    let metrics =
+        afterbay.until_metrics("the bound is reached", |it| it.stream("requests_live") == most as u64);
+    assert_eq!(metrics.stream("rows_unread_total"), (count - most) as u64);
+    // One more is judged as little.
+    sender.send(&batch(Msgpack, vec![Request::new("more").row(&[1])]));
+    assert_eq!(rows(&reader.frame()), [row("more", &[], 0, Some("abort"))]);
+    // Those that live are judged, and their end makes room.
+    sender.send(&batch(Msgpack, (0..20_000).map(|at| end_of(&format!("r-{at}"))).collect()));
+    assert_eq!(rows(&reader.frame()).len(), 20_000);
+    sender.send(&batch(Msgpack, vec![Request::new("later").row(&[1])]));
+    assert_eq!(rows(&reader.frame()), [row("later", &[], 0, None)]);
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
+}
