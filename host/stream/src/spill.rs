@@ -110,6 +110,10 @@ pub(crate) fn again(frame: &BacklogFrame, decode: &mut Decode) -> Leaves {
     if is_mark(&frame.bytes) && !is_passed_on(frame) {
         return released(frame, decode);
     }
+    // Also of a frame that was refused, whatever it is.
+    if frame.outcome.as_deref().is_some_and(|outcome| outcome.passage == Passage::Dropped) {
+        return Leaves::Nothing;
+    }
     let came = match decode.look(frame.bytes.clone()) {
         wire::Decoded::Batch(batch) => batch,
         wire::Decoded::Barrier(barrier) => return replaced(frame, &barrier, decode),
@@ -119,9 +123,6 @@ pub(crate) fn again(frame: &BacklogFrame, decode: &mut Decode) -> Leaves {
         let requests = vec![0; came.rows() as usize].into();
         return Leaves::Rows { batch: came, requests, alone: true, aside: Vec::new() };
     };
-    if outcome.passage == Passage::Dropped {
-        return Leaves::Nothing;
-    }
     let numbers = outcome.requests.iter().map(|request| request.0);
     match outcome.changed.clone().map(|bytes| decode.look(bytes)) {
         Some(wire::Decoded::Batch(changed)) => {
@@ -159,14 +160,11 @@ pub(crate) fn again(frame: &BacklogFrame, decode: &mut Decode) -> Leaves {
     }
 }
 
-/// What left in the place of a frame without rows that can be read: itself, or where a plugin must judge them, nothing or the end
-/// of their requests.
+/// What left in the place of a frame without rows that can be read: itself, or where a plugin must judge them, the end of their
+/// requests.
 fn replaced(frame: &BacklogFrame, barrier: &wire::Barrier, decode: &mut Decode) -> Leaves {
-    let outcome = frame.outcome.as_deref();
-    if outcome.is_some_and(|outcome| outcome.passage == Passage::Dropped) {
-        return Leaves::Nothing;
-    }
-    let ended = outcome.and_then(|outcome| Some((outcome, decode.look(outcome.changed.clone()?))));
+    let ended =
+        frame.outcome.as_deref().and_then(|outcome| Some((outcome, decode.look(outcome.changed.clone()?))));
     match ended {
         Some((outcome, wire::Decoded::Batch(batch))) => Leaves::Rows {
             alone: !batch.has_text_rids(),

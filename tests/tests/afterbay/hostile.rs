@@ -298,3 +298,31 @@ fn requests_that_end_in_their_first_frame_need_no_room_and_past_the_bound_rows_a
     assert_eq!(afterbay.stop(), 0);
     assert_eq!(verify(&stage).0, 0);
 }
+
+#[test]
+fn a_frame_that_was_refused_stays_so_where_its_reader_gets_the_rest_after_a_kill() {
+    let stage = Stage::new();
+    let config = guarded(&stage, "terminate").credit(&stage);
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let whole = batch(Msgpack, three("odd"));
+    sender.send(&whole.slice(..whole.len() - 3));
+    sender.send(&strings_for_ids(&whole));
+    let is_end = |rid: &str| row(rid, &[], 1, Some("abort"));
+    assert_eq!(rows(&reader.frame()), ["a", "odd", "b"].map(is_end));
+    afterbay.until_metrics("both are refused", |metrics| metrics.barriers("refused") == 2);
+    // No page says that the reader has finished anything.
+    drop((reader, sender));
+    afterbay.kill();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    sender.send(&batch(Msgpack, vec![Request::new("later").row(&[1])]));
+    let mut left = Vec::new();
+    while left.last().is_none_or(|row: &afterbay_tests::frames::Row| row.rid != "later") {
+        left.extend(rows(&reader.frame()));
+    }
+    assert!(left.iter().all(|row| row.ids.is_empty()), "{left:?}");
+    assert_eq!(afterbay.stop(), 0);
+}
