@@ -10,10 +10,13 @@ use afterbay_stream::Stream;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// What streams left behind.
+/// What streams left behind. Of several streams the worst counts.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Left {
-    /// Frames that are in the journal and not with their reader.
-    Frames(usize),
+    /// Everything that was received is with its reader.
+    Nothing,
+    /// Frames that are in the journal and not with their reader, or bytes of senders that could not be received.
+    Something,
     /// A stream panicked.
     Failed,
 }
@@ -21,8 +24,8 @@ pub(crate) enum Left {
 impl From<Left> for ExitCode {
     fn from(left: Left) -> ExitCode {
         match left {
-            Left::Frames(0) => ExitCode::SUCCESS,
-            Left::Frames(_) => ExitCode::FAILURE,
+            Left::Nothing => ExitCode::SUCCESS,
+            Left::Something => ExitCode::FAILURE,
             Left::Failed => ExitCode::from(EXIT_FAILED),
         }
     }
@@ -43,10 +46,7 @@ pub(crate) async fn drain(
     let (first, next) = streams.into_iter().partition(is_first);
     let first = drain_leg(first, shared, timeout).await?;
     let next = drain_leg(next, shared, timeout).await?;
-    Ok(match (first, next) {
-        (Left::Frames(first), Left::Frames(next)) => Left::Frames(first + next),
-        _ => Left::Failed,
-    })
+    Ok(first.max(next))
 }
 
 async fn drain_leg(streams: Vec<Stream>, shared: &Shared, timeout: Duration) -> anyhow::Result<Left> {
@@ -57,29 +57,33 @@ async fn drain_leg(streams: Vec<Stream>, shared: &Shared, timeout: Duration) -> 
         shared.events.publish(DrainBegun { stream: stream.name().into(), frames });
         stream.control().stop(deadline);
     }
-    let mut left = 0;
-    let mut failed = false;
+    let mut left = Left::Nothing;
     for stream in streams {
         let name: afterbay_events::Name = stream.name().into();
         let joined = tokio::task::spawn_blocking(move || stream.join()).await?;
         let frames = shared.metrics.stream(&name).frames_received.get();
         match joined {
-            Ok(ended) if ended.frames_left == 0 => {
+            Ok(ended) if ended.frames_left == 0 && ended.unread_bytes == 0 => {
                 let drained_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
                 shared.events.publish(DrainFinished { stream: name.clone(), drained_ms });
             }
             Ok(ended) => {
-                left += ended.frames_left;
+                left = left.max(Left::Something);
                 let (remaining_frames, remaining_bytes) = (ended.frames_left as u64, ended.bytes_left);
-                let stream = name.clone();
-                shared.events.publish(DrainDeadline { stream, remaining_frames, remaining_bytes });
+                let (stream, unread_bytes) = (name.clone(), ended.unread_bytes);
+                shared.events.publish(DrainDeadline {
+                    stream,
+                    remaining_frames,
+                    remaining_bytes,
+                    unread_bytes,
+                });
             }
             Err(panic) => {
-                failed = true;
+                left = Left::Failed;
                 shared.events.publish(StreamFailed { stream: name.clone(), why: format!("panic: {panic}") });
             }
         }
         shared.events.publish(StreamStopped { stream: name, frames });
     }
-    Ok(if failed { Left::Failed } else { Left::Frames(left) })
+    Ok(left)
 }

@@ -72,20 +72,22 @@ events! {
         stream: Name, paused_ms: u64,
     } => "stream {stream:?}: receives again after {paused_ms} ms";
 
-    /// A stream takes no more and sends what it has.
+    /// A stream stops: it takes no more connections, receives what its senders have handed to the kernel, and sends what it has.
     DrainBegun, Level::INFO, first 5 of [stream] {
         stream: Name, frames: u64,
     } => "stream {stream:?}: drain begun, {frames} frames to be sent";
 
-    /// Everything that was received is sent.
+    /// Everything that the senders had handed to the kernel was received, and everything that was received is sent.
     DrainFinished, Level::INFO, first 5 of [stream] {
         stream: Name, drained_ms: u64,
     } => "stream {stream:?}: drain finished in {drained_ms} ms";
 
-    /// The drain's time is over; what remains is in the journal.
+    /// The drain's time is over; what remains is in the journal. `unread_bytes` came from senders, could not be received because
+    /// the journal took no frames, and are lost.
     DrainDeadline, Level::WARN, first 5 of [stream] {
-        stream: Name, remaining_frames: u64, remaining_bytes: u64,
-    } => "stream {stream:?}: drain ended by its deadline, {remaining_frames} frames ({remaining_bytes} bytes) remain in the journal";
+        stream: Name, remaining_frames: u64, remaining_bytes: u64, unread_bytes: u64,
+    } => "stream {stream:?}: drain ended by its deadline, {remaining_frames} frames ({remaining_bytes} bytes) remain in the journal{}"
+        with if *unread_bytes > 0 { format!(", {unread_bytes} bytes of senders are lost because the journal took no frames") } else { String::new() };
 
     /// The system would not wait for the stream's sockets.
     PollFailed, Level::ERROR, first 1 of [stream] {
@@ -350,6 +352,14 @@ events! {
     RequestGap, Level::WARN, first 5 of [stream] {
         stream: Name, rid: String, frame: u64, expected: u64, got: u64,
     } => "stream {stream:?}: request {rid:?} has a gap at frame {frame}: {got} tokens received, {expected} counted by the scheduler";
+
+    /// Frames that a scheduler sent did not arrive between the end of the last run and this start: the first rows of `requests`
+    /// requests lack `tokens` tokens. `frames` frames at least are missing, as no row since carries more than `row_tokens`
+    /// tokens. `silent` requests that were live have had no row since.
+    FramesMissing, Level::WARN, first 5 of [stream] {
+        stream: Name, frames: u64, requests: u64, tokens: u64, row_tokens: u64, silent: u64,
+    } => "stream {stream:?}: at least {frames} frames are missing between the stop and this start, {requests} requests affected: {tokens} tokens did not arrive (no row since has more than {row_tokens}){}"
+        with if *silent > 0 { format!("; {silent} more requests have had no row since the start") } else { String::new() };
 
     /// A request's ledger does not balance at its end.
     RequestImbalance, Level::ERROR, first 5 of [stream] {

@@ -20,7 +20,8 @@ fn one_of_each() -> Vec<Event> {
         ReceiveResumed { stream: name("decode-0"), paused_ms: 2 }.into(),
         DrainBegun { stream: name("decode-0"), frames: 2 }.into(),
         DrainFinished { stream: name("decode-0"), drained_ms: 2 }.into(),
-        DrainDeadline { stream: name("decode-0"), remaining_frames: 2, remaining_bytes: 3 }.into(),
+        DrainDeadline { stream: name("decode-0"), remaining_frames: 2, remaining_bytes: 3, unread_bytes: 4 }
+            .into(),
         PollFailed { stream: name("decode-0"), why: "why it is".into() }.into(),
         SenderConnected { stream: name("decode-0"), peer: 2, from: "tcp 10.0.0.7:41234".into() }.into(),
         SenderClosed { stream: name("decode-0"), peer: 2, reason: "cut", why: "why it is".into(), frames: 3 }
@@ -209,6 +210,15 @@ fn one_of_each() -> Vec<Event> {
         LiveRequestsFull { stream: name("decode-0"), limit: 2, given_up: 1 }.into(),
         UnknownColumns { stream: name("decode-0"), frame: 2, what: "what it is".into() }.into(),
         RequestGap { stream: name("decode-0"), rid: "r-1".into(), frame: 2, expected: 4, got: 3 }.into(),
+        FramesMissing {
+            stream: name("decode-0"),
+            frames: 2,
+            requests: 95,
+            tokens: 190,
+            row_tokens: 1,
+            silent: 3,
+        }
+        .into(),
         RequestImbalance {
             stream: name("decode-0"),
             rid: "r-1".into(),

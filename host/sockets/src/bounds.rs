@@ -15,21 +15,39 @@ pub const PEERS_MAX: usize = 256;
 /// A peer that has not finished its handshake by then is closed, and told.
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
+/// Peers of one [`Pull`](crate::Pull) that are in their handshake. Where one more connects, the oldest of these is closed, and
+/// told: an honest handshake takes a few turns, and so many others do not connect in these.
+pub const HANDSHAKES_MAX: usize = 128;
+
 /// A TCP connection that is not there by then is given up and tried again.
 pub const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// One peer's buffer for small messages; it is allocated when the peer first sends.
 pub const READ_BUFFER_BYTES: usize = 64 << 10;
 
-/// Read from one peer in a row without completing a message; then the next one has its turn.
-pub const READ_TURN_BYTES: usize = 1 << 20;
+/// Read from one peer in a row without completing a message; then the next one has its turn. A single read may take more:
+/// what the kernel's buffer of that connection holds.
+pub const READ_TURN_BYTES: usize = 64 << 10;
+
+/// Commands (PING and the like) taken from one peer in a row; then the next one has its turn. An honest sender has one or
+/// two to send in the time of a turn.
+pub const COMMANDS_TURN: usize = 16;
 
 /// Read in one call of [`Pull::receive`](crate::Pull::receive) without completing a message; then it returns `None`
-/// and [`Pull::has_more`](crate::Pull::has_more) says so.
-pub const READ_CALL_BYTES: usize = 8 << 20;
+/// and [`Pull::has_more`](crate::Pull::has_more) says so. It does so too when every peer has had a turn.
+pub const READ_CALL_BYTES: usize = 1 << 20;
 
 /// Connections taken from the listener in a row; then peers that are there have their turn.
-pub const ACCEPT_TURN: usize = 64;
+pub const ACCEPT_TURN: usize = 16;
+
+/// From [`Pull::close`](crate::Pull::close) on, a sender may go on writing for so long, until nothing of it is unread between
+/// two messages. Then it sees our end whatever it writes.
+pub const CLOSE_SHUT_MAX: Duration = Duration::from_millis(500);
+
+/// A sender that has seen our end, does not end its connection and writes nothing for so long is closed: what it writes
+/// later fails. libzmq ends its connection within a millisecond; a process that is stopped never does. A sender that goes
+/// on writing is closed so long after [`CLOSE_SHUT_MAX`].
+pub const CLOSE_QUIET: Duration = Duration::from_millis(200);
 
 /// Refused connections are told at most that often, with their number.
 pub const REFUSED_TOLD_EVERY: Duration = Duration::from_secs(1);

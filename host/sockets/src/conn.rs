@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
@@ -177,6 +177,22 @@ impl Conn {
     pub(crate) fn write(&self, slices: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
         let mut nothing = SendAncillaryBuffer::default();
         retry_on_intr(|| rustix::net::sendmsg(&self.fd, slices, &mut nothing, SendFlags::NOSIGNAL))
+    }
+
+    /// Ends a direction. A connection that has ended already stays as it is.
+    pub(crate) fn shutdown(&self, direction: Shutdown) {
+        let how = match direction {
+            Shutdown::Read => rustix::net::Shutdown::Read,
+            Shutdown::Write => rustix::net::Shutdown::Write,
+            Shutdown::Both => rustix::net::Shutdown::Both,
+        };
+        // It fails only where the connection has ended, which reading tells.
+        let _ended = rustix::net::shutdown(&self.fd, how);
+    }
+
+    /// Bytes that the kernel has received and that were not read. 0 where it does not say.
+    pub(crate) fn unread_bytes(&self) -> u64 {
+        rustix::io::ioctl_fionread(&self.fd).unwrap_or(0)
     }
 
     /// What the kernel says to poll now. Of a unix socket: that at most a quarter of its buffer is not read at the other end.

@@ -15,7 +15,9 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(crate) struct Door {
-    listener: Listener,
+    /// `None` after [`Door::close`].
+    listener: Option<Listener>,
+    endpoint: Endpoint,
     /// When to accept without an event: `None` when the listener blocks.
     accept_at: Option<Instant>,
     /// Accepted in this turn.
@@ -31,15 +33,23 @@ impl Door {
             call: "register",
             error,
         })?;
-        Ok(Door { listener, accept_at: None, accepted: 0, refused: 0, refused_told: None })
+        let endpoint = listener.endpoint().clone();
+        let listener = Some(listener);
+        Ok(Door { listener, endpoint, accept_at: None, accepted: 0, refused: 0, refused_told: None })
+    }
+
+    /// Takes no further connection: its ipc file is unlinked, and connections that were not taken are refused.
+    pub(crate) fn close(&mut self) {
+        (self.listener, self.accept_at) = (None, None);
     }
 
     /// The next connection of this turn. `None` ends it: the poll will tell of more, or the deadline is due at once, where
     /// others have their turn first. An error ends it, too, and the deadline is when it is tried again.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Result<Conn, Refusal>> {
         self.accept_at = None;
+        let listener = self.listener.as_ref()?;
         while self.accepted < ACCEPT_TURN {
-            match Conn::accept(self.listener.conn()) {
+            match Conn::accept(listener.conn()) {
                 Ok(conn) => {
                     self.accepted += 1;
                     return Some(Ok(conn));
@@ -78,6 +88,6 @@ impl Door {
     }
 
     pub(crate) fn endpoint(&self) -> &Endpoint {
-        self.listener.endpoint()
+        &self.endpoint
     }
 }

@@ -19,13 +19,14 @@ pub use self::notice::{CloseReason, Message, PeerId, PullNotice, Refusal};
 pub use self::options::{BindError, PullOptions};
 
 use self::peer::{Peer, Turn};
-use crate::bounds::READ_CALL_BYTES;
+use crate::bounds::{HANDSHAKES_MAX, READ_CALL_BYTES};
 use crate::conn::{Conn, PeerAddress, TokenRange};
 use crate::door::Door;
 use crate::endpoint::Endpoint;
 use crate::notices::Notices;
 
-/// A bound PULL socket. Dropped: its peers are closed, and its ipc file is unlinked if it is still its own.
+/// A bound PULL socket. Dropped: its peers are closed, and its ipc file is unlinked if it is still its own. What the kernel
+/// had received is lost then: see [`Pull::close`].
 #[derive(Debug)]
 pub struct Pull {
     door: Door,
@@ -38,8 +39,12 @@ pub struct Pull {
     /// Slots with something to read or to parse.
     ring: VecDeque<usize>,
     /// Slots whose handshake is not done, and until when it must be; oldest first.
-    handshakes: VecDeque<(usize, PeerId, Instant)>,
+    handshakes: VecDeque<(usize, Instant)>,
     paused: bool,
+    /// When [`Pull::close`] was called.
+    closing: Option<Instant>,
+    /// The time of the last call that was given one.
+    now: Instant,
     next_peer: u64,
     notices: Notices<PullNotice>,
 }
@@ -67,6 +72,8 @@ impl Pull {
             ring: VecDeque::new(),
             handshakes: VecDeque::new(),
             paused: false,
+            closing: None,
+            now: Instant::now(),
             next_peer: 1,
             notices: Notices::new(),
         })
@@ -79,6 +86,7 @@ impl Pull {
 
     /// Notes what an event of the poll says, and accepts connections (also while paused: they are not read).
     pub fn ready(&mut self, event: &Event, now: Instant) {
+        self.now = now;
         match event.token().0.checked_sub(self.tokens.first) {
             Some(0) => self.accept(now),
             Some(slot) => {
@@ -92,58 +100,78 @@ impl Pull {
         }
     }
 
-    /// Closes peers whose handshake takes too long, accepts again after a failure. Call it when [`Pull::deadline`] is due.
+    /// Closes peers whose handshake takes too long, accepts again after a failure, goes on with [`Pull::close`]. Call it when
+    /// [`Pull::deadline`] is due.
     pub fn tick(&mut self, now: Instant) {
+        self.now = now;
+        if let Some(since) = self.closing {
+            return self.close_due(since, now);
+        }
         if self.door.accept_at().is_some_and(|at| at <= now) {
             self.accept(now);
         }
-        while let Some((slot, id, until)) = self.handshakes.front().copied() {
-            let peer = self
-                .slots
-                .get_mut(slot)
-                .and_then(Option::as_mut)
-                .filter(|peer| peer.id == id && !peer.is_ready());
-            match peer {
-                None => {}
-                Some(_) if until > now => return,
-                // It may have sent it, and we have not looked (paused, or our own reader is slow).
-                Some(peer) if peer.readable => {
-                    self.handshakes.push_back((slot, id, now + self.options.handshake_timeout));
-                }
-                Some(_) => self.close(slot, CloseReason::HandshakeTimeout(self.options.handshake_timeout)),
+        while let Some((slot, until)) = self.handshakes.front().copied()
+            && until <= now
+        {
+            // It may have sent it, and we have not looked (paused, or our own reader is slow).
+            if self.slots.get(slot).and_then(Option::as_ref).is_some_and(|peer| peer.readable) {
+                self.handshakes.pop_front();
+                self.handshakes.push_back((slot, now + self.options.handshake_timeout));
+            } else {
+                self.close_peer(slot, CloseReason::HandshakeTimeout(self.options.handshake_timeout));
             }
-            self.handshakes.pop_front();
+        }
+    }
+
+    /// Closes senders of a closing socket that do not end their connections.
+    fn close_due(&mut self, since: Instant, now: Instant) {
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].as_mut().is_some_and(|peer| peer.close_due(since, now)) {
+                self.enter_ring(slot);
+            }
         }
     }
 
     /// When [`Pull::tick`] is due.
     pub fn deadline(&self) -> Option<Instant> {
-        let handshake = self.handshakes.front().map(|(_, _, until)| *until);
+        if let Some(since) = self.closing {
+            return self.slots.iter().flatten().filter_map(|peer| peer.close_deadline(since)).min();
+        }
+        let handshake = self.handshakes.front().map(|(_, until)| *until);
         handshake.into_iter().chain(self.door.accept_at()).min()
     }
 
     /// The next whole message. `None`: nothing to read now; wait on the poll, unless [`Pull::has_more`].
     pub fn receive(&mut self) -> Option<Message> {
-        let mut spent = 0;
+        let (mut spent, mut turns) = (0, self.ring.len());
         while !self.paused
             && spent < READ_CALL_BYTES
+            && turns > 0
             && let Some(slot) = self.ring.pop_front()
         {
+            turns -= 1;
             let Some(Some(peer)) = self.slots.get_mut(slot) else { continue };
             peer.in_ring = false;
-            match peer.turn(&mut spent) {
+            let before = spent;
+            let turn = peer.turn(&mut spent);
+            if spent > before {
+                peer.heard(self.now);
+            }
+            match turn {
                 Turn::Message(bytes) => {
                     let peer = peer.id;
                     self.enter_ring(slot);
                     return Some(Message { bytes, peer });
                 }
                 Turn::Ready => {
+                    self.handshakes.retain(|(handshaking, _)| *handshaking != slot);
                     self.notices.push(PullNotice::Connected { peer: peer.id, from: peer.from.clone() });
                     self.enter_ring(slot);
                 }
                 Turn::Used => self.enter_ring(slot),
+                Turn::Blocked if self.closing.is_some() => peer.emptied(self.now),
                 Turn::Blocked => {}
-                Turn::Closed(why) => self.close(slot, why),
+                Turn::Closed(why) => self.close_peer(slot, why),
             }
         }
         None
@@ -162,6 +190,45 @@ impl Pull {
     /// Reads again. What came meanwhile needs no new event: see [`Pull::has_more`].
     pub fn resume(&mut self) {
         self.paused = false;
+    }
+
+    /// Begins to close. Nobody can connect any more. Each sender goes on being read; when nothing of it is unread, it sees our
+    /// end: libzmq then writes no more, keeps its queue, and ends its connection. A sender that does not is closed after
+    /// [`CLOSE_QUIET`](crate::bounds::CLOSE_QUIET). Go on with [`Pull::ready`], [`Pull::tick`] and [`Pull::receive`] until
+    /// [`Pull::is_closed`]: only then is everything received that the kernel had taken from the senders.
+    pub fn close(&mut self, now: Instant) {
+        if self.closing.is_some() {
+            return;
+        }
+        self.closing = Some(now);
+        self.now = now;
+        self.door.close();
+        (0..self.slots.len()).for_each(|slot| self.enter_ring(slot));
+    }
+
+    /// [`Pull::close`] was called.
+    pub fn is_closing(&self) -> bool {
+        self.closing.is_some()
+    }
+
+    /// [`Pull::close`] is done: no sender is connected, and everything that they had sent was received.
+    pub fn is_closed(&self) -> bool {
+        self.closing.is_some() && self.peers == 0
+    }
+
+    /// Ends [`Pull::close`] at once: closes every peer that is left. Returns the bytes that came from them, were not read, and
+    /// are lost.
+    pub fn abandon(&mut self) -> u64 {
+        let mut unread = 0;
+        for slot in 0..self.slots.len() {
+            let Some(bytes) = self.slots[slot].as_ref().map(Peer::unread_bytes) else { continue };
+            unread += bytes;
+            self.close_peer(
+                slot,
+                if bytes == 0 { CloseReason::Stopped } else { CloseReason::Unread { bytes } },
+            );
+        }
+        unread
     }
 
     /// Connected peers, those in their handshake with them.
@@ -200,7 +267,8 @@ impl Pull {
     fn admit(&mut self, conn: Conn, now: Instant) {
         let from = conn.peer_address();
         let most = self.options.max_peers.min(self.tokens.count.saturating_sub(1));
-        if self.peers >= most {
+        let is_full = self.peers >= most || self.handshakes.len() >= HANDSHAKES_MAX;
+        if is_full && !self.close_oldest_handshake() {
             return self.refuse(from, Refusal::TooManyPeers(most), now);
         }
         let slot = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
@@ -219,8 +287,15 @@ impl Pull {
             self.slots[slot] = Some(peer);
         }
         self.peers += 1;
-        self.handshakes.push_back((slot, id, now + self.options.handshake_timeout));
+        self.handshakes.push_back((slot, now + self.options.handshake_timeout));
         self.enter_ring(slot);
+    }
+
+    /// Closes the sender that has been in its handshake for longest. False where none is.
+    fn close_oldest_handshake(&mut self) -> bool {
+        let Some((slot, _)) = self.handshakes.front().copied() else { return false };
+        self.close_peer(slot, CloseReason::HandshakeCrowded(self.handshakes.len()));
+        true
     }
 
     fn refuse(&mut self, from: PeerAddress, why: Refusal, now: Instant) {
@@ -229,10 +304,11 @@ impl Pull {
         }
     }
 
-    fn close(&mut self, slot: usize, why: CloseReason) {
+    fn close_peer(&mut self, slot: usize, why: CloseReason) {
         if let Some(peer) = self.slots.get_mut(slot).and_then(Option::take) {
             peer.conn.deregister(&self.registry);
             self.peers -= 1;
+            self.handshakes.retain(|(handshaking, _)| *handshaking != slot);
             let Peer { id, from, messages, .. } = peer;
             self.notices.push(PullNotice::Closed { peer: id, from, why, messages });
         }

@@ -8,7 +8,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use afterbay_sockets::{Endpoint, PeerId, PullNotice, PullOptions};
+use afterbay_sockets::{Endpoint, PeerId, PullNotice, PullOptions, bounds};
 use afterbay_zmtp::Role;
 use support::raw::{Raw, dial, hello, message};
 use support::{Loop, both, ipc, path_of, payload};
@@ -307,5 +307,80 @@ fn a_message_holds_its_own_bytes_only() {
         let size = message.bytes.len();
         let bytes: Vec<u8> = message.bytes.try_into_mut().unwrap().into();
         assert_eq!(bytes.capacity(), size);
+    }
+}
+
+#[test]
+fn half_open_handshakes_do_not_keep_an_honest_sender_out() {
+    let dir = tempfile::tempdir().unwrap();
+    for endpoint in both(&dir, "half-open") {
+        let mut this = Loop::bind(&endpoint, PullOptions::default());
+        let silent: Vec<_> = (0..bounds::HANDSHAKES_MAX + 150)
+            .map(|_| {
+                let silent = dial(&this.endpoint());
+                this.turn(Duration::ZERO);
+                silent
+            })
+            .collect();
+        let mut raw = Raw::push(&this.endpoint());
+        raw.send(b"hello");
+        this.receive(1);
+        // Not one more than had to go, and the oldest of them.
+        assert_eq!(this.pull().peers(), bounds::HANDSHAKES_MAX);
+        assert_eq!(this.closed().len(), 151);
+        let words = "handshake not done, the oldest of 128 when a further sender needed the place";
+        assert!(this.closed().iter().all(|why| why == words), "{:?}", this.closed());
+        assert_eq!(this.pulled.iter().find_map(closed_peer), Some(PeerId(1)));
+        drop(silent);
+    }
+}
+
+fn closed_peer(notice: &PullNotice) -> Option<PeerId> {
+    match notice {
+        PullNotice::Closed { peer, .. } => Some(*peer),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_full_socket_gives_the_place_of_a_half_open_sender_to_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = PullOptions { max_peers: 2, ..PullOptions::default() };
+    let mut this = Loop::bind(&ipc(&dir, "places"), options);
+    let mut one = Raw::push(&this.endpoint());
+    this.until("one", |this| this.pulled.len() == 1);
+    let _silent = dial(&this.endpoint());
+    this.until("both", |this| this.pull().peers() == 2);
+    let mut other = Raw::push(&this.endpoint());
+    other.send(b"other");
+    this.receive(1);
+    one.send(b"one");
+    this.receive(2);
+}
+
+#[test]
+fn a_flood_of_commands_ends_its_turn_and_a_message_of_another_comes_in_between() {
+    const PINGS: usize = 2000;
+    let dir = tempfile::tempdir().unwrap();
+    for endpoint in both(&dir, "pings") {
+        let mut this = Loop::bind(&endpoint, PullOptions::default());
+        let mut flood = Raw::push(&this.endpoint());
+        let mut other = Raw::push(&this.endpoint());
+        this.until("both", |this| this.pulled.len() == 2);
+        this.pull().pause();
+        flood.write(&[4, 7, 4, b'P', b'I', b'N', b'G', 0, 0].repeat(PINGS));
+        other.send(b"hello");
+        this.run(Duration::from_millis(50));
+        this.receive_max = 1;
+        this.pull().resume();
+        this.receive(1);
+        // Each PING that was taken was answered: of two turns at most.
+        let mut bytes = vec![0; 64 << 10];
+        let answers = flood.stream.read(&mut bytes).unwrap() - hello(Role::Pull).len();
+        let answered = answers / b"\x04\x05\x04PONG".len();
+        assert!(
+            answered <= 2 * bounds::COMMANDS_TURN,
+            "{answered} of the flood were taken before the message"
+        );
     }
 }

@@ -14,7 +14,7 @@ use crate::decode::Decode;
 use crate::hold::Holds;
 use crate::judge::Chain;
 use crate::keep::Keep;
-use crate::ledger::{Aborts, Ledger, Ways};
+use crate::ledger::{Aborts, Ledger, Restart, Ways};
 use crate::outlook::Outlook;
 use crate::path::{Path, Suspect};
 use crate::receive::{Receive, Received};
@@ -140,7 +140,8 @@ pub(crate) fn start(
         plan.tell_leaving(sink, route.leaves(place));
     }
     plan.tell_sinks(&route);
-    let ledger = plan.ledger(&mut base, Aborts::new(setup.upstream), &route, now);
+    let restart = Restart::new(base.recovered.last_frame, &base.recovered.live);
+    let ledger = plan.ledger(&mut base, Aborts::new(setup.upstream), restart, &route, now);
     let abouts = Abouts::of_live(setup.attributes, &ledger, &route);
     let seats = plugins.into_iter().map(|setup| {
         let counters = metrics.plugin(&stream, setup.config.name.as_str());
@@ -195,7 +196,7 @@ impl Plan {
             (send, resume)
         });
         let ends = ends.collect();
-        let ledger = self.ledger(&mut base, aborts, &route, Instant::now());
+        let ledger = self.ledger(&mut base, aborts, Restart::default(), &route, Instant::now());
         chain.restart(&ledger);
         let mut path = self.path(base, receive, ledger, (chain, outlook, route), ends);
         (path.suspect, path.taps) = (suspect, taps);
@@ -219,9 +220,17 @@ impl Plan {
     }
 
     /// The requests that the last run has left.
-    fn ledger(&self, base: &mut Base, aborts: Aborts, route: &Route, now: Instant) -> Ledger {
+    fn ledger(
+        &self,
+        base: &mut Base,
+        aborts: Aborts,
+        restart: Restart,
+        route: &Route,
+        now: Instant,
+    ) -> Ledger {
         let Base { writer, recovered, decode } = base;
-        let mut ledger = Ledger::new(&recovered.live, aborts, self.telemetry.clone(), now);
+        let mut ledger = Ledger::new(&recovered.live, aborts, restart, self.telemetry.clone(), now);
+        ledger.read_counts(&recovered.live, writer, decode);
         ledger.set_ways(self.ways(route));
         // With one sink and no plugin nobody asks.
         if self.sinks.len() > 1 || !self.config.plugins.is_empty() {

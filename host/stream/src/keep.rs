@@ -414,6 +414,26 @@ impl Keep {
         self.writer.taken_sent(sink, sequence, through, credit);
     }
 
+    /// The stream ends: of what left for the sink the kernel has what is numbered up to `written`, and nothing after that. So
+    /// the next start sends the rest.
+    pub(crate) fn never_written(&mut self, sink: &str, taken: u64, written: u64, credit: Option<Credit>) {
+        let Some(known) = self.writer.known_sink(sink).filter(|known| known.last_sent() > written).cloned()
+        else {
+            return;
+        };
+        self.dirty = true;
+        self.writer.resume(sink, taken, credit);
+        for (sequence, content) in
+            known.sent().filter(|(sequence, _)| (taken + 1..=written).contains(sequence))
+        {
+            // Refused only where far more is ahead than could be when it left.
+            let _told = self.writer.sent(sink, sequence, content);
+        }
+        if let Some(handed) = known.handed() {
+            self.writer.handed(sink, handed);
+        }
+    }
+
     /// The stream has nothing else to do: what has waited for so long is written.
     pub(crate) fn idle(&mut self, now: Instant, after: Duration) {
         match self.flush_at {

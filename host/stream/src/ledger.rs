@@ -9,6 +9,7 @@ mod booking;
 mod bound;
 mod endings;
 mod released;
+mod restart;
 mod row;
 mod unread;
 mod ways;
@@ -16,6 +17,7 @@ mod whole;
 
 pub use endings::{ABORTED, FinishedEarly, Live, Looked, TellScheduler};
 pub(crate) use endings::{Aborts, OPERATOR};
+pub(crate) use restart::Restart;
 pub(crate) use row::{Accounted, Any, Row};
 pub(crate) use ways::Ways;
 
@@ -66,6 +68,8 @@ pub(crate) struct Request {
     is_uncounted: bool,
     /// The journal, and everybody whom Afterbay tells of it, has a hash in the place of its rid.
     is_rid_hashed: bool,
+    /// Tokens of it that did not arrive around a start, as the start's own event says.
+    missing: u64,
     /// What the reader was sent more (or less) than came: added to the scheduler's count in every later row.
     shift: i64,
     /// It is SGLang's own, to see whether it is alive: no plugin knows of it.
@@ -99,6 +103,7 @@ impl Request {
             unaccounted: 0,
             is_uncounted: false,
             is_rid_hashed: false,
+            missing: 0,
             shift: 0,
             prompt_tokens: 0,
             reader_knows: false,
@@ -138,6 +143,8 @@ pub(crate) struct Ledger {
     telemetry: Telemetry,
     /// Requests whose end the operator has asked for.
     endings: Vec<(Slot, Ending)>,
+    /// What did not arrive since the last run.
+    restart: Restart,
     /// How the scheduler reads an abort, by its last batch.
     abort_shape: Option<AbortShape>,
     /// Where rows may go but to their reader.
@@ -162,6 +169,7 @@ impl Ledger {
     pub(crate) fn new(
         live: &[journal::LiveRequest],
         aborts: Aborts,
+        restart: Restart,
         telemetry: Telemetry,
         now: Instant,
     ) -> Ledger {
@@ -194,6 +202,7 @@ impl Ledger {
             requests,
             telemetry,
             endings,
+            restart,
             abort_shape,
             ways: Ways::default(),
             upstream,
@@ -431,8 +440,13 @@ impl Ledger {
             self.telemetry.counters.requests_finished.add(1);
             let Request { received, forwarded, replaced, dropped, swallowed, held, counted, .. } = request;
             let all = received.wrapping_add_signed(request.unaccounted);
-            if received != forwarded + replaced + dropped + swallowed || held != 0 || all != counted {
-                self.telemetry.counters.request_imbalances.add(1);
+            let is_placed = received == forwarded + replaced + dropped + swallowed && held == 0;
+            if is_placed && all == counted {
+                continue;
+            }
+            self.telemetry.counters.request_imbalances.add(1);
+            // What is missing since a start has its own event.
+            if !is_placed || all + request.missing != counted {
                 let stream = self.telemetry.stream.clone();
                 self.telemetry.publish(RequestImbalance {
                     stream,

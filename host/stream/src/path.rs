@@ -115,9 +115,11 @@ impl Path {
         }
     }
 
-    /// Why nothing more is received.
+    /// Why nothing more is received. At a stop that is the journal's word alone: the senders' frames that are in the kernel
+    /// would be lost there, and the journal has room for them.
     pub(crate) fn full(&self) -> Option<&'static str> {
-        self.keep.full().or_else(|| self.sinks.iter().find_map(|sink| sink.full(self.spill_max)))
+        let of_sinks = || self.sinks.iter().find_map(|sink| sink.full(self.spill_max));
+        self.keep.full().or_else(|| if self.receive.is_closing() { None } else { of_sinks() })
     }
 
     /// What waits and is to go on by itself gets a frame of Afterbay's own, which takes its turn behind those that came.

@@ -37,22 +37,17 @@ pub(crate) struct Received {
 /// The PULL socket that the scheduler connects to.
 pub(crate) struct Receive {
     pull: Pull,
-    /// No more is read: the stream drains.
-    closed: bool,
     pub(crate) frames: u64,
     pub(crate) bytes: u64,
 }
 
 impl Receive {
     pub(crate) fn new(pull: Pull) -> Receive {
-        Receive { pull, closed: false, frames: 0, bytes: 0 }
+        Receive { pull, frames: 0, bytes: 0 }
     }
 
     /// The next frame, if one is there.
     pub(crate) fn next(&mut self) -> Option<Received> {
-        if self.closed {
-            return None;
-        }
         let message = self.pull.receive()?;
         self.frames += 1;
         self.bytes += message.bytes.len() as u64;
@@ -61,17 +56,27 @@ impl Receive {
 
     /// Something may be there without a further event of the poll.
     pub(crate) fn has_more(&self) -> bool {
-        !self.closed && self.pull.has_more()
+        self.pull.has_more()
     }
 
-    /// Nothing more is read; what the kernel holds stays there.
-    pub(crate) fn close(&mut self) {
-        self.pull.pause();
-        self.closed = true;
+    /// The stream stops: nobody connects any more, and each sender is read until it has seen our end and ended, too.
+    pub(crate) fn close(&mut self, now: Instant) {
+        self.pull.close(now);
     }
 
+    /// The stream stops, and frames may still come.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.pull.is_closing()
+    }
+
+    /// The stream stops, and everything that senders had handed to the kernel was received.
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed
+        self.pull.is_closed()
+    }
+
+    /// Closes the senders that are left. Returns the bytes that came from them and are lost.
+    pub(crate) fn abandon(&mut self) -> u64 {
+        self.pull.abandon()
     }
 
     pub(crate) fn socket(&self) -> &Pull {

@@ -252,6 +252,12 @@ impl Sink {
         }
     }
 
+    /// The stream ends: tells the journal what the socket was given and the kernel has not taken.
+    pub(crate) fn tell_never_written(&self, keep: &mut Keep) {
+        let socket = self.send.socket();
+        keep.never_written(&self.name, socket.taken(), socket.written(), self.send.position());
+    }
+
     /// Does what is due.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.send.push().tick(now);

@@ -25,6 +25,9 @@ const JOURNAL_IDLE: Duration = Duration::from_millis(2);
 const ABANDON_EVERY: Duration = Duration::from_secs(60);
 /// How often it is looked whether sinks that leave have all they were to get.
 const LET_GO_EVERY: Duration = Duration::from_millis(50);
+/// From the drain's deadline on, a stream waits so long for senders to end their connections. They need milliseconds; it is
+/// waited for where the journal takes no frames.
+const CLOSE_MAX: Duration = Duration::from_secs(2);
 /// The poll wakes at least so often.
 const POLL_MAX: Duration = Duration::from_millis(500);
 /// Events of the poll that one turn takes in.
@@ -68,6 +71,8 @@ pub struct Ended {
     pub frames_left: usize,
     /// Their bytes.
     pub bytes_left: u64,
+    /// Bytes of senders that the kernel had and that could not be received: the journal took no frames. They are lost.
+    pub unread_bytes: u64,
     /// Why the journal could not be sealed; what was written is recovered at the next start.
     pub journal: Option<String>,
 }
@@ -192,19 +197,25 @@ impl Thread {
                 chain.forget(&gone, ledger);
                 chain.revive(ledger);
             }
+            self.path.ledger.settle_restart(now);
             self.report.tell(&mut self.path, now);
             if self.path.route.has_past() && now >= self.let_go_at {
                 self.let_go_at = now + LET_GO_EVERY;
                 change::let_go(&mut self.plan, &mut self.path, &mut self.report);
             }
             if let Some(deadline) = self.stop {
-                // Nothing more is there to be read: the end of what this process answers for.
-                if !busy && events.is_empty() {
-                    self.path.receive.close();
+                self.path.receive.close(now);
+                let is_closed = self.path.receive.is_closed();
+                if is_closed && !busy {
                     // No row comes that could release what waits.
                     self.path.holds.end_all(HoldEnd::Stop, None);
                 }
-                if (self.path.receive.is_closed() && self.path.is_drained()) || now >= deadline {
+                let ends = if is_closed {
+                    self.path.is_drained() || now >= deadline
+                } else {
+                    now >= deadline + CLOSE_MAX
+                };
+                if ends {
                     return;
                 }
             }
@@ -277,15 +288,19 @@ impl Thread {
 
     fn end(mut self) -> Ended {
         let (frames_left, bytes_left) = self.path.left();
+        let unread_bytes = self.path.receive.abandon();
         let now = Instant::now();
         self.path.tell_taken();
+        let Path { sinks, keep, .. } = &mut self.path;
+        sinks.iter().for_each(|sink| sink.tell_never_written(keep));
+        self.path.ledger.end_restart();
         if self.path.route.has_past() {
             change::let_go(&mut self.plan, &mut self.path, &mut self.report);
         }
         self.report.end(&mut self.path, now);
         crate::tap::end(self.path.taps);
         let journal = self.path.keep.finish().err().map(|error| error.to_string());
-        Ended { frames_left, bytes_left, journal }
+        Ended { frames_left, bytes_left, unread_bytes, journal }
     }
 }
 
@@ -294,7 +309,7 @@ fn rescue(path: Path, why: String) -> Rescued {
     let Path {
         receive,
         keep,
-        ledger,
+        mut ledger,
         sinks,
         taps,
         chain,
@@ -315,6 +330,8 @@ fn rescue(path: Path, why: String) -> Rescued {
     // Its end may panic too; then what it held back is lost to the journal, and found again where that matters.
     let refused = catch_unwind(AssertUnwindSafe(|| keep.into_refused())).ok().flatten();
     refused.into_iter().for_each(|received| returned.push_front(received));
+    // A ledger that is made anew does not know what the start has seen.
+    ledger.end_restart();
     let aborts = ledger.into_aborts();
     Rescued { receive, sends, aborts, chain, outlook, route, taps, arrived, returned, suspect }
 }

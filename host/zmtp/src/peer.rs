@@ -55,6 +55,8 @@ pub enum Event {
     Subscribe(Bytes),
     /// To a PUB: one subscription to this is taken back.
     Cancel(Bytes),
+    /// A command that the connection has dealt with itself, such as PING. An event so that a caller can count commands.
+    Command,
 }
 
 /// What came of something that is not whole, for the words of a connection that ends in the middle of it. In bytes.
@@ -317,7 +319,7 @@ impl Peer {
                 if self.output.len() + pong.len() <= OUTPUT_BYTES_MAX {
                     self.output.extend_from_slice(&pong);
                 }
-                Ok(None)
+                Ok(Some(Event::Command))
             }
             Command::Subscribe { topic } if self.role == Role::Pub => {
                 Ok(Some(Event::Subscribe(Bytes::copy_from_slice(topic))))
@@ -325,7 +327,7 @@ impl Peer {
             Command::Cancel { topic } if self.role == Role::Pub => {
                 Ok(Some(Event::Cancel(Bytes::copy_from_slice(topic))))
             }
-            _ => Ok(None),
+            _ => Ok(Some(Event::Command)),
         }
     }
 }

@@ -28,6 +28,7 @@ mod senders;
 mod shadows;
 mod signals;
 mod sinks;
+mod stops;
 mod taps;
 mod told;
 mod ways;

@@ -138,7 +138,7 @@ impl Subscriber {
                             Some(zmtp::Event::Subscribe(topic)) => self.subscriptions.add(topic)?,
                             Some(zmtp::Event::Cancel(topic)) => self.subscriptions.cancel(&topic),
                             // A PUB is given no messages.
-                            Some(zmtp::Event::Message(_)) | None => {}
+                            Some(zmtp::Event::Message(_) | zmtp::Event::Command) | None => {}
                         }
                     }
                 }

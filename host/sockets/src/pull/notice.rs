@@ -48,6 +48,18 @@ pub enum CloseReason {
     /// Its handshake took too long.
     #[error("no handshake in {0:?}")]
     HandshakeTimeout(Duration),
+    /// Its handshake was the oldest of so many when a further sender connected and no place was free.
+    #[error("handshake not done, the oldest of {0} when a further sender needed the place")]
+    HandshakeCrowded(usize),
+    /// The socket was closed, and the sender did not end its connection. Everything that it had sent was received.
+    #[error("closed by the stop")]
+    Stopped,
+    /// The socket was closed before everything that the sender had sent was read.
+    #[error("closed by the stop, {bytes} bytes from it were not read")]
+    Unread {
+        /// Bytes that are lost.
+        bytes: u64,
+    },
 }
 
 /// Why a connection was not taken.
@@ -62,13 +74,14 @@ pub enum Refusal {
 }
 
 impl CloseReason {
-    /// The kind of reason in a word, for metrics: `clean`, `cut`, `timeout`, or that of the error.
+    /// The kind of reason in a word, for metrics: `clean`, `cut`, `timeout`, `unread`, or that of the error.
     pub fn label(&self) -> &'static str {
         match self {
-            CloseReason::Left => "clean",
+            CloseReason::Left | CloseReason::Stopped => "clean",
             CloseReason::CutMessage { .. } | CloseReason::Cut { .. } => "cut",
             CloseReason::Protocol(error) => error.label(),
-            CloseReason::HandshakeTimeout(_) => "timeout",
+            CloseReason::HandshakeTimeout(_) | CloseReason::HandshakeCrowded(_) => "timeout",
+            CloseReason::Unread { .. } => "unread",
         }
     }
 

@@ -1,12 +1,14 @@
 //! One sender of a PULL: its connection, its buffer, its place in the handshake.
 
 use std::io::IoSlice;
+use std::net::Shutdown;
+use std::time::Instant;
 
 use afterbay_zmtp as zmtp;
 use bytes::Bytes;
 
 use super::notice::{CloseReason, PeerId};
-use crate::bounds::{READ_BUFFER_BYTES, READ_TURN_BYTES};
+use crate::bounds::{CLOSE_QUIET, CLOSE_SHUT_MAX, COMMANDS_TURN, READ_BUFFER_BYTES, READ_TURN_BYTES};
 use crate::conn::{Conn, PeerAddress, Read};
 
 /// A message that misses at least this much is read straight into its own allocation.
@@ -25,12 +27,25 @@ pub(crate) struct Peer {
     pub(crate) readable: bool,
     /// It waits for its turn.
     pub(crate) in_ring: bool,
+    /// How far its socket is closed.
+    closing: Closing,
     zmtp: zmtp::Peer,
     /// Allocated at the first read. `start..end` is read and not parsed.
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
     last_was_direct: bool,
+}
+
+/// How far a closing socket has closed this sender's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Closing {
+    /// Both directions are open.
+    Open,
+    /// The sender sees our end. `heard`: when bytes last came from it, or when our end was sent.
+    WriteShut { heard: Instant },
+    /// Nothing further can come in. What the kernel had by then is still read.
+    BothShut,
 }
 
 /// What a turn came to.
@@ -41,7 +56,7 @@ pub(crate) enum Turn {
     Message(Bytes),
     /// Nothing until the poll tells.
     Blocked,
-    /// As much was read as one turn may, without a whole message.
+    /// The turn reached its bound of bytes or commands, without a whole message.
     Used,
     Closed(CloseReason),
 }
@@ -59,6 +74,7 @@ impl Peer {
             messages: 0,
             readable,
             in_ring,
+            closing: Closing::Open,
             zmtp,
             buffer,
             start: 0,
@@ -71,20 +87,32 @@ impl Peer {
         self.zmtp.is_ready()
     }
 
-    /// Goes on until one message is whole. `spent`: bytes read, added to.
+    /// Reads until one message is whole or the turn's bound is reached. Adds the bytes read to `spent`.
     pub(crate) fn turn(&mut self, spent: &mut usize) -> Turn {
-        let mut read = 0;
+        let turn = self.read_turn(spent);
+        self.flush();
+        turn
+    }
+
+    fn read_turn(&mut self, spent: &mut usize) -> Turn {
+        let (mut read, mut commands) = (0, 0);
         loop {
             while self.start < self.end {
-                let fed = self.zmtp.feed(&self.buffer[self.start..self.end]);
-                self.flush();
-                match fed {
+                match self.zmtp.feed(&self.buffer[self.start..self.end]) {
                     Err(error) => return Turn::Closed(CloseReason::Protocol(error)),
                     Ok((used, event)) => {
                         self.start += used;
                         match event {
-                            // To a PULL nobody subscribes.
-                            None | Some(zmtp::Event::Subscribe(_) | zmtp::Event::Cancel(_)) => {}
+                            None => {}
+                            // Nobody subscribes to a PULL.
+                            Some(
+                                zmtp::Event::Command | zmtp::Event::Subscribe(_) | zmtp::Event::Cancel(_),
+                            ) => {
+                                commands += 1;
+                                if commands >= COMMANDS_TURN {
+                                    return Turn::Used;
+                                }
+                            }
                             Some(zmtp::Event::Ready(_)) => return Turn::Ready,
                             Some(zmtp::Event::Message(bytes)) => return self.message(bytes),
                         }
@@ -147,6 +175,62 @@ impl Peer {
     }
 
     fn end_reason(&self) -> CloseReason {
-        CloseReason::of_end(&self.zmtp)
+        match CloseReason::of_end(&self.zmtp) {
+            CloseReason::Left if self.closing == Closing::BothShut => CloseReason::Stopped,
+            reason => reason,
+        }
+    }
+
+    /// Notes that bytes came from the sender of a closing socket.
+    pub(crate) fn heard(&mut self, now: Instant) {
+        if let Closing::WriteShut { heard } = &mut self.closing {
+            *heard = now;
+        }
+    }
+
+    /// The kernel has nothing more of it for now: ends our direction, unless it is in the middle of a message.
+    pub(crate) fn emptied(&mut self, now: Instant) {
+        let is_between = !self.is_ready() || self.zmtp.unfinished().is_none();
+        if self.closing == Closing::Open && is_between {
+            self.shut_write(now);
+        }
+    }
+
+    /// Goes on with closing by the time. True where the peer is to be read to the end.
+    pub(crate) fn close_due(&mut self, since: Instant, now: Instant) -> bool {
+        if self.close_deadline(since).is_none_or(|due| now < due) {
+            return false;
+        }
+        if self.closing == Closing::Open {
+            self.shut_write(now);
+            return false;
+        }
+        // On unix sockets a later write of the sender fails; on tcp what comes later is answered with a reset.
+        self.conn.shutdown(Shutdown::Read);
+        (self.closing, self.readable) = (Closing::BothShut, true);
+        true
+    }
+
+    /// When [`Peer::close_due`] has something to do.
+    pub(crate) fn close_deadline(&self, since: Instant) -> Option<Instant> {
+        match self.closing {
+            Closing::Open => Some(since + CLOSE_SHUT_MAX),
+            // What has come and was not read says nothing of a quiet sender.
+            Closing::WriteShut { .. } if self.readable => Some(since + CLOSE_SHUT_MAX + CLOSE_QUIET),
+            Closing::WriteShut { heard } => {
+                Some((heard + CLOSE_QUIET).min(since + CLOSE_SHUT_MAX + CLOSE_QUIET))
+            }
+            Closing::BothShut => None,
+        }
+    }
+
+    fn shut_write(&mut self, now: Instant) {
+        self.conn.shutdown(Shutdown::Write);
+        self.closing = Closing::WriteShut { heard: now };
+    }
+
+    /// Bytes that came from it and were not read as messages: in its buffer, and in the kernel's.
+    pub(crate) fn unread_bytes(&self) -> u64 {
+        (self.end - self.start) as u64 + self.conn.unread_bytes()
     }
 }

@@ -82,6 +82,7 @@ impl Ledger {
         if !batch.unread().is_empty() || !self.brief.is_empty() {
             self.note_unread(&kept, &batch, &mut rows, &mut any);
         }
+        self.restart.batch(kept.frame, kept.at.instant, rows.iter().map(|row| (row.number, row.tokens)));
         self.telemetry.counters.rows_received.add(rows.len() as u64);
         self.telemetry.counters.tokens_received.add(received);
         Ok(Accounted { kept, batch, rows, any, is_released: false })
@@ -149,6 +150,11 @@ impl Ledger {
         }
         self.gaps.push(journal::Gap { row, expected, got });
         self.telemetry.counters.request_gaps.add(1);
+        let (is_first, lacks) = (request.received == 0, got.saturating_sub(expected));
+        if self.restart.lacks(kept.frame, request.kept.number().0, is_first, lacks) {
+            request.missing += lacks;
+            return tokens;
+        }
         let rid = self.requests.rid(slot).unwrap_or_default().to_owned();
         let (stream, frame) = (self.telemetry.stream.clone(), kept.frame.0);
         // The scheduler's count is what was to be expected; what came is what this row brings it to.

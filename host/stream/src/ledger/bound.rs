@@ -138,6 +138,7 @@ impl Ledger {
     fn close(&mut self, slot: Slot, keep: &mut Keep) -> Option<u64> {
         let request = self.requests.remove(slot)?;
         self.forget_ending(slot);
+        self.restart.forget(request.kept.number().0);
         keep.close(request.kept);
         Some(request.kept.number().0)
     }

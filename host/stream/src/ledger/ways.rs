@@ -51,7 +51,8 @@ impl Ledger {
         let mut held = HashMap::new();
         let mut backlog = writer.backlog(FrameNo(0)).with_outcomes();
         for of_frame in live.chunk_by(|one, next| one.info.first_frame == next.info.first_frame) {
-            let Some((batch, outcome)) = beginning(&mut backlog, of_frame[0].info.first_frame, decode) else {
+            let Some((batch, outcome)) = read_batch(&mut backlog, of_frame[0].info.first_frame, decode)
+            else {
                 continue;
             };
             for request in of_frame {
@@ -173,8 +174,12 @@ impl Ledger {
     }
 }
 
-/// A frame that requests begin with, and what was done with it.
-fn beginning(backlog: &mut Backlog, frame: FrameNo, decode: &mut Decode) -> Option<(Batch, Box<Outcome>)> {
+/// Reads a batch back, and what was done with it.
+pub(super) fn read_batch(
+    backlog: &mut Backlog,
+    frame: FrameNo,
+    decode: &mut Decode,
+) -> Option<(Batch, Box<Outcome>)> {
     backlog.pass_to(frame).ok()?;
     // One that is missing takes those behind it that are missing, too.
     let next = if backlog.position() == frame { backlog.next().ok()?? } else { return None };
