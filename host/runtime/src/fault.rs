@@ -63,7 +63,8 @@ pub enum FaultKind {
     /// The guest trapped: a panic, an abort, a stack too deep, an import that is not granted.
     #[error("trapped: {message}")]
     Trap {
-        /// The trap, and the last error that the guest logged in this call (a panic's text).
+        /// The trap, the last error that the guest logged in this call (a panic's text), and what it printed in the call (an
+        /// exception's).
         message: String,
     },
     /// The call took more processor time than its deadline.

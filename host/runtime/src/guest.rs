@@ -2,13 +2,16 @@
 //!
 //! Granted are the interfaces of `afterbay:plugin` that the operator names, an empty environment, one fixed hash seed (a
 //! Rust guest's `HashMap` and panic message ask for them) and a clock that stands still (libraries that measure themselves
-//! ask for one). Every other WASI import is there, as a guest's libc wants it linked, and traps when called.
+//! ask for one). What it writes to standard output and standard error goes to its log. Every other WASI import is there, as a
+//! guest's libc wants it linked, and traps when called.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use wasmtime::component::{Component, HasSelf, Linker, WasmList, WasmStr};
+use wasmtime::component::{
+    Component, ComponentType, HasSelf, Linker, LinkerInstance, Lower, Resource, WasmList, WasmStr,
+};
 use wasmtime::{Engine, ResourceLimiter, Store, StoreContextMut, UpdateDeadline};
 
 use crate::batch::{RequestId, TokenId};
@@ -253,6 +256,30 @@ pub(crate) fn linker(engine: &Engine, component: &Component) -> wasmtime::Result
                 linker.instance(name)?.func_wrap("now", |_, ()| Ok((0_u64,)))?;
                 linker.instance(name)?.func_wrap("resolution", |_, ()| Ok((1_u64,)))?;
             }
+            "wasi:cli/stderr" => {
+                linker.instance(name)?.func_wrap("get-stderr", |_, ()| Ok((output(),)))?;
+            }
+            "wasi:cli/stdout" => {
+                linker.instance(name)?.func_wrap("get-stdout", |_, ()| Ok((output(),)))?;
+            }
+            // No terminal, so a libc does not ask how wide it is.
+            "wasi:cli/terminal-stderr" => {
+                linker.instance(name)?.func_wrap("get-terminal-stderr", |_, ()| Ok((no_terminal(),)))?;
+            }
+            "wasi:cli/terminal-stdout" => {
+                linker.instance(name)?.func_wrap("get-terminal-stdout", |_, ()| Ok((no_terminal(),)))?;
+            }
+            "wasi:io/streams" => print_to_log(linker.instance(name)?)?,
+            // What waits here waits for an output stream, which always has room.
+            "wasi:io/poll" => {
+                let mut poll = linker.instance(name)?;
+                poll.func_wrap("[method]pollable.ready", |_, (_,): (Nothing,)| Ok((true,)))?;
+                poll.func_wrap("[method]pollable.block", |_, (_,): (Nothing,)| Ok(()))?;
+                poll.func_wrap("poll", |mut caller: Caller<'_>, (all,): (Vec<Nothing>,)| {
+                    caller.data_mut().clock.charge_bytes_in_full(size_of_val(&*all))?;
+                    Ok(((0..).take(all.len()).collect::<Vec<u32>>(),))
+                })?;
+            }
             "wasi:random/insecure-seed" => {
                 linker.instance(name)?.func_wrap("insecure-seed", |_, ()| Ok((HASH_SEED,)))?;
             }
@@ -261,4 +288,54 @@ pub(crate) fn linker(engine: &Engine, component: &Component) -> wasmtime::Result
     }
     linker.define_unknown_imports_as_traps(component)?;
     Ok(linker)
+}
+
+/// A resource of a guest that has nothing behind it: `define_unknown_imports_as_traps` defines each as this type.
+type Nothing = Resource<()>;
+
+/// WASI's `stream-error`. It is only the type: a guest's output never fails.
+#[derive(ComponentType, Lower)]
+#[component(variant)]
+#[allow(dead_code, reason = "the canonical ABI wants every case")]
+enum StreamError {
+    #[component(name = "last-operation-failed")]
+    LastOperationFailed(Nothing),
+    #[component(name = "closed")]
+    Closed,
+}
+
+/// Standard output and standard error are the same stream. Also what a guest waits with for room in it.
+fn output() -> Nothing {
+    Resource::new_own(0)
+}
+
+fn no_terminal() -> Option<Nothing> {
+    None
+}
+
+/// Defines the functions by which a guest writes to an output stream: what it writes goes to its log.
+fn print_to_log(mut streams: LinkerInstance<'_, Guest>) -> wasmtime::Result<()> {
+    type Written = (Result<(), StreamError>,);
+    streams.resource("output-stream", wasmtime::component::ResourceType::host::<()>(), |_, _| Ok(()))?;
+    let room = |_: Caller<'_>, (_,): (Nothing,)| Ok((Ok::<u64, StreamError>(LOG_LINE_BYTES_MAX as u64),));
+    streams.func_wrap("[method]output-stream.check-write", room)?;
+    streams.func_wrap("[method]output-stream.subscribe", |_, (_,): (Nothing,)| Ok((output(),)))?;
+    for write in ["write", "blocking-write-and-flush"] {
+        let write_to_log =
+            |mut store: Caller<'_>, (_, bytes): (Nothing, WasmList<u8>)| -> wasmtime::Result<Written> {
+                // Only the end is copied, whatever the guest hands over.
+                let bytes = bytes.as_le_slice(&store);
+                let end = bytes[bytes.len().saturating_sub(LOG_LINE_BYTES_MAX)..].to_vec();
+                let Guest { clock, log, .. } = store.data_mut();
+                clock.charge_bytes(end.len())?;
+                log.print(&end);
+                Ok((Ok(()),))
+            };
+        streams.func_wrap(&format!("[method]output-stream.{write}"), write_to_log)?;
+    }
+    for flush in ["flush", "blocking-flush"] {
+        let nothing = |_: Caller<'_>, (_,): (Nothing,)| -> wasmtime::Result<Written> { Ok((Ok(()),)) };
+        streams.func_wrap(&format!("[method]output-stream.{flush}"), nothing)?;
+    }
+    Ok(())
 }

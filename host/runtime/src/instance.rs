@@ -355,11 +355,15 @@ fn within<R>(
     run: impl FnOnce(&mut Store<Guest>) -> wasmtime::Result<R>,
 ) -> wasmtime::Result<R> {
     let guest = store.data_mut();
-    guest.log.forget_error();
+    guest.log.begin_call();
     guest.clock.restart(deadline);
     store.set_epoch_deadline(1);
-    let _under_way = host.shared.ticker.enter();
-    run(store)
+    let ended = {
+        let _under_way = host.shared.ticker.enter();
+        run(store)
+    };
+    store.data_mut().log.end_call();
+    ended
 }
 
 fn kind_of(error: &wasmtime::Error, store: &Store<Guest>, limits: &Limits, deadline: Duration) -> FaultKind {
@@ -372,7 +376,7 @@ fn kind_of(error: &wasmtime::Error, store: &Store<Guest>, limits: &Limits, deadl
         Some(trap) => trap.to_string(),
         None => in_our_words(error.root_cause().to_string()),
     };
-    let message = match store.data().log.last_error() {
+    let message = match store.data().log.said() {
         Some(said) => format!("{trap}; it said: {said}"),
         None => trap,
     };

@@ -29,11 +29,20 @@ pub(crate) struct LogBook {
     lines_this_second: u32,
     left_out: u64,
     last_error: Option<String>,
+    /// The end of what the guest wrote to standard output and standard error in this call.
+    printed: Vec<u8>,
 }
 
 impl LogBook {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { waiting: Vec::new(), second_began: now, lines_this_second: 0, left_out: 0, last_error: None }
+        Self {
+            waiting: Vec::new(),
+            second_began: now,
+            lines_this_second: 0,
+            left_out: 0,
+            last_error: None,
+            printed: Vec::new(),
+        }
     }
 
     /// Takes a line in. One over the rate, or with too many waiting, is counted and left out.
@@ -69,14 +78,42 @@ impl LogBook {
         self.waiting.is_empty() && self.left_out == 0
     }
 
-    /// A call begins: an error logged before it does not explain its end.
-    pub(crate) fn forget_error(&mut self) {
-        self.last_error = None;
+    /// Takes what the guest writes to standard output or standard error. Keeps the last [`LOG_LINE_BYTES_MAX`] bytes of a
+    /// call: an exception's last line names the exception.
+    pub(crate) fn print(&mut self, bytes: &[u8]) {
+        self.printed.extend_from_slice(&bytes[bytes.len().saturating_sub(LOG_LINE_BYTES_MAX)..]);
+        // Twice the bound, so that a guest that writes byte by byte does not move the text at each byte.
+        if self.printed.len() > 2 * LOG_LINE_BYTES_MAX {
+            self.printed.drain(..self.printed.len() - LOG_LINE_BYTES_MAX);
+        }
     }
 
-    /// The last error logged in this call: what a panicking guest says.
-    pub(crate) fn last_error(&self) -> Option<&str> {
-        self.last_error.as_deref()
+    /// A call begins: what was said before it does not explain its end.
+    pub(crate) fn begin_call(&mut self) {
+        self.last_error = None;
+        self.printed.clear();
+    }
+
+    /// A call has ended: what the guest printed in it becomes one line of its log.
+    pub(crate) fn end_call(&mut self) {
+        if let Some(printed) = self.printed() {
+            self.write(Instant::now(), Level::Warn, None, printed);
+        }
+    }
+
+    /// What the guest said in this call that may explain its end: the last error that it logged, and what it printed.
+    pub(crate) fn said(&self) -> Option<String> {
+        match (self.last_error.clone(), self.printed()) {
+            (Some(error), Some(printed)) => Some(format!("{error}; it printed: {printed}")),
+            (error, printed) => error.or(printed),
+        }
+    }
+
+    fn printed(&self) -> Option<String> {
+        let end = &self.printed[self.printed.len().saturating_sub(LOG_LINE_BYTES_MAX)..];
+        let text = String::from_utf8_lossy(end);
+        let text = text.trim();
+        (!text.is_empty()).then(|| text.to_owned())
     }
 
     fn turn_second(&mut self, now: Instant) {
@@ -131,6 +168,36 @@ mod tests {
         let told = book.drain(end);
         assert!(told.len() <= LOG_LINES_WAITING_MAX + 1, "{} lines", told.len());
         assert!(told.last().unwrap().message.starts_with("800 lines left out"), "{:?}", told.last());
+    }
+
+    #[test]
+    fn the_end_of_what_a_call_prints_is_one_line_and_explains_only_that_call() {
+        let mut book = LogBook::new(Instant::now());
+        book.begin_call();
+        for _ in 0..LOG_LINE_BYTES_MAX {
+            book.print(b"some text\n");
+        }
+        book.print("ValueError: the lake is dry\n".as_bytes());
+        book.end_call();
+        let said = book.said().unwrap();
+        assert!(said.len() <= LOG_LINE_BYTES_MAX && said.ends_with("ValueError: the lake is dry"), "{said}");
+        assert!(book.printed.len() <= 2 * LOG_LINE_BYTES_MAX, "{} bytes are kept", book.printed.len());
+        let lines = book.drain(Instant::now());
+        assert_eq!((lines.len(), &lines[0].message), (1, &said));
+        book.begin_call();
+        book.end_call();
+        assert_eq!((book.said(), book.is_empty()), (None, true));
+    }
+
+    #[test]
+    fn calls_that_print_have_the_rate_of_lines() {
+        let mut book = LogBook::new(Instant::now());
+        for _ in 0..10 * LOG_LINES_PER_SECOND_MAX {
+            book.begin_call();
+            book.print(b"noise");
+            book.end_call();
+        }
+        assert!(book.drain(Instant::now()).len() <= LOG_LINES_WAITING_MAX);
     }
 
     #[test]

@@ -12,11 +12,21 @@ const EXPORT: &str = "afterbay:plugin/plugin";
 /// What this host may give; `types` has no functions and comes with the others.
 const PACKAGE: &str = "afterbay:plugin";
 /// WASI packages that a guest's libc links whether it uses them or not. A call of what is not granted is a trap.
-const LINKED: [&str; 5] = ["wasi:cli", "wasi:clocks", "wasi:filesystem", "wasi:io", "wasi:random"];
+const LINKED: [&str; 6] =
+    ["wasi:cli", "wasi:clocks", "wasi:filesystem", "wasi:io", "wasi:random", "wasi:sockets"];
 const WASI_VERSION: &str = "0.2.0";
 /// Of WASI what `guest.rs` answers, the same to every guest.
-const GIVEN_TO_ALL: [&str; 3] =
-    ["wasi:cli/environment", "wasi:clocks/monotonic-clock", "wasi:random/insecure-seed"];
+const GIVEN_TO_ALL: [&str; 9] = [
+    "wasi:cli/environment",
+    "wasi:cli/stderr",
+    "wasi:cli/stdout",
+    "wasi:cli/terminal-stderr",
+    "wasi:cli/terminal-stdout",
+    "wasi:clocks/monotonic-clock",
+    "wasi:io/poll",
+    "wasi:io/streams",
+    "wasi:random/insecure-seed",
+];
 
 /// Everything that keeps a component out of this world; nothing if it belongs.
 pub(crate) fn differences(engine: &Engine, component: &Component) -> Vec<String> {
@@ -150,8 +160,8 @@ mod tests {
             Some("exports wasi:cli/run@0.2.6, a plugin exports afterbay:plugin/plugin@0.1.0")
         );
         assert_eq!(
-            foreign_import("wasi:sockets/tcp@0.2.6").as_deref(),
-            Some("imports wasi:sockets/tcp@0.2.6, which is never granted")
+            foreign_import("wasi:http/outgoing-handler@0.2.6").as_deref(),
+            Some("imports wasi:http/outgoing-handler@0.2.6, which is never granted")
         );
         assert_eq!(
             foreign_import("afterbay:plugin/files@0.1.0").as_deref(),

@@ -1,4 +1,4 @@
-//! Links the network, which is never granted: refused when it is loaded.
+//! Links the network, and connects in its first batch: a trap.
 
 use std::net::TcpStream;
 

@@ -1,5 +1,5 @@
-//! Does in its first batch what its settings name, all of which a plugin is not granted, except `map`, `environment` and `clock`,
-//! which stands still.
+//! Does in its first batch what its settings name. A plugin is granted none of it, except `map`, `environment`, `clock` (which
+//! stands still) and what it prints.
 
 use afterbay_plugin::{Batch, Columns, ConfigureError, Plugin, Verdicts};
 
@@ -30,8 +30,13 @@ impl Plugin for Forbidden {
                 "printed".into()
             }
             "print error" => {
-                eprintln!("out");
+                eprintln!("err");
                 "printed".into()
+            }
+            "print and abort" => {
+                println!("the shore is wet");
+                eprintln!("Traceback:\n  the lake is dry");
+                std::process::abort()
             }
             "exit" => std::process::exit(3),
             "sleep" => {

@@ -1,13 +1,16 @@
-//! Imports that are never granted, and bytes that are no component.
+//! The network, which is linked and never granted, and bytes that are no component.
 
 use super::*;
 
 #[test]
-fn a_plugin_that_links_the_network_is_refused_with_the_interface() {
-    let error = host().load("mine", &guest("connects"), limits()).unwrap_err().to_string();
-    assert!(error.starts_with("plugin \"mine\": built for another world: "), "{error}");
-    assert!(error.contains("imports wasi:sockets/tcp@0.2."), "{error}");
-    assert!(error.contains("which is never granted"), "{error}");
+fn a_plugin_that_links_the_network_starts_and_a_connection_is_a_trap_that_names_the_interface() {
+    let mut plugin = start("connects", "{}");
+    let fault = plugin.process(&batch_of(&[1])).unwrap_err();
+    let message = trap_message(&fault);
+    assert!(
+        message.contains("called wasi:sockets/") && message.contains("which is not granted"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What a plugin is not granted, and the little of WASI that it is.
 
-use afterbay_runtime::Action;
+use afterbay_runtime::{Action, Level};
 
 use super::*;
 
@@ -18,8 +18,6 @@ fn what_is_not_granted_is_a_trap_that_names_the_interface() {
     for (deed, interface) in [
         ("date", "wasi:clocks/wall-clock"),
         ("file", "wasi:filesystem/preopens"),
-        ("print", "wasi:cli/stdout"),
-        ("print error", "wasi:cli/stderr"),
         ("exit", "wasi:cli/exit"),
         ("sleep", "wasi:clocks/monotonic-clock"),
         ("arguments", "wasi:cli/environment"),
@@ -29,6 +27,24 @@ fn what_is_not_granted_is_a_trap_that_names_the_interface() {
         assert!(message.contains(interface), "{deed}: {message}");
         assert!(message.contains("is not granted"), "{deed}: {message}");
     }
+}
+
+#[test]
+fn what_a_guest_prints_is_a_line_of_its_log() {
+    for (deed, line) in [("print", "out"), ("print error", "err")] {
+        let mut plugin = start("forbidden", &format!(r#"{{"do": "{deed}"}}"#));
+        assert_eq!(plugin.process(&batch_of(&[1])).unwrap().len(), 1, "{deed}");
+        let lines = plugin.drain_log();
+        assert_eq!(lines.len(), 1, "{deed}: {lines:?}");
+        assert_eq!((lines[0].level, lines[0].message.as_str()), (Level::Warn, line));
+    }
+}
+
+#[test]
+fn what_a_guest_prints_before_it_traps_explains_the_trap() {
+    let fault = what_comes_of("print and abort").unwrap_err();
+    let message = trap_message(&fault);
+    assert!(message.ends_with("; it said: the shore is wet\nTraceback:\n  the lake is dry"), "{message}");
 }
 
 #[test]
