@@ -257,6 +257,9 @@ impl Seat {
             }
             let fault = match answer {
                 Ok(mut verdicts) => {
+                    if !columns.requests.is_empty() {
+                        self.faults.judged();
+                    }
                     self.requests_open += opened.len() as u64;
                     let is_judged = died.is_empty() || self.policy() != OnFault::Terminate;
                     if !died.is_empty() {
@@ -508,6 +511,7 @@ impl Seat {
 
     /// Seats an instance and tells it of the requests that are alive.
     fn take_over(&mut self, mut plugin: Plugin, resumed: &Resumed<'_>, ledger: &Ledger, abouts: &Abouts) {
+        self.faults.started();
         let opened = resumed::open(&mut plugin, resumed.requests(), abouts);
         self.requests_open = resumed.requests().len() as u64;
         (self.plugin, self.is_lost) = (Some(plugin), true);

@@ -235,6 +235,52 @@ fn a_plugin_that_faults_too_often_is_quarantined_and_comes_back_when_it_is_relea
 }
 
 #[test]
+fn a_plugin_that_is_too_slow_in_each_instance_s_first_call_is_quarantined_one_fault_later() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let component = guest("loops");
+    let config = stage.config().plugin_with(
+        "slow",
+        component.to_str().unwrap(),
+        "in = \"process\"",
+        "deadline = \"2ms\"",
+    );
+    let config = config.of_plugin("quarantine = { faults = 2, within = \"1h\" }");
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut request = Request::new("r");
+    let mut step = || {
+        let frame = batch(Msgpack, vec![request.row(&[1])]);
+        sender.send(&frame);
+        assert_eq!(reader.frame(), frame);
+    };
+    (0..2).for_each(|_| step());
+    assert!(afterbay.events("PluginQuarantined").is_empty(), "one of the two is forgiven");
+    (0..3).for_each(|_| step());
+    let faults = afterbay.metrics().plugin_by("slow", "faults_total", "kind", "deadline");
+    assert_eq!(faults, 3, "the first is forgiven, two count, and then it is called no more");
+    afterbay.event("PluginQuarantined");
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn what_a_plugin_prints_is_in_its_log_and_in_the_fault_that_follows() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let config = stage.config().plugin("bad", &guest("forbidden"), "do = \"print and abort\"");
+    let afterbay = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let frame = batch(Msgpack, vec![Request::new("r").row(&[1])]);
+    sender.send(&frame);
+    assert_eq!(reader.frame(), frame);
+    let printed = "the shore is wet\nTraceback:\n  the lake is dry";
+    assert_eq!(afterbay.event("PluginLog")["line"], printed);
+    let fault = afterbay.event("PluginFault");
+    assert!(fault["why"].as_str().unwrap().ends_with(&format!("; it said: {printed}")), "{fault}");
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
 fn a_quarantine_does_not_open_what_may_not_pass_unjudged() {
     let stage = Stage::new();
     let mut reader = Reader::bind(&stage.reader_side());

@@ -58,7 +58,8 @@ pub(crate) static PLUGIN: Table = Table {
             "quarantine",
             "{ faults = 5, within = \"1m\" }",
             "After so many faults in that time it is taken out of the chain, until it is changed, or released by\n\
-             `afterbay plugins release`. Meanwhile batches go on as they came; with on_fault = \"terminate\" requests are aborted.",
+             `afterbay plugins release`. Meanwhile batches go on as they came; with on_fault = \"terminate\" requests are aborted.\n\
+             A deadline that passes before an instance has judged a batch does not count, once: it warms up. The next one counts.",
             &QUARANTINE,
         ),
         key(

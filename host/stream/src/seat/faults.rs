@@ -25,7 +25,7 @@ impl Seat {
             FaultKind::Dead => events::FaultKind::Dead,
         };
         self.counters.faults.add(label, 1);
-        let is_too_many = self.faults.add(Instant::now());
+        let is_too_many = self.faults.add(Instant::now(), &fault.kind);
         let then = if is_too_many { self.then() } else { then };
         let (stream, plugin) = self.names();
         let kind = fault.kind.label();

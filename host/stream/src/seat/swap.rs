@@ -128,6 +128,7 @@ impl Seat {
             before.retire();
         }
         self.is_lost = true;
+        self.faults.started();
         self.retry_at = None;
         self.last_reload = Some(LastReload { at: SystemTime::now(), refused: None });
         self.health.clear(&self.reload_key());
