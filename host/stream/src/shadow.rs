@@ -7,7 +7,7 @@ use afterbay_events::event::ShadowDiffers;
 use afterbay_events::{Compared, Name, PluginCounters};
 use afterbay_runtime::{Action, Ending, Replacement, TokenId, Verdict};
 
-/// Ids of a verdict that are shown where two differ.
+/// Ids of a verdict that are logged where two differ, at the level debug.
 const IDS_SHOWN: usize = 8;
 
 /// Compares what a shadow says of some rows with what the live plugin says; both sorted by row, one a row. `rid` names the
@@ -37,6 +37,14 @@ pub(crate) fn compare<'r>(
         };
         counters.compared.add(compared, 1);
         if compared != Compared::Same {
+            // What somebody's model said is for nobody to read but who asks for it.
+            tracing::debug!(
+                target: "afterbay",
+                "plugin {shadow:?}: request {:?}: in the shadow says {}, live says {}",
+                rid(row).unwrap_or_default(),
+                ids(of_shadow),
+                ids(of_live),
+            );
             telemetry.publish(ShadowDiffers {
                 stream: telemetry.stream.clone(),
                 plugin: shadow.clone(),
@@ -48,14 +56,15 @@ pub(crate) fn compare<'r>(
     }
 }
 
+/// A verdict without its ids: events are logged at the level info.
 fn in_words(action: Option<&Action>) -> String {
     match action {
         None => "nothing".to_owned(),
-        Some(Action::Replace(Replacement { ids, .. })) => format!("replace by {}", short(ids)),
+        Some(Action::Replace(Replacement { ids, .. })) => format!("replace by {} ids", ids.len()),
         Some(Action::Drop(reason)) => format!("drop {reason:?}"),
         Some(Action::Finish(matched)) => format!("finish {matched:?}"),
         Some(Action::FinishAs(Ending { matched, instead })) => {
-            format!("finish {matched:?} as {}", short(&instead.ids))
+            format!("finish {matched:?} as {} ids", instead.ids.len())
         }
         Some(Action::Abort(message)) => format!("abort {message:?}"),
         Some(Action::Annotate(note)) => format!("annotate {note:?}"),
@@ -63,12 +72,18 @@ fn in_words(action: Option<&Action>) -> String {
         Some(Action::SkipDetokenization) => "skip-detokenization".to_owned(),
         Some(Action::Hold(millis)) => format!("hold for {millis} ms"),
         Some(Action::Release) => "release".to_owned(),
-        Some(Action::ReleaseAs(Replacement { ids, .. })) => format!("release as {}", short(ids)),
+        Some(Action::ReleaseAs(Replacement { ids, .. })) => format!("release as {} ids", ids.len()),
         Some(Action::ReleaseAndHold(millis)) => format!("release, and hold for {millis} ms"),
     }
 }
 
-fn short(ids: &[TokenId]) -> String {
+/// The ids of a verdict, its first [`IDS_SHOWN`].
+fn ids(action: Option<&Action>) -> String {
+    let ids: &[TokenId] = match action {
+        Some(Action::Replace(replacement) | Action::ReleaseAs(replacement)) => &replacement.ids,
+        Some(Action::FinishAs(ending)) => &ending.instead.ids,
+        _ => &[],
+    };
     match ids.len() > IDS_SHOWN {
         true => format!("{} ids, {:?}…", ids.len(), &ids[..IDS_SHOWN]),
         false => format!("{ids:?}"),

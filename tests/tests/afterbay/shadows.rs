@@ -51,6 +51,8 @@ fn a_shadow_of_a_live_plugin_is_compared_with_it_row_by_row_and_takes_its_place_
         .plugin("alike", &judges, "action = \"annotate\"")
         .of_plugin("mode = \"shadow\"\nshadow_of = \"live\"")
         .plugin("other", &judges, "action = \"drop\"")
+        .of_plugin("mode = \"shadow\"\nshadow_of = \"live\"")
+        .plugin("echoes", &judges, "action = \"echo\"")
         .of_plugin("mode = \"shadow\"\nshadow_of = \"live\"");
     let afterbay = Afterbay::run(&stage, &config);
     let mut sender = Sender::connect(&stage.scheduler_side());
@@ -60,6 +62,8 @@ fn a_shadow_of_a_live_plugin_is_compared_with_it_row_by_row_and_takes_its_place_
         sender.send(&frame);
         assert_eq!(reader.frame(), frame);
     }
+    let differs = afterbay.event_where("ShadowDiffers", |event| event["plugin"] == "echoes");
+    assert_eq!(differs["shadow"], "replace by 1 ids", "ids are for the level debug: {differs}");
     let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 3);
     assert_eq!(metrics.plugin_by("alike", "compared_total", "result", "same"), 3);
     assert_eq!(metrics.plugin_by("other", "compared_total", "result", "other"), 3);
