@@ -1,6 +1,6 @@
 //! What a person sees: tables and colour on a terminal, plain lines on a pipe.
 
-use comfy_table::{Attribute, Cell, Color, ContentArrangement, presets};
+use comfy_table::{Attribute, Cell, Color, ColumnConstraint, ContentArrangement, Width, presets};
 use std::io::{IsTerminal, Write};
 
 /// Standard output is a terminal, and colour is not unwanted.
@@ -46,7 +46,13 @@ pub(crate) fn state(state: &str) -> String {
     }
 }
 
-/// Columns, fitted to the terminal; on a pipe every cell is whole and columns are divided by tabs.
+/// Blanks between two columns.
+const GAP: usize = 2;
+/// The width of a terminal that does not tell its own.
+const WIDTH: usize = 80;
+
+/// Columns, fitted to the terminal without a break inside a word. A row that does not fit as columns becomes a few lines of
+/// `HEAD value`. On a pipe every cell is whole and columns are divided by tabs.
 pub(crate) struct Table {
     heads: Vec<String>,
     rows: Vec<Vec<String>>,
@@ -67,24 +73,146 @@ impl Table {
             writeln!(out, "{}", self.heads.join("\t"))?;
             return self.rows.iter().try_for_each(|row| writeln!(out, "{}", row.join("\t")));
         }
+        write!(out, "{}", self.fitted(width()))
+    }
+
+    /// The table in lines of this width.
+    fn fitted(&self, width: usize) -> String {
+        let Some(widths) = self.widths(width) else {
+            return self.rows.iter().map(|row| self.in_lines(row, width)).collect();
+        };
         let mut table = comfy_table::Table::new();
         table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
         table.set_header(self.heads.iter().map(|head| cell(&paint(head.clone(), "1"))));
         for row in &self.rows {
             table.add_row(row.iter().map(|text| cell(text)));
         }
-        writeln!(out, "{}", table.trim_fmt())
+        let gap = u16::try_from(GAP).unwrap_or_default();
+        for (column, width) in table.column_iter_mut().zip(widths) {
+            column.set_padding((0, gap));
+            let width = u16::try_from(width + GAP).unwrap_or(u16::MAX);
+            column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width)));
+        }
+        format!("{}\n", table.trim_fmt())
+    }
+
+    /// The width of each column, so that no word is broken. `None` where there is no room for that. Columns that need little more
+    /// than their longest word get it first.
+    fn widths(&self, width: usize) -> Option<Vec<usize>> {
+        let length = |text: &str| text.chars().count();
+        let mut widths = Vec::new();
+        let mut wanted = Vec::new();
+        for at in 0..self.heads.len() {
+            let cells = || self.rows.iter().filter_map(|row| row.get(at)).chain(self.heads.get(at));
+            let words = cells().flat_map(|cell| unpainted(cell).1.split(' '));
+            let least = words.map(length).max().unwrap_or(0);
+            let whole = cells().map(|cell| length(unpainted(cell).1)).max().unwrap_or(0);
+            widths.push(least);
+            wanted.push((whole - least, at));
+        }
+        let least = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
+        let mut left = width.checked_sub(least)?;
+        wanted.sort_unstable();
+        for (more, at) in wanted {
+            widths[at] += more.min(left);
+            left -= more.min(left);
+        }
+        Some(widths)
+    }
+
+    /// A row as its first cell, and the others below, each behind its head.
+    fn in_lines(&self, row: &[String], width: usize) -> String {
+        let mut cells = self.heads.iter().zip(row).filter(|(_, cell)| !cell.is_empty());
+        let mut out = cells.next().map_or_else(String::new, |(_, first)| format!("{first}\n"));
+        let mut at = 0;
+        for (head, cell) in cells {
+            let wide = head.chars().count() + 1 + unpainted(cell).1.chars().count();
+            if at == 0 || at + GAP + wide > width {
+                out += if at == 0 { "  " } else { "\n  " };
+                at = 2;
+            } else {
+                out += "  ";
+                at += GAP;
+            }
+            out += &format!("{} ", faint(head.clone()));
+            at += head.chars().count() + 1;
+            let (code, text) = unpainted(cell);
+            for (number, word) in text.split(' ').enumerate() {
+                let long = word.chars().count();
+                if number > 0 && at + 1 + long > width {
+                    out += "\n    ";
+                    at = 4;
+                } else if number > 0 {
+                    out.push(' ');
+                    at += 1;
+                }
+                out += &code.map_or_else(|| word.to_owned(), |code| paint(word.to_owned(), code));
+                at += long;
+            }
+        }
+        if at > 0 { out + "\n" } else { out }
+    }
+}
+
+/// The columns of the terminal.
+pub(crate) fn width() -> usize {
+    comfy_table::Table::new().width().map_or(WIDTH, usize::from)
+}
+
+/// A text in lines of the terminal's width, broken between words; all but the first begin with so many blanks. As it is on a pipe.
+pub(crate) fn wrapped(text: &str, indent: usize) -> String {
+    if !std::io::stdout().is_terminal() {
+        return text.to_owned();
+    }
+    wrapped_to(text, indent, width())
+}
+
+fn wrapped_to(text: &str, indent: usize, width: usize) -> String {
+    let (mut out, mut at) = (String::new(), indent);
+    for (number, word) in text.split(' ').enumerate() {
+        let long = word.chars().count();
+        if number > 0 && at + 1 + long > width {
+            out += &format!("\n{:indent$}", "");
+            at = indent;
+        } else if number > 0 {
+            out.push(' ');
+            at += 1;
+        }
+        out += word;
+        at += long;
+    }
+    out
+}
+
+/// The code of a text's colour, and the text without it.
+fn unpainted(text: &str) -> (Option<&str>, &str) {
+    let painted = text.strip_prefix("\x1b[").and_then(|text| text.strip_suffix("\x1b[0m"));
+    match painted.and_then(|text| text.split_once('m')).filter(|(_, inner)| !inner.contains('\x1b')) {
+        Some((code, inner)) => (Some(code), inner),
+        None => (None, text),
+    }
+}
+
+/// Shows on standard error, on a terminal only, that something takes a while. It is gone when this is dropped.
+pub(crate) struct Busy(indicatif::ProgressBar);
+
+impl Busy {
+    pub(crate) fn new(text: String) -> Busy {
+        let bar = indicatif::ProgressBar::new_spinner().with_message(text);
+        bar.enable_steady_tick(std::time::Duration::from_millis(100));
+        Busy(bar)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
     }
 }
 
 /// A text that is painted, as a cell of that colour: in the text, the codes would be wrapped with it.
 fn cell(text: &str) -> Cell {
-    let painted = text.strip_prefix("\x1b[").and_then(|text| text.strip_suffix("\x1b[0m"));
-    let Some((code, inner)) =
-        painted.and_then(|text| text.split_once('m')).filter(|(_, inner)| !inner.contains('\x1b'))
-    else {
-        return Cell::new(text);
-    };
+    let (Some(code), inner) = unpainted(text) else { return Cell::new(text) };
     let cell = Cell::new(inner);
     match code {
         "1" => cell.add_attribute(Attribute::Bold),
@@ -115,4 +243,61 @@ pub(crate) fn end_where_nobody_reads() {
         }
         hook(panic);
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(rows: &[&[&str]]) -> Table {
+        let mut table = Table::new(rows[0]);
+        rows[1..].iter().for_each(|row| table.row(row.iter().map(|cell| (*cell).to_owned()).collect()));
+        table
+    }
+
+    /// Every word of the table is whole, and no line is wider.
+    fn fits(table: &Table, width: usize) -> String {
+        let fitted = table.fitted(width);
+        assert!(fitted.lines().all(|line| line.chars().count() <= width), "{width}:\n{fitted}");
+        let words: Vec<&str> = fitted.split_whitespace().collect();
+        for word in table.rows.iter().flatten().flat_map(|cell| cell.split_whitespace()) {
+            assert!(words.contains(&word), "{width}: {word:?} is not in\n{fitted}");
+        }
+        fitted
+    }
+
+    #[test]
+    fn a_table_that_fits_is_columns() {
+        let table = table(&[&["RID", "STATE"], &["a", "live"], &["bb", "finished"]]);
+        assert_eq!(fits(&table, 80), "RID  STATE\na    live\nbb   finished\n");
+    }
+
+    #[test]
+    fn a_table_that_fits_when_cells_are_broken_between_words_is_columns() {
+        let long = "sent as it came; finish: stop, by a plugin";
+        let table = table(&[&["WHEN", "WHAT WAS DONE"], &["+0.020 s", long], &["+0.040 s", "sent"]]);
+        let fitted = fits(&table, 30);
+        assert!(fitted.starts_with("WHEN"), "{fitted}");
+    }
+
+    #[test]
+    fn a_row_that_does_not_fit_as_columns_is_lines_of_heads_and_values() {
+        let digest = "9f86d081884c7d659a2feaa0c55ad015";
+        let table = table(&[
+            &["STREAM", "PLUGIN", "DIGEST", "STATE", "VERDICTS", "LAST RELOAD"],
+            &["decode-0", "redact", digest, "live", "drop 3, finish 1", "-"],
+            &["decode-1", "", digest, "quarantined", "-", "refused 3 s ago"],
+        ]);
+        let expected = format!(
+            "decode-0\n  PLUGIN redact\n  DIGEST {digest}\n  STATE live  VERDICTS drop 3, finish 1\n  LAST RELOAD -\n\
+             decode-1\n  DIGEST {digest}\n  STATE quarantined  VERDICTS -\n  LAST RELOAD refused 3 s ago\n"
+        );
+        assert_eq!(fits(&table, 48), expected);
+        (41..120).for_each(|width| drop(fits(&table, width)));
+    }
+
+    #[test]
+    fn a_text_is_broken_between_words_and_goes_on_below_its_beginning() {
+        assert_eq!(wrapped_to("wasi:io (error, poll): linked", 4, 20), "wasi:io (error,\n    poll): linked");
+    }
 }

@@ -100,13 +100,15 @@ fn show(asks: &Asks) -> anyhow::Result<ExitCode> {
         for plugin in plugins {
             let name = text(plugin, "plugin");
             if let Some(why) = plugin["why"].as_str() {
-                println!("{name}: {}", screen::bad(why.to_owned()));
+                println!("{name}: {}", screen::bad(screen::wrapped(why, name.len() + 2)));
             }
             if let Some(digest) = plugin["next_digest"].as_str() {
-                println!("{name}: {digest:.12} is shown what came before, and takes over then");
+                let next = format!("{digest:.12} is shown what came before, and takes over then");
+                println!("{name}: {}", screen::wrapped(&next, name.len() + 2));
             }
             if let Some(why) = plugin["last_reload"]["refused"].as_str() {
-                println!("{name}: last reload refused: {}", screen::warn_if(why.to_owned(), true));
+                let why = screen::wrapped(&format!("last reload refused: {why}"), name.len() + 2);
+                println!("{name}: {}", screen::warn_if(why, true));
             }
         }
     } else {

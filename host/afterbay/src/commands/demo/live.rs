@@ -40,7 +40,7 @@ impl Live {
             let all = MultiProgress::new();
             let bar = |name: &'static str| {
                 let bar = all.add(ProgressBar::new(requests).with_prefix(name));
-                bar.with_style(style("  {prefix:16} {bar:24.cyan} {pos:>6} of {len} requests  {msg}"))
+                bar.with_style(style("  {prefix:16} {bar:8.cyan} {pos:>6} of {len}  {msg}"))
             };
             let bars = Both { direct: bar("direct"), afterbay: bar("through Afterbay") };
             (all, bars)

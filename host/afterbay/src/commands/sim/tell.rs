@@ -66,7 +66,7 @@ pub(crate) fn table(lines: &[(String, String)]) -> String {
     let terminal = std::io::stdout().is_terminal();
     let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let lines = lines.iter().map(|(name, value)| match name.as_str() {
-        _ if terminal => format!("  {name:<width$}  {value}\n"),
+        _ if terminal => format!("  {name:<width$}  {}\n", screen::wrapped(value, width + 4)),
         "" => format!("  {value}\n"),
         name => format!("{name}: {value}\n"),
     });
