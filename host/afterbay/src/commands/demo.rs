@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use afterbay_journal::reader::{Filter, Journal, RequestInfo};
+use afterbay_sim::Stop;
 use afterbay_sim::check::Reading;
 use afterbay_sim::frames::Encoding;
 use afterbay_sim::load::{Arrivals, Burst, Endings, Lengths, Load};
@@ -20,10 +21,12 @@ use anyhow::bail;
 
 use self::act::{Act, STEPS_PER_SECOND};
 use self::outcome::Outcome;
-use self::stage::{Afterbay, EVERY_CHUNK, LAST_CHUNK, Stage, afterbay};
+use self::stage::{Afterbay, EVERY_CHUNK, LAST_CHUNK, Stage, Stopped, afterbay, unless_stopped};
 use super::sim::tell::{count, seconds};
 use super::sim::{WireName, stop_on_signal};
 
+/// As a shell says of a command that SIGINT ended.
+const EXIT_STOPPED: u8 = 130;
 /// What a chunk costs the reader: as SGLang's TokenizerManager, 26 to 37 us.
 const COST_PER_CHUNK: Duration = Duration::from_micros(30);
 /// The reader's work is so many times the time in which it comes.
@@ -53,7 +56,8 @@ const LIFE_AT_MOST: u64 = 40;
   afterbay demo --seconds 20 --wire pickle
   afterbay demo --keep /tmp/afterbay-demo    # keeps the configuration, the journal and the log
 
-Exit 1: through Afterbay a token was lost, repeated or changed, or the journal is not clean.")]
+Exit 1: through Afterbay a token was lost, repeated or changed, or the journal is not clean. Ctrl-C ends it at once,
+without a result: exit 130.")]
 pub(crate) struct Args {
     /// How long the scheduler makes tokens; the direct reader takes about twice as long
     #[arg(long, value_name = "SECONDS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3600))]
@@ -74,6 +78,16 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let stop = stop_on_signal()?;
+    match play(args, &stop) {
+        Err(error) if error.is::<Stopped>() => {
+            eprintln!("afterbay: {error}");
+            Ok(ExitCode::from(EXIT_STOPPED))
+        }
+        played => played,
+    }
+}
+
+fn play(args: Args, stop: &Stop) -> anyhow::Result<ExitCode> {
     let stage = Stage::set(args.keep.as_deref())?;
     let say = |text: &str| {
         if !args.json {
@@ -83,7 +97,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = stage.write_config()?;
     say(&format!("The configuration:\n\n{}", indent(&config)));
     let mut afterbay = Afterbay::start(&stage)?;
-    afterbay.wait_until_ready(&stage, &stop)?;
+    afterbay.wait_until_ready(&stage, stop)?;
 
     let every = every_chunk(&args);
     say(&format!(
@@ -94,25 +108,29 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         f64::from(args.seconds) * ARRIVING,
         seconds(every.cost.per_row),
     ));
-    let every_sides = every.play(&stage, &mut afterbay, &stop, args.json)?;
+    let every_sides = every.play(&stage, &mut afterbay, stop, args.json)?;
     let last = last_chunk(&every);
     say(&format!(
         "\nThe same with {} requests at once and readers that keep the last chunk of a request that they find,\n\
          as SGLang's did (sgl-project/sglang#19976); through Afterbay, with the plugin delta-to-cumulative.\n",
         count(last.load.requests),
     ));
-    let last_sides = last.play(&stage, &mut afterbay, &stop, args.json)?;
+    let last_sides = last.play(&stage, &mut afterbay, stop, args.json)?;
     // The readers read on while Afterbay sends what it still has.
-    let drained = afterbay.end()?;
+    let drained = afterbay.end(stop)?;
 
-    let journal = Journal::open(&stage.journal())?;
-    let kept = [journal.stream(EVERY_CHUNK)?.verify()?, journal.stream(LAST_CHUNK)?.verify()?];
-    let outcome = Outcome { every: every_sides.end()?, last: last_sides.end()?, kept, drained };
+    let dir = stage.journal();
+    let kept = unless_stopped(stop, move || {
+        let journal = Journal::open(&dir)?;
+        Ok([journal.stream(EVERY_CHUNK)?.verify()?, journal.stream(LAST_CHUNK)?.verify()?])
+    })?;
+    let (every, last) = unless_stopped(stop, move || Ok((every_sides.end()?, last_sides.end()?)))?;
+    let outcome = Outcome { every, last, kept, drained };
     if args.json {
         println!("{}", serde_json::to_string_pretty(&outcome.json())?);
     } else {
         outcome.print()?;
-        let requests = journal.stream(EVERY_CHUNK)?;
+        let requests = Journal::open(&stage.journal())?.stream(EVERY_CHUNK)?;
         show_life(&stage, requests.requests(Filter::default())?.filter_map(Result::ok))?;
         print_next(&args);
     }

@@ -18,14 +18,12 @@ use anyhow::bail;
 use serde::Serialize;
 
 use super::live::{Live, Shown};
-use super::stage::{Afterbay, Stage};
+use super::stage::{Afterbay, Stage, end_where_stopped};
 
 /// A scheduler's steps in a second, as of a real one under load.
 pub(super) const STEPS_PER_SECOND: f64 = 50.0;
 /// How long after the last progress everything is given up; a machine may be busy with other things.
 const GRACE: Duration = Duration::from_secs(60);
-/// The same after a Ctrl-C.
-const GRACE_STOPPED: Duration = Duration::from_secs(3);
 /// How long the readers read on after everything has come, for what should not come.
 const LINGER: Duration = Duration::from_millis(200);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -87,21 +85,18 @@ impl Act {
         };
         let mut live = Live::new(self.load.requests, quiet);
         let (mut deadline, mut progress) = (Instant::now() + GRACE, 0);
-        let mut is_stopped = false;
         loop {
             thread::sleep(LOOK_EVERY);
+            end_where_stopped(stop)?;
             let now = sides.as_ref().map(|side| (side.sent.get(), side.received.get()));
             live.show(now);
             let tokens = [now.direct, now.afterbay].map(|(sent, received)| sent.tokens + received.tokens);
             let tokens = tokens.iter().sum();
-            if tokens > progress && !is_stopped {
+            if tokens > progress {
                 (progress, deadline) = (tokens, Instant::now() + GRACE);
             }
             if let Some(status) = afterbay.ended()? {
                 bail!("afterbay run ended in the middle of the stream: {status}{}", afterbay.last_words());
-            }
-            if stop.is_stopped() && !is_stopped {
-                (is_stopped, deadline) = (true, Instant::now() + GRACE_STOPPED);
             }
             if sides.direct.is_read() && sides.afterbay.is_read() || Instant::now() >= deadline {
                 break;

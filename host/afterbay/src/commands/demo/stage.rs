@@ -142,9 +142,7 @@ impl Afterbay {
             if let Some(status) = self.child.try_wait()? {
                 bail!("afterbay run did not start: {status}{}", self.last_words());
             }
-            if stop.is_stopped() {
-                bail!("stopped before afterbay run was ready");
-            }
+            end_where_stopped(stop)?;
             if Instant::now() >= deadline {
                 bail!("afterbay run was not ready within {}{}", seconds(READY_WITHIN), self.last_words());
             }
@@ -154,12 +152,13 @@ impl Afterbay {
     }
 
     /// Ends it by SIGTERM: it sends what it has received first. Says whether it ended well, in time.
-    pub(super) fn end(&mut self) -> anyhow::Result<bool> {
+    pub(super) fn end(&mut self, stop: &Stop) -> anyhow::Result<bool> {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             kill_process(pid, Signal::TERM).context("SIGTERM to afterbay run")?;
         }
         let deadline = Instant::now() + END_WITHIN;
         while Instant::now() < deadline {
+            end_where_stopped(stop)?;
             if let Some(status) = self.child.try_wait()? {
                 return Ok(status.success());
             }
@@ -190,9 +189,33 @@ impl Drop for Afterbay {
     }
 }
 
+/// A signal ended the demo.
+#[derive(Debug, thiserror::Error)]
+#[error("stopped by a signal")]
+pub(super) struct Stopped;
+
+/// An error where a signal has come: the way out removes everything.
+pub(super) fn end_where_stopped(stop: &Stop) -> Result<(), Stopped> {
+    if stop.is_stopped() { Err(Stopped) } else { Ok(()) }
+}
+
+/// Does work that takes a while, and leaves it where a signal comes: it must be work that nobody misses half of.
+pub(super) fn unless_stopped<T: Send + 'static>(
+    stop: &Stop,
+    work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
+) -> anyhow::Result<T> {
+    let working = thread::Builder::new().name("demo".to_owned()).spawn(work)?;
+    while !working.is_finished() {
+        end_where_stopped(stop)?;
+        thread::sleep(Duration::from_millis(10));
+    }
+    working.join().map_err(|_| anyhow::anyhow!("the demo's work panicked"))?
+}
+
 /// This very program, also where its file was replaced or removed meanwhile.
 pub(super) fn afterbay() -> Command {
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("afterbay");
+    // A user's own configuration is not the demo's.
+    command.arg0("afterbay").env_remove("AFTERBAY_CONFIG");
     command
 }
