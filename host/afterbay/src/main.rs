@@ -10,6 +10,7 @@ mod attributes;
 mod changes;
 mod commands;
 mod dev;
+mod dirs;
 mod drain;
 mod grants;
 mod meeting;

@@ -4,12 +4,14 @@
 
 use crate::aborts::{Aborts, Opened};
 use crate::attributes::Attributes;
+use crate::dirs;
 use crate::grants;
 use crate::meeting::{self, Meeting};
 use crate::plugins::{self, Plugins};
 use crate::project::Project;
 use crate::reload::Reloads;
 use crate::rendezvous::Rendezvous;
+use crate::screen::Busy;
 use crate::signals::Signals;
 use crate::vocabularies::Vocabularies;
 use afterbay_config as config;
@@ -27,6 +29,7 @@ use afterbay_stream::{Budget, Control, PluginSetup, Setup, SinkSetup, Stream, Ta
 use afterbay_wire::Layouts;
 use anyhow::{Context, bail};
 use std::collections::HashMap;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -51,23 +54,42 @@ pub(crate) fn plugin_host() -> Result<Host, HostError> {
 
 /// Of that host.
 pub(crate) fn host_options() -> HostOptions {
-    HostOptions { cache_dir: cache_dir(), compiles_in_parallel: true, ..HostOptions::default() }
+    // A file there is code that is run, so it is the user's own.
+    let cache_dir = dirs::cache().map(|cache| cache.join("compiled"));
+    HostOptions { cache_dir, compiles_in_parallel: true, ..HostOptions::default() }
 }
 
-/// Where compiled plugins are kept: a file there is code that is run, so it is the user's own.
-fn cache_dir() -> Option<PathBuf> {
-    Some(cache()?.join("compiled"))
-}
-
-fn cache() -> Option<PathBuf> {
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)?;
-    Some(base.join("afterbay"))
+/// Makes the directories of a configuration's journal and of the sockets that it listens on, where they are missing. Only
+/// their owner may look into them.
+pub(crate) fn make_dirs(config: &config::Config) -> anyhow::Result<()> {
+    let mut dirs = vec![config.journal.dir.as_path()];
+    let mut listens: Vec<&config::Endpoint> = Vec::new();
+    for stream in &config.streams {
+        listens.push(&stream.listen);
+        if let Some(config::Abort::Push(listen)) = &stream.abort {
+            listens.push(listen);
+        }
+        for tap in &stream.taps {
+            if let config::TapSocket::Pub { listen, .. } = &tap.socket {
+                listens.push(listen);
+            }
+        }
+    }
+    for listen in listens {
+        if let config::Endpoint::Ipc(path) = listen {
+            dirs.extend(path.parent());
+        }
+    }
+    for dir in dirs {
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.with_context(|| dir.display().to_string())?;
+    }
+    Ok(())
 }
 
 /// A component out of a registry, or out of the cache. It waits for the registry.
 pub(crate) fn of_registry(reference: &str) -> anyhow::Result<Vec<u8>> {
-    let kept = cache().map(|cache| cache.join("components"));
+    let kept = dirs::cache().map(|cache| cache.join("components"));
     Ok(afterbay_oci::fetch(&Reference::parse(reference)?, kept.as_deref(), COMPONENT_BYTES_MAX)?)
 }
 
@@ -145,6 +167,7 @@ pub(crate) fn check_files(
                 }
             };
             let terms = grants::terms(plugin, Arc::new(()), model);
+            let _busy = Busy::new(format!("plugin {}: is compiled and started", plugin.name));
             let tried = load_plugin(host, plugin, terms).map_err(|error| format!("{error:#}")).and_then(|(component, _)| {
                 component.instantiate(&settings(plugin)).map_err(|error| error.to_string())?;
                 match next_leg(config, stream) {

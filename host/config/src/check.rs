@@ -127,7 +127,7 @@ impl Check<'_> {
     pub(crate) fn listen(&self, written: &Option<Placed<String>>) -> Option<Endpoint> {
         let listen = self.endpoint(written)?;
         if let (Endpoint::Ipc(path), Some(Placed { place, .. })) = (&listen, written)
-            && let Some(Err(message)) = path.parent().map(disk::writable_dir)
+            && let Some(Err(message)) = path.parent().map(disk::makeable_dir)
         {
             self.source.tell(place, message);
         }

@@ -27,10 +27,10 @@ pub(crate) fn writable_dir(dir: &Path) -> Result<(), String> {
     }
 }
 
-/// Says why files cannot be made in `dir`, or where it is missing, why it cannot be made in its parent.
+/// Says why files cannot be made in `dir`, or where it is missing, why it cannot be made.
 pub(crate) fn makeable_dir(dir: &Path) -> Result<(), String> {
     match dir.parent() {
-        Some(parent) if matches!(dir.try_exists(), Ok(false)) => writable_dir(parent),
+        Some(parent) if matches!(dir.try_exists(), Ok(false)) => makeable_dir(parent),
         _ => writable_dir(dir),
     }
 }

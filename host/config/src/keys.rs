@@ -5,6 +5,12 @@ mod plugins;
 
 pub(crate) use plugins::{ATTRIBUTE, LIMITS, PLUGIN, QUARANTINE};
 use std::fmt::Write;
+use std::path::Path;
+
+/// Stands for the directory of sockets in the examples below.
+const RUNTIME: &str = "/run/afterbay";
+/// Stands for the directory of what outlives a restart.
+const STATE: &str = "/var/lib/afterbay";
 
 /// Whether a key must be given.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -93,7 +99,7 @@ pub(crate) static STREAM: Table = Table {
             "listen",
             Required,
             "\"ipc:///run/afterbay/decode-0\"",
-            "Afterbay binds PULL here, the scheduler connects: ipc:///PATH, whose directory must be there, or tcp://HOST:PORT.",
+            "Afterbay binds PULL here, the scheduler connects: ipc:///PATH, whose directory is made where it is missing, or tcp://HOST:PORT.",
         ),
         key("listen_mode", Default, "\"0600\"", "Permissions of an ipc:// listen name."),
         key(
@@ -247,7 +253,7 @@ pub(crate) static SINK: Table = Table {
         key(
             "connect",
             Name,
-            "\"ipc:///run/sglang/detokenizer\"",
+            "\"ipc:///run/afterbay/detokenizer\"",
             "Afterbay connects PUSH here, the scheduler's reader listens. Not needed with --rendezvous.",
         ),
         key(
@@ -326,8 +332,8 @@ pub(crate) static JOURNAL: Table = Table {
         key(
             "dir",
             Required,
-            "\"/var/lib/afterbay\"",
-            "Of one process at a time. Made at start where it is missing, in a directory that must be there.",
+            "\"/var/lib/afterbay/journal\"",
+            "Of one process at a time. Made at start where it is missing.",
         ),
         key(
             "sync",
@@ -404,8 +410,9 @@ pub(crate) static LOG: Table = Table {
 /// A config with every key, its meaning, and its default where it has one.
 ///
 /// It is valid as it stands; what may be left out is commented as `#key = value`, so that a line begins with `#` and a
-/// space only where it is prose. With every such line enabled it is valid too.
-pub fn reference() -> String {
+/// space only where it is prose. With every such line enabled it is valid too. Its sockets are in `runtime`, its journal is in
+/// `state`.
+pub fn reference(runtime: &Path, state: &Path) -> String {
     let mut out = String::from(
         "# Afterbay's configuration: every key. A line that begins with # and no space may be left out: it shows the default,\n\
          # or an example where it is marked so.\n\
@@ -424,7 +431,12 @@ pub fn reference() -> String {
     section(&mut out, &ROOT, "journal", "[journal]", &JOURNAL);
     section(&mut out, &ROOT, "admin", "[admin]", &ADMIN);
     section(&mut out, &ROOT, "log", "[log]", &LOG);
-    out
+    out.replace(RUNTIME, &in_a_string(runtime)).replace(STATE, &in_a_string(state))
+}
+
+/// A path as it stands in a string of the file.
+fn in_a_string(path: &Path) -> String {
+    path.to_string_lossy().replace('\\', "\\\\").replace('"', "\\\"").replace("${", "$${")
 }
 
 fn section(out: &mut String, parent: &Table, name: &str, header: &str, table: &Table) {

@@ -43,7 +43,7 @@ pub use endpoint::{Endpoint, EndpointError};
 pub use env::{Env, Names};
 pub use keys::reference;
 pub use name::{Name, NameError};
-pub use plugins::{Component, Grant, Limits, Mode, OnFault, Plugin, Quarantine, State};
+pub use plugins::{Component, Grant, Limits, Mode, OnFault, Plugin, Quarantine, State, read_files};
 pub use problem::{Problem, Problems};
 pub use reader::nearest_of;
 pub use units::{parse_duration, parse_size};

@@ -1,12 +1,12 @@
 //! Plugins of a stream: as checked, and what is checked of them without loading one.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value as Json;
 
 use crate::check::{Check, Names, list, value};
-use crate::place::{Place, Placed};
+use crate::place::Placed;
 use crate::units::{Size, Time};
 use crate::{Name, bounds, disk, written};
 
@@ -158,6 +158,31 @@ impl Default for Quarantine {
     }
 }
 
+/// Puts the text of a file in the place of each `{ file = "…" }`: a plugin has no file system. Paths are from `dir`; those that
+/// were read, or cannot be read, are added to `files`. What is wrong, a sentence each.
+pub fn read_files(setting: &mut Json, dir: &Path, files: &mut Vec<PathBuf>) -> Vec<String> {
+    match setting {
+        Json::Array(items) => items.iter_mut().flat_map(|item| read_files(item, dir, files)).collect(),
+        Json::Object(members) => {
+            let Some(Json::String(name)) = members.get("file").filter(|_| members.len() == 1) else {
+                return members.values_mut().flat_map(|member| read_files(member, dir, files)).collect();
+            };
+            let path = dir.join(name);
+            let read = disk::text(&path, bounds::SETTINGS_BYTES_MAX as u64);
+            let wrong = match read {
+                Ok(text) => {
+                    *setting = Json::String(text);
+                    None
+                }
+                Err(why) => Some(format!("file {path:?} {why}")),
+            };
+            files.push(path);
+            wrong.into_iter().collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
 impl Check<'_> {
     pub(crate) fn plugin(&self, written: &written::Plugin, names: &mut Names) -> Option<Plugin> {
         let name = self.name(&written.name, names);
@@ -173,7 +198,10 @@ impl Check<'_> {
         };
         let (mut settings, mut files) = (value(&written.settings).unwrap_or_default(), Vec::new());
         if let Some(Placed { place, .. }) = &written.settings {
-            settings.values_mut().for_each(|setting| self.read_files(setting, place, &mut files));
+            settings.values_mut().for_each(|setting| {
+                let problems = read_files(setting, &self.dir, &mut files);
+                problems.into_iter().for_each(|problem| self.source.tell(place, problem));
+            });
             let bytes = serde_json::to_string(&settings).map_or(0, |json| json.len());
             self.most(bytes, bounds::SETTINGS_BYTES_MAX, "bytes as JSON", Some(place));
         }
@@ -194,25 +222,6 @@ impl Check<'_> {
             settings,
             files,
         })
-    }
-
-    /// The text of a file in place of each `{ file = "…" }`: a plugin has no file system.
-    fn read_files(&self, setting: &mut Json, place: &Place, files: &mut Vec<PathBuf>) {
-        match setting {
-            Json::Array(items) => items.iter_mut().for_each(|item| self.read_files(item, place, files)),
-            Json::Object(members) => {
-                let Some(Json::String(name)) = members.get("file").filter(|_| members.len() == 1) else {
-                    return members.values_mut().for_each(|member| self.read_files(member, place, files));
-                };
-                let path = self.dir.join(name);
-                match disk::text(&path, bounds::SETTINGS_BYTES_MAX as u64) {
-                    Ok(text) => *setting = Json::String(text),
-                    Err(why) => self.source.tell(place, format!("file {path:?} {why}")),
-                }
-                files.push(path);
-            }
-            _ => {}
-        }
     }
 
     fn mode(&self, written: &written::Plugin) -> Mode {

@@ -99,3 +99,16 @@ fn a_journal_directory_that_cannot_be_written_is_told() {
     let problems = Config::parse(&text, Path::new("afterbay.toml"), &ENV).unwrap_err();
     assert!(problems.to_string().contains("cannot be written: Permission denied"), "{problems}");
 }
+
+#[test]
+fn directories_that_are_missing_are_no_problem_where_they_can_be_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let (listen, journal) = (dir.path().join("a/b/in"), dir.path().join("c/d/journal"));
+    let text = format!(
+        "[[stream]]\nname = \"a\"\nlisten = \"ipc://{}\"\nsink = [{{ name = \"s\", connect = \"ipc:///tmp/s\" }}]\n\
+         [journal]\ndir = {journal:?}\n",
+        listen.display()
+    );
+    assert_eq!(Config::parse(&text, Path::new("afterbay.toml"), &ENV).unwrap().journal.dir, journal);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "a check makes nothing");
+}

@@ -4,14 +4,14 @@
 use std::path::Path;
 
 use afterbay_config::{
-    AttributeRule, Component, Config, Env, Name, Names, Plugin, Problems, Rids, Signals, Stream, reference,
+    AttributeRule, Component, Config, Env, Name, Names, Plugin, Problems, Rids, Signals, Stream,
 };
 
+fn reference() -> String {
+    afterbay_config::reference(Path::new("/tmp/afterbay-run"), Path::new("/tmp/afterbay-state"))
+}
+
 fn parse(text: &str, names: Names) -> Result<Config, Problems> {
-    // The directories of the reference need not be writable here.
-    let text = text
-        .replace("/var/lib/afterbay", "/tmp/afterbay-reference")
-        .replace("/run/afterbay/", "/tmp/afterbay-");
     let env = Env {
         var: &|_| None,
         names,
@@ -19,16 +19,16 @@ fn parse(text: &str, names: Names) -> Result<Config, Problems> {
         reference: &|_| Ok(()),
         layouts: &[],
     };
-    Config::parse(&text, Path::new("/tmp/reference.toml"), &env)
+    Config::parse(text, Path::new("/tmp/reference.toml"), &env)
 }
 
 fn defaults() -> Config {
     let stream = Stream::new(
         "decode-0".parse().unwrap(),
-        "ipc:///tmp/afterbay-decode-0".parse().unwrap(),
-        "ipc:///run/sglang/detokenizer".parse().unwrap(),
+        "ipc:///tmp/afterbay-run/decode-0".parse().unwrap(),
+        "ipc:///tmp/afterbay-run/detokenizer".parse().unwrap(),
     );
-    let mut config = Config::new(stream, "/tmp/afterbay-reference");
+    let mut config = Config::new(stream, "/tmp/afterbay-state/journal");
     config.streams[0].sinks[0].name = "detokenizer".parse().unwrap();
     config
 }
@@ -60,7 +60,7 @@ fn the_reference_with_every_line_enabled_shows_the_true_defaults() {
         dp_rank: Some(0),
         ..Signals::default()
     };
-    let push = "ipc:///tmp/afterbay-decode-0.abort".parse().unwrap();
+    let push = "ipc:///tmp/afterbay-run/decode-0.abort".parse().unwrap();
     expected.streams[0].abort = Some(afterbay_config::Abort::Push(push));
     let Ok(serde_json::Value::Object(set)) = serde_json::from_str(r#"{"tenant": "batch"}"#) else { panic!() };
     expected.streams[0].attributes = vec![AttributeRule { rids: Rids::Prefix("batch-".to_owned()), set }];
@@ -72,6 +72,13 @@ fn the_reference_with_every_line_enabled_shows_the_true_defaults() {
     ]);
     expected.streams[0].plugins = vec![plugin];
     assert_eq!(config, expected);
+}
+
+#[test]
+fn directories_with_marks_of_the_format_stand_in_the_reference_as_they_are() {
+    let state = Path::new("/tmp/a \"b\" \\ ${HOME}");
+    let text = afterbay_config::reference(Path::new("/tmp/afterbay-run"), state);
+    assert_eq!(parse(&text, Names::FromConfig).unwrap().journal.dir, state.join("journal"));
 }
 
 #[test]

@@ -1,16 +1,15 @@
-//! `afterbay check`: the whole validation of a start, with nothing bound and nothing made.
+//! `afterbay check`: the whole validation of a start, with nothing bound, and nothing made but the cache of compiled plugins.
 
-use crate::EXIT_USAGE;
 use crate::start;
 use crate::vocabularies::Vocabularies;
-use afterbay_runtime::{Host, HostOptions};
+use crate::{EXIT_USAGE, dirs};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Check a configuration: everything `run` would check before it binds anything
 ///
 /// Prints every problem at once, each with file, line and key, and exits 64 where there is one. Plugins are compiled
-/// and their settings tried, and tokenizers are read.
+/// (`run` finds them in the cache then) and their settings tried, and tokenizers are read.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay check --config afterbay.toml\n  afterbay check --reference > afterbay.toml"
@@ -22,21 +21,22 @@ pub(crate) struct Args {
     /// The names of the sockets come from a rendezvous file, so they may be absent in the configuration
     #[arg(long, value_name = "FILE")]
     rendezvous: Option<PathBuf>,
-    /// Print a configuration with every key, its meaning and its default, and check nothing
+    /// Print a configuration with every key, its meaning and its default, and check nothing. Its sockets are in
+    /// $XDG_RUNTIME_DIR/afterbay, its journal in $XDG_STATE_HOME/afterbay
     #[arg(long)]
     reference: bool,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.reference {
-        print!("{}", afterbay_config::reference());
+        let runtime = dirs::runtime().unwrap_or_else(|| "/run/afterbay".into());
+        let state = dirs::state().unwrap_or_else(|| "/var/lib/afterbay".into());
+        print!("{}", afterbay_config::reference(&runtime, &state));
         return Ok(ExitCode::SUCCESS);
     }
     let Some(file) = args.config else { return Ok(ExitCode::from(EXIT_USAGE)) };
     let checked = start::load(&file, args.rendezvous.is_some()).and_then(|config| {
-        // It leaves nothing on the disk.
-        let options = HostOptions { cache_dir: None, ..start::host_options() };
-        let host = Host::new(options).map_err(|error| vec![error.to_string()])?;
+        let host = start::plugin_host().map_err(|error| vec![error.to_string()])?;
         start::check_files(&config, &host, &Vocabularies::default()).map(|lines| (config, lines))
     });
     match checked {

@@ -1,6 +1,6 @@
 //! Which journal a command looks at, and how its times are read and written.
 
-use crate::start;
+use crate::{dirs, start};
 use afterbay_journal::reader::{Journal, Stream};
 use anyhow::{Context, bail, ensure};
 use chrono::{DateTime, Local, NaiveDateTime, SecondsFormat, TimeZone, Utc};
@@ -9,8 +9,8 @@ use std::path::PathBuf;
 /// Where the journal is.
 #[derive(clap::Args)]
 pub(super) struct Place {
-    /// The configuration that names the journal's directory
-    #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG", conflicts_with = "dir")]
+    /// The configuration that names the journal's directory; --dir comes before it
+    #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG")]
     config: Option<PathBuf>,
     /// The journal's directory
     #[arg(long, value_name = "DIR")]
@@ -58,11 +58,9 @@ impl Place {
     }
 }
 
-/// The journal of `afterbay sglang` where none is named.
+/// The journal of `afterbay sglang`, and of the reference configuration, where none is named.
 pub(crate) fn default_dir() -> Option<PathBuf> {
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
-    let base = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).or_else(home)?;
-    Some(base.join("afterbay").join("journal"))
+    Some(dirs::state()?.join("journal"))
 }
 
 /// A time as a user gives it: RFC 3339, local `2026-11-20 14:00:00`, or an age (`10m`, `2h`). Unix nanoseconds.
