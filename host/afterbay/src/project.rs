@@ -3,6 +3,7 @@
 //!
 //! A further language is an entry in [`MANIFESTS`] and in [`setup`], and its arms in `project/tools.rs`.
 
+mod sources;
 mod tools;
 
 use afterbay_kit::Language;
@@ -10,6 +11,8 @@ use serde::Deserialize;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+pub(crate) use sources::{Sources, sources};
 
 /// What Rust plugins are built for.
 const RUST_TARGET: &str = "wasm32-wasip2";
@@ -165,6 +168,17 @@ impl Project {
         match self.language {
             Language::Rust => self.cargo_build(output, &[]),
             language => tools::build(&self.dir, language, output),
+        }
+    }
+
+    /// Builds it only where its last build is not of its sources as they are. cargo finds that out by itself.
+    pub(crate) fn build_if_changed(&self, output: Output) -> Result<PathBuf, ProjectError> {
+        match self.language {
+            Language::Rust => self.build(output),
+            language => match tools::built(&self.dir, language)? {
+                Some(component) => Ok(component),
+                None => self.build(output),
+            },
         }
     }
 

@@ -71,7 +71,9 @@ fn filled(text: &str, language: Language, name: &str) -> String {
         Language::Rust => format!("target/wasm32-wasip2/release/{}.wasm", name.replace('-', "_")),
         _ => format!("build/{name}.wasm"),
     };
-    text.replace("{{name}}", name).replace("{{component}}", &component)
+    text.replace("{{name}}", name)
+        .replace("{{component}}", &component)
+        .replace("{{deadline}}", language.deadline())
 }
 
 #[cfg(test)]
@@ -87,6 +89,11 @@ mod tests {
                 assert!(has(path), "{language:?} has no {path}");
             }
             assert!(files.iter().any(|file| file.path.ends_with("transform.wit") && file.contents == WIT));
+            let deadline = format!("deadline = {:?}", language.deadline());
+            for path in ["afterbay.toml", "scenarios/stop.toml"] {
+                let file = files.iter().find(|file| file.path == path).unwrap();
+                assert!(file.contents.contains(&deadline), "{language:?}: {path} has no {deadline}");
+            }
             for file in &files {
                 assert!(!file.contents.contains("{{") || file.path.starts_with("vendor"), "{}", file.path);
                 let outside = file.path.split('/').any(|part| part == "..") || file.path.starts_with('/');

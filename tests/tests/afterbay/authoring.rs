@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use afterbay_tests::afterbay::{Done, afterbay, done, ended, json_lines, show};
-use afterbay_tests::components::{example, guest, install};
-use afterbay_tests::frames::{Request, WIRES, batch, rows};
+use afterbay_tests::afterbay::{afterbay, done, ended, json_lines, show};
+use afterbay_tests::components::{example, guest};
+use afterbay_tests::frames::{Request, WIRES, batch};
 use afterbay_tests::{Afterbay, Reader, Sender, Stage, fixtures, repository};
 use afterbay_wire::{Decoded, Layouts};
 use serde_json::{Value, json};
@@ -32,7 +32,8 @@ fn plugin_check_shows_what_a_component_is_and_asks_for() {
     assert_eq!(told["bytes"], std::fs::metadata(&component).unwrap().len());
     assert_eq!(told["settings_schema"]["properties"]["repeats"]["default"], 4, "{told}");
     let traps: Vec<&str> = told["traps"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
-    assert!(traps.iter().any(|name| name.starts_with("wasi:io/streams@")), "{traps:?}");
+    assert!(traps.iter().any(|name| name.starts_with("wasi:cli/exit@")), "{traps:?}");
+    assert!(!traps.iter().any(|name| name.starts_with("wasi:cli/stderr@")), "it goes to the log: {traps:?}");
     assert!(!traps.iter().any(|name| name.starts_with("wasi:cli/environment@")), "it is answered: {traps:?}");
     let clocks = path(guest("forbidden"));
     let [told] =
@@ -85,10 +86,41 @@ fn plugin_check_exits_1_where_settings_are_refused_and_64_where_they_are_no_json
         assert_eq!((wrong.code, wrong.stdout.as_str()), (64, ""), "{wrong:?}");
         assert!(wrong.stderr.contains(why), "{why:?} is not in {}", wrong.stderr);
     }
+    for (settings, start) in [("{ repeats = 3 }", "start      ok"), ("{ repeats = 1 }", "must be 2 or more")]
+    {
+        let checked = done(&["plugin", "check", &component, "--settings", settings]);
+        assert!(checked.stdout.contains(start), "{checked:?}");
+    }
     let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "it is Sunday").unwrap();
+    let reports = path(guest("reports"));
+    for (settings, why) in [
+        (format!("{{ refuse = {{ file = {:?} }} }}", file.path()), "it is Sunday"),
+        (format!(r#"{{"refuse": {{"file": {:?}}}}}"#, file.path()), "it is Sunday"),
+        ("{ refuse = { file = \"/nowhere.txt\" } }".to_owned(), "file \"/nowhere.txt\" cannot be read"),
+    ] {
+        let checked = done(&["plugin", "check", &reports, "--settings", &settings]);
+        let said = checked.stdout.clone() + &checked.stderr;
+        assert!(checked.code != 0 && said.contains(why), "{checked:?}");
+    }
     std::fs::write(file.path(), r#"{"repeats": 3}"#).unwrap();
     let settings = format!("@{}", file.path().display());
     assert!(done(&["plugin", "check", &component, "--settings", &settings]).good().contains("start      ok"));
+}
+
+#[test]
+fn plugin_check_measures_a_call_and_warns_where_it_does_not_come_back() {
+    let component = path(example("stop-on-loop"));
+    let [told] = done(&["plugin", "check", &component, "--deadline", "10s", "--json"]).json_lines_of(0);
+    assert_eq!((&told["deadline_us"], &told["warnings"]), (&10_000_000.into(), &json!([])), "{told}");
+    assert!(told["longest_call_us"].is_u64(), "{told}");
+    let loops = ["plugin", "check", &path(guest("loops")), "--settings", "{ in = \"process\" }", "--json"];
+    let [told] = done(&loops).json_lines_of(0);
+    let warning = told["warnings"][0].as_str().unwrap();
+    assert!(
+        warning.starts_with("batches of 256 made-up rows: ") && warning.ends_with("exceeded 1s"),
+        "{told}"
+    );
 }
 
 #[test]
@@ -103,9 +135,9 @@ fn plugin_check_says_in_words_what_keeps_a_component_of_another_version_out() {
              plugin {other:?}: built for another world: imports afterbay:plugin/signals@0.2.0, this host has 0.1.0\n"
         )
     );
-    let [told] = done(&["plugin", "check", &path(guest("connects")), "--json"]).json_lines_of(1);
+    let [told] = done(&["plugin", "check", &other, "--json"]).json_lines_of(1);
     assert_eq!(told["ok"], Value::Bool(false));
-    assert!(told["problems"].to_string().contains("wasi:sockets/tcp"), "{told}");
+    assert!(told["problems"].to_string().contains("this host has 0.1.0"), "{told}");
 }
 
 #[test]
@@ -453,6 +485,8 @@ fn plugin_bench_counts_the_same_fuel_each_time_and_keeps_its_code_apart_from_the
             |size: &Value| ["rows", "fuel_a_row", "floor_fuel_a_row"].map(|key| size[key].as_u64().unwrap());
         sizes.map(fuel).collect::<Vec<_>>()
     };
+    let [told] = done(&bench).json_lines_of(0);
+    assert!(told["longest_call_us"].is_u64() && told["proposed_deadline"].is_string(), "{told}");
     let first = fuel();
     assert_eq!(first.iter().map(|[rows, ..]| *rows).collect::<Vec<_>>(), [1, 16, 20]);
     assert!(first.iter().all(|[_, fuel, floor]| fuel > floor && *floor > 0), "{first:?}");
@@ -474,90 +508,4 @@ fn plugin_bench_counts_the_same_fuel_each_time_and_keeps_its_code_apart_from_the
     let large = done(&["plugin", "bench", &component, "--rows", "65536", "--ids", "1024"]);
     let why = "afterbay: --rows and --ids make batches of 67108864 ids, at most 131072 are allowed\n";
     assert_eq!((large.code, large.stderr.as_str()), (64, why));
-}
-
-/// A project whose one source names the component that is to come out, and what stands in for cargo: it builds in no time.
-/// A source that names none does not build.
-fn project(stage: &Stage) -> (PathBuf, PathBuf) {
-    let (dir, cargo) = (stage.path("own"), stage.path("cargo"));
-    let made = dir.join("target/wasm32-wasip2/release");
-    std::fs::create_dir_all(&made).unwrap();
-    std::fs::create_dir(dir.join("src")).unwrap();
-    std::fs::write(dir.join("Cargo.toml"), "").unwrap();
-    let dir = dir.canonicalize().unwrap();
-    let manifest = dir.join("Cargo.toml");
-    let metadata = json!({
-        "packages": [{
-            "manifest_path": manifest,
-            "targets": [{"name": "own", "kind": ["cdylib"]}],
-            "dependencies": [],
-        }],
-        "target_directory": dir.join("target"),
-    });
-    let made = dir.join("target/wasm32-wasip2/release/own.wasm");
-    let artifact = json!({"reason": "compiler-artifact", "manifest_path": manifest, "filenames": [made]});
-    let script = format!(
-        "#!/bin/sh\ncd {dir:?} || exit 1\nif [ \"$1\" = metadata ]; then echo '{metadata}'; exit; fi\n\
-         cp \"$(cat src/lib.rs)\" target/new || {{ echo 'error: expected one of `!` or `::`' >&2; exit 101; }}\n\
-         mv target/new {made:?}\necho '{artifact}'\n"
-    );
-    std::fs::write(&cargo, script).unwrap();
-    std::fs::set_permissions(&cargo, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    (dir, cargo)
-}
-
-#[test]
-fn run_dev_builds_a_project_when_a_source_is_saved_and_keeps_what_runs_where_it_does_not_build() {
-    let stage = Stage::new();
-    let (dir, cargo) = project(&stage);
-    let components: Vec<String> = (0..3).map(|version| stage.text(&format!("v{version}.wasm"))).collect();
-    (0..3).zip(&components).for_each(|(version, to)| install(&guest("judges"), version, Path::new(to)));
-    let save = |text: &str| std::fs::write(dir.join("src/lib.rs"), text).unwrap();
-    save(&components[0]);
-    let mut reader = Reader::bind(&stage.reader_side());
-    let config = stage.config().plugin("own", &dir, "action = \"drop\"");
-    let afterbay = Afterbay::run_dev(&stage, &config, &cargo);
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let mut request = Request::new("r");
-    let mut pass = || {
-        sender.send(&batch(WIRES[0], vec![request.row(&[1])]));
-        let [row] = rows(&reader.frame()).try_into().unwrap();
-        row.ids
-    };
-    // A first row is never dropped whole.
-    assert_eq!(pass(), [0_i64; 0], "it was built before it was loaded");
-
-    save(&components[1]);
-    let first = afterbay.event("PluginReloaded");
-    assert_eq!(afterbay.event("PluginBuilt")["project"], dir.to_str().unwrap());
-
-    save("a mistake");
-    let failed = afterbay.event("PluginBuildFailed");
-    assert!(failed["why"].as_str().unwrap().contains("error: expected one of"), "{failed}");
-    sender.send(&batch(WIRES[0], vec![request.last(&[1])]));
-    assert_eq!(rows(&reader.frame())[0].ids, [0_i64; 0], "the one before goes on");
-
-    save(&components[2]);
-    afterbay.event_where("PluginReloaded", |reloaded| reloaded["digest"] != first["digest"]);
-    assert_eq!(afterbay.stop(), 0);
-}
-
-#[test]
-fn a_component_may_be_named_by_its_project_and_one_that_was_never_built_is_told() {
-    let stage = Stage::new();
-    let (dir, cargo) = project(&stage);
-    let file = stage.write(&stage.config().plugin("own", &dir, "action = \"drop\""));
-    let check = || {
-        let Done { code, stdout, stderr } =
-            ended(afterbay(&["check", "--config", &file]).env("CARGO", &cargo));
-        (code, stdout + &stderr)
-    };
-    let (code, said) = check();
-    assert_eq!(code, 64, "{said}");
-    assert!(said.contains("release/own.wasm: No such file"), "{said}");
-    install(&guest("judges"), 0, &dir.join("target/wasm32-wasip2/release/own.wasm"));
-    let (code, said) = check();
-    assert!(code == 0 && said.contains("plugin own: guests 0.1.0, sha256 "), "{said}");
-    std::fs::remove_file(dir.join("Cargo.toml")).unwrap();
-    assert!(check().1.contains("no plugin's project: it has none of Cargo.toml"));
 }

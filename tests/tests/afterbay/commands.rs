@@ -1,10 +1,13 @@
 //! The other commands: check, help, sim, demo; and that the README says what is so.
 
 use std::collections::BTreeMap;
+use std::io::BufRead;
+use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 
 use afterbay_tests::afterbay::{Done, afterbay, done, ended, verify};
 use afterbay_tests::{Afterbay, Stage, repository};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 #[test]
@@ -14,7 +17,7 @@ fn check_tells_every_error_at_once_with_file_line_and_key_and_exits_64() {
     let text = "\
 [[stream]]
 name = \"decode 0\"
-listen = \"ipc:///nowhere/at/all/decode-0\"
+listen = \"ipc:///dev/null/at/all/decode-0\"
 max_messages = 5
 
 [[stream.sink]]
@@ -27,7 +30,7 @@ component = \"builtin:delta-to-cumulativ\"
 limits = { deadline = \"2 parsecs\" }
 
 [journal]
-dir = \"/nowhere/at/all\"
+dir = \"/dev/null/at/all\"
 sync = \"sometimes\"
 ";
     std::fs::write(&file, text).unwrap();
@@ -67,6 +70,21 @@ fn check_of_a_good_configuration_binds_nothing_and_makes_nothing() {
     assert!(checked.ends_with("ok\n"), "{checked}");
     let files: Vec<_> = std::fs::read_dir(stage.path("")).unwrap().map(|it| it.unwrap().path()).collect();
     assert_eq!(files, [stage.path("afterbay.toml")]);
+}
+
+#[test]
+fn what_check_has_compiled_is_in_the_cache_for_run() {
+    let stage = Stage::new();
+    let cache = stage.path("cache/afterbay/compiled");
+    let config = stage.config().plugin_with("c", "builtin:floor", "", "deadline = \"1s\"");
+    let file = stage.write(&config);
+    let compiled = || {
+        let mut check = afterbay(&["check", "--config", &file]);
+        ended(check.env("XDG_CACHE_HOME", stage.path("cache"))).good();
+        let [entry] = <[_; 1]>::try_from(std::fs::read_dir(&cache).unwrap().collect::<Vec<_>>()).unwrap();
+        entry.unwrap().metadata().unwrap().ino()
+    };
+    assert_eq!(compiled(), compiled(), "the second check compiled it again");
 }
 
 #[test]
@@ -308,9 +326,33 @@ fn a_reader_of_last_chunks_loses_tokens_direct_and_none_through_afterbay() {
 }
 
 #[test]
+fn ctrl_c_ends_the_demo_without_a_result_and_without_a_trace() {
+    let stage = Stage::new();
+    let tmp = stage.path("t");
+    std::fs::create_dir(&tmp).unwrap();
+    let mut demo = afterbay(&["demo", "--seconds", "3600"]);
+    // A configuration of the user's is not the demo's.
+    demo.env("TMPDIR", &tmp).env("AFTERBAY_CONFIG", "/nowhere.toml");
+    let mut demo = demo.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufReader::new(demo.stdout.take().unwrap()).lines();
+    // Its load is under way.
+    assert!(lines.any(|line| line.unwrap().contains("through Afterbay:")));
+    kill_process(Pid::from_raw(demo.id() as i32).unwrap(), Signal::INT).unwrap();
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(!rest.iter().any(|line| line.contains("first token")), "{rest:?}");
+    let ended = demo.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+    assert_eq!(String::from_utf8_lossy(&ended.stderr), "afterbay: stopped by a signal\n");
+    let left: Vec<_> = std::fs::read_dir(&tmp).unwrap().collect();
+    assert!(left.is_empty(), "it left {left:?}");
+}
+
+#[test]
 fn the_demo_shows_what_was_kept_and_keeps_it_where_it_is_asked_to() {
     let stage = Stage::new();
-    let demo = done(&["demo", "--seconds", "1", "--requests", "20", "--keep", &stage.text("kept")]).good();
+    let kept = stage.text("kept");
+    let mut demo = afterbay(&["demo", "--seconds", "1", "--requests", "20", "--keep", &kept]);
+    let demo = ended(demo.env("AFTERBAY_CONFIG", "/nowhere.toml")).good();
     for said in [
         "\tdirect\tthrough Afterbay\tratio",
         "\tin\tkept\tout",

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use afterbay_tests::afterbay::{afterbay, done, journal, json_lines, verify};
+use afterbay_tests::afterbay::{afterbay, done, ended, journal, json_lines, verify};
 use afterbay_tests::frames::{Request, batch, rows};
 use afterbay_tests::{Afterbay, Reader, Sender, Stage, until};
 use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
@@ -258,6 +258,9 @@ fn a_journal_is_found_by_its_configuration_and_one_that_is_not_there_is_said() {
     let scene = Scene::set();
     let by_config = done(&["journal", "ls", "--config", &scene.stage.text("afterbay.toml")]);
     assert_eq!(by_config.good().lines().count(), 4);
+    let journal = scene.stage.text("journal");
+    let mut beside = afterbay(&["journal", "ls", "--dir", &journal]);
+    ended(beside.env("AFTERBAY_CONFIG", "/nowhere.toml")).good();
     let none = done(&["journal", "ls", "--dir", &scene.stage.text("nowhere")]);
     assert_eq!(none.code, 1);
     assert!(none.stderr.contains("nowhere"), "{}", none.stderr);

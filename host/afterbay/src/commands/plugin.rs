@@ -4,6 +4,7 @@ mod bench;
 mod build;
 mod check;
 mod given;
+mod load;
 mod new;
 mod play;
 mod rows;

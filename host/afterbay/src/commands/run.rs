@@ -115,6 +115,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(EXIT_USAGE));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    start::make_dirs(&config)?;
     let (reloads, asked) = Reloads::new();
     let shared = Shared::open(config, host, vocabularies, reloads)?;
     if let Some(projects) = projects {

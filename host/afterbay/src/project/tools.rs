@@ -2,11 +2,14 @@
 //!
 //! Such a project's component is `build/NAME.wasm`. It is put there whole at once, so that whoever watches it never reads half.
 
+use super::sources::{self, sources as sources_below};
 use super::{Output, ProjectError, keep, manifest, setup};
 use afterbay_kit::Language;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// The extension of the file, beside a component, with the sources that the component was built of.
+const SOURCES: &str = "sources";
 /// Source files of a C project.
 pub(super) const SOURCES_MAX: usize = 256;
 /// Directories above a project in which npm may have put what it needs.
@@ -27,10 +30,29 @@ pub(super) fn tool(language: Language) -> &'static str {
     }
 }
 
+/// The component of the last build, where it was of the sources as they are now.
+pub(super) fn built(dir: &Path, language: Language) -> Result<Option<PathBuf>, ProjectError> {
+    let component = component(dir, language)?;
+    let before = std::fs::read_to_string(component.with_extension(SOURCES)).ok();
+    let is_current = component.is_file() && before.is_some() && before == seen(dir);
+    Ok(is_current.then_some(component))
+}
+
+/// The project's sources, as lines. `None` where nobody can say. A scenario is no source.
+fn seen(dir: &Path) -> Option<String> {
+    let dir = dir.canonicalize().ok()?;
+    let mut found = sources_below(std::slice::from_ref(&dir)).ok()?;
+    let scenarios = dir.join("scenarios");
+    found.retain(|path, _| !path.starts_with(&scenarios));
+    Some(sources::lines(&found))
+}
+
 pub(super) fn build(dir: &Path, language: Language, output: Output) -> Result<PathBuf, ProjectError> {
     let component = component(dir, language)?;
     let io = |error: std::io::Error| ProjectError::Io { path: dir.join("build"), error };
     std::fs::create_dir_all(dir.join("build")).map_err(io)?;
+    // As they are before the build: an edit that is saved during the build is one more.
+    let seen = seen(dir);
     let made = component.with_extension("new");
     // Paths of the project itself: the tools run in it.
     let new = Path::new("build").join(made.file_name().unwrap_or_default());
@@ -38,13 +60,13 @@ pub(super) fn build(dir: &Path, language: Language, output: Output) -> Result<Pa
         Language::C => compiler(dir)?,
         Language::JavaScript => {
             let mut command = Command::new(find(dir, "node_modules/.bin/componentize-qjs", language)?);
-            command.args(["--sync", "--stub-wasi", "--wit", "wit", "--world", "component"]);
+            command.args(["--sync", "--wit", "wit", "--world", "component"]);
             command.args(["--js", "src/plugin.js", "--output"]).arg(&new);
             command
         }
         Language::Python => {
             let mut command = Command::new(find(dir, ".venv/bin/componentize-py", language)?);
-            command.args(["--wit-path", "wit", "--world", "component", "componentize", "--stub-wasi"]);
+            command.args(["--wit-path", "wit", "--world", "component", "componentize"]);
             command.args(["--python-path", ".", "plugin", "--output"]).arg(&new);
             command
         }
@@ -67,6 +89,8 @@ pub(super) fn build(dir: &Path, language: Language, output: Output) -> Result<Pa
         }
     }
     std::fs::rename(&made, &component).map_err(io)?;
+    // Where they cannot be written, the next build is one too many.
+    let _written = seen.map(|seen| std::fs::write(component.with_extension(SOURCES), seen));
     Ok(component)
 }
 
@@ -263,6 +287,33 @@ mod tests {
         std::fs::write(dir.path().join("src/more.c"), "").unwrap();
         let error = sources(dir.path()).unwrap_err().to_string();
         assert!(error.ends_with(": has 257 C files, at most 256 are built"), "{error}");
+    }
+
+    #[test]
+    fn a_component_is_current_until_a_source_is_saved_added_or_removed() {
+        let dir = written(Language::Python);
+        let is_current = || built(dir.path(), Language::Python).unwrap().is_some();
+        let leave = || {
+            std::fs::create_dir_all(dir.path().join("build")).unwrap();
+            std::fs::write(dir.path().join("build/my-own.wasm"), "").unwrap();
+            std::fs::write(dir.path().join("build/my-own.sources"), seen(dir.path()).unwrap()).unwrap();
+        };
+        assert!(!is_current(), "nothing was built yet");
+        leave();
+        assert!(is_current());
+        std::fs::write(dir.path().join("scenarios/stop.toml"), "another").unwrap();
+        assert!(is_current(), "a scenario is no source");
+        std::fs::write(dir.path().join("plugin.py"), "another").unwrap();
+        assert!(!is_current(), "saved");
+        leave();
+        std::fs::write(dir.path().join("more.py"), "").unwrap();
+        assert!(!is_current(), "added");
+        leave();
+        std::fs::remove_file(dir.path().join("more.py")).unwrap();
+        assert!(!is_current(), "removed");
+        leave();
+        std::fs::remove_file(dir.path().join("build/my-own.wasm")).unwrap();
+        assert!(!is_current(), "there is no component");
     }
 
     #[test]

@@ -1,13 +1,16 @@
 //! `afterbay plugin bench`: what a row costs, in time and in fuel, beside what it costs at least.
 
 use super::given::{Given, Source, Wrong};
+use super::load::Load;
+use crate::commands::sim::tell::seconds;
 use crate::screen::{self, Table};
 use crate::start;
-use afterbay_runtime::{Columns, Component, FinishKind, Host, HostOptions, Limits, Opened, Plugin, TokenId};
+use afterbay_config::bounds;
+use afterbay_runtime::{Columns, Component, Host, HostOptions, Limits, Terms};
 use anyhow::Context;
 use serde_json::json;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The plugin that says nothing.
 const FLOOR: &str = "builtin:floor";
@@ -19,6 +22,10 @@ const BATCHES: u64 = 64;
 const IDS_MAX: u64 = 1 << 17;
 /// Series of one size: the time is the median of theirs.
 const SERIES: usize = 9;
+/// Time of a call, and of a start, while calls are timed: the longest deadline of a configuration.
+const MEASURING: Duration = bounds::PLUGIN_DEADLINE.1;
+/// A deadline is proposed that is so many times the longest call.
+const HEADROOM: u32 = 4;
 /// Time of a call, and of a start, where fuel is counted: it is not the time that is measured.
 const COUNTING: Duration = Duration::from_secs(60);
 
@@ -61,6 +68,8 @@ struct Measured {
     floor_fuel: u64,
     /// In a series.
     verdicts: u64,
+    /// Processor time of the longest call.
+    longest: Duration,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -73,17 +82,20 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (terms, settings) = (args.given.terms.terms()?, args.given.terms.settings()?);
     let serving = start::plugin_host()?;
     let counting = Host::new(HostOptions { counts_fuel: true, ..start::host_options() })?;
-    let mut patient = terms.clone();
-    patient.limits = Limits { deadline: COUNTING, start_deadline: COUNTING, ..patient.limits };
+    let with_deadline = |deadline: Duration| {
+        let limits = Limits { deadline, start_deadline: deadline, ..terms.limits.clone() };
+        Terms { limits, ..terms.clone() }
+    };
+    let (measuring, patient) = (with_deadline(MEASURING), with_deadline(COUNTING));
     let subject = Subject {
-        timed: source.load(&serving, terms.clone())?,
+        timed: source.load(&serving, measuring.clone())?,
         counted: source.load(&counting, patient.clone())?,
         settings,
     };
     let starts = subject.timed.instantiate(&subject.settings);
     starts.map_err(|error| anyhow::Error::msg(args.given.terms.not_started(&subject.timed, &error)))?;
     let floor = Subject {
-        timed: floor.load(&serving, terms)?,
+        timed: floor.load(&serving, measuring)?,
         counted: floor.load(&counting, patient)?,
         settings: "{}".to_owned(),
     };
@@ -95,7 +107,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             measured.with_context(|| format!("batches of {rows} rows"))
         })
         .collect::<anyhow::Result<Vec<Measured>>>()?;
-    let over = measured.last().map_or(Vec::new(), |last| over(args, last));
+    let mut over = measured.last().map_or(Vec::new(), |last| over(args, last));
+    let (longest, deadline) = (longest(&measured), terms.limits.deadline);
+    if longest > deadline {
+        over.push(format!(
+            "a call took {} of processor time, the deadline is {deadline:?}",
+            seconds(longest)
+        ));
+    }
     match args.json {
         true => println!("{}", json(&subject.timed, args, &measured, &over)),
         false => print(&subject.timed, &measured, &over)?,
@@ -120,130 +139,63 @@ struct Subject {
     settings: String,
 }
 
-/// Requests and their ids, step by step; always the same.
-struct Load {
-    rows: usize,
-    requests: Vec<u64>,
-    rids: Vec<String>,
-    ids_a_row: usize,
-}
-
-/// A step's columns.
-struct Step {
-    ids: Vec<TokenId>,
-    ends: Vec<u32>,
-    completion_tokens: Vec<u64>,
-    finished: Vec<FinishKind>,
-    texts: Vec<String>,
-}
-
-impl Load {
-    fn new(rows: usize, ids_a_row: usize) -> Load {
-        let requests: Vec<u64> = (1..=rows as u64).collect();
-        let rids = requests.iter().map(|number| format!("{number:032x}")).collect();
-        Load { rows, requests, rids, ids_a_row }
-    }
-
-    fn steps(&self) -> Vec<Step> {
-        // Ids as a vocabulary of 32,000 has them, without a pattern that a plugin would look for.
-        let mut state = 0x2545_f491_4f6c_dd1d_u64;
-        let mut id = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            TokenId::try_from((state >> 33) % 32_000).unwrap_or_default()
-        };
-        (1..=BATCHES)
-            .map(|step| Step {
-                ids: (0..self.rows * self.ids_a_row).map(|_| id()).collect(),
-                ends: (1..=self.rows).map(|row| (row * self.ids_a_row) as u32).collect(),
-                completion_tokens: vec![step * self.ids_a_row as u64; self.rows],
-                finished: vec![FinishKind::Running; self.rows],
-                texts: (0..self.rows).map(|_| " word".repeat(self.ids_a_row)).collect(),
-            })
-            .collect()
-    }
-
-    fn opened(&self) -> Vec<Opened<'_>> {
-        let requests = self.requests.iter().zip(&self.rids);
-        let opened = requests.map(|(request, rid)| Opened {
-            request: *request,
-            rid,
-            http_worker_ipc: "",
-            sink: "",
-            prompt_tokens: 64,
-            received_tokens: 0,
-            resumed: false,
-        });
-        opened.collect()
-    }
-}
-
 /// The floor asks for everything; it is given what the plugin asks for, so that as much is copied.
 fn measure(subject: &Subject, floor: &Subject, load: &Load) -> anyhow::Result<Measured> {
-    let wants = subject.timed.description().columns;
-    let steps = load.steps();
-    let texts: Vec<Vec<&str>> =
-        steps.iter().map(|step| step.texts.iter().map(String::as_str).collect()).collect();
-    let waiting = vec![0; load.rows];
-    let columns: Vec<Columns<'_>> = steps
-        .iter()
-        .zip(&texts)
-        .map(|(step, texts)| Columns {
-            requests: &load.requests,
-            output_ids: if wants.output_ids { &step.ids } else { &[] },
-            output_ends: if wants.output_ids { &step.ends } else { &[] },
-            completion_tokens: if wants.completion_tokens { &step.completion_tokens } else { &[] },
-            finished: if wants.finished { &step.finished } else { &[] },
-            texts: if wants.texts { texts } else { &[] },
-            waiting: if wants.waiting { &waiting } else { &[] },
+    load.with_columns(BATCHES, subject.timed.description().columns, |columns| {
+        let (mut times, mut floors) = (Vec::new(), Vec::new());
+        let (mut verdicts, mut longest) = (0, Duration::ZERO);
+        for _ in 0..SERIES {
+            let took = load.timed(&subject.timed, &subject.settings, columns)?;
+            times.push(took.all);
+            (verdicts, longest) = (took.verdicts, longest.max(took.longest));
+            floors.push(load.timed(&floor.timed, &floor.settings, columns)?.all);
+        }
+        let all = load.rows as u64 * BATCHES;
+        let ns = |mut times: Vec<Duration>| {
+            times.sort_unstable();
+            u64::try_from(times[SERIES / 2].as_nanos()).unwrap_or(u64::MAX).div_ceil(all)
+        };
+        Ok(Measured {
+            rows: load.rows,
+            ns: ns(times),
+            floor_ns: ns(floors),
+            fuel: fuel(subject, load, columns)?.div_ceil(all),
+            floor_fuel: fuel(floor, load, columns)?.div_ceil(all),
+            verdicts,
+            longest,
         })
-        .collect();
-    let (mut times, mut floors, mut verdicts) = (Vec::new(), Vec::new(), 0);
-    for _ in 0..SERIES {
-        let (time, said) = timed(subject, load, &columns)?;
-        times.push(time);
-        verdicts = said;
-        floors.push(timed(floor, load, &columns)?.0);
-    }
-    let all = load.rows as u64 * BATCHES;
-    let ns = |mut times: Vec<Duration>| {
-        times.sort_unstable();
-        u64::try_from(times[SERIES / 2].as_nanos()).unwrap_or(u64::MAX).div_ceil(all)
-    };
-    Ok(Measured {
-        rows: load.rows,
-        ns: ns(times),
-        floor_ns: ns(floors),
-        fuel: fuel(subject, load, &columns)?.div_ceil(all),
-        floor_fuel: fuel(floor, load, &columns)?.div_ceil(all),
-        verdicts,
     })
-}
-
-fn started(component: &Component, settings: &str, load: &Load) -> anyhow::Result<Plugin> {
-    let mut plugin = component.instantiate(settings)?;
-    plugin.open(&load.opened())?;
-    Ok(plugin)
-}
-
-/// How long a series took, and how many verdicts came of it.
-fn timed(subject: &Subject, load: &Load, columns: &[Columns<'_>]) -> anyhow::Result<(Duration, u64)> {
-    let mut plugin = started(&subject.timed, &subject.settings, load)?;
-    let mut verdicts = 0;
-    let begun = Instant::now();
-    for columns in columns {
-        verdicts += plugin.process(columns)?.len() as u64;
-    }
-    Ok((begun.elapsed(), verdicts))
 }
 
 /// The fuel of a series.
 fn fuel(subject: &Subject, load: &Load, columns: &[Columns<'_>]) -> anyhow::Result<u64> {
-    let mut plugin = started(&subject.counted, &subject.settings, load)?;
+    let mut plugin = load.started(&subject.counted, &subject.settings)?;
     let before = plugin.fuel_used().unwrap_or(0);
     for columns in columns {
         plugin.process(columns)?;
     }
     Ok(plugin.fuel_used().unwrap_or(0).saturating_sub(before))
+}
+
+/// The longest call of all sizes.
+fn longest(measured: &[Measured]) -> Duration {
+    measured.iter().map(|it| it.longest).max().unwrap_or_default()
+}
+
+/// A deadline that leaves room above the longest call: so many times as long, rounded up to 1, 2 or 5 of a unit, within what a
+/// configuration takes, and not below the default.
+fn proposed(longest: Duration) -> Duration {
+    let (_, most) = bounds::PLUGIN_DEADLINE;
+    let wanted = (longest * HEADROOM).max(Limits::default().deadline);
+    let mut unit = Duration::from_millis(1);
+    loop {
+        for steps in [1, 2, 5] {
+            if unit * steps >= wanted || unit * steps >= most {
+                return (unit * steps).min(most);
+            }
+        }
+        unit *= 10;
+    }
 }
 
 fn json(component: &Component, args: &Args, measured: &[Measured], over: &[String]) -> serde_json::Value {
@@ -266,6 +218,8 @@ fn json(component: &Component, args: &Args, measured: &[Measured], over: &[Strin
         "sha256": component.digest().to_string(),
         "batches": BATCHES,
         "ids_a_row": args.ids,
+        "longest_call_us": u64::try_from(longest(measured).as_micros()).unwrap_or(u64::MAX),
+        "proposed_deadline": format!("{:?}", proposed(longest(measured))),
         "sizes": sizes.collect::<Vec<_>>(),
     })
 }
@@ -289,8 +243,31 @@ fn print(component: &Component, measured: &[Measured], over: &[String]) -> anyho
         table.row(figures.map(|figure| figure.to_string()).to_vec());
     }
     table.print()?;
+    let longest = longest(measured);
+    println!("the longest call took {} of processor time", seconds(longest));
+    println!("proposed: limits = {{ deadline = \"{:?}\" }}", proposed(longest));
     for problem in over {
         println!("{}", screen::bad(problem.clone()));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_is_proposed_with_room_above_the_longest_call_within_what_a_configuration_takes() {
+        let micros = Duration::from_micros;
+        for (longest, deadline) in [
+            (micros(0), micros(2_000)),
+            (micros(500), micros(2_000)),
+            (micros(501), micros(5_000)),
+            (micros(6_000), micros(50_000)),
+            (micros(30_000), micros(200_000)),
+            (micros(9_000_000), micros(10_000_000)),
+        ] {
+            assert_eq!(proposed(longest), deadline, "{longest:?}");
+        }
+    }
 }

@@ -1,16 +1,26 @@
 //! `afterbay plugin check`: what a component is, what it asks for, and whether it takes its settings.
 
 use super::given::{Given, Source};
+use super::load::{Load, Took};
 use super::show;
+use crate::commands::sim::tell::seconds;
 use crate::{screen, start};
 use afterbay_runtime::{Component, Given as GivenTo, LoadError, Terms};
 use serde_json::{Value, json};
 use std::process::ExitCode;
+use std::time::Duration;
+
+/// Rows of a batch that is measured, and how many batches.
+const ROWS: usize = 256;
+const BATCHES: u64 = 8;
+/// A call that is measured may take so long.
+const MEASURING: Duration = Duration::from_secs(1);
 
 /// Look at a plugin: its name, what it asks for, its settings, whether it starts
 ///
-/// Loads it as `afterbay run` would, with everything granted, and starts it once with the settings. Exits 1 where it is no
-/// plugin of this version or does not start, 64 where the command line is wrong.
+/// Loads it as `afterbay run` would, with everything granted, and starts it once with the settings. Then shows it batches of
+/// 256 made-up rows, and warns where a call takes more than half of the deadline. Exits 1 where it is no plugin of this
+/// version or does not start, 64 where the command line is wrong.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay plugin check stop_on_loop.wasm --settings '{\"window\": 32}'\n  afterbay plugin check builtin:delta-to-cumulative --json"
@@ -29,8 +39,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     check(args, &source, terms, &settings)
 }
 
-fn check(args: &Args, source: &Source, terms: Terms, settings: &str) -> anyhow::Result<ExitCode> {
+fn check(args: &Args, source: &Source, mut terms: Terms, settings: &str) -> anyhow::Result<ExitCode> {
     let host = start::plugin_host()?;
+    let deadline = terms.limits.deadline;
+    terms.limits.deadline = deadline.max(MEASURING);
     let component = match source.load(&host, terms) {
         Ok(component) => component,
         Err(error) => {
@@ -48,12 +60,36 @@ fn check(args: &Args, source: &Source, terms: Terms, settings: &str) -> anyhow::
         Err(error) => (Err(args.given.terms.not_started(&component, &error)), 0, Vec::new()),
     };
     let log: Vec<String> = log.into_iter().map(|line| line.message).collect();
-    let found = Found { source, component: &component, memory_bytes, log, ok };
+    let measured = ok.is_ok().then(|| measure(&component, settings));
+    let warning = measured.as_ref().and_then(|measured| warning(measured, deadline));
+    let longest = measured.and_then(Result::ok).map(|took| took.longest);
+    let found = Found { source, component: &component, memory_bytes, log, ok, deadline, longest, warning };
     match args.json {
         true => println!("{}", found.json()),
         false => found.print(),
     }
     Ok(if found.ok.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Shows made-up batches to a fresh instance.
+fn measure(component: &Component, settings: &str) -> Result<Took, String> {
+    let load = Load::new(ROWS, 1);
+    load.with_columns(BATCHES, component.description().columns, |columns| {
+        load.timed(component, settings, columns).map_err(|error| error.to_string())
+    })
+}
+
+/// What an operator should know of the calls that were measured.
+fn warning(measured: &Result<Took, String>, deadline: Duration) -> Option<String> {
+    match measured {
+        Err(fault) => Some(format!("batches of {ROWS} made-up rows: {fault}")),
+        Ok(took) if took.longest > deadline / 2 => Some(format!(
+            "a call with {ROWS} rows took {} of processor time, more than half of the deadline of {deadline:?}: \
+             afterbay plugin bench proposes a deadline",
+            seconds(took.longest)
+        )),
+        Ok(_) => None,
+    }
 }
 
 /// All that keeps it out, a line each.
@@ -90,6 +126,11 @@ struct Found<'a> {
     log: Vec<String>,
     /// What came of its settings.
     ok: Result<(), String>,
+    /// That of a call, as it was given.
+    deadline: Duration,
+    /// Processor time of the longest call that was measured.
+    longest: Option<Duration>,
+    warning: Option<String>,
 }
 
 impl Found<'_> {
@@ -125,13 +166,18 @@ impl Found<'_> {
             "traps": self.traps(),
             "settings_schema": said.settings_schema,
             "memory_bytes": self.memory_bytes,
+            "deadline_us": u64::try_from(self.deadline.as_micros()).unwrap_or(u64::MAX),
+            "longest_call_us": self.longest.map(|it| u64::try_from(it.as_micros()).unwrap_or(u64::MAX)),
+            "warnings": self.warning.iter().collect::<Vec<_>>(),
             "log": self.log,
         })
     }
 
     fn print(&self) {
         let said = self.component.description();
-        let line = |what: &str, text: String| println!("{} {text}", screen::faint(format!("{what:10}")));
+        let line = |what: &str, text: String| {
+            println!("{} {}", screen::faint(format!("{what:10}")), screen::wrapped(&text, 11));
+        };
         let list = |names: &[&str]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         println!("{} {}", said.name, said.version);
         if let Some(file) = &self.source.file {
@@ -160,5 +206,32 @@ impl Found<'_> {
             Ok(()) => line("start", screen::good(format!("ok, {} bytes of memory", self.memory_bytes))),
             Err(why) => line("start", screen::bad(why.clone())),
         }
+        if let Some(longest) = self.longest {
+            let (longest, deadline) = (seconds(longest), self.deadline);
+            line(
+                "longest",
+                format!("{longest} of processor time with {ROWS} rows, the deadline is {deadline:?}"),
+            );
+        }
+        if let Some(warning) = &self.warning {
+            line("warning", screen::warn_if(warning.clone(), true));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_takes_more_than_half_of_the_deadline_is_a_warning() {
+        let deadline = Duration::from_millis(2);
+        let took = |micros| Ok(Took { longest: Duration::from_micros(micros), ..Took::default() });
+        assert_eq!(warning(&took(1_000), deadline), None);
+        let told = warning(&took(1_001), deadline).unwrap();
+        assert!(
+            told.contains("took 1.0 ms of processor time, more than half of the deadline of 2ms"),
+            "{told}"
+        );
     }
 }

@@ -4,7 +4,7 @@ use crate::commands::{parse_duration, parse_size};
 use crate::grants::Model;
 use crate::project::Project;
 use crate::start::of_registry;
-use afterbay_config::bounds;
+use afterbay_config::{bounds, read_files};
 use afterbay_oci::SCHEME;
 use afterbay_runtime::{
     Component, EncodeError, Grants, Host, Limits, LoadError, StartError, Terms, TokenId, Tokens,
@@ -29,8 +29,9 @@ pub(super) struct Given {
 /// What it runs on, as in a configuration.
 #[derive(clap::Args)]
 pub(super) struct TermArgs {
-    /// Its settings: JSON, or a file that holds it
-    #[arg(long, value_name = "JSON|@FILE", default_value = NO_SETTINGS)]
+    /// Its settings: JSON, a table as in a configuration (`{ schema = { file = "schema.json" } }`: that file's text, from
+    /// here), or a file that holds them
+    #[arg(long, value_name = "SETTINGS|@FILE", default_value = NO_SETTINGS)]
     settings: String,
     /// The model's tokenizer.json, or its directory, for a plugin that reads it (it is granted the rest by itself)
     #[arg(long, value_name = "PATH")]
@@ -142,9 +143,14 @@ impl TermArgs {
             Some(file) => std::fs::read_to_string(file)
                 .map_err(|error| Wrong(format!("--settings: {file}: {error}")))?,
         };
-        match serde_json::from_str::<serde_json::Value>(&text) {
-            Ok(_) => Ok(text),
-            Err(error) => Err(Wrong(format!("--settings: not JSON: {error}"))),
+        let wrong = |why: String| Wrong(format!("--settings: {why}"));
+        let mut settings = match (serde_json::from_str::<serde_json::Value>(&text), table(&text)) {
+            (Ok(settings), _) | (Err(_), Some(settings)) => settings,
+            (Err(error), None) => return Err(wrong(format!("not JSON: {error}"))),
+        };
+        match with_files(&mut settings, Path::new("")) {
+            Ok(()) => Ok(settings.to_string()),
+            Err(why) => Err(wrong(why)),
         }
     }
 
@@ -164,6 +170,20 @@ impl TermArgs {
         let limits = Limits { memory_bytes: self.memory, deadline: self.deadline, ..Limits::default() };
         terms(limits, self.tokenizer.as_deref())
     }
+}
+
+/// A TOML table, in braces.
+fn table(text: &str) -> Option<serde_json::Value> {
+    let document: serde_json::Value = toml::from_str(&format!("settings = {text}")).ok()?;
+    document.get("settings").filter(|settings| settings.is_object()).cloned()
+}
+
+/// As a configuration does with settings: the text of a file in the place of each `{ file = "…" }`, but not of the whole.
+pub(super) fn with_files(settings: &mut serde_json::Value, base: &Path) -> Result<(), String> {
+    let members = settings.as_object_mut().into_iter().flat_map(|members| members.values_mut());
+    let problems: Vec<String> =
+        members.flat_map(|member| read_files(member, base, &mut Vec::new())).collect();
+    if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
 }
 
 /// Everything is granted: a tool shows what a plugin asks for. Its own figures go nowhere, and without a tokenizer the

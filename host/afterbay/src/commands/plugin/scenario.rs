@@ -1,6 +1,6 @@
 //! A scenario: a plugin with its settings, batches to show it, and what it is expected to say. As written in TOML.
 
-use super::given::{Wrong, parse_deadline, parse_memory};
+use super::given::{Wrong, parse_deadline, parse_memory, with_files};
 use super::rows::{self, Batch, Row};
 use super::show;
 use super::told::{Told, WrittenSignals};
@@ -131,10 +131,12 @@ impl Scenario {
             .any(|batch| batch.fault.is_some() || batch.rows.iter().any(|row| row.expect.is_some()));
         let batches = batches(written.batch)?;
         let base = file.parent().unwrap_or(Path::new(""));
+        let mut settings = serde_json::Value::Object(written.settings);
+        with_files(&mut settings, base).map_err(|why| format!("settings: {why}"))?;
         Ok(Scenario {
             file: file.to_owned(),
             plugin: written.plugin,
-            settings: serde_json::Value::Object(written.settings).to_string(),
+            settings: settings.to_string(),
             limits,
             tokenizer: written.tokenizer.map(|path| base.join(path)),
             expects,

@@ -20,7 +20,7 @@ const SHOWN_MAX: usize = 20;
 ///
 /// A scenario is a TOML file: the plugin, its settings and limits, batches of rows, and for each row the verdict that is
 /// expected of it; where it expects nothing, all that happens is compared with the golden file beside it (NAME.expected). A
-/// project that a scenario names is built first. Exits 1 where something is not as expected, 64 where a scenario cannot be read.
+/// project that a scenario names is built first, where its sources have changed. Exits 1 where something is not as expected, 64 where a scenario cannot be read.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay plugin test\n  afterbay plugin test scenarios/a-loop-is-finished.toml --bless\n\n\
@@ -166,7 +166,7 @@ impl Stage<'_> {
         Ok(problems)
     }
 
-    /// The component of a scenario; a project is built, once.
+    /// The component of a scenario; a project is built once, where a source has changed since its last build.
     fn source(&mut self, scenario: &Scenario) -> anyhow::Result<Source> {
         let (name, base) = match &self.args.plugin {
             Some(plugin) => (plugin.as_str(), Path::new("")),
@@ -175,7 +175,7 @@ impl Stage<'_> {
         let dir = base.join(name);
         if !self.args.no_build && !name.starts_with("builtin:") && dir.is_dir() && !self.built.contains(&dir)
         {
-            Project::of_dir(&dir)?.build(Output::Shown)?;
+            Project::of_dir(&dir)?.build_if_changed(Output::Shown)?;
             self.built.push(dir);
         }
         Ok(Source::find(name, base)?)

@@ -1,0 +1,111 @@
+//! Projects as the author of a plugin runs them: `run --dev` builds them, and a configuration may name one.
+
+use std::path::{Path, PathBuf};
+
+use afterbay_tests::afterbay::{Done, afterbay, ended};
+use afterbay_tests::components::{guest, install};
+use afterbay_tests::frames::{Request, WIRES, batch, rows};
+use afterbay_tests::{Afterbay, Reader, Sender, Stage};
+use serde_json::json;
+
+/// A project whose one source names the component that is to come out, and what stands in for cargo: it builds in no time.
+/// A source that names none does not build. The file `saved-meanwhile` becomes the source in the middle of a build.
+fn project(stage: &Stage) -> (PathBuf, PathBuf) {
+    let (dir, cargo) = (stage.path("own"), stage.path("cargo"));
+    let made = dir.join("target/wasm32-wasip2/release");
+    std::fs::create_dir_all(&made).unwrap();
+    std::fs::create_dir(dir.join("src")).unwrap();
+    std::fs::write(dir.join("Cargo.toml"), "").unwrap();
+    let dir = dir.canonicalize().unwrap();
+    let manifest = dir.join("Cargo.toml");
+    let metadata = json!({
+        "packages": [{
+            "manifest_path": manifest,
+            "targets": [{"name": "own", "kind": ["cdylib"]}],
+            "dependencies": [],
+        }],
+        "target_directory": dir.join("target"),
+    });
+    let made = dir.join("target/wasm32-wasip2/release/own.wasm");
+    let artifact = json!({"reason": "compiler-artifact", "manifest_path": manifest, "filenames": [made]});
+    let script = format!(
+        "#!/bin/sh\ncd {dir:?} || exit 1\nif [ \"$1\" = metadata ]; then echo '{metadata}'; exit; fi\n\
+         cp \"$(cat src/lib.rs)\" target/new || {{ echo 'error: expected one of `!` or `::`' >&2; exit 101; }}\n\
+         mv target/new {made:?}\n[ ! -e saved-meanwhile ] || mv saved-meanwhile src/lib.rs\necho '{artifact}'\n"
+    );
+    std::fs::write(&cargo, script).unwrap();
+    std::fs::set_permissions(&cargo, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    (dir, cargo)
+}
+
+#[test]
+fn run_dev_builds_a_project_when_a_source_is_saved_and_keeps_what_runs_where_it_does_not_build() {
+    let stage = Stage::new();
+    let (dir, cargo) = project(&stage);
+    let components: Vec<String> = (0..3).map(|version| stage.text(&format!("v{version}.wasm"))).collect();
+    (0..3).zip(&components).for_each(|(version, to)| install(&guest("judges"), version, Path::new(to)));
+    let save = |text: &str| std::fs::write(dir.join("src/lib.rs"), text).unwrap();
+    save(&components[0]);
+    let mut reader = Reader::bind(&stage.reader_side());
+    let config = stage.config().plugin("own", &dir, "action = \"drop\"");
+    let afterbay = Afterbay::run_dev(&stage, &config, &cargo);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let mut request = Request::new("r");
+    let mut pass = || {
+        sender.send(&batch(WIRES[0], vec![request.row(&[1])]));
+        let [row] = rows(&reader.frame()).try_into().unwrap();
+        row.ids
+    };
+    // A first row is never dropped whole.
+    assert_eq!(pass(), [0_i64; 0], "it was built before it was loaded");
+
+    save(&components[1]);
+    let first = afterbay.event("PluginReloaded");
+    assert_eq!(afterbay.event("PluginBuilt")["project"], dir.to_str().unwrap());
+
+    save("a mistake");
+    let failed = afterbay.event("PluginBuildFailed");
+    assert!(failed["why"].as_str().unwrap().contains("error: expected one of"), "{failed}");
+    sender.send(&batch(WIRES[0], vec![request.last(&[1])]));
+    assert_eq!(rows(&reader.frame())[0].ids, [0_i64; 0], "the one before goes on");
+
+    save(&components[2]);
+    afterbay.event_where("PluginReloaded", |reloaded| reloaded["digest"] != first["digest"]);
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn run_dev_builds_an_edit_that_is_saved_during_the_first_build() {
+    let stage = Stage::new();
+    let (dir, cargo) = project(&stage);
+    let components: Vec<String> = (0..2).map(|version| stage.text(&format!("v{version}.wasm"))).collect();
+    (0..2).zip(&components).for_each(|(version, to)| install(&guest("judges"), version, Path::new(to)));
+    std::fs::write(dir.join("src/lib.rs"), &components[0]).unwrap();
+    std::fs::write(dir.join("saved-meanwhile"), &components[1]).unwrap();
+    let _reader = Reader::bind(&stage.reader_side());
+    let config = stage.config().plugin("own", &dir, "action = \"drop\"");
+    let afterbay = Afterbay::run_dev(&stage, &config, &cargo);
+    let (first, then) = (afterbay.event("PluginLoaded"), afterbay.event("PluginReloaded"));
+    assert_ne!(first["digest"], then["digest"]);
+    assert_eq!(afterbay.stop(), 0);
+}
+
+#[test]
+fn a_component_may_be_named_by_its_project_and_one_that_was_never_built_is_told() {
+    let stage = Stage::new();
+    let (dir, cargo) = project(&stage);
+    let file = stage.write(&stage.config().plugin("own", &dir, "action = \"drop\""));
+    let check = || {
+        let Done { code, stdout, stderr } =
+            ended(afterbay(&["check", "--config", &file]).env("CARGO", &cargo));
+        (code, stdout + &stderr)
+    };
+    let (code, said) = check();
+    assert_eq!(code, 64, "{said}");
+    assert!(said.contains("release/own.wasm: No such file"), "{said}");
+    install(&guest("judges"), 0, &dir.join("target/wasm32-wasip2/release/own.wasm"));
+    let (code, said) = check();
+    assert!(code == 0 && said.contains("plugin own: guests 0.1.0, sha256 "), "{said}");
+    std::fs::remove_file(dir.join("Cargo.toml")).unwrap();
+    assert!(check().1.contains("no plugin's project: it has none of Cargo.toml"));
+}
