@@ -5,8 +5,10 @@
 use crate::EXIT_FAILED;
 use crate::start::Shared;
 use afterbay_config as config;
-use afterbay_events::event::{DrainBegun, DrainDeadline, DrainFinished, StreamFailed, StreamStopped};
-use afterbay_stream::Stream;
+use afterbay_events::event::{
+    DrainBegun, DrainDeadline, DrainFinished, JournalNotice, StreamFailed, StreamStopped,
+};
+use afterbay_stream::{Ended, Stream};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -15,7 +17,7 @@ use std::time::{Duration, Instant};
 pub(crate) enum Left {
     /// Everything that was received is with its reader.
     Nothing,
-    /// Frames that are in the journal and not with their reader, or bytes of senders that could not be received.
+    /// Frames that are not with their reader, bytes of senders that could not be received, or a journal that is not sealed.
     Something,
     /// A stream panicked.
     Failed,
@@ -62,6 +64,9 @@ async fn drain_leg(streams: Vec<Stream>, shared: &Shared, timeout: Duration) -> 
         let name: afterbay_events::Name = stream.name().into();
         let joined = tokio::task::spawn_blocking(move || stream.join()).await?;
         let frames = shared.metrics.stream(&name).frames_received.get();
+        if joined.as_ref().is_ok_and(|ended| tell_unsealed(shared, &name, ended)) {
+            left = left.max(Left::Something);
+        }
         match joined {
             Ok(ended) if ended.frames_left == 0 && ended.unread_bytes == 0 => {
                 let drained_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -86,4 +91,18 @@ async fn drain_leg(streams: Vec<Stream>, shared: &Shared, timeout: Duration) -> 
         shared.events.publish(StreamStopped { stream: name, frames });
     }
     Ok(left)
+}
+
+/// Says what is not in a stream's journal; whether there was something to say.
+fn tell_unsealed(shared: &Shared, stream: &afterbay_events::Name, ended: &Ended) -> bool {
+    let tell = |what: String| {
+        shared.events.publish(JournalNotice { stream: stream.clone(), is_wrong: true, what });
+    };
+    if ended.unkept > 0 {
+        tell(format!("{} frames were received that could not be written, and are lost", ended.unkept));
+    }
+    if let Some(why) = &ended.journal {
+        tell(format!("it is not sealed, and the next start scans its end: {why}"));
+    }
+    ended.unkept > 0 || ended.journal.is_some()
 }

@@ -16,11 +16,11 @@ use crate::signals::Signals;
 use crate::vocabularies::Vocabularies;
 use afterbay_config as config;
 use afterbay_events::event::{
-    JournalCorrupt, JournalCut, JournalRecovered, PluginReloadUnwatched, SinkUncounted, SinkUnjoined,
-    SinkVocabulary, StreamStarted,
+    JournalCorrupt, JournalCut, JournalNotice, JournalRecovered, PluginReloadUnwatched, SinkUncounted,
+    SinkUnjoined, SinkVocabulary, StreamStarted,
 };
 use afterbay_events::{Events, Health, Metrics};
-use afterbay_journal::{Directory, Options, Recovered, SyncPolicy};
+use afterbay_journal::{Directory, Options, Recovered, SyncPolicy, What};
 use afterbay_oci::Reference;
 use afterbay_outbox::Joins;
 use afterbay_runtime::limits::COMPONENT_BYTES_MAX;
@@ -426,7 +426,13 @@ fn setup(
     let name = stream.name.to_string();
     let journal = shared.directory.stream(&name)?;
     let after: Vec<String> = stream.after.iter().map(ToString::to_string).collect();
-    shared.directory.set_after(&name, &after)?;
+    if let Err(error) = shared.directory.set_after(&name, &after) {
+        if !error.is_full() {
+            return Err(error.into());
+        }
+        let what = format!("which streams it comes after is not kept: {error}");
+        shared.events.publish(JournalNotice { stream: name.as_str().into(), is_wrong: true, what });
+    }
     tell_recovered(shared, &name, &journal.1);
     let mut plugins = Vec::new();
     let loader = shared.loader();
@@ -568,6 +574,10 @@ fn tell_recovered(shared: &Shared, stream: &str, recovered: &Recovered) {
         let what = format!("{} bytes from byte {} on are no record", corrupt.bytes, corrupt.offset);
         let (stream, segment) = (name.clone(), corrupt.segment.to_string());
         shared.events.publish(JournalCorrupt { stream, segment, what });
+    }
+    if let Some(missing) = &recovered.missing {
+        let what = What::MissingSegments(*missing).to_string();
+        shared.events.publish(JournalNotice { stream: name.clone(), is_wrong: true, what });
     }
     shared.events.publish(JournalRecovered {
         stream: name,

@@ -43,6 +43,14 @@ pub const SENT_FRAMES_MAX: usize = 1 << 13;
 /// the oldest rows must leave first, so that those frames become more.
 pub const AHEAD_MAX: usize = 1 << 20;
 
+/// Beside the room for frames a segment has a spare for the records about them: one part in so many of `segment_bytes`, and at
+/// most [`SPARE_BYTES_MAX`]. When a full disk lets it grow no more and the spare is used up, `flush` fails: what is to be on
+/// record before it leaves then waits, or leaves unrecorded (`unrecorded`).
+pub const SPARE_PARTS: u64 = 4;
+
+/// See [`SPARE_PARTS`].
+pub const SPARE_BYTES_MAX: u64 = 4 << 20;
+
 /// Notices that wait to be read. When full the oldest is dropped.
 pub const NOTICES_MAX: usize = 256;
 

@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use crate::beside;
 use crate::bounds::{FRAME_BYTES_MAX, SEGMENT_BYTES_MAX};
+use crate::clock::Reading;
 use crate::error::{IoError, OpenError, ReadError};
+use crate::manifest;
 use crate::reader;
-use crate::recovery::{self, Recovered};
+use crate::recovery::{self, Recovered, Recovery};
 use crate::retention;
-use crate::storage::{Disk, LOCK, Lock, LockError, Storage};
+use crate::storage::{Disk, LOCK, Lock, LockError, Storage, is_full};
 use crate::sync::{Shared, lock};
 use crate::writer::Writer;
 
@@ -80,14 +82,18 @@ pub(crate) struct Root {
     pub dir: PathBuf,
     pub options: Options,
     pub background: Background,
-    lock: Mutex<Box<dyn Lock>>,
+    /// `None`: the disk has no room for the directory yet.
+    lock: Mutex<Option<Box<dyn Lock>>>,
+    /// How old segments are.
+    pub clock: Mutex<Reading>,
     /// The streams that have a writer.
     pub streams: Mutex<HashMap<String, Arc<Shared>>>,
     pub over_budget: AtomicBool,
 }
 
 impl Directory {
-    /// Makes the directory if need be (its parent must be there) and locks it.
+    /// Makes the directory if need be (its parent must be there) and locks it. On a disk that has no room for it this is done
+    /// with the first frame that finds some.
     pub fn open(dir: &Path, options: Options) -> Result<Directory, OpenError> {
         Directory::open_on(Arc::new(Disk), dir, options, Background::Threads)
     }
@@ -100,17 +106,32 @@ impl Directory {
         background: Background,
     ) -> Result<Directory, OpenError> {
         check(&options)?;
-        storage.make_dir(dir).map_err(|error| IoError::new("make directory", dir, error))?;
-        let lock = storage.lock(dir).map_err(|error| match error {
-            LockError::Held(pid) => OpenError::Locked { dir: dir.into(), pid },
-            LockError::Io(error) => IoError::new("lock", dir, error).into(),
-        })?;
+        let made = match storage.make_dir(dir) {
+            Err(error) if is_full(&error) => false,
+            made => made.map(|()| true).map_err(|error| IoError::new("make directory", dir, error))?,
+        };
+        let lock = match made.then(|| storage.lock(dir)) {
+            Some(Ok(lock)) => Some(lock),
+            Some(Err(LockError::Held(pid))) => return Err(OpenError::Locked { dir: dir.into(), pid }),
+            Some(Err(LockError::Io(error))) if !is_full(&error) => {
+                return Err(IoError::new("lock", dir, error).into());
+            }
+            Some(Err(_)) | None => None,
+        };
+        let mut clock = Reading::default();
+        clock.look(&*storage);
+        for entry in storage.list(dir).unwrap_or_default().iter().filter(|entry| entry.is_dir) {
+            if let Some(manifest) = manifest::read(&*storage, &dir.join(&entry.name)) {
+                clock.merge(manifest.clock, &*storage);
+            }
+        }
         let root = Arc::new(Root {
             storage,
             dir: dir.into(),
             options,
             background,
             lock: Mutex::new(lock),
+            clock: Mutex::new(clock),
             streams: Mutex::default(),
             over_budget: AtomicBool::new(false),
         });
@@ -145,10 +166,17 @@ impl Directory {
         if streams.contains_key(name) {
             return Err(OpenError::StreamOpen { stream: name.into() });
         }
-        root.storage.make_dir(&dir).map_err(|error| IoError::new("make directory", &dir, error))?;
-        let recovery = recovery::recover(&*root.storage, &dir, root.options.sync)?;
+        let recovery = match root.storage.make_dir(&dir) {
+            // There is nothing of the stream, and no room for it yet.
+            Err(error) if is_full(&error) || !root.is_made() => Recovery::refused(&error),
+            made => {
+                made.map_err(|error| IoError::new("make directory", &dir, error))?;
+                recovery::recover(&*root.storage, &dir, root.options.sync)?
+            }
+        };
         let shared =
             Arc::new(Shared::new(root.storage.clone(), name, dir, root.options.sync, recovery.last_frame()));
+        shared.begin_manifest(recovery.manifest);
         streams.insert(name.into(), shared.clone());
         drop(streams);
         Writer::begin(root.clone(), shared, recovery)
@@ -190,13 +218,29 @@ impl Root {
     /// is missing. If it is another than the one that was locked, it is locked too.
     pub fn restore(&self, dir: &Path) -> io::Result<()> {
         let mut held = lock(&self.lock);
-        if !held.is_in_place() {
-            *held = self.storage.lock(&self.dir).map_err(|error| match error {
+        if held.is_none() {
+            self.storage.make_dir(&self.dir)?;
+        }
+        if !held.as_ref().is_some_and(|held| held.is_in_place()) {
+            let locked = self.storage.lock(&self.dir).map_err(|error| match error {
                 LockError::Held(pid) => io::Error::other(format!("locked by process {pid}")),
                 LockError::Io(error) => error,
             })?;
+            *held = Some(locked);
         }
         self.storage.make_dir(dir)
+    }
+
+    /// The directory is there and locked, as far as was seen.
+    fn is_made(&self) -> bool {
+        lock(&self.lock).is_some()
+    }
+
+    /// Reads the clocks: how old segments are is asked of what this returns.
+    pub fn look_at_clock(&self) -> Reading {
+        let mut clock = lock(&self.clock);
+        clock.look(&*self.storage);
+        *clock
     }
 }
 

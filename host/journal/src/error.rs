@@ -4,7 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::bounds;
-use crate::position::FrameNo;
+use crate::position::{FrameNo, SegmentId};
+use crate::storage::is_full;
 
 /// The system's error, what was being done and to which file.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +66,13 @@ pub enum OpenError {
     Io(#[from] IoError),
 }
 
+impl OpenError {
+    /// The disk has no room.
+    pub fn is_full(&self) -> bool {
+        matches!(self, OpenError::Io(error) if is_full(&error.source))
+    }
+}
+
 /// Why something was not written. Nothing was lost that had been accepted: the same call can be made again.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
@@ -79,6 +87,21 @@ pub enum WriteError {
         /// `Options::max_frame_bytes`.
         limit: usize,
     },
+    /// All is written, but the last segment could not be given its summary. The next start scans it.
+    #[error("journal segment {segment}: not sealed: {why}")]
+    Unsealed {
+        /// The segment.
+        segment: SegmentId,
+        /// The system's error.
+        why: String,
+    },
+}
+
+impl WriteError {
+    /// The disk has no room.
+    pub fn is_full(&self) -> bool {
+        matches!(self, WriteError::Io(error) if is_full(&error.source))
+    }
 }
 
 /// Why a request was not given a number.

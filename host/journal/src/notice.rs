@@ -75,6 +75,11 @@ pub enum Notice {
         /** `retain_bytes`. */
         limit: u64,
     },
+    /// The file system cannot set room aside: once it is full, records about frames that left may find no room.
+    NotReserved {
+        /** The system's error. */
+        error: String,
+    },
     /// While the disk refused writes more outcomes came than could wait: so many frames have none.
     OutcomesLost {
         /** How many. */
@@ -107,6 +112,12 @@ impl fmt::Display for Notice {
             }
             Notice::OverBudget { bytes, limit } => {
                 write!(f, "journal has {bytes} bytes, the limit is {limit}, and nothing more may be removed")
+            }
+            Notice::NotReserved { error } => {
+                write!(
+                    f,
+                    "no room can be set aside on this file system ({error}): once it is full, a restart may not know what left"
+                )
             }
             Notice::OutcomesLost { count } => {
                 write!(f, "{count} outcomes were lost while the disk refused writes")

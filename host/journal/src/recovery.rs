@@ -2,6 +2,7 @@
 //!
 //! Bounded work: from the newest summary on, only segments without one are scanned, which is the last, or the last few.
 
+use std::io;
 use std::path::Path;
 
 use crate::beside;
@@ -10,12 +11,13 @@ use crate::directory::SyncPolicy;
 use crate::error::{IoError, OpenError, ReadError};
 use crate::format::{HEAD_BYTES, HEADER_BYTES, Head, Kind, RECORD_BYTES, VERSION};
 use crate::frame_set::FrameSet;
+use crate::manifest::{self, Manifest, MissingSegments};
 use crate::position::{FrameNo, Request, SegmentId};
 use crate::reader::RequestInfo;
 use crate::segment::{self, Listed, Payloads, Segment, Step, Summary, read_full};
 use crate::sink::Sink;
 use crate::state::State;
-use crate::storage::Storage;
+use crate::storage::{Storage, is_full};
 use crate::sync::{Ended, PART, write_end};
 
 /// What was found.
@@ -29,8 +31,16 @@ pub struct Recovered {
     pub last_frame: FrameNo,
     /// Torn ends that were cut (one for each segment that was being written when a process died).
     pub cut: Vec<Cut>,
-    /// Damage in the middle of a segment that was scanned: left in place, passed over by readers.
+    /// Damage in the middle of a segment that was scanned, and segments that have lost all they held: left in place, passed over
+    /// by readers.
     pub corrupt: Vec<Corruption>,
+    /// Segments that are not there, and were not removed by retention.
+    pub missing: Option<MissingSegments>,
+    /// Frames may have left of which no record says so: the last run let frames go on without being kept. What a sink has of
+    /// the frames past [`Sink::through`] is not known, until [`Writer::settled`](crate::Writer::settled) is told that it is.
+    pub unrecorded: bool,
+    /// Why the disk did not take what a start writes; frames can be appended when it has room again.
+    pub refused: Option<String>,
     /// Requests that were open, in order of number. Open in the writer: `close` them when they end.
     pub live: Vec<LiveRequest>,
     /// Frames without an outcome: they were kept, and what became of them is not known. However many they are, they
@@ -91,9 +101,24 @@ pub(crate) struct Recovery {
     pub next_sequence: u32,
     pub previous_end: u64,
     pub previous_sealed: bool,
+    /// What the next start is to find.
+    pub manifest: Manifest,
 }
 
 impl Recovery {
+    /// Nothing was found, since the disk has no room for a directory.
+    pub fn refused(error: &io::Error) -> Recovery {
+        let found = Recovered { refused: Some(error.to_string()), ..Recovered::default() };
+        Recovery {
+            state: State::new(),
+            found,
+            next_sequence: 0,
+            previous_end: 0,
+            previous_sealed: true,
+            manifest: Manifest::default(),
+        }
+    }
+
     pub fn last_frame(&self) -> FrameNo {
         FrameNo(self.state.next_frame - 1)
     }
@@ -104,6 +129,17 @@ pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Re
     remove_leftovers(storage, dir)?;
     let listed = segment::list(storage, dir).map_err(|error| IoError::new("list", dir, error))?;
     let mut found = Recovered::default();
+    let known = manifest::read(storage, dir);
+    if let Some(known) = &known {
+        found.missing = known.missing(&listed);
+        found.unrecorded = known.unrecorded;
+        let emptied = known.emptied(&listed);
+        found.corrupt.extend(emptied.map(|&Listed { id, bytes, .. }| Corruption {
+            segment: id,
+            offset: 0,
+            bytes,
+        }));
+    }
     let (newest, mut scanned) = newest_summary(storage, dir, &listed, &mut found)?;
     let clean = scanned.is_empty() && newest.as_ref().is_none_or(|newest| newest.totals.clean);
     let mut previous_end = newest.as_ref().map_or(0, |summary| summary.begins);
@@ -112,8 +148,7 @@ pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Re
     scanned.reverse();
     for at in 0..scanned.len() {
         let limit = scanned.get(at + 1).map_or(u64::MAX, |next| next.of_previous(scanned[at].id).limit);
-        previous_end = repair(&scanned[at], limit, &mut state, &mut found)?;
-        previous_sealed = can_be_sealed(&scanned[at]);
+        (previous_end, previous_sealed) = repair(&scanned[at], limit, &mut state, &mut found)?;
     }
     if !clean {
         state.next_request += REQUESTS_LEFT_OUT;
@@ -124,6 +159,8 @@ pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Re
         let frames = if unread { bytes / RECORD_BYTES as u64 } else { 0 };
         state.next_frame = state.next_frame.max(id.first.0 + frames);
     }
+    let mut manifest = known.unwrap_or_default();
+    state.next_frame = state.next_frame.max(manifest.newest.first.0);
     let remaining = segment::list(storage, dir).map_err(|error| IoError::new("list", dir, error))?;
     if sync != SyncPolicy::None {
         sync_all(storage, dir, &remaining)?;
@@ -135,7 +172,11 @@ pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Re
     found.sinks = state.sinks.clone();
     found.shares = beside::read(storage, dir, beside::SHARES)?;
     let next_sequence = listed.last().map_or(0, |last| last.id.sequence + 1);
-    Ok(Recovery { state, found, next_sequence, previous_end, previous_sealed })
+    let next_sequence =
+        if manifest.segments > 0 { next_sequence.max(manifest.newest.sequence + 1) } else { next_sequence };
+    manifest.take_stock(&remaining);
+    manifest.lost += found.missing.map_or(0, |missing| missing.missing);
+    Ok(Recovery { state, found, next_sequence, previous_end, previous_sealed, manifest })
 }
 
 /// Files that a dying process did not finish.
@@ -181,7 +222,10 @@ fn unreadable(
     let mut start = [0; HEADER_BYTES];
     let file = storage.open(&path, false).map_err(|error| IoError::new("open", &path, error))?;
     let read = read_full(&*file, &mut start, 0).map_err(|error| IoError::new("read", &path, error))?;
-    if read < HEADER_BYTES || start == [0; HEADER_BYTES] {
+    let is_emptied = found.corrupt.iter().any(|corrupt| corrupt.segment == id);
+    if is_emptied {
+        // It was told.
+    } else if read < HEADER_BYTES || start == [0; HEADER_BYTES] {
         storage.remove(&path).map_err(|error| IoError::new("remove", &path, error))?;
         found.cut.push(Cut { segment: id, offset: 0, bytes, frame: None });
     } else {
@@ -190,8 +234,13 @@ fn unreadable(
     Ok(())
 }
 
-/// Scans a segment, cuts its torn end and gives it a summary; where its records end.
-fn repair(segment: &Segment, limit: u64, state: &mut State, found: &mut Recovered) -> Result<u64, OpenError> {
+/// Scans a segment, cuts its torn end and gives it a summary; where its records end, and whether it has one.
+fn repair(
+    segment: &Segment,
+    limit: u64,
+    state: &mut State,
+    found: &mut Recovered,
+) -> Result<(u64, bool), OpenError> {
     state.begin_segment(&segment.header);
     let bytes = segment.bytes()?;
     let mut scan = segment.records(limit, Payloads::All);
@@ -213,10 +262,17 @@ fn repair(segment: &Segment, limit: u64, state: &mut State, found: &mut Recovere
     }
     let summary = || (state.requests.values().cloned().collect(), state.totals());
     let summary = can_be_sealed(segment).then(summary);
+    let is_sealed = summary.is_some();
     let ended = Ended { bytes: end, through: FrameNo(0), summary };
-    write_end(&*segment.file, &segment.header, &ended)
-        .map_err(|error| IoError::new("repair", &segment.path, error))?;
-    Ok(end)
+    match write_end(&*segment.file, &segment.header, &ended) {
+        Ok(()) => Ok((end, is_sealed)),
+        // It is scanned again at the next start.
+        Err(error) if is_full(&error) => {
+            found.refused = Some(IoError::new("sum up", &segment.path, error).to_string());
+            Ok((end, false))
+        }
+        Err(error) => Err(IoError::new("repair", &segment.path, error).into()),
+    }
 }
 
 /// What an earlier version has begun is only cut: a summary of this version has no place in it. It is scanned again

@@ -4,14 +4,19 @@
 //! It keeps no list of its own: each pass looks at the directory, so it cannot be wrong about what is there.
 
 use std::collections::VecDeque;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::clock::Reading;
 use crate::directory::Root;
+use crate::manifest::{self, ManifestFile};
 use crate::notice::Notice;
+use crate::position::SegmentId;
 use crate::segment::{self, Listed};
+use crate::storage::is_full;
 use crate::sync::{Shared, lock};
 use crate::writer::nanoseconds;
 
@@ -35,7 +40,8 @@ pub(crate) fn pass(root: &Root) {
     if options.retain_bytes.is_none() && options.retain_age.is_none() {
         return;
     }
-    let now = root.storage.now_unix_ns();
+    let clock = root.look_at_clock();
+    let now = clock.unix_ns;
     // A directory that cannot be read now is read in the next pass; the writers tell of it.
     let Ok(entries) = root.storage.list(&root.dir) else { return };
     let names = entries.into_iter().filter(|entry| entry.is_dir).map(|entry| entry.name);
@@ -46,13 +52,21 @@ pub(crate) fn pass(root: &Root) {
         let removable = streams.iter_mut().filter(|stream| stream.removable > 0);
         let Some(stream) = removable.min_by_key(|stream| stream.segments[0].modified_unix_ns) else { break };
         let oldest = &stream.segments[0];
-        let age = Duration::from_nanos(now.saturating_sub(oldest.modified_unix_ns));
+        // By whichever clock says less: a clock that was set forward makes nothing old.
+        let age = Duration::from_nanos(clock.age_ns(oldest.modified_unix_ns));
         let expired = options.retain_age.is_some_and(|retain| age > retain);
         if !expired && options.retain_bytes.is_none_or(|retain| bytes <= retain) {
             break;
         }
         let path = stream.dir.join(oldest.id.to_string());
-        match root.storage.remove(&path) {
+        let next = stream.segments.get(1).map(|next| next.id);
+        let told = next.map_or(Ok(()), |next| removing(root, stream, &open, (oldest.id, next), clock));
+        // A disk that has no room for the word of it needs the room all the more.
+        let removed = match told {
+            Err(error) if !is_full(&error) => Err(error),
+            _ => root.storage.remove(&path),
+        };
+        match removed {
             Ok(()) => {
                 bytes -= oldest.bytes;
                 let removed = Notice::Removed {
@@ -78,6 +92,26 @@ pub(crate) fn pass(root: &Root) {
             }
         }
     }
+}
+
+/// Says in the stream's manifest that its oldest segment is removed; the second is the one after it.
+fn removing(
+    root: &Root,
+    stream: &Candidates,
+    open: &[Arc<Shared>],
+    (oldest, next): (SegmentId, SegmentId),
+    clock: Reading,
+) -> io::Result<()> {
+    if let Some(shared) = open.iter().find(|shared| shared.stream == stream.stream) {
+        return shared.removing(oldest, next, clock);
+    }
+    // Nobody writes it.
+    let Some(mut says) = manifest::read(&*root.storage, &stream.dir) else { return Ok(()) };
+    says.remove(oldest, next);
+    says.clock = clock;
+    let mut file = ManifestFile::new(says);
+    file.write(&*root.storage, &stream.dir)?;
+    file.sync()
 }
 
 fn candidates(root: &Root, stream: String, open: &[Arc<Shared>], now: u64) -> Option<Candidates> {

@@ -132,6 +132,11 @@ impl Sink {
         self.handed.filter(|handed| handed.sequence > self.sequence)
     }
 
+    /// How many frames up to this one are not known to be taken.
+    pub fn open_frames(&self, through: FrameNo) -> u64 {
+        through.0.saturating_sub(self.through.0).saturating_sub(self.whole.len())
+    }
+
     /// Whether a frame without rows, or one that leaves whole, is taken.
     pub fn has_taken(&self, frame: FrameNo) -> bool {
         frame <= self.through || self.whole.contains(frame)

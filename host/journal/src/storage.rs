@@ -3,23 +3,32 @@
 use std::fmt::Debug;
 use std::fs;
 use std::io::{self, IoSlice, Read, Seek, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::OFlags;
+use rustix::time::{ClockId, clock_gettime};
 
 /// The file that is locked, in the journal's directory.
 pub(crate) const LOCK: &str = "LOCK";
 
+/// The mode of every file of the journal: requests' texts are its owner's business.
+const FILE_MODE: u32 = 0o600;
+/// The mode of every directory of the journal.
+const DIR_MODE: u32 = 0o700;
+
 /// A file system and its clock.
 pub trait Storage: Send + Sync {
-    /// Makes a directory; one that is there is fine.
+    /// Makes a directory that only its owner may enter; one that is there is fine, and stays as it is.
     fn make_dir(&self, dir: &Path) -> io::Result<()>;
     /// What is in a directory, in any order.
     fn list(&self, dir: &Path) -> io::Result<Vec<Listed>>;
-    /// A new file to read and write; what was there under this name is gone.
+    /// A new file to read and write that only its owner may open; what was there under this name is gone.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>>;
-    /// A file that is there, to read, and to write where so said.
+    /// A file that is there, to read, and to write where so said. Fails on what is no regular file, without waiting: a FIFO
+    /// has no end.
     fn open(&self, path: &Path, write: bool) -> io::Result<Arc<dyn File>>;
     /// Gives a file another name, in place of what was there.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
@@ -31,6 +40,17 @@ pub trait Storage: Send + Sync {
     fn lock(&self, dir: &Path) -> Result<Box<dyn Lock>, LockError>;
     /// The clock that `Listed::modified_unix_ns` is of.
     fn now_unix_ns(&self) -> u64;
+    /// A clock that nobody can set; `None` where the machine has none.
+    fn steady(&self) -> Option<Steady>;
+}
+
+/// A reading of a clock that runs from the start of the machine, also while the machine sleeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Steady {
+    /// Names the start of the machine. Readings of two starts cannot be compared.
+    pub boot: u64,
+    /// Nanoseconds since then.
+    pub ns: u64,
 }
 
 /// An open file.
@@ -85,9 +105,11 @@ pub struct Disk;
 
 impl Storage for Disk {
     fn make_dir(&self, dir: &Path) -> io::Result<()> {
-        match fs::create_dir(dir) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-            _ => Ok(()),
+        match fs::DirBuilder::new().mode(DIR_MODE).create(dir) {
+            // The umask may have taken more from it.
+            Ok(()) => fs::set_permissions(dir, fs::Permissions::from_mode(DIR_MODE)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
@@ -111,12 +133,16 @@ impl Storage for Disk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        let file = fs::File::options().read(true).write(true).create(true).truncate(true).open(path)?;
+        let mut options = fs::File::options();
+        options.read(true).write(true).create(true).truncate(true).mode(FILE_MODE);
+        let file = open_regular(&mut options, path, OFlags::NOFOLLOW)?;
+        own(&file)?;
         Ok(Arc::new(DiskFile(file)))
     }
 
     fn open(&self, path: &Path, write: bool) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(DiskFile(fs::File::options().read(true).write(write).open(path)?)))
+        let file = open_regular(fs::File::options().read(true).write(write), path, OFlags::empty())?;
+        Ok(Arc::new(DiskFile(file)))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -133,8 +159,10 @@ impl Storage for Disk {
 
     fn lock(&self, dir: &Path) -> Result<Box<dyn Lock>, LockError> {
         let path = dir.join(LOCK);
-        let open = fs::File::options().read(true).write(true).create(true).truncate(false).open(&path);
-        let mut file = open.map_err(LockError::Io)?;
+        let mut options = fs::File::options();
+        options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
+        // A link could name any file of this user's, which would be emptied.
+        let mut file = open_regular(&mut options, &path, OFlags::NOFOLLOW).map_err(LockError::Io)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(fs::TryLockError::WouldBlock) => {
@@ -145,7 +173,8 @@ impl Storage for Disk {
             }
             Err(fs::TryLockError::Error(error)) => return Err(LockError::Io(error)),
         }
-        // The lock is held all the same where the disk is too full for the pid.
+        // The lock is held all the same where the disk is too full for the pid, or the file is another user's.
+        let _ = own(&file);
         let _ = file
             .set_len(0)
             .and_then(|()| file.rewind())
@@ -156,6 +185,50 @@ impl Storage for Disk {
     fn now_unix_ns(&self) -> u64 {
         unix_ns(SystemTime::now())
     }
+
+    fn steady(&self) -> Option<Steady> {
+        static BOOT: OnceLock<Option<u64>> = OnceLock::new();
+        let boot = (*BOOT.get_or_init(boot))?;
+        let since = clock_gettime(ClockId::Boottime);
+        let ns = since.tv_sec as u64 * 1_000_000_000 + since.tv_nsec as u64;
+        Some(Steady { boot, ns })
+    }
+}
+
+/// What the kernel calls this start of the machine.
+fn boot() -> Option<u64> {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let digits: String = id.chars().filter(char::is_ascii_hexdigit).take(16).collect();
+    u64::from_str_radix(&digits, 16).ok()
+}
+
+/// Opens a file without waiting for somebody at its other end, and refuses what is no regular file.
+fn open_regular(options: &mut fs::OpenOptions, path: &Path, flags: OFlags) -> io::Result<fs::File> {
+    let flags = flags | OFlags::NONBLOCK;
+    let opened = options.custom_flags(flags.bits().cast_signed()).open(path);
+    let file = opened.map_err(|error| match error.raw_os_error() {
+        Some(code) if code == rustix::io::Errno::LOOP.raw_os_error() => {
+            io::Error::new(error.kind(), "is a symbolic link")
+        }
+        _ => error,
+    })?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file")),
+    }
+}
+
+/// Makes a file its owner's alone, whatever the umask says.
+fn own(file: &fs::File) -> io::Result<()> {
+    match file.metadata()?.mode() & 0o7777 {
+        FILE_MODE => Ok(()),
+        _ => file.set_permissions(fs::Permissions::from_mode(FILE_MODE)),
+    }
+}
+
+/// Whether an error says that the disk has no room (or this user has none left).
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 #[derive(Debug)]

@@ -10,8 +10,10 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use crate::bounds::NOTICES_MAX;
+use crate::clock::Reading;
 use crate::directory::SyncPolicy;
 use crate::format::{self, Header, Kind, record};
+use crate::manifest::{Manifest, ManifestFile};
 use crate::notice::Notice;
 use crate::position::{FrameNo, SegmentId};
 use crate::record::{Entry, Totals, put_entries, put_totals};
@@ -49,6 +51,10 @@ pub(crate) struct Shared {
     /// The segments left last, and where their records end: what stands past that does not count, and the disk may not
     /// say so (yet).
     left: Mutex<VecDeque<(SegmentId, u64)>>,
+    /// Which segments there are, as the next start will be told.
+    manifest: Mutex<ManifestFile>,
+    /// The last segment that could not be given its summary, and why.
+    pub unsealed: Mutex<Option<(SegmentId, String)>>,
     notices: Mutex<VecDeque<Notice>>,
     has_notices: AtomicBool,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -102,6 +108,8 @@ impl Shared {
             floor: AtomicU64::new(0),
             queue: Mutex::default(),
             left: Mutex::default(),
+            manifest: Mutex::default(),
+            unsealed: Mutex::default(),
             notices: Mutex::default(),
             has_notices: AtomicBool::new(false),
             wake: OnceLock::new(),
@@ -154,6 +162,27 @@ impl Shared {
         }
         self.writes.fetch_add(1, SeqCst);
         self.rouse();
+    }
+
+    /// Changes what the manifest says. What cannot be written now is written with the next change.
+    pub fn change_manifest(&self, change: impl FnOnce(&mut Manifest)) -> io::Result<()> {
+        let mut manifest = lock(&self.manifest);
+        change(&mut manifest.says);
+        manifest.write(&*self.storage, &self.dir)
+    }
+
+    /// Begins with what an earlier run's manifest said, brought up to date. Not written yet.
+    pub fn begin_manifest(&self, says: Manifest) {
+        *lock(&self.manifest) = ManifestFile::new(says);
+    }
+
+    /// The oldest segment is about to be removed. Said first, so that no start misses it.
+    pub fn removing(&self, oldest: SegmentId, next: SegmentId, clock: Reading) -> io::Result<()> {
+        let mut manifest = lock(&self.manifest);
+        manifest.says.remove(oldest, next);
+        manifest.says.clock = clock;
+        manifest.write(&*self.storage, &self.dir)?;
+        manifest.sync()
     }
 
     fn rouse(&self) {
@@ -258,6 +287,7 @@ impl Shared {
                 && !entrusted.sealed
             {
                 if let Err(error) = write_end(&*entrusted.segment.file, &entrusted.segment.header, ended) {
+                    *lock(&self.unsealed) = Some((id, error.to_string()));
                     self.tell(Notice::SealFailed { segment: id, error: error.to_string() });
                 }
                 entrusted.sealed = true;
@@ -381,19 +411,23 @@ impl Shared {
     }
 }
 
-/// Cuts off what a failed write left and adds the summary.
+/// Cuts off what a failed write left, adds the summary, and gives back the room that was set aside.
 pub(crate) fn write_end(file: &dyn File, header: &Header, ended: &Ended) -> io::Result<()> {
-    file.truncate(ended.bytes)?;
-    let Some((entries, totals)) = &ended.summary else { return Ok(()) };
+    let Some((entries, totals)) = &ended.summary else { return file.truncate(ended.bytes) };
+    if file.bytes()? != ended.bytes {
+        file.truncate(ended.bytes)?;
+    }
     let mut records = Vec::new();
     put_entries(&mut records, Kind::SUMMARY, entries.iter().map(Entry::by_ref));
     put_totals(&mut records, totals);
     record(&mut records, Kind::TRAILER, ended.bytes, 0, |_| {});
     format::seal(&mut records, header.salt, ended.bytes);
+    // Into the room that is set aside, on a disk that is full otherwise.
     write_all(file, &mut [IoSlice::new(&records)], ended.bytes).inspect_err(|_| {
         // Half a summary is of no use; where it cannot be cut off, readers pass over it.
         let _ = file.truncate(ended.bytes);
-    })
+    })?;
+    file.truncate(ended.bytes + records.len() as u64)
 }
 
 /// The first frame that cannot be read back from a copy, if any.

@@ -3,17 +3,25 @@
 
 use std::collections::BTreeMap;
 
-use crate::bounds::RUNS_MAX;
+use crate::bounds::{REQUESTS_LEFT_OUT, RUNS_MAX};
 use crate::error::ReadError;
 use crate::format::Kind;
+use crate::manifest::{self, Manifest, MissingSegments};
 use crate::position::{FrameNo, RequestNo, SegmentId};
 use crate::reader::Segments;
 use crate::record::Body;
-use crate::segment::{Payloads, Previous, RawRecord, Scan, Segment, Step, Summary};
+use crate::segment::{Listed, Payloads, Previous, RawRecord, Scan, Segment, Step, Summary};
 use crate::state::State;
+
+mod causes;
+
+pub use causes::Cause;
 
 /// A frame with more frames behind it than this should have an outcome by now.
 const AWAITED_FRAMES: u64 = 1024;
+
+/// Attempts to see the segments and the manifest as they are at one moment, while a process writes.
+const STOCK_TRIES: usize = 16;
 
 /// What was checked and what is wrong. Clean when `problems` is empty.
 #[derive(Clone, Debug, Default)]
@@ -32,8 +40,10 @@ pub struct Report {
     pub rows: u64,
     /// Tokens received.
     pub tokens: u64,
-    /// What is wrong, in order of segments.
+    /// What is wrong, in order of segments. [`Report::causes`] has it in few words.
     pub problems: Vec<Problem>,
+    /// The segments that a process began with.
+    pub(crate) runs: Vec<SegmentId>,
     /// What is as declared, and still worth knowing.
     pub notes: Vec<Note>,
 }
@@ -55,6 +65,24 @@ pub enum What {
     /// Neither copy of the segment's header is whole.
     #[error("segment header is corrupt")]
     Header,
+    /// Segments that were begun, and that retention did not remove.
+    #[error(
+        "{} of {} segments are missing: {} is the first there should be, {} the last",
+        .0.missing, .0.segments, .0.oldest, .0.newest
+    )]
+    MissingSegments(MissingSegments),
+    /// A segment that was begun and has lost its header and all behind it.
+    #[error("segment is emptied: {bytes} bytes are left")]
+    Emptied {
+        /** What is left of it. */
+        bytes: u64,
+    },
+    /// The segment ends before its records did.
+    #[error("segment is cut: {bytes} bytes are missing at its end")]
+    Cut {
+        /** How many. */
+        bytes: u64,
+    },
     /// Bytes that are no record.
     #[error("{bytes} bytes are corrupt")]
     Corrupt {
@@ -144,6 +172,15 @@ pub enum Note {
         /** How many. */
         bytes: u64,
     },
+    /// Segments that an earlier start has found missing, and told.
+    #[error("{count} segments were missing at an earlier start")]
+    SegmentsLost {
+        /** How many. */
+        count: u64,
+    },
+    /// While the disk took no records, frames were forwarded: what the readers have of the newest frames is not on record.
+    #[error("what was forwarded last is not on record, since the disk took no more")]
+    Unrecorded,
     /// Frames at the very end whose outcome may still come.
     #[error("the last {frames} frames await their outcome")]
     Unfinished {
@@ -161,7 +198,9 @@ pub(crate) fn verify(segments: &Segments) -> Result<Report, ReadError> {
         places: BTreeMap::new(),
         clean: false,
     };
-    let listed: Vec<SegmentId> = segments.list()?.into_iter().map(|segment| segment.id).collect();
+    let (manifest, found) = stock(segments)?;
+    let listed: Vec<SegmentId> = found.iter().map(|segment| segment.id).collect();
+    check.stock(&manifest, &found);
     for (at, &id) in listed.iter().enumerate() {
         let next = listed.get(at + 1).copied();
         match segments.open(id)? {
@@ -170,6 +209,8 @@ pub(crate) fn verify(segments: &Segments) -> Result<Report, ReadError> {
             None => match segments.list()?.iter().find(|known| known.id == id) {
                 // With all that came before it: the next is the first.
                 None => (check.first, check.state) = (None, State::new()),
+                // It was told with the stock.
+                Some(_) if manifest.emptied(&found).any(|emptied| emptied.id == id) => {}
                 Some(known) if next.is_none() && known.bytes < crate::format::HEADER_BYTES as u64 => {
                     check.report.notes.push(Note::TornTail { segment: id, bytes: known.bytes });
                 }
@@ -179,6 +220,22 @@ pub(crate) fn verify(segments: &Segments) -> Result<Report, ReadError> {
     }
     check.end();
     Ok(check.report)
+}
+
+/// The segments, and what the manifest says of them, of one moment.
+fn stock(segments: &Segments) -> Result<(Manifest, Vec<Listed>), ReadError> {
+    let read = || manifest::read(&*segments.storage, &segments.dir).unwrap_or_default();
+    let mut manifest = read();
+    for _ in 0..STOCK_TRIES {
+        let listed = segments.list()?;
+        let now = read();
+        if now.is_of_the_same_segments(&manifest) {
+            return Ok((manifest, listed));
+        }
+        manifest = now;
+    }
+    // Nothing can be said of one that is changed all the time.
+    Ok((Manifest::default(), segments.list()?))
 }
 
 struct Check {
@@ -195,6 +252,22 @@ struct Check {
 }
 
 impl Check {
+    /// What should be there, and is not.
+    fn stock(&mut self, manifest: &Manifest, listed: &[Listed]) {
+        if let Some(missing) = manifest.missing(listed) {
+            self.problem(missing.newest, 0, What::MissingSegments(missing));
+        }
+        for emptied in manifest.emptied(listed) {
+            self.problem(emptied.id, 0, What::Emptied { bytes: emptied.bytes });
+        }
+        if manifest.lost > 0 {
+            self.report.notes.push(Note::SegmentsLost { count: manifest.lost });
+        }
+        if manifest.unrecorded {
+            self.report.notes.push(Note::Unrecorded);
+        }
+    }
+
     fn segment(&mut self, segment: &Segment, previous: Previous, last: bool) -> Result<(), ReadError> {
         let id = segment.id;
         if self.first.is_none() {
@@ -205,6 +278,11 @@ impl Check {
         self.last = id;
         self.report.segments += 1;
         self.report.bytes += segment.bytes()?;
+        // A process that starts leaves request numbers out, unless the last one ended in good order.
+        let is_begun_by_another = segment.header.next_request >= self.state.next_request + REQUESTS_LEFT_OUT;
+        if self.clean || is_begun_by_another {
+            self.report.runs.push(id);
+        }
         self.state.begin_segment(&segment.header);
         let summary = segment.summary()?;
         let limit = summary.as_ref().map_or(previous.limit, |summary| summary.begins);
@@ -222,6 +300,13 @@ impl Check {
                 Step::Corrupt { offset, bytes } => {
                     exact = false;
                     self.problem(id, offset, What::Corrupt { bytes });
+                }
+                Step::End { torn: 0, offset }
+                    if offset < previous.limit && previous.limit != u64::MAX && summary.is_none() =>
+                {
+                    exact = false;
+                    self.problem(id, offset, What::Cut { bytes: previous.limit - offset });
+                    break;
                 }
                 Step::End { torn: 0, .. } => break,
                 Step::End { torn: bytes, .. } if last && summary.is_none() => {

@@ -1,8 +1,6 @@
 //! Appends frames and what became of them. One per stream, on the stream's thread, without locks on the path.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, IoSlice};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{Builder, JoinHandle};
@@ -12,22 +10,21 @@ use crate::backlog::Backlog;
 use crate::bounds::{FRAME_BYTES_MAX, PENDING_BYTES_MAX, PENDING_WRITE_BYTES, SEGMENT_REQUESTS_MAX};
 use crate::directory::{Background, Root};
 use crate::error::{IoError, OpenError, RequestError, WriteError};
-use crate::format::{
-    self, HEADER_BYTES, Head, Header, Kind, RECORD_BYTES, VERSION, checksum, put_text, record,
-};
+use crate::format::{self, Head, Kind, checksum, put_text, record};
 use crate::frame_set::FrameSet;
 use crate::notice::Notice;
 use crate::outcome::Outcome;
 use crate::position::{FrameNo, Position, Request, RequestNo, SegmentId};
 use crate::reader::{Ending, State};
-use crate::record::{Totals, put_ahead, put_entries, put_outcome, put_taken, put_u64, state_code};
+use crate::record::{put_outcome, put_taken, put_u64, state_code};
 use crate::recovery::{LiveRequest, Recovered, Recovery};
 use crate::requests::Requests;
 use crate::segment::Segment;
 use crate::sink::Sink;
-use crate::storage::File;
-use crate::sync::{Ended, PART, Shared, lock, write_all};
+use crate::sync::{Shared, lock, write_all};
 
+mod room;
+mod segments;
 mod sinks;
 
 /// Requests further behind than this count as abandoned: numbers are written as their low 32 bits.
@@ -59,6 +56,14 @@ pub struct Writer {
     previous_sealed: bool,
     last_unix_ns: u64,
     healthy: bool,
+    /// The size of the last frame, if it found no room; records about frames may.
+    refused: Option<usize>,
+    /// Room is set aside before it is needed; not on a file system that cannot.
+    reserves: bool,
+    /// Something left of which no record says so; the manifest says that.
+    unrecorded: bool,
+    /// The same of an earlier run, and what that means for each sink is not settled yet.
+    unsettled: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -80,6 +85,8 @@ struct Active {
     first_unix_ns: u64,
     /// Requests that were opened in it.
     opened: usize,
+    /// It can grow to this size on a full disk, too.
+    reserved: u64,
 }
 
 impl Writer {
@@ -88,7 +95,7 @@ impl Writer {
         shared: Arc<Shared>,
         recovery: Recovery,
     ) -> Result<(Writer, Recovered), OpenError> {
-        let Recovery { state, mut found, next_sequence, previous_end, previous_sealed } = recovery;
+        let Recovery { state, mut found, next_sequence, previous_end, previous_sealed, .. } = recovery;
         let mut writer = Writer {
             thread: None,
             active: None,
@@ -107,6 +114,10 @@ impl Writer {
             previous_sealed,
             last_unix_ns: 0,
             healthy: true,
+            refused: found.refused.is_some().then_some(0),
+            reserves: true,
+            unrecorded: found.unrecorded,
+            unsettled: found.unrecorded,
             root,
             shared,
         };
@@ -144,9 +155,10 @@ impl Writer {
         }
         self.last_unix_ns = received_unix_ns;
         if self.must_begin(frame.len()) {
-            self.begin_segment()?;
+            self.begin_segment(frame.len())?;
         }
         self.stage();
+        self.make_room_for_frame(frame.len())?;
         let waiting = self.pending.len();
         let number = self.next_frame;
         Head { payload: frame.len() as u32, kind: Kind::FRAME, number, time: received_unix_ns }
@@ -168,6 +180,7 @@ impl Writer {
             active.frame_bytes += frame.len() as u64;
         }
         self.wrote(position.frame);
+        self.recorded();
         Ok(position)
     }
 
@@ -210,9 +223,9 @@ impl Writer {
     /// No more rows will come for it. One that had no finish reason is listed as abandoned.
     pub fn close(&mut self, request: Request) {
         // The summary of a segment has room for so many. A frame may end more: then the next segment has the others.
-        if self.requests.ended() >= 2 * SEGMENT_REQUESTS_MAX && self.healthy {
+        if self.requests.ended() >= 2 * SEGMENT_REQUESTS_MAX && self.healthy && self.refused.is_none() {
             // On an error those are lost that have no room, which is counted.
-            let _ = self.begin_segment();
+            let _ = self.begin_segment(0);
         }
         let remember = self.requests.ended() < 2 * SEGMENT_REQUESTS_MAX;
         let Some(state) = self.requests.close(request, remember) else { return };
@@ -239,7 +252,8 @@ impl Writer {
     }
 
     /// Writes what waits. For when the stream goes idle, and after a notice; cheap when nothing waits. After a write has
-    /// failed it always writes: this is how the stream finds that the disk has healed.
+    /// failed it always writes: this is how the stream finds that the disk has healed. On a disk that is full for frames it goes
+    /// on to work while the room lasts that is set aside for these records ([`Writer::probe`] tells when frames fit again).
     pub fn flush(&mut self) -> Result<(), WriteError> {
         let renew = self.shared.renew.load(Ordering::SeqCst) && self.active.is_some();
         self.stage();
@@ -251,10 +265,18 @@ impl Writer {
             // Whether the disk has healed shows only when it is written to.
             record(&mut self.pending, Kind::PROBE, 0, self.last_unix_ns, |_| {});
         }
-        if self.active.is_none() || self.lost > 0 || renew || self.is_full() {
-            return self.begin_segment();
+        if self.active.is_none() || self.lost > 0 || renew || self.is_grown() {
+            let begun = self.begin_segment(self.refused.unwrap_or(0));
+            // Without room for a next one, the room that this one has for records is used.
+            let may_stay = self.refused.is_some() && self.active.is_some() && self.lost == 0 && !renew;
+            if begun.is_ok() || !may_stay {
+                self.recorded();
+                return begun;
+            }
         }
-        self.write_pending()
+        self.write_pending()?;
+        self.recorded();
+        Ok(())
     }
 
     /// Reads back what was appended, from this frame on, while the writer goes on. For frames that wait in the journal
@@ -290,18 +312,27 @@ impl Writer {
         self.shared.next_notice()
     }
 
-    /// Whether the last write worked and no segment waits to be written again.
+    /// Whether the last write worked, there is room for frames, and no segment waits to be written again.
     pub fn is_healthy(&self) -> bool {
-        self.healthy && !self.shared.renew.load(Ordering::SeqCst) && !self.shared.is_damaged()
+        self.healthy
+            && self.refused.is_none()
+            && !self.shared.renew.load(Ordering::SeqCst)
+            && !self.shared.is_damaged()
     }
 
     /// Writes what waits, seals the segment and syncs (unless `SyncPolicy::None`): the next start has nothing to scan.
-    /// A writer that is dropped instead leaves its segment to be scanned.
+    /// A writer that is dropped instead leaves its segment to be scanned. Fails where something is not written, or the segment
+    /// has no summary: the next start scans it.
     pub fn finish(mut self) -> Result<(), WriteError> {
         self.flush()?;
+        let left = self.active.as_ref().map(|active| active.segment.id);
         self.leave(true, true);
         self.stop();
-        Ok(())
+        let unsealed = lock(&self.shared.unsealed).take();
+        match unsealed.filter(|(segment, _)| Some(*segment) == left) {
+            Some((segment, why)) => Err(WriteError::Unsealed { segment, why }),
+            None => Ok(()),
+        }
     }
 
     /// Does what the stream's own thread does; for `Background::Caller`.
@@ -372,21 +403,24 @@ impl Writer {
     ///
     /// On an error the segment is cut back to what it was, or else left behind: what waits still waits.
     fn write(&mut self, frame: &[u8]) -> Result<(SegmentId, u64), WriteError> {
-        let Some(active) = &mut self.active else {
-            let gone = io::Error::from(io::ErrorKind::NotFound);
-            return Err(IoError::new("write", &self.shared.dir, gone).into());
-        };
+        let Some(active) = &self.active else { return Err(self.no_segment()) };
         let offset = active.end;
         let head = format::seal(&mut self.pending, active.segment.header.salt, offset);
         let crc = head.map(|head| checksum(head, frame).to_le_bytes());
         let crc = crc.as_ref().map_or(&[][..], |crc| crc);
         let bytes = (self.pending.len() + frame.len() + crc.len()) as u64;
+        if self.reserves && frame.is_empty() && offset + bytes > active.reserved {
+            self.make_room(offset + bytes)?;
+        }
+        let Some(active) = &mut self.active else { return Err(self.no_segment()) };
         let mut parts = [IoSlice::new(&self.pending), IoSlice::new(frame), IoSlice::new(crc)];
         let written = write_all(&*active.segment.file, &mut parts, offset);
         self.healthy = written.is_ok();
         match written {
             Ok(()) => {
                 active.end += bytes;
+                // What it grew past that is its own now.
+                active.reserved = active.reserved.max(active.end);
                 self.pending.clear();
                 Ok((active.segment.id, offset))
             }
@@ -400,138 +434,9 @@ impl Writer {
         }
     }
 
-    /// As much was written to the segment as may be, though perhaps no frame.
-    fn is_full(&self) -> bool {
-        let bytes = |active: &Active| active.end - active.begins + self.pending.len() as u64;
-        self.active.as_ref().is_some_and(|active| bytes(active) > self.root.options.segment_bytes)
-    }
-
-    fn must_begin(&self, frame: usize) -> bool {
-        let Some(active) = &self.active else { return true };
-        let bytes = active.end + (self.pending.len() + frame + RECORD_BYTES) as u64;
-        let age = self.last_unix_ns.saturating_sub(active.segment.header.begun_unix_ns);
-        let old = self.root.options.retain_age.is_some_and(|retain| u128::from(age) * 8 > retain.as_nanos());
-        let full = bytes > self.root.options.segment_bytes || old || active.opened >= SEGMENT_REQUESTS_MAX;
-        full && active.frames > 0 || self.lost > 0 || self.shared.renew.load(Ordering::Relaxed)
-    }
-
-    /// Ends the segment that is being written, if any, and begins the next; what waited is written to either.
-    fn begin_segment(&mut self) -> Result<(), WriteError> {
-        self.end_segment()?;
-        // What was given up before the segment's first frame is to be told in it.
-        self.stage();
-        self.requests.abandon(
-            self.idle_before(self.last_unix_ns),
-            self.next_request.saturating_sub(REQUESTS_BEHIND_MAX),
-        );
-        let id = SegmentId { first: FrameNo(self.next_frame), sequence: self.next_sequence };
-        let header = Header {
-            version: VERSION,
-            salt: RandomState::new().build_hasher().finish() as u32,
-            segment: id,
-            next_request: self.next_request,
-            begun_unix_ns: self.last_unix_ns,
-            previous_end: self.previous_end,
-            previous_sealed: self.previous_sealed,
-        };
-        let mut bytes = Vec::new();
-        header.encode(&mut bytes);
-        bytes.extend_from_slice(&self.pending);
-        if self.lost > 0 {
-            record(&mut bytes, Kind::LOST, self.lost, self.last_unix_ns, |_| {});
-        }
-        for sink in &self.sinks {
-            put_taken(&mut bytes, sink, 0);
-            put_ahead(&mut bytes, sink);
-        }
-        // After what waited: these figures have it counted already, and the last word is theirs.
-        put_entries(&mut bytes, Kind::CARRY, self.requests.carried());
-        format::seal(&mut bytes[HEADER_BYTES..], header.salt, HEADER_BYTES as u64);
-
-        let path = self.shared.dir.join(id.to_string());
-        let file = self.create(&path, &bytes);
-        self.healthy = file.is_ok();
-        let segment = Segment { file: file?, path, id, header };
-        self.shared.begun(segment.clone());
-        let end = bytes.len() as u64;
-        self.active = Some(Active {
-            segment,
-            end,
-            begins: end,
-            frames: 0,
-            frame_bytes: 0,
-            first_unix_ns: 0,
-            opened: 0,
-        });
-        self.next_sequence += 1;
-        self.pending.clear();
-        self.told.fill(Told::Yes);
-        if self.lost > 0 {
-            self.shared.tell(Notice::OutcomesLost { count: std::mem::take(&mut self.lost) });
-        }
-        self.publish_floor();
-        self.wrote(FrameNo(self.next_frame - 1));
-        Ok(())
-    }
-
-    /// A new file with these bytes; it appears under its name with all of them, or not at all.
-    fn create(&self, path: &Path, bytes: &[u8]) -> Result<Arc<dyn File>, WriteError> {
-        let storage = &*self.root.storage;
-        let part = path.with_extension(PART);
-        let made = match storage.create(&part) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.root.restore(&self.shared.dir).and_then(|()| storage.create(&part))
-            }
-            made => made,
-        };
-        let file = made.map_err(|error| IoError::new("create", &part, error))?;
-        // Writes into room set aside cost a fifth less at 100 KB; a disk that cannot do it is no worse for it.
-        let _ = file.reserve(self.root.options.segment_bytes);
-        let written =
-            write_all(&*file, &mut [IoSlice::new(bytes)], 0).and_then(|()| storage.rename(&part, path));
-        if let Err(error) = written {
-            // What cannot be removed is written over by the next attempt, or removed at the next start.
-            let _ = storage.remove(&part);
-            return Err(IoError::new("begin", path, error).into());
-        }
-        Ok(file)
-    }
-
-    fn end_segment(&mut self) -> Result<(), WriteError> {
-        if self.active.is_none() {
-            return Ok(());
-        }
-        self.stage();
-        let flushed = self.write_pending();
-        // One that is damaged is left in any case; another waits for its disk to heal.
-        if flushed.is_err() && !self.shared.renew.load(Ordering::SeqCst) {
-            return flushed;
-        }
-        self.leave(flushed.is_ok() && self.lost == 0, false);
-        Ok(())
-    }
-
-    /// Hands the segment over to be sealed. `exact`: the figures at hand are those of its records.
-    fn leave(&mut self, exact: bool, clean: bool) {
-        let Some(active) = self.active.take() else { return };
-        (self.previous_end, self.previous_sealed) = (active.end, exact);
-        let through = FrameNo(self.next_frame - 1);
-        let summary = exact.then(|| {
-            let totals = Totals {
-                frames: active.frames,
-                frame_bytes: active.frame_bytes,
-                first_unix_ns: active.first_unix_ns,
-                last_unix_ns: self.last_unix_ns,
-                next_frame: self.next_frame,
-                next_request: self.next_request,
-                clean,
-                unfinished: self.unfinished.clone(),
-                sinks: self.sinks.clone(),
-            };
-            (self.requests.sum_up(), totals)
-        });
-        self.shared.ended(Ended { bytes: active.end, through, summary });
-        self.shared.renew.store(false, Ordering::SeqCst);
+    fn no_segment(&self) -> WriteError {
+        let gone = io::Error::from(io::ErrorKind::NotFound);
+        IoError::new("write", &self.shared.dir, gone).into()
     }
 
     fn idle_before(&self, now_unix_ns: u64) -> u64 {

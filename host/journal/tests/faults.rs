@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use afterbay_journal::reader::{From, Stream};
-use afterbay_journal::storage::{Disk, File, Listed, Lock, LockError, Storage};
+use afterbay_journal::storage::{Disk, File, Listed, Lock, LockError, Steady, Storage};
 use afterbay_journal::*;
 use support::disk::{Faults, SimDisk};
 use support::*;
@@ -134,6 +134,7 @@ fn more_outcomes_than_can_wait_are_counted_and_the_sums_stay_right() {
 #[test]
 fn a_failed_sync_is_not_taken_back_until_the_segment_was_written_again() {
     let disk = SimDisk::new(2);
+    disk.set_reserves(true);
     let (_directory, mut writer, _) = begin(&disk, Options { sync: SyncPolicy::Always, ..options() });
     let woken = Arc::new(AtomicUsize::new(0));
     let count = woken.clone();
@@ -170,6 +171,7 @@ fn a_failed_sync_is_not_taken_back_until_the_segment_was_written_again() {
 #[test]
 fn a_directory_that_vanished_is_missed_and_made_again_when_its_root_is_there() {
     let disk = SimDisk::new(1);
+    disk.set_reserves(true);
     let (directory, mut writer, _) = begin(&disk, options());
     let request = writer.request("r").unwrap();
     step(&mut writer, &[request], b"one", 1);
@@ -231,6 +233,33 @@ fn what_waits_is_written_when_the_streams_thread_panics() {
     assert_eq!(recovered.live.len(), 1);
 }
 
+/// The kernel's `/dev/full`.
+struct Full(std::fs::File);
+
+impl File for Full {
+    fn write_at(&self, parts: &[io::IoSlice<'_>], _offset: u64) -> io::Result<usize> {
+        io::Write::write_vectored(&mut &self.0, parts)
+    }
+    fn read_at(&self, _buffer: &mut [u8], _offset: u64) -> io::Result<usize> {
+        Ok(0)
+    }
+    fn reserve(&self, _bytes: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    fn truncate(&self, _bytes: u64) -> io::Result<()> {
+        Ok(())
+    }
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+    fn is_at(&self, _path: &Path) -> bool {
+        false
+    }
+}
+
 /// The machine's disk, but with segments that are `/dev/full` while it is.
 struct FullDisk(Mutex<bool>);
 
@@ -242,7 +271,10 @@ impl Storage for FullDisk {
         Disk.list(dir)
     }
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        if *self.0.lock().unwrap() { Disk.open(Path::new("/dev/full"), true) } else { Disk.create(path) }
+        match *self.0.lock().unwrap() {
+            true => Ok(Arc::new(Full(std::fs::File::options().write(true).open("/dev/full")?))),
+            false => Disk.create(path),
+        }
     }
     fn open(&self, path: &Path, write: bool) -> io::Result<Arc<dyn File>> {
         Disk.open(path, write)
@@ -261,6 +293,9 @@ impl Storage for FullDisk {
     }
     fn now_unix_ns(&self) -> u64 {
         Disk.now_unix_ns()
+    }
+    fn steady(&self) -> Option<Steady> {
+        Disk.steady()
     }
 }
 

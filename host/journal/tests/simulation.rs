@@ -82,6 +82,7 @@ impl Run {
     fn new(seed: u64, sync: SyncPolicy) -> Run {
         let mut random = Random(seed);
         let disk = SimDisk::new(seed ^ 0xD15C);
+        disk.set_reserves(!seed.is_multiple_of(3));
         let options = sim_options(&mut random, sync);
         let (directory, writer, _) = open_sim(&disk, &options);
         Run {
@@ -452,6 +453,7 @@ fn a_killed_process_leaves_all_that_it_was_told_was_written() {
             }
             run.heal();
             run.flush();
+            run.writer.probe().unwrap();
             assert!(!run.uncertain && run.writer.is_healthy(), "a healed disk heals the journal");
             run.check_reading(&run.written, &run.model);
             (restarts, run.disk.counts())

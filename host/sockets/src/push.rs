@@ -113,8 +113,14 @@ impl Push {
 
     /// Whether [`Push::send`] takes a further frame.
     pub fn room(&self) -> bool {
+        self.room_after(Pending::default())
+    }
+
+    /// The same once it has taken so much more.
+    pub fn room_after(&self, more: Pending) -> bool {
         let waiting = self.custody.waiting();
-        waiting.frames < self.options.max_queue_frames && waiting.bytes < self.options.max_queue_bytes
+        let (frames, bytes) = (waiting.frames + more.frames, waiting.bytes + more.bytes);
+        frames < self.options.max_queue_frames && bytes < self.options.max_queue_bytes
     }
 
     /// Queues a frame; without [room](Push::room) it is handed back. It leaves with the next [`Push::flush`].

@@ -29,7 +29,7 @@ use crate::telemetry::Telemetry;
 use crate::thread::WAKER;
 use crate::{Reopen, Setup, StartError};
 use afterbay_config as config;
-use afterbay_events::event::{HoldLost, SinkLeaving, SinkResuming, SinkSettled};
+use afterbay_events::event::{HoldLost, JournalNotice, SinkLeaving, SinkResuming, SinkSettled};
 use afterbay_events::{Health, Metrics};
 use afterbay_journal::{Backlogged, FrameNo, Recovered, Writer, is_mark};
 use afterbay_outbox::{Joins, Options as OutboxOptions, Outbox, When};
@@ -193,9 +193,11 @@ impl Plan {
         let ends = self.sinks.iter().zip(sends).map(|(sink, send)| {
             let Base { writer, recovered, .. } = &mut base;
             let resume = Resume::living(&sink.name, recovered, &send, writer);
+            self.tell_unconfirmed(sink, &resume);
             (send, resume)
         });
         let ends = ends.collect();
+        self.tell_unrecorded(&mut base);
         let ledger = self.ledger(&mut base, aborts, Restart::default(), &route, Instant::now());
         chain.restart(&ledger);
         let mut path = self.path(base, receive, ledger, (chain, outlook, route), ends);
@@ -299,14 +301,35 @@ impl Plan {
                     Resume::of_another(&sink.name, recovered.last_frame)
                 }
             };
-            if resume.unconfirmed() > 0 {
-                let (stream, sink) = (self.telemetry.stream.clone(), sink.name.as_str().into());
-                let unconfirmed_frames = resume.unconfirmed();
-                self.telemetry.publish(SinkSettled { stream, sink, resent_frames: 0, unconfirmed_frames });
-            }
+            self.tell_unconfirmed(sink, &resume);
             resume
         });
-        resumed.collect()
+        let resumed = resumed.collect();
+        self.tell_unrecorded(base);
+        resumed
+    }
+
+    /// Says of how many frames nobody can say whether the reader has them.
+    fn tell_unconfirmed(&self, sink: &PlannedSink, resume: &Resume) {
+        if resume.unconfirmed() > 0 {
+            let (stream, sink) = (self.telemetry.stream.clone(), sink.name.as_str().into());
+            let unconfirmed_frames = resume.unconfirmed();
+            self.telemetry.publish(SinkSettled { stream, sink, resent_frames: 0, unconfirmed_frames });
+        }
+    }
+
+    /// Says why that is, where frames left before this start of which no record says so; what they mean to each sink is settled.
+    fn tell_unrecorded(&self, base: &mut Base) {
+        if !base.recovered.unrecorded {
+            return;
+        }
+        let stream = self.telemetry.stream.clone();
+        let what = "frames were forwarded while the disk took no record of it: those that no reader's count confirms are \
+                    not sent again"
+            .to_owned();
+        self.telemetry.publish(JournalNotice { stream, is_wrong: true, what });
+        // Where it cannot be written, the next start knows no more than this one.
+        let _written = base.writer.settled();
     }
 
     fn path(

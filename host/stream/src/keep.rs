@@ -21,6 +21,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Between two tries of a write that failed.
 const RETRY: Duration = Duration::from_millis(100);
+/// Between two looks whether a disk that failed has room again, where no frame comes to be tried.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Bytes of frames that wait for the disk (`sync = "always"`); then nothing more is received.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 /// Frames likewise.
@@ -58,6 +60,10 @@ struct Failing {
     since: Instant,
     /// Frames that went on without the journal.
     skipped: u64,
+    /// Frames were refused; else only records about frames that were to leave.
+    refuses_frames: bool,
+    /// When to look whether the disk has room again.
+    look_at: Instant,
 }
 
 /// The journal of a stream.
@@ -76,6 +82,8 @@ pub(crate) struct Keep {
     /// A frame that could not be written and is tried again.
     refused: Option<(Received, Instant)>,
     failing: Option<Failing>,
+    /// Frames left of which no record says so, since the disk failed.
+    is_unrecorded: bool,
     telemetry: Telemetry,
     health: Health,
     /// What is told of a frame that leaves.
@@ -97,7 +105,7 @@ impl Keep {
         health: Health,
     ) -> Keep {
         let unaccounted = Unaccounted::of(recovered, &writer);
-        Keep {
+        let mut keep = Keep {
             writer,
             last: recovered.last_frame,
             on_error,
@@ -108,13 +116,20 @@ impl Keep {
             read_at: None,
             refused: None,
             failing: None,
+            is_unrecorded: false,
             telemetry,
             health,
             rows: Vec::new(),
             held_after: recovered.sinks.iter().find(|sink| !sink.is_reader()).map(Sink::through),
             dirty: false,
             flush_at: None,
+        };
+        // Not only when the first frame comes: whoever looks whether the process is ready is to know.
+        let refused = keep.writer.probe().err().map(|error| error.to_string());
+        if let Some(why) = refused.or_else(|| recovered.refused.clone()) {
+            keep.fail(on_error, true, &why);
         }
+        keep
     }
 
     /// The last frame that was given a number.
@@ -192,15 +207,8 @@ impl Keep {
         // A frame over the journal's bound would never be taken, so that holding it would hold the stream for ever.
         let hopeless = matches!(error, WriteError::TooLarge { .. });
         let stops = self.on_error == OnError::Stop && !hopeless;
-        let failing = self.failing.get_or_insert_with(|| {
-            let stream = self.telemetry.stream.clone();
-            let on_error = if stops { "stop" } else { "forward" };
-            let severity = if stops { Severity::NotReady } else { Severity::Degraded };
-            self.health.set(&health_key(&stream), severity, error.to_string(), SystemTime::now());
-            self.telemetry.counters.journal_failing.set(1);
-            self.telemetry.publish(JournalWriteFailed { stream, on_error, why: error.to_string() });
-            Failing { since: Instant::now(), skipped: 0 }
-        });
+        let does = if stops { OnError::Stop } else { OnError::Forward };
+        let failing = self.fail(does, true, &error.to_string());
         if stops {
             self.refused = Some((received, Instant::now() + RETRY));
             return;
@@ -211,8 +219,30 @@ impl Keep {
         self.admit(received, frame, Place::Nowhere);
     }
 
+    /// The disk does not take what it should: told at the first time.
+    fn fail(&mut self, does: OnError, refuses_frames: bool, why: &str) -> &mut Failing {
+        let failing = self.failing.get_or_insert_with(|| {
+            let stream = self.telemetry.stream.clone();
+            let (on_error, severity, what) = match does {
+                OnError::Stop => {
+                    ("stop", Severity::NotReady, "nothing is received or sent that cannot be recorded")
+                }
+                OnError::Forward => ("forward", Severity::Degraded, "frames are forwarded and not kept"),
+            };
+            let why = format!("{what}: {why}");
+            self.health.set(&health_key(&stream), severity, why.clone(), SystemTime::now());
+            self.telemetry.counters.journal_failing.set(1);
+            self.telemetry.publish(JournalWriteFailed { stream, on_error, why });
+            let now = Instant::now();
+            Failing { since: now, skipped: 0, refuses_frames, look_at: now + LOOK_EVERY }
+        });
+        failing.refuses_frames |= refuses_frames;
+        failing
+    }
+
     fn healed(&mut self) {
-        let Some(Failing { since, skipped }) = self.failing.take() else { return };
+        let Some(Failing { since, skipped, .. }) = self.failing.take() else { return };
+        self.is_unrecorded = false;
         let stream = self.telemetry.stream.clone();
         self.health.clear(&health_key(&stream));
         self.telemetry.counters.journal_failing.set(0);
@@ -299,11 +329,25 @@ impl Keep {
     /// When [`Keep::tick`] is due.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let refused = self.refused.as_ref().map(|(_, at)| *at);
-        [refused, self.flush_at, self.read_at].into_iter().flatten().min()
+        let looks = self.failing.as_ref().map(|failing| failing.look_at);
+        [refused, looks, self.flush_at, self.read_at].into_iter().flatten().min()
+    }
+
+    /// Looks whether the disk has room again, where no refused frame tells.
+    fn look(&mut self, now: Instant) {
+        let Some(failing) = self.failing.as_mut().filter(|failing| failing.look_at <= now) else { return };
+        failing.look_at = now + LOOK_EVERY;
+        let refuses_frames = failing.refuses_frames;
+        // Where only a frame can tell, the next one does.
+        let knows = self.refused.is_none() && self.writer.probe().is_ok_and(|knows| knows || !refuses_frames);
+        if knows {
+            self.healed();
+        }
     }
 
     /// Tries a refused frame again.
     pub(crate) fn tick(&mut self, now: Instant) {
+        self.look(now);
         if let Some((received, _)) = self.refused.take_if(|(_, at)| *at <= now) {
             self.keep(received);
         }
@@ -399,6 +443,31 @@ impl Keep {
         self.writer.handed(sink, handed);
     }
 
+    /// Whether what the journal was told leaves may leave: it is on record, or the operator lets frames go on without that, and
+    /// the next start will know that it does not know.
+    pub(crate) fn may_leave(&mut self) -> bool {
+        if !self.dirty {
+            return true;
+        }
+        self.flush_at = None;
+        let Err(error) = self.writer.flush() else {
+            self.dirty = false;
+            return true;
+        };
+        let why = error.to_string();
+        self.fail(self.on_error, false, &why);
+        if self.on_error == OnError::Stop {
+            return false;
+        }
+        let was_told = std::mem::replace(&mut self.is_unrecorded, true);
+        if !self.writer.unrecorded() && !was_told {
+            let stream = self.telemetry.stream.clone();
+            let what = format!("frames leave unrecorded, and a restart may send them again: {why}");
+            self.telemetry.publish(JournalNotice { stream, is_wrong: true, what });
+        }
+        true
+    }
+
     /// Writes what was told. False: the disk is failing, which `append` tells; it stays with the writer.
     pub(crate) fn flush(&mut self) -> bool {
         if self.dirty {
@@ -466,6 +535,11 @@ impl Keep {
     /// The last frame that survives a power cut.
     pub(crate) fn durable(&self) -> FrameNo {
         self.writer.durable()
+    }
+
+    /// Frames that were received and are neither in the journal nor gone on: at a stop they are lost.
+    pub(crate) fn unkept(&self) -> usize {
+        usize::from(self.refused.is_some())
     }
 
     /// Seals the journal.

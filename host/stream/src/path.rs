@@ -301,6 +301,14 @@ impl Path {
         own.into_iter().flatten().chain(sinks).chain(self.chain.deadline()).chain(outlook).chain(holds).min()
     }
 
+    /// Sends what had to wait for its record, if that can be written now.
+    pub(crate) fn send_staged(&mut self, now: Instant) {
+        let Path { keep, sinks, taps, .. } = self;
+        for sink in sinks.iter_mut().filter(|sink| sink.send.staged().frames > 0) {
+            sink.turn(keep, taps, now, &mut |_| ());
+        }
+    }
+
     /// Tells the journal how far the readers have taken the stream.
     pub(crate) fn tell_taken(&mut self) {
         let Path { keep, sinks, .. } = self;

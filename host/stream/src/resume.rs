@@ -44,6 +44,9 @@ impl Resume {
         writer: &mut Writer,
         decode: &mut Decode,
     ) -> Resume {
+        if recovered.unrecorded && !is_behind_its_record(known, &count, writer, decode) {
+            return Resume::unrecorded(known, recovered, writer);
+        }
         let (sequence, credit, unconfirmed) = match count {
             Count::Unknown => (known.last_sent(), None, known.sent().len() as u64),
             Count::Since(finished, now) => {
@@ -69,6 +72,19 @@ impl Resume {
         Resume { sink, through: recovered.last_frame, unconfirmed, on_its_way: 0 }
     }
 
+    /// Frames may have left of which no record says so: of none of them can be said whether the reader has it, and none is sent
+    /// again.
+    fn unrecorded(known: &Sink, recovered: &Recovered, writer: &mut Writer) -> Resume {
+        let (name, through) = (known.name(), recovered.last_frame);
+        let unconfirmed = known.open_frames(through);
+        writer.resume(name, known.last_sent(), None);
+        writer.taken_sent(name, known.last_sent(), through, None);
+        // Where it cannot be written, the next start knows no more than this one.
+        let _written = writer.flush();
+        let sink = writer.known_sink(name).unwrap_or(known).clone();
+        Resume { sink, through, unconfirmed, on_its_way: 0 }
+    }
+
     /// After a panic: what was handed to the socket is on its way, and none of it is to be sent again.
     pub(crate) fn living(name: &str, recovered: &Recovered, send: &Send, writer: &mut Writer) -> Resume {
         let (taken, last) = (send.socket().taken(), send.last());
@@ -80,9 +96,13 @@ impl Resume {
             // Refused only where far more is ahead than could be when it left.
             let _told = writer.sent(name, sequence, content);
         }
+        let unconfirmed = if recovered.unrecorded { known.open_frames(recovered.last_frame) } else { 0 };
+        if recovered.unrecorded {
+            writer.taken_sent(name, last, recovered.last_frame, credit);
+        }
         let mut sink = writer.known_sink(name).cloned().unwrap_or(known);
         sink.take(last);
-        Resume { sink, through: recovered.last_frame, unconfirmed: 0, on_its_way: last }
+        Resume { sink, through: recovered.last_frame, unconfirmed, on_its_way: last }
     }
 
     /// For a reader that is another than the earlier run's: it gets nothing of that.
@@ -148,6 +168,13 @@ impl Resume {
             Err(_) => Content::Whole { bytes: batch.bytes().clone(), counted: true },
         }
     }
+}
+
+/// Whether the reader has not even finished what is on record: then nothing behind that has reached it.
+fn is_behind_its_record(known: &Sink, count: &Count, writer: &Writer, decode: &mut Decode) -> bool {
+    let Count::Since(finished, _) = count else { return false };
+    let sent = known.sent().filter(|(_, content)| is_counted(*content, writer, decode)).count();
+    *finished < sent as u64
 }
 
 fn is_counted(sent: Sent<'_>, writer: &Writer, decode: &mut Decode) -> bool {

@@ -5,7 +5,7 @@
 
 use afterbay_journal::Credit;
 use afterbay_outbox::Leaving;
-use afterbay_sockets::{Outgoing, Push, PushNotice};
+use afterbay_sockets::{Outgoing, Pending, Push, PushNotice};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -63,6 +63,9 @@ pub(crate) struct Send {
     blocked: bool,
     /// The last frame that the socket was given.
     last: u64,
+    /// Composed, and given to the socket when the journal has it on record: see [`Send::commit`].
+    staged: VecDeque<Leaving>,
+    staged_bytes: usize,
 }
 
 /// How fast the reader finishes frames while it has some, and so how many it is to have ahead.
@@ -101,12 +104,23 @@ impl Send {
     pub(crate) fn new(push: Push, joins: bool, now: Instant) -> Send {
         let pace = Pace { finished: 0, since: now, per_frame: SEEN_AFTER, window: WINDOW_MIN };
         let last = push.taken();
-        Send { push, timed: VecDeque::new(), frames: 0, bytes: 0, pace, joins, blocked: false, last }
+        Send {
+            push,
+            timed: VecDeque::new(),
+            frames: 0,
+            bytes: 0,
+            pace,
+            joins,
+            blocked: false,
+            last,
+            staged: VecDeque::new(),
+            staged_bytes: 0,
+        }
     }
 
-    /// The socket takes a further frame.
+    /// The socket takes a further frame, behind those that are staged.
     pub(crate) fn has_room(&self) -> bool {
-        self.push.room()
+        self.push.room_after(self.staged())
     }
 
     /// Notes how far the reader has counted, and whether the kernel has taken all it was given.
@@ -122,7 +136,7 @@ impl Send {
 
     /// Frames that the reader has or will have, and has not finished.
     fn ahead(&self) -> usize {
-        self.push.pending().frames + self.push.unfinished().frames
+        self.staged.len() + self.push.pending().frames + self.push.unfinished().frames
     }
 
     /// The reader can do with a further frame now. If not, what waits may be joined meanwhile.
@@ -133,9 +147,9 @@ impl Send {
         match self.push.finished() {
             Some(_) => self.ahead() < self.pace.window,
             None => {
-                let pending = self.push.pending();
-                let is_little = !self.joins || pending.bytes < BYTES_PER_CALL;
-                !self.blocked && pending.frames < FRAMES_PER_CALL && is_little
+                let (pending, staged) = (self.push.pending(), self.staged());
+                let is_little = !self.joins || pending.bytes + staged.bytes < BYTES_PER_CALL;
+                !self.blocked && pending.frames + staged.frames < FRAMES_PER_CALL && is_little
             }
         }
     }
@@ -159,8 +173,33 @@ impl Send {
         self.pace.window
     }
 
-    /// Queues a frame; the caller has looked for room.
-    pub(crate) fn send(&mut self, leaving: Leaving) {
+    /// Takes a frame that the journal is told of; the caller has looked for room.
+    pub(crate) fn stage(&mut self, leaving: Leaving) {
+        self.staged_bytes += leaving.bytes.len();
+        self.staged.push_back(leaving);
+    }
+
+    /// Frames that the socket is not given yet.
+    pub(crate) fn staged(&self) -> Pending {
+        Pending { frames: self.staged.len(), bytes: self.staged_bytes }
+    }
+
+    /// After a panic: what was staged is composed anew.
+    pub(crate) fn drop_staged(&mut self) {
+        self.staged.clear();
+        self.staged_bytes = 0;
+    }
+
+    /// What is staged may leave: the journal has it on record. Each frame is shown to `on_each`.
+    pub(crate) fn commit(&mut self, mut on_each: impl FnMut(&Leaving)) {
+        self.staged_bytes = 0;
+        while let Some(leaving) = self.staged.pop_front() {
+            on_each(&leaving);
+            self.give(leaving);
+        }
+    }
+
+    fn give(&mut self, leaving: Leaving) {
         let Leaving { sequence, bytes, counted, at, .. } = leaving;
         self.frames += 1;
         self.bytes += bytes.len() as u64;

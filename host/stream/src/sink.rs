@@ -95,7 +95,8 @@ impl Sink {
     }
 
     /// All that outlives a panic.
-    pub(crate) fn into_send(self) -> Send {
+    pub(crate) fn into_send(mut self) -> Send {
+        self.send.drop_staged();
         self.send
     }
 
@@ -198,22 +199,24 @@ impl Sink {
         self.outbox.taken(self.send.socket().taken());
         // Before anything is sent: after a kill, the reader's count is read from where it stood.
         self.tell_taken(keep);
+        let is_held_up = self.send.staged().frames > 0;
         let mut sent = false;
-        while self.send.has_room() {
+        while !is_held_up && self.send.has_room() {
             let Some(leaving) = self.outbox.next(self.send.keeps_up(), now) else { break };
             fault::point("compose");
             keep.sent(&self.name, &leaving);
             fault::point("told");
-            for tap in taps.iter_mut().filter(|tap| tap.of == TapOf::Sent) {
-                tap.copy(leaving.sequence, &leaving.bytes);
-            }
-            self.send.send(leaving);
+            self.send.stage(leaving);
             sent = true;
         }
-        if sent {
-            // Before the kernel gets it: what has left is never unknown. With it goes what was done with the frames, which
-            // would have been written soon.
-            keep.flush();
+        // Before the kernel gets it: what has left is never unknown. With it goes what was done with the frames, which
+        // would have been written soon.
+        if (sent || is_held_up) && keep.may_leave() {
+            self.send.commit(|leaving| {
+                for tap in taps.iter_mut().filter(|tap| tap.of == TapOf::Sent) {
+                    tap.copy(leaving.sequence, &leaving.bytes);
+                }
+            });
         }
         fault::point("flush");
         self.send.flush(now, took);
@@ -284,14 +287,17 @@ impl Sink {
     /// Frames that came and that the reader (or the kernel, for it) has not taken, and their bytes.
     pub(crate) fn left(&self) -> (usize, u64) {
         let (pending, unfinished) = (self.send.socket().pending(), self.send.socket().unfinished());
+        let staged = self.send.staged();
         let (spilled, spilled_bytes) = self.spilled();
-        let frames = spilled + self.outbox.frames() + pending.frames + unfinished.frames;
-        (frames, spilled_bytes + self.outbox.bytes() + (pending.bytes + unfinished.bytes) as u64)
+        let frames = spilled + self.outbox.frames() + staged.frames + pending.frames + unfinished.frames;
+        let bytes = staged.bytes + pending.bytes + unfinished.bytes;
+        (frames, spilled_bytes + self.outbox.bytes() + bytes as u64)
     }
 
     /// Everything that came is with the reader, or as far as the kernel tells.
     pub(crate) fn is_drained(&self) -> bool {
-        self.spill.is_none() && self.outbox.is_empty() && self.send.socket().is_drained()
+        let nothing_waits = self.spill.is_none() && self.outbox.is_empty();
+        nothing_waits && self.send.staged().frames == 0 && self.send.socket().is_drained()
     }
 }
 

@@ -73,6 +73,8 @@ pub struct Ended {
     pub bytes_left: u64,
     /// Bytes of senders that the kernel had and that could not be received: the journal took no frames. They are lost.
     pub unread_bytes: u64,
+    /// Frames among those that are left that the journal did not take: they are lost.
+    pub unkept: usize,
     /// Why the journal could not be sealed; what was written is recovered at the next start.
     pub journal: Option<String>,
 }
@@ -287,9 +289,12 @@ impl Thread {
     }
 
     fn end(mut self) -> Ended {
+        let now = Instant::now();
+        // What a disk without room had held up leaves if it has room now: else its record would be written without it.
+        self.path.send_staged(now);
         let (frames_left, bytes_left) = self.path.left();
         let unread_bytes = self.path.receive.abandon();
-        let now = Instant::now();
+        let unkept = self.path.keep.unkept() + self.path.returned.len();
         self.path.tell_taken();
         let Path { sinks, keep, .. } = &mut self.path;
         sinks.iter().for_each(|sink| sink.tell_never_written(keep));
@@ -300,7 +305,7 @@ impl Thread {
         self.report.end(&mut self.path, now);
         crate::tap::end(self.path.taps);
         let journal = self.path.keep.finish().err().map(|error| error.to_string());
-        Ended { frames_left, bytes_left, unread_bytes, journal }
+        Ended { frames_left, bytes_left, unread_bytes, unkept, journal }
     }
 }
 

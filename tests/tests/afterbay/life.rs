@@ -225,7 +225,8 @@ fn a_torn_tail_is_cut_told_and_leaves_the_frames_before_it() {
 
 fn youngest_segment(stage: &Stage) -> std::path::PathBuf {
     let files = std::fs::read_dir(stage.journal().join(afterbay_tests::stage::STREAM)).unwrap();
-    let mut files: Vec<_> = files.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()).collect();
+    let is_segment = |path: &std::path::PathBuf| path.extension().is_some_and(|extension| extension == "seg");
+    let mut files: Vec<_> = files.map(|entry| entry.unwrap().path()).filter(is_segment).collect();
     files.sort();
     files.pop().unwrap()
 }

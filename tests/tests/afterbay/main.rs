@@ -10,6 +10,7 @@ mod disk;
 mod faults;
 mod forwarding;
 mod fresh;
+mod full_disk;
 mod grammar;
 mod holds;
 mod hostile;

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use crate::beside;
 use crate::error::{IoError, ReadError};
 use crate::format::Kind;
+use crate::manifest::MANIFEST;
 use crate::outcome::Credit;
 use crate::position::{FrameNo, Position, SegmentId};
 use crate::segment::{self, Listed, Payloads, Previous, RawRecord, Segment, Step};
@@ -92,7 +93,7 @@ impl Journal {
         let list = |dir: &Path| self.storage.list(dir).map_err(|error| IoError::new("list", dir, error));
         let is_segment = |entry: &storage::Listed| !entry.is_dir && SegmentId::parse(&entry.name).is_some();
         let is_of_new_stream = |entry: &storage::Listed| {
-            [beside::AFTER, beside::SHARES].contains(&&*entry.name) || entry.name.ends_with(PART)
+            [beside::AFTER, beside::SHARES, MANIFEST].contains(&&*entry.name) || entry.name.ends_with(PART)
         };
         let entries = list(&self.dir)?;
         let locked = entries.iter().any(|entry| !entry.is_dir && entry.name == storage::LOCK);

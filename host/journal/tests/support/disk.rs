@@ -10,7 +10,7 @@ use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use afterbay_journal::storage::{File, Listed, Lock, LockError, Storage};
+use afterbay_journal::storage::{File, Listed, Lock, LockError, Steady, Storage};
 
 use super::Random;
 
@@ -40,7 +40,14 @@ struct World {
     faults: Faults,
     /// Bytes that fit.
     capacity: usize,
+    /// Room can be set aside for a file, as on ext4, xfs, btrfs and tmpfs.
+    reserves: bool,
+    /// There is no room for a further directory or file.
+    full_of_names: bool,
     now_unix_ns: u64,
+    /// By how much the wall clock was set.
+    clock_set_by_ns: u64,
+    boot: u64,
     files: Vec<Inode>,
     names: BTreeMap<PathBuf, usize>,
     dirs: BTreeSet<PathBuf>,
@@ -66,6 +73,8 @@ struct Inode {
     data: Vec<u8>,
     safe: Vec<u8>,
     dirty: BTreeSet<usize>,
+    /// Bytes that it takes up at least.
+    reserved: usize,
     modified_unix_ns: u64,
 }
 
@@ -77,7 +86,11 @@ impl SimDisk {
             random: Random(seed),
             faults: Faults::default(),
             capacity: usize::MAX,
+            reserves: false,
+            full_of_names: false,
             now_unix_ns: 1,
+            clock_set_by_ns: 0,
+            boot: 1,
             history: vec![(names.clone(), dirs.clone())],
             files: Vec::new(),
             names,
@@ -110,6 +123,25 @@ impl SimDisk {
 
     pub fn set_capacity(&self, capacity: usize) {
         self.world().capacity = capacity;
+    }
+
+    /// Whether room can be set aside for a file.
+    pub fn set_reserves(&self, reserves: bool) {
+        self.world().reserves = reserves;
+    }
+
+    /// Whether there is no room for a further directory or file.
+    pub fn set_full_of_names(&self, full: bool) {
+        self.world().full_of_names = full;
+    }
+
+    /// Somebody sets the wall clock forward.
+    pub fn set_clock_forward(&self, ns: u64) {
+        self.world().clock_set_by_ns += ns;
+    }
+
+    pub fn remove_file(&self, path: &Path) {
+        self.world().names.remove(path).unwrap();
     }
 
     pub fn pass_time(&self, ns: u64) -> u64 {
@@ -160,6 +192,7 @@ impl SimDisk {
             }
             *file = Inode { data: left.clone(), safe: left, dirty: BTreeSet::new(), ..file.clone() };
         }
+        world.boot += 1;
     }
 
     /// A directory with all in it goes away, as when it is renamed.
@@ -196,13 +229,24 @@ impl SimDisk {
     }
 }
 
+impl Inode {
+    fn room(&self) -> usize {
+        self.data.len().max(self.reserved)
+    }
+}
+
 impl World {
+    /// What the wall clock says.
+    fn wall_ns(&self) -> u64 {
+        self.now_unix_ns + self.clock_set_by_ns
+    }
+
     fn fails(&mut self, times: u64) -> bool {
         times > 0 && self.random.once_in(times)
     }
 
     fn used(&self) -> usize {
-        self.names.values().map(|&inode| self.files[inode].data.len()).sum()
+        self.names.values().map(|&inode| self.files[inode].room()).sum()
     }
 
     fn renamed(&mut self) {
@@ -229,6 +273,9 @@ impl Storage for SimDisk {
     fn make_dir(&self, dir: &Path) -> io::Result<()> {
         let mut world = self.alive()?;
         world.parent_is_there(dir)?;
+        if world.full_of_names && !world.dirs.contains(dir) {
+            return Err(enospc());
+        }
         if world.dirs.insert(dir.into()) {
             world.renamed();
         }
@@ -259,7 +306,7 @@ impl Storage for SimDisk {
         if world.fails(times) {
             return Err(eio());
         }
-        let modified_unix_ns = world.now_unix_ns;
+        let modified_unix_ns = world.wall_ns();
         world.files.push(Inode { modified_unix_ns, ..Inode::default() });
         let inode = world.files.len() - 1;
         world.names.insert(path.into(), inode);
@@ -327,7 +374,12 @@ impl Storage for SimDisk {
     }
 
     fn now_unix_ns(&self) -> u64 {
-        self.world().now_unix_ns
+        self.world().wall_ns()
+    }
+
+    fn steady(&self) -> Option<Steady> {
+        let world = self.world();
+        Some(Steady { boot: world.boot, ns: world.now_unix_ns })
     }
 }
 
@@ -343,7 +395,7 @@ impl File for SimFile {
         let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
         let mut wanted = bytes.len();
         let offset = offset as usize;
-        let grows = (offset + wanted).saturating_sub(world.files[self.inode].data.len());
+        let grows = (offset + wanted).saturating_sub(world.files[self.inode].room());
         let free = world.capacity.saturating_sub(world.used());
         let full = grows > free;
         if full {
@@ -357,7 +409,7 @@ impl File for SimFile {
             wanted = world.random.below(wanted as u64 + 1) as usize;
         }
         let errs = fails && world.random.once_in(2);
-        let now = world.now_unix_ns;
+        let now = world.wall_ns();
         let file = &mut world.files[self.inode];
         if wanted > 0 {
             file.data.resize(file.data.len().max(offset + wanted), 0);
@@ -382,8 +434,18 @@ impl File for SimFile {
         Ok(bytes)
     }
 
-    fn reserve(&self, _bytes: u64) -> io::Result<()> {
-        Err(enospc())
+    fn reserve(&self, bytes: u64) -> io::Result<()> {
+        let mut world = self.disk.alive()?;
+        if !world.reserves {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let more = (bytes as usize).saturating_sub(world.files[self.inode].room());
+        if more > world.capacity.saturating_sub(world.used()) {
+            world.counts.full += 1;
+            return Err(enospc());
+        }
+        world.files[self.inode].reserved = bytes as usize;
+        Ok(())
     }
 
     fn truncate(&self, bytes: u64) -> io::Result<()> {
@@ -398,6 +460,7 @@ impl File for SimFile {
             file.dirty.insert(bytes / SECTOR);
         }
         file.data.resize(bytes, 0);
+        file.reserved = 0;
         Ok(())
     }
 

@@ -19,9 +19,12 @@ use std::process::ExitCode;
 pub(super) struct Args {
     #[command(flatten)]
     place: Place,
-    /// One JSON object a stream
+    /// One JSON object a stream, with everything that is wrong
     #[arg(long)]
     json: bool,
+    /// A line for everything that is wrong, not one for each cause
+    #[arg(long)]
+    verbose: bool,
 }
 
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -40,7 +43,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         clean &= report.problems.is_empty() && compared.as_ref().is_none_or(|it| it.problems.is_empty());
         match args.json {
             true => println!("{}", json(stream.name(), &report, compared.as_ref())),
-            false => print(stream.name(), &report, compared.as_ref()),
+            false => print(stream.name(), &report, compared.as_ref(), args.verbose),
         }
     }
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -98,15 +101,21 @@ fn differs(request: &Request<RequestInfo>) -> Option<String> {
     }
 }
 
-fn print(stream: &str, report: &Report, compared: Option<&Compared>) {
+fn print(stream: &str, report: &Report, compared: Option<&Compared>, verbose: bool) {
     let Report { segments, bytes, frames, requests, rows, tokens, problems, notes, .. } = report;
     let legs: &[String] = compared.map_or(&[], |compared| &compared.problems);
-    for problem in problems {
-        let place = format!("{stream}: {} byte {}: {}", problem.segment, problem.offset, problem.what);
-        println!("{}", screen::bad(place));
+    let causes: Vec<String> = match verbose {
+        true => problems.iter().map(ToString::to_string).collect(),
+        false => report.causes().iter().map(ToString::to_string).collect(),
+    };
+    for cause in &causes {
+        println!("{}", screen::bad(format!("{stream}: {cause}")));
     }
-    for problem in legs {
-        println!("{}", screen::bad(format!("{stream}: {problem}")));
+    let shown = if verbose { legs.len() } else { 1 };
+    for problem in legs.iter().take(shown) {
+        let more = legs.len() - shown.min(legs.len());
+        let more = if more == 0 { String::new() } else { format!(", and {more} more like it") };
+        println!("{}", screen::bad(format!("{stream}: {problem}{more}")));
     }
     for note in notes {
         println!("{}", screen::faint(format!("{stream}: {}", self::note(note))));
@@ -114,7 +123,10 @@ fn print(stream: &str, report: &Report, compared: Option<&Compared>) {
     let verdict = match problems.len() + legs.len() {
         0 => screen::good("clean".to_owned()),
         1 => screen::bad("1 problem".to_owned()),
-        count => screen::bad(format!("{count} problems")),
+        count if verbose || count == causes.len() + legs.len().min(1) => {
+            screen::bad(format!("{count} problems"))
+        }
+        count => screen::bad(format!("{count} problems (--verbose lists each)")),
     };
     println!(
         "{stream}: {verdict}: {segments} segments, {bytes} bytes, {frames} frames, {requests} requests, {rows} rows, {tokens} tokens{}",
@@ -134,6 +146,10 @@ fn note(note: &Note) -> String {
         }
         Note::TornTail { segment, bytes } => {
             format!("{segment}: the last {bytes} bytes are being written, or torn")
+        }
+        Note::SegmentsLost { count } => format!("{count} segments were missing at an earlier start"),
+        Note::Unrecorded => {
+            "what was forwarded last is not on record, since the disk took no more".to_owned()
         }
         Note::Unfinished { frames } => format!("{frames} frames at the end are under way"),
     }

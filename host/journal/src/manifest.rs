@@ -1,0 +1,236 @@
+//! `MANIFEST`: which segments a stream should have, and what else must be known when its disk is full.
+//!
+//! A file of fixed size beside the segments. It is overwritten in place, so that a disk without room takes it, and it holds two
+//! copies that are written in turn, so that one is always whole. The bytes are in `FORMAT.md`.
+
+use std::io::{self, IoSlice};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::clock::Reading;
+use crate::format::{HEADER_BYTES, checksum};
+use crate::position::{FrameNo, SegmentId};
+use crate::segment::{Listed, read_full};
+use crate::storage::{File, Storage};
+use crate::sync::{PART, write_all};
+
+/// The file's name.
+pub(crate) const MANIFEST: &str = "MANIFEST";
+
+const MAGIC: &[u8; 8] = b"ABMANIFS";
+const VERSION: u32 = 1;
+const COPY_BYTES: usize = 128;
+const CRC_AT: usize = COPY_BYTES - 4;
+const UNRECORDED: u32 = 1;
+
+/// What the file says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    /// How often it was written: of two copies the newer one counts.
+    writes: u64,
+    /// The first segment that retention has left.
+    pub oldest: SegmentId,
+    /// The segment that was begun last.
+    pub newest: SegmentId,
+    /// How many there are from the oldest to the newest; 0: nothing is known of segments.
+    pub segments: u64,
+    /// Segments that an earlier start found missing.
+    pub lost: u64,
+    /// Frames may have left of which no record says so.
+    pub unrecorded: bool,
+    /// The clocks when it was written.
+    pub clock: Reading,
+}
+
+/// Segments that should be there and are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MissingSegments {
+    /// How many.
+    pub missing: u64,
+    /// Of so many.
+    pub segments: u64,
+    /// The first there should be.
+    pub oldest: SegmentId,
+    /// The last there should be.
+    pub newest: SegmentId,
+}
+
+impl Manifest {
+    /// A further segment was begun.
+    pub fn begin(&mut self, id: SegmentId) {
+        if self.segments == 0 {
+            self.oldest = id;
+        }
+        self.newest = id;
+        self.segments += 1;
+    }
+
+    /// The oldest is removed; this one comes after it. Said again it is nothing new.
+    pub fn remove(&mut self, oldest: SegmentId, next: SegmentId) {
+        if self.expects(oldest) && self.segments > 1 {
+            (self.oldest, self.segments) = (next, self.segments - 1);
+        }
+    }
+
+    /// What there is, is all there should be.
+    pub fn take_stock(&mut self, listed: &[Listed]) {
+        let (first, last) = (listed.first().map(|first| first.id), listed.last().map(|last| last.id));
+        (self.oldest, self.newest) = (first.unwrap_or_default(), last.unwrap_or_default());
+        self.segments = listed.len() as u64;
+    }
+
+    /// What is not there of what should be.
+    pub fn missing(&self, listed: &[Listed]) -> Option<MissingSegments> {
+        let there = listed.iter().filter(|segment| self.expects(segment.id)).count() as u64;
+        let (segments, oldest, newest) = (self.segments, self.oldest, self.newest);
+        let missing = segments.saturating_sub(there);
+        (missing > 0).then_some(MissingSegments { missing, segments, oldest, newest })
+    }
+
+    /// Whether a segment was begun, and not removed by retention.
+    pub fn expects(&self, id: SegmentId) -> bool {
+        self.segments > 0 && (self.oldest..=self.newest).contains(&id)
+    }
+
+    /// Segments that were begun, which takes a whole header, and have none.
+    pub fn emptied<'a>(&self, listed: &'a [Listed]) -> impl Iterator<Item = &'a Listed> {
+        let manifest = *self;
+        let is_empty = move |segment: &&Listed| segment.bytes < HEADER_BYTES as u64;
+        listed.iter().filter(is_empty).filter(move |segment| manifest.expects(segment.id))
+    }
+
+    /// Nothing was begun or removed between the two.
+    pub fn is_of_the_same_segments(&self, other: &Manifest) -> bool {
+        let of = |it: &Manifest| (it.oldest, it.newest, it.segments);
+        of(self) == of(other)
+    }
+
+    fn encode(&self) -> [u8; COPY_BYTES] {
+        let mut bytes = Vec::with_capacity(COPY_BYTES);
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&(if self.unrecorded { UNRECORDED } else { 0 }).to_le_bytes());
+        bytes.extend_from_slice(&self.oldest.sequence.to_le_bytes());
+        bytes.extend_from_slice(&self.newest.sequence.to_le_bytes());
+        let Reading { unix_ns, steady_ns, boot, jumped_at_unix_ns, jumped_ns } = self.clock;
+        let numbers = [self.writes, self.oldest.first.0, self.newest.first.0, self.segments, self.lost];
+        for number in numbers.into_iter().chain([unix_ns, steady_ns, boot, jumped_at_unix_ns, jumped_ns]) {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        bytes.resize(CRC_AT, 0);
+        bytes.extend_from_slice(&checksum(0, &bytes).to_le_bytes());
+        let mut copy = [0; COPY_BYTES];
+        copy.copy_from_slice(&bytes);
+        copy
+    }
+
+    /// `None`: not a whole copy of a version that is known.
+    fn decode(copy: &[u8]) -> Option<Manifest> {
+        let u32_at = |at: usize| Some(u32::from_le_bytes(*copy.get(at..)?.first_chunk()?));
+        let u64_at = |at: usize| Some(u64::from_le_bytes(*copy.get(at..)?.first_chunk()?));
+        let is_whole = copy.starts_with(MAGIC) && u32_at(CRC_AT)? == checksum(0, copy.get(..CRC_AT)?);
+        if !is_whole || u32_at(8)? != VERSION {
+            return None;
+        }
+        Some(Manifest {
+            unrecorded: u32_at(12)? & UNRECORDED != 0,
+            writes: u64_at(24)?,
+            oldest: SegmentId { first: FrameNo(u64_at(32)?), sequence: u32_at(16)? },
+            newest: SegmentId { first: FrameNo(u64_at(40)?), sequence: u32_at(20)? },
+            segments: u64_at(48)?,
+            lost: u64_at(56)?,
+            clock: Reading {
+                unix_ns: u64_at(64)?,
+                steady_ns: u64_at(72)?,
+                boot: u64_at(80)?,
+                jumped_at_unix_ns: u64_at(88)?,
+                jumped_ns: u64_at(96)?,
+            },
+        })
+    }
+}
+
+/// What a stream's file says; `None` where there is none that can be read.
+pub(crate) fn read(storage: &dyn Storage, dir: &Path) -> Option<Manifest> {
+    let file = storage.open(&dir.join(MANIFEST), false).ok()?;
+    let mut bytes = [0; 2 * COPY_BYTES];
+    read_full(&*file, &mut bytes, 0).ok()?;
+    let copies = bytes.chunks(COPY_BYTES).filter_map(Manifest::decode);
+    copies.max_by_key(|manifest| manifest.writes)
+}
+
+/// The file of a stream that is being written.
+#[derive(Default)]
+pub(crate) struct ManifestFile {
+    file: Option<Arc<dyn File>>,
+    pub says: Manifest,
+}
+
+impl ManifestFile {
+    /// One that is to say this, not written yet.
+    pub fn new(says: Manifest) -> ManifestFile {
+        ManifestFile { file: None, says }
+    }
+
+    /// Writes what it is to say. Without a file one is made, which needs room.
+    pub fn write(&mut self, storage: &dyn Storage, dir: &Path) -> io::Result<()> {
+        let path = dir.join(MANIFEST);
+        self.says.writes += 1;
+        let copy = self.says.encode();
+        let opened = match self.file.take().filter(|file| file.is_at(&path)) {
+            Some(file) => Some(file),
+            None => storage
+                .open(&path, true)
+                .ok()
+                .filter(|file| file.bytes().is_ok_and(|bytes| bytes == 2 * COPY_BYTES as u64)),
+        };
+        let file = match opened {
+            Some(file) => file,
+            None => return self.make(storage, &path, &copy),
+        };
+        let at = (self.says.writes % 2) * COPY_BYTES as u64;
+        let written = write_all(&*file, &mut [IoSlice::new(&copy)], at);
+        self.file = Some(file);
+        written
+    }
+
+    fn make(&mut self, storage: &dyn Storage, path: &Path, copy: &[u8]) -> io::Result<()> {
+        let part = path.with_extension(PART);
+        let made = storage.create(&part).and_then(|file| {
+            write_all(&*file, &mut [IoSlice::new(copy), IoSlice::new(copy)], 0)?;
+            storage.rename(&part, path)?;
+            Ok(file)
+        });
+        if made.is_err() {
+            // What cannot be removed is removed at the next start.
+            let _ = storage.remove(&part);
+        }
+        self.file = Some(made?);
+        Ok(())
+    }
+
+    /// Makes it survive a power cut.
+    pub fn sync(&self) -> io::Result<()> {
+        self.file.as_ref().map_or(Ok(()), |file| file.sync())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_says_what_was_written_and_a_flipped_bit_makes_it_none() {
+        let id = |first, sequence| SegmentId { first: FrameNo(first), sequence };
+        let clock = Reading { unix_ns: 1, steady_ns: 2, boot: 3, jumped_at_unix_ns: 4, jumped_ns: 5 };
+        let (oldest, newest) = (id(10, 1), id(90, 4));
+        let says = Manifest { writes: 7, oldest, newest, segments: 3, lost: 2, unrecorded: true, clock };
+        let copy = says.encode();
+        assert_eq!(Manifest::decode(&copy), Some(says));
+        for bit in 0..copy.len() * 8 {
+            let mut flipped = copy;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Manifest::decode(&flipped), None, "bit {bit}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! How the writer goes from one segment to the next.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::IoSlice;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use super::{Active, REQUESTS_BEHIND_MAX, Told, Writer};
+use crate::bounds::SEGMENT_REQUESTS_MAX;
+use crate::error::{IoError, WriteError};
+use crate::format::{self, HEADER_BYTES, Header, Kind, RECORD_BYTES, VERSION, record};
+use crate::notice::Notice;
+use crate::position::{FrameNo, SegmentId};
+use crate::record::{Totals, put_ahead, put_entries, put_taken};
+use crate::segment::Segment;
+use crate::storage::File;
+use crate::sync::{Ended, PART, lock, write_all};
+
+impl Writer {
+    /// As much was written to the segment as may be, though perhaps no frame.
+    pub(super) fn is_grown(&self) -> bool {
+        let bytes = |active: &Active| active.end - active.begins + self.pending.len() as u64;
+        self.active.as_ref().is_some_and(|active| bytes(active) > self.root.options.segment_bytes)
+    }
+
+    pub(super) fn must_begin(&self, frame: usize) -> bool {
+        let Some(active) = &self.active else { return true };
+        let bytes = active.end + (self.pending.len() + frame + RECORD_BYTES) as u64;
+        let age = self.last_unix_ns.saturating_sub(active.segment.header.begun_unix_ns);
+        let old = self.root.options.retain_age.is_some_and(|retain| u128::from(age) * 8 > retain.as_nanos());
+        let full = bytes > self.root.options.segment_bytes || old || active.opened >= SEGMENT_REQUESTS_MAX;
+        full && active.frames > 0 || self.lost > 0 || self.shared.renew.load(Ordering::Relaxed)
+    }
+
+    /// Ends the segment that is being written, if any, and begins the next; what waited is written to either.
+    /// Room is set aside first, for it and for a frame of this size: without room the one that is being written goes on to
+    /// take records.
+    pub(super) fn begin_segment(&mut self, frame: usize) -> Result<(), WriteError> {
+        let made = self.make_part(frame, true);
+        self.refused = made.as_ref().is_err_and(WriteError::is_full).then_some(frame);
+        let (file, reserved) = made?;
+        let id = SegmentId { first: FrameNo(self.next_frame), sequence: self.next_sequence };
+        let path = self.shared.dir.join(id.to_string());
+        if let Err(error) = self.end_segment() {
+            let _ = self.root.storage.remove(&path.with_extension(PART));
+            return Err(error);
+        }
+        // What was given up before the segment's first frame is to be told in it.
+        self.stage();
+        self.requests.abandon(
+            self.idle_before(self.last_unix_ns),
+            self.next_request.saturating_sub(REQUESTS_BEHIND_MAX),
+        );
+        let header = Header {
+            version: VERSION,
+            salt: RandomState::new().build_hasher().finish() as u32,
+            segment: id,
+            next_request: self.next_request,
+            begun_unix_ns: self.last_unix_ns,
+            previous_end: self.previous_end,
+            previous_sealed: self.previous_sealed,
+        };
+        let mut bytes = Vec::new();
+        header.encode(&mut bytes);
+        bytes.extend_from_slice(&self.pending);
+        if self.lost > 0 {
+            record(&mut bytes, Kind::LOST, self.lost, self.last_unix_ns, |_| {});
+        }
+        for sink in &self.sinks {
+            put_taken(&mut bytes, sink, 0);
+            put_ahead(&mut bytes, sink);
+        }
+        // After what waited: these figures have it counted already, and the last word is theirs.
+        put_entries(&mut bytes, Kind::CARRY, self.requests.carried());
+        format::seal(&mut bytes[HEADER_BYTES..], header.salt, HEADER_BYTES as u64);
+
+        let begun = self.fill_part(&*file, &path, &bytes);
+        self.healthy = begun.is_ok();
+        begun?;
+        let segment = Segment { file, path, id, header };
+        self.shared.begun(segment.clone());
+        let clock = *lock(&self.root.clock);
+        // Where it cannot be written, a next start finds one segment more than it expects.
+        let _ = self.shared.change_manifest(|manifest| {
+            manifest.begin(id);
+            manifest.clock = clock;
+        });
+        let end = bytes.len() as u64;
+        self.active = Some(Active {
+            segment,
+            end,
+            begins: end,
+            frames: 0,
+            frame_bytes: 0,
+            first_unix_ns: 0,
+            opened: 0,
+            reserved: reserved.max(end),
+        });
+        self.next_sequence += 1;
+        self.pending.clear();
+        self.told.fill(Told::Yes);
+        if self.lost > 0 {
+            self.shared.tell(Notice::OutcomesLost { count: std::mem::take(&mut self.lost) });
+        }
+        self.publish_floor();
+        self.wrote(FrameNo(self.next_frame - 1));
+        Ok(())
+    }
+
+    /// Writes a segment's first bytes and gives the file its name: it appears under it with all of them, or not at all.
+    fn fill_part(&self, file: &dyn File, path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+        let (storage, part) = (&*self.root.storage, path.with_extension(PART));
+        let written =
+            write_all(file, &mut [IoSlice::new(bytes)], 0).and_then(|()| storage.rename(&part, path));
+        written.map_err(|error| {
+            // What cannot be removed is written over by the next attempt, or removed at the next start.
+            let _ = storage.remove(&part);
+            IoError::new("begin", path, error).into()
+        })
+    }
+
+    fn end_segment(&mut self) -> Result<(), WriteError> {
+        if self.active.is_none() {
+            return Ok(());
+        }
+        self.stage();
+        let flushed = self.write_pending();
+        // One that is damaged is left in any case; another waits for its disk to heal.
+        if flushed.is_err() && !self.shared.renew.load(Ordering::SeqCst) {
+            return flushed;
+        }
+        self.leave(flushed.is_ok() && self.lost == 0, false);
+        Ok(())
+    }
+
+    /// Hands the segment over to be sealed. `exact`: the figures at hand are those of its records.
+    pub(super) fn leave(&mut self, exact: bool, clean: bool) {
+        let Some(active) = self.active.take() else { return };
+        (self.previous_end, self.previous_sealed) = (active.end, exact);
+        let through = FrameNo(self.next_frame - 1);
+        let summary = exact.then(|| {
+            let totals = Totals {
+                frames: active.frames,
+                frame_bytes: active.frame_bytes,
+                first_unix_ns: active.first_unix_ns,
+                last_unix_ns: self.last_unix_ns,
+                next_frame: self.next_frame,
+                next_request: self.next_request,
+                clean,
+                unfinished: self.unfinished.clone(),
+                sinks: self.sinks.clone(),
+            };
+            (self.requests.sum_up(), totals)
+        });
+        self.shared.ended(Ended { bytes: active.end, through, summary });
+        self.shared.renew.store(false, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,225 @@
+//! A disk without room refuses frames, and still takes the records about frames that left.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::path::Path;
+
+use afterbay_journal::*;
+use support::disk::SimDisk;
+use support::*;
+
+const SEGMENT_BYTES: u64 = 64 << 10;
+const FRAME: [u8; 3000] = [7; 3000];
+
+fn small() -> Options {
+    Options { segment_bytes: SEGMENT_BYTES, ..options() }
+}
+
+/// A disk that takes no further byte, and a journal on it.
+fn full_disk() -> (SimDisk, Directory, Writer, u64) {
+    let disk = SimDisk::new(1);
+    disk.set_reserves(true);
+    let (directory, mut writer, _) = begin(&disk, small());
+    writer.append(&FRAME, 1).unwrap();
+    disk.set_capacity(disk.used());
+    let mut last = 1;
+    while writer.append(&FRAME, last + 1).is_ok() {
+        last += 1;
+        assert!(last < 1000, "it never fills up");
+    }
+    (disk, directory, writer, last)
+}
+
+fn sends(writer: &mut Writer, frame: u64) -> Result<(), WriteError> {
+    writer.outcome(&as_it_came(FrameNo(frame), &[], &[]));
+    writer.sent("sink", frame, Sent::Whole(FrameNo(frame))).unwrap();
+    writer.flush()
+}
+
+#[test]
+fn frames_that_are_in_the_journal_are_recorded_as_sent_while_the_disk_is_full() {
+    let (disk, directory, mut writer, last) = full_disk();
+    assert!(last > 10 && !writer.is_healthy());
+    for frame in 1..=last {
+        sends(&mut writer, frame).unwrap();
+        writer.handed("sink", Handed { sequence: frame, generation: 1 });
+        writer.taken_sent("sink", frame, FrameNo(frame), Some(Credit { generation: 1, sent: frame }));
+        writer.flush().unwrap();
+    }
+    assert!(!writer.is_healthy(), "there is still no room for a frame");
+    disk.kill();
+    drop((writer, directory));
+    disk.set_capacity(usize::MAX);
+    let (_directory, _writer, recovered) = begin(&disk, small());
+    assert_eq!(recovered.sinks[0].through(), FrameNo(last));
+    assert!(recovered.unfinished.is_empty() && recovered.cut.is_empty(), "{recovered:?}");
+    assert!(stream(&disk).verify().unwrap().problems.is_empty());
+}
+
+#[test]
+fn a_segment_that_cannot_be_followed_by_another_takes_records_to_the_end_of_its_spare_and_then_refuses_them()
+{
+    let (disk, directory, mut writer, _) = full_disk();
+    let mut recorded = 0;
+    let error = loop {
+        match sends(&mut writer, recorded + 1) {
+            Ok(()) => recorded += 1,
+            Err(error) => break error,
+        }
+        assert!(recorded < 100_000, "it never fills up");
+    };
+    assert!(error.is_full(), "{error}");
+    assert!(recorded * 50 > SEGMENT_BYTES / bounds::SPARE_PARTS / 4, "{recorded} records found room");
+    // What was refused is not lost: it waits for room.
+    disk.set_capacity(usize::MAX);
+    writer.flush().unwrap();
+    assert!(writer.probe().unwrap());
+    assert!(writer.is_healthy());
+    disk.kill();
+    drop((writer, directory));
+    let (_directory, _writer, recovered) = begin(&disk, small());
+    assert_eq!(recovered.sinks[0].last_sent(), recorded + 1);
+}
+
+#[test]
+fn a_probe_tells_that_there_is_room_for_frames_again() {
+    let (disk, _directory, mut writer, last) = full_disk();
+    assert!(writer.probe().unwrap_err().is_full() && !writer.is_healthy());
+    disk.set_capacity(usize::MAX);
+    assert!(writer.probe().unwrap());
+    assert!(writer.is_healthy());
+    assert_eq!(writer.append(&FRAME, last + 1).unwrap().frame, FrameNo(last + 1));
+}
+
+#[test]
+fn a_disk_with_room_for_less_than_a_segment_is_used_to_its_end() {
+    let disk = SimDisk::new(1);
+    disk.set_reserves(true);
+    let (_directory, mut writer, _) = begin(&disk, small());
+    let spare = SEGMENT_BYTES / bounds::SPARE_PARTS;
+    disk.set_capacity(disk.used() + (spare + 8 * FRAME.len() as u64) as usize);
+    let frames = (1..100).take_while(|&ns| writer.append(&FRAME, ns).is_ok()).count();
+    assert!((5..8).contains(&frames), "{frames}");
+    sends(&mut writer, 1).unwrap();
+}
+
+#[test]
+fn a_full_disk_lets_a_journal_be_sealed() {
+    let (disk, directory, mut writer, last) = full_disk();
+    for frame in 1..=last {
+        sends(&mut writer, frame).unwrap();
+    }
+    writer.finish().unwrap();
+    drop(directory);
+    let (_directory, _writer, recovered) = begin(&disk, small());
+    assert_eq!((recovered.refused, recovered.last_frame), (None, FrameNo(last)));
+    assert!(recovered.unfinished.is_empty());
+}
+
+#[test]
+fn a_journal_that_cannot_be_sealed_says_so() {
+    let disk = SimDisk::new(1);
+    let (_directory, mut writer, _) = begin(&disk, small());
+    for ns in 1..10 {
+        step(&mut writer, &[], &FRAME, ns);
+    }
+    writer.flush().unwrap();
+    disk.set_capacity(disk.used());
+    let error = writer.finish().unwrap_err();
+    assert!(matches!(error, WriteError::Unsealed { .. }), "{error}");
+    assert_eq!(
+        error.to_string(),
+        "journal segment 00000000000000000001-0000000000.seg: not sealed: No space left on device (os error 28)"
+    );
+}
+
+#[test]
+fn a_start_on_a_full_disk_succeeds_and_says_that_nothing_can_be_written() {
+    let disk = SimDisk::new(1);
+    let (directory, mut writer, _) = begin(&disk, small());
+    for ns in 1..10 {
+        step(&mut writer, &[], &FRAME, ns);
+    }
+    writer.flush().unwrap();
+    disk.kill();
+    drop((writer, directory));
+    disk.set_capacity(disk.used());
+    let (_directory, mut writer, recovered) = begin(&disk, small());
+    assert!(recovered.refused.unwrap().contains("No space left on device"));
+    assert_eq!(recovered.last_frame, FrameNo(9));
+    assert!(writer.append(&FRAME, 10).unwrap_err().is_full());
+    disk.set_capacity(usize::MAX);
+    assert_eq!(writer.append(&FRAME, 10).unwrap().frame, FrameNo(10));
+    assert!(stream(&disk).verify().unwrap().problems.is_empty());
+}
+
+#[test]
+fn a_file_system_that_sets_no_room_aside_is_told_once() {
+    let disk = SimDisk::new(1);
+    let (_directory, mut writer, _) = begin(&disk, small());
+    for ns in 1..100 {
+        step(&mut writer, &[], &FRAME, ns);
+    }
+    let told = std::iter::from_fn(|| writer.next_notice());
+    assert_eq!(told.filter(|notice| matches!(notice, Notice::NotReserved { .. })).count(), 1);
+}
+
+#[test]
+fn what_leaves_unrecorded_is_known_as_unknown_at_the_next_start_until_all_is_on_record_again() {
+    let (disk, directory, mut writer, last) = full_disk();
+    let mut sent = 0;
+    while sends(&mut writer, sent + 1).is_ok() {
+        sent += 1;
+    }
+    assert!(writer.unrecorded());
+    disk.kill();
+    drop((writer, directory));
+    let (directory, mut writer, recovered) = begin(&disk, small());
+    assert!(recovered.unrecorded);
+    assert!(stream(&disk).verify().unwrap().notes.contains(&Note::Unrecorded));
+    // A write alone settles nothing.
+    disk.set_capacity(usize::MAX);
+    writer.append(&FRAME, last + 1).unwrap();
+    disk.kill();
+    drop((writer, directory));
+    let (directory, mut writer, recovered) = begin(&disk, small());
+    assert!(recovered.unrecorded);
+    writer.taken("sink", recovered.last_frame, None);
+    writer.settled().unwrap();
+    disk.kill();
+    drop((writer, directory));
+    let (_directory, _writer, recovered) = begin(&disk, small());
+    assert!(!recovered.unrecorded);
+}
+
+#[test]
+fn what_left_unrecorded_is_known_again_once_the_disk_has_room() {
+    let (disk, directory, mut writer, _) = full_disk();
+    let mut sent = 0;
+    while sends(&mut writer, sent + 1).is_ok() {
+        sent += 1;
+    }
+    assert!(writer.unrecorded());
+    disk.set_capacity(usize::MAX);
+    writer.flush().unwrap();
+    disk.kill();
+    drop((writer, directory));
+    let (_directory, _writer, recovered) = begin(&disk, small());
+    assert!(!recovered.unrecorded);
+    assert_eq!(recovered.sinks[0].last_sent(), sent + 1);
+}
+
+#[test]
+fn a_directory_for_which_the_disk_has_no_room_is_made_when_it_has() {
+    let disk = SimDisk::new(1);
+    disk.set_full_of_names(true);
+    let directory = Directory::open_on(disk.process(), Path::new(DIR), small(), Background::Caller).unwrap();
+    let (mut writer, recovered) = directory.stream("s").unwrap();
+    assert!(recovered.refused.is_some());
+    assert!(writer.append(&FRAME, 1).is_err());
+    disk.set_full_of_names(false);
+    assert_eq!(step(&mut writer, &[], &FRAME, 1), FrameNo(1));
+    let other = Directory::open_on(disk.process(), Path::new(DIR), small(), Background::Caller);
+    assert!(matches!(other, Err(OpenError::Locked { .. })), "it is locked, too");
+}

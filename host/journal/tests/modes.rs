@@ -1,0 +1,101 @@
+//! Who may read the journal's files, and what is no file of the journal.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use afterbay_journal::reader::{From, Journal};
+use afterbay_journal::*;
+use support::*;
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn fifo(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// The umask is the whole process's, so each is tried in a process of its own: this test, run again.
+#[test]
+fn files_are_their_owners_alone_whatever_the_umask() {
+    const IN: &str = "AFTERBAY_TEST_UMASK_DIR";
+    if let Ok(dir) = std::env::var(IN) {
+        let root = Path::new(&dir).join("journal");
+        let (directory, mut writer, _) = open(&root, options());
+        step(&mut writer, &[], b"frame", 1);
+        writer.set_shares("{}").unwrap();
+        directory.set_after("s", &["first".to_owned()]).unwrap();
+        writer.finish().unwrap();
+        return;
+    }
+    for umask in ["000", "022", "277"] {
+        let dir = tempfile::tempdir().unwrap();
+        let test = std::env::current_exe().unwrap();
+        let script =
+            format!("umask {umask} && exec \"$0\" --exact files_are_their_owners_alone_whatever_the_umask");
+        let status = Command::new("sh").args(["-c", &script]).arg(test).env(IN, dir.path()).status();
+        assert!(status.unwrap().success());
+        let root = dir.path().join("journal");
+        assert_eq!((mode(&root), mode(&root.join("s"))), (0o700, 0o700), "umask {umask}");
+        assert_eq!(mode(&root.join("LOCK")), 0o600);
+        let files: Vec<_> =
+            std::fs::read_dir(root.join("s")).unwrap().map(|file| file.unwrap().path()).collect();
+        assert!(files.len() >= 4, "{files:?}");
+        for file in files {
+            assert_eq!(mode(&file), 0o600, "{} under umask {umask}", file.display());
+        }
+    }
+}
+
+#[test]
+fn a_lock_that_is_a_link_is_refused_and_what_it_names_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let named = dir.path().join("named");
+    std::fs::write(&named, "precious").unwrap();
+    let root = dir.path().join("journal");
+    std::fs::create_dir(&root).unwrap();
+    symlink(&named, root.join("LOCK")).unwrap();
+    let error = Directory::open(&root, options()).err().unwrap().to_string();
+    assert!(error.ends_with("journal: lock: is a symbolic link"), "{error}");
+    assert_eq!(std::fs::read(&named).unwrap(), b"precious");
+}
+
+#[test]
+fn what_is_no_regular_file_is_refused_by_every_reader_without_waiting() {
+    let dir = tempfile::tempdir().unwrap();
+    let (directory, mut writer, _) = open(dir.path(), options());
+    step(&mut writer, &[], b"frame", 1);
+    writer.finish().unwrap();
+    drop(directory);
+    let second = dir.path().join("s").join("00000000000000000002-0000000001.seg");
+    let file_of = [("a FIFO", true), ("a device", false)];
+    for (what, is_fifo) in file_of {
+        match is_fifo {
+            true => fifo(&second),
+            false => symlink("/dev/zero", &second).unwrap(),
+        }
+        let stream = Journal::open(dir.path()).unwrap().stream("s").unwrap();
+        let refused = "00000000000000000002-0000000001.seg: open: is not a regular file";
+        let error = stream.verify().unwrap_err().to_string();
+        assert!(error.ends_with(refused), "{what}: {error}");
+        let read = stream.frames(From::Start).and_then(|frames| frames.collect::<Result<Vec<_>, _>>());
+        assert!(read.unwrap_err().to_string().ends_with(refused));
+        assert!(stream.last_frame().is_err() && stream.taken().is_err());
+        let started = Directory::open(dir.path(), options()).unwrap().stream("s").err().unwrap();
+        assert!(started.to_string().ends_with(refused), "{what}: {started}");
+        std::fs::remove_file(&second).unwrap();
+    }
+    for beside in ["AFTER", "SHARES"] {
+        fifo(&dir.path().join("s").join(beside));
+    }
+    let stream = Journal::open(dir.path()).unwrap().stream("s").unwrap();
+    assert!(stream.after().unwrap_err().to_string().ends_with("AFTER: open: is not a regular file"));
+    let root = tempfile::tempdir().unwrap();
+    fifo(&root.path().join("LOCK"));
+    let error = Directory::open(root.path(), options()).err().unwrap().to_string();
+    assert!(error.ends_with("lock: is not a regular file"), "{error}");
+}

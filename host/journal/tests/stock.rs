@@ -1,0 +1,214 @@
+//! Segments that are not there, or are empty, and that retention did not remove.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use afterbay_journal::*;
+use support::disk::SimDisk;
+use support::*;
+
+const HOUR_NS: u64 = 3_600_000_000_000;
+
+fn small() -> Options {
+    Options { segment_bytes: 8192, ..options() }
+}
+
+/// A journal of a good many segments, whose process was killed or has stopped in good order.
+fn many_segments(is_killed: bool) -> SimDisk {
+    let disk = SimDisk::new(1);
+    let (directory, mut writer, _) = begin(&disk, small());
+    for ns in 1..60 {
+        step(&mut writer, &[], &[7; 1000], ns);
+        writer.tend();
+    }
+    if is_killed {
+        writer.flush().unwrap();
+        disk.kill();
+        drop(writer);
+    } else {
+        writer.finish().unwrap();
+    }
+    drop(directory);
+    assert!(disk.segments().len() > 6 && problems(&disk).is_empty());
+    disk
+}
+
+fn problems(disk: &SimDisk) -> Vec<Problem> {
+    stream(disk).verify().unwrap().problems
+}
+
+fn missing(disk: &SimDisk) -> Option<u64> {
+    problems(disk).iter().find_map(|problem| match &problem.what {
+        What::MissingSegments(missing) => Some(missing.missing),
+        _ => None,
+    })
+}
+
+fn remove(disk: &SimDisk, which: impl Fn(&[PathBuf]) -> Vec<PathBuf>) {
+    which(&disk.segments()).iter().for_each(|path| disk.remove_file(path));
+}
+
+#[test]
+fn a_last_segment_that_was_removed_is_told_by_verify_and_by_the_start() {
+    for is_killed in [false, true] {
+        let disk = many_segments(is_killed);
+        remove(&disk, |segments| vec![segments.last().unwrap().clone()]);
+        assert_eq!(missing(&disk), Some(1));
+        let (_directory, mut writer, recovered) = begin(&disk, small());
+        assert_eq!(recovered.missing.map(|missing| missing.missing), Some(1));
+        // Told once as a problem; what is known to be gone is a note from then on.
+        step(&mut writer, &[], b"on", 100);
+        writer.flush().unwrap();
+        let report = stream(&disk).verify().unwrap();
+        assert!(report.notes.contains(&Note::SegmentsLost { count: 1 }), "{report:?}");
+        assert_eq!(missing(&disk), None);
+    }
+}
+
+#[test]
+fn segments_that_were_removed_anywhere_are_told() {
+    type Which = fn(&[PathBuf]) -> Vec<PathBuf>;
+    let ends: [Which; 3] =
+        [|all| all[..2].to_vec(), |all| all[2..4].to_vec(), |all| all[all.len() - 2..].to_vec()];
+    for which in ends {
+        let disk = many_segments(true);
+        remove(&disk, which);
+        assert_eq!(missing(&disk), Some(2));
+        let (_directory, _writer, recovered) = begin(&disk, small());
+        assert_eq!(recovered.missing.map(|missing| missing.missing), Some(2));
+    }
+}
+
+#[test]
+fn segments_unlinked_while_a_process_writes_are_told() {
+    let disk = SimDisk::new(1);
+    let (_directory, mut writer, _) = begin(&disk, small());
+    for ns in 1..60 {
+        step(&mut writer, &[], &[7; 1000], ns);
+        writer.tend();
+    }
+    remove(&disk, <[PathBuf]>::to_vec);
+    // There is no segment left that could say anything.
+    step(&mut writer, &[], &[7; 1000], 60);
+    writer.flush().unwrap();
+    assert!(missing(&disk).unwrap() > 6);
+}
+
+#[test]
+fn segments_that_were_emptied_are_told_by_verify_and_by_the_start() {
+    for is_killed in [false, true] {
+        for at in [0, 3, usize::MAX] {
+            let disk = many_segments(is_killed);
+            let segments = disk.segments();
+            let path = &segments[at.min(segments.len() - 1)];
+            disk.edit(path, Vec::clear);
+            let is_told = |disk: &SimDisk| {
+                problems(disk).iter().any(|problem| problem.what == What::Emptied { bytes: 0 })
+            };
+            assert!(is_told(&disk), "segment {at}");
+            let (_directory, mut writer, recovered) = begin(&disk, small());
+            let id = SegmentId::parse(path.file_name().unwrap().to_str().unwrap());
+            assert_eq!(
+                recovered.corrupt.iter().map(|corrupt| Some(corrupt.segment)).collect::<Vec<_>>(),
+                [id]
+            );
+            step(&mut writer, &[], b"on", 100);
+            writer.flush().unwrap();
+            assert!(is_told(&disk), "it is told for as long as it is there");
+        }
+    }
+}
+
+#[test]
+fn what_retention_removes_is_not_missing() {
+    let disk = SimDisk::new(1);
+    let options = Options { retain_bytes: Some(30_000), ..small() };
+    let (directory, mut writer, _) = begin(&disk, options.clone());
+    for ns in 1..200 {
+        step(&mut writer, &[], &[7; 1000], ns);
+        writer.taken("sink", FrameNo(ns), None);
+        writer.tend();
+        directory.tend();
+        assert_eq!(missing(&disk), None, "after frame {ns}");
+    }
+    assert!(disk.segments().len() < 10);
+    disk.kill();
+    drop((writer, directory));
+    let (_directory, _writer, recovered) = begin(&disk, options);
+    assert_eq!(recovered.missing, None);
+}
+
+#[test]
+fn a_clock_that_is_set_forward_makes_nothing_old_also_over_a_restart() {
+    for is_running in [true, false] {
+        let disk = SimDisk::new(1);
+        let options = Options { retain_age: Some(Duration::from_secs(24 * 3600)), ..small() };
+        let (mut directory, mut writer, _) = begin(&disk, options.clone());
+        let write = |writer: &mut Writer, from: u64| {
+            for frame in from..from + 30 {
+                step(writer, &[], &[7; 1000], disk.pass_time(1));
+                writer.taken("sink", FrameNo(frame), None);
+                writer.flush().unwrap();
+                writer.tend();
+            }
+        };
+        write(&mut writer, 1);
+        let before = disk.segments().len();
+        if is_running {
+            directory.tend();
+            disk.set_clock_forward(400 * 24 * HOUR_NS);
+        } else {
+            disk.kill();
+            drop((writer, directory));
+            disk.set_clock_forward(400 * 24 * HOUR_NS);
+            (directory, writer, _) = begin(&disk, options);
+        }
+        directory.tend();
+        assert_eq!(disk.segments().len(), before, "nothing is a day old");
+        write(&mut writer, 31);
+        disk.pass_time(25 * HOUR_NS);
+        directory.tend();
+        assert!(disk.segments().len() <= 2, "all is old now: {:?}", disk.segments());
+        assert_eq!(missing(&disk), None);
+    }
+}
+
+#[test]
+fn a_segment_that_is_cut_between_two_records_is_told() {
+    let disk = many_segments(true);
+    let path = &disk.segments()[2];
+    // Up to where its first frame begins.
+    disk.edit(path, |bytes| bytes.truncate(bytes.windows(1000).position(|at| at == [7; 1000]).unwrap() - 28));
+    let told = problems(&disk);
+    assert!(told.iter().any(|problem| matches!(problem.what, What::Cut { .. })), "{told:?}");
+}
+
+#[test]
+fn what_one_cause_has_done_to_many_requests_is_one_line() {
+    let disk = SimDisk::new(1);
+    let mut number = 0;
+    for run in 0..2 {
+        let (directory, mut writer, _) = begin(&disk, small());
+        let requests: Vec<Request> =
+            (0..95).map(|at| writer.request(&format!("{run}-{at}")).unwrap()).collect();
+        number += 1;
+        let frame = writer.append(b"frame", number).unwrap().frame;
+        let gaps: Vec<Gap> = (0..95).map(|row| Gap { row, expected: 1, got: 3 }).collect();
+        writer.outcome(&Outcome { gaps: &gaps, ..as_it_came(frame, &requests, &[1; 95]) });
+        requests.into_iter().for_each(|request| writer.close(request));
+        writer.finish().unwrap();
+        drop(directory);
+    }
+    let report = stream(&disk).verify().unwrap();
+    assert_eq!(report.problems.len(), 190);
+    let causes: Vec<String> = report.causes().iter().map(ToString::to_string).collect();
+    assert_eq!(causes.len(), 2, "{causes:?}");
+    assert!(causes[0].starts_with("95 gaps in 95 requests, the first: "), "{causes:?}");
+    assert!(
+        causes[0].ends_with("request 1 \"0-0\": frame 1 row 0 stands at 3 tokens, expected 1"),
+        "{causes:?}"
+    );
+}

@@ -1,0 +1,227 @@
+//! A disk that fills up, on a file system of 12 MiB: after it is freed, a restart repeats nothing that the reader has had.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use afterbay_sockets::credit::CreditWriter;
+use afterbay_tests::afterbay::verify;
+use afterbay_tests::frames::{Ids, Request, batch, ids, rows};
+use afterbay_tests::{Afterbay, Config, Reader, Sender, Stage, until};
+use afterbay_wire::synth::SynthWire::Msgpack;
+
+const ROWS: usize = 256;
+const TOKENS: i64 = 20;
+const MIB: usize = 1 << 20;
+
+/// The journal's directory as a file system of its own, where this machine lets a test mount one.
+struct Small(PathBuf);
+
+impl Small {
+    fn mount(stage: &Stage) -> Option<Small> {
+        let dir = stage.journal();
+        std::fs::create_dir(&dir).unwrap();
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=12m", "tmpfs"]).arg(&dir).output();
+        let is_mounted = mounted.is_ok_and(|output| output.status.success());
+        if !is_mounted {
+            eprintln!("not run: this machine lets no test mount a tmpfs");
+        }
+        is_mounted.then_some(Small(dir))
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.0.join("ballast")
+    }
+
+    /// Takes up room; where there is less than that, all there is.
+    fn fill(&self, bytes: usize) {
+        let _full = std::fs::write(self.ballast(), vec![0; bytes]);
+    }
+
+    fn free(&self) {
+        std::fs::remove_file(self.ballast()).unwrap();
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        // Busy only while a process that a failed test has left still runs.
+        let _ = Command::new("umount").args(["-l".as_ref(), self.0.as_os_str()]).status();
+    }
+}
+
+/// Frames of as many rows each; an id is never the same twice in a request.
+fn frames(count: i64) -> Vec<Vec<u8>> {
+    let mut requests: Vec<Request> = (0..ROWS).map(|at| Request::new(&format!("request-{at}"))).collect();
+    let ids = |frame: i64| -> Vec<i64> { (frame * TOKENS..(frame + 1) * TOKENS).collect() };
+    let frame = |frame| {
+        let rows = requests.iter_mut().map(|request| request.row(&ids(frame)));
+        batch(Msgpack, rows.collect()).to_vec()
+    };
+    (0..count).map(frame).collect()
+}
+
+/// Reads, and counts where it has a page, until it is told that nothing more comes.
+fn read_all(stage: &Stage, counts: bool, over: &Arc<AtomicBool>) -> JoinHandle<Vec<Vec<u8>>> {
+    let mut reader = Reader::bind(&stage.reader_side());
+    let mut credit = counts.then(|| CreditWriter::open(&stage.credit()).unwrap());
+    let over = over.clone();
+    std::thread::spawn(move || {
+        let mut had = Vec::new();
+        loop {
+            match reader.next_within(Duration::from_millis(20)) {
+                Some(frame) => {
+                    had.push(frame);
+                    if let Some(credit) = &mut credit {
+                        credit.finished().unwrap();
+                    }
+                }
+                None if over.load(Ordering::SeqCst) => return had,
+                None => {}
+            }
+        }
+    })
+}
+
+fn until_drained(afterbay: &Afterbay) {
+    until("all is with the reader", || {
+        let metrics = afterbay.metrics();
+        let waits = metrics.stream("outbox_frames") + metrics.stream("spilled_frames");
+        waits + metrics.sink("lag_frames") + metrics.sink("queue_frames") == 0
+    });
+}
+
+fn config(stage: &Stage, on_error: &str, counts: bool) -> Config {
+    let config = stage.config().sink("reader = \"tokenizer\"").journal("segment = \"1MiB\"");
+    let config = config.journal(&format!("on_error = {on_error:?}"));
+    if counts { config.credit(stage) } else { config }
+}
+
+/// What the reader had in both lives, and what the second has said.
+fn fill_stop_free_and_start(on_error: &str, counts: bool, is_killed: bool, more: i64) -> Option<(Ids, Ids)> {
+    let stage = Stage::new();
+    let small = Small::mount(&stage)?;
+    let config = config(&stage, on_error, counts);
+    let over = Arc::new(AtomicBool::new(false));
+    let reads = read_all(&stage, counts, &over);
+    let afterbay = Afterbay::run_with(&stage, &config, &["--drain-timeout", "500ms"]);
+    let frames = frames(20 + more);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    frames[..20].iter().for_each(|frame| sender.send(frame));
+    afterbay.until_metrics("the first are taken", |metrics| metrics.sink("taken_frame") == 20);
+    small.fill(7 * MIB);
+    let sent = frames[20..].iter().take_while(|frame| sender.try_send(frame, Duration::from_millis(500)));
+    let sent = 20 + sent.count();
+    if on_error == "forward" {
+        let said = afterbay.until_degraded("journal:test");
+        assert_eq!(sent, frames.len());
+        assert!(said.contains("frames are forwarded and not kept"), "{said}");
+    } else {
+        let said = afterbay.until_ready(503);
+        assert!(said.contains("nothing is received or sent that cannot be recorded"), "{said}");
+    }
+    until_drained(&afterbay);
+    if is_killed {
+        afterbay.kill();
+    } else {
+        let code = afterbay.stop();
+        assert!(on_error == "forward" || code == 1, "a frame could not be kept, and the exit code is {code}");
+    }
+    drop(sender);
+    small.free();
+    let afterbay = Afterbay::run(&stage, &config);
+    afterbay.until_well();
+    until_drained(&afterbay);
+    assert_eq!(afterbay.stop(), 0);
+    over.store(true, Ordering::SeqCst);
+    let had = reads.join().unwrap();
+    let (code, report) = verify(&stage);
+    assert_eq!(code, 0, "{report}");
+    let sent = ids(&frames[..sent]);
+    for row in had.iter().flat_map(|frame| rows(frame)) {
+        assert!(!row.ids.is_empty(), "{row:?}");
+    }
+    Some((ids(&had), sent))
+}
+
+fn repeats(had: &Ids) -> usize {
+    had.values().flat_map(|ids| ids.windows(2)).filter(|pair| pair[1] <= pair[0]).count()
+}
+
+#[test]
+fn a_restart_after_a_full_disk_repeats_nothing_that_left() {
+    for (counts, is_killed) in [(true, true), (false, true), (true, false), (false, false)] {
+        let Some((had, sent)) = fill_stop_free_and_start("stop", counts, is_killed, 80) else { return };
+        assert_eq!(repeats(&had), 0, "counts: {counts}, killed: {is_killed}");
+        for (rid, ids) in &had {
+            assert!(sent[rid].starts_with(ids), "{rid}: something is missing in between");
+        }
+    }
+}
+
+#[test]
+fn a_restart_after_frames_were_forwarded_unkept_repeats_nothing_that_left() {
+    // The last are more than the room for their records lasts.
+    for (counts, is_killed, more) in
+        [(true, true, 80), (false, false, 80), (true, true, 400), (false, true, 400)]
+    {
+        let Some((had, sent)) = fill_stop_free_and_start("forward", counts, is_killed, more) else { return };
+        assert_eq!(repeats(&had), 0, "counts: {counts}, killed: {is_killed}");
+        assert_eq!(had, sent, "counts: {counts}, killed: {is_killed}");
+    }
+}
+
+#[test]
+fn on_error_forward_starts_on_a_full_disk_says_that_nothing_is_kept_and_keeps_again_when_it_is_freed() {
+    for is_new in [true, false] {
+        let stage = Stage::new();
+        let Some(small) = Small::mount(&stage) else { return };
+        let config = config(&stage, "forward", false);
+        let mut reader = Reader::bind(&stage.reader_side());
+        let frames = frames(30);
+        let begin = if is_new { 0 } else { 10 };
+        if !is_new {
+            let afterbay = Afterbay::run(&stage, &config);
+            let mut sender = Sender::connect(&stage.scheduler_side());
+            frames[..10].iter().for_each(|frame| sender.send(frame));
+            assert_eq!(until_all(&mut reader, &frames[..10]), ids(&frames[..10]));
+            // A journal that was killed has room set aside, which a start would find.
+            assert_eq!(afterbay.stop(), 0);
+        }
+        small.fill(12 * MIB);
+        let afterbay = Afterbay::run(&stage, &config);
+        let said = afterbay.until_degraded("journal:test");
+        assert!(
+            said.contains("frames are forwarded and not kept") && said.contains("No space left"),
+            "{said}"
+        );
+        assert_eq!(afterbay.event("JournalWriteFailed")["on_error"], "forward");
+        let mut sender = Sender::connect(&stage.scheduler_side());
+        let (unkept, kept) = (&frames[begin..20], &frames[20..]);
+        unkept.iter().for_each(|frame| sender.send(frame));
+        assert_eq!(until_all(&mut reader, unkept), ids(unkept));
+        small.free();
+        // With no frame to find it out.
+        afterbay.until_well();
+        kept.iter().for_each(|frame| sender.send(frame));
+        assert_eq!(until_all(&mut reader, kept), ids(kept));
+        assert_eq!(afterbay.stop(), 0);
+        let (code, report) = verify(&stage);
+        assert_eq!(report["frames"], if is_new { 10 } else { 20 }, "{report}");
+        assert_eq!(code, 0, "{report}");
+    }
+}
+
+/// Reads until as many tokens have come as are in these frames. Their rows may come joined.
+fn until_all(reader: &mut Reader, frames: &[Vec<u8>]) -> Ids {
+    let tokens = |ids: &Ids| ids.values().map(Vec::len).sum::<usize>();
+    let (mut had, sent) = (Vec::new(), tokens(&ids(frames)));
+    while tokens(&ids(&had)) < sent {
+        had.push(reader.frame());
+    }
+    ids(&had)
+}
