@@ -65,14 +65,27 @@ fn frames(count: i64) -> Vec<Vec<u8>> {
     (0..count).map(frame).collect()
 }
 
+/// What a reader's thread is told.
+#[derive(Clone, Default)]
+struct Told {
+    /// To read nothing for now.
+    paused: Arc<AtomicBool>,
+    /// That nothing more comes.
+    over: Arc<AtomicBool>,
+}
+
 /// Reads, and counts where it has a page, until it is told that nothing more comes.
-fn read_all(stage: &Stage, counts: bool, over: &Arc<AtomicBool>) -> JoinHandle<Vec<Vec<u8>>> {
+fn read_all(stage: &Stage, counts: bool, told: &Told) -> JoinHandle<Vec<Vec<u8>>> {
     let mut reader = Reader::bind(&stage.reader_side());
     let mut credit = counts.then(|| CreditWriter::open(&stage.credit()).unwrap());
-    let over = over.clone();
+    let told = told.clone();
     std::thread::spawn(move || {
         let mut had = Vec::new();
         loop {
+            if told.paused.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            }
             match reader.next_within(Duration::from_millis(20)) {
                 Some(frame) => {
                     had.push(frame);
@@ -80,7 +93,7 @@ fn read_all(stage: &Stage, counts: bool, over: &Arc<AtomicBool>) -> JoinHandle<V
                         credit.finished().unwrap();
                     }
                 }
-                None if over.load(Ordering::SeqCst) => return had,
+                None if told.over.load(Ordering::SeqCst) => return had,
                 None => {}
             }
         }
@@ -106,14 +119,16 @@ fn fill_stop_free_and_start(on_error: &str, counts: bool, is_killed: bool, more:
     let stage = Stage::new();
     let small = Small::mount(&stage)?;
     let config = config(&stage, on_error, counts);
-    let over = Arc::new(AtomicBool::new(false));
-    let reads = read_all(&stage, counts, &over);
+    let told = Told::default();
+    let reads = read_all(&stage, counts, &told);
     let afterbay = Afterbay::run_with(&stage, &config, &["--drain-timeout", "500ms"]);
     let frames = frames(20 + more);
     let mut sender = Sender::connect(&stage.scheduler_side());
     frames[..20].iter().for_each(|frame| sender.send(frame));
     afterbay.until_metrics("the first are taken", |metrics| metrics.sink("taken_frame") == 20);
     small.fill(7 * MIB);
+    // What is in the journal leaves when the disk is full.
+    told.paused.store(true, Ordering::SeqCst);
     let sent = frames[20..].iter().take_while(|frame| sender.try_send(frame, Duration::from_millis(500)));
     let sent = 20 + sent.count();
     if on_error == "forward" {
@@ -124,6 +139,7 @@ fn fill_stop_free_and_start(on_error: &str, counts: bool, is_killed: bool, more:
         let said = afterbay.until_ready(503);
         assert!(said.contains("nothing is received or sent that cannot be recorded"), "{said}");
     }
+    told.paused.store(false, Ordering::SeqCst);
     until_drained(&afterbay);
     if is_killed {
         afterbay.kill();
@@ -137,7 +153,7 @@ fn fill_stop_free_and_start(on_error: &str, counts: bool, is_killed: bool, more:
     afterbay.until_well();
     until_drained(&afterbay);
     assert_eq!(afterbay.stop(), 0);
-    over.store(true, Ordering::SeqCst);
+    told.over.store(true, Ordering::SeqCst);
     let had = reads.join().unwrap();
     let (code, report) = verify(&stage);
     assert_eq!(code, 0, "{report}");
