@@ -58,6 +58,27 @@ fn on_error_stop_receives_nothing_while_the_disk_fails_says_why_and_heals() {
 }
 
 #[test]
+fn on_error_stop_lets_nothing_leave_whose_record_cannot_be_written() {
+    let stage = Stage::new();
+    let afterbay = Afterbay::run_limitable(&stage, &stage.config().journal("on_error = \"stop\""));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let frames: Vec<Vec<u8>> = (0..10_u8).map(|number| vec![number; 1000]).collect();
+    frames.iter().for_each(|frame| sender.send(frame));
+    afterbay.until_metrics("all are kept", |metrics| metrics.stream("journal_frame") == 10);
+    afterbay.limit_files(Some(0));
+    let mut reader = Reader::bind(&stage.reader_side());
+    reader.wait_connected();
+    let said = afterbay.until_ready(503);
+    assert!(said.contains("nothing is received or sent that cannot be recorded"), "{said}");
+    assert_eq!(reader.next_within(Duration::from_millis(150)), None, "a frame left without its record");
+    afterbay.limit_files(None);
+    assert_eq!(reader.take(10), frames);
+    afterbay.until_well();
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
+}
+
+#[test]
 fn a_failing_disk_holds_the_schedulers_queue_and_everything_is_delivered_after_it() {
     let stage = Stage::new();
     let mut reader = Reader::bind(&stage.reader_side());
