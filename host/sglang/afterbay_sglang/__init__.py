@@ -39,9 +39,11 @@ def register() -> None:
 def _register_hooks(settings: Settings) -> None:
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    from . import ingress, readers, text, workers
+    from . import detokenizer, ingress, readers, text, workers
 
     wanted = []
+    if settings.text_ingress or settings.credit:
+        wanted += detokenizer.hooks()
     if settings.ingress:
         wanted += ingress.hooks(settings)
     if settings.text_ingress:

@@ -12,7 +12,7 @@ Little endian:
     32  8  u64 last_generation: the generation before, 0 for none
     40  8  u64 last_count: its final count
     48  8  u64 unix nanoseconds of the last change of `count`, 0 when this generation has counted nothing
-    56  8  reserved, 0
+    56  8  u64 reader: 0 unknown (what earlier versions wrote), 1 a detokenizer, 2 a tokenizer
 """
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ MAGIC = b"ABCREDIT"
 VERSION = 1
 PAGE_BYTES = 64
 # Indices of 8-byte words; word 1 is version and pid.
-_MAGIC, _VERSION_AND_PID, _GENERATION, _COUNT, _LAST_GENERATION, _LAST_COUNT, _CHANGED_UNIX_NS = range(7)
+_MAGIC, _VERSION_AND_PID, _GENERATION, _COUNT, _LAST_GENERATION, _LAST_COUNT, _CHANGED_UNIX_NS, _READER = range(8)
+# Who reads, by the name of the page.
+_READERS = {"detokenizer": 1, "tokenizer": 2}
 
 
 class CreditError(Exception):
@@ -52,7 +54,7 @@ class CreditPage:
             raise
         # Native 8-byte stores at aligned addresses: a reader of the file sees the old value or the new one.
         self._words = memoryview(self._map).cast("Q")
-        self._begin_generation()
+        self._begin_generation(_READERS.get(name, 0))
         self._count = 0
         # A forked child must neither count here nor hold the lock after this process has died.
         os.register_at_fork(after_in_child=self.close)
@@ -74,12 +76,13 @@ class CreditPage:
             self._map.close()
             os.close(self._descriptor)
 
-    def _begin_generation(self) -> None:
+    def _begin_generation(self, reader: int) -> None:
         words = self._words
         version_and_pid = VERSION | os.getpid() << 32
         if self._map[: len(MAGIC)] != MAGIC:
             words[_VERSION_AND_PID] = version_and_pid
             words[_GENERATION] = 1
+            words[_READER] = reader
             words[_MAGIC] = int.from_bytes(MAGIC, "little")
             return
         # In this order: as long as last_generation == generation, the page is being handed over. A process killed
@@ -90,6 +93,7 @@ class CreditPage:
             words[_LAST_COUNT] = words[_COUNT]
         words[_COUNT] = 0
         words[_CHANGED_UNIX_NS] = 0
+        words[_READER] = reader
         words[_VERSION_AND_PID] = version_and_pid
         words[_GENERATION] += 1
 

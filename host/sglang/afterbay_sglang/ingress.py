@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Any, List, Tuple
 
-from . import abort, rendezvous
+from . import abort, detokenizer, rendezvous
 from .settings import Settings, fill
 
 logger = logging.getLogger("afterbay.sglang")
@@ -35,6 +35,8 @@ def reroute(settings: Settings, scheduler: Any, port_args: Any) -> None:
         logger.warning("afterbay: %d DP ranks share one stream, %s; with {dp_rank} in AFTERBAY_INGRESS each gets its own", facts.dp_size, ingress)
     sender.socket = instead_of(sender.socket, ingress)
     logger.info("afterbay: output goes to %s, whose reader is %s", ingress, facts.down)
+    if facts.down_kind == "detokenizer" and not detokenizer.loads_plugins():
+        logger.warning("afterbay: nothing is counted, so no rows are joined: %s", detokenizer.NONE)
     aborts = abort.connect(settings, scheduler, facts.dp_rank, facts.dp_size)
     if settings.rendezvous:
         path = fill(settings.rendezvous, facts.dp_rank, "AFTERBAY_RENDEZVOUS")

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import types
 from typing import Any, Callable, List, Optional, Tuple
 
 from . import rendezvous, workers
 from .credit import CreditError, CreditPage
 from .rendezvous import BATCH_OUTPUTS
-from .settings import Settings
+from .settings import Refused, Settings
 
 logger = logging.getLogger("afterbay.sglang")
 
@@ -32,23 +33,28 @@ _PAGE = "_afterbay_credit_page"
 def hooks(settings: Settings) -> List[Tuple[str, str, Any]]:
     directory = settings.credit
 
-    def opens(name: str, is_shared: Callable[[Any], bool]) -> Callable[..., Any]:
-        # Before the constructor binds the reader's socket: whoever gets a connection to it finds the new generation.
-        def before_init(reader: Any, server_args: Any, *args: Any, **kwargs: Any) -> None:
-            setattr(reader, _PAGE, _open(directory, name, is_shared(server_args)))
-
-        return before_init
+    # A page is opened before the constructor binds the reader's socket: whoever gets a connection finds the new generation.
+    def before_detokenizer(reader: Any, server_args: Any, *_args: Any, **_kwargs: Any) -> None:
+        setattr(reader, _PAGE, _open(directory, "detokenizer", _is_detokenizer_worker(server_args)))
 
     def before_tokenizer(reader: Any, server_args: Any, port_args: Any, *_args: Any, **_kwargs: Any) -> None:
         page = _settle(settings, server_args, port_args) if _is_tokenizer_worker(reader) else None
         setattr(reader, _PAGE, page or _open(directory, "tokenizer", _is_tokenizer_worker(reader)))
 
+    def before_router(reader: Any, server_args: Any, *_args: Any, **_kwargs: Any) -> None:
+        workers.router_is_here()
+        setattr(reader, _PAGE, _open(directory, "tokenizer", shared=False))
+
+    def after_detokenizer(_result: Any, reader: Any, server_args: Any, *_args: Any, **_kwargs: Any) -> None:
+        _describe(getattr(reader, _PAGE), server_args)
+
     return [
         (f"{_TOKENIZER}.__init__", "BEFORE", before_tokenizer),
         (f"{_TOKENIZER}._handle_batch_output", "AROUND", count_when_handled),
-        (f"{_TOKENIZER_ROUTER}.__init__", "BEFORE", opens("tokenizer", lambda _args: False)),
+        (f"{_TOKENIZER_ROUTER}.__init__", "BEFORE", before_router),
         (f"{_TOKENIZER_ROUTER}._distribute_result_to_workers", "AROUND", count_when_handled),
-        (f"{_DETOKENIZER}.__init__", "BEFORE", opens("detokenizer", _is_detokenizer_worker)),
+        (f"{_DETOKENIZER}.__init__", "BEFORE", before_detokenizer),
+        (f"{_DETOKENIZER}.__init__", "AFTER", after_detokenizer),
         (f"{_DETOKENIZER}.event_loop", "AROUND", count_in_loop),
         (f"{_DETOKENIZER}.multi_http_worker_event_loop", "AROUND", count_in_loop),
     ]
@@ -141,7 +147,26 @@ def _settle(settings: Settings, server_args: Any, port_args: Any) -> Optional[Cr
     if facts.mode == "normal" and rendezvous.text_leg(facts, settings)[0] is None:
         return None
     planned, _ = workers.planned(facts, settings)
+    if workers.is_engines_own():
+        if planned:
+            _check_attached()
+        return None
     return workers.settle(settings, port_args, planned) if planned else None
+
+
+def _check_attached() -> None:
+    try:
+        workers.check_attached()
+    except Refused as refused:
+        raise SystemExit(f"afterbay-sglang: {refused}") from refused
+
+
+def _describe(page: Optional[CreditPage], server_args: Any) -> None:
+    """Once its tokenizer is loaded: where the tokenizer's files are, for an Afterbay that knows this reader by its page only."""
+    if page is not None:
+        name = getattr(server_args, "tokenizer_path", None) or getattr(server_args, "model_path", None)
+        where = rendezvous.tokenizer_path(name, getattr(server_args, "revision", None))
+        rendezvous.write(f"{page.path}.json", {"format": 1, "pid": os.getpid(), "tokenizer_path": where})
 
 
 def _is_tokenizer_worker(reader: Any) -> bool:

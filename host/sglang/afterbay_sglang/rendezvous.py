@@ -6,14 +6,13 @@ not change anything in SGLang. Read next by `afterbay run --rendezvous FILE`.
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import json
 import os
 import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import workers
+from . import detokenizer, workers
 from .settings import Settings, fill
 
 FORMAT = 1
@@ -98,7 +97,7 @@ def describe(facts: Facts, ingress: str, settings: Settings, aborts: Tuple[Optio
         **{name: getattr(facts.port_args, name, None) for name in _SOCKET_NAMES},
         "peer_allow_list": [peer.strip() for peer in peers.split(",") if peer.strip()] or None,
         "model_path": model_path,
-        "tokenizer_path": facts.get("tokenizer_path") or model_path,
+        "tokenizer_path": tokenizer_path(facts.get("tokenizer_path") or model_path, facts.get("revision")),
         "served_model_name": facts.get("served_model_name") or model_path,
         "dp_rank": facts.dp_rank,
         "dp_size": facts.dp_size,
@@ -152,8 +151,8 @@ def text_leg(facts: Facts, settings: Settings) -> Tuple[Optional[str], Optional[
         return None, unknown
     if facts.get("node_rank", 0):
         return None, "the detokenizer runs on another node"
-    if not _detokenizer_loads_plugins():
-        return None, "this SGLang's detokenizer process loads no plugins (it does from 0.5.22 on)"
+    if not detokenizer.loads_plugins():
+        return None, detokenizer.NONE
     return settings.text_ingress, None
 
 
@@ -168,6 +167,19 @@ def write(path: str, content: Dict[str, Any]) -> None:
     os.replace(temporary, path)
 
 
+def tokenizer_path(name: Optional[str], revision: Optional[str] = None) -> Optional[str]:
+    """Where the files of this tokenizer are: of a name on the Hugging Face hub, its directory in the cache; else as given."""
+    if not name or os.path.exists(name):
+        return name and os.path.abspath(name)
+    try:
+        from huggingface_hub import try_to_load_from_cache
+
+        found = try_to_load_from_cache(name, "tokenizer.json", revision=revision)
+    except Exception:  # not installed, or no name of the hub
+        return name
+    return os.path.dirname(found) if isinstance(found, str) else name
+
+
 def _credit(facts: Facts, settings: Settings) -> Tuple[Optional[str], Optional[str]]:
     """The page whose count is the number of batch frames that `down` has finished, or why there is none."""
     if not settings.credit:
@@ -180,18 +192,9 @@ def _credit(facts: Facts, settings: Settings) -> Tuple[Optional[str], Optional[s
         detokenizers = facts.get("detokenizer_worker_num", 1)
         if detokenizers > 1:
             return None, f"{detokenizers} detokenizers stand behind a router, which loads no plugins; each counts its own share"
-        if not _detokenizer_loads_plugins():
-            return None, "this SGLang's detokenizer process loads no plugins (it does from 0.5.22 on)"
+        if not detokenizer.loads_plugins():
+            return None, detokenizer.NONE
     return os.path.join(os.path.abspath(settings.credit), facts.down_kind), None
-
-
-def _detokenizer_loads_plugins() -> bool:
-    """Read, not imported: the scheduler has no use for the module."""
-    spec = importlib.util.find_spec("sglang.srt.managers.detokenizer_manager")
-    if spec is None or not spec.origin:
-        return False
-    with open(spec.origin, "rb") as source:
-        return b"load_plugins()" in source.read()
 
 
 def sglang_version() -> Optional[str]:

@@ -2,16 +2,18 @@
 
 Owns the numbers: a worker takes the first whose page no living worker has, so one that is started in the place of another has
 its names. Must not know what the rendezvous file says of them, nor what counts as finished (`readers`). SGLang loads plugins in
-none of its HTTP workers: they are told to serve `http_app`, which does.
+none of the processes that these tokenizers are in. Its HTTP workers are told to serve `http_app`, which does; a process that joins
+the engine by itself (`Engine.attach_tokenizer_worker`, Dynamo's gateways) does so by `attached`.
 """
 from __future__ import annotations
 
 import logging
 import os
+import sys
 from typing import Any, Dict, List, Optional, Tuple
 
 from .credit import CreditError, CreditPage
-from .settings import IPC_PATH_BYTES_MAX, Settings, fill
+from .settings import IPC_PATH_BYTES_MAX, Refused, Settings, fill
 
 logger = logging.getLogger("afterbay.sglang")
 
@@ -23,6 +25,10 @@ _OUR_APP = "afterbay_sglang.http_app:app"
 _SERVED_APP = "AFTERBAY_HTTP_APP"
 _SGLANG_APP = "sglang.srt.entrypoints.http_server:app"
 _PAGE = "tokenizer"
+# A directory that only has the metadata of an entry point, which makes SGLang call `attached` early.
+_ATTACHED_PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "attached_path")
+
+_has_router = False
 
 
 def planned(facts: Any, settings: Settings) -> Tuple[List[Dict[str, Any]], Optional[str]]:
@@ -59,6 +65,33 @@ def settle(settings: Settings, port_args: Any, workers: List[Dict[str, Any]]) ->
     port_args.tokenizer_ipc_name = worker["ipc"]
     logger.info("afterbay: this tokenizer reads from %s, and counts in %s", worker["ipc"], page.path)
     return page
+
+
+def router_is_here() -> None:
+    """SGLang's router is made in this process: whichever process it starts from here on to join the engine loads plugins."""
+    global _has_router
+    _has_router = True
+    if _ATTACHED_PATH not in sys.path:
+        # For processes that are spawned with this one's path, and for those that only have its environment.
+        sys.path.append(_ATTACHED_PATH)
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), _ATTACHED_PATH]))
+
+
+def is_engines_own() -> bool:
+    """Whether a tokenizer that is made in this process is the engine's own: it is beside the router. Dynamo's leader never uses
+    it, so it takes no number; its rows go by way of the router."""
+    return _has_router
+
+
+def check_attached() -> None:
+    """An engine with several tokenizers is used by processes that join it. They must be able to load plugins."""
+    selected = os.environ.get("SGLANG_PLATFORM")
+    if selected:
+        raise Refused(
+            f'SGLANG_PLATFORM "{selected}" is set: then a process that joins this engine (Engine.attach_tokenizer_worker, Dynamo\'s '
+            "--gateway-workers) loads no plugins, and its rows would take the slow way through SGLang's router. Use one tokenizer, "
+            "unset SGLANG_PLATFORM, or unset AFTERBAY_TEXT_INGRESS and AFTERBAY_CREDIT"
+        )
 
 
 def load_in_http_workers(settings: Settings) -> None:

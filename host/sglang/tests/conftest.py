@@ -8,14 +8,33 @@ import types
 
 import pytest
 
+from afterbay_sglang import workers
+
 PACKAGE = pathlib.Path(__file__).resolve().parent.parent
-VARIABLES = ("AFTERBAY_INGRESS", "AFTERBAY_TEXT_INGRESS", "AFTERBAY_RENDEZVOUS", "AFTERBAY_CREDIT", "AFTERBAY_ABORT", "AFTERBAY_HTTP_APP", "SGLANG_HTTP_SERVER_APP_PATH", "SGLANG_RUST_SERVER", "SGLANG_PLUGINS", "SGLANG_ZMQ_ALLOWED_PEERS")
+VARIABLES = ("AFTERBAY_INGRESS", "AFTERBAY_TEXT_INGRESS", "AFTERBAY_RENDEZVOUS", "AFTERBAY_CREDIT", "AFTERBAY_ABORT", "AFTERBAY_HTTP_APP", "SGLANG_HTTP_SERVER_APP_PATH", "SGLANG_RUST_SERVER", "SGLANG_PLUGINS", "SGLANG_PLATFORM", "SGLANG_ZMQ_ALLOWED_PEERS")
 
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch):
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
+    # A router that a test makes changes these for the processes that it would start.
+    monkeypatch.setattr(workers, "_has_router", False)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+
+
+@pytest.fixture
+def no_sglang():
+    """What a test imports of an SGLang of its own is forgotten after it."""
+
+    def take():
+        return {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "sglang"}
+
+    before = take()
+    yield
+    take()
+    sys.modules.update(before)
 
 
 @pytest.fixture

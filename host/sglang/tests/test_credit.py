@@ -9,7 +9,7 @@ import pytest
 
 from afterbay_sglang.credit import PAGE_BYTES, CreditError, CreditPage
 
-FIELDS = ("magic", "version", "pid", "generation", "count", "last_generation", "last_count", "changed_unix_ns", "reserved")
+FIELDS = ("magic", "version", "pid", "generation", "count", "last_generation", "last_count", "changed_unix_ns", "reader")
 spawn = multiprocessing.get_context("spawn")
 
 
@@ -37,7 +37,7 @@ def holder(directory, frames):
 def test_a_new_page_is_generation_one_and_has_counted_nothing(tmp_path):
     CreditPage(str(tmp_path / "made"), "tokenizer")
     assert read(tmp_path / "made/tokenizer") == dict(
-        magic=b"ABCREDIT", version=1, pid=os.getpid(), generation=1, count=0, last_generation=0, last_count=0, changed_unix_ns=0, reserved=0
+        magic=b"ABCREDIT", version=1, pid=os.getpid(), generation=1, count=0, last_generation=0, last_count=0, changed_unix_ns=0, reader=2
     )
 
 
@@ -59,6 +59,20 @@ def test_the_next_generation_keeps_the_last_ones_count(tmp_path):
             page.finished()
         page.close()
     assert (now["last_generation"], now["last_count"]) == (2, 5)
+
+
+@pytest.mark.parametrize("name, reader", [("detokenizer", 1), ("tokenizer", 2), ("of something else", 0)])
+def test_a_page_says_who_reads_also_where_its_last_reader_could_not_say_it(tmp_path, name, reader):
+    CreditPage(str(tmp_path), name).close()
+    assert read(tmp_path / name)["reader"] == reader
+    (tmp_path / name).write_bytes(page_of(4, 10, 3, 6))
+    CreditPage(str(tmp_path), name)
+    assert (read(tmp_path / name)["generation"], read(tmp_path / name)["reader"]) == (5, reader)
+
+
+def test_a_numbered_page_says_that_a_tokenizer_reads(tmp_path):
+    CreditPage(str(tmp_path), "tokenizer", numbers=2)
+    assert read(tmp_path / "tokenizer-0")["reader"] == 2
 
 
 def page_of(generation, count, last_generation, last_count):

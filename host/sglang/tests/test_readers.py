@@ -1,6 +1,8 @@
 """What counts as finished, with fakes of SGLang's readers and of how it wraps a function in a hook."""
 import asyncio
 import functools
+import json
+import os
 import types
 
 import pytest
@@ -182,6 +184,19 @@ def test_only_a_reader_of_whole_frames_gets_the_plain_name(tmp_path):
     assert opened(types.SimpleNamespace(), "DetokenizerManager.__init__") == ("detokenizer", True)
     assert opened(types.SimpleNamespace(), "DetokenizerManager.__init__", detokenizer_worker_num=1) == ("detokenizer", True)
     assert opened(types.SimpleNamespace(), "DetokenizerManager.__init__", detokenizer_worker_num=2) == ("detokenizer", False)
+
+
+def test_beside_the_detokenizers_page_stands_where_its_tokenizer_is_and_who_wrote_it(tmp_path):
+    hooks = [hook for target, _, hook in readers.hooks(Settings("ipc:///a", None, str(tmp_path))) if target.endswith("DetokenizerManager.__init__")]
+    before, after = hooks
+    for args, where in (({"model_path": str(tmp_path), "tokenizer_path": None}, str(tmp_path)), ({"tokenizer_path": "no/such-model"}, "no/such-model")):
+        reader, server_args = types.SimpleNamespace(), types.SimpleNamespace(**args)
+        before(reader, server_args, "port_args")
+        assert not (tmp_path / "detokenizer.json").exists(), "before its tokenizer is loaded its files may not be there"
+        assert after(None, reader, server_args, "port_args") is None
+        assert json.loads((tmp_path / "detokenizer.json").read_text()) == {"format": 1, "pid": os.getpid(), "tokenizer_path": where}
+        getattr(reader, readers._PAGE).close()
+        (tmp_path / "detokenizer.json").unlink()
 
 
 def test_a_page_that_cannot_be_opened_is_told_and_the_reader_goes_on(tmp_path, caplog):

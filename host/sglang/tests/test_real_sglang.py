@@ -3,6 +3,7 @@
 Each process imports SGLang anew, which takes seconds, so what can share one does.
 """
 import json
+import pathlib
 
 import pytest
 
@@ -107,6 +108,58 @@ if __name__ == "__main__":
     )
     assert found["DetokenizerManager.event_loop"] == 1
     assert not scheduler_imported
+
+
+def test_a_detokenizer_of_a_version_that_loads_no_plugins_there_is_started_with_the_hooks_in_place(real_sglang, on_path, tmp_path):
+    """The Engine's own start is a short one that spawns the detokenizer's process only."""
+    old = pathlib.Path.home() / ".cache/afterbay-dynamo/sglang-0.5.21"
+    if not old.exists():
+        pytest.skip(f"no SGLang 0.5.21 in {old}: run shared/dynamo/install 1.6.1 0.5.21")
+    script = tmp_path / "starts.py"
+    script.write_text(
+        HOOKED
+        + """
+def detokenizer(queue):
+    found = hooked()
+    queue.put([found, "sglang.srt.managers.scheduler" in sys.modules])
+def start(cls, server_args, init_tokenizer_manager_func, run_scheduler_process_func, run_detokenizer_process_func, port_args=None, placement_group=None):
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=run_detokenizer_process_func, args=(queue,))
+    process.start(); answer = queue.get(timeout=120); process.join()
+    return answer
+if __name__ == "__main__":
+    from sglang.srt.entrypoints.engine import Engine
+    Engine._launch_subprocesses = classmethod(start)
+    hooked()
+    print(json.dumps(Engine._launch_subprocesses(None, init_tokenizer_manager_func=None, run_scheduler_process_func=None, run_detokenizer_process_func=detokenizer)))
+"""
+    )
+    code = f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')"
+    asked = dict(AFTERBAY_INGRESS="ipc:///a", AFTERBAY_CREDIT=tmp_path / "credit")
+    found, scheduler_imported = real_sglang.answer(code, path=[on_path, old], **asked)
+    assert found["DetokenizerManager.event_loop"] == 1
+    assert not scheduler_imported
+
+
+def test_a_process_that_joins_an_engine_has_the_hooks_in_place_when_its_tokenizer_is_made(real_sglang, on_path, tmp_path):
+    code = (
+        HOOKED
+        + """
+from sglang.srt.entrypoints.engine import Engine
+from sglang.srt.managers import multi_tokenizer_mixin, tokenizer_manager
+before = hasattr(tokenizer_manager.TokenizerManager.__init__, "__wrapped__")
+class Args:
+    def get_tokenizer_worker_class(self): return multi_tokenizer_mixin.TokenizerWorker
+from sglang.srt.entrypoints import engine
+made = engine.get_tokenizer_worker_class(Args())
+print(json.dumps([before, made is multi_tokenizer_mixin.TokenizerWorker, hooked()]))
+"""
+    )
+    asked = dict(AFTERBAY_INGRESS="ipc:///a", AFTERBAY_RENDEZVOUS=tmp_path / "r.json", AFTERBAY_CREDIT=tmp_path / "credit")
+    before, is_sglangs, hooks = real_sglang.answer(code, path=[on_path, PACKAGE / "afterbay_sglang/attached_path"], **asked)
+    assert (before, is_sglangs) == (False, True)
+    assert (hooks["TokenizerManager.__init__"], hooks["TokenizerManager._handle_batch_output"]) == (1, 1)
 
 
 def test_an_abort_of_afterbay_arrives_on_the_schedulers_own_socket_in_both_encodings(real_sglang, tmp_path):

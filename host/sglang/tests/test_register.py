@@ -44,6 +44,7 @@ ROUTER = [
 ]
 DETOKENIZER = [
     ("detokenizer_manager.DetokenizerManager.__init__", "BEFORE"),
+    ("detokenizer_manager.DetokenizerManager.__init__", "AFTER"),
     ("detokenizer_manager.DetokenizerManager.event_loop", "AROUND"),
     ("detokenizer_manager.DetokenizerManager.multi_http_worker_event_loop", "AROUND"),
 ]

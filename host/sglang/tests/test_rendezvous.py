@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from afterbay_sglang import rendezvous
+from afterbay_sglang import detokenizer, rendezvous
 from afterbay_sglang.settings import Settings
 from test_ingress import PORTS
 
@@ -18,7 +18,7 @@ def io_struct(fake_modules):
 
 @pytest.fixture
 def detokenizer_with_plugins(monkeypatch):
-    monkeypatch.setattr(rendezvous, "_detokenizer_loads_plugins", lambda: True)
+    monkeypatch.setattr(detokenizer, "loads_plugins", lambda: True)
 
 
 def facts(rank=0, **args):
@@ -68,7 +68,7 @@ def test_a_count_that_is_not_of_this_streams_frames_is_not_offered(detokenizer_w
 
 
 def test_a_detokenizer_without_plugins_offers_no_count(monkeypatch):
-    monkeypatch.setattr(rendezvous, "_detokenizer_loads_plugins", lambda: False)
+    monkeypatch.setattr(detokenizer, "loads_plugins", lambda: False)
     assert "loads no plugins" in describe()["credit_none"]
 
 
@@ -114,7 +114,7 @@ def test_a_text_leg_that_is_not_to_be_had_says_why(detokenizer_with_plugins, why
 
 
 def test_a_detokenizer_without_plugins_has_no_text_leg(monkeypatch):
-    monkeypatch.setattr(rendezvous, "_detokenizer_loads_plugins", lambda: False)
+    monkeypatch.setattr(detokenizer, "loads_plugins", lambda: False)
     assert "loads no plugins" in text()["text_none"]
 
 

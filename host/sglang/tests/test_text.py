@@ -4,14 +4,14 @@ import types
 
 import pytest
 
-from afterbay_sglang import rendezvous, text
+from afterbay_sglang import detokenizer as detokenizer_process, rendezvous, text
 from afterbay_sglang.settings import Settings
 from test_ingress import PORTS, Context, fakes  # noqa: F401  (fakes: for every test here)
 
 
 @pytest.fixture(autouse=True)
 def plugins_are_loaded(monkeypatch):
-    monkeypatch.setattr(rendezvous, "_detokenizer_loads_plugins", lambda: True)
+    monkeypatch.setattr(detokenizer_process, "loads_plugins", lambda: True)
 
 
 def detokenizer():

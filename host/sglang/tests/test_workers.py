@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from afterbay_sglang import readers, rendezvous, text, workers
+from afterbay_sglang import detokenizer, readers, rendezvous, text, workers
 from afterbay_sglang.settings import Settings
 from test_ingress import PORTS, Context
 
@@ -16,7 +16,7 @@ def sglang(fake_modules, monkeypatch):
     """One whose HTTP workers can be told what to serve, and whose detokenizer loads plugins."""
     fake_modules("sglang.srt.environ", envs=types.SimpleNamespace(SGLANG_HTTP_SERVER_APP_PATH=None))
     fake_modules("sglang.srt.managers.io_struct")
-    monkeypatch.setattr(rendezvous, "_detokenizer_loads_plugins", lambda: True)
+    monkeypatch.setattr(detokenizer, "loads_plugins", lambda: True)
 
 
 def settings(tmp_path, **changed):
@@ -68,6 +68,46 @@ def test_one_too_many_is_left_to_sglangs_router(tmp_path, caplog):
     ipc, page = started(asked)
     assert ipc == "ipc:///tmp/of-its-own" and page.path == f"{tmp_path}/c/tokenizer.{os.getpid()}"
     assert "by way of SGLang's router" in caplog.text and len(kept) == 2
+
+
+def make_router(asked):
+    hook = next(hook for target, _, hook in readers.hooks(asked) if target.endswith("MultiTokenizerRouter.__init__"))
+    router = types.SimpleNamespace()
+    hook(router, types.SimpleNamespace(**SEVERAL), types.SimpleNamespace(**PORTS))
+    return router
+
+
+def test_the_engines_own_tokenizer_beside_the_router_leaves_the_numbers_to_those_that_join(tmp_path):
+    asked = settings(tmp_path)
+    router = make_router(asked)
+    ipc, page = started(asked)
+    assert (ipc, page.path) == ("ipc:///tmp/of-its-own", f"{tmp_path}/c/tokenizer.{os.getpid()}")
+    assert getattr(router, readers._PAGE).path == f"{tmp_path}/c/tokenizer"
+
+
+def test_processes_that_the_router_starts_find_the_entry_point_that_loads_plugins_and_others_do_not(tmp_path):
+    from importlib.metadata import entry_points
+
+    def found():
+        named = entry_points()
+        named = named.select(group="sglang.srt.platforms") if hasattr(named, "select") else named.get("sglang.srt.platforms", [])
+        return [(entry.name, entry.value) for entry in named if entry.value.startswith("afterbay")]
+
+    assert found() == []
+    router = make_router(settings(tmp_path))
+    make_router(settings(tmp_path))
+    assert found() == [("afterbay", "afterbay_sglang.attached:activate")]
+    assert os.environ["PYTHONPATH"].split(os.pathsep).count(workers._ATTACHED_PATH) == 1
+    del router
+
+
+def test_where_processes_that_join_an_engine_cannot_load_plugins_the_start_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("SGLANG_PLATFORM", "npu")
+    asked = settings(tmp_path)
+    assert started(asked)[0].endswith("worker-0"), "HTTP workers load them in another way"
+    make_router(asked)
+    with pytest.raises(SystemExit, match='SGLANG_PLATFORM "npu" is set.*--gateway-workers'):
+        started(asked)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,17 @@ const START_MAX: Duration = Duration::from_secs(60);
 const CONNECTOR: &[(&str, &str)] = &[
     ("afterbay_sglang/__init__.py", include_str!("../../../sglang/afterbay_sglang/__init__.py")),
     ("afterbay_sglang/abort.py", include_str!("../../../sglang/afterbay_sglang/abort.py")),
+    ("afterbay_sglang/attached.py", include_str!("../../../sglang/afterbay_sglang/attached.py")),
+    (
+        "afterbay_sglang/attached_path/afterbay_sglang_attached-0.1.0.dist-info/METADATA",
+        "Metadata-Version: 2.1\nName: afterbay-sglang-attached\nVersion: 0.1.0\n",
+    ),
+    (
+        "afterbay_sglang/attached_path/afterbay_sglang_attached-0.1.0.dist-info/entry_points.txt",
+        "[sglang.srt.platforms]\nafterbay = afterbay_sglang.attached:activate\n",
+    ),
     ("afterbay_sglang/credit.py", include_str!("../../../sglang/afterbay_sglang/credit.py")),
+    ("afterbay_sglang/detokenizer.py", include_str!("../../../sglang/afterbay_sglang/detokenizer.py")),
     ("afterbay_sglang/http_app.py", include_str!("../../../sglang/afterbay_sglang/http_app.py")),
     ("afterbay_sglang/ingress.py", include_str!("../../../sglang/afterbay_sglang/ingress.py")),
     ("afterbay_sglang/readers.py", include_str!("../../../sglang/afterbay_sglang/readers.py")),

@@ -1,0 +1,57 @@
+"""Loads SGLang's plugins in a process that joins a running engine by a tokenizer of its own and loads none by itself.
+
+`Engine.attach_tokenizer_worker` makes such a tokenizer; Dynamo's `--gateway-workers` is a process for each. SGLang calls `activate`
+while it is imported (entry point group `sglang.srt.platforms`), too early to load plugins: they are loaded when the process asks for
+the class of its tokenizer. Owns the moment; what is hooked then is `register`'s. `workers` puts the entry point on the path of the
+processes that an engine with several tokenizers starts, and of no other.
+"""
+from __future__ import annotations
+
+import functools
+import importlib.abc
+import importlib.util
+import sys
+from typing import Any
+
+_MODULE = "sglang.srt.managers.multi_tokenizer_mixin"
+_FUNCTION = "get_tokenizer_worker_class"
+
+
+def activate() -> None:
+    """None: this is no hardware platform, and SGLang goes on to look for one."""
+    if _MODULE not in sys.modules and not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds one module, once, as the other finders do; after it was executed its function is ours."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        if name != _MODULE:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: Any) -> None:
+                execute(module)
+                _wrap(module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def _wrap(module: Any) -> None:
+    chosen = getattr(module, _FUNCTION, None)
+    if chosen is None:
+        return
+
+    @functools.wraps(chosen)
+    def with_plugins(*args: Any, **kwargs: Any) -> Any:
+        from sglang.srt.plugins import load_plugins
+
+        load_plugins()
+        return chosen(*args, **kwargs)
+
+    setattr(module, _FUNCTION, with_plugins)
