@@ -183,6 +183,12 @@ impl Outbox {
         self.let_go(gone);
     }
 
+    /// Where joined rows may end from now on: the reader has turned out to be another than was thought. What waits is joined as
+    /// it was to be when it came, or not at all.
+    pub fn set_joins(&mut self, joins: Joins) {
+        self.options.joins = joins;
+    }
+
     /// Whether a further frame may be put in.
     pub fn has_room(&self) -> bool {
         self.frames < self.options.max_frames && self.bytes < self.options.max_bytes

@@ -4,11 +4,11 @@
 //! A restart is as hard as a crash: the listener and all connections go at once, between two frames, with whatever the
 //! kernel and the `zeromq` crate had buffered. Only the check lives on, as the one who watches.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use afterbay_sockets::credit::{CreditWriter, CreditWriterError};
+use afterbay_sockets::credit::{CreditWriter, CreditWriterError, ReaderKind};
 use serde::Serialize;
 use thiserror::Error;
 use tokio::runtime::Builder;
@@ -172,7 +172,9 @@ pub fn run(
         broken: 0,
     };
     loop {
-        let credit = options.credit.as_deref().map(CreditWriter::open).transpose()?;
+        // It reads ids, as a tokenizer does with --skip-tokenizer-init.
+        let open = |page: &Path| CreditWriter::open_as(page, ReaderKind::Tokenizer);
+        let credit = options.credit.as_deref().map(open).transpose()?;
         let more = options.restarts.filter(|it| it.times.is_none_or(|times| reader.restarts < times));
         // A life is a runtime: when it is dropped everything of the socket is gone, as with a process.
         let runtime = Builder::new_current_thread().enable_all().build()?;

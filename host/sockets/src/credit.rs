@@ -9,10 +9,10 @@
 //! 32  8  last generation   the one before (0: none)
 //! 40  8  last count        its final count
 //! 48  8  unix nanoseconds of the last change of `count` (0: never)
-//! 56  8  0
+//! 56  8  who reads         0: unknown (earlier writers), 1: a detokenizer, 2: a tokenizer
 //! ```
 //! All little endian. Only the reader of the stream writes it (the Python connector, or [`CreditWriter`]), in this order when
-//! it opens a page that is there: last generation, last count, count = 0, time = 0, pid, generation. So between the first step and
+//! it opens a page that is there: last generation, last count, count = 0, time = 0, who reads, pid, generation. So between the first step and
 //! the last, `last generation == generation`: such a page is being opened and says nothing yet. A writer that finds a page so (its
 //! predecessor died there) keeps `last …` as it is.
 //!
@@ -24,7 +24,7 @@ mod writer;
 
 use std::fmt;
 
-pub use page::{Invalid, Look, PAGE_BYTES, Page, PageReader};
+pub use page::{Invalid, Look, PAGE_BYTES, Page, PageReader, ReaderKind};
 pub use writer::{CreditWriter, CreditWriterError};
 
 /// What is known of the page now. None of these stops a stream.

@@ -5,7 +5,7 @@
 mod sinks;
 
 pub use sinks::{NewSink, SinkChange};
-pub(crate) use sinks::{Sockets, let_go, tell_shares};
+pub(crate) use sinks::{Sockets, let_go, set_joins, tell_shares};
 
 use crate::about::AttributesOf;
 use crate::build::{Plan, outbox_options};

@@ -228,6 +228,11 @@ impl Control {
         self.tell(thread::Control::Promote { plugin: plugin.to_owned(), reply: Box::new(reply) });
     }
 
+    /// Where joined rows may end for this sink, once it is known who reads. A sink that is not there is passed over.
+    pub fn joins(&self, sink: &str, joins: Joins) {
+        self.tell(thread::Control::Joins { sink: sink.to_owned(), joins });
+    }
+
     /// Sends what was received, then ends; gives up at the deadline.
     pub fn stop(&self, deadline: Instant) {
         self.tell(thread::Control::Stop { deadline });

@@ -13,6 +13,7 @@ use crate::sink::Sink;
 use crate::standing::Standing;
 use afterbay_events::HoldEnd;
 use afterbay_journal::reader::Ending;
+use afterbay_outbox::Joins;
 use afterbay_runtime::{Plugin, ReloadError};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -56,6 +57,8 @@ pub(crate) enum Control {
     Release { plugin: String, reply: Box<dyn FnOnce(Option<bool>) + Send> },
     /// A shadow is to be live.
     Promote { plugin: String, reply: Box<dyn FnOnce(Option<bool>) + Send> },
+    /// Where joined rows may end for a sink: it is known now who reads.
+    Joins { sink: String, joins: Joins },
     /// What is known of a rid.
     Look { rid: String, reply: Box<dyn FnOnce(Looked) + Send> },
     /// What becomes of a live request.
@@ -258,6 +261,9 @@ impl Thread {
                 }
                 Ok(Control::Promote { plugin, reply }) => {
                     reply(self.path.chain.promote(&plugin));
+                }
+                Ok(Control::Joins { sink, joins }) => {
+                    self.change(|it| change::set_joins(&sink, &joins, &mut it.plan, &mut it.path));
                 }
                 Ok(Control::Look { rid, reply }) => reply(self.path.ledger.look(&rid)),
                 Ok(Control::End { rid, number, ending, reply }) => {

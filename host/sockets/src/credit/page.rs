@@ -14,6 +14,33 @@ pub const PAGE_BYTES: usize = 64;
 pub(super) const MAGIC: [u8; 8] = *b"ABCREDIT";
 pub(super) const VERSION: u32 = 1;
 
+/// Who reads, as the page says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReaderKind {
+    /// The page does not say: its writer is a version that could not.
+    #[default]
+    Unknown,
+    /// A detokenizer: rows of ids that are joined must end where the text is whole.
+    Detokenizer,
+    /// A tokenizer: rows may be joined anywhere.
+    Tokenizer,
+}
+
+impl ReaderKind {
+    /// On the page. A number that this version does not know says nothing.
+    fn of(word: u64) -> ReaderKind {
+        match word {
+            1 => ReaderKind::Detokenizer,
+            2 => ReaderKind::Tokenizer,
+            _ => ReaderKind::Unknown,
+        }
+    }
+
+    pub(super) fn word(self) -> u64 {
+        self as u64
+    }
+}
+
 /// A page as it was read, whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page {
@@ -31,6 +58,8 @@ pub struct Page {
     pub last_count: u64,
     /// When `count` changed last, in unix nanoseconds.
     pub changed_unix_ns: u64,
+    /// Who reads.
+    pub reader: ReaderKind,
 }
 
 /// Why a file is not a page.
@@ -156,6 +185,7 @@ fn parse(bytes: &[u8; PAGE_BYTES], file: (u64, u64)) -> Look {
         last_generation: u64_at(32),
         last_count: u64_at(40),
         changed_unix_ns: u64_at(48),
+        reader: ReaderKind::of(u64_at(56)),
     };
     match magic {
         // The writer puts the magic last.

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::page::{MAGIC, PAGE_BYTES, VERSION};
+use super::page::{MAGIC, PAGE_BYTES, ReaderKind, VERSION};
 
 /// Anybody may read a page: it holds two counters.
 const MODE: u32 = 0o644;
@@ -43,16 +43,22 @@ pub struct CreditWriter {
 }
 
 impl CreditWriter {
-    /// Opens the page as a new generation. If another process has it locked, `NAME.PID` is taken in its place.
+    /// Opens the page as a new generation that does not say who reads. If another process has the page locked, `NAME.PID` is taken
+    /// in its place.
     pub fn open(path: &Path) -> Result<CreditWriter, CreditWriterError> {
-        match CreditWriter::open_at(path)? {
+        CreditWriter::open_as(path, ReaderKind::Unknown)
+    }
+
+    /// The same, and the page says who reads.
+    pub fn open_as(path: &Path, reader: ReaderKind) -> Result<CreditWriter, CreditWriterError> {
+        match CreditWriter::open_at(path, reader)? {
             Some(writer) => Ok(writer),
             None => {
                 let mut other = path.as_os_str().to_owned();
                 other.push(format!(".{}", std::process::id()));
                 let other = PathBuf::from(other);
                 let error = Errno::WOULDBLOCK.into();
-                CreditWriter::open_at(&other)?.ok_or(CreditWriterError::Io {
+                CreditWriter::open_at(&other, reader)?.ok_or(CreditWriterError::Io {
                     path: other,
                     call: "flock",
                     error,
@@ -84,7 +90,7 @@ impl CreditWriter {
         self.write(48, &now.to_le_bytes())
     }
 
-    fn open_at(path: &Path) -> Result<Option<CreditWriter>, CreditWriterError> {
+    fn open_at(path: &Path, reader: ReaderKind) -> Result<Option<CreditWriter>, CreditWriterError> {
         let failed = |call| {
             move |error: Errno| CreditWriterError::Io { path: path.to_owned(), call, error: error.into() }
         };
@@ -105,6 +111,7 @@ impl CreditWriter {
             writer.write(8, &version)?;
             writer.write(12, &pid)?;
             writer.write(16, &1u64.to_le_bytes())?;
+            writer.write(56, &reader.word().to_le_bytes())?;
             // Last: until then the page is seen as not filled yet.
             writer.write(0, &MAGIC)?;
             return Ok(Some(writer));
@@ -121,6 +128,7 @@ impl CreditWriter {
         }
         writer.write(24, &0u64.to_le_bytes())?;
         writer.write(48, &0u64.to_le_bytes())?;
+        writer.write(56, &reader.word().to_le_bytes())?;
         writer.write(12, &pid)?;
         writer.generation = generation + 1;
         writer.write(16, &writer.generation.to_le_bytes())?;

@@ -13,7 +13,7 @@ use crate::sink::Sink;
 use crate::{Control, SinkSetup, StartError};
 use afterbay_events::event::{SinkAdded, SinkRemoved};
 use afterbay_journal::FrameNo;
-use afterbay_outbox::Outbox;
+use afterbay_outbox::{Joins, Outbox};
 use afterbay_sockets::{CreditOptions, Push, PushError, PushOptions, TokenRange};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -161,6 +161,21 @@ pub(super) fn change(sinks: Vec<SinkChange>, plan: &mut Plan, path: &mut Path, r
     further.iter().for_each(|name| path.keep.taken(name, 0, gone_on, None));
     path.keep.flush();
     follow(plan, path);
+}
+
+/// Where joined rows may end for a sink of the configuration from now on.
+pub(crate) fn set_joins(name: &str, joins: &Joins, plan: &mut Plan, path: &mut Path) {
+    let is_it = |sink: &PlannedSink| sink.config.name.as_str() == name;
+    let Some(place) =
+        (0..plan.sinks.len()).find(|place| !path.route.leaves(*place) && is_it(&plan.sinks[*place]))
+    else {
+        return;
+    };
+    plan.sinks[place].joins = joins.clone();
+    let joins_under_pressure = plan.sinks[place].joins_under_pressure(&plan.config);
+    path.sinks[place].outbox.set_joins(joins.clone());
+    path.sinks[place].send.set_joins(joins_under_pressure);
+    path.holds.set_joins(plan.holds());
 }
 
 /// A further sink, that has all up to this frame.

@@ -44,6 +44,32 @@ fn a_page_is_read_and_what_is_none_is_told_as_what_it_is() {
 }
 
 #[test]
+fn a_page_says_who_reads_and_one_of_an_earlier_version_or_of_a_later_one_says_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("page");
+    let look = || page_of(PageReader::new(&path).look());
+    for (word, reader) in [
+        (0u64, ReaderKind::Unknown),
+        (1, ReaderKind::Detokenizer),
+        (2, ReaderKind::Tokenizer),
+        (3, ReaderKind::Unknown),
+        (u64::MAX, ReaderKind::Unknown),
+    ] {
+        let mut page = bytes(1, 3, 9, 2);
+        page[56..].copy_from_slice(&word.to_le_bytes());
+        std::fs::write(&path, page).unwrap();
+        assert_eq!(look().reader, reader, "{word}");
+        drop(CreditWriter::open_as(&path, ReaderKind::Tokenizer).unwrap());
+        assert_eq!((look().generation, look().reader), (4, ReaderKind::Tokenizer), "by the next reader");
+        drop(CreditWriter::open(&path).unwrap());
+        assert_eq!((look().generation, look().reader), (5, ReaderKind::Unknown), "{word}");
+    }
+    std::fs::remove_file(&path).unwrap();
+    let _first = CreditWriter::open_as(&path, ReaderKind::Detokenizer).unwrap();
+    assert_eq!((look().generation, look().reader), (1, ReaderKind::Detokenizer));
+}
+
+#[test]
 fn each_writer_is_a_generation_and_leaves_its_count_to_the_next() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("page");

@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use super::super::{Outgoing, Unconfirmed};
 use super::*;
+use crate::credit::ReaderKind;
 
 const WAIT: Duration = Duration::from_secs(2);
 const STALL: Duration = Duration::from_secs(30);
@@ -42,6 +43,7 @@ impl Bench {
             last_generation: 0,
             last_count: 0,
             changed_unix_ns: 0,
+            reader: ReaderKind::Unknown,
         };
         Bench { account, custody, notices: Notices::new(), now, next: 1, links: Vec::new(), page }
     }
