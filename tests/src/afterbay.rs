@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::admin::{self, Answer, Metrics};
 use crate::stage::{Config, Stage};
 use crate::sync_gate::SyncGate;
-use crate::{PATIENCE, repository, wait_for};
+use crate::{PATIENCE, repository, until, wait_for};
 
 /// A running `afterbay run`. Killed when it is dropped; its log is printed where the test fails.
 pub struct Afterbay {
@@ -211,13 +211,17 @@ impl Afterbay {
         })
     }
 
-    /// Waits for `/readyz` to answer 200 without any condition.
+    /// Waits for `/readyz` to answer 200 without any condition; most tests leave open who reads, which is none of theirs.
     #[track_caller]
     pub fn until_well(&self) {
-        wait_for("/readyz lists nothing", || {
-            Some(self.get("/readyz"))
-                .filter(|answer| *answer == Answer { status: 200, body: "ready\n".into() })
-        });
+        until("/readyz lists nothing", || self.is_well());
+    }
+
+    /// `/readyz` answers 200 without any condition, but for who reads.
+    pub fn is_well(&self) -> bool {
+        let Answer { status, body } = self.get("/readyz");
+        let mut lines = body.lines().filter(|line| !line.starts_with("degraded: joins:"));
+        status == 200 && lines.next() == Some("ready") && lines.next().is_none()
     }
 
     /// The events of a kind so far, as far as the log's rate limit let them through.

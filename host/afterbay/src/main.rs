@@ -20,6 +20,7 @@ mod reload;
 mod rendezvous;
 mod screen;
 mod signals;
+mod sinks;
 mod start;
 mod vocabularies;
 

@@ -9,6 +9,7 @@ use crate::admin;
 use crate::changes;
 use crate::drain::drain;
 use crate::meeting::{self, Meeting};
+use crate::sinks;
 use crate::start::{self, Key, Loader, Running, Shared};
 use afterbay_config as config;
 use afterbay_events::event::{ConfigReloadFailed, ConfigReloaded, ConfigUnwatched};
@@ -256,7 +257,7 @@ impl<'a> Source<'a> {
             changes.push(ready.change(&after, shared, running)?);
         }
         let before = std::mem::replace(&mut shared.config, after);
-        shared.signals.follow(&shared.config, &shared.metrics);
+        shared.signals.follow(&shared.config, &shared.metrics, &shared.sinks);
         let ran = running.streams.len();
         if let Err(error) = running.start(shared, &met) {
             let begun = running.streams.split_off(ran);
@@ -265,7 +266,7 @@ impl<'a> Source<'a> {
             names.iter().for_each(|name| shared.forget_stream(name, running));
             running.watches.clear();
             shared.config = before;
-            shared.signals.follow(&shared.config, &shared.metrics);
+            shared.signals.follow(&shared.config, &shared.metrics, &shared.sinks);
             shared.signals.meet(&shared.config, meetings)?;
             return Err(error);
         }
@@ -403,7 +404,7 @@ fn sinks(
 ) -> anyhow::Result<Vec<SinkChange>> {
     let workers = meeting::workers(stream, meeting.met())?;
     let is_new = |sink: &&config::Sink| before.sinks.iter().all(|known| known.name != sink.name);
-    let setup = |sink| start::sink_setup(shared, after, stream, sink, meeting.met());
+    let setup = |sink| sinks::sink_setup(shared, after, stream, sink, meeting.met());
     let new: Vec<SinkSetup> = stream.sinks.iter().filter(is_new).map(setup).collect::<anyhow::Result<_>>()?;
     let name = stream.name.as_str();
     let runs = running.streams.iter().find(|runs| runs.name() == name);

@@ -5,6 +5,7 @@
 
 use crate::meeting::{self, Meeting};
 use crate::rendezvous::Rendezvous;
+use crate::sinks::Sinks;
 use afterbay_config as config;
 use afterbay_events::event::{
     NoticesMissed, SignalFound, SignalFresh, SignalInvalid, SignalLost, SignalMissed, SignalStale,
@@ -31,6 +32,8 @@ struct Followed {
     stream: String,
     /// Those of the configuration, and of the tokenizers that were met.
     sinks: Mutex<Vec<String>>,
+    /// What is known of them.
+    known: Sinks,
     config: config::Signals,
     /// None where there is no source.
     source: Mutex<Option<Source>>,
@@ -44,23 +47,23 @@ struct Source {
 
 impl Signals {
     /// Of every stream of a configuration; nothing is read before [`Signals::meet`].
-    pub(crate) fn new(config: &config::Config, metrics: &Metrics) -> Signals {
+    pub(crate) fn new(config: &config::Config, metrics: &Metrics, sinks: &Sinks) -> Signals {
         let signals = Signals::default();
-        signals.follow(config, metrics);
+        signals.follow(config, metrics, sinks);
         signals
     }
 
     /// Of the streams of another configuration from now on. What is followed as before goes on being read.
-    pub(crate) fn follow(&self, config: &config::Config, metrics: &Metrics) {
+    pub(crate) fn follow(&self, config: &config::Config, metrics: &Metrics, known: &Sinks) {
         let mut held = self.lock();
         let before = std::mem::take(&mut *held);
         for stream in &config.streams {
             let sinks: Vec<String> = stream.sinks.iter().map(|sink| sink.name.to_string()).collect();
             let (name, follows) = (stream.name.to_string(), of_its_own(stream));
             let is_same = |known: &&Arc<Followed>| known.stream == name && known.config == follows;
-            if let Some(known) = before.iter().find(is_same) {
-                *known.sinks() = sinks;
-                held.push(known.clone());
+            if let Some(before) = before.iter().find(is_same) {
+                *before.sinks() = sinks;
+                held.push(before.clone());
                 continue;
             }
             let signals = self.clone();
@@ -69,7 +72,8 @@ impl Signals {
                 move || signals.of(&name)?.metrics()
             });
             let (sinks, source) = (Mutex::new(sinks), Mutex::default());
-            held.push(Arc::new(Followed { stream: name, sinks, config: follows, source }));
+            let known = known.clone();
+            held.push(Arc::new(Followed { stream: name, sinks, known, config: follows, source }));
         }
     }
 
@@ -176,8 +180,13 @@ impl Followed {
         let is_leaving = |(name, _): &(String, _)| !named.contains(name);
         let leaving = metrics.sinks(&self.stream).into_iter().filter(is_leaving);
         let named = named.iter().map(|name| (name.clone(), metrics.sink(&self.stream, name)));
-        let sinks: Vec<SinkReport> =
-            named.chain(leaving).map(|(name, counters)| SinkReport::new(name, &counters)).collect();
+        let sinks: Vec<SinkReport> = named
+            .chain(leaving)
+            .map(|(name, counters)| {
+                let joins = self.known.joins(&self.stream, &name);
+                SinkReport::new(name, joins, &counters)
+            })
+            .collect();
         StreamReport {
             stream: self.stream.clone(),
             senders: counters.senders.get(),
@@ -352,6 +361,8 @@ struct SinkReport {
     state: &'static str,
     /// The configuration has it no more, and it has requests or frames to send.
     leaving: bool,
+    /// Where waiting rows are joined for this reader, in words; `null` before the stream runs.
+    joins: Option<String>,
     waiting_rows: u64,
     waiting_tokens: u64,
     waiting_oldest_ms: u64,
@@ -369,7 +380,7 @@ struct SinkReport {
 }
 
 impl SinkReport {
-    fn new(sink: String, counters: &SinkCounters) -> SinkReport {
+    fn new(sink: String, joins: Option<String>, counters: &SinkCounters) -> SinkReport {
         let counts = counters.credit_usable.get() == 1;
         SinkReport {
             sink,
@@ -379,6 +390,7 @@ impl SinkReport {
                 .and_then(|state| SINK_STATES.get(state).copied())
                 .unwrap_or_default(),
             leaving: counters.leaving.get() == 1,
+            joins,
             waiting_rows: counters.waiting_rows.get(),
             waiting_tokens: counters.waiting_tokens.get(),
             waiting_oldest_ms: counters.waiting_oldest_ms.get(),

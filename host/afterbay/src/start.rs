@@ -13,21 +13,20 @@ use crate::reload::Reloads;
 use crate::rendezvous::Rendezvous;
 use crate::screen::Busy;
 use crate::signals::Signals;
+use crate::sinks::{Sinks, sink_setup};
 use crate::vocabularies::Vocabularies;
 use afterbay_config as config;
 use afterbay_events::event::{
-    JournalCorrupt, JournalCut, JournalNotice, JournalRecovered, PluginReloadUnwatched, SinkUncounted,
-    SinkUnjoined, SinkVocabulary, StreamStarted,
+    JournalCorrupt, JournalCut, JournalNotice, JournalRecovered, PluginReloadUnwatched, StreamStarted,
 };
 use afterbay_events::{Events, Health, Metrics};
 use afterbay_journal::{Directory, Options, Recovered, SyncPolicy, What};
 use afterbay_oci::Reference;
-use afterbay_outbox::Joins;
 use afterbay_runtime::limits::COMPONENT_BYTES_MAX;
 use afterbay_runtime::{Component, Host, HostError, HostOptions, IdShape, Plugin, Terms, Watch, Watched};
 use afterbay_stream::{Budget, Control, PluginSetup, Setup, SinkSetup, Stream, TapSetup};
 use afterbay_wire::Layouts;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use std::collections::HashMap;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -211,6 +210,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) health: Health,
     pub(crate) signals: Signals,
+    pub(crate) sinks: Sinks,
     pub(crate) budget: Budget,
     pub(crate) aborts: Aborts,
     pub(crate) attributes: Attributes,
@@ -271,6 +271,7 @@ impl Shared {
         self.attributes.clear();
         self.plugins.clear();
         self.vocabularies.forget();
+        self.sinks.clear();
     }
 
     /// A stream is configured no longer, and has ended.
@@ -278,6 +279,7 @@ impl Shared {
         self.aborts.remove(stream);
         self.attributes.remove(stream);
         self.plugins.remove(stream);
+        self.sinks.forget_stream(stream);
         self.metrics.forget_stream(stream);
         self.health.clear_stream(stream);
         running.watched.retain(|watched| watched.key.0 != stream);
@@ -293,7 +295,8 @@ impl Shared {
         let (events, health) = (Events::new(), Health::default());
         let metrics = Metrics::new(events.clone(), health.clone());
         let directory = Arc::new(Directory::open(&config.journal.dir, journal_options(&config))?);
-        let signals = Signals::new(&config, &metrics);
+        let sinks = Sinks::default();
+        let signals = Signals::new(&config, &metrics, &sinks);
         let budget = Budget::new(config.memory.waiting);
         let aborts = Aborts::new(&events, &metrics);
         let (attributes, plugins) = (Attributes::default(), Plugins::default());
@@ -307,6 +310,7 @@ impl Shared {
             metrics,
             health,
             signals,
+            sinks,
             aborts,
             attributes,
             plugins,
@@ -476,83 +480,6 @@ fn setup(
 pub(crate) fn tap_setup(tap: &config::Tap) -> anyhow::Result<TapSetup> {
     let (config::TapSocket::Push(endpoint) | config::TapSocket::Pub { listen: endpoint, .. }) = &tap.socket;
     Ok(TapSetup { config: tap.clone(), endpoint: endpoint.to_string().parse()? })
-}
-
-/// One reader of a stream of this configuration: where it is as the connector found it, else as the configuration says.
-pub(crate) fn sink_setup(
-    shared: &Shared,
-    config: &config::Config,
-    stream: &config::Stream,
-    sink: &config::Sink,
-    met: Option<&Rendezvous>,
-) -> anyhow::Result<SinkSetup> {
-    let of = || format!("stream {:?}: sink {:?}", stream.name.as_str(), sink.name.as_str());
-    let joins = joins(shared, stream, sink, met).with_context(of)?;
-    let mut sink = sink.clone();
-    let connect = match (&sink.connect, met) {
-        (None, Some(met)) => {
-            sink.credit = sink.credit.take().or_else(|| met.credit.clone());
-            met.down.parse()?
-        }
-        (Some(connect), _) => connect.to_string().parse()?,
-        (None, None) => bail!("{}: it has no connect and there is no rendezvous", of()),
-    };
-    let waits_for_pressure = stream.coalesce.when == config::CoalesceWhen::Backpressure;
-    // The next leg reads at once.
-    let is_own = sink.takes == config::Takes::Skipped
-        && config.streams.iter().any(|next| Some(&next.listen) == sink.connect.as_ref());
-    if sink.credit.is_none() && waits_for_pressure && !matches!(joins, Joins::Nowhere) && !is_own {
-        let (stream, sink) = (stream.name.as_str().into(), sink.name.as_str().into());
-        shared.events.publish(SinkUncounted { stream, sink });
-    }
-    let reader_id = met.map(|met| format!("{}-{}", met.instance_id.as_deref().unwrap_or_default(), met.pid));
-    Ok(SinkSetup { config: sink, connect, reader_id, joins })
-}
-
-/// Where rows may be joined for a reader. A tokenizer that the configuration names must be readable; one that
-/// the connector names should be.
-fn joins(
-    shared: &Shared,
-    stream: &config::Stream,
-    sink: &config::Sink,
-    met: Option<&Rendezvous>,
-) -> anyhow::Result<Joins> {
-    let reads = match (sink.reader, met.map(|met| met.down_kind.as_str())) {
-        (config::Reads::Auto, Some("tokenizer")) => config::Reads::Tokenizer,
-        // Behind a detokenizer the text is made.
-        (config::Reads::Auto, None) if !stream.after.is_empty() => config::Reads::Tokenizer,
-        (config::Reads::Auto, _) => config::Reads::Detokenizer,
-        (reads, _) => reads,
-    };
-    // Where rows are never joined, it matters only to plugins that hold some.
-    let never = stream.coalesce.when == config::CoalesceWhen::Never;
-    if reads == config::Reads::Tokenizer || (never && stream.plugins.is_empty()) {
-        return Ok(Joins::Anywhere);
-    }
-    let found = met.and_then(|met| met.tokenizer_path.as_deref().or(met.model_path.as_deref()));
-    let vocabulary = match (&sink.tokenizer, found) {
-        (Some(path), _) => Ok(shared.vocabularies.load(path).context("stream.sink.tokenizer")?),
-        (None, Some(path)) => shared.vocabularies.load(Path::new(path)).map_err(|error| error.to_string()),
-        (None, None) => {
-            Err("a detokenizer repeats text where a row ends inside a character, and sink.tokenizer \
-                             does not say where: set it, or reader = \"tokenizer\""
-                .to_owned())
-        }
-    };
-    let (stream, sink) = (stream.name.as_str().into(), sink.name.as_str().into());
-    match vocabulary {
-        Ok(vocabulary) if never => Ok(Joins::WhereTextIsWhole(vocabulary)),
-        Err(_) if never => Ok(Joins::Nowhere),
-        Ok(vocabulary) => {
-            let (tokens, kind) = (vocabulary.tokens() as u64, vocabulary.kind().to_string());
-            shared.events.publish(SinkVocabulary { stream, sink, tokens, kind });
-            Ok(Joins::WhereTextIsWhole(vocabulary))
-        }
-        Err(why) => {
-            shared.events.publish(SinkUnjoined { stream, sink, why });
-            Ok(Joins::Nowhere)
-        }
-    }
 }
 
 fn layouts(stream: &config::Stream, met: Option<&Rendezvous>) -> anyhow::Result<Layouts> {

@@ -299,6 +299,16 @@ impl Check<'_> {
         Some(path)
     }
 
+    /// A file or a directory that must be there. What is in it is the reader's to say.
+    pub(crate) fn there(&self, written: &Option<Placed<String>>) -> Option<PathBuf> {
+        let path = self.path(written)?;
+        let place = &written.as_ref()?.place;
+        std::fs::metadata(&path)
+            .map_err(|error| self.source.tell(place, format!("{path:?} cannot be read: {error}")))
+            .ok()?;
+        Some(path)
+    }
+
     /// The value where there is one, told where it is out of bounds.
     pub(crate) fn within<T: PartialOrd + Clone, S: Display>(
         &self,

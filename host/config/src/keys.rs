@@ -292,13 +292,13 @@ pub(crate) static SINK: Table = Table {
             "reader",
             Default,
             "\"auto\"",
-            "Who reads: \"detokenizer\", before which a joined row must end where the text is whole, or \"tokenizer\". \"auto\": as the connector says, else as before a detokenizer.",
+            "Who reads: \"detokenizer\", before which a joined row must end where the text is whole, or \"tokenizer\". \"auto\": as the connector says, in the rendezvous file or on the credit page. While neither says who reads, rows are not joined.",
         ),
         key(
             "tokenizer",
             Optional,
             "\"/models/qwen3/tokenizer.json\"",
-            "Before a detokenizer: the model's tokenizer.json, or the directory it is in. Without it, or the connector's word, rows are not joined there.",
+            "Before a detokenizer: the model's tokenizer.json, or the directory it is in. Without this key it is taken from the connector, where the connector names one that can be read; else rows are not joined there.",
         ),
         inline(
             "queue",

@@ -221,6 +221,11 @@ events! {
         stream: Name, sink: Name, tokens: u64, kind: String,
     } => "stream {stream:?}: sink {sink:?} joins rows where the text is whole, by {tokens} tokens ({kind})";
 
+    /// The reader's credit page says that it is a tokenizer: rows that wait for the reader may be joined anywhere.
+    SinkJoined, Level::INFO, first 5 of [stream, sink] {
+        stream: Name, sink: Name,
+    } => "stream {stream:?}: sink {sink:?} joins rows anywhere: its reader's credit page says that a tokenizer reads";
+
     /// What connected to is not a reader that Afterbay can feed.
     SinkRefused, Level::ERROR, first 5 of [stream, sink] {
         stream: Name, sink: Name, why: String,

@@ -134,6 +134,7 @@ fn one_of_each() -> Vec<Event> {
         .into(),
         SinkUnjoined { stream: name("decode-0"), sink: name("detokenizer"), why: "why it is".into() }.into(),
         SinkUncounted { stream: name("decode-0"), sink: name("detokenizer") }.into(),
+        SinkJoined { stream: name("decode-0"), sink: name("tokenizer") }.into(),
         SinkVocabulary {
             stream: name("decode-0"),
             sink: name("detokenizer"),

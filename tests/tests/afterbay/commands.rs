@@ -23,6 +23,7 @@ max_messages = 5
 [[stream.sink]]
 name = \"reader\"
 connect = \"tpc://127.0.0.1:5\"
+tokenizer = \"/nowhere/at/all\"
 
 [[stream.plugin]]
 name = \"p\"
@@ -45,19 +46,20 @@ sync = \"sometimes\"
         (3, "stream[0].listen"),
         (4, "stream[0].max_messages"),
         (8, "stream[0].sink[0].connect"),
-        (12, "stream[0].plugin[0].component"),
-        (13, "stream[0].plugin[0].limits.deadline"),
-        (16, "journal.dir"),
-        (17, "journal.sync"),
+        (9, "stream[0].sink[0].tokenizer"),
+        (13, "stream[0].plugin[0].component"),
+        (14, "stream[0].plugin[0].limits.deadline"),
+        (17, "journal.dir"),
+        (18, "journal.sync"),
     ] {
         let begins = format!("{name}:{line}:");
         let found =
             problems.iter().any(|told| told.starts_with(&begins) && told.contains(&format!(" {key}: ")));
         assert!(found, "{begins} {key} is not in\n{}", refused.stderr);
     }
-    assert_eq!(problems.len(), 8, "{}", refused.stderr);
+    assert_eq!(problems.len(), 9, "{}", refused.stderr);
     let run = done(&["run", "--config", &file]);
-    assert_eq!((run.code, run.stderr.lines().count()), (64, 8), "{run:?}");
+    assert_eq!((run.code, run.stderr.lines().count()), (64, 9), "{run:?}");
 }
 
 #[test]
@@ -91,13 +93,15 @@ fn what_check_has_compiled_is_in_the_cache_for_run() {
 fn check_and_run_refuse_a_tokenizer_that_cannot_be_read() {
     let stage = Stage::new();
     std::fs::write(stage.path("tokenizer.json"), "{}").unwrap();
-    for (path, why) in [("absent", "no such file or directory"), ("tokenizer.json", "tokenizer.json")] {
+    for (path, why) in [
+        ("absent", "stream[0].sink[0].tokenizer: "),
+        ("tokenizer.json", "stream test: sink reader: tokenizer: "),
+    ] {
         let config = stage.config().sink(&format!("tokenizer = {:?}", stage.text(path)));
         let file = stage.write(&config);
         for command in ["check", "run"] {
             let refused = done(&[command, "--config", &file]);
             assert_eq!(refused.code, 64, "{refused:?}");
-            assert!(refused.stderr.contains("sink reader: tokenizer: "), "{}", refused.stderr);
             assert!(refused.stderr.contains(why) && refused.stderr.contains(&stage.text(path)));
         }
     }

@@ -35,6 +35,7 @@ mod stops;
 mod taps;
 mod told;
 mod ways;
+mod who_reads;
 mod workers;
 
 /// libzmq at the other end.

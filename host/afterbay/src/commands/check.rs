@@ -1,5 +1,6 @@
 //! `afterbay check`: the whole validation of a start, with nothing bound, and nothing made but the cache of compiled plugins.
 
+use crate::sinks;
 use crate::start;
 use crate::vocabularies::Vocabularies;
 use crate::{EXIT_USAGE, dirs};
@@ -9,7 +10,8 @@ use std::process::ExitCode;
 /// Check a configuration: everything `run` would check before it binds anything
 ///
 /// Prints every problem at once, each with file, line and key, and exits 64 where there is one. Plugins are compiled
-/// (`run` finds them in the cache then) and their settings tried, and tokenizers are read.
+/// (`run` finds them in the cache then) and their settings tried, and tokenizers are read. Prints on stderr what `run` would
+/// warn of at its start.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay check --config afterbay.toml\n  afterbay check --reference > afterbay.toml"
@@ -37,16 +39,20 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Some(file) = args.config else { return Ok(ExitCode::from(EXIT_USAGE)) };
     let checked = start::load(&file, args.rendezvous.is_some()).and_then(|config| {
         let host = start::plugin_host().map_err(|error| vec![error.to_string()])?;
-        start::check_files(&config, &host, &Vocabularies::default()).map(|lines| (config, lines))
+        let vocabularies = Vocabularies::default();
+        let lines = start::check_files(&config, &host, &vocabularies)?;
+        let warnings = sinks::warnings(&config, &vocabularies);
+        Ok((config, lines, warnings))
     });
     match checked {
-        Ok((config, lines)) => {
+        Ok((config, lines, warnings)) => {
             for stream in &config.streams {
                 println!("stream {}: {}", stream.name, stream.listen);
             }
             for line in lines {
                 println!("{line}");
             }
+            warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
             println!("{}: ok", file.display());
             Ok(ExitCode::SUCCESS)
         }

@@ -54,8 +54,8 @@ const CONNECTOR: &[(&str, &str)] = &[
 ///
 /// Starts Afterbay, points SGLang's scheduler and detokenizer at it by the connector, and becomes the command. Nothing
 /// has to be installed into SGLang's environment. Look requests up with `afterbay journal ls` and `afterbay journal
-/// show`. Where SGLang's detokenizer has no output of its own (--skip-tokenizer-init) or cannot be pointed elsewhere
-/// (before 0.5.22), only the scheduler's passes Afterbay, and its log says so. With --tokenizer-worker-num each tokenizer is
+/// show`. Where SGLang's detokenizer has no output of its own (--skip-tokenizer-init) or its process cannot be
+/// made to load plugins, only the scheduler's passes Afterbay, and its log says so. With --tokenizer-worker-num each tokenizer is
 /// a sink of its own.
 #[derive(clap::Args)]
 #[command(
