@@ -430,6 +430,7 @@ mod tests {
                 names: config::Names::FromConfig,
                 builtins: &[],
                 reference: &|_| Ok(()),
+                tokenizer: &|_| Ok(()),
                 layouts: &[],
             };
             let config = config::Config::parse(&text, std::path::Path::new("/tmp/a.toml"), &env).unwrap();

@@ -41,7 +41,10 @@ pub(crate) fn load(file: &Path, has_rendezvous: bool) -> Result<config::Config, 
     let builtins: Vec<&str> = afterbay_bundled::names().collect();
     let versions = Layouts::versions();
     let reference = |text: &str| Reference::parse(text).map(drop).map_err(|error| error.to_string());
-    let env = config::Env::of_process(names, &builtins, &reference, &versions);
+    // What is in it is told with the plugins' problems.
+    let tokenizer =
+        |path: &Path| std::fs::metadata(path).map(drop).map_err(|error| format!("cannot be read: {error}"));
+    let env = config::Env::of_process(names, &builtins, &reference, &tokenizer, &versions);
     config::Config::load(file, &env)
         .map_err(|problems| problems.iter().map(std::string::ToString::to_string).collect())
 }

@@ -299,12 +299,11 @@ impl Check<'_> {
         Some(path)
     }
 
-    /// A file or a directory that must be there. What is in it is the reader's to say.
-    pub(crate) fn there(&self, written: &Option<Placed<String>>) -> Option<PathBuf> {
+    pub(crate) fn tokenizer(&self, written: &Option<Placed<String>>) -> Option<PathBuf> {
         let path = self.path(written)?;
         let place = &written.as_ref()?.place;
-        std::fs::metadata(&path)
-            .map_err(|error| self.source.tell(place, format!("{path:?} cannot be read: {error}")))
+        (self.source.env.tokenizer)(&path)
+            .map_err(|why| self.source.tell(place, format!("{path:?} {why}")))
             .ok()?;
         Some(path)
     }

@@ -1,5 +1,7 @@
 //! What a config is checked against besides its own text, given by the caller so that a test can own it.
 
+use std::path::Path;
+
 /// The world around a config file.
 #[derive(Clone, Copy)]
 pub struct Env<'a> {
@@ -11,6 +13,8 @@ pub struct Env<'a> {
     pub builtins: &'a [&'a str],
     /// What is wrong with a reference to a registry, `oci://…`.
     pub reference: &'a dyn Fn(&str) -> Result<(), String>,
+    /// Why there can be no tokenizer at a path.
+    pub tokenizer: &'a dyn Fn(&Path) -> Result<(), String>,
     /// The engine versions whose layout is in the binary.
     pub layouts: &'a [&'a str],
 }
@@ -30,8 +34,9 @@ impl<'a> Env<'a> {
         names: Names,
         builtins: &'a [&'a str],
         reference: &'a dyn Fn(&str) -> Result<(), String>,
+        tokenizer: &'a dyn Fn(&Path) -> Result<(), String>,
         layouts: &'a [&'a str],
     ) -> Env<'a> {
-        Env { var: &|name| std::env::var(name).ok(), names, builtins, reference, layouts }
+        Env { var: &|name| std::env::var(name).ok(), names, builtins, reference, tokenizer, layouts }
     }
 }

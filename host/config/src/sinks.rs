@@ -78,7 +78,7 @@ impl Check<'_> {
             credit: self.path(&written.credit),
             takes,
             reader,
-            tokenizer: self.there(&written.tokenizer),
+            tokenizer: self.tokenizer(&written.tokenizer),
         })
     }
 

@@ -7,8 +7,14 @@ use std::path::Path;
 
 use afterbay_config::{Config, Env, Names, bounds};
 
-const ENV: Env<'static> =
-    Env { var: &|_| None, names: Names::FromConfig, builtins: &[], reference: &|_| Ok(()), layouts: &[] };
+const ENV: Env<'static> = Env {
+    var: &|_| None,
+    names: Names::FromConfig,
+    builtins: &[],
+    reference: &|_| Ok(()),
+    tokenizer: &|_| Ok(()),
+    layouts: &[],
+};
 
 fn told(path: &Path) -> String {
     Config::load(path, &ENV).unwrap_err().to_string()

@@ -24,6 +24,10 @@ fn told(dir: &Path) -> (&'static str, String) {
         var: &var,
         names,
         builtins: &["delta-to-cumulative", "upper-case"],
+        tokenizer: &|path| match path.ends_with("absent") {
+            true => Err("cannot be read: it is absent".to_owned()),
+            false => Ok(()),
+        },
         reference: &|reference| match reference.contains("@sha256:") {
             true => Ok(()),
             false => Err(format!("{reference:?} is not pinned")),

@@ -216,15 +216,15 @@ events! {
         stream: Name, sink: Name,
     } => "stream {stream:?}: sink {sink:?} has no credit page: that its reader is behind shows only in what it leaves unread in the kernel, which is nothing where a libzmq reader has no RCVHWM, and one with RCVHWM loses what it has not read when Afterbay dies: set credit, or when = \"window\"";
 
-    /// Rows before a detokenizer are joined where the text is whole.
-    SinkVocabulary, Level::INFO, first 2 of [stream, sink] {
-        stream: Name, sink: Name, tokens: u64, kind: String,
-    } => "stream {stream:?}: sink {sink:?} joins rows where the text is whole, by {tokens} tokens ({kind})";
-
     /// The reader's credit page says that it is a tokenizer: rows that wait for the reader may be joined anywhere.
     SinkJoined, Level::INFO, first 5 of [stream, sink] {
         stream: Name, sink: Name,
     } => "stream {stream:?}: sink {sink:?} joins rows anywhere: its reader's credit page says that a tokenizer reads";
+
+    /// Rows before a detokenizer are joined where the text is whole.
+    SinkVocabulary, Level::INFO, first 2 of [stream, sink] {
+        stream: Name, sink: Name, tokens: u64, kind: String,
+    } => "stream {stream:?}: sink {sink:?} joins rows where the text is whole, by {tokens} tokens ({kind})";
 
     /// What connected to is not a reader that Afterbay can feed.
     SinkRefused, Level::ERROR, first 5 of [stream, sink] {
