@@ -1,6 +1,5 @@
 //! What a person sees: tables and colour on a terminal, plain lines on a pipe.
 
-use comfy_table::{Attribute, Cell, Color, ColumnConstraint, ContentArrangement, Width, presets};
 use std::io::{IsTerminal, Write};
 
 /// Standard output is a terminal, and colour is not unwanted.
@@ -81,19 +80,8 @@ impl Table {
         let Some(widths) = self.widths(width) else {
             return self.rows.iter().map(|row| self.in_lines(row, width)).collect();
         };
-        let mut table = comfy_table::Table::new();
-        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-        table.set_header(self.heads.iter().map(|head| cell(&paint(head.clone(), "1"))));
-        for row in &self.rows {
-            table.add_row(row.iter().map(|text| cell(text)));
-        }
-        let gap = u16::try_from(GAP).unwrap_or_default();
-        for (column, width) in table.column_iter_mut().zip(widths) {
-            column.set_padding((0, gap));
-            let width = u16::try_from(width + GAP).unwrap_or(u16::MAX);
-            column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width)));
-        }
-        format!("{}\n", table.trim_fmt())
+        let heads: Vec<String> = self.heads.iter().map(|head| paint(head.clone(), "1")).collect();
+        std::iter::once(&heads).chain(&self.rows).map(|row| in_columns(row, &widths)).collect()
     }
 
     /// The width of each column, so that no word is broken. `None` where there is no room for that. Columns that need little more
@@ -210,19 +198,32 @@ impl Drop for Busy {
     }
 }
 
-/// A text that is painted, as a cell of that colour: in the text, the codes would be wrapped with it.
-fn cell(text: &str) -> Cell {
-    let (Some(code), inner) = unpainted(text) else { return Cell::new(text) };
-    let cell = Cell::new(inner);
-    match code {
-        "1" => cell.add_attribute(Attribute::Bold),
-        "2" => cell.add_attribute(Attribute::Dim),
-        "31" => cell.fg(Color::DarkRed),
-        "32" => cell.fg(Color::DarkGreen),
-        "33" => cell.fg(Color::DarkYellow),
-        "36" => cell.fg(Color::DarkCyan),
-        _ => cell,
+/// A row's cells beside each other, each in as many lines as it needs.
+fn in_columns(row: &[String], widths: &[usize]) -> String {
+    let cells: Vec<(Option<&str>, Vec<String>)> = row
+        .iter()
+        .zip(widths)
+        .map(|(cell, width)| {
+            let (code, text) = unpainted(cell);
+            (code, wrapped_to(text, 0, *width).lines().map(str::to_owned).collect())
+        })
+        .collect();
+    let high = cells.iter().map(|(_, lines)| lines.len()).max().unwrap_or(0).max(1);
+    let mut out = String::new();
+    for line in 0..high {
+        let mut blanks = 0;
+        for ((code, lines), width) in cells.iter().zip(widths) {
+            let text = lines.get(line).map_or("", String::as_str);
+            if !text.is_empty() {
+                out += &" ".repeat(blanks);
+                out += &code.map_or_else(|| text.to_owned(), |code| paint(text.to_owned(), code));
+                blanks = 0;
+            }
+            blanks += width - text.chars().count().min(*width) + GAP;
+        }
+        out.push('\n');
     }
+    out
 }
 
 /// As of a command that SIGPIPE has ended.
@@ -270,6 +271,13 @@ mod tests {
     fn a_table_that_fits_is_columns() {
         let table = table(&[&["RID", "STATE"], &["a", "live"], &["bb", "finished"]]);
         assert_eq!(fits(&table, 80), "RID  STATE\na    live\nbb   finished\n");
+    }
+
+    #[test]
+    fn a_cell_goes_on_below_its_beginning_and_no_line_ends_with_blanks() {
+        let table = table(&[&["rows a batch", "of which the floor", "verdicts"], &["1", "10071", ""]]);
+        let expected = "rows a batch  of which the      verdicts\n              floor\n1             10071\n";
+        assert_eq!(fits(&table, 40), expected);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The host's side of one instance: its memory limit, its clock, its log, and the imports that it is granted.
 //!
-//! Granted are the interfaces of `afterbay:plugin` that the operator names, an empty environment, one fixed hash seed (a
-//! Rust guest's `HashMap` and panic message ask for them) and a clock that stands still (libraries that measure themselves
-//! ask for one). What it writes to standard output and standard error goes to its log. Every other WASI import is there, as a
+//! Granted are the interfaces of `afterbay:plugin` that the operator names, an empty environment, random numbers that are the
+//! same in every instance (a Rust guest's `HashMap` asks for a seed), no directories and a clock that stands still (libraries
+//! that measure themselves ask for one). What it writes to standard output and standard error goes to its log. Every other WASI import is there, as a
 //! guest's libc wants it linked, and traps when called.
 
 use std::collections::HashMap;
@@ -20,14 +20,28 @@ use crate::deadline::{CallClock, Stop};
 use crate::grants::{EncodeError, Grants, Meter, MeterError};
 use crate::limits::{
     CORE_INSTANCES_MAX, HANDED_OVER_BYTES_MAX, LOG_LINE_BYTES_MAX, Limits, MEMORIES_MAX,
-    METRIC_NAME_BYTES_MAX, TABLES_MAX, TOKEN_COST_BYTES, TOKENS_AT_ONCE,
+    METRIC_NAME_BYTES_MAX, RANDOM_BYTES_MAX, TABLES_MAX, TOKEN_COST_BYTES, TOKENS_AT_ONCE,
 };
 use crate::log::{Level, LogBook};
 use crate::meter::Mistakes;
 
-/// The same in every instance, so that a plugin given the same rows again does the same again. A plugin's maps are
-/// keyed by request numbers, which the host chooses, so a seed that is known gives nobody a way to make them slow.
+/// Where random numbers begin, and what maps are seeded with. It is the same in every instance, so that a plugin that is given
+/// the same rows again does the same again. A plugin's maps are keyed by request numbers, which the host chooses, so a seed that
+/// is known gives nobody a way to make them slow.
 const HASH_SEED: (u64, u64) = (0x0af7_e2ba_1157_5eed, 0x1157_5eed_0af7_e2ba);
+
+/// What a guest gets for random numbers: SplitMix64, from the same seed in every instance.
+struct Sequence(u64);
+
+impl Sequence {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
 
 /// What the store of an instance holds.
 pub(crate) struct Guest {
@@ -39,6 +53,7 @@ pub(crate) struct Guest {
     pub(crate) attributes: HashMap<RequestId, Arc<str>>,
     grants: Grants,
     mistakes: Mistakes,
+    random: Sequence,
     memory_bytes: u64,
     memory_bytes_max: u64,
 }
@@ -53,6 +68,7 @@ impl Guest {
             attributes: HashMap::new(),
             grants: grants.clone(),
             mistakes: Mistakes::default(),
+            random: Sequence(HASH_SEED.0),
             memory_bytes: 0,
             memory_bytes_max: limits.memory_bytes,
         };
@@ -249,7 +265,11 @@ pub(crate) fn linker(engine: &Engine, component: &Component) -> wasmtime::Result
             }
             "wasi:cli/environment" => {
                 let nothing = |_: StoreContextMut<'_, Guest>, ()| Ok((Vec::<(String, String)>::new(),));
-                linker.instance(name)?.func_wrap("get-environment", nothing)?;
+                let mut environment = linker.instance(name)?;
+                environment.func_wrap("get-environment", nothing)?;
+                // CPython asks for both as it starts.
+                environment.func_wrap("get-arguments", |_, ()| Ok((Vec::<String>::new(),)))?;
+                environment.func_wrap("initial-cwd", |_, ()| Ok((None::<String>,)))?;
             }
             // At 0, for ever: what a plugin does must not hang on the time. Its `subscribe`s trap: nothing waits.
             "wasi:clocks/monotonic-clock" => {
@@ -278,6 +298,28 @@ pub(crate) fn linker(engine: &Engine, component: &Component) -> wasmtime::Result
                 poll.func_wrap("poll", |mut caller: Caller<'_>, (all,): (Vec<Nothing>,)| {
                     caller.data_mut().clock.charge_bytes_in_full(size_of_val(&*all))?;
                     Ok(((0..).take(all.len()).collect::<Vec<u32>>(),))
+                })?;
+            }
+            // No directory. CPython looks for the source that a traceback shows.
+            "wasi:filesystem/preopens" => {
+                linker
+                    .instance(name)?
+                    .func_wrap("get-directories", |_, ()| Ok((Vec::<(Nothing, String)>::new(),)))?;
+            }
+            // CPython seeds itself as it starts.
+            "wasi:random/random" => {
+                let mut random = linker.instance(name)?;
+                random.func_wrap("get-random-bytes", |mut caller: Caller<'_>, (bytes,): (u64,)| {
+                    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+                    if bytes > RANDOM_BYTES_MAX {
+                        wasmtime::bail!("wanted {bytes} random bytes, the limit is {RANDOM_BYTES_MAX}");
+                    }
+                    let Guest { clock, random, .. } = caller.data_mut();
+                    clock.charge_bytes_in_full(bytes)?;
+                    Ok(((0..bytes).map(|_| random.next().to_le_bytes()[0]).collect::<Vec<u8>>(),))
+                })?;
+                random.func_wrap("get-random-u64", |mut caller: Caller<'_>, ()| {
+                    Ok((caller.data_mut().random.next(),))
                 })?;
             }
             "wasi:random/insecure-seed" => {
@@ -338,4 +380,20 @@ fn print_to_log(mut streams: LinkerInstance<'_, Guest>) -> wasmtime::Result<()> 
         streams.func_wrap(&format!("[method]output-stream.{flush}"), nothing)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_numbers_are_others_each_time_and_the_same_in_every_instance() {
+        let numbers = || {
+            let mut random = Sequence(HASH_SEED.0);
+            [random.next(), random.next(), random.next()]
+        };
+        let [first, second, third] = numbers();
+        assert!(first != second && second != third);
+        assert_eq!(numbers(), [first, second, third]);
+    }
 }

@@ -40,6 +40,8 @@ pub const TOKEN_COST_BYTES: usize = 64;
 
 /// A line of a plugin's log. The rest is cut before it is copied.
 pub const LOG_LINE_BYTES_MAX: usize = 4 << 10;
+/// Random bytes that a guest may ask for in one call. More is a trap.
+pub const RANDOM_BYTES_MAX: usize = 4 << 10;
 /// Lines a plugin may log in a second. More are counted and left out.
 pub const LOG_LINES_PER_SECOND_MAX: u32 = 100;
 /// Lines that wait for `Plugin::drain_log`. More are counted and left out.

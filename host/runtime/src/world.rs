@@ -16,16 +16,18 @@ const LINKED: [&str; 6] =
     ["wasi:cli", "wasi:clocks", "wasi:filesystem", "wasi:io", "wasi:random", "wasi:sockets"];
 const WASI_VERSION: &str = "0.2.0";
 /// Of WASI what `guest.rs` answers, the same to every guest.
-const GIVEN_TO_ALL: [&str; 9] = [
+const GIVEN_TO_ALL: [&str; 11] = [
     "wasi:cli/environment",
     "wasi:cli/stderr",
     "wasi:cli/stdout",
     "wasi:cli/terminal-stderr",
     "wasi:cli/terminal-stdout",
     "wasi:clocks/monotonic-clock",
+    "wasi:filesystem/preopens",
     "wasi:io/poll",
     "wasi:io/streams",
     "wasi:random/insecure-seed",
+    "wasi:random/random",
 ];
 
 /// Everything that keeps a component out of this world; nothing if it belongs.

@@ -18,13 +18,12 @@ impl Language {
     pub const ALL: [Language; 4] = [Language::Rust, Language::C, Language::JavaScript, Language::Python];
 
     /// A deadline of one call that fits plugins in the language, as a configuration has it: what `plugin bench` proposes for the
-    /// template at batches of 1,024 rows, and twice that for interpreters, whose calls vary more.
+    /// template at batches of 1,024 rows.
     #[must_use]
     pub fn deadline(self) -> &'static str {
         match self {
             Language::Rust | Language::C => "2ms",
-            Language::JavaScript => "20ms",
-            Language::Python => "50ms",
+            Language::JavaScript | Language::Python => "50ms",
         }
     }
 

@@ -1,5 +1,5 @@
-//! Does in its first batch what its settings name. A plugin is granted none of it, except `map`, `environment`, `clock` (which
-//! stands still) and what it prints.
+//! Does in its first batch what its settings name. A plugin is granted none of it, except `map`, `environment`, `arguments`,
+//! `clock` (which stands still) and what it prints.
 
 use afterbay_plugin::{Batch, Columns, ConfigureError, Plugin, Verdicts};
 

@@ -37,7 +37,7 @@ fn during_a_storm_of_faults_the_frames_are_what_they_would_be_without_it() {
             ("loops", "in = \"process\"", "deadline = \"2ms\"", "deadline"),
             ("hog", "in = \"process\"", "memory = \"4MiB\", deadline = \"10s\"", "memory"),
             ("panics", "in = \"process\"", "deadline = \"10s\"", "trap"),
-            ("forbidden", "do = \"file\"", "deadline = \"10s\"", "trap"),
+            ("forbidden", "do = \"exit\"", "deadline = \"10s\"", "trap"),
         ];
         for (name, settings, limits, _) in storm {
             config = config.plugin_with(name, guest(name).to_str().unwrap(), settings, limits);

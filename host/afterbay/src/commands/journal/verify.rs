@@ -101,6 +101,11 @@ fn differs(request: &Request<RequestInfo>) -> Option<String> {
     }
 }
 
+/// A stream's line; what does not fit on the terminal's goes on below, indented.
+fn wrapped(line: String) -> String {
+    screen::wrapped(&line, 2)
+}
+
 fn print(stream: &str, report: &Report, compared: Option<&Compared>, verbose: bool) {
     let Report { segments, bytes, frames, requests, rows, tokens, problems, notes, .. } = report;
     let legs: &[String] = compared.map_or(&[], |compared| &compared.problems);
@@ -109,16 +114,16 @@ fn print(stream: &str, report: &Report, compared: Option<&Compared>, verbose: bo
         false => report.causes().iter().map(ToString::to_string).collect(),
     };
     for cause in &causes {
-        println!("{}", screen::bad(format!("{stream}: {cause}")));
+        println!("{}", screen::bad(wrapped(format!("{stream}: {cause}"))));
     }
     let shown = if verbose { legs.len() } else { 1 };
     for problem in legs.iter().take(shown) {
         let more = legs.len() - shown.min(legs.len());
         let more = if more == 0 { String::new() } else { format!(", and {more} more like it") };
-        println!("{}", screen::bad(format!("{stream}: {problem}{more}")));
+        println!("{}", screen::bad(wrapped(format!("{stream}: {problem}{more}"))));
     }
     for note in notes {
-        println!("{}", screen::faint(format!("{stream}: {}", self::note(note))));
+        println!("{}", screen::faint(wrapped(format!("{stream}: {}", self::note(note)))));
     }
     let verdict = match problems.len() + legs.len() {
         0 => screen::good("clean".to_owned()),
@@ -128,7 +133,7 @@ fn print(stream: &str, report: &Report, compared: Option<&Compared>, verbose: bo
         }
         count => screen::bad(format!("{count} problems (--verbose lists each)")),
     };
-    println!(
+    let told = format!(
         "{stream}: {verdict}: {segments} segments, {bytes} bytes, {frames} frames, {requests} requests, {rows} rows, {tokens} tokens{}",
         compared.map_or_else(String::new, |compared| format!(
             "; {} requests compared with {}",
@@ -136,6 +141,7 @@ fn print(stream: &str, report: &Report, compared: Option<&Compared>, verbose: bo
             compared.after.join(", ")
         )),
     );
+    println!("{}", wrapped(told));
 }
 
 fn note(note: &Note) -> String {

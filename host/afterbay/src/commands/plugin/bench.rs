@@ -227,7 +227,7 @@ fn json(component: &Component, args: &Args, measured: &[Measured], over: &[Strin
 fn print(component: &Component, measured: &[Measured], over: &[String]) -> anyhow::Result<()> {
     let said = component.description();
     println!(
-        "{} {}, {BATCHES} batches of each size; the floor is a plugin that says nothing",
+        "{} {}, {BATCHES} batches of each size; floor: a plugin that says nothing",
         said.name, said.version
     );
     let mut table = Table::new(&[
