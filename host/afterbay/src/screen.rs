@@ -152,13 +152,14 @@ pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     if !std::io::stdout().is_terminal() {
         return text.to_owned();
     }
-    wrapped_to(text, indent, width())
+    let lines: Vec<String> = text.split('\n').map(|line| wrapped_to(line, indent, width())).collect();
+    lines.join("\n")
 }
 
 fn wrapped_to(text: &str, indent: usize, width: usize) -> String {
     let (mut out, mut at) = (String::new(), indent);
     for (number, word) in text.split(' ').enumerate() {
-        let long = word.chars().count();
+        let long = unpainted(word).1.chars().count();
         if number > 0 && at + 1 + long > width {
             out += &format!("\n{:indent$}", "");
             at = indent;

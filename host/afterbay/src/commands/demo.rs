@@ -24,6 +24,7 @@ use self::outcome::Outcome;
 use self::stage::{Afterbay, EVERY_CHUNK, LAST_CHUNK, Stage, Stopped, afterbay, unless_stopped};
 use super::sim::tell::{count, seconds};
 use super::sim::{WireName, stop_on_signal};
+use crate::screen;
 
 /// As a shell says of a command that SIGINT ended.
 const EXIT_STOPPED: u8 = 130;
@@ -100,7 +101,8 @@ fn play(args: Args, stop: &Stop) -> anyhow::Result<ExitCode> {
     afterbay.wait_until_ready(&stage, stop)?;
 
     let every = every_chunk(&args);
-    say(&format!(
+    let sentence = |text: String| say(&screen::wrapped(&text, 0));
+    sentence(format!(
         "{} requests of {} to {} tokens come within {:.1} s. A chunk costs the reader {}: {OVERLOAD} times its time.\n",
         count(every.load.requests),
         every.load.lengths.low,
@@ -110,8 +112,8 @@ fn play(args: Args, stop: &Stop) -> anyhow::Result<ExitCode> {
     ));
     let every_sides = every.play(&stage, &mut afterbay, stop, args.json)?;
     let last = last_chunk(&every);
-    say(&format!(
-        "\nThe same with {} requests at once and readers that keep the last chunk of a request that they find,\n\
+    sentence(format!(
+        "\nThe same with {} requests at once and readers that keep the last chunk of a request that they find, \
          as SGLang's did (sgl-project/sglang#19976); through Afterbay, with the plugin delta-to-cumulative.\n",
         count(last.load.requests),
     ));
@@ -198,7 +200,7 @@ fn show_life(stage: &Stage, requests: impl Iterator<Item = RequestInfo>) -> anyh
     let Some(request) = ended.min_by_key(|it| it.rows.abs_diff(LIFE_ABOUT)) else { return Ok(()) };
     let dir = stage.journal();
     println!(
-        "One request out of the journal (afterbay journal show {} --dir {}):\n",
+        "One request out of the journal:\n  afterbay journal show {} --dir {}\n",
         request.rid,
         dir.display()
     );

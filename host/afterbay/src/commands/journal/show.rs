@@ -78,7 +78,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn headline(request: &Request<Life>) {
     let (first, Some(next)) = (&request.first().of.request, request.next()) else { return };
     let later = |of: fn(&RequestInfo) -> u64| of(&next.of.request).saturating_sub(of(first)) as f64 / 1e9;
-    println!(
+    let told = format!(
         "{}  {}, 2 legs: on {} its first row came {:.3} s after that on {}, its last {:.3} s after",
         first.rid,
         screen::state(ls::state(request.state())),
@@ -87,6 +87,7 @@ fn headline(request: &Request<Life>) {
         request.first().stream,
         later(|info| info.last_unix_ns),
     );
+    println!("{}", screen::wrapped(&told, 2));
 }
 
 /// The rid that is meant; an error where several begin so.
@@ -149,13 +150,14 @@ fn seen(stream: &Stream, life: &Life, layouts: &Layouts) -> Vec<Option<Seen>> {
 
 fn print(stream: &str, life: &Life, seen: &[Option<Seen>], begun: u64) -> std::io::Result<()> {
     let request = &life.request;
-    println!(
+    let told = format!(
         "{}  request {} of stream {stream}, {}{}",
         request.rid,
         request.number.0,
         screen::state(ls::state(request.state)),
         if request.finish.is_empty() { String::new() } else { format!(" ({})", request.finish) },
     );
+    println!("{}", screen::wrapped(&told, 2));
     let counted = match request.completion_tokens {
         Some(counted) if counted == request.received => {
             screen::good(format!(", the scheduler counted {counted}"))
@@ -163,10 +165,11 @@ fn print(stream: &str, life: &Life, seen: &[Option<Seen>], begun: u64) -> std::i
         Some(counted) => screen::bad(format!(", the scheduler counted {counted}")),
         None => String::new(),
     };
-    println!(
+    let told = format!(
         "{} rows, {} tokens received{counted}, {} sent, {} replaced, {} dropped",
         request.rows, request.received, request.forwarded, request.replaced, request.dropped
     );
+    println!("{}", screen::wrapped(&told, 2));
     let has_text = seen.iter().flatten().any(|seen| seen.text.is_some());
     let mut heads = vec!["WHEN", "FRAME", "ROW", "TOKENS", "IDS", "WHAT WAS DONE", "TAKEN BY"];
     if has_text {

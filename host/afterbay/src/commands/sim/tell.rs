@@ -23,10 +23,8 @@ pub(crate) struct Bar {
 impl Bar {
     pub(crate) fn new(what: &'static str, requests: Option<u64>) -> Bar {
         let bar = std::io::stderr().is_terminal().then(|| match requests {
-            Some(requests) => {
-                ProgressBar::new(requests).with_style(style("{bar:30} {pos}/{len} requests  {msg}"))
-            }
-            None => ProgressBar::new_spinner().with_style(style("{spinner} {pos} requests  {msg}")),
+            Some(requests) => ProgressBar::new(requests).with_style(style("{bar:8} {pos}/{len}  {msg}")),
+            None => ProgressBar::new_spinner().with_style(style("{spinner} {pos}  {msg}")),
         });
         Bar { bar, what, last_line: Instant::now() }
     }
