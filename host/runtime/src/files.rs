@@ -11,18 +11,22 @@ use crate::watching::{Look, Stamp, Watching, WithoutEvents};
 pub struct FilesWatch(Watching);
 
 impl FilesWatch {
-    /// Watches these files until dropped. `on_change` runs on the watching thread, once for all that have changed by then, when
-    /// they have come to rest.
+    /// Watches these files until dropped. `on_look` runs on the watching thread after each look, when the files have come to
+    /// rest; it is given whether any of them has changed since the look before.
     ///
     /// # Errors
     /// If there can be no thread.
-    pub fn start(paths: Vec<PathBuf>, mut on_change: impl FnMut() + Send + 'static) -> std::io::Result<Self> {
+    pub fn start(
+        paths: Vec<PathBuf>,
+        mut on_look: impl FnMut(bool) + Send + 'static,
+    ) -> std::io::Result<Self> {
         let mut files: Vec<File> = paths.iter().cloned().map(File::new).collect();
         let look = move |look: &Look<'_>| {
             // Each is looked at, also behind one that has changed.
             let changed = files.iter_mut().filter_map(|file| file.has_changed(look.settled).then_some(()));
-            if changed.count() > 0 && !look.is_over() {
-                on_change();
+            let has_changed = changed.count() > 0;
+            if !look.is_over() {
+                on_look(has_changed);
             }
         };
         Watching::start("files-watch", paths.iter().map(PathBuf::as_path), look).map(Self)
