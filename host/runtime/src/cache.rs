@@ -3,10 +3,10 @@
 //! A file is named by the digest of the component and of the compiler's version and settings, and begins with the
 //! digest of what follows; one that is damaged is compiled anew. Nothing here is needed: without it a start is slower.
 
-use std::fs::{DirBuilder, File, Metadata};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -90,7 +90,10 @@ impl Cache {
         // Written aside and renamed: another process reads either no file or a whole one.
         let write = self.writes.fetch_add(1, Ordering::Relaxed);
         let aside = self.directory.join(format!(".{}.{write}.{EXTENSION}", std::process::id()));
-        let written = std::fs::write(&aside, file).and_then(|()| std::fs::rename(&aside, self.path(digest)));
+        let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside);
+        let written = made
+            .and_then(|mut made| made.write_all(&file))
+            .and_then(|()| std::fs::rename(&aside, self.path(digest)));
         if written.is_err() {
             let _ = std::fs::remove_file(&aside);
         }

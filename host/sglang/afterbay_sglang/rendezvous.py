@@ -159,9 +159,12 @@ def text_leg(facts: Facts, settings: Settings) -> Tuple[Optional[str], Optional[
 def write(path: str, content: Dict[str, Any]) -> None:
     """All of it or nothing: whoever waits for the file never reads half of one."""
     path = os.path.abspath(path)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     temporary = f"{path}.{os.getpid()}.tmp"
-    with open(temporary, "w", encoding="utf-8") as file:
+    # It names sockets: other users have no use for it, whatever the umask is.
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        os.fchmod(descriptor, 0o600)
         json.dump(content, file, indent=1)
         file.write("\n")
     os.replace(temporary, path)

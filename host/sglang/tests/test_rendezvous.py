@@ -194,3 +194,13 @@ def test_the_file_is_replaced_whole(tmp_path):
     assert json.loads(path.read_text()) == {"a": 2}
     assert path.stat().st_ino != first, "a new file is moved over the old one, which is never written into"
     assert [entry.name for entry in path.parent.iterdir()] == ["r.json"]
+
+
+def test_the_file_and_its_directory_are_its_users_alone_whatever_the_umask(tmp_path):
+    path = tmp_path / "made" / "r.json"
+    before = os.umask(0)
+    try:
+        rendezvous.write(str(path), {"a": 1})
+    finally:
+        os.umask(before)
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
