@@ -21,7 +21,7 @@ const DIRECTIONS: [(&str, &[&str]); 22] = [
     ("afterbay-outbox", &["text", "wire"]),
     ("afterbay-stream", &["config", "events", "journal", "outbox", "runtime", "sockets", "text", "wire"]),
     ("afterbay-http", &[]),
-    ("afterbay-oci", &[]),
+    ("afterbay-oci", &["http"]),
     ("afterbay-signals", &["http"]),
     // Of sockets how a name is bound, not its PULL and PUSH, which are on mio.
     ("afterbay-upstream", &["http", "sockets", "wire", "zmtp"]),
@@ -30,8 +30,8 @@ const DIRECTIONS: [(&str, &[&str]); 22] = [
     (
         "afterbay",
         &[
-            "bundled", "config", "events", "journal", "kit", "oci", "outbox", "runtime", "signals", "sim",
-            "sockets", "stream", "text", "upstream", "wire",
+            "bundled", "config", "events", "http", "journal", "kit", "oci", "outbox", "runtime", "signals",
+            "sim", "sockets", "stream", "text", "upstream", "wire",
         ],
     ),
     ("afterbay-plugin-build", &[]),
@@ -49,7 +49,7 @@ const FOR_TESTS: [(&str, &[&str]); 3] = [
 ];
 
 /// Crates of others that belong to one place.
-const ONLY_IN: [(&str, &[&str]); 14] = [
+const ONLY_IN: [(&str, &[&str]); 15] = [
     ("wasmtime", &["afterbay-runtime"]),
     ("notify", &["afterbay-runtime"]),
     // The sockets' own tests talk to it; signals subscribe with it, off the path.
@@ -61,6 +61,7 @@ const ONLY_IN: [(&str, &[&str]); 14] = [
     ("axum", &["afterbay"]),
     ("hyper", &["afterbay-http"]),
     ("oci-client", &["afterbay-oci"]),
+    ("reqwest", &["afterbay-oci"]),
     ("rustls", &["afterbay-oci"]),
     ("docker_credential", &["afterbay-oci"]),
     ("clap", &["afterbay", "afterbay-bench"]),

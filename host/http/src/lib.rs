@@ -1,7 +1,8 @@
-//! One exchange with an HTTP server: asked, answered, bounded in size, and the connection is closed.
+//! One exchange of HTTP on a connection, from either side, over TCP or a Unix socket.
 //!
-//! Owns what a URL is and how a server is spoken to; it alone names hyper. How long an exchange may take, what is asked and
-//! what an answer means is its callers'. Must not know SGLang.
+//! The client half ([`Target`]) owns what a URL is and bounds the size of an answer; its callers bound the time and decide
+//! what an answer means. The server half ([`serve`]) bounds connections and time; the routes are its caller's. This crate
+//! alone names hyper. It must not know SGLang.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 use bytes::Bytes;
@@ -10,22 +11,36 @@ use hyper::client::conn::http1;
 use hyper::http::request::Builder;
 use hyper::{Request, Uri};
 use hyper_util::rt::TokioIo;
+use std::path::{Path, PathBuf};
 use thiserror::Error;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+mod server;
 
 pub use hyper::{StatusCode, header};
+pub use server::{Bounds, Listener, Peer, serve};
 
-/// A server, and what of it: `http://HOST[:PORT][/PATH][?QUERY]`.
+/// A server and a path on it: `http://HOST[:PORT][/PATH][?QUERY]`, or a Unix socket.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Without the brackets of an IPv6 address.
-    pub host: String,
-    /// 80 where none is given.
-    pub port: u16,
+    /// Where the server listens.
+    place: Place,
     /// For the `Host` header.
-    pub authority: String,
+    authority: String,
     /// Path and query; `/` where none is given.
     pub path: String,
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    /// `host` has no brackets around an IPv6 address.
+    Tcp {
+        host: String,
+        port: u16,
+    },
+    Unix(PathBuf),
 }
 
 /// What is wrong with a URL.
@@ -94,22 +109,47 @@ impl Target {
         if authority.as_str().contains('@') {
             return wrong("a user is given".to_owned());
         }
+        let host = authority.host().trim_matches(['[', ']']).to_owned();
         Ok(Target {
-            host: authority.host().trim_matches(['[', ']']).to_owned(),
-            port: authority.port_u16().unwrap_or(80),
+            place: Place::Tcp { host, port: authority.port_u16().unwrap_or(80) },
             authority: authority.to_string(),
             path: uri.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
         })
     }
 
+    /// The server that listens on this Unix socket.
+    pub fn unix(socket: &Path) -> Target {
+        // HTTP/1.1 wants a Host header; a socket's name is none.
+        Target {
+            place: Place::Unix(socket.to_owned()),
+            authority: "localhost".to_owned(),
+            path: "/".to_owned(),
+        }
+    }
+
     /// Asks, on a connection of its own: a kept one would hide a server's restart. `request` has its method and path; the
     /// headers that every request has are added. `max`: bytes of the answer's body.
     pub async fn exchange(&self, request: Builder, body: Bytes, max: usize) -> Result<Answer, ExchangeError> {
-        let lost =
-            |what: &str, error: &dyn std::fmt::Display| ExchangeError::Lost(format!("{what}: {error}"));
-        let stream = TcpStream::connect((self.host.as_str(), self.port))
-            .await
-            .map_err(|error| lost("cannot be connected to", &error))?;
+        let lost = |error| lost("cannot be connected to", &error);
+        match &self.place {
+            Place::Tcp { host, port } => {
+                let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(lost)?;
+                self.exchange_on(stream, request, body, max).await
+            }
+            Place::Unix(socket) => {
+                let stream = UnixStream::connect(socket).await.map_err(lost)?;
+                self.exchange_on(stream, request, body, max).await
+            }
+        }
+    }
+
+    async fn exchange_on(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        request: Builder,
+        body: Bytes,
+        max: usize,
+    ) -> Result<Answer, ExchangeError> {
         let (mut sender, connection) = http1::handshake::<_, Full<Bytes>>(TokioIo::new(stream))
             .await
             .map_err(|error| lost("cannot be spoken to", &error))?;
@@ -140,6 +180,32 @@ impl Target {
     }
 }
 
+fn lost(what: &str, error: &dyn std::fmt::Display) -> ExchangeError {
+    ExchangeError::Lost(format!("{what}: {error}"))
+}
+
+/// A URL, or a text with URLs in it, for a message: without a user's name and password.
+pub fn redacted(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + "://".len());
+        shown.push_str(before);
+        // A password may have any character but these, also where it should have been encoded.
+        let end = after.find(|c: char| c.is_whitespace() || c == '"').unwrap_or(after.len());
+        rest = match after[..end].rfind('@') {
+            // The digest of a component in a registry.
+            Some(at) if after[at..].starts_with("@sha256:") && !after[..at].contains('@') => after,
+            Some(at) => {
+                shown.push_str("***");
+                &after[at..]
+            }
+            None => after,
+        };
+    }
+    shown + rest
+}
+
 /// A GET of a path.
 pub fn get(path: &str) -> Builder {
     Request::get(path)
@@ -157,8 +223,25 @@ mod tests {
     #[test]
     fn a_url_is_taken_apart_as_http_says() {
         let target = Target::new("http://[::1]:30000/metrics?a=b").unwrap();
-        assert_eq!((target.host.as_str(), target.port, target.path.as_str()), ("::1", 30000, "/metrics?a=b"));
+        assert_eq!(target.place, Place::Tcp { host: "::1".to_owned(), port: 30000 });
+        assert_eq!(target.path, "/metrics?a=b");
         assert_eq!(Target::new("http://host").unwrap().path, "/");
         assert!(Target::new("metrics").is_err());
+    }
+    #[test]
+    fn a_password_in_a_url_is_never_shown() {
+        for (text, shown) in [
+            ("http://user:secret@host:1/a?b", "http://***@host:1/a?b"),
+            ("http://user:sec/r@et@host/a", "http://***@host/a"),
+            (
+                "asked \"https://u:secret@h/a\", then http://u:secret@i",
+                "asked \"https://***@h/a\", then http://***@i",
+            ),
+            ("http://host/a", "http://host/a"),
+            ("oci://ghcr.io/acme/guard@sha256:12ab", "oci://ghcr.io/acme/guard@sha256:12ab"),
+            ("oci://u:secret@ghcr.io/acme/guard@sha256:12ab", "oci://***@sha256:12ab"),
+        ] {
+            assert_eq!(redacted(text), shown);
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! What was fetched, on the disk: a file a digest, which is looked at again each time it is read.
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -41,8 +43,12 @@ impl Kept {
     pub(crate) fn keep(&self, of: &str, bytes: &[u8]) {
         let (Some(dir), Some(file)) = (&self.dir, self.file(of)) else { return };
         let new = dir.join(format!("{}.{}", of.replace(':', "-"), std::process::id()));
-        let written = fs::create_dir_all(dir)
-            .and_then(|()| fs::write(&new, bytes))
+        let written = fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)
+            .and_then(|()| fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new))
+            .and_then(|mut made| made.write_all(bytes))
             .and_then(|()| fs::rename(&new, &file));
         if written.is_err() {
             let _ = fs::remove_file(&new);

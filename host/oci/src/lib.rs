@@ -2,7 +2,8 @@
 //!
 //! The reference pins the manifest, the manifest the component: what is fetched is taken only if both digests are right,
 //! and so is what was kept of it on the disk. What is kept needs no registry any more. Owns what a component's artifact
-//! looks like, and where it is kept; it alone names the registry's client. Must not know plugins.
+//! looks like, how a registry is asked, and where components are kept. Everything that a registry says is bounded in size
+//! and time. Must not know plugins.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod kept;
@@ -24,8 +25,10 @@ pub const LAYERS: [&str; 2] = ["application/wasm", "application/vnd.wasm.content
 pub const MANIFEST_BYTES_MAX: usize = 1 << 20;
 /// For a registry to be reached.
 pub const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// For all that is fetched of one component.
+/// Time for all that is fetched of one component, and for Docker's credential helper.
 pub const FETCH_MAX: Duration = Duration::from_secs(120);
+/// Time in which a registry that is reached must say something.
+pub const STALL_MAX: Duration = Duration::from_secs(30);
 /// How a reference begins.
 pub const SCHEME: &str = "oci://";
 
@@ -60,14 +63,18 @@ pub enum ReferenceError {
 impl Reference {
     /// Reads a reference.
     pub fn parse(text: &str) -> Result<Reference, ReferenceError> {
-        let form = |why: &str| ReferenceError::Form { text: text.to_owned(), why: why.to_owned() };
+        let shown = || afterbay_http::redacted(text);
+        let form = |why: &str| ReferenceError::Form { text: shown(), why: why.to_owned() };
         let name = text.strip_prefix(SCHEME).ok_or_else(|| form("it does not begin with oci://"))?;
         if !name.split('/').next().is_some_and(|host| host == "localhost" || host.contains(['.', ':'])) {
             return Err(form("it must name its registry's host, as in oci://ghcr.io/…"));
         }
+        if name.split_once("@sha256:").map_or(name, |(image, _)| image).contains('@') {
+            return Err(form("it must have no user and password, they are Docker's: docker login"));
+        }
         let digest = name.split_once('@').map_or("", |(_, digest)| digest).to_lowercase();
         if !is_sha256(&digest) {
-            return Err(ReferenceError::NotPinned { text: text.to_owned() });
+            return Err(ReferenceError::NotPinned { text: shown() });
         }
         let image = name.parse().map_err(|error: oci_client::ParseError| {
             form(&format!(
@@ -96,10 +103,12 @@ pub enum FetchError {
         why: String,
     },
     /// It took too long.
-    #[error("registry {registry}: nothing whole within {FETCH_MAX:?}")]
+    #[error("registry {registry}: nothing whole within {within:?}")]
     Slow {
         /// Its host and port.
         registry: String,
+        /// The bound.
+        within: Duration,
     },
     /// What came is something else.
     #[error("{what} has the digest {came}, and must have {pinned}")]
@@ -121,6 +130,14 @@ pub enum FetchError {
         /// The bound.
         max: u64,
     },
+    /// It goes on past its bound.
+    #[error("{what} has more than {max} bytes")]
+    Longer {
+        /// The manifest, the component, or a token.
+        what: &'static str,
+        /// The bound; for a component the size that its manifest says.
+        max: u64,
+    },
     /// The artifact is something else than one component.
     #[error("the artifact is no component: {0}")]
     Artifact(String),
@@ -135,6 +152,16 @@ pub enum FetchError {
 /// It waits for the registry, at most [`FETCH_MAX`]: not to be called where a batch waits. Credentials are Docker's, as
 /// `docker login` (or `oras login`) leaves them, and a registry on a loopback address is spoken to without TLS, as Docker does.
 pub fn fetch(reference: &Reference, kept: Option<&Path>, max: u64) -> Result<Vec<u8>, FetchError> {
+    fetch_within(reference, kept, max, FETCH_MAX)
+}
+
+/// [`fetch`] with a bound of the caller's for the time.
+pub fn fetch_within(
+    reference: &Reference,
+    kept: Option<&Path>,
+    max: u64,
+    within: Duration,
+) -> Result<Vec<u8>, FetchError> {
     // A thread: whoever calls may be in a runtime, where another cannot run.
     std::thread::scope(|scope| {
         let fetching = std::thread::Builder::new().name("oci".to_owned()).spawn_scoped(scope, || {
@@ -142,10 +169,13 @@ pub fn fetch(reference: &Reference, kept: Option<&Path>, max: u64) -> Result<Vec
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(client)?;
             let kept = Kept::new(kept);
-            runtime.block_on(async {
-                let fetched = tokio::time::timeout(FETCH_MAX, fetched(reference, &kept, max)).await;
-                fetched.unwrap_or_else(|_| Err(FetchError::Slow { registry: registry(reference) }))
-            })
+            let fetched = runtime.block_on(async {
+                let fetched = tokio::time::timeout(within, fetched(reference, &kept, max)).await;
+                fetched.unwrap_or_else(|_| Err(FetchError::Slow { registry: registry(reference), within }))
+            });
+            // A name that is still being looked up holds nobody up.
+            runtime.shutdown_background();
+            fetched
         });
         match fetching.map(std::thread::ScopedJoinHandle::join) {
             Ok(Ok(fetched)) => fetched,
@@ -164,9 +194,8 @@ async fn fetched(reference: &Reference, kept: &Kept, max: u64) -> Result<Vec<u8>
     let manifest = match kept.read(&reference.digest, MANIFEST_BYTES_MAX as u64) {
         Some(manifest) => manifest,
         None => {
-            let registry = registry.insert(Registry::new(&reference.image)?);
-            let manifest = registry.manifest().await?;
-            bounded("the manifest", manifest.len() as u64, MANIFEST_BYTES_MAX as u64)?;
+            let registry = registry.insert(Registry::new(&reference.image).await?);
+            let manifest = registry.manifest(&reference.digest, OCI_IMAGE_MEDIA_TYPE).await?;
             held_to("the manifest", &manifest, &reference.digest)?;
             kept.keep(&reference.digest, &manifest);
             manifest
@@ -178,11 +207,11 @@ async fn fetched(reference: &Reference, kept: &Kept, max: u64) -> Result<Vec<u8>
     if let Some(component) = kept.read(&layer.digest, max) {
         return Ok(component);
     }
-    let registry = match registry {
+    let mut registry = match registry {
         Some(registry) => registry,
-        None => Registry::new(&reference.image)?,
+        None => Registry::new(&reference.image).await?,
     };
-    let component = registry.blob(&layer, size).await?;
+    let component = registry.blob(&layer.digest, size).await?;
     held_to("the component", &component, &layer.digest)?;
     kept.keep(&layer.digest, &component);
     Ok(component)
@@ -229,6 +258,3 @@ fn is_sha256(digest: &str) -> bool {
     let digits = digest.strip_prefix("sha256:").unwrap_or_default();
     digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
-
-/// What a registry is asked for.
-const MANIFESTS: [&str; 1] = [OCI_IMAGE_MEDIA_TYPE];

@@ -1,96 +1,221 @@
-//! One registry, as it is spoken to.
+//! One registry: asks it for files, with credentials where it wants some.
+//!
+//! Every answer is read up to a bound, whatever its head says. The time is bounded by the caller; a silence by
+//! [`STALL_MAX`].
 
-use std::io;
 use std::net::IpAddr;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
-use docker_credential::DockerCredential;
-use oci_client::Client;
-use oci_client::client::{ClientConfig, ClientProtocol};
-use oci_client::errors::{DigestError, OciDistributionError};
-use oci_client::manifest::OciDescriptor;
-use oci_client::secrets::RegistryAuth;
-use tokio::io::AsyncWrite;
+use docker_credential::{CredentialRetrievalError, DockerCredential};
+use http_auth::{ChallengeRef, parse_challenges};
+use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
+use serde_json::Value;
 
-use crate::{CONNECT_MAX, FETCH_MAX, FetchError, MANIFESTS};
+use crate::{CONNECT_MAX, FetchError, MANIFEST_BYTES_MAX, STALL_MAX};
 
-/// Characters of what a registry says.
+/// Characters of a registry's own words.
 const WORDS_MAX: usize = 1024;
+/// Bytes of an error's or a token's body.
+const SMALL_BYTES_MAX: u64 = 64 << 10;
 
 pub(crate) struct Registry<'r> {
     client: Client,
     image: &'r oci_client::Reference,
-    auth: RegistryAuth,
-    /// Why it is asked without credentials.
-    without: Option<String>,
+    credential: Result<DockerCredential, String>,
+    /// As the registry has asked for it.
+    authorization: Option<HeaderValue>,
 }
 
 impl<'r> Registry<'r> {
-    pub(crate) fn new(image: &'r oci_client::Reference) -> Result<Registry<'r>, FetchError> {
+    pub(crate) async fn new(image: &'r oci_client::Reference) -> Result<Registry<'r>, FetchError> {
         // An error: there is one already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let registry = image.resolve_registry();
-        let protocol = match is_loopback(registry) {
-            true => ClientProtocol::HttpsExcept(vec![registry.to_owned()]),
-            false => ClientProtocol::Https,
-        };
-        let config = ClientConfig {
-            protocol,
-            connect_timeout: Some(CONNECT_MAX),
-            read_timeout: Some(FETCH_MAX),
-            ..ClientConfig::default()
-        };
-        let client = Client::try_from(config).map_err(|error| FetchError::Client(error.to_string()))?;
-        let (auth, without) = match docker_credential::get_credential(registry) {
-            Ok(DockerCredential::UsernamePassword(user, password)) => {
-                (RegistryAuth::Basic(user, password), None)
-            }
-            Ok(DockerCredential::IdentityToken(token)) => (RegistryAuth::Bearer(token), None),
-            Err(error) => (RegistryAuth::Anonymous, Some(error.to_string())),
-        };
-        Ok(Registry { client, image, auth, without })
+        let client = Client::builder().connect_timeout(CONNECT_MAX).read_timeout(STALL_MAX).build();
+        let client = client.map_err(|error| FetchError::Client(chain(&error)))?;
+        let credential = credential(image.resolve_registry()).await;
+        Ok(Registry { client, image, credential, authorization: None })
     }
 
     /// The bytes of the manifest that the reference names, whatever their digest.
-    pub(crate) async fn manifest(&self) -> Result<Vec<u8>, FetchError> {
-        let manifest = self.client.pull_manifest_raw(self.image, &self.auth, &MANIFESTS).await;
-        Ok(manifest.map_err(|error| self.error("the manifest", error))?.0.into())
+    pub(crate) async fn manifest(&mut self, digest: &str, media_type: &str) -> Result<Vec<u8>, FetchError> {
+        self.get("the manifest", "manifests", digest, media_type, MANIFEST_BYTES_MAX as u64).await
     }
 
-    /// The bytes of a layer, no more than `size`.
-    pub(crate) async fn blob(&self, layer: &OciDescriptor, size: u64) -> Result<Vec<u8>, FetchError> {
-        self.client.store_auth_if_needed(self.image.resolve_registry(), &self.auth).await;
-        let mut bytes = Bounded { bytes: Vec::new(), max: usize::try_from(size).unwrap_or(usize::MAX) };
-        let pulled = self.client.pull_blob(self.image, layer, &mut bytes).await;
-        pulled.map_err(|error| self.error("the component", error))?;
-        Ok(bytes.bytes)
+    /// The bytes of a layer, at most `size`.
+    pub(crate) async fn blob(&mut self, digest: &str, size: u64) -> Result<Vec<u8>, FetchError> {
+        self.get("the component", "blobs", digest, "*/*", size).await
     }
 
-    fn error(&self, what: &'static str, error: OciDistributionError) -> FetchError {
-        if let OciDistributionError::DigestError(DigestError::VerificationError { expected, actual }) = error
-        {
-            return FetchError::Digest { what, came: actual, pinned: expected };
+    async fn get(
+        &mut self,
+        what: &'static str,
+        kind: &str,
+        digest: &str,
+        accept: &str,
+        max: u64,
+    ) -> Result<Vec<u8>, FetchError> {
+        let registry = self.image.resolve_registry();
+        let scheme = if is_loopback(registry) { "http" } else { "https" };
+        let url = format!("{scheme}://{registry}/v2/{}/{kind}/{digest}", self.image.repository());
+        let mut response = self.send(self.client.get(&url).header(ACCEPT, accept)).await?;
+        if response.status() == StatusCode::UNAUTHORIZED && self.authorization.is_none() {
+            self.authorization = self.authorize(response.headers()).await?;
+            if self.authorization.is_some() {
+                response = self.send(self.client.get(&url).header(ACCEPT, accept)).await?;
+            }
         }
-        let mut why = error.to_string();
-        let mut source = std::error::Error::source(&error);
-        while let Some(cause) = source {
-            why = format!("{why}: {cause}");
-            source = cause.source();
+        match response.status() {
+            StatusCode::OK => self.body(what, response, max).await,
+            status => Err(self.refused(status, response).await),
         }
-        let is_refused = matches!(
-            error,
-            OciDistributionError::AuthenticationFailure(_)
-                | OciDistributionError::UnauthorizedError { .. }
-                | OciDistributionError::RegistryError { .. }
-        );
-        if let Some(without) = self.without.as_ref().filter(|_| is_refused) {
+    }
+
+    async fn send(&self, request: RequestBuilder) -> Result<Response, FetchError> {
+        let request = match &self.authorization {
+            Some(authorization) => request.header(AUTHORIZATION, authorization.clone()),
+            None => request,
+        };
+        request.send().await.map_err(|error| self.error(&error))
+    }
+
+    /// The value of `Authorization` that answers a 401. `None`: there are no credentials for what it asks.
+    async fn authorize(&self, asked: &HeaderMap) -> Result<Option<HeaderValue>, FetchError> {
+        if let Ok(DockerCredential::IdentityToken(token)) = &self.credential {
+            return Ok(secret(format!("Bearer {token}")));
+        }
+        let asked = asked.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
+        let challenges: Vec<ChallengeRef<'_>> =
+            asked.filter_map(|value| parse_challenges(value).ok()).flatten().collect();
+        let of =
+            |scheme: &str| challenges.iter().find(|challenge| challenge.scheme.eq_ignore_ascii_case(scheme));
+        if let Some(challenge) = of("bearer") {
+            let token = self.token(challenge).await?;
+            return Ok(secret(format!("Bearer {token}")));
+        }
+        Ok(of("basic").and(self.basic()))
+    }
+
+    fn basic(&self) -> Option<HeaderValue> {
+        let Ok(DockerCredential::UsernamePassword(user, password)) = &self.credential else { return None };
+        // reqwest knows how it is written.
+        let request = self.client.get("http://localhost").basic_auth(user, Some(password)).build().ok()?;
+        request.headers().get(AUTHORIZATION).cloned()
+    }
+
+    /// A token of the server that the registry names, to read the repository.
+    async fn token(&self, challenge: &ChallengeRef<'_>) -> Result<String, FetchError> {
+        let of = |name: &str| {
+            let found = challenge.params.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+            found.map(|(_, value)| value.to_unescaped())
+        };
+        let wrong = |why: String| self.says(why);
+        let realm = of("realm").unwrap_or_default();
+        let mut url =
+            Url::parse(&realm).map_err(|_| wrong("its token server has no valid URL".to_owned()))?;
+        if url.scheme() != "https" && !is_loopback(self.image.resolve_registry()) {
+            return Err(wrong(format!(
+                "its token server {} is not on https",
+                url.host_str().unwrap_or_default()
+            )));
+        }
+        url.query_pairs_mut()
+            .extend_pairs(of("service").map(|service| ("service", service)))
+            .append_pair("scope", &format!("repository:{}:pull", self.image.repository()));
+        let mut request = self.client.get(url);
+        if let Some(basic) = self.basic() {
+            request = request.header(AUTHORIZATION, basic);
+        }
+        let response = request.send().await.map_err(|error| self.error(&error))?;
+        match response.status() {
+            StatusCode::OK => {
+                let body = self.body("the token", response, SMALL_BYTES_MAX).await?;
+                let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+                let token = body["token"].as_str().or(body["access_token"].as_str());
+                token.map(str::to_owned).ok_or_else(|| wrong("its token server gives no token".to_owned()))
+            }
+            status => Err(self.refused(status, response).await),
+        }
+    }
+
+    /// A body of at most `max` bytes.
+    async fn body(
+        &self,
+        what: &'static str,
+        mut response: Response,
+        max: u64,
+    ) -> Result<Vec<u8>, FetchError> {
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.error(&error))? {
+            if (bytes.len() + chunk.len()) as u64 > max {
+                return Err(FetchError::Longer { what, max });
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(bytes)
+    }
+
+    /// The error of an answer that is not 200, with what the registry says of it.
+    async fn refused(&self, status: StatusCode, response: Response) -> FetchError {
+        let body = self.body("the error", response, SMALL_BYTES_MAX).await.unwrap_or_default();
+        let mut why = format!("{status}: {}", words(&body));
+        if let (Err(without), true) = (&self.credential, status.is_client_error()) {
             why = format!("{why}; asked without Docker's credentials: {without}");
         }
+        self.says(why)
+    }
+
+    fn error(&self, error: &reqwest::Error) -> FetchError {
+        self.says(chain(error))
+    }
+
+    fn says(&self, why: String) -> FetchError {
         // One line, whatever a registry or a credential helper says.
-        let why = why.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(WORDS_MAX).collect();
+        let why =
+            why.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(WORDS_MAX).collect::<String>();
+        let why = afterbay_http::redacted(&why);
         FetchError::Registry { registry: self.image.resolve_registry().to_owned(), why }
     }
+}
+
+/// What Docker knows for a registry. A credential helper is a program: it may take its time.
+async fn credential(registry: &str) -> Result<DockerCredential, String> {
+    let (reply, answer) = tokio::sync::oneshot::channel();
+    let registry = registry.to_owned();
+    // Not on the runtime, whose end would wait for a helper that hangs.
+    let asking = std::thread::Builder::new().name("oci-credential".to_owned()).spawn(move || {
+        let found = docker_credential::get_credential(&registry);
+        // Nobody waits any more where it fails.
+        let _ = reply.send(found.map_err(|error: CredentialRetrievalError| error.to_string()));
+    });
+    asking.map_err(|error| error.to_string())?;
+    answer.await.unwrap_or_else(|_| Err("the credential helper was not asked".to_owned()))
+}
+
+/// A header that is not shown.
+fn secret(text: String) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(&text).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// The messages of an error's JSON, as the registries' rules have it, or its text.
+fn words(body: &[u8]) -> String {
+    let parsed: Value = serde_json::from_slice(body).unwrap_or_default();
+    let errors = parsed["errors"].as_array().into_iter().flatten();
+    let messages: Vec<&str> =
+        errors.filter_map(|error| error["message"].as_str().or(error["code"].as_str())).collect();
+    if messages.is_empty() { String::from_utf8_lossy(body).into_owned() } else { messages.join(", ") }
+}
+
+/// An error and its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut why = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        why = format!("{why}: {cause}");
+        source = cause.source();
+    }
+    why
 }
 
 /// `HOST[:PORT]` of this machine.
@@ -101,31 +226,6 @@ fn is_loopback(registry: &str) -> bool {
     };
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
-}
-
-/// Bytes up to a bound.
-struct Bounded {
-    bytes: Vec<u8>,
-    max: usize,
-}
-
-impl AsyncWrite for Bounded {
-    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if bytes.len() > self.max - self.bytes.len() {
-            let why = format!("the component has more than the {} bytes that its manifest says", self.max);
-            return Poll::Ready(Err(io::Error::other(why)));
-        }
-        self.bytes.extend_from_slice(bytes);
-        Poll::Ready(Ok(bytes.len()))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
 }
 
 #[cfg(test)]

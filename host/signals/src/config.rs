@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use afterbay_http::Target;
+use afterbay_http::{Target, redacted};
 use blake2::digest::consts::U4;
 use blake2::{Blake2s, Digest};
 
@@ -128,7 +128,7 @@ impl LoadConfig {
         }
         problems.extend(self.load_snapshot.as_ref().and_then(|place| place.problem()));
         if let Some(endpoint) = self.load_stat.as_ref().filter(|endpoint| !is_endpoint(endpoint)) {
-            problems.push(Error::Endpoint { endpoint: endpoint.clone() });
+            problems.push(Error::Endpoint { endpoint: redacted(endpoint) });
         }
         problems.extend(self.metrics.as_ref().and_then(|url| target(url).err()));
         let times = [
@@ -167,7 +167,7 @@ fn is_endpoint(endpoint: &str) -> bool {
 
 /// A checked URL of `/metrics`.
 pub(crate) fn target(url: &str) -> Result<Target, Error> {
-    Target::new(url).map_err(|error| Error::Url { url: url.to_owned(), why: error.to_string() })
+    Target::new(url).map_err(|error| Error::Url { url: redacted(url), why: error.to_string() })
 }
 
 #[cfg(test)]

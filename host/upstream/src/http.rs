@@ -1,9 +1,10 @@
 //! SGLang's HTTP server, and a POST of JSON to any server, bounded in time and size.
 
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
-use afterbay_http::{Answer, ExchangeError, StatusCode, Target, header};
+use afterbay_http::{Answer, ExchangeError, StatusCode, Target, header, redacted};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -25,7 +26,7 @@ pub enum HttpError {
     /// Not a URL that can be asked.
     #[error("{url:?} must be like http://127.0.0.1:30000: {why}")]
     Url {
-        /// As given.
+        /// As given, but for a password.
         url: String,
         /// What is wrong.
         why: String,
@@ -36,17 +37,19 @@ pub enum HttpError {
     /// Nobody listens, speaks HTTP, or ends what he says.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
-    /// [`HTTP_MAX`].
-    #[error("no answer in {} s", HTTP_MAX.as_secs())]
-    Slow,
-    /// The caller's bound.
+    /// The time is over.
     #[error("no answer in {} s", .0.as_secs())]
-    SlowerThan(Duration),
+    Slow(Duration),
+}
+
+/// The server on a Unix socket.
+pub fn socket(path: &Path) -> Target {
+    Target::unix(path)
 }
 
 /// The server of a URL without a query: `http://HOST[:PORT][/PREFIX]`.
 pub fn server(url: &str) -> Result<Target, HttpError> {
-    let wrong = |why: String| HttpError::Url { url: url.to_owned(), why };
+    let wrong = |why: String| HttpError::Url { url: redacted(url), why };
     let target = Target::new(url).map_err(|error| wrong(error.to_string()))?;
     if target.path.contains('?') {
         return Err(wrong("it has a query".to_owned()));
@@ -73,7 +76,7 @@ impl fmt::Debug for ApiKey {
 pub async fn get(server: &Target, path: &str, max: usize) -> Result<Answer, HttpError> {
     let path = format!("{}{path}", server.path.trim_end_matches('/'));
     let exchange = server.exchange(afterbay_http::get(&path), Bytes::new(), max);
-    Ok(timeout(HTTP_MAX, exchange).await.map_err(|_| HttpError::Slow)??)
+    Ok(timeout(HTTP_MAX, exchange).await.map_err(|_| HttpError::Slow(HTTP_MAX))??)
 }
 
 /// POSTs JSON to `path`, which begins with a slash and goes behind the server's own.
@@ -83,26 +86,24 @@ pub async fn post(
     key: Option<&ApiKey>,
     json: &Value,
 ) -> Result<Answer, HttpError> {
+    post_within(server, path, key, json, HTTP_MAX).await
+}
+
+/// [`post`] that gives up after `max`.
+pub async fn post_within(
+    server: &Target,
+    path: &str,
+    key: Option<&ApiKey>,
+    json: &Value,
+    max: Duration,
+) -> Result<Answer, HttpError> {
     let path = format!("{}{path}", server.path.trim_end_matches('/'));
     let mut request = afterbay_http::post(&path).header(header::CONTENT_TYPE, "application/json");
     if let Some(ApiKey(key)) = key {
         request = request.header(header::AUTHORIZATION, format!("Bearer {key}"));
     }
     let exchange = server.exchange(request, json.to_string().into(), ANSWER_BYTES_MAX);
-    Ok(timeout(HTTP_MAX, exchange).await.map_err(|_| HttpError::Slow)??)
-}
-
-/// [`post`] without a key, that gives up after `max`.
-pub async fn post_within(
-    server: &Target,
-    path: &str,
-    json: &Value,
-    max: Duration,
-) -> Result<Answer, HttpError> {
-    let path = format!("{}{path}", server.path.trim_end_matches('/'));
-    let request = afterbay_http::post(&path).header(header::CONTENT_TYPE, "application/json");
-    let exchange = server.exchange(request, json.to_string().into(), ANSWER_BYTES_MAX);
-    Ok(timeout(max, exchange).await.map_err(|_| HttpError::SlowerThan(max))??)
+    Ok(timeout(max, exchange).await.map_err(|_| HttpError::Slow(max))??)
 }
 
 /// SGLang's HTTP server.

@@ -12,7 +12,7 @@ mod http;
 mod push;
 
 pub use afterbay_http::{Answer, Target};
-pub use http::{ApiKey, Http, HttpError, get, post, post_within, server};
+pub use http::{ApiKey, Http, HttpError, get, post, post_within, server, socket};
 pub use push::Push;
 
 use afterbay_wire::{AbortError, AbortForm};

@@ -1,0 +1,112 @@
+//! The server half: takes connections, and answers one request on each.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::{Body, Incoming};
+use hyper::server::conn::http1;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+use tower_service::Service;
+
+/// After an accept that failed, for want of descriptors for example.
+const ACCEPT_RETRY: Duration = Duration::from_millis(200);
+/// Bytes of a request's head, and of what a connection buffers.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// A socket that listens.
+#[derive(Debug)]
+pub enum Listener {
+    /// Of TCP.
+    Tcp(TcpListener),
+    /// A Unix socket.
+    Unix(UnixListener),
+}
+
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Peer {
+    /// A client on TCP.
+    Tcp(SocketAddr),
+    /// A client on a Unix socket.
+    Unix {
+        /// The user that it runs as.
+        uid: u32,
+    },
+}
+
+/// What connections may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Connections of one listener at once. Further ones wait in the kernel, where they cost no descriptor.
+    pub connections: usize,
+    /// Time until a request's head is whole. A connection that takes longer is closed.
+    pub head: Duration,
+    /// Time for the whole exchange. A connection that takes longer is closed.
+    pub exchange: Duration,
+}
+
+impl Listener {
+    async fn accept(&self) -> std::io::Result<(Stream, Peer)> {
+        Ok(match self {
+            Listener::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                (Box::new(stream), Peer::Tcp(address))
+            }
+            Listener::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let uid = stream.peer_cred()?.uid();
+                (Box::new(stream), Peer::Unix { uid })
+            }
+        })
+    }
+}
+
+/// A connection of either kind.
+trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+type Stream = Box<dyn Connection>;
+
+/// Answers on a listener until this is dropped; requests that have come by then are still answered. `service` makes what
+/// answers a client.
+pub async fn serve<S, B>(listener: Listener, bounds: Bounds, service: impl Fn(Peer) -> S)
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
+    let free = Arc::new(Semaphore::new(bounds.connections));
+    // It is closed by nobody.
+    while let Ok(place) = free.clone().acquire_owned().await {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                tokio::spawn(exchange(stream, bounds, service(peer), place));
+            }
+            Err(_) => sleep(ACCEPT_RETRY).await,
+        }
+    }
+}
+
+async fn exchange<S, B>(stream: Stream, bounds: Bounds, service: S, _place: OwnedSemaphorePermit)
+where
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send,
+    S::Future: Send,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(bounds.head)
+        .max_buf_size(HEAD_BYTES_MAX)
+        // One exchange a connection: a client that stays costs a place.
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+    // Whatever a client does wrong is its own matter.
+    let _ended = timeout(bounds.exchange, connection).await;
+}
