@@ -67,6 +67,22 @@ impl Seconds {
     }
 }
 
+/// Time that rises and falls, kept in nanoseconds, published in seconds. One writer.
+#[derive(Debug, Default)]
+pub struct SecondsNow(Gauge);
+
+impl SecondsNow {
+    /// It is `time` now.
+    pub fn set(&self, time: Duration) {
+        self.0.set(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// As of now.
+    pub fn get(&self) -> Duration {
+        Duration::from_nanos(self.0.get())
+    }
+}
+
 /// What only grows and is counted elsewhere, as it was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Total(pub u64);

@@ -1,6 +1,6 @@
 //! The counters of a stream, of its sinks, plugins and scheduler: each with its name in `/metrics` and its help, declared once.
 
-use crate::counter::{Counter, CounterBy, Gauge, Label, Seconds, Total};
+use crate::counter::{Counter, CounterBy, Gauge, Label, Seconds, SecondsNow, Total};
 use crate::histogram::Histogram;
 use crate::metrics::{Block, Reading, Series};
 
@@ -249,11 +249,11 @@ counters! {
         leaving: Gauge, "1 while it is in the configuration no more, and has requests or frames to send";
         waiting_rows: Gauge, "Rows that wait for it in memory; a frame that goes on whole counts as one";
         waiting_tokens: Gauge, "Tokens of the rows that wait for it in memory";
-        waiting_oldest_ms: Gauge, "Milliseconds that the oldest of them has waited";
+        waiting_oldest_seconds: SecondsNow, "Time that the oldest of them has waited";
         spilled_frames: Gauge, "Frames that wait for it in the journal alone, because its queue is full";
         spilled_bytes: Gauge, "Bytes of frames that wait for it in the journal alone";
         frames_composed: Counter, "Frames made of rows that waited, in place of those that the scheduler sent";
-        rows_left: Counter, "Rows that have left for it, also inside another; a frame that goes on whole counts as one";
+        rows_left: Counter, "Rows that have left for it, also inside another";
         rows_per_second: Gauge, "Rows that left for it, by the second, in the last one or so";
         rows_joined: Counter, "Rows that left inside another row of their request";
         frames_torn: Counter, "Frames sent whole though some of their rows had left, because they could not be taken apart";
@@ -286,8 +286,8 @@ counters! {
 counters! {
     /// Of one plugin; `stream` and `plugin` are its labels.
     PluginCounters, "plugin_" {
-        calls: Counter, "Calls of process, one for each batch";
-        rows: Counter, "Rows shown";
+        calls: Counter, "Calls of process, one for each batch that it was shown";
+        rows: Counter, "Rows that it was shown";
         seconds: Seconds, "Time spent in calls";
         verdicts: CounterBy<Verdict>, "Verdicts, by action";
         faults: CounterBy<FaultKind>, "Faults, by kind";

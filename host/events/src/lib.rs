@@ -17,22 +17,24 @@ mod recorder;
 // A counter: bumped on the path, read by `/metrics`.
 mod counter;
 pub mod counters;
+mod exposition;
 mod health;
 mod histogram;
 mod metrics;
 mod own;
 
-pub use counter::{Counter, CounterBy, Gauge, Label, Seconds, Total};
+pub use counter::{Counter, CounterBy, Gauge, Label, Seconds, SecondsNow, Total};
 pub use counters::{
     AbortBy, AbortCounters, Barrier, Compared, FaultKind, HoldEnd, PluginCounters, ReloadResult,
     SchedulerLoad, SignalSource, SignalState, SinkCounters, StreamCounters, TapCounters, Verdict,
 };
 pub use event::Event;
+pub use exposition::Exposition;
 pub use field::Name;
 pub use health::{Condition, Health, Severity};
 pub use histogram::{FRAME_SECONDS_BOUNDS, Histogram};
 pub use limiter::{KEYS_MAX, WINDOW};
-pub use metrics::{CONTENT_TYPE, Metrics, Signals};
+pub use metrics::{Metrics, Signals};
 pub use own::{OWN_NAMES_MAX, OwnError, OwnMetrics};
 pub use publish::Events;
 pub use recorder::{RECORDED_MAX, Recorder};

@@ -8,15 +8,13 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use crate::counter::{Counter, CounterBy, Gauge, Label, Seconds, Total};
+use crate::counter::{Counter, CounterBy, Gauge, Label, Seconds, SecondsNow, Total};
+use crate::exposition::Exposition;
 use crate::own::{Own, OwnMetrics};
 use crate::{
     AbortCounters, Events, Health, Histogram, PluginCounters, SchedulerLoad, SignalSource, SignalState,
     SinkCounters, StreamCounters, TapCounters,
 };
-
-/// Of what [`Metrics::encode`] gives.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// A struct of counters that `/metrics` knows how to read.
 pub(crate) trait Block: Sized + 'static {
@@ -70,6 +68,12 @@ impl From<&Gauge> for Reading<'_> {
 impl From<&Seconds> for Reading<'_> {
     fn from(seconds: &Seconds) -> Self {
         Reading::Seconds(seconds.get().as_secs_f64())
+    }
+}
+
+impl From<&SecondsNow> for Reading<'_> {
+    fn from(seconds: &SecondsNow) -> Self {
+        Reading::Ratio(seconds.get().as_secs_f64())
     }
 }
 
@@ -279,12 +283,12 @@ impl Metrics {
         forget(&self.blocks.taps, &[("stream", stream), ("tap", tap)]);
     }
 
-    /// All of it, as [`CONTENT_TYPE`].
-    pub fn encode(&self) -> String {
+    /// All of it.
+    pub fn encode(&self, exposition: Exposition) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail.
         let _ = text::encode(&mut out, &self.registry);
-        out
+        exposition.of_open_metrics(out)
     }
 }
 

@@ -1,11 +1,12 @@
 //! What `/metrics` says, and that it may be read while a stream writes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
+use afterbay_events::Exposition::{OpenMetrics, Text};
 use afterbay_events::event::{DrainBegun, SenderConnected};
 use afterbay_events::{
     Barrier, Events, FaultKind, Health, Metrics, OwnError, Recorder, SchedulerLoad, SignalSource,
@@ -35,7 +36,7 @@ fn every_block_is_published_by_its_labels() {
     metrics.sink("decode-0", "detokenizer").queue_bytes.set(99);
     metrics.plugin("decode-0", "upper").verdicts.add(Verdict::Finish, 1);
     metrics.plugin("decode-0", "upper").faults.add(FaultKind::Deadline, 2);
-    let text = metrics.encode();
+    let text = metrics.encode(OpenMetrics);
     has(&text, "# TYPE afterbay_rows_received counter");
     has(&text, "afterbay_rows_received_total{stream=\"decode-0\"} 42");
     has(&text, "afterbay_rows_received_total{stream=\"decode-1\"} 5");
@@ -68,8 +69,8 @@ fn a_scheduler_s_load_is_read_anew_for_each_scrape_and_what_nobody_knows_is_left
         Some((load, vec![("load_stat", SignalSource { state, readings, ..SignalSource::default() })]))
     });
     metrics.signals("c", || Some((SchedulerLoad::default(), Vec::new())));
-    metrics.encode();
-    let text = metrics.encode();
+    metrics.encode(OpenMetrics);
+    let text = metrics.encode(OpenMetrics);
     has(&text, "# TYPE afterbay_scheduler_num_running_reqs gauge");
     has(&text, "afterbay_scheduler_num_running_reqs{stream=\"b\"} 1");
     has(&text, "afterbay_scheduler_token_usage{stream=\"b\"} 0.25");
@@ -91,7 +92,7 @@ fn a_time_at_a_bucket_s_bound_counts_in_it_and_one_past_it_in_the_next() {
     for nanos in [0, 10_000, 10_001, 100_000, 60_000_000_000, 60_000_000_001] {
         stream.frame_seconds.observe(Duration::from_nanos(nanos));
     }
-    let text = metrics.encode();
+    let text = metrics.encode(OpenMetrics);
     has(&text, "afterbay_frame_seconds_bucket{le=\"0.00001\",stream=\"s\"} 2");
     has(&text, "afterbay_frame_seconds_bucket{le=\"0.00002\",stream=\"s\"} 3");
     has(&text, "afterbay_frame_seconds_bucket{le=\"0.0001\",stream=\"s\"} 4");
@@ -106,10 +107,10 @@ fn events_are_counted_by_kind_and_readiness_is_told() {
     for _ in 0..100 {
         events.publish(DrainBegun { stream: "s".into(), frames: 1 });
     }
-    has(&metrics.encode(), "afterbay_events_total{event=\"DrainBegun\"} 100");
-    has(&metrics.encode(), "afterbay_ready 1");
+    has(&metrics.encode(OpenMetrics), "afterbay_events_total{event=\"DrainBegun\"} 100");
+    has(&metrics.encode(OpenMetrics), "afterbay_ready 1");
     health.not_ready("journal:s", "no space left on device", SystemTime::now());
-    has(&metrics.encode(), "afterbay_ready 0");
+    has(&metrics.encode(OpenMetrics), "afterbay_ready 0");
 }
 
 #[test]
@@ -118,24 +119,24 @@ fn degraded_conditions_are_counted_by_kind_and_leave_the_process_ready() {
     for key in ["sink:s/a", "sink:s/b", "config"] {
         health.degraded(key, "away", SystemTime::now());
     }
-    let text = metrics.encode();
+    let text = metrics.encode(OpenMetrics);
     has(&text, "afterbay_ready 1");
     has(&text, "afterbay_degraded{condition=\"sink\"} 2");
     has(&text, "afterbay_degraded{condition=\"config\"} 1");
     health.clear("sink:s/a");
     health.not_ready("sink:s/b", "gone for good", SystemTime::now());
-    has(&metrics.encode(), "afterbay_degraded{condition=\"sink\"} 0");
-    has(&metrics.encode(), "afterbay_ready 0");
+    has(&metrics.encode(OpenMetrics), "afterbay_degraded{condition=\"sink\"} 0");
+    has(&metrics.encode(OpenMetrics), "afterbay_ready 0");
 }
 
 #[test]
 fn a_refused_reload_of_the_configuration_is_a_gauge_until_one_succeeds() {
     let (_, _, metrics) = metrics();
-    has(&metrics.encode(), "afterbay_config_last_reload_successful 1");
+    has(&metrics.encode(OpenMetrics), "afterbay_config_last_reload_successful 1");
     metrics.config_reloaded(false);
-    has(&metrics.encode(), "afterbay_config_last_reload_successful 0");
+    has(&metrics.encode(OpenMetrics), "afterbay_config_last_reload_successful 0");
     metrics.config_reloaded(true);
-    has(&metrics.encode(), "afterbay_config_last_reload_successful 1");
+    has(&metrics.encode(OpenMetrics), "afterbay_config_last_reload_successful 1");
 }
 
 #[test]
@@ -146,7 +147,7 @@ fn each_metric_is_declared_once_with_its_help_before_its_series() {
         metrics.sink(stream, "s");
         metrics.plugin(stream, "p");
     }
-    let text = metrics.encode();
+    let text = metrics.encode(OpenMetrics);
     let (mut declared, mut current) = (HashSet::new(), String::new());
     for line in text.lines().filter(|line| *line != "# EOF") {
         if let Some(help) = line.strip_prefix("# HELP ") {
@@ -186,11 +187,11 @@ fn a_reader_sees_counts_grow_and_none_lost_while_the_stream_writes() {
         let now = metrics.stream("s").frames_received.get();
         assert!(now >= before && now <= FRAMES, "{before} then {now}");
         before = now;
-        metrics.encode();
+        metrics.encode(OpenMetrics);
     }
     writer.join().unwrap();
     assert_eq!(before, FRAMES);
-    has(&metrics.encode(), &format!("afterbay_frame_seconds_count{{stream=\"s\"}} {FRAMES}"));
+    has(&metrics.encode(OpenMetrics), &format!("afterbay_frame_seconds_count{{stream=\"s\"}} {FRAMES}"));
 }
 
 #[test]
@@ -242,11 +243,11 @@ fn of_a_stream_or_a_plugin_that_is_forgotten_nothing_is_published() {
     metrics.forget_plugin("b", "q");
     // An instance that goes on with its requests, for nobody.
     of_q.add("seen", 1).unwrap();
-    let text = metrics.encode();
+    let text = metrics.encode(OpenMetrics);
     assert!(!text.contains("stream=\"a\"") && !text.contains("plugin=\"q\""), "{text}");
     has(&text, "afterbay_plugin_own_seen_total{stream=\"b\",plugin=\"p\"} 1");
     metrics.own("b", "q").add("seen", 5).unwrap();
-    has(&metrics.encode(), "afterbay_plugin_own_seen_total{stream=\"b\",plugin=\"q\"} 5");
+    has(&metrics.encode(OpenMetrics), "afterbay_plugin_own_seen_total{stream=\"b\",plugin=\"q\"} 5");
 }
 
 fn connected(peer: u64) -> SenderConnected {
@@ -292,14 +293,88 @@ fn a_value_that_is_no_number_leaves_a_plugins_histogram_as_it_was_and_is_counted
         let refused = own.observe("cost", value).unwrap_err();
         assert!(matches!(refused, OwnError::NotFinite { .. }), "{refused:?}");
     }
-    let text = metrics.encode();
+    let text = metrics.encode(OpenMetrics);
     has(&text, "afterbay_plugin_own_cost_sum{stream=\"s\",plugin=\"p\"} 0.5");
     has(&text, "afterbay_plugin_own_cost_count{stream=\"s\",plugin=\"p\"} 1");
     has(&text, "afterbay_plugin_metrics_refused_total{stream=\"s\",plugin=\"p\"} 3");
     for value in [f64::MAX, f64::MAX, f64::MIN, f64::MIN] {
         own.observe("cost", value).unwrap();
     }
-    let text = metrics.encode();
+    let text = metrics.encode(OpenMetrics);
     has(&text, "afterbay_plugin_own_cost_count{stream=\"s\",plugin=\"p\"} 5");
     assert!(!text.contains("NaN") && !text.contains("cost_sum{stream=\"s\",plugin=\"p\"} inf"), "{text}");
+}
+
+/// The rules of `promtool check metrics`, on the older text format.
+#[test]
+fn the_text_format_keeps_the_rules_of_promtool() {
+    let (_, health, metrics) = metrics();
+    metrics.stream("s");
+    metrics.aborts("s");
+    metrics.sink("s", "k");
+    metrics.tap("s", "t");
+    metrics.plugin("s", "p");
+    health.degraded("sink:s/k", "away", SystemTime::now());
+    metrics.signals("s", || {
+        let load = SchedulerLoad {
+            load_age_seconds: Some(0.1),
+            num_running_reqs: Some(1),
+            token_usage: Some(0.5),
+            num_retracted_requests: Some(Total(1)),
+            ..SchedulerLoad::default()
+        };
+        let (state, age_seconds) = (Some(SignalState::Fresh), Some(0.1));
+        Some((load, vec![("metrics", SignalSource { state, age_seconds, ..SignalSource::default() })]))
+    });
+    let text = metrics.encode(Text);
+    let (mut help, mut kinds) = (HashSet::new(), BTreeMap::new());
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, words) = rest.split_once(' ').unwrap();
+            assert!(help.insert(name) && !words.is_empty(), "{line}");
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(help.contains(name) && kinds.insert(name, kind).is_none(), "{line}");
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+        } else {
+            let name = line.split(['{', ' ']).next().unwrap();
+            let histogram = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| name.strip_suffix(suffix));
+            let family = histogram.filter(|family| kinds.get(family) == Some(&"histogram")).unwrap_or(name);
+            assert!(kinds.contains_key(family), "{line}");
+        }
+    }
+    assert!(kinds.len() > 100, "{}", kinds.len());
+    const ABBREVIATED: [&str; 16] = [
+        "s",
+        "ms",
+        "us",
+        "ns",
+        "sec",
+        "b",
+        "kb",
+        "mb",
+        "gb",
+        "tb",
+        "pb",
+        "m",
+        "h",
+        "d",
+        "milliseconds",
+        "minutes",
+    ];
+    for (name, kind) in kinds {
+        assert_eq!(kind == "counter", name.ends_with("_total"), "{name} is a {kind}");
+        assert!(!["_bucket", "_sum", "_count"].iter().any(|suffix| name.ends_with(suffix)), "{name}");
+        assert!(
+            name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_'),
+            "{name}"
+        );
+        let words: Vec<&str> = name.split('_').collect();
+        assert!(words.iter().all(|word| !ABBREVIATED.contains(word)), "{name}");
+        assert!(
+            words[1..].iter().all(|word| !["counter", "gauge", "histogram", "info"].contains(word))
+                || name == "afterbay_build_info",
+            "{name}"
+        );
+    }
 }

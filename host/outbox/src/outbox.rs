@@ -82,6 +82,8 @@ pub enum Content {
         bytes: Bytes,
         /// The reader counts it.
         counted: bool,
+        /// Rows in it, for [`Totals::rows_left`]; 0 of a frame without rows.
+        rows: u32,
     },
     /// Rows, that may be joined with others of their requests.
     Rows {
@@ -114,7 +116,7 @@ pub struct Leaving {
 pub struct Totals {
     /// Frames that were composed out of rows of several, or some of one's.
     pub frames_composed: u64,
-    /// Rows that came and have left, whether or not in another; a frame that goes on whole counts as one.
+    /// Rows that came and have left, whether or not in another.
     pub rows_left: u64,
     /// Rows that left in other rows: rows that came less those that left.
     pub rows_joined: u64,
@@ -126,7 +128,7 @@ pub struct Totals {
 #[expect(clippy::large_enum_variant, reason = "there are few, and nearly all are the large one")]
 enum Stage {
     Rows(Lane),
-    Whole { place: Place, number: u64, bytes: Bytes, counted: bool, at: Instant },
+    Whole { place: Place, number: u64, bytes: Bytes, counted: bool, rows: u32, at: Instant },
 }
 
 /// What waits for one sink.
@@ -199,15 +201,15 @@ impl Outbox {
         let Frame { number, at, content } = frame;
         let content = match content {
             Content::Rows { batch, .. } if !self.joins(&batch) => {
-                Content::Whole { bytes: batch.bytes().clone(), counted: true }
+                Content::Whole { bytes: batch.bytes().clone(), counted: true, rows: batch.rows() }
             }
             content => content,
         };
         match content {
             Content::Nothing => _ = self.outstanding.came(number, 0),
-            Content::Whole { bytes, counted } => {
+            Content::Whole { bytes, counted, rows } => {
                 let place = self.came(number, 1, &bytes);
-                self.stages.push_back(Stage::Whole { place, number, bytes, counted, at });
+                self.stages.push_back(Stage::Whole { place, number, bytes, counted, rows, at });
             }
             Content::Rows { batch, requests } => {
                 let place = self.came(number, batch.rows(), batch.bytes());
@@ -270,12 +272,13 @@ impl Outbox {
         loop {
             match self.stages.front_mut()? {
                 Stage::Whole { .. } => {
-                    let Some(Stage::Whole { place, number, bytes, counted, at }) = self.stages.pop_front()
+                    let Some(Stage::Whole { place, number, bytes, counted, rows, at }) =
+                        self.stages.pop_front()
                     else {
                         return None;
                     };
                     self.let_go((1, bytes.len() as u64));
-                    self.totals.rows_left += 1;
+                    self.totals.rows_left += u64::from(rows);
                     let sequence = self.outstanding.leaves(vec![(place, 1)]);
                     return Some(Leaving {
                         sequence,

@@ -204,7 +204,7 @@ impl Run {
             {
                 Some(Decoded::Batch(batch)) => self.rest(number, batch),
                 Some(Decoded::Barrier(barrier)) if self.barriers.contains(&number) => {
-                    Content::Whole { bytes: barrier.bytes().clone(), counted: false }
+                    Content::Whole { bytes: barrier.bytes().clone(), counted: false, rows: 0 }
                 }
                 _ => Content::Nothing,
             };
@@ -260,7 +260,11 @@ fn run(options: Options, wire: SynthWire, kind: Kind, steps: &[Step]) -> Run {
                 run.came.barrier();
                 run.frames.insert(number, bytes.clone());
                 (run.last, _) = (number, run.barriers.insert(number));
-                run.outbox.put(Frame { number, at, content: Content::Whole { bytes, counted: false } });
+                run.outbox.put(Frame {
+                    number,
+                    at,
+                    content: Content::Whole { bytes, counted: false, rows: 0 },
+                });
             }
             Step::Nothing => {
                 run.last = number;

@@ -235,8 +235,7 @@ impl Report {
         for (sink, report) in path.sinks.iter().zip(&mut self.sinks) {
             let oldest = sink.outbox.oldest();
             let rows = sink.outbox.rows() as u64;
-            let age = oldest.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
-            let oldest_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+            let oldest_waits = oldest.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
             let doing = sink.send.doing(oldest, now);
             report.counters.waiting_rows.set(rows);
             report.counters.waiting_tokens.set(sink.outbox.tokens());
@@ -245,7 +244,7 @@ impl Report {
             let millis = now.saturating_duration_since(before).as_millis().max(1);
             let rate = u128::from(left.saturating_sub(left_before)) * 1000 / millis;
             report.counters.rows_per_second.set(u64::try_from(rate).unwrap_or(u64::MAX));
-            report.counters.waiting_oldest_ms.set(oldest_ms);
+            report.counters.waiting_oldest_seconds.set(oldest_waits);
             report.counters.state.set(doing as u64);
             if report.lost.is_some() {
                 continue;
@@ -256,6 +255,7 @@ impl Report {
             if report.doing.replace(now).is_some_and(|before| before != now) {
                 let (stream, sink) = (self.telemetry.stream.clone(), report.name.clone());
                 let state = doing.name();
+                let oldest_ms = u64::try_from(oldest_waits.as_millis()).unwrap_or(u64::MAX);
                 self.telemetry.publish(SinkState { stream, sink, state, rows, oldest_ms, at_end });
             }
         }

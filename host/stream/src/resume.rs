@@ -165,7 +165,7 @@ impl Resume {
         match batch.take(&left) {
             Ok(batch) => Content::Rows { batch, requests: some },
             // Some of its rows left, so it could be taken apart before.
-            Err(_) => Content::Whole { bytes: batch.bytes().clone(), counted: true },
+            Err(_) => Content::Whole { bytes: batch.bytes().clone(), counted: true, rows: batch.rows() },
         }
     }
 }

@@ -57,7 +57,10 @@ impl Leaves {
     fn whole(self) -> Content {
         match self {
             Leaves::Nothing => Content::Nothing,
-            Leaves::Whole { bytes, counted, .. } => Content::Whole { bytes, counted },
+            // Rows that cannot be taken apart cannot be counted either: they are one.
+            Leaves::Whole { bytes, counted, .. } => {
+                Content::Whole { bytes, counted, rows: u32::from(counted) }
+            }
             Leaves::Rows { batch, requests, alone, .. } => rows(batch, requests, alone),
         }
     }
@@ -65,7 +68,7 @@ impl Leaves {
 
 fn rows(batch: Batch, requests: Box<[u64]>, alone: bool) -> Content {
     match alone {
-        true => Content::Whole { bytes: batch.bytes().clone(), counted: true },
+        true => Content::Whole { bytes: batch.bytes().clone(), counted: true, rows: batch.rows() },
         false => Content::Rows { batch, requests },
     }
 }
@@ -235,7 +238,7 @@ impl Route {
                 let share = |(place, sink): (u32, &Target)| match first == Some(&place)
                     || (to_all && sink.takes == Takes::Share)
                 {
-                    true => Content::Whole { bytes: bytes.clone(), counted },
+                    true => Content::Whole { bytes: bytes.clone(), counted, rows: u32::from(counted) },
                     false => Content::Nothing,
                 };
                 shares.extend((0..).zip(&self.sinks).map(share));
@@ -371,7 +374,7 @@ impl Route {
         };
         self.targets.fill(reader);
         shares.extend((0..self.sinks.len() as u32).map(|sink| match sink == reader {
-            true => Content::Whole { bytes: batch.bytes().clone(), counted: true },
+            true => Content::Whole { bytes: batch.bytes().clone(), counted: true, rows: batch.rows() },
             false => Content::Nothing,
         }));
         let (stream, rows) = (self.telemetry.stream.clone(), u64::from(batch.rows()));

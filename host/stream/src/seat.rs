@@ -204,10 +204,13 @@ impl Seat {
     ) -> Answer {
         let begun = Instant::now();
         let rows = columns.requests.len() as u64;
+        let is_shown = self.plugin.is_some() && rows > 0;
         let verdicts = self.ask(opened, columns, accounted, ledger, abouts);
-        self.counters.calls.add(u64::from(rows > 0));
-        self.counters.rows.add(rows);
-        self.counters.seconds.add(begun.elapsed());
+        if is_shown {
+            self.counters.calls.add(1);
+            self.counters.rows.add(rows);
+            self.counters.seconds.add(begun.elapsed());
+        }
         let Some(verdicts) = verdicts else {
             if self.policy() != OnFault::Terminate {
                 self.counters.bypassed_batches.add(1);
