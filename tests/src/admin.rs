@@ -1,7 +1,10 @@
-//! The admin address of a running Afterbay, over plain HTTP.
+//! The admin addresses of a running Afterbay, over plain HTTP.
 
+use std::fmt;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 
 use crate::PATIENCE;
 use crate::stage::{SINK, STREAM};
@@ -22,23 +25,67 @@ pub struct Answer {
 #[derive(Clone, Debug)]
 pub struct Metrics(String);
 
+/// An admin address. `Display` writes it as `--admin` takes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// Of TCP.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => write!(f, "{address}"),
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
 /// Asks for a path.
-pub fn get(address: SocketAddr, path: &str) -> Answer {
+pub fn get(address: &Address, path: &str) -> Answer {
     ask(address, &format!("GET {path}"), &[], "")
 }
 
 /// Sends any request: a method and a path, headers line by line, a body.
-pub fn ask(address: SocketAddr, line: &str, headers: &[&str], body: &str) -> Answer {
-    let mut socket = TcpStream::connect(address).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+pub fn ask(address: &Address, line: &str, headers: &[&str], body: &str) -> Answer {
     let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
+    let host = match headers.contains("Host: ") {
+        true => "",
+        false => "Host: localhost\r\n",
+    };
     let length = body.len();
-    let head =
-        format!("{line} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}Content-Length: {length}");
+    let head = format!("{line} HTTP/1.1\r\n{host}Connection: close\r\n{headers}Content-Length: {length}");
+    let text = match address {
+        Address::Tcp(address) => {
+            let socket = TcpStream::connect(address).unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            exchange(socket, &head, body)
+        }
+        Address::Unix(path) => {
+            let socket = UnixStream::connect(path).unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            exchange(socket, &head, body)
+        }
+    };
+    answer(line, &text)
+}
+
+fn exchange(mut socket: impl Read + Write, head: &str, body: &str) -> String {
     write!(socket, "{head}\r\n\r\n{body}").unwrap();
     let mut text = String::new();
     socket.read_to_string(&mut text).unwrap();
-    answer(line, &text)
+    text
+}
+
+/// The address that a line of the log names.
+pub(crate) fn told(line: &str) -> Option<Address> {
+    let address = line.strip_prefix("admin: ")?;
+    match address.strip_prefix("unix:") {
+        Some(path) => Some(Address::Unix(Path::new(path).to_owned())),
+        None => address.strip_prefix("http://")?.split(',').next()?.parse().ok().map(Address::Tcp),
+    }
 }
 
 fn answer(asked: &str, text: &str) -> Answer {

@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -11,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use serde_json::Value;
 
-use crate::admin::{self, Answer, Metrics};
+use crate::admin::{self, Address, Answer, Metrics};
 use crate::stage::{Config, Stage};
 use crate::sync_gate::SyncGate;
 use crate::{PATIENCE, repository, until, wait_for};
@@ -20,7 +19,8 @@ use crate::{PATIENCE, repository, until, wait_for};
 pub struct Afterbay {
     child: Child,
     log: Log,
-    admin: SocketAddr,
+    /// The Unix socket, where there is one.
+    admin: Address,
 }
 
 /// The lines of a process's standard error: JSON, or text as it is.
@@ -96,6 +96,16 @@ impl Afterbay {
         Afterbay::start(shell, stage, config, &[])
     }
 
+    /// The same with at most so many file descriptors, and a umask that takes nothing away.
+    #[track_caller]
+    pub fn run_confined(stage: &Stage, config: &Config, descriptors: u64) -> Afterbay {
+        let mut shell = Command::new("sh");
+        let script = format!("umask 0; ulimit -n {descriptors}; exec \"$0\" run \"$@\"");
+        shell.args(["-c", &script]).arg(binary());
+        environment(&mut shell);
+        Afterbay::start(shell, stage, config, &[])
+    }
+
     /// The same with its syncs behind a gate.
     #[track_caller]
     pub fn run_gated(stage: &Stage, config: &Config, gate: &SyncGate) -> Afterbay {
@@ -115,15 +125,13 @@ impl Afterbay {
         command.arg("--config").arg(file).args(["--log-format", "json"]).args(args);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let log = Log::follow(child.stderr.take().unwrap());
-        let mut this = Afterbay { child, log, admin: SocketAddr::from(([0, 0, 0, 0], 0)) };
+        let mut this = Afterbay { child, log, admin: Address::Unix(PathBuf::new()) };
         this.admin = wait_for("afterbay run is ready", || {
             if let Some(status) = this.child.try_wait().unwrap() {
                 panic!("afterbay run did not start: {status}\n{}", this.log.text());
             }
             this.log.events("StreamStarted").first()?;
-            let lines = this.log.lines();
-            let told = lines.iter().filter_map(|line| line["message"].as_str());
-            told.filter_map(|text| text.strip_prefix("admin: http://")?.parse().ok()).next()
+            this.addresses().into_iter().next_back()
         });
         this
     }
@@ -136,24 +144,36 @@ impl Afterbay {
     /// GET of its admin address.
     #[track_caller]
     pub fn get(&self, path: &str) -> Answer {
-        admin::get(self.admin, path)
+        admin::get(&self.admin, path)
     }
 
     /// POST to its admin address, with these headers.
     #[track_caller]
     pub fn post(&self, path: &str, headers: &[&str], body: &str) -> Answer {
-        admin::ask(self.admin, &format!("POST {path}"), headers, body)
+        admin::ask(&self.admin, &format!("POST {path}"), headers, body)
     }
 
     /// Any request to its admin address: `METHOD PATH`.
     #[track_caller]
     pub fn ask(&self, line: &str, headers: &[&str], body: &str) -> Answer {
-        admin::ask(self.admin, line, headers, body)
+        admin::ask(&self.admin, line, headers, body)
     }
 
-    /// Its admin address.
-    pub fn admin(&self) -> SocketAddr {
-        self.admin
+    /// Its Unix socket for admin calls, as `--admin` takes it.
+    pub fn admin(&self) -> &Address {
+        &self.admin
+    }
+
+    /// Every admin address that it has told of, in the order of its log: the Unix socket is the last at a start.
+    pub fn addresses(&self) -> Vec<Address> {
+        let lines = self.log.lines();
+        lines.iter().filter_map(|line| admin::told(line["message"].as_str()?)).collect()
+    }
+
+    /// Its first TCP address for admin calls.
+    #[track_caller]
+    pub fn tcp(&self) -> Address {
+        self.addresses().into_iter().find(|address| matches!(address, Address::Tcp(_))).unwrap()
     }
 
     /// `afterbay abort` of a request of it.

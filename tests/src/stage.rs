@@ -27,6 +27,7 @@ pub struct Config {
     plugins: String,
     legs: String,
     journal: String,
+    admin: String,
     listen: String,
     connect: String,
 }
@@ -103,6 +104,7 @@ impl Stage {
             plugins: String::new(),
             legs: String::new(),
             journal: format!("dir = {:?}\n", self.journal()),
+            admin: String::new(),
             listen: self.scheduler_side(),
             connect: self.reader_side(),
         }
@@ -192,6 +194,13 @@ impl Config {
         self
     }
 
+    /// A line of `[admin]`.
+    pub fn admin(mut self, line: &str) -> Config {
+        self.admin += line;
+        self.admin += "\n";
+        self
+    }
+
     /// One more plugin, from a component file. A deadline that a busy machine does not break.
     pub fn plugin(self, name: &str, component: &Path, settings: &str) -> Config {
         self.plugin_with(name, &component.display().to_string(), settings, "deadline = \"10s\"")
@@ -225,12 +234,13 @@ impl Config {
 
     /// As the file has it.
     pub fn to_toml(&self) -> String {
-        let Config { stream, abort, sink, sinks, plugins, legs, journal, listen, connect } = self;
+        let Config { stream, abort, sink, sinks, plugins, legs, journal, admin, listen, connect } = self;
+        let tcp = if admin.contains("listen") { "" } else { "listen = \"127.0.0.1:0\"\n" };
         let abort = if abort.is_empty() { String::new() } else { format!("[stream.abort]\n{abort}") };
         format!(
             "[[stream]]\nname = {STREAM:?}\nlisten = {listen:?}\n{stream}\n\
              [[stream.sink]]\nname = {SINK:?}\nconnect = {connect:?}\n{sink}\n{sinks}\n{abort}\n{plugins}\n{legs}\n\
-             [journal]\n{journal}\n[admin]\nlisten = \"127.0.0.1:0\"\n"
+             [journal]\n{journal}\n[admin]\n{tcp}{admin}"
         )
     }
 }

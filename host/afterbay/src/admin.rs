@@ -1,10 +1,15 @@
-//! The admin address: `/metrics`, `/healthz`, `/readyz`, `/v1/signals`, the end of a request by
+//! The admin addresses: `/metrics`, `/healthz`, `/readyz`, `/v1/signals`, the end of a request by
 //! `POST /v1/requests/{rid}/abort`, what plugins are told of a request by `/v1/requests/{rid}/attributes`, the plugins by
 //! `/v1/plugins`, a plugin's way back by `POST /v1/plugins/{plugin}/release`, a shadow made live by `…/promote`, and the
 //! configuration's reload by `POST /v1/reload`.
 //!
-//! It has no password, and listens on this host alone unless it is told otherwise. A page in a browser on this host can
-//! reach it too: so what changes anything is refused from one.
+//! This file owns the routes and the form of their answers, `access` who may ask, `listen` the sockets.
+
+mod access;
+mod listen;
+
+pub(crate) use access::token;
+pub(crate) use listen::{Admin, serve_all};
 
 use crate::aborts::{Aborts, Reason, Refused};
 use crate::attributes::{self, Attributes, NotSet};
@@ -12,27 +17,27 @@ use crate::plugins::{NotChanged, Plugins, Step};
 use crate::reload::Reloads;
 use crate::signals::{Report, Signals};
 use crate::start::Shared;
-use afterbay_events::{CONTENT_TYPE, Condition, Health, Metrics, Severity};
-use anyhow::Context;
+use access::Access;
+use afterbay_events::{Condition, Exposition, Health, Metrics, Severity};
+use afterbay_http::Peer;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::fmt::Write;
-use std::net::SocketAddr;
-use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
 
 /// Longest body of a request.
 const BODY_BYTES_MAX: usize = 4096;
 
+/// What the routes ask.
 #[derive(Clone)]
-struct Admin {
+struct Asked {
     metrics: Metrics,
     health: Health,
     signals: Signals,
@@ -42,23 +47,9 @@ struct Admin {
     reloads: Reloads,
 }
 
-/// Binds the address.
-pub(crate) async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("admin.listen: {address}"))
-}
-
-/// Answers on a listener until the task is aborted; what is being answered then is answered.
-pub(crate) fn spawn(
-    listener: TcpListener,
-    shared: &Shared,
-) -> anyhow::Result<JoinHandle<std::io::Result<()>>> {
-    tracing::info!(target: "afterbay", "admin: http://{}", listener.local_addr()?);
-    Ok(tokio::spawn(serve(listener, shared)))
-}
-
-/// Answers on a listener until it is dropped.
-fn serve(listener: TcpListener, shared: &Shared) -> impl Future<Output = std::io::Result<()>> + use<> {
-    let admin = Admin {
+/// The routes of one address.
+fn routes(shared: &Shared, access: Access) -> Router {
+    let state = Asked {
         metrics: shared.metrics.clone(),
         health: shared.health.clone(),
         signals: shared.signals.clone(),
@@ -67,7 +58,7 @@ fn serve(listener: TcpListener, shared: &Shared) -> impl Future<Output = std::io
         plugins: shared.plugins.clone(),
         reloads: shared.reloads.clone(),
     };
-    let routes = Router::new()
+    Router::new()
         .route("/metrics", get(metrics_text))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
@@ -87,21 +78,24 @@ fn serve(listener: TcpListener, shared: &Shared) -> impl Future<Output = std::io
                 .layer(DefaultBodyLimit::max(attributes::BODY_BYTES_MAX)),
         )
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .with_state(admin);
-    axum::serve(listener, routes).into_future()
+        .layer(from_fn_with_state(access, access::check))
+        .with_state(state)
 }
 
-async fn metrics_text(State(admin): State<Admin>) -> Response {
-    ([(header::CONTENT_TYPE, CONTENT_TYPE)], admin.metrics.encode()).into_response()
+/// In the format that `Accept` prefers.
+async fn metrics_text(State(admin): State<Asked>, headers: HeaderMap) -> Response {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let exposition = Exposition::accepted(accept);
+    ([(header::CONTENT_TYPE, exposition.content_type())], admin.metrics.encode(exposition)).into_response()
 }
 
-async fn signals_json(State(admin): State<Admin>) -> Json<Report> {
+async fn signals_json(State(admin): State<Asked>) -> Json<Report> {
     Json(admin.signals.report(&admin.metrics))
 }
 
 /// 200 while every stream can do its work, else 503. Either way the body has a line for each condition; those that only
 /// degrade the process are marked so.
-async fn ready(State(admin): State<Admin>) -> Response {
+async fn ready(State(admin): State<Asked>) -> Response {
     let conditions = admin.health.conditions();
     let is_ready = |condition: &Condition| condition.severity == Severity::Degraded;
     let is_all_ready = conditions.iter().all(|(_, condition)| is_ready(condition));
@@ -129,12 +123,12 @@ struct Abort {
 }
 
 async fn abort(
-    State(admin): State<Admin>,
+    State(admin): State<Asked>,
     Path(rid): Path<String>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    if let Some(refused) = not_of_a_page(&headers) {
+    if let Some(refused) = not_json(&headers) {
         return refused;
     }
     let Abort { reason } = match asked(&body) {
@@ -148,7 +142,7 @@ async fn abort(
 }
 
 /// 404 where nothing was set by a PUT.
-async fn attributes_of(State(admin): State<Admin>, Path(rid): Path<String>) -> Response {
+async fn attributes_of(State(admin): State<Asked>, Path(rid): Path<String>) -> Response {
     match admin.attributes.get(&rid) {
         Some(set) => Json(set).into_response(),
         None => of_not_set(&NotSet::Unknown { rid }),
@@ -156,16 +150,17 @@ async fn attributes_of(State(admin): State<Admin>, Path(rid): Path<String>) -> R
 }
 
 async fn set_attributes(
-    State(admin): State<Admin>,
+    State(admin): State<Asked>,
+    Extension(peer): Extension<Peer>,
     Path(rid): Path<String>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    if let Some(refused) = not_of_a_page(&headers) {
+    if let Some(refused) = not_json(&headers) {
         return refused;
     }
     match serde_json::from_slice(&body) {
-        Ok(serde_json::Value::Object(set)) => match admin.attributes.set(&rid, set) {
+        Ok(serde_json::Value::Object(set)) => match admin.attributes.set(peer.into(), &rid, set) {
             Ok(set) => Json(set).into_response(),
             Err(error) => of_not_set(&error),
         },
@@ -174,14 +169,7 @@ async fn set_attributes(
     }
 }
 
-async fn forget_attributes(
-    State(admin): State<Admin>,
-    Path(rid): Path<String>,
-    headers: HeaderMap,
-) -> Response {
-    if let Some(refused) = from_a_page(&headers) {
-        return refused;
-    }
+async fn forget_attributes(State(admin): State<Asked>, Path(rid): Path<String>) -> Response {
     match admin.attributes.forget(&rid) {
         Ok(()) => Json(json!({"rid": rid})).into_response(),
         Err(error) => of_not_set(&error),
@@ -192,7 +180,7 @@ fn of_not_set(error: &NotSet) -> Response {
     let (status, code) = match error {
         NotSet::Empty | NotSet::LongRid { .. } => (StatusCode::BAD_REQUEST, "rid"),
         NotSet::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
-        NotSet::Full { .. } => (StatusCode::INSUFFICIENT_STORAGE, "full"),
+        NotSet::Full { .. } | NotSet::CallerFull { .. } => (StatusCode::INSUFFICIENT_STORAGE, "full"),
         NotSet::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown"),
     };
     refusal(status, code, &error.to_string())
@@ -207,8 +195,8 @@ fn asked<T: Default + DeserializeOwned>(body: &Bytes) -> Result<T, Box<Response>
 }
 
 /// 200 with what has changed, 409 with every reason why nothing has.
-async fn reload(State(admin): State<Admin>, headers: HeaderMap) -> Response {
-    if let Some(refused) = not_of_a_page(&headers) {
+async fn reload(State(admin): State<Asked>, headers: HeaderMap) -> Response {
+    if let Some(refused) = not_json(&headers) {
         return refused;
     }
     match admin.reloads.ask().await {
@@ -224,7 +212,7 @@ async fn reload(State(admin): State<Admin>, headers: HeaderMap) -> Response {
     }
 }
 
-async fn plugins(State(admin): State<Admin>) -> Response {
+async fn plugins(State(admin): State<Asked>) -> Response {
     match admin.plugins.list(&admin.metrics).await {
         Ok(plugins) => Json(json!({"plugins": plugins, "last_reload": admin.reloads.last()})).into_response(),
         Err(error) => refusal(StatusCode::SERVICE_UNAVAILABLE, "no_answer", &error.to_string()),
@@ -240,10 +228,10 @@ struct OfStream {
 }
 
 /// A step with a plugin.
-fn step(step: Step) -> MethodRouter<Admin> {
+fn step(step: Step) -> MethodRouter<Asked> {
     post(
-        move |State(admin): State<Admin>, Path(plugin): Path<String>, headers: HeaderMap, body: Bytes| async move {
-            if let Some(refused) = not_of_a_page(&headers) {
+        move |State(admin): State<Asked>, Path(plugin): Path<String>, headers: HeaderMap, body: Bytes| async move {
+            if let Some(refused) = not_json(&headers) {
                 return refused;
             }
             let OfStream { stream } = match asked(&body) {
@@ -269,26 +257,17 @@ fn of_not_changed(refused: &NotChanged) -> Response {
 }
 
 async fn abort_empty(headers: HeaderMap) -> Response {
-    not_of_a_page(&headers).unwrap_or_else(|| of_refused(&Refused::Empty))
+    not_json(&headers).unwrap_or_else(|| of_refused(&Refused::Empty))
 }
 
-/// A browser says where a page is from, and lets a page send JSON to another site only where that allows it, which this
-/// never does.
-fn not_of_a_page(headers: &HeaderMap) -> Option<Response> {
-    if let Some(refused) = from_a_page(headers) {
-        return Some(refused);
-    }
+/// A browser lets a page send JSON to another site only where that site allows it, which this one never does.
+fn not_json(headers: &HeaderMap) -> Option<Response> {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if kind.split(';').next().map(str::trim) != Some("application/json") {
         let why = format!("the content type is {kind:?}, must be application/json");
         return Some(refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", &why));
     }
     None
-}
-
-fn from_a_page(headers: &HeaderMap) -> Option<Response> {
-    let why = "a page in a browser may not ask for this";
-    headers.contains_key(header::ORIGIN).then(|| refusal(StatusCode::FORBIDDEN, "origin", why))
 }
 
 fn wrong_body(why: impl std::fmt::Display) -> Response {

@@ -4,13 +4,18 @@
 //! them. A stream asks when a request begins, and is told when one is set anew.
 
 use afterbay_config as config;
+use afterbay_http::Peer;
 use afterbay_stream::{AttributesOf, Control};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Of the room for rids and bytes, one caller's requests that have not begun may take this part: 1/2. The rest is left to
+/// the others, whatever one of them sets.
+const CALLER_PART: usize = 2;
 /// The attributes of one request, as JSON.
 const BYTES_MAX: usize = config::bounds::ATTRIBUTES_BYTES_MAX;
 /// A body with white space in it may be longer.
@@ -28,19 +33,50 @@ const KEEP: Duration = Duration::from_secs(600);
 #[derive(Clone, Default)]
 pub(crate) struct Attributes(Arc<Mutex<Known>>);
 
+/// Who sets attributes: a user of this host, or another host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Caller {
+    /// By the Unix socket.
+    User(u32),
+    /// By TCP.
+    Host(IpAddr),
+}
+
+impl From<Peer> for Caller {
+    fn from(peer: Peer) -> Caller {
+        match peer {
+            Peer::Unix { uid } => Caller::User(uid),
+            // This host has many addresses for itself.
+            Peer::Tcp(address) if address.ip().is_loopback() => Caller::Host(Ipv4Addr::LOCALHOST.into()),
+            Peer::Tcp(address) => Caller::Host(address.ip()),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Known {
     by_rid: HashMap<String, Entry>,
     /// Of all that is set.
-    bytes: usize,
+    all: Sum,
+    /// Of what each caller has set for requests that have not begun.
+    callers: HashMap<Caller, Sum>,
     /// By name.
     streams: HashMap<String, Control>,
+}
+
+/// What entries take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sum {
+    rids: usize,
+    bytes: usize,
 }
 
 struct Entry {
     attributes: Map<String, Value>,
     bytes: usize,
     set: Instant,
+    /// Who set it; `None` once the request has begun.
+    awaited_by: Option<Caller>,
 }
 
 impl Entry {
@@ -72,6 +108,14 @@ pub(crate) enum NotSet {
         KEEP.as_secs()
     )]
     Full { rids: usize, bytes: usize },
+    #[error(
+        "{rids} requests of this caller that have not begun have attributes of {bytes} bytes, at most {} and {} are allowed; \
+         each stands for {} s",
+        RIDS_MAX / CALLER_PART,
+        ALL_BYTES_MAX / CALLER_PART,
+        KEEP.as_secs()
+    )]
+    CallerFull { rids: usize, bytes: usize },
     #[error("no attributes are set for {rid:?}, or they have expired")]
     Unknown { rid: String },
 }
@@ -98,7 +142,12 @@ impl Attributes {
     }
 
     /// Sets a rid's attributes, instead of those that were set before.
-    pub(crate) fn set(&self, rid: &str, attributes: Map<String, Value>) -> Result<Set, NotSet> {
+    pub(crate) fn set(
+        &self,
+        caller: Caller,
+        rid: &str,
+        attributes: Map<String, Value>,
+    ) -> Result<Set, NotSet> {
         match rid.len() {
             0 => return Err(NotSet::Empty),
             bytes if bytes > RID_BYTES_MAX => return Err(NotSet::LongRid { bytes }),
@@ -109,13 +158,15 @@ impl Attributes {
             return Err(NotSet::TooLarge { rid: rid.to_owned(), bytes });
         }
         let mut known = self.lock();
-        if !known.has_room(rid, bytes) {
+        if known.refuses(caller, rid, bytes).is_some() {
             known.expire();
-            if !known.has_room(rid, bytes) {
-                return Err(NotSet::Full { rids: known.by_rid.len(), bytes: known.bytes });
+            if let Some(refused) = known.refuses(caller, rid, bytes) {
+                return Err(refused);
             }
         }
-        known.put(rid, Entry { attributes: attributes.clone(), bytes, set: Instant::now() });
+        let has_begun = known.by_rid.get(rid).is_some_and(|before| before.awaited_by.is_none());
+        let awaited_by = (!has_begun).then_some(caller);
+        known.put(rid, Entry { attributes: attributes.clone(), bytes, set: Instant::now(), awaited_by });
         known.tell(rid);
         Ok(Set { rid: rid.to_owned(), attributes, expires_in_s: KEEP.as_secs() })
     }
@@ -145,9 +196,8 @@ impl Attributes {
     pub(crate) fn of(&self, rules: &[config::AttributeRule]) -> AttributesOf {
         let (attributes, rules) = (self.clone(), rules.to_vec());
         Box::new(move |rid| {
-            let known = attributes.lock();
-            let set = known.by_rid.get(rid).filter(|entry| entry.stands());
-            let set = set.map(|entry| entry.attributes.clone());
+            let mut known = attributes.lock();
+            let set = known.begun(rid);
             drop(known);
             let ruled = rules.iter().filter(|rule| rule.is_of(rid)).map(|rule| rule.set.clone());
             let merged = ruled.chain(set).reduce(|mut below, above| {
@@ -159,28 +209,78 @@ impl Attributes {
     }
 }
 
+impl Sum {
+    fn add(&mut self, bytes: usize) {
+        (self.rids, self.bytes) = (self.rids + 1, self.bytes + bytes);
+    }
+
+    fn remove(&mut self, bytes: usize) {
+        (self.rids, self.bytes) = (self.rids - 1, self.bytes - bytes);
+    }
+}
+
 impl Known {
-    fn has_room(&self, rid: &str, bytes: usize) -> bool {
+    /// Why there is no room for a rid with so many bytes.
+    fn refuses(&self, caller: Caller, rid: &str, bytes: usize) -> Option<NotSet> {
         let before = self.by_rid.get(rid);
-        let rids = self.by_rid.len() + usize::from(before.is_none());
-        rids <= RIDS_MAX && self.bytes - before.map_or(0, |entry| entry.bytes) + bytes <= ALL_BYTES_MAX
+        let with = |sum: Sum, before: Option<&Entry>| Sum {
+            rids: sum.rids + usize::from(before.is_none()),
+            bytes: sum.bytes - before.map_or(0, |entry| entry.bytes) + bytes,
+        };
+        let is_full = |sum: Sum, part: usize| sum.rids > RIDS_MAX / part || sum.bytes > ALL_BYTES_MAX / part;
+        if is_full(with(self.all, before), 1) {
+            return Some(NotSet::Full { rids: self.all.rids, bytes: self.all.bytes });
+        }
+        if before.is_some_and(|before| before.awaited_by.is_none()) {
+            return None;
+        }
+        let own = self.callers.get(&caller).copied().unwrap_or_default();
+        let before = before.filter(|before| before.awaited_by == Some(caller));
+        is_full(with(own, before), CALLER_PART)
+            .then_some(NotSet::CallerFull { rids: own.rids, bytes: own.bytes })
     }
 
     fn put(&mut self, rid: &str, entry: Entry) {
         self.take(rid);
-        self.bytes += entry.bytes;
+        self.all.add(entry.bytes);
+        if let Some(caller) = entry.awaited_by {
+            self.callers.entry(caller).or_default().add(entry.bytes);
+        }
         self.by_rid.insert(rid.to_owned(), entry);
     }
 
     fn take(&mut self, rid: &str) -> Option<Entry> {
         let entry = self.by_rid.remove(rid)?;
-        self.bytes -= entry.bytes;
+        self.all.remove(entry.bytes);
+        if let Some(caller) = entry.awaited_by {
+            self.no_longer_awaited(caller, entry.bytes);
+        }
         Some(entry)
     }
 
+    /// A request begins: the attributes that stand for it, which no longer count as its caller's.
+    fn begun(&mut self, rid: &str) -> Option<Map<String, Value>> {
+        let entry = self.by_rid.get_mut(rid).filter(|entry| entry.stands())?;
+        let (attributes, bytes) = (entry.attributes.clone(), entry.bytes);
+        if let Some(caller) = entry.awaited_by.take() {
+            self.no_longer_awaited(caller, bytes);
+        }
+        Some(attributes)
+    }
+
+    fn no_longer_awaited(&mut self, caller: Caller, bytes: usize) {
+        if let Some(own) = self.callers.get_mut(&caller) {
+            own.remove(bytes);
+            if own.rids == 0 {
+                self.callers.remove(&caller);
+            }
+        }
+    }
+
     fn expire(&mut self) {
-        self.by_rid.retain(|_, entry| entry.stands());
-        self.bytes = self.by_rid.values().map(|entry| entry.bytes).sum();
+        let expired = self.by_rid.iter().filter(|(_, entry)| !entry.stands());
+        let expired: Vec<String> = expired.map(|(rid, _)| rid.clone()).collect();
+        expired.iter().for_each(|rid| _ = self.take(rid));
     }
 
     fn tell(&self, rid: &str) {
@@ -192,6 +292,9 @@ impl Known {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    const ME: Caller = Caller::User(1000);
+    const OTHER: Caller = Caller::Host(IpAddr::V4(Ipv4Addr::LOCALHOST));
 
     fn object(value: Value) -> Map<String, Value> {
         let Value::Object(object) = value else { panic!("{value}") };
@@ -214,7 +317,9 @@ mod tests {
         let of = |rid| serde_json::from_str::<Value>(&of(rid).unwrap()).unwrap();
         assert_eq!(of("a"), json!({"tenant": "any", "tier": 1}));
         assert_eq!(of("batch-eu-7"), json!({"tenant": "batch", "tier": 1, "region": "eu"}));
-        attributes.set("batch-eu-7", object(json!({"tenant": "mine", "grammar": {"regex": "a+"}}))).unwrap();
+        attributes
+            .set(ME, "batch-eu-7", object(json!({"tenant": "mine", "grammar": {"regex": "a+"}})))
+            .unwrap();
         assert_eq!(
             of("batch-eu-7"),
             json!({"tenant": "mine", "tier": 1, "region": "eu", "grammar": {"regex": "a+"}})
@@ -232,35 +337,36 @@ mod tests {
     fn what_is_too_large_is_refused_with_its_size_and_the_limit() {
         let attributes = Attributes::default();
         let fits = "x".repeat(BYTES_MAX - r#"{"a":""}"#.len());
-        attributes.set("a", object(json!({"a": fits}))).unwrap();
-        let error = attributes.set("b", object(json!({"a": format!("{fits}x")}))).unwrap_err();
+        attributes.set(ME, "a", object(json!({"a": fits}))).unwrap();
+        let error = attributes.set(ME, "b", object(json!({"a": format!("{fits}x")}))).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the attributes of \"b\" have 16385 bytes as JSON, at most 16384 are allowed"
         );
         assert!(attributes.get("b").is_none());
-        assert!(attributes.set("", Map::new()).unwrap_err().to_string().contains("empty"));
+        assert!(attributes.set(ME, "", Map::new()).unwrap_err().to_string().contains("empty"));
         assert!(
-            attributes.set(&"r".repeat(4097), Map::new()).unwrap_err().to_string().contains("4097 bytes")
+            attributes.set(ME, &"r".repeat(4097), Map::new()).unwrap_err().to_string().contains("4097 bytes")
         );
+    }
+
+    /// Sets attributes for a request that then begins.
+    fn begun(attributes: &Attributes, rid: usize, set: Map<String, Value>) {
+        attributes.set(ME, &rid.to_string(), set).unwrap();
+        attributes.of(&[])(&rid.to_string()).unwrap();
     }
 
     #[test]
     fn one_rid_more_than_there_may_be_is_refused_and_one_that_is_known_is_not() {
         let attributes = Attributes::default();
         for rid in 0..RIDS_MAX {
-            attributes.set(&rid.to_string(), Map::new()).unwrap();
+            begun(&attributes, rid, Map::new());
         }
-        assert!(
-            attributes
-                .set("one more", Map::new())
-                .unwrap_err()
-                .to_string()
-                .starts_with("65536 rids have attributes of 131072 bytes")
-        );
-        attributes.set("7", object(json!({"a": 1}))).unwrap();
+        let refused = attributes.set(OTHER, "one more", Map::new()).unwrap_err().to_string();
+        assert!(refused.starts_with("65536 rids have attributes of 131072 bytes"), "{refused}");
+        attributes.set(ME, "7", object(json!({"a": 1}))).unwrap();
         attributes.forget("8").unwrap();
-        attributes.set("one more", Map::new()).unwrap();
+        attributes.set(ME, "one more", Map::new()).unwrap();
     }
 
     #[test]
@@ -268,11 +374,37 @@ mod tests {
         let attributes = Attributes::default();
         let large = object(json!({"a": "x".repeat(BYTES_MAX - 8)}));
         for rid in 0..ALL_BYTES_MAX / BYTES_MAX {
-            attributes.set(&rid.to_string(), large.clone()).unwrap();
+            begun(&attributes, rid, large.clone());
         }
-        assert!(matches!(attributes.set("one more", large.clone()), Err(NotSet::Full { .. })));
-        attributes.set("0", large.clone()).unwrap();
+        assert!(matches!(attributes.set(OTHER, "one more", large.clone()), Err(NotSet::Full { .. })));
+        attributes.set(ME, "0", large.clone()).unwrap();
         attributes.forget("0").unwrap();
-        attributes.set("one more", large).unwrap();
+        attributes.set(OTHER, "one more", large).unwrap();
+    }
+
+    #[test]
+    fn a_caller_that_floods_is_refused_at_half_of_the_room_and_the_others_are_not() {
+        for (many, set) in [
+            (RIDS_MAX, Map::new()),
+            (ALL_BYTES_MAX / BYTES_MAX, object(json!({"a": "x".repeat(BYTES_MAX - 8)}))),
+        ] {
+            let attributes = Attributes::default();
+            let set_by = |caller, rid: &str| attributes.set(caller, rid, set.clone());
+            set_by(OTHER, "the other's").unwrap();
+            for rid in 0..many / CALLER_PART {
+                set_by(ME, &rid.to_string()).unwrap();
+            }
+            let refused = set_by(ME, "one more").unwrap_err();
+            assert!(matches!(refused, NotSet::CallerFull { .. }), "{refused}");
+            set_by(ME, "0").unwrap();
+            set_by(OTHER, "one more").unwrap();
+            assert!(attributes.get("the other's").is_some(), "nothing is pushed out");
+            // A request that begins makes room for the next one.
+            attributes.of(&[])("0").unwrap();
+            set_by(ME, "another").unwrap();
+            assert!(set_by(ME, "yet another").is_err());
+            attributes.forget("1").unwrap();
+            set_by(ME, "yet another").unwrap();
+        }
     }
 }

@@ -171,7 +171,7 @@ pub(crate) fn told(before: &Config, after: &Config) -> Vec<String> {
         told.push(format!("stream {:?} removed", stream.name.as_str()));
     }
     if before.admin != after.admin {
-        told.push("admin.listen changed".to_owned());
+        told.push("admin changed".to_owned());
     }
     told
 }

@@ -9,6 +9,7 @@ mod admin;
 mod attributes;
 mod changes;
 mod commands;
+mod descriptors;
 mod dev;
 mod dirs;
 mod drain;

@@ -38,8 +38,10 @@ pub(crate) type Outcome = Result<Vec<String>, Vec<String>>;
 pub(crate) struct Reloads {
     asked: mpsc::Sender<Asked>,
     last: Arc<Mutex<Option<Last>>>,
-    /// What the files held that the last reload has read; `None` before the first.
+    /// What the files held that the last reload has read, once it is over; `None` before the first.
     read: Arc<Mutex<Option<Held>>>,
+    /// The same from its beginning on.
+    reading: Arc<Mutex<Option<Held>>>,
 }
 
 /// A reload that was asked for, and who waits for it.
@@ -64,12 +66,22 @@ pub(crate) struct LastView {
 impl Reloads {
     pub(crate) fn new() -> (Reloads, mpsc::Receiver<Asked>) {
         let (asked, receiver) = mpsc::channel(ASKED_MAX);
-        (Reloads { asked, last: Arc::default(), read: Arc::default() }, receiver)
+        let (last, read, reading) = Default::default();
+        (Reloads { asked, last, read, reading }, receiver)
     }
 
     /// A file has changed. Where so many wait already, one of them will see it.
     fn changed(&self) {
         drop(self.asked.try_send(Asked(None)));
+    }
+
+    /// The files were looked at. They are compared with what a reload has read last, where there was one: a file may have
+    /// changed back to what it was at the look before, after a reload had read it in between.
+    fn looked(&self, has_changed: bool) {
+        let reading = lock(&self.reading).clone();
+        if reading.map_or(has_changed, |held| !held.is_still()) {
+            self.changed();
+        }
     }
 
     /// Waits for the outcome; `None` where too many wait, or the streams end.
@@ -130,7 +142,7 @@ impl<'a> Source<'a> {
             return Ok(());
         }
         let reloads = shared.reloads.clone();
-        let watch = FilesWatch::start(files.clone(), move || reloads.changed())?;
+        let watch = FilesWatch::start(files.clone(), move |has_changed| reloads.looked(has_changed))?;
         for without in watch.without_events() {
             let (directory, why) = (without.directory.display().to_string(), without.message.clone());
             shared.events.publish(ConfigUnwatched { directory, why });
@@ -151,9 +163,10 @@ impl<'a> Source<'a> {
         meetings: &mut Vec<Meeting>,
         stop: impl Future<Output = ()>,
     ) -> bool {
+        let held = self.watch.as_ref().map(|(files, _)| Held::by(files));
+        *lock(&shared.reloads.reading) = held.clone();
         let mut asked: Vec<Asked> = first.into_iter().collect();
         asked.extend(std::iter::from_fn(|| self.asked.try_recv().ok()));
-        let held = self.watch.as_ref().map(|(files, _)| Held::by(files));
         let Some(outcome) = self.bring(shared, running, meetings, stop).await.transpose() else {
             return false;
         };
@@ -248,10 +261,7 @@ impl<'a> Source<'a> {
         running: &mut Running,
         meetings: &mut Vec<Meeting>,
     ) -> anyhow::Result<()> {
-        let listener = match after.admin.listen.filter(|_| after.admin != shared.config.admin) {
-            Some(address) => Some(admin::bind(address).await?),
-            None => None,
-        };
+        let bound = shared.admin.bind(&after.admin).await?;
         let mut changes = Vec::new();
         for ready in ready {
             changes.push(ready.change(&after, shared, running)?);
@@ -288,12 +298,7 @@ impl<'a> Source<'a> {
         // What they received is sent, or stays in the journal; each tells how it ended.
         drop(drain(gone, &before.streams, shared, self.drain_timeout).await);
         names.iter().for_each(|name| shared.forget_stream(name, running));
-        if before.admin != shared.config.admin {
-            shared.admin.take().inspect(tokio::task::JoinHandle::abort);
-            if let Some(listener) = listener {
-                shared.admin = Some(admin::spawn(listener, shared)?);
-            }
-        }
+        admin::serve_all(shared, bound)?;
         *meetings = met;
         meeting::tell(shared, meetings);
         Ok(())

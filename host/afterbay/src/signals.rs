@@ -393,7 +393,7 @@ impl SinkReport {
             joins,
             waiting_rows: counters.waiting_rows.get(),
             waiting_tokens: counters.waiting_tokens.get(),
-            waiting_oldest_ms: counters.waiting_oldest_ms.get(),
+            waiting_oldest_ms: counters.waiting_oldest_seconds.get().as_millis() as u64,
             queue_frames: counters.queue_frames.get(),
             queue_bytes: counters.queue_bytes.get(),
             lag_frames: counts.then(|| counters.lag_frames.get()),

@@ -3,6 +3,7 @@
 //! Owns what several streams share: the journal's directory, the plugin host, the watch over component files.
 
 use crate::aborts::{Aborts, Opened};
+use crate::admin::{self, Admin};
 use crate::attributes::Attributes;
 use crate::dirs;
 use crate::grants;
@@ -20,6 +21,7 @@ use afterbay_events::event::{
     JournalCorrupt, JournalCut, JournalNotice, JournalRecovered, PluginReloadUnwatched, StreamStarted,
 };
 use afterbay_events::{Events, Health, Metrics};
+use afterbay_http::redacted;
 use afterbay_journal::{Directory, Options, Recovered, SyncPolicy, What};
 use afterbay_oci::Reference;
 use afterbay_runtime::limits::COMPONENT_BYTES_MAX;
@@ -38,6 +40,19 @@ pub(crate) fn load(file: &Path, has_rendezvous: bool) -> Result<config::Config, 
         true => config::Names::FromRendezvous,
         false => config::Names::FromConfig,
     };
+    with_env(names, |env| config::Config::load(file, env))
+}
+
+/// Reads the admin addresses of a configuration file, and token file.
+pub(crate) fn load_admin(file: &Path) -> Result<config::Admin, Vec<String>> {
+    with_env(config::Names::FromRendezvous, |env| config::Config::load_admin(file, env))
+}
+
+/// Calls with what a configuration is checked against. The problems have no passwords in them.
+fn with_env<T>(
+    names: config::Names,
+    load: impl FnOnce(&config::Env<'_>) -> Result<T, config::Problems>,
+) -> Result<T, Vec<String>> {
     let builtins: Vec<&str> = afterbay_bundled::names().collect();
     let versions = Layouts::versions();
     let reference = |text: &str| Reference::parse(text).map(drop).map_err(|error| error.to_string());
@@ -45,8 +60,7 @@ pub(crate) fn load(file: &Path, has_rendezvous: bool) -> Result<config::Config, 
     let tokenizer =
         |path: &Path| std::fs::metadata(path).map(drop).map_err(|error| format!("cannot be read: {error}"));
     let env = config::Env::of_process(names, &builtins, &reference, &tokenizer, &versions);
-    config::Config::load(file, &env)
-        .map_err(|problems| problems.iter().map(std::string::ToString::to_string).collect())
+    load(&env).map_err(|problems| problems.iter().map(|problem| redacted(&problem.to_string())).collect())
 }
 
 /// The plugin host of a command that somebody waits for.
@@ -131,6 +145,11 @@ pub(crate) fn check_files(
     vocabularies: &Vocabularies,
 ) -> Result<Vec<String>, Vec<String>> {
     let (mut lines, mut problems) = (Vec::new(), Vec::new());
+    if let Some(file) = &config.admin.token_file
+        && let Err(why) = admin::token(file)
+    {
+        problems.push(format!("admin.token_file: {} {why}", file.display()));
+    }
     for stream in &config.streams {
         for sink in &stream.sinks {
             match sink.tokenizer.as_deref().map(|path| vocabularies.load(path)) {
@@ -219,8 +238,8 @@ pub(crate) struct Shared {
     pub(crate) attributes: Attributes,
     pub(crate) plugins: Plugins,
     pub(crate) reloads: Reloads,
-    /// What answers on the admin address, where there is one.
-    pub(crate) admin: Option<tokio::task::JoinHandle<std::io::Result<()>>>,
+    /// What answers on the admin addresses.
+    pub(crate) admin: Admin,
 }
 
 /// A plugin's place: its stream's name and its own.
@@ -318,7 +337,7 @@ impl Shared {
             attributes,
             plugins,
             reloads,
-            admin: None,
+            admin: Admin::default(),
         })
     }
 }

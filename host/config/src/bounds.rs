@@ -18,6 +18,8 @@ pub const SINKS_MAX: usize = 64;
 pub const TAPS_MAX: usize = 16;
 /// Fewest and most `sink.max_subscribers`.
 pub const MAX_SUBSCRIBERS: (u64, u64) = (1, 1024);
+/// Addresses of `admin.listen`.
+pub const ADMIN_LISTEN_MAX: usize = 8;
 /// Plugins of one stream.
 pub const PLUGINS_MAX: usize = 16;
 /// Plugins of all streams: each is an instance in a pool of 512, twice while it is reloaded.

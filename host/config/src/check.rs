@@ -3,20 +3,36 @@
 
 use std::cell::RefCell;
 use std::fmt::Display;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
 use crate::bounds;
-use crate::checked::{Admin, Coalesce, Config, Journal, Layout, Log, Memory, Retain, Stream};
+use crate::checked::{Coalesce, Config, Journal, Layout, Log, Memory, Retain, Stream};
 use crate::place::{Place, Placed, line_and_column};
 use crate::plugins::Plugin;
 use crate::reader::{Reader, Source};
 use crate::units::{Size, Time};
-use crate::{Endpoint, Engine, Env, LogFormat, Name, Problem, Problems, disk, keys, written};
+use crate::{Admin, Endpoint, Engine, Env, LogFormat, Name, Problem, Problems, disk, keys, written};
 
 pub(crate) fn load(path: &Path, env: &Env<'_>) -> Result<Config, Problems> {
+    parse(&text(path)?, path, env)
+}
+
+/// [`Config::load_admin`].
+pub(crate) fn load_admin(path: &Path, env: &Env<'_>) -> Result<Admin, Problems> {
+    let (checked, problems) = check(&text(path)?, path, env)?;
+    let is_admin = |problem: &Problem| problem.key.starts_with("admin") || problem.key == "journal.dir";
+    let of_admin: Vec<Problem> = problems.iter().filter(|problem| is_admin(problem)).cloned().collect();
+    match checked.admin {
+        Some(admin) if of_admin.is_empty() => Ok(admin),
+        // Without a journal it is wrong as a whole.
+        _ if of_admin.is_empty() => Err(Problems::new(problems)),
+        _ => Err(Problems::new(of_admin)),
+    }
+}
+
+fn text(path: &Path) -> Result<String, Problems> {
     let unreadable = |message: String| {
         let file = path.to_owned();
         Problems::new(vec![Problem { file, line: 0, column: 0, key: String::new(), message }])
@@ -27,12 +43,19 @@ pub(crate) fn load(path: &Path, env: &Env<'_>) -> Result<Config, Problems> {
         let (bytes, most) = (Size(bytes), Size(bounds::FILE_BYTES_MAX));
         return Err(unreadable(format!("config file of {bytes}, the most is {most}")));
     }
-    let text =
-        std::fs::read_to_string(path).map_err(|error| unreadable(format!("cannot be read: {error}")))?;
-    parse(&text, path, env)
+    std::fs::read_to_string(path).map_err(|error| unreadable(format!("cannot be read: {error}")))
 }
 
 pub(crate) fn parse(text: &str, path: &Path, env: &Env<'_>) -> Result<Config, Problems> {
+    let (checked, problems) = check(text, path, env)?;
+    match checked.config() {
+        Some(config) if problems.is_empty() => Ok(config),
+        _ => Err(Problems::new(problems)),
+    }
+}
+
+/// Every part of a file that can be made of it, and all that is wrong with it. The error: it is no TOML.
+fn check(text: &str, path: &Path, env: &Env<'_>) -> Result<(Checked, Vec<Problem>), Problems> {
     let (table, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         let problems = errors.iter().map(|error| {
@@ -47,11 +70,23 @@ pub(crate) fn parse(text: &str, path: &Path, env: &Env<'_>) -> Result<Config, Pr
     let written = written::Config::read(&Reader::open(&source, table.get_ref(), top, &keys::ROOT));
     let dir =
         std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned)).unwrap_or_default();
-    let config = Check { source: &source, dir }.config(&written);
-    let problems = source.problems.into_inner();
-    match config {
-        Some(config) if problems.is_empty() => Ok(config),
-        _ => Err(Problems::new(problems)),
+    let checked = Check { source: &source, dir }.config(&written);
+    Ok((checked, source.problems.into_inner()))
+}
+
+/// The parts of a configuration, as far as they could be made.
+struct Checked {
+    streams: Option<Vec<Stream>>,
+    memory: Memory,
+    journal: Option<Journal>,
+    admin: Option<Admin>,
+    log: Log,
+}
+
+impl Checked {
+    fn config(self) -> Option<Config> {
+        let Checked { streams, memory, journal, admin, log } = self;
+        Some(Config { streams: streams?, memory, journal: journal?, admin: admin?, log })
     }
 }
 
@@ -62,7 +97,7 @@ pub(crate) struct Check<'s> {
 }
 
 impl Check<'_> {
-    fn config(&self, written: &written::Config) -> Option<Config> {
+    fn config(&self, written: &written::Config) -> Checked {
         let mut names = Names::default();
         let streams: Vec<Option<Stream>> =
             written.streams.iter().map(|stream| self.stream(stream, &mut names)).collect();
@@ -71,15 +106,11 @@ impl Check<'_> {
         let waiting = written.memory.as_ref().map(|memory| &memory.waiting).unwrap_or(&None);
         let waiting = self.within(waiting, bounds::MEMORY_WAITING, |&bytes| Size(bytes));
         let memory = waiting.map_or_else(Memory::default, |waiting| Memory { waiting });
-        let admin = written.admin.as_ref().map_or_else(Admin::default, |admin| self.admin(admin));
+        let dir = written.journal.as_ref().and_then(|journal| journal.dir.as_ref());
+        let dir = journal.as_ref().zip(dir).map(|(journal, dir)| (journal.dir.as_path(), &dir.place));
+        let admin = self.admin(written.admin.as_ref(), dir);
         let log = written.log.as_ref().map_or_else(Log::default, |log| self.log(log));
-        Some(Config {
-            streams: streams.into_iter().collect::<Option<_>>()?,
-            memory,
-            journal: journal?,
-            admin,
-            log,
-        })
+        Checked { streams: streams.into_iter().collect(), memory, journal, admin, log }
     }
 
     fn stream(&self, written: &written::Stream, names: &mut Names) -> Option<Stream> {
@@ -221,27 +252,6 @@ impl Check<'_> {
             self.bounded(place, &age, bounds::RETAIN_AGE, |&time| Time(time));
         }
         Retain { bytes, age }
-    }
-
-    fn admin(&self, written: &written::Admin) -> Admin {
-        let default = Admin::default();
-        let Some(Placed { value: text, place }) = &written.listen else { return default };
-        if text == "none" {
-            return Admin { listen: None };
-        }
-        let listen: Result<SocketAddr, _> = text.replacen("localhost:", "127.0.0.1:", 1).parse();
-        let Ok(listen) = listen else {
-            self.source
-                .tell(place, format!("{text:?} must be ADDRESS:PORT, like \"127.0.0.1:9464\", or \"none\""));
-            return default;
-        };
-        if !listen.ip().is_loopback() && value(&written.allow_remote) != Some(true) {
-            self.source.tell(
-                place,
-                format!("{text:?} is reached from other hosts and has no password: set allow_remote = true"),
-            );
-        }
-        Admin { listen: Some(listen) }
     }
 
     fn log(&self, written: &written::Log) -> Log {

@@ -1,11 +1,10 @@
 //! The checked configuration: what the rest of Afterbay is built from. No text, no units, no unset variables are left.
 //! It can be made in code, too: [`Stream::new`] and [`Config::new`] give the defaults that the file's keys have.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::{AttributeRule, Endpoint, Env, Name, Plugin, Problems};
+use crate::{Admin, AttributeRule, Endpoint, Env, Name, Plugin, Problems};
 
 /// Everything one process runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,7 +15,7 @@ pub struct Config {
     pub memory: Memory,
     /// Where frames are kept, of all streams.
     pub journal: Journal,
-    /// The admin address.
+    /// The admin addresses.
     pub admin: Admin,
     /// Afterbay's own log.
     pub log: Log,
@@ -25,11 +24,12 @@ pub struct Config {
 impl Config {
     /// One stream and a journal in `dir`, all else at its default.
     pub fn new(stream: Stream, dir: impl Into<PathBuf>) -> Config {
+        let journal = Journal::new(dir);
         Config {
             streams: vec![stream],
             memory: Memory::default(),
-            journal: Journal::new(dir),
-            admin: Admin::default(),
+            admin: Admin::in_dir(&journal.dir),
+            journal,
             log: Log::default(),
         }
     }
@@ -37,6 +37,12 @@ impl Config {
     /// Reads and checks `path`. Nothing is made on disk and nothing is bound.
     pub fn load(path: &Path, env: &Env<'_>) -> Result<Config, Problems> {
         crate::check::load(path, env)
+    }
+
+    /// Reads the admin addresses of `path`, for a command that asks a running Afterbay. Only what is wrong with them is an
+    /// error: the rest may be about to be reloaded, and may name what only the service has.
+    pub fn load_admin(path: &Path, env: &Env<'_>) -> Result<Admin, Problems> {
+        crate::check::load_admin(path, env)
     }
 
     /// Checks `text` as if it stood in `path`; relative paths in it are relative to the directory of `path`.
@@ -455,19 +461,6 @@ pub enum OnError {
     Stop,
     /// Forwards without keeping, and says so.
     Forward,
-}
-
-/// The admin address: `/metrics`, `/healthz`, `/readyz`, `/v1/signals`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Admin {
-    /// `None`: no admin address.
-    pub listen: Option<SocketAddr>,
-}
-
-impl Default for Admin {
-    fn default() -> Admin {
-        Admin { listen: Some(SocketAddr::from(([127, 0, 0, 1], 9464))) }
-    }
 }
 
 /// Afterbay's own log. `--log-format` and `AFTERBAY_LOG` come before it.

@@ -74,7 +74,7 @@ pub(crate) static ROOT: Table = Table {
             "admin",
             Optional,
             "",
-            "/metrics, /healthz, /readyz, /v1/signals and POST /v1/requests/RID/abort.",
+            "/metrics, /healthz, /readyz, /v1/signals, /v1/plugins and POST /v1/requests/RID/abort.",
         ),
         key("log", Optional, "", "Afterbay's own log, on standard error."),
     ],
@@ -380,12 +380,25 @@ pub(crate) static RETAIN: Table = Table {
 
 pub(crate) static ADMIN: Table = Table {
     keys: &[
-        key("listen", Default, "\"127.0.0.1:9464\"", "ADDRESS:PORT, or \"none\"."),
+        key(
+            "listen",
+            Default,
+            "\"127.0.0.1:9464\"",
+            "An address or several: ADDRESS:PORT, or unix:/PATH for a socket that only this user can open. Where no unix: is given, the\n\
+             socket is ADMIN.sock in the journal's directory; the afterbay commands use it. \"none\" listens nowhere.",
+        ),
+        key(
+            "token_file",
+            Optional,
+            "\"/run/secrets/afterbay\"",
+            "A file with a bearer token, which every call needs that changes something (Authorization: Bearer TOKEN). Without it such calls\n\
+             are accepted on the Unix socket only.",
+        ),
         key(
             "allow_remote",
             Default,
             "false",
-            "The admin address has no password: listening on more than this host must be allowed here.",
+            "Whoever reaches an ADDRESS:PORT can read there: listening on more than this host must be allowed here.",
         ),
     ],
 };

@@ -21,6 +21,7 @@ mod units;
 // As checked.
 mod abort;
 mod across;
+mod admin;
 mod attributes;
 mod check;
 mod checked;
@@ -33,11 +34,12 @@ mod sinks;
 mod env;
 mod problem;
 
+pub use admin::{Admin, AdminAddress};
 pub use attributes::{AttributeRule, Pattern, Rids};
 pub use checked::{
-    Abort, Admin, ApiKeyFrom, Coalesce, CoalesceWhen, Config, Engine, Journal, Layout, LoadSnapshot, Log,
-    LogFormat, Memory, OnError, Queue, Reads, Retain, Route, Signals, Sink, SinkKind, Stream, Sync, Takes,
-    Tap, TapOf, TapSocket, TapSocketType,
+    Abort, ApiKeyFrom, Coalesce, CoalesceWhen, Config, Engine, Journal, Layout, LoadSnapshot, Log, LogFormat,
+    Memory, OnError, Queue, Reads, Retain, Route, Signals, Sink, SinkKind, Stream, Sync, Takes, Tap, TapOf,
+    TapSocket, TapSocketType,
 };
 pub use endpoint::{Endpoint, EndpointError};
 pub use env::{Env, Names};

@@ -122,8 +122,9 @@ pub(crate) struct Journal {
 }
 
 pub(crate) struct Admin {
-    pub listen: Written<String>,
+    pub listen: Vec<Placed<String>>,
     pub allow_remote: Written<bool>,
+    pub token_file: Written<String>,
 }
 
 pub(crate) struct Log {
@@ -320,7 +321,11 @@ impl Journal {
 
 impl Admin {
     fn read(table: &Reader<'_, '_>) -> Admin {
-        Admin { listen: table.text("listen"), allow_remote: table.boolean("allow_remote") }
+        Admin {
+            listen: table.texts("listen"),
+            allow_remote: table.boolean("allow_remote"),
+            token_file: table.text("token_file"),
+        }
     }
 }
 

@@ -72,6 +72,7 @@ fn the_reference_with_every_line_enabled_shows_the_true_defaults() {
         0xbf, 0x4f, 0x1b, 0x2b, 0x0b, 0x82, 0x2c, 0xd1, 0x5d, 0x6c, 0x15, 0xb0, 0xf0, 0x0a, 0x08,
     ]);
     expected.streams[0].plugins = vec![plugin];
+    expected.admin.token_file = Some("/run/secrets/afterbay".into());
     assert_eq!(config, expected);
 }
 

@@ -457,7 +457,8 @@ fn how_a_reader_does_is_told_when_it_changes() {
     credit.finished().unwrap();
     afterbay.event_where("SinkState", is("keeping up"));
     afterbay.until_metrics("it keeps up", |metrics| {
-        (metrics.sink("state"), metrics.sink("waiting_rows"), metrics.sink("waiting_oldest_ms")) == (0, 0, 0)
+        (metrics.sink("state"), metrics.sink("waiting_rows"), metrics.sink("waiting_oldest_seconds"))
+            == (0, 0, 0)
     });
     drop(reader);
     afterbay.event_where("SinkState", is("away"));

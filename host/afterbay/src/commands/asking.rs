@@ -1,62 +1,124 @@
-//! Asks a running Afterbay over its admin address, for the commands that do.
+//! Asks a running Afterbay over one of its admin addresses, for the commands that do.
 
-use afterbay_upstream::{get as http_get, post as http_post, post_within as http_post_within, server};
-use anyhow::Context;
+use crate::commands::journal::default_dir;
+use crate::start;
+use afterbay_config::{Admin, AdminAddress};
+use afterbay_upstream::{
+    Answer, ApiKey, HttpError, Target, get as http_get, post as http_post, post_within as http_post_within,
+    server, socket,
+};
+use anyhow::{Context, bail};
 use serde_json::Value;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What an answer may have, in bytes: every plugin of every stream.
+/// Bytes of an answer: every plugin of every stream.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// Compiling a plugin that brings an interpreter takes some seconds.
+/// Time for an answer that waits until plugins are compiled: one that brings an interpreter takes some seconds.
 const SLOW_MAX: Duration = Duration::from_secs(120);
+/// The TCP address of an Afterbay whose configuration names none.
+const DEFAULT_TCP: &str = "127.0.0.1:9464";
 
-/// Whom a command asks, and how it shows the answer.
+/// The Afterbay that a command asks, and how the command shows the answer.
 #[derive(clap::Args)]
 pub(crate) struct Asks {
-    /// The admin address of the running Afterbay
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9464", value_parser = parse_admin)]
-    admin: String,
+    /// The configuration of the running Afterbay, which names its admin addresses. Without it, and without --admin, the
+    /// Afterbay that `afterbay sglang` runs by default is asked
+    #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG")]
+    config: Option<PathBuf>,
+    /// The admin address of the running Afterbay: HOST:PORT, or unix:/PATH of its socket. --config is not read then
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_admin)]
+    admin: Option<String>,
+    /// The file with the admin token, where the configuration does not name it
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     /// Print the answer as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 fn parse_admin(text: &str) -> Result<String, String> {
+    if text.starts_with("unix:") {
+        return text.parse().map(|address: AdminAddress| address.to_string());
+    }
     match text.rsplit_once(':').map(|(host, port)| (host, port.parse())) {
         Some((host, Ok(1_u16..))) if !host.is_empty() => Ok(text.to_owned()),
-        _ => Err("not ADDRESS:PORT, such as 127.0.0.1:9464".to_owned()),
+        _ => Err("must be HOST:PORT, like 127.0.0.1:9464, or unix:/PATH".to_owned()),
     }
 }
 
 impl Asks {
-    /// POSTs JSON: whether it was done, and what was said of it.
+    /// POSTs JSON. Returns whether it was done, and the answer.
     pub(crate) fn post(&self, path: &str, body: &Value) -> anyhow::Result<(bool, Value)> {
-        ask(&self.admin, |target, runtime| runtime.block_on(http_post(target, path, None, body)))
+        self.ask(true, async |target, key| http_post(target, path, key, body).await)
     }
 
     /// POSTs JSON where the answer may take as long as compiling plugins does.
     pub(crate) fn post_slow(&self, path: &str, body: &Value) -> anyhow::Result<(bool, Value)> {
-        ask(&self.admin, |target, runtime| runtime.block_on(http_post_within(target, path, body, SLOW_MAX)))
+        self.ask(true, async |target, key| http_post_within(target, path, key, body, SLOW_MAX).await)
     }
 
     /// GETs JSON.
     pub(crate) fn get(&self, path: &str) -> anyhow::Result<(bool, Value)> {
-        ask(&self.admin, |target, runtime| runtime.block_on(http_get(target, path, ANSWER_BYTES_MAX)))
+        self.ask(false, async |target, _| http_get(target, path, ANSWER_BYTES_MAX).await)
+    }
+
+    /// `with_token`: for a call that changes something.
+    fn ask(
+        &self,
+        with_token: bool,
+        exchange: impl AsyncFnOnce(&Target, Option<&ApiKey>) -> Result<Answer, HttpError>,
+    ) -> anyhow::Result<(bool, Value)> {
+        // The token of one Afterbay is not shown to another that --admin names.
+        let config = self.config.as_deref().filter(|_| self.admin.is_none());
+        let config = config.map(of_config).transpose()?;
+        let address = self.address(config.as_ref())?;
+        let target = match address.parse() {
+            Ok(AdminAddress::Unix(path)) => socket(&path),
+            _ => server(&format!("http://{address}")).with_context(|| format!("admin {address}"))?,
+        };
+        let file =
+            self.token_file.as_deref().or(config.as_ref().and_then(|admin| admin.token_file.as_deref()));
+        let key = file.filter(|_| with_token).map(read_token).transpose()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let answer = runtime.block_on(exchange(&target, key.as_ref()));
+        let is_guessed = self.admin.is_none() && self.config.is_none();
+        let hint = if is_guessed { " (name another with --config or --admin)" } else { "" };
+        let answer = answer.with_context(|| format!("admin {address}{hint}"))?;
+        let said = serde_json::from_slice(&answer.body).with_context(|| {
+            format!(
+                "admin {address} answers {}, and no JSON: another program may listen there",
+                answer.status
+            )
+        })?;
+        Ok((answer.status == 200, said))
+    }
+
+    fn address(&self, config: Option<&Admin>) -> anyhow::Result<String> {
+        match (&self.admin, config) {
+            (Some(address), _) => Ok(address.clone()),
+            (None, Some(admin)) => match admin.unix_socket() {
+                Some(path) => Ok(AdminAddress::Unix(path.to_owned()).to_string()),
+                None => bail!("admin.listen is \"none\" in the configuration, so that nobody can be asked"),
+            },
+            (None, None) => Ok(default_address()),
+        }
     }
 }
 
-fn ask(
-    admin: &str,
-    exchange: impl FnOnce(
-        &afterbay_upstream::Target,
-        &tokio::runtime::Runtime,
-    ) -> Result<afterbay_upstream::Answer, afterbay_upstream::HttpError>,
-) -> anyhow::Result<(bool, Value)> {
-    let target = server(&format!("http://{admin}")).with_context(|| format!("admin {admin:?}"))?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let answer = exchange(&target, &runtime).with_context(|| format!("admin {admin}"))?;
-    let said = serde_json::from_slice(&answer.body).with_context(|| {
-        format!("admin {admin} answers {}, and no JSON: another program may listen there", answer.status)
-    })?;
-    Ok((answer.status == 200, said))
+/// The Unix socket in the default journal; where there is none, the default TCP address.
+fn default_address() -> String {
+    let socket = default_dir().map(|dir| AdminAddress::of_journal(&dir));
+    let is_there = |address: &AdminAddress| matches!(address, AdminAddress::Unix(path) if path.exists());
+    socket.filter(is_there).map_or_else(|| DEFAULT_TCP.to_owned(), |socket| socket.to_string())
+}
+
+fn of_config(file: &Path) -> anyhow::Result<Admin> {
+    start::load_admin(file).map_err(|problems| anyhow::anyhow!("{}", problems.join("\n")))
+}
+
+fn read_token(file: &Path) -> anyhow::Result<ApiKey> {
+    let context = || format!("token file {}", file.display());
+    let token = std::fs::read_to_string(file).with_context(context)?;
+    ApiKey::new(&token).with_context(context)
 }

@@ -35,7 +35,8 @@ enum Command {
         #[command(flatten)]
         asks: Asks,
     },
-    /// Make a shadow live: in the place of the plugin that it is a shadow of, which leaves the chain
+    /// Make a shadow live: in the place of the plugin that it is a shadow of, which leaves the chain. A restart makes it a shadow
+    /// again unless the configuration is changed too
     #[command(after_help = "Example:\n  afterbay plugins promote redact-2 --stream decode-0")]
     Promote {
         /// The shadow, by its name in the configuration
@@ -55,7 +56,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             change(&name, "release", "released", stream.as_deref(), &asks)
         }
         Some(Command::Promote { name, stream, asks }) => {
-            change(&name, "promote", "promoted", stream.as_deref(), &asks)
+            let code = change(&name, "promote", "promoted", stream.as_deref(), &asks)?;
+            if code == ExitCode::SUCCESS && !asks.json {
+                println!(
+                    "{name}: the next start makes it a shadow again, unless you remove its mode from the configuration"
+                );
+            }
+            Ok(code)
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::reload::{Asked, Reloads, Source};
 use crate::rendezvous::is_alive;
 use crate::start::{self, Running, Shared};
 use crate::vocabularies::Vocabularies;
-use crate::{EXIT_USAGE, admin, commands, dev};
+use crate::{EXIT_USAGE, admin, commands, descriptors, dev};
 use afterbay_config::LogFormat;
 use afterbay_events::event::StreamFailed;
 use afterbay_events::log;
@@ -114,6 +114,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         problems.iter().for_each(|problem| eprintln!("{problem}"));
         return Ok(ExitCode::from(EXIT_USAGE));
     }
+    descriptors::raise();
+    if let Some(why) = descriptors::too_few(&config, descriptors::limit()) {
+        tracing::warn!(target: "afterbay", "descriptors: {why}");
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     start::make_dirs(&config)?;
     let (reloads, asked) = Reloads::new();
@@ -142,10 +146,8 @@ enum Stop {
 /// Runs until told to stop. Streams live for as long as the sockets they were told of.
 async fn serve(args: &Args, mut shared: Shared, asked: mpsc::Receiver<Asked>) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
-    if let Some(address) = shared.config.admin.listen {
-        let listener = admin::bind(address).await?;
-        shared.admin = Some(admin::spawn(listener, &shared)?);
-    }
+    let bound = shared.admin.bind(&shared.config.admin).await?;
+    admin::serve_all(&mut shared, bound)?;
     if let Some(file) = &args.announce {
         std::fs::write(file, b"").with_context(|| format!("announce: {}", file.display()))?;
     }

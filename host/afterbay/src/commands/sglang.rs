@@ -5,9 +5,12 @@
 //! SGLang's own. The connector is put on PYTHONPATH from inside this binary.
 
 use crate::{EXIT_USAGE, start};
-use afterbay_config::{Abort, Stream};
+use afterbay_config::{Abort, AdminAddress, Stream};
 use anyhow::{Context, bail, ensure};
 use std::ffi::OsString;
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -76,7 +79,7 @@ pub(crate) struct Args {
     /// that writes cumulative ids goes with one leg only, `builtin:delta-to-cumulative` by itself
     #[arg(long, value_name = "COMPONENT", conflicts_with = "config")]
     plugin: Vec<String>,
-    /// The admin address, or `none`
+    /// The TCP admin address, or `none` for the Unix socket in the journal's directory alone
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9464", conflicts_with = "config")]
     admin: String,
     /// Where Afterbay's own log goes, instead of beside SGLang's
@@ -169,11 +172,19 @@ impl Rundir {
     fn write(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
         let path = self.path(name);
         if let Some(dir) = path.parent() {
-            std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+            private_dir(dir)?;
         }
-        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+        let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
+        let written = made.and_then(|mut made| made.write_all(text.as_bytes()));
+        written.with_context(|| path.display().to_string())?;
         Ok(path)
     }
+}
+
+/// Makes a directory, and those above it that are missing, for this user alone.
+fn private_dir(dir: &Path) -> anyhow::Result<()> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.with_context(|| dir.display().to_string())
 }
 
 /// The configuration of a run without one.
@@ -185,7 +196,7 @@ fn built_in(args: &Args, rundir: &Rundir) -> anyhow::Result<String> {
         }
     };
     // Nobody has had a reason to make it before.
-    std::fs::create_dir_all(&journal).with_context(|| journal.display().to_string())?;
+    private_dir(&journal)?;
     let mut text = format!(
         "[[stream]]\nname = \"sglang\"\nlisten = {listen}\n\n[[stream.sink]]\nname = \"reader\"\n",
         listen = quoted(&format!("ipc://{}", rundir.path("ingress").display())),
@@ -225,7 +236,11 @@ fn built_in(args: &Args, rundir: &Rundir) -> anyhow::Result<String> {
         );
     }
     text += &format!("\n[journal]\ndir = {}\n", quoted(&journal.display().to_string()));
-    text += &format!("\n[admin]\nlisten = {}\n", quoted(&args.admin));
+    let admin = match args.admin.as_str() {
+        "none" => AdminAddress::of_journal(&journal).to_string(),
+        address => address.to_owned(),
+    };
+    text += &format!("\n[admin]\nlisten = {}\n", quoted(&admin));
     Ok(text)
 }
 

@@ -1,0 +1,256 @@
+//! Who may ask what on an admin address. Every request passes [`check`] before its route sees it.
+//!
+//! Whoever reaches an address can read there. A call that changes something is taken on the Unix socket, whose mode keeps
+//! other users out, or with the token of `admin.token_file`. Where there is a token, the Unix socket asks for it too.
+
+use super::refusal;
+use crate::attributes;
+use afterbay_config::AdminAddress;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::Response;
+use std::io::Read;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use subtle::ConstantTimeEq;
+
+/// Time until a request's body is whole.
+const BODY_MAX: Duration = Duration::from_secs(5);
+/// Bytes of a token file.
+const TOKEN_BYTES_MAX: u64 = 4096;
+
+/// The token file of a process, which a reload may change. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TokenFile(Arc<Mutex<Option<PathBuf>>>);
+
+/// What is checked on one address.
+#[derive(Clone)]
+pub(crate) struct Access {
+    pub(crate) address: AdminAddress,
+    pub(crate) token_file: TokenFile,
+    /// The address that takes changes without a token.
+    pub(crate) socket: Option<AdminAddress>,
+}
+
+impl TokenFile {
+    pub(crate) fn set(&self, file: Option<PathBuf>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = file;
+    }
+
+    fn get(&self) -> Option<PathBuf> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The token in a file: what is not white space at its ends. The error goes behind the file's name.
+pub(crate) fn token(file: &Path) -> Result<String, String> {
+    let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
+    // Asked before it is opened: to open a FIFO waits for its writer.
+    if !std::fs::metadata(file).map_err(unreadable)?.is_file() {
+        return Err("is not a file".to_owned());
+    }
+    let mut text = String::new();
+    let opened = std::fs::File::open(file).map_err(unreadable)?;
+    opened.take(TOKEN_BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;
+    let token = text.trim();
+    if text.len() as u64 > TOKEN_BYTES_MAX {
+        return Err(format!("has more than {TOKEN_BYTES_MAX} bytes"));
+    }
+    if token.is_empty() || !token.chars().all(|c| c.is_ascii_graphic()) {
+        return Err("holds no token: it must be visible ASCII characters without spaces".to_owned());
+    }
+    Ok(token.to_owned())
+}
+
+/// Lets a request through that may be answered, with its whole body.
+pub(crate) async fn check(State(access): State<Access>, request: Request, next: Next) -> Response {
+    if let Some(refused) = access.refuses(request.method(), request.headers()) {
+        return refused;
+    }
+    let (head, body) = request.into_parts();
+    let max = attributes::BODY_BYTES_MAX;
+    match tokio::time::timeout(BODY_MAX, to_bytes(body, max)).await {
+        Ok(Ok(body)) => next.run(Request::from_parts(head, Body::from(body))).await,
+        Ok(Err(error)) => {
+            let why = format!("the body: {error}, at most {max} bytes are taken");
+            refusal(StatusCode::PAYLOAD_TOO_LARGE, "body", &why)
+        }
+        Err(_) => {
+            let why = format!("the body is not whole after {} s", BODY_MAX.as_secs());
+            refusal(StatusCode::REQUEST_TIMEOUT, "slow", &why)
+        }
+    }
+}
+
+impl Access {
+    fn refuses(&self, method: &Method, headers: &HeaderMap) -> Option<Response> {
+        if let AdminAddress::Tcp(address) = &self.address
+            && address.ip().is_loopback()
+            && !names_this_host(headers.get(header::HOST))
+        {
+            // A name of a page's own site may lead here: the browser then lets the page read the answer.
+            let why = format!(
+                "the Host header is {:?}, must be localhost or a loopback address",
+                headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default()
+            );
+            return Some(refusal(StatusCode::FORBIDDEN, "host", &why));
+        }
+        if matches!(*method, Method::GET | Method::HEAD) {
+            return None;
+        }
+        // A browser says where a page is from.
+        if headers.contains_key(header::ORIGIN) {
+            let why = "a page in a browser may not ask for this";
+            return Some(refusal(StatusCode::FORBIDDEN, "origin", why));
+        }
+        match (self.token_file.get(), &self.address) {
+            (Some(file), _) => refuses_token(&file, headers.get(header::AUTHORIZATION)),
+            (None, AdminAddress::Unix(_)) => None,
+            (None, AdminAddress::Tcp(address)) => {
+                let socket =
+                    self.socket.as_ref().map(|socket| format!("ask over {socket}, or ")).unwrap_or_default();
+                let why = format!(
+                    "{address} is read-only without a token: {socket}set token_file = \"FILE\" under [admin]"
+                );
+                Some(refusal(StatusCode::FORBIDDEN, "read_only", &why))
+            }
+        }
+    }
+}
+
+fn refuses_token(file: &Path, given: Option<&HeaderValue>) -> Option<Response> {
+    let token = match token(file) {
+        Ok(token) => token,
+        Err(why) => {
+            let why = format!("admin.token_file: {} {why}", file.display());
+            return Some(refusal(StatusCode::SERVICE_UNAVAILABLE, "token_file", &why));
+        }
+    };
+    let given = given.and_then(|given| given.as_bytes().strip_prefix(b"Bearer "));
+    if given.is_some_and(|given| given.ct_eq(token.as_bytes()).into()) {
+        return None;
+    }
+    let why = match given {
+        None => "this call needs the token of admin.token_file: Authorization: Bearer TOKEN",
+        Some(_) => "the token is not that of admin.token_file",
+    };
+    let mut refused = refusal(StatusCode::UNAUTHORIZED, "token", why);
+    refused.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    Some(refused)
+}
+
+/// `localhost` or a loopback address, with or without a port.
+fn names_this_host(host: Option<&HeaderValue>) -> bool {
+    let Some(host) = host.and_then(|host| host.to_str().ok()) else { return false };
+    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit());
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if is_port(port) && !(name.contains(':') && !name.ends_with(']')) => name,
+        _ => host,
+    };
+    let inside = name.strip_prefix('[').and_then(|inside| inside.strip_suffix(']')).unwrap_or(name);
+    inside.eq_ignore_ascii_case("localhost")
+        || inside.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn access(address: &str) -> Access {
+        let socket = Some(AdminAddress::Unix("/run/a.sock".into()));
+        Access { address: address.parse().unwrap(), token_file: TokenFile::default(), socket }
+    }
+
+    fn headers(each: &[(header::HeaderName, &str)]) -> HeaderMap {
+        each.iter().map(|(name, value)| (name.clone(), HeaderValue::from_str(value).unwrap())).collect()
+    }
+
+    fn status(refused: Option<Response>) -> u16 {
+        refused.map_or(200, |refused| refused.status().as_u16())
+    }
+
+    #[test]
+    fn a_loopback_address_answers_only_to_names_of_this_host() {
+        for (host, is_good) in [
+            ("localhost", true),
+            ("LocalHost:9464", true),
+            ("127.0.0.1:9464", true),
+            ("127.8.8.8", true),
+            ("[::1]:9464", true),
+            ("[::1]", true),
+            ("", false),
+            ("evil.test", false),
+            ("localhost.evil.test:9464", false),
+            ("127.0.0.1.evil.test", false),
+            ("192.168.1.1:9464", false),
+            ("127.0.0.1:9464:9464", false),
+        ] {
+            let refused = access("127.0.0.1:9464").refuses(&Method::GET, &headers(&[(header::HOST, host)]));
+            assert_eq!(status(refused), if is_good { 200 } else { 403 }, "{host:?}");
+        }
+        assert_eq!(status(access("127.0.0.1:9464").refuses(&Method::GET, &HeaderMap::new())), 403);
+        // Other names lead to an address that other hosts reach.
+        let named = headers(&[(header::HOST, "afterbay-0.afterbay.svc:9464")]);
+        assert_eq!(status(access("0.0.0.0:9464").refuses(&Method::GET, &named)), 200);
+        assert_eq!(status(access("unix:/run/a.sock").refuses(&Method::GET, &HeaderMap::new())), 200);
+    }
+
+    #[test]
+    fn without_a_token_only_the_unix_socket_takes_changes() {
+        let here = headers(&[(header::HOST, "localhost")]);
+        assert_eq!(status(access("unix:/run/a.sock").refuses(&Method::POST, &here)), 200);
+        for method in [Method::POST, Method::PUT, Method::DELETE, Method::PATCH] {
+            assert_eq!(status(access("127.0.0.1:9464").refuses(&method, &here)), 403, "{method}");
+            assert_eq!(status(access("0.0.0.0:9464").refuses(&method, &here)), 403, "{method}");
+        }
+    }
+
+    #[test]
+    fn with_a_token_every_address_asks_for_it_and_a_rotated_one_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        std::fs::write(&file, "s3cret\n").unwrap();
+        for address in ["unix:/run/a.sock", "127.0.0.1:9464", "0.0.0.0:9464"] {
+            let access = access(address);
+            access.token_file.set(Some(file.clone()));
+            let asks = |authorization: Option<&str>| {
+                let mut headers = headers(&[(header::HOST, "localhost")]);
+                if let Some(text) = authorization {
+                    headers.insert(header::AUTHORIZATION, text.parse().unwrap());
+                }
+                status(access.refuses(&Method::POST, &headers))
+            };
+            std::fs::write(&file, "s3cret\n").unwrap();
+            assert_eq!(asks(None), 401);
+            for wrong in ["Bearer", "Bearer ", "Bearer s3cre", "Bearer s3cret2", "Basic s3cret", "s3cret"] {
+                assert_eq!(asks(Some(wrong)), 401, "{wrong}");
+            }
+            assert_eq!(asks(Some("Bearer s3cret")), 200);
+            std::fs::write(&file, "another").unwrap();
+            assert_eq!((asks(Some("Bearer s3cret")), asks(Some("Bearer another"))), (401, 200));
+            std::fs::remove_file(&file).unwrap();
+            assert_eq!(asks(Some("Bearer another")), 503, "an unreadable token lets nobody in");
+        }
+    }
+
+    #[test]
+    fn a_token_file_holds_one_token_of_bounded_size() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        let of = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            token(&file)
+        };
+        assert_eq!(of(" abc \n"), Ok("abc".to_owned()));
+        for bad in ["", " \n", "two words", "naïve"] {
+            assert!(of(bad).unwrap_err().contains("holds no token"), "{bad:?}");
+        }
+        assert!(of(&"a".repeat(4096)).is_ok());
+        assert!(of(&"a".repeat(4097)).unwrap_err().contains("4096"));
+        assert_eq!(token(dir.path()).unwrap_err(), "is not a file");
+    }
+}

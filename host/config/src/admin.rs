@@ -1,0 +1,160 @@
+//! `[admin]`, from written to checked: where a running Afterbay is asked, and who may change something there.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use crate::bounds::{ADMIN_LISTEN_MAX, IPC_PATH_BYTES_MAX};
+use crate::check::{Check, value};
+use crate::place::{Place, Placed};
+use crate::{disk, written};
+
+/// How an address of a Unix socket begins.
+const UNIX: &str = "unix:";
+/// The Unix socket in the journal's directory. Capital letters, as `LOCK` has: no stream can have the name.
+const SOCKET: &str = "ADMIN.sock";
+
+/// The admin addresses: `/metrics`, `/healthz`, `/readyz`, `/v1/…`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admin {
+    /// Where Afterbay listens; empty for `"none"`. Else exactly one of the addresses is a Unix socket.
+    pub listen: Vec<AdminAddress>,
+    /// Holds the bearer token that every call needs that changes something. Without it such calls are taken on the Unix
+    /// socket only.
+    pub token_file: Option<PathBuf>,
+}
+
+/// An admin address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdminAddress {
+    /// `ADDRESS:PORT`.
+    Tcp(SocketAddr),
+    /// `unix:/PATH`, a socket with mode 0600.
+    Unix(PathBuf),
+}
+
+impl Admin {
+    /// The defaults: TCP on this host, and a Unix socket in the journal's directory.
+    pub(crate) fn in_dir(journal: &Path) -> Admin {
+        Admin { listen: vec![default_tcp(), AdminAddress::of_journal(journal)], token_file: None }
+    }
+
+    /// The Unix socket; `None` where nothing is listened on.
+    pub fn unix_socket(&self) -> Option<&Path> {
+        self.listen.iter().find_map(|address| match address {
+            AdminAddress::Unix(path) => Some(path.as_path()),
+            AdminAddress::Tcp(_) => None,
+        })
+    }
+}
+
+impl AdminAddress {
+    /// The Unix socket of the Afterbay that has its journal in this directory, where `admin.listen` names no other.
+    pub fn of_journal(dir: &Path) -> AdminAddress {
+        AdminAddress::Unix(dir.join(SOCKET))
+    }
+}
+
+fn default_tcp() -> AdminAddress {
+    AdminAddress::Tcp(SocketAddr::from(([127, 0, 0, 1], 9464)))
+}
+
+impl std::str::FromStr for AdminAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<AdminAddress, String> {
+        let Some(path) = text.strip_prefix(UNIX) else {
+            let address = text.replacen("localhost:", "127.0.0.1:", 1).parse();
+            let like = "must be ADDRESS:PORT, like \"127.0.0.1:9464\", or \"unix:/PATH\"";
+            return address.map(AdminAddress::Tcp).map_err(|_| format!("{text:?} {like}"));
+        };
+        if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
+            return Err(format!(
+                "{text:?} has no absolute path, must be like \"unix:/run/afterbay/admin.sock\""
+            ));
+        }
+        if path.len() > IPC_PATH_BYTES_MAX {
+            let bytes = path.len();
+            return Err(format!("{text:?} has a path of {bytes} bytes, the most is {IPC_PATH_BYTES_MAX}"));
+        }
+        Ok(AdminAddress::Unix(PathBuf::from(path)))
+    }
+}
+
+impl fmt::Display for AdminAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AdminAddress::Tcp(address) => write!(f, "{address}"),
+            AdminAddress::Unix(path) => write!(f, "{UNIX}{}", path.display()),
+        }
+    }
+}
+
+impl Check<'_> {
+    /// `journal`: its directory, and where the file names it. `None` where there is none.
+    pub(crate) fn admin(
+        &self,
+        written: Option<&written::Admin>,
+        journal: Option<(&Path, &Place)>,
+    ) -> Option<Admin> {
+        let (mut listen, mut token_file) = (None, None);
+        if let Some(written) = written {
+            token_file = self.path(&written.token_file);
+            match &written.listen[..] {
+                [] => {}
+                [Placed { value, .. }] if value == "none" => {
+                    return Some(Admin { listen: Vec::new(), token_file });
+                }
+                addresses => {
+                    listen = Some(self.addresses(addresses, value(&written.allow_remote) == Some(true)));
+                }
+            }
+        }
+        let (dir, place) = journal?;
+        let mut admin = Admin { listen: listen.unwrap_or_else(|| vec![default_tcp()]), token_file };
+        if admin.unix_socket().is_none() {
+            let socket = AdminAddress::of_journal(dir);
+            // Bounded as one that is written.
+            if let Err(why) = socket.to_string().parse::<AdminAddress>() {
+                self.source.tell(place, format!("{why}: name a shorter socket in admin.listen"));
+            }
+            admin.listen.push(socket);
+        }
+        Some(admin)
+    }
+
+    fn addresses(&self, written: &[Placed<String>], allow_remote: bool) -> Vec<AdminAddress> {
+        self.most(written.len(), ADMIN_LISTEN_MAX, "addresses", written.last().map(|last| &last.place));
+        let mut addresses: Vec<AdminAddress> = Vec::new();
+        for Placed { value: text, place } in written {
+            let address: AdminAddress = match text.parse() {
+                Ok(address) => address,
+                Err(why) => {
+                    let alone = if text == "none" { ": \"none\" stands alone" } else { "" };
+                    self.source.tell(place, format!("{why}{alone}"));
+                    continue;
+                }
+            };
+            let why = match &address {
+                AdminAddress::Tcp(tcp) if !tcp.ip().is_loopback() && !allow_remote => {
+                    Err(format!("{text:?} can be read from other hosts: set allow_remote = true"))
+                }
+                AdminAddress::Tcp(_) if addresses.contains(&address) => {
+                    Err(format!("{text:?} is given twice"))
+                }
+                AdminAddress::Unix(_)
+                    if addresses.iter().any(|known| matches!(known, AdminAddress::Unix(_))) =>
+                {
+                    Err(format!("{text:?} is a second Unix socket, must be one"))
+                }
+                AdminAddress::Tcp(_) => Ok(()),
+                AdminAddress::Unix(path) => path.parent().map_or(Ok(()), disk::writable_dir),
+            };
+            if let Err(why) = why {
+                self.source.tell(place, why);
+            }
+            addresses.push(address);
+        }
+        addresses
+    }
+}
