@@ -14,8 +14,9 @@ use afterbay_runtime::FinishKind;
 use afterbay_wire::Batch;
 use std::time::{Duration, Instant};
 
-/// Without a row for so long a request may be given up where there is no room for another.
-const IDLE_MIN: Duration = Duration::from_secs(10);
+/// A request without a row for this long may be given up where there is no room for another. A scheduler that is short of KV
+/// cache retracts requests, and these may be silent for tens of seconds.
+const IDLE_MIN: Duration = Duration::from_secs(60);
 /// How often it is looked for such requests while there is no room.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// With one part in so many of all places free, there is room again. So many are freed at once.
