@@ -409,6 +409,22 @@ fn first_tokens_go_first_then_last_rows_then_what_has_waited_longest() {
 }
 
 #[test]
+fn each_row_of_a_frame_that_leaves_as_it_came_is_counted() {
+    let now = Instant::now();
+    for (when, joins) in [(When::Backpressure, Joins::Anywhere), (When::Backpressure, Joins::Nowhere)] {
+        let mut outbox = Outbox::new(options(when, joins, 512), 0, 0);
+        let of_three = rows((0..3).map(|i| row(&format!("r-{i}"), 5, i)).collect());
+        outbox.put(Frame { number: 1, at: now, content: of_three });
+        outbox.next(true, now).unwrap();
+        assert_eq!(outbox.totals().rows_left, 3);
+        let barrier = Content::Whole { bytes: Bytes::from_static(b"?"), counted: false, rows: 0 };
+        outbox.put(Frame { number: 2, at: now, content: barrier });
+        outbox.next(true, now).unwrap();
+        assert_eq!(outbox.totals().rows_left, 3, "a frame without rows has none");
+    }
+}
+
+#[test]
 fn a_request_that_ended_with_abort_leaves_as_one_row() {
     let now = Instant::now();
     let mut outbox = Outbox::new(options(When::Backpressure, Joins::Anywhere, 512), 0, 0);

@@ -283,8 +283,11 @@ fn both_sides_of_the_simulator_work_as_commands_and_find_what_is_lost() {
 fn the_launcher_becomes_the_command_and_keeps_a_journal_where_there_was_no_directory() {
     let stage = Stage::new();
     let state = stage.path("no/such/state");
-    let script = "test -n \"$AFTERBAY_INGRESS\" && test -n \"$AFTERBAY_CREDIT\" && echo $$ && exit 7";
-    let mut launcher = afterbay(&["sglang", "--admin", "none", "--", "sh", "-c", script]);
+    let socket = "$XDG_STATE_HOME/afterbay/journal/ADMIN.sock";
+    let script = format!(
+        "test -n \"$AFTERBAY_INGRESS\" && test -n \"$AFTERBAY_CREDIT\" && test -S \"{socket}\" && echo $$ && exit 7"
+    );
+    let mut launcher = afterbay(&["sglang", "--admin", "none", "--", "sh", "-c", &script]);
     launcher.env("XDG_STATE_HOME", &state).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = launcher.spawn().unwrap();
     let pid = child.id();

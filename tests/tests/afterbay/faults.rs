@@ -206,6 +206,7 @@ fn a_plugin_that_faults_too_often_is_quarantined_and_comes_back_when_it_is_relea
     let metrics = afterbay.metrics();
     assert_eq!((metrics.plugin("bad", "quarantined"), metrics.plugin("bad", "quarantines_total")), (1, 1));
     assert_eq!(metrics.plugin("bad", "bypassed_batches_total"), 7);
+    assert_eq!(metrics.plugin("bad", "rows_total"), 3, "it was shown no row while it was quarantined");
 
     let release = |plugin: &str, body: &str| {
         let answer = afterbay.post(&format!("/v1/plugins/{plugin}/release"), &[JSON], body);

@@ -148,7 +148,7 @@ fn names_this_host(host: Option<&HeaderValue>) -> bool {
     let Some(host) = host.and_then(|host| host.to_str().ok()) else { return false };
     let is_port = |port: &str| !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit());
     let name = match host.rsplit_once(':') {
-        Some((name, port)) if is_port(port) && !(name.contains(':') && !name.ends_with(']')) => name,
+        Some((name, port)) if is_port(port) && (!name.contains(':') || name.ends_with(']')) => name,
         _ => host,
     };
     let inside = name.strip_prefix('[').and_then(|inside| inside.strip_suffix(']')).unwrap_or(name);

@@ -35,6 +35,15 @@ const IDS: ColumnSet =
 const NONE: ColumnSet = ColumnSet { output_ids: false, ..IDS };
 
 #[test]
+fn compiled_code_is_its_users_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = directory.path().join("a/b");
+    wants(&host_with(&cache), "nothing");
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&cache), mode(&the_file(&cache))), (0o700, 0o600));
+}
+
+#[test]
 fn a_component_is_compiled_once_for_all_processes() {
     let directory = tempfile::tempdir().unwrap();
     let cache = directory.path().join("a/b");
