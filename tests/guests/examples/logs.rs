@@ -21,7 +21,8 @@ impl Plugin for Logs {
     fn process(&mut self, batch: &Batch<'_>, _: &mut Verdicts) {
         if let Some(bytes) = self.bytes {
             let line = "x".repeat(bytes);
-            return (0..self.lines).for_each(|_| afterbay_plugin::log(afterbay_plugin::Level::Info, None, &line));
+            return (0..self.lines)
+                .for_each(|_| afterbay_plugin::log(afterbay_plugin::Level::Info, None, &line));
         }
         let request = batch.rows().next().map_or(0, |row| row.request());
         for line in 0..self.lines {
