@@ -35,7 +35,7 @@ use std::fmt::Write;
 /// Longest body of a request.
 const BODY_BYTES_MAX: usize = 4096;
 
-/// What the routes ask.
+/// The state that the routes read.
 #[derive(Clone)]
 struct Asked {
     metrics: Metrics,

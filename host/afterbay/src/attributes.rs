@@ -33,7 +33,7 @@ const KEEP: Duration = Duration::from_secs(600);
 #[derive(Clone, Default)]
 pub(crate) struct Attributes(Arc<Mutex<Known>>);
 
-/// Who sets attributes: a user of this host, or another host.
+/// The caller that sets attributes: a user of this host, or another host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Caller {
     /// By the Unix socket.
@@ -58,13 +58,13 @@ struct Known {
     by_rid: HashMap<String, Entry>,
     /// Of all that is set.
     all: Sum,
-    /// Of what each caller has set for requests that have not begun.
+    /// The room that each caller has used for requests that have not begun.
     callers: HashMap<Caller, Sum>,
     /// By name.
     streams: HashMap<String, Control>,
 }
 
-/// What entries take.
+/// The room that entries take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
     rids: usize,
@@ -75,7 +75,7 @@ struct Entry {
     attributes: Map<String, Value>,
     bytes: usize,
     set: Instant,
-    /// Who set it; `None` once the request has begun.
+    /// The caller that set it; `None` once the request has begun.
     awaited_by: Option<Caller>,
 }
 

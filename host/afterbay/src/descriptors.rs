@@ -32,7 +32,7 @@ pub(crate) fn for_admin(limit: u64) -> usize {
     (limit / 64).clamp(2, ADMIN_MAX) as usize
 }
 
-/// What to say of a limit that is too low for all connections that the configuration allows.
+/// The warning for a limit that is too low for all connections that the configuration allows.
 pub(crate) fn too_few(config: &Config, limit: u64) -> Option<String> {
     let of_streams = config.streams.iter().map(|stream| {
         let taps = stream.taps.iter().map(|tap| match tap.socket {

@@ -1,14 +1,14 @@
-//! Where a user's files are, by the XDG base directory specification.
+//! The directories of a user's files, by the XDG base directory specification.
 
 use rustix::fs::{Access, access};
 use std::path::{Path, PathBuf};
 
-/// What may be lost, such as compiled plugins: `$XDG_CACHE_HOME/afterbay`. `None` where there is no HOME either.
+/// The directory of files that may be lost, such as compiled plugins: `$XDG_CACHE_HOME/afterbay`. `None` without a HOME.
 pub(crate) fn cache() -> Option<PathBuf> {
     base("XDG_CACHE_HOME", ".cache")
 }
 
-/// What outlives a restart, such as a journal: `$XDG_STATE_HOME/afterbay`.
+/// The directory of files that outlive a restart, such as a journal: `$XDG_STATE_HOME/afterbay`.
 pub(crate) fn state() -> Option<PathBuf> {
     base("XDG_STATE_HOME", ".local/state")
 }

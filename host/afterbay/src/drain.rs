@@ -12,7 +12,7 @@ use afterbay_stream::{Ended, Stream};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// What streams left behind. Of several streams the worst counts.
+/// The remains of streams that ended. Of several streams the worst counts.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Left {
     /// Everything that was received is with its reader.

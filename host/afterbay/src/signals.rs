@@ -361,7 +361,7 @@ struct SinkReport {
     state: &'static str,
     /// The configuration has it no more, and it has requests or frames to send.
     leaving: bool,
-    /// Where waiting rows are joined for this reader, in words; `null` before the stream runs.
+    /// The place where waiting rows are joined for this reader, in words; `null` before the stream runs.
     joins: Option<String>,
     waiting_rows: u64,
     waiting_tokens: u64,

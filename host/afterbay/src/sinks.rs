@@ -23,7 +23,7 @@ use std::time::SystemTime;
 /// A longer file beside a credit page is not the connector's.
 const TOLD_BYTES_MAX: u64 = 64 << 10;
 
-/// What is known of the sinks of a process, by stream and sink. Clones share it.
+/// The known state of the sinks of a process, by stream and sink. Clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct Sinks(Arc<Mutex<BTreeMap<(String, String), Known>>>);
 
@@ -44,7 +44,7 @@ struct Watched {
     seen: Option<((u64, u64), u64)>,
 }
 
-/// Where rows may be joined for a sink, and what is published of it.
+/// The place where rows may be joined for a sink, and its published form.
 struct Decision {
     joins: Joins,
     /// For `/v1/signals`.
@@ -215,7 +215,7 @@ fn uncounted(
     is_uncounted.then(|| SinkUncounted { stream, sink }.into())
 }
 
-/// Who reads, by the configuration, else by the rendezvous file; `None` where neither says.
+/// The kind of reader, by the configuration, else by the rendezvous file; `None` where neither says.
 fn configured(stream: &config::Stream, sink: &config::Sink, met: Option<&Rendezvous>) -> Option<ReaderKind> {
     match (sink.reader, met.map(|met| met.down_kind.as_str())) {
         (config::Reads::Tokenizer, _) | (config::Reads::Auto, Some("tokenizer")) => {
@@ -323,7 +323,7 @@ fn unknown(sink: &config::Sink, page: Option<&Page>) -> String {
     }
 }
 
-/// What the connector writes beside a detokenizer's page.
+/// The file that the connector writes beside a detokenizer's page.
 #[derive(Deserialize)]
 struct Told {
     pid: u32,

@@ -238,7 +238,7 @@ pub(crate) struct Shared {
     pub(crate) attributes: Attributes,
     pub(crate) plugins: Plugins,
     pub(crate) reloads: Reloads,
-    /// What answers on the admin addresses.
+    /// The tasks that answer on the admin addresses.
     pub(crate) admin: Admin,
 }
 

@@ -17,7 +17,7 @@ const SOCKET: &str = "ADMIN.sock";
 /// The admin addresses: `/metrics`, `/healthz`, `/readyz`, `/v1/…`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admin {
-    /// Where Afterbay listens; empty for `"none"`. Else exactly one of the addresses is a Unix socket.
+    /// The addresses on which Afterbay listens; empty for `"none"`. Else exactly one of the addresses is a Unix socket.
     pub listen: Vec<AdminAddress>,
     /// Holds the bearer token that every call needs that changes something. Without it such calls are taken on the Unix
     /// socket only.

@@ -32,7 +32,7 @@ pub enum Severity {
 /// One condition that holds now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// What it means for `/readyz`.
+    /// Its effect on `/readyz`.
     pub severity: Severity,
     /// The condition in words: `no space left on device`.
     pub text: String,

@@ -24,7 +24,7 @@ pub use server::{Bounds, Listener, Peer, serve};
 /// A server and a path on it: `http://HOST[:PORT][/PATH][?QUERY]`, or a Unix socket.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Where the server listens.
+    /// The address of the server.
     place: Place,
     /// For the `Host` header.
     authority: String,
@@ -32,7 +32,7 @@ pub struct Target {
     pub path: String,
 }
 
-/// Where a server listens.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
     /// `host` has no brackets around an IPv6 address.

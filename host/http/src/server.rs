@@ -24,7 +24,7 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 /// A socket that listens.
 #[derive(Debug)]
 pub enum Listener {
-    /// Of TCP.
+    /// A TCP socket.
     Tcp(TcpListener),
     /// A Unix socket.
     Unix(UnixListener),
@@ -42,7 +42,7 @@ pub enum Peer {
     },
 }
 
-/// What connections may take.
+/// The bounds of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Connections of one listener at once. Further ones wait in the kernel, where they cost no descriptor.

@@ -23,7 +23,7 @@ const COPY_BYTES: usize = 128;
 const CRC_AT: usize = COPY_BYTES - 4;
 const UNRECORDED: u32 = 1;
 
-/// What the file says.
+/// The content of the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manifest {
     /// How often it was written: of two copies the newer one counts.

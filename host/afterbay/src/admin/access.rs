@@ -1,4 +1,4 @@
-//! Who may ask what on an admin address. Every request passes [`check`] before its route sees it.
+//! The access rules of an admin address. Every request passes [`check`] before its route sees it.
 //!
 //! Whoever reaches an address can read there. A call that changes something is taken on the Unix socket, whose mode keeps
 //! other users out, or with the token of `admin.token_file`. Where there is a token, the Unix socket asks for it too.
@@ -27,7 +27,7 @@ const TOKEN_BYTES_MAX: u64 = 4096;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TokenFile(Arc<Mutex<Option<PathBuf>>>);
 
-/// What is checked on one address.
+/// The checks of one address.
 #[derive(Clone)]
 pub(crate) struct Access {
     pub(crate) address: AdminAddress,

@@ -10,10 +10,10 @@ const FILES_MAX: usize = 10_000;
 /// Directories in which nobody writes sources.
 const LEFT_OUT: [&str; 6] = ["target", "build", "node_modules", ".venv", "__pycache__", "dist"];
 
-/// What is seen of a source file.
+/// The metadata of a source file.
 type Stamp = (SystemTime, u64);
 
-/// What is seen of a project's sources.
+/// The metadata of a project's sources.
 pub(crate) type Sources = BTreeMap<PathBuf, Stamp>;
 
 /// The source files below some directories. The error is for people.

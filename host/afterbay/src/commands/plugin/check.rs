@@ -79,7 +79,7 @@ fn measure(component: &Component, settings: &str) -> Result<Took, String> {
     })
 }
 
-/// What an operator should know of the calls that were measured.
+/// The warning about the measured calls, if an operator needs one.
 fn warning(measured: &Result<Took, String>, deadline: Duration) -> Option<String> {
     match measured {
         Err(fault) => Some(format!("batches of {ROWS} made-up rows: {fault}")),
@@ -126,7 +126,7 @@ struct Found<'a> {
     log: Vec<String>,
     /// What came of its settings.
     ok: Result<(), String>,
-    /// That of a call, as it was given.
+    /// The deadline of a call, as it was given.
     deadline: Duration,
     /// Processor time of the longest call that was measured.
     longest: Option<Duration>,

@@ -21,7 +21,7 @@ struct Step {
     texts: Vec<String>,
 }
 
-/// What the calls of a load took.
+/// The time that the calls of a load took.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Took {
     /// By the clock on the wall.
