@@ -28,7 +28,7 @@ const TOLD_BYTES_MAX: u64 = 64 << 10;
 pub(crate) struct Sinks(Arc<Mutex<BTreeMap<(String, String), Known>>>);
 
 struct Known {
-    /// Where rows are joined, for people.
+    /// The place where rows are joined, in words.
     joins: String,
     /// The page that says who reads, where nothing else does.
     page: Option<Watched>,
@@ -57,7 +57,7 @@ struct Decision {
 }
 
 impl Sinks {
-    /// Where rows are joined for a sink; `None` for a sink that is not known.
+    /// Says where rows are joined for a sink; `None` for a sink that is not known.
     pub(crate) fn joins(&self, stream: &str, sink: &str) -> Option<String> {
         Some(self.lock().get(&(stream.to_owned(), sink.to_owned()))?.joins.clone())
     }
@@ -174,7 +174,7 @@ pub(crate) fn sink_setup(
     Ok(SinkSetup { config: sink, connect, reader_id, joins: decision.joins })
 }
 
-/// What a start without a rendezvous would warn of, and cannot have changed since: for `afterbay check`.
+/// The warnings of a start without a rendezvous, for `afterbay check`.
 pub(crate) fn warnings(config: &config::Config, vocabularies: &Vocabularies) -> Vec<String> {
     let mut warnings = Vec::new();
     for stream in &config.streams {
@@ -239,7 +239,7 @@ fn is_never(stream: &config::Stream) -> bool {
     stream.coalesce.when == config::CoalesceWhen::Never && stream.plugins.is_empty()
 }
 
-/// Where rows may be joined for a reader. A tokenizer that the configuration names must be readable; one that the connector
+/// Decides where rows may be joined for a reader. A tokenizer that the configuration names must be readable; one that the connector
 /// names should be.
 fn decide(
     vocabularies: &Vocabularies,
@@ -250,7 +250,7 @@ fn decide(
 ) -> anyhow::Result<Decision> {
     let on_page = page.map_or(ReaderKind::Unknown, |page| page.reader);
     let reader = configured(stream, sink, met).unwrap_or(on_page);
-    // Where rows are never joined, it matters only to plugins that hold some.
+    // A stream that never joins rows needs this only for plugins that hold some.
     let never = stream.coalesce.when == config::CoalesceWhen::Never;
     let (of_stream, of_sink) = (stream.name.as_str(), sink.name.as_str());
     if reader == ReaderKind::Tokenizer || is_never(stream) {
@@ -266,11 +266,10 @@ fn decide(
     let found = met.and_then(|met| met.tokenizer_path.clone().or_else(|| met.model_path.clone()));
     let vocabulary = match (&sink.tokenizer, told.as_ref().map(PathBuf::from).or_else(|| found.map(PathBuf::from))) {
         (Some(path), _) => Ok(vocabularies.load(path).context("stream.sink.tokenizer")?),
-        (None, Some(_)) if reader == ReaderKind::Unknown => Err(unknown(sink, page)),
+        (None, _) if reader == ReaderKind::Unknown => Err(unknown(sink, page)),
         (None, Some(path)) => vocabularies.load(&path).map_err(|error| {
             format!("{error}: add tokenizer = \"DIR\" to the sink, the directory of the model's tokenizer.json")
         }),
-        (None, None) if reader == ReaderKind::Unknown => Err(unknown(sink, page)),
         (None, None) => Err("a detokenizer repeats text where a row ends inside a character, and nothing says which \
                              tokenizer it has: add tokenizer = \"DIR\" to the sink, the directory of the model's tokenizer.json"
             .to_owned()),
@@ -330,7 +329,7 @@ struct Told {
     tokenizer_path: Option<String>,
 }
 
-/// Where the tokenizer of the reader with this pid is, by the file beside its page.
+/// The path of the tokenizer of the reader with this pid, by the file beside its page.
 fn tokenizer_beside(page: &Path, pid: u32) -> Option<String> {
     let mut file = page.as_os_str().to_owned();
     file.push(".json");
