@@ -4,7 +4,7 @@
 //! of those records. Knows from the writer where the whole records end, so it asks the disk nothing where there is
 //! nothing to read, and never takes for a record what a failed write has left.
 
-mod outcomes;
+mod outcome_cursor;
 mod walk;
 
 use std::path::PathBuf;
@@ -13,20 +13,20 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
+use crate::background::StreamShared;
 use crate::error::ReadError;
-use crate::format::Kind;
+use crate::format::RecordKind;
 use crate::position::{FrameNo, Position};
-use crate::reader::Outcome;
-use crate::record::Body;
+use crate::record::RecordBody;
 use crate::segment::{Payloads, RawRecord};
-use crate::sync::Shared;
-use outcomes::Outcomes;
-use walk::{Start, Walk, Walked};
+use crate::stored::Outcome;
+use outcome_cursor::Outcomes;
+use walk::{SegmentWalk, Start, WalkStep};
 
 /// Frames of a stream, in order, as far as they are written; then on from there.
 pub struct Backlog {
-    shared: Arc<Shared>,
-    walk: Walk,
+    shared: Arc<StreamShared>,
+    walk: SegmentWalk,
     outcomes: Option<Outcomes>,
     /// The frame that comes next.
     next: u64,
@@ -58,10 +58,10 @@ pub struct BacklogFrame {
 }
 
 impl Backlog {
-    pub(crate) fn new(shared: Arc<Shared>, from: FrameNo, place: Option<Position>) -> Backlog {
+    pub(crate) fn new(shared: Arc<StreamShared>, from: FrameNo, place: Option<Position>) -> Backlog {
         let walk = match place {
-            Some(place) => Walk::new(shared.clone(), Start::Place(place), Payloads::Frames),
-            None => Walk::new(shared.clone(), Start::Frame(from), Payloads::Skipped),
+            Some(place) => SegmentWalk::new(shared.clone(), Start::Place(place), Payloads::Frames),
+            None => SegmentWalk::new(shared.clone(), Start::Frame(from), Payloads::Skipped),
         };
         Backlog { shared, walk, outcomes: None, next: from.0.max(1), damage: None }
     }
@@ -83,7 +83,7 @@ impl Backlog {
         if self.walk.is_in(frame)? {
             self.walk.read(Payloads::Skipped);
         } else {
-            self.walk = Walk::new(self.shared.clone(), Start::Frame(frame), Payloads::Skipped);
+            self.walk = SegmentWalk::new(self.shared.clone(), Start::Frame(frame), Payloads::Skipped);
             self.outcomes = self.outcomes.take().map(|_| Outcomes::new(self.shared.clone()));
         }
         Ok(())
@@ -107,13 +107,13 @@ impl Backlog {
                 return Ok(None);
             }
             match self.walk.step()? {
-                Walked::Record(record) => {
+                WalkStep::Record(record) => {
                     if let Some(read) = self.read(&record)? {
                         return Ok(Some(read));
                     }
                 }
-                Walked::Damaged(path, offset) => _ = self.damage.get_or_insert((path, offset)),
-                Walked::End => return Err(self.missing(last)),
+                WalkStep::Damaged(path, offset) => _ = self.damage.get_or_insert((path, offset)),
+                WalkStep::End => return Err(self.missing(last)),
             }
         }
     }
@@ -123,9 +123,9 @@ impl Backlog {
         let Some(scan) = &mut self.walk.scan else { return Ok(None) };
         let number = record.head.number;
         let count = match record.head.kind {
-            Kind::FRAME => 1,
-            Kind::SKIPPED => match scan.body(record) {
-                Some(Body::Skipped { count }) => count,
+            RecordKind::FRAME => 1,
+            RecordKind::SKIPPED => match scan.body(record) {
+                Some(RecordBody::Skipped { count }) => count,
                 _ => return Ok(None),
             },
             _ => return Ok(None),
@@ -138,7 +138,7 @@ impl Backlog {
             scan.offset = record.offset;
             return Err(self.missing(number - 1));
         }
-        if record.head.kind == Kind::SKIPPED {
+        if record.head.kind == RecordKind::SKIPPED {
             let first = self.next;
             self.next = number.saturating_add(count);
             return Ok(Some(Backlogged::Skipped(FrameNo(first), self.next - first)));

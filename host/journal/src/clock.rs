@@ -11,7 +11,7 @@ const SLEWED_NS_MAX: u64 = 60_000_000_000;
 
 /// Both clocks at one moment, and how far the wall clock was set forward before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Reading {
+pub(crate) struct ClockReading {
     pub unix_ns: u64,
     pub steady_ns: u64,
     /// The start of the machine that `steady_ns` counts from; 0: not known.
@@ -22,7 +22,7 @@ pub(crate) struct Reading {
     pub jumped_ns: u64,
 }
 
-impl Reading {
+impl ClockReading {
     /// Reads both clocks again: whether the wall clock was set forward meanwhile.
     pub fn look(&mut self, storage: &dyn Storage) -> bool {
         let unix_ns = storage.now_unix_ns();
@@ -46,7 +46,7 @@ impl Reading {
     }
 
     /// Takes in what another stream has kept: the reading that knows more.
-    pub fn merge(&mut self, other: Reading, storage: &dyn Storage) {
+    pub fn merge(&mut self, other: ClockReading, storage: &dyn Storage) {
         let mut other = other;
         other.look(storage);
         if other.boot != 0 && other.jumped_at_unix_ns > self.jumped_at_unix_ns {

@@ -201,7 +201,7 @@ impl ReadError {
     }
 }
 
-/// Folders that are named where a directory is no journal.
+/// JournalFolders that are named where a directory is no journal.
 const FOLDERS_NAMED: usize = 4;
 
 /// What stands in a directory that is no journal.

@@ -27,7 +27,7 @@ const PAYLOAD_BYTES_MAX: usize = FRAME_BYTES_MAX;
 
 /// A segment's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct SegmentHeader {
     /// The format of the segment's records.
     pub version: u32,
     pub salt: u32,
@@ -45,14 +45,14 @@ pub(crate) struct Header {
 /// What the bytes where a header should be are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderRead {
-    Whole(Header),
+    Whole(SegmentHeader),
     /// Written by a newer program.
     Version(u32),
     /// Neither copy is whole.
     Damaged,
 }
 
-impl Header {
+impl SegmentHeader {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&MAGIC);
@@ -74,7 +74,7 @@ impl Header {
     pub fn decode(bytes: &[u8]) -> HeaderRead {
         let mut version = None;
         for copy in bytes.chunks_exact(HEADER_COPY_BYTES).take(2) {
-            let mut at = Bytes(copy);
+            let mut at = ByteReader(copy);
             if at.take(8) != Some(&MAGIC) || crc32fast::hash(&copy[..60]).to_le_bytes() != copy[60..] {
                 continue;
             }
@@ -88,7 +88,7 @@ impl Header {
                 let first = FrameNo(at.u64()?);
                 let sequence = at.u32()?;
                 let previous_sealed = at.u32()? & 1 != 0;
-                Some(Header {
+                Some(SegmentHeader {
                     version: of_copy,
                     salt,
                     segment: SegmentId { first, sequence },
@@ -108,52 +108,52 @@ impl Header {
 
 /// What a record is. Readers pass over kinds they do not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kind(pub u8);
+pub(crate) struct RecordKind(pub u8);
 
-impl Kind {
-    pub const FRAME: Kind = Kind(1);
-    pub const OUTCOME: Kind = Kind(2);
-    pub const OPEN: Kind = Kind(3);
-    pub const CLOSE: Kind = Kind(4);
-    pub const TAKEN: Kind = Kind(5);
-    pub const SKIPPED: Kind = Kind(6);
-    pub const LOST: Kind = Kind(7);
-    pub const CARRY: Kind = Kind(8);
-    pub const SUMMARY: Kind = Kind(9);
-    pub const TOTALS: Kind = Kind(10);
-    pub const TRAILER: Kind = Kind(11);
+impl RecordKind {
+    pub const FRAME: RecordKind = RecordKind(1);
+    pub const OUTCOME: RecordKind = RecordKind(2);
+    pub const OPEN: RecordKind = RecordKind(3);
+    pub const CLOSE: RecordKind = RecordKind(4);
+    pub const TAKEN: RecordKind = RecordKind(5);
+    pub const SKIPPED: RecordKind = RecordKind(6);
+    pub const LOST: RecordKind = RecordKind(7);
+    pub const CARRY: RecordKind = RecordKind(8);
+    pub const SUMMARY: RecordKind = RecordKind(9);
+    pub const TOTALS: RecordKind = RecordKind(10);
+    pub const TRAILER: RecordKind = RecordKind(11);
     /// Nothing: written to see whether the disk takes it.
-    pub const PROBE: Kind = Kind(12);
+    pub const PROBE: RecordKind = RecordKind(12);
     /// The bytes that left in place of a frame; its outcome stands behind it.
-    pub const CHANGED: Kind = Kind(13);
+    pub const CHANGED: RecordKind = RecordKind(13);
     /// What a frame holds that a sink was sent.
-    pub const SENT: Kind = Kind(14);
+    pub const SENT: RecordKind = RecordKind(14);
     /// What a sink has taken past the frames that it has taken in full.
-    pub const AHEAD: Kind = Kind(15);
+    pub const AHEAD: RecordKind = RecordKind(15);
     /// What of it the kernel has.
-    pub const HANDED: Kind = Kind(16);
+    pub const HANDED: RecordKind = RecordKind(16);
     /// To which of several sinks each row of a frame goes.
-    pub const ROUTED: Kind = Kind(17);
+    pub const ROUTED: RecordKind = RecordKind(17);
     /// The operator ends a request.
-    pub const ENDING: Kind = Kind(18);
+    pub const ENDING: RecordKind = RecordKind(18);
     /// Kinds a later minor addition may use: looked for when a reader finds its way again after damage.
     const LAST: u8 = 31;
 }
 
 /// What stands before a record's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
-    /// Bytes of the payload.
+pub(crate) struct RecordHead {
+    /// ByteReader of the payload.
     pub payload: u32,
-    pub kind: Kind,
+    pub kind: RecordKind,
     /// A frame's or a request's number, or a count: see each kind.
     pub number: u64,
     /// Unix nanoseconds; 0 where the kind has none.
     pub time: u64,
 }
 
-impl Head {
-    /// Bytes of the whole record.
+impl RecordHead {
+    /// ByteReader of the whole record.
     pub fn record_bytes(&self) -> u64 {
         u64::from(self.payload) + RECORD_BYTES as u64
     }
@@ -169,31 +169,31 @@ impl Head {
     }
 
     /// Reads and checks one that stands at `offset`; also its checksum, from which the payload's begins.
-    pub fn decode(head: &[u8; HEAD_BYTES], salt: u32, offset: u64) -> Option<(Head, u32)> {
+    pub fn decode(head: &[u8; HEAD_BYTES], salt: u32, offset: u64) -> Option<(RecordHead, u32)> {
         let [l0, l1, l2, l3, kind, 0, 0, 0, ..] = *head else { return None };
         let payload = u32::from_le_bytes([l0, l1, l2, l3]);
-        if kind == 0 || kind > Kind::LAST || payload as usize > PAYLOAD_BYTES_MAX {
+        if kind == 0 || kind > RecordKind::LAST || payload as usize > PAYLOAD_BYTES_MAX {
             return None;
         }
         let crc = checksum(seed(salt, offset), &head[..24]);
         if crc.to_le_bytes() != head[24..] {
             return None;
         }
-        let mut at = Bytes(&head[8..24]);
-        Some((Head { payload, kind: Kind(kind), number: at.u64()?, time: at.u64()? }, crc))
+        let mut at = ByteReader(&head[8..24]);
+        Some((RecordHead { payload, kind: RecordKind(kind), number: at.u64()?, time: at.u64()? }, crc))
     }
 }
 
 /// Adds a record to `out`, its checksums open, its payload written by `payload`.
 pub(crate) fn record(
     out: &mut Vec<u8>,
-    kind: Kind,
+    kind: RecordKind,
     number: u64,
     time: u64,
     payload: impl FnOnce(&mut Vec<u8>),
 ) {
     let start = out.len();
-    Head { payload: 0, kind, number, time }.encode(out);
+    RecordHead { payload: 0, kind, number, time }.encode(out);
     payload(out);
     let bytes = (out.len() - start - HEAD_BYTES) as u32;
     out[start..start + 4].copy_from_slice(&bytes.to_le_bytes());
@@ -247,9 +247,9 @@ pub(crate) fn widen(low: u32, around: u64) -> u64 {
 
 /// Reads little-endian values off the front; `None` past the end.
 #[derive(Clone, Copy)]
-pub(crate) struct Bytes<'a>(pub &'a [u8]);
+pub(crate) struct ByteReader<'a>(pub &'a [u8]);
 
-impl<'a> Bytes<'a> {
+impl<'a> ByteReader<'a> {
     pub fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(bytes)?;
         self.0 = rest;

@@ -5,46 +5,67 @@
 //! The bytes are in `FORMAT.md`. Nothing is logged here: what happens off the path is told as a [`Notice`].
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-mod backlog;
-mod beside;
+// The modules stand from low to high: a module imports only modules of the groups above its own.
 pub mod bounds;
+mod mutex;
+mod position;
+mod release_marker;
+pub mod storage;
+
 mod clock;
-mod directory;
 mod error;
 mod format;
 mod frame_set;
-mod manifest;
-mod mark;
 mod notice;
-mod outcome;
-mod position;
-pub mod reader;
-mod record;
-mod recovery;
-mod replaced;
-mod requests;
-mod retention;
+mod request;
 mod rid;
+
+mod options;
+mod outcome;
+mod text_file;
+
+mod sink_progress;
+mod stored;
+
+mod record;
+mod replacement;
+
+mod open_requests;
 mod segment;
-mod sink;
-mod state;
-pub mod storage;
-mod sync;
+
+mod seal;
+mod segment_files;
+mod stream_state;
+
+mod manifest;
+
+mod background;
+mod recovery;
 mod verify;
+
+mod backlog;
+pub mod reader;
+mod root;
+
+mod retention;
 mod writer;
 
+mod directory;
+
 pub use backlog::{Backlog, BacklogFrame, Backlogged};
-pub use directory::{Background, Directory, Options, SyncPolicy};
+pub use directory::Directory;
 pub use error::{IoError, OpenError, ReadError, RequestError, SentError, WriteError};
 pub use frame_set::FrameSet;
 pub use manifest::MissingSegments;
-pub use mark::{HELD_SINK, MARK, is_mark};
 pub use notice::Notice;
+pub use options::{Background, Options, SyncPolicy};
 pub use outcome::{Action, Credit, Finished, Gap, Outcome, Passage, Verdict};
-pub use position::{FrameNo, Position, Request, RequestNo, SegmentId};
+pub use position::{FrameNo, Position, RequestNo, SegmentId};
 pub use recovery::{Corruption, Cut, LiveRequest, Recovered};
-pub use replaced::Replaced;
+pub use release_marker::{HELD_SINK, MARK, is_mark};
+pub use replacement::Replaced;
+pub use request::Request;
 pub use rid::kept_rid;
-pub use sink::{Handed, Sent, Sink};
+pub use sink_progress::{Handed, Held, Sent, Sink};
 pub use verify::{Cause, Note, Problem, Report, What};
 pub use writer::Writer;

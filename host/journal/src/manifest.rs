@@ -7,12 +7,11 @@ use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::clock::Reading;
+use crate::clock::ClockReading;
 use crate::format::{HEADER_BYTES, checksum};
 use crate::position::{FrameNo, SegmentId};
-use crate::segment::{Listed, read_full};
-use crate::storage::{File, Storage};
-use crate::sync::{PART, write_all};
+use crate::segment_files::SegmentFile;
+use crate::storage::{File, PART, Storage, read_full, write_all};
 
 /// The file's name.
 pub(crate) const MANIFEST: &str = "MANIFEST";
@@ -34,15 +33,15 @@ pub(crate) struct Manifest {
     pub newest: SegmentId,
     /// How many there are from the oldest to the newest; 0: nothing is known of segments.
     pub segments: u64,
-    /// Segments that an earlier start found missing.
+    /// SegmentFiles that an earlier start found missing.
     pub lost: u64,
     /// Frames may have left of which no record says so.
     pub unrecorded: bool,
     /// The clocks when it was written.
-    pub clock: Reading,
+    pub clock: ClockReading,
 }
 
-/// Segments that should be there and are not.
+/// SegmentFiles that should be there and are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissingSegments {
     /// How many.
@@ -73,14 +72,14 @@ impl Manifest {
     }
 
     /// What there is, is all there should be.
-    pub fn take_stock(&mut self, listed: &[Listed]) {
+    pub fn take_stock(&mut self, listed: &[SegmentFile]) {
         let (first, last) = (listed.first().map(|first| first.id), listed.last().map(|last| last.id));
         (self.oldest, self.newest) = (first.unwrap_or_default(), last.unwrap_or_default());
         self.segments = listed.len() as u64;
     }
 
     /// What is not there of what should be.
-    pub fn missing(&self, listed: &[Listed]) -> Option<MissingSegments> {
+    pub fn missing(&self, listed: &[SegmentFile]) -> Option<MissingSegments> {
         let there = listed.iter().filter(|segment| self.expects(segment.id)).count() as u64;
         let (segments, oldest, newest) = (self.segments, self.oldest, self.newest);
         let missing = segments.saturating_sub(there);
@@ -92,10 +91,10 @@ impl Manifest {
         self.segments > 0 && (self.oldest..=self.newest).contains(&id)
     }
 
-    /// Segments that were begun, which takes a whole header, and have none.
-    pub fn emptied<'a>(&self, listed: &'a [Listed]) -> impl Iterator<Item = &'a Listed> {
+    /// SegmentFiles that were begun, which takes a whole header, and have none.
+    pub fn emptied<'a>(&self, listed: &'a [SegmentFile]) -> impl Iterator<Item = &'a SegmentFile> {
         let manifest = *self;
-        let is_empty = move |segment: &&Listed| segment.bytes < HEADER_BYTES as u64;
+        let is_empty = move |segment: &&SegmentFile| segment.bytes < HEADER_BYTES as u64;
         listed.iter().filter(is_empty).filter(move |segment| manifest.expects(segment.id))
     }
 
@@ -112,7 +111,7 @@ impl Manifest {
         bytes.extend_from_slice(&(if self.unrecorded { UNRECORDED } else { 0 }).to_le_bytes());
         bytes.extend_from_slice(&self.oldest.sequence.to_le_bytes());
         bytes.extend_from_slice(&self.newest.sequence.to_le_bytes());
-        let Reading { unix_ns, steady_ns, boot, jumped_at_unix_ns, jumped_ns } = self.clock;
+        let ClockReading { unix_ns, steady_ns, boot, jumped_at_unix_ns, jumped_ns } = self.clock;
         let numbers = [self.writes, self.oldest.first.0, self.newest.first.0, self.segments, self.lost];
         for number in numbers.into_iter().chain([unix_ns, steady_ns, boot, jumped_at_unix_ns, jumped_ns]) {
             bytes.extend_from_slice(&number.to_le_bytes());
@@ -139,7 +138,7 @@ impl Manifest {
             newest: SegmentId { first: FrameNo(u64_at(40)?), sequence: u32_at(20)? },
             segments: u64_at(48)?,
             lost: u64_at(56)?,
-            clock: Reading {
+            clock: ClockReading {
                 unix_ns: u64_at(64)?,
                 steady_ns: u64_at(72)?,
                 boot: u64_at(80)?,
@@ -222,7 +221,7 @@ mod tests {
     #[test]
     fn a_copy_says_what_was_written_and_a_flipped_bit_makes_it_none() {
         let id = |first, sequence| SegmentId { first: FrameNo(first), sequence };
-        let clock = Reading { unix_ns: 1, steady_ns: 2, boot: 3, jumped_at_unix_ns: 4, jumped_ns: 5 };
+        let clock = ClockReading { unix_ns: 1, steady_ns: 2, boot: 3, jumped_at_unix_ns: 4, jumped_ns: 5 };
         let (oldest, newest) = (id(10, 1), id(90, 4));
         let says = Manifest { writes: 7, oldest, newest, segments: 3, lost: 2, unrecorded: true, clock };
         let copy = says.encode();

@@ -1,7 +1,7 @@
 //! What the stream tells of a frame after it was handled: columns, and sparse parts sorted by row.
 
-use crate::position::{FrameNo, Request};
-use crate::reader::RequestInfo;
+use crate::position::FrameNo;
+use crate::request::{Request, RequestInfo};
 
 /// What was done with a frame and each of its rows. Told once per frame, in any order of frames.
 #[derive(Clone, Copy, Debug)]
@@ -120,7 +120,7 @@ pub struct Credit {
 
 /// What the actions on one row come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Effect {
+pub(crate) struct RowEffect {
     pub row: u32,
     pub forwarded: u32,
     /// How many tokens were released with it, its own among them.
@@ -132,7 +132,7 @@ pub(crate) struct Effect {
     pub finished: bool,
 }
 
-impl Effect {
+impl RowEffect {
     /// The tokens of the request that went on, of which the row's were counted as such.
     pub(crate) fn forwarded(&self, so_far: u64, tokens: u64) -> u64 {
         (so_far + u64::from(self.forwarded)).saturating_sub(tokens)
@@ -148,7 +148,9 @@ impl Effect {
 }
 
 /// Sums up actions, sorted by row, given as (row, verdict, tokens forwarded after it).
-pub(crate) fn effects(actions: impl Iterator<Item = (u32, Verdict, u32)>) -> impl Iterator<Item = Effect> {
+pub(crate) fn row_effects(
+    actions: impl Iterator<Item = (u32, Verdict, u32)>,
+) -> impl Iterator<Item = RowEffect> {
     let mut actions = actions.peekable();
     std::iter::from_fn(move || {
         let (row, mut verdict, mut forwarded) = actions.next()?;
@@ -164,6 +166,6 @@ pub(crate) fn effects(actions: impl Iterator<Item = (u32, Verdict, u32)>) -> imp
             let Some(next) = actions.next_if(|next| next.0 == row) else { break };
             (_, verdict, forwarded) = next;
         }
-        Some(Effect { row, forwarded, released, dropped, replaced: replaced && !dropped, finished })
+        Some(RowEffect { row, forwarded, released, dropped, replaced: replaced && !dropped, finished })
     })
 }

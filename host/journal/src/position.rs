@@ -31,20 +31,6 @@ pub struct Position {
     pub offset: u32,
 }
 
-/// A request that is open in a [`Writer`](crate::Writer): its number, and the slot that makes an outcome cheap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Request {
-    pub(crate) number: RequestNo,
-    pub(crate) slot: u32,
-}
-
-impl Request {
-    /// Its number, which plugins and events use.
-    pub fn number(self) -> RequestNo {
-        self.number
-    }
-}
-
 impl fmt::Display for FrameNo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

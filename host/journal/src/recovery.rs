@@ -5,25 +5,27 @@
 use std::io;
 use std::path::Path;
 
-use crate::beside;
 use crate::bounds::REQUESTS_LEFT_OUT;
-use crate::directory::SyncPolicy;
 use crate::error::{IoError, OpenError, ReadError};
-use crate::format::{HEAD_BYTES, HEADER_BYTES, Head, Kind, RECORD_BYTES, VERSION};
+use crate::format::{HEAD_BYTES, HEADER_BYTES, RECORD_BYTES, RecordHead, RecordKind, VERSION};
 use crate::frame_set::FrameSet;
 use crate::manifest::{self, Manifest, MissingSegments};
-use crate::position::{FrameNo, Request, SegmentId};
-use crate::reader::RequestInfo;
-use crate::segment::{self, Listed, Payloads, Segment, Step, Summary, read_full};
-use crate::sink::Sink;
-use crate::state::State;
-use crate::storage::{Storage, is_full};
-use crate::sync::{Ended, PART, write_end};
+use crate::options::SyncPolicy;
+use crate::position::{FrameNo, SegmentId};
+use crate::request::{Request, RequestInfo};
+use crate::seal::{SegmentEnd, write_end};
+use crate::segment::{Payloads, ScanStep, Segment, SegmentSummary};
+use crate::segment_files;
+use crate::segment_files::SegmentFile;
+use crate::sink_progress::Sink;
+use crate::storage::{PART, Storage, is_full, read_full};
+use crate::stream_state::StreamState;
+use crate::text_file;
 
 /// What was found.
 #[derive(Clone, Debug, Default)]
 pub struct Recovered {
-    /// Segments in the directory.
+    /// SegmentFiles in the directory.
     pub segments: usize,
     /// Their bytes.
     pub bytes: u64,
@@ -34,7 +36,7 @@ pub struct Recovered {
     /// Damage in the middle of a segment that was scanned, and segments that have lost all they held: left in place, passed over
     /// by readers.
     pub corrupt: Vec<Corruption>,
-    /// Segments that are not there, and were not removed by retention.
+    /// SegmentFiles that are not there, and were not removed by retention.
     pub missing: Option<MissingSegments>,
     /// Frames may have left of which no record says so: the last run let frames go on without being kept. What a sink has of
     /// the frames past [`Sink::through`] is not known, until [`Writer::settled`](crate::Writer::settled) is told that it is.
@@ -95,8 +97,8 @@ impl LiveRequest {
 }
 
 /// What a writer begins from.
-pub(crate) struct Recovery {
-    pub state: State,
+pub(crate) struct WriterStart {
+    pub state: StreamState,
     pub found: Recovered,
     pub next_sequence: u32,
     pub previous_end: u64,
@@ -105,12 +107,12 @@ pub(crate) struct Recovery {
     pub manifest: Manifest,
 }
 
-impl Recovery {
+impl WriterStart {
     /// Nothing was found, since the disk has no room for a directory.
-    pub fn refused(error: &io::Error) -> Recovery {
+    pub fn refused(error: &io::Error) -> WriterStart {
         let found = Recovered { refused: Some(error.to_string()), ..Recovered::default() };
-        Recovery {
-            state: State::new(),
+        WriterStart {
+            state: StreamState::new(),
             found,
             next_sequence: 0,
             previous_end: 0,
@@ -125,16 +127,16 @@ impl Recovery {
 }
 
 /// Brings a stream's directory in order.
-pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Result<Recovery, OpenError> {
+pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Result<WriterStart, OpenError> {
     remove_leftovers(storage, dir)?;
-    let listed = segment::list(storage, dir).map_err(|error| IoError::new("list", dir, error))?;
+    let listed = segment_files::list(storage, dir).map_err(|error| IoError::new("list", dir, error))?;
     let mut found = Recovered::default();
     let known = manifest::read(storage, dir);
     if let Some(known) = &known {
         found.missing = known.missing(&listed);
         found.unrecorded = known.unrecorded;
         let emptied = known.emptied(&listed);
-        found.corrupt.extend(emptied.map(|&Listed { id, bytes, .. }| Corruption {
+        found.corrupt.extend(emptied.map(|&SegmentFile { id, bytes, .. }| Corruption {
             segment: id,
             offset: 0,
             bytes,
@@ -144,7 +146,7 @@ pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Re
     let clean = scanned.is_empty() && newest.as_ref().is_none_or(|newest| newest.totals.clean);
     let mut previous_end = newest.as_ref().map_or(0, |summary| summary.begins);
     let mut previous_sealed = true;
-    let mut state = newest.as_ref().map_or_else(State::new, State::at_end_of);
+    let mut state = newest.as_ref().map_or_else(StreamState::new, StreamState::at_end_of);
     scanned.reverse();
     for at in 0..scanned.len() {
         let limit = scanned.get(at + 1).map_or(u64::MAX, |next| next.of_previous(scanned[at].id).limit);
@@ -153,7 +155,7 @@ pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Re
     if !clean {
         state.next_request += REQUESTS_LEFT_OUT;
     }
-    for Listed { id, bytes, .. } in &listed {
+    for SegmentFile { id, bytes, .. } in &listed {
         // A segment whose header cannot be read may hold as many frames as fit.
         let unread = found.corrupt.iter().any(|corrupt| corrupt.segment == *id && corrupt.offset == 0);
         let frames = if unread { bytes / RECORD_BYTES as u64 } else { 0 };
@@ -161,7 +163,7 @@ pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Re
     }
     let mut manifest = known.unwrap_or_default();
     state.next_frame = state.next_frame.max(manifest.newest.first.0);
-    let remaining = segment::list(storage, dir).map_err(|error| IoError::new("list", dir, error))?;
+    let remaining = segment_files::list(storage, dir).map_err(|error| IoError::new("list", dir, error))?;
     if sync != SyncPolicy::None {
         sync_all(storage, dir, &remaining)?;
     }
@@ -170,13 +172,13 @@ pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Re
     found.last_frame = FrameNo(state.next_frame - 1);
     found.unfinished = state.unfinished.clone();
     found.sinks = state.sinks.clone();
-    found.shares = beside::read(storage, dir, beside::SHARES)?;
+    found.shares = text_file::read(storage, dir, text_file::SHARES)?;
     let next_sequence = listed.last().map_or(0, |last| last.id.sequence + 1);
     let next_sequence =
         if manifest.segments > 0 { next_sequence.max(manifest.newest.sequence + 1) } else { next_sequence };
     manifest.take_stock(&remaining);
     manifest.lost += found.missing.map_or(0, |missing| missing.missing);
-    Ok(Recovery { state, found, next_sequence, previous_end, previous_sealed, manifest })
+    Ok(WriterStart { state, found, next_sequence, previous_end, previous_sealed, manifest })
 }
 
 /// Files that a dying process did not finish.
@@ -193,11 +195,11 @@ fn remove_leftovers(storage: &dyn Storage, dir: &Path) -> Result<(), OpenError> 
 fn newest_summary(
     storage: &dyn Storage,
     dir: &Path,
-    listed: &[Listed],
+    listed: &[SegmentFile],
     found: &mut Recovered,
-) -> Result<(Option<Summary>, Vec<Segment>), OpenError> {
+) -> Result<(Option<SegmentSummary>, Vec<Segment>), OpenError> {
     let mut without = Vec::new();
-    for Listed { id, bytes, .. } in listed.iter().rev() {
+    for SegmentFile { id, bytes, .. } in listed.iter().rev() {
         let Some(segment) = Segment::open(storage, dir, *id, true)? else {
             unreadable(storage, dir, *id, *bytes, found)?;
             continue;
@@ -238,7 +240,7 @@ fn unreadable(
 fn repair(
     segment: &Segment,
     limit: u64,
-    state: &mut State,
+    state: &mut StreamState,
     found: &mut Recovered,
 ) -> Result<(u64, bool), OpenError> {
     state.begin_segment(&segment.header);
@@ -246,14 +248,14 @@ fn repair(
     let mut scan = segment.records(limit, Payloads::All);
     let end = loop {
         match scan.step()? {
-            Step::Record(record) => {
+            ScanStep::Record(record) => {
                 let Some(body) = scan.body(&record) else { continue };
                 state.apply(&record, &body);
             }
-            Step::Corrupt { offset, bytes } => {
+            ScanStep::Corrupt { offset, bytes } => {
                 found.corrupt.push(Corruption { segment: segment.id, offset, bytes });
             }
-            Step::End { offset, .. } => break offset,
+            ScanStep::End { offset, .. } => break offset,
         }
     };
     if end < bytes {
@@ -263,7 +265,7 @@ fn repair(
     let summary = || (state.requests.values().cloned().collect(), state.totals());
     let summary = can_be_sealed(segment).then(summary);
     let is_sealed = summary.is_some();
-    let ended = Ended { bytes: end, through: FrameNo(0), summary };
+    let ended = SegmentEnd { bytes: end, through: FrameNo(0), summary };
     match write_end(&*segment.file, &segment.header, &ended) {
         Ok(()) => Ok((end, is_sealed)),
         // It is scanned again at the next start.
@@ -286,13 +288,13 @@ fn torn_frame(segment: &Segment, offset: u64) -> Result<Option<FrameNo>, ReadErr
     let mut head = [0; HEAD_BYTES];
     read_full(&*segment.file, &mut head, offset)
         .map_err(|error| IoError::new("read", &segment.path, error))?;
-    let head = Head::decode(&head, segment.header.salt, offset);
-    Ok(head.filter(|(head, _)| head.kind == Kind::FRAME).map(|(head, _)| FrameNo(head.number)))
+    let head = RecordHead::decode(&head, segment.header.salt, offset);
+    Ok(head.filter(|(head, _)| head.kind == RecordKind::FRAME).map(|(head, _)| FrameNo(head.number)))
 }
 
 /// What is read here counts as durable from now on.
-fn sync_all(storage: &dyn Storage, dir: &Path, listed: &[Listed]) -> Result<(), OpenError> {
-    for Listed { id, .. } in listed {
+fn sync_all(storage: &dyn Storage, dir: &Path, listed: &[SegmentFile]) -> Result<(), OpenError> {
+    for SegmentFile { id, .. } in listed {
         let path = dir.join(id.to_string());
         let file = storage.open(&path, true).map_err(|error| IoError::new("open", &path, error))?;
         file.sync().map_err(|error| IoError::new("sync", &path, error))?;

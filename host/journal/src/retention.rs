@@ -10,15 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::clock::Reading;
-use crate::directory::Root;
+use crate::background::StreamShared;
+use crate::clock::ClockReading;
 use crate::manifest::{self, ManifestFile};
+use crate::mutex::lock;
 use crate::notice::Notice;
 use crate::position::SegmentId;
-use crate::segment::{self, Listed};
+use crate::root::Root;
+use crate::segment_files::{self, SegmentFile};
 use crate::storage::is_full;
-use crate::sync::{Shared, lock};
-use crate::writer::nanoseconds;
 
 /// Between two passes.
 pub(crate) const PERIOD: Duration = Duration::from_secs(1);
@@ -27,7 +27,7 @@ pub(crate) const PERIOD: Duration = Duration::from_secs(1);
 struct Candidates {
     stream: String,
     dir: PathBuf,
-    segments: VecDeque<Listed>,
+    segments: VecDeque<SegmentFile>,
     removable: usize,
 }
 
@@ -98,9 +98,9 @@ pub(crate) fn pass(root: &Root) {
 fn removing(
     root: &Root,
     stream: &Candidates,
-    open: &[Arc<Shared>],
+    open: &[Arc<StreamShared>],
     (oldest, next): (SegmentId, SegmentId),
-    clock: Reading,
+    clock: ClockReading,
 ) -> io::Result<()> {
     if let Some(shared) = open.iter().find(|shared| shared.stream == stream.stream) {
         return shared.removing(oldest, next, clock);
@@ -114,17 +114,17 @@ fn removing(
     file.sync()
 }
 
-fn candidates(root: &Root, stream: String, open: &[Arc<Shared>], now: u64) -> Option<Candidates> {
+fn candidates(root: &Root, stream: String, open: &[Arc<StreamShared>], now: u64) -> Option<Candidates> {
     let dir = root.dir.join(&stream);
-    let segments = segment::list(&*root.storage, &dir).ok()?;
+    let segments = segment_files::list(&*root.storage, &dir).ok()?;
     let newest = segments.last()?.modified_unix_ns;
     let (floor, in_care) = match open.iter().find(|shared| shared.stream == stream) {
         Some(shared) => (shared.floor.load(Ordering::Relaxed), shared.oldest()),
         // Nobody writes it: what was live in it is given up after the same time as in any other.
-        None if now.saturating_sub(newest) > nanoseconds(root.options.abandon_after) => (u64::MAX, None),
+        None if now.saturating_sub(newest) > root.options.abandon_after_ns() => (u64::MAX, None),
         None => (0, None),
     };
-    let may_go = |pair: &&[Listed]| {
+    let may_go = |pair: &&[SegmentFile]| {
         // All frames of a segment come before the first of the next.
         pair[1].id.first.0 <= floor && in_care.is_none_or(|oldest| pair[0].id < oldest)
     };
@@ -133,7 +133,7 @@ fn candidates(root: &Root, stream: String, open: &[Arc<Shared>], now: u64) -> Op
 }
 
 /// Tells the stream concerned, or the first there is.
-fn tell(open: &[Arc<Shared>], stream: &str, notice: Notice) {
+fn tell(open: &[Arc<StreamShared>], stream: &str, notice: Notice) {
     if let Some(shared) = open.iter().find(|shared| shared.stream == stream).or(open.first()) {
         shared.tell(notice);
     }

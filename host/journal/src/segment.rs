@@ -5,40 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{IoError, ReadError};
-use crate::format::{Bytes, checksum};
 use crate::format::{
-    CRC_BYTES, HEAD_BYTES, HEADER_BYTES, Head, Header, HeaderRead, Kind, RECORD_BYTES, VERSION,
+    ByteReader, CRC_BYTES, HEAD_BYTES, HEADER_BYTES, HeaderRead, RECORD_BYTES, RecordHead, RecordKind,
+    SegmentHeader, VERSION, checksum,
 };
 use crate::position::SegmentId;
-use crate::record::{Body, Entry, Totals, decode_entries, decode_totals};
-use crate::state::apply_to_sinks;
-use crate::storage::{File, Storage};
-
-/// A segment in the listing of its directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Listed {
-    pub id: SegmentId,
-    pub bytes: u64,
-    pub modified_unix_ns: u64,
-}
-
-/// The segments of a stream, in order; none where the directory is not there.
-pub(crate) fn list(storage: &dyn Storage, dir: &Path) -> io::Result<Vec<Listed>> {
-    let entries = match storage.list(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        entries => entries?,
-    };
-    let mut segments: Vec<Listed> = entries
-        .into_iter()
-        .filter(|entry| !entry.is_dir)
-        .filter_map(|entry| {
-            let id = SegmentId::parse(&entry.name)?;
-            Some(Listed { id, bytes: entry.bytes, modified_unix_ns: entry.modified_unix_ns })
-        })
-        .collect();
-    segments.sort_by_key(|segment| segment.id);
-    Ok(segments)
-}
+use crate::record::{RecordBody, RequestEntry, SegmentTotals, apply_to_sinks, decode_entries, decode_totals};
+use crate::storage::{File, Storage, read_full};
 
 /// An open segment.
 #[derive(Clone)]
@@ -46,30 +19,30 @@ pub(crate) struct Segment {
     pub file: Arc<dyn File>,
     pub path: PathBuf,
     pub id: SegmentId,
-    pub header: Header,
+    pub header: SegmentHeader,
 }
 
 /// What a sealed segment says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Summary {
-    pub entries: Vec<Entry>,
-    pub totals: Totals,
+pub(crate) struct SegmentSummary {
+    pub entries: Vec<RequestEntry>,
+    pub totals: SegmentTotals,
     /// Where the summary begins, which is where the segment's records end.
     pub begins: u64,
 }
 
 /// What is known of a segment from the one after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Previous {
+pub(crate) struct RecordedEnd {
     /// Where its records end.
     pub limit: u64,
     /// It was to be given a summary.
     pub sealed: bool,
 }
 
-impl Default for Previous {
-    fn default() -> Previous {
-        Previous { limit: u64::MAX, sealed: false }
+impl Default for RecordedEnd {
+    fn default() -> RecordedEnd {
+        RecordedEnd { limit: u64::MAX, sealed: false }
     }
 }
 
@@ -85,7 +58,7 @@ impl Segment {
         let file = storage.open(&path, write).map_err(|error| IoError::new("open", &path, error))?;
         let mut header = [0; HEADER_BYTES];
         let read = read_full(&*file, &mut header, 0).map_err(|error| IoError::new("read", &path, error))?;
-        match Header::decode(&header[..read]) {
+        match SegmentHeader::decode(&header[..read]) {
             HeaderRead::Whole(header) => Ok(Some(Segment { file, path, id, header })),
             HeaderRead::Version(version) => Err(ReadError::Version { path, version, known: VERSION }),
             HeaderRead::Damaged => Ok(None),
@@ -97,14 +70,14 @@ impl Segment {
     }
 
     /// The summary of a sealed segment; `None` where it is not sealed or any part of the summary is damaged.
-    pub fn summary(&self) -> Result<Option<Summary>, ReadError> {
+    pub fn summary(&self) -> Result<Option<SegmentSummary>, ReadError> {
         let bytes = self.bytes()?;
         let Some(trailer) = bytes.checked_sub(RECORD_BYTES as u64).filter(|&at| at >= HEADER_BYTES as u64)
         else {
             return Ok(None);
         };
         let begins = match self.scan(trailer, bytes, Payloads::All).step()? {
-            Step::Record(record) if record.head.kind == Kind::TRAILER => record.head.number,
+            ScanStep::Record(record) if record.head.kind == RecordKind::TRAILER => record.head.number,
             _ => return Ok(None),
         };
         if begins < HEADER_BYTES as u64 || begins > trailer {
@@ -113,18 +86,18 @@ impl Segment {
         let mut scan = self.scan(begins, trailer, Payloads::All);
         let (mut entries, mut of_sinks) = (Vec::new(), Vec::new());
         loop {
-            let Step::Record(record) = scan.step()? else { return Ok(None) };
+            let ScanStep::Record(record) = scan.step()? else { return Ok(None) };
             let (kind, number) = (record.head.kind, record.head.number);
             match kind {
-                Kind::SUMMARY => match decode_entries(&mut Bytes(scan.payload(&record)), number) {
+                RecordKind::SUMMARY => match decode_entries(&mut ByteReader(scan.payload(&record)), number) {
                     Some(more) => entries.extend(more),
                     None => return Ok(None),
                 },
-                Kind::AHEAD | Kind::SENT | Kind::HANDED => match scan.body(&record) {
+                RecordKind::AHEAD | RecordKind::SENT | RecordKind::HANDED => match scan.body(&record) {
                     Some(body) => of_sinks.push((number, body)),
                     None => return Ok(None),
                 },
-                Kind::TOTALS => {
+                RecordKind::TOTALS => {
                     let totals = {
                         let version = self.header.version;
                         decode_totals(scan.payload(&record), number, record.head.time, version)
@@ -133,7 +106,7 @@ impl Segment {
                         for (number, body) in of_sinks {
                             apply_to_sinks(&mut totals.sinks, number, &body);
                         }
-                        Summary { entries, totals, begins }
+                        SegmentSummary { entries, totals, begins }
                     }));
                 }
                 _ => return Ok(None),
@@ -142,16 +115,16 @@ impl Segment {
     }
 
     /// What this segment says of one that it was begun after: nothing, unless that was the very one before it.
-    pub fn of_previous(&self, id: SegmentId) -> Previous {
+    pub fn of_previous(&self, id: SegmentId) -> RecordedEnd {
         if self.id.sequence.checked_sub(1) != Some(id.sequence) || self.header.previous_end == 0 {
-            return Previous::default();
+            return RecordedEnd::default();
         }
-        Previous { limit: self.header.previous_end, sealed: self.header.previous_sealed }
+        RecordedEnd { limit: self.header.previous_end, sealed: self.header.previous_sealed }
     }
 
     /// Reads the records that stand from `offset` up to `limit`.
     pub fn scan(&self, offset: u64, limit: u64, payloads: Payloads) -> Scan {
-        Scan { segment: self.clone(), offset, limit, end: 0, payloads, window: Window::default() }
+        Scan { segment: self.clone(), offset, limit, end: 0, payloads, window: ReadWindow::default() }
     }
 
     /// Reads all its records, up to `limit` (`u64::MAX`: to the end of the file, however it grows).
@@ -175,13 +148,13 @@ pub(crate) enum Payloads {
 }
 
 impl Payloads {
-    fn has(self, kind: Kind) -> bool {
+    fn has(self, kind: RecordKind) -> bool {
         match self {
             Payloads::All => true,
-            Payloads::NotFrames => kind != Kind::FRAME && kind != Kind::CHANGED,
-            Payloads::Frames => kind == Kind::FRAME || kind == Kind::SKIPPED,
-            Payloads::Skipped => kind == Kind::SKIPPED,
-            Payloads::Outcomes => kind == Kind::OUTCOME || kind == Kind::CHANGED,
+            Payloads::NotFrames => kind != RecordKind::FRAME && kind != RecordKind::CHANGED,
+            Payloads::Frames => kind == RecordKind::FRAME || kind == RecordKind::SKIPPED,
+            Payloads::Skipped => kind == RecordKind::SKIPPED,
+            Payloads::Outcomes => kind == RecordKind::OUTCOME || kind == RecordKind::CHANGED,
         }
     }
 }
@@ -189,15 +162,15 @@ impl Payloads {
 /// A record that is whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RawRecord {
-    pub head: Head,
+    pub head: RecordHead,
     pub offset: u64,
 }
 
 /// What comes next in a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum ScanStep {
     Record(RawRecord),
-    /// Bytes that are no record, with a record behind them.
+    /// ByteReader that are no record, with a record behind them.
     Corrupt {
         offset: u64,
         bytes: u64,
@@ -218,44 +191,44 @@ pub(crate) struct Scan {
     /// Where the file ended at the last look, or the limit.
     end: u64,
     pub payloads: Payloads,
-    window: Window,
+    window: ReadWindow,
 }
 
 impl Scan {
-    pub fn step(&mut self) -> Result<Step, ReadError> {
+    pub fn step(&mut self) -> Result<ScanStep, ReadError> {
         if let Some(record) = self.next_record()? {
-            return Ok(Step::Record(record));
+            return Ok(ScanStep::Record(record));
         }
         // The file may have grown since the last look.
         self.look_again()?;
         if let Some(record) = self.next_record()? {
-            return Ok(Step::Record(record));
+            return Ok(ScanStep::Record(record));
         }
         let Some(next) = self.resync()? else {
-            return Ok(Step::End { offset: self.offset, torn: self.end.saturating_sub(self.offset) });
+            return Ok(ScanStep::End { offset: self.offset, torn: self.end.saturating_sub(self.offset) });
         };
         // A writer at work may have completed this record between the two looks.
         self.look_again()?;
         if let Some(record) = self.next_record()? {
-            return Ok(Step::Record(record));
+            return Ok(ScanStep::Record(record));
         }
-        let corrupt = Step::Corrupt { offset: self.offset, bytes: next - self.offset };
+        let corrupt = ScanStep::Corrupt { offset: self.offset, bytes: next - self.offset };
         self.offset = next;
         Ok(corrupt)
     }
 
     /// The same up to an end that is known, without asking for the file's size; `None` at it. Every byte before the end
     /// is taken to have been written, so that nothing is torn.
-    pub fn step_within(&mut self, end: u64) -> Result<Option<Step>, ReadError> {
+    pub fn step_within(&mut self, end: u64) -> Result<Option<ScanStep>, ReadError> {
         self.end = end;
         if self.offset >= end {
             return Ok(None);
         }
         if let Some(record) = self.next_record()? {
-            return Ok(Some(Step::Record(record)));
+            return Ok(Some(ScanStep::Record(record)));
         }
         let next = self.resync()?.unwrap_or(end);
-        let corrupt = Step::Corrupt { offset: self.offset, bytes: next - self.offset };
+        let corrupt = ScanStep::Corrupt { offset: self.offset, bytes: next - self.offset };
         self.offset = next;
         Ok(Some(corrupt))
     }
@@ -299,13 +272,13 @@ impl Scan {
     }
 
     /// What the record that the last step gave says; `None` where its payload is not what its kind says.
-    pub fn body(&self, record: &RawRecord) -> Option<Body> {
-        let Head { kind, number, .. } = record.head;
-        Body::decode(kind, number, self.payload(record), self.segment.header.next_request)
+    pub fn body(&self, record: &RawRecord) -> Option<RecordBody> {
+        let RecordHead { kind, number, .. } = record.head;
+        RecordBody::decode(kind, number, self.payload(record), self.segment.header.next_request)
     }
 
     /// The head of a record that begins at `offset` and is whole.
-    fn record_at(&mut self, offset: u64, payloads: Payloads) -> Result<Option<Head>, ReadError> {
+    fn record_at(&mut self, offset: u64, payloads: Payloads) -> Result<Option<RecordHead>, ReadError> {
         let Some((head, crc)) = self.head_at(offset)? else { return Ok(None) };
         if offset + head.record_bytes() > self.end {
             return Ok(None);
@@ -319,13 +292,13 @@ impl Scan {
         Ok((checksum(crc, payload).to_le_bytes() == stored).then_some(head))
     }
 
-    fn head_at(&mut self, offset: u64) -> Result<Option<(Head, u32)>, ReadError> {
+    fn head_at(&mut self, offset: u64) -> Result<Option<(RecordHead, u32)>, ReadError> {
         if offset + RECORD_BYTES as u64 > self.end {
             return Ok(None);
         }
         let salt = self.segment.header.salt;
         let Some(bytes) = self.read(offset, HEAD_BYTES)? else { return Ok(None) };
-        let head = bytes.first_chunk().and_then(|head| Head::decode(head, salt, offset));
+        let head = bytes.first_chunk().and_then(|head| RecordHead::decode(head, salt, offset));
         Ok(head)
     }
 
@@ -357,12 +330,12 @@ impl Scan {
 
 /// The part of the file that is in memory.
 #[derive(Default)]
-struct Window {
+struct ReadWindow {
     buffer: Vec<u8>,
     begins: u64,
 }
 
-impl Window {
+impl ReadWindow {
     /// Read at once where reading goes straight on, and after a jump (over a frame's bytes).
     const AHEAD: usize = 256 << 10;
     const AFTER_JUMP: usize = 4 << 10;
@@ -397,18 +370,4 @@ impl Window {
         self.buffer.truncate(have + read.as_ref().unwrap_or(&0));
         read.map(|_| ())
     }
-}
-
-/// Reads until the buffer is full or the file ends.
-pub(crate) fn read_full(file: &dyn File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut read = 0;
-    while read < buffer.len() {
-        match file.read_at(&mut buffer[read..], offset + read as u64) {
-            Ok(0) => break,
-            Ok(more) => read += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(read)
 }

@@ -14,6 +14,9 @@ use rustix::time::{ClockId, clock_gettime};
 /// The file that is locked, in the journal's directory.
 pub(crate) const LOCK: &str = "LOCK";
 
+/// The ending of a file that is not whole yet: it gets its name when it is.
+pub(crate) const PART: &str = "part";
+
 /// The mode of every file of the journal: requests' texts are its owner's business.
 const FILE_MODE: u32 = 0o600;
 /// The mode of every directory of the journal.
@@ -24,7 +27,7 @@ pub trait Storage: Send + Sync {
     /// Makes a directory that only its owner may enter; one that is there is fine, and stays as it is.
     fn make_dir(&self, dir: &Path) -> io::Result<()>;
     /// What is in a directory, in any order.
-    fn list(&self, dir: &Path) -> io::Result<Vec<Listed>>;
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>>;
     /// A new file to read and write that only its owner may open; what was there under this name is gone.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>>;
     /// A file that is there, to read, and to write where so said. Fails on what is no regular file, without waiting: a FIFO
@@ -38,7 +41,7 @@ pub trait Storage: Send + Sync {
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Locks `dir/LOCK` for this process.
     fn lock(&self, dir: &Path) -> Result<Box<dyn Lock>, LockError>;
-    /// The clock that `Listed::modified_unix_ns` is of.
+    /// The clock that `DirEntry::modified_unix_ns` is of.
     fn now_unix_ns(&self) -> u64;
     /// A clock that nobody can set; `None` where the machine has none.
     fn steady(&self) -> Option<Steady>;
@@ -79,7 +82,7 @@ pub trait Lock: Send + Sync + Debug {
 
 /// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct DirEntry {
     /// The name.
     pub name: String,
     /// Whether it is a directory.
@@ -89,6 +92,8 @@ pub struct Listed {
     /// When it was last written.
     pub modified_unix_ns: u64,
 }
+
+pub use DirEntry as Listed;
 
 /// Why a directory could not be locked.
 #[derive(Debug)]
@@ -113,7 +118,7 @@ impl Storage for Disk {
         }
     }
 
-    fn list(&self, dir: &Path) -> io::Result<Vec<Listed>> {
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
         let mut listed = Vec::new();
         for entry in fs::read_dir(dir)? {
             let entry = entry?;
@@ -122,7 +127,7 @@ impl Storage for Disk {
                 continue;
             };
             let modified = metadata.modified().unwrap_or(UNIX_EPOCH);
-            listed.push(Listed {
+            listed.push(DirEntry {
                 name,
                 is_dir: metadata.is_dir(),
                 bytes: metadata.len(),
@@ -279,4 +284,34 @@ impl Lock for DiskLock {
 
 fn unix_ns(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// Reads until the buffer is full or the file ends.
+pub(crate) fn read_full(file: &dyn File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut read = 0;
+    while read < buffer.len() {
+        match file.read_at(&mut buffer[read..], offset + read as u64) {
+            Ok(0) => break,
+            Ok(more) => read += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(read)
+}
+
+/// Writes all of the parts from `offset`, however many calls it takes.
+pub(crate) fn write_all(file: &dyn File, mut parts: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+    while parts.iter().any(|part| !part.is_empty()) {
+        match file.write_at(parts, offset) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                offset += written as u64;
+                IoSlice::advance_slices(&mut parts, written);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }

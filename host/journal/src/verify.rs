@@ -5,17 +5,18 @@ use std::collections::BTreeMap;
 
 use crate::bounds::{REQUESTS_LEFT_OUT, RUNS_MAX};
 use crate::error::ReadError;
-use crate::format::Kind;
+use crate::format::RecordKind;
 use crate::manifest::{self, Manifest, MissingSegments};
 use crate::position::{FrameNo, RequestNo, SegmentId};
-use crate::reader::Segments;
-use crate::record::Body;
-use crate::segment::{Listed, Payloads, Previous, RawRecord, Scan, Segment, Step, Summary};
-use crate::state::State;
+use crate::record::RecordBody;
+use crate::segment::{Payloads, RawRecord, RecordedEnd, Scan, ScanStep, Segment, SegmentSummary};
+use crate::segment_files::{SegmentFile, SegmentFiles};
+use crate::stored::Outcome;
+use crate::stream_state::StreamState;
 
-mod causes;
+mod groups;
 
-pub use causes::Cause;
+pub use groups::Cause;
 
 /// A frame with more frames behind it than this should have an outcome by now.
 const AWAITED_FRAMES: u64 = 1024;
@@ -26,7 +27,7 @@ const STOCK_TRIES: usize = 16;
 /// What was checked and what is wrong. Clean when `problems` is empty.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Segments read.
+    /// SegmentFiles read.
     pub segments: u64,
     /// Bytes read.
     pub bytes: u64,
@@ -65,7 +66,7 @@ pub enum What {
     /// Neither copy of the segment's header is whole.
     #[error("segment header is corrupt")]
     Header,
-    /// Segments that were begun, and that retention did not remove.
+    /// SegmentFiles that were begun, and that retention did not remove.
     #[error(
         "{} of {} segments are missing: {} is the first there should be, {} the last",
         .0.missing, .0.segments, .0.oldest, .0.newest
@@ -172,7 +173,7 @@ pub enum Note {
         /** How many. */
         bytes: u64,
     },
-    /// Segments that an earlier start has found missing, and told.
+    /// SegmentFiles that an earlier start has found missing, and told.
     #[error("{count} segments were missing at an earlier start")]
     SegmentsLost {
         /** How many. */
@@ -189,10 +190,10 @@ pub enum Note {
     },
 }
 
-pub(crate) fn verify(segments: &Segments) -> Result<Report, ReadError> {
-    let mut check = Check {
+pub(crate) fn verify(segments: &SegmentFiles) -> Result<Report, ReadError> {
+    let mut check = Verifier {
         report: Report::default(),
-        state: State::new(),
+        state: StreamState::new(),
         first: None,
         last: SegmentId::default(),
         places: BTreeMap::new(),
@@ -208,7 +209,7 @@ pub(crate) fn verify(segments: &Segments) -> Result<Report, ReadError> {
             // Removed since it was listed, or torn when it was begun, or damaged.
             None => match segments.list()?.iter().find(|known| known.id == id) {
                 // With all that came before it: the next is the first.
-                None => (check.first, check.state) = (None, State::new()),
+                None => (check.first, check.state) = (None, StreamState::new()),
                 // It was told with the stock.
                 Some(_) if manifest.emptied(&found).any(|emptied| emptied.id == id) => {}
                 Some(known) if next.is_none() && known.bytes < crate::format::HEADER_BYTES as u64 => {
@@ -223,7 +224,7 @@ pub(crate) fn verify(segments: &Segments) -> Result<Report, ReadError> {
 }
 
 /// The segments, and what the manifest says of them, of one moment.
-fn stock(segments: &Segments) -> Result<(Manifest, Vec<Listed>), ReadError> {
+fn stock(segments: &SegmentFiles) -> Result<(Manifest, Vec<SegmentFile>), ReadError> {
     let read = || manifest::read(&*segments.storage, &segments.dir).unwrap_or_default();
     let mut manifest = read();
     for _ in 0..STOCK_TRIES {
@@ -238,9 +239,9 @@ fn stock(segments: &Segments) -> Result<(Manifest, Vec<Listed>), ReadError> {
     Ok((Manifest::default(), segments.list()?))
 }
 
-struct Check {
+struct Verifier {
     report: Report,
-    state: State,
+    state: StreamState,
     /// The first segment there is.
     first: Option<SegmentId>,
     /// The segment that is read, or was last.
@@ -251,9 +252,9 @@ struct Check {
     clean: bool,
 }
 
-impl Check {
+impl Verifier {
     /// What should be there, and is not.
-    fn stock(&mut self, manifest: &Manifest, listed: &[Listed]) {
+    fn stock(&mut self, manifest: &Manifest, listed: &[SegmentFile]) {
         if let Some(missing) = manifest.missing(listed) {
             self.problem(missing.newest, 0, What::MissingSegments(missing));
         }
@@ -268,7 +269,7 @@ impl Check {
         }
     }
 
-    fn segment(&mut self, segment: &Segment, previous: Previous, last: bool) -> Result<(), ReadError> {
+    fn segment(&mut self, segment: &Segment, previous: RecordedEnd, last: bool) -> Result<(), ReadError> {
         let id = segment.id;
         if self.first.is_none() {
             // What came before was removed by retention.
@@ -291,29 +292,29 @@ impl Check {
         let mut scan = segment.records(limit, Payloads::All);
         loop {
             match scan.step()? {
-                Step::Record(record)
-                    if record.head.kind == Kind::SUMMARY || record.head.kind == Kind::TOTALS =>
+                ScanStep::Record(record)
+                    if record.head.kind == RecordKind::SUMMARY || record.head.kind == RecordKind::TOTALS =>
                 {
                     summary_begins = summary_begins.or(Some(record.offset));
                 }
-                Step::Record(record) => exact &= self.record(&scan, &record),
-                Step::Corrupt { offset, bytes } => {
+                ScanStep::Record(record) => exact &= self.record(&scan, &record),
+                ScanStep::Corrupt { offset, bytes } => {
                     exact = false;
                     self.problem(id, offset, What::Corrupt { bytes });
                 }
-                Step::End { torn: 0, offset }
+                ScanStep::End { torn: 0, offset }
                     if offset < previous.limit && previous.limit != u64::MAX && summary.is_none() =>
                 {
                     exact = false;
                     self.problem(id, offset, What::Cut { bytes: previous.limit - offset });
                     break;
                 }
-                Step::End { torn: 0, .. } => break,
-                Step::End { torn: bytes, .. } if last && summary.is_none() => {
+                ScanStep::End { torn: 0, .. } => break,
+                ScanStep::End { torn: bytes, .. } if last && summary.is_none() => {
                     self.report.notes.push(Note::TornTail { segment: id, bytes });
                     break;
                 }
-                Step::End { offset, torn: bytes } => {
+                ScanStep::End { offset, torn: bytes } => {
                     exact = false;
                     self.problem(id, offset, What::Corrupt { bytes });
                     break;
@@ -336,13 +337,13 @@ impl Check {
             return false;
         };
         let expected = self.state.next_frame;
-        let numbered = matches!(body, Body::Frame | Body::Skipped { .. });
+        let numbered = matches!(body, RecordBody::Frame | RecordBody::Skipped { .. });
         if numbered && number > expected {
             let (from, through) = (FrameNo(expected), FrameNo(number - 1));
             self.problem(id, record.offset, What::MissingFrames { from, through });
         }
         match &body {
-            Body::Frame => {
+            RecordBody::Frame => {
                 self.report.frames += 1;
                 if number < expected {
                     self.problem(id, record.offset, What::RepeatedFrame { frame: FrameNo(number) });
@@ -352,35 +353,35 @@ impl Check {
                     self.places.pop_first();
                 }
             }
-            Body::Outcome(_) => drop(self.places.remove(&number)),
-            Body::Open { .. } => self.report.requests += 1,
-            Body::Carry(entries) if self.first == Some(id) => {
+            RecordBody::Outcome(_) => drop(self.places.remove(&number)),
+            RecordBody::Open { .. } => self.report.requests += 1,
+            RecordBody::Carry(entries) if self.first == Some(id) => {
                 let known = &self.state.requests;
                 let more = entries.iter().filter(|entry| !known.contains_key(&entry.info.number.0));
                 self.report.requests += more.count() as u64;
             }
-            Body::Skipped { count } => self.skipped(number, *count),
-            Body::Lost => self.report.notes.push(Note::OutcomesLost { count: number }),
+            RecordBody::Skipped { count } => self.skipped(number, *count),
+            RecordBody::Lost => self.report.notes.push(Note::OutcomesLost { count: number }),
             _ => {}
         }
         self.state.apply(record, &body);
         if let Some((first, count)) = self.state.given_up.take() {
             self.no_outcome(first, count);
         }
-        if let Body::Outcome(outcome) = &body {
+        if let RecordBody::Outcome(outcome) = &body {
             self.report.outcomes += 1;
             self.report.rows += outcome.requests.len() as u64;
             self.report.tokens += outcome.tokens.iter().map(|&tokens| u64::from(tokens)).sum::<u64>();
             self.tokens(id, record.offset, outcome);
         }
-        if let Body::Carry(entries) = &body
+        if let RecordBody::Carry(entries) = &body
             && self.first == Some(id)
         {
             for entry in entries {
                 self.finished(id, record.offset, entry.info.number);
             }
         }
-        !matches!(body, Body::Lost)
+        !matches!(body, RecordBody::Lost)
     }
 
     /// An outage is one note, however many records tell of it.
@@ -394,7 +395,7 @@ impl Check {
     }
 
     /// The ledger: gaps as the stream saw them, and the sum at the finish.
-    fn tokens(&mut self, id: SegmentId, offset: u64, outcome: &crate::reader::Outcome) {
+    fn tokens(&mut self, id: SegmentId, offset: u64, outcome: &Outcome) {
         let request = |row: u32| outcome.requests.get(row as usize).copied().unwrap_or_default();
         for gap in &outcome.gaps {
             let (request, frame) = (request(gap.row), outcome.frame);
@@ -425,8 +426,8 @@ impl Check {
         self.state.requests.get(&request.0).map_or_else(String::new, |entry| entry.info.rid.clone())
     }
 
-    fn summary(&mut self, id: SegmentId, summary: &Summary, exact: bool) {
-        let said = State::at_end_of(summary);
+    fn summary(&mut self, id: SegmentId, summary: &SegmentSummary, exact: bool) {
+        let said = StreamState::at_end_of(summary);
         // Of segments that retention has removed, what was awaited is known from here alone.
         let removed = self.first.map_or(0, |first| first.first.0);
         for (first, count) in said.unfinished.runs() {
@@ -444,7 +445,7 @@ impl Check {
     fn without_summary(
         &mut self,
         segment: &Segment,
-        previous: Previous,
+        previous: RecordedEnd,
         begins: Option<u64>,
     ) -> Result<(), ReadError> {
         let half = previous.sealed && segment.bytes()? > previous.limit;
@@ -486,7 +487,7 @@ impl Check {
 }
 
 /// The first figure in which a summary is not what the records come to.
-fn difference(records: &State, said: &State) -> Option<String> {
+fn difference(records: &StreamState, said: &StreamState) -> Option<String> {
     for (number, entry) in &records.requests {
         match said.requests.get(number) {
             None => return Some(format!("request {number} is not in it")),
@@ -504,7 +505,7 @@ fn difference(records: &State, said: &State) -> Option<String> {
     if let Some(number) = said.requests.keys().find(|number| !records.requests.contains_key(number)) {
         return Some(format!("request {number} is not in the records"));
     }
-    let figures = |state: &State| [state.frames, state.frame_bytes, state.next_frame];
+    let figures = |state: &StreamState| [state.frames, state.frame_bytes, state.next_frame];
     if figures(records) != figures(said) {
         return Some(format!(
             "frames, bytes, next frame are {:?}, by the records {:?}",
@@ -513,7 +514,7 @@ fn difference(records: &State, said: &State) -> Option<String> {
         ));
     }
     if records.unfinished != said.unfinished {
-        let only = |one: &State, other: &State| {
+        let only = |one: &StreamState, other: &StreamState| {
             one.unfinished.runs().find(|run| !other.unfinished.runs().any(|known| known == *run))
         };
         let (kept, known) = (only(records, said), only(said, records));

@@ -4,42 +4,44 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
 
+use crate::background::StreamShared;
 use crate::backlog::Backlog;
 use crate::bounds::{FRAME_BYTES_MAX, PENDING_BYTES_MAX, PENDING_WRITE_BYTES, SEGMENT_REQUESTS_MAX};
-use crate::directory::{Background, Root};
 use crate::error::{IoError, OpenError, RequestError, WriteError};
-use crate::format::{self, Head, Kind, checksum, put_text, record};
+use crate::format::{self, RecordHead, RecordKind, checksum, put_text, record};
 use crate::frame_set::FrameSet;
+use crate::mutex::lock;
 use crate::notice::Notice;
+use crate::open_requests::OpenRequests;
+use crate::options::Background;
 use crate::outcome::Outcome;
-use crate::position::{FrameNo, Position, Request, RequestNo, SegmentId};
-use crate::reader::{Ending, State};
+use crate::position::{FrameNo, Position, RequestNo, SegmentId};
 use crate::record::{put_outcome, put_taken, put_u64, state_code};
-use crate::recovery::{LiveRequest, Recovered, Recovery};
-use crate::requests::Requests;
+use crate::recovery::{LiveRequest, Recovered, WriterStart};
+use crate::request::{Ending, Request, State};
+use crate::root::Root;
 use crate::segment::Segment;
-use crate::sink::Sink;
-use crate::sync::{Shared, lock, write_all};
+use crate::sink_progress::Sink;
+use crate::storage::write_all;
 
 mod room;
 mod segments;
 mod sinks;
 
-/// Requests further behind than this count as abandoned: numbers are written as their low 32 bits.
+/// OpenRequests further behind than this count as abandoned: numbers are written as their low 32 bits.
 const REQUESTS_BEHIND_MAX: u64 = 1 << 30;
 
 /// The writing end of a stream's journal.
 pub struct Writer {
     root: Arc<Root>,
-    shared: Arc<Shared>,
+    shared: Arc<StreamShared>,
     thread: Option<JoinHandle<()>>,
     /// `None`: one must be begun before the next write.
-    active: Option<Active>,
+    active: Option<ActiveSegment>,
     /// Records that go out with the next write. Their checksums are filled in then, for the place they go to.
     pending: Vec<u8>,
-    requests: Requests,
+    requests: OpenRequests,
     unfinished: FrameSet,
     sinks: Vec<Sink>,
     /// Of each sink, whether a record says how far it is.
@@ -74,7 +76,7 @@ enum Told {
 }
 
 /// The segment that is being written.
-struct Active {
+struct ActiveSegment {
     segment: Segment,
     /// Where the next write goes: every byte before it is of a whole record.
     end: u64,
@@ -83,7 +85,7 @@ struct Active {
     frames: u64,
     frame_bytes: u64,
     first_unix_ns: u64,
-    /// Requests that were opened in it.
+    /// OpenRequests that were opened in it.
     opened: usize,
     /// It can grow to this size on a full disk, too.
     reserved: u64,
@@ -92,15 +94,15 @@ struct Active {
 impl Writer {
     pub(crate) fn begin(
         root: Arc<Root>,
-        shared: Arc<Shared>,
-        recovery: Recovery,
+        shared: Arc<StreamShared>,
+        recovery: WriterStart,
     ) -> Result<(Writer, Recovered), OpenError> {
-        let Recovery { state, mut found, next_sequence, previous_end, previous_sealed, .. } = recovery;
+        let WriterStart { state, mut found, next_sequence, previous_end, previous_sealed, .. } = recovery;
         let mut writer = Writer {
             thread: None,
             active: None,
             pending: Vec::new(),
-            requests: Requests::default(),
+            requests: OpenRequests::default(),
             unfinished: state.unfinished,
             told: vec![Told::Yes; state.sinks.len()],
             sinks: state.sinks,
@@ -161,7 +163,7 @@ impl Writer {
         self.make_room_for_frame(frame.len())?;
         let waiting = self.pending.len();
         let number = self.next_frame;
-        Head { payload: frame.len() as u32, kind: Kind::FRAME, number, time: received_unix_ns }
+        RecordHead { payload: frame.len() as u32, kind: RecordKind::FRAME, number, time: received_unix_ns }
             .encode(&mut self.pending);
         let written = self.write(frame);
         if written.is_err() {
@@ -207,7 +209,7 @@ impl Writer {
             active.opened += 1;
         }
         let (number, time) = (request.number.0, self.last_unix_ns);
-        self.add(|pending| record(pending, Kind::OPEN, number, time, |out| put_text(out, rid)));
+        self.add(|pending| record(pending, RecordKind::OPEN, number, time, |out| put_text(out, rid)));
         Ok(request)
     }
 
@@ -231,14 +233,18 @@ impl Writer {
         let Some(state) = self.requests.close(request, remember) else { return };
         self.lost += u64::from(!remember);
         let (number, time) = (request.number.0, self.last_unix_ns);
-        self.add(|pending| record(pending, Kind::CLOSE, number, time, |out| out.push(state_code(state))));
+        self.add(|pending| {
+            record(pending, RecordKind::CLOSE, number, time, |out| out.push(state_code(state)))
+        });
     }
 
     /// How far the operator's end of a request has come: a next start finds it among those that are live.
     pub fn ending(&mut self, request: Request, ending: Ending) {
         if self.requests.set_ending(request, ending) {
             let (number, time) = (request.number.0, self.last_unix_ns);
-            self.add(|pending| record(pending, Kind::ENDING, number, time, |out| out.push(ending.code())));
+            self.add(|pending| {
+                record(pending, RecordKind::ENDING, number, time, |out| out.push(ending.code()))
+            });
         }
     }
 
@@ -263,7 +269,7 @@ impl Writer {
                 return Ok(());
             }
             // Whether the disk has healed shows only when it is written to.
-            record(&mut self.pending, Kind::PROBE, 0, self.last_unix_ns, |_| {});
+            record(&mut self.pending, RecordKind::PROBE, 0, self.last_unix_ns, |_| {});
         }
         if self.active.is_none() || self.lost > 0 || renew || self.is_grown() {
             let begun = self.begin_segment(self.refused.unwrap_or(0));
@@ -374,7 +380,9 @@ impl Writer {
             return;
         }
         if let Some((first, count)) = self.skipped.take() {
-            record(&mut self.pending, Kind::SKIPPED, first, self.last_unix_ns, |out| put_u64(out, count));
+            record(&mut self.pending, RecordKind::SKIPPED, first, self.last_unix_ns, |out| {
+                put_u64(out, count)
+            });
         }
         for (sink, told) in self.sinks.iter().zip(&mut self.told) {
             if std::mem::replace(told, Told::Yes) == Told::No {
@@ -440,7 +448,7 @@ impl Writer {
     }
 
     fn idle_before(&self, now_unix_ns: u64) -> u64 {
-        now_unix_ns.saturating_sub(nanoseconds(self.root.options.abandon_after))
+        now_unix_ns.saturating_sub(self.root.options.abandon_after_ns())
     }
 
     /// Tells retention what may go: now that all is written. What still waits to be written keeps what it is about, as a
@@ -453,10 +461,6 @@ impl Writer {
         let floor = floor.into_iter().flatten().chain(sinks).min().unwrap_or_default();
         self.shared.floor.store(floor.0, Ordering::Relaxed);
     }
-}
-
-pub(crate) fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Drop for Writer {

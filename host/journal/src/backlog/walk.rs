@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::background::StreamShared;
 use crate::error::ReadError;
 use crate::position::{FrameNo, Position, SegmentId};
-use crate::reader::Segments;
-use crate::segment::{Listed, Payloads, RawRecord, Scan, Segment, Step};
-use crate::sync::Shared;
+use crate::segment::{Payloads, RawRecord, Scan, ScanStep, Segment};
+use crate::segment_files::{SegmentFile, SegmentFiles};
 
 /// Where to begin.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ pub(super) enum Start {
 }
 
 /// What comes next.
-pub(super) enum Walked {
+pub(super) enum WalkStep {
     Record(RawRecord),
     /// Bytes that are no record: the file, and where.
     Damaged(PathBuf, u64),
@@ -27,9 +27,9 @@ pub(super) enum Walked {
     End,
 }
 
-pub(super) struct Walk {
-    shared: Arc<Shared>,
-    segments: Segments,
+pub(super) struct SegmentWalk {
+    shared: Arc<StreamShared>,
+    segments: SegmentFiles,
     pub scan: Option<Scan>,
     /// The segment that is read, or was last.
     at: Option<SegmentId>,
@@ -40,10 +40,10 @@ pub(super) struct Walk {
     payloads: Payloads,
 }
 
-impl Walk {
-    pub fn new(shared: Arc<Shared>, start: Start, payloads: Payloads) -> Walk {
-        let segments = Segments { storage: shared.storage.clone(), dir: shared.dir.clone() };
-        Walk { shared, segments, scan: None, at: None, end: None, start, payloads }
+impl SegmentWalk {
+    pub fn new(shared: Arc<StreamShared>, start: Start, payloads: Payloads) -> SegmentWalk {
+        let segments = SegmentFiles { storage: shared.storage.clone(), dir: shared.dir.clone() };
+        SegmentWalk { shared, segments, scan: None, at: None, end: None, start, payloads }
     }
 
     /// What is read from here on.
@@ -60,20 +60,20 @@ impl Walk {
         Ok(listed.get(place_of(frame, &listed)).map(|segment| segment.id) == self.at)
     }
 
-    pub fn step(&mut self) -> Result<Walked, ReadError> {
+    pub fn step(&mut self) -> Result<WalkStep, ReadError> {
         loop {
             if self.scan.is_none() && !self.open_next()? {
-                return Ok(Walked::End);
+                return Ok(WalkStep::End);
             }
             let end = self.end()?;
             let Some(scan) = &mut self.scan else { continue };
             match scan.step_within(end)? {
                 None if self.end.is_some() => self.scan = None,
-                None => return Ok(Walked::End),
-                Some(Step::Record(record)) => return Ok(Walked::Record(record)),
-                Some(Step::Corrupt { offset, .. } | Step::End { offset, .. }) => {
+                None => return Ok(WalkStep::End),
+                Some(ScanStep::Record(record)) => return Ok(WalkStep::Record(record)),
+                Some(ScanStep::Corrupt { offset, .. } | ScanStep::End { offset, .. }) => {
                     if let Some(path) = self.damaged(offset)? {
-                        return Ok(Walked::Damaged(path, offset));
+                        return Ok(WalkStep::Damaged(path, offset));
                     }
                 }
             }
@@ -138,6 +138,6 @@ impl Walk {
 }
 
 /// Which of these segments the frame must be in.
-fn place_of(frame: FrameNo, listed: &[Listed]) -> usize {
+fn place_of(frame: FrameNo, listed: &[SegmentFile]) -> usize {
     listed.partition_point(|segment| segment.id.first <= frame).saturating_sub(1)
 }

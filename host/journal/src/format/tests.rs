@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn header() -> Header {
-    Header {
+fn header() -> SegmentHeader {
+    SegmentHeader {
         version: VERSION,
         salt: 0x1234_5678,
         segment: SegmentId { first: FrameNo(7), sequence: 3 },
@@ -21,34 +21,34 @@ fn a_header_is_read_as_long_as_one_copy_is_whole() {
     for byte in 0..HEADER_BYTES {
         let mut spoilt = bytes.clone();
         spoilt[byte] ^= 1;
-        assert_eq!(Header::decode(&spoilt), HeaderRead::Whole(header()));
+        assert_eq!(SegmentHeader::decode(&spoilt), HeaderRead::Whole(header()));
     }
     (bytes[20], bytes[84]) = (!bytes[20], !bytes[84]);
-    assert_eq!(Header::decode(&bytes), HeaderRead::Damaged);
-    assert_eq!(Header::decode(&[]), HeaderRead::Damaged);
+    assert_eq!(SegmentHeader::decode(&bytes), HeaderRead::Damaged);
+    assert_eq!(SegmentHeader::decode(&[]), HeaderRead::Damaged);
 }
 
 #[test]
 fn a_record_is_valid_only_in_its_segment_and_at_its_place() {
     let mut bytes = Vec::new();
-    record(&mut bytes, Kind::TAKEN, 5, 6, |out| out.extend_from_slice(b"payload"));
+    record(&mut bytes, RecordKind::TAKEN, 5, 6, |out| out.extend_from_slice(b"payload"));
     seal(&mut bytes, 99, 1000);
     let head = bytes.first_chunk().unwrap();
-    let (read, crc) = Head::decode(head, 99, 1000).unwrap();
-    assert_eq!(read, Head { payload: 7, kind: Kind::TAKEN, number: 5, time: 6 });
+    let (read, crc) = RecordHead::decode(head, 99, 1000).unwrap();
+    assert_eq!(read, RecordHead { payload: 7, kind: RecordKind::TAKEN, number: 5, time: 6 });
     assert_eq!(checksum(crc, b"payload").to_le_bytes(), bytes[HEAD_BYTES + 7..]);
-    assert_eq!(Head::decode(head, 98, 1000), None);
-    assert_eq!(Head::decode(head, 99, 1001), None);
+    assert_eq!(RecordHead::decode(head, 98, 1000), None);
+    assert_eq!(RecordHead::decode(head, 99, 1001), None);
 }
 
 #[test]
 fn a_frames_head_is_sealed_with_the_records_before_it() {
     let mut bytes = Vec::new();
-    record(&mut bytes, Kind::CLOSE, 1, 0, |out| out.push(1));
+    record(&mut bytes, RecordKind::CLOSE, 1, 0, |out| out.push(1));
     let at = bytes.len();
-    Head { payload: 3, kind: Kind::FRAME, number: 2, time: 3 }.encode(&mut bytes);
+    RecordHead { payload: 3, kind: RecordKind::FRAME, number: 2, time: 3 }.encode(&mut bytes);
     let crc = seal(&mut bytes, 5, 128).unwrap();
-    let (head, read) = Head::decode(bytes[at..].first_chunk().unwrap(), 5, 128 + at as u64).unwrap();
+    let (head, read) = RecordHead::decode(bytes[at..].first_chunk().unwrap(), 5, 128 + at as u64).unwrap();
     assert_eq!((head.number, read), (2, crc));
 }
 
@@ -64,8 +64,8 @@ fn numbers_are_widened_around_the_segments_own() {
 
 #[test]
 fn a_count_of_more_than_there_is_ends_in_none() {
-    assert_eq!(Bytes(&[255, 255, 255, 255, 0]).count(1), None);
-    assert_eq!(Bytes(&[1, 0, 0, 0, 0]).count(1), Some(1));
-    assert_eq!(Bytes(&[1, 0, 0, 0, 0]).count(8), None);
-    assert_eq!(Bytes(&[9, 0, b'x']).text(), None);
+    assert_eq!(ByteReader(&[255, 255, 255, 255, 0]).count(1), None);
+    assert_eq!(ByteReader(&[1, 0, 0, 0, 0]).count(1), Some(1));
+    assert_eq!(ByteReader(&[1, 0, 0, 0, 0]).count(8), None);
+    assert_eq!(ByteReader(&[9, 0, b'x']).text(), None);
 }

@@ -1,9 +1,9 @@
 //! Reads a journal, also while another process writes it: no lock, a torn end is "not yet", removed segments are no error.
 
+mod deliveries;
 mod frames;
-mod given;
-mod lives;
-mod requests;
+mod histories;
+mod request_list;
 mod tail;
 mod types;
 
@@ -11,25 +11,26 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use crate::beside;
 use crate::error::{IoError, ReadError};
-use crate::format::Kind;
+use crate::format::RecordKind;
 use crate::manifest::MANIFEST;
+use crate::mutex::lock;
 use crate::outcome::Credit;
 use crate::position::{FrameNo, Position, SegmentId};
-use crate::segment::{self, Listed, Payloads, Previous, RawRecord, Segment, Step};
-use crate::sink::Sink;
-use crate::state;
-use crate::storage::{self, Disk, Storage};
-use crate::sync::{PART, lock};
+use crate::segment::{Payloads, RawRecord, ScanStep, Segment};
+use crate::segment_files::{SegmentFile, SegmentFiles};
+use crate::sink_progress::Sink;
+use crate::storage::{self, Disk, PART, Storage};
+use crate::stream_state;
+use crate::text_file;
 use crate::verify::{self, Report};
 
+pub use crate::request::{Ending, RequestInfo, State};
+pub use crate::stored::{Action, Finish, Outcome, Passage};
 pub use frames::Frames;
-pub use requests::Requests;
+pub use request_list::Requests;
 pub use tail::Tail;
-pub use types::{
-    Action, Ending, Filter, Finish, Frame, From, Life, Outcome, Passage, Record, RequestInfo, Row, State,
-};
+pub use types::{Filter, Frame, From, Life, Record, Row};
 
 /// A journal directory, for reading.
 pub struct Journal {
@@ -46,7 +47,7 @@ impl Journal {
     /// The same on a disk of the caller's.
     pub fn open_on(storage: Arc<dyn Storage>, dir: &Path) -> Result<Journal, ReadError> {
         let journal = Journal { storage, dir: dir.into() };
-        let Folders { locked, streams, others, has_segments } = journal.folders()?;
+        let JournalFolders { locked, streams, others, has_segments } = journal.folders()?;
         if !locked && streams.is_empty() {
             return Err(ReadError::NoJournal { dir: dir.into(), folders: others, has_segments });
         }
@@ -74,26 +75,27 @@ impl Journal {
             return Err(ReadError::NoStream { dir: self.dir.clone(), stream: name.into() });
         }
         let (storage, dir) = (self.storage.clone(), self.dir.join(name));
-        Ok(Stream { segments: Segments { storage, dir }, name: name.into(), last_read: Mutex::default() })
+        Ok(Stream { segments: SegmentFiles { storage, dir }, name: name.into(), last_read: Mutex::default() })
     }
 }
 
 /// What stands in a directory.
-struct Folders {
+struct JournalFolders {
     /// A writer has made it, or had it.
     locked: bool,
     streams: Vec<String>,
     others: Vec<String>,
-    /// Segments stand in it, which belong in a stream's folder.
+    /// SegmentFiles stand in it, which belong in a stream's folder.
     has_segments: bool,
 }
 
 impl Journal {
-    fn folders(&self) -> Result<Folders, ReadError> {
+    fn folders(&self) -> Result<JournalFolders, ReadError> {
         let list = |dir: &Path| self.storage.list(dir).map_err(|error| IoError::new("list", dir, error));
-        let is_segment = |entry: &storage::Listed| !entry.is_dir && SegmentId::parse(&entry.name).is_some();
-        let is_of_new_stream = |entry: &storage::Listed| {
-            [beside::AFTER, beside::SHARES, MANIFEST].contains(&&*entry.name) || entry.name.ends_with(PART)
+        let is_segment = |entry: &storage::DirEntry| !entry.is_dir && SegmentId::parse(&entry.name).is_some();
+        let is_of_new_stream = |entry: &storage::DirEntry| {
+            [text_file::AFTER, text_file::SHARES, MANIFEST].contains(&&*entry.name)
+                || entry.name.ends_with(PART)
         };
         let entries = list(&self.dir)?;
         let locked = entries.iter().any(|entry| !entry.is_dir && entry.name == storage::LOCK);
@@ -113,13 +115,13 @@ impl Journal {
             };
             if is_stream { &mut streams } else { &mut others }.push(name);
         }
-        Ok(Folders { locked, streams, others, has_segments })
+        Ok(JournalFolders { locked, streams, others, has_segments })
     }
 }
 
 /// One stream of a journal.
 pub struct Stream {
-    segments: Segments,
+    segments: SegmentFiles,
     name: String,
     /// The segment that a frame was read from last: rows that wait are read back in order.
     last_read: Mutex<Option<Segment>>,
@@ -133,7 +135,7 @@ impl Stream {
 
     /// The streams that it comes after: its requests' earlier legs are there. None where it is where a request begins.
     pub fn after(&self) -> Result<Vec<String>, ReadError> {
-        let text = beside::read(&*self.segments.storage, &self.segments.dir, beside::AFTER)?;
+        let text = text_file::read(&*self.segments.storage, &self.segments.dir, text_file::AFTER)?;
         Ok(text.lines().map(str::to_owned).collect())
     }
 
@@ -144,7 +146,7 @@ impl Stream {
 
     /// The life of every request with this very rid, oldest first (a rid may be used again).
     pub fn lives(&self, rid: &str) -> Result<Vec<Life>, ReadError> {
-        lives::lives(self, rid)
+        histories::lives(self, rid)
     }
 
     /// Frames in order with what was done with them, up to the last there is.
@@ -171,7 +173,7 @@ impl Stream {
         let mut scan = segment.scan(u64::from(position.offset), u64::MAX, Payloads::All);
         let corrupt = || ReadError::Corrupt { path: segment.path.clone(), offset: position.offset.into() };
         let record = scan.next_here()?.ok_or_else(corrupt)?;
-        if (record.head.kind, record.head.number) != (Kind::FRAME, position.frame.0) {
+        if (record.head.kind, record.head.number) != (RecordKind::FRAME, position.frame.0) {
             return Err(corrupt());
         }
         Ok(Frame {
@@ -186,17 +188,17 @@ impl Stream {
         let listed = self.segments.list()?;
         let at = listed.partition_point(|segment| segment.id.first <= frame);
         let candidates = listed[..at].iter().rev();
-        for Listed { id, .. } in candidates {
+        for SegmentFile { id, .. } in candidates {
             let Some(segment) = self.segments.open(*id)? else { continue };
             let mut scan = segment.records(u64::MAX, Payloads::NotFrames);
             loop {
                 match scan.step()? {
-                    Step::Record(RawRecord { head, offset })
-                        if (head.kind, head.number) == (Kind::FRAME, frame.0) =>
+                    ScanStep::Record(RawRecord { head, offset })
+                        if (head.kind, head.number) == (RecordKind::FRAME, frame.0) =>
                     {
                         return Ok(Position { frame, segment: *id, offset: offset as u32 });
                     }
-                    Step::End { .. } => break,
+                    ScanStep::End { .. } => break,
                     _ => {}
                 }
             }
@@ -210,16 +212,16 @@ impl Stream {
 
     /// The last frame there is now; 0 where there is none. Goes through the heads of the last segment that has one.
     pub fn last_frame(&self) -> Result<FrameNo, ReadError> {
-        for Listed { id, .. } in self.segments.list()?.iter().rev() {
+        for SegmentFile { id, .. } in self.segments.list()?.iter().rev() {
             let Some(segment) = self.segments.open(*id)? else { continue };
             let mut scan = segment.records(u64::MAX, Payloads::NotFrames);
             let mut last = None;
             loop {
                 match scan.step()? {
-                    Step::Record(RawRecord { head, .. }) if head.kind == Kind::FRAME => {
+                    ScanStep::Record(RawRecord { head, .. }) if head.kind == RecordKind::FRAME => {
                         last = Some(head.number)
                     }
-                    Step::End { .. } => break,
+                    ScanStep::End { .. } => break,
                     _ => {}
                 }
             }
@@ -232,7 +234,7 @@ impl Stream {
 
     /// How far each sink has taken the stream.
     pub fn taken(&self) -> Result<Vec<(String, FrameNo, Option<Credit>)>, ReadError> {
-        let mut walk = Fold::new(self.segments.clone())?;
+        let mut walk = SegmentFold::new(self.segments.clone())?;
         while walk.next_segment()?.is_some() {}
         let taken = |sink: &Sink| (sink.name().to_owned(), sink.through(), sink.credit());
         let readers = walk.state.sinks.iter().filter(|sink| sink.is_reader());
@@ -245,48 +247,17 @@ impl Stream {
     }
 }
 
-/// A stream's segments on the disk.
-#[derive(Clone)]
-pub(crate) struct Segments {
-    pub storage: Arc<dyn Storage>,
-    pub dir: PathBuf,
-}
-
-impl Segments {
-    pub fn list(&self) -> Result<Vec<Listed>, ReadError> {
-        Ok(segment::list(&*self.storage, &self.dir)
-            .map_err(|error| IoError::new("list", &self.dir, error))?)
-    }
-
-    /// `None` where it was removed, or its header cannot be read.
-    pub fn open(&self, id: SegmentId) -> Result<Option<Segment>, ReadError> {
-        match Segment::open(&*self.storage, &self.dir, id, false) {
-            Err(ReadError::Io(error)) if error.source.kind() == ErrorKind::NotFound => Ok(None),
-            opened => opened,
-        }
-    }
-
-    /// What is known of a segment from the one after it.
-    pub fn seen_from(&self, next: Option<SegmentId>, id: SegmentId) -> Result<Previous, ReadError> {
-        let next = match next {
-            Some(next) => self.open(next)?,
-            None => None,
-        };
-        Ok(next.map_or_else(Previous::default, |next| next.of_previous(id)))
-    }
-}
-
 /// Goes through segments in order and keeps the figures, from summaries where there are any.
-pub(crate) struct Fold {
-    pub segments: Segments,
+pub(crate) struct SegmentFold {
+    pub segments: SegmentFiles,
     listed: std::collections::VecDeque<SegmentId>,
-    pub state: state::State,
+    pub state: stream_state::StreamState,
 }
 
-impl Fold {
-    pub fn new(segments: Segments) -> Result<Fold, ReadError> {
+impl SegmentFold {
+    pub fn new(segments: SegmentFiles) -> Result<SegmentFold, ReadError> {
         let listed = segments.list()?.into_iter().map(|segment| segment.id).collect();
-        Ok(Fold { segments, listed, state: state::State::new() })
+        Ok(SegmentFold { segments, listed, state: stream_state::StreamState::new() })
     }
 
     /// Whether there is another segment.
@@ -300,7 +271,7 @@ impl Fold {
             let Some(id) = self.listed.pop_front() else { return Ok(None) };
             let Some(segment) = self.segments.open(id)? else { continue };
             match segment.summary()? {
-                Some(summary) => self.state = state::State::at_end_of(&summary),
+                Some(summary) => self.state = stream_state::StreamState::at_end_of(&summary),
                 None => self.scan(&segment)?,
             }
             return Ok(Some(segment));
@@ -313,13 +284,13 @@ impl Fold {
         let mut scan = segment.records(limit, Payloads::NotFrames);
         loop {
             match scan.step()? {
-                Step::Record(record) => {
+                ScanStep::Record(record) => {
                     if let Some(body) = scan.body(&record) {
                         self.state.apply(&record, &body);
                     }
                 }
-                Step::Corrupt { .. } => {}
-                Step::End { .. } => return Ok(()),
+                ScanStep::Corrupt { .. } => {}
+                ScanStep::End { .. } => return Ok(()),
             }
         }
     }

@@ -4,16 +4,16 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 
-use super::{Frame, From, Record, Segments};
+use super::{Frame, From, Record, SegmentFiles};
 use crate::error::ReadError;
-use crate::format::Kind;
+use crate::format::RecordKind;
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
-use crate::record::Body;
-use crate::segment::{Payloads, RawRecord, Scan, Step};
+use crate::record::RecordBody;
+use crate::segment::{Payloads, RawRecord, Scan, ScanStep};
 
 /// Follows a stream.
 pub struct Tail {
-    segments: Segments,
+    segments: SegmentFiles,
     scan: Option<Scan>,
     /// The segment that is read, or was last.
     at: Option<SegmentId>,
@@ -30,7 +30,7 @@ pub struct Tail {
 }
 
 impl Tail {
-    pub(super) fn new(segments: Segments, from: From) -> Result<Tail, ReadError> {
+    pub(super) fn new(segments: SegmentFiles, from: From) -> Result<Tail, ReadError> {
         let listed = segments.list()?;
         let before = match from {
             From::Start => 0,
@@ -92,12 +92,12 @@ impl Tail {
             return Ok(self.next_segment()?.then_some(None));
         };
         match scan.step()? {
-            Step::Record(record) => Ok(Some(self.read(&record)?)),
-            Step::Corrupt { offset, bytes } => {
+            ScanStep::Record(record) => Ok(Some(self.read(&record)?)),
+            ScanStep::Corrupt { offset, bytes } => {
                 let id = scan.segment.id;
                 Ok(Some(Some(Record::Corrupt(id, offset, bytes)).filter(|_| self.from == From::Start)))
             }
-            Step::End { .. } => {
+            ScanStep::End { .. } => {
                 if self.is_last {
                     let newest = self.segments.list()?.last().map(|last| last.id);
                     self.is_last = newest <= self.at;
@@ -137,7 +137,7 @@ impl Tail {
     fn read(&mut self, record: &RawRecord) -> Result<Option<Record>, ReadError> {
         let Some(scan) = &mut self.scan else { return Ok(None) };
         let (segment, number) = (scan.segment.id, record.head.number);
-        if record.head.kind == Kind::FRAME {
+        if record.head.kind == RecordKind::FRAME {
             if self.from != From::Start {
                 if !self.from.is_reached_by(number, record.head.time) {
                     return Ok(None);
@@ -151,7 +151,7 @@ impl Tail {
             let bytes = scan.payload(record).to_vec();
             return Ok(Some(Record::Frame(Frame { position, received_unix_ns: record.head.time, bytes })));
         }
-        if record.head.kind == Kind::CHANGED {
+        if record.head.kind == RecordKind::CHANGED {
             let bytes = if self.from == From::Start { scan.payload(record) } else { &[] };
             self.changed = Some((number, Bytes::copy_from_slice(bytes)));
             return Ok(None);
@@ -160,33 +160,33 @@ impl Tail {
             return Ok(Some(Record::Corrupt(segment, record.offset, record.head.record_bytes())));
         };
         let told = match body {
-            Body::Outcome(mut outcome) => {
+            RecordBody::Outcome(mut outcome) => {
                 let changed = self.changed.take().filter(|(frame, _)| *frame == number);
                 outcome.changed = changed.map(|(_, bytes)| bytes);
                 Record::Outcome(outcome)
             }
-            Body::Open { rid } => {
+            RecordBody::Open { rid } => {
                 self.rids.insert(number, rid.clone());
                 Record::Opened(RequestNo(number), rid)
             }
-            Body::Close { state } => {
+            RecordBody::Close { state } => {
                 self.ended[1].push(number);
                 Record::Closed(RequestNo(number), state)
             }
-            Body::Taken(taken) => Record::Taken(taken.sink, taken.through, taken.credit),
-            Body::Skipped { count } => Record::Skipped(FrameNo(number), count),
-            Body::Lost => Record::Lost(number),
-            Body::Carry(entries) => {
+            RecordBody::Taken(taken) => Record::Taken(taken.sink, taken.through, taken.credit),
+            RecordBody::Skipped { count } => Record::Skipped(FrameNo(number), count),
+            RecordBody::Lost => Record::Lost(number),
+            RecordBody::Carry(entries) => {
                 self.rids.extend(entries.into_iter().map(|entry| (entry.info.number.0, entry.info.rid)));
                 return Ok(None);
             }
-            Body::Sent { .. }
-            | Body::Handed { .. }
-            | Body::Ahead { .. }
-            | Body::Frame
-            | Body::Aside
-            | Body::Ending(_)
-            | Body::Routed(_) => {
+            RecordBody::Sent { .. }
+            | RecordBody::Handed { .. }
+            | RecordBody::Ahead { .. }
+            | RecordBody::Frame
+            | RecordBody::Aside
+            | RecordBody::Ending(_)
+            | RecordBody::Routed(_) => {
                 return Ok(None);
             }
         };

@@ -1,9 +1,9 @@
 //! What a reader gives.
 
-use bytes::Bytes;
-
-use crate::outcome::{Credit, Gap, Verdict};
+use crate::outcome::{Credit, Gap};
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
+use crate::request::{RequestInfo, State};
+use crate::stored::{Action, Finish, Outcome, Passage};
 
 /// Where to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,104 +29,6 @@ pub struct Filter {
     pub since_unix_ns: Option<u64>,
     /// With a first row before this, unix nanoseconds.
     pub until_unix_ns: Option<u64>,
-}
-
-/// How a request stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Rows may still come.
-    Live,
-    /// Its finish reason came.
-    Finished,
-    /// It was closed without one, or no row came for `abandon_after`.
-    Abandoned,
-}
-
-/// How far the operator's end of a request has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ending {
-    /// None was asked for, or it came to nothing.
-    #[default]
-    No,
-    /// The scheduler is told: its own row for that is to be the last.
-    Expected,
-    /// It was told: the next row is to be the last.
-    Due,
-}
-
-impl Ending {
-    const ALL: [Ending; 3] = [Ending::No, Ending::Expected, Ending::Due];
-
-    pub(crate) fn code(self) -> u8 {
-        Ending::ALL.iter().position(|&each| each == self).unwrap_or_default() as u8
-    }
-
-    pub(crate) fn of_code(code: u8) -> Option<Ending> {
-        Ending::ALL.get(usize::from(code)).copied()
-    }
-}
-
-/// A request as `ls` shows it. Times are unix nanoseconds, 0 where no row has come.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestInfo {
-    /// Its number.
-    pub number: RequestNo,
-    /// Its rid.
-    pub rid: String,
-    /// How it stands.
-    pub state: State,
-    /// Rows received.
-    pub rows: u64,
-    /// Tokens received.
-    pub received: u64,
-    /// Tokens that went on.
-    pub forwarded: u64,
-    /// Tokens received in rows that were dropped.
-    pub dropped: u64,
-    /// Tokens received in rows whose ids were replaced.
-    pub replaced: u64,
-    /// Gaps told.
-    pub gaps: u32,
-    /// A plugin has finished it (`Verdict::Finish`): its reader had its last row, whatever still comes.
-    pub ended_early: bool,
-    /// Whether the operator has asked for its end, and its reader has yet to have that.
-    pub ending: Ending,
-    /// The frame of its first row.
-    pub first_frame: FrameNo,
-    /// The frame of its last row.
-    pub last_frame: FrameNo,
-    /// When the first came.
-    pub first_unix_ns: u64,
-    /// When the last came.
-    pub last_unix_ns: u64,
-    /// The finish reason; empty where none came.
-    pub finish: String,
-    /// The scheduler's own count at the finish.
-    pub completion_tokens: Option<u64>,
-}
-
-impl RequestInfo {
-    pub(crate) fn new(number: RequestNo, rid: String) -> RequestInfo {
-        RequestInfo {
-            number,
-            rid,
-            state: State::Live,
-            rows: 0,
-            received: 0,
-            forwarded: 0,
-            dropped: 0,
-            replaced: 0,
-            gaps: 0,
-            ended_early: false,
-            ending: Ending::No,
-            first_frame: FrameNo(0),
-            last_frame: FrameNo(0),
-            first_unix_ns: 0,
-            last_unix_ns: 0,
-            finish: String::new(),
-            completion_tokens: None,
-        }
-    }
 }
 
 /// A request and each of its rows.
@@ -165,71 +67,6 @@ pub struct Row {
     pub taken_by: Vec<String>,
 }
 
-/// How a frame went on, as read ([`crate::Passage`]).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Passage {
-    /// Its very bytes.
-    AsItCame,
-    /// With rows changed.
-    Changed,
-    /// Not at all: none of its rows was left.
-    Dropped,
-    /// No rows; which kind.
-    Barrier(String),
-    /// Not decoded; why.
-    NotUnderstood(String),
-}
-
-/// A finish, as read ([`crate::Finished`]).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finish {
-    /// The row in the frame.
-    pub row: u32,
-    /// The reason.
-    pub reason: String,
-    /// The scheduler's own count.
-    pub completion_tokens: Option<u64>,
-}
-
-/// An action, as read ([`crate::Action`]).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Action {
-    /// The row in the frame.
-    pub row: u32,
-    /// The plugin.
-    pub plugin: String,
-    /// What it said.
-    pub verdict: Verdict,
-    /// The reason or note.
-    pub text: String,
-    /// The ids written.
-    pub ids: Vec<i64>,
-    /// Tokens that went on.
-    pub forwarded: u32,
-}
-
-/// An outcome, as read ([`crate::Outcome`]).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    /// The frame.
-    pub frame: FrameNo,
-    /// How it went on.
-    pub passage: Passage,
-    /// The bytes that went on in its place, for `Passage::Changed`; `None` where they were not kept (version 1), or are
-    /// damaged.
-    pub changed: Option<Bytes>,
-    /// The request of each row.
-    pub requests: Vec<RequestNo>,
-    /// The tokens of each row.
-    pub tokens: Vec<u32>,
-    /// Rows that ended a request.
-    pub finished: Vec<Finish>,
-    /// Rows with a gap.
-    pub gaps: Vec<Gap>,
-    /// Verdicts.
-    pub actions: Vec<Action>,
-}
-
 /// A frame, as it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
@@ -245,7 +82,7 @@ impl Frame {
     /// Whether it is Afterbay's own: no rows came in it, and it leaves for no reader.
     #[must_use]
     pub fn is_mark(&self) -> bool {
-        crate::is_mark(&self.bytes)
+        crate::release_marker::is_mark(&self.bytes)
     }
 }
 

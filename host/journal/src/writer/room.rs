@@ -10,13 +10,11 @@ use std::sync::Arc;
 use super::Writer;
 use crate::bounds::{SPARE_BYTES_MAX, SPARE_PARTS};
 use crate::error::{IoError, WriteError};
-use crate::format::Kind;
-use crate::format::{HEADER_BYTES, RECORD_BYTES};
+use crate::format::{HEADER_BYTES, RECORD_BYTES, RecordKind};
 use crate::notice::Notice;
 use crate::position::{FrameNo, SegmentId};
 use crate::record::{put_ahead, put_entries, put_taken};
-use crate::storage::{File, is_full};
-use crate::sync::PART;
+use crate::storage::{File, PART, is_full};
 
 impl Writer {
     /// Whether the frame that was refused last would be taken now, or any, as far as that can be known without one: false on a file system that cannot set
@@ -137,7 +135,7 @@ impl Writer {
             put_taken(&mut bytes, sink, 0);
             put_ahead(&mut bytes, sink);
         }
-        put_entries(&mut bytes, Kind::CARRY, self.requests.carried());
+        put_entries(&mut bytes, RecordKind::CARRY, self.requests.carried());
         // The last is for a record of what was lost, and one of what was skipped.
         (HEADER_BYTES + bytes.len() + self.pending.len() + 4 * RECORD_BYTES) as u64
     }

@@ -5,21 +5,22 @@ use std::io::IoSlice;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use super::{Active, REQUESTS_BEHIND_MAX, Told, Writer};
+use super::{ActiveSegment, REQUESTS_BEHIND_MAX, Told, Writer};
 use crate::bounds::SEGMENT_REQUESTS_MAX;
 use crate::error::{IoError, WriteError};
-use crate::format::{self, HEADER_BYTES, Header, Kind, RECORD_BYTES, VERSION, record};
+use crate::format::{self, HEADER_BYTES, RECORD_BYTES, RecordKind, SegmentHeader, VERSION, record};
+use crate::mutex::lock;
 use crate::notice::Notice;
 use crate::position::{FrameNo, SegmentId};
-use crate::record::{Totals, put_ahead, put_entries, put_taken};
+use crate::record::{SegmentTotals, put_ahead, put_entries, put_taken};
+use crate::seal::SegmentEnd;
 use crate::segment::Segment;
-use crate::storage::File;
-use crate::sync::{Ended, PART, lock, write_all};
+use crate::storage::{File, PART, write_all};
 
 impl Writer {
     /// As much was written to the segment as may be, though perhaps no frame.
     pub(super) fn is_grown(&self) -> bool {
-        let bytes = |active: &Active| active.end - active.begins + self.pending.len() as u64;
+        let bytes = |active: &ActiveSegment| active.end - active.begins + self.pending.len() as u64;
         self.active.as_ref().is_some_and(|active| bytes(active) > self.root.options.segment_bytes)
     }
 
@@ -51,7 +52,7 @@ impl Writer {
             self.idle_before(self.last_unix_ns),
             self.next_request.saturating_sub(REQUESTS_BEHIND_MAX),
         );
-        let header = Header {
+        let header = SegmentHeader {
             version: VERSION,
             salt: RandomState::new().build_hasher().finish() as u32,
             segment: id,
@@ -64,14 +65,14 @@ impl Writer {
         header.encode(&mut bytes);
         bytes.extend_from_slice(&self.pending);
         if self.lost > 0 {
-            record(&mut bytes, Kind::LOST, self.lost, self.last_unix_ns, |_| {});
+            record(&mut bytes, RecordKind::LOST, self.lost, self.last_unix_ns, |_| {});
         }
         for sink in &self.sinks {
             put_taken(&mut bytes, sink, 0);
             put_ahead(&mut bytes, sink);
         }
         // After what waited: these figures have it counted already, and the last word is theirs.
-        put_entries(&mut bytes, Kind::CARRY, self.requests.carried());
+        put_entries(&mut bytes, RecordKind::CARRY, self.requests.carried());
         format::seal(&mut bytes[HEADER_BYTES..], header.salt, HEADER_BYTES as u64);
 
         let begun = self.fill_part(&*file, &path, &bytes);
@@ -86,7 +87,7 @@ impl Writer {
             manifest.clock = clock;
         });
         let end = bytes.len() as u64;
-        self.active = Some(Active {
+        self.active = Some(ActiveSegment {
             segment,
             end,
             begins: end,
@@ -139,7 +140,7 @@ impl Writer {
         (self.previous_end, self.previous_sealed) = (active.end, exact);
         let through = FrameNo(self.next_frame - 1);
         let summary = exact.then(|| {
-            let totals = Totals {
+            let totals = SegmentTotals {
                 frames: active.frames,
                 frame_bytes: active.frame_bytes,
                 first_unix_ns: active.first_unix_ns,
@@ -152,7 +153,7 @@ impl Writer {
             };
             (self.requests.sum_up(), totals)
         });
-        self.shared.ended(Ended { bytes: active.end, through, summary });
+        self.shared.ended(SegmentEnd { bytes: active.end, through, summary });
         self.shared.renew.store(false, Ordering::SeqCst);
     }
 }

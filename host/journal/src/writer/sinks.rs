@@ -1,14 +1,13 @@
 //! What the writer is told of sinks: what each was sent, and how far it has taken the stream.
 
 use super::{Told, Writer};
-use crate::beside;
 use crate::bounds::SINKS_MAX;
 use crate::error::{SentError, WriteError};
 use crate::outcome::Credit;
 use crate::position::{FrameNo, RequestNo};
-use crate::record::{FORGOTTEN, VOID, put_handed, put_routed, put_sent, put_taken};
-use crate::sink::{Handed, Held, Sent, Sink};
-use crate::state::sink_of;
+use crate::record::{FORGOTTEN, VOID, put_handed, put_routed, put_sent, put_taken, sink_of};
+use crate::sink_progress::{Handed, Held, Sent, Sink};
+use crate::text_file;
 
 impl Writer {
     /// The sink's reader (or the kernel, for it) has taken every frame up to this one. Goes out with the next write.
@@ -78,7 +77,7 @@ impl Writer {
     /// How the stream's requests are shared out among its sinks, as the stream words it, for its next start
     /// ([`Recovered::shares`](crate::Recovered)); empty: nothing is to be said. Written at once, and synced. At most 1 MiB.
     pub fn set_shares(&self, text: &str) -> Result<(), WriteError> {
-        Ok(beside::write(&*self.root.storage, &self.shared.dir, beside::SHARES, text)?)
+        Ok(text_file::write(&*self.root.storage, &self.shared.dir, text_file::SHARES, text)?)
     }
 
     /// The number of the request that is opened next.

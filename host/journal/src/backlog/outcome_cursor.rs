@@ -8,22 +8,22 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::walk::{Start, Walk, Walked};
+use super::walk::{SegmentWalk, Start, WalkStep};
+use crate::background::StreamShared;
 use crate::error::ReadError;
-use crate::format::Kind;
+use crate::format::RecordKind;
 use crate::position::{FrameNo, Position};
-use crate::reader::Outcome;
-use crate::record::Body;
+use crate::record::RecordBody;
 use crate::segment::Payloads;
-use crate::sync::Shared;
+use crate::stored::Outcome;
 
 /// Outcomes that are held, and the bytes that go with them; past either bound those furthest ahead are forgotten.
 const HELD_MAX: usize = 1024;
 const HELD_BYTES_MAX: usize = 16 << 20;
 
 pub(super) struct Outcomes {
-    shared: Arc<Shared>,
-    walk: Option<Walk>,
+    shared: Arc<StreamShared>,
+    walk: Option<SegmentWalk>,
     /// Met before their frames.
     held: BTreeMap<u64, Outcome>,
     held_bytes: usize,
@@ -34,7 +34,7 @@ pub(super) struct Outcomes {
 }
 
 impl Outcomes {
-    pub fn new(shared: Arc<Shared>) -> Outcomes {
+    pub fn new(shared: Arc<StreamShared>) -> Outcomes {
         Outcomes { shared, walk: None, held: BTreeMap::new(), held_bytes: 0, forgot: false, changed: None }
     }
 
@@ -62,23 +62,23 @@ impl Outcomes {
     fn look_on(&mut self, place: Position) -> Result<Option<Outcome>, ReadError> {
         loop {
             let shared = &self.shared;
-            let begin = || Walk::new(shared.clone(), Start::Place(place), Payloads::Outcomes);
+            let begin = || SegmentWalk::new(shared.clone(), Start::Place(place), Payloads::Outcomes);
             let walk = self.walk.get_or_insert_with(begin);
             let record = match walk.step()? {
-                Walked::Record(record) => record,
-                Walked::Damaged(..) => continue,
-                Walked::End => return Ok(None),
+                WalkStep::Record(record) => record,
+                WalkStep::Damaged(..) => continue,
+                WalkStep::End => return Ok(None),
             };
             let (Some(scan), FrameNo(wanted), number) = (&walk.scan, place.frame, record.head.number) else {
                 return Ok(None);
             };
-            if record.head.kind == Kind::CHANGED && number >= wanted {
+            if record.head.kind == RecordKind::CHANGED && number >= wanted {
                 self.changed = Some((number, Bytes::copy_from_slice(scan.payload(&record))));
             }
-            if record.head.kind != Kind::OUTCOME || number < wanted {
+            if record.head.kind != RecordKind::OUTCOME || number < wanted {
                 continue;
             }
-            let Some(Body::Outcome(mut outcome)) = scan.body(&record) else { continue };
+            let Some(RecordBody::Outcome(mut outcome)) = scan.body(&record) else { continue };
             outcome.changed = self.changed.take().filter(|(of, _)| *of == number).map(|(_, bytes)| bytes);
             if number == wanted {
                 return Ok(Some(outcome));

@@ -1,25 +1,25 @@
 //! What a stream's records come to: who is live with which counts, which frames lack an outcome, who took how much.
 //!
-//! Recovery, the reader and `verify` fold records with this; the writer keeps the same figures in `requests`
+//! WriterStart, the reader and `verify` fold records with this; the writer keeps the same figures in `requests`
 //! as it goes, where they are cheaper.
 
 use std::collections::BTreeMap;
 
-use crate::bounds::SINKS_MAX;
-use crate::format::Header;
+use crate::format::SegmentHeader;
 use crate::frame_set::FrameSet;
-use crate::outcome::effects;
+use crate::outcome::row_effects;
 use crate::position::{FrameNo, RequestNo};
-use crate::reader::{self, RequestInfo};
-use crate::record::{Body, Entry, Totals};
-use crate::segment::{RawRecord, Summary};
-use crate::sink::{Handed, Sink};
+use crate::record::{RecordBody, RequestEntry, SegmentTotals, apply_to_sinks};
+use crate::request::{RequestInfo, State};
+use crate::segment::{RawRecord, SegmentSummary};
+use crate::sink_progress::Sink;
+use crate::stored::Outcome;
 
 /// The figures after some record.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct StreamState {
     /// By number: those of this segment, and those carried into it.
-    pub requests: BTreeMap<u64, Entry>,
+    pub requests: BTreeMap<u64, RequestEntry>,
     pub unfinished: FrameSet,
     /// Of those, what the last record made too many: the first frame, and how many.
     pub given_up: Option<(FrameNo, u64)>,
@@ -33,16 +33,16 @@ pub(crate) struct State {
     pub last_unix_ns: u64,
 }
 
-impl State {
+impl StreamState {
     /// Before the first segment.
-    pub fn new() -> State {
-        State { next_frame: 1, next_request: 1, ..State::default() }
+    pub fn new() -> StreamState {
+        StreamState { next_frame: 1, next_request: 1, ..StreamState::default() }
     }
 
     /// At the end of a sealed segment.
-    pub fn at_end_of(summary: &Summary) -> State {
+    pub fn at_end_of(summary: &SegmentSummary) -> StreamState {
         let totals = &summary.totals;
-        State {
+        StreamState {
             requests: summary.entries.iter().map(|entry| (entry.info.number.0, entry.clone())).collect(),
             unfinished: totals.unfinished.clone(),
             given_up: None,
@@ -57,7 +57,7 @@ impl State {
     }
 
     /// Goes on into the next segment: what has ended stays behind.
-    pub fn begin_segment(&mut self, header: &Header) {
+    pub fn begin_segment(&mut self, header: &SegmentHeader) {
         self.requests.retain(|_, entry| !entry.closed);
         for entry in self.requests.values_mut() {
             entry.here = false;
@@ -67,10 +67,10 @@ impl State {
     }
 
     /// Takes in a record.
-    pub fn apply(&mut self, record: &RawRecord, body: &Body) {
+    pub fn apply(&mut self, record: &RawRecord, body: &RecordBody) {
         let (number, time) = (record.head.number, record.head.time);
         match body {
-            Body::Frame => {
+            RecordBody::Frame => {
                 if self.frames == 0 {
                     self.first_unix_ns = time;
                 }
@@ -81,38 +81,43 @@ impl State {
                 self.unfinished.insert(number);
                 self.given_up = self.unfinished.give_up();
             }
-            Body::Outcome(outcome) => {
+            RecordBody::Outcome(outcome) => {
                 self.unfinished.remove(number);
                 self.given_up = self.unfinished.give_up();
                 self.outcome(outcome, time);
             }
-            Body::Open { rid } => self.entry(number).info.rid.clone_from(rid),
-            Body::Close { state } => {
+            RecordBody::Open { rid } => self.entry(number).info.rid.clone_from(rid),
+            RecordBody::Close { state } => {
                 let entry = self.entry(number);
                 entry.closed = true;
                 entry.info.state = *state;
             }
-            Body::Ending(ending) => {
+            RecordBody::Ending(ending) => {
                 if let Some(entry) = self.requests.get_mut(&number) {
                     entry.info.ending = *ending;
                 }
             }
-            Body::Taken(_) | Body::Sent { .. } | Body::Handed { .. } | Body::Ahead { .. } => {
+            RecordBody::Taken(_)
+            | RecordBody::Sent { .. }
+            | RecordBody::Handed { .. }
+            | RecordBody::Ahead { .. } => {
                 apply_to_sinks(&mut self.sinks, number, body);
             }
-            Body::Skipped { count } => self.next_frame = self.next_frame.max(number.saturating_add(*count)),
-            Body::Carry(entries) => {
+            RecordBody::Skipped { count } => {
+                self.next_frame = self.next_frame.max(number.saturating_add(*count))
+            }
+            RecordBody::Carry(entries) => {
                 for carried in entries {
                     let here = self.requests.get(&carried.info.number.0).is_some_and(|known| known.here);
                     let entry = self.entry(carried.info.number.0);
-                    *entry = Entry { here, ..carried.clone() };
+                    *entry = RequestEntry { here, ..carried.clone() };
                 }
             }
-            Body::Lost | Body::Routed(_) | Body::Aside => {}
+            RecordBody::Lost | RecordBody::Routed(_) | RecordBody::Aside => {}
         }
     }
 
-    fn outcome(&mut self, outcome: &reader::Outcome, time: u64) {
+    fn outcome(&mut self, outcome: &Outcome, time: u64) {
         for (request, &tokens) in outcome.requests.iter().zip(&outcome.tokens) {
             let entry = self.entry(request.0);
             if entry.closed {
@@ -123,8 +128,8 @@ impl State {
             if info.rows == 0 {
                 (info.first_frame, info.first_unix_ns) = (outcome.frame, time);
             }
-            if info.state == reader::State::Abandoned {
-                info.state = reader::State::Live;
+            if info.state == State::Abandoned {
+                info.state = State::Live;
             }
             info.rows += 1;
             info.received += u64::from(tokens);
@@ -137,7 +142,7 @@ impl State {
             Some((outcome.requests.get(row)?.0, u64::from(*outcome.tokens.get(row)?)))
         };
         let actions = outcome.actions.iter().map(|action| (action.row, action.verdict, action.forwarded));
-        for effect in effects(actions) {
+        for effect in row_effects(actions) {
             let Some((request, tokens)) = row_of(effect.row) else { continue };
             let info = &mut self.entry(request).info;
             info.forwarded = effect.forwarded(info.forwarded, tokens);
@@ -150,15 +155,15 @@ impl State {
         for finish in &outcome.finished {
             let Some((request, _)) = row_of(finish.row) else { continue };
             let info = &mut self.entry(request).info;
-            info.state = reader::State::Finished;
+            info.state = State::Finished;
             info.finish.clone_from(&finish.reason);
             info.completion_tokens = finish.completion_tokens;
         }
     }
 
-    fn entry(&mut self, number: u64) -> &mut Entry {
+    fn entry(&mut self, number: u64) -> &mut RequestEntry {
         self.next_request = self.next_request.max(number + 1);
-        self.requests.entry(number).or_insert_with(|| Entry {
+        self.requests.entry(number).or_insert_with(|| RequestEntry {
             info: RequestInfo::new(RequestNo(number), String::new()),
             closed: false,
             here: false,
@@ -166,8 +171,8 @@ impl State {
     }
 
     /// What a summary of this segment says.
-    pub fn totals(&self) -> Totals {
-        Totals {
+    pub fn totals(&self) -> SegmentTotals {
+        SegmentTotals {
             frames: self.frames,
             frame_bytes: self.frame_bytes,
             first_unix_ns: self.first_unix_ns,
@@ -178,37 +183,5 @@ impl State {
             unfinished: self.unfinished.clone(),
             sinks: self.sinks.clone(),
         }
-    }
-}
-
-/// Takes in a record about a sink, whose number this is.
-pub(crate) fn apply_to_sinks(sinks: &mut Vec<Sink>, number: u64, body: &Body) {
-    let name = match body {
-        Body::Taken(taken) if taken.forgotten => return sinks.retain(|sink| sink.name() != taken.sink),
-        Body::Taken(taken) => &taken.sink,
-        Body::Sent { sink, .. } | Body::Handed { sink, .. } | Body::Ahead { sink, .. } => sink,
-        _ => return,
-    };
-    let Some(sink) = sink_of(sinks, name) else { return };
-    match body {
-        Body::Taken(taken) => taken.apply(sink),
-        Body::Sent { held, .. } => sink.send(number, held.clone()),
-        Body::Handed { generation, .. } => {
-            sink.set_handed(Handed { sequence: number, generation: *generation });
-        }
-        Body::Ahead { whole, rows, .. } => sink.set_ahead(number, whole.clone(), rows),
-        _ => {}
-    }
-}
-
-/// The sink of this name, a new one if there is room.
-pub(crate) fn sink_of<'a>(sinks: &'a mut Vec<Sink>, name: &str) -> Option<&'a mut Sink> {
-    match sinks.iter().position(|sink| sink.name() == name) {
-        Some(at) => sinks.get_mut(at),
-        None if sinks.len() < SINKS_MAX => {
-            sinks.push(Sink::new(name));
-            sinks.last_mut()
-        }
-        None => None,
     }
 }

@@ -5,13 +5,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::mark::HELD_SINK;
 use crate::position::{FrameNo, RequestNo};
-use crate::record::Body;
-use crate::sink::Held;
+use crate::record::RecordBody;
+use crate::release_marker::HELD_SINK;
+use crate::sink_progress::Held;
 
 /// A row was sent to a sink.
-struct Gift {
+struct Delivery {
     sink: String,
     /// Its number among those that the sink was sent.
     sequence: u64,
@@ -20,7 +20,7 @@ struct Gift {
 
 #[derive(Default)]
 struct Row {
-    gifts: Vec<Gift>,
+    gifts: Vec<Delivery>,
     /// Where it was to go, if the stream has several sinks.
     routed: Vec<String>,
 }
@@ -32,7 +32,7 @@ impl Row {
 
     fn give(&mut self, sink: &str, sequence: u64) {
         if self.may_be_of(sink) && !self.gifts.iter().any(|gift| gift.sink == sink) {
-            self.gifts.push(Gift { sink: sink.to_owned(), sequence, taken: false });
+            self.gifts.push(Delivery { sink: sink.to_owned(), sequence, taken: false });
         }
     }
 
@@ -43,23 +43,23 @@ impl Row {
 
 /// The rows that are asked for, while the journal is read from their first outcome on.
 #[derive(Default)]
-pub(super) struct Given {
+pub(super) struct Deliveries {
     /// By request, then by frame.
     rows: HashMap<u64, BTreeMap<u64, Row>>,
     /// Up to where each sink has taken everything.
     through: HashMap<String, FrameNo>,
 }
 
-impl Given {
+impl Deliveries {
     /// A row is asked for; its outcome has come.
     pub(super) fn row(&mut self, frame: FrameNo, request: RequestNo) {
         self.rows.entry(request.0).or_default().entry(frame.0).or_default();
     }
 
     /// Takes in a record.
-    pub(super) fn apply(&mut self, number: u64, body: &Body) {
+    pub(super) fn apply(&mut self, number: u64, body: &RecordBody) {
         match body {
-            Body::Routed(routed) => {
+            RecordBody::Routed(routed) => {
                 for (request, sink) in &routed.rows {
                     let row = self.rows.get_mut(&request.0).and_then(|rows| rows.get_mut(&number));
                     let (Some(row), Some(sink)) = (row, routed.sinks.get(usize::from(*sink))) else {
@@ -70,12 +70,12 @@ impl Given {
                     }
                 }
             }
-            Body::Sent { sink, held: Held::Whole(frame) } => {
+            RecordBody::Sent { sink, held: Held::Whole(frame) } => {
                 for rows in self.rows.values_mut() {
                     rows.get_mut(&frame.0).into_iter().for_each(|row| row.give(sink, number));
                 }
             }
-            Body::Sent { sink, held: Held::Rows(sent) } => {
+            RecordBody::Sent { sink, held: Held::Rows(sent) } => {
                 for (request, last) in sent {
                     let Some(rows) = self.rows.get_mut(&request.0) else { continue };
                     // Those that had left before went where they went.
@@ -83,7 +83,7 @@ impl Given {
                     rows.filter(|row| row.gifts.is_empty()).for_each(|row| row.give(sink, number));
                 }
             }
-            Body::Taken(taken) if taken.sink != HELD_SINK => {
+            RecordBody::Taken(taken) if taken.sink != HELD_SINK => {
                 let sink = &taken.sink;
                 self.through.insert(sink.clone(), taken.through);
                 if taken.forgotten {

@@ -13,9 +13,9 @@ use hashbrown::HashMap;
 use crate::bounds::{AHEAD_MAX, SENT_FRAMES_MAX};
 use crate::error::SentError;
 use crate::frame_set::FrameSet;
-use crate::mark::HELD_SINK;
 use crate::outcome::Credit;
 use crate::position::{FrameNo, RequestNo};
+use crate::release_marker::HELD_SINK;
 
 /// What a frame that is handed to a sink holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use crate::bounds::TEXT_BYTES_MAX;
 use crate::outcome::Verdict;
-use crate::reader::Action;
+use crate::stored::Action;
 
 /// How the action's text begins where all ids so far are others.
 const CUMULATIVE: &str = "cumulative";

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use crate::bounds::RID_BYTES_MAX;
 use crate::error::RequestError;
-use crate::outcome::{Outcome, effects};
-use crate::position::{FrameNo, Request, RequestNo};
-use crate::reader::{Ending, RequestInfo, State};
-use crate::record::{Entry, EntryRef};
+use crate::outcome::{Outcome, row_effects};
+use crate::position::{FrameNo, RequestNo};
+use crate::record::{RequestEntry, RequestEntryRef};
+use crate::request::{Ending, Request, RequestInfo, State};
 
 /// What every row of a request touches: one cache line.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,16 +37,16 @@ struct Rest {
 
 /// All requests that are open, and those that ended in the segment that is being written.
 #[derive(Debug, Default)]
-pub(crate) struct Requests {
+pub(crate) struct OpenRequests {
     counts: Vec<Counts>,
     rest: Vec<Rest>,
     free: Vec<u32>,
     /// Open requests by what they keep, oldest first; ended ones are taken out when they come to the front.
     order: VecDeque<Request>,
-    ended: Vec<Entry>,
+    ended: Vec<RequestEntry>,
 }
 
-impl Requests {
+impl OpenRequests {
     pub fn live(&self) -> usize {
         self.counts.len() - self.free.len()
     }
@@ -125,7 +125,7 @@ impl Requests {
             }
         }
         let actions = outcome.actions.iter().map(|action| (action.row, action.verdict, action.forwarded));
-        for effect in effects(actions) {
+        for effect in row_effects(actions) {
             let Some(&tokens) = outcome.tokens.get(effect.row as usize) else { continue };
             let tokens = u64::from(tokens);
             let Some((counts, info)) = self.of_row(outcome, effect.row) else { continue };
@@ -179,7 +179,7 @@ impl Requests {
             return None;
         }
         let (counts, rest) = (&self.counts[slot], &mut self.rest[slot]);
-        Requests::settle(counts, rest);
+        OpenRequests::settle(counts, rest);
         let here = counts.rows > rest.rows_before;
         let mut info = std::mem::replace(&mut rest.info, RequestInfo::new(RequestNo(0), String::new()));
         if info.state == State::Live {
@@ -187,7 +187,7 @@ impl Requests {
         }
         let state = info.state;
         if remember {
-            self.ended.push(Entry { info, closed: true, here });
+            self.ended.push(RequestEntry { info, closed: true, here });
         }
         self.counts[slot] = Counts::default();
         self.free.push(request.slot);
@@ -224,18 +224,18 @@ impl Requests {
     }
 
     /// What a segment that begins must know: those that are open, and those whose end is on record in none before.
-    pub fn carried(&mut self) -> impl Iterator<Item = EntryRef<'_>> {
+    pub fn carried(&mut self) -> impl Iterator<Item = RequestEntryRef<'_>> {
         let slots = self.counts.iter().zip(&mut self.rest).filter(|(counts, _)| counts.number != 0);
         let open = slots.map(|(counts, rest)| {
-            Requests::settle(counts, rest);
-            EntryRef { info: &rest.info, closed: false, here: counts.rows > rest.rows_before }
+            OpenRequests::settle(counts, rest);
+            RequestEntryRef { info: &rest.info, closed: false, here: counts.rows > rest.rows_before }
         });
-        open.chain(self.ended.iter().map(Entry::by_ref))
+        open.chain(self.ended.iter().map(RequestEntry::by_ref))
     }
 
     /// The entries of the summary of the segment that ends here.
-    pub fn sum_up(&mut self) -> Vec<Entry> {
-        let entries = self.carried().map(EntryRef::to_entry).collect();
+    pub fn sum_up(&mut self) -> Vec<RequestEntry> {
+        let entries = self.carried().map(RequestEntryRef::to_entry).collect();
         self.ended.clear();
         for (counts, rest) in self.counts.iter().zip(&mut self.rest) {
             rest.rows_before = counts.rows;

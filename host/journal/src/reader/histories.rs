@@ -2,21 +2,21 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::given::Given;
-use super::{Fold, Life, Outcome, RequestInfo, Row, Stream};
+use super::deliveries::Deliveries;
+use super::{Life, Outcome, RequestInfo, Row, SegmentFold, Stream};
 use crate::error::ReadError;
-use crate::format::Kind;
-use crate::outcome::{Verdict, effects};
+use crate::format::RecordKind;
+use crate::outcome::{Verdict, row_effects};
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
-use crate::record::Body;
-use crate::segment::{Payloads, Segment, Step};
-use crate::sink::Sink;
+use crate::record::RecordBody;
+use crate::segment::{Payloads, ScanStep, Segment};
+use crate::sink_progress::Sink;
 
 pub(super) fn lives(stream: &Stream, rid: &str) -> Result<Vec<Life>, ReadError> {
     let mut requests: BTreeMap<u64, RequestInfo> = BTreeMap::new();
     // Those from the first concerned on; the concerned ones stay open, so that retention does not take them away.
     let mut segments: Vec<(SegmentId, Option<Segment>)> = Vec::new();
-    let mut fold = Fold::new(stream.segments.clone())?;
+    let mut fold = SegmentFold::new(stream.segments.clone())?;
     while let Some(segment) = fold.next_segment()? {
         let of_rid = fold.state.requests.values().filter(|entry| entry.info.rid == rid);
         let mut here = false;
@@ -33,7 +33,7 @@ pub(super) fn lives(stream: &Stream, rid: &str) -> Result<Vec<Life>, ReadError> 
         lives: requests.keys().map(|&number| (number, BTreeMap::new())).collect(),
         sinks: fold.state.sinks,
         waiting: HashMap::new(),
-        given: Given::default(),
+        given: Deliveries::default(),
     };
     let concerned = segments.iter().rposition(|(_, open)| open.is_some()).map_or(0, |last| last + 1);
     for (at, (id, open)) in segments.into_iter().enumerate() {
@@ -62,7 +62,7 @@ struct Rows<'a> {
     lives: HashMap<u64, BTreeMap<(u64, u32), Row>>,
     /// As they stand at the end.
     sinks: Vec<Sink>,
-    given: Given,
+    given: Deliveries,
     /// Frames read whose outcome comes later.
     waiting: HashMap<u64, Position>,
 }
@@ -73,18 +73,18 @@ impl Rows<'_> {
         let mut scan = segment.records(limit, Payloads::NotFrames);
         loop {
             match scan.step()? {
-                Step::Record(record) if record.head.kind == Kind::FRAME => {
+                ScanStep::Record(record) if record.head.kind == RecordKind::FRAME => {
                     let frame = FrameNo(record.head.number);
                     let position = Position { frame, segment: segment.id, offset: record.offset as u32 };
                     self.waiting.insert(frame.0, position);
                 }
-                Step::Record(record) => match scan.body(&record) {
-                    Some(Body::Outcome(outcome)) => self.outcome(&outcome, record.head.time)?,
+                ScanStep::Record(record) => match scan.body(&record) {
+                    Some(RecordBody::Outcome(outcome)) => self.outcome(&outcome, record.head.time)?,
                     Some(body) => self.given.apply(record.head.number, &body),
                     None => {}
                 },
-                Step::Corrupt { .. } => {}
-                Step::End { .. } => return Ok(()),
+                ScanStep::Corrupt { .. } => {}
+                ScanStep::End { .. } => return Ok(()),
             }
         }
     }
@@ -111,7 +111,8 @@ impl Rows<'_> {
             let index = row as u32;
             let tokens = outcome.tokens.get(row).copied().unwrap_or_default();
             let actions: Vec<_> = outcome.actions.iter().filter(|each| each.row == index).cloned().collect();
-            let effect = effects(actions.iter().map(|each| (each.row, each.verdict, each.forwarded))).next();
+            let effect =
+                row_effects(actions.iter().map(|each| (each.row, each.verdict, each.forwarded))).next();
             self.given.row(outcome.frame, *request);
             let row = Row {
                 frame: outcome.frame,

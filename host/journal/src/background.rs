@@ -5,32 +5,29 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::Thread;
 use std::time::Duration;
 
 use crate::bounds::NOTICES_MAX;
-use crate::clock::Reading;
-use crate::directory::SyncPolicy;
-use crate::format::{self, Header, Kind, record};
+use crate::clock::ClockReading;
 use crate::manifest::{Manifest, ManifestFile};
+use crate::mutex::lock;
 use crate::notice::Notice;
+use crate::options::SyncPolicy;
 use crate::position::{FrameNo, SegmentId};
-use crate::record::{Entry, Totals, put_entries, put_totals};
-use crate::segment::{Payloads, Segment, Step, read_full};
-use crate::storage::{File, Storage};
+use crate::seal::{SegmentEnd, first_unreadable, write_end};
+use crate::segment::Segment;
+use crate::storage::{PART, Storage, read_full, write_all};
 
 /// Between two attempts to write a damaged segment again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Segments whose end is remembered. Those before are read up to what the disk says.
+/// SegmentFiles whose end is remembered. Those before are read up to what the disk says.
 const LEFT_MAX: usize = 256;
 
-/// The ending of a file that is not whole yet: it gets its name when it is.
-pub(crate) const PART: &str = "part";
-
 /// What the writer, the sync thread and retention share of a stream.
-pub(crate) struct Shared {
+pub(crate) struct StreamShared {
     pub storage: Arc<dyn Storage>,
     pub stream: String,
     pub dir: PathBuf,
@@ -44,10 +41,10 @@ pub(crate) struct Shared {
     pub durable: AtomicU64,
     /// The segment being written is not to be trusted: the writer must begin another.
     pub renew: AtomicBool,
-    /// Segments that hold only frames before this one may be removed.
+    /// SegmentFiles that hold only frames before this one may be removed.
     pub floor: AtomicU64,
-    /// Segments that are not done with, oldest first; the last may still be written.
-    queue: Mutex<VecDeque<Entrusted>>,
+    /// SegmentFiles that are not done with, oldest first; the last may still be written.
+    queue: Mutex<VecDeque<TrackedSegment>>,
     /// The segments left last, and where their records end: what stands past that does not count, and the disk may not
     /// say so (yet).
     left: Mutex<VecDeque<(SegmentId, u64)>>,
@@ -65,10 +62,10 @@ pub(crate) struct Shared {
 
 /// A segment in the thread's care.
 #[derive(Clone)]
-struct Entrusted {
+struct TrackedSegment {
     segment: Segment,
     /// Set when the writer is done with it.
-    ended: Option<Arc<Ended>>,
+    ended: Option<Arc<SegmentEnd>>,
     /// Its summary stands.
     sealed: bool,
     /// Its name survives a power cut.
@@ -79,23 +76,15 @@ struct Entrusted {
     told: bool,
 }
 
-/// Where a segment's records end.
-pub(crate) struct Ended {
-    pub bytes: u64,
-    pub through: FrameNo,
-    /// `None`: what waited went to the next segment, so the figures at hand are not those of this one's records.
-    pub summary: Option<(Vec<Entry>, Totals)>,
-}
-
-impl Shared {
+impl StreamShared {
     pub fn new(
         storage: Arc<dyn Storage>,
         stream: &str,
         dir: PathBuf,
         policy: SyncPolicy,
         last: FrameNo,
-    ) -> Shared {
-        Shared {
+    ) -> StreamShared {
+        StreamShared {
             storage,
             stream: stream.into(),
             dir,
@@ -146,12 +135,12 @@ impl Shared {
     /// The writer has begun a segment.
     pub fn begun(&self, segment: Segment) {
         let entrusted =
-            Entrusted { segment, ended: None, sealed: false, named: false, damaged: false, told: false };
+            TrackedSegment { segment, ended: None, sealed: false, named: false, damaged: false, told: false };
         lock(&self.queue).push_back(entrusted);
     }
 
     /// The writer is done with the segment it began last.
-    pub fn ended(&self, ended: Ended) {
+    pub fn ended(&self, ended: SegmentEnd) {
         if let Some(last) = lock(&self.queue).back_mut() {
             let mut left = lock(&self.left);
             if left.len() == LEFT_MAX {
@@ -177,7 +166,7 @@ impl Shared {
     }
 
     /// The oldest segment is about to be removed. Said first, so that no start misses it.
-    pub fn removing(&self, oldest: SegmentId, next: SegmentId, clock: Reading) -> io::Result<()> {
+    pub fn removing(&self, oldest: SegmentId, next: SegmentId, clock: ClockReading) -> io::Result<()> {
         let mut manifest = lock(&self.manifest);
         manifest.says.remove(oldest, next);
         manifest.says.clock = clock;
@@ -312,7 +301,7 @@ impl Shared {
         }
     }
 
-    fn sync(&self, entrusted: &mut Entrusted) -> io::Result<()> {
+    fn sync(&self, entrusted: &mut TrackedSegment) -> io::Result<()> {
         if !entrusted.named {
             self.storage.sync_dir(&self.dir)?;
             entrusted.named = true;
@@ -334,17 +323,17 @@ impl Shared {
         }
     }
 
-    fn update(&self, entrusted: &Entrusted) {
+    fn update(&self, entrusted: &TrackedSegment) {
         let mut queue = lock(&self.queue);
         if let Some(known) = queue.front_mut().filter(|known| known.segment.id == entrusted.segment.id) {
             let ended = known.ended.take();
-            *known = Entrusted { ended, ..entrusted.clone() };
+            *known = TrackedSegment { ended, ..entrusted.clone() };
         }
     }
 
     /// Writes a segment again, byte for byte, to a new file in place of the old: after a failed sync the kernel may
     /// call pages clean that never reached the disk, so syncing the old file again would prove nothing.
-    fn rewrite(&self, segment: &Segment, ended: &Ended) -> io::Result<()> {
+    fn rewrite(&self, segment: &Segment, ended: &SegmentEnd) -> io::Result<()> {
         let beside = segment.path.with_extension(PART);
         let file = self.storage.create(&beside)?;
         let mut buffer = vec![0; 1 << 20];
@@ -359,7 +348,7 @@ impl Shared {
             offset += read as u64;
         }
         let copy = Segment { file, ..segment.clone() };
-        let whole = whole_through(&copy, ended)?;
+        let whole = first_unreadable(&copy, ended)?;
         write_end(&*copy.file, &copy.header, ended)?;
         if self.policy != SyncPolicy::None {
             copy.file.sync()?;
@@ -409,59 +398,4 @@ impl Shared {
             thread.unpark();
         }
     }
-}
-
-/// Cuts off what a failed write left, adds the summary, and gives back the room that was set aside.
-pub(crate) fn write_end(file: &dyn File, header: &Header, ended: &Ended) -> io::Result<()> {
-    let Some((entries, totals)) = &ended.summary else { return file.truncate(ended.bytes) };
-    if file.bytes()? != ended.bytes {
-        file.truncate(ended.bytes)?;
-    }
-    let mut records = Vec::new();
-    put_entries(&mut records, Kind::SUMMARY, entries.iter().map(Entry::by_ref));
-    put_totals(&mut records, totals);
-    record(&mut records, Kind::TRAILER, ended.bytes, 0, |_| {});
-    format::seal(&mut records, header.salt, ended.bytes);
-    // Into the room that is set aside, on a disk that is full otherwise.
-    write_all(file, &mut [IoSlice::new(&records)], ended.bytes).inspect_err(|_| {
-        // Half a summary is of no use; where it cannot be cut off, readers pass over it.
-        let _ = file.truncate(ended.bytes);
-    })?;
-    file.truncate(ended.bytes + records.len() as u64)
-}
-
-/// The first frame that cannot be read back from a copy, if any.
-fn whole_through(copy: &Segment, ended: &Ended) -> io::Result<Option<FrameNo>> {
-    let mut scan = copy.records(ended.bytes, Payloads::All);
-    let mut last = FrameNo(copy.id.first.0.saturating_sub(1));
-    loop {
-        match scan.step().map_err(io::Error::other)? {
-            Step::Record(record) if record.head.kind == Kind::FRAME => last = FrameNo(record.head.number),
-            Step::Record(_) => {}
-            Step::Corrupt { .. } => return Ok(Some(FrameNo(last.0 + 1))),
-            Step::End { torn: 0, .. } if last >= ended.through => return Ok(None),
-            Step::End { .. } => return Ok(Some(FrameNo(last.0 + 1))),
-        }
-    }
-}
-
-/// Writes all of the parts from `offset`, however many calls it takes.
-pub(crate) fn write_all(file: &dyn File, mut parts: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
-    while parts.iter().any(|part| !part.is_empty()) {
-        match file.write_at(parts, offset) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => {
-                offset += written as u64;
-                IoSlice::advance_slices(&mut parts, written);
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-/// The lock's data: a panic elsewhere leaves nothing half done in it.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,9 +8,7 @@ use std::io::{self, IoSlice};
 use std::path::Path;
 
 use crate::error::{IoError, ReadError};
-use crate::segment::read_full;
-use crate::storage::Storage;
-use crate::sync::write_all;
+use crate::storage::{Storage, read_full, write_all};
 
 /// A file past this is none of ours.
 const BYTES_MAX: u64 = 1 << 20;

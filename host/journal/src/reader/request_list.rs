@@ -2,34 +2,35 @@
 
 use std::collections::HashSet;
 
-use super::{Filter, Fold, RequestInfo, Segments};
+use super::{Filter, RequestInfo, SegmentFiles, SegmentFold};
 use crate::error::ReadError;
-use crate::record::Entry;
+use crate::record::RequestEntry;
 
 /// Requests by the segment they ended in (those of one segment by number), those still open last. A segment is read
 /// when it is reached.
 pub struct Requests {
-    fold: Fold,
+    fold: SegmentFold,
     filter: Filter,
     ready: std::vec::IntoIter<RequestInfo>,
-    /// Ended in the last segment: where that one had no summary, the next may list them again.
+    /// SegmentEnd in the last segment: where that one had no summary, the next may list them again.
     before: HashSet<u64>,
     failed: bool,
 }
 
 impl Requests {
-    pub(super) fn new(segments: Segments, filter: Filter) -> Result<Requests, ReadError> {
-        let fold = Fold::new(segments)?;
+    pub(super) fn new(segments: SegmentFiles, filter: Filter) -> Result<Requests, ReadError> {
+        let fold = SegmentFold::new(segments)?;
         Ok(Requests { fold, filter, ready: Vec::new().into_iter(), before: HashSet::new(), failed: false })
     }
 
     /// Those that are listed with the segment just read: what ended in it, and at the last what is open.
     fn list(&mut self) {
         let last = !self.fold.has_next();
-        let listed = |entry: &&Entry| (entry.closed || last) && !self.before.contains(&entry.info.number.0);
+        let listed =
+            |entry: &&RequestEntry| (entry.closed || last) && !self.before.contains(&entry.info.number.0);
         let entries = self.fold.state.requests.values();
-        let takes = |entry: &&Entry| self.filter.takes(&entry.info);
-        let mut matching: Vec<&Entry> = entries.clone().filter(listed).filter(takes).collect();
+        let takes = |entry: &&RequestEntry| self.filter.takes(&entry.info);
+        let mut matching: Vec<&RequestEntry> = entries.clone().filter(listed).filter(takes).collect();
         matching.sort_by_key(|entry| !entry.closed);
         self.ready = matching.into_iter().map(|entry| entry.info.clone()).collect::<Vec<_>>().into_iter();
         self.before = entries.filter(|entry| entry.closed).map(|entry| entry.info.number.0).collect();

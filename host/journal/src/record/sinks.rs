@@ -1,0 +1,201 @@
+//! The payloads of the records about sinks: TAKEN, SENT, AHEAD, HANDED and ROUTED.
+
+use super::entries::put_frames;
+use super::{RecordBody, put_column, put_u32, put_u64};
+use crate::bounds::SINKS_MAX;
+use crate::format::{ByteReader, RecordKind, put_text, record, widen};
+use crate::outcome::Credit;
+use crate::position::{FrameNo, RequestNo};
+use crate::sink_progress::{Handed, Held, Sent, Sink};
+
+/// How far a sink has taken the stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub sink: String,
+    pub through: FrameNo,
+    pub credit: Option<Credit>,
+    /// The last frame that it was sent and has taken.
+    pub sequence: u64,
+    /// What it was sent after that never arrived.
+    pub void: bool,
+    /// Nothing of it is kept from here on.
+    pub forgotten: bool,
+}
+
+impl Taken {
+    pub fn apply(&self, sink: &mut Sink) {
+        sink.pass(self.through);
+        sink.take(self.sequence);
+        sink.set_credit(self.credit);
+        if self.void {
+            sink.void();
+        }
+    }
+}
+
+/// To which of several sinks each row of a frame goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Routed {
+    pub sinks: Vec<String>,
+    /// Each row's request, and the place of its sink.
+    pub rows: Vec<(RequestNo, u8)>,
+}
+
+/// `flags`: [`VOID`], [`FORGOTTEN`].
+pub(crate) fn put_taken(out: &mut Vec<u8>, sink: &Sink, flags: u8) {
+    record(out, RecordKind::TAKEN, sink.through().0, 0, |out| {
+        put_taken_payload(out, sink.name(), sink.credit(), flags);
+        put_u64(out, sink.sequence());
+    });
+}
+
+pub(crate) const VOID: u8 = 2;
+pub(crate) const FORGOTTEN: u8 = 4;
+
+/// All that a segment must know of a sink when it begins or ends, beside its TAKEN.
+pub(crate) fn put_ahead(out: &mut Vec<u8>, sink: &Sink) {
+    if !sink.is_numbered() {
+        return;
+    }
+    record(out, RecordKind::AHEAD, sink.last_sent(), 0, |out| {
+        let (whole, rows) = sink.ahead();
+        put_text(out, sink.name());
+        put_frames(out, whole);
+        put_u32(out, rows.len() as u32);
+        for (request, frame) in rows {
+            put_u64(out, request);
+            put_u64(out, frame);
+        }
+    });
+    for (sequence, sent) in sink.sent() {
+        put_sent(out, sink.name(), sequence, sent);
+    }
+    if let Some(handed) = sink.handed() {
+        put_handed(out, sink.name(), handed);
+    }
+}
+
+/// The kernel has all that this sink was sent up to this number, for this generation of its reader.
+pub(crate) fn put_handed(out: &mut Vec<u8>, sink: &str, handed: Handed) {
+    record(out, RecordKind::HANDED, handed.sequence, 0, |out| {
+        put_text(out, sink);
+        put_u64(out, handed.generation);
+    });
+}
+
+pub(crate) fn put_sent(out: &mut Vec<u8>, sink: &str, sequence: u64, sent: Sent<'_>) {
+    record(out, RecordKind::SENT, sequence, 0, |out| {
+        put_text(out, sink);
+        match sent {
+            Sent::Whole(frame) => {
+                out.push(0);
+                put_u64(out, frame.0);
+            }
+            Sent::Rows(rows) => {
+                out.push(1);
+                let base = rows.iter().map(|(_, frame)| frame.0).min().unwrap_or_default();
+                put_u64(out, base);
+                put_u32(out, rows.len() as u32);
+                put_column(out, rows.iter().map(|(request, _)| request.0 as u32));
+                // One that lay further off than that would be sent again: nothing is lost.
+                let after = |frame: u64| u32::try_from(frame - base).unwrap_or(u32::MAX);
+                put_column(out, rows.iter().map(|(_, frame)| after(frame.0)));
+            }
+        }
+    });
+}
+
+/// Adds where the rows of a frame go: as many targets (places among `sinks`) as requests.
+pub(crate) fn put_routed(
+    out: &mut Vec<u8>,
+    frame: FrameNo,
+    sinks: &[String],
+    requests: &[u64],
+    targets: &[u32],
+) {
+    record(out, RecordKind::ROUTED, frame.0, 0, |out| {
+        let rows = requests.len().min(targets.len());
+        out.push(sinks.len() as u8);
+        sinks.iter().for_each(|sink| put_text(out, sink));
+        put_u32(out, rows as u32);
+        put_column(out, requests.iter().take(rows).map(|request| *request as u32));
+        out.extend(targets.iter().take(rows).map(|target| *target as u8));
+    });
+}
+
+pub(super) fn decode_routed(at: &mut ByteReader<'_>, around: u64) -> Option<Routed> {
+    let sinks = (0..at.u8()?).map(|_| at.text()).collect::<Option<Vec<_>>>()?;
+    let count = at.count(5)?;
+    let (requests, targets) = (at.take(count * 4)?.as_chunks().0, at.take(count)?);
+    let request = |request: &[u8; 4]| RequestNo(widen(u32::from_le_bytes(*request), around));
+    let rows = requests.iter().map(request).zip(targets.iter().copied()).collect();
+    Some(Routed { sinks, rows })
+}
+
+pub(super) fn decode_sent(at: &mut ByteReader<'_>, around: u64) -> Option<RecordBody> {
+    let sink = at.text()?;
+    let (rows, base) = (at.u8()?, at.u64()?);
+    if rows == 0 {
+        return Some(RecordBody::Sent { sink, held: Held::Whole(FrameNo(base)) });
+    }
+    let count = at.count(8)?;
+    let (requests, after) = (at.take(count * 4)?.as_chunks().0, at.take(count * 4)?.as_chunks().0);
+    let rows = requests.iter().zip(after).map(|(request, after)| {
+        let request = RequestNo(widen(u32::from_le_bytes(*request), around));
+        (request, FrameNo(base.saturating_add(u32::from_le_bytes(*after).into())))
+    });
+    Some(RecordBody::Sent { sink, held: Held::Rows(rows.collect()) })
+}
+
+pub(super) fn put_taken_payload(out: &mut Vec<u8>, sink: &str, credit: Option<Credit>, flags: u8) {
+    out.push(u8::from(credit.is_some()) | flags);
+    if let Some(credit) = credit {
+        put_u64(out, credit.generation);
+        put_u64(out, credit.sent);
+    }
+    put_text(out, sink);
+}
+
+pub(super) fn decode_taken(at: &mut ByteReader<'_>, through: u64) -> Option<Taken> {
+    let flags = at.u8()?;
+    let credit = match flags & 1 {
+        0 => None,
+        _ => Some(Credit { generation: at.u64()?, sent: at.u64()? }),
+    };
+    let (void, forgotten) = (flags & VOID != 0, flags & FORGOTTEN != 0);
+    Some(Taken { sink: at.text()?, through: FrameNo(through), credit, sequence: 0, void, forgotten })
+}
+
+/// Takes in a record about a sink, whose number this is.
+pub(crate) fn apply_to_sinks(sinks: &mut Vec<Sink>, number: u64, body: &RecordBody) {
+    let name = match body {
+        RecordBody::Taken(taken) if taken.forgotten => return sinks.retain(|sink| sink.name() != taken.sink),
+        RecordBody::Taken(taken) => &taken.sink,
+        RecordBody::Sent { sink, .. } | RecordBody::Handed { sink, .. } | RecordBody::Ahead { sink, .. } => {
+            sink
+        }
+        _ => return,
+    };
+    let Some(sink) = sink_of(sinks, name) else { return };
+    match body {
+        RecordBody::Taken(taken) => taken.apply(sink),
+        RecordBody::Sent { held, .. } => sink.send(number, held.clone()),
+        RecordBody::Handed { generation, .. } => {
+            sink.set_handed(Handed { sequence: number, generation: *generation });
+        }
+        RecordBody::Ahead { whole, rows, .. } => sink.set_ahead(number, whole.clone(), rows),
+        _ => {}
+    }
+}
+
+/// The sink of this name, a new one if there is room.
+pub(crate) fn sink_of<'a>(sinks: &'a mut Vec<Sink>, name: &str) -> Option<&'a mut Sink> {
+    match sinks.iter().position(|sink| sink.name() == name) {
+        Some(at) => sinks.get_mut(at),
+        None if sinks.len() < SINKS_MAX => {
+            sinks.push(Sink::new(name));
+            sinks.last_mut()
+        }
+        None => None,
+    }
+}

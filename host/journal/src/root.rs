@@ -1,0 +1,99 @@
+//! State that a journal directory shares with the writers of its streams.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use crate::background::StreamShared;
+use crate::clock::ClockReading;
+use crate::error::{IoError, OpenError};
+use crate::manifest;
+use crate::mutex::lock;
+use crate::options::{Background, Options};
+use crate::storage::{Lock, LockError, Storage, is_full};
+
+/// What the directory and its writers share.
+pub(crate) struct Root {
+    pub storage: Arc<dyn Storage>,
+    pub dir: PathBuf,
+    pub options: Options,
+    pub background: Background,
+    /// `None`: the disk has no room for the directory yet.
+    lock: Mutex<Option<Box<dyn Lock>>>,
+    /// How old segments are.
+    pub clock: Mutex<ClockReading>,
+    /// The streams that have a writer.
+    pub streams: Mutex<HashMap<String, Arc<StreamShared>>>,
+    pub over_budget: AtomicBool,
+}
+
+impl Root {
+    /// Makes the directory if it is missing and locks it.
+    pub fn open(
+        storage: Arc<dyn Storage>,
+        dir: &Path,
+        options: Options,
+        background: Background,
+    ) -> Result<Root, OpenError> {
+        let made = match storage.make_dir(dir) {
+            Err(error) if is_full(&error) => false,
+            made => made.map(|()| true).map_err(|error| IoError::new("make directory", dir, error))?,
+        };
+        let lock = match made.then(|| storage.lock(dir)) {
+            Some(Ok(lock)) => Some(lock),
+            Some(Err(LockError::Held(pid))) => return Err(OpenError::Locked { dir: dir.into(), pid }),
+            Some(Err(LockError::Io(error))) if !is_full(&error) => {
+                return Err(IoError::new("lock", dir, error).into());
+            }
+            Some(Err(_)) | None => None,
+        };
+        let mut clock = ClockReading::default();
+        clock.look(&*storage);
+        for entry in storage.list(dir).unwrap_or_default().iter().filter(|entry| entry.is_dir) {
+            if let Some(manifest) = manifest::read(&*storage, &dir.join(&entry.name)) {
+                clock.merge(manifest.clock, &*storage);
+            }
+        }
+        Ok(Root {
+            storage,
+            dir: dir.into(),
+            options,
+            background,
+            lock: Mutex::new(lock),
+            clock: Mutex::new(clock),
+            streams: Mutex::default(),
+            over_budget: AtomicBool::new(false),
+        })
+    }
+
+    /// Makes a stream's directory again after it vanished. The root itself must be there: it may be the mount that
+    /// is missing. If it is another than the one that was locked, it is locked too.
+    pub fn restore(&self, dir: &Path) -> io::Result<()> {
+        let mut held = lock(&self.lock);
+        if held.is_none() {
+            self.storage.make_dir(&self.dir)?;
+        }
+        if !held.as_ref().is_some_and(|held| held.is_in_place()) {
+            let locked = self.storage.lock(&self.dir).map_err(|error| match error {
+                LockError::Held(pid) => io::Error::other(format!("locked by process {pid}")),
+                LockError::Io(error) => error,
+            })?;
+            *held = Some(locked);
+        }
+        self.storage.make_dir(dir)
+    }
+
+    /// The directory is there and locked, as far as was seen.
+    pub fn is_made(&self) -> bool {
+        lock(&self.lock).is_some()
+    }
+
+    /// Reads the clocks: how old segments are is asked of what this returns.
+    pub fn look_at_clock(&self) -> ClockReading {
+        let mut clock = lock(&self.clock);
+        clock.look(&*self.storage);
+        *clock
+    }
+}
