@@ -1,8 +1,8 @@
-//! One exchange of HTTP on a connection, from either side, over TCP or a Unix socket.
+//! HTTP/1.1 over TCP or a Unix socket, one exchange per connection.
 //!
-//! The client half ([`Target`]) owns what a URL is and bounds the size of an answer; its callers bound the time and decide
-//! what an answer means. The server half ([`serve`]) bounds connections and time; the routes are its caller's. This crate
-//! alone names hyper. It must not know SGLang.
+//! The client half ([`Target`]) parses URLs and limits the size of an answer; its callers limit the time and interpret
+//! the answer. The server half ([`serve`]) limits connections and time; its callers provide the routes. Only this crate
+//! names hyper. It knows nothing of SGLang.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 use bytes::Bytes;
@@ -24,11 +24,10 @@ pub use server::{Bounds, Listener, Peer, serve};
 /// A server and a path on it: `http://HOST[:PORT][/PATH][?QUERY]`, or a Unix socket.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The address of the server.
     place: Place,
-    /// For the `Host` header.
+    /// The value of the `Host` header.
     authority: String,
-    /// Path and query; `/` where none is given.
+    /// Path and query. `/` if the URL has none.
     pub path: String,
 }
 
@@ -43,52 +42,52 @@ enum Place {
     Unix(PathBuf),
 }
 
-/// What is wrong with a URL.
+/// The reason why a URL is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct UrlError(String);
 
-/// What a server answered.
+/// A server's answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// The status.
+    /// The status code.
     pub status: StatusCode,
-    /// Within the caller's bound.
+    /// The body, within the caller's limit.
     pub body: Bytes,
 }
 
-/// Why there is no answer, or none of use.
+/// The reason why there is no usable answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ExchangeError {
-    /// What is asked makes no request.
+    /// The URL's path and the headers do not make a valid request.
     #[error("the URL makes no request: {0}")]
     Request(String),
-    /// Nobody listens, or hangs up before an answer.
+    /// No server listens, or the server closed before it answered.
     #[error("{0}")]
     Lost(String),
-    /// It speaks something else.
+    /// The server does not speak HTTP.
     #[error("the answer is no HTTP: {0}")]
     NotHttp(String),
-    /// The answer has this status, and a body past the bound.
+    /// The body exceeds the limit.
     #[error("the body has more than {max} bytes")]
     TooLong {
-        /// The status.
+        /// The answer's status.
         status: StatusCode,
-        /// The bound.
+        /// The limit.
         max: usize,
     },
-    /// The answer has this status, and a body without an end.
+    /// The body ended too early.
     #[error("the body broke off: {why}")]
     BrokenOff {
-        /// The status.
+        /// The answer's status.
         status: StatusCode,
-        /// What happened.
+        /// The reason.
         why: String,
     },
 }
 
 impl ExchangeError {
-    /// That of an answer whose body was not had.
+    /// The status of an answer whose body was not received.
     pub fn status(&self) -> Option<StatusCode> {
         match self {
             ExchangeError::TooLong { status, .. } | ExchangeError::BrokenOff { status, .. } => Some(*status),
@@ -98,7 +97,7 @@ impl ExchangeError {
 }
 
 impl Target {
-    /// From a URL.
+    /// Parses a URL.
     pub fn new(url: &str) -> Result<Target, UrlError> {
         let wrong = |why: String| Err(UrlError(why));
         let uri: Uri = url.parse().map_err(|error| UrlError(format!("{error}")))?;
@@ -119,7 +118,7 @@ impl Target {
 
     /// The server that listens on this Unix socket.
     pub fn unix(socket: &Path) -> Target {
-        // HTTP/1.1 wants a Host header; a socket's name is none.
+        // HTTP/1.1 requires a Host header, and a socket has no host name.
         Target {
             place: Place::Unix(socket.to_owned()),
             authority: "localhost".to_owned(),
@@ -127,8 +126,8 @@ impl Target {
         }
     }
 
-    /// Asks, on a connection of its own: a kept one would hide a server's restart. `request` has its method and path; the
-    /// headers that every request has are added. `max`: bytes of the answer's body.
+    /// Sends a request on a new connection: a connection that stays open would hide a server's restart. `request` has
+    /// the method and the path; common headers are added. `max` limits the bytes of the answer's body.
     pub async fn exchange(&self, request: Builder, body: Bytes, max: usize) -> Result<Answer, ExchangeError> {
         let lost = |error| lost("cannot be connected to", &error);
         match &self.place {
@@ -170,11 +169,11 @@ impl Target {
                 Err(error) => Err(ExchangeError::BrokenOff { status, why: error.to_string() }),
             }
         };
-        // The connection does its work only while it is polled, and ends with this exchange.
+        // The connection makes progress only while it is polled. It ends with this exchange.
         tokio::pin!(exchange);
         tokio::select! {
             answer = &mut exchange => answer,
-            // Done, or failed: what the exchange makes of it.
+            // The connection ended: the exchange has the result.
             _ = connection => exchange.await,
         }
     }
@@ -184,14 +183,14 @@ fn lost(what: &str, error: &dyn std::fmt::Display) -> ExchangeError {
     ExchangeError::Lost(format!("{what}: {error}"))
 }
 
-/// A URL, or a text with URLs in it, for a message: without a user's name and password.
+/// Removes user names and passwords from the URLs in a text, for messages.
 pub fn redacted(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("://") {
         let (before, after) = rest.split_at(at + "://".len());
         shown.push_str(before);
-        // A password may have any character but these, also where it should have been encoded.
+        // A password may have any character but these, even if it should have been encoded.
         let end = after.find(|c: char| c.is_whitespace() || c == '"').unwrap_or(after.len());
         rest = match after[..end].rfind('@') {
             // The digest of a component in a registry.
@@ -206,12 +205,12 @@ pub fn redacted(text: &str) -> String {
     shown + rest
 }
 
-/// A GET of a path.
+/// Starts a GET request.
 pub fn get(path: &str) -> Builder {
     Request::get(path)
 }
 
-/// A POST to a path.
+/// Starts a POST request.
 pub fn post(path: &str) -> Builder {
     Request::post(path)
 }
@@ -221,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_taken_apart_as_http_says() {
+    fn a_url_is_parsed_into_its_parts() {
         let target = Target::new("http://[::1]:30000/metrics?a=b").unwrap();
         assert_eq!(target.place, Place::Tcp { host: "::1".to_owned(), port: 30000 });
         assert_eq!(target.path, "/metrics?a=b");

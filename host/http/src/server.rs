@@ -1,4 +1,4 @@
-//! The server half: takes connections, and answers one request on each.
+//! The server half: accepts connections, and answers one request on each.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -16,12 +16,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tower_service::Service;
 
-/// After an accept that failed, for want of descriptors for example.
+/// The pause after an accept that failed, for example without a free descriptor.
 const ACCEPT_RETRY: Duration = Duration::from_millis(200);
-/// Bytes of a request's head, and of what a connection buffers.
+/// Bytes of a request's head, and of a connection's buffer.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// A socket that listens.
+/// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
     /// A TCP socket.
@@ -30,26 +30,26 @@ pub enum Listener {
     Unix(UnixListener),
 }
 
-/// The other end of a connection.
+/// The client's end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
     /// A client on TCP.
     Tcp(SocketAddr),
     /// A client on a Unix socket.
     Unix {
-        /// The user that it runs as.
+        /// The user that the client runs as.
         uid: u32,
     },
 }
 
-/// The bounds of connections.
+/// The limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Connections of one listener at once. Further ones wait in the kernel, where they cost no descriptor.
+    /// Connections of one listener at once. Further ones wait in the kernel and use no descriptor.
     pub connections: usize,
-    /// Time until a request's head is whole. A connection that takes longer is closed.
+    /// The time until a request's head is whole. A slower connection is closed.
     pub head: Duration,
-    /// Time for the whole exchange. A connection that takes longer is closed.
+    /// The time for the whole exchange. A slower connection is closed.
     pub exchange: Duration,
 }
 
@@ -74,8 +74,8 @@ trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 type Stream = Box<dyn Connection>;
 
-/// Answers on a listener until this is dropped; requests that have come by then are still answered. `service` makes what
-/// answers a client.
+/// Answers requests until this future is dropped. Requests received by then are still answered. `service` makes the
+/// handler for a client.
 pub async fn serve<S, B>(listener: Listener, bounds: Bounds, service: impl Fn(Peer) -> S)
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
@@ -83,7 +83,7 @@ where
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
 {
     let free = Arc::new(Semaphore::new(bounds.connections));
-    // It is closed by nobody.
+    // The semaphore is never closed.
     while let Ok(place) = free.clone().acquire_owned().await {
         match listener.accept().await {
             Ok((stream, peer)) => {
@@ -104,9 +104,9 @@ where
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.head)
         .max_buf_size(HEAD_BYTES_MAX)
-        // One exchange a connection: a client that stays costs a place.
+        // One exchange per connection: a client that stays connected would use up a permit.
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
-    // Whatever a client does wrong is its own matter.
+    // A client's errors concern only the client.
     let _ended = timeout(bounds.exchange, connection).await;
 }

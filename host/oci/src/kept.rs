@@ -1,4 +1,4 @@
-//! What was fetched, on the disk: a file a digest, which is looked at again each time it is read.
+//! The cache of fetched files: one file per digest. Every read checks the digest.
 
 use std::fs;
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use crate::digest;
 
-/// Files kept. The longest unused is deleted for one more.
+/// Files in the cache. For a further one the least recently used file is deleted.
 const FILES_MAX: usize = 64;
 
 pub(crate) struct Kept {
@@ -24,7 +24,7 @@ impl Kept {
         Some(self.dir.as_ref()?.join(digest.replace(':', "-")))
     }
 
-    /// The bytes with this digest. `None`: they are not here, or the file has others.
+    /// Returns the bytes with this digest, or `None` if they are missing or damaged.
     pub(crate) fn read(&self, of: &str, max: u64) -> Option<Vec<u8>> {
         let file = self.file(of)?;
         if fs::metadata(&file).ok()?.len() > max {
@@ -34,12 +34,12 @@ impl Kept {
         if digest(&bytes) != of {
             return None;
         }
-        // What is used stays.
+        // The file's time orders the eviction.
         let _ = fs::File::open(&file).and_then(|file| file.set_modified(SystemTime::now()));
         Some(bytes)
     }
 
-    /// Keeps them, if the disk has room: what is not kept is fetched again.
+    /// Stores the bytes if the disk has room. Otherwise the next use fetches them again.
     pub(crate) fn keep(&self, of: &str, bytes: &[u8]) {
         let (Some(dir), Some(file)) = (&self.dir, self.file(of)) else { return };
         let new = dir.join(format!("{}.{}", of.replace(':', "-"), std::process::id()));

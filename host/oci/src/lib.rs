@@ -1,9 +1,8 @@
-//! A plugin's component out of an OCI registry, held to its digest.
+//! Fetches a plugin's component from an OCI registry, pinned by its digest.
 //!
-//! The reference pins the manifest, the manifest the component: what is fetched is taken only if both digests are right,
-//! and so is what was kept of it on the disk. What is kept needs no registry any more. Owns what a component's artifact
-//! looks like, how a registry is asked, and where components are kept. Everything that a registry says is bounded in size
-//! and time. Must not know plugins.
+//! The reference pins the manifest, and the manifest pins the component. Both digests are checked after every fetch and
+//! every read from the cache. A cached component needs no registry. Every answer of a registry is limited in size and
+//! time. The crate knows nothing of plugins.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod kept;
@@ -19,17 +18,17 @@ use thiserror::Error;
 use crate::kept::Kept;
 use crate::registry::Registry;
 
-/// What a component's layer may call itself: the artifact of the CNCF's Wasm working group, and what came before it.
+/// The media types of a component's layer: that of the CNCF's Wasm working group, and its predecessor.
 pub const LAYERS: [&str; 2] = ["application/wasm", "application/vnd.wasm.content.layer.v1+wasm"];
 /// Bytes of a manifest.
 pub const MANIFEST_BYTES_MAX: usize = 1 << 20;
-/// For a registry to be reached.
+/// The time to connect to a registry.
 pub const CONNECT_MAX: Duration = Duration::from_secs(10);
-/// Time for all that is fetched of one component, and for Docker's credential helper.
+/// The time for everything that is fetched of one component, including Docker's credential helper.
 pub const FETCH_MAX: Duration = Duration::from_secs(120);
-/// Time in which a registry that is reached must say something.
+/// The time in which a connected registry must send something.
 pub const STALL_MAX: Duration = Duration::from_secs(30);
-/// How a reference begins.
+/// The prefix of a reference.
 pub const SCHEME: &str = "oci://";
 
 /// `oci://HOST[:PORT]/REPOSITORY[:TAG]@sha256:DIGEST`. The digest is the manifest's.
@@ -39,29 +38,29 @@ pub struct Reference {
     digest: String,
 }
 
-/// What is wrong with a reference.
+/// The reason why a reference is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ReferenceError {
-    /// It is none.
+    /// The text is not a reference.
     #[error("{text:?} is no reference to a registry: {why}")]
     Form {
-        /// As written.
+        /// The reference without a password.
         text: String,
-        /// What the registries' own rules say.
+        /// The reason, in the words of the OCI rules.
         why: String,
     },
-    /// A tag may be another component tomorrow.
+    /// The reference has no digest: its tag may name another component later.
     #[error(
         "{text:?} is not pinned: it must end with @sha256: and the 64 hexadecimal digits of its manifest"
     )]
     NotPinned {
-        /// As written.
+        /// The reference without a password.
         text: String,
     },
 }
 
 impl Reference {
-    /// Reads a reference.
+    /// Parses a reference.
     pub fn parse(text: &str) -> Result<Reference, ReferenceError> {
         let shown = || afterbay_http::redacted(text);
         let form = |why: &str| ReferenceError::Form { text: shown(), why: why.to_owned() };
@@ -91,78 +90,78 @@ impl std::fmt::Display for Reference {
     }
 }
 
-/// Why there is no component.
+/// The reason why there is no component.
 #[derive(Debug, Error)]
 pub enum FetchError {
-    /// The registry is not reached, or does not give it.
+    /// The registry was not reached, or refused the request.
     #[error("registry {registry}: {why}")]
     Registry {
-        /// Its host and port.
+        /// The registry's host and port.
         registry: String,
-        /// What it says.
+        /// The reason.
         why: String,
     },
-    /// It took too long.
+    /// The registry took too long.
     #[error("registry {registry}: nothing whole within {within:?}")]
     Slow {
-        /// Its host and port.
+        /// The registry's host and port.
         registry: String,
-        /// The bound.
+        /// The limit.
         within: Duration,
     },
-    /// What came is something else.
+    /// The received bytes have another digest.
     #[error("{what} has the digest {came}, and must have {pinned}")]
     Digest {
         /// The manifest, or the component.
         what: &'static str,
-        /// What it has.
+        /// The digest of the received bytes.
         came: String,
-        /// What it must have.
+        /// The pinned digest.
         pinned: String,
     },
-    /// It is larger than a component may be.
+    /// The declared size exceeds the limit.
     #[error("{what} has {bytes} bytes, at most {max} are taken")]
     TooLarge {
         /// The manifest, or the component.
         what: &'static str,
-        /// Its size.
+        /// The declared size.
         bytes: u64,
-        /// The bound.
+        /// The limit.
         max: u64,
     },
-    /// It goes on past its bound.
+    /// The body exceeds its limit or its declared size.
     #[error("{what} has more than {max} bytes")]
     Longer {
         /// The manifest, the component, or a token.
         what: &'static str,
-        /// The bound; for a component the size that its manifest says.
+        /// The limit; for a component, the size in its manifest.
         max: u64,
     },
-    /// The artifact is something else than one component.
+    /// The artifact is not one component.
     #[error("the artifact is no component: {0}")]
     Artifact(String),
-    /// There can be no thread, or no client.
+    /// The thread or the HTTP client could not be made.
     #[error("no client for registries: {0}")]
     Client(String),
 }
 
-/// The component, of at most `max` bytes; what is fetched is kept in this directory, where there is one, and is not fetched
-/// again.
+/// Returns the component, of at most `max` bytes. Fetched files are cached in the directory `kept`, if there is one,
+/// and not fetched again.
 ///
-/// It waits for the registry, at most [`FETCH_MAX`]: not to be called where a batch waits. Credentials are Docker's, as
-/// `docker login` (or `oras login`) leaves them, and a registry on a loopback address is spoken to without TLS, as Docker does.
+/// Blocks for at most [`FETCH_MAX`], so it must not run where a batch waits. Credentials are those of `docker login`
+/// (or `oras login`). A registry on a loopback address is used without TLS, as Docker does.
 pub fn fetch(reference: &Reference, kept: Option<&Path>, max: u64) -> Result<Vec<u8>, FetchError> {
     fetch_within(reference, kept, max, FETCH_MAX)
 }
 
-/// [`fetch`] with a bound of the caller's for the time.
+/// Does [`fetch`] with another time limit.
 pub fn fetch_within(
     reference: &Reference,
     kept: Option<&Path>,
     max: u64,
     within: Duration,
 ) -> Result<Vec<u8>, FetchError> {
-    // A thread: whoever calls may be in a runtime, where another cannot run.
+    // A thread of its own: the caller's thread may be in a runtime, where no second one can run.
     std::thread::scope(|scope| {
         let fetching = std::thread::Builder::new().name("oci".to_owned()).spawn_scoped(scope, || {
             let client = |error: std::io::Error| FetchError::Client(error.to_string());
@@ -173,7 +172,7 @@ pub fn fetch_within(
                 let fetched = tokio::time::timeout(within, fetched(reference, &kept, max)).await;
                 fetched.unwrap_or_else(|_| Err(FetchError::Slow { registry: registry(reference), within }))
             });
-            // A name that is still being looked up holds nobody up.
+            // Does not wait for a host name that is still being resolved.
             runtime.shutdown_background();
             fetched
         });
@@ -217,7 +216,7 @@ async fn fetched(reference: &Reference, kept: &Kept, max: u64) -> Result<Vec<u8>
     Ok(component)
 }
 
-/// The component's layer: an artifact has one.
+/// Returns the component's layer. An artifact must have exactly one layer.
 fn layer(manifest: &[u8]) -> Result<OciDescriptor, FetchError> {
     let wrong = |why: String| FetchError::Artifact(why);
     let manifest: OciImageManifest =
@@ -247,13 +246,13 @@ fn held_to(what: &'static str, bytes: &[u8], pinned: &str) -> Result<(), FetchEr
     if came == pinned { Ok(()) } else { Err(FetchError::Digest { what, came, pinned }) }
 }
 
-/// `sha256:` and the digits.
+/// `sha256:` and the hexadecimal digest of the bytes.
 fn digest(bytes: &[u8]) -> String {
     let digits = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     format!("sha256:{digits}")
 }
 
-/// In small letters.
+/// Whether a text is `sha256:` and 64 hexadecimal digits.
 fn is_sha256(digest: &str) -> bool {
     let digits = digest.strip_prefix("sha256:").unwrap_or_default();
     digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())

@@ -1,7 +1,7 @@
-//! One registry: asks it for files, with credentials where it wants some.
+//! The client of one registry: fetches files, with credentials if the registry asks for them.
 //!
-//! Every answer is read up to a bound, whatever its head says. The time is bounded by the caller; a silence by
-//! [`STALL_MAX`].
+//! Every body is limited in size, whatever its head declares. The caller limits the time; [`STALL_MAX`] limits a
+//! silence.
 
 use std::net::IpAddr;
 
@@ -13,22 +13,22 @@ use serde_json::Value;
 
 use crate::{CONNECT_MAX, FetchError, MANIFEST_BYTES_MAX, STALL_MAX};
 
-/// Characters of a registry's own words.
+/// Characters of a registry's own words in an error.
 const WORDS_MAX: usize = 1024;
-/// Bytes of an error's or a token's body.
+/// Bytes of the body of an error or a token.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 
 pub(crate) struct Registry<'r> {
     client: Client,
     image: &'r oci_client::Reference,
     credential: Result<DockerCredential, String>,
-    /// As the registry has asked for it.
+    /// The header that the registry asked for.
     authorization: Option<HeaderValue>,
 }
 
 impl<'r> Registry<'r> {
     pub(crate) async fn new(image: &'r oci_client::Reference) -> Result<Registry<'r>, FetchError> {
-        // An error: there is one already.
+        // An error means that a provider is already installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder().connect_timeout(CONNECT_MAX).read_timeout(STALL_MAX).build();
         let client = client.map_err(|error| FetchError::Client(chain(&error)))?;
@@ -36,12 +36,12 @@ impl<'r> Registry<'r> {
         Ok(Registry { client, image, credential, authorization: None })
     }
 
-    /// The bytes of the manifest that the reference names, whatever their digest.
+    /// Fetches the manifest of this digest. The caller checks the digest.
     pub(crate) async fn manifest(&mut self, digest: &str, media_type: &str) -> Result<Vec<u8>, FetchError> {
         self.get("the manifest", "manifests", digest, media_type, MANIFEST_BYTES_MAX as u64).await
     }
 
-    /// The bytes of a layer, at most `size`.
+    /// Fetches a layer of at most `size` bytes. The caller checks the digest.
     pub(crate) async fn blob(&mut self, digest: &str, size: u64) -> Result<Vec<u8>, FetchError> {
         self.get("the component", "blobs", digest, "*/*", size).await
     }
@@ -78,7 +78,7 @@ impl<'r> Registry<'r> {
         request.send().await.map_err(|error| self.error(&error))
     }
 
-    /// The value of `Authorization` that answers a 401. `None`: there are no credentials for what it asks.
+    /// Returns the `Authorization` header that answers a 401, or `None` without fitting credentials.
     async fn authorize(&self, asked: &HeaderMap) -> Result<Option<HeaderValue>, FetchError> {
         if let Ok(DockerCredential::IdentityToken(token)) = &self.credential {
             return Ok(secret(format!("Bearer {token}")));
@@ -97,12 +97,12 @@ impl<'r> Registry<'r> {
 
     fn basic(&self) -> Option<HeaderValue> {
         let Ok(DockerCredential::UsernamePassword(user, password)) = &self.credential else { return None };
-        // reqwest knows how it is written.
+        // reqwest encodes the header.
         let request = self.client.get("http://localhost").basic_auth(user, Some(password)).build().ok()?;
         request.headers().get(AUTHORIZATION).cloned()
     }
 
-    /// A token of the server that the registry names, to read the repository.
+    /// Fetches a token for reading the repository from the server that the registry names.
     async fn token(&self, challenge: &ChallengeRef<'_>) -> Result<String, FetchError> {
         let of = |name: &str| {
             let found = challenge.params.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
@@ -137,7 +137,7 @@ impl<'r> Registry<'r> {
         }
     }
 
-    /// A body of at most `max` bytes.
+    /// Reads a body of at most `max` bytes.
     async fn body(
         &self,
         what: &'static str,
@@ -154,7 +154,7 @@ impl<'r> Registry<'r> {
         Ok(bytes)
     }
 
-    /// The error of an answer that is not 200, with what the registry says of it.
+    /// The error for an answer other than 200, with the registry's words.
     async fn refused(&self, status: StatusCode, response: Response) -> FetchError {
         let body = self.body("the error", response, SMALL_BYTES_MAX).await.unwrap_or_default();
         let mut why = format!("{status}: {}", words(&body));
@@ -169,7 +169,7 @@ impl<'r> Registry<'r> {
     }
 
     fn says(&self, why: String) -> FetchError {
-        // One line, whatever a registry or a credential helper says.
+        // Puts the words of a registry or credential helper on one line.
         let why =
             why.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(WORDS_MAX).collect::<String>();
         let why = afterbay_http::redacted(&why);
@@ -177,28 +177,28 @@ impl<'r> Registry<'r> {
     }
 }
 
-/// What Docker knows for a registry. A credential helper is a program: it may take its time.
+/// Asks Docker's configuration for credentials. A credential helper is a program and may be slow.
 async fn credential(registry: &str) -> Result<DockerCredential, String> {
     let (reply, answer) = tokio::sync::oneshot::channel();
     let registry = registry.to_owned();
-    // Not on the runtime, whose end would wait for a helper that hangs.
+    // A thread outside the runtime: the end of the runtime would wait for a helper that hangs.
     let asking = std::thread::Builder::new().name("oci-credential".to_owned()).spawn(move || {
         let found = docker_credential::get_credential(&registry);
-        // Nobody waits any more where it fails.
+        // The send fails if the caller timed out.
         let _ = reply.send(found.map_err(|error: CredentialRetrievalError| error.to_string()));
     });
     asking.map_err(|error| error.to_string())?;
     answer.await.unwrap_or_else(|_| Err("the credential helper was not asked".to_owned()))
 }
 
-/// A header that is not shown.
+/// A header value that `Debug` does not show.
 fn secret(text: String) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(&text).ok()?;
     value.set_sensitive(true);
     Some(value)
 }
 
-/// The messages of an error's JSON, as the registries' rules have it, or its text.
+/// The messages of an OCI error body, or the body's text.
 fn words(body: &[u8]) -> String {
     let parsed: Value = serde_json::from_slice(body).unwrap_or_default();
     let errors = parsed["errors"].as_array().into_iter().flatten();
@@ -207,7 +207,7 @@ fn words(body: &[u8]) -> String {
     if messages.is_empty() { String::from_utf8_lossy(body).into_owned() } else { messages.join(", ") }
 }
 
-/// An error and its causes.
+/// The messages of an error and of its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut why = error.to_string();
     let mut source = error.source();
@@ -218,7 +218,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     why
 }
 
-/// `HOST[:PORT]` of this machine.
+/// Whether `HOST[:PORT]` is on this machine.
 fn is_loopback(registry: &str) -> bool {
     let host = match registry.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => host,

@@ -1,4 +1,4 @@
-//! Components fetched from a registry on this machine that says what a test has it say.
+//! Components fetched from a test registry on this machine.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -78,7 +78,7 @@ impl Registry {
         Registry { host, files, asked }
     }
 
-    /// Has this under that digest; and the reference of it.
+    /// Stores these bytes under the digest. Returns the reference.
     fn has(&self, what: &str, of: &str, bytes: &[u8]) -> String {
         self.files.lock().unwrap().insert(format!("/v2/acme/guard/{what}/{of}"), bytes.to_vec());
         format!("oci://{}/acme/guard@{of}", self.host)
@@ -113,7 +113,7 @@ fn a_component_is_fetched_once_and_comes_from_the_disk_after_that() {
 }
 
 #[test]
-fn what_was_kept_and_is_damaged_is_fetched_again() {
+fn a_damaged_cache_file_is_fetched_again() {
     let (registry, kept) = (Registry::start(), TempDir::new().unwrap());
     let manifest = manifest("application/wasm", COMPONENT, COMPONENT.len());
     let reference = registry.has_component(&manifest, COMPONENT);
@@ -126,7 +126,7 @@ fn what_was_kept_and_is_damaged_is_fetched_again() {
 }
 
 #[test]
-fn what_has_another_digest_than_the_pinned_one_is_refused_and_not_kept() {
+fn bytes_of_another_digest_are_refused_and_not_cached() {
     let (registry, kept) = (Registry::start(), TempDir::new().unwrap());
     let good = manifest("application/wasm", COMPONENT, COMPONENT.len());
     let pinned = sha256(&good);
@@ -150,7 +150,7 @@ fn what_has_another_digest_than_the_pinned_one_is_refused_and_not_kept() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_before_it_is_fetched_and_what_is_larger_than_it_says_on_the_way() {
+fn a_large_component_is_refused_before_it_is_fetched_and_a_body_past_its_size_while_it_is() {
     let registry = Registry::start();
     let large =
         registry.has_component(&manifest("application/wasm", COMPONENT, (MAX + 1) as usize), COMPONENT);
@@ -161,7 +161,7 @@ fn what_is_too_large_is_refused_before_it_is_fetched_and_what_is_larger_than_it_
 }
 
 #[test]
-fn an_artifact_that_is_no_component_says_what_it_is() {
+fn an_artifact_that_is_not_a_component_says_what_it_is() {
     let registry = Registry::start();
     let image = manifest("application/vnd.oci.image.layer.v1.tar+gzip", COMPONENT, COMPONENT.len());
     let said = error(&registry.has_component(&image, COMPONENT));
@@ -174,7 +174,7 @@ fn an_artifact_that_is_no_component_says_what_it_is() {
 }
 
 #[test]
-fn a_registry_that_has_it_not_or_is_not_there_is_named() {
+fn a_registry_without_the_component_or_without_a_server_is_named() {
     let registry = Registry::start();
     let reference =
         Reference::parse(&format!("oci://{}/acme/guard@{}", registry.host, sha256(b"x"))).unwrap();
@@ -212,12 +212,12 @@ fn a_reference_names_its_host_and_is_pinned() {
     assert!(said.contains("the repository in small letters"), "{said}");
 }
 
-/// A registry that answers each request as `answer` says: it is given the path and the connection.
+/// A registry that calls `answer` for each request, with the path and the connection.
 fn registry_that(answer: impl Fn(&str, &mut TcpStream) + Send + 'static) -> Reference {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let host = listener.local_addr().unwrap();
     std::thread::spawn(move || {
-        // Kept open: a connection that is closed is not stalled.
+        // Keeps the connection open: a closed connection does not stall.
         let mut open = Vec::new();
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
@@ -231,7 +231,7 @@ fn registry_that(answer: impl Fn(&str, &mut TcpStream) + Send + 'static) -> Refe
     Reference::parse(&format!("oci://{host}/acme/guard@{}", sha256(b"x"))).unwrap()
 }
 
-/// Writes until the other end has had enough.
+/// Writes until the other end closes.
 fn endless(stream: &mut TcpStream, status: &str) {
     let head = format!("HTTP/1.1 {status}\r\nconnection: close\r\n\r\n");
     let mut written = stream.write_all(head.as_bytes());
@@ -241,7 +241,7 @@ fn endless(stream: &mut TcpStream, status: &str) {
 }
 
 #[test]
-fn an_endless_body_is_given_up_at_its_bound_whichever_it_is() {
+fn an_endless_body_is_given_up_at_its_limit() {
     let manifest = registry_that(|_, stream| endless(stream, "200 OK"));
     assert_eq!(error(&manifest), format!("the manifest has more than {MANIFEST_BYTES_MAX} bytes"));
     let refused = registry_that(|_, stream| endless(stream, "500 Internal Server Error"));
@@ -253,7 +253,7 @@ fn an_endless_body_is_given_up_at_its_bound_whichever_it_is() {
     assert_eq!(error(&token), "the token has more than 65536 bytes");
 }
 
-/// 401, with the token server on the same address.
+/// A 401 that names a token server on the same address.
 fn asks_for_a_token(stream: &mut TcpStream) {
     let host = stream.local_addr().unwrap();
     let head = format!(
@@ -264,7 +264,7 @@ fn asks_for_a_token(stream: &mut TcpStream) {
 }
 
 #[test]
-fn a_registry_that_stalls_is_given_up_wherever_it_does() {
+fn a_registry_that_stalls_is_given_up() {
     let part = |stream: &mut TcpStream| {
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{").unwrap();
     };
@@ -286,7 +286,7 @@ fn a_registry_that_stalls_is_given_up_wherever_it_does() {
 }
 
 #[test]
-fn a_registry_that_asks_for_a_token_is_given_that_of_its_token_server() {
+fn a_token_comes_from_the_token_server_that_the_registry_names() {
     let wanted = manifest("application/wasm", COMPONENT, COMPONENT.len());
     let manifest_digest = sha256(&wanted);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -317,7 +317,7 @@ fn a_registry_that_asks_for_a_token_is_given_that_of_its_token_server() {
 }
 
 #[test]
-fn what_is_kept_is_readable_by_its_owner_alone_whatever_the_umask() {
+fn cached_files_are_readable_by_their_owner_alone_whatever_the_umask() {
     use std::os::unix::fs::PermissionsExt;
     let (registry, dir) = (Registry::start(), TempDir::new().unwrap());
     let kept = dir.path().join("cache").join("components");

@@ -1,10 +1,10 @@
-//! What a hop through Pull and Push costs, beside libzmq's own proxy and beside no hop at all, over ipc, in one run:
+//! Measures a hop through Pull and Push over ipc, beside libzmq's own proxy and beside no hop at all, in one run:
 //!
-//!     cargo run --release -p afterbay-sockets --example hop
+//! `cargo run --release -p afterbay-sockets --example hop`
 //!
-//! A source and a sink that speak ZMTP by hand on blocking sockets are the same for all three; each forwarder is a process of
-//! its own. Latency: one frame under way at a time, from before its write to after its read. Throughput: as fast as it goes.
-//! The best of several rounds is shown: the machine is shared.
+//! All three share a source and a sink that speak ZMTP by hand on blocking sockets. Each forwarder is a process of its
+//! own. Latency: one frame in flight, from before its write to after its read. Throughput: as fast as possible. The
+//! example prints the best of several rounds, because machines are shared.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use afterbay_sockets::{Endpoint, Outgoing, Pull, PullOptions, Push, PushOptions, TokenRange};
-use afterbay_zmtp::{Event, Header, Peer, Role};
+use afterbay_zmtp::{Conversation, FrameHeader, Role, ZmtpEvent};
 
 const ROUNDS: usize = 3;
 const PROXY: &str = "
@@ -43,7 +43,7 @@ fn main() {
         return forward(Path::new(input), Path::new(output));
     }
     let hops = [Hop::Direct, Hop::Own, Hop::Libzmq];
-    // By what is measured and by hop.
+    // Results by measurement and by hop.
     let mut best = [[0.0f64; 3]; 6];
     for _ in 0..ROUNDS {
         for (hop, column) in hops.into_iter().zip(0..) {
@@ -87,11 +87,11 @@ fn main() {
     );
 }
 
-/// A source, perhaps a forwarder, a sink.
+/// A source, perhaps a forwarder, and a sink.
 struct Path3 {
     source: UnixStream,
     sink: UnixStream,
-    zmtp: Peer,
+    zmtp: Conversation,
     buffer: Vec<u8>,
     forwarder: Option<Child>,
     _dir: tempfile::TempDir,
@@ -134,15 +134,15 @@ impl Path3 {
         let mut path = Path3 {
             source,
             sink,
-            zmtp: Peer::new(Role::Pull, 1 << 30),
+            zmtp: Conversation::new(Role::Pull, 1 << 30),
             buffer: vec![0; 256 << 10],
             forwarder,
             _dir: dir,
         };
         path.source.write_all(&hello(Role::Push)).unwrap();
         if !matches!(hop, Hop::Direct) {
-            // libzmq takes no message before it has sent its READY.
-            let mut zmtp = Peer::new(Role::Push, 0);
+            // libzmq receives no message before it has sent its READY.
+            let mut zmtp = Conversation::new(Role::Push, 0);
             while !zmtp.is_ready() {
                 let read = path.source.read(&mut path.buffer).unwrap();
                 let mut input = &path.buffer[..read];
@@ -177,9 +177,9 @@ impl Path3 {
         (at(0.5), at(0.99))
     }
 
-    /// Frames a second, and the forwarder's microseconds of CPU a frame, all its threads together.
+    /// Frames per second, and CPU microseconds of all the forwarder's threads per frame.
     fn frames_a_second(&mut self, size: usize, count: usize) -> (f64, f64) {
-        // As many frames in one write as a sender's queue would give.
+        // One write has as many frames as a sender's queue would give.
         let together = (64 << 10) / size + 1;
         let count = count / together * together;
         let frames = frame(size).repeat(together);
@@ -201,7 +201,7 @@ impl Path3 {
     }
 }
 
-fn receive(sink: &mut UnixStream, zmtp: &mut Peer, buffer: &mut [u8], count: usize) {
+fn receive(sink: &mut UnixStream, zmtp: &mut Conversation, buffer: &mut [u8], count: usize) {
     let mut got = 0;
     while got < count {
         if let Some(body) = zmtp.body() {
@@ -217,20 +217,20 @@ fn receive(sink: &mut UnixStream, zmtp: &mut Peer, buffer: &mut [u8], count: usi
         while !input.is_empty() {
             let (used, event) = zmtp.feed(input).unwrap();
             input = &input[used..];
-            got += usize::from(matches!(event, Some(Event::Message(_))));
+            got += usize::from(matches!(event, Some(ZmtpEvent::Message(_))));
         }
     }
 }
 
 fn hello(role: Role) -> Vec<u8> {
-    let mut peer = Peer::new(role, 0);
+    let mut peer = Conversation::new(role, 0);
     let greeting = peer.output().to_vec();
     peer.feed(&greeting).unwrap();
     peer.output().to_vec()
 }
 
 fn frame(size: usize) -> Vec<u8> {
-    [Header::message(size).as_bytes(), &vec![7; size]].concat()
+    [FrameHeader::message(size).as_bytes(), &vec![7; size]].concat()
 }
 
 fn connect(path: &Path) -> UnixStream {
@@ -247,7 +247,7 @@ fn python() -> std::path::PathBuf {
     std::env::var_os("AFTERBAY_TEST_PYTHON").map_or(sglang, Into::into)
 }
 
-/// The forwarder: one thread, one poll, as a stream has it.
+/// The forwarder: one thread, one poll, like a stream.
 fn forward(input: &Path, output: &Path) {
     let mut poll = mio::Poll::new().unwrap();
     let mut events = mio::Events::with_capacity(64);
@@ -275,7 +275,7 @@ fn forward(input: &Path, output: &Path) {
         }
         pull.tick(now);
         push.tick(now);
-        // Frames that are there leave together.
+        // Queued frames share a write.
         while push.room()
             && let Some(message) = pull.receive()
         {

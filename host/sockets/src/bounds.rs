@@ -1,111 +1,112 @@
-//! Every bound of this crate, with what happens when it is reached. What an operator may change is in the options,
-//! of which these are the defaults.
+//! Every bound of this crate, and what happens when it is reached. The options' defaults are these values.
 
 use std::time::Duration;
 
-/// The longest name of a unix socket, by the kernel's `sockaddr_un`. A longer one is refused when it is parsed.
+/// The longest name of a unix socket: the kernel's `sockaddr_un` holds no more. A longer one is refused when it is parsed.
 pub const IPC_PATH_BYTES_MAX: usize = 107;
 
-/// The biggest message a [`Pull`](crate::Pull) takes. A bigger one closes its peer, before anything is allocated for it.
+/// The biggest message that a [`Pull`](crate::Pull) receives. A bigger one closes its peer before anything is allocated.
 pub const MESSAGE_BYTES_MAX: usize = 512 << 20;
 
-/// Peers of one [`Pull`](crate::Pull). A further one is closed as soon as it connects, and told.
+/// Peers of one [`Pull`](crate::Pull). A further one is closed as soon as it connects, and a notice says so.
 pub const PEERS_MAX: usize = 256;
 
-/// A peer that has not finished its handshake by then is closed, and told.
+/// A peer whose handshake takes longer is closed, and a notice says so.
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// Peers of one [`Pull`](crate::Pull) that are in their handshake. Where one more connects, the oldest of these is closed, and
-/// told: an honest handshake takes a few turns, and so many others do not connect in these.
+/// Peers of one [`Pull`](crate::Pull) that are in their handshake. One more closes the oldest of them: an honest handshake
+/// takes a few turns, and fewer than this many other peers connect meanwhile.
 pub const HANDSHAKES_MAX: usize = 128;
 
-/// A TCP connection that is not there by then is given up and tried again.
+/// A TCP connection that takes longer is given up and tried again.
 pub const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// One peer's buffer for small messages; it is allocated when the peer first sends.
+/// One peer's buffer for small messages. It is allocated when the peer first sends.
 pub const READ_BUFFER_BYTES: usize = 64 << 10;
 
-/// Read from one peer in a row without completing a message; then the next one has its turn. A single read may take more:
-/// what the kernel's buffer of that connection holds.
+/// Bytes read from one peer without completing a message before the next peer has its turn. The read that reaches the bound
+/// may return more: all that the kernel's buffer of the connection holds.
 pub const READ_TURN_BYTES: usize = 64 << 10;
 
-/// Commands (PING and the like) taken from one peer in a row; then the next one has its turn. An honest sender has one or
-/// two to send in the time of a turn.
+/// Commands (PING and the like) read from one peer before the next peer has its turn. An honest sender has one or two to
+/// send in the time of a turn.
 pub const COMMANDS_TURN: usize = 16;
 
-/// Read in one call of [`Pull::receive`](crate::Pull::receive) without completing a message; then it returns `None`
-/// and [`Pull::has_more`](crate::Pull::has_more) says so. It does so too when every peer has had a turn.
+/// Bytes that one call of [`Pull::receive`](crate::Pull::receive) reads without completing a message. Then, or once every
+/// peer has had a turn, it returns `None`, and [`Pull::has_more`](crate::Pull::has_more) returns true.
 pub const READ_CALL_BYTES: usize = 1 << 20;
 
-/// Connections taken from the listener in a row; then peers that are there have their turn.
+/// Connections accepted in a row before connected peers have their turn.
 pub const ACCEPT_TURN: usize = 16;
 
-/// From [`Pull::close`](crate::Pull::close) on, a sender may go on writing for so long, until nothing of it is unread between
-/// two messages. Then it sees our end whatever it writes.
+/// How long after [`Pull::close`](crate::Pull::close) a sender may keep writing without a pause between two messages. Then
+/// our end is shut down in the middle of whatever it writes.
 pub const CLOSE_SHUT_MAX: Duration = Duration::from_millis(500);
 
-/// A sender that has seen our end, does not end its connection and writes nothing for so long is closed: what it writes
-/// later fails. libzmq ends its connection within a millisecond; a process that is stopped never does. A sender that goes
-/// on writing is closed so long after [`CLOSE_SHUT_MAX`].
+/// How long a sender may stay silent and connected after it has seen our end. Then it is closed, and its later writes fail.
+/// libzmq closes within a millisecond; a stopped process never does. A sender that keeps writing is closed this long after
+/// [`CLOSE_SHUT_MAX`].
 pub const CLOSE_QUIET: Duration = Duration::from_millis(200);
 
-/// Refused connections are told at most that often, with their number.
-pub const REFUSED_TOLD_EVERY: Duration = Duration::from_secs(1);
+/// The shortest time between two notices about refused connections. Each notice counts the refusals since the last one.
+pub const REFUSED_NOTICE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Connections the kernel keeps for us until they are accepted; a further one fails or waits at the sender.
+/// Connections that the kernel queues until they are accepted. A further one fails or waits at the sender.
 pub const LISTEN_BACKLOG: i32 = 1024;
 
-/// Notices waiting to be taken. Further ones are dropped and counted, and the next one to be taken says how many.
+/// NoticeQueue in the queue of one socket. Further ones are dropped, and a last notice counts them.
 pub const NOTICES_MAX: usize = 256;
 
-/// Frames waiting in a [`Push`](crate::Push) for the kernel to take them. [`Push::send`](crate::Push::send) hands a further one back.
-/// A [`Pub`](crate::Pub) holds as many for each subscriber, and drops a further one for this subscriber.
+/// Frames in the queue of a [`Push`](crate::Push). [`Push::send`](crate::Push::send) hands a further one back. A
+/// [`Pub`](crate::Pub) has a queue of this length for each subscriber, and drops a further one for this subscriber.
 pub const QUEUE_FRAMES_MAX: usize = 1024;
 
-/// Bytes likewise. A frame that is bigger than this goes through alone.
+/// Bytes in the same queue. A bigger frame is queued when the queue is empty.
 pub const QUEUE_BYTES_MAX: usize = 64 << 20;
 
-/// Frames that the kernel has and the reader has not counted as finished. At the bound nothing is written until it counts.
+/// Frames that the kernel has and that the reader has not counted as finished. At the bound nothing is written until the
+/// reader counts one.
 pub const WINDOW_FRAMES_MAX: usize = 1024;
 
-/// Bytes likewise. A frame that is bigger than this goes through alone.
+/// Bytes of the same frames. A bigger frame is written when no other frame is unfinished.
 pub const WINDOW_BYTES_MAX: usize = 256 << 20;
 
-/// Subscribers of one [`Pub`](crate::Pub). A further one is closed as soon as it connects, and told.
+/// Subscribers of one [`Pub`](crate::Pub). A further one is closed as soon as it connects, and a notice says so.
 pub const SUBSCRIBERS_MAX: usize = 64;
 
-/// Read of one subscriber in one turn of [`Pub::flush`](crate::Pub::flush); then the others have theirs.
+/// Bytes read from one subscriber in one call of [`Pub::flush`](crate::Pub::flush) before the next one has its turn.
 pub const SUBSCRIBER_TURN_BYTES: usize = 64 << 10;
 
-/// The first wait before connecting again; doubled at each failure up to [`BACKOFF_MAX`], and shortened by up to half at random.
+/// The first wait before connecting again. It doubles at each failure up to [`BACKOFF_MAX`]; jitter shortens it by up to half.
 pub const BACKOFF_MIN: Duration = Duration::from_millis(20);
 
 /// The longest wait before connecting again.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
-/// Handed to the kernel in one call.
+/// Bytes handed to the kernel in one call.
 pub const WRITE_CALL_BYTES: usize = 1 << 20;
 
 /// Frames handed to the kernel in one call, two slices each: below the kernel's 1,024 slices.
 pub const WRITE_CALL_FRAMES: usize = 256;
 
-/// Written in one turn of [`Push::flush`](crate::Push::flush); then it returns, and [`Push::deadline`](crate::Push::deadline) is due at once.
+/// Bytes written in one call of [`Push::flush`](crate::Push::flush). Then it returns, and
+/// [`Push::deadline`](crate::Push::deadline) is due at once.
 pub const WRITE_TURN_BYTES: usize = 8 << 20;
 
-/// Frames remembered after the kernel has taken them, to name those that a reset may have lost.
+/// Written frames that are remembered, to name those that a reset may have lost. Older ones are forgotten.
 pub const RECENT_FRAMES_MAX: usize = 4096;
 
-/// Between two looks at the credit page while frames are unfinished.
+/// How often the credit page is read while frames are unfinished.
 pub const CREDIT_POLL: Duration = Duration::from_millis(1);
 
-/// Between two looks at the credit page otherwise, and between two looks whether its file was replaced.
+/// How often the credit page is read otherwise, and how often its path is checked for another file.
 pub const CREDIT_POLL_IDLE: Duration = Duration::from_millis(50);
 
-/// Looks in a row at a page that changes while it is read; then the next poll tries again.
+/// Reads in a row of a page that changes while it is read. Then the next poll tries again.
 pub const CREDIT_READS_MAX: usize = 8;
 
-/// How long a new connection with unfinished frames behind it waits for the new reader's generation.
+/// How long a new connection waits for the new reader's generation if frames of the last connection are unfinished.
 pub const GENERATION_WAIT_MAX: Duration = Duration::from_secs(2);
 
-/// How long a count that is in doubt (see [`credit`](crate::credit)) may stand still before its frames are given up.
+/// How long a doubtful count may stand still. Then the frames that it should have counted are given up as unconfirmed.
 pub const CREDIT_STALL_MAX: Duration = Duration::from_secs(30);

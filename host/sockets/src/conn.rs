@@ -1,4 +1,4 @@
-//! One connection's descriptor: made, registered, read, written. The only file that knows unix sockets from TCP ones.
+//! The descriptor of one connection. The only file that distinguishes unix sockets from TCP sockets.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -17,36 +17,36 @@ use rustix::net::{AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrUnix,
 
 use crate::endpoint::Endpoint;
 
-/// The poll tokens that a socket may use: `first .. first + count`.
+/// The poll tokens of one socket: `first .. first + count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenRange {
     /// The first token's number.
     pub first: usize,
-    /// How many. A [`Push`](crate::Push) needs 1, a [`Pull`](crate::Pull) or a [`Pub`](crate::Pub) 1 and one more
-    /// for each of its peers.
+    /// The number of tokens. A [`Push`](crate::Push) needs 1; a [`Pull`](crate::Pull) or a [`Pub`](crate::Pub) needs 1
+    /// and one for each peer.
     pub count: usize,
 }
 
 impl TokenRange {
-    /// Whether the token is one of the range.
+    /// Whether the range has the token.
     pub fn contains(&self, token: Token) -> bool {
         token.0.checked_sub(self.first).is_some_and(|offset| offset < self.count)
     }
 }
 
-/// Who is at the other end.
+/// The other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerAddress {
-    /// A process on this machine (ipc), as the kernel names it. 0: of another pid namespace.
+    /// A process on this machine (ipc), as reported by the kernel.
     Process {
-        /// Its id.
+        /// The process id. 0: the process is in another pid namespace.
         pid: u32,
-        /// Its user.
+        /// The user id.
         uid: u32,
     },
-    /// An address (tcp).
+    /// The address of a TCP peer.
     Tcp(SocketAddr),
-    /// The kernel would not say.
+    /// The kernel reports no address.
     Unknown,
 }
 
@@ -60,25 +60,26 @@ impl fmt::Display for PeerAddress {
     }
 }
 
-/// A TCP peer that is gone without a word is noticed after about a minute.
+/// With these, a TCP peer that vanished is noticed after about a minute.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// What a read gave.
+/// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Read {
-    /// That many bytes.
+pub(crate) enum ReadResult {
+    /// This many bytes were read.
     Data(usize),
-    /// Nothing now; the poll will tell.
+    /// No bytes now. The poll reports the next ones.
     Blocked,
-    /// The peer's end, after everything that it sent.
+    /// The peer closed, and everything that it sent was read.
     End,
-    /// The connection's end, likewise after everything that the kernel had of it (Linux keeps what came before a reset).
+    /// The connection failed, and everything that the kernel had received was read. (Linux keeps bytes that arrived
+    /// before a reset.)
     Failed(Errno),
 }
 
-/// A stream socket, not blocking.
+/// A non-blocking stream socket.
 #[derive(Debug)]
 pub(crate) struct Conn {
     fd: OwnedFd,
@@ -86,7 +87,7 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    /// Begins to connect: with the connection, whether it is made already.
+    /// Begins to connect. The bool: whether the connection is already made.
     pub(crate) fn connect(to: &Address) -> rustix::io::Result<(Conn, bool)> {
         let conn = Conn::new(to)?;
         let result = match to {
@@ -100,7 +101,7 @@ impl Conn {
         }
     }
 
-    /// A socket of the address's family, not connected.
+    /// Makes an unconnected socket of the address's family.
     pub(crate) fn new(to: &Address) -> rustix::io::Result<Conn> {
         let family = match to {
             Address::Ipc(_) => AddressFamily::UNIX,
@@ -114,7 +115,7 @@ impl Conn {
         Ok(conn)
     }
 
-    /// Takes a connection from a listener.
+    /// Accepts a connection of a listener.
     pub(crate) fn accept(listener: &Conn) -> rustix::io::Result<Conn> {
         let fd = rustix::net::accept_with(&listener.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
         let conn = Conn { fd, is_ipc: listener.is_ipc };
@@ -146,11 +147,11 @@ impl Conn {
     }
 
     pub(crate) fn deregister(&self, registry: &Registry) {
-        // Closing it takes it out of the poll as well; this only keeps late events away.
+        // Closing the descriptor also deregisters it; this call only prevents late events.
         let _ = registry.deregister(&mut SourceFd(&self.fd.as_raw_fd()));
     }
 
-    /// What became of a connection that was in progress. `None`: it still is.
+    /// The result of a connect that was in progress. `None`: it still is.
     pub(crate) fn connected(&self) -> Option<Result<(), Errno>> {
         match sockopt::socket_error(&self.fd) {
             Ok(Err(error)) | Err(error) => return Some(Err(error)),
@@ -163,42 +164,42 @@ impl Conn {
         }
     }
 
-    /// Reads into `buffer`.
-    pub(crate) fn read(&self, buffer: &mut [u8]) -> Read {
-        Read::from(retry_on_intr(|| rustix::io::read(&self.fd, &mut *buffer)))
+    pub(crate) fn read(&self, buffer: &mut [u8]) -> ReadResult {
+        ReadResult::from(retry_on_intr(|| rustix::io::read(&self.fd, &mut *buffer)))
     }
 
     /// Appends to `buffer`, up to its capacity.
-    pub(crate) fn read_spare(&self, buffer: &mut Vec<u8>) -> Read {
-        Read::from(retry_on_intr(|| rustix::io::read(&self.fd, spare_capacity(buffer))))
+    pub(crate) fn read_spare(&self, buffer: &mut Vec<u8>) -> ReadResult {
+        ReadResult::from(retry_on_intr(|| rustix::io::read(&self.fd, spare_capacity(buffer))))
     }
 
-    /// Hands bytes to the kernel: how many it took.
+    /// Writes to the kernel, and returns how many bytes it took.
     pub(crate) fn write(&self, slices: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
         let mut nothing = SendAncillaryBuffer::default();
         retry_on_intr(|| rustix::net::sendmsg(&self.fd, slices, &mut nothing, SendFlags::NOSIGNAL))
     }
 
-    /// Ends a direction. A connection that has ended already stays as it is.
+    /// Shuts down a direction. A connection that has ended stays as it is.
     pub(crate) fn shutdown(&self, direction: Shutdown) {
         let how = match direction {
             Shutdown::Read => rustix::net::Shutdown::Read,
             Shutdown::Write => rustix::net::Shutdown::Write,
             Shutdown::Both => rustix::net::Shutdown::Both,
         };
-        // It fails only where the connection has ended, which reading tells.
+        // It fails only if the connection has ended, which the reads report.
         let _ended = rustix::net::shutdown(&self.fd, how);
     }
 
-    /// Bytes that the kernel has received and that were not read. 0 where it does not say.
+    /// Received bytes that were not read. 0 if the kernel does not say.
     pub(crate) fn unread_bytes(&self) -> u64 {
         rustix::io::ioctl_fionread(&self.fd).unwrap_or(0)
     }
 
-    /// What the kernel says to poll now. Of a unix socket: that at most a quarter of its buffer is not read at the other end.
+    /// Whether the kernel reports the socket as writable now. A unix socket is writable while at most a quarter of its
+    /// buffer is unread at the other end.
     pub(crate) fn polls_writable(&self) -> bool {
         let mut fds = [PollFd::new(&self.fd, PollFlags::OUT)];
-        // Where it fails, or the connection has, writing tells.
+        // If the call or the connection failed, the next write reports it.
         retry_on_intr(|| rustix::event::poll(&mut fds, Some(&Timespec::default()))) != Ok(0)
     }
 
@@ -220,18 +221,18 @@ impl Conn {
     }
 }
 
-impl From<rustix::io::Result<usize>> for Read {
-    fn from(result: rustix::io::Result<usize>) -> Read {
+impl From<rustix::io::Result<usize>> for ReadResult {
+    fn from(result: rustix::io::Result<usize>) -> ReadResult {
         match result {
-            Ok(0) => Read::End,
-            Ok(bytes) => Read::Data(bytes),
-            Err(Errno::AGAIN) => Read::Blocked,
-            Err(error) => Read::Failed(error),
+            Ok(0) => ReadResult::End,
+            Ok(bytes) => ReadResult::Data(bytes),
+            Err(Errno::AGAIN) => ReadResult::Blocked,
+            Err(error) => ReadResult::Failed(error),
         }
     }
 }
 
-/// An endpoint the kernel understands.
+/// A resolved endpoint, as the kernel takes it.
 #[derive(Clone, Debug)]
 pub(crate) enum Address {
     Ipc(SocketAddrUnix),
@@ -243,7 +244,7 @@ impl Address {
         SocketAddrUnix::new(path).map(Address::Ipc)
     }
 
-    /// The addresses of an endpoint. A name that is no address is looked up here, which can block.
+    /// Resolves an endpoint. Looking up a host name can block.
     pub(crate) fn resolve(endpoint: &Endpoint) -> io::Result<Vec<Address>> {
         match endpoint {
             Endpoint::Ipc(path) => Ok(vec![Address::ipc(path)?]),

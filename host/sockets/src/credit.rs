@@ -1,4 +1,4 @@
-//! The reader's count of finished frames: 64 bytes in a file, usually in /dev/shm.
+//! The credit page: the reader's count of finished frames, in a file of 64 bytes, usually in /dev/shm.
 //!
 //! ```text
 //!  0  8  "ABCREDIT"
@@ -11,13 +11,14 @@
 //! 48  8  unix nanoseconds of the last change of `count` (0: never)
 //! 56  8  who reads         0: unknown (earlier writers), 1: a detokenizer, 2: a tokenizer
 //! ```
-//! All little endian. Only the reader of the stream writes it (the Python connector, or [`CreditWriter`]), in this order when
-//! it opens a page that is there: last generation, last count, count = 0, time = 0, who reads, pid, generation. So between the first step and
-//! the last, `last generation == generation`: such a page is being opened and says nothing yet. A writer that finds a page so (its
-//! predecessor died there) keeps `last …` as it is.
+//! All numbers are little-endian. Only the reader of the stream writes the page (the Python connector, or
+//! [`CreditWriter`]). A writer that opens an existing page writes in this order: last generation, last count, count =
+//! 0, time = 0, who reads, pid, generation. So `last generation == generation` between the first step and the last: the
+//! page is being opened, and its other fields mean nothing yet. A writer that finds such a page (the writer before it
+//! died there) keeps last generation and last count.
 //!
-//! It is read by `pread`, twice until equal, and never locked: the lock is how two readers of a kind tell which of them has
-//! the name.
+//! Afterbay reads the page with `pread`, twice until both reads are equal, and never locks it: the lock is for readers
+//! that compete for the name.
 
 mod page;
 mod writer;
@@ -27,28 +28,29 @@ use std::fmt;
 pub use page::{Invalid, Look, PAGE_BYTES, Page, PageReader, ReaderKind};
 pub use writer::{CreditWriter, CreditWriterError};
 
-/// What is known of the page now. None of these stops a stream.
+/// The present state of the credit page. No state stops a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CreditState {
     /// No page is configured.
     Off,
-    /// The file is not there, or its writer has not filled it yet.
+    /// The file does not exist, or its writer has not filled it yet.
     Absent,
-    /// The file is there and cannot be used.
+    /// The file exists and is not a usable page.
     Invalid(Invalid),
-    /// The page is read and believed.
+    /// The page is read and trusted.
     Usable {
         /// The reader's generation.
         generation: u64,
-        /// Frames it has finished.
+        /// Frames that this reader has finished.
         count: u64,
     },
-    /// The page is not that of the connected reader, or stood still too long while in doubt: frames go on without credit
-    /// until it moves.
+    /// The page is not of the connected reader, or its doubtful count stood still for too long. Frames are sent without
+    /// credit until the page moves.
     Stale,
-    /// The count ran ahead of what was sent: somebody else sends counted frames to this reader, so it says nothing about ours.
+    /// The count is higher than the number of frames sent: another sender sends counted frames to this reader, so the
+    /// count says nothing about ours.
     RanAhead {
-        /// Frames more than were sent.
+        /// Counted frames past those that were sent.
         by: u64,
     },
 }

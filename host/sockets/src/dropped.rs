@@ -1,18 +1,18 @@
-//! Frames that found no room, from the first to the last.
+//! A run of frames that were dropped because a queue was full.
 
-/// What somebody was not given, since there was room for the last time.
+/// The frames that a subscriber or tap missed since its queue last had room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dropped {
-    /// The number of the first.
+    /// The first one's number.
     pub first: u64,
-    /// The number of the last.
+    /// The last one's number.
     pub last: u64,
-    /// How many: there may be others in between that nobody wanted.
+    /// How many frames. Numbers between `first` and `last` may be of frames that it had not asked for.
     pub frames: u64,
 }
 
 impl Dropped {
-    /// One more is dropped. True: it is the first.
+    /// Adds one frame to the run. Returns true if it is the first.
     pub fn note(dropped: &mut Option<Dropped>, number: u64) -> bool {
         let Some(so_far) = dropped else {
             *dropped = Some(Dropped { first: number, last: number, frames: 1 });

@@ -1,4 +1,4 @@
-//! Endpoints in ZeroMQ's notation. Nothing is resolved, bound or connected here.
+//! Endpoints in ZeroMQ's notation. This file resolves, binds and connects nothing.
 
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -7,36 +7,36 @@ use std::str::FromStr;
 
 use crate::bounds::IPC_PATH_BYTES_MAX;
 
-/// Where a socket is bound or connected. `Display` writes what [`FromStr`] reads.
+/// The address that a socket binds or connects to. `Display` writes what [`FromStr`] reads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Endpoint {
     /// `ipc:///run/afterbay/decode-0`: a path of at most 107 bytes.
     Ipc(PathBuf),
-    /// `tcp://127.0.0.1:5557`, `tcp://[::1]:5557`, `tcp://localhost:5557`; to bind also `tcp://*:5557`.
+    /// `tcp://127.0.0.1:5557`, `tcp://[::1]:5557`, `tcp://localhost:5557`; for binding also `tcp://*:5557`.
     Tcp {
-        /// A name, an address (IPv6 without its brackets), or `*`: every IPv4 address, as libzmq has it.
+        /// A name, an address (IPv6 without brackets), or `*` for every IPv4 address, as in libzmq.
         host: String,
-        /// 0, only to bind: any free port ([`Pull::endpoint`](crate::Pull::endpoint) tells which).
+        /// For binding, 0 means any free port ([`Pull::endpoint`](crate::Pull::endpoint) returns the real one).
         port: u16,
     },
 }
 
-/// Why a text is not an endpoint.
+/// The reason why a text is not an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// Neither of the two transports.
+    /// The text begins with neither transport.
     #[error("endpoint {0:?} has no known transport, it must begin with ipc:// or tcp://")]
     Transport(String),
-    /// Nothing after `ipc://`.
+    /// `ipc://` has no path.
     #[error("endpoint {0:?} has no path, it must be like ipc:///run/afterbay/decode-0")]
     NoPath(String),
-    /// libzmq's `ipc://*` (any temporary name) and `ipc://@name` (abstract), which have no file and so no mode.
+    /// libzmq's `ipc://*` (a temporary name) and `ipc://@name` (an abstract name) have no file, and so no mode.
     #[error("endpoint {0:?} is a wildcard or an abstract name, it must be a path")]
     NotAPath(String),
-    /// A path with a zero byte.
+    /// The path has a zero byte.
     #[error("ipc path {0:?} has a zero byte")]
     Zero(String),
-    /// Longer than the kernel takes.
+    /// The path is longer than the kernel accepts.
     #[error("ipc path {path:?} has {bytes} bytes, the limit is {IPC_PATH_BYTES_MAX}")]
     Long {
         /// The path.
@@ -44,13 +44,13 @@ pub enum EndpointError {
         /// Its length.
         bytes: usize,
     },
-    /// No `host:port`, or a port that is no number up to 65535.
+    /// The text has no `host:port`, or its port is not a number up to 65535.
     #[error("endpoint {0:?} has no host and port, it must be like tcp://127.0.0.1:5557")]
     HostPort(String),
 }
 
 impl Endpoint {
-    /// An ipc endpoint from a path, checked as by [`FromStr`].
+    /// Makes an ipc endpoint of a path, with the checks of [`FromStr`].
     pub fn ipc(path: impl Into<PathBuf>) -> Result<Endpoint, EndpointError> {
         let path = path.into();
         let bytes = path.as_os_str().as_bytes();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_endpoint_is_refused_with_words() {
+    fn invalid_endpoints_are_refused_with_the_reason() {
         let long = format!("ipc:///{}", "x".repeat(107));
         for (text, words) in [
             ("", "no known transport"),

@@ -1,36 +1,38 @@
-//! ZeroMQ's PULL, PUSH and PUB over ipc and tcp, on mio, and the credit page of the reader.
+//! ZeroMQ's PULL, PUSH and PUB over ipc and tcp, on mio, and the reader's credit page.
 //!
-//! Owns: connections, their bounds, what the kernel has taken, what a reader has finished, and what the next reader is sent
-//! again. One thread drives everything; nothing blocks, logs, or starts a thread; time is passed in. Knows nothing of what a
-//! message says.
+//! The crate owns connections, their bounds, and the knowledge of what the kernel has taken, what a reader has finished and
+//! what the next reader gets again. The caller's thread drives everything. No call blocks, logs or starts a thread, and
+//! callers pass the time in. The crate does not interpret messages.
 //!
-//! A batch comes in by [`Pull`], goes through the rest of Afterbay, and leaves by [`Push`]; copies leave by [`Push`] or [`Pub`].
+//! A batch enters by [`Pull`], passes the rest of Afterbay, and leaves by [`Push`]. Copies leave by [`Push`] or [`Pub`].
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod bounds;
+
 mod conn;
-mod door;
-mod dropped;
 mod endpoint;
+
+mod acceptor;
+mod listener;
 mod notices;
+mod peers;
 
 mod pull;
 
-mod bound;
-
+pub mod credit;
 mod push;
 
+mod dropped;
 mod publish;
 
-pub mod credit;
-
-pub use bound::Bound;
 pub use conn::{PeerAddress, TokenRange};
 pub use dropped::Dropped;
 pub use endpoint::{Endpoint, EndpointError};
+pub use listener::{BindError, Listener};
+pub use peers::{CloseReason, PeerId, RefusalReason};
 pub use publish::{Pub, PubNotice, PubOptions, PubTotals};
-pub use pull::{BindError, CloseReason, Message, PeerId, Pull, PullNotice, PullOptions, Refusal};
+pub use pull::{Message, Pull, PullNotice, PullOptions};
 pub use push::{
     CreditOptions, CreditPosition, LossReason, Outgoing, Pending, Push, PushError, PushNotice, PushOptions,
-    Totals, Unconfirmed,
+    PushTotals, Unconfirmed,
 };

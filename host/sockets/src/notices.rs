@@ -1,23 +1,23 @@
-//! A bounded queue of notices: what happened on a socket, for the stream to make events of.
+//! The bounded queue of a socket's notices. The stream turns them into events.
 
 use std::collections::VecDeque;
 
 use crate::bounds::NOTICES_MAX;
 
-/// When it is full further notices are counted, not kept, and the count is told in their place.
+/// When the queue is full, further notices are dropped and counted, and a last notice gives their count.
 #[derive(Debug)]
-pub(crate) struct Notices<N> {
+pub(crate) struct NoticeQueue<N> {
     queue: VecDeque<N>,
     missed: u64,
 }
 
-impl<N> Notices<N> {
+impl<N> NoticeQueue<N> {
     pub(crate) fn new() -> Self {
-        Notices { queue: VecDeque::new(), missed: 0 }
+        NoticeQueue { queue: VecDeque::new(), missed: 0 }
     }
 
     pub(crate) fn push(&mut self, notice: N) {
-        // Once some were missed, none is kept until their count was told: the order stays true.
+        // After a drop, notices are dropped until the count is taken, so that the order stays true.
         if self.missed > 0 || self.queue.len() >= NOTICES_MAX {
             self.missed += 1;
         } else {
@@ -44,8 +44,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notices_past_the_bound_are_counted_and_told_in_their_place() {
-        let mut notices = Notices::new();
+    fn notices_past_the_bound_are_counted_and_reported_in_their_place() {
+        let mut notices = NoticeQueue::new();
         for n in 0..NOTICES_MAX + 7 {
             notices.push(n as i64);
         }

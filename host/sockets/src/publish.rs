@@ -1,7 +1,8 @@
-//! PUB: binds, gives each subscriber the frames that begin as it has asked for, and drops for it what finds no room.
+//! PUB: binds, queues each frame for the subscribers that asked for its topic, and drops a frame for a subscriber whose
+//! queue is full.
 //!
-//! Each subscriber has a queue of its own, so that a slow one holds up no other, and holds a frame no longer than its bound
-//! lets it: they share the frame's bytes. What one misses is numbered and told.
+//! Each subscriber has its own queue, so that a slow one delays no other. The queues share the frames' bytes. NoticeQueue
+//! name the numbers of dropped frames.
 
 mod notice;
 mod subscriber;
@@ -14,32 +15,33 @@ use mio::{Interest, Registry, Token};
 
 pub use self::notice::{PubNotice, PubOptions, PubTotals};
 
-use self::subscriber::{Given, Subscriber};
+use self::subscriber::{QueueResult, Subscriber};
+use crate::acceptor::{Acceptor, clone_registry};
 use crate::conn::{Conn, PeerAddress, TokenRange};
-use crate::door::Door;
 use crate::dropped::Dropped;
 use crate::endpoint::Endpoint;
-use crate::notices::Notices;
-use crate::pull::{BindError, CloseReason, Listener, PeerId, Refusal, clone_of};
+use crate::listener::{BindError, Listener};
+use crate::notices::NoticeQueue;
+use crate::peers::{CloseReason, PeerId, RefusalReason};
 
-/// A bound PUB socket. Dropped: its subscribers are closed, and its ipc file is unlinked if it is still its own.
+/// A bound PUB socket. Dropping it closes its subscribers and unlinks its ipc file if the file is still its own.
 #[derive(Debug)]
 pub struct Pub {
-    door: Door,
+    acceptor: Acceptor,
     registry: Registry,
     tokens: TokenRange,
     options: PubOptions,
-    /// By token: slot 0 has the range's second token (the listener has the first).
+    /// Subscribers by token: slot 0 has the range's second token (the listener has the first).
     slots: Vec<Option<Subscriber>>,
     next_subscriber: u64,
-    /// The time as last told: what is due at once is due then.
+    /// The latest time that a caller passed in. A deadline that is due at once is this time.
     now: Instant,
     totals: PubTotals,
-    notices: Notices<PubNotice>,
+    notices: NoticeQueue<PubNotice>,
 }
 
 impl Pub {
-    /// Binds. On ipc a regular file or a stale socket of that name is replaced; a living listener's is not.
+    /// Binds. An ipc name of a regular file or of a stale socket is taken over; the name of a live listener is not.
     pub fn bind(
         registry: &Registry,
         tokens: TokenRange,
@@ -48,9 +50,9 @@ impl Pub {
         now: Instant,
     ) -> Result<Pub, BindError> {
         let listener = Listener::bind(endpoint, options.listen_mode, None)?;
-        let registry = clone_of(registry, endpoint)?;
+        let registry = clone_registry(registry, endpoint)?;
         Ok(Pub {
-            door: Door::open(listener, &registry, Token(tokens.first))?,
+            acceptor: Acceptor::open(listener, &registry, Token(tokens.first))?,
             registry,
             tokens,
             options,
@@ -58,16 +60,16 @@ impl Pub {
             next_subscriber: 1,
             now,
             totals: PubTotals::default(),
-            notices: Notices::new(),
+            notices: NoticeQueue::new(),
         })
     }
 
-    /// Whether an event with this token is for this socket.
+    /// Whether this socket owns the token.
     pub fn owns(&self, token: Token) -> bool {
         self.tokens.contains(token)
     }
 
-    /// Notes what an event of the poll says, and accepts connections. Nothing is read or written before [`Pub::flush`].
+    /// Handles one event of the poll, and accepts connections. Only [`Pub::flush`] reads and writes.
     pub fn ready(&mut self, event: &Event, now: Instant) {
         match event.token().0.checked_sub(self.tokens.first) {
             Some(0) => self.accept(now),
@@ -80,10 +82,10 @@ impl Pub {
         }
     }
 
-    /// Closes subscribers whose handshake takes too long, accepts again after a failure, flushes. Call it when
+    /// Closes subscribers whose handshake timed out, accepts again after a failure, and flushes. Call it when
     /// [`Pub::deadline`] is due.
     pub fn tick(&mut self, now: Instant) {
-        if self.door.accept_at().is_some_and(|at| at <= now) {
+        if self.acceptor.accept_at().is_some_and(|at| at <= now) {
             self.accept(now);
         }
         self.flush(now);
@@ -101,24 +103,25 @@ impl Pub {
             let handshake = (!subscriber.is_ready()).then_some(subscriber.until);
             if subscriber.has_more() { Some(self.now) } else { handshake }
         });
-        subscribers.chain(self.door.accept_at()).min()
+        subscribers.chain(self.acceptor.accept_at()).min()
     }
 
-    /// Gives a frame to all who want it: it leaves with the next [`Pub::flush`]. `number` names it where it is dropped.
+    /// Queues a frame for every subscriber that wants it. [`Pub::flush`] sends it. NoticeQueue about dropped frames use
+    /// `number`.
     pub fn send(&mut self, number: u64, bytes: &Bytes) {
         for subscriber in self.slots.iter_mut().flatten() {
-            let given = loop {
-                match subscriber.give(bytes, &self.options) {
-                    // Many in a row: what the kernel takes is not in the way.
-                    Given::Full if subscriber.is_writable() && subscriber.write(&mut self.totals).is_ok() => {
-                    }
-                    given => break given,
+            let result = loop {
+                match subscriber.enqueue(bytes, &self.options) {
+                    // After many frames in a row the kernel may still take some.
+                    QueueResult::Full
+                        if subscriber.is_writable() && subscriber.write(&mut self.totals).is_ok() => {}
+                    result => break result,
                 }
             };
-            match given {
-                Given::Unwanted => {}
-                Given::Queued => self.notices.push_some(told_dropped(subscriber)),
-                Given::Full => {
+            match result {
+                QueueResult::Unwanted => {}
+                QueueResult::Queued => self.notices.push_some(dropped_notice(subscriber)),
+                QueueResult::Full => {
                     self.totals.frames_dropped += 1;
                     self.totals.bytes_dropped += bytes.len() as u64;
                     if Dropped::note(&mut subscriber.dropped, number) {
@@ -130,7 +133,7 @@ impl Pub {
         }
     }
 
-    /// Reads what subscribers ask for, and writes what the kernel takes: of each as much as a turn may.
+    /// Reads requests of subscribers and writes queued frames, for each subscriber at most a turn's bound.
     pub fn flush(&mut self, now: Instant) {
         self.now = now;
         for slot in 0..self.slots.len() {
@@ -146,39 +149,39 @@ impl Pub {
         }
     }
 
-    /// What was done so far.
+    /// The sums since the start.
     pub fn totals(&self) -> PubTotals {
         self.totals
     }
 
-    /// Subscribers that have subscribed to something.
+    /// Subscribers with at least one subscription.
     pub fn subscribed(&self) -> usize {
         self.slots.iter().flatten().filter(|subscriber| subscriber.wants_anything()).count()
     }
 
-    /// Frames that wait, of all subscribers: one that waits for several counts for each.
+    /// Queued frames of all subscribers. A frame that is queued for several counts for each.
     pub fn queue_frames(&self) -> usize {
         self.slots.iter().flatten().map(Subscriber::waiting).sum()
     }
 
-    /// Bytes likewise.
+    /// Queued bytes of all subscribers, counted likewise.
     pub fn queue_bytes(&self) -> u64 {
         self.slots.iter().flatten().map(Subscriber::queue_bytes).sum()
     }
 
-    /// What happened, oldest first.
+    /// Returns the oldest notice that was not taken yet.
     pub fn next_notice(&mut self) -> Option<PubNotice> {
         self.notices.next(|count| PubNotice::Missed { count })
     }
 
-    /// Where it is bound, with the real port.
+    /// The bound endpoint, with the real port.
     pub fn endpoint(&self) -> &Endpoint {
-        self.door.endpoint()
+        self.acceptor.endpoint()
     }
 
     fn accept(&mut self, now: Instant) {
-        while let Some(came) = self.door.next(now) {
-            match came {
+        while let Some(accepted) = self.acceptor.next(now) {
+            match accepted {
                 Ok(conn) => self.admit(conn, now),
                 Err(why) => return self.refuse(PeerAddress::Unknown, why, now),
             }
@@ -190,11 +193,11 @@ impl Pub {
         let most = self.options.max_subscribers.min(self.tokens.count.saturating_sub(1));
         let slot = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
         if slot >= most {
-            return self.refuse(from, Refusal::TooManyPeers(most), now);
+            return self.refuse(from, RefusalReason::TooManyPeers(most), now);
         }
         let token = Token(self.tokens.first + 1 + slot);
         if let Err(error) = conn.register(&self.registry, token, Interest::READABLE | Interest::WRITABLE) {
-            return self.refuse(from, Refusal::Io(format!("register: {error}")), now);
+            return self.refuse(from, RefusalReason::Io(format!("register: {error}")), now);
         }
         let id = PeerId(self.next_subscriber);
         self.next_subscriber += 1;
@@ -206,8 +209,8 @@ impl Pub {
         }
     }
 
-    fn refuse(&mut self, from: PeerAddress, why: Refusal, now: Instant) {
-        if let Some(times) = self.door.refused(now) {
+    fn refuse(&mut self, from: PeerAddress, why: RefusalReason, now: Instant) {
+        if let Some(times) = self.acceptor.refused(now) {
             self.notices.push(PubNotice::Refused { from, why, times });
         }
     }
@@ -215,15 +218,15 @@ impl Pub {
     fn close(&mut self, slot: usize, why: CloseReason) {
         let Some(mut subscriber) = self.slots[slot].take() else { return };
         subscriber.conn.deregister(&self.registry);
-        self.notices.push_some(told_dropped(&mut subscriber));
+        self.notices.push_some(dropped_notice(&mut subscriber));
         let unsent = subscriber.waiting() as u64;
         let Subscriber { id, from, frames, .. } = subscriber;
         self.notices.push(PubNotice::Closed { subscriber: id, from, why, frames, unsent });
     }
 }
 
-/// What it was not given, if it was that until now.
-fn told_dropped(subscriber: &mut Subscriber) -> Option<PubNotice> {
+/// Takes the subscriber's run of dropped frames, if it has one, and makes a notice of it.
+fn dropped_notice(subscriber: &mut Subscriber) -> Option<PubNotice> {
     let Dropped { first, last, frames } = subscriber.dropped.take()?;
     Some(PubNotice::Dropped { subscriber: subscriber.id, frames, first, last })
 }

@@ -1,13 +1,14 @@
-//! PUSH: connects, sends frames in order, and knows what became of each.
+//! PUSH: connects, sends frames in order, and knows which of them must be sent again.
 //!
-//! A frame is in the [`Custody`] from [`Push::send`] until it need never be sent again. The [`Link`] writes from there; the
-//! [`Account`] says, from the reader's credit page, what is finished and what a new connection gets again.
+//! A frame is in the [`SendQueue`] from [`Push::send`] until it need never be sent again. The [`Link`] writes it. The
+//! [`CreditTracker`] reads the reader's credit page: it decides which frames are finished, and which ones a new connection
+//! gets again.
 
-mod account;
-mod custody;
+mod credit_tracker;
 mod link;
 mod notice;
 mod options;
+mod send_queue;
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -17,19 +18,19 @@ use mio::{Interest, Registry, Token};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-pub use self::notice::{CreditPosition, LossReason, Outgoing, Pending, PushNotice, Totals, Unconfirmed};
+pub use self::notice::{CreditPosition, LossReason, Outgoing, Pending, PushNotice, PushTotals, Unconfirmed};
 pub use self::options::{CreditOptions, PushOptions};
 
-use self::account::{Account, Desk};
-use self::custody::Custody;
-use self::link::{Backoff, Link, Stage, Written, loss};
+use self::credit_tracker::{CreditTracker, TrackerContext};
+use self::link::{Backoff, Link, LinkStage, WriteResult, loss};
+use self::send_queue::SendQueue;
 use crate::bounds::CREDIT_POLL_IDLE;
 use crate::conn::{Address, Conn, TokenRange};
 use crate::credit::{CreditState, PageReader};
 use crate::endpoint::Endpoint;
-use crate::notices::Notices;
+use crate::notices::NoticeQueue;
 
-/// A call for the poll failed when the socket was made.
+/// The poll refused the socket.
 #[derive(Debug, thiserror::Error)]
 #[error("push to {endpoint}: {error}")]
 pub struct PushError {
@@ -44,33 +45,33 @@ pub struct Push {
     registry: Registry,
     token: Token,
     options: PushOptions,
-    custody: Custody,
+    queue: SendQueue,
     credit: Option<Credit>,
     link: Option<Link>,
-    /// When to connect; of no account while there is a link.
+    /// When to connect. Ignored while there is a link.
     connect_at: Instant,
     backoff: Backoff,
-    /// Addresses not tried yet since the name was last looked up.
+    /// Addresses not tried yet since the host name was last resolved.
     addresses: VecDeque<Address>,
-    /// The last reason told for there being no connection.
+    /// The last reason for having no connection that a notice reported.
     waits_for: Option<LossReason>,
-    /// Frames were queued since the last flush, or that one left some.
+    /// Frames are queued that no flush has tried to write.
     unflushed: bool,
-    /// The time as last told: what is due at once is due then.
+    /// The latest time that a caller passed in. A deadline that is due at once is this time.
     now: Instant,
-    notices: Notices<PushNotice>,
+    notices: NoticeQueue<PushNotice>,
 }
 
 #[derive(Debug)]
 struct Credit {
-    account: Account,
+    tracker: CreditTracker,
     reader: PageReader,
     looked: Instant,
     checked_file: Instant,
 }
 
 impl Push {
-    /// Starts to connect. Never fails because the reader is absent: it is connected to when it comes.
+    /// Starts to connect. An absent reader is no error: the socket connects when there is one.
     pub fn connect(
         registry: &Registry,
         tokens: TokenRange,
@@ -80,9 +81,9 @@ impl Push {
     ) -> Result<Push, PushError> {
         let registry =
             registry.try_clone().map_err(|error| PushError { endpoint: endpoint.clone(), error })?;
-        let custody = Custody::new(options.taken);
+        let queue = SendQueue::new(options.taken);
         let credit = options.credit.as_ref().map(|credit| Credit {
-            account: Account::new(credit, now),
+            tracker: CreditTracker::new(credit, now),
             reader: PageReader::new(&credit.path),
             looked: now,
             checked_file: now,
@@ -93,7 +94,7 @@ impl Push {
             registry,
             token: Token(tokens.first),
             options,
-            custody,
+            queue,
             credit,
             link: None,
             connect_at: now,
@@ -102,11 +103,11 @@ impl Push {
             waits_for: None,
             unflushed: false,
             now,
-            notices: Notices::new(),
+            notices: NoticeQueue::new(),
         })
     }
 
-    /// Whether an event with this token is for this socket.
+    /// Whether this socket owns the token.
     pub fn owns(&self, token: Token) -> bool {
         token == self.token
     }
@@ -116,35 +117,38 @@ impl Push {
         self.room_after(Pending::default())
     }
 
-    /// The same once it has taken so much more.
+    /// Whether [`Push::send`] takes a further frame after `more`.
     pub fn room_after(&self, more: Pending) -> bool {
-        let waiting = self.custody.waiting();
+        let waiting = self.queue.waiting();
         let (frames, bytes) = (waiting.frames + more.frames, waiting.bytes + more.bytes);
         frames < self.options.max_queue_frames && bytes < self.options.max_queue_bytes
     }
 
-    /// Queues a frame; without [room](Push::room) it is handed back. It leaves with the next [`Push::flush`].
+    /// Queues a frame, or hands it back if there is no [room](Push::room). [`Push::flush`] sends it.
     pub fn send(&mut self, frame: Outgoing) -> Result<(), Outgoing> {
         if !self.room() {
             return Err(frame);
         }
-        self.custody.push(frame);
+        self.queue.push(frame);
         self.unflushed = true;
         Ok(())
     }
 
-    /// Writes what the kernel takes. Call it after a round of sends, so that they leave in one call; if it is forgotten,
-    /// [`Push::deadline`] is due at once, and [`Push::tick`] does it.
+    /// Writes as much as the kernel takes. Call it after a round of sends, so that they share a system call. Otherwise
+    /// [`Push::deadline`] is due at once, and [`Push::tick`] flushes.
     pub fn flush(&mut self, now: Instant) {
         self.unflushed = false;
         self.now = now;
         let window = self.window();
-        let Some(link) = self.link.as_mut().filter(|link| link.stage != Stage::Connecting) else { return };
-        match link.write(&mut self.custody, window) {
-            Written::Done => {}
-            Written::Used => self.unflushed = true,
-            Written::Broken(error) => {
-                // It may have said why, and over ipc only reading tells a reset from an orderly end.
+        let Some(link) = self.link.as_mut().filter(|link| link.stage != LinkStage::Connecting) else {
+            return;
+        };
+        match link.write(&mut self.queue, window) {
+            WriteResult::Done => {}
+            WriteResult::LimitReached => self.unflushed = true,
+            WriteResult::Broken(error) => {
+                // The reader may have sent the reason; and over ipc only a read distinguishes a reset from an orderly
+                // end.
                 let why = match link.read() {
                     Err(why) if error != Errno::CONNRESET => why,
                     _ => loss(error),
@@ -154,23 +158,23 @@ impl Push {
         }
     }
 
-    /// Notes what an event of the poll says, and goes on.
+    /// Handles one event of the poll, and flushes.
     pub fn ready(&mut self, event: &Event, now: Instant) {
         let Some(link) = &mut self.link else { return };
         if event.is_writable() {
             link.writable();
         }
-        if link.stage == Stage::Connecting {
+        if link.stage == LinkStage::Connecting {
             match link.conn.connected() {
                 None => return,
                 Some(Err(error)) => return self.lose(loss(error), now),
                 Some(Ok(())) => {
-                    link.stage = Stage::Shaking;
+                    link.stage = LinkStage::Handshake;
                     link.at = now + self.options.handshake_timeout;
                 }
             }
         }
-        // Not on every room for a write: what was there before was read until it blocked.
+        // An event for writing alone needs no read: earlier reads went on until they blocked.
         if event.is_readable() || event.is_read_closed() || event.is_write_closed() || event.is_error() {
             match link.read() {
                 Err(why) => return self.lose(why, now),
@@ -181,13 +185,13 @@ impl Push {
         self.flush(now);
     }
 
-    /// Connects again, looks at the credit page, flushes. Call it when [`Push::deadline`] is due.
+    /// Connects again, reads the credit page, flushes. Call it when [`Push::deadline`] is due.
     pub fn tick(&mut self, now: Instant) {
         match &self.link {
             None if self.connect_at <= now => self.attempt(now),
-            Some(link) if link.stage != Stage::Up && link.at <= now => {
+            Some(link) if link.stage != LinkStage::Up && link.at <= now => {
                 let (what, limit) = match link.stage {
-                    Stage::Connecting => ("connection", self.options.connect_timeout),
+                    LinkStage::Connecting => ("connection", self.options.connect_timeout),
                     _ => ("handshake", self.options.handshake_timeout),
                 };
                 self.lose(LossReason::Timeout { what, limit }, now);
@@ -198,7 +202,11 @@ impl Push {
             self.look(now);
         }
         if let Some(credit) = &mut self.credit {
-            credit.account.tick(&mut Desk { custody: &mut self.custody, notices: &mut self.notices, now });
+            credit.tracker.tick(&mut TrackerContext {
+                queue: &mut self.queue,
+                notices: &mut self.notices,
+                now,
+            });
         }
         self.flush(now);
     }
@@ -207,92 +215,92 @@ impl Push {
     pub fn deadline(&self) -> Option<Instant> {
         let link = match &self.link {
             None => Some(self.connect_at),
-            Some(link) => Some(link.at).filter(|_| link.stage != Stage::Up),
+            Some(link) => Some(link.at).filter(|_| link.stage != LinkStage::Up),
         };
-        let account = self.credit.as_ref().and_then(|credit| credit.account.deadline(&self.custody));
+        let tracker = self.credit.as_ref().and_then(|credit| credit.tracker.deadline(&self.queue));
         let is_writable = self.window().is_some() && self.link.as_ref().is_some_and(Link::is_writable);
         let flush = Some(self.now).filter(|_| self.unflushed && is_writable);
-        [link, account, self.look_at(), flush].into_iter().flatten().min()
+        [link, tracker, self.look_at(), flush].into_iter().flatten().min()
     }
 
-    /// Every frame numbered up to this need never be sent again: the reader finished it (credit), or, without credit, the
-    /// kernel has it whole, or it was told as unconfirmed. Never goes back. This is what a journal keeps, with
-    /// [`Push::position`].
+    /// The number up to which no frame need be sent again. Each of these frames was finished by the reader (with
+    /// credit), taken whole by the kernel (without credit), or reported as unconfirmed. The number never falls. A
+    /// journal stores it with [`Push::position`].
     pub fn taken(&self) -> u64 {
-        self.custody.taken()
+        self.queue.taken()
     }
 
-    /// The last frame that the kernel has whole. Goes back when frames are to be sent again.
+    /// The last frame that the kernel has whole. It falls when frames are to be sent again.
     pub fn written(&self) -> u64 {
-        self.custody.last_written()
+        self.queue.last_written()
     }
 
-    /// With a usable credit page: every frame up to this is finished. (An uncounted frame passes with the counted one before
+    /// The last finished frame, with a usable credit page. (An uncounted frame is finished with the counted one before
     /// it, once the kernel has it.)
     pub fn finished(&self) -> Option<u64> {
-        self.credit.as_ref().filter(|credit| credit.account.is_usable()).map(|_| self.custody.taken())
+        self.credit.as_ref().filter(|credit| credit.tracker.is_usable()).map(|_| self.queue.taken())
     }
 
-    /// With a usable credit page: the count that stands for everything up to [`Push::taken`] being finished, and nothing
-    /// after it.
+    /// The count at which exactly the frames up to [`Push::taken`] are finished, with a usable credit page.
     pub fn position(&self) -> Option<CreditPosition> {
-        self.credit.as_ref().and_then(|credit| credit.account.position())
+        self.credit.as_ref().and_then(|credit| credit.tracker.position())
     }
 
-    /// Not yet in the kernel.
+    /// Frames that the kernel does not have yet.
     pub fn pending(&self) -> Pending {
-        self.custody.waiting()
+        self.queue.waiting()
     }
 
-    /// In the kernel and not finished, with a usable credit page: the reader's lag.
+    /// Frames that the kernel has and the reader has not finished, with a usable credit page: the reader's lag.
     pub fn unfinished(&self) -> Pending {
-        self.custody.unfinished()
+        self.queue.unfinished()
     }
 
-    /// What has been written and finished since the start.
-    pub fn totals(&self) -> Totals {
-        self.custody.totals()
+    /// The sums since the start.
+    pub fn totals(&self) -> PushTotals {
+        self.queue.totals()
     }
 
-    /// Everything is in the kernel and, where there is credit, finished.
+    /// Whether the kernel has every frame and, with credit, the reader has finished every frame.
     pub fn is_drained(&self) -> bool {
         self.pending().frames == 0 && self.unfinished().frames == 0
     }
 
-    /// A reader's handshake is done.
+    /// Whether a reader's handshake is complete.
     pub fn is_connected(&self) -> bool {
-        self.link.as_ref().is_some_and(|link| link.stage == Stage::Up)
+        self.link.as_ref().is_some_and(|link| link.stage == LinkStage::Up)
     }
 
-    /// Of an ipc connection: whether the kernel holds little that the reader has not read, at most a quarter of its buffer (some 50
-    /// KB) before the last frame. A system call; when it becomes so again, the poll has an event. Else: true.
+    /// Whether the reader of an ipc connection has little unread: at most a quarter of the kernel's buffer (about 50
+    /// KB) before the last frame. True for other connections. Costs a system call. The poll has an event when the
+    /// answer becomes true.
     pub fn has_little_unread(&self) -> bool {
         self.link.as_ref().is_none_or(|link| !link.conn.is_ipc() || link.conn.polls_writable())
     }
 
-    /// What is known of the credit page.
+    /// The state of the credit page.
     pub fn credit(&self) -> CreditState {
-        self.credit.as_ref().map_or(CreditState::Off, |credit| credit.account.state())
+        self.credit.as_ref().map_or(CreditState::Off, |credit| credit.tracker.state())
     }
 
-    /// What happened, oldest first.
+    /// Returns the oldest notice that was not taken yet.
     pub fn next_notice(&mut self) -> Option<PushNotice> {
         self.notices.next(|count| PushNotice::Missed { count })
     }
 
-    /// Where it connects to.
+    /// The endpoint that the socket connects to.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// How many unfinished frames, of how many bytes, there may be. `None`: no frame may be written now.
+    /// The limits of unfinished frames and of their bytes. `None`: no frame may be written now.
     fn window(&self) -> Option<(usize, usize)> {
         if !self.is_connected() {
             return None;
         }
         match (&self.credit, &self.options.credit) {
             (Some(credit), Some(options)) => {
-                credit.account.may_write().then_some((options.max_window_frames, options.max_window_bytes))
+                credit.tracker.may_write().then_some((options.max_window_frames, options.max_window_bytes))
             }
             _ => Some((usize::MAX, usize::MAX)),
         }
@@ -300,7 +308,7 @@ impl Push {
 
     fn attempt(&mut self, now: Instant) {
         match self.begin(now) {
-            // Over ipc it is made at once.
+            // An ipc connection is made at once.
             Ok(()) => self.flush(now),
             Err(why) => self.wait(why, now),
         }
@@ -314,7 +322,7 @@ impl Push {
         }
         let address = self.addresses.pop_front().ok_or(LossReason::NoListener)?;
         let (conn, is_made) = Conn::connect(&address).map_err(|error| match error {
-            // Of a unix socket that does not block.
+            // The error of a non-blocking unix socket whose listener's backlog is full.
             Errno::AGAIN => LossReason::Io("the listener's backlog is full".to_owned()),
             error => loss(error),
         })?;
@@ -329,44 +337,49 @@ impl Push {
         Ok(())
     }
 
-    /// The handshake is done.
+    /// Handles the end of the handshake.
     fn up(&mut self, now: Instant) {
-        // The reader opened its page before it bound its socket, so this look tells whose count it is.
+        // The reader opened its page before it bound its socket, so this read shows whose count the page has.
         self.look(now);
         let Some(link) = &mut self.link else { return };
-        link.stage = Stage::Up;
+        link.stage = LinkStage::Up;
         link.at = now;
         link.to = link.conn.peer_address();
-        self.custody.connected(link.unread_bytes_max());
+        self.queue.connected(link.unread_bytes_max());
         self.waits_for = None;
         self.addresses.clear();
         self.notices.push(PushNotice::Connected { to: link.to.clone() });
         let pid = link.pid();
         if let Some(credit) = &mut self.credit {
-            credit.account.up(pid, &mut Desk { custody: &mut self.custody, notices: &mut self.notices, now });
+            credit
+                .tracker
+                .up(pid, &mut TrackerContext { queue: &mut self.queue, notices: &mut self.notices, now });
         }
     }
 
     fn lose(&mut self, why: LossReason, now: Instant) {
         let Some(link) = self.link.take() else { return };
         link.conn.deregister(&self.registry);
-        if link.stage != Stage::Up {
+        if link.stage != LinkStage::Up {
             return self.wait(why, now);
         }
-        // The last word of the page on what this connection was given.
+        // The page's last count for this connection.
         self.look(now);
-        let cut = self.custody.cut();
-        let unread = Some(&mut self.custody)
-            .filter(|_| why != LossReason::Closed)
-            .and_then(|custody| custody.recent());
+        let cut = self.queue.cut();
+        let unread =
+            Some(&mut self.queue).filter(|_| why != LossReason::Closed).and_then(|queue| queue.recent());
         self.notices.push(PushNotice::Lost { why, cut });
         if unread.is_some() {
             self.notices.push(PushNotice::Settled { resent: 0, unconfirmed: unread });
         }
         if let Some(credit) = &mut self.credit {
-            credit.account.lost(&mut Desk { custody: &mut self.custody, notices: &mut self.notices, now });
+            credit.tracker.lost(&mut TrackerContext {
+                queue: &mut self.queue,
+                notices: &mut self.notices,
+                now,
+            });
         }
-        // A reader that takes a connection and ends it at once, again and again, is not hurried.
+        // A reader that accepts connections and ends them at once does not reset the backoff.
         if link.wrote || now >= link.at + self.backoff.max() {
             self.backoff.reset();
         }
@@ -384,7 +397,7 @@ impl Push {
     fn look_at(&self) -> Option<Instant> {
         let credit = self.credit.as_ref()?;
         let poll = self.options.credit.as_ref()?.poll;
-        let is_waiting = credit.account.is_waiting(&self.custody);
+        let is_waiting = credit.tracker.is_waiting(&self.queue);
         Some(credit.looked + if is_waiting { poll } else { CREDIT_POLL_IDLE.max(poll) })
     }
 
@@ -396,6 +409,8 @@ impl Push {
             credit.reader.check_file();
         }
         let look = credit.reader.look();
-        credit.account.saw(look, &mut Desk { custody: &mut self.custody, notices: &mut self.notices, now });
+        credit
+            .tracker
+            .saw(look, &mut TrackerContext { queue: &mut self.queue, notices: &mut self.notices, now });
     }
 }

@@ -1,4 +1,4 @@
-//! Taking a name, and giving it back.
+//! Binding an endpoint, and giving its name back.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -58,12 +58,12 @@ fn a_stale_socket_is_replaced() {
 }
 
 #[test]
-fn the_name_of_a_living_listener_is_refused_and_left_to_it() {
+fn the_name_of_a_live_listener_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = ipc(&dir, "alive");
     let alive = UnixListener::bind(path_of(&endpoint)).unwrap();
     assert!(matches!(bind(&endpoint, 0o600), Err(BindError::InUse { .. })));
-    // Also one whose backlog is full.
+    // A listener whose backlog is full is alive too.
     let fill = std::iter::repeat_with(|| {
         let socket = rustix::net::socket_with(
             rustix::net::AddressFamily::UNIX,
@@ -83,14 +83,14 @@ fn the_name_of_a_living_listener_is_refused_and_left_to_it() {
     let pull = bind(&ipc(&dir, "other"), 0o600).unwrap();
     let error = bind(pull.endpoint(), 0o600).unwrap_err().to_string();
     assert_eq!(error, format!("{} has a listener that is alive", pull.endpoint()));
-    // A datagram socket of that name is alive, too.
+    // A datagram socket of that name is alive too.
     let datagram = ipc(&dir, "datagram");
     let _datagram = std::os::unix::net::UnixDatagram::bind(path_of(&datagram)).unwrap();
     assert!(matches!(bind(&datagram, 0o600), Err(BindError::InUse { .. })));
 }
 
 #[test]
-fn what_is_neither_a_socket_nor_a_regular_file_is_refused_with_words() {
+fn a_file_that_is_never_replaced_is_refused_with_its_kind() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("directory")).unwrap();
     std::os::unix::fs::symlink("/etc/hosts", dir.path().join("symbolic link")).unwrap();
@@ -117,11 +117,11 @@ fn what_is_neither_a_socket_nor_a_regular_file_is_refused_with_words() {
 }
 
 #[test]
-fn a_name_that_is_anothers_by_now_is_not_unlinked() {
+fn a_name_that_another_process_has_taken_over_is_not_unlinked() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = ipc(&dir, "taken");
     let pull = bind(&endpoint, 0o600).unwrap();
-    // As libzmq does it.
+    // libzmq takes over a name like this.
     std::fs::remove_file(path_of(&endpoint)).unwrap();
     let _other = UnixListener::bind(path_of(&endpoint)).unwrap();
     let inode = std::fs::metadata(path_of(&endpoint)).unwrap().ino();
@@ -147,7 +147,7 @@ fn of_many_that_bind_at_once_one_has_the_name() {
 }
 
 #[test]
-fn a_directory_that_a_stranger_has_locked_does_not_keep_us_from_binding() {
+fn a_foreign_lock_on_the_directory_does_not_prevent_binding() {
     let dir = tempfile::tempdir().unwrap();
     let stranger = std::fs::File::open(dir.path()).unwrap();
     stranger.lock().unwrap();

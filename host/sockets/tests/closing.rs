@@ -1,4 +1,4 @@
-//! PULL that closes: what senders have handed to the kernel is received, the rest stays with them.
+//! Closing a PULL: everything that senders have handed to the kernel is received, and the rest stays with them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use afterbay_sockets::{Endpoint, Message, PullOptions};
 use afterbay_zmtp::Role;
-use support::python::Peer;
+use support::python::PythonPeer;
 use support::raw::{Raw, dial, hello, message};
 use support::{Loop, both, ipc, path_of, payload};
 
@@ -25,14 +25,14 @@ fn a_closing_socket_receives_what_the_kernel_has_and_later_writes_fail() {
         let mut raw = Raw::push(&this.endpoint());
         raw.send(&payload(1, 0, 100));
         this.receive(1);
-        // Nothing of these is read before the close.
+        // These bytes are not read before the close.
         for i in 1..50 {
             raw.send(&payload(1, i, 1000));
         }
         close(&mut this);
         assert_eq!(this.described(50).last(), Some(&(1, 49, 1000)));
         assert_eq!(this.closed(), ["closed by the stop"], "{endpoint}");
-        // On tcp the first of them is what the kernel answers with a reset.
+        // Over tcp, the first write is the one that the kernel answers with a reset.
         let failed = (0..100).find_map(|_| {
             std::thread::sleep(Duration::from_millis(1));
             raw.stream.write_all(&message(b"late")).err()
@@ -43,7 +43,7 @@ fn a_closing_socket_receives_what_the_kernel_has_and_later_writes_fail() {
 }
 
 #[test]
-fn nobody_connects_to_a_socket_that_closes_and_its_name_is_free() {
+fn a_closing_socket_accepts_nobody_and_its_name_is_free() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = ipc(&dir, "name");
     let mut this = Loop::bind(&endpoint, PullOptions::default());
@@ -52,7 +52,7 @@ fn nobody_connects_to_a_socket_that_closes_and_its_name_is_free() {
     this.pull().close(Instant::now());
     assert!(!path_of(&endpoint).exists());
     let _next = Loop::bind(&endpoint, PullOptions::default());
-    // The sender that was there is still read.
+    // The connected sender is still read.
     raw.send(b"one more");
     this.receive(1);
     assert!(this.pull().is_closing() && !this.pull().is_closed());
@@ -70,7 +70,7 @@ fn a_closing_socket_waits_for_the_rest_of_a_message() {
         raw.write(&bytes[..2000]);
         this.until("connected", |this| !this.pulled.is_empty());
         this.pull().close(Instant::now());
-        // What it has seen of us is our greeting, and not our end.
+        // The sender has seen our greeting, and not our end.
         this.run(Duration::from_millis(50));
         raw.write(&bytes[2000..]);
         this.until("closed", |this| this.pull().is_closed());
@@ -80,7 +80,7 @@ fn a_closing_socket_waits_for_the_rest_of_a_message() {
 }
 
 #[test]
-fn a_closing_socket_tells_of_a_message_that_it_does_not_get_whole() {
+fn a_closing_socket_reports_a_message_that_it_does_not_get_whole() {
     let dir = tempfile::tempdir().unwrap();
     for endpoint in both(&dir, "cut") {
         let mut this = Loop::bind(&endpoint, PullOptions::default());
@@ -102,7 +102,7 @@ fn a_closing_socket_does_not_wait_for_silent_senders_and_ends_with_those_that_fl
     let mut flood = Raw::push(&this.endpoint());
     let flooding = std::thread::spawn(move || {
         let bytes = message(&payload(1, 0, 1000));
-        // Until it fails.
+        // Writes until a write fails.
         while flood.stream.write_all(&bytes).is_ok() {}
     });
     this.until("the flood", |this| this.received.len() > 100);
@@ -115,7 +115,7 @@ fn a_closing_socket_does_not_wait_for_silent_senders_and_ends_with_those_that_fl
 }
 
 #[test]
-fn a_closing_socket_that_is_not_read_says_how_much_is_lost() {
+fn a_closing_socket_that_is_not_read_reports_how_much_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     for endpoint in both(&dir, "unread") {
         let mut this = Loop::bind(&endpoint, PullOptions::default());
@@ -135,8 +135,9 @@ fn a_closing_socket_that_is_not_read_says_how_much_is_lost() {
     }
 }
 
-/// libzmq sends what it can, ends its connection when it sees our end, and gives the rest to who binds next. It loses what it
-/// had taken out of its queue and could not write: 8 KiB of messages at most, and nothing where the kernel had room.
+/// libzmq sends what the kernel takes, closes its connection when it sees our end, and gives its queue to the socket
+/// that binds next. It loses the messages that it had taken out of its queue and could not write: at most 8 KiB, and
+/// none if the kernel had room.
 #[test]
 fn libzmq_keeps_what_it_has_not_written_for_the_socket_that_binds_next() {
     const COUNT: u64 = 60_000;
@@ -146,7 +147,7 @@ fn libzmq_keeps_what_it_has_not_written_for_the_socket_that_binds_next() {
         for is_stalled in [false, true] {
             let mut this = Loop::bind(&endpoint, PullOptions::default());
             let bound: Endpoint = this.endpoint();
-            let mut peer = Peer::start();
+            let mut peer = PythonPeer::start();
             peer.ask(&format!("push a connect {bound}"));
             peer.tell(&format!("send a 1 0 {COUNT} {SIZE}"));
             this.until("some", |this| this.received.len() > 1000);

@@ -1,4 +1,4 @@
-//! No descriptor is free. Alone in its process: the limit is the process's.
+//! The process has no free descriptor. This test is alone in its process, because the limit is the process's.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -11,7 +11,7 @@ use support::raw::Raw;
 use support::{Loop, ipc};
 
 #[test]
-fn without_a_free_descriptor_a_connection_waits_is_told_and_is_taken_later() {
+fn without_a_free_descriptor_a_connection_waits_is_reported_and_is_accepted_later() {
     let dir = tempfile::tempdir().unwrap();
     let mut this = Loop::bind(&ipc(&dir, "full"), PullOptions::default());
     let mut early = Raw::push(&this.endpoint());

@@ -6,10 +6,10 @@ mod support;
 use std::time::Duration;
 
 use afterbay_sockets::{Endpoint, PullNotice, PullOptions, PushNotice, PushOptions};
-use support::python::Peer;
+use support::python::PythonPeer;
 use support::{Loop, both, describe, free_port, ipc, outgoing};
 
-/// Around every limit of the frame's header and of our buffers.
+/// Sizes around every limit of the frame header and of our buffers.
 const SIZES: [usize; 22] = [
     0,
     1,
@@ -44,7 +44,7 @@ fn every_size_comes_from_libzmq_whole_and_in_order() {
     let dir = tempfile::tempdir().unwrap();
     for endpoint in both(&dir, "in") {
         let mut this = Loop::bind(&endpoint, PullOptions::default());
-        let mut peer = Peer::start();
+        let mut peer = PythonPeer::start();
         peer.ask(&format!("push a connect {}", this.endpoint()));
         let count = SIZES.len() * 3;
         peer.tell(&format!("send a 0 0 {count} {}", words(&SIZES)));
@@ -61,7 +61,7 @@ fn every_size_comes_from_libzmq_whole_and_in_order() {
 fn every_size_goes_to_libzmq_whole_and_in_order() {
     let dir = tempfile::tempdir().unwrap();
     for endpoint in [ipc(&dir, "out"), free_port()] {
-        let mut peer = Peer::start();
+        let mut peer = PythonPeer::start();
         peer.ask(&format!("pull a bind {endpoint}"));
         let mut this = Loop::connect(&endpoint, PushOptions::default());
         let count = SIZES.len() * 3;
@@ -82,7 +82,7 @@ fn every_size_goes_to_libzmq_whole_and_in_order() {
 }
 
 #[test]
-fn a_reader_that_comes_late_gets_everything() {
+fn a_reader_that_starts_late_gets_everything() {
     let dir = tempfile::tempdir().unwrap();
     for endpoint in [ipc(&dir, "late"), free_port()] {
         let mut this = Loop::connect(&endpoint, PushOptions::default());
@@ -92,7 +92,7 @@ fn a_reader_that_comes_late_gets_everything() {
         this.run(Duration::from_millis(300));
         assert!(matches!(this.pushed[..], [PushNotice::Waiting { .. }]), "told once: {:?}", this.pushed);
         assert_eq!((this.push().taken(), this.push().pending().frames), (0, 100));
-        let mut peer = Peer::start();
+        let mut peer = PythonPeer::start();
         peer.ask(&format!("pull a bind {endpoint}"));
         peer.tell("recv a 100 30000");
         this.until("all taken", |this| this.push().is_drained());
@@ -109,7 +109,7 @@ fn sixty_four_senders_are_all_heard_in_turn() {
     let dir = tempfile::tempdir().unwrap();
     for endpoint in both(&dir, "many") {
         let mut this = Loop::bind(&endpoint, PullOptions::default());
-        let mut peer = Peer::start();
+        let mut peer = PythonPeer::start();
         for sender in 0..64 {
             peer.tell(&format!("push s{sender} connect {}", this.endpoint()));
             peer.tell(&format!("send s{sender} {sender} 0 100 {}", words(&[100, 3000, 20, 70_000])));
@@ -126,11 +126,11 @@ fn sixty_four_senders_are_all_heard_in_turn() {
 }
 
 #[test]
-fn multipart_is_refused_with_words_and_others_go_on() {
+fn multipart_is_refused_with_the_reason_and_others_continue() {
     let dir = tempfile::tempdir().unwrap();
     for endpoint in both(&dir, "parts") {
         let mut this = Loop::bind(&endpoint, PullOptions::default());
-        let (mut good, mut bad) = (Peer::start(), Peer::start());
+        let (mut good, mut bad) = (PythonPeer::start(), PythonPeer::start());
         good.ask(&format!("push a connect {}", this.endpoint()));
         bad.ask(&format!("push a connect {}", this.endpoint()));
         bad.ask("send a 2 0 3 100");
@@ -159,11 +159,11 @@ fn a_sender_that_dies_after_its_last_batch_loses_none_of_it() {
     let dir = tempfile::tempdir().unwrap();
     for endpoint in both(&dir, "dies") {
         let mut this = Loop::bind(&endpoint, PullOptions::default());
-        let mut peer = Peer::start();
+        let mut peer = PythonPeer::start();
         peer.ask(&format!("push a connect {}", this.endpoint()));
         this.until("connected", |this| !this.pulled.is_empty());
         this.pull().pause();
-        // The kernel takes some 48 KB of libzmq's pieces of 8 KB while we do not read.
+        // While we do not read, the kernel takes about 48 KB of libzmq's pieces of 8 KB.
         peer.ask("send a 1 0 30 1000");
         this.run(Duration::from_millis(300));
         peer.kill();
@@ -177,17 +177,17 @@ fn a_sender_that_dies_after_its_last_batch_loses_none_of_it() {
 }
 
 #[test]
-fn a_sender_killed_in_the_middle_of_a_frame_is_told_and_others_go_on() {
+fn a_sender_killed_in_the_middle_of_a_frame_is_reported_and_others_continue() {
     let dir = tempfile::tempdir().unwrap();
     for endpoint in both(&dir, "cut") {
         let mut this = Loop::bind(&endpoint, PullOptions::default());
-        let (mut victim, mut other) = (Peer::start(), Peer::start());
+        let (mut victim, mut other) = (PythonPeer::start(), PythonPeer::start());
         victim.ask(&format!("push a connect {}", this.endpoint()));
         other.ask(&format!("push a connect {}", this.endpoint()));
         victim.ask("send a 1 0 2 1000");
         this.receive(2);
         this.pull().pause();
-        // The kernel does not take 32 MB: it is killed with the frame partly there.
+        // The kernel does not take 32 MB, so the process is killed with the frame partly sent.
         victim.ask("send a 1 2 1 33554432");
         this.run(Duration::from_millis(300));
         victim.kill();
@@ -206,13 +206,13 @@ fn a_sender_killed_in_the_middle_of_a_frame_is_told_and_others_go_on() {
 fn a_reader_killed_in_the_middle_of_a_frame_gets_it_again_whole() {
     let dir = tempfile::tempdir().unwrap();
     for endpoint in [ipc(&dir, "again"), free_port()] {
-        let mut peer = Peer::start();
+        let mut peer = PythonPeer::start();
         peer.ask(&format!("pull a bind {endpoint}"));
         let mut this = Loop::connect(&endpoint, PushOptions::default());
         this.send(outgoing(1, 1000));
         this.until("the first", |this| this.push().taken() == 1);
         assert_eq!(peer.ask("recv a 1 30000"), "7:1:1000");
-        // libzmq reads all it gets, so it is stopped for the kernel's buffers to fill.
+        // libzmq reads everything it gets. Stopped, it lets the kernel's buffers fill.
         let pid = peer.ask("pid");
         let signal = |signal: &str| {
             assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success())
@@ -226,7 +226,7 @@ fn a_reader_killed_in_the_middle_of_a_frame_gets_it_again_whole() {
         this.until("told", |this| {
             this.pushed.iter().any(|notice| matches!(notice, PushNotice::Lost { cut: Some(2), .. }))
         });
-        let mut peer = Peer::start();
+        let mut peer = PythonPeer::start();
         peer.ask(&format!("pull a bind {endpoint}"));
         peer.tell("recv a 2 30000");
         this.until("all taken", |this| this.push().is_drained());
@@ -238,7 +238,7 @@ fn a_reader_killed_in_the_middle_of_a_frame_gets_it_again_whole() {
 fn heartbeats_of_a_sender_are_answered() {
     let dir = tempfile::tempdir().unwrap();
     let mut this = Loop::bind(&ipc(&dir, "beats"), PullOptions::default());
-    let mut peer = Peer::start();
+    let mut peer = PythonPeer::start();
     let beats = "HEARTBEAT_IVL=50 HEARTBEAT_TIMEOUT=1500 HEARTBEAT_TTL=2000";
     peer.ask(&format!("push a connect {} {beats}", this.endpoint()));
     this.until("connected", |this| !this.pulled.is_empty());
@@ -252,7 +252,7 @@ fn heartbeats_of_a_sender_are_answered() {
 fn heartbeats_of_a_reader_are_answered() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = ipc(&dir, "beats");
-    let mut peer = Peer::start();
+    let mut peer = PythonPeer::start();
     peer.ask(&format!("pull a bind {endpoint} HEARTBEAT_IVL=50 HEARTBEAT_TIMEOUT=1500 HEARTBEAT_TTL=2000"));
     let mut this = Loop::connect(&endpoint, PushOptions::default());
     this.until("connected", |this| this.push().is_connected());
@@ -264,10 +264,10 @@ fn heartbeats_of_a_reader_are_answered() {
 }
 
 #[test]
-fn a_reader_of_the_wrong_type_is_refused_with_words_and_tried_again() {
+fn a_reader_of_the_wrong_type_is_refused_with_the_reason_and_tried_again() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = ipc(&dir, "wrong");
-    let mut peer = Peer::start();
+    let mut peer = PythonPeer::start();
     peer.ask(&format!("push a bind {endpoint}"));
     let mut this = Loop::connect(&endpoint, PushOptions::default());
     this.send(outgoing(1, 1000));
@@ -283,22 +283,22 @@ fn a_reader_of_the_wrong_type_is_refused_with_words_and_tried_again() {
 }
 
 #[test]
-fn a_sender_of_the_wrong_type_is_refused_with_words() {
+fn a_sender_of_the_wrong_type_is_refused_with_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let mut this = Loop::bind(&ipc(&dir, "wrong"), PullOptions::default());
-    let mut peer = Peer::start();
+    let mut peer = PythonPeer::start();
     peer.ask(&format!("pull a connect {}", this.endpoint()));
     this.until("told", |this| !this.closed().is_empty());
     assert_eq!(this.closed()[0], "peer is a \"PULL\" socket, a PULL takes only a PUSH");
 }
 
 #[test]
-fn a_restarted_pull_goes_on_with_the_senders_queue() {
-    // A PUSH of libzmq whose peer is gone queues, and delivers when it is back.
+fn a_restarted_pull_continues_with_the_senders_queue() {
+    // A PUSH of libzmq queues while its peer is away, and delivers when the peer is back.
     let dir = tempfile::tempdir().unwrap();
     let endpoint = ipc(&dir, "restart");
     let mut this = Loop::bind(&endpoint, PullOptions::default());
-    let mut peer = Peer::start();
+    let mut peer = PythonPeer::start();
     peer.ask(&format!("push a connect {endpoint} RECONNECT_IVL=10"));
     peer.ask("send a 1 0 100 1000");
     assert_eq!(this.described(100).len(), 100);

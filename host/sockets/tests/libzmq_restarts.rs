@@ -5,7 +5,7 @@ mod support;
 
 use afterbay_sockets::PushOptions;
 use afterbay_sockets::credit::CreditState;
-use support::python::Peer;
+use support::python::PythonPeer;
 use support::{Loop, free_port, ipc, outgoing, settled, with_credit};
 
 #[test]
@@ -16,14 +16,14 @@ fn ten_libzmq_readers_with_the_connectors_page_get_every_frame_once_and_in_order
     let mut this = Loop::connect(&endpoint, with_credit(&dir, |_| ()));
     let (mut finished, mut next) = (Vec::new(), 1);
     for round in 0..10 {
-        let mut peer = Peer::start();
+        let mut peer = PythonPeer::start();
         peer.ask(&format!("credit {}", page.display()));
         peer.ask(&format!("pull a bind {endpoint}"));
         for _ in 0..50 {
             this.send(outgoing(next, 2000));
             next += 1;
         }
-        // It finishes so many, and is killed with the rest unread, in its queue, or cut.
+        // The reader finishes this many frames, and is killed with the rest unread, in its queue, or cut.
         let count = 5 * round + 1;
         peer.tell(&format!("recv a {count} 30000"));
         let before = this.push().taken();
@@ -31,7 +31,7 @@ fn ten_libzmq_readers_with_the_connectors_page_get_every_frame_once_and_in_order
         finished.extend(peer.received().iter().map(|got| got.1));
         peer.kill();
     }
-    let mut peer = Peer::start();
+    let mut peer = PythonPeer::start();
     peer.ask(&format!("credit {}", page.display()));
     peer.ask(&format!("pull a bind {endpoint}"));
     let rest = next - 1 - finished.len() as u64;
@@ -46,13 +46,13 @@ fn ten_libzmq_readers_with_the_connectors_page_get_every_frame_once_and_in_order
 }
 
 #[test]
-fn ten_libzmq_readers_without_a_page_get_in_order_what_the_one_before_had_not_taken() {
+fn ten_libzmq_readers_without_a_page_get_in_order_the_frames_that_the_last_one_left() {
     let dir = tempfile::tempdir().unwrap();
     for endpoint in [ipc(&dir, "reader"), free_port()] {
         let mut this = Loop::connect(&endpoint, PushOptions::default());
         let (mut got, mut next) = (Vec::new(), 1);
         for _ in 0..10 {
-            let mut peer = Peer::start();
+            let mut peer = PythonPeer::start();
             peer.ask(&format!("pull a bind {endpoint}"));
             for _ in 0..20 {
                 this.send(outgoing(next, 30_000));
@@ -62,12 +62,12 @@ fn ten_libzmq_readers_without_a_page_get_in_order_what_the_one_before_had_not_ta
             peer.tell(&format!("recv a {} 30000", next - 1 - got.len() as u64));
             got.extend(peer.received().iter().map(|got| got.1));
             peer.kill();
-            // Sent while nobody is there: for the next one.
+            // Sent while there is no reader: for the next one.
             this.until("lost", |this| !this.push().is_connected());
             this.send(outgoing(next, 100));
             next += 1;
         }
-        let mut peer = Peer::start();
+        let mut peer = PythonPeer::start();
         peer.ask(&format!("pull a bind {endpoint}"));
         this.until("drained", |this| this.push().is_drained());
         peer.tell(&format!("recv a {} 30000", next - 1 - got.len() as u64));

@@ -1,4 +1,4 @@
-//! PUB against libzmq's SUB (through pyzmq), that of the `zeromq` crate, and subscribers made by hand.
+//! PUB against the SUB of libzmq (through pyzmq), the SUB of the `zeromq` crate, and subscribers made by hand.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -7,14 +7,14 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use afterbay_sockets::{Endpoint, Pub, PubNotice, PubOptions, TokenRange};
-use afterbay_zmtp::{Header, SUBSCRIPTIONS_MAX};
+use afterbay_zmtp::{FrameHeader, SUBSCRIPTIONS_MAX};
 use bytes::Bytes;
-use support::python::Peer;
+use support::python::PythonPeer;
 use support::raw::{Stream, dial};
 use support::{both, ipc, payload};
 use zeromq::{Socket, SocketRecv};
 
-/// One thread with one poll, as a tap has it.
+/// One thread with one poll, like a tap.
 struct Loop {
     poll: mio::Poll,
     publish: Pub,
@@ -61,7 +61,7 @@ impl Loop {
         self.until(&format!("{count} subscribed"), |this| this.publish.subscribed() == count);
     }
 
-    /// Sends, and waits until all have it or it is dropped for them.
+    /// Sends a frame, and waits until every subscriber has it or it is dropped.
     fn send(&mut self, number: u64, bytes: Vec<u8>) {
         self.publish.send(number, &Bytes::from(bytes));
         self.publish.flush(Instant::now());
@@ -76,7 +76,7 @@ impl Loop {
     }
 }
 
-/// Greeting and READY of a socket of a type, and what it sends then.
+/// A raw peer: greeting and READY of a socket type, then these bytes.
 fn says(socket_type: &str, rest: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 0];
     bytes.extend_from_slice(b"NULL");
@@ -90,7 +90,7 @@ fn says(socket_type: &str, rest: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A subscriber to everything that reads nothing yet.
+/// A subscriber to everything that does not read.
 fn stuck(this: &mut Loop) -> Box<dyn Stream> {
     let before = this.publish.subscribed();
     let mut stream = dial(&this.endpoint());
@@ -107,7 +107,7 @@ fn every_size_comes_to_libzmq_whole_and_in_order() {
     let dir = tempfile::tempdir().unwrap();
     for endpoint in both(&dir, "sizes") {
         let mut this = Loop::bind(&endpoint, PubOptions::default());
-        let mut peers = [Peer::start(), Peer::start()];
+        let mut peers = [PythonPeer::start(), PythonPeer::start()];
         for peer in &mut peers {
             peer.ask(&format!("sub a connect {}", this.endpoint()));
             peer.ask("subscribe a");
@@ -133,10 +133,10 @@ fn every_size_comes_to_libzmq_whole_and_in_order() {
 }
 
 #[test]
-fn a_libzmq_sub_gets_what_begins_as_it_asked_until_it_takes_that_back() {
+fn a_libzmq_sub_gets_the_frames_of_its_topic_until_it_unsubscribes() {
     let dir = tempfile::tempdir().unwrap();
     let mut this = Loop::bind(&ipc(&dir, "topics"), PubOptions::default());
-    let mut peer = Peer::start();
+    let mut peer = PythonPeer::start();
     peer.ask(&format!("sub a connect {}", this.endpoint()));
     // A payload begins with its sender's number.
     peer.ask("subscribe a 02");
@@ -148,7 +148,7 @@ fn a_libzmq_sub_gets_what_begins_as_it_asked_until_it_takes_that_back() {
         }
     };
     let senders = |got: Vec<(u64, u64, usize)>| got.iter().map(|got| got.0).collect::<Vec<_>>();
-    // Both subscriptions came in one piece or two.
+    // Both subscriptions arrived in one piece or in two.
     let mut sequence = 0;
     loop {
         all_senders(&mut this, sequence);
@@ -199,7 +199,7 @@ fn a_sub_that_subscribes_by_messages_is_understood() {
 }
 
 #[test]
-fn what_a_slow_subscriber_misses_is_numbered_and_costs_no_other_a_frame() {
+fn frames_that_a_slow_subscriber_misses_are_numbered_and_cost_no_other_a_frame() {
     const FRAMES: u64 = 200;
     const SIZE: usize = 20_000;
     let dir = tempfile::tempdir().unwrap();
@@ -207,7 +207,7 @@ fn what_a_slow_subscriber_misses_is_numbered_and_costs_no_other_a_frame() {
         let options = PubOptions { max_queue_frames: 5, ..PubOptions::default() };
         let mut this = Loop::bind(&endpoint, options);
         let mut slow = stuck(&mut this);
-        let mut peer = Peer::start();
+        let mut peer = PythonPeer::start();
         peer.ask(&format!("sub a connect {}", this.endpoint()));
         peer.ask("subscribe a");
         this.subscribed(2);
@@ -235,13 +235,13 @@ fn what_a_slow_subscriber_misses_is_numbered_and_costs_no_other_a_frame() {
         let [first] = dropping[..] else { panic!("{dropping:?}") };
         let dropped = this.publish.totals().frames_dropped;
         assert_eq!(first + dropped - 1, FRAMES * 5, "all from the first on");
-        // Once it reads it has those before, whole, and then those that come.
+        // When it reads, it gets the frames before the dropped ones whole, and then the new ones.
         let reader = std::thread::spawn(move || {
             let mut got = vec![0; says("PUB", &[]).len()];
             slow.read_exact(&mut got).unwrap();
             let mut numbers = Vec::new();
             while numbers.last() != Some(&(FRAMES * 5 + 1)) {
-                let mut frame = vec![0; Header::message(SIZE).as_bytes().len() + SIZE];
+                let mut frame = vec![0; FrameHeader::message(SIZE).as_bytes().len() + SIZE];
                 slow.read_exact(&mut frame).unwrap();
                 numbers.push(support::describe(&frame[9..]).1);
             }
@@ -267,7 +267,7 @@ fn a_queue_is_bounded_in_bytes_and_one_frame_always_fits() {
     let options = PubOptions { max_queue_bytes: 1000, ..PubOptions::default() };
     let mut this = Loop::bind(&ipc(&dir, "bytes"), options);
     let _slow = stuck(&mut this);
-    // The kernel takes a part of it.
+    // The kernel takes a part of the frame.
     this.send(1, vec![0; 8 << 20]);
     this.send(2, vec![0; 10]);
     assert_eq!((this.publish.queue_frames(), this.publish.totals().frames_dropped), (1, 1));
@@ -275,7 +275,7 @@ fn a_queue_is_bounded_in_bytes_and_one_frame_always_fits() {
 }
 
 #[test]
-fn what_a_subscriber_leaves_is_told_and_its_place_is_free_for_the_next() {
+fn frames_that_a_subscriber_leaves_are_reported_and_its_slot_is_free_for_the_next() {
     let dir = tempfile::tempdir().unwrap();
     let options = PubOptions { max_subscribers: 2, max_queue_frames: 3, ..PubOptions::default() };
     let mut this = Loop::bind(&ipc(&dir, "places"), options);
@@ -311,11 +311,11 @@ fn what_a_subscriber_leaves_is_told_and_its_place_is_free_for_the_next() {
 }
 
 #[test]
-fn garbage_closes_its_peer_with_words_and_others_go_on() {
+fn garbage_closes_its_peer_with_the_reason_and_others_continue() {
     let dir = tempfile::tempdir().unwrap();
     let options = PubOptions { handshake_timeout: Duration::from_millis(50), ..PubOptions::default() };
     let mut this = Loop::bind(&ipc(&dir, "garbage"), options);
-    let mut peer = Peer::start();
+    let mut peer = PythonPeer::start();
     peer.ask(&format!("sub a connect {}", this.endpoint()));
     peer.ask("subscribe a");
     this.subscribed(1);

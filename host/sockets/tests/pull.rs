@@ -1,4 +1,4 @@
-//! PULL against peers made by hand: bounds, fairness, ends of every kind.
+//! PULL against peers made by hand: bounds, fairness, every kind of end.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -34,7 +34,7 @@ fn a_sender_that_floods_does_not_keep_another_from_being_heard() {
     flooding.join().unwrap();
     let places: Vec<_> =
         (0..this.received.len()).filter(|i| support::describe(&this.received[*i].bytes).0 == 2).collect();
-    // Once its bytes are there, every second message is the other's.
+    // Once its bytes have arrived, every second message is the other sender's.
     let span = places[49] - places[0];
     assert!(places[0] >= start && span < 200, "50 messages took {span} places");
 }
@@ -66,7 +66,7 @@ fn a_message_at_the_bound_passes_and_one_past_it_closes_its_peer() {
         let mut raw = Raw::push(&this.endpoint());
         raw.send(&payload(1, 0, 100_000));
         this.receive(1);
-        // Only its header: it is refused before there is anything to allocate for.
+        // Only the header is sent: it is refused before anything is allocated.
         raw.write(&[2, 0, 0, 0, 0, 0, 1, 0x86, 0xa1]);
         this.until("closed", |this| !this.closed().is_empty());
         assert_eq!(this.closed(), ["message has 100001 bytes, the limit is 100000"]);
@@ -74,7 +74,7 @@ fn a_message_at_the_bound_passes_and_one_past_it_closes_its_peer() {
 }
 
 #[test]
-fn garbage_closes_its_peer_with_words_and_others_go_on() {
+fn garbage_closes_its_peer_with_the_reason_and_others_continue() {
     let dir = tempfile::tempdir().unwrap();
     for endpoint in both(&dir, "garbage") {
         let mut this = Loop::bind(&endpoint, PullOptions::default());
@@ -97,7 +97,7 @@ fn garbage_closes_its_peer_with_words_and_others_go_on() {
 }
 
 #[test]
-fn every_cut_is_told_with_its_bytes_and_what_came_before_is_received() {
+fn every_cut_is_reported_with_its_bytes_and_earlier_messages_are_received() {
     let dir = tempfile::tempdir().unwrap();
     let big = message(&payload(1, 1, 70_000));
     for endpoint in both(&dir, "cuts") {
@@ -130,12 +130,12 @@ fn every_cut_is_told_with_its_bytes_and_what_came_before_is_received() {
 }
 
 #[test]
-fn what_came_before_a_reset_is_received() {
+fn messages_before_a_reset_are_received() {
     let mut this = Loop::bind(&"tcp://127.0.0.1:0".parse().unwrap(), PullOptions::default());
     let Endpoint::Tcp { port, .. } = this.endpoint() else { panic!() };
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.write_all(&[hello(Role::Push), message(b"one"), message(b"two")].concat()).unwrap();
-    // The kernel has it all; then a reset.
+    // The kernel has all bytes; then there is a reset.
     this.pull().pause();
     this.run(Duration::from_millis(100));
     rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
@@ -158,7 +158,7 @@ fn a_sender_that_only_shuts_its_writing_down_loses_nothing() {
 }
 
 #[test]
-fn a_silent_peer_is_closed_and_one_we_have_not_looked_at_is_not() {
+fn a_silent_peer_is_closed_and_an_unread_one_is_not() {
     let dir = tempfile::tempdir().unwrap();
     for endpoint in both(&dir, "silent") {
         let options = PullOptions { handshake_timeout: Duration::from_millis(200), ..PullOptions::default() };
@@ -171,7 +171,7 @@ fn a_silent_peer_is_closed_and_one_we_have_not_looked_at_is_not() {
         assert_eq!(this.closed(), ["no handshake in 200ms", "no handshake in 200ms"]);
         assert!(start.elapsed() >= Duration::from_millis(200));
         this.pulled.clear();
-        // Paused: what the peer said long ago is not read, and that is not its fault.
+        // While paused we do not read the handshake that the peer sent in time, so the peer is not closed for it.
         this.pull().pause();
         let mut raw = Raw::push(&this.endpoint());
         raw.send(b"hello");
@@ -183,7 +183,7 @@ fn a_silent_peer_is_closed_and_one_we_have_not_looked_at_is_not() {
 }
 
 #[test]
-fn a_peer_past_the_bound_is_refused_and_told_and_its_place_is_free_later() {
+fn a_peer_past_the_bound_is_refused_and_reported_and_its_slot_is_free_later() {
     let dir = tempfile::tempdir().unwrap();
     let options = PullOptions { max_peers: 3, ..PullOptions::default() };
     let mut this = Loop::bind(&ipc(&dir, "full"), options);
@@ -216,7 +216,7 @@ fn a_peer_past_the_bound_is_refused_and_told_and_its_place_is_free_later() {
 }
 
 #[test]
-fn paused_nothing_is_read_and_resumed_nothing_is_missing() {
+fn a_paused_socket_reads_nothing_and_a_resumed_one_misses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     for endpoint in both(&dir, "pause") {
         let mut this = Loop::bind(&endpoint, PullOptions::default());
@@ -236,7 +236,7 @@ fn paused_nothing_is_read_and_resumed_nothing_is_missing() {
             let before = this.received.len();
             this.pull().pause();
             assert!(!this.pull().has_more());
-            // The kernel's buffers fill, and then the sender is held.
+            // The kernel's buffers fill; then the sender blocks.
             let mut last = u64::MAX;
             while last != sent.load(std::sync::atomic::Ordering::Relaxed) {
                 last = sent.load(std::sync::atomic::Ordering::Relaxed);
@@ -245,7 +245,7 @@ fn paused_nothing_is_read_and_resumed_nothing_is_missing() {
             assert!(last < 39_999, "{endpoint}: the kernel took all");
             assert_eq!(this.received.len(), before, "{endpoint} round {round}");
             this.pull().resume();
-            // No event need come: what filled the kernel's buffer came long ago.
+            // No event need arrive: the kernel's buffer filled long ago.
             this.until("some", |this| this.received.len() > before + 1000);
         }
         this.receive(40_000);
@@ -258,7 +258,7 @@ fn paused_nothing_is_read_and_resumed_nothing_is_missing() {
 }
 
 #[test]
-fn a_caller_that_stops_in_between_is_told_that_there_is_more() {
+fn a_caller_that_stops_in_between_learns_that_there_is_more() {
     let dir = tempfile::tempdir().unwrap();
     let mut this = Loop::bind(&ipc(&dir, "more"), PullOptions::default());
     let mut raw = Raw::push(&this.endpoint());
@@ -295,7 +295,7 @@ fn bytes_that_trickle_make_whole_messages() {
 }
 
 #[test]
-fn a_message_holds_its_own_bytes_only() {
+fn a_message_keeps_only_its_own_bytes_in_memory() {
     let dir = tempfile::tempdir().unwrap();
     let mut this = Loop::bind(&ipc(&dir, "own"), PullOptions::default());
     let mut raw = Raw::push(&this.endpoint());
@@ -325,7 +325,7 @@ fn half_open_handshakes_do_not_keep_an_honest_sender_out() {
         let mut raw = Raw::push(&this.endpoint());
         raw.send(b"hello");
         this.receive(1);
-        // Not one more than had to go, and the oldest of them.
+        // No more connections than necessary are closed, and the oldest first.
         assert_eq!(this.pull().peers(), bounds::HANDSHAKES_MAX);
         assert_eq!(this.closed().len(), 151);
         let words = "handshake not done, the oldest of 128 when a further sender needed the place";
@@ -343,7 +343,7 @@ fn closed_peer(notice: &PullNotice) -> Option<PeerId> {
 }
 
 #[test]
-fn a_full_socket_gives_the_place_of_a_half_open_sender_to_the_next() {
+fn a_full_socket_gives_the_slot_of_a_half_open_sender_to_the_next() {
     let dir = tempfile::tempdir().unwrap();
     let options = PullOptions { max_peers: 2, ..PullOptions::default() };
     let mut this = Loop::bind(&ipc(&dir, "places"), options);
@@ -374,7 +374,7 @@ fn a_flood_of_commands_ends_its_turn_and_a_message_of_another_comes_in_between()
         this.receive_max = 1;
         this.pull().resume();
         this.receive(1);
-        // Each PING that was taken was answered: of two turns at most.
+        // Each PING that was read was answered: those of two turns at most.
         let mut bytes = vec![0; 64 << 10];
         let answers = flood.stream.read(&mut bytes).unwrap() - hello(Role::Pull).len();
         let answered = answers / b"\x04\x05\x04PONG".len();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use afterbay_sockets::{
     CreditOptions, Endpoint, LossReason, Pending, PullOptions, PushNotice, PushOptions, Unconfirmed,
 };
-use afterbay_zmtp::{Peer, Role};
+use afterbay_zmtp::{Conversation, Role};
 use support::raw::{Raw, hello};
 use support::{Loop, both, describe, free_port, ipc, outgoing, path_of};
 
@@ -19,7 +19,7 @@ fn listen(endpoint: &Endpoint) -> UnixListener {
     UnixListener::bind(path_of(endpoint)).unwrap()
 }
 
-/// Takes the connection and says hello as a PULL.
+/// Accepts the connection and answers as a PULL.
 fn accept(this: &mut Loop, listener: &UnixListener) -> UnixStream {
     listener.set_nonblocking(true).unwrap();
     let mut stream = None;
@@ -35,7 +35,7 @@ fn accept(this: &mut Loop, listener: &UnixListener) -> UnixStream {
 }
 
 fn raw(stream: UnixStream) -> Raw {
-    Raw { stream: Box::new(stream), zmtp: Peer::new(Role::Pull, 1 << 30) }
+    Raw { stream: Box::new(stream), zmtp: Conversation::new(Role::Pull, 1 << 30) }
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn frames_leave_together_and_a_forgotten_flush_is_due_at_once() {
 }
 
 #[test]
-fn a_reader_that_does_not_read_holds_the_queue_and_what_the_kernel_took_is_known() {
+fn a_reader_that_does_not_read_fills_the_queue_and_the_kernels_share_is_known() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = ipc(&dir, "stalled");
     let listener = listen(&endpoint);
@@ -111,7 +111,7 @@ fn a_reader_that_does_not_read_holds_the_queue_and_what_the_kernel_took_is_known
     let mut this = Loop::connect(&endpoint, options);
     let stream = accept(&mut this, &listener);
     let mut sent = 0;
-    // Until the kernel takes no more.
+    // Writes until the kernel takes no more.
     let mut quiet = 0;
     while quiet < 5 {
         quiet += 1;
@@ -124,7 +124,7 @@ fn a_reader_that_does_not_read_holds_the_queue_and_what_the_kernel_took_is_known
     }
     let taken = this.push().taken();
     assert_eq!((this.push().pending().frames, taken), (50, sent - 50));
-    // Everything that was taken is there, to the last byte.
+    // Everything that the kernel took arrives, to the last byte.
     let got = raw(stream).receive(taken as usize);
     assert_eq!(describe(&got[taken as usize - 1]).1, taken);
 }
@@ -168,7 +168,7 @@ fn a_reset_names_the_frames_that_may_be_unread_and_an_orderly_end_none() {
 }
 
 #[test]
-fn a_cut_frame_goes_again_whole_and_frames_not_begun_follow_in_order() {
+fn a_cut_frame_is_sent_again_whole_and_the_next_frames_follow_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = ipc(&dir, "cut");
     let listener = listen(&endpoint);
@@ -178,7 +178,7 @@ fn a_cut_frame_goes_again_whole_and_frames_not_begun_follow_in_order() {
     this.send(outgoing(2, 8 << 20));
     this.send(outgoing(3, 100));
     for round in 0..5 {
-        // The reader reads a part of it, and dies.
+        // The reader reads a part of the frame, and dies.
         let mut part = vec![0; 200_000 + round * 100_000];
         let mut reader = stream.try_clone().unwrap();
         let reading = std::thread::spawn(move || reader.read_exact(&mut part));
@@ -214,7 +214,7 @@ fn a_reader_that_says_nothing_is_left_and_tried_again() {
 }
 
 #[test]
-fn a_reader_that_sends_garbage_or_a_message_is_left_with_words_and_tried_again() {
+fn a_reader_that_sends_garbage_or_a_message_is_left_with_the_reason_and_tried_again() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = ipc(&dir, "garbage");
     let listener = listen(&endpoint);
@@ -236,7 +236,7 @@ fn a_reader_that_sends_garbage_or_a_message_is_left_with_words_and_tried_again()
 }
 
 #[test]
-fn attempts_are_spaced_out_and_told_once() {
+fn attempts_are_spaced_out_and_reported_once() {
     let options = PushOptions {
         backoff_min: Duration::from_millis(20),
         backoff_max: Duration::from_millis(200),
@@ -253,7 +253,7 @@ fn attempts_are_spaced_out_and_told_once() {
         this.turn(Duration::from_millis(5));
         attempts += usize::from(listener.accept().is_ok());
     }
-    // 20, 40, 80, 160, then 200 ms each, shortened by up to half.
+    // The waits are 20, 40, 80, 160, then 200 ms each, shortened by up to half.
     assert!((6..=18).contains(&attempts), "{attempts} attempts");
     assert!(
         matches!(&this.pushed[..], [PushNotice::Waiting { why: LossReason::Reset }]),
@@ -271,7 +271,7 @@ fn attempts_are_spaced_out_and_told_once() {
 
 #[test]
 fn every_address_of_a_name_is_tried() {
-    // localhost is ::1 as well in most places; nobody listens there.
+    // localhost is usually ::1 too, where no process listens.
     let bound = Loop::bind(&"tcp://127.0.0.1:0".parse().unwrap(), PullOptions::default());
     let Endpoint::Tcp { port, .. } = bound.endpoint() else { panic!() };
     let endpoint = Endpoint::Tcp { host: "localhost".to_owned(), port };
@@ -306,7 +306,7 @@ fn the_send_buffer_bounds_what_the_kernel_takes() {
 }
 
 #[test]
-fn what_has_nothing_to_do_sleeps() {
+fn an_idle_socket_sleeps() {
     let dir = tempfile::tempdir().unwrap();
     let bound = Loop::bind(&ipc(&dir, "idle"), PullOptions::default());
     let endpoint = bound.endpoint();
@@ -321,7 +321,7 @@ fn what_has_nothing_to_do_sleeps() {
         this.turn(Duration::from_millis(500));
         turns += 1;
     }
-    // It looks whether the page is there, every 50 ms.
+    // The socket checks every 50 ms whether the page exists.
     assert!(turns <= 12, "{turns} turns in 500 ms");
     this.push = None;
     assert_eq!(this.pull().deadline(), None);

@@ -1,6 +1,6 @@
-//! Readers with a credit page, in this process: nothing that they had not finished is lost or repeated.
+//! Readers with a credit page, in this process: no frame that they had not finished is lost or repeated.
 //!
-//! No process is started here: between fork and exec a child holds the page's lock and the listener, too.
+//! The tests start no process: between fork and exec a child would hold the page's lock and the listener too.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -11,7 +11,7 @@ use afterbay_sockets::credit::{CreditState, CreditWriter};
 use afterbay_sockets::{CreditPosition, Endpoint, Outgoing, Pending, PullOptions, PushNotice, PushOptions};
 use support::{Loop, describe, free_port, ipc, outgoing, settled, with_credit};
 
-/// A reader in this process: it takes messages, and counts those it has finished.
+/// A reader in this process: receives messages, and counts the finished ones.
 struct Reader {
     this: Loop,
     page: CreditWriter,
@@ -25,11 +25,11 @@ impl Reader {
         Reader { this: Loop::bind(endpoint, PullOptions::default()), page, finished: Vec::new() }
     }
 
-    /// Turns both until it is so.
-    fn until(&mut self, this: &mut Loop, what: &str, mut is_so: impl FnMut(&mut Loop) -> bool) {
+    /// Runs both ends until `done`.
+    fn until(&mut self, this: &mut Loop, what: &str, mut done: impl FnMut(&mut Loop) -> bool) {
         this.until(what, |this| {
             self.this.turn(Duration::ZERO);
-            is_so(this)
+            done(this)
         });
     }
 
@@ -60,7 +60,7 @@ fn ten_readers_killed_one_after_the_other_get_every_frame_once_and_in_order() {
                 }
                 this.turn(Duration::ZERO);
                 reader.this.turn(Duration::ZERO);
-                // It has some in hand when it dies, more of them each time.
+                // It dies with some unfinished messages, more of them each time.
                 let ready = reader.this.received.len().saturating_sub(round * 2);
                 reader.finish(ready.min(3));
             }
@@ -86,7 +86,7 @@ fn ten_readers_killed_one_after_the_other_get_every_frame_once_and_in_order() {
 }
 
 #[test]
-fn the_window_keeps_a_slow_reader_from_having_more_than_it_can_take() {
+fn the_window_limits_the_unfinished_frames_of_a_slow_reader() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = ipc(&dir, "slow");
     let mut reader = Reader::start(&dir, &endpoint);
@@ -117,7 +117,7 @@ fn the_window_keeps_a_slow_reader_from_having_more_than_it_can_take() {
 }
 
 #[test]
-fn a_count_that_others_move_is_told_and_not_used() {
+fn a_count_that_others_move_is_reported_and_not_used() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = ipc(&dir, "shared");
     let mut reader = Reader::start(&dir, &endpoint);
@@ -168,7 +168,7 @@ fn a_page_of_any_kind_or_none_does_not_stop_the_stream() {
         reader.turn(Duration::ZERO);
         this.push().written() == 4
     });
-    // Those before the page are counted first, if at all: here the reader counts only what came since.
+    // The frames before the page are counted first, if at all. This reader counts only later ones.
     writer.finished().unwrap();
     this.run(Duration::from_millis(100));
     assert!(this.push().taken() <= 4);
@@ -176,7 +176,7 @@ fn a_page_of_any_kind_or_none_does_not_stop_the_stream() {
 }
 
 #[test]
-fn our_own_restart_goes_on_where_the_reader_is() {
+fn our_own_restart_continues_where_the_reader_is() {
     let dir = tempfile::tempdir().unwrap();
     let endpoint = ipc(&dir, "reader");
     let mut reader = Reader::start(&dir, &endpoint);
@@ -191,7 +191,7 @@ fn our_own_restart_goes_on_where_the_reader_is() {
     let (written, position) = (this.push().written(), this.push().position());
     assert_eq!((written, position), (10, Some(CreditPosition { generation: 1, count: 4 })));
     drop(this);
-    // It has the rest, and finishes it while nobody is connected.
+    // The reader has the other frames, and finishes them while nobody is connected.
     reader.finish(6);
     let mut this = Loop::connect(&endpoint, PushOptions { taken: 10, ..with_credit(&dir, |_| ()) });
     assert_eq!((this.push().taken(), this.push().written()), (10, 10));

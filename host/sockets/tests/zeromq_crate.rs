@@ -1,4 +1,4 @@
-//! The `zeromq` crate, which the simulator and the signals use, at the other end.
+//! The other end is the `zeromq` crate, which the simulator and the signals use.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -27,7 +27,7 @@ fn its_push_is_understood() {
                 for i in 0..70 {
                     push.send(payload(1, i as u64, SIZES[i % 7]).into()).await.unwrap();
                 }
-                // It has no linger: what it has not written goes with it.
+                // The crate has no linger: bytes that it has not written are lost with it.
                 let _ = until_received.await;
             });
         });

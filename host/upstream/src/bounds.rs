@@ -1,21 +1,21 @@
-//! Every bound of this crate, with what happens when it is reached.
+//! Every bound of this crate, and what happens when it is reached.
 
 use std::time::Duration;
 
-/// Aborts that wait for one scheduler to take them; a further one is refused.
+/// Aborts queued for one scheduler. A further one is refused.
 pub const QUEUE_MAX: usize = 64;
 
-/// Connections to one PUSH, those in their handshake counted; a further one is closed.
+/// Connections to one PUSH, including those in their handshake. A further one is closed.
 pub const PEERS_MAX: usize = 16;
 
-/// A peer that has not finished its handshake by then is closed.
+/// A peer whose handshake takes longer is closed.
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// An abort that the kernel has not taken for the scheduler by then is given up.
+/// How long an abort waits until the kernel takes it for the scheduler. Then it is given up.
 pub const TAKEN_MAX: Duration = Duration::from_secs(2);
 
-/// An HTTP exchange that is not over by then, connecting included, is given up.
+/// How long an HTTP exchange may take, including the connect. Then it is given up.
 pub const HTTP_MAX: Duration = Duration::from_secs(5);
 
-/// A longer answer is an error.
+/// The size of an HTTP answer. A longer one is an error.
 pub const ANSWER_BYTES_MAX: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! SGLang's HTTP server, and a POST of JSON to any server, bounded in time and size.
+//! Requests to SGLang's HTTP server or another HTTP server, with bounds on time and size.
 
 use std::fmt;
 use std::path::Path;
@@ -13,36 +13,36 @@ use tokio::time::timeout;
 use crate::UpstreamError;
 use crate::bounds::{ANSWER_BYTES_MAX, HTTP_MAX};
 
-/// What of an answer is told: the words of a server may be a page.
+/// Characters of an HTTP answer in an error: a server may answer with a whole page.
 const TOLD_CHARS_MAX: usize = 200;
 
-/// A key that is never shown.
+/// An API key. `Debug` does not show it.
 #[derive(Clone)]
 pub struct ApiKey(String);
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum HttpError {
-    /// Not a URL that can be asked.
+    /// The URL is invalid for this purpose.
     #[error("{url:?} must be like http://127.0.0.1:30000: {why}")]
     Url {
-        /// As given, but for a password.
+        /// The URL without a password.
         url: String,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
-    /// Not one that goes into a header.
+    /// The key cannot be sent in a header.
     #[error("the API key has a character that no header has")]
     Key,
-    /// Nobody listens, speaks HTTP, or ends what he says.
+    /// No server listens, or its answer is invalid or incomplete.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
-    /// The time is over.
+    /// The exchange took longer than this.
     #[error("no answer in {} s", .0.as_secs())]
     Slow(Duration),
 }
 
-/// The server on a Unix socket.
+/// The server on this Unix socket.
 pub fn socket(path: &Path) -> Target {
     Target::unix(path)
 }
@@ -58,7 +58,7 @@ pub fn server(url: &str) -> Result<Target, HttpError> {
 }
 
 impl ApiKey {
-    /// A key. White space around it, as a file's last line has, is not of it.
+    /// Makes a key of a text. White space around it is removed, for example a file's final newline.
     pub fn new(key: &str) -> Result<ApiKey, HttpError> {
         let key = key.trim();
         let is_key = !key.is_empty() && key.chars().all(|c| c.is_ascii_graphic());
@@ -72,14 +72,14 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-/// GETs `path`, which begins with a slash and goes behind the server's own; its answer has at most `max` bytes.
+/// GETs `path`, which begins with a slash and is appended to the server's prefix. The answer has at most `max` bytes.
 pub async fn get(server: &Target, path: &str, max: usize) -> Result<Answer, HttpError> {
     let path = format!("{}{path}", server.path.trim_end_matches('/'));
     let exchange = server.exchange(afterbay_http::get(&path), Bytes::new(), max);
     Ok(timeout(HTTP_MAX, exchange).await.map_err(|_| HttpError::Slow(HTTP_MAX))??)
 }
 
-/// POSTs JSON to `path`, which begins with a slash and goes behind the server's own.
+/// POSTs JSON to `path`, which begins with a slash and is appended to the server's prefix.
 pub async fn post(
     server: &Target,
     path: &str,
@@ -89,7 +89,7 @@ pub async fn post(
     post_within(server, path, key, json, HTTP_MAX).await
 }
 
-/// [`post`] that gives up after `max`.
+/// Does [`post`] with a time limit of `max`.
 pub async fn post_within(
     server: &Target,
     path: &str,
@@ -106,7 +106,7 @@ pub async fn post_within(
     Ok(timeout(max, exchange).await.map_err(|_| HttpError::Slow(max))??)
 }
 
-/// SGLang's HTTP server.
+/// SGLang's HTTP server, as a destination of aborts.
 #[derive(Debug)]
 pub struct Http {
     url: String,
@@ -115,20 +115,20 @@ pub struct Http {
 }
 
 impl Http {
-    /// At this URL, without `/abort_request`.
+    /// Uses the server at this URL, which does not include `/abort_request`.
     pub fn new(url: &str, key: Option<ApiKey>) -> Result<Http, HttpError> {
         let target = server(url)?;
         Ok(Http { url: format!("{}/abort_request", url.trim_end_matches('/')), target, key })
     }
 
-    /// What is POSTed to.
+    /// The URL that receives the POST.
     pub fn url(&self) -> &str {
         &self.url
     }
 
     pub(crate) async fn abort(&self, rid: &str) -> Result<(), UpstreamError> {
         let failed = |why| UpstreamError::Http { url: self.url.clone(), why };
-        // To SGLang an empty one is every request.
+        // For SGLang an empty rid stands for every request.
         if rid.is_empty() {
             return Err(afterbay_wire::AbortError::Empty.into());
         }

@@ -1,13 +1,12 @@
-//! What goes back to the scheduler: the end of a request.
+//! Sends aborts of requests back to the scheduler.
 //!
-//! An [`Upstream`] is one way there: a PUSH that Afterbay binds and that the scheduler's PULL connects to ([`Push`]), or
-//! SGLang's HTTP server ([`Http`]). Nothing is kept for later: where nobody is there, that is the answer. It runs on
-//! tokio, off the path of a batch. Must not know streams, or whether a request should end: that comes from the binary.
+//! An [`Upstream`] is either a PUSH that Afterbay binds and that the scheduler's PULL connects to ([`Push`]), or
+//! SGLang's HTTP server ([`Http`]). Nothing is stored for later: without a scheduler the abort fails. The crate runs on
+//! tokio, off the path of a batch. It knows no streams; its caller decides which requests to abort.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod bounds;
 
-// The two ways.
 mod http;
 mod push;
 
@@ -19,66 +18,66 @@ use afterbay_wire::{AbortError, AbortForm};
 use std::fmt;
 use thiserror::Error;
 
-/// A way to a stream's scheduler.
+/// The way to a stream's scheduler.
 #[derive(Debug)]
 pub enum Upstream {
     /// The scheduler's own input socket.
     Push(Push),
-    /// SGLang's HTTP server, in front of every scheduler that it has.
+    /// SGLang's HTTP server, which reaches all of its schedulers.
     Http(Http),
 }
 
-/// Why the scheduler was not told.
+/// The reason why an abort failed.
 #[derive(Debug, Error)]
 pub enum UpstreamError {
-    /// Nobody has connected, or not any more.
+    /// No scheduler is connected.
     #[error("no scheduler is connected to {endpoint}")]
     NotConnected {
-        /// Where Afterbay listens.
+        /// The endpoint that Afterbay listens on.
         endpoint: String,
     },
-    /// Several have, and it is not known which one has the request.
+    /// Several schedulers are connected, and it is unknown which one has the request.
     #[error(
         "{schedulers} schedulers are connected to {endpoint}, must be 1: each DP rank needs an endpoint of its own"
     )]
     Several {
-        /// Where Afterbay listens.
+        /// The endpoint that Afterbay listens on.
         endpoint: String,
-        /// So many.
+        /// How many are connected.
         schedulers: usize,
     },
-    /// The scheduler has not taken what it was sent before.
+    /// The scheduler has not received the aborts before this one.
     #[error("{waiting} aborts wait already for the scheduler on {endpoint}")]
     Full {
-        /// Where Afterbay listens.
+        /// The endpoint that Afterbay listens on.
         endpoint: String,
-        /// So many.
+        /// How many aborts are queued.
         waiting: usize,
     },
-    /// It took too long, or the scheduler went away. It may have been told.
+    /// The scheduler took too long, or disconnected. It may have received the abort.
     #[error("the scheduler on {endpoint} did not take it: {why}")]
     NotTaken {
-        /// Where Afterbay listens.
+        /// The endpoint that Afterbay listens on.
         endpoint: String,
-        /// What happened.
+        /// The reason.
         why: String,
     },
-    /// The message.
+    /// The abort message cannot be made.
     #[error(transparent)]
     Abort(#[from] AbortError),
-    /// SGLang's HTTP server did not answer, or with an error.
+    /// SGLang's HTTP server did not answer, or answered with an error.
     #[error("POST {url}: {why}")]
     Http {
-        /// Without a key.
+        /// The URL, without the key.
         url: String,
-        /// What happened.
+        /// The reason.
         why: String,
     },
 }
 
 impl Upstream {
-    /// Tells the scheduler to end `rid`, and so every request whose rid begins with it; `form` is for a PUSH. It is done
-    /// when the kernel has it for the scheduler, or SGLang's HTTP server has answered.
+    /// Asks the scheduler to end every request whose rid begins with `rid`. `form` is the message's form for a PUSH.
+    /// Returns when the kernel has taken the message for the scheduler, or SGLang's HTTP server has answered.
     pub async fn abort(&self, rid: &str, form: &AbortForm) -> Result<(), UpstreamError> {
         match self {
             Upstream::Push(push) => push.send(form.encode(rid)?).await,
@@ -87,7 +86,7 @@ impl Upstream {
     }
 }
 
-/// Where it goes, as in the configuration.
+/// Shows the endpoint or URL as in the configuration.
 impl fmt::Display for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,7 +1,7 @@
-//! A PUSH that is bound: the scheduler's own PULL connects to it, beside the socket of its tokenizer.
+//! A bound PUSH for aborts. The scheduler's own PULL connects to it, as it does to the tokenizer's socket.
 //!
-//! Owns the listener and its connections. It is ZMTP of our own over tokio: the `zeromq` crate's PUSH does not read from
-//! its peers, so that it does not see a scheduler go, and calls sent what nobody gets.
+//! It uses Afterbay's ZMTP over tokio: the `zeromq` crate's PUSH does not read from its peers. So that PUSH does not
+//! notice when a scheduler disconnects, and reports a message as sent that nobody receives.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,8 +9,8 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use afterbay_sockets::{BindError, Bound, Endpoint};
-use afterbay_zmtp::{Event, Header, Peer, Role};
+use afterbay_sockets::{BindError, Endpoint, Listener as BoundName};
+use afterbay_zmtp::{Conversation, FrameHeader, Role, ZmtpEvent};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener};
@@ -21,12 +21,12 @@ use tokio::time::timeout;
 use crate::UpstreamError;
 use crate::bounds::{HANDSHAKE_MAX, PEERS_MAX, QUEUE_MAX, TAKEN_MAX};
 
-/// Permissions of an `ipc://` name: whoever connects takes aborts away from the scheduler.
+/// The mode of an ipc name: another user who connects would take aborts away from the scheduler.
 const MODE: u32 = 0o600;
-/// A PULL says nothing after its handshake but a PING now and then.
+/// After its handshake a PULL sends only a PING now and then.
 const READ_BYTES: usize = 512;
 
-/// The bound end. Its connections close when it is dropped.
+/// The bound socket. Dropping it closes its connections.
 #[derive(Debug)]
 pub struct Push {
     endpoint: String,
@@ -34,7 +34,7 @@ pub struct Push {
     accepting: JoinHandle<()>,
 }
 
-/// The schedulers that are connected.
+/// The connected schedulers.
 #[derive(Debug, Default)]
 struct Peers {
     ready: Mutex<Ready>,
@@ -44,11 +44,11 @@ struct Peers {
 #[derive(Debug, Default)]
 struct Ready {
     queues: BTreeMap<u64, mpsc::Sender<Outgoing>>,
-    /// The PUSH is gone: who becomes ready now is closed.
+    /// Set when the PUSH is dropped: a scheduler that becomes ready later is closed.
     is_closed: bool,
 }
 
-/// A message, and who waits until the kernel has it.
+/// A message, and the channel that reports whether the kernel took it.
 #[derive(Debug)]
 struct Outgoing {
     message: Bytes,
@@ -61,9 +61,9 @@ enum Listener {
 }
 
 impl Push {
-    /// Binds the name, as a stream's `listen` is bound. To be called on a tokio runtime.
+    /// Binds and listens. Must be called on a tokio runtime.
     pub fn bind(endpoint: &Endpoint) -> Result<Push, BindError> {
-        let bound = Bound::bind(endpoint, MODE)?;
+        let bound = BoundName::bind(endpoint, MODE, None)?;
         let named = bound.endpoint().clone();
         let io = |error| BindError::Io { endpoint: named.clone(), call: "listen", error };
         let fd = bound.descriptor().map_err(io)?;
@@ -73,12 +73,12 @@ impl Push {
         Ok(Push { endpoint: named.to_string(), peers, accepting })
     }
 
-    /// Where it is bound; with the real port where 0 was asked for.
+    /// The bound endpoint, with the real port.
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// Gives a message to the one scheduler that is connected. Done when the kernel has it.
+    /// Sends a message to the one connected scheduler. Returns when the kernel has taken the message.
     pub async fn send(&self, message: Bytes) -> Result<(), UpstreamError> {
         let endpoint = self.endpoint.clone();
         let (taken, is_taken) = oneshot::channel();
@@ -135,15 +135,15 @@ impl Listener {
     }
 }
 
-/// Takes connections until it is aborted; `_bound` gives the name back then.
-async fn accept(_bound: Bound, listener: Listener, peers: Arc<Peers>) {
+/// Accepts connections until the task is aborted. Dropping `_bound` gives the name back.
+async fn accept(_bound: BoundName, listener: Listener, peers: Arc<Peers>) {
     for id in 0.. {
         let accepted = match &listener {
             Listener::Ipc(listener) => listener.accept().await.map(|(socket, _)| spawn(id, socket, &peers)),
             Listener::Tcp(listener) => listener.accept().await.map(|(socket, _)| spawn(id, socket, &peers)),
         };
         if accepted.is_err() {
-            // Out of descriptors, most likely: it goes on when there are some.
+            // Usually there is no free descriptor. The next try may have one.
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
     }
@@ -156,20 +156,20 @@ fn spawn(id: u64, socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, 
     }
     let peers = peers.clone();
     tokio::spawn(async move {
-        // Who connected and why it went does not matter: that nobody is there is told when it does.
+        // Who connected, and why the connection ended, is not reported. A send without a scheduler fails and says so.
         let _ended = connection(id, socket, &peers).await;
         peers.lock().queues.remove(&id);
         peers.connections.fetch_sub(1, Ordering::AcqRel);
     });
 }
 
-/// One scheduler, from its greeting to its end.
+/// Serves one scheduler, from its greeting to its end.
 async fn connection(
     id: u64,
     mut socket: impl AsyncRead + AsyncWrite + Unpin,
     peers: &Peers,
 ) -> io::Result<()> {
-    let mut peer = Peer::new(Role::Push, 0);
+    let mut peer = Conversation::new(Role::Push, 0);
     let mut bytes = [0; READ_BYTES];
     let handshake = async {
         while !peer.is_ready() {
@@ -196,13 +196,13 @@ async fn connection(
             }
             next = outgoing.recv() => {
                 let Some(Outgoing { message, taken }) = next else { return Ok(()) };
-                // Given up: told later, it would end a request that is another by then.
+                // The sender gave up. Sent now, the abort could end a later request of the same rid.
                 if taken.is_closed() {
                     continue;
                 }
                 let written = write(&message, &mut socket).await;
                 let failed = written.is_err();
-                // Nobody waits any more.
+                // The send fails if the sender gave up.
                 let _told = taken.send(written);
                 if failed {
                     return Ok(());
@@ -212,20 +212,20 @@ async fn connection(
     }
 }
 
-/// Takes in what the peer says. No bytes are its end.
-fn feed(peer: &mut Peer, mut bytes: &[u8]) -> io::Result<()> {
+/// Feeds received bytes. No bytes mean that the peer closed.
+fn feed(peer: &mut Conversation, mut bytes: &[u8]) -> io::Result<()> {
     if bytes.is_empty() {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     while !bytes.is_empty() {
         let (used, event) = peer.feed(bytes).map_err(io::Error::other)?;
-        debug_assert!(!matches!(event, Some(Event::Message(_))), "a PULL sends none");
+        debug_assert!(!matches!(event, Some(ZmtpEvent::Message(_))), "a PULL sends none");
         bytes = &bytes[used..];
     }
     Ok(())
 }
 
-async fn answer(peer: &mut Peer, socket: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+async fn answer(peer: &mut Conversation, socket: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
     let output = peer.output().len();
     socket.write_all(peer.output()).await?;
     peer.sent(output);
@@ -233,5 +233,5 @@ async fn answer(peer: &mut Peer, socket: &mut (impl AsyncWrite + Unpin)) -> io::
 }
 
 async fn write(message: &Bytes, socket: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
-    socket.write_all(&[Header::message(message.len()).as_bytes(), message].concat()).await
+    socket.write_all(&[FrameHeader::message(message.len()).as_bytes(), message].concat()).await
 }

@@ -1,4 +1,4 @@
-//! Both ways over real sockets: what a scheduler and a server get, and what is said where there is none.
+//! Both kinds of upstream over real sockets, with and without a scheduler.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::{Read, Write};
@@ -10,21 +10,21 @@ use std::time::Duration;
 use afterbay_sockets::Endpoint;
 use afterbay_upstream::{ApiKey, Http, HttpError, Push, Upstream, UpstreamError};
 use afterbay_wire::{AbortForm, AbortShape, read_abort};
-use afterbay_zmtp::{Event, Peer, Role};
+use afterbay_zmtp::{Conversation, Role, ZmtpEvent};
 use bytes::Bytes;
 
-/// A scheduler's PULL that connects, blocking.
+/// A scheduler's PULL that connects; blocking.
 struct Pull {
     socket: UnixStream,
-    peer: Peer,
+    peer: Conversation,
 }
 
 impl Pull {
     fn connect(path: &Path) -> Pull {
         let socket = UnixStream::connect(path).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        let mut pull = Pull { socket, peer: Peer::new(Role::Pull, 1 << 20) };
-        while !matches!(pull.next(), Some(Event::Ready(_))) {}
+        let mut pull = Pull { socket, peer: Conversation::new(Role::Pull, 1 << 20) };
+        while !matches!(pull.next(), Some(ZmtpEvent::Ready(_))) {}
         pull.say();
         pull
     }
@@ -34,7 +34,7 @@ impl Pull {
         self.peer.sent(self.peer.output().len());
     }
 
-    fn next(&mut self) -> Option<Event> {
+    fn next(&mut self) -> Option<ZmtpEvent> {
         self.say();
         let mut byte = [0];
         self.socket.read_exact(&mut byte).unwrap();
@@ -43,7 +43,7 @@ impl Pull {
 
     fn message(&mut self) -> Bytes {
         loop {
-            if let Some(Event::Message(message)) = self.next() {
+            if let Some(ZmtpEvent::Message(message)) = self.next() {
                 return message;
             }
         }
@@ -64,7 +64,7 @@ fn form() -> AbortForm {
     AbortForm::of(AbortShape::Struct)
 }
 
-/// Waits until the PUSH says what is wanted of it.
+/// Waits until the PUSH gives this answer.
 async fn until(upstream: &Upstream, is_so: impl Fn(&Result<(), UpstreamError>) -> bool) {
     for _ in 0..3000 {
         if is_so(&upstream.abort("r", &form()).await) {
@@ -102,7 +102,7 @@ fn an_abort_reaches_the_one_scheduler_that_is_connected_and_is_refused_where_the
         until(&upstream, |told| matches!(told, Err(UpstreamError::Several { schedulers: 2, .. }))).await;
         drop(second);
         until(&upstream, Result::is_ok).await;
-        // One that is gone is seen to be gone, though nothing was sent to it since.
+        // The PUSH notices a disconnect although it sent nothing since.
         drop(scheduler);
         until(&upstream, |told| matches!(told, Err(UpstreamError::NotConnected { .. }))).await;
         drop(upstream);
@@ -120,7 +120,7 @@ fn a_scheduler_that_takes_nothing_is_told_and_the_queue_for_it_is_bounded() {
         let upstream = Upstream::Push(Push::bind(&Endpoint::ipc(&path).unwrap()).unwrap());
         let scheduler = blocking(move || Pull::connect(&path)).await;
         until(&upstream, Result::is_ok).await;
-        // More than the kernel has room for, and many at once: none waits for ever.
+        // More aborts than the kernel has room for, many at once: each of them ends.
         let rid = "r".repeat(4096);
         let form = form();
         let mut aborts = tokio::task::JoinSet::new();
@@ -139,7 +139,7 @@ fn a_scheduler_that_takes_nothing_is_told_and_the_queue_for_it_is_bounded() {
 }
 
 #[test]
-fn the_name_of_a_living_listener_is_not_taken() {
+fn the_name_of_a_live_listener_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     run(async {
         let endpoint = Endpoint::ipc(dir.path().join("abort")).unwrap();
@@ -150,7 +150,7 @@ fn the_name_of_a_living_listener_is_not_taken() {
     });
 }
 
-/// Answers one request with this status; what was asked.
+/// Answers one request with this status. Returns the request.
 fn server(status: &'static str) -> (String, std::thread::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -185,7 +185,7 @@ fn sglangs_http_server_is_asked_for_the_rid_and_nothing_else_with_the_key() {
 }
 
 #[test]
-fn a_server_that_refuses_or_is_not_there_is_told_with_its_words_and_without_the_key() {
+fn a_server_that_refuses_or_is_away_is_reported_with_its_words_and_without_the_key() {
     let (url, asked) = server("401 Unauthorized");
     let upstream = Upstream::Http(Http::new(&url, Some(ApiKey::new("secret").unwrap())).unwrap());
     let told = run(upstream.abort("r", &form())).unwrap_err().to_string();
@@ -198,7 +198,7 @@ fn a_server_that_refuses_or_is_not_there_is_told_with_its_words_and_without_the_
 }
 
 #[test]
-fn what_is_no_url_or_no_key_is_refused() {
+fn an_invalid_url_or_key_is_refused() {
     for url in ["", "127.0.0.1:1", "https://h", "http://u:p@h", "http://h?x=1", "ipc:///a"] {
         assert!(matches!(afterbay_upstream::server(url), Err(HttpError::Url { .. })), "{url}");
     }

@@ -1,18 +1,19 @@
-//! Commands: READY and ERROR of the handshake, PING and PONG of the heartbeat, SUBSCRIBE and CANCEL of a SUB. Others are ignored.
+//! Commands: READY and ERROR of the handshake, PING and PONG of the heartbeat, SUBSCRIBE and CANCEL of a SUB. Others
+//! are ignored.
 
-use crate::error::Error;
-use crate::frame::Header;
+use crate::error::ZmtpError;
+use crate::frame::FrameHeader;
 
-/// The biggest command taken. A bigger one ends the connection, by its header. libzmq's READY has some 30 bytes.
+/// The biggest command received. The header of a bigger one ends the connection. libzmq's READY has about 30 bytes.
 pub const COMMAND_BYTES_MAX: usize = 8 << 10;
 
-/// The most of a PING's context that a PONG gives back, by RFC 37.
+/// How much of a PING's context a PONG returns (RFC 37).
 pub const PING_CONTEXT_BYTES_MAX: usize = 16;
 
 const SOCKET_TYPE: &str = "Socket-Type";
 const IDENTITY: &str = "Identity";
 
-/// A command that means something here.
+/// A parsed command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command<'a> {
     Ready { metadata: &'a [u8] },
@@ -23,9 +24,9 @@ pub(crate) enum Command<'a> {
     Other { name: &'a [u8] },
 }
 
-/// Reads a command's body.
-pub(crate) fn parse(body: &[u8]) -> Result<Command<'_>, Error> {
-    let (name, data) = short(body).filter(|(name, _)| !name.is_empty()).ok_or(Error::CommandName)?;
+/// Parses a command's body.
+pub(crate) fn parse(body: &[u8]) -> Result<Command<'_>, ZmtpError> {
+    let (name, data) = short(body).filter(|(name, _)| !name.is_empty()).ok_or(ZmtpError::CommandName)?;
     Ok(match name {
         b"READY" => Command::Ready { metadata: data },
         b"ERROR" => {
@@ -33,7 +34,7 @@ pub(crate) fn parse(body: &[u8]) -> Result<Command<'_>, Error> {
             Command::Error { reason: String::from_utf8_lossy(reason).into_owned() }
         }
         b"PING" => {
-            // Two bytes of time to live, which only the peer's own timer needs.
+            // Skips two bytes of time to live, which are for the peer's own timer.
             let context = data.get(2..).unwrap_or_default();
             Command::Ping { context: &context[..context.len().min(PING_CONTEXT_BYTES_MAX)] }
         }
@@ -43,22 +44,22 @@ pub(crate) fn parse(body: &[u8]) -> Result<Command<'_>, Error> {
     })
 }
 
-/// The socket type and the identity in READY's metadata.
-pub(crate) fn parse_metadata(mut metadata: &[u8]) -> Result<(String, Vec<u8>), Error> {
+/// Returns the socket type and the identity of READY's metadata.
+pub(crate) fn parse_metadata(mut metadata: &[u8]) -> Result<(String, Vec<u8>), ZmtpError> {
     let mut socket_type = None;
     let mut identity = Vec::new();
     while !metadata.is_empty() {
         let (name, rest) = short(metadata)
             .filter(|(name, _)| !name.is_empty())
-            .ok_or(Error::Metadata("a property's name is cut"))?;
+            .ok_or(ZmtpError::Metadata("a property's name is cut"))?;
         let (size, rest) =
-            rest.split_first_chunk::<4>().ok_or(Error::Metadata("a property's length is cut"))?;
+            rest.split_first_chunk::<4>().ok_or(ZmtpError::Metadata("a property's length is cut"))?;
         let size = u32::from_be_bytes(*size) as usize;
         let (value, rest) =
-            rest.split_at_checked(size).ok_or(Error::Metadata("a property's value is cut"))?;
+            rest.split_at_checked(size).ok_or(ZmtpError::Metadata("a property's value is cut"))?;
         if name.eq_ignore_ascii_case(SOCKET_TYPE.as_bytes()) {
             if socket_type.is_some() {
-                return Err(Error::Metadata("Socket-Type is there twice"));
+                return Err(ZmtpError::Metadata("Socket-Type is there twice"));
             }
             socket_type = Some(String::from_utf8_lossy(value).into_owned());
         } else if name.eq_ignore_ascii_case(IDENTITY.as_bytes()) {
@@ -66,10 +67,11 @@ pub(crate) fn parse_metadata(mut metadata: &[u8]) -> Result<(String, Vec<u8>), E
         }
         metadata = rest;
     }
-    Ok((socket_type.ok_or(Error::Metadata("Socket-Type is missing"))?, identity))
+    Ok((socket_type.ok_or(ZmtpError::Metadata("Socket-Type is missing"))?, identity))
 }
 
-/// READY with our socket type. (Identity belongs to DEALER, REQ and ROUTER; PUSH and PULL of libzmq send none.)
+/// A READY frame with our socket type. (Only DEALER, REQ and ROUTER have an identity; PUSH and PULL of libzmq send
+/// none.)
 pub(crate) fn ready(socket_type: &str) -> Vec<u8> {
     let mut body = named(b"READY");
     body.push(SOCKET_TYPE.len() as u8);
@@ -100,12 +102,12 @@ fn named(name: &[u8]) -> Vec<u8> {
 }
 
 fn framed(body: &[u8]) -> Vec<u8> {
-    let mut frame = Header::command(body.len()).as_bytes().to_vec();
+    let mut frame = FrameHeader::command(body.len()).as_bytes().to_vec();
     frame.extend_from_slice(body);
     frame
 }
 
-/// One byte of length, that many bytes, and the rest.
+/// Splits off a string with one byte of length. Returns the string and the rest.
 fn short(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = bytes.split_first()?;
     rest.split_at_checked(usize::from(*len))

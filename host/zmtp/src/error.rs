@@ -1,89 +1,89 @@
-//! Why a peer is refused. Every one ends its connection; none harms another peer.
+//! The errors that end a connection. None of them affects another connection.
 
-/// What a peer sent that is not ZMTP 3 for a PULL, a PUSH or a PUB, or is past a bound.
+/// The peer sent bytes that are not ZMTP 3 for a PULL, a PUSH or a PUB, or that exceed a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// The first bytes are no signature. ZMTP 1.0 (libzmq 2.x) begins like this too.
+pub enum ZmtpError {
+    /// The first bytes are not a ZMTP 3 signature. ZMTP 1.0 (libzmq 2.x) begins like this too.
     #[error("peer begins with {0:02x?}, not with a ZMTP signature")]
     Signature(Vec<u8>),
-    /// ZMTP 1.0 or 2.0 (libzmq 3.x and older).
+    /// The peer speaks ZMTP 1.0 or 2.0 (libzmq 3.x and older).
     #[error("peer speaks ZMTP {0}, the oldest understood is 3.0")]
     Version(&'static str),
-    /// PLAIN, CURVE, GSSAPI, …
+    /// The peer wants PLAIN, CURVE, GSSAPI or another mechanism.
     #[error("peer wants mechanism {0:?}, only \"NULL\" is understood")]
     Mechanism(String),
-    /// Not READY where READY must be.
+    /// The handshake has another command than READY.
     #[error("handshake has {0:?} where READY must be")]
     NotReady(String),
-    /// A message where READY must be.
+    /// A message arrived before READY.
     #[error("message before the handshake's end")]
     EarlyMessage,
-    /// The metadata of READY cannot be read.
+    /// The metadata of READY is invalid.
     #[error("READY cannot be read: {0}")]
     Metadata(&'static str),
-    /// Two sockets that do not belong together.
+    /// The socket types of both ends do not match.
     #[error("peer is a {theirs:?} socket, a {ours} takes only a {wanted}")]
     SocketType {
-        /// What the peer is.
+        /// The peer's socket type.
         theirs: String,
-        /// What we are.
+        /// Our socket type.
         ours: &'static str,
-        /// What it should be.
+        /// The socket types that we accept.
         wanted: &'static str,
     },
-    /// Bits that no version of ZMTP has, or that do not go together.
+    /// The frame's flags are undefined, or exclude each other.
     #[error("frame begins with flags {0:#04x}")]
     Flags(u8),
-    /// A message of several frames.
+    /// The message has several frames.
     #[error("multipart message (MORE flag): a message must be one frame")]
     Multipart,
-    /// A message past the bound, by its header.
+    /// The message's header exceeds the size limit.
     #[error("message has {bytes} bytes, the limit is {limit}")]
     MessageTooLong {
-        /// As its header says.
+        /// The size in the header.
         bytes: u64,
-        /// The bound.
+        /// The limit.
         limit: usize,
     },
-    /// No memory for a message within the bound.
+    /// There is no memory for a message within the limit.
     #[error("message has {bytes} bytes, and there is no memory for it")]
     NoMemory {
-        /// As its header says.
+        /// The size in the header.
         bytes: usize,
     },
-    /// A command past the bound, by its header.
+    /// The command's header exceeds the size limit.
     #[error("command has {bytes} bytes, the limit is {limit}")]
     CommandTooLong {
-        /// As its header says.
+        /// The size in the header.
         bytes: u64,
-        /// The bound.
+        /// The limit.
         limit: usize,
     },
-    /// A command without a name.
+    /// The command has no name.
     #[error("command has no name")]
     CommandName,
-    /// A message from a socket that only receives.
+    /// The peer is a PULL and sent a message.
     #[error("message from a PULL peer, which never sends one")]
     MessageFromPull,
-    /// A SUB that wants more different topics at once than are held for it.
+    /// A SUB subscribed to more topics at once than the limit.
     #[error("more than {limit} subscriptions at once, the limit")]
     Subscriptions {
-        /// The bound.
+        /// The limit.
         limit: usize,
     },
-    /// The peer refuses us.
+    /// The peer sent ERROR.
     #[error("peer says: {0:?}")]
     Peer(String),
 }
 
-impl Error {
-    /// The kind of error in a word, for metrics: `too_large`, `multipart`, or `garbage` for the rest.
+impl ZmtpError {
+    /// A label for metrics: `too_large`, `multipart`, or `garbage` for all other errors.
     pub fn label(&self) -> &'static str {
         match self {
-            Error::MessageTooLong { .. } | Error::CommandTooLong { .. } | Error::Subscriptions { .. } => {
-                "too_large"
-            }
-            Error::Multipart => "multipart",
+            ZmtpError::MessageTooLong { .. }
+            | ZmtpError::CommandTooLong { .. }
+            | ZmtpError::Subscriptions { .. } => "too_large",
+            ZmtpError::Multipart => "multipart",
             _ => "garbage",
         }
     }

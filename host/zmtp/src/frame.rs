@@ -1,41 +1,41 @@
-//! A frame's header: one byte of flags, the length in 1 or 8 bytes.
+//! A frame's header: one byte of flags, then the length in 1 or 8 bytes.
 
-use crate::error::Error;
+use crate::error::ZmtpError;
 
-/// Longest header of a frame.
+/// The longest header of a frame.
 pub const HEADER_BYTES_MAX: usize = 9;
 
 const MORE: u8 = 1;
 const LONG: u8 = 2;
 const COMMAND: u8 = 4;
 
-/// The header to send before a message's bytes.
+/// The header that precedes a message's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct FrameHeader {
     bytes: [u8; HEADER_BYTES_MAX],
     len: u8,
 }
 
-impl Header {
-    /// For a message (one frame, no MORE) of that many bytes.
-    pub fn message(size: usize) -> Header {
-        Header::new(size, 0)
+impl FrameHeader {
+    /// The header of a message of `size` bytes, in one frame.
+    pub fn message(size: usize) -> FrameHeader {
+        FrameHeader::new(size, 0)
     }
 
-    pub(crate) fn command(size: usize) -> Header {
-        Header::new(size, COMMAND)
+    pub(crate) fn command(size: usize) -> FrameHeader {
+        FrameHeader::new(size, COMMAND)
     }
 
-    fn new(size: usize, flags: u8) -> Header {
+    fn new(size: usize, flags: u8) -> FrameHeader {
         let mut bytes = [0; HEADER_BYTES_MAX];
         if let Ok(short) = u8::try_from(size) {
             bytes[0] = flags;
             bytes[1] = short;
-            return Header { bytes, len: 2 };
+            return FrameHeader { bytes, len: 2 };
         }
         bytes[0] = flags | LONG;
         bytes[1..].copy_from_slice(&(size as u64).to_be_bytes());
-        Header { bytes, len: HEADER_BYTES_MAX as u8 }
+        FrameHeader { bytes, len: HEADER_BYTES_MAX as u8 }
     }
 
     /// The bytes on the wire: 2 or 9.
@@ -44,30 +44,31 @@ impl Header {
     }
 }
 
-/// What a header announces.
+/// The kind and size of the frame that a header begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Announced {
+pub(crate) enum FrameStart {
     Message(u64),
     Command(u64),
 }
 
-/// How many bytes the header has that begins with these flags, or that no header begins so.
-pub(crate) fn header_bytes(flags: u8) -> Result<usize, Error> {
+/// The length of a header that begins with these flags, or an error if they are invalid.
+pub(crate) fn header_bytes(flags: u8) -> Result<usize, ZmtpError> {
     if flags & !(MORE | LONG | COMMAND) != 0 || flags & (MORE | COMMAND) == MORE | COMMAND {
-        return Err(Error::Flags(flags));
+        return Err(ZmtpError::Flags(flags));
     }
     if flags & MORE != 0 {
-        return Err(Error::Multipart);
+        return Err(ZmtpError::Multipart);
     }
     Ok(if flags & LONG == 0 { 2 } else { HEADER_BYTES_MAX })
 }
 
-/// Reads the header at the front of `bytes`: what it announces, and its own length. `None`: not all of it is there.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(Announced, usize)>, Error> {
+/// Parses the header at the front of `bytes`. Returns the frame's kind and size, and the header's length; `None` if the
+/// header is incomplete.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(FrameStart, usize)>, ZmtpError> {
     let Some(flags) = bytes.first() else { return Ok(None) };
     let len = header_bytes(*flags)?;
     let Some(size) = bytes.get(1..len) else { return Ok(None) };
     let size = size.iter().fold(0, |size, byte| size << 8 | u64::from(*byte));
-    let announced = if flags & COMMAND == 0 { Announced::Message(size) } else { Announced::Command(size) };
-    Ok(Some((announced, len)))
+    let start = if flags & COMMAND == 0 { FrameStart::Message(size) } else { FrameStart::Command(size) };
+    Ok(Some((start, len)))
 }

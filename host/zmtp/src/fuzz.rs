@@ -1,12 +1,12 @@
-//! The entry for fuzzers: any bytes, in any pieces, for every role. It asserts what must hold; it returns nothing.
+//! The entry for fuzzers: feeds any bytes in any pieces to every role, and asserts what must hold.
 
-use crate::{Error, Event, OUTPUT_BYTES_MAX, Peer, Role};
+use crate::{Conversation, OUTPUT_BYTES_MAX, Role, ZmtpError, ZmtpEvent};
 
-/// Small, so that a declared length cannot make the fuzzer itself run out of memory.
+/// A small limit, so that a declared length cannot use up the fuzzer's memory.
 const MESSAGE_BYTES_MAX: usize = 1 << 16;
 
-/// Takes the first bytes as sizes of pieces and the rest as what a peer sends. The pieces give the same events, the same
-/// error and the same output as the whole.
+/// Takes the first bytes as sizes of pieces, and the rest as the peer's bytes. Asserts that the pieces give the same
+/// events, error and output as the whole.
 pub fn fuzz(bytes: &[u8]) {
     let Some((count, rest)) = bytes.split_first() else { return };
     let (sizes, input) = rest.split_at(rest.len().min(usize::from(*count)));
@@ -17,11 +17,10 @@ pub fn fuzz(bytes: &[u8]) {
     }
 }
 
-/// Feeds `input` to a new peer, in pieces of the given sizes (in turn; every third number goes straight into
-/// the message's buffer).
-/// Events, the error that ended it, and the output.
-pub fn run(role: Role, mut input: &[u8], sizes: &[u8]) -> (Vec<Event>, Option<Error>, Vec<u8>) {
-    let mut peer = Peer::new(role, MESSAGE_BYTES_MAX);
+/// Feeds `input` to a new peer in pieces of the given sizes, in turn. A piece whose size is a multiple of 3 goes
+/// straight into the message's buffer. Returns the events, the error that ended the connection, and the output.
+pub fn run(role: Role, mut input: &[u8], sizes: &[u8]) -> (Vec<ZmtpEvent>, Option<ZmtpError>, Vec<u8>) {
+    let mut peer = Conversation::new(role, MESSAGE_BYTES_MAX);
     let mut events = Vec::new();
     let mut sizes = sizes.iter().cycle();
     while !input.is_empty() {
@@ -31,7 +30,7 @@ pub fn run(role: Role, mut input: &[u8], sizes: &[u8]) -> (Vec<Event>, Option<Er
         {
             let piece = &input[..body.missing().min(size.max(1)).min(input.len())];
             let ((), message) = body.fill(|buffer| buffer.extend_from_slice(piece));
-            events.extend(message.map(Event::Message));
+            events.extend(message.map(ZmtpEvent::Message));
             input = &input[piece.len()..];
             continue;
         }

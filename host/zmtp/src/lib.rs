@@ -1,29 +1,32 @@
-//! ZMTP 3.1 with the NULL mechanism, on bytes: greeting, handshake, commands, frames.
+//! ZMTP 3.1 with the NULL mechanism, on byte slices: greeting, handshake, commands, frames.
 //!
-//! Owns: what bytes mean, and which are refused. Knows no sockets, clocks or threads: a [`Peer`] is fed bytes as they
-//! come, in pieces of any size, and gives events and bytes to send. So a keeper process can take it over, and a fuzzer
-//! can drive it. Sources: RFC 23/ZMTP 3.0 and RFC 37/ZMTP 3.1 (rfc.zeromq.org); what libzmq 4.3.5 does where they are vague.
+//! A [`Conversation`] is fed the received bytes in pieces of any size, and returns events and bytes to send. It decides which
+//! bytes are valid, and knows no sockets, clocks or threads, so a fuzzer can drive it. Sources: RFC 23/ZMTP 3.0 and RFC
+//! 37/ZMTP 3.1 (rfc.zeromq.org), and libzmq 4.3.5 where these are vague.
 //!
-//! A message comes in through [`Peer::feed`] or straight into its own buffer ([`Peer::body`]), and goes to
-//! `afterbay_sockets`; there the same is done for sending, with [`Header`] before each payload.
+//! `afterbay_sockets` feeds received bytes to [`Conversation::feed`], or reads them straight into a message's buffer
+//! ([`Conversation::body`]). To send, it writes a [`FrameHeader`] before each payload.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+mod error;
 mod greeting;
 
-mod command;
 mod frame;
 
-mod error;
-mod peer;
+mod command;
 
 mod subscriptions;
+
+mod conversation;
 
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 
 pub use command::{COMMAND_BYTES_MAX, PING_CONTEXT_BYTES_MAX};
-pub use error::Error;
-pub use frame::{HEADER_BYTES_MAX, Header};
+pub use conversation::{
+    Conversation, Handshake, MessageBody, OUTPUT_BYTES_MAX, Role, UnfinishedPart, ZmtpEvent,
+};
+pub use error::ZmtpError;
+pub use frame::{FrameHeader, HEADER_BYTES_MAX};
 pub use greeting::GREETING_BYTES;
-pub use peer::{Body, Event, Handshake, OUTPUT_BYTES_MAX, Peer, Role, Unfinished};
 pub use subscriptions::{SUBSCRIPTIONS_MAX, Subscriptions};

@@ -1,32 +1,32 @@
-//! What one SUB has asked a PUB for: beginnings of messages.
+//! The topics that one SUB has subscribed to at a PUB. A topic is the beginning of a message.
 
 use bytes::Bytes;
 
-use crate::error::Error;
+use crate::error::ZmtpError;
 
-/// Different topics of one SUB at once. A further one ends its connection: libzmq has no answer to a subscription that could say
-/// no. (The topic of each has at most [`COMMAND_BYTES_MAX`](crate::COMMAND_BYTES_MAX) bytes.)
+/// Different topics of one SUB. A further one ends its connection: libzmq cannot receive a refusal. (A topic has at
+/// most [`COMMAND_BYTES_MAX`](crate::COMMAND_BYTES_MAX) bytes.)
 pub const SUBSCRIPTIONS_MAX: usize = 256;
 
-/// Each topic as often as it was subscribed to: as many cancels take it back.
+/// The topics and how often each was subscribed to. As many cancels remove a topic.
 #[derive(Debug, Default)]
 pub struct Subscriptions(Vec<(Bytes, u64)>);
 
 impl Subscriptions {
-    /// One more subscription.
-    pub fn add(&mut self, topic: Bytes) -> Result<(), Error> {
+    /// Adds a subscription.
+    pub fn add(&mut self, topic: Bytes) -> Result<(), ZmtpError> {
         if let Some((_, times)) = self.0.iter_mut().find(|(known, _)| *known == topic) {
             *times += 1;
             return Ok(());
         }
         if self.0.len() >= SUBSCRIPTIONS_MAX {
-            return Err(Error::Subscriptions { limit: SUBSCRIPTIONS_MAX });
+            return Err(ZmtpError::Subscriptions { limit: SUBSCRIPTIONS_MAX });
         }
         self.0.push((topic, 1));
         Ok(())
     }
 
-    /// One less, if there is one.
+    /// Removes a subscription, if there is one to this topic.
     pub fn cancel(&mut self, topic: &[u8]) {
         if let Some(at) = self.0.iter().position(|(known, _)| known == topic) {
             self.0[at].1 -= 1;
@@ -41,7 +41,7 @@ impl Subscriptions {
         self.0.iter().any(|(topic, _)| message.starts_with(topic))
     }
 
-    /// Nothing is wanted.
+    /// Whether there is no subscription.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_topic_is_wanted_until_it_was_cancelled_as_often_as_subscribed_to() {
+    fn a_topic_is_wanted_until_it_was_cancelled_as_often_as_it_was_subscribed_to() {
         let mut subscriptions = Subscriptions::default();
         assert!(!subscriptions.want(b"") && subscriptions.is_empty());
         for topic in ["ab", "ab", "c"] {
@@ -71,12 +71,15 @@ mod tests {
     }
 
     #[test]
-    fn topics_past_the_bound_are_refused_and_those_that_are_held_are_not() {
+    fn topics_past_the_limit_are_refused_and_known_ones_are_not() {
         let mut subscriptions = Subscriptions::default();
         for n in 0..SUBSCRIPTIONS_MAX {
             subscriptions.add(n.to_string().into()).unwrap();
         }
-        assert_eq!(subscriptions.add("more".into()), Err(Error::Subscriptions { limit: SUBSCRIPTIONS_MAX }));
+        assert_eq!(
+            subscriptions.add("more".into()),
+            Err(ZmtpError::Subscriptions { limit: SUBSCRIPTIONS_MAX })
+        );
         assert_eq!(subscriptions.add("0".into()), Ok(()));
         subscriptions.cancel(b"7");
         assert_eq!(subscriptions.add("more".into()), Ok(()));

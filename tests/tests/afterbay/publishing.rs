@@ -7,13 +7,13 @@ use afterbay_tests::afterbay::verify;
 use afterbay_tests::{Afterbay, Reader, Sender, Stage, load};
 use afterbay_wire::synth::SynthWire::Msgpack;
 
-use crate::python::Peer;
+use crate::python::PythonPeer;
 
 /// Has subscribed to everything; it counts with `before` that have.
 #[track_caller]
-fn subscriber(afterbay: &Afterbay, tap: &str, endpoint: &str, options: &str) -> Peer {
+fn subscriber(afterbay: &Afterbay, tap: &str, endpoint: &str, options: &str) -> PythonPeer {
     let before = afterbay.metrics().tap(tap, "subscribers");
-    let mut peer = Peer::start();
+    let mut peer = PythonPeer::start();
     peer.ask(&format!("sub a connect {endpoint} {options}"));
     peer.ask("subscribe a");
     afterbay.until_metrics("it has subscribed", |metrics| metrics.tap(tap, "subscribers") == before + 1);
@@ -72,7 +72,7 @@ fn a_subscriber_that_stalls_misses_what_is_named_and_hurts_neither_the_others_no
     let mut other = subscriber(&afterbay, "tap", &stage.ipc("tap"), "");
     let mut sender = Sender::connect(&stage.scheduler_side());
     let mut number = 0;
-    let mut send = |reader: &mut Reader, other: &mut Peer| {
+    let mut send = |reader: &mut Reader, other: &mut PythonPeer| {
         number += 1;
         sender.send(&numbered(number, SIZE));
         assert_eq!(reader.frame(), numbered(number, SIZE));

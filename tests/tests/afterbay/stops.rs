@@ -12,7 +12,7 @@ use afterbay_tests::{Afterbay, Reader, Sender, Stage};
 use afterbay_wire::synth::SynthWire::Msgpack;
 use serde_json::Value;
 
-use crate::python::Peer;
+use crate::python::PythonPeer;
 
 const FRAMES: u64 = 600;
 const FRAME_BYTES: usize = 3000;
@@ -51,7 +51,7 @@ fn stops_under_load(listen: &str, stage: &Stage, pace: Pace) -> Vec<u64> {
             numbers
         }
     });
-    let mut peer = Peer::start();
+    let mut peer = PythonPeer::start();
     let run = || Afterbay::run_with(stage, &config, &["--drain-timeout", "500ms"]);
     let mut afterbay = run();
     peer.ask(&format!("push a connect {listen}"));

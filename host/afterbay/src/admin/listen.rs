@@ -46,7 +46,7 @@ pub(crate) struct Bound {
     address: AdminAddress,
     listener: Listener,
     /// The file of a Unix socket.
-    name: Option<afterbay_sockets::Bound>,
+    name: Option<afterbay_sockets::Listener>,
 }
 
 impl Admin {
@@ -103,10 +103,10 @@ async fn bind(address: &AdminAddress) -> anyhow::Result<Bound> {
 }
 
 /// A socket that nobody listens on is replaced, and nothing else.
-fn bind_socket(path: &Path) -> anyhow::Result<(UnixListener, afterbay_sockets::Bound)> {
+fn bind_socket(path: &Path) -> anyhow::Result<(UnixListener, afterbay_sockets::Listener)> {
     let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file());
     ensure!(!is_file, "is a file, and not a socket");
-    let name = afterbay_sockets::Bound::bind(&Endpoint::Ipc(path.to_owned()), SOCKET_MODE);
+    let name = afterbay_sockets::Listener::bind(&Endpoint::Ipc(path.to_owned()), SOCKET_MODE, None);
     let name = name.map_err(|error| match error {
         BindError::InUse { .. } => anyhow!("another process listens there"),
         error => error.into(),

@@ -1,33 +1,33 @@
-//! Reading a credit page.
+//! Reads a credit page.
 
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::bounds::CREDIT_READS_MAX;
 
-/// Length of a page. A longer file is read up to here.
+/// The length of a page. Further bytes of a longer file are ignored.
 pub const PAGE_BYTES: usize = 64;
 
 pub(super) const MAGIC: [u8; 8] = *b"ABCREDIT";
 pub(super) const VERSION: u32 = 1;
 
-/// Who reads, as the page says.
+/// The kind of reader that writes the page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReaderKind {
-    /// The page does not say: its writer is a version that could not.
+    /// The page does not say: its writer is of an older version.
     #[default]
     Unknown,
-    /// A detokenizer: rows of ids that are joined must end where the text is whole.
+    /// A detokenizer: joined rows of token ids must end at a character boundary of the text.
     Detokenizer,
     /// A tokenizer: rows may be joined anywhere.
     Tokenizer,
 }
 
 impl ReaderKind {
-    /// On the page. A number that this version does not know says nothing.
+    /// Decodes the page's word. A number that this version does not know is [`ReaderKind::Unknown`].
     fn of(word: u64) -> ReaderKind {
         match word {
             1 => ReaderKind::Detokenizer,
@@ -41,71 +41,71 @@ impl ReaderKind {
     }
 }
 
-/// A page as it was read, whole.
+/// One consistent read of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// Device and inode: a file that was made anew counts its generations anew.
+    /// Device and inode. A new file starts its own sequence of generations.
     pub file: (u64, u64),
-    /// The reader's process, in its own pid namespace.
+    /// The reader's process id, in its own pid namespace.
     pub pid: u32,
-    /// Grows with each reader that opens the page.
+    /// The generation, increased by each reader that opens the page.
     pub generation: u64,
     /// Frames finished by this generation.
     pub count: u64,
     /// The generation before.
     pub last_generation: u64,
-    /// Its final count.
+    /// The final count of the generation before.
     pub last_count: u64,
     /// When `count` changed last, in unix nanoseconds.
     pub changed_unix_ns: u64,
-    /// Who reads.
+    /// The kind of reader.
     pub reader: ReaderKind,
 }
 
-/// Why a file is not a page.
+/// The reason why a file is not a usable page.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
-    /// Too short.
+    /// The file is too short.
     #[error("credit page has {0} bytes, it needs 64")]
     Short(usize),
-    /// Another file.
+    /// The file is of another kind.
     #[error("credit page begins with {0:02x?}, not with \"ABCREDIT\"")]
     Magic([u8; 8]),
-    /// Of another version.
+    /// The page has another version.
     #[error("credit page has version {0}, the one understood is 1")]
     Version(u32),
-    /// The count became smaller within one generation.
+    /// The count fell within one generation.
     #[error("credit page's count went back from {from} to {to}")]
     WentBack {
-        /// Before.
+        /// The count before.
         from: u64,
-        /// Now.
+        /// The count now.
         to: u64,
     },
-    /// A call failed.
+    /// A system call failed.
     #[error("credit page {path}: {error}", path = .path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// How.
+        /// The error.
         error: String,
     },
 }
 
-/// What a look at the page gave.
+/// The result of reading the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// No file, or one that its writer has not filled yet.
+    /// The file does not exist, or its writer has not filled it yet.
     Absent,
-    /// It is being changed or opened just now. Look again.
+    /// The page is being changed or opened. Read it again.
     Changing,
-    /// Not a page.
+    /// The file is not a usable page.
     Invalid(Invalid),
-    /// A page.
+    /// The content of the page.
     Page(Page),
 }
 
-/// Looks at the page of a path, whatever file that is by now.
+/// Reads the page at a path, also after another file replaced it there.
 #[derive(Debug)]
 pub struct PageReader {
     path: PathBuf,
@@ -113,18 +113,13 @@ pub struct PageReader {
 }
 
 impl PageReader {
-    /// Nothing is opened yet.
+    /// Opens nothing yet.
     pub fn new(path: impl Into<PathBuf>) -> PageReader {
         PageReader { path: path.into(), open: None }
     }
 
-    /// The path.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Looks whether the path is another file by now; then the next look reads that one. A path that is gone is no other
-    /// file: the page that was open goes on being read.
+    /// Checks whether the path names another file by now. If so, the next read opens that file. If the path names none,
+    /// the open file is still read.
     pub fn check_file(&mut self) {
         if let Some((_, id)) = &self.open
             && let Ok(stat) = rustix::fs::stat(&self.path)
@@ -134,7 +129,7 @@ impl PageReader {
         }
     }
 
-    /// Reads the page: two reads that agree.
+    /// Reads the page until two reads in a row agree.
     pub fn look(&mut self) -> Look {
         if self.open.is_none() {
             match self.open_file() {
@@ -150,7 +145,7 @@ impl PageReader {
             let read = rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut bytes, 0));
             match read {
                 Err(error) => return self.failed(error),
-                // Made, and not yet filled.
+                // The file exists and is not filled yet.
                 Ok(0) => return Look::Absent,
                 Ok(read) if read < PAGE_BYTES => return Look::Invalid(Invalid::Short(read)),
                 Ok(_) if before == Some(bytes) => return parse(&bytes, *id),
@@ -161,7 +156,7 @@ impl PageReader {
     }
 
     fn open_file(&self) -> rustix::io::Result<(OwnedFd, (u64, u64))> {
-        // NONBLOCK: a fifo of that name would hold us.
+        // NONBLOCK: opening a fifo would block otherwise.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let fd = rustix::fs::open(&self.path, flags, Mode::empty())?;
         let stat = rustix::fs::fstat(&fd)?;

@@ -1,4 +1,4 @@
-//! Writing a credit page, as the connector does it in Python: for the simulated reader, and for tests.
+//! Writes a credit page as the Python connector does, for the simulated reader and for tests.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -9,31 +9,31 @@ use rustix::io::Errno;
 
 use super::page::{MAGIC, PAGE_BYTES, ReaderKind, VERSION};
 
-/// Anybody may read a page: it holds two counters.
+/// Everybody may read a page: it holds only counters.
 const MODE: u32 = 0o644;
 
-/// A page could not be opened or written.
+/// The reason why a page could not be opened or written.
 #[derive(Debug, thiserror::Error)]
 pub enum CreditWriterError {
-    /// It holds something else, which is left alone.
+    /// The file has other content. It is left unchanged.
     #[error("credit page {path} is a file of something else", path = .path.display())]
     NotAPage {
         /// The file.
         path: PathBuf,
     },
-    /// A call failed.
+    /// A system call failed.
     #[error("credit page {path}: {call}: {error}", path = .path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// Which.
+        /// The call.
         call: &'static str,
-        /// How.
+        /// The error.
         error: std::io::Error,
     },
 }
 
-/// The reader's end of the page: counts the frames it has finished. The lock is held until it is dropped.
+/// The reader's end of a page: counts the frames that it has finished. Holds the page's lock until it is dropped.
 #[derive(Debug)]
 pub struct CreditWriter {
     fd: OwnedFd,
@@ -43,13 +43,13 @@ pub struct CreditWriter {
 }
 
 impl CreditWriter {
-    /// Opens the page as a new generation that does not say who reads. If another process has the page locked, `NAME.PID` is taken
-    /// in its place.
+    /// Opens the page as a new generation, of an unknown kind of reader. If another process has locked the page, opens
+    /// `NAME.PID` instead.
     pub fn open(path: &Path) -> Result<CreditWriter, CreditWriterError> {
         CreditWriter::open_as(path, ReaderKind::Unknown)
     }
 
-    /// The same, and the page says who reads.
+    /// Opens the page likewise, and writes the kind of reader.
     pub fn open_as(path: &Path, reader: ReaderKind) -> Result<CreditWriter, CreditWriterError> {
         match CreditWriter::open_at(path, reader)? {
             Some(writer) => Ok(writer),
@@ -67,7 +67,7 @@ impl CreditWriter {
         }
     }
 
-    /// Where it is: the path that was asked for, or `NAME.PID`.
+    /// The opened path: the given one, or `NAME.PID`.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -82,7 +82,7 @@ impl CreditWriter {
         self.count
     }
 
-    /// One more frame is finished.
+    /// Counts one more frame as finished.
     pub fn finished(&mut self) -> Result<(), CreditWriterError> {
         self.count += 1;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
@@ -101,7 +101,7 @@ impl CreditWriter {
             Err(Errno::WOULDBLOCK) => return Ok(None),
             Err(error) => return Err(failed("flock")(error)),
         }
-        // One byte more, to see a longer file.
+        // One byte more than a page, to notice a longer file.
         let mut old = [0; PAGE_BYTES + 1];
         let read = rustix::io::pread(&fd, &mut old, 0).map_err(failed("read"))?;
         let mut writer = CreditWriter { fd, path: path.to_owned(), generation: 1, count: 0 };
@@ -112,7 +112,7 @@ impl CreditWriter {
             writer.write(12, &pid)?;
             writer.write(16, &1u64.to_le_bytes())?;
             writer.write(56, &reader.word().to_le_bytes())?;
-            // Last: until then the page is seen as not filled yet.
+            // The magic is last: until then the page is not filled.
             writer.write(0, &MAGIC)?;
             return Ok(Some(writer));
         }
@@ -121,7 +121,8 @@ impl CreditWriter {
         }
         let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| old[at + i]));
         let (generation, count, last_generation) = (u64_at(16), u64_at(24), u64_at(32));
-        // Otherwise a writer died while it opened the page, and `count` may be gone already: its last count stands.
+        // Equal generations: a writer died while it opened the page, and `count` may be 0 already. Its last count
+        // stays.
         if last_generation != generation {
             writer.write(32, &generation.to_le_bytes())?;
             writer.write(40, &count.to_le_bytes())?;

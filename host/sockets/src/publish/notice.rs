@@ -1,23 +1,23 @@
-//! What may be changed of a PUB, and what it tells.
+//! The options, totals and notices of a PUB.
 
 use std::time::Duration;
 
 use crate::bounds;
 use crate::conn::PeerAddress;
-use crate::pull::{CloseReason, PeerId, Refusal};
+use crate::peers::{CloseReason, PeerId, RefusalReason};
 
-/// What may be changed of a [`Pub`](crate::Pub); the defaults are in [`bounds`].
+/// The options of a [`Pub`](crate::Pub). The defaults are in [`bounds`].
 #[derive(Clone, Debug)]
 pub struct PubOptions {
-    /// A frame is dropped for a subscriber for which so many wait.
+    /// The longest queue of a subscriber, in frames. A further frame is dropped for it.
     pub max_queue_frames: usize,
-    /// A frame is dropped for a subscriber for which more bytes than this would wait. One frame always fits.
+    /// The longest queue of a subscriber, in bytes. A bigger frame is queued when the queue is empty.
     pub max_queue_bytes: u64,
-    /// A further subscriber is closed as soon as it connects. At least 1; the token range bounds it too.
+    /// A further subscriber is closed as soon as it connects. At least 1; the token range limits it too.
     pub max_subscribers: usize,
-    /// Mode of the ipc file, set before anybody can connect. Default 0600.
+    /// Mode of the ipc file, set before anybody can connect. Default: 0600.
     pub listen_mode: u32,
-    /// A subscriber that has not finished its handshake by then is closed.
+    /// A subscriber whose handshake takes longer is closed.
     pub handshake_timeout: Duration,
 }
 
@@ -33,72 +33,72 @@ impl Default for PubOptions {
     }
 }
 
-/// What was done so far, for all subscribers together.
+/// Sums since the start, over all subscribers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PubTotals {
-    /// Copies that the kernel has whole.
+    /// Copies that the kernel took whole.
     pub frames_written: u64,
-    /// Bytes of them.
+    /// Their bytes.
     pub bytes_written: u64,
-    /// Copies that were dropped for a subscriber whose queue was full.
+    /// Copies dropped because the subscriber's queue was full.
     pub frames_dropped: u64,
-    /// Bytes of them.
+    /// Their bytes.
     pub bytes_dropped: u64,
 }
 
-/// What happened on a [`Pub`](crate::Pub).
+/// An event on a [`Pub`](crate::Pub).
 #[derive(Debug)]
 pub enum PubNotice {
-    /// A subscriber finished its handshake. It gets what it subscribes to, from then on.
+    /// A subscriber finished its handshake. From now on it gets the frames of its topics.
     Connected {
-        /// Who.
+        /// The subscriber.
         subscriber: PeerId,
-        /// From where.
+        /// Its address.
         from: PeerAddress,
     },
     /// A subscriber was closed.
     Closed {
-        /// Who.
+        /// The subscriber.
         subscriber: PeerId,
-        /// From where.
+        /// Its address.
         from: PeerAddress,
-        /// Why.
+        /// The reason.
         why: CloseReason,
-        /// Frames that the kernel had whole for it.
+        /// Frames that the kernel took whole for this subscriber.
         frames: u64,
-        /// Frames that still waited for it.
+        /// Frames that were still queued for this subscriber.
         unsent: u64,
     },
-    /// A connection was not taken. Told at most once a second.
+    /// Connections were refused. Sent at most once a second.
     Refused {
-        /// From where.
+        /// The address of the last one.
         from: PeerAddress,
-        /// Why.
-        why: Refusal,
-        /// How many were refused since the last such notice, this one with them.
+        /// The reason for refusing the last one.
+        why: RefusalReason,
+        /// Connections refused since the last such notice.
         times: u64,
     },
-    /// A subscriber's queue is full: it does not get this frame, nor those after it until [`PubNotice::Dropped`].
+    /// A subscriber's queue is full: it misses this frame and those after it until [`PubNotice::Dropped`].
     Dropping {
-        /// Who.
+        /// The subscriber.
         subscriber: PeerId,
-        /// From where.
+        /// Its address.
         from: PeerAddress,
-        /// The number of the first frame that it did not get.
+        /// The number of the first frame that it missed.
         first: u64,
     },
-    /// A subscriber takes frames again, or has left: what it did not get of what it wanted.
+    /// A subscriber takes frames again, or closed, after it had missed frames.
     Dropped {
-        /// Who.
+        /// The subscriber.
         subscriber: PeerId,
-        /// How many.
+        /// How many frames of its topics it missed.
         frames: u64,
-        /// The number of the first.
+        /// The first one's number.
         first: u64,
-        /// The number of the last.
+        /// The last one's number.
         last: u64,
     },
-    /// Notices were not taken in time and dropped.
+    /// NoticeQueue were dropped because the queue was full.
     Missed {
         /// How many.
         count: u64,

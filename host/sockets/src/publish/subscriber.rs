@@ -1,4 +1,4 @@
-//! One subscriber of a PUB: its connection, what it wants, what waits for it.
+//! One subscriber of a PUB: its connection, its subscriptions, its queue.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -10,11 +10,11 @@ use rustix::io::Errno;
 
 use super::notice::{PubOptions, PubTotals};
 use crate::bounds::{SUBSCRIBER_TURN_BYTES, WRITE_CALL_BYTES, WRITE_CALL_FRAMES, WRITE_TURN_BYTES};
-use crate::conn::{Conn, PeerAddress, Read};
+use crate::conn::{Conn, PeerAddress, ReadResult};
 use crate::dropped::Dropped;
-use crate::pull::{CloseReason, PeerId};
+use crate::peers::{CloseReason, PeerId};
 
-/// A subscriber sends next to nothing: its greeting, READY, subscriptions, PING.
+/// A subscriber sends little: its greeting, READY, subscriptions, PING.
 const READ_BYTES: usize = 4 << 10;
 
 #[derive(Debug)]
@@ -22,37 +22,38 @@ pub(crate) struct Subscriber {
     pub(crate) id: PeerId,
     pub(crate) conn: Conn,
     pub(crate) from: PeerAddress,
-    /// Until when the handshake must be done.
+    /// When the handshake times out.
     pub(crate) until: Instant,
-    /// Frames that the kernel has whole.
+    /// Frames that the kernel took whole.
     pub(crate) frames: u64,
-    /// What it was not given, since its queue was full.
+    /// The frames dropped since its queue became full.
     pub(crate) dropped: Option<Dropped>,
-    zmtp: zmtp::Peer,
+    zmtp: zmtp::Conversation,
     subscriptions: zmtp::Subscriptions,
-    /// The kernel may have bytes, may take bytes: set by the poll, taken back only when a call blocks.
+    /// The kernel may have or take bytes. The poll sets both; only a call that blocks clears one.
     readable: bool,
     writable: bool,
     queue: VecDeque<Bytes>,
     queue_bytes: u64,
-    /// Of the first frame in the queue, with its header: bytes that the kernel has.
+    /// Bytes of the first queued frame, with its header, that the kernel has.
     offset: usize,
 }
 
-/// What became of a frame.
+/// The result of queueing a frame.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Given {
-    /// It is not subscribed to.
+pub(crate) enum QueueResult {
+    /// The frame has no topic of the subscriber.
     Unwanted,
     Queued,
-    /// There is no room.
+    /// The queue is full.
     Full,
 }
 
 impl Subscriber {
     pub(crate) fn new(id: PeerId, conn: Conn, from: PeerAddress, until: Instant) -> Subscriber {
-        // What comes as a message is a subscription as ZMTP 3.0 has it: no longer than that of 3.1, which is a command.
-        let zmtp = zmtp::Peer::new(zmtp::Role::Pub, zmtp::COMMAND_BYTES_MAX);
+        // A message from a subscriber is a ZMTP 3.0 subscription. The limit is that of ZMTP 3.1, where a subscription
+        // is a command.
+        let zmtp = zmtp::Conversation::new(zmtp::Role::Pub, zmtp::COMMAND_BYTES_MAX);
         Subscriber {
             id,
             conn,
@@ -62,7 +63,7 @@ impl Subscriber {
             dropped: None,
             zmtp,
             subscriptions: zmtp::Subscriptions::default(),
-            // Until a call says otherwise: the poll may not have known of it.
+            // True until a call blocks: there may be bytes from before the registration with the poll.
             readable: true,
             writable: true,
             queue: VecDeque::new(),
@@ -71,13 +72,13 @@ impl Subscriber {
         }
     }
 
-    /// Whatever the poll says (hang-up, error), reading and writing tell what it is.
+    /// Notes an event. Whatever it is (also hang-up or error), reads and writes find out.
     pub(crate) fn woken(&mut self, is_writable: bool) {
         self.readable = true;
         self.writable |= is_writable;
     }
 
-    /// The kernel may take bytes.
+    /// Whether the kernel may take bytes.
     pub(crate) fn is_writable(&self) -> bool {
         self.writable
     }
@@ -98,47 +99,47 @@ impl Subscriber {
         self.queue_bytes
     }
 
-    /// Something can be done without a further event.
+    /// Whether there is work without a further event.
     pub(crate) fn has_more(&self) -> bool {
         self.readable || self.writable && !(self.queue.is_empty() && self.zmtp.output().is_empty())
     }
 
-    /// Queues a frame, if it wants it and there is room.
-    pub(crate) fn give(&mut self, bytes: &Bytes, options: &PubOptions) -> Given {
+    /// Queues a frame if the subscriber wants it and the queue has room.
+    pub(crate) fn enqueue(&mut self, bytes: &Bytes, options: &PubOptions) -> QueueResult {
         if !self.subscriptions.want(bytes) {
-            return Given::Unwanted;
+            return QueueResult::Unwanted;
         }
         let size = bytes.len() as u64;
         let fits = self.queue_bytes + size <= options.max_queue_bytes;
         let has_room = self.queue.len() < options.max_queue_frames && fits;
         if !has_room && !self.queue.is_empty() {
-            return Given::Full;
+            return QueueResult::Full;
         }
         self.queue.push_back(bytes.clone());
         self.queue_bytes += size;
-        Given::Queued
+        QueueResult::Queued
     }
 
-    /// Reads until it blocks, or as much as a turn may. `Ok(true)`: the handshake was finished.
+    /// Reads until it blocks or the turn's bound is reached. `Ok(true)`: the handshake was completed.
     pub(crate) fn read(&mut self) -> Result<bool, CloseReason> {
         let (mut is_new, mut read) = (false, 0);
         let mut buffer = [0; READ_BYTES];
         while self.readable && read < SUBSCRIBER_TURN_BYTES {
             match self.conn.read(&mut buffer) {
-                Read::Blocked => self.readable = false,
-                Read::End | Read::Failed(_) => return Err(CloseReason::of_end(&self.zmtp)),
-                Read::Data(bytes) => {
+                ReadResult::Blocked => self.readable = false,
+                ReadResult::End | ReadResult::Failed(_) => return Err(CloseReason::of_end(&self.zmtp)),
+                ReadResult::Data(bytes) => {
                     read += bytes;
                     let mut input = &buffer[..bytes];
                     while !input.is_empty() {
                         let (used, event) = self.zmtp.feed(input).inspect_err(|_| self.say())?;
                         input = &input[used..];
                         match event {
-                            Some(zmtp::Event::Ready(_)) => is_new = true,
-                            Some(zmtp::Event::Subscribe(topic)) => self.subscriptions.add(topic)?,
-                            Some(zmtp::Event::Cancel(topic)) => self.subscriptions.cancel(&topic),
-                            // A PUB is given no messages.
-                            Some(zmtp::Event::Message(_) | zmtp::Event::Command) | None => {}
+                            Some(zmtp::ZmtpEvent::Ready(_)) => is_new = true,
+                            Some(zmtp::ZmtpEvent::Subscribe(topic)) => self.subscriptions.add(topic)?,
+                            Some(zmtp::ZmtpEvent::Cancel(topic)) => self.subscriptions.cancel(&topic),
+                            // A PUB ignores messages.
+                            Some(zmtp::ZmtpEvent::Message(_) | zmtp::ZmtpEvent::Command) | None => {}
                         }
                     }
                 }
@@ -147,7 +148,7 @@ impl Subscriber {
         Ok(is_new)
     }
 
-    /// Writes the handshake, PONGs and what waits: until it blocks, or as much as a turn may.
+    /// Writes the handshake, PONGs and queued frames until it blocks or the turn's bound is reached.
     pub(crate) fn write(&mut self, totals: &mut PubTotals) -> Result<(), CloseReason> {
         let mut turn = 0;
         while self.writable && turn < WRITE_TURN_BYTES {
@@ -170,8 +171,8 @@ impl Subscriber {
         Ok(())
     }
 
-    /// Of the frames that one call may take.
-    fn headers(&self) -> Vec<zmtp::Header> {
+    /// The headers of the frames that one call may write.
+    fn headers(&self) -> Vec<zmtp::FrameHeader> {
         let mut sum = 0;
         let fits = |frame: &&Bytes| {
             let is_first = sum == 0;
@@ -179,11 +180,12 @@ impl Subscriber {
             is_first || sum <= WRITE_CALL_BYTES
         };
         let frames = self.queue.iter().take(WRITE_CALL_FRAMES).take_while(fits);
-        frames.map(|frame| zmtp::Header::message(frame.len())).collect()
+        frames.map(|frame| zmtp::FrameHeader::message(frame.len())).collect()
     }
 
-    /// What to hand to the kernel next; how many bytes at its front are commands, which go between two frames.
-    fn slices<'a>(&'a self, headers: &'a [zmtp::Header]) -> (Vec<IoSlice<'a>>, usize) {
+    /// The bytes to write next, and how many bytes at the front are commands. Commands are written between two frames
+    /// only.
+    fn slices<'a>(&'a self, headers: &'a [zmtp::FrameHeader]) -> (Vec<IoSlice<'a>>, usize) {
         let commands = if self.offset == 0 { self.zmtp.output() } else { &[] };
         let mut skip = self.offset;
         let mut slices = Vec::with_capacity(1 + 2 * headers.len());
@@ -198,12 +200,12 @@ impl Subscriber {
         (slices, commands.len())
     }
 
-    /// The kernel took the next `bytes` of the queue.
+    /// Notes that the kernel took the next `bytes` of the queue.
     fn advance(&mut self, bytes: usize, totals: &mut PubTotals) {
         self.offset += bytes;
         while let Some(frame) = self.queue.front() {
             let size = frame.len();
-            let on_wire = zmtp::Header::message(size).as_bytes().len() + size;
+            let on_wire = zmtp::FrameHeader::message(size).as_bytes().len() + size;
             if self.offset < on_wire {
                 return;
             }
@@ -216,7 +218,7 @@ impl Subscriber {
         }
     }
 
-    /// Tries to say why we leave (ERROR): once, and whether or not it can be heard.
+    /// Tries once to send the reason for closing (ERROR).
     fn say(&self) {
         if self.offset == 0 {
             let _ = self.conn.write(&[IoSlice::new(self.zmtp.output())]);

@@ -1,4 +1,4 @@
-//! The connection of a PUSH, from the attempt to the loss.
+//! One connection of a PUSH, from the attempt to the loss.
 
 use std::io::IoSlice;
 use std::time::{Duration, Instant};
@@ -7,54 +7,55 @@ use afterbay_zmtp as zmtp;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use super::custody::Custody;
 use super::notice::LossReason;
+use super::send_queue::SendQueue;
 use crate::bounds::{WRITE_CALL_BYTES, WRITE_CALL_FRAMES, WRITE_TURN_BYTES};
-use crate::conn::{Conn, PeerAddress, Read};
+use crate::conn::{Conn, PeerAddress, ReadResult};
 
-/// A reader sends next to nothing: its greeting, READY, PING.
+/// A reader sends little: its greeting, READY, PING.
 const READ_BYTES: usize = 1 << 10;
 
-/// On top of its SO_SNDBUF, what the other end of a tcp connection may hold unread: more than Linux gives a socket by itself.
+/// The most that the other end of a tcp connection holds unread, besides our SO_SNDBUF. Linux gives a socket less by
+/// default.
 const TCP_UNREAD_BYTES_MAX: usize = 32 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum LinkStage {
     Connecting,
-    Shaking,
+    Handshake,
     Up,
 }
 
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) conn: Conn,
-    pub(crate) stage: Stage,
-    /// Until when this stage must be over; of [`Stage::Up`]: since when it is.
+    pub(crate) stage: LinkStage,
+    /// When the stage times out; in [`LinkStage::Up`]: when the stage began.
     pub(crate) at: Instant,
     pub(crate) to: PeerAddress,
-    /// The kernel may take bytes: set by the poll, taken back only when a write blocks.
+    /// The kernel may take bytes. The poll sets it; only a write that blocks clears it.
     writable: bool,
-    /// A whole frame was written.
+    /// Whether a whole frame was written.
     pub(crate) wrote: bool,
-    zmtp: zmtp::Peer,
+    zmtp: zmtp::Conversation,
 }
 
-/// What writing came to.
+/// The result of writing.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Written {
-    /// Everything that may be written now, or as much as the kernel takes: the poll tells.
+pub(crate) enum WriteResult {
+    /// Everything that may be written is, or the kernel takes no more until the next event.
     Done,
-    /// As much as one turn may.
-    Used,
-    /// The connection is broken; reading tells more.
+    /// The turn's bound is reached.
+    LimitReached,
+    /// The connection is broken. A read may find out more.
     Broken(Errno),
 }
 
 impl Link {
     pub(crate) fn new(conn: Conn, is_made: bool, at: Instant) -> Link {
-        let stage = if is_made { Stage::Shaking } else { Stage::Connecting };
-        // It never receives a message; the bound is of no account.
-        let zmtp = zmtp::Peer::new(zmtp::Role::Push, 0);
+        let stage = if is_made { LinkStage::Handshake } else { LinkStage::Connecting };
+        // The reader sends no message, so its size limit is 0.
+        let zmtp = zmtp::Conversation::new(zmtp::Role::Push, 0);
         Link { conn, stage, at, to: PeerAddress::Unknown, writable: true, wrote: false, zmtp }
     }
 
@@ -65,10 +66,10 @@ impl Link {
         }
     }
 
-    /// What the two kernel buffers can hold that the reader has not read.
+    /// The bytes that the two kernel buffers can hold unread.
     pub(crate) fn unread_bytes_max(&self) -> usize {
         let send_buffer = sockopt::socket_send_buffer_size(self.conn.fd()).unwrap_or(usize::MAX / 4);
-        // Over ipc the sender's buffer is all there is; its bound can be passed by one piece of up to half of it.
+        // Over ipc the sender's buffer is the only one. One write of up to half of it can exceed its limit.
         if self.conn.is_ipc() { send_buffer * 2 } else { send_buffer + TCP_UNREAD_BYTES_MAX }
     }
 
@@ -80,20 +81,20 @@ impl Link {
         self.writable
     }
 
-    /// Reads until it blocks. `Ok(true)`: the handshake was finished.
+    /// Reads until it blocks. `Ok(true)`: the handshake was completed.
     pub(crate) fn read(&mut self) -> Result<bool, LossReason> {
         let mut is_new = false;
         let mut buffer = [0; READ_BYTES];
         loop {
             match self.conn.read(&mut buffer) {
-                Read::Blocked => return Ok(is_new),
-                Read::End => return Err(LossReason::Closed),
-                Read::Failed(error) => return Err(loss(error)),
-                Read::Data(bytes) => {
+                ReadResult::Blocked => return Ok(is_new),
+                ReadResult::End => return Err(LossReason::Closed),
+                ReadResult::Failed(error) => return Err(loss(error)),
+                ReadResult::Data(bytes) => {
                     let mut input = &buffer[..bytes];
                     while !input.is_empty() {
                         let (used, event) = self.zmtp.feed(input).inspect_err(|_| self.say())?;
-                        is_new |= matches!(event, Some(zmtp::Event::Ready(_)));
+                        is_new |= matches!(event, Some(zmtp::ZmtpEvent::Ready(_)));
                         input = &input[used..];
                     }
                 }
@@ -101,41 +102,41 @@ impl Link {
         }
     }
 
-    /// Writes the handshake, PONGs, and, if `frames` is given, frames: at most so many unfinished ones, of so many bytes.
-    pub(crate) fn write(&mut self, custody: &mut Custody, window: Option<(usize, usize)>) -> Written {
+    /// Writes the handshake, PONGs and, with a window, frames: the window limits the unfinished frames and their bytes.
+    pub(crate) fn write(&mut self, queue: &mut SendQueue, window: Option<(usize, usize)>) -> WriteResult {
         let mut turn = 0;
         while self.writable {
             let mut slices = Vec::new();
-            let between = custody.is_between_frames();
+            let between = queue.is_between_frames();
             let commands = if between { self.zmtp.output().len() } else { 0 };
             if commands > 0 {
                 slices.push(IoSlice::new(self.zmtp.output()));
             }
             if let Some((frames, bytes)) = window {
-                let most = custody.window(frames, bytes, WRITE_CALL_FRAMES);
-                custody.slices(&mut slices, most, WRITE_CALL_BYTES);
+                let most = queue.window(frames, bytes, WRITE_CALL_FRAMES);
+                queue.slices(&mut slices, most, WRITE_CALL_BYTES);
             }
             if slices.is_empty() {
-                return Written::Done;
+                return WriteResult::Done;
             }
             if turn >= WRITE_TURN_BYTES {
-                return Written::Used;
+                return WriteResult::LimitReached;
             }
             match self.conn.write(&slices) {
                 Ok(sent) => {
                     turn += sent;
                     let of_commands = sent.min(commands);
                     self.zmtp.sent(of_commands);
-                    self.wrote |= custody.advance(sent - of_commands) > 0;
+                    self.wrote |= queue.advance(sent - of_commands) > 0;
                 }
                 Err(Errno::AGAIN) => self.writable = false,
-                Err(error) => return Written::Broken(error),
+                Err(error) => return WriteResult::Broken(error),
             }
         }
-        Written::Done
+        WriteResult::Done
     }
 
-    /// Tries to say why we leave (ERROR): once, and whether or not it can be heard.
+    /// Tries once to send the reason for closing (ERROR).
     fn say(&self) {
         let _ = self.conn.write(&[IoSlice::new(self.zmtp.output())]);
     }
@@ -149,7 +150,8 @@ pub(crate) fn loss(error: Errno) -> LossReason {
     }
 }
 
-/// Waits between attempts: doubled at each, shortened by up to half at random, so that many do not come at once.
+/// The waits between attempts. Each doubles the last one; jitter shortens it by up to half, so that many clients do not
+/// reconnect at once.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     min: Duration,
@@ -161,7 +163,7 @@ pub(crate) struct Backoff {
 impl Backoff {
     pub(crate) fn new(min: Duration, max: Duration, seed: u64) -> Backoff {
         let max = max.max(min);
-        // xorshift stands still at 0.
+        // xorshift never leaves 0.
         Backoff { min, max, next: min, random: (seed ^ 0x9e37_79b9_7f4a_7c15).max(1) }
     }
 

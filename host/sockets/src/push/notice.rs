@@ -1,4 +1,4 @@
-//! What a PUSH is given, and what it tells.
+//! The frames, sums and notices of a PUSH.
 
 use std::time::Duration;
 
@@ -7,49 +7,50 @@ use bytes::Bytes;
 use crate::conn::PeerAddress;
 use crate::credit::CreditState;
 
-/// One frame to send.
+/// A frame to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
-    /// Its number, bigger than that of the frame before (gaps are allowed).
+    /// The frame's number, greater than that of the frame before. Numbers may be skipped.
     pub sequence: u64,
     /// One ZeroMQ message.
     pub bytes: Bytes,
-    /// The reader counts this frame when it has finished it (batch outputs, also idle ones).
+    /// Whether the reader counts this frame when it has finished it (batch outputs, also idle ones).
     pub counted: bool,
 }
 
-/// Frames and their bytes.
+/// A number of frames and the sum of their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
-    /// How many.
+    /// The number of frames.
     pub frames: usize,
-    /// Together.
+    /// The sum of their bytes.
     pub bytes: usize,
 }
 
-/// What has happened since the start; only grows.
+/// Sums since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Frames that the kernel took whole, those sent again included.
+pub struct PushTotals {
+    /// Frames that the kernel took whole, including frames sent again.
     pub frames_written: u64,
     /// Their bytes.
     pub bytes_written: u64,
-    /// Counted frames that readers have finished, by their credit.
+    /// Counted frames that readers have finished, according to the credit page.
     pub frames_finished: u64,
 }
 
-/// Frames that a reader may or may not have: they are not sent again. (If the reader lives and has them, it counts them yet.)
+/// Frames that a reader may or may not have received. They are not sent again. (A live reader that has them still
+/// counts them.)
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unconfirmed {
     /// The first one's number.
     pub first: u64,
     /// The last one's number.
     pub last: u64,
-    /// How many.
+    /// The number of frames.
     pub frames: usize,
 }
 
-/// A count of a generation.
+/// A count of finished frames within one generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreditPosition {
     /// The reader's generation.
@@ -58,70 +59,70 @@ pub struct CreditPosition {
     pub count: u64,
 }
 
-/// Why a connection ended or was not made.
+/// The reason why a connection ended or was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LossReason {
-    /// The name does not exist, or nobody listens there.
+    /// The name does not exist, or no process listens there.
     #[error("nobody listens")]
     NoListener,
-    /// A host name that has no address.
+    /// The host name has no address.
     #[error("no address: {0}")]
     NoAddress(String),
-    /// A call failed.
+    /// A system call failed.
     #[error("{0}")]
     Io(String),
-    /// The connection or the handshake took too long.
+    /// Connecting or the handshake took too long.
     #[error("{what} took longer than {limit:?}")]
     Timeout {
-        /// connection, handshake.
+        /// "connection" or "handshake".
         what: &'static str,
         /// The limit.
         limit: Duration,
     },
-    /// The reader closed it, having read all that the kernel had taken (as far as can be seen).
+    /// The reader closed the connection, and as far as can be seen had read everything that the kernel had.
     #[error("the reader closed the connection")]
     Closed,
-    /// The reader died or closed it with bytes unread.
+    /// The reader died, or closed the connection with bytes unread.
     #[error("the reader reset the connection with bytes unread")]
     Reset,
-    /// What the reader sent is not ZMTP, or not from a PULL.
+    /// The reader sent something that is not ZMTP, or is not a PULL.
     #[error(transparent)]
-    Protocol(#[from] afterbay_zmtp::Error),
+    Protocol(#[from] afterbay_zmtp::ZmtpError),
 }
 
-/// What happened on a [`Push`].
+/// An event on a [`Push`].
 #[derive(Debug)]
 pub enum PushNotice {
     /// The handshake with a reader is done.
     Connected {
-        /// Where.
+        /// The reader's address.
         to: PeerAddress,
     },
-    /// No reader yet. Told once per reason, not per attempt.
+    /// There is no reader. Sent once per reason, not per attempt.
     Waiting {
-        /// Why.
+        /// The reason.
         why: LossReason,
     },
-    /// The connection ended. What becomes of frames that it may have lost is told by [`PushNotice::Settled`].
+    /// The connection ended. If frames may be lost, a [`PushNotice::Settled`] says what happens to them.
     Lost {
-        /// Why.
+        /// The reason.
         why: LossReason,
-        /// A frame of which only a part was written: it is sent again, whole.
+        /// The frame that was only partly written. It is sent again, whole.
         cut: Option<u64>,
     },
-    /// What becomes of the frames that were in the kernel when a connection ended.
+    /// The decision about the frames that the kernel had when a connection ended.
     Settled {
-        /// Frames sent again, in order: it is certain that no reader finished them.
+        /// Frames sent again, in order: certainly no reader finished them.
         resent: usize,
-        /// Frames not sent again: it cannot be known if a reader has them.
+        /// Frames not sent again: a reader may have them.
         unconfirmed: Option<Unconfirmed>,
     },
-    /// What is known of the credit page changed (not told when only the count moved).
+    /// The state of the credit page changed. A change of the count alone is not reported.
     Credit {
-        /// Now.
+        /// The new state.
         state: CreditState,
     },
-    /// Notices were not taken in time and dropped.
+    /// NoticeQueue were dropped because the queue was full.
     Missed {
         /// How many.
         count: u64,

@@ -1,32 +1,32 @@
-//! What may be changed of a PUSH.
+//! The options of a PUSH.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::bounds;
 
-/// What may be changed of a [`Push`]; the defaults are in [`bounds`].
+/// The options of a [`Push`]. The defaults are in [`bounds`].
 #[derive(Clone, Debug)]
 pub struct PushOptions {
-    /// A frame is taken while fewer than this wait for the kernel, and handed back otherwise.
+    /// Frames in the queue. At the bound [`Push::send`](crate::Push::send) hands a further one back.
     pub max_queue_frames: usize,
-    /// A frame is taken while fewer bytes than this wait (so they can be more by one frame).
+    /// Bytes in the queue. At the bound a further frame is handed back, so the queue may exceed it by one frame.
     pub max_queue_bytes: usize,
     /// The first wait before connecting again.
     pub backoff_min: Duration,
-    /// The longest.
+    /// The longest wait before connecting again.
     pub backoff_max: Duration,
-    /// How long a tcp connection may take.
+    /// The timeout of a tcp connect.
     pub connect_timeout: Duration,
-    /// How long the reader's handshake may take.
+    /// The timeout of the reader's handshake.
     pub handshake_timeout: Duration,
-    /// SO_SNDBUF; `None`: the kernel's. It bounds what can be lost with a reader that dies and has no credit page.
+    /// SO_SNDBUF. `None`: the kernel's default. It limits how much is lost when a reader without a credit page dies.
     pub send_buffer_bytes: Option<usize>,
-    /// Every frame up to this is settled already, and [`Push::taken`](crate::Push::taken) begins here.
+    /// The last frame that need not be sent again. [`Push::taken`](crate::Push::taken) begins here.
     pub taken: u64,
     /// The reader's credit page.
     pub credit: Option<CreditOptions>,
-    /// Seeds the backoff's jitter.
+    /// The seed of the backoff's jitter.
     pub jitter_seed: u64,
 }
 
@@ -47,25 +47,25 @@ impl Default for PushOptions {
     }
 }
 
-/// Where the reader's count is, and how far it is trusted.
+/// The path of the credit page and the limits of its use.
 #[derive(Clone, Debug)]
 pub struct CreditOptions {
-    /// The page's file. It need not be there yet.
+    /// The page's file. It may not exist yet.
     pub path: PathBuf,
-    /// Frames the kernel may have that are not finished. At the bound nothing is written until the reader counts.
+    /// Unfinished frames that the kernel may have. At the bound nothing is written until the reader counts one.
     pub max_window_frames: usize,
-    /// Bytes likewise; a bigger frame goes through alone.
+    /// Bytes of the same frames. A bigger frame is written when no other frame is unfinished.
     pub max_window_bytes: usize,
-    /// Between two looks at the page while frames are unfinished.
+    /// How often the page is read while frames are unfinished.
     pub poll: Duration,
-    /// How long a new connection with unfinished frames behind it waits for the new reader's generation.
+    /// How long a new connection waits for the new reader's generation if frames of the last connection are unfinished.
     pub generation_wait: Duration,
-    /// How long a count in doubt may stand still before its frames are given up.
+    /// How long a doubtful count may stand still before its frames are given up.
     pub stall: Duration,
 }
 
 impl CreditOptions {
-    /// The defaults for a page.
+    /// The default options for the page at `path`.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         CreditOptions {
             path: path.into(),

@@ -1,4 +1,4 @@
-//! What the socket tests share: a poll loop, payloads that prove themselves, libzmq in a Python process.
+//! Shared by the socket tests: a poll loop, payloads that prove themselves, libzmq in a Python process.
 #![allow(dead_code)]
 
 pub mod python;
@@ -13,7 +13,7 @@ use afterbay_sockets::{
 };
 use bytes::Bytes;
 
-/// As `payload` of `peer.py`.
+/// The payload that `payload` of `peer.py` makes.
 pub fn payload(sender: u64, sequence: u64, size: usize) -> Vec<u8> {
     if size < 16 {
         return vec![(sequence % 251) as u8; size];
@@ -27,7 +27,7 @@ pub fn payload(sender: u64, sequence: u64, size: usize) -> Vec<u8> {
     bytes
 }
 
-/// Sender, sequence, size; panics if the payload is damaged.
+/// Returns the sender, sequence and size. Panics if the payload is damaged.
 pub fn describe(bytes: &[u8]) -> (u64, u64, usize) {
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     let (sender, sequence) =
@@ -51,12 +51,12 @@ pub fn path_of(endpoint: &Endpoint) -> &Path {
     }
 }
 
-/// An endpoint of each transport.
+/// One endpoint of each transport.
 pub fn both(dir: &tempfile::TempDir, name: &str) -> [Endpoint; 2] {
     [ipc(dir, name), "tcp://127.0.0.1:0".parse().unwrap()]
 }
 
-/// A tcp port that is free now, and that the kernel does not give to others by itself.
+/// A tcp port that is free now and that the kernel does not assign by itself.
 pub fn free_port() -> Endpoint {
     static NEXT: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(0);
     loop {
@@ -71,7 +71,7 @@ pub fn free_port() -> Endpoint {
 const PULL_TOKENS: TokenRange = TokenRange { first: 10, count: 1 + 300 };
 const PUSH_TOKENS: TokenRange = TokenRange { first: 1000, count: 1 };
 
-/// One thread with one poll, as a stream has it.
+/// One thread with one poll, like a stream.
 pub struct Loop {
     poll: mio::Poll,
     events: mio::Events,
@@ -80,7 +80,7 @@ pub struct Loop {
     pub received: Vec<Message>,
     pub pulled: Vec<PullNotice>,
     pub pushed: Vec<PushNotice>,
-    /// Stop receiving when so many are there.
+    /// Stop receiving at this number of messages.
     pub receive_max: usize,
 }
 
@@ -133,7 +133,7 @@ impl Loop {
         self.pull.as_mut().unwrap()
     }
 
-    /// Waits at most so long, and does what there is to do.
+    /// Waits for events at most this long, and handles them.
     pub fn turn(&mut self, at_most: Duration) {
         let now = Instant::now();
         let due = |deadline: Option<Instant>| deadline.map(|at| at.saturating_duration_since(now));
@@ -168,10 +168,10 @@ impl Loop {
         }
     }
 
-    /// Turns until it is so; panics after 30 seconds.
-    pub fn until(&mut self, what: &str, mut is_so: impl FnMut(&mut Loop) -> bool) {
+    /// Runs the loop until `done`; panics after 30 seconds.
+    pub fn until(&mut self, what: &str, mut done: impl FnMut(&mut Loop) -> bool) {
         let end = Instant::now() + Duration::from_secs(30);
-        while !is_so(self) {
+        while !done(self) {
             assert!(
                 Instant::now() < end,
                 "{what}: not in 30 s; {} received, {:?}, {:?}, {:?}",
@@ -189,7 +189,7 @@ impl Loop {
         }
     }
 
-    /// Turns for so long.
+    /// Runs the loop for this long.
     pub fn run(&mut self, time: Duration) {
         let end = Instant::now() + time;
         while Instant::now() < end {
@@ -202,13 +202,13 @@ impl Loop {
         assert_eq!(self.received.len(), count);
     }
 
-    /// The next `count` messages, as `describe` has them.
+    /// The next `count` messages, in the notation of `describe`.
     pub fn described(&mut self, count: usize) -> Vec<(u64, u64, usize)> {
         self.receive(count);
         self.received.drain(..).map(|message| describe(&message.bytes)).collect()
     }
 
-    /// Sends, waiting for room.
+    /// Sends a frame, after waiting for room.
     pub fn send(&mut self, frame: Outgoing) {
         self.until("room", |this| this.push().room());
         self.push().send(frame).unwrap();
@@ -225,7 +225,7 @@ impl Loop {
     }
 }
 
-/// A page in the directory, and waits that suit a test.
+/// Options for a page in the directory, with waits that suit a test.
 pub fn with_credit(dir: &tempfile::TempDir, change: impl FnOnce(&mut CreditOptions)) -> PushOptions {
     let mut credit = CreditOptions::new(dir.path().join("page"));
     credit.generation_wait = Duration::from_millis(500);
@@ -233,7 +233,7 @@ pub fn with_credit(dir: &tempfile::TempDir, change: impl FnOnce(&mut CreditOptio
     PushOptions { credit: Some(credit), ..PushOptions::default() }
 }
 
-/// What became of frames that were in the kernel when connections ended: sent again, or not known.
+/// The frames that the kernel had when connections ended: sent again, or unconfirmed.
 pub fn settled(this: &Loop) -> Vec<(usize, Option<Unconfirmed>)> {
     this.pushed
         .iter()

@@ -1,18 +1,18 @@
-//! A Python process with pyzmq, obeying `peer.py`'s commands. The black-box tests use this file, too.
+//! A Python process with pyzmq that runs the commands of `peer.py`. The black-box tests use this file too.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 
-pub struct Peer {
+pub struct PythonPeer {
     child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
 }
 
-impl Peer {
-    pub fn start() -> Peer {
+impl PythonPeer {
+    pub fn start() -> PythonPeer {
         let script = Path::new("host/sockets/tests/support/peer.py");
         let mut above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|dir| dir.join(script));
         let script = above.find(|script| script.exists()).expect("the repository is above");
@@ -23,10 +23,10 @@ impl Peer {
             .spawn()
             .expect("python starts");
         let (stdin, stdout) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        Peer { child, stdin, stdout }
+        PythonPeer { child, stdin, stdout }
     }
 
-    /// Gives the command; its answer must be taken by [`Peer::answer`].
+    /// Sends a command. Take its answer with [`PythonPeer::answer`].
     pub fn tell(&mut self, command: &str) {
         writeln!(self.stdin, "{command}").unwrap();
     }
@@ -44,7 +44,7 @@ impl Peer {
         self.answer()
     }
 
-    /// What came, as `describe` has it.
+    /// The received messages, in the notation of `describe`.
     pub fn received(&mut self) -> Vec<(u64, u64, usize)> {
         let number = |text: &str| text.parse::<u64>().unwrap();
         let answer = self.answer();
@@ -52,28 +52,28 @@ impl Peer {
         words.map(|word| (word[0], word[1], word[2] as usize)).collect()
     }
 
-    /// What came, byte for byte.
+    /// The received messages, byte for byte.
     pub fn received_bytes(&mut self) -> Vec<Vec<u8>> {
         let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
         let answer = self.answer();
         answer.split_whitespace().map(|word| word.as_bytes()[1..].chunks(2).map(byte).collect()).collect()
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 }
 
-impl Drop for Peer {
+impl Drop for PythonPeer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// AFTERBAY_TEST_PYTHON; that of the SGLang environment; or one made here, once.
+/// The Python of AFTERBAY_TEST_PYTHON, of the SGLang environment, or of a new environment made once.
 pub fn python() -> &'static Path {
     static PYTHON: OnceLock<PathBuf> = OnceLock::new();
     PYTHON.get_or_init(|| {
@@ -95,7 +95,7 @@ fn has_zmq(python: &Path) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Test processes of one build may come here at once: the first to take the lock makes it.
+/// Test processes of one build may run at once: the first one to take the lock makes the environment.
 fn make() -> PathBuf {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pyzmq");
     let lock = std::fs::File::create(dir.with_extension("lock")).unwrap();

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use afterbay_sockets::Endpoint;
-use afterbay_zmtp::{Event, Header, Peer, Role};
+use afterbay_zmtp::{Conversation, FrameHeader, Role, ZmtpEvent};
 use bytes::Bytes;
 
 pub trait Stream: Read + Write + Send {}
@@ -14,7 +14,7 @@ impl<T: Read + Write + Send> Stream for T {}
 
 pub struct Raw {
     pub stream: Box<dyn Stream>,
-    pub zmtp: Peer,
+    pub zmtp: Conversation,
 }
 
 pub fn dial(endpoint: &Endpoint) -> Box<dyn Stream> {
@@ -32,22 +32,22 @@ pub fn dial(endpoint: &Endpoint) -> Box<dyn Stream> {
     }
 }
 
-/// Greeting and READY of a socket of that type.
+/// Greeting and READY of a socket of this type.
 pub fn hello(role: Role) -> Vec<u8> {
-    let mut peer = Peer::new(role, 0);
+    let mut peer = Conversation::new(role, 0);
     let greeting = peer.output().to_vec();
     peer.feed(&greeting).unwrap();
     peer.output().to_vec()
 }
 
 pub fn message(payload: &[u8]) -> Vec<u8> {
-    [Header::message(payload.len()).as_bytes(), payload].concat()
+    [FrameHeader::message(payload.len()).as_bytes(), payload].concat()
 }
 
 impl Raw {
-    /// A PUSH that has said hello, and has not listened.
+    /// A PUSH that has sent its handshake and has read nothing.
     pub fn push(endpoint: &Endpoint) -> Raw {
-        let mut raw = Raw { stream: dial(endpoint), zmtp: Peer::new(Role::Push, 0) };
+        let mut raw = Raw { stream: dial(endpoint), zmtp: Conversation::new(Role::Push, 0) };
         raw.write(&hello(Role::Push));
         raw
     }
@@ -60,7 +60,7 @@ impl Raw {
         self.write(&message(payload));
     }
 
-    /// Reads until `count` messages are there (with the handshake, if it is not done).
+    /// Reads until `count` messages have arrived (and the handshake, if it is not complete).
     pub fn receive(&mut self, count: usize) -> Vec<Bytes> {
         let mut messages = Vec::new();
         let mut buffer = vec![0; 64 << 10];
@@ -71,11 +71,11 @@ impl Raw {
             while !input.is_empty() {
                 let (used, event) = self.zmtp.feed(input).unwrap();
                 input = &input[used..];
-                if let Some(Event::Message(bytes)) = event {
+                if let Some(ZmtpEvent::Message(bytes)) = event {
                     messages.push(bytes);
                 }
             }
-            // Hello was said already.
+            // The handshake was sent already.
             self.zmtp.sent(self.zmtp.output().len());
         }
         messages

@@ -1,4 +1,4 @@
-//! Pages, good and bad, and a writer beside the reader.
+//! Valid and invalid pages, and a writer beside the reader.
 
 use super::super::CreditWriter;
 use super::*;
@@ -108,7 +108,8 @@ fn a_second_writer_takes_another_name_and_a_strange_file_is_left_alone() {
 fn a_writer_that_died_while_it_opened_the_page_does_not_lose_the_last_count() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("page");
-    // Generation 3 with count 9 was being handed over: last generation and last count are set, count is 0 already.
+    // A writer died while it opened generation 3 with count 9: last generation and last count are set, count is 0
+    // already.
     let mut cut = bytes(1, 3, 0, 3);
     cut[40..48].copy_from_slice(&9u64.to_le_bytes());
     std::fs::write(&path, cut).unwrap();

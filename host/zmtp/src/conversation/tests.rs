@@ -1,12 +1,12 @@
-//! Conversations, whole and in pieces, valid and not.
+//! Conversations, whole and in pieces, valid and invalid.
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::frame::Header;
+use crate::frame::FrameHeader;
 use crate::fuzz::{fuzz, run};
 
-/// What libzmq 4.3.5 sends first as a PUSH (taken from the wire): greeting, READY.
+/// The first bytes of a PUSH of libzmq 4.3.5, taken from the wire: greeting, READY.
 fn hello(socket_type: &str) -> Vec<u8> {
     let mut bytes = GREETING.to_vec();
     bytes.extend_from_slice(&command::ready(socket_type));
@@ -14,18 +14,18 @@ fn hello(socket_type: &str) -> Vec<u8> {
 }
 
 fn message(payload: &[u8]) -> Vec<u8> {
-    [Header::message(payload.len()).as_bytes(), payload].concat()
+    [FrameHeader::message(payload.len()).as_bytes(), payload].concat()
 }
 
 fn command_frame(body: &[u8]) -> Vec<u8> {
-    [Header::command(body.len()).as_bytes(), body].concat()
+    [FrameHeader::command(body.len()).as_bytes(), body].concat()
 }
 
 fn ping(context: &[u8]) -> Vec<u8> {
     command_frame(&[b"\x04PING\x00\x0a", context].concat())
 }
 
-/// A conversation with everything in it that is allowed.
+/// A conversation with every valid frame.
 fn conversation() -> (Vec<u8>, Vec<Vec<u8>>) {
     let payloads: Vec<Vec<u8>> =
         [0, 1, 2, 254, 255, 256, 257, 300, 5000].iter().map(|n| (0..*n).map(|i| i as u8).collect()).collect();
@@ -38,11 +38,11 @@ fn conversation() -> (Vec<u8>, Vec<Vec<u8>>) {
     (bytes, payloads)
 }
 
-fn messages(events: &[Event]) -> Vec<Vec<u8>> {
+fn messages(events: &[ZmtpEvent]) -> Vec<Vec<u8>> {
     events
         .iter()
         .filter_map(|event| match event {
-            Event::Message(bytes) => Some(bytes.to_vec()),
+            ZmtpEvent::Message(bytes) => Some(bytes.to_vec()),
             _ => None,
         })
         .collect()
@@ -55,7 +55,7 @@ fn a_valid_conversation_gives_its_messages_and_pongs() {
     assert_eq!(error, None);
     assert_eq!(
         events[0],
-        Event::Ready(Handshake { socket_type: "PUSH".into(), identity: vec![], minor_version: 1 })
+        ZmtpEvent::Ready(Handshake { socket_type: "PUSH".into(), identity: vec![], minor_version: 1 })
     );
     assert_eq!(messages(&events), payloads);
     assert_eq!(output[..hello("PULL").len()], hello("PULL"));
@@ -63,7 +63,7 @@ fn a_valid_conversation_gives_its_messages_and_pongs() {
     assert_eq!(output[hello("PULL").len()..], pong.repeat(payloads.len()));
 }
 
-/// What a SUB sends: as ZMTP 3.1 has it and as 3.0 does, and what an XSUB may on top.
+/// The bytes of a SUB of ZMTP 3.1 and of 3.0, and of an XSUB.
 fn subscribing() -> Vec<u8> {
     let parts = [
         hello("SUB"),
@@ -80,17 +80,17 @@ fn subscribing() -> Vec<u8> {
 }
 
 #[test]
-fn a_pub_understands_subscriptions_of_both_versions_and_passes_over_other_messages() {
+fn a_pub_understands_subscriptions_of_both_versions_and_ignores_other_messages() {
     let (events, error, output) = run(Role::Pub, &subscribing(), &[]);
     assert_eq!(error, None);
     let wanted = [
-        Event::Ready(Handshake { socket_type: "SUB".into(), identity: vec![], minor_version: 1 }),
-        Event::Subscribe(Bytes::new()),
-        Event::Subscribe("topic".into()),
-        Event::Subscribe("old".into()),
-        Event::Command,
-        Event::Cancel("topic".into()),
-        Event::Cancel("old".into()),
+        ZmtpEvent::Ready(Handshake { socket_type: "SUB".into(), identity: vec![], minor_version: 1 }),
+        ZmtpEvent::Subscribe(Bytes::new()),
+        ZmtpEvent::Subscribe("topic".into()),
+        ZmtpEvent::Subscribe("old".into()),
+        ZmtpEvent::Command,
+        ZmtpEvent::Cancel("topic".into()),
+        ZmtpEvent::Cancel("old".into()),
     ];
     assert_eq!(events, wanted);
     assert_eq!(output, [hello("PUB"), command_frame(b"\x04PONGcontext")].concat());
@@ -98,9 +98,9 @@ fn a_pub_understands_subscriptions_of_both_versions_and_passes_over_other_messag
         assert_eq!(run(Role::Pub, &subscribing(), &[size]), (events.clone(), None, output.clone()), "{size}");
     }
     assert_eq!(run(Role::Pub, &hello("XSUB"), &[]).0.len(), 1);
-    // To a PULL a subscription is a command without a meaning.
+    // A PULL ignores subscriptions.
     let (events, error, _) = run(Role::Pull, &[hello("PUSH"), command_frame(b"\x09SUBSCRIBE")].concat(), &[]);
-    assert_eq!((events.last(), error), (Some(&Event::Command), None));
+    assert_eq!((events.last(), error), (Some(&ZmtpEvent::Command), None));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn every_split_of_a_conversation_gives_the_same_events() {
     let (bytes, _) = conversation();
     let whole = run(Role::Pull, &bytes, &[]);
     for at in 1..bytes.len() {
-        let mut peer = Peer::new(Role::Pull, 1 << 16);
+        let mut peer = Conversation::new(Role::Pull, 1 << 16);
         let mut events = Vec::new();
         for mut piece in [&bytes[..at], &bytes[at..]] {
             while !piece.is_empty() {
@@ -128,11 +128,11 @@ fn every_split_of_a_conversation_gives_the_same_events() {
 fn a_message_is_read_straight_into_its_own_buffer() {
     let payload = vec![7; 100_000];
     let bytes = [hello("PUSH"), message(&payload)].concat();
-    let mut peer = Peer::new(Role::Pull, 1 << 20);
+    let mut peer = Conversation::new(Role::Pull, 1 << 20);
     let header_end = hello("PUSH").len() + HEADER_BYTES_MAX;
     let (used, _) = peer.feed(&bytes[..header_end]).unwrap();
     assert_eq!(peer.feed(&bytes[used..header_end]), Ok((header_end - used, None)));
-    assert_eq!(peer.unfinished(), Some(Unfinished::Message { had: 0, of: 100_000 }));
+    assert_eq!(peer.unfinished(), Some(UnfinishedPart::Message { had: 0, of: 100_000 }));
     let body = peer.body().unwrap();
     assert_eq!(body.missing(), 100_000);
     let (capacity, message) = body.fill(|buffer| {
@@ -150,7 +150,7 @@ fn a_message_is_read_straight_into_its_own_buffer() {
 
 #[test]
 fn ready_is_sent_when_the_peers_greeting_is_whole_and_not_before() {
-    let mut peer = Peer::new(Role::Pull, 10);
+    let mut peer = Conversation::new(Role::Pull, 10);
     assert_eq!(peer.output(), GREETING);
     peer.feed(&GREETING[..63]).unwrap();
     assert_eq!(peer.output(), GREETING);
@@ -161,25 +161,25 @@ fn ready_is_sent_when_the_peers_greeting_is_whole_and_not_before() {
 
 #[test]
 fn a_header_is_short_up_to_255_bytes_and_long_beyond() {
-    assert_eq!(Header::message(0).as_bytes(), [0, 0]);
-    assert_eq!(Header::message(255).as_bytes(), [0, 255]);
-    assert_eq!(Header::message(256).as_bytes(), [2, 0, 0, 0, 0, 0, 0, 1, 0]);
-    assert_eq!(Header::message(0x0102_0304_0506).as_bytes(), [2, 0, 0, 1, 2, 3, 4, 5, 6]);
+    assert_eq!(FrameHeader::message(0).as_bytes(), [0, 0]);
+    assert_eq!(FrameHeader::message(255).as_bytes(), [0, 255]);
+    assert_eq!(FrameHeader::message(256).as_bytes(), [2, 0, 0, 0, 0, 0, 0, 1, 0]);
+    assert_eq!(FrameHeader::message(0x0102_0304_0506).as_bytes(), [2, 0, 0, 1, 2, 3, 4, 5, 6]);
 }
 
-/// Everything after a good greeting and READY.
-fn after_hello(bytes: &[u8]) -> Option<Error> {
+/// The error after a good greeting, READY and `bytes`.
+fn after_hello(bytes: &[u8]) -> Option<ZmtpError> {
     run(Role::Pull, &[&hello("PUSH"), bytes].concat(), &[]).1
 }
 
-fn greeting(change: impl FnOnce(&mut [u8; GREETING_BYTES])) -> Option<Error> {
+fn greeting(change: impl FnOnce(&mut [u8; GREETING_BYTES])) -> Option<ZmtpError> {
     let mut bytes = GREETING;
     change(&mut bytes);
     run(Role::Pull, &bytes, &[]).1
 }
 
 #[test]
-fn what_is_not_understood_is_refused_with_words() {
+fn invalid_bytes_are_refused_with_the_reason() {
     for (error, words) in [
         (run(Role::Pull, b"GET / HTTP/1.1\r\n", &[]).1, "not with a ZMTP signature"),
         (run(Role::Pull, b"\x01\x00", &[]).1, "peer begins with [01]"),
@@ -243,7 +243,7 @@ fn metadata_that_is_cut_or_doubled_is_refused() {
             "Socket-Type is there twice",
         ),
     ] {
-        assert_eq!(command::parse_metadata(metadata), Err(Error::Metadata(why)), "{metadata:?}");
+        assert_eq!(command::parse_metadata(metadata), Err(ZmtpError::Metadata(why)), "{metadata:?}");
     }
     let good = b"\x0bsocket-TYPE\x00\x00\x00\x04PUSH\x08Identity\x00\x00\x00\x02me\x05X-Any\x00\x00\x00\x00";
     assert_eq!(command::parse_metadata(good), Ok(("PUSH".to_owned(), b"me".to_vec())));
@@ -252,16 +252,16 @@ fn metadata_that_is_cut_or_doubled_is_refused() {
 #[test]
 fn a_message_at_the_bound_passes_and_one_past_it_is_refused_by_its_header_alone() {
     let limit = 1000;
-    let mut peer = Peer::new(Role::Pull, limit);
+    let mut peer = Conversation::new(Role::Pull, limit);
     let hello = hello("PUSH");
     peer.feed(&hello).unwrap();
     let at = message(&vec![1; limit]);
-    assert!(matches!(peer.feed(&at), Ok((_, Some(Event::Message(m)))) if m.len() == limit));
-    let past = Header::message(limit + 1);
-    assert_eq!(peer.feed(past.as_bytes()), Err(Error::MessageTooLong { bytes: 1001, limit }));
+    assert!(matches!(peer.feed(&at), Ok((_, Some(ZmtpEvent::Message(m)))) if m.len() == limit));
+    let past = FrameHeader::message(limit + 1);
+    assert_eq!(peer.feed(past.as_bytes()), Err(ZmtpError::MessageTooLong { bytes: 1001, limit }));
     assert_eq!(
         after_hello(&[2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]),
-        Some(Error::MessageTooLong { bytes: u64::MAX, limit: 1 << 16 })
+        Some(ZmtpError::MessageTooLong { bytes: u64::MAX, limit: 1 << 16 })
     );
 }
 
@@ -270,14 +270,17 @@ fn a_command_at_the_bound_passes_and_one_past_it_is_refused_by_its_header_alone(
     let mut at = b"\x04WHAT".to_vec();
     at.resize(COMMAND_BYTES_MAX, 0);
     assert_eq!(after_hello(&command_frame(&at)), None);
-    let past = Header::command(COMMAND_BYTES_MAX + 1);
+    let past = FrameHeader::command(COMMAND_BYTES_MAX + 1);
     let bytes = COMMAND_BYTES_MAX as u64 + 1;
-    assert_eq!(after_hello(past.as_bytes()), Some(Error::CommandTooLong { bytes, limit: COMMAND_BYTES_MAX }));
-    // The same bound holds a handshake.
+    assert_eq!(
+        after_hello(past.as_bytes()),
+        Some(ZmtpError::CommandTooLong { bytes, limit: COMMAND_BYTES_MAX })
+    );
+    // The same limit holds during the handshake.
     let early = [&GREETING[..], past.as_bytes()].concat();
     assert_eq!(
         run(Role::Pull, &early, &[]).1,
-        Some(Error::CommandTooLong { bytes, limit: COMMAND_BYTES_MAX })
+        Some(ZmtpError::CommandTooLong { bytes, limit: COMMAND_BYTES_MAX })
     );
 }
 
@@ -302,9 +305,9 @@ fn a_higher_version_is_spoken_to_in_ours_and_3_0_is_accepted() {
 }
 
 #[test]
-fn what_is_unfinished_is_told() {
-    let told = |bytes: &[u8]| {
-        let mut peer = Peer::new(Role::Pull, 1 << 16);
+fn the_unfinished_part_is_named() {
+    let unfinished = |bytes: &[u8]| {
+        let mut peer = Conversation::new(Role::Pull, 1 << 16);
         let mut rest = bytes;
         while !rest.is_empty() {
             let (used, _) = peer.feed(rest).unwrap();
@@ -313,13 +316,19 @@ fn what_is_unfinished_is_told() {
         peer.unfinished()
     };
     let hello = hello("PUSH");
-    assert_eq!(told(&[]), Some(Unfinished::Handshake { had: 0 }));
-    assert_eq!(told(&hello[..10]), Some(Unfinished::Handshake { had: 10 }));
-    assert_eq!(told(&hello[..65]), Some(Unfinished::Handshake { had: 65 }));
-    assert_eq!(told(&hello), None);
-    assert_eq!(told(&[&hello[..], &[2, 0]].concat()), Some(Unfinished::Header { had: 2 }));
-    assert_eq!(told(&[&hello[..], &[0, 9, 1]].concat()), Some(Unfinished::Message { had: 1, of: 9 }));
-    assert_eq!(told(&[&hello[..], &[4, 9, 1, 65]].concat()), Some(Unfinished::Command { had: 2, of: 9 }));
+    assert_eq!(unfinished(&[]), Some(UnfinishedPart::Handshake { had: 0 }));
+    assert_eq!(unfinished(&hello[..10]), Some(UnfinishedPart::Handshake { had: 10 }));
+    assert_eq!(unfinished(&hello[..65]), Some(UnfinishedPart::Handshake { had: 65 }));
+    assert_eq!(unfinished(&hello), None);
+    assert_eq!(unfinished(&[&hello[..], &[2, 0]].concat()), Some(UnfinishedPart::Header { had: 2 }));
+    assert_eq!(
+        unfinished(&[&hello[..], &[0, 9, 1]].concat()),
+        Some(UnfinishedPart::Message { had: 1, of: 9 })
+    );
+    assert_eq!(
+        unfinished(&[&hello[..], &[4, 9, 1, 65]].concat()),
+        Some(UnfinishedPart::Command { had: 2, of: 9 })
+    );
 }
 
 proptest! {

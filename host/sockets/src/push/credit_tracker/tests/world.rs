@@ -74,7 +74,7 @@ impl World {
                 for _ in 0..count {
                     let frame = self.bench.frame(counted);
                     self.counted.extend(Some(frame.sequence).filter(|_| counted));
-                    self.bench.custody.push(frame);
+                    self.bench.queue.push(frame);
                 }
             }
             Step::Look => self.look(),
@@ -185,8 +185,8 @@ impl World {
             .filter(|n| !finished.contains(n) && !self.unconfirmed.contains(n))
             .collect();
         prop_assert!(lost.is_empty(), "lost and not told: {:?}", lost);
-        prop_assert_eq!(self.bench.custody.waiting().frames, 0);
-        prop_assert_eq!(self.bench.custody.unfinished().frames, 0);
+        prop_assert_eq!(self.bench.queue.waiting().frames, 0);
+        prop_assert_eq!(self.bench.queue.unfinished().frames, 0);
         Ok(())
     }
 }

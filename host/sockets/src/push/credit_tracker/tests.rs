@@ -1,4 +1,4 @@
-//! Every order of events in a table, and a small world of readers that live and die at random.
+//! A table of event orders, and a model of readers that start and die at random.
 
 mod world;
 
@@ -19,11 +19,11 @@ fn options() -> CreditOptions {
     options
 }
 
-/// An account, its custody, and what was written to each connection.
+/// An tracker, its queue, and the frames written to each connection.
 struct Bench {
-    account: Account,
-    custody: Custody,
-    notices: Notices<PushNotice>,
+    tracker: CreditTracker,
+    queue: SendQueue,
+    notices: NoticeQueue<PushNotice>,
     now: Instant,
     next: u64,
     links: Vec<Vec<u64>>,
@@ -33,8 +33,8 @@ struct Bench {
 impl Bench {
     fn new() -> Bench {
         let now = Instant::now();
-        let custody = Custody::default();
-        let account = Account::new(&options(), now);
+        let queue = SendQueue::default();
+        let tracker = CreditTracker::new(&options(), now);
         let page = Page {
             file: (1, 1),
             pid: 0,
@@ -45,12 +45,12 @@ impl Bench {
             changed_unix_ns: 0,
             reader: ReaderKind::Unknown,
         };
-        Bench { account, custody, notices: Notices::new(), now, next: 1, links: Vec::new(), page }
+        Bench { tracker, queue, notices: NoticeQueue::new(), now, next: 1, links: Vec::new(), page }
     }
 
-    fn on<T>(&mut self, act: impl FnOnce(&mut Account, &mut Desk<'_>) -> T) -> T {
-        let Bench { account, custody, notices, now, .. } = self;
-        act(account, &mut Desk { custody, notices, now: *now })
+    fn on<T>(&mut self, act: impl FnOnce(&mut CreditTracker, &mut TrackerContext<'_>) -> T) -> T {
+        let Bench { tracker, queue, notices, now, .. } = self;
+        act(tracker, &mut TrackerContext { queue, notices, now: *now })
     }
 
     fn frame(&mut self, counted: bool) -> Outgoing {
@@ -59,42 +59,43 @@ impl Bench {
         Outgoing { sequence, bytes: Bytes::copy_from_slice(&sequence.to_be_bytes()), counted }
     }
 
-    /// All that may be written, to the connection that is there.
+    /// Writes every frame that may be written, to the present connection.
     fn write(&mut self) -> Vec<u64> {
         let mut slices = Vec::new();
-        if self.account.may_write() {
-            self.custody.slices(&mut slices, usize::MAX, usize::MAX);
+        if self.tracker.may_write() {
+            self.queue.slices(&mut slices, usize::MAX, usize::MAX);
         }
         let bytes = slices.iter().flat_map(|slice| slice.to_vec()).collect::<Vec<_>>();
-        self.custody.advance(bytes.len());
+        self.queue.advance(bytes.len());
         bytes.chunks(10).map(|frame| u64::from_be_bytes(frame[2..].try_into().unwrap())).collect()
     }
 
     fn up(&mut self, pid: Option<u32>) {
         self.links.push(Vec::new());
-        self.custody.connected(1 << 20);
-        self.on(|account, desk| account.up(pid, desk));
+        self.queue.connected(1 << 20);
+        self.on(|tracker, context| tracker.up(pid, context));
     }
 
     fn lose(&mut self) {
-        self.custody.cut();
-        self.on(|account, desk| account.lost(desk));
+        self.queue.cut();
+        self.on(|tracker, context| tracker.lost(context));
     }
 
     fn look(&mut self, look: Look) {
-        self.on(|account, desk| account.saw(look, desk));
+        self.on(|tracker, context| tracker.saw(look, context));
     }
 
     fn pass(&mut self, time: Duration) {
         self.now += time;
-        self.on(|account, desk| account.tick(desk));
+        self.on(|tracker, context| tracker.tick(context));
     }
 
-    /// Steps, one word each:
+    /// Runs one step:
     /// `s3` / `u1` send counted / uncounted frames;
-    /// `up`, `up=7` (the process), `lost`; `none` no page, `bad` an invalid one;
-    /// `p2:5` generation 2 with count 5, of process 2 (`@9`: of 9); `p2:0<3` … which follows one with final count 3; `new:p1:0` in a new file;
-    /// `wait`, `stall`: so long passes.
+    /// `up`, `up=7` (the process), `lost`; `none`: no page, `bad`: an invalid page;
+    /// `p2:5`: generation 2 with count 5, of process 2 (`@9`: of 9); `p2:0<3`: … after a final count of 3; `new:p1:0`:
+    /// in a new file;
+    /// `wait`, `stall`: this much time passes.
     fn step(&mut self, step: &str) {
         match step {
             "lost" => self.lose(),
@@ -121,23 +122,23 @@ impl Bench {
                 for _ in 0..count.parse::<u32>().unwrap() {
                     assert!(matches!(what, "s" | "u"), "no such step: {step}");
                     let frame = self.frame(what == "s");
-                    self.custody.push(frame);
+                    self.queue.push(frame);
                 }
             }
         }
-        // As Push does after every event.
+        // Push also writes after every event.
         let written = self.write();
         if let Some(link) = self.links.last_mut() {
             link.extend(written);
         }
     }
 
-    /// `1-5/4-6 taken=3 resent2 unconfirmed1-2 usable2:5`: what each connection got, what need not be sent again, what was
-    /// told, how the page stands.
+    /// `1-5/4-6 taken=3 resent2 unconfirmed1-2 usable2:5`: the frames of each connection, `taken`, the notices, the
+    /// state of the page.
     fn result(&mut self) -> String {
         let link = |link: &Vec<u64>| link.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
         let mut words = vec![self.links.iter().map(link).collect::<Vec<_>>().join("/")];
-        words.push(format!("taken={}", self.custody.taken()));
+        words.push(format!("taken={}", self.queue.taken()));
         while let Some(notice) = self.notices.next(|_| unreachable!()) {
             match notice {
                 PushNotice::Settled { resent, unconfirmed: None } => words.push(format!("resent{resent}")),
@@ -149,7 +150,7 @@ impl Bench {
                 _ => {}
             }
         }
-        words.push(match self.account.state() {
+        words.push(match self.tracker.state() {
             CreditState::Usable { generation, count } => format!("usable{generation}:{count}"),
             CreditState::RanAhead { by } => format!("ranahead{by}"),
             CreditState::Invalid(_) => "invalid".to_owned(),
@@ -293,12 +294,12 @@ fn uncounted_frames_pass_with_the_counted_one_before_them() {
 
 #[test]
 fn what_is_due_is_done_by_the_tick() {
-    // Otherwise a caller that waits for the deadline would spin.
+    // A later deadline would make its caller spin.
     for steps in ["p1:0 up s3", "p1:0 up s3 lost up", "p1:0 up s3 p2:0"] {
         let mut bench = Bench::new();
         steps.split_whitespace().for_each(|step| bench.step(step));
         let mut dues = 0;
-        while let Some(at) = bench.account.deadline(&bench.custody) {
+        while let Some(at) = bench.tracker.deadline(&bench.queue) {
             assert!(at >= bench.now, "{steps}: due before it was told");
             bench.now = at;
             bench.pass(Duration::ZERO);
@@ -314,9 +315,9 @@ fn the_position_is_the_count_at_which_nothing_that_is_kept_is_finished() {
     let mut bench = Bench::new();
     "p1:5 up s3 p1:6".split_whitespace().for_each(|step| bench.step(step));
     assert_eq!(
-        (bench.custody.taken(), bench.account.position()),
+        (bench.queue.taken(), bench.tracker.position()),
         (1, Some(CreditPosition { generation: 1, count: 6 }))
     );
     bench.step("p1:9");
-    assert_eq!(bench.account.position(), None, "ran ahead");
+    assert_eq!(bench.tracker.position(), None, "ran ahead");
 }

@@ -1,5 +1,7 @@
-//! The bound end of a PULL: takes the name, gives connections, gives the name back.
+//! A listening socket: takes the name, accepts connections, gives the name back.
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -7,25 +9,68 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use super::options::BindError;
 use crate::bounds;
 use crate::conn::{Address, Conn};
 use crate::endpoint::Endpoint;
 
-/// How often, and how far apart, a lock of the directory that another process holds is tried. Its holder binds, which takes
-/// microseconds; past it we go on without, so that a stranger's lock on /tmp cannot keep us from starting.
+/// How often, and how far apart, we try to lock the directory while another process has it locked. A process that binds
+/// holds the lock for microseconds. After the last try we bind without the lock: a foreign lock on /tmp must not
+/// prevent a start.
 const LOCK_TRIES: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// A listening socket, and the file that is its name.
+/// The reason for failing to bind an endpoint.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Another process listens there.
+    #[error("{endpoint} has a listener that is alive")]
+    InUse {
+        /// The endpoint.
+        endpoint: Endpoint,
+    },
+    /// The path names a file that is never replaced.
+    #[error("{endpoint} is a {kind}, only a socket or a regular file is replaced")]
+    WrongKind {
+        /// The endpoint.
+        endpoint: Endpoint,
+        /// "directory", "device", …
+        kind: &'static str,
+    },
+    /// The host name has no address.
+    #[error("{endpoint} has no address: {why}")]
+    NoAddress {
+        /// The endpoint.
+        endpoint: Endpoint,
+        /// The resolver's words.
+        why: String,
+    },
+    /// The mode has other bits than permissions.
+    #[error("listen_mode {mode:o} is not a mode, the limit is 777")]
+    Mode {
+        /// The mode.
+        mode: u32,
+    },
+    /// A system call failed.
+    #[error("{endpoint}: {call}: {error}")]
+    Io {
+        /// The endpoint.
+        endpoint: Endpoint,
+        /// The call.
+        call: &'static str,
+        /// The error.
+        error: io::Error,
+    },
+}
+
+/// A listening socket and its ipc file. Dropping it gives the name back.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub struct Listener {
     conn: Conn,
     endpoint: Endpoint,
     file: Option<OwnFile>,
 }
 
-/// The file we made: it is unlinked only while it is still this one.
+/// The ipc file that we made. It is unlinked only while the path still names this inode.
 #[derive(Debug)]
 struct OwnFile {
     path: PathBuf,
@@ -34,7 +79,10 @@ struct OwnFile {
 }
 
 impl Listener {
-    pub(crate) fn bind(
+    /// Binds and listens. An ipc name of a regular file or of a stale socket is taken over; the name of a live listener is
+    /// not. `listen_mode` is the ipc file's mode, at most 0o777. `receive_buffer_bytes` is SO_RCVBUF of tcp connections;
+    /// `None`: the kernel's default.
+    pub fn bind(
         endpoint: &Endpoint,
         listen_mode: u32,
         receive_buffer_bytes: Option<usize>,
@@ -58,8 +106,15 @@ impl Listener {
         &self.conn
     }
 
-    pub(crate) fn endpoint(&self) -> &Endpoint {
+    /// The bound endpoint, with the real port.
+    pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
+    }
+
+    /// Returns a further descriptor of the listening socket, not blocking. Close it together with this listener: otherwise
+    /// the kernel accepts connections that no process reads.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        Ok(rustix::io::fcntl_dupfd_cloexec(self.conn.fd(), 0)?)
     }
 }
 
@@ -69,7 +124,7 @@ impl Drop for Listener {
             && let Ok(now) = rustix::fs::lstat(&file.path)
             && (now.st_dev, now.st_ino) == (file.device, file.inode)
         {
-            // Nothing can be done if it fails: the next to bind replaces a stale socket.
+            // A failure has no consequence: the next one to bind replaces a stale socket.
             let _ = rustix::fs::unlink(&file.path);
         }
     }
@@ -80,7 +135,7 @@ enum Failed {
     Call(&'static str, Errno),
 }
 
-/// Names the call that fails.
+/// Adds the name of the failed system call.
 trait Call<T> {
     fn call(self, name: &'static str) -> Result<T, Failed>;
 }
@@ -91,8 +146,8 @@ impl<T> Call<T> for rustix::io::Result<T> {
     }
 }
 
-/// Between `bind` and `listen` the socket has its mode set: nobody can connect before. The directory's lock keeps two
-/// Afterbays that start at once from taking each other's name for a stale one; libzmq takes any name without looking.
+/// The mode is set between `bind` and `listen`, before anybody can connect. The directory's lock keeps two Afterbays
+/// that start at once from taking each other's name for a stale one. libzmq takes over any name without checking.
 fn bind_ipc(endpoint: &Endpoint, path: &Path, mode: u32) -> Result<Listener, Failed> {
     let address = Address::ipc(path).call("address")?;
     let _lock = lock_directory(path);
@@ -111,8 +166,8 @@ fn bind_ipc(endpoint: &Endpoint, path: &Path, mode: u32) -> Result<Listener, Fai
     Ok(listener)
 }
 
-/// Holds while the returned descriptor lives. `None`: it could not be had, see [`LOCK_TRIES`].
-fn lock_directory(path: &Path) -> Option<rustix::fd::OwnedFd> {
+/// Locks the path's directory until the returned descriptor is dropped. `None`: the lock failed, see [`LOCK_TRIES`].
+fn lock_directory(path: &Path) -> Option<OwnedFd> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(parent, flags, Mode::empty()).ok()?;
@@ -126,7 +181,8 @@ fn lock_directory(path: &Path) -> Option<rustix::fd::OwnedFd> {
     None
 }
 
-/// Unlinks what may be replaced: a regular file (SGLang makes its names with `tempfile`), a socket nobody listens on.
+/// Unlinks a file that may be replaced: a regular file (SGLang makes its names with `tempfile`) or a socket without a
+/// listener.
 fn make_way(endpoint: &Endpoint, path: &Path, address: &Address) -> Result<(), Failed> {
     let stat = match rustix::fs::lstat(path) {
         Err(Errno::NOENT) => return Ok(()),
@@ -137,7 +193,7 @@ fn make_way(endpoint: &Endpoint, path: &Path, address: &Address) -> Result<(), F
         FileType::Socket => match Conn::connect(address) {
             Err(Errno::CONNREFUSED) => {}
             Err(Errno::NOENT) => return Ok(()),
-            // EAGAIN: it listens, and its backlog is full. Another error: it cannot be known to be dead.
+            // EAGAIN: the listener is alive, and its backlog is full. Any other error does not prove that it is dead.
             Ok(_) | Err(Errno::AGAIN | Errno::PROTOTYPE) => {
                 return Err(Failed::Bind(BindError::InUse { endpoint: endpoint.clone() }));
             }
@@ -177,7 +233,7 @@ fn bind_tcp(
         let conn = Conn::new(address).call("socket")?;
         sockopt::set_socket_reuseaddr(conn.fd(), true).call("SO_REUSEADDR")?;
         if let Some(bytes) = receive_buffer_bytes {
-            // Before listen, so that the window is offered accordingly; accepted sockets inherit it.
+            // Set before listen, so that the window is offered accordingly. Accepted sockets inherit it.
             sockopt::set_socket_recv_buffer_size(conn.fd(), bytes).call("SO_RCVBUF")?;
         }
         // Without SO_REUSEPORT the kernel refuses a second listener at either call.

@@ -1,19 +1,20 @@
-//! Frames from the moment they are handed over until they need never be sent again.
+//! The queue of frames that may have to be sent (again).
 //!
-//! One queue, oldest first, in two parts: `[..written]` the kernel has whole and the reader has not finished (empty without
-//! credit), `[written..]` waits for the kernel. To send frames again is to move the line between the two to the front.
+//! Oldest first, in two parts. The kernel has the frames `[..written]`, and the reader has not finished them (without
+//! credit this part is empty). The frames `[written..]` wait for the kernel. To send frames again, `written` moves to
+//! the front.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-use afterbay_zmtp::Header;
+use afterbay_zmtp::FrameHeader;
 
-use super::{Outgoing, Pending, Totals, Unconfirmed};
+use super::notice::{Outgoing, Pending, PushTotals, Unconfirmed};
 use crate::bounds::RECENT_FRAMES_MAX;
 
 #[derive(Debug)]
 struct Frame {
-    header: Header,
+    header: FrameHeader,
     outgoing: Outgoing,
 }
 
@@ -24,34 +25,35 @@ impl Frame {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Custody {
+pub(crate) struct SendQueue {
     frames: VecDeque<Frame>,
     written: usize,
-    /// Bytes of `frames[written]` that the kernel has: the frame is cut if the connection ends now.
+    /// Bytes of `frames[written]` that the kernel has. If the connection ends now, this frame is cut.
     offset: usize,
     waiting: Pending,
     unfinished: Pending,
-    /// Counted ones among the unfinished.
+    /// The number of counted frames among the unfinished.
     counted: u64,
-    /// Whether written frames are kept for the reader's count.
-    keeps: bool,
-    /// Every frame up to this need never be sent again.
+    /// Whether written frames are retained until the reader counts them.
+    retains: bool,
+    /// No frame up to this number need be sent again.
     taken: u64,
-    /// The last frame handed over.
+    /// The number of the last queued frame.
     last: u64,
-    /// Counted frames written to this connection and not kept.
-    passed: u64,
-    /// Frames written to this connection and not kept, youngest last, as many as may be unread at the other end.
+    /// Counted frames written to this connection and not retained.
+    settled: u64,
+    /// Numbers and sizes of the frames written to this connection and not retained, youngest last, as many as the
+    /// reader may have unread.
     recent: VecDeque<(u64, usize)>,
     recent_bytes: usize,
     recent_bytes_max: usize,
-    totals: Totals,
+    totals: PushTotals,
 }
 
-impl Custody {
-    /// Every frame up to `taken` is settled already.
-    pub(crate) fn new(taken: u64) -> Custody {
-        Custody { taken, last: taken, ..Custody::default() }
+impl SendQueue {
+    /// No frame up to `taken` need be sent again.
+    pub(crate) fn new(taken: u64) -> SendQueue {
+        SendQueue { taken, last: taken, ..SendQueue::default() }
     }
 
     pub(crate) fn push(&mut self, outgoing: Outgoing) {
@@ -59,7 +61,7 @@ impl Custody {
         self.last = outgoing.sequence;
         self.waiting.frames += 1;
         self.waiting.bytes += outgoing.bytes.len();
-        self.frames.push_back(Frame { header: Header::message(outgoing.bytes.len()), outgoing });
+        self.frames.push_back(Frame { header: FrameHeader::message(outgoing.bytes.len()), outgoing });
     }
 
     pub(crate) fn waiting(&self) -> Pending {
@@ -70,7 +72,7 @@ impl Custody {
         self.unfinished
     }
 
-    pub(crate) fn totals(&self) -> Totals {
+    pub(crate) fn totals(&self) -> PushTotals {
         self.totals
     }
 
@@ -78,16 +80,16 @@ impl Custody {
         self.counted
     }
 
-    /// Counted frames written to this connection and not kept, since this was asked last.
-    pub(crate) fn take_passed(&mut self) -> u64 {
-        std::mem::take(&mut self.passed)
+    /// Counted frames written to this connection and not retained since the last call.
+    pub(crate) fn take_settled(&mut self) -> u64 {
+        std::mem::take(&mut self.settled)
     }
 
     pub(crate) fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// The last frame that the kernel has, or had, whole.
+    /// The last frame that the kernel has or had whole.
     pub(crate) fn last_written(&self) -> u64 {
         let last = self.frames.range(..self.written).next_back();
         last.map_or(self.taken, |frame| frame.outgoing.sequence)
@@ -97,7 +99,7 @@ impl Custody {
         self.offset == 0
     }
 
-    /// What to hand to the kernel next, at most so many frames and bytes (but one frame at least, if `frames` is).
+    /// The bytes to write next: at most `frames` frames, and no further frame once the sum reaches `bytes`.
     pub(crate) fn slices<'a>(&'a self, slices: &mut Vec<IoSlice<'a>>, frames: usize, bytes: usize) {
         let mut skip = self.offset;
         let mut sum = 0;
@@ -119,10 +121,10 @@ impl Custody {
         }
     }
 
-    /// How many waiting frames may be written before so many, of so many bytes, are unfinished. A frame that is partly
-    /// written is always one of them, and so is a frame that is too big where nothing is unfinished.
+    /// How many waiting frames the limits of unfinished frames and bytes allow to write, at most `most`. A frame that
+    /// is partly written is always allowed, and so is a frame of any size while nothing is unfinished.
     pub(crate) fn window(&self, max_frames: usize, max_bytes: usize, most: usize) -> usize {
-        if !self.keeps {
+        if !self.retains {
             return most;
         }
         let (mut frames, mut bytes) = (self.unfinished.frames, self.unfinished.bytes);
@@ -139,7 +141,7 @@ impl Custody {
         allowed
     }
 
-    /// The kernel took the next `bytes`: how many frames it now has whole because of it.
+    /// Notes that the kernel took the next `bytes`. Returns how many frames this completed.
     pub(crate) fn advance(&mut self, bytes: usize) -> usize {
         self.offset += bytes;
         let mut whole = 0;
@@ -157,52 +159,52 @@ impl Custody {
             self.totals.frames_written += 1;
             self.totals.bytes_written += size as u64;
             whole += 1;
-            if !self.keeps {
-                self.pass_front();
+            if !self.retains {
+                self.settle_front();
             }
         }
-        self.pass_uncounted();
+        self.settle_uncounted();
         whole
     }
 
-    /// A new connection, at the other end of which at most so many bytes can be unread.
+    /// Notes a new connection, whose other end can hold this many bytes unread.
     pub(crate) fn connected(&mut self, unread_bytes_max: usize) {
         self.recent_bytes_max = unread_bytes_max;
         self.recent.clear();
         self.recent_bytes = 0;
-        self.passed = 0;
+        self.settled = 0;
     }
 
-    /// The connection ended. The frame that was cut, which will be sent again whole.
+    /// Notes the end of the connection. Returns the frame that was cut; it is sent again whole.
     pub(crate) fn cut(&mut self) -> Option<u64> {
         let cut = std::mem::take(&mut self.offset) > 0;
         self.frames.get(self.written).filter(|_| cut).map(|frame| frame.outgoing.sequence)
     }
 
-    /// Frames written to the last connection and not kept, that may be unread at its other end.
+    /// Frames written to the last connection and not retained that the reader may not have read.
     pub(crate) fn recent(&self) -> Option<Unconfirmed> {
         let (first, last) = (self.recent.front()?.0, self.recent.back()?.0);
         Some(Unconfirmed { first, last, frames: self.recent.len() })
     }
 
-    /// From now on written frames are kept until they are finished.
-    pub(crate) fn keep(&mut self) {
-        self.keeps = true;
+    /// Retains written frames until they are finished, from now on.
+    pub(crate) fn retain_written(&mut self) {
+        self.retains = true;
     }
 
-    /// The reader finished so many counted frames more: how many of them are not ours.
+    /// Notes that the reader finished `count` more counted frames. Returns how many of them are not ours.
     pub(crate) fn finish(&mut self, count: u64) -> u64 {
         let mut left = count;
         while left > 0 && self.counted > 0 {
             left -= u64::from(self.frames.front().is_some_and(|frame| frame.outgoing.counted));
             self.pop_front();
         }
-        self.pass_uncounted();
+        self.settle_uncounted();
         self.totals.frames_finished += count - left;
         left
     }
 
-    /// Frames that are written go to the front of those that wait: how many.
+    /// Moves the written frames back to the front of the waiting ones. Returns how many.
     pub(crate) fn requeue(&mut self) -> usize {
         debug_assert_eq!(self.offset, 0, "only between two connections");
         self.waiting.frames += self.unfinished.frames;
@@ -212,44 +214,45 @@ impl Custody {
         std::mem::take(&mut self.written)
     }
 
-    /// Written frames are kept no longer, and pass as taken.
-    pub(crate) fn release(&mut self) -> Option<Unconfirmed> {
-        self.keeps = false;
-        self.pass(u64::MAX)
+    /// Stops retaining written frames: all of them count as taken.
+    pub(crate) fn stop_retaining(&mut self) -> Option<Unconfirmed> {
+        self.retains = false;
+        self.settle_counted(u64::MAX)
     }
 
-    /// So many counted frames of those that are kept, and uncounted ones among them, pass as taken.
-    pub(crate) fn pass(&mut self, counted: u64) -> Option<Unconfirmed> {
+    /// Lets the oldest retained frames, up to this many counted ones, count as taken.
+    pub(crate) fn settle_counted(&mut self, counted: u64) -> Option<Unconfirmed> {
         let mut left = counted;
-        let mut passed: Option<Unconfirmed> = None;
+        let mut settled: Option<Unconfirmed> = None;
         while self.written > 0 && left > 0 {
             let Some(outgoing) = self.pop_front() else { break };
             left -= u64::from(outgoing.counted);
-            let first = passed.as_ref().map_or(outgoing.sequence, |passed| passed.first);
-            let frames = passed.map_or(1, |passed| passed.frames + 1);
-            passed = Some(Unconfirmed { first, last: outgoing.sequence, frames });
+            let first = settled.as_ref().map_or(outgoing.sequence, |settled| settled.first);
+            let frames = settled.map_or(1, |settled| settled.frames + 1);
+            settled = Some(Unconfirmed { first, last: outgoing.sequence, frames });
         }
-        self.pass_uncounted();
-        passed
+        self.settle_uncounted();
+        settled
     }
 
-    /// The written and unfinished frames.
-    pub(crate) fn kept(&self) -> Option<Unconfirmed> {
+    /// The retained frames.
+    pub(crate) fn retained(&self) -> Option<Unconfirmed> {
         let first = self.frames.front().filter(|_| self.written > 0)?.outgoing.sequence;
         Some(Unconfirmed { first, last: self.last_written(), frames: self.written })
     }
 
-    /// An uncounted frame with nothing counted before it that is unfinished: nothing will ever tell more of it.
-    fn pass_uncounted(&mut self) {
+    /// Takes out uncounted frames at the front: no counted frame before them is unfinished, and the reader will not
+    /// report them.
+    fn settle_uncounted(&mut self) {
         while self.written > 0 && self.frames.front().is_some_and(|frame| !frame.outgoing.counted) {
-            self.pass_front();
+            self.settle_front();
         }
     }
 
-    /// Takes out a written frame that the reader has not counted.
-    fn pass_front(&mut self) {
+    /// Takes out the oldest written frame, which the reader has not counted.
+    fn settle_front(&mut self) {
         let Some(outgoing) = self.pop_front() else { return };
-        self.passed += u64::from(outgoing.counted);
+        self.settled += u64::from(outgoing.counted);
         self.recent.push_back((outgoing.sequence, outgoing.bytes.len()));
         self.recent_bytes += outgoing.bytes.len();
         while let Some((_, oldest)) = self.recent.front()
