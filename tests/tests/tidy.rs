@@ -8,30 +8,34 @@ use std::path::{Path, PathBuf};
 const LINES_MAX: usize = 600;
 
 /// Which of our crates each may use. A crate that is not here fails the test.
-const DIRECTIONS: [(&str, &[&str]); 22] = [
+const DIRECTIONS: [(&str, &[&str]); 23] = [
+    ("afterbay-types", &[]),
     ("afterbay-zmtp", &[]),
-    ("afterbay-sockets", &["zmtp"]),
+    ("afterbay-sockets", &["types", "zmtp"]),
     ("afterbay-pickle", &[]),
     ("afterbay-wire", &["pickle"]),
     ("afterbay-text", &[]),
     ("afterbay-journal", &[]),
-    ("afterbay-runtime", &[]),
-    ("afterbay-events", &[]),
-    ("afterbay-config", &[]),
+    ("afterbay-runtime", &["types"]),
+    ("afterbay-events", &["types"]),
+    ("afterbay-config", &["types"]),
     ("afterbay-outbox", &["text", "wire"]),
-    ("afterbay-stream", &["config", "events", "journal", "outbox", "runtime", "sockets", "text", "wire"]),
+    (
+        "afterbay-stream",
+        &["config", "events", "journal", "outbox", "runtime", "sockets", "text", "types", "wire"],
+    ),
     ("afterbay-http", &[]),
     ("afterbay-oci", &["http"]),
-    ("afterbay-signals", &["http"]),
+    ("afterbay-signals", &["http", "types"]),
     // Of sockets how a name is bound, not its PULL and PUSH, which are on mio.
     ("afterbay-upstream", &["http", "sockets", "wire", "zmtp"]),
     // Of sockets only the credit page: its own are of another implementation.
-    ("afterbay-sim", &["sockets", "wire"]),
+    ("afterbay-sim", &["sockets", "types", "wire"]),
     (
         "afterbay",
         &[
             "bundled", "config", "events", "http", "journal", "kit", "oci", "outbox", "runtime", "signals",
-            "sim", "sockets", "stream", "text", "upstream", "wire",
+            "sim", "sockets", "stream", "text", "types", "upstream", "wire",
         ],
     ),
     ("afterbay-plugin-build", &[]),

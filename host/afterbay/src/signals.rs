@@ -10,13 +10,10 @@ use afterbay_config as config;
 use afterbay_events::event::{
     NoticesMissed, SignalFound, SignalFresh, SignalInvalid, SignalLost, SignalMissed, SignalStale,
 };
-use afterbay_events::{
-    Event, Events, Metrics, Name, SchedulerLoad, SignalSource, SignalState, SinkCounters, Total,
-};
+use afterbay_events::{Event, Events, Metrics, Name, SchedulerLoad, SignalSource, SinkCounters, Total};
 use afterbay_runtime::signals::Load;
 use afterbay_signals::{
     Change, LoadConfig, LoadReader, LoadSnapshot, Notice, SnapshotPlace, SourceKind, SourceReport,
-    SourceState,
 };
 use afterbay_stream::{SINK_STATES, SchedulerLoad as LoadForPlugins};
 use anyhow::Context;
@@ -311,15 +308,8 @@ fn of_source(load: &LoadSnapshot, report: &SourceReport) -> SignalSource {
         SourceKind::LoadStat => load.sources.load_stat,
         SourceKind::Metrics => load.sources.metrics,
     };
-    let state = match report.state {
-        SourceState::Awaited => SignalState::Awaited,
-        SourceState::Fresh => SignalState::Fresh,
-        SourceState::Stale => SignalState::Stale,
-        SourceState::Lost => SignalState::Lost,
-        SourceState::Invalid => SignalState::Invalid,
-    };
     SignalSource {
-        state: Some(state),
+        state: Some(report.state),
         age_seconds: age.map(|age| seconds(age.age_ns)),
         readings: Total(report.readings),
         refusals: Total(report.refusals),

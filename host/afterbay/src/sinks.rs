@@ -150,7 +150,7 @@ pub(crate) fn sink_setup(
             sink.credit = sink.credit.take().or_else(|| met.credit.clone());
             met.down.parse()?
         }
-        (Some(connect), _) => connect.to_string().parse()?,
+        (Some(connect), _) => connect.clone(),
         (None, None) => bail!("{}: it has no connect and there is no rendezvous", of()),
     };
     let mut page = sink.credit.as_ref().map(PageReader::new);

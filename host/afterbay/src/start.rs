@@ -474,7 +474,7 @@ fn setup(
     let sinks: Vec<SinkSetup> = sinks.collect::<anyhow::Result<_>>()?;
     Ok(Setup {
         taps: taps.collect::<anyhow::Result<_>>()?,
-        listen: stream.listen.to_string().parse()?,
+        listen: stream.listen.clone(),
         sinks,
         layouts: layouts(stream, met)?,
         journal,
@@ -501,7 +501,7 @@ fn setup(
 /// One tap of a stream.
 pub(crate) fn tap_setup(tap: &config::Tap) -> anyhow::Result<TapSetup> {
     let (config::TapSocket::Push(endpoint) | config::TapSocket::Pub { listen: endpoint, .. }) = &tap.socket;
-    Ok(TapSetup { config: tap.clone(), endpoint: endpoint.to_string().parse()? })
+    Ok(TapSetup { config: tap.clone(), endpoint: endpoint.clone() })
 }
 
 fn layouts(stream: &config::Stream, met: Option<&Rendezvous>) -> anyhow::Result<Layouts> {

@@ -1,26 +1,29 @@
-//! `[admin]`, from written to checked: where a running Afterbay is asked, and who may change something there.
+//! Checks `[admin]`: the addresses on which a running Afterbay answers, and the token that changes need.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use crate::bounds::{ADMIN_LISTEN_MAX, IPC_PATH_BYTES_MAX};
+use afterbay_types::IPC_PATH_BYTES_MAX;
+
+use crate::bounds::ADMIN_LISTEN_MAX;
 use crate::check::{Check, value};
-use crate::place::{Place, Placed};
+use crate::location::{Located, Location};
 use crate::{disk, written};
 
-/// How an address of a Unix socket begins.
+/// The beginning of a Unix socket's address.
 const UNIX: &str = "unix:";
-/// The Unix socket in the journal's directory. Capital letters, as `LOCK` has: no stream can have the name.
+/// The file name of the default Unix socket, in the journal's directory. No stream can have this name, because it has
+/// capital letters.
 const SOCKET: &str = "ADMIN.sock";
 
 /// The admin addresses: `/metrics`, `/healthz`, `/readyz`, `/v1/…`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admin {
-    /// The addresses on which Afterbay listens; empty for `"none"`. Else exactly one of the addresses is a Unix socket.
+    /// The addresses on which Afterbay listens. Empty for `"none"`; otherwise exactly one of them is a Unix socket.
     pub listen: Vec<AdminAddress>,
-    /// Holds the bearer token that every call needs that changes something. Without it such calls are taken on the Unix
-    /// socket only.
+    /// A file with the bearer token that every change needs. Without a token file, changes are accepted on the Unix socket
+    /// only.
     pub token_file: Option<PathBuf>,
 }
 
@@ -34,12 +37,12 @@ pub enum AdminAddress {
 }
 
 impl Admin {
-    /// The defaults: TCP on this host, and a Unix socket in the journal's directory.
+    /// The defaults: a TCP address on this host, and a Unix socket in the journal's directory.
     pub(crate) fn in_dir(journal: &Path) -> Admin {
         Admin { listen: vec![default_tcp(), AdminAddress::of_journal(journal)], token_file: None }
     }
 
-    /// The Unix socket; `None` where nothing is listened on.
+    /// The path of the Unix socket. `None` if Afterbay listens nowhere.
     pub fn unix_socket(&self) -> Option<&Path> {
         self.listen.iter().find_map(|address| match address {
             AdminAddress::Unix(path) => Some(path.as_path()),
@@ -49,7 +52,7 @@ impl Admin {
 }
 
 impl AdminAddress {
-    /// The Unix socket of the Afterbay that has its journal in this directory, where `admin.listen` names no other.
+    /// The default Unix socket of the Afterbay that has its journal in `dir`.
     pub fn of_journal(dir: &Path) -> AdminAddress {
         AdminAddress::Unix(dir.join(SOCKET))
     }
@@ -75,7 +78,7 @@ impl std::str::FromStr for AdminAddress {
         }
         if path.len() > IPC_PATH_BYTES_MAX {
             let bytes = path.len();
-            return Err(format!("{text:?} has a path of {bytes} bytes, the most is {IPC_PATH_BYTES_MAX}"));
+            return Err(format!("{text:?} has a path of {bytes} bytes, the limit is {IPC_PATH_BYTES_MAX}"));
         }
         Ok(AdminAddress::Unix(PathBuf::from(path)))
     }
@@ -91,18 +94,18 @@ impl fmt::Display for AdminAddress {
 }
 
 impl Check<'_> {
-    /// `journal`: its directory, and where the file names it. `None` where there is none.
+    /// Returns `None` where `journal` is `None`: the default socket's directory and the key that names it.
     pub(crate) fn admin(
         &self,
         written: Option<&written::Admin>,
-        journal: Option<(&Path, &Place)>,
+        journal: Option<(&Path, &Location)>,
     ) -> Option<Admin> {
         let (mut listen, mut token_file) = (None, None);
         if let Some(written) = written {
             token_file = self.path(&written.token_file);
             match &written.listen[..] {
                 [] => {}
-                [Placed { value, .. }] if value == "none" => {
+                [Located { value, .. }] if value == "none" => {
                     return Some(Admin { listen: Vec::new(), token_file });
                 }
                 addresses => {
@@ -110,34 +113,34 @@ impl Check<'_> {
                 }
             }
         }
-        let (dir, place) = journal?;
+        let (dir, location) = journal?;
         let mut admin = Admin { listen: listen.unwrap_or_else(|| vec![default_tcp()]), token_file };
         if admin.unix_socket().is_none() {
             let socket = AdminAddress::of_journal(dir);
-            // Bounded as one that is written.
+            // The default path has the bound of a configured one.
             if let Err(why) = socket.to_string().parse::<AdminAddress>() {
-                self.source.tell(place, format!("{why}: name a shorter socket in admin.listen"));
+                self.source.report(location, format!("{why}: set a shorter unix: path in admin.listen"));
             }
             admin.listen.push(socket);
         }
         Some(admin)
     }
 
-    fn addresses(&self, written: &[Placed<String>], allow_remote: bool) -> Vec<AdminAddress> {
-        self.most(written.len(), ADMIN_LISTEN_MAX, "addresses", written.last().map(|last| &last.place));
+    fn addresses(&self, written: &[Located<String>], allow_remote: bool) -> Vec<AdminAddress> {
+        self.most(written.len(), ADMIN_LISTEN_MAX, "addresses", written.last().map(|last| &last.location));
         let mut addresses: Vec<AdminAddress> = Vec::new();
-        for Placed { value: text, place } in written {
+        for Located { value: text, location } in written {
             let address: AdminAddress = match text.parse() {
                 Ok(address) => address,
                 Err(why) => {
-                    let alone = if text == "none" { ": \"none\" stands alone" } else { "" };
-                    self.source.tell(place, format!("{why}{alone}"));
+                    let alone = if text == "none" { ", \"none\" must be the only address" } else { "" };
+                    self.source.report(location, format!("{why}{alone}"));
                     continue;
                 }
             };
             let why = match &address {
                 AdminAddress::Tcp(tcp) if !tcp.ip().is_loopback() && !allow_remote => {
-                    Err(format!("{text:?} can be read from other hosts: set allow_remote = true"))
+                    Err(format!("{text:?} can be reached from other hosts: set allow_remote = true"))
                 }
                 AdminAddress::Tcp(_) if addresses.contains(&address) => {
                     Err(format!("{text:?} is given twice"))
@@ -151,7 +154,7 @@ impl Check<'_> {
                 AdminAddress::Unix(path) => path.parent().map_or(Ok(()), disk::writable_dir),
             };
             if let Err(why) = why {
-                self.source.tell(place, why);
+                self.source.report(location, why);
             }
             addresses.push(address);
         }

@@ -1,31 +1,31 @@
-//! `[[stream.attribute]]`, from written to checked.
+//! Checks `[[stream.attribute]]`: attributes of requests, for plugins.
 
 use std::str::FromStr;
 
 use crate::check::Check;
 use crate::{bounds, written};
 
-/// What is known of some requests beside their output.
+/// A rule that gives attributes to some requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttributeRule {
-    /// Which requests.
+    /// The requests.
     pub rids: Rids,
-    /// Their attributes, as JSON.
+    /// The attributes, as JSON.
     pub set: serde_json::Map<String, serde_json::Value>,
 }
 
-/// Some requests, by their rid.
+/// A set of requests, by their rid.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rids {
-    /// Every one.
+    /// Every request.
     All,
-    /// Those whose rid begins so.
+    /// Requests whose rid begins with this text.
     Prefix(String),
-    /// Those in whose rid this is found.
+    /// Requests whose rid this expression matches anywhere.
     Pattern(Pattern),
 }
 
-/// A regular expression, of the `regex` crate; equal to one that is written the same.
+/// A regular expression of the `regex` crate. Two are equal if their texts are.
 #[derive(Clone, Debug)]
 pub struct Pattern(regex::Regex);
 
@@ -44,7 +44,7 @@ impl PartialEq for Pattern {
 }
 
 impl AttributeRule {
-    /// Whether it is for the request of this rid.
+    /// Whether this rule applies to the request `rid`.
     pub fn is_of(&self, rid: &str) -> bool {
         match &self.rids {
             Rids::All => true,
@@ -60,7 +60,7 @@ impl Check<'_> {
             written.len(),
             bounds::ATTRIBUTE_RULES_MAX,
             "rules",
-            written.last().map(|rule| &rule.place),
+            written.last().map(|rule| &rule.location),
         );
         written.iter().filter_map(|rule| self.attribute_rule(rule)).collect()
     }
@@ -71,23 +71,25 @@ impl Check<'_> {
             (None, Some(pattern)) => match pattern.value.parse::<Pattern>() {
                 Ok(pattern) => Rids::Pattern(pattern),
                 Err(error) => {
-                    // The last line says what is wrong; those before draw an arrow to it.
+                    // The last line of the error is its reason. The lines before it draw an arrow.
                     let why = error.to_string();
                     let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ");
-                    self.source
-                        .tell(&pattern.place, format!("{:?} is no regular expression: {why}", pattern.value));
+                    self.source.report(
+                        &pattern.location,
+                        format!("{:?} is not a regular expression: {why}", pattern.value),
+                    );
                     Rids::All
                 }
             },
             (None, None) => Rids::All,
             (Some(_), Some(pattern)) => {
-                self.source.tell(&pattern.place, "a rule has either a prefix or a pattern");
+                self.source.report(&pattern.location, "a rule has either a prefix or a pattern");
                 Rids::All
             }
         };
         let set = written.set.as_ref()?;
         let bytes = serde_json::to_string(&set.value).map_or(0, |json| json.len());
-        self.most(bytes, bounds::ATTRIBUTES_BYTES_MAX, "bytes as JSON", Some(&set.place));
+        self.most(bytes, bounds::ATTRIBUTES_BYTES_MAX, "bytes as JSON", Some(&set.location));
         Some(AttributeRule { rids, set: set.value.clone() })
     }
 }

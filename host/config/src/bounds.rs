@@ -1,4 +1,4 @@
-//! Every bound of the configuration, in one place. A value outside is an error that names the value and the bound.
+//! Every bound of the configuration, in one place. A value outside its bound is an error that names the value and the bound.
 
 use std::time::Duration;
 
@@ -6,37 +6,33 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// A config file longer than this is refused before it is parsed.
+/// The longest config file, in bytes. A longer one is refused before it is parsed.
 pub const FILE_BYTES_MAX: u64 = MIB;
-/// Problems told of one file; what is more is counted.
+/// The most problems that are reported for one file. Further ones are counted.
 pub const PROBLEMS_MAX: usize = 100;
-/// Streams of one process; each is a thread.
+/// The most streams of one process. Each is a thread.
 pub const STREAMS_MAX: usize = 256;
-/// Sinks of one stream.
+/// The most sinks of one stream.
 pub const SINKS_MAX: usize = 64;
-/// Taps of one stream.
+/// The most taps of one stream.
 pub const TAPS_MAX: usize = 16;
 /// Fewest and most `sink.max_subscribers`.
 pub const MAX_SUBSCRIBERS: (u64, u64) = (1, 1024);
-/// Addresses of `admin.listen`.
+/// The most addresses of `admin.listen`.
 pub const ADMIN_LISTEN_MAX: usize = 8;
-/// Plugins of one stream.
+/// The most plugins of one stream.
 pub const PLUGINS_MAX: usize = 16;
-/// Plugins of all streams: each is an instance in a pool of 512, twice while it is reloaded.
+/// The most plugins of all streams. The instance pool has 512 places, and a plugin needs two while it is reloaded.
 pub const PLUGINS_OF_ALL_MAX: usize = 256;
-/// Bytes of the name of a stream, sink or plugin; it becomes a directory's name and a label.
-pub const NAME_BYTES_MAX: usize = 64;
-/// Bytes of an ipc path: `sun_path` of Linux is 108 with its closing zero.
-pub const IPC_PATH_BYTES_MAX: usize = 107;
-/// Bytes of a plugin's settings, as JSON.
+/// The longest settings of one plugin, in bytes of JSON.
 pub const SETTINGS_BYTES_MAX: usize = MIB as usize;
 
-/// Rules of `stream.attribute`, of one stream.
+/// The most rules of `stream.attribute` in one stream.
 pub const ATTRIBUTE_RULES_MAX: usize = 64;
-/// The attributes of one request, as JSON.
+/// The longest attributes of one request, in bytes of JSON.
 pub const ATTRIBUTES_BYTES_MAX: usize = 16 << 10;
 
-/// Smallest and largest `stream.max_message`; the largest is the journal's for a frame.
+/// Smallest and largest `stream.max_message`. The largest is the journal's bound for a frame.
 pub const MAX_MESSAGE_BYTES: (u64, u64) = (64 * KIB, GIB);
 /// Fewest and most `stream.max_peers`.
 pub const MAX_PEERS: (u64, u64) = (1, 4096);
@@ -54,13 +50,13 @@ pub const COALESCE_ROWS: (u64, u64) = (16, 65_536);
 pub const DP_RANK: (u64, u64) = (0, 65_534);
 /// Shortest and longest `stream.signals.stale_after`.
 pub const STALE_AFTER: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3600));
-/// Bytes of an instance id: it becomes a part of a file's name.
+/// The longest instance id, in bytes. It becomes part of a file name.
 pub const INSTANCE_ID_BYTES_MAX: usize = 128;
-/// Smallest and largest `plugin.limits.memory`; a wasm32 memory ends at 4 GiB.
+/// Smallest and largest `plugin.limits.memory`. A wasm32 memory has at most 4 GiB.
 pub const PLUGIN_MEMORY_BYTES: (u64, u64) = (MIB, 4 * GIB);
 /// Shortest and longest `plugin.limits.deadline`.
 pub const PLUGIN_DEADLINE: (Duration, Duration) = (Duration::from_micros(100), Duration::from_secs(10));
-/// Fewest and most `plugin.quarantine.faults`; each of them is kept with its time.
+/// Fewest and most `plugin.quarantine.faults`. Afterbay stores the time of each.
 pub const QUARANTINE_FAULTS: (u64, u64) = (0, 1000);
 /// Shortest and longest `plugin.quarantine.within`.
 pub const QUARANTINE_WITHIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(86_400));
@@ -68,9 +64,9 @@ pub const QUARANTINE_WITHIN: (Duration, Duration) = (Duration::from_millis(100),
 pub const PLUGIN_HOLD: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(60));
 /// Shortest and longest `journal.sync_interval`.
 pub const SYNC_INTERVAL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(60));
-/// Smallest and largest `journal.segment`; the largest is the journal's.
+/// Smallest and largest `journal.segment`. The largest is the journal's own bound.
 pub const SEGMENT_BYTES: (u64, u64) = (MIB, 2 * GIB);
-/// `journal.retain.bytes` holds at least this many segments of each stream: the one that is written and one that is whole.
+/// `journal.retain.bytes` has room for at least this many segments per stream: the open one and a sealed one.
 pub const RETAIN_SEGMENTS_MIN: u64 = 2;
 /// Largest `journal.retain.bytes`.
 pub const RETAIN_BYTES_MAX: u64 = 1 << 50;

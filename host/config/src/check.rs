@@ -1,5 +1,5 @@
-//! From the config as written to the checked one: bounds, keys against each other, the disk. Nothing stops at a
-//! problem; the checked config exists only where there was none.
+//! Makes the checked configuration from the written one: bounds, keys against each other, the disk. A problem does not stop
+//! the checks. The checked configuration exists only if there was no problem.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -9,11 +9,11 @@ use toml::de::DeTable;
 
 use crate::bounds;
 use crate::checked::{Coalesce, Config, Journal, Layout, Log, Memory, Retain, Stream};
-use crate::place::{Place, Placed, line_and_column};
+use crate::location::{Located, Location, line_and_column};
 use crate::plugins::Plugin;
 use crate::reader::{Reader, Source};
 use crate::units::{Size, Time};
-use crate::{Admin, Endpoint, Engine, Env, LogFormat, Name, Problem, Problems, disk, keys, written};
+use crate::{Admin, Endpoint, Env, LogFormat, Name, Problem, Problems, disk, keys, written};
 
 pub(crate) fn load(path: &Path, env: &Env<'_>) -> Result<Config, Problems> {
     parse(&text(path)?, path, env)
@@ -26,7 +26,7 @@ pub(crate) fn load_admin(path: &Path, env: &Env<'_>) -> Result<Admin, Problems> 
     let of_admin: Vec<Problem> = problems.iter().filter(|problem| is_admin(problem)).cloned().collect();
     match checked.admin {
         Some(admin) if of_admin.is_empty() => Ok(admin),
-        // Without a journal it is wrong as a whole.
+        // Without a journal, no admin address can be derived.
         _ if of_admin.is_empty() => Err(Problems::new(problems)),
         _ => Err(Problems::new(of_admin)),
     }
@@ -41,7 +41,7 @@ fn text(path: &Path) -> Result<String, Problems> {
     let bytes = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?.len();
     if bytes > bounds::FILE_BYTES_MAX {
         let (bytes, most) = (Size(bytes), Size(bounds::FILE_BYTES_MAX));
-        return Err(unreadable(format!("config file of {bytes}, the most is {most}")));
+        return Err(unreadable(format!("config file has {bytes}, the limit is {most}")));
     }
     std::fs::read_to_string(path).map_err(|error| unreadable(format!("cannot be read: {error}")))
 }
@@ -54,7 +54,7 @@ pub(crate) fn parse(text: &str, path: &Path, env: &Env<'_>) -> Result<Config, Pr
     }
 }
 
-/// Every part of a file that can be made of it, and all that is wrong with it. The error: it is no TOML.
+/// Returns every part of the file that could be made, and every problem. The error: the text is not TOML.
 fn check(text: &str, path: &Path, env: &Env<'_>) -> Result<(Checked, Vec<Problem>), Problems> {
     let (table, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
@@ -66,7 +66,7 @@ fn check(text: &str, path: &Path, env: &Env<'_>) -> Result<(Checked, Vec<Problem
         return Err(Problems::new(problems.collect()));
     }
     let source = Source { file: path, text, env, problems: RefCell::default() };
-    let top = Place { line: 1, column: 1, key: String::new() };
+    let top = Location { line: 1, column: 1, key: String::new() };
     let written = written::Config::read(&Reader::open(&source, table.get_ref(), top, &keys::ROOT));
     let dir =
         std::path::absolute(path).ok().and_then(|path| path.parent().map(Path::to_owned)).unwrap_or_default();
@@ -74,7 +74,7 @@ fn check(text: &str, path: &Path, env: &Env<'_>) -> Result<(Checked, Vec<Problem
     Ok((checked, source.problems.into_inner()))
 }
 
-/// The parts of a configuration, as far as they could be made.
+/// The parts of a configuration that could be made.
 struct Checked {
     streams: Option<Vec<Stream>>,
     memory: Memory,
@@ -92,13 +92,13 @@ impl Checked {
 
 pub(crate) struct Check<'s> {
     pub(crate) source: &'s Source<'s>,
-    /// Of the config file; relative paths begin here.
+    /// The directory of the config file. Relative paths start here.
     pub(crate) dir: PathBuf,
 }
 
 impl Check<'_> {
     fn config(&self, written: &written::Config) -> Checked {
-        let mut names = Names::default();
+        let mut names = SeenNames::default();
         let streams: Vec<Option<Stream>> =
             written.streams.iter().map(|stream| self.stream(stream, &mut names)).collect();
         self.across(&written.streams);
@@ -107,16 +107,16 @@ impl Check<'_> {
         let waiting = self.within(waiting, bounds::MEMORY_WAITING, |&bytes| Size(bytes));
         let memory = waiting.map_or_else(Memory::default, |waiting| Memory { waiting });
         let dir = written.journal.as_ref().and_then(|journal| journal.dir.as_ref());
-        let dir = journal.as_ref().zip(dir).map(|(journal, dir)| (journal.dir.as_path(), &dir.place));
+        let dir = journal.as_ref().zip(dir).map(|(journal, dir)| (journal.dir.as_path(), &dir.location));
         let admin = self.admin(written.admin.as_ref(), dir);
         let log = written.log.as_ref().map_or_else(Log::default, |log| self.log(log));
         Checked { streams: streams.into_iter().collect(), memory, journal, admin, log }
     }
 
-    fn stream(&self, written: &written::Stream, names: &mut Names) -> Option<Stream> {
+    fn stream(&self, written: &written::Stream, names: &mut SeenNames) -> Option<Stream> {
         let name = self.name(&written.name, names);
         let listen = self.listen(&written.listen);
-        let mut plugin_names = Names::default();
+        let mut plugin_names = SeenNames::default();
         let sinks = self.sinks(written, listen.as_ref());
         let plugins: Vec<Option<Plugin>> =
             written.plugins.iter().map(|plugin| self.plugin(plugin, &mut plugin_names)).collect();
@@ -124,7 +124,7 @@ impl Check<'_> {
             written.plugins.len(),
             bounds::PLUGINS_MAX,
             "plugins",
-            written.plugins.last().map(|p| &p.place),
+            written.plugins.last().map(|p| &p.location),
         );
         self.shadows(&written.plugins);
         let layout = self.layout(&written.layout);
@@ -133,12 +133,11 @@ impl Check<'_> {
         let max_message_bytes = self.within(max_message, bounds::MAX_MESSAGE_BYTES, |&bytes| Size(bytes));
         let max_peers = self.within(max_peers, bounds::MAX_PEERS, |&peers| peers);
         let listen = listen?;
-        // Its defaults are wanted here; its one sink gives way to those of the file.
+        // Only the defaults of this stream are used. The sinks of the file replace its one sink.
         let mut stream = Stream::new(name?, listen.clone(), listen);
-        stream.engine = value(&written.engine).unwrap_or(Engine::Sglang);
         stream.layout = layout;
         stream.listen_mode = listen_mode.unwrap_or(stream.listen_mode);
-        // What is wrong with a name is told where it stands as a name.
+        // An invalid name is reported where the named stream is declared.
         stream.after = written.after.iter().filter_map(|name| name.value.parse().ok()).collect();
         stream.max_message_bytes = max_message_bytes.unwrap_or(stream.max_message_bytes);
         stream.max_peers = max_peers.map_or(stream.max_peers, |peers| peers as usize);
@@ -155,12 +154,12 @@ impl Check<'_> {
         Some(stream)
     }
 
-    pub(crate) fn listen(&self, written: &Option<Placed<String>>) -> Option<Endpoint> {
+    pub(crate) fn listen(&self, written: &Option<Located<String>>) -> Option<Endpoint> {
         let listen = self.endpoint(written)?;
-        if let (Endpoint::Ipc(path), Some(Placed { place, .. })) = (&listen, written)
+        if let (Endpoint::Ipc(path), Some(Located { location, .. })) = (&listen, written)
             && let Some(Err(message)) = path.parent().map(disk::makeable_dir)
         {
-            self.source.tell(place, message);
+            self.source.report(location, message);
         }
         Some(listen)
     }
@@ -176,8 +175,8 @@ impl Check<'_> {
         }
     }
 
-    fn layout(&self, written: &Option<Placed<String>>) -> Layout {
-        let Some(Placed { value, place }) = written else { return Layout::Auto };
+    fn layout(&self, written: &Option<Located<String>>) -> Layout {
+        let Some(Located { value, location }) = written else { return Layout::Auto };
         if value == "auto" {
             return Layout::Auto;
         }
@@ -186,21 +185,23 @@ impl Check<'_> {
             let known = self.source.env.layouts;
             if !known.contains(&value.as_str()) {
                 let known = list(known);
-                self.source
-                    .tell(place, format!("no layout of version {value:?} in this binary, which has {known}"));
+                self.source.report(
+                    location,
+                    format!("no layout of version {value:?} in this binary, which has {known}"),
+                );
             }
             return Layout::Version(value.clone());
         }
         self.readable(written).map_or(Layout::Auto, Layout::File)
     }
 
-    pub(crate) fn listen_mode(&self, written: &Option<Placed<String>>) -> Option<u32> {
-        let Placed { value, place } = written.as_ref()?;
+    pub(crate) fn listen_mode(&self, written: &Option<Located<String>>) -> Option<u32> {
+        let Located { value, location } = written.as_ref()?;
         let mode =
             u32::from_str_radix(value, 8).ok().filter(|mode| *mode <= 0o777 && !value.starts_with('+'));
         if mode.is_none_or(|mode| mode & 0o600 != 0o600) {
-            self.source.tell(
-                place,
+            self.source.report(
+                location,
                 format!(
                     "{value:?} must be an octal mode from 0600 to 0777, readable and writable by its owner"
                 ),
@@ -211,10 +212,10 @@ impl Check<'_> {
 
     fn journal(&self, written: &written::Journal, streams: usize) -> Option<Journal> {
         let dir = self.path(&written.dir);
-        if let (Some(dir), Some(Placed { place, .. })) = (&dir, &written.dir)
+        if let (Some(dir), Some(Located { location, .. })) = (&dir, &written.dir)
             && let Err(message) = disk::makeable_dir(dir)
         {
-            self.source.tell(place, message);
+            self.source.report(location, message);
         }
         let default = Journal::new(PathBuf::new());
         let interval = self.within(&written.sync_interval, bounds::SYNC_INTERVAL, |&time| Time(time));
@@ -238,28 +239,29 @@ impl Check<'_> {
         let age = value(&written.retain_age).unwrap_or(default.age);
         let segments = bounds::RETAIN_SEGMENTS_MIN * streams.max(1) as u64;
         let fewest = segments.saturating_mul(segment_bytes);
-        let place = written.retain_bytes.as_ref().map(|bytes| &bytes.place);
-        let place = place.or(written.segment.as_ref().map(|segment| &segment.place));
-        if let (Some(bytes), Some(place)) = (bytes, place) {
+        let location = written.retain_bytes.as_ref().map(|bytes| &bytes.location);
+        let location = location.or(written.segment.as_ref().map(|segment| &segment.location));
+        if let (Some(bytes), Some(location)) = (bytes, location) {
             if bytes < fewest {
                 let (bytes, fewest, segment) = (Size(bytes), Size(fewest), Size(segment_bytes));
                 let why = format!("{segments} segments of {segment}, two for each stream");
-                self.source.tell(place, format!("{bytes} are retained, must be at least {fewest}: {why}"));
+                self.source
+                    .report(location, format!("{bytes} are retained, must be at least {fewest}: {why}"));
             }
-            self.bounded(place, &bytes, (0, bounds::RETAIN_BYTES_MAX), |&bytes| Size(bytes));
+            self.bounded(location, &bytes, (0, bounds::RETAIN_BYTES_MAX), |&bytes| Size(bytes));
         }
-        if let (Some(age), Some(Placed { place, .. })) = (age, &written.retain_age) {
-            self.bounded(place, &age, bounds::RETAIN_AGE, |&time| Time(time));
+        if let (Some(age), Some(Located { location, .. })) = (age, &written.retain_age) {
+            self.bounded(location, &age, bounds::RETAIN_AGE, |&time| Time(time));
         }
         Retain { bytes, age }
     }
 
     fn log(&self, written: &written::Log) -> Log {
-        if let Some(Placed { value, place }) = &written.filter
+        if let Some(Located { value, location }) = &written.filter
             && !value.split(',').all(is_log_directive)
         {
-            self.source.tell(
-                place,
+            self.source.report(
+                location,
                 format!("{value:?} must be off, error, warn, info, debug or trace, or several like \"info,wasmtime=warn\""),
             );
         }
@@ -269,94 +271,103 @@ impl Check<'_> {
         }
     }
 
-    pub(crate) fn name(&self, written: &Option<Placed<String>>, seen: &mut Names) -> Option<Name> {
-        let Placed { value, place } = written.as_ref()?;
+    pub(crate) fn name(&self, written: &Option<Located<String>>, seen: &mut SeenNames) -> Option<Name> {
+        let Located { value, location } = written.as_ref()?;
         if let Some((_, line)) = seen.0.iter().find(|(name, _)| name == value) {
-            self.source.tell(place, format!("{value:?} is taken in line {line}"));
+            self.source.report(location, format!("{value:?} is taken in line {line}"));
         }
-        seen.0.push((value.clone(), place.line));
-        value.parse().map_err(|error| self.source.tell(place, format!("{value:?}: {error}"))).ok()
+        seen.0.push((value.clone(), location.line));
+        value.parse().map_err(|error| self.source.report(location, format!("{value:?}: {error}"))).ok()
     }
 
-    pub(crate) fn endpoint(&self, written: &Option<Placed<String>>) -> Option<Endpoint> {
-        let Placed { value, place } = written.as_ref()?;
-        value.parse().map_err(|error: crate::EndpointError| self.source.tell(place, error.to_string())).ok()
+    pub(crate) fn endpoint(&self, written: &Option<Located<String>>) -> Option<Endpoint> {
+        let Located { value, location } = written.as_ref()?;
+        let endpoint = match value.parse::<Endpoint>() {
+            Err(error) => Err(error.to_string()),
+            Ok(endpoint) if endpoint.is_relative() => Err(format!(
+                "endpoint {value:?} has no absolute path, must be like ipc:///run/afterbay/decode-0"
+            )),
+            Ok(endpoint) => Ok(endpoint),
+        };
+        endpoint.map_err(|message| self.source.report(location, message)).ok()
     }
 
-    /// An endpoint that is connected to.
-    pub(crate) fn reachable(&self, written: &Option<Placed<String>>) -> Option<Endpoint> {
+    /// An endpoint to which a socket connects.
+    pub(crate) fn reachable(&self, written: &Option<Located<String>>) -> Option<Endpoint> {
         let endpoint = self.endpoint(written)?;
-        if let (true, Some(Placed { value, place })) = (endpoint.is_listen_only(), written) {
-            let why = "can be listened on, not connected to: name a host and a port";
-            self.source.tell(place, format!("{value:?} {why}"));
+        if let (true, Some(Located { value, location })) = (endpoint.is_listen_only(), written) {
+            let why = "can only be listened on, must name a host and a port";
+            self.source.report(location, format!("{value:?} {why}"));
         }
         Some(endpoint)
     }
 
-    pub(crate) fn path(&self, written: &Option<Placed<String>>) -> Option<PathBuf> {
-        let Placed { value, place } = written.as_ref()?;
+    pub(crate) fn path(&self, written: &Option<Located<String>>) -> Option<PathBuf> {
+        let Located { value, location } = written.as_ref()?;
         if value.is_empty() {
-            self.source.tell(place, "empty, must be a path");
+            self.source.report(location, "empty, must be a path");
             return None;
         }
         Some(self.dir.join(value))
     }
 
-    pub(crate) fn readable(&self, written: &Option<Placed<String>>) -> Option<PathBuf> {
+    pub(crate) fn readable(&self, written: &Option<Located<String>>) -> Option<PathBuf> {
         let path = self.path(written)?;
-        let place = &written.as_ref()?.place;
-        disk::readable_file(&path).map_err(|why| self.source.tell(place, format!("{path:?} {why}"))).ok()?;
-        Some(path)
-    }
-
-    pub(crate) fn tokenizer(&self, written: &Option<Placed<String>>) -> Option<PathBuf> {
-        let path = self.path(written)?;
-        let place = &written.as_ref()?.place;
-        (self.source.env.tokenizer)(&path)
-            .map_err(|why| self.source.tell(place, format!("{path:?} {why}")))
+        let location = &written.as_ref()?.location;
+        disk::readable_file(&path)
+            .map_err(|why| self.source.report(location, format!("{path:?} {why}")))
             .ok()?;
         Some(path)
     }
 
-    /// The value where there is one, told where it is out of bounds.
+    pub(crate) fn tokenizer(&self, written: &Option<Located<String>>) -> Option<PathBuf> {
+        let path = self.path(written)?;
+        let location = &written.as_ref()?.location;
+        (self.source.env.tokenizer)(&path)
+            .map_err(|why| self.source.report(location, format!("{path:?} {why}")))
+            .ok()?;
+        Some(path)
+    }
+
+    /// Returns the value, if any, and reports it if it is out of bounds.
     pub(crate) fn within<T: PartialOrd + Clone, S: Display>(
         &self,
-        written: &Option<Placed<T>>,
+        written: &Option<Located<T>>,
         bounds: (T, T),
         show: impl Fn(&T) -> S,
     ) -> Option<T> {
-        let Placed { value, place } = written.as_ref()?;
-        self.bounded(place, value, bounds, show);
+        let Located { value, location } = written.as_ref()?;
+        self.bounded(location, value, bounds, show);
         Some(value.clone())
     }
 
     fn bounded<T: PartialOrd, S: Display>(
         &self,
-        place: &Place,
+        location: &Location,
         value: &T,
         bounds: (T, T),
         show: impl Fn(&T) -> S,
     ) {
         let (least, most) = bounds;
         if *value < least {
-            self.source.tell(place, format!("{}, must be at least {}", show(value), show(&least)));
+            self.source.report(location, format!("{}, must be at least {}", show(value), show(&least)));
         } else if *value > most {
-            self.source.tell(place, format!("{}, must be at most {}", show(value), show(&most)));
+            self.source.report(location, format!("{}, must be at most {}", show(value), show(&most)));
         }
     }
 
-    pub(crate) fn most(&self, count: usize, most: usize, what: &str, place: Option<&Place>) {
-        if let (Some(place), true) = (place, count > most) {
-            self.source.tell(place, format!("{count} {what}, must be at most {most}"));
+    pub(crate) fn most(&self, count: usize, most: usize, what: &str, location: Option<&Location>) {
+        if let (Some(location), true) = (location, count > most) {
+            self.source.report(location, format!("{count} {what}, must be at most {most}"));
         }
     }
 }
 
 /// The names of one kind seen so far, with their lines.
 #[derive(Default)]
-pub(crate) struct Names(Vec<(String, usize)>);
+pub(crate) struct SeenNames(Vec<(String, usize)>);
 
-pub(crate) fn value<T: Clone>(written: &Option<Placed<T>>) -> Option<T> {
+pub(crate) fn value<T: Clone>(written: &Option<Located<T>>) -> Option<T> {
     written.as_ref().map(|placed| placed.value.clone())
 }
 

@@ -1,19 +1,20 @@
-//! The checked configuration: what the rest of Afterbay is built from. No text, no units, no unset variables are left.
-//! It can be made in code, too: [`Stream::new`] and [`Config::new`] give the defaults that the file's keys have.
+//! The checked configuration, from which the rest of Afterbay is built. It holds no unparsed text, no units and no unset
+//! variables.
+//! Code can make one too: [`Stream::new`] and [`Config::new`] give the defaults of the file's keys.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::{Admin, AttributeRule, Endpoint, Env, Name, Plugin, Problems};
 
-/// Everything one process runs.
+/// Everything that one process runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// At least one, each name and each listen endpoint once.
+    /// The streams: at least one. No two share a name or a listen endpoint.
     pub streams: Vec<Stream>,
-    /// What may wait in memory, of all streams.
+    /// The bound on frames in memory, over all streams.
     pub memory: Memory,
-    /// Where frames are kept, of all streams.
+    /// The journal of all streams.
     pub journal: Journal,
     /// The admin addresses.
     pub admin: Admin,
@@ -22,7 +23,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// One stream and a journal in `dir`, all else at its default.
+    /// A configuration of one stream with its journal in `dir` and defaults for everything else.
     pub fn new(stream: Stream, dir: impl Into<PathBuf>) -> Config {
         let journal = Journal::new(dir);
         Config {
@@ -34,67 +35,64 @@ impl Config {
         }
     }
 
-    /// Reads and checks `path`. Nothing is made on disk and nothing is bound.
+    /// Reads and checks the file at `path`. This creates nothing on disk and binds no socket.
     pub fn load(path: &Path, env: &Env<'_>) -> Result<Config, Problems> {
         crate::check::load(path, env)
     }
 
-    /// Reads the admin addresses of `path`, for a command that asks a running Afterbay. Only what is wrong with them is an
-    /// error: the rest may be about to be reloaded, and may name what only the service has.
+    /// Reads the admin addresses from the file at `path`, for a command that calls a running Afterbay. Only errors in these
+    /// addresses count: the rest of the file may be in the middle of an edit, or name files that only the service can read.
     pub fn load_admin(path: &Path, env: &Env<'_>) -> Result<Admin, Problems> {
         crate::check::load_admin(path, env)
     }
 
-    /// Checks `text` as if it stood in `path`; relative paths in it are relative to the directory of `path`.
+    /// Checks `text` as the content of the file at `path`. Relative paths in the text start at the directory of `path`.
     pub fn parse(text: &str, path: &Path, env: &Env<'_>) -> Result<Config, Problems> {
         crate::check::parse(text, path, env)
     }
 }
 
-/// One scheduler output and what is done with it.
+/// One scheduler output and everything that Afterbay does with its frames.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stream {
-    /// Names the stream in logs, metrics and the journal's directory.
+    /// The stream's name in logs, metrics and the journal's directory.
     pub name: Name,
-    /// Whose wire it is.
-    pub engine: Engine,
-    /// Where the columns of a msgpack frame stand.
+    /// The layout of msgpack frames.
     pub layout: Layout,
-    /// Afterbay binds PULL here.
+    /// The endpoint on which Afterbay binds its PULL socket.
     pub listen: Endpoint,
-    /// Permission bits of an `ipc://` listen name.
+    /// Permission bits of the socket file, for an `ipc://` endpoint.
     pub listen_mode: u32,
-    /// The streams whose reader sends here: it is the next leg of their requests. Names of other streams that have none
-    /// themselves, each at most once in a configuration.
+    /// The streams before this one on the same requests: their reader sends its output here. Each is another stream without
+    /// an `after` of its own, and appears once in the configuration.
     pub after: Vec<Name>,
-    /// A longer message closes its sender.
+    /// The longest message, in bytes. Afterbay disconnects a sender that sends a longer one.
     pub max_message_bytes: u64,
-    /// More senders at once are refused.
+    /// The most senders connected at once. Afterbay refuses further ones.
     pub max_peers: usize,
-    /// Which of several sinks gets what.
+    /// The rule that distributes requests over several sinks.
     pub route: Option<Route>,
-    /// At least one; of several, none without [`Sink::connect`].
+    /// The sinks: at least one. With several sinks, each has [`Sink::connect`].
     pub sinks: Vec<Sink>,
-    /// Who gets copies.
+    /// The taps, which get copies.
     pub taps: Vec<Tap>,
-    /// How rows that wait are joined.
+    /// The rule for joining rows that wait for a sink.
     pub coalesce: Coalesce,
-    /// Where the scheduler's own load is read.
+    /// The sources of the scheduler's load.
     pub signals: Signals,
-    /// How the scheduler is told to end a request. `None`: as the rendezvous file says, else not at all.
+    /// The way to ask the scheduler to end a request. `None`: as the rendezvous file says, otherwise none.
     pub abort: Option<Abort>,
-    /// What is known of requests by their rid, for plugins: later rules override earlier ones, member by member.
+    /// Attributes of requests by rid, for plugins. A later rule overrides an earlier one, member by member.
     pub attributes: Vec<AttributeRule>,
-    /// Called in this order.
+    /// The plugin chain, in call order.
     pub plugins: Vec<Plugin>,
 }
 
 impl Stream {
-    /// A stream to one sink, `reader`, all else at its default.
+    /// A stream with one sink, `reader`, and defaults for everything else.
     pub fn new(name: Name, listen: Endpoint, connect: Endpoint) -> Stream {
         Stream {
             name,
-            engine: Engine::Sglang,
             layout: Layout::Auto,
             listen,
             listen_mode: 0o600,
@@ -113,28 +111,21 @@ impl Stream {
     }
 }
 
-/// Which engine's wire a stream carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Engine {
-    /// SGLang, 0.5.6 to 0.5.23.
-    Sglang,
-}
-
-/// Which layout the msgpack frames of a stream have. Pickle frames name their fields and need none.
+/// The layout of a stream's msgpack frames. Pickle frames name their fields and need no layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// By the array's length.
+    /// Chosen by the length of each array.
     Auto,
-    /// Of this version of the engine.
+    /// The layout of this engine version.
     Version(String),
-    /// Of a JSON file, as the connector writes it.
+    /// A JSON file that the connector wrote.
     File(PathBuf),
 }
 
-/// What may wait in memory, of all streams together.
+/// The bound on frames in memory, over all streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Bytes of frames that wait for a sink; further ones wait in the journal.
+    /// Bytes of frames that may wait for sinks. Further frames wait in the journal.
     pub waiting: u64,
 }
 
@@ -144,127 +135,130 @@ impl Default for Memory {
     }
 }
 
-/// Which of a stream's sinks gets what.
+/// The rule that distributes requests over a stream's sinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// A request goes to the sink at `crc32(http_worker_ipc, or rid) % sinks`, in the order of the file.
+    /// A request goes to sink number `crc32(http_worker_ipc, or rid) % sinks`, counted in the order of the file.
     Crc32,
 }
 
-/// Where a stream's batches go.
+/// A reader that a stream sends to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sink {
-    /// Names the sink in logs, metrics and the journal.
+    /// The sink's name in logs, metrics and the journal.
     pub name: Name,
-    /// Afterbay connects PUSH here. `None` only under [`Names::FromRendezvous`](crate::Names).
+    /// The endpoint to which Afterbay connects its PUSH socket. `None` only under
+    /// [`Names::FromRendezvous`](crate::Names).
     pub connect: Option<Endpoint>,
-    /// The page where the reader counts the frames it has finished.
+    /// The credit page, on which the reader counts the frames it has finished.
     pub credit: Option<PathBuf>,
-    /// Which rows it gets.
+    /// The rows that the sink gets.
     pub takes: Takes,
-    /// Who reads.
+    /// The process that reads.
     pub reader: Reads,
-    /// Before a detokenizer: the model's `tokenizer.json`, or the directory it is in.
+    /// The model's `tokenizer.json` or its directory. Needed to join rows before a detokenizer.
     pub tokenizer: Option<PathBuf>,
-    /// What may wait for the kernel before the stream stops receiving.
+    /// The bound on frames that wait in memory for this sink. Further frames wait in the journal.
     pub queue: Queue,
 }
 
-/// What a sink is there for.
+/// The purpose of a sink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SinkKind {
-    /// It takes the part of the scheduler's reader.
+    /// The sink replaces the scheduler's own reader.
     #[default]
     Reader,
-    /// It gets copies.
+    /// The sink gets copies.
     Tap,
-    /// It gets rows that a plugin routes to it, in place of a reader.
+    /// The sink gets the rows that a plugin routes to it, in place of a reader.
     Routed,
-    /// It gets the requests that a plugin lets skip the detokenizer.
+    /// The sink gets the requests that a plugin lets skip the detokenizer.
     Skipped,
-    /// It is one of several tokenizers, and gets the requests that came by it.
+    /// The sink is one of several tokenizers and gets the requests that arrived through it.
     Worker,
 }
 
-/// Which rows a sink that is no tap gets.
+/// The rows that a sink gets. A tap is not such a sink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Takes {
-    /// All, or its share of them ([`Stream::route`]).
+    /// All rows, or a share of the requests ([`Stream::route`]).
     #[default]
     Share,
-    /// Those that a plugin routes to it by its name.
+    /// Rows that a plugin routes to this sink by its name.
     Routed,
-    /// Those of requests that a plugin lets skip the detokenizer, as a BatchStrOutput without text. At most one of a stream.
+    /// Rows of requests that a plugin lets skip the detokenizer, as a BatchStrOutput without text. At most one sink of a
+    /// stream.
     Skipped,
-    /// Those whose `http_worker_ipc` is [`Sink::connect`], which it has. What names no such sink goes to the readers.
+    /// Rows whose `http_worker_ipc` is [`Sink::connect`], which is set. A row whose `http_worker_ipc` matches no such sink
+    /// goes to the readers.
     Worker,
 }
 
-/// A sink that gets copies, and never holds the stream back.
+/// A copy of a stream for observers. A tap never delays the stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tap {
-    /// Names it in logs and metrics.
+    /// The tap's name in logs and metrics.
     pub name: Name,
-    /// By which socket.
+    /// The socket that sends the copies.
     pub socket: TapSocket,
-    /// Of what.
+    /// The frames that are copied.
     pub of: TapOf,
-    /// Copies that may wait for it, of a PUB for each subscriber; more are dropped.
+    /// The bound on waiting copies, per subscriber for PUB. Afterbay drops further copies.
     pub queue: Queue,
 }
 
-/// How copies leave for a tap.
+/// The socket through which copies are sent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TapSocket {
-    /// Afterbay connects PUSH here.
+    /// Afterbay connects a PUSH socket to this endpoint.
     Push(Endpoint),
-    /// Afterbay binds PUB, and subscribers connect.
+    /// Afterbay binds a PUB socket, and subscribers connect.
     Pub {
-        /// Where.
+        /// The endpoint.
         listen: Endpoint,
-        /// Permission bits of an `ipc://` name.
+        /// Permission bits of the socket file, for an `ipc://` endpoint.
         listen_mode: u32,
-        /// More subscribers at once are refused.
+        /// The most subscribers connected at once. Afterbay refuses further ones.
         max_subscribers: usize,
     },
 }
 
 impl Tap {
-    /// What may wait for a tap where the file does not say.
+    /// The default bound on waiting copies.
     pub const QUEUE: Queue = Queue { frames: 1024, bytes: 64 << 20 };
 }
 
 impl TapSocket {
-    /// Of a PUB where the file does not say.
+    /// The default permission bits of a PUB socket's file.
     pub const LISTEN_MODE: u32 = 0o600;
-    /// Likewise.
+    /// The default of `max_subscribers`.
     pub const MAX_SUBSCRIBERS: usize = 64;
 }
 
 /// The type of a tap's socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TapSocketType {
-    /// To one that listens.
+    /// A PUSH socket connects to a listener.
     #[default]
     Push,
-    /// To all that subscribe.
+    /// A PUB socket sends to all that subscribe.
     Pub,
 }
 
-/// What a tap gets copies of.
+/// The frames that a tap copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TapOf {
-    /// Frames as they came.
+    /// Frames as received from the scheduler.
     #[default]
     Received,
-    /// Frames as they leave for the sinks.
+    /// Frames as sent to the sinks.
     Sent,
 }
 
-/// Which of SGLang's processes reads a sink.
+/// The SGLang process that reads a sink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reads {
-    /// As the connector says; where it does not, as before a detokenizer.
+    /// As the connector says. While the connector says nothing, rows are not joined.
     #[default]
     Auto,
     /// DetokenizerManager: a joined row must end where the text is whole.
@@ -273,14 +267,14 @@ pub enum Reads {
     Tokenizer,
 }
 
-/// How rows that wait for a sink are joined.
+/// The rule for joining rows that wait for a sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coalesce {
-    /// When.
+    /// The condition.
     pub when: CoalesceWhen,
-    /// For [`CoalesceWhen::Window`]: how long a request waits.
+    /// For [`CoalesceWhen::Window`]: the time for which a request waits.
     pub window: Duration,
-    /// Requests in a joined frame.
+    /// The most requests in a joined frame.
     pub max_rows: usize,
 }
 
@@ -290,19 +284,19 @@ impl Default for Coalesce {
     }
 }
 
-/// When rows that wait for a sink are joined.
+/// The condition under which rows that wait for a sink are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CoalesceWhen {
-    /// Frames leave as they came.
+    /// Never: frames are sent unchanged.
     Never,
-    /// What the sink has not taken while it is behind.
+    /// While the sink is behind, for rows that it has not taken.
     Backpressure,
-    /// Each request at most once in the window.
+    /// Each request is sent at most once per window.
     Window,
 }
 
 impl Sink {
-    /// A sink without credit, all else at its default.
+    /// A sink without a credit page and with defaults for everything else.
     pub fn new(name: Name, connect: Endpoint) -> Sink {
         Sink {
             name,
@@ -316,12 +310,12 @@ impl Sink {
     }
 }
 
-/// The bound of a sink's queue: whichever is reached first.
+/// The bound of a queue. The queue is full when either number is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue {
-    /// Frames.
+    /// The most frames.
     pub frames: usize,
-    /// Bytes of frames.
+    /// The most bytes of frames.
     pub bytes: u64,
 }
 
@@ -331,30 +325,30 @@ impl Default for Queue {
     }
 }
 
-/// How a stream's scheduler is told to end a request.
+/// The way to ask a scheduler to end a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Abort {
-    /// Afterbay binds PUSH here, and the scheduler's PULL connects.
+    /// Afterbay binds a PUSH socket here, and the scheduler's PULL socket connects.
     Push(Endpoint),
-    /// SGLang's HTTP server is asked.
+    /// Afterbay calls SGLang's HTTP server.
     Http {
-        /// Without `/abort_request`.
+        /// The server's URL, without `/abort_request`.
         url: String,
-        /// What it wants to know.
+        /// The source of the server's API key, if it wants one.
         api_key: Option<ApiKeyFrom>,
     },
 }
 
-/// Where SGLang's API key is. It is not in the configuration, which is shown.
+/// The source of SGLang's API key. The key itself is not in the configuration, because the configuration is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiKeyFrom {
-    /// In this environment variable.
+    /// This environment variable.
     Env(String),
-    /// In this file.
+    /// This file.
     File(PathBuf),
 }
 
-/// Where the scheduler's own load is read, and when it is too old.
+/// The sources of the scheduler's load, and the age at which a load is stale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signals {
     /// SGLang's load file in shared memory.
@@ -363,9 +357,9 @@ pub struct Signals {
     pub load_stat: Option<Endpoint>,
     /// The URL of SGLang's Prometheus metrics.
     pub metrics: Option<String>,
-    /// The scheduler's data parallel rank. `None`: that of the rendezvous file, else 0.
+    /// The scheduler's data parallel rank. `None`: the rank in the rendezvous file, otherwise 0.
     pub dp_rank: Option<u32>,
-    /// A load that was measured longer ago is stale.
+    /// The age past which a load is stale.
     pub stale_after: Duration,
 }
 
@@ -381,40 +375,40 @@ impl Default for Signals {
     }
 }
 
-/// Which load file of SGLang is read.
+/// The choice of SGLang's load file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadSnapshot {
-    /// That of the instance which the rendezvous file names; none without one.
+    /// The file of the instance that the rendezvous file names. No file without a rendezvous.
     Auto,
-    /// None.
+    /// No file.
     Off,
-    /// This one.
+    /// The file at this path.
     Path(PathBuf),
-    /// That of this instance.
+    /// The file of this instance.
     Instance(String),
 }
 
 /// The journal, of all streams.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Journal {
-    /// Its directory, locked by one process.
+    /// The journal's directory. One process locks it.
     pub dir: PathBuf,
-    /// What survives a power cut.
+    /// The moment at which frames are durable.
     pub sync: Sync,
-    /// How often, where `sync` is [`Sync::Interval`].
+    /// The interval of [`Sync::Interval`].
     pub sync_interval: Duration,
-    /// What is kept.
+    /// The amount of history that is retained.
     pub retain: Retain,
-    /// Size at which a segment is closed and the next begun.
+    /// The size at which a segment is closed and the next one begins.
     pub segment_bytes: u64,
-    /// What happens while a frame cannot be written.
+    /// The reaction to a frame that cannot be written.
     pub on_error: OnError,
-    /// A live request without a row for so long no longer holds back retention.
+    /// The time without a row after which a live request no longer prevents the removal of segments.
     pub abandon_after: Duration,
 }
 
 impl Journal {
-    /// A journal in `dir`, all else at its default.
+    /// A journal in `dir` with defaults for everything else.
     pub fn new(dir: impl Into<PathBuf>) -> Journal {
         Journal {
             dir: dir.into(),
@@ -428,23 +422,23 @@ impl Journal {
     }
 }
 
-/// When the journal is made durable.
+/// The moment at which the journal makes frames durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
-    /// When the kernel likes to: a power cut may lose what the kernel had not written.
+    /// When the kernel writes them. A power cut may lose frames that the kernel had not written.
     None,
-    /// Every `sync_interval`: a power cut loses at most that and one fsync.
+    /// Every `sync_interval`. A power cut loses at most the frames of one interval and one fsync.
     Interval,
     /// Before a frame is forwarded.
     Always,
 }
 
-/// What the journal keeps; a segment of a live request is never removed. `None` is without a limit.
+/// The amount of history that the journal retains. `None` is no limit. A segment with a live request is never removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retain {
-    /// Of all streams together.
+    /// The most bytes, over all streams.
     pub bytes: Option<u64>,
-    /// Since a segment was closed.
+    /// The most time since a segment was closed.
     pub age: Option<Duration>,
 }
 
@@ -454,21 +448,21 @@ impl Default for Retain {
     }
 }
 
-/// What a stream does while its journal cannot be written.
+/// The reaction of a stream to a journal that cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnError {
-    /// Stops receiving, so that the scheduler's own queue holds.
+    /// The stream stops receiving, and the scheduler's own queue holds the frames.
     Stop,
-    /// Forwards without keeping, and says so.
+    /// The stream forwards frames without persisting them, and publishes an event.
     Forward,
 }
 
-/// Afterbay's own log. `--log-format` and `AFTERBAY_LOG` come before it.
+/// Afterbay's own log. `--log-format` and `AFTERBAY_LOG` override it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
     /// A filter: a level (`info`), or targets with levels (`info,wasmtime=warn`).
     pub filter: String,
-    /// How lines look.
+    /// The format of the lines.
     pub format: LogFormat,
 }
 
@@ -478,11 +472,11 @@ impl Default for Log {
     }
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
     /// Coloured on a terminal, plain on a pipe.
     Auto,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }

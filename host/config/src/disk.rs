@@ -1,4 +1,4 @@
-//! Looks at the disk without changing it.
+//! Examines the disk without changing it.
 
 use std::fs::File;
 use std::path::Path;
@@ -7,17 +7,17 @@ use crate::units::Size;
 
 use rustix::fs::{Access, access};
 
-/// Says why `path` cannot be read as a file.
+/// Checks that `path` is a readable file.
 pub(crate) fn readable_file(path: &Path) -> Result<(), String> {
     let told = |error: std::io::Error| format!("cannot be read: {error}");
-    // Asked before it is opened: to open a FIFO waits for its writer.
+    // The type is checked before the file is opened: opening a FIFO waits for its writer.
     if !std::fs::metadata(path).map_err(told)?.is_file() {
         return Err("is not a file".to_owned());
     }
     File::open(path).map(drop).map_err(told)
 }
 
-/// Says why files cannot be made in `dir`, which must be there.
+/// Checks that files can be created in `dir`, which must exist.
 pub(crate) fn writable_dir(dir: &Path) -> Result<(), String> {
     match std::fs::metadata(dir) {
         Ok(found) if !found.is_dir() => Err(format!("{dir:?} is not a directory")),
@@ -27,7 +27,7 @@ pub(crate) fn writable_dir(dir: &Path) -> Result<(), String> {
     }
 }
 
-/// Says why files cannot be made in `dir`, or where it is missing, why it cannot be made.
+/// Checks that files can be created in `dir`, or that `dir` can be created.
 pub(crate) fn makeable_dir(dir: &Path) -> Result<(), String> {
     match dir.parent() {
         Some(parent) if matches!(dir.try_exists(), Ok(false)) => makeable_dir(parent),
@@ -35,7 +35,7 @@ pub(crate) fn makeable_dir(dir: &Path) -> Result<(), String> {
     }
 }
 
-/// A file's text, of at most so many bytes. The error goes behind the file's name.
+/// The text of a file of at most `most` bytes. A caller puts the file's name before the error.
 pub(crate) fn text(path: &Path, most: u64) -> Result<String, String> {
     readable_file(path)?;
     let bytes = std::fs::metadata(path).map_err(|error| format!("cannot be read: {error}"))?.len();

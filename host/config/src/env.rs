@@ -1,35 +1,35 @@
-//! What a config is checked against besides its own text, given by the caller so that a test can own it.
+//! The environment in which a config is checked. The caller provides it, so that tests can provide their own.
 
 use std::path::Path;
 
-/// The world around a config file.
+/// The environment of a config file.
 #[derive(Clone, Copy)]
 pub struct Env<'a> {
     /// Looks up `${NAME}`.
     pub var: &'a dyn Fn(&str) -> Option<String>,
-    /// Whether the sockets' names must stand in the file.
+    /// The source of the readers' endpoints.
     pub names: Names,
-    /// The plugins in the binary.
+    /// The names of the plugins in the binary.
     pub builtins: &'a [&'a str],
-    /// What is wrong with a reference to a registry, `oci://…`.
+    /// Checks a registry reference, `oci://…`.
     pub reference: &'a dyn Fn(&str) -> Result<(), String>,
-    /// Why there can be no tokenizer at a path.
+    /// Checks that a path holds a tokenizer.
     pub tokenizer: &'a dyn Fn(&Path) -> Result<(), String>,
-    /// The engine versions whose layout is in the binary.
+    /// The engine versions whose layouts are in the binary.
     pub layouts: &'a [&'a str],
 }
 
-/// Where the names of the reader's sockets come from.
+/// The source of the readers' endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
-    /// `connect` is required in each sink.
+    /// The config file: each sink needs a `connect`.
     FromConfig,
-    /// A rendezvous file gives them: `connect` may be absent.
+    /// A rendezvous file: `connect` may be absent.
     FromRendezvous,
 }
 
 impl<'a> Env<'a> {
-    /// This process's environment variables; a variable that is not UTF-8 counts as unset.
+    /// The environment variables of this process. A variable that is not UTF-8 counts as unset.
     pub fn of_process(
         names: Names,
         builtins: &'a [&'a str],

@@ -1,5 +1,5 @@
-//! Every key of the file, declared once: what the reader accepts, what an unknown key is compared with, and the
-//! reference config all come from these tables.
+//! Every key of the file, declared once. The reader accepts these keys, an unknown key is compared with them, and the
+//! reference config and the documentation are made from them.
 
 mod plugins;
 
@@ -7,39 +7,44 @@ pub(crate) use plugins::{ATTRIBUTE, LIMITS, PLUGIN, QUARANTINE};
 use std::fmt::Write;
 use std::path::Path;
 
-/// Stands for the directory of sockets in the examples below.
+/// The directory of sockets in the examples below.
 const RUNTIME: &str = "/run/afterbay";
-/// Stands for the directory of what outlives a restart.
+/// The directory of files that outlive a restart, in the examples below.
 const STATE: &str = "/var/lib/afterbay";
 
-/// Whether a key must be given.
+/// Whether a key must be present.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Need {
-    /// An error without it.
+pub enum Need {
+    /// Its absence is an error.
     Required,
-    /// An error without it, but for [`Names::FromRendezvous`](crate::Names::FromRendezvous), and of what listens instead.
+    /// Its absence is an error, except under [`Names::FromRendezvous`](crate::Names::FromRendezvous) and for a sink that
+    /// listens.
     Name,
-    /// `example` is what it is without it.
+    /// `example` is its default.
     Default,
-    /// Nothing without it; `example` is one.
+    /// It has no default. `example` is a possible value.
     Optional,
-    /// The same, in place of another key or with one that is: the reference only mentions it.
-    Instead,
+    /// It has no default and belongs to another key. The reference config mentions it in a comment only.
+    Mentioned,
 }
 
 /// One key of a table.
-pub(crate) struct Key {
+pub struct Key {
+    /// Its name.
     pub name: &'static str,
+    /// Whether it must be present.
     pub need: Need,
-    /// As it stands in TOML.
+    /// A value in TOML.
     pub example: &'static str,
+    /// Its meaning, unit and bound, for the operator.
     pub doc: &'static str,
     /// The keys of an inline table.
     pub inner: Option<&'static Table>,
 }
 
 /// The keys of one table, in the order of the reference.
-pub(crate) struct Table {
+pub struct Table {
+    /// The keys.
     pub keys: &'static [Key],
 }
 
@@ -57,24 +62,24 @@ const fn inline(name: &'static str, example: &'static str, doc: &'static str, in
     Key { name, need: Need::Default, example, doc, inner: Some(inner) }
 }
 
-use Need::{Default, Instead, Name, Optional, Required};
+use Need::{Default, Mentioned, Name, Optional, Required};
 
-/// The tables of the file itself.
+/// The top level of the file.
 pub(crate) static ROOT: Table = Table {
     keys: &[
         key(
             "stream",
             Required,
             "",
-            "One scheduler output (one DP rank) and what is done with it. At least one.",
+            "One scheduler output (one DP rank) and what Afterbay does with it. At least one.",
         ),
-        key("journal", Required, "", "Where frames are kept before they are forwarded."),
-        key("memory", Optional, "", "What may wait in memory, of all streams together."),
+        key("journal", Required, "", "The journal: every frame is written to it before it is forwarded."),
+        key("memory", Optional, "", "The memory bound of all streams together."),
         key(
             "admin",
             Optional,
             "",
-            "/metrics, /healthz, /readyz, /v1/signals, /v1/plugins and POST /v1/requests/RID/abort.",
+            "The admin addresses: /metrics, /healthz, /readyz, /v1/signals, /v1/plugins and POST /v1/requests/RID/abort.",
         ),
         key("log", Optional, "", "Afterbay's own log, on standard error."),
     ],
@@ -86,60 +91,95 @@ pub(crate) static STREAM: Table = Table {
             "name",
             Required,
             "\"decode-0\"",
-            "Names the stream in logs, metrics and the journal's directory: 1 to 64 of a-z 0-9 - _ .",
+            "The stream's name in logs, metrics and the journal's directory: 1 to 64 of a-z 0-9 - _ ., beginning with a letter or a\n\
+             digit.",
         ),
-        key("engine", Default, "\"sglang\"", "Whose wire it is. Pickle or msgpack is recognised per frame."),
         key(
             "layout",
             Default,
             "\"auto\"",
-            "For msgpack, where the columns stand: \"auto\" (by the array's length), a version like \"0.5.23\", or a layout file.",
+            "The position of the columns in a msgpack frame: \"auto\" (by the length of the array), a version like \"0.5.23\", or the\n\
+             path of a layout file. Pickle frames need none.",
         ),
         key(
             "listen",
             Required,
             "\"ipc:///run/afterbay/decode-0\"",
-            "Afterbay binds PULL here, the scheduler connects: ipc:///PATH, whose directory is made where it is missing, or tcp://HOST:PORT.",
+            "Afterbay binds a PULL socket here, and the scheduler connects: ipc:///PATH or tcp://HOST:PORT. A missing directory of\n\
+             PATH is created.",
         ),
-        key("listen_mode", Default, "\"0600\"", "Permissions of an ipc:// listen name."),
+        key(
+            "listen_mode",
+            Default,
+            "\"0600\"",
+            "Octal permissions of the socket file, for ipc://. 0600 to 0777.",
+        ),
         key(
             "after",
             Default,
             "[]",
-            "The streams whose reader sends here: their detokenizer's output, on its way to the tokenizer (AFTERBAY_TEXT_INGRESS). A\n\
-             name, or several where DP ranks with a stream each have one detokenizer. With --rendezvous this stream has its own file,\n\
-             that of the first one named and \".text\" behind it.",
+            "The streams whose reader sends its output here: this stream lies between their detokenizer and the tokenizer\n\
+             (AFTERBAY_TEXT_INGRESS). One name, or several where DP ranks with a stream each share one detokenizer. With\n\
+             --rendezvous this stream has a rendezvous file of its own: the file of the first stream named here, with \".text\"\n\
+             appended.",
         ),
-        key("max_message", Default, "\"256MiB\"", "A longer message closes its sender. 64KiB to 1GiB."),
-        key("max_peers", Default, "64", "More senders at once are refused. 1 to 4096."),
+        key(
+            "max_message",
+            Default,
+            "\"256MiB\"",
+            "The longest message. Afterbay disconnects a sender that sends a longer one. 64KiB to 1GiB.",
+        ),
+        key(
+            "max_peers",
+            Default,
+            "64",
+            "The most senders connected at once. Further ones are refused. 1 to 4096.",
+        ),
         key(
             "route",
             Optional,
             "\"crc32\"",
-            "With several sinks: each request goes to one of them, by crc32 of its http_worker_ipc or rid, as SGLang's\n\
-             MultiDetokenizerRouter does; messages without rows go to all.",
+            "Needed with several readers: each request goes to one of them, by crc32 of its http_worker_ipc or rid, as in SGLang's\n\
+             MultiDetokenizerRouter. Messages without rows go to all.",
         ),
-        key("sink", Required, "", "Where the batches go. Several readers need a route. Up to 64."),
-        key("coalesce", Optional, "", "How rows that wait for a sink are joined, losslessly."),
+        key(
+            "sink",
+            Required,
+            "",
+            "A reader that gets the stream, or a tap that gets copies. Several readers need a route. Up to 64 readers and 16 taps.",
+        ),
+        key(
+            "coalesce",
+            Optional,
+            "",
+            "The rule for joining rows that wait for a sink. Joining loses nothing.",
+        ),
         key(
             "abort",
             Optional,
             "",
-            "How the scheduler is told to end a request: by afterbay abort, and where a plugin has finished one. The connector sets it up\nby itself (AFTERBAY_ABORT).",
+            "The way to ask the scheduler to end a request: for afterbay abort, and for a request that a plugin has finished. With\n\
+             the SGLang connector this is set up automatically (AFTERBAY_ABORT).",
         ),
-        key("signals", Optional, "", "Where the scheduler's own load is read, for /metrics and /v1/signals."),
+        key(
+            "signals",
+            Optional,
+            "",
+            "The sources of the scheduler's own load, for /metrics, /v1/signals and plugins.",
+        ),
         key(
             "attribute",
             Optional,
             "",
-            "What plugins are told of requests beside their output, by rid. Later rules override earlier ones, member by member, and\n\
-             PUT /v1/requests/RID/attributes overrides them all. Up to 64.",
+            "Attributes of requests, for plugins. A rule selects requests by rid. A later rule overrides an earlier one, member by\n\
+             member, and PUT /v1/requests/RID/attributes overrides every rule. Up to 64.",
         ),
         key(
             "plugin",
             Optional,
             "",
-            "A WebAssembly component that sees every batch and may change it. Up to 16, called in this order.",
+            "A WebAssembly component that sees every batch and may change it. Plugins are called in the order of the file. Up to\n\
+             16.",
         ),
     ],
 };
@@ -150,19 +190,21 @@ pub(crate) static COALESCE: Table = Table {
             "when",
             Default,
             "\"backpressure\"",
-            "\"backpressure\": only what the sink has not taken while it is behind; \"window\": each request at most once in the window, for readers that cannot show backpressure; \"never\".",
+            "\"backpressure\": rows are joined only while the sink is behind. \"window\": each request is sent at most once per window,\n\
+             for a reader that cannot show backpressure. \"never\": frames are sent unchanged.",
         ),
         key(
             "window",
             Default,
             "\"20ms\"",
-            "For when = \"window\". A request's first and last row do not wait. 1ms to 10s.",
+            "For when = \"window\": the time for which a request waits. The first and the last row of a request do not wait. 1ms to\n\
+             10s.",
         ),
         key(
             "max_rows",
             Default,
             "512",
-            "Requests in a joined frame, so that none keeps the reader for long. 16 to 65536.",
+            "The most requests in a joined frame. It bounds the time for which one frame occupies the reader. 16 to 65536.",
         ),
     ],
 };
@@ -173,23 +215,28 @@ pub(crate) static ABORT: Table = Table {
             "push",
             Optional,
             "\"ipc:///run/afterbay/decode-0.abort\"",
-            "Afterbay binds PUSH here, and the connector lets the scheduler's PULL connect to it (AFTERBAY_ABORT). One scheduler to an\n\
-             endpoint.",
+            "Afterbay binds a PUSH socket here. The connector makes the scheduler's PULL socket connect to it (AFTERBAY_ABORT). One\n\
+             scheduler per endpoint.",
         ),
         key(
             "http",
-            Instead,
+            Mentioned,
             "\"http://127.0.0.1:30000\"",
-            "SGLang's HTTP server, in place of push: POST /abort_request. SGLang passes over a request whose reader has its last row\n\
-             already, so for plugins that finish requests push is surer.",
+            "The URL of SGLang's HTTP server, in place of push: Afterbay calls POST /abort_request. SGLang ignores an abort for a\n\
+             request whose reader already has its last row. Prefer push for plugins that finish requests.",
         ),
         key(
             "api_key_env",
-            Instead,
+            Mentioned,
             "\"SGLANG_API_KEY\"",
-            "With http: the environment variable that has SGLang's API key, sent as a bearer token.",
+            "With http: the environment variable that holds SGLang's API key, which Afterbay sends as a bearer token.",
         ),
-        key("api_key_file", Instead, "\"/run/secrets/sglang\"", "With http: the file that has it."),
+        key(
+            "api_key_file",
+            Mentioned,
+            "\"/run/secrets/sglang\"",
+            "With http: the file that holds SGLang's API key.",
+        ),
     ],
 };
 
@@ -199,113 +246,123 @@ pub(crate) static SIGNALS: Table = Table {
             "load_snapshot",
             Default,
             "\"auto\"",
-            "SGLang's load file in shared memory (0.5.13 and later): \"auto\" (of the instance that the rendezvous file names; none\n\
-             without --rendezvous), a path (with a /), an instance id, or \"none\".",
+            "SGLang's load file in shared memory (0.5.13 and later): \"auto\" (the file of the instance that the rendezvous file\n\
+             names, none without --rendezvous), a path with a /, an instance id, or \"none\".",
         ),
         key(
             "load_stat",
             Optional,
             "\"tcp://127.0.0.1:5557\"",
-            "SGLang's LoadStat publisher of this rank (0.5.19 and later, --load-publish-endpoint).",
+            "The endpoint of SGLang's LoadStat publisher for this rank (0.5.19 and later, --load-publish-endpoint).",
         ),
         key(
             "metrics",
             Optional,
             "\"http://127.0.0.1:30000/metrics\"",
-            "SGLang's Prometheus metrics (--enable-metrics), asked for every second. Its HTTP server is slow to answer just when it is\n\
-             overloaded, so prefer the other two.",
+            "The URL of SGLang's Prometheus metrics (--enable-metrics). Afterbay reads it every second. An overloaded SGLang\n\
+             answers HTTP slowly, so prefer load_snapshot or load_stat.",
         ),
         key(
             "dp_rank",
             Optional,
             "0",
-            "The scheduler's data parallel rank, 0 to 65534. Left out, it is that of the rendezvous file, or 0 without one.",
+            "The scheduler's data parallel rank, 0 to 65534. If absent: the rank in the rendezvous file, or 0 without one.",
         ),
         key(
             "stale_after",
             Default,
             "\"5s\"",
-            "A load that was measured longer ago is said to be stale, and is left out of /metrics. 100ms to 1h.",
+            "The age past which a load is stale. A stale load is left out of /metrics. 100ms to 1h.",
         ),
     ],
 };
 
 pub(crate) static SINK: Table = Table {
     keys: &[
-        key("name", Required, "\"detokenizer\"", "Names the sink in logs, metrics and the journal."),
+        key(
+            "name",
+            Required,
+            "\"detokenizer\"",
+            "The sink's name in logs, metrics and the journal: 1 to 64 of a-z 0-9 - _ ., beginning with a letter or a digit.",
+        ),
         key(
             "kind",
             Default,
             "\"reader\"",
-            "\"reader\": takes the part of the scheduler's reader. \"tap\": gets copies, and never holds the stream back: what it\n\
-             does not take in time is dropped, counted and told. Up to 16 taps. \"routed\": gets the rows that a plugin routes to it by its\n\
-             name, and no others. \"skipped\": gets the requests that a plugin lets skip the detokenizer, as rows without text for the\n\
-             tokenizer: connect to the listen of the stream after this one, or where there is none to the tokenizer. \"worker\": is one of\n\
-             several tokenizers, and gets the rows whose http_worker_ipc is its connect; what names none of them goes to the reader. With\n\
-             --rendezvous they come with the reader.",
+            "\"reader\": replaces the scheduler's own reader.\n\
+             \"tap\": gets copies, and never delays the stream. When its queue is full, Afterbay drops the copy, counts it and\n\
+             publishes an event.\n\
+             \"routed\": gets only the rows that a plugin routes to it by its name.\n\
+             \"skipped\": gets the requests that a plugin lets skip the detokenizer, as rows without text for the tokenizer. Its\n\
+             connect is the listen of the stream after this one, or without such a stream the tokenizer.\n\
+             \"worker\": is one of several tokenizers, and gets the rows whose http_worker_ipc is its connect. Rows that match no\n\
+             worker go to the reader. With --rendezvous the workers are found automatically.",
         ),
         key(
             "of",
             Default,
             "\"received\"",
-            "For a tap: copies of what was \"received\", or of what is \"sent\".",
+            "For a tap: the frames that are copied, as \"received\" from the scheduler or as \"sent\" to the readers.",
         ),
         key(
             "connect",
             Name,
             "\"ipc:///run/afterbay/detokenizer\"",
-            "Afterbay connects PUSH here, the scheduler's reader listens. Not needed with --rendezvous.",
+            "Afterbay connects a PUSH socket here, and the scheduler's reader listens. Not needed with --rendezvous.",
         ),
         key(
             "socket",
             Default,
             "\"push\"",
-            "For a tap: \"push\" connects to one that listens; \"pub\" listens, for any number that subscribe (ZeroMQ's SUB): each to what\n\
-             begins as it says, mostly to all. One gets what comes after it has subscribed.",
+            "For a tap: \"push\" connects to one listener. \"pub\" listens for any number of subscribers (ZeroMQ SUB). A subscriber\n\
+             gets the frames that arrive after it has subscribed.",
         ),
         key(
             "listen",
-            Instead,
+            Mentioned,
             "\"tcp://127.0.0.1:5558\"",
-            "For a tap with socket = \"pub\", in place of connect: Afterbay binds PUB here. It has no password: on tcp, all who reach it\n\
-             can read.",
+            "For a tap with socket = \"pub\", in place of connect: Afterbay binds a PUB socket here. It has no password: everyone who\n\
+             reaches a tcp:// address can read the stream.",
         ),
         key(
             "listen_mode",
-            Instead,
+            Mentioned,
             "\"0600\"",
-            "The permissions of an ipc:// name that it listens on; as here, if left out:",
+            "For a tap with socket = \"pub\": octal permissions of the socket file, for ipc://. 0600 to 0777. Default:",
         ),
         key(
             "max_subscribers",
-            Instead,
+            Mentioned,
             "64",
-            "More subscribers at once are refused. 1 to 1024; as here, if left out:",
+            "For a tap with socket = \"pub\": the most subscribers connected at once. Further ones are refused. 1 to 1024. Default:",
         ),
         key(
             "credit",
             Optional,
             "\"/dev/shm/afterbay/detokenizer\"",
-            "The reader's count of finished frames, written by the connector (AFTERBAY_CREDIT=DIR). One sink to a page.",
+            "The reader's credit page, on which the connector counts the frames that the reader has finished (AFTERBAY_CREDIT=DIR).\n\
+             One sink per page.",
         ),
         key(
             "reader",
             Default,
             "\"auto\"",
-            "Who reads: \"detokenizer\", before which a joined row must end where the text is whole, or \"tokenizer\". \"auto\": as the connector says, in the rendezvous file or on the credit page. While neither says who reads, rows are not joined.",
+            "The process that reads: \"detokenizer\" (a joined row must end where the text is whole) or \"tokenizer\". \"auto\": as the\n\
+             connector says in the rendezvous file or on the credit page. While neither says so, rows are not joined.",
         ),
         key(
             "tokenizer",
             Optional,
             "\"/models/qwen3/tokenizer.json\"",
-            "Before a detokenizer: the model's tokenizer.json, or the directory it is in. Without this key it is taken from the connector, where the connector names one that can be read; else rows are not joined there.",
+            "For a detokenizer: the model's tokenizer.json, or its directory. If absent, the one that the connector names. Without\n\
+             a readable tokenizer, rows are not joined before a detokenizer.",
         ),
         inline(
             "queue",
             "{ frames = 16384, bytes = \"128MiB\" }",
-            "What may wait in memory, whichever is reached first: further frames wait in the journal. A tap: 1024 frames, 64MiB; further\n\
-             copies are dropped. With socket = \"pub\" each subscriber has a queue of its own, of that size, and frames that wait for\n\
-             several are in memory once.",
+            "The bound on frames that wait in memory for this sink. The queue is full when either number is reached: further frames\n\
+             wait in the journal. A tap has 1024 frames and 64MiB by default, and Afterbay drops further copies. With socket =\n\
+             \"pub\" each subscriber has a queue of this size, and a frame that waits for several is in memory once.",
             &QUEUE,
         ),
     ],
@@ -313,8 +370,8 @@ pub(crate) static SINK: Table = Table {
 
 pub(crate) static QUEUE: Table = Table {
     keys: &[
-        key("frames", Default, "16384", "1 to 1000000."),
-        key("bytes", Default, "\"128MiB\"", "64KiB to 64GiB. One frame always fits."),
+        key("frames", Default, "16384", "Frames. 1 to 1000000."),
+        key("bytes", Default, "\"128MiB\"", "Bytes of frames. 64KiB to 64GiB. One frame always fits."),
     ],
 };
 
@@ -323,7 +380,7 @@ pub(crate) static MEMORY: Table = Table {
         "waiting",
         Default,
         "\"2GiB\"",
-        "Bytes of frames that may wait for all sinks of all streams together; further ones wait in the journal. 1MiB to 1TiB.",
+        "Bytes of frames that may wait for all sinks of all streams together. Further frames wait in the journal. 1MiB to 1TiB.",
     )],
 };
 
@@ -333,48 +390,60 @@ pub(crate) static JOURNAL: Table = Table {
             "dir",
             Required,
             "\"/var/lib/afterbay/journal\"",
-            "Of one process at a time. Made at start where it is missing.",
+            "The journal's directory. It is created at the start if it is missing. One process uses it at a time.",
         ),
         key(
             "sync",
             Default,
             "\"interval\"",
-            "What survives a power cut: \"none\" (what the kernel had written), \"interval\" (all but the last sync_interval),\n\
-             \"always\" (all that was forwarded). A crash of Afterbay alone loses nothing that was written, with any of them.",
+            "The frames that survive a power cut: \"none\" (those that the kernel had written), \"interval\" (all but those of the last\n\
+             sync_interval) or \"always\" (all that were forwarded). A crash of Afterbay alone loses no written frame with any of the\n\
+             three.",
         ),
-        key("sync_interval", Default, "\"50ms\"", "For sync = \"interval\". 1ms to 1m."),
+        key(
+            "sync_interval",
+            Default,
+            "\"50ms\"",
+            "For sync = \"interval\": the time between two syncs. 1ms to 1m.",
+        ),
         inline(
             "retain",
             "{ bytes = \"20GiB\", age = \"24h\" }",
-            "What is kept, of all streams together, by whole segments; never less than the live requests need.",
+            "The history that is retained, over all streams. Whole segments are removed, oldest first. A segment that a live\n\
+             request needs stays.",
             &RETAIN,
         ),
         key(
             "segment",
             Default,
             "\"256MiB\"",
-            "Size at which a file is closed and the next begun. 1MiB to 2GiB.",
+            "The size at which a segment file is closed and the next one begins. 1MiB to 2GiB.",
         ),
         key(
             "on_error",
             Default,
             "\"stop\"",
-            "While a frame cannot be written: \"stop\" receiving, so that the scheduler's own queue holds,\n\
-             or \"forward\" without keeping.",
+            "The reaction when a frame cannot be written: \"stop\" receiving (the scheduler's own queue holds the frames) or\n\
+             \"forward\" without writing.",
         ),
         key(
             "abandon_after",
             Default,
             "\"1h\"",
-            "A live request without a row for so long no longer holds back retention. 1s to 30d.",
+            "The time without a row after which a live request no longer prevents the removal of segments. 1s to 30d.",
         ),
     ],
 };
 
 pub(crate) static RETAIN: Table = Table {
     keys: &[
-        key("bytes", Default, "\"20GiB\"", "At least two segments for each stream, or \"unlimited\"."),
-        key("age", Default, "\"24h\"", "1m to 3650d, or \"unlimited\"."),
+        key(
+            "bytes",
+            Default,
+            "\"20GiB\"",
+            "Bytes of all segments: room for at least two segments per stream, or \"unlimited\".",
+        ),
+        key("age", Default, "\"24h\"", "Time since a segment was closed: 1m to 3650d, or \"unlimited\"."),
     ],
 };
 
@@ -384,21 +453,22 @@ pub(crate) static ADMIN: Table = Table {
             "listen",
             Default,
             "\"127.0.0.1:9464\"",
-            "An address or several: ADDRESS:PORT, or unix:/PATH for a socket that only this user can open. Where no unix: is given, the\n\
-             socket is ADMIN.sock in the journal's directory; the afterbay commands use it. \"none\" listens nowhere.",
+            "One address or several: ADDRESS:PORT, or unix:/PATH for a socket that only this user can open. If no unix: address is\n\
+             given, the socket is ADMIN.sock in the journal's directory. The afterbay commands use this socket. \"none\" listens\n\
+             nowhere. Up to 8.",
         ),
         key(
             "token_file",
             Optional,
             "\"/run/secrets/afterbay\"",
-            "A file with a bearer token, which every call needs that changes something (Authorization: Bearer TOKEN). Without it such calls\n\
-             are accepted on the Unix socket only.",
+            "A file with a bearer token. Every call that changes something then needs it (Authorization: Bearer TOKEN). Without a\n\
+             token file, such calls are accepted on the Unix socket only.",
         ),
         key(
             "allow_remote",
             Default,
             "false",
-            "Whoever reaches an ADDRESS:PORT can read there: listening on more than this host must be allowed here.",
+            "Must be true to listen on an address that other hosts can reach. Everyone who reaches an ADDRESS:PORT can read there.",
         ),
     ],
 };
@@ -409,71 +479,105 @@ pub(crate) static LOG: Table = Table {
             "filter",
             Default,
             "\"info\"",
-            "A level (error, warn, info, debug, trace), or several by target: \"info,wasmtime=warn\". AFTERBAY_LOG comes before it.",
+            "A level (off, error, warn, info, debug, trace), or levels by target: \"info,wasmtime=warn\". The environment variable\n\
+             AFTERBAY_LOG overrides it.",
         ),
         key(
             "format",
             Default,
             "\"auto\"",
-            "\"auto\" (coloured on a terminal, plain on a pipe) or \"json\". --log-format comes before it.",
+            "\"auto\" (coloured on a terminal, plain on a pipe) or \"json\". --log-format overrides it.",
         ),
     ],
 };
 
-/// A config with every key, its meaning, and its default where it has one.
+/// One table of the config file.
+pub struct Section {
+    /// Its header in TOML, like `[[stream.sink]]`.
+    pub header: &'static str,
+    /// Its keys.
+    pub table: &'static Table,
+    /// The key of this table in the table above it.
+    parent: &'static Table,
+    name: &'static str,
+}
+
+const fn section(
+    parent: &'static Table,
+    name: &'static str,
+    header: &'static str,
+    table: &'static Table,
+) -> Section {
+    Section { header, table, parent, name }
+}
+
+/// Every table of the config file, in the order of the reference.
+pub static SECTIONS: [Section; 11] = [
+    section(&ROOT, "stream", "[[stream]]", &STREAM),
+    section(&STREAM, "sink", "[[stream.sink]]", &SINK),
+    section(&STREAM, "coalesce", "[stream.coalesce]", &COALESCE),
+    section(&STREAM, "abort", "[stream.abort]", &ABORT),
+    section(&STREAM, "signals", "[stream.signals]", &SIGNALS),
+    section(&STREAM, "attribute", "[[stream.attribute]]", &ATTRIBUTE),
+    section(&STREAM, "plugin", "[[stream.plugin]]", &PLUGIN),
+    section(&ROOT, "memory", "[memory]", &MEMORY),
+    section(&ROOT, "journal", "[journal]", &JOURNAL),
+    section(&ROOT, "admin", "[admin]", &ADMIN),
+    section(&ROOT, "log", "[log]", &LOG),
+];
+
+impl Section {
+    /// The key of this table in the table above it: its meaning, and whether it must be present.
+    pub fn key(&self) -> Option<&'static Key> {
+        self.parent.key(self.name)
+    }
+
+    fn write(&self, out: &mut String) {
+        let Some(key) = self.key() else { return };
+        let off = if key.need == Required { "" } else { "#" };
+        out.push('\n');
+        comment(out, "", key.doc);
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{off}{}", self.header);
+        for key in self.table.keys.iter().filter(|key| !key.example.is_empty()) {
+            comment(out, "", key.doc);
+            if key.need == Mentioned {
+                comment(out, "", &format!("{} = {}", key.name, key.example));
+                continue;
+            }
+            if key.need == Optional {
+                comment(out, "", "No default. An example:");
+            }
+            for inner in key.inner.iter().flat_map(|inner| inner.keys) {
+                comment(out, &format!("  {}: ", inner.name), inner.doc);
+            }
+            let off = if matches!(key.need, Required | Name) { off } else { "#" };
+            let _ = writeln!(out, "{off}{} = {}", key.name, key.example);
+        }
+    }
+}
+
+/// The reference config: every key with its meaning, and its default or an example.
 ///
-/// It is valid as it stands; what may be left out is commented as `#key = value`, so that a line begins with `#` and a
-/// space only where it is prose. With every such line enabled it is valid too. Its sockets are in `runtime`, its journal is in
-/// `state`.
+/// The text is a valid config. A key that may be absent is written `#key = value`; a line that begins with `#` and a space is
+/// prose. The text stays valid if all `#key` lines are enabled. Its sockets are in `runtime`, its journal is in `state`.
 pub fn reference(runtime: &Path, state: &Path) -> String {
     let mut out = String::from(
-        "# Afterbay's configuration: every key. A line that begins with # and no space may be left out: it shows the default,\n\
-         # or an example where it is marked so.\n\
-         # Sizes are bytes or have a unit (\"64MiB\", \"20GB\"), durations have one (\"50ms\", \"1h30m\").\n\
-         # ${NAME} in a string is the environment variable NAME, an error where it is unset; $${ is a plain ${.\n\
-         # Relative paths are relative to this file.\n",
+        "# Afterbay's configuration: every key. A line that begins with # and no space is optional: it shows the default, or an\n\
+         # example if the comment says so.\n\
+         # A size is a number of bytes or has a unit (\"64MiB\", \"20GB\"). A duration has a unit (\"50ms\", \"1h30m\").\n\
+         # ${NAME} in a string is the environment variable NAME, which must be set; $${ is a plain ${.\n\
+         # Relative paths start at the directory of this file.\n",
     );
-    section(&mut out, &ROOT, "stream", "[[stream]]", &STREAM);
-    section(&mut out, &STREAM, "sink", "[[stream.sink]]", &SINK);
-    section(&mut out, &STREAM, "coalesce", "[stream.coalesce]", &COALESCE);
-    section(&mut out, &STREAM, "abort", "[stream.abort]", &ABORT);
-    section(&mut out, &STREAM, "signals", "[stream.signals]", &SIGNALS);
-    section(&mut out, &STREAM, "attribute", "[[stream.attribute]]", &ATTRIBUTE);
-    section(&mut out, &STREAM, "plugin", "[[stream.plugin]]", &PLUGIN);
-    section(&mut out, &ROOT, "memory", "[memory]", &MEMORY);
-    section(&mut out, &ROOT, "journal", "[journal]", &JOURNAL);
-    section(&mut out, &ROOT, "admin", "[admin]", &ADMIN);
-    section(&mut out, &ROOT, "log", "[log]", &LOG);
+    for section in &SECTIONS {
+        section.write(&mut out);
+    }
     out.replace(RUNTIME, &in_a_string(runtime)).replace(STATE, &in_a_string(state))
 }
 
-/// A path as it stands in a string of the file.
+/// A path as text inside a TOML string.
 fn in_a_string(path: &Path) -> String {
     path.to_string_lossy().replace('\\', "\\\\").replace('"', "\\\"").replace("${", "$${")
-}
-
-fn section(out: &mut String, parent: &Table, name: &str, header: &str, table: &Table) {
-    let Some(parent) = parent.key(name) else { return };
-    let off = if parent.need == Required { "" } else { "#" };
-    out.push('\n');
-    comment(out, "", parent.doc);
-    // Writing to a String cannot fail.
-    let _ = writeln!(out, "{off}{header}");
-    for key in table.keys.iter().filter(|key| !key.example.is_empty()) {
-        comment(out, "", key.doc);
-        if key.need == Instead {
-            comment(out, "", &format!("{} = {}", key.name, key.example));
-            continue;
-        }
-        if key.need == Optional {
-            comment(out, "", "Without a default; an example:");
-        }
-        for inner in key.inner.iter().flat_map(|inner| inner.keys) {
-            comment(out, &format!("  {}: ", inner.name), inner.doc);
-        }
-        let off = if matches!(key.need, Required | Name) { off } else { "#" };
-        let _ = writeln!(out, "{off}{} = {}", key.name, key.example);
-    }
 }
 
 fn comment(out: &mut String, label: &str, text: &str) {
@@ -489,7 +593,7 @@ mod tests {
     use crate::units::{Size, Time};
 
     #[test]
-    fn the_documented_bounds_are_those_that_are_checked() {
+    fn the_documented_bounds_are_the_checked_bounds() {
         let sizes = [
             (&STREAM, "max_message", bounds::MAX_MESSAGE_BYTES),
             (&QUEUE, "bytes", bounds::QUEUE_BYTES),
@@ -520,7 +624,7 @@ mod tests {
         ];
         let counts = counts.map(|(table, key, (least, most))| (table, key, format!("{least} to {most}")));
         for (table, key, range) in sizes.into_iter().chain(times).chain(counts) {
-            let doc = table.key(key).unwrap().doc;
+            let doc = table.key(key).unwrap().doc.replace('\n', " ");
             assert!(doc.contains(&range), "{key}: {range:?} is not in {doc:?}");
         }
     }

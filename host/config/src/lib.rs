@@ -1,24 +1,22 @@
-//! The configuration, as written and as checked.
+//! The configuration: the file as written, and the checked result.
 //!
-//! TOML text becomes [`Config`] in two steps: `written` keeps what stands in the file with its place, `check` bounds it,
-//! compares its keys with each other and looks at the disk. Every problem of both steps is told at once.
-//! This crate opens no socket, makes no file and knows nothing of ZeroMQ, wasmtime or the wire.
+//! TOML text becomes a [`Config`] in two steps. `written` holds every value of the file with its location. `check` compares
+//! values with their bounds, with each other and with the disk. Both steps report every problem at once. This crate opens no
+//! socket, creates no file and knows nothing of ZeroMQ, wasmtime or the wire format.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-// As written: text, keys, values at their places.
+// The file as written: text, keys, values with their locations.
 mod keys;
-mod place;
+mod location;
 mod reader;
 mod written;
 
-// What values are made of, and their bounds.
+// Values and their bounds.
 pub mod bounds;
-mod endpoint;
-mod name;
 mod scrape;
 mod units;
 
-// As checked.
+// The checked configuration.
 mod abort;
 mod across;
 mod admin;
@@ -30,21 +28,21 @@ mod plugins;
 mod signals;
 mod sinks;
 
-// What the caller gives, and what an operator is told.
+// The caller's environment, and the problems that an operator gets.
 mod env;
 mod problem;
+
+pub use afterbay_types::{Endpoint, EndpointError, Name, NameError};
 
 pub use admin::{Admin, AdminAddress};
 pub use attributes::{AttributeRule, Pattern, Rids};
 pub use checked::{
-    Abort, ApiKeyFrom, Coalesce, CoalesceWhen, Config, Engine, Journal, Layout, LoadSnapshot, Log, LogFormat,
-    Memory, OnError, Queue, Reads, Retain, Route, Signals, Sink, SinkKind, Stream, Sync, Takes, Tap, TapOf,
+    Abort, ApiKeyFrom, Coalesce, CoalesceWhen, Config, Journal, Layout, LoadSnapshot, Log, LogFormat, Memory,
+    OnError, Queue, Reads, Retain, Route, Signals, Sink, SinkKind, Stream, Sync, Takes, Tap, TapOf,
     TapSocket, TapSocketType,
 };
-pub use endpoint::{Endpoint, EndpointError};
 pub use env::{Env, Names};
-pub use keys::reference;
-pub use name::{Name, NameError};
+pub use keys::{Key, Need, SECTIONS, Section, Table, reference};
 pub use plugins::{Component, Grant, Limits, Mode, OnFault, Plugin, Quarantine, State, read_files};
 pub use problem::{Problem, Problems};
 pub use reader::nearest_of;

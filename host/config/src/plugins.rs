@@ -1,44 +1,44 @@
-//! Plugins of a stream: as checked, and what is checked of them without loading one.
+//! The plugins of a stream, and the checks of their keys that need no loaded component.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use crate::check::{Check, Names, list, value};
-use crate::place::Placed;
+use crate::check::{Check, SeenNames, list, value};
+use crate::location::Located;
 use crate::units::{Size, Time};
 use crate::{Name, bounds, disk, written};
 
 /// One plugin of a stream's chain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plugin {
-    /// Names the plugin in logs and metrics.
+    /// The plugin's name in logs and metrics.
     pub name: Name,
-    /// Where its code is.
+    /// The source of the plugin's code.
     pub component: Component,
-    /// The digest that its code must have.
+    /// The digest that the code must have.
     pub sha256: Option<[u8; 32]>,
-    /// Whether what it says is done.
+    /// Whether Afterbay applies the plugin's verdicts.
     pub mode: Mode,
     /// How what it knows of live requests comes to the instance after it at a reload.
     pub state: State,
-    /// What one instance may use.
+    /// The limits of one instance.
     pub limits: Limits,
     /// What becomes of a batch that it was shown and did not judge.
     pub on_fault: OnFault,
-    /// When it is taken out of the chain.
+    /// The number of faults after which the plugin leaves the chain.
     pub quarantine: Quarantine,
-    /// What it may call of the host.
+    /// The host interfaces that the plugin may call.
     pub grant: Vec<Grant>,
-    /// Given to `configure`, as JSON. What a file was named for is its text.
+    /// Settings for `configure`, as JSON. The text of each named file is already filled in.
     pub settings: serde_json::Map<String, serde_json::Value>,
-    /// The files that its settings name.
+    /// The files that the settings name.
     pub files: Vec<PathBuf>,
 }
 
 impl Plugin {
-    /// A plugin without settings, all else at its default.
+    /// A plugin without settings and with defaults for everything else.
     pub fn new(name: Name, component: Component) -> Plugin {
         Plugin {
             name,
@@ -56,15 +56,15 @@ impl Plugin {
     }
 }
 
-/// Whether what a plugin says is done.
+/// Whether Afterbay applies a plugin's verdicts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// It is.
+    /// Afterbay applies them.
     #[default]
     Live,
-    /// It is counted, and compared with what the live plugin of this name says of the same rows, if one is named.
+    /// Afterbay counts them, and compares them with the verdicts of a live plugin on the same rows, if `of` names one.
     Shadow {
-        /// The plugin that it is compared with.
+        /// The live plugin.
         of: Option<Name>,
     },
 }
@@ -81,47 +81,47 @@ pub enum State {
     Drain,
 }
 
-/// An interface of the host that a plugin may call.
+/// A host interface that a plugin may call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
     /// Lines in Afterbay's log.
     Log,
-    /// Its own figures on `/metrics`.
+    /// The plugin's own metrics on `/metrics`.
     Metrics,
-    /// The tokens of the stream's model.
+    /// The tokenizer of the stream's model.
     Tokenizer,
-    /// How the stream, its readers and the scheduler stand.
+    /// The state of the stream's queues, of its readers and of the scheduler.
     Signals,
     /// The attributes of requests.
     Request,
 }
 
 impl Grant {
-    /// Where nothing is said.
+    /// The default grants.
     pub const DEFAULT: [Grant; 2] = [Grant::Log, Grant::Metrics];
 }
 
-/// A plugin's code.
+/// The source of a plugin's code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Component {
-    /// In the binary, by this name.
+    /// A plugin in the binary, by name.
     Builtin(String),
-    /// The directory of the project that it is built in: what its last build has left.
+    /// The project's directory. Afterbay runs the component of the last build.
     Project(PathBuf),
-    /// A component file; replaced while Afterbay runs when it changes.
+    /// A component file. Afterbay reloads it when it changes.
     File(PathBuf),
-    /// In a registry, `oci://…`, pinned by its digest.
+    /// A registry reference, `oci://…`, pinned by its digest.
     Registry(String),
 }
 
-/// What one plugin instance may use; past it is a fault.
+/// The limits of one plugin instance. Exceeding memory or deadline is a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of linear memory.
     pub memory_bytes: u64,
-    /// Of one call.
+    /// CPU time of one call.
     pub deadline: Duration,
-    /// How long a row waits that it holds; past it the row goes on.
+    /// The longest time for which the plugin may hold a row. Then the row is sent.
     pub hold: Duration,
 }
 
@@ -143,12 +143,12 @@ pub enum OnFault {
     Terminate,
 }
 
-/// So many faults in that time, and the plugin is taken out of the chain until it is released or changed.
+/// The number of faults, within a time, after which a plugin leaves the chain. It returns when it is reinstated or changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quarantine {
-    /// How many. 0: it never is.
+    /// The number of faults. 0: the plugin never leaves.
     pub faults: usize,
-    /// From the first of them to the last.
+    /// The most time from the first fault to the last.
     pub within: Duration,
 }
 
@@ -158,8 +158,8 @@ impl Default for Quarantine {
     }
 }
 
-/// Puts the text of a file in the place of each `{ file = "…" }`: a plugin has no file system. Paths are from `dir`; those that
-/// were read, or cannot be read, are added to `files`. What is wrong, a sentence each.
+/// Replaces each `{ file = "…" }` in `setting` with the text of that file, since a plugin has no file system. Relative paths
+/// start at `dir`. Each path is added to `files`, readable or not. Returns one sentence for each file that cannot be used.
 pub fn read_files(setting: &mut Json, dir: &Path, files: &mut Vec<PathBuf>) -> Vec<String> {
     match setting {
         Json::Array(items) => items.iter_mut().flat_map(|item| read_files(item, dir, files)).collect(),
@@ -184,7 +184,7 @@ pub fn read_files(setting: &mut Json, dir: &Path, files: &mut Vec<PathBuf>) -> V
 }
 
 impl Check<'_> {
-    pub(crate) fn plugin(&self, written: &written::Plugin, names: &mut Names) -> Option<Plugin> {
+    pub(crate) fn plugin(&self, written: &written::Plugin, names: &mut SeenNames) -> Option<Plugin> {
         let name = self.name(&written.name, names);
         let component = self.component(&written.component);
         let memory = self.within(&written.memory, bounds::PLUGIN_MEMORY_BYTES, |&bytes| Size(bytes));
@@ -197,13 +197,13 @@ impl Check<'_> {
             hold: hold.unwrap_or(default.hold),
         };
         let (mut settings, mut files) = (value(&written.settings).unwrap_or_default(), Vec::new());
-        if let Some(Placed { place, .. }) = &written.settings {
+        if let Some(Located { location, .. }) = &written.settings {
             settings.values_mut().for_each(|setting| {
                 let problems = read_files(setting, &self.dir, &mut files);
-                problems.into_iter().for_each(|problem| self.source.tell(place, problem));
+                problems.into_iter().for_each(|problem| self.source.report(location, problem));
             });
             let bytes = serde_json::to_string(&settings).map_or(0, |json| json.len());
-            self.most(bytes, bounds::SETTINGS_BYTES_MAX, "bytes as JSON", Some(place));
+            self.most(bytes, bounds::SETTINGS_BYTES_MAX, "bytes as JSON", Some(location));
         }
         let grant = match &written.grant {
             None => Grant::DEFAULT.to_vec(),
@@ -227,27 +227,27 @@ impl Check<'_> {
     fn mode(&self, written: &written::Plugin) -> Mode {
         let is_shadow = value(&written.mode).unwrap_or(false);
         match &written.shadow_of {
-            Some(Placed { place, .. }) if !is_shadow => {
-                self.source.tell(place, "is for mode = \"shadow\"".to_owned());
+            Some(Located { location, .. }) if !is_shadow => {
+                self.source.report(location, "is for mode = \"shadow\"".to_owned());
                 Mode::Live
             }
-            // Whose name it is, is seen across the stream's plugins.
-            Some(Placed { value, .. }) => Mode::Shadow { of: value.parse().ok() },
+            // `shadows` checks the name against the stream's plugins.
+            Some(Located { value, .. }) => Mode::Shadow { of: value.parse().ok() },
             None if is_shadow => Mode::Shadow { of: None },
             None => Mode::Live,
         }
     }
 
-    /// A shadow is of a live plugin of the same stream.
+    /// Checks that each shadow names a live plugin of the same stream.
     pub(crate) fn shadows(&self, written: &[written::Plugin]) {
-        for Placed { value: of, place } in written.iter().filter_map(|plugin| plugin.shadow_of.as_ref()) {
+        for Located { value: of, location } in written.iter().filter_map(|plugin| plugin.shadow_of.as_ref()) {
             let live = written.iter().filter(|plugin| !value(&plugin.mode).unwrap_or(false));
             let live: Vec<&str> =
                 live.filter_map(|plugin| Some(plugin.name.as_ref()?.value.as_str())).collect();
             if !live.contains(&of.as_str()) {
-                self.source.tell(
-                    place,
-                    format!("{of:?} is no live plugin of this stream, which has {}", list(&live)),
+                self.source.report(
+                    location,
+                    format!("{of:?} is not a live plugin of this stream, which has {}", list(&live)),
                 );
             }
         }
@@ -263,8 +263,8 @@ impl Check<'_> {
         }
     }
 
-    fn sha256(&self, written: &Option<Placed<String>>) -> Option<[u8; 32]> {
-        let Placed { value, place } = written.as_ref()?;
+    fn sha256(&self, written: &Option<Located<String>>) -> Option<[u8; 32]> {
+        let Located { value, location } = written.as_ref()?;
         let digit = |digit: &u8| char::from(*digit).to_digit(16);
         let byte = |pair: &[u8]| match pair {
             [high, low] => u8::try_from(digit(high)? << 4 | digit(low)?).ok(),
@@ -273,18 +273,19 @@ impl Check<'_> {
         let bytes: Option<Vec<u8>> = value.as_bytes().chunks(2).map(byte).collect();
         let bytes: Option<[u8; 32]> = bytes.and_then(|bytes| bytes.try_into().ok());
         if bytes.is_none() {
-            self.source.tell(place, format!("{value:?} is no sha256, which has 64 hexadecimal digits"));
+            self.source
+                .report(location, format!("{value:?} is not a sha256, must have 64 hexadecimal digits"));
         }
         bytes
     }
 
-    fn component(&self, written: &Option<Placed<String>>) -> Option<Component> {
-        let Placed { value, place } = written.as_ref()?;
+    fn component(&self, written: &Option<Located<String>>) -> Option<Component> {
+        let Located { value, location } = written.as_ref()?;
         if let Some(name) = value.strip_prefix("builtin:") {
             let known = self.source.env.builtins;
             if !known.contains(&name) {
                 self.source
-                    .tell(place, format!("{value:?} is not in this binary, which has {}", list(known)));
+                    .report(location, format!("{value:?} is not in this binary, which has {}", list(known)));
             }
             return Some(Component::Builtin(name.to_owned()));
         }
@@ -292,13 +293,13 @@ impl Check<'_> {
             return match (self.source.env.reference)(value) {
                 Ok(()) => Some(Component::Registry(value.clone())),
                 Err(why) => {
-                    self.source.tell(place, why);
+                    self.source.report(location, why);
                     None
                 }
             };
         }
         if value.contains("://") {
-            self.source.tell(place, format!("{value:?} must be builtin:NAME, oci://… or a path"));
+            self.source.report(location, format!("{value:?} must be builtin:NAME, oci://… or a path"));
             return None;
         }
         let path = self.path(written)?;

@@ -1,22 +1,22 @@
-//! What is wrong with a config: all of it at once, each with file, line, column and key, as `file:line:column: key: message`.
+//! The problems of a config, each with file, line, column and key: `file:line:column: key: message`.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use crate::bounds::PROBLEMS_MAX;
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// As it was given to [`Config::load`](crate::Config::load).
+    /// The path that was given to [`Config::load`](crate::Config::load).
     pub file: PathBuf,
-    /// From 1; 0 where the file could not be read at all.
+    /// The line, from 1. 0 if the file could not be read.
     pub line: usize,
-    /// In characters, from 1.
+    /// The column in characters, from 1.
     pub column: usize,
-    /// Like `stream[0].sink[0].connect`; empty where TOML itself is broken.
+    /// The key, like `stream[0].sink[0].connect`. Empty if the text is not TOML.
     pub key: String,
-    /// Lower case, with the value and the limit.
+    /// The message: lower case, with the value and the limit.
     pub message: String,
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All that is wrong, in the order of the file; never empty. `Display` writes one a line.
+/// All problems of a config, in the order of the file; never empty. `Display` writes one per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems {
     found: Vec<Problem>,
@@ -41,7 +41,7 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// Sorts them; past [`PROBLEMS_MAX`] they are counted only.
+    /// Sorts the problems. Past [`PROBLEMS_MAX`] they are only counted.
     pub(crate) fn new(mut found: Vec<Problem>) -> Problems {
         found.sort_by_key(|problem| (problem.line, problem.column));
         let left_out = found.len().saturating_sub(PROBLEMS_MAX);
@@ -49,12 +49,12 @@ impl Problems {
         Problems { found, left_out }
     }
 
-    /// Each problem, in the order of the file.
+    /// The reported problems, in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = &Problem> {
         self.found.iter()
     }
 
-    /// How many were found beyond those that [`iter`](Problems::iter) gives.
+    /// The number of problems beyond [`iter`](Problems::iter).
     pub fn left_out(&self) -> usize {
         self.left_out
     }

@@ -1,5 +1,5 @@
-//! Takes typed values out of parsed TOML, key by key, and notes what is wrong with each. It never stops at a problem:
-//! a value that cannot be read is `None`, told once, and the steps after it leave it be.
+//! Reads typed values from parsed TOML, key by key, and collects problems. A problem does not stop the reader: a value that
+//! cannot be read is reported once and is `None` for every later step.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -10,14 +10,14 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::keys::{Need, Table};
-use crate::place::{Place, Placed, line_and_column};
+use crate::location::{Located, Location, line_and_column};
 use crate::units::{SIZE_UNITS, TIME_UNITS, parse_duration, parse_size};
 use crate::{Env, Names, Problem};
 
-/// A word of the file that stands for "no limit".
+/// The word for "no limit".
 const UNLIMITED: &str = "unlimited";
 
-/// The file that is read, and what was found wrong with it so far.
+/// The file that is read, and its problems so far.
 pub(crate) struct Source<'a> {
     pub file: &'a Path,
     pub text: &'a str,
@@ -26,115 +26,121 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
-    pub(crate) fn tell(&self, place: &Place, message: impl Into<String>) {
+    pub(crate) fn report(&self, location: &Location, message: impl Into<String>) {
         self.problems.borrow_mut().push(Problem {
             file: self.file.to_owned(),
-            line: place.line,
-            column: place.column,
-            key: place.key.clone(),
+            line: location.line,
+            column: location.column,
+            key: location.key.clone(),
             message: message.into(),
         });
     }
 
-    pub(crate) fn place(&self, byte: usize, key: String) -> Place {
+    pub(crate) fn location(&self, byte: usize, key: String) -> Location {
         let (line, column) = line_and_column(self.text, byte);
-        Place { line, column, key }
+        Location { line, column, key }
     }
 }
 
-/// One table of the file, read by its declared keys.
+/// One table of the file. Its declared keys say what it may contain.
 pub(crate) struct Reader<'s, 't> {
     pub source: &'s Source<'s>,
-    pub place: Place,
+    pub location: Location,
     table: &'t DeTable<'t>,
     keys: &'static Table,
 }
 
 impl<'s, 't> Reader<'s, 't> {
-    /// Tells the unknown keys and the missing ones at once.
+    /// Opens a table and reports its unknown and missing keys.
     pub(crate) fn open(
         source: &'s Source<'s>,
         table: &'t DeTable<'t>,
-        place: Place,
+        location: Location,
         keys: &'static Table,
     ) -> Reader<'s, 't> {
-        let reader = Reader { source, place, table, keys };
-        // A key that was meant and misspelt is told once, as unknown.
+        let reader = Reader { source, location, table, keys };
+        // A required key that is only misspelt is reported once, as unknown.
         let mut meant = Vec::new();
         for (name, _) in table.iter() {
             let written = name.get_ref();
             if keys.key(written).is_none() {
                 let nearest = nearest(written, keys);
                 meant.extend(nearest);
-                source.tell(&source.place(name.span().start, reader.path(written)), unknown(nearest, keys));
+                source.report(
+                    &source.location(name.span().start, reader.path(written)),
+                    unknown(nearest, keys),
+                );
             }
         }
         for key in keys.keys {
             let needed = match key.need {
                 Need::Required => true,
                 Need::Name => source.env.names == Names::FromConfig && !listens(table),
-                Need::Default | Need::Optional | Need::Instead => false,
+                Need::Default | Need::Optional | Need::Mentioned => false,
             };
             if needed && !table.contains_key(key.name) && !meant.contains(&key.name) {
-                let place = Place { key: reader.path(key.name), ..reader.place.clone() };
+                let location = Location { key: reader.path(key.name), ..reader.location.clone() };
                 let like =
                     if key.example.is_empty() { String::new() } else { format!(", like {}", key.example) };
-                source.tell(&place, format!("missing, is required{like}"));
+                source.report(&location, format!("missing, is required{like}"));
             }
         }
         reader
     }
 
     fn path(&self, name: &str) -> String {
-        if self.place.key.is_empty() { name.to_owned() } else { format!("{}.{name}", self.place.key) }
+        if self.location.key.is_empty() { name.to_owned() } else { format!("{}.{name}", self.location.key) }
     }
 
-    fn get(&self, name: &str) -> Option<(&'t DeValue<'t>, Place)> {
+    fn get(&self, name: &str) -> Option<(&'t DeValue<'t>, Location)> {
         debug_assert!(self.keys.key(name).is_some(), "{name} is declared in keys.rs");
         let value = self.table.get(name)?;
-        Some((value.get_ref(), self.source.place(value.span().start, self.path(name))))
+        Some((value.get_ref(), self.source.location(value.span().start, self.path(name))))
     }
 
     fn read<T>(
         &self,
         name: &str,
-        parse: impl FnOnce(&'t DeValue<'t>, &Place) -> Result<T, String>,
-    ) -> Option<Placed<T>> {
-        let (value, place) = self.get(name)?;
-        match parse(value, &place) {
-            Ok(value) => Some(Placed { value, place }),
+        parse: impl FnOnce(&'t DeValue<'t>, &Location) -> Result<T, String>,
+    ) -> Option<Located<T>> {
+        let (value, location) = self.get(name)?;
+        match parse(value, &location) {
+            Ok(value) => Some(Located { value, location }),
             Err(message) => {
-                self.source.tell(&place, message);
+                self.source.report(&location, message);
                 None
             }
         }
     }
 
-    /// A string, its variables filled in.
-    pub(crate) fn text(&self, name: &str) -> Option<Placed<String>> {
+    /// A string, with its variables replaced.
+    pub(crate) fn text(&self, name: &str) -> Option<Located<String>> {
         self.read(name, |value, _| self.string(value))
     }
 
-    /// A string, or an array of strings; what is neither is told and left out.
-    pub(crate) fn texts(&self, name: &str) -> Vec<Placed<String>> {
-        let Some((value, place)) = self.get(name) else { return Vec::new() };
-        let items: Vec<(&DeValue<'_>, Place)> = match value.as_array() {
+    /// A string, or an array of strings. Other values are reported and left out.
+    pub(crate) fn texts(&self, name: &str) -> Vec<Located<String>> {
+        let Some((value, location)) = self.get(name) else { return Vec::new() };
+        let items: Vec<(&DeValue<'_>, Location)> = match value.as_array() {
             Some(items) => {
-                let places = items.iter().enumerate().map(|(at, item)| {
-                    (item.get_ref(), self.source.place(item.span().start, format!("{}[{at}]", place.key)))
+                let locations = items.iter().enumerate().map(|(at, item)| {
+                    (
+                        item.get_ref(),
+                        self.source.location(item.span().start, format!("{}[{at}]", location.key)),
+                    )
                 });
-                places.collect()
+                locations.collect()
             }
-            None if value.is_str() => vec![(value, place)],
+            None if value.is_str() => vec![(value, location)],
             None => {
-                self.source.tell(&place, expected("a string or an array of strings", value));
+                self.source.report(&location, expected("a string or an array of strings", value));
                 return Vec::new();
             }
         };
-        let read = items.into_iter().map(|(item, place)| match self.string(item) {
-            Ok(value) => Some(Placed { value, place }),
+        let read = items.into_iter().map(|(item, location)| match self.string(item) {
+            Ok(value) => Some(Located { value, location }),
             Err(message) => {
-                self.source.tell(&place, message);
+                self.source.report(&location, message);
                 None
             }
         });
@@ -146,21 +152,21 @@ impl<'s, 't> Reader<'s, 't> {
         interpolate(text, self.source.env.var)
     }
 
-    /// `Ok(None)` where it is no string at all.
+    /// `Ok(None)` if the value is not a string.
     fn string_or(&self, value: &DeValue<'_>) -> Result<Option<String>, String> {
         value.is_str().then(|| self.string(value)).transpose()
     }
 
-    pub(crate) fn integer(&self, name: &str) -> Option<Placed<u64>> {
+    pub(crate) fn integer(&self, name: &str) -> Option<Located<u64>> {
         self.read(name, |value, _| integer(value).ok_or_else(|| expected("a whole number", value)))
     }
 
-    pub(crate) fn boolean(&self, name: &str) -> Option<Placed<bool>> {
+    pub(crate) fn boolean(&self, name: &str) -> Option<Located<bool>> {
         self.read(name, |value, _| value.as_bool().ok_or_else(|| expected("true or false", value)))
     }
 
-    /// Bytes.
-    pub(crate) fn size(&self, name: &str) -> Option<Placed<u64>> {
+    /// A number of bytes.
+    pub(crate) fn size(&self, name: &str) -> Option<Located<u64>> {
         self.read(name, |value, _| self.parse_size(value))
     }
 
@@ -171,7 +177,7 @@ impl<'s, 't> Reader<'s, 't> {
         }
     }
 
-    pub(crate) fn time(&self, name: &str) -> Option<Placed<Duration>> {
+    pub(crate) fn time(&self, name: &str) -> Option<Located<Duration>> {
         self.read(name, |value, _| self.parse_time(value))
     }
 
@@ -184,8 +190,8 @@ impl<'s, 't> Reader<'s, 't> {
         }
     }
 
-    /// A size, or `None` for "unlimited".
-    pub(crate) fn size_or_unlimited(&self, name: &str) -> Option<Placed<Option<u64>>> {
+    /// A number of bytes, or `None` for "unlimited".
+    pub(crate) fn size_or_unlimited(&self, name: &str) -> Option<Located<Option<u64>>> {
         self.read(name, |value, _| match self.string_or(value)?.as_deref() {
             Some(UNLIMITED) => Ok(None),
             _ => self.parse_size(value).map(Some).map_err(|message| format!("{message}, or {UNLIMITED:?}")),
@@ -193,64 +199,65 @@ impl<'s, 't> Reader<'s, 't> {
     }
 
     /// A duration, or `None` for "unlimited".
-    pub(crate) fn time_or_unlimited(&self, name: &str) -> Option<Placed<Option<Duration>>> {
+    pub(crate) fn time_or_unlimited(&self, name: &str) -> Option<Located<Option<Duration>>> {
         self.read(name, |value, _| match self.string_or(value)?.as_deref() {
             Some(UNLIMITED) => Ok(None),
             _ => self.parse_time(value).map(Some).map_err(|message| format!("{message}, or {UNLIMITED:?}")),
         })
     }
 
-    /// One of a few words.
-    pub(crate) fn word<T: Copy>(&self, name: &str, words: &[(&str, T)]) -> Option<Placed<T>> {
+    /// One word of a list.
+    pub(crate) fn word<T: Copy>(&self, name: &str, words: &[(&str, T)]) -> Option<Located<T>> {
         self.read(name, |value, _| known(&self.string(value)?, words))
     }
 
-    /// Some of a few words; what is none of them is told and left out.
-    pub(crate) fn words<T: Copy>(&self, name: &str, words: &[(&str, T)]) -> Option<Vec<Placed<T>>> {
+    /// Several words of a list. Other words are reported and left out.
+    pub(crate) fn words<T: Copy>(&self, name: &str, words: &[(&str, T)]) -> Option<Vec<Located<T>>> {
         self.get(name)?;
-        let read = self.texts(name).into_iter().map(|Placed { value, place }| match known(&value, words) {
-            Ok(value) => Some(Placed { value, place }),
-            Err(message) => {
-                self.source.tell(&place, message);
-                None
-            }
-        });
+        let read =
+            self.texts(name).into_iter().map(|Located { value, location }| match known(&value, words) {
+                Ok(value) => Some(Located { value, location }),
+                Err(message) => {
+                    self.source.report(&location, message);
+                    None
+                }
+            });
         Some(read.flatten().collect())
     }
 
-    /// One table. Where the key is absent, nothing.
+    /// A table. `None` if the key is absent.
     pub(crate) fn table(&self, name: &str, keys: &'static Table) -> Option<Reader<'s, 't>> {
         let found = self.read(name, |value, _| value.as_table().ok_or_else(|| expected("a table", value)))?;
-        Some(Reader::open(self.source, found.value, found.place, keys))
+        Some(Reader::open(self.source, found.value, found.location, keys))
     }
 
-    /// An array of tables; what stands beside the tables is told.
+    /// An array of tables. Items that are not tables are reported.
     pub(crate) fn tables(&self, name: &str, keys: &'static Table) -> Vec<Reader<'s, 't>> {
-        let found = self.read(name, |value, place| {
+        let found = self.read(name, |value, location| {
             value
                 .as_array()
-                .ok_or_else(|| expected(&format!("an array of tables, {}", header(&place.key)), value))
+                .ok_or_else(|| expected(&format!("an array of tables, {}", header(&location.key)), value))
         });
         let Some(found) = found else { return Vec::new() };
         if found.value.is_empty() && self.keys.key(name).is_some_and(|key| key.need == Need::Required) {
-            self.source.tell(&found.place, "empty, at least one is required");
+            self.source.report(&found.location, "empty, at least one is required");
         }
         let mut readers = Vec::new();
         for (at, item) in found.value.iter().enumerate() {
-            let place = self.source.place(item.span().start, format!("{}[{at}]", found.place.key));
+            let location = self.source.location(item.span().start, format!("{}[{at}]", found.location.key));
             match item.get_ref().as_table() {
-                Some(table) => readers.push(Reader::open(self.source, table, place, keys)),
-                None => self.source.tell(&place, expected("a table", item.get_ref())),
+                Some(table) => readers.push(Reader::open(self.source, table, location, keys)),
+                None => self.source.report(&location, expected("a table", item.get_ref())),
             }
         }
         readers
     }
 
     /// Any table, as JSON.
-    pub(crate) fn json(&self, name: &str) -> Option<Placed<Map<String, Json>>> {
+    pub(crate) fn json(&self, name: &str) -> Option<Located<Map<String, Json>>> {
         let found = self.read(name, |value, _| value.as_table().ok_or_else(|| expected("a table", value)))?;
-        let value = self.json_table(found.value, &found.place.key);
-        Some(Placed { value, place: found.place })
+        let value = self.json_table(found.value, &found.location.key);
+        Some(Located { value, location: found.location })
     }
 
     fn json_table(&self, table: &DeTable<'_>, path: &str) -> Map<String, Json> {
@@ -275,19 +282,19 @@ impl<'s, 't> Reader<'s, 't> {
             }
         };
         converted.unwrap_or_else(|message| {
-            self.source.tell(&self.source.place(value.span().start, path), message);
+            self.source.report(&self.source.location(value.span().start, path), message);
             Json::Null
         })
     }
 }
 
-/// A sink that does not connect, or says that it should not: what it lacks is told elsewhere.
+/// Whether a sink listens, or should: it then needs no `connect`. The checks report missing keys of such a sink.
 fn listens(table: &DeTable<'_>) -> bool {
     let is_pub = |socket: &Spanned<DeValue<'_>>| socket.get_ref().as_str() == Some("pub");
     table.contains_key("listen") || table.get("socket").is_some_and(is_pub)
 }
 
-/// `stream[0].sink` is written `[[stream.sink]]`.
+/// `stream[0].sink` becomes `[[stream.sink]]`.
 fn header(path: &str) -> String {
     let parts: Vec<&str> = path.split('.').map(|part| part.split('[').next().unwrap_or(part)).collect();
     format!("[[{}]]", parts.join("."))
@@ -307,7 +314,7 @@ fn integer_json(value: &DeValue<'_>) -> Result<Json, String> {
 
 fn float_json(written: &str) -> Result<Json, String> {
     let number = written.parse().ok().and_then(serde_json::Number::from_f64);
-    number.map(Json::Number).ok_or_else(|| format!("{written} has no place in JSON"))
+    number.map(Json::Number).ok_or_else(|| format!("{written} cannot be written as JSON"))
 }
 
 fn expected(what: &str, value: &DeValue<'_>) -> String {
@@ -325,9 +332,9 @@ fn nearest(name: &str, keys: &Table) -> Option<&'static str> {
     nearest_of(name, keys.keys.iter().map(|key| key.name))
 }
 
-/// The one of `known` that was probably meant; `None` where none is like it.
+/// The entry of `known` that was probably meant. `None` if none is similar.
 pub fn nearest_of<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
-    /// Less alike than this is not a slip of the keys.
+    /// Two words that are less similar are not a typing error.
     const LIKENESS_MIN: f64 = 0.75;
     let known = known.map(|known| (strsim::jaro_winkler(name, known), known));
     let best = known.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
@@ -344,7 +351,7 @@ fn unknown(nearest: Option<&str>, keys: &Table) -> String {
     }
 }
 
-/// Fills in `${NAME}`; `$${` stays as `${`.
+/// Replaces `${NAME}` by the variable's value. `$${` becomes `${`.
 fn interpolate(text: &str, var: &dyn Fn(&str) -> Option<String>) -> Result<String, String> {
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(at) = rest.find("${") {
@@ -369,7 +376,7 @@ fn interpolate(text: &str, var: &dyn Fn(&str) -> Option<String>) -> Result<Strin
     Ok(out)
 }
 
-/// What a word means.
+/// The value of a word.
 fn known<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
     let found = words.iter().find(|(word, _)| *word == text);
     found.map(|(_, meaning)| *meaning).ok_or_else(|| {

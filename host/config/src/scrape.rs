@@ -1,13 +1,13 @@
-//! URLs of metrics: `http://HOST[:PORT][/PATH][?QUERY]`. Nothing is resolved or asked here.
+//! HTTP URLs: `http://HOST[:PORT][/PATH][?QUERY]`. Nothing is resolved or requested here.
 
-/// Says what is wrong with a URL. What passes is one to every client.
+/// Checks a URL. The check is strict enough that every HTTP client accepts the result.
 pub(crate) fn check(url: &str) -> Result<(), &'static str> {
     let rest = url.strip_prefix("http://").ok_or("does not begin with http://")?;
     let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
     if authority.contains('@') {
         return Err("has a user");
     }
-    // The colons of an IPv6 address stand in brackets.
+    // The colons of an IPv6 address are inside brackets.
     let inside = authority.rfind(']').map_or(0, |at| at + 1);
     let (host, port) = match authority[inside..].split_once(':') {
         Some((name, port)) => (&authority[..inside + name.len()], Some(port)),

@@ -1,8 +1,8 @@
-//! `[stream.signals]`, from written to checked.
+//! Checks `[stream.signals]`.
 
 use crate::check::Check;
 use crate::checked::{LoadSnapshot, Signals};
-use crate::place::Placed;
+use crate::location::Located;
 use crate::units::Time;
 use crate::{bounds, scrape, written};
 
@@ -20,9 +20,9 @@ impl Check<'_> {
         }
     }
 
-    /// A file that is not there is no problem: the scheduler may start later.
-    fn load_snapshot(&self, written: &Option<Placed<String>>) -> LoadSnapshot {
-        let Some(Placed { value, place }) = written else { return LoadSnapshot::Auto };
+    /// A file that does not exist yet is accepted: the scheduler may start later.
+    fn load_snapshot(&self, written: &Option<Located<String>>) -> LoadSnapshot {
+        let Some(Located { value, location }) = written else { return LoadSnapshot::Auto };
         match value.as_str() {
             "auto" => LoadSnapshot::Auto,
             "none" => LoadSnapshot::Off,
@@ -32,8 +32,8 @@ impl Check<'_> {
                 let is_plain = id.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
                 if id.is_empty() || id.len() > most || !is_plain {
                     let ids = format!("an instance id (1 to {most} of letters, digits, . _ -)");
-                    self.source.tell(
-                        place,
+                    self.source.report(
+                        location,
                         format!("{value:?} must be \"auto\", \"none\", a path with a /, or {ids}"),
                     );
                 }
@@ -42,11 +42,13 @@ impl Check<'_> {
         }
     }
 
-    fn scrape(&self, written: &Option<Placed<String>>) -> Option<String> {
-        let Placed { value, place } = written.as_ref()?;
+    fn scrape(&self, written: &Option<Located<String>>) -> Option<String> {
+        let Located { value, location } = written.as_ref()?;
         if let Err(why) = scrape::check(value) {
-            self.source
-                .tell(place, format!("{value:?} {why}, must be like \"http://127.0.0.1:30000/metrics\""));
+            self.source.report(
+                location,
+                format!("{value:?} {why}, must be like \"http://127.0.0.1:30000/metrics\""),
+            );
         }
         Some(value.clone())
     }

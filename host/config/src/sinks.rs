@@ -1,8 +1,8 @@
-//! The sinks of a stream: readers, which share its requests out among them, and taps, which get copies.
+//! Checks the sinks of a stream: readers, which share its requests, and taps, which get copies.
 
-use crate::check::{Check, Names, value};
+use crate::check::{Check, SeenNames, value};
 use crate::checked::{Queue, Reads, Sink, SinkKind, Takes, Tap, TapOf, TapSocket, TapSocketType};
-use crate::place::Placed;
+use crate::location::Located;
 use crate::units::Size;
 use crate::{Endpoint, bounds, written};
 
@@ -10,39 +10,40 @@ use crate::{Endpoint, bounds, written};
 type Sinks = (Vec<Sink>, Vec<Tap>);
 
 impl Check<'_> {
-    /// `None` where one of them is wrong, which has been told.
+    /// Returns `None` if a sink is wrong. The problems are reported.
     pub(crate) fn sinks(&self, stream: &written::Stream, listen: Option<&Endpoint>) -> Option<Sinks> {
-        let mut names = Names::default();
+        let mut names = SeenNames::default();
         let is_tap = |sink: &&written::Sink| value(&sink.kind) == Some(SinkKind::Tap);
         let (taps, readers): (Vec<_>, Vec<_>) = stream.sinks.iter().partition(is_tap);
-        self.most(readers.len(), bounds::SINKS_MAX, "readers", readers.last().map(|sink| &sink.place));
-        self.most(taps.len(), bounds::TAPS_MAX, "taps", taps.last().map(|tap| &tap.place));
+        self.most(readers.len(), bounds::SINKS_MAX, "readers", readers.last().map(|sink| &sink.location));
+        self.most(taps.len(), bounds::TAPS_MAX, "taps", taps.last().map(|tap| &tap.location));
         let shares: Vec<_> = readers.iter().filter(|sink| takes(sink) == Takes::Share).collect();
         if let (Some(second), None) = (shares.get(1), &stream.route) {
-            let why = "nothing says which of them gets what: set route = \"crc32\"";
-            self.source.tell(&second.place, format!("{} readers, {why}", shares.len()));
+            let why = "need a route: set route = \"crc32\"";
+            self.source.report(&second.location, format!("{} readers {why}", shares.len()));
         }
         if let (true, Some(other)) = (shares.is_empty(), stream.sinks.first()) {
-            let why = "a stream without a reader: one sink must be of kind \"reader\"";
-            self.source.tell(&other.place, why.to_owned());
+            let why = "no sink is a reader, one must have kind = \"reader\"";
+            self.source.report(&other.location, why.to_owned());
         }
-        // Such a reader would have both shares, and count what it had of both together.
+        // One reader on two sinks would get both shares, and its credit would be the sum of both.
         self.once(readers.iter().filter_map(|sink| sink.connect.as_ref()), |value, first| {
-            format!("{value:?} is {first}, and a reader is one sink of a stream")
+            format!("{value:?} is also {first}, must be one sink per reader")
         });
         let mut skipped = readers.iter().filter(|sink| takes(sink) == Takes::Skipped);
         if let Some(second) = skipped.nth(1) {
-            self.source.tell(&second.place, "a second sink of kind \"skipped\": a stream has one".to_owned());
+            self.source
+                .report(&second.location, "second sink of kind \"skipped\", must be at most one".to_owned());
         }
         if self.source.env.names == crate::Names::FromRendezvous {
-            // Of one reader it says where that is.
+            // The rendezvous gives the endpoint of a single reader.
             let connecting = taps.iter().filter(|tap| value(&tap.socket) != Some(TapSocketType::Pub));
             let only = shares.len() == 1;
             let named = readers.iter().filter(|sink| !only || takes(sink) != Takes::Share);
             let without = named.chain(connecting);
             for sink in without.filter(|sink| sink.connect.is_none()) {
-                let why = "connect is missing: a rendezvous names one reader only";
-                self.source.tell(&sink.place, why.to_owned());
+                let why = "connect is missing, the rendezvous file names only one reader";
+                self.source.report(&sink.location, why.to_owned());
             }
         }
         let readers: Vec<_> = readers.iter().map(|sink| self.reader(sink, listen, &mut names)).collect();
@@ -50,22 +51,31 @@ impl Check<'_> {
         Some((readers.into_iter().collect::<Option<_>>()?, taps.into_iter().collect::<Option<_>>()?))
     }
 
-    fn reader(&self, written: &written::Sink, listen: Option<&Endpoint>, names: &mut Names) -> Option<Sink> {
+    fn reader(
+        &self,
+        written: &written::Sink,
+        listen: Option<&Endpoint>,
+        names: &mut SeenNames,
+    ) -> Option<Sink> {
         let name = self.name(&written.name, names);
-        if let Some(Placed { value: TapOf::Sent, place }) = &written.of {
-            self.source.tell(place, "\"sent\" is for a tap; this sink is not one".to_owned());
+        if let Some(Located { value: TapOf::Sent, location }) = &written.of {
+            self.source.report(location, "\"sent\" is for a tap; this sink is not one".to_owned());
         }
-        if let Some(Placed { value: TapSocketType::Pub, place }) = &written.socket {
-            self.source.tell(place, "\"pub\" is for a tap; this sink is not one".to_owned());
+        if let Some(Located { value: TapSocketType::Pub, location }) = &written.socket {
+            self.source.report(location, "\"pub\" is for a tap; this sink is not one".to_owned());
         }
         self.for_a_pub(written, "a tap; this sink is not one");
         let takes = takes(written);
-        if let (Some(Placed { value: Reads::Detokenizer, place }), Takes::Skipped) = (&written.reader, takes)
+        if let (Some(Located { value: Reads::Detokenizer, location }), Takes::Skipped) =
+            (&written.reader, takes)
         {
-            self.source.tell(place, "what skips the detokenizer is for a tokenizer".to_owned());
+            self.source
+                .report(location, "the reader of a sink of kind \"skipped\" is a tokenizer".to_owned());
         }
-        if let (Some(Placed { value: Reads::Detokenizer, place }), Takes::Worker) = (&written.reader, takes) {
-            self.source.tell(place, "a worker is a tokenizer".to_owned());
+        if let (Some(Located { value: Reads::Detokenizer, location }), Takes::Worker) =
+            (&written.reader, takes)
+        {
+            self.source.report(location, "the reader of a sink of kind \"worker\" is a tokenizer".to_owned());
         }
         let reader = match takes {
             Takes::Skipped | Takes::Worker => Reads::Tokenizer,
@@ -82,20 +92,20 @@ impl Check<'_> {
         })
     }
 
-    fn tap(&self, written: &written::Sink, listen: Option<&Endpoint>, names: &mut Names) -> Option<Tap> {
+    fn tap(&self, written: &written::Sink, listen: Option<&Endpoint>, names: &mut SeenNames) -> Option<Tap> {
         let name = self.name(&written.name, names);
-        let (reader, place) = (&written.reader, |placed: &Placed<String>| placed.place.clone());
+        let (reader, location) = (&written.reader, |placed: &Located<String>| placed.location.clone());
         let of_readers = [
-            written.credit.as_ref().map(place),
-            reader.as_ref().map(|placed| placed.place.clone()),
-            written.tokenizer.as_ref().map(place),
+            written.credit.as_ref().map(location),
+            reader.as_ref().map(|placed| placed.location.clone()),
+            written.tokenizer.as_ref().map(location),
         ];
-        for place in of_readers.iter().flatten() {
-            self.source.tell(place, "is for a reader; this sink is of kind \"tap\"".to_owned());
+        for location in of_readers.iter().flatten() {
+            self.source.report(location, "is for a reader; this sink is of kind \"tap\"".to_owned());
         }
         let socket = match value(&written.socket).unwrap_or_default() {
             TapSocketType::Push => {
-                self.for_a_pub(written, "socket = \"pub\"; a PUSH connects");
+                self.for_a_pub(written, "socket = \"pub\"; this socket is a push");
                 self.connect(written, listen).map(TapSocket::Push)
             }
             TapSocketType::Pub => self.publishes(written),
@@ -105,13 +115,13 @@ impl Check<'_> {
     }
 
     fn publishes(&self, written: &written::Sink) -> Option<TapSocket> {
-        if let Some(Placed { place, .. }) = &written.connect {
+        if let Some(Located { location, .. }) = &written.connect {
             self.source
-                .tell(place, "a PUB listens and does not connect: give listen in its place".to_owned());
+                .report(location, "a PUB socket listens, must be listen in place of connect".to_owned());
         }
         if written.listen.is_none() {
-            let why = "listen is missing: a tap with socket = \"pub\" listens";
-            self.source.tell(&written.place, why.to_owned());
+            let why = "listen is missing, a tap with socket = \"pub\" needs it";
+            self.source.report(&written.location, why.to_owned());
         }
         let most = self.within(&written.max_subscribers, bounds::MAX_SUBSCRIBERS, |&most| most);
         let listen_mode = self.listen_mode(&written.listen_mode).unwrap_or(TapSocket::LISTEN_MODE);
@@ -119,26 +129,27 @@ impl Check<'_> {
         Some(TapSocket::Pub { listen: self.listen(&written.listen)?, listen_mode, max_subscribers })
     }
 
-    /// Tells of the keys of a PUB where there is none.
+    /// Reports keys of a PUB socket in a sink that has none.
     fn for_a_pub(&self, written: &written::Sink, what: &str) {
-        let text = |placed: &Placed<String>| placed.place.clone();
+        let text = |placed: &Located<String>| placed.location.clone();
         let keys = [
             written.listen.as_ref().map(text),
             written.listen_mode.as_ref().map(text),
-            written.max_subscribers.as_ref().map(|placed| placed.place.clone()),
+            written.max_subscribers.as_ref().map(|placed| placed.location.clone()),
         ];
-        for place in keys.iter().flatten() {
-            self.source.tell(place, format!("is for {what}"));
+        for location in keys.iter().flatten() {
+            self.source.report(location, format!("is for {what}"));
         }
     }
 
     fn connect(&self, written: &written::Sink, listen: Option<&Endpoint>) -> Option<Endpoint> {
         let connect = self.reachable(&written.connect);
-        if let (Some(connect), Some(Placed { value, place })) = (&connect, &written.connect)
+        if let (Some(connect), Some(Located { value, location })) = (&connect, &written.connect)
             && !connect.is_listen_only()
             && listen.is_some_and(|listen| connect.reaches(listen))
         {
-            self.source.tell(place, format!("{value:?} is this stream's own listen, batches would go round"));
+            self.source
+                .report(location, format!("{value:?} is this stream's own listen, batches would loop"));
         }
         connect
     }

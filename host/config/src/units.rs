@@ -1,11 +1,11 @@
-//! Sizes and durations as an operator writes them, and as a message gives them back.
+//! Sizes and durations: parsed from the config, and printed in messages.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Bytes that `Display` in the largest unit that holds them without a rest: `64MiB`.
+/// A number of bytes. `Display` writes the largest unit that divides it: `64MiB`.
 pub(crate) struct Size(pub u64);
-/// A time that `Display`s in the largest unit that holds it without a rest: `50ms`.
+/// A duration. `Display` writes the largest unit that divides it: `50ms`.
 pub(crate) struct Time(pub Duration);
 
 pub(crate) const SIZE_UNITS: &str =
@@ -23,7 +23,7 @@ const SIZES: [(&str, u64); 9] = [
     ("KB", 1_000),
     ("B", 1),
 ];
-/// In nanoseconds, longest first: that is the order in which `1h30m` is written.
+/// In nanoseconds, longest first: units are written in this order, as in `1h30m`.
 const TIMES: [(&str, u64); 6] = [
     ("d", 86_400_000_000_000),
     ("h", 3_600_000_000_000),
@@ -33,7 +33,7 @@ const TIMES: [(&str, u64); 6] = [
     ("us", 1_000),
 ];
 
-/// Bytes of a text like `64MiB` or `1048576`; `None` where it is no size or past `u64`.
+/// Parses a size like `64MiB` or `1048576`. `None` if the text is not a size or exceeds `u64`.
 pub fn parse_size(text: &str) -> Option<u64> {
     let (number, unit) = split_number(text)?;
     let unit = unit.trim_start_matches(' ');
@@ -41,7 +41,7 @@ pub fn parse_size(text: &str) -> Option<u64> {
     number.checked_mul(scale)
 }
 
-/// A text like `50ms` or `1h30m`; `None` where it is no duration. Units descend, each at most once.
+/// Parses a duration like `50ms` or `1h30m`. `None` if the text is not a duration. Units descend, each at most once.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let (mut rest, mut nanos, mut units) = (text, 0u64, &TIMES[..]);
     loop {

@@ -1,18 +1,17 @@
-//! The config as written: every key that could be read, with its place. Nothing is compared or defaulted yet.
+//! The config as written: every value of the file, with its location. Nothing is compared and no default is filled in yet.
+//! `keys` describes each of these keys.
 
 use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
 
 use crate::keys;
-use crate::place::{Place, Placed};
+use crate::location::{Located, Location};
 use crate::reader::Reader;
 use crate::{
-    CoalesceWhen, Engine, Grant, LogFormat, OnError, OnFault, Reads, Route, SinkKind, State, Sync, TapOf,
+    CoalesceWhen, Grant, LogFormat, OnError, OnFault, Reads, Route, SinkKind, State, Sync, TapOf,
     TapSocketType,
 };
-
-type Written<T> = Option<Placed<T>>;
 
 pub(crate) struct Config {
     pub streams: Vec<Stream>,
@@ -23,16 +22,15 @@ pub(crate) struct Config {
 }
 
 pub(crate) struct Stream {
-    pub place: Place,
-    pub name: Written<String>,
-    pub engine: Written<Engine>,
-    pub layout: Written<String>,
-    pub listen: Written<String>,
-    pub listen_mode: Written<String>,
-    pub after: Vec<Placed<String>>,
-    pub max_message: Written<u64>,
-    pub max_peers: Written<u64>,
-    pub route: Written<Route>,
+    pub location: Location,
+    pub name: Option<Located<String>>,
+    pub layout: Option<Located<String>>,
+    pub listen: Option<Located<String>>,
+    pub listen_mode: Option<Located<String>>,
+    pub after: Vec<Located<String>>,
+    pub max_message: Option<Located<u64>>,
+    pub max_peers: Option<Located<u64>>,
+    pub route: Option<Located<Route>>,
     pub sinks: Vec<Sink>,
     pub coalesce: Option<Coalesce>,
     pub signals: Option<Signals>,
@@ -42,94 +40,94 @@ pub(crate) struct Stream {
 }
 
 pub(crate) struct Abort {
-    pub place: Place,
-    pub push: Written<String>,
-    pub http: Written<String>,
-    pub api_key_env: Written<String>,
-    pub api_key_file: Written<String>,
+    pub location: Location,
+    pub push: Option<Located<String>>,
+    pub http: Option<Located<String>>,
+    pub api_key_env: Option<Located<String>>,
+    pub api_key_file: Option<Located<String>>,
 }
 
 pub(crate) struct Signals {
-    pub load_snapshot: Written<String>,
-    pub load_stat: Written<String>,
-    pub metrics: Written<String>,
-    pub dp_rank: Written<u64>,
-    pub stale_after: Written<Duration>,
+    pub load_snapshot: Option<Located<String>>,
+    pub load_stat: Option<Located<String>>,
+    pub metrics: Option<Located<String>>,
+    pub dp_rank: Option<Located<u64>>,
+    pub stale_after: Option<Located<Duration>>,
 }
 
 pub(crate) struct Coalesce {
-    pub when: Written<CoalesceWhen>,
-    pub window: Written<Duration>,
-    pub max_rows: Written<u64>,
+    pub when: Option<Located<CoalesceWhen>>,
+    pub window: Option<Located<Duration>>,
+    pub max_rows: Option<Located<u64>>,
 }
 
 pub(crate) struct Sink {
-    pub place: Place,
-    pub name: Written<String>,
-    pub kind: Written<SinkKind>,
-    pub of: Written<TapOf>,
-    pub socket: Written<TapSocketType>,
-    pub connect: Written<String>,
-    pub listen: Written<String>,
-    pub listen_mode: Written<String>,
-    pub max_subscribers: Written<u64>,
-    pub credit: Written<String>,
-    pub reader: Written<Reads>,
-    pub tokenizer: Written<String>,
-    pub queue_frames: Written<u64>,
-    pub queue_bytes: Written<u64>,
+    pub location: Location,
+    pub name: Option<Located<String>>,
+    pub kind: Option<Located<SinkKind>>,
+    pub of: Option<Located<TapOf>>,
+    pub socket: Option<Located<TapSocketType>>,
+    pub connect: Option<Located<String>>,
+    pub listen: Option<Located<String>>,
+    pub listen_mode: Option<Located<String>>,
+    pub max_subscribers: Option<Located<u64>>,
+    pub credit: Option<Located<String>>,
+    pub reader: Option<Located<Reads>>,
+    pub tokenizer: Option<Located<String>>,
+    pub queue_frames: Option<Located<u64>>,
+    pub queue_bytes: Option<Located<u64>>,
 }
 
 pub(crate) struct AttributeRule {
-    pub place: Place,
-    pub prefix: Written<String>,
-    pub pattern: Written<String>,
-    pub set: Written<Map<String, Json>>,
+    pub location: Location,
+    pub prefix: Option<Located<String>>,
+    pub pattern: Option<Located<String>>,
+    pub set: Option<Located<Map<String, Json>>>,
 }
 
 pub(crate) struct Plugin {
-    pub place: Place,
-    pub name: Written<String>,
-    pub component: Written<String>,
-    pub sha256: Written<String>,
-    /// Whether it is a shadow.
-    pub mode: Written<bool>,
-    pub shadow_of: Written<String>,
-    pub state: Written<State>,
-    pub memory: Written<u64>,
-    pub deadline: Written<Duration>,
-    pub on_fault: Written<OnFault>,
-    pub quarantine_faults: Written<u64>,
-    pub quarantine_within: Written<Duration>,
-    pub hold: Written<Duration>,
-    pub grant: Option<Vec<Placed<Grant>>>,
-    pub settings: Written<Map<String, Json>>,
+    pub location: Location,
+    pub name: Option<Located<String>>,
+    pub component: Option<Located<String>>,
+    pub sha256: Option<Located<String>>,
+    /// True for `"shadow"`.
+    pub mode: Option<Located<bool>>,
+    pub shadow_of: Option<Located<String>>,
+    pub state: Option<Located<State>>,
+    pub memory: Option<Located<u64>>,
+    pub deadline: Option<Located<Duration>>,
+    pub on_fault: Option<Located<OnFault>>,
+    pub quarantine_faults: Option<Located<u64>>,
+    pub quarantine_within: Option<Located<Duration>>,
+    pub hold: Option<Located<Duration>>,
+    pub grant: Option<Vec<Located<Grant>>>,
+    pub settings: Option<Located<Map<String, Json>>>,
 }
 
 pub(crate) struct Memory {
-    pub waiting: Written<u64>,
+    pub waiting: Option<Located<u64>>,
 }
 
 pub(crate) struct Journal {
-    pub dir: Written<String>,
-    pub sync: Written<Sync>,
-    pub sync_interval: Written<Duration>,
-    pub retain_bytes: Written<Option<u64>>,
-    pub retain_age: Written<Option<Duration>>,
-    pub segment: Written<u64>,
-    pub on_error: Written<OnError>,
-    pub abandon_after: Written<Duration>,
+    pub dir: Option<Located<String>>,
+    pub sync: Option<Located<Sync>>,
+    pub sync_interval: Option<Located<Duration>>,
+    pub retain_bytes: Option<Located<Option<u64>>>,
+    pub retain_age: Option<Located<Option<Duration>>>,
+    pub segment: Option<Located<u64>>,
+    pub on_error: Option<Located<OnError>>,
+    pub abandon_after: Option<Located<Duration>>,
 }
 
 pub(crate) struct Admin {
-    pub listen: Vec<Placed<String>>,
-    pub allow_remote: Written<bool>,
-    pub token_file: Written<String>,
+    pub listen: Vec<Located<String>>,
+    pub allow_remote: Option<Located<bool>>,
+    pub token_file: Option<Located<String>>,
 }
 
 pub(crate) struct Log {
-    pub filter: Written<String>,
-    pub format: Written<LogFormat>,
+    pub filter: Option<Located<String>>,
+    pub format: Option<Located<LogFormat>>,
 }
 
 impl Config {
@@ -147,9 +145,8 @@ impl Config {
 impl Stream {
     fn read(table: &Reader<'_, '_>) -> Stream {
         Stream {
-            place: table.place.clone(),
+            location: table.location.clone(),
             name: table.text("name"),
-            engine: table.word("engine", &[("sglang", Engine::Sglang)]),
             layout: table.text("layout"),
             listen: table.text("listen"),
             listen_mode: table.text("listen_mode"),
@@ -186,7 +183,7 @@ impl Sink {
     fn read(table: &Reader<'_, '_>) -> Sink {
         let queue = table.table("queue", &keys::QUEUE);
         Sink {
-            place: table.place.clone(),
+            location: table.location.clone(),
             name: table.text("name"),
             kind: table.word(
                 "kind",
@@ -223,7 +220,7 @@ impl Sink {
 impl Abort {
     fn read(table: &Reader<'_, '_>) -> Abort {
         Abort {
-            place: table.place.clone(),
+            location: table.location.clone(),
             push: table.text("push"),
             http: table.text("http"),
             api_key_env: table.text("api_key_env"),
@@ -247,7 +244,7 @@ impl Signals {
 impl AttributeRule {
     fn read(table: &Reader<'_, '_>) -> AttributeRule {
         AttributeRule {
-            place: table.place.clone(),
+            location: table.location.clone(),
             prefix: table.text("prefix"),
             pattern: table.text("pattern"),
             set: table.json("set"),
@@ -260,7 +257,7 @@ impl Plugin {
         let limits = table.table("limits", &keys::LIMITS);
         let quarantine = table.table("quarantine", &keys::QUARANTINE);
         Plugin {
-            place: table.place.clone(),
+            location: table.location.clone(),
             name: table.text("name"),
             component: table.text("component"),
             sha256: table.text("sha256"),

@@ -39,7 +39,7 @@ fn a_file_past_its_bound_is_refused_and_one_at_it_is_read() {
     fs::write(&path, "#".repeat(most)).unwrap();
     assert!(told(&path).contains("stream: missing"), "{}", told(&path));
     fs::write(&path, "#".repeat(most + 1)).unwrap();
-    assert!(told(&path).ends_with("config file of 1048577B, the most is 1MiB"), "{}", told(&path));
+    assert!(told(&path).ends_with("config file has 1048577B, the limit is 1MiB"), "{}", told(&path));
 }
 
 #[test]

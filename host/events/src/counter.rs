@@ -8,6 +8,10 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use afterbay_types::{
+    AbortBy, BarrierCause, FaultKind, HoldEnd, ReloadResult, ShadowComparison, SourceState, VerdictKind, Word,
+};
+
 /// What only grows. One writer.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
@@ -87,29 +91,44 @@ impl SecondsNow {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Total(pub u64);
 
-/// The values of a label.
-pub trait Label: Copy + 'static {
-    /// The label's name.
+/// An enum whose words are the values of a metric label. It has at most [`LABEL_VALUES_MAX`] values.
+pub trait Label: Word {
+    /// The name of the label.
     const NAME: &'static str;
-    /// Each value, in the order of [`index`](Label::index); at most [`LABELS_MAX`].
-    const VALUES: &'static [&'static str];
-    /// The place of this value.
-    fn index(self) -> usize;
 }
 
-/// Values of one label.
-pub const LABELS_MAX: usize = 16;
+macro_rules! labels {
+    ($($enum:ident: $name:literal,)*) => {
+        $(impl Label for $enum {
+            const NAME: &'static str = $name;
+        })*
+    };
+}
+
+labels! {
+    AbortBy: "by",
+    BarrierCause: "kind",
+    FaultKind: "kind",
+    HoldEnd: "why",
+    ReloadResult: "result",
+    ShadowComparison: "result",
+    SourceState: "state",
+    VerdictKind: "action",
+}
+
+/// The most values that one label has.
+pub const LABEL_VALUES_MAX: usize = 16;
 
 /// A counter for each value of a label. One writer.
 #[derive(Debug)]
 pub struct CounterBy<L: Label> {
-    counters: [Counter; LABELS_MAX],
+    counters: [Counter; LABEL_VALUES_MAX],
     label: PhantomData<L>,
 }
 
 impl<L: Label> Default for CounterBy<L> {
     fn default() -> CounterBy<L> {
-        const { assert!(L::VALUES.len() <= LABELS_MAX) }
+        const { assert!(L::WORDS.len() <= LABEL_VALUES_MAX) }
         CounterBy { counters: Default::default(), label: PhantomData }
     }
 }
@@ -128,6 +147,6 @@ impl<L: Label> CounterBy<L> {
 
     /// Each value of the label with its count.
     pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        L::VALUES.iter().zip(&self.counters).map(|(value, counter)| (*value, counter.get()))
+        L::WORDS.iter().zip(&self.counters).map(|(value, counter)| (*value, counter.get()))
     }
 }

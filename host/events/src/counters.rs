@@ -1,6 +1,10 @@
 //! The counters of a stream, of its sinks, plugins and scheduler: each with its name in `/metrics` and its help, declared once.
 
-use crate::counter::{Counter, CounterBy, Gauge, Label, Seconds, SecondsNow, Total};
+use afterbay_types::{
+    AbortBy, BarrierCause, FaultKind, HoldEnd, ReloadResult, ShadowComparison, SourceState, VerdictKind,
+};
+
+use crate::counter::{Counter, CounterBy, Gauge, Seconds, SecondsNow, Total};
 use crate::histogram::Histogram;
 use crate::metrics::{Block, Reading, Series};
 
@@ -28,151 +32,6 @@ macro_rules! counters {
     };
 }
 
-/// Declares a label and its values.
-macro_rules! label {
-    ($(#[$doc:meta])* $label:ident, $name:literal { $($(#[$value_doc:meta])* $value:ident = $text:literal,)* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $label {
-            $($(#[$value_doc])* $value,)*
-        }
-
-        impl Label for $label {
-            const NAME: &'static str = $name;
-            const VALUES: &'static [&'static str] = &[$($text),*];
-            fn index(self) -> usize {
-                self as usize
-            }
-        }
-    };
-}
-
-label! {
-    /// Frames that pass in their place, as they came.
-    Barrier, "kind" {
-        /// A control message.
-        Control = "control",
-        /// A batch without rows.
-        Idle = "idle",
-        /// What could not be decoded.
-        NotUnderstood = "not_understood",
-        /// What could not be decoded and did not pass, since a plugin must judge its rows.
-        Refused = "refused",
-        /// Decoded, but with rows that cannot be taken apart.
-        Whole = "whole",
-    }
-}
-
-label! {
-    /// What a plugin decided for a row.
-    Verdict, "action" {
-        /// Other ids.
-        Replace = "replace",
-        /// No further.
-        Drop = "drop",
-        /// The request's last.
-        Finish = "finish",
-        /// The request's last, with other ids.
-        FinishAs = "finish_as",
-        /// The request's last, as an abort.
-        Abort = "abort",
-        /// As it came, with a note.
-        Annotate = "annotate",
-        /// To another sink.
-        Route = "route",
-        /// Past the detokenizer.
-        SkipDetokenization = "skip_detokenization",
-        /// It waits.
-        Hold = "hold",
-        /// What waits goes on with it.
-        Release = "release",
-        /// Other ids instead of what waits and of its own.
-        ReleaseAs = "release_as",
-        /// What waits goes on, and it waits.
-        ReleaseAndHold = "release_and_hold",
-    }
-}
-
-label! {
-    /// Why rows went on that a plugin held.
-    HoldEnd, "why" {
-        /// The plugin released them.
-        Verdict = "verdict",
-        /// Their time was over.
-        Time = "time",
-        /// The request's last row came.
-        Last = "last",
-        /// The plugin's instance is another: after a fault, or a reload; or the plugin is no more.
-        Instance = "instance",
-        /// There was no room for more of them.
-        Room = "room",
-        /// A row of the request cannot be joined with them.
-        Columns = "columns",
-        /// They were held before the last start or panic.
-        Start = "start",
-        /// The stream stops, or the request was given up.
-        Stop = "stop",
-    }
-}
-
-label! {
-    /// What a shadow said of a row, beside what the live plugin did.
-    Compared, "result" {
-        /// Both the same.
-        Same = "same",
-        /// Each something else.
-        Other = "other",
-        /// The live one alone said something.
-        OnlyLive = "only_live",
-        /// The shadow alone.
-        OnlyShadow = "only_shadow",
-    }
-}
-
-label! {
-    /// How a plugin failed.
-    FaultKind, "kind" {
-        /// It trapped.
-        Trap = "trap",
-        /// Its call took too long.
-        Deadline = "deadline",
-        /// It wanted too much memory.
-        Memory = "memory",
-        /// Its answer was not valid.
-        Malformed = "malformed",
-        /// Called after a fault, before a fresh instance was there.
-        Dead = "dead",
-        /// It could not be shown some rows, since they cannot be read. That is no fault of the plugin's own.
-        Unread = "unread",
-    }
-}
-
-label! {
-    /// How a reload ended.
-    ReloadResult, "result" {
-        /// The new one took over.
-        Ok = "ok",
-        /// The one before stays.
-        Failed = "failed",
-    }
-}
-
-label! {
-    /// How a source of the scheduler's load stands.
-    SignalState, "state" {
-        /// Nothing was heard of it yet.
-        Awaited = "awaited",
-        /// What it said last is fresh.
-        Fresh = "fresh",
-        /// What it said last is too old.
-        Stale = "stale",
-        /// It cannot be had.
-        Lost = "lost",
-        /// What it says cannot be used.
-        Invalid = "invalid",
-    }
-}
-
 counters! {
     /// Of one stream; `stream` is its label.
     StreamCounters, "" {
@@ -192,7 +51,7 @@ counters! {
         aborts_withheld: Counter, "Requests that a plugin had finished and the scheduler was not told to end: their rid begins that of another, or too many waited";
         rows_unread: Counter, "Rows that no plugin could be shown: they cannot be read, or there was no room for their requests";
         requests_given_up: Counter, "Requests without a row for the longest time that were given up to make room for others";
-        barriers: CounterBy<Barrier>, "Frames passed on in their place as they came, by kind";
+        barriers: CounterBy<BarrierCause>, "Frames passed on in their place as they came, by kind";
         requests_opened: Counter, "Requests seen for the first time";
         requests_finished: Counter, "Requests that ended";
         requests_live: Gauge, "Requests that have begun and not ended";
@@ -213,16 +72,6 @@ counters! {
         journal_failing: Gauge, "1 while frames cannot be written to the journal";
         frame_seconds: Histogram, "Time from a frame's receipt to its being whole in the kernel's buffer for the sink";
         change_seconds: Histogram, "Time that the stream stood between two batches while another component or configuration took over";
-    }
-}
-
-label! {
-    /// Who wanted a request to end.
-    AbortBy, "by" {
-        /// `afterbay abort`, or the admin address.
-        Operator = "operator",
-        /// A plugin that had finished it.
-        Plugin = "plugin",
     }
 }
 
@@ -289,9 +138,9 @@ counters! {
         calls: Counter, "Calls of process, one for each batch that it was shown";
         rows: Counter, "Rows that it was shown";
         seconds: Seconds, "Time spent in calls";
-        verdicts: CounterBy<Verdict>, "Verdicts, by action";
+        verdicts: CounterBy<VerdictKind>, "Verdicts, by action";
         faults: CounterBy<FaultKind>, "Faults, by kind";
-        compared: CounterBy<Compared>, "Rows of which a shadow or its live plugin said something, by what the other said";
+        compared: CounterBy<ShadowComparison>, "Rows of which a shadow or its live plugin said something, by what the other said";
         held_rows: Gauge, "Rows that wait because the plugin holds them";
         held_tokens: Gauge, "Tokens of the rows that wait because the plugin holds them";
         holds_ended: CounterBy<HoldEnd>, "Releases of a request's rows that waited, by why";
@@ -333,7 +182,7 @@ counters! {
 counters! {
     /// Of one source of the scheduler's load as it is asked for; `stream` and `source` are its labels.
     SignalSource, "signal_" {
-        state: Option<SignalState>, "1 of the state that the source is in; what a lost or invalid one said last may still be fresh";
+        state: Option<SourceState>, "1 of the state that the source is in; what a lost or invalid one said last may still be fresh";
         age_seconds: Option<f64>, "Time since the source measured what it said last";
         readings: Total, "Readings that said something new";
         refusals: Total, "Looks, scrapes and messages that gave no reading";

@@ -1,8 +1,8 @@
 //! Every event of Afterbay: its fields, its level, its sentence, and what makes two of them alike for the log's limit.
 
+use afterbay_types::HoldEnd;
 use tracing::Level;
 
-use crate::counters::HoldEnd;
 use crate::declare::events;
 use crate::field::Name;
 

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::counter::Label;
-use crate::counters::HoldEnd;
+use afterbay_types::{HoldEnd, Word};
 
 /// The name of a stream, sink or plugin: cheap to clone into an event.
 pub type Name = Arc<str>;
@@ -59,7 +58,7 @@ impl<T: Field> Field for Option<T> {
 impl Field for HoldEnd {
     type Value<'a> = &'a str;
     fn value(&self) -> &str {
-        HoldEnd::VALUES[self.index()]
+        self.word()
     }
 }
 

@@ -23,10 +23,13 @@ mod histogram;
 mod metrics;
 mod own;
 
+pub use afterbay_types::{
+    AbortBy, BarrierCause as Barrier, FaultKind, HoldEnd, ReloadResult, ShadowComparison as Compared,
+    VerdictKind as Verdict,
+};
 pub use counter::{Counter, CounterBy, Gauge, Label, Seconds, SecondsNow, Total};
 pub use counters::{
-    AbortBy, AbortCounters, Barrier, Compared, FaultKind, HoldEnd, PluginCounters, ReloadResult,
-    SchedulerLoad, SignalSource, SignalState, SinkCounters, StreamCounters, TapCounters, Verdict,
+    AbortCounters, PluginCounters, SchedulerLoad, SignalSource, SinkCounters, StreamCounters, TapCounters,
 };
 pub use event::Event;
 pub use exposition::Exposition;

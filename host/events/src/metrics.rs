@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use afterbay_types::{SourceState, Word};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -12,8 +13,8 @@ use crate::counter::{Counter, CounterBy, Gauge, Label, Seconds, SecondsNow, Tota
 use crate::exposition::Exposition;
 use crate::own::{Own, OwnMetrics};
 use crate::{
-    AbortCounters, Events, Health, Histogram, PluginCounters, SchedulerLoad, SignalSource, SignalState,
-    SinkCounters, StreamCounters, TapCounters,
+    AbortCounters, Events, Health, Histogram, PluginCounters, SchedulerLoad, SignalSource, SinkCounters,
+    StreamCounters, TapCounters,
 };
 
 /// A struct of counters that `/metrics` knows how to read.
@@ -112,9 +113,9 @@ impl Known for Total {
     }
 }
 
-impl Known for SignalState {
+impl Known for SourceState {
     fn reading(&self) -> Reading<'_> {
-        Reading::OneOf(Self::NAME, Self::VALUES, self.index())
+        Reading::OneOf(Self::NAME, Self::WORDS, self.index())
     }
 }
 

@@ -8,10 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use afterbay_events::Exposition::{OpenMetrics, Text};
 use afterbay_events::event::{DrainBegun, SenderConnected};
-use afterbay_events::{
-    Barrier, Events, FaultKind, Health, Metrics, OwnError, Recorder, SchedulerLoad, SignalSource,
-    SignalState, Total, Verdict,
-};
+use afterbay_events::{Events, Health, Metrics, OwnError, Recorder, SchedulerLoad, SignalSource, Total};
+use afterbay_types::{BarrierCause, FaultKind, SourceState, VerdictKind};
 
 fn metrics() -> (Events, Health, Metrics) {
     let (events, health) = (Events::new(), Health::default());
@@ -29,12 +27,12 @@ fn every_block_is_published_by_its_labels() {
     let stream = metrics.stream("decode-0");
     stream.rows_received.add(40);
     stream.rows_received.add(2);
-    stream.barriers.add(Barrier::Idle, 3);
+    stream.barriers.add(BarrierCause::Idle, 3);
     stream.receive_paused_seconds.add(Duration::from_millis(1500));
     stream.requests_live.set(17);
     metrics.stream("decode-1").rows_received.add(5);
     metrics.sink("decode-0", "detokenizer").queue_bytes.set(99);
-    metrics.plugin("decode-0", "upper").verdicts.add(Verdict::Finish, 1);
+    metrics.plugin("decode-0", "upper").verdicts.add(VerdictKind::Finish, 1);
     metrics.plugin("decode-0", "upper").faults.add(FaultKind::Deadline, 2);
     let text = metrics.encode(OpenMetrics);
     has(&text, "# TYPE afterbay_rows_received counter");
@@ -65,7 +63,7 @@ fn a_scheduler_s_load_is_read_anew_for_each_scrape_and_what_nobody_knows_is_left
             num_retracted_requests: Some(Total(11)),
             ..SchedulerLoad::default()
         };
-        let (state, readings) = (Some(SignalState::Stale), Total(7));
+        let (state, readings) = (Some(SourceState::Stale), Total(7));
         Some((load, vec![("load_stat", SignalSource { state, readings, ..SignalSource::default() })]))
     });
     metrics.signals("c", || Some((SchedulerLoad::default(), Vec::new())));
@@ -323,7 +321,7 @@ fn the_text_format_keeps_the_rules_of_promtool() {
             num_retracted_requests: Some(Total(1)),
             ..SchedulerLoad::default()
         };
-        let (state, age_seconds) = (Some(SignalState::Fresh), Some(0.1));
+        let (state, age_seconds) = (Some(SourceState::Fresh), Some(0.1));
         Some((load, vec![("metrics", SignalSource { state, age_seconds, ..SignalSource::default() })]))
     });
     let text = metrics.encode(Text);

@@ -4,7 +4,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use afterbay_types::{SourceState, Word};
+use serde::{Serialize, Serializer};
 
 use crate::bounds::SAME_NOTICE_EVERY;
 use crate::latch;
@@ -36,6 +37,7 @@ pub struct SourceReport {
     /// Its file, endpoint or URL.
     pub name: String,
     /// How it stands.
+    #[serde(serialize_with = "word")]
     pub state: SourceState,
     /// Why it is lost or invalid, in words.
     pub why: Option<String>,
@@ -47,20 +49,9 @@ pub struct SourceReport {
     pub missed: u64,
 }
 
-/// How a source stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SourceState {
-    /// Nothing was heard of it yet.
-    Awaited,
-    /// Its last reading is fresh.
-    Fresh,
-    /// Its last reading is too old.
-    Stale,
-    /// It cannot be had. Its last reading may still be fresh.
-    Lost,
-    /// What it says cannot be used. Its last reading may still be fresh.
-    Invalid,
+/// Serializes the state as its word.
+fn word<S: Serializer>(state: &SourceState, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(state.word())
 }
 
 /// What the binary sees.

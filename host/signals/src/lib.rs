@@ -65,8 +65,9 @@ mod snapshot;
 mod notices;
 mod reader;
 
+pub use afterbay_types::SourceState;
 pub use config::{Error, LoadConfig, SnapshotPlace, instance_path};
-pub use hub::{SourceReport, SourceState};
+pub use hub::SourceReport;
 pub use notices::{Change, Notice};
 pub use reader::LoadReader;
 pub use snapshot::{Freshness, Load, LoadSnapshot, SourceAge, SourceKind, Sources};

@@ -43,6 +43,6 @@ pub mod compare;
 mod progress;
 mod stop;
 
-pub use endpoint::EndpointError;
+pub use endpoint::ListenError;
 pub use progress::Progress;
 pub use stop::Stop;

@@ -18,7 +18,7 @@ use zeromq::{ZmqError, ZmqMessage};
 use crate::Stop;
 use crate::bounds::STOP_NOTICED_WITHIN;
 use crate::check::{Checker, Expect, Faults, Reading};
-use crate::endpoint::{EndpointError, remove};
+use crate::endpoint::{ListenError, remove};
 use crate::inbox::{Backlog, Gauge, Inbox};
 use crate::progress::{Progress, Teller, nanoseconds};
 use crate::record::Record;
@@ -108,9 +108,9 @@ pub struct Received {
 /// Why it could not go on.
 #[derive(Debug, Error)]
 pub enum ReaderError {
-    /// The name.
+    /// The socket cannot listen on the endpoint.
     #[error(transparent)]
-    Endpoint(#[from] EndpointError),
+    Listen(#[from] ListenError),
     /// The socket.
     #[error("endpoint {endpoint}: {source}")]
     Bind {

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use afterbay_types::{Endpoint, EndpointError};
 use serde::Serialize;
 use thiserror::Error;
 use tokio::runtime::Builder;
@@ -15,7 +16,6 @@ use zeromq::ZmqError;
 use crate::Stop;
 use crate::aborts::Aborts;
 use crate::bounds::{MAX_CATCH_UP, STOP_NOTICED_WITHIN};
-use crate::endpoint::{EndpointError, Place};
 use crate::frames::{Encoding, Frame, FramesError, Writer};
 use crate::link::{Link, NoLink};
 use crate::load::Load;
@@ -121,8 +121,8 @@ pub fn run(
     // A runtime of its own: see `Link::finish`.
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let Options { connect, aborts, source, steps_per_second, connect_timeout, drain_timeout } = options;
-    Place::of(&connect)?;
-    aborts.as_deref().map(Place::of).transpose()?;
+    connect.parse::<Endpoint>()?;
+    aborts.as_deref().map(str::parse::<Endpoint>).transpose()?;
     if let Source::Load(load, _) = &source {
         load.check().map_err(FramesError::from)?;
     }

@@ -7,9 +7,9 @@ use rustix::io::Errno;
 
 use crate::bounds::{ACCEPT_TURN, REFUSED_NOTICE_INTERVAL};
 use crate::conn::Conn;
-use crate::endpoint::Endpoint;
 use crate::listener::{BindError, Listener};
 use crate::peers::RefusalReason;
+use afterbay_types::Endpoint;
 
 /// How long accepting pauses after a failure (usually: no file descriptor is free).
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);

@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-/// The longest name of a unix socket: the kernel's `sockaddr_un` holds no more. A longer one is refused when it is parsed.
-pub const IPC_PATH_BYTES_MAX: usize = 107;
-
 /// The biggest message that a [`Pull`](crate::Pull) receives. A bigger one closes its peer before anything is allocated.
 pub const MESSAGE_BYTES_MAX: usize = 512 << 20;
 

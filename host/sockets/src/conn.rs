@@ -15,7 +15,7 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt;
 use rustix::net::{AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::endpoint::Endpoint;
+use afterbay_types::Endpoint;
 
 /// The poll tokens of one socket: `first .. first + count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

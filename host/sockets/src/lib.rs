@@ -10,7 +10,6 @@
 pub mod bounds;
 
 mod conn;
-mod endpoint;
 
 mod acceptor;
 mod listener;
@@ -25,9 +24,9 @@ mod push;
 mod dropped;
 mod publish;
 
+pub use afterbay_types::{Endpoint, EndpointError};
 pub use conn::{PeerAddress, TokenRange};
 pub use dropped::Dropped;
-pub use endpoint::{Endpoint, EndpointError};
 pub use listener::{BindError, Listener};
 pub use peers::{CloseReason, PeerId, RefusalReason};
 pub use publish::{Pub, PubNotice, PubOptions, PubTotals};

@@ -11,7 +11,7 @@ use rustix::net::sockopt;
 
 use crate::bounds;
 use crate::conn::{Address, Conn};
-use crate::endpoint::Endpoint;
+use afterbay_types::Endpoint;
 
 /// How often, and how far apart, we try to lock the directory while another process has it locked. A process that binds
 /// holds the lock for microseconds. After the last try we bind without the lock: a foreign lock on /tmp must not

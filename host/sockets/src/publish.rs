@@ -19,10 +19,10 @@ use self::subscriber::{QueueResult, Subscriber};
 use crate::acceptor::{Acceptor, clone_registry};
 use crate::conn::{Conn, PeerAddress, TokenRange};
 use crate::dropped::Dropped;
-use crate::endpoint::Endpoint;
 use crate::listener::{BindError, Listener};
 use crate::notices::NoticeQueue;
 use crate::peers::{CloseReason, PeerId, RefusalReason};
+use afterbay_types::Endpoint;
 
 /// A bound PUB socket. Dropping it closes its subscribers and unlinks its ipc file if the file is still its own.
 #[derive(Debug)]

@@ -21,10 +21,10 @@ use self::sender::{Sender, TurnResult};
 use crate::acceptor::{Acceptor, clone_registry};
 use crate::bounds::{HANDSHAKES_MAX, READ_CALL_BYTES};
 use crate::conn::{Conn, PeerAddress, TokenRange};
-use crate::endpoint::Endpoint;
 use crate::listener::{BindError, Listener};
 use crate::notices::NoticeQueue;
 use crate::peers::{CloseReason, PeerId, RefusalReason};
+use afterbay_types::Endpoint;
 
 /// A bound PULL socket. Dropping it closes its peers and unlinks its ipc file if the file is still its own. Bytes that
 /// the kernel has received by then are lost: see [`Pull::close`].

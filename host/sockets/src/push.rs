@@ -27,8 +27,8 @@ use self::send_queue::SendQueue;
 use crate::bounds::CREDIT_POLL_IDLE;
 use crate::conn::{Address, Conn, TokenRange};
 use crate::credit::{CreditState, PageReader};
-use crate::endpoint::Endpoint;
 use crate::notices::NoticeQueue;
+use afterbay_types::Endpoint;
 
 /// The poll refused the socket.
 #[derive(Debug, thiserror::Error)]

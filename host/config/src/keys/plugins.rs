@@ -1,29 +1,37 @@
-//! The keys of a plugin, and of what plugins are told of requests.
+//! The keys of plugins, and of the attributes that plugins get for requests.
 
-use super::Need::{Default, Instead, Optional, Required};
+use super::Need::{Default, Mentioned, Optional, Required};
 use super::{Table, inline, key};
 
 pub(crate) static PLUGIN: Table = Table {
     keys: &[
-        key("name", Required, "\"cumulative\"", "Names the plugin in logs and metrics."),
+        key(
+            "name",
+            Required,
+            "\"cumulative\"",
+            "The plugin's name in logs and metrics: 1 to 64 of a-z 0-9 - _ ., beginning with a letter or a digit.",
+        ),
         key(
             "component",
             Required,
             "\"builtin:delta-to-cumulative\"",
-            "builtin:NAME; the path of a component file, which is taken anew when it changes, or of the project that it is built in;\n\
-             or oci://HOST/REPOSITORY@sha256:DIGEST, out of a registry: it is kept in the cache and fetched once.",
+            "builtin:NAME for a plugin in this binary. Or the path of a component file, which is reloaded when it changes, or of a\n\
+             plugin project, whose last build is used. Or oci://HOST/REPOSITORY@sha256:DIGEST in a registry, which is fetched once\n\
+             and stored in the cache.",
         ),
         key(
             "mode",
             Default,
             "\"live\"",
-            "\"shadow\": it sees every batch and what it says is not done, but counted; `afterbay plugins promote` makes it live.",
+            "\"live\", or \"shadow\": the plugin sees every batch, and Afterbay counts its verdicts without applying them. `afterbay\n\
+             plugins promote` makes a shadow live.",
         ),
         key(
             "shadow_of",
-            Instead,
+            Mentioned,
             "\"NAME\"",
-            "For a shadow: the live plugin whose place it looks from, and with whose verdicts its own are compared, row by row.",
+            "For mode = \"shadow\": the live plugin whose position in the chain the shadow has. Afterbay compares the verdicts of\n\
+             both, row by row.",
         ),
         key(
             "state",
@@ -37,13 +45,12 @@ pub(crate) static PLUGIN: Table = Table {
             "sha256",
             Optional,
             "\"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"",
-            "The digest that the component must have; with another, at the start or at a reload, it is refused.",
+            "The digest that the component must have. A component with another digest is refused, at the start and at a reload.",
         ),
         inline(
             "limits",
             "{ memory = \"64MiB\", deadline = \"2ms\", hold = \"1s\" }",
-            "What one instance may use; past it is a fault, like a trap and an answer that is not allowed. And how long a row\n\
-             waits that it holds.",
+            "The limits of one instance. Exceeding memory or deadline is a fault, like a trap or an invalid answer.",
             &LIMITS,
         ),
         key(
@@ -57,25 +64,25 @@ pub(crate) static PLUGIN: Table = Table {
         inline(
             "quarantine",
             "{ faults = 5, within = \"1m\" }",
-            "After so many faults in that time it is taken out of the chain, until it is changed, or released by\n\
-             `afterbay plugins release`. Meanwhile batches go on as they came; with on_fault = \"terminate\" requests are aborted.\n\
-             A deadline that passes before an instance has judged a batch does not count, once: it warms up. The next one counts.",
+            "The number of faults, within a time, after which the plugin leaves the chain. It returns when it is changed, or with\n\
+             `afterbay plugins reinstate`. Meanwhile batches pass unchanged; with on_fault = \"terminate\" their requests are\n\
+             aborted. A new instance may exceed its deadline once before its first judged batch without a fault being counted.",
             &QUARANTINE,
         ),
         key(
             "grant",
             Default,
             "[\"log\", \"metrics\"]",
-            "What it may call of the host: \"log\", \"metrics\", \"signals\" (queues, readers, the scheduler's load), \"request\" (attributes),\n\
-             \"tokenizer\" (that of the stream's first sink which names one).\n\
-             A component that wants more is refused at the start, by name. (One made with the Rust SDK logs its panics: it wants \"log\".)",
+            "The host interfaces that the plugin may call: \"log\", \"metrics\", \"signals\" (queues, readers, the scheduler's load),\n\
+             \"request\" (attributes), \"tokenizer\" (the tokenizer of the stream's first sink that names one). A component that\n\
+             imports another one is refused at the start. A component made with the Rust SDK logs its panics, so it needs \"log\".",
         ),
         key(
             "settings",
             Optional,
             "{}",
-            "Given to the plugin as JSON: any table. In place of { file = \"schema.json\" } it gets that file's text, of 1MiB at most; when the\n\
-             file changes, the plugin is configured anew.",
+            "Any table, given to the plugin as JSON of at most 1MiB. { file = \"schema.json\" } is replaced by the text of that file,\n\
+             at most 1MiB. When the file changes, the plugin is configured again.",
         ),
     ],
 };
@@ -86,34 +93,39 @@ pub(crate) static ATTRIBUTE: Table = Table {
             "prefix",
             Optional,
             "\"batch-\"",
-            "Requests whose rid begins so. Without this and pattern, every request.",
+            "Selects the requests whose rid begins with this text. Without prefix and pattern, a rule selects every request.",
         ),
-        key("pattern", Instead, "\"-eu-[0-9]+$\"", "Requests in whose rid this regular expression is found."),
+        key(
+            "pattern",
+            Mentioned,
+            "\"-eu-[0-9]+$\"",
+            "Selects the requests whose rid this regular expression matches anywhere.",
+        ),
         key(
             "set",
             Required,
             "{ tenant = \"batch\" }",
-            "Their attributes: any table, at most 16 KiB as JSON.",
+            "The attributes: any table of at most 16 KiB as JSON.",
         ),
     ],
 };
 
 pub(crate) static LIMITS: Table = Table {
     keys: &[
-        key("memory", Default, "\"64MiB\"", "1MiB to 4GiB."),
-        key("deadline", Default, "\"2ms\"", "Of one call. 100us to 10s."),
+        key("memory", Default, "\"64MiB\"", "Linear memory. 1MiB to 4GiB."),
+        key("deadline", Default, "\"2ms\"", "CPU time of one call. 100us to 10s."),
         key(
             "hold",
             Default,
             "\"1s\"",
-            "How long a row waits that it holds; then it goes on as it came. 10ms to 1m.",
+            "The longest time for which the plugin may hold a row. Then the row is sent unchanged. 10ms to 1m.",
         ),
     ],
 };
 
 pub(crate) static QUARANTINE: Table = Table {
     keys: &[
-        key("faults", Default, "5", "0 to 1000. 0: it stays in the chain."),
-        key("within", Default, "\"1m\"", "100ms to 1d."),
+        key("faults", Default, "5", "Faults. 0 to 1000. 0: the plugin stays in the chain."),
+        key("within", Default, "\"1m\"", "Time from the first fault to the last. 100ms to 1d."),
     ],
 };

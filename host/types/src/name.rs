@@ -1,36 +1,40 @@
-//! Names an operator gives. They become directory names, labels and words of a log line, so they are few and plain.
+//! Names that an operator gives. A name becomes a directory, a metric label and a word in log lines, so its characters are few.
 
 use std::fmt;
+use std::ops::Deref;
 use std::str::FromStr;
+use std::sync::Arc;
 
-use crate::bounds::NAME_BYTES_MAX;
+/// The longest name, in bytes.
+pub const NAME_BYTES_MAX: usize = 64;
 
-/// The name of a stream, a sink or a plugin: 1 to 64 of `a-z 0-9 - _ .`, beginning with a letter or a digit.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Name(String);
+/// The name of a stream, a sink, a tap or a plugin: 1 to [`NAME_BYTES_MAX`] of `a-z 0-9 - _ .`, beginning with a letter or
+/// a digit. Clones share the text.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name(Arc<str>);
 
 impl Name {
+    /// The name of a stream's sink where nobody gives one: `reader`.
+    pub fn reader() -> Name {
+        Name("reader".into())
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
-
-    /// The name of the sink that [`Stream::new`](crate::Stream::new) makes.
-    pub(crate) fn reader() -> Name {
-        Name("reader".to_owned())
-    }
 }
 
-/// Why a text is not a name.
+/// The reason why a text is not a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Nothing, or too much.
+    /// The text is empty or too long.
     #[error("name of {0} bytes, must have 1 to {NAME_BYTES_MAX}")]
     Length(usize),
-    /// A character that is not allowed.
+    /// A character is not allowed.
     #[error("{0:?} in the name, allowed are a-z 0-9 - _ .")]
     Character(char),
-    /// `.`, `-` or `_` in front: hidden files, options.
+    /// The text begins with `.`, `-` or `_`, as hidden files and options do.
     #[error("name begins with {0:?}, must begin with a letter or a digit")]
     First(char),
 }
@@ -48,20 +52,41 @@ impl FromStr for Name {
         }
         match text.chars().next() {
             Some(first) if !first.is_ascii_alphanumeric() => Err(NameError::First(first)),
-            _ => Ok(Name(text.to_owned())),
+            _ => Ok(Name(text.into())),
         }
     }
 }
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self)
+    }
+}
+
+/// The name in quotes, as sentences show it.
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl Deref for Name {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
     }
 }
 
 impl AsRef<str> for Name {
     fn as_ref(&self) -> &str {
-        &self.0
+        self
+    }
+}
+
+impl PartialEq<str> for Name {
+    fn eq(&self, text: &str) -> bool {
+        self.as_str() == text
     }
 }
 
@@ -70,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_has_one_to_64_plain_characters() {
+    fn a_name_has_1_to_64_plain_characters() {
         for text in ["a", "0", "decode-0", "a_b.c", &"a".repeat(64)] {
             assert_eq!(text.parse::<Name>().unwrap().to_string(), text);
         }

@@ -1,0 +1,14 @@
+//! The types that several crates of the workspace share, each defined once.
+//!
+//! This crate parses and prints. It does no I/O, holds no state and depends on no other crate of the workspace.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod endpoint;
+mod name;
+mod words;
+
+pub use endpoint::{Endpoint, EndpointError, IPC_PATH_BYTES_MAX};
+pub use name::{NAME_BYTES_MAX, Name, NameError};
+pub use words::{
+    AbortBy, BarrierCause, FaultKind, HoldEnd, ReloadResult, ShadowComparison, SourceState, VerdictKind, Word,
+};

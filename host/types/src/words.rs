@@ -1,0 +1,162 @@
+//! Enums whose every value has one fixed word. Metric labels, events, the journal and JSON answers all write that word.
+
+/// An enum of which each value has a word.
+pub trait Word: Copy + 'static {
+    /// The words, in the order of [`index`](Word::index).
+    const WORDS: &'static [&'static str];
+
+    /// The position of this value in [`WORDS`](Word::WORDS).
+    fn index(self) -> usize;
+
+    /// The word of this value.
+    fn word(self) -> &'static str {
+        Self::WORDS.get(self.index()).copied().unwrap_or_default()
+    }
+}
+
+/// Declares an enum with the word of each value.
+macro_rules! words {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])* $value:ident = $word:literal,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $name {
+            $($(#[$value_doc])* $value,)*
+        }
+
+        impl Word for $name {
+            const WORDS: &'static [&'static str] = &[$($word),*];
+
+            fn index(self) -> usize {
+                self as usize
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.word())
+            }
+        }
+    )*};
+}
+
+words! {
+    /// The reason why a frame moves through the stream whole, in its place, instead of row by row.
+    BarrierCause {
+        /// The frame is a control message.
+        Control = "control",
+        /// The frame is a batch without rows.
+        Idle = "idle",
+        /// The frame could not be decoded and passed unchanged.
+        NotUnderstood = "not_understood",
+        /// The frame could not be decoded and did not pass, because a plugin must judge its rows.
+        Refused = "refused",
+        /// The frame was decoded, and its rows cannot be taken apart.
+        Whole = "whole",
+    }
+
+    /// The kind of a plugin's verdict on a row, without its content.
+    VerdictKind {
+        /// The row gets other token ids.
+        Replace = "replace",
+        /// The row is removed.
+        Drop = "drop",
+        /// The row becomes the last of its request.
+        Finish = "finish",
+        /// The row becomes the last of its request, with other token ids.
+        FinishAs = "finish_as",
+        /// The row becomes the last of its request, with the finish reason `abort`.
+        Abort = "abort",
+        /// The row passes unchanged, and the journal records a note.
+        Annotate = "annotate",
+        /// The row goes to another sink.
+        Route = "route",
+        /// The row goes past the detokenizer.
+        SkipDetokenization = "skip_detokenization",
+        /// The row waits.
+        Hold = "hold",
+        /// The held rows of the request are sent with this row.
+        Release = "release",
+        /// Other token ids replace those of this row and of the held rows.
+        ReleaseAs = "release_as",
+        /// The held rows of the request are sent, and this row waits.
+        ReleaseAndHold = "release_and_hold",
+    }
+
+    /// The reason why rows that a plugin held were sent.
+    HoldEnd {
+        /// The plugin released them.
+        Verdict = "verdict",
+        /// The time for which the plugin may hold them had passed.
+        Time = "time",
+        /// The last row of their request arrived.
+        Last = "last",
+        /// The instance that held them is gone: it faulted, was reloaded, or its plugin was removed.
+        Instance = "instance",
+        /// The bound on held rows was reached.
+        Room = "room",
+        /// A later row of the request cannot be joined with them.
+        Columns = "columns",
+        /// They were held before the last start or panic.
+        Start = "start",
+        /// The stream stops, or the request was given up.
+        Stop = "stop",
+    }
+
+    /// The comparison of a shadow's verdict on a row with that of the live plugin.
+    ShadowComparison {
+        /// Both gave the same verdict.
+        Same = "same",
+        /// Each gave another verdict.
+        Other = "other",
+        /// Only the live plugin gave a verdict.
+        OnlyLive = "only_live",
+        /// Only the shadow gave a verdict.
+        OnlyShadow = "only_shadow",
+    }
+
+    /// The kind of a plugin's fault.
+    FaultKind {
+        /// The guest trapped.
+        Trap = "trap",
+        /// The call exceeded its deadline.
+        Deadline = "deadline",
+        /// The guest asked for more memory than its limit.
+        Memory = "memory",
+        /// The answer breaks the contract.
+        Malformed = "malformed",
+        /// The instance was called after a fault, before it was replaced.
+        Dead = "dead",
+        /// Rows could not be read, so the plugin did not see them. The plugin is not at fault.
+        Unread = "unread",
+    }
+
+    /// The result of a plugin's reload.
+    ReloadResult {
+        /// The new component is in use.
+        Ok = "ok",
+        /// The component before it stays in use.
+        Failed = "failed",
+    }
+
+    /// The state of a source of the scheduler's load.
+    SourceState {
+        /// Nothing has been read from the source yet.
+        Awaited = "awaited",
+        /// The last reading is fresh.
+        Fresh = "fresh",
+        /// The last reading is too old to use.
+        Stale = "stale",
+        /// The source cannot be reached. The last reading may still be fresh.
+        Lost = "lost",
+        /// The source's answer cannot be used. The last reading may still be fresh.
+        Invalid = "invalid",
+    }
+
+    /// The party that asked to end a request.
+    AbortBy {
+        /// `afterbay abort`, or the admin address.
+        Operator = "operator",
+        /// A plugin that had finished the request.
+        Plugin = "plugin",
+    }
+}
