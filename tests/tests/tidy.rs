@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 const LINES_MAX: usize = 600;
 
 /// Which of our crates each may use. A crate that is not here fails the test.
-const DIRECTIONS: [(&str, &[&str]); 23] = [
+const DIRECTIONS: [(&str, &[&str]); 28] = [
     ("afterbay-types", &[]),
     ("afterbay-zmtp", &[]),
     ("afterbay-sockets", &["types", "zmtp"]),
@@ -31,11 +31,28 @@ const DIRECTIONS: [(&str, &[&str]); 23] = [
     ("afterbay-upstream", &["http", "sockets", "wire", "zmtp"]),
     // Of sockets only the credit page: its own are of another implementation.
     ("afterbay-sim", &["sockets", "types", "wire"]),
+    ("afterbay-terminal", &[]),
+    ("afterbay-plugin-loader", &["bundled", "config", "kit", "oci", "runtime", "text"]),
+    (
+        "afterbay-server",
+        &[
+            "bundled", "config", "events", "http", "journal", "oci", "outbox", "plugin-loader", "runtime",
+            "signals", "sockets", "stream", "upstream", "wire",
+        ],
+    ),
+    ("afterbay-journal-tools", &["config", "journal", "sockets", "terminal", "wire"]),
+    (
+        "afterbay-plugin-tools",
+        &[
+            "bundled", "config", "events", "journal", "journal-tools", "kit", "plugin-loader", "runtime",
+            "terminal", "wire",
+        ],
+    ),
     (
         "afterbay",
         &[
-            "bundled", "config", "events", "http", "journal", "kit", "oci", "outbox", "runtime", "signals",
-            "sim", "sockets", "stream", "text", "types", "upstream", "wire",
+            "bundled", "config", "events", "journal", "journal-tools", "plugin-loader", "plugin-tools",
+            "runtime", "server", "sim", "sockets", "terminal", "upstream", "wire",
         ],
     ),
     ("afterbay-plugin-build", &[]),
@@ -58,18 +75,22 @@ const ONLY_IN: [(&str, &[&str]); 15] = [
     ("notify", &["afterbay-runtime"]),
     // The sockets' own tests talk to it; signals subscribe with it, off the path.
     ("zeromq", &["afterbay-sim", "afterbay-sockets", "afterbay-signals"]),
-    ("mio", &["afterbay-sockets", "afterbay-stream", "afterbay", "afterbay-bench"]),
+    ("mio", &["afterbay-sockets", "afterbay-stream", "afterbay-journal-tools", "afterbay-bench"]),
     ("nix", &["afterbay-sockets"]),
     // For the ids of a text, and its tests: a vocabulary is read without it.
     ("tokenizers", &["afterbay-text"]),
-    ("axum", &["afterbay"]),
+    ("axum", &["afterbay-server"]),
     ("hyper", &["afterbay-http"]),
     ("oci-client", &["afterbay-oci"]),
     ("reqwest", &["afterbay-oci"]),
     ("rustls", &["afterbay-oci"]),
     ("docker_credential", &["afterbay-oci"]),
-    ("clap", &["afterbay", "afterbay-bench"]),
-    ("anyhow", &["afterbay", "afterbay-bench"]),
+    // The tools are commands: each has its options beside its work.
+    ("clap", &["afterbay", "afterbay-journal-tools", "afterbay-plugin-tools", "afterbay-bench"]),
+    (
+        "anyhow",
+        &["afterbay", "afterbay-server", "afterbay-journal-tools", "afterbay-plugin-tools", "afterbay-bench"],
+    ),
     ("prometheus-client", &["afterbay-events"]),
 ];
 

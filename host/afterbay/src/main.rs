@@ -4,27 +4,9 @@
 //! 70 a stream failed.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-mod aborts;
-mod admin;
-mod attributes;
-mod changes;
 mod commands;
-mod descriptors;
-mod dev;
-mod dirs;
-mod drain;
-mod grants;
-mod meeting;
-mod plugins;
-mod project;
-mod reload;
-mod rendezvous;
-mod screen;
-mod signals;
-mod sinks;
-mod start;
-mod vocabularies;
 
+use afterbay_terminal as screen;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -43,8 +25,8 @@ struct Cli {
 enum Command {
     Run(commands::run::Args),
     Check(commands::check::Args),
-    Journal(commands::journal::Args),
-    Plugin(commands::plugin::Args),
+    Journal(afterbay_journal_tools::Args),
+    Plugin(afterbay_plugin_tools::Args),
     Sglang(commands::sglang::Args),
     Abort(commands::abort::Args),
     Plugins(commands::plugins::Args),
@@ -52,11 +34,6 @@ enum Command {
     Sim(commands::sim::Args),
     Demo(commands::demo::Args),
 }
-
-/// The command line or the configuration is wrong (`EX_USAGE`).
-pub(crate) const EXIT_USAGE: u8 = 64;
-/// A stream failed while it ran (`EX_SOFTWARE`).
-pub(crate) const EXIT_FAILED: u8 = 70;
 
 fn main() -> ExitCode {
     screen::end_where_nobody_reads();
@@ -67,14 +44,14 @@ fn main() -> ExitCode {
             let mistake = error.use_stderr();
             // Nowhere to say that it could not be said.
             let _printed = error.print();
-            return if mistake { ExitCode::from(EXIT_USAGE) } else { ExitCode::SUCCESS };
+            return if mistake { ExitCode::from(screen::EXIT_USAGE) } else { ExitCode::SUCCESS };
         }
     };
     let done = match cli.command {
         Command::Run(args) => commands::run::run(args),
         Command::Check(args) => commands::check::run(args),
-        Command::Journal(args) => commands::journal::run(args),
-        Command::Plugin(args) => commands::plugin::run(args),
+        Command::Journal(args) => afterbay_journal_tools::run(args, |file| afterbay_server::load_config(file, true)),
+        Command::Plugin(args) => afterbay_plugin_tools::run(args),
         Command::Sglang(args) => commands::sglang::run(args),
         Command::Abort(args) => commands::abort::run(args),
         Command::Plugins(args) => commands::plugins::run(args),

@@ -15,6 +15,7 @@ mod written;
 pub mod bounds;
 mod scrape;
 mod units;
+pub mod user_dirs;
 
 // The checked configuration.
 mod abort;
@@ -46,4 +47,4 @@ pub use keys::{Key, Need, SECTIONS, Section, Table, reference};
 pub use plugins::{Component, Grant, Limits, Mode, OnFault, Plugin, Quarantine, State, read_files};
 pub use problem::{Problem, Problems};
 pub use reader::nearest_of;
-pub use units::{parse_duration, parse_size};
+pub use units::{duration_argument, parse_duration, parse_size, size_argument};

@@ -57,6 +57,22 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     Some(Duration::from_nanos(nanos))
 }
 
+/// A duration on the command line, written as in the configuration.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn duration_argument(text: &str) -> Result<Duration, String> {
+    parse_duration(text).ok_or_else(|| format!("{text:?} is no duration; 10s, 500ms and 1h30m are"))
+}
+
+/// A size in bytes on the command line, written as in the configuration.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn size_argument(text: &str) -> Result<u64, String> {
+    parse_size(text).ok_or_else(|| format!("{text:?} is no size; 64MiB and 65536 are"))
+}
+
 fn split_number(text: &str) -> Option<(u64, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     Some((text[..end].parse().ok()?, &text[end..]))

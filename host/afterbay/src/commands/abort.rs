@@ -1,7 +1,8 @@
 //! `afterbay abort RID`: asks a running Afterbay to end a request, over its admin address.
 
-use crate::aborts::{Reason, Refused};
 use crate::commands::asking::Asks;
+use clap::ValueEnum;
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -25,8 +26,22 @@ pub(crate) struct Args {
     asks: Asks,
 }
 
-fn parse_rid(text: &str) -> Result<String, Refused> {
-    if text.is_empty() { Err(Refused::Empty) } else { Ok(text.to_owned()) }
+/// How the reader learns of the end.
+#[derive(Clone, Copy, Debug, Default, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+enum Reason {
+    /// As of a request that has stopped: what came so far is the answer
+    #[default]
+    Stop,
+    /// By the scheduler's own row for the abort, which clients take for an error
+    Abort,
+}
+
+fn parse_rid(text: &str) -> Result<String, &'static str> {
+    match text {
+        "" => Err("the rid is empty, which to SGLang means every request"),
+        rid => Ok(rid.to_owned()),
+    }
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {

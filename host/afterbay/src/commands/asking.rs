@@ -1,8 +1,6 @@
 //! Asks a running Afterbay over one of its admin addresses, for the commands that do.
 
-use crate::commands::journal::default_dir;
-use crate::start;
-use afterbay_config::{Admin, AdminAddress};
+use afterbay_config::{Admin, AdminAddress, user_dirs};
 use afterbay_upstream::{
     Answer, ApiKey, HttpError, Target, get as http_get, post as http_post, post_within as http_post_within,
     server, socket,
@@ -108,13 +106,13 @@ impl Asks {
 
 /// The Unix socket in the default journal; where there is none, the default TCP address.
 fn default_address() -> String {
-    let socket = default_dir().map(|dir| AdminAddress::of_journal(&dir));
+    let socket = user_dirs::journal().map(|dir| AdminAddress::of_journal(&dir));
     let is_there = |address: &AdminAddress| matches!(address, AdminAddress::Unix(path) if path.exists());
     socket.filter(is_there).map_or_else(|| DEFAULT_TCP.to_owned(), |socket| socket.to_string())
 }
 
 fn of_config(file: &Path) -> anyhow::Result<Admin> {
-    start::load_admin(file).map_err(|problems| anyhow::anyhow!("{}", problems.join("\n")))
+    afterbay_server::load_admin(file).map_err(|problems| anyhow::anyhow!("{}", problems.join("\n")))
 }
 
 fn read_token(file: &Path) -> anyhow::Result<ApiKey> {

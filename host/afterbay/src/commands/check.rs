@@ -1,9 +1,8 @@
 //! `afterbay check`: the whole validation of a start, with nothing bound, and nothing made but the cache of compiled plugins.
 
-use crate::sinks;
-use crate::start;
-use crate::vocabularies::Vocabularies;
-use crate::{EXIT_USAGE, dirs};
+use afterbay_config::user_dirs;
+use afterbay_plugin_loader::{Tokenizers, plugin_host};
+use afterbay_terminal::{Busy, EXIT_USAGE};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -31,17 +30,17 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.reference {
-        let runtime = dirs::runtime().unwrap_or_else(|| "/run/afterbay".into());
-        let state = dirs::state().unwrap_or_else(|| "/var/lib/afterbay".into());
+        let runtime = user_dirs::runtime().unwrap_or_else(|| "/run/afterbay".into());
+        let state = user_dirs::state().unwrap_or_else(|| "/var/lib/afterbay".into());
         print!("{}", afterbay_config::reference(&runtime, &state));
         return Ok(ExitCode::SUCCESS);
     }
     let Some(file) = args.config else { return Ok(ExitCode::from(EXIT_USAGE)) };
-    let checked = start::load(&file, args.rendezvous.is_some()).and_then(|config| {
-        let host = start::plugin_host().map_err(|error| vec![error.to_string()])?;
-        let vocabularies = Vocabularies::default();
-        let lines = start::check_files(&config, &host, &vocabularies)?;
-        let warnings = sinks::warnings(&config, &vocabularies);
+    let checked = afterbay_server::load_config(&file, args.rendezvous.is_some()).and_then(|config| {
+        let host = plugin_host().map_err(|error| vec![error.to_string()])?;
+        let tokenizers = Tokenizers::default();
+        let lines = afterbay_server::check_files(&config, &host, &tokenizers, Busy::new)?;
+        let warnings = afterbay_server::warnings(&config, &tokenizers);
         Ok((config, lines, warnings))
     });
     match checked {

@@ -2,7 +2,7 @@
 
 use crate::commands::abort::percent_encoded;
 use crate::commands::asking::Asks;
-use crate::screen::{self, Table};
+use afterbay_terminal::{self as screen, Table};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 

@@ -1,27 +1,20 @@
-//! `afterbay run`: the streams of a configuration, until a signal.
+//! `afterbay run`: the command line of the server.
 
-use crate::drain::drain;
-use crate::meeting::{self, Meeting};
-use crate::project::Output;
-use crate::reload::{Asked, Reloads, Source};
-use crate::rendezvous::is_alive;
-use crate::start::{self, Running, Shared};
-use crate::vocabularies::Vocabularies;
-use crate::{EXIT_USAGE, admin, commands, descriptors, dev};
 use afterbay_config::LogFormat;
-use afterbay_events::event::StreamFailed;
 use afterbay_events::log;
+use afterbay_plugin_loader::project::Output;
+use afterbay_plugin_loader::{Tokenizers, host_options};
+use afterbay_plugin_tools::dev;
 use afterbay_runtime::{Host, HostOptions};
-use anyhow::Context;
+use afterbay_server::{Left, Options, Server};
+use afterbay_terminal::{Busy, EXIT_USAGE};
 use clap::ValueEnum;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime};
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
+use std::time::Duration;
 
-/// How often the rendezvous file, the streams and a watched process are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// A stream failed while it ran (`EX_SOFTWARE`).
+const EXIT_FAILED: u8 = 70;
 
 /// Run the streams of a configuration
 ///
@@ -54,7 +47,7 @@ pub(crate) struct Args {
     log: Option<String>,
     /// How long a stop waits for the readers to take what was received; streams that are `after` others come after
     /// them, with as long again
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = commands::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = afterbay_config::duration_argument)]
     drain_timeout: Duration,
     /// Stop when this process ends (used by `afterbay sglang`)
     #[arg(long, value_name = "PID", hide = true)]
@@ -78,7 +71,7 @@ enum Format {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let config = match start::load(&args.config, args.rendezvous.is_some()) {
+    let config = match afterbay_server::load_config(&args.config, args.rendezvous.is_some()) {
         Ok(config) => config,
         Err(problems) => {
             problems.iter().for_each(|problem| eprintln!("{problem}"));
@@ -108,172 +101,31 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     // A line that is no JSON would break whoever reads these.
     let output = if format == log::Format::Json { Output::Kept } else { Output::Shown };
     dev::build_all(projects.as_deref().unwrap_or_default(), output);
-    let options = HostOptions { compiles_in_parallel: args.dev, ..start::host_options() };
-    let (host, vocabularies) = (Host::new(options)?, Vocabularies::default());
-    if let Err(problems) = start::check_files(&config, &host, &vocabularies) {
+    let options = HostOptions { compiles_in_parallel: args.dev, ..host_options() };
+    let (host, tokenizers) = (Host::new(options)?, Tokenizers::default());
+    if let Err(problems) = afterbay_server::check_files(&config, &host, &tokenizers, Busy::new) {
         problems.iter().for_each(|problem| eprintln!("{problem}"));
         return Ok(ExitCode::from(EXIT_USAGE));
     }
-    descriptors::raise();
-    if let Some(why) = descriptors::too_few(&config, descriptors::limit()) {
-        tracing::warn!(target: "afterbay", "descriptors: {why}");
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    start::make_dirs(&config)?;
-    let (reloads, asked) = Reloads::new();
-    let shared = Shared::open(config, host, vocabularies, reloads)?;
+    let options = Options {
+        config_file: args.config,
+        rendezvous: args.rendezvous,
+        drain_timeout: args.drain_timeout,
+        until_pid: args.until_pid,
+        announce: args.announce,
+    };
+    let server = Server::open(config, host, tokenizers, options)?;
     if let Some(projects) = projects {
-        dev::watch(projects, shared.events.clone(), output)?;
+        dev::watch(projects, server.events().clone(), output)?;
     }
-    let done = runtime.block_on(serve(&args, shared, asked));
-    // A configuration that was being made ready is of no use any more.
-    runtime.shutdown_background();
+    let left = server.run();
     if let Some(dir) = &args.scratch {
         // Of no use to anybody after this, and nobody is left to be told.
         let _removed = std::fs::remove_dir_all(dir);
     }
-    done
-}
-
-/// Why streams are stopped.
-enum Stop {
-    /// A signal, or the end of the process that is watched.
-    Told,
-    /// SGLang was started again, with other sockets.
-    OtherSockets,
-}
-
-/// Runs until told to stop. Streams live for as long as the sockets they were told of.
-async fn serve(args: &Args, mut shared: Shared, asked: mpsc::Receiver<Asked>) -> anyhow::Result<ExitCode> {
-    let mut signals = Signals::new()?;
-    let bound = shared.admin.bind(&shared.config.admin).await?;
-    admin::serve_all(&mut shared, bound)?;
-    if let Some(file) = &args.announce {
-        std::fs::write(file, b"").with_context(|| format!("announce: {}", file.display()))?;
-    }
-    let mut source = Source::new(&args.config, args.rendezvous.as_deref(), args.drain_timeout, asked)?;
-    source.watch(&shared)?;
-    loop {
-        let Some(mut meetings) = meet(args, &shared, &mut signals).await? else {
-            return Ok(ExitCode::SUCCESS);
-        };
-        let mut running = Running::default();
-        running.start(&shared, &meetings)?;
-        shared.health.clear("rendezvous");
-        meeting::tell(&shared, &meetings);
-        let stop = watch(args, &mut shared, &mut running, &mut meetings, &mut signals, &mut source).await?;
-        let left = drain(running.streams, &shared.config.streams, &shared, args.drain_timeout).await?;
-        shared.clear();
-        // What it held is given back when the runtime has had a turn: the next sockets may have the same names.
-        tokio::task::yield_now().await;
-        if matches!(stop, Stop::Told) {
-            return Ok(left.into());
-        }
-    }
-}
-
-/// Waits for the rendezvous, where there is to be one. `None`: told to stop meanwhile.
-async fn meet(args: &Args, shared: &Shared, signals: &mut Signals) -> anyhow::Result<Option<Vec<Meeting>>> {
-    let mut told = false;
-    loop {
-        if let Some(meetings) = meeting::look(&shared.config, args.rendezvous.as_deref())? {
-            return Ok(Some(meetings));
-        }
-        if !told {
-            told = true;
-            let file = args.rendezvous.as_deref().unwrap_or(Path::new("")).display().to_string();
-            let text = format!("waits for the scheduler to write {file}");
-            tracing::info!(target: "afterbay", "rendezvous: {text}");
-            shared.health.not_ready("rendezvous", text, SystemTime::now());
-        }
-        tokio::select! {
-            () = signals.next() => return Ok(None),
-            () = tokio::time::sleep(LOOK_EVERY) => {}
-        }
-        shared.signals.tell(&shared.events);
-        if args.until_pid.is_some_and(|pid| !is_alive(pid)) {
-            return Ok(None);
-        }
-    }
-}
-
-/// Until there is a reason to stop. A stream that fails is told, and the others go on.
-async fn watch(
-    args: &Args,
-    shared: &mut Shared,
-    running: &mut Running,
-    meetings: &mut Vec<Meeting>,
-    signals: &mut Signals,
-    source: &mut Source<'_>,
-) -> anyhow::Result<Stop> {
-    let mut look = tokio::time::interval(LOOK_EVERY);
-    let mut failed: Vec<String> = Vec::new();
-    loop {
-        let asked = tokio::select! {
-            () = signals.next() => return Ok(Stop::Told),
-            asked = source.asked.recv() => Some(asked),
-            _ = source.hangup.recv() => Some(None),
-            _ = look.tick() => None,
-        };
-        if let Some(asked) = asked {
-            match source.reload(asked, shared, running, meetings, signals.next()).await {
-                true => continue,
-                false => return Ok(Stop::Told),
-            }
-        }
-        shared.signals.tell(&shared.events);
-        shared.sinks.look(shared, &running.streams);
-        shared.events.tick(Instant::now());
-        for stream in running.streams.iter().filter(|stream| stream.is_finished()) {
-            if !failed.iter().any(|name| name == stream.name()) {
-                failed.push(stream.name().to_owned());
-                let key = format!("stream:{}", stream.name());
-                shared.health.not_ready(&key, "its thread has ended", SystemTime::now());
-                let why = "its thread has ended; its journal is whole up to its last frame".to_owned();
-                shared.events.publish(StreamFailed { stream: stream.name().into(), why });
-            }
-        }
-        if args.until_pid.is_some_and(|pid| !is_alive(pid)) {
-            tracing::info!(target: "afterbay", "the process it runs for has ended");
-            return Ok(Stop::Told);
-        }
-        // A file that is gone, half a set or unreadable for a moment is not a reason to let go of living sockets.
-        let Ok(Some(now)) = meeting::look(&shared.config, args.rendezvous.as_deref()) else { continue };
-        if meetings.iter().zip(&now).any(|(before, now)| before.is_elsewhere(now)) {
-            return Ok(Stop::OtherSockets);
-        }
-        // The file of a next leg comes later than that of its scheduler.
-        let mut came = false;
-        for (before, now) in meetings.iter_mut().zip(now) {
-            if !before.has_sockets() && now.has_sockets() {
-                (*before, came) = (now, true);
-            }
-        }
-        if came {
-            running.start(shared, meetings)?;
-            meeting::tell(shared, meetings);
-        }
-    }
-}
-
-/// SIGTERM and SIGINT.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Signals> {
-        Ok(Signals {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
+    Ok(match left? {
+        Left::Nothing => ExitCode::SUCCESS,
+        Left::Something => ExitCode::FAILURE,
+        Left::Failed => ExitCode::from(EXIT_FAILED),
+    })
 }

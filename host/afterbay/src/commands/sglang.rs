@@ -4,8 +4,8 @@
 //! to send what it received); then this process becomes the command, so that its pid, its signals and its exit code are
 //! SGLang's own. The connector is put on PYTHONPATH from inside this binary.
 
-use crate::{EXIT_USAGE, start};
-use afterbay_config::{Abort, AdminAddress, Stream};
+use afterbay_terminal::EXIT_USAGE;
+use afterbay_config::{Abort, AdminAddress, Stream, user_dirs};
 use anyhow::{Context, bail, ensure};
 use std::ffi::OsString;
 use std::fs::{DirBuilder, OpenOptions};
@@ -102,7 +102,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Some(file) => std::path::absolute(file)?,
         None => rundir.write("afterbay.toml", &built_in(&args, &rundir)?)?,
     };
-    let checked = match start::load(&config, true) {
+    let checked = match afterbay_server::load_config(&config, true) {
         Ok(checked) => checked,
         Err(problems) => {
             problems.iter().for_each(|problem| eprintln!("{problem}"));
@@ -192,7 +192,7 @@ fn built_in(args: &Args, rundir: &Rundir) -> anyhow::Result<String> {
     let journal = match &args.journal {
         Some(dir) => std::path::absolute(dir)?,
         None => {
-            crate::commands::journal::default_dir().context("journal: neither --journal nor HOME is set")?
+            user_dirs::journal().context("journal: neither --journal nor HOME is set")?
         }
     };
     // Nobody has had a reason to make it before.

@@ -8,7 +8,8 @@ use afterbay_sim::Progress;
 use indicatif::{MultiProgress, ProgressBar};
 
 use super::act::Both;
-use crate::commands::sim::tell::{count, style};
+use afterbay_terminal::{count};
+use crate::commands::sim::tell::{style};
 
 /// The last progress of one end, between threads.
 #[derive(Clone, Default)]

@@ -1,0 +1,148 @@
+//! `afterbay journal export`: frames out of the journal, decoded or raw.
+
+use crate::LoadConfig;
+use crate::place::{Place, json_time, parse_time};
+use crate::show::{passage, unknown, whole_rid};
+use afterbay_journal::kept_rid;
+use afterbay_journal::reader::{Frame, From, Outcome, Stream};
+use afterbay_wire::{Batch, Decoded, Layouts, Wrapped};
+use anyhow::Context;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Write frames out: as JSON lines with every field decoded, or as the bytes that came
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  afterbay journal export --rid 5b0c1f0a > request.jsonl\n  afterbay journal export --since 1h --raw frames/"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    place: Place,
+    /// Only this request's rows (with --raw: the whole frames that hold them)
+    #[arg(long, value_name = "RID")]
+    rid: Option<String>,
+    /// From this time on (RFC 3339, "2026-11-20 14:00:00", or an age such as 10m)
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    since: Option<u64>,
+    /// Up to this time
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    until: Option<u64>,
+    /// Write each frame's bytes to a file of its own in this directory instead
+    #[arg(long, value_name = "DIR")]
+    raw: Option<PathBuf>,
+    /// The msgpack layout of the frames: `auto`, a version, or a file
+    #[arg(long, value_name = "LAYOUT", default_value = "auto")]
+    layout: String,
+}
+
+pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
+    let layouts = Layouts::load(&args.layout)?;
+    if let Some(dir) = &args.raw {
+        std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+    }
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut written = 0_u64;
+    let streams = args.place.streams(load)?;
+    let mut known = args.rid.is_none();
+    for stream in &streams {
+        let rid = match &args.rid {
+            None => None,
+            Some(rid) => match whole_rid(stream, rid)? {
+                Some(rid) => Some(rid),
+                None => continue,
+            },
+        };
+        known = true;
+        each(stream, rid.as_deref(), &args, |frame, outcome| {
+            // Of rows that had waited what stands there is Afterbay's own; what went on stands beside it.
+            let is_own = frame.is_mark();
+            if is_own && (rid.is_some() || args.raw.is_some()) {
+                return Ok(());
+            }
+            let went_on = outcome.and_then(|outcome| outcome.changed.clone()).filter(|_| is_own);
+            let bytes = went_on.unwrap_or_else(|| frame.bytes.clone().into());
+            let decoded = afterbay_wire::decode(bytes, &layouts);
+            let rows = match (&rid, &decoded) {
+                (Some(rid), Decoded::Batch(batch)) => Some(
+                    (0..batch.rows())
+                        .filter(|row| batch.rid_of(*row).is_some_and(|it| kept_rid(it) == rid.as_str()))
+                        .collect::<Vec<u32>>(),
+                ),
+                (Some(_), Decoded::Barrier(_)) => return Ok(()),
+                (None, _) => None,
+            };
+            if rows.as_ref().is_some_and(Vec::is_empty) {
+                return Ok(());
+            }
+            written += 1;
+            if let Some(dir) = &args.raw {
+                let file = dir.join(format!("{}-{:020}.bin", stream.name(), frame.position.frame.0));
+                return std::fs::write(&file, &frame.bytes).with_context(|| file.display().to_string());
+            }
+            let line = json(stream.name(), frame, outcome, &decoded, rows.as_deref());
+            Ok(writeln!(out, "{line}")?)
+        })?;
+    }
+    out.flush()?;
+    if let Some(rid) = args.rid.as_ref().filter(|_| !known) {
+        return Err(unknown(&streams, rid));
+    }
+    if args.raw.is_some() {
+        eprintln!("{written} frames");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Each frame of the time asked for. With a rid, those in which it has a row, straight from the index.
+fn each(
+    stream: &Stream,
+    rid: Option<&str>,
+    args: &Args,
+    mut take: impl FnMut(&Frame, Option<&Outcome>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let wanted =
+        |at: u64| args.since.is_none_or(|since| at >= since) && args.until.is_none_or(|until| at < until);
+    if let Some(rid) = rid {
+        for life in stream.lives(rid)? {
+            let rows = life.rows.iter().filter(|row| wanted(row.received_unix_ns));
+            for position in rows.filter_map(|row| row.position.as_ref()) {
+                take(&stream.frame(position)?, None)?;
+            }
+        }
+        return Ok(());
+    }
+    for frame in stream.frames(args.since.map_or(From::Start, From::Time))? {
+        let (frame, outcome) = frame?;
+        if wanted(frame.received_unix_ns) {
+            take(&frame, outcome.as_ref())?;
+        }
+    }
+    Ok(())
+}
+
+fn json(
+    stream: &str,
+    frame: &Frame,
+    outcome: Option<&Outcome>,
+    decoded: &Decoded,
+    rows: Option<&[u32]>,
+) -> serde_json::Value {
+    let mut line = serde_json::json!({
+        "stream": stream,
+        "frame": frame.position.frame.0,
+        "time": json_time(frame.received_unix_ns),
+        "bytes": frame.bytes.len(),
+        "passage": outcome.map(|outcome| passage(&outcome.passage)),
+    });
+    match decoded {
+        Decoded::Batch(batch) => {
+            // Rows that cannot be taken out are shown with the whole of their frame.
+            let taken = rows.and_then(|rows| batch.take(rows).ok());
+            line["wire"] = batch.wire().to_string().into();
+            line["message"] = Batch::to_json(taken.as_ref().unwrap_or(batch), Wrapped::Open);
+        }
+        Decoded::Barrier(barrier) => line["barrier"] = barrier.kind.to_string().into(),
+    }
+    line
+}

@@ -1,0 +1,241 @@
+//! One request, however many streams it passed: the scheduler's output and the detokenizer's after it, put together.
+//!
+//! Owns which leg belongs to which: the journal says which stream comes after which ([`Stream::after`]), and of one rid a
+//! next leg is that of the request which had begun last when the leg began. How a request is shown is `ls`'s and `show`'s.
+
+use afterbay_journal::reader::{Filter, Life, RequestInfo, State, Stream};
+use std::collections::{HashMap, HashSet};
+
+/// A request as one stream knows it.
+pub(crate) struct Leg<T> {
+    pub(crate) stream: String,
+    pub(crate) of: T,
+}
+
+/// A request: its legs, in order, at least one. A next leg stands alone where the one before is not in the journal.
+pub(crate) struct Request<T>(pub(crate) Vec<Leg<T>>);
+
+/// What has a request's totals.
+pub(crate) trait Totals {
+    fn info(&self) -> &RequestInfo;
+}
+
+impl Totals for RequestInfo {
+    fn info(&self) -> &RequestInfo {
+        self
+    }
+}
+
+impl Totals for Life {
+    fn info(&self) -> &RequestInfo {
+        &self.request
+    }
+}
+
+impl<T: Totals> Request<T> {
+    pub(crate) fn first(&self) -> &Leg<T> {
+        &self.0[0]
+    }
+
+    /// The leg after the first.
+    pub(crate) fn next(&self) -> Option<&Leg<T>> {
+        self.0.get(1)
+    }
+
+    fn infos(&self) -> impl Iterator<Item = &RequestInfo> {
+        self.0.iter().map(|leg| leg.of.info())
+    }
+
+    /// Of the whole: it has ended when every leg has.
+    pub(crate) fn state(&self) -> State {
+        let any = |state| self.infos().any(|info| info.state == state);
+        match (any(State::Live), any(State::Abandoned)) {
+            (true, _) => State::Live,
+            (false, true) => State::Abandoned,
+            (false, false) => State::Finished,
+        }
+    }
+
+    /// Its last row, on any leg, unix nanoseconds.
+    pub(crate) fn last_unix_ns(&self) -> u64 {
+        self.infos().map(|info| info.last_unix_ns).max().unwrap_or_default()
+    }
+
+    fn matches(&self, filter: &Filter) -> bool {
+        let mut whole = self.first().of.info().clone();
+        (whole.state, whole.last_unix_ns) = (self.state(), self.last_unix_ns());
+        filter.takes(&whole)
+    }
+}
+
+/// What the streams know of requests, each with the names of the streams it comes after.
+pub(crate) type Known<T> = Vec<(String, Vec<String>, Vec<T>)>;
+
+/// Puts the legs together. Requests stand in the order of their first legs; next legs that stand alone come last.
+pub(crate) fn join<T: Totals>(known: Known<T>) -> Vec<Request<T>> {
+    let (nexts, firsts): (Known<T>, Known<T>) =
+        known.into_iter().partition(|(_, after, _)| !after.is_empty());
+    let mut requests: Vec<Request<T>> = Vec::new();
+    for (stream, _, found) in firsts {
+        requests.extend(found.into_iter().map(|of| Request(vec![Leg { stream: stream.clone(), of }])));
+    }
+    let mut by_rid: HashMap<String, Vec<usize>> = HashMap::new();
+    if !nexts.is_empty() {
+        for (at, request) in requests.iter().enumerate() {
+            by_rid.entry(request.first().of.info().rid.clone()).or_default().push(at);
+        }
+    }
+    for (stream, after, found) in nexts {
+        for of in found {
+            let (rid, begun) = (&of.info().rid, of.info().first_unix_ns);
+            let candidates = by_rid.get(rid).into_iter().flatten().copied().filter(|&at| {
+                let first = requests[at].first();
+                requests[at].next().is_none()
+                    && after.contains(&first.stream)
+                    && first.of.info().first_unix_ns <= begun
+            });
+            let belongs = candidates.max_by_key(|&at| requests[at].first().of.info().first_unix_ns);
+            let leg = Leg { stream: stream.clone(), of };
+            match belongs {
+                Some(at) => requests[at].0.push(leg),
+                None => requests.push(Request(vec![leg])),
+            }
+        }
+    }
+    requests
+}
+
+/// The requests of these streams that match, live ones last.
+pub(crate) fn requests(streams: &[Stream], filter: &Filter) -> anyhow::Result<Vec<Request<RequestInfo>>> {
+    // The state is that of the whole, and a next leg begins after its request.
+    let first = Filter { state: None, ..filter.clone() };
+    let next = Filter { until_unix_ns: None, ..first.clone() };
+    let mut known: Known<RequestInfo> = Vec::new();
+    for stream in streams {
+        let after = after(stream, streams)?;
+        let filter = if after.is_empty() { &first } else { &next };
+        let found = stream.requests(filter.clone())?.collect::<Result<_, _>>()?;
+        known.push((stream.name().to_owned(), after, found));
+    }
+    add_ended_before(streams, filter, &mut known)?;
+    let mut requests = join(known);
+    requests.retain(|request| request.matches(filter));
+    requests.sort_by_key(|request| request.state() == State::Live);
+    Ok(requests)
+}
+
+/// First legs that ended before `since` and whose next did not.
+fn add_ended_before(
+    streams: &[Stream],
+    filter: &Filter,
+    known: &mut Known<RequestInfo>,
+) -> anyhow::Result<()> {
+    if filter.since_unix_ns.is_none() || known.iter().all(|(_, after, _)| after.is_empty()) {
+        return Ok(());
+    }
+    let is_first = |(_, after, _): &&(String, Vec<String>, Vec<RequestInfo>)| after.is_empty();
+    let has: HashSet<String> =
+        known.iter().filter(is_first).flat_map(|(.., found)| found).map(|info| info.rid.clone()).collect();
+    let nexts = known.iter().filter(|known| !is_first(known)).flat_map(|(.., found)| found);
+    let lacks: HashSet<String> =
+        nexts.map(|info| &info.rid).filter(|rid| !has.contains(*rid)).cloned().collect();
+    if lacks.is_empty() {
+        return Ok(());
+    }
+    for stream in streams {
+        let Some((_, after, found)) = known.iter_mut().find(|(name, ..)| name == stream.name()) else {
+            continue;
+        };
+        if !after.is_empty() {
+            continue;
+        }
+        let all = Filter { rid_prefix: filter.rid_prefix.clone(), ..Filter::default() };
+        for request in stream.requests(all)? {
+            let request = request?;
+            if lacks.contains(&request.rid) {
+                found.push(request);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The streams among these that a stream comes after.
+pub(crate) fn after(stream: &Stream, streams: &[Stream]) -> anyhow::Result<Vec<String>> {
+    let mut after = stream.after()?;
+    after.retain(|name| streams.iter().any(|stream| stream.name() == name));
+    Ok(after)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::*;
+    use afterbay_journal::reader::Ending;
+    use afterbay_journal::{FrameNo, RequestNo};
+
+    fn info(rid: &str, state: State, first: u64, last: u64) -> RequestInfo {
+        RequestInfo {
+            number: RequestNo(first),
+            rid: rid.to_owned(),
+            state,
+            rows: 1,
+            received: 1,
+            forwarded: 1,
+            dropped: 0,
+            replaced: 0,
+            gaps: 0,
+            ended_early: false,
+            ending: Ending::No,
+            first_frame: FrameNo(1),
+            last_frame: FrameNo(1),
+            first_unix_ns: first,
+            last_unix_ns: last,
+            finish: String::new(),
+            completion_tokens: None,
+        }
+    }
+
+    /// Each request as its streams and the beginnings of its legs.
+    fn shape(requests: &[Request<RequestInfo>]) -> Vec<String> {
+        let leg = |leg: &Leg<RequestInfo>| format!("{}@{}", leg.stream, leg.of.first_unix_ns);
+        requests.iter().map(|request| request.0.iter().map(leg).collect::<Vec<_>>().join("+")).collect()
+    }
+
+    fn known(firsts: Vec<(&str, Vec<RequestInfo>)>, text: Vec<RequestInfo>) -> Known<RequestInfo> {
+        let names: Vec<String> = firsts.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let mut known: Known<RequestInfo> =
+            firsts.into_iter().map(|(name, found)| (name.to_owned(), Vec::new(), found)).collect();
+        known.insert(0, ("text".to_owned(), names, text));
+        known
+    }
+
+    #[test]
+    fn a_rid_that_is_used_again_has_its_own_next_leg_each_time() {
+        let finished = |first| info("r", State::Finished, first, first + 5);
+        let firsts = vec![("a", vec![finished(10), finished(20), finished(30)])];
+        // That of the second was never kept.
+        let requests = join(known(firsts, vec![finished(31), finished(11)]));
+        assert_eq!(shape(&requests), ["a@10+text@11", "a@20", "a@30+text@31"]);
+    }
+
+    #[test]
+    fn a_next_leg_is_found_in_whichever_stream_it_comes_after_and_stands_alone_where_none_has_it() {
+        let firsts =
+            vec![("a", vec![info("r", State::Live, 1, 9)]), ("b", vec![info("s", State::Live, 2, 9)])];
+        let text =
+            vec![info("s", State::Live, 3, 9), info("gone", State::Live, 4, 9), info("r", State::Live, 0, 9)];
+        // The last began before its request: it is of another.
+        assert_eq!(shape(&join(known(firsts, text))), ["a@1", "b@2+text@3", "text@4", "text@0"]);
+    }
+
+    #[test]
+    fn a_request_has_ended_when_every_leg_has() {
+        let legs = |first, next| {
+            join(known(vec![("a", vec![info("r", first, 1, 5)])], vec![info("r", next, 2, 7)])).remove(0)
+        };
+        assert_eq!(legs(State::Finished, State::Live).state(), State::Live);
+        assert_eq!(legs(State::Finished, State::Abandoned).state(), State::Abandoned);
+        assert_eq!(legs(State::Finished, State::Finished).state(), State::Finished);
+        assert_eq!(legs(State::Finished, State::Finished).last_unix_ns(), 7);
+    }
+}

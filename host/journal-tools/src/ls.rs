@@ -1,0 +1,156 @@
+//! `afterbay journal ls`: a line a request.
+
+use crate::LoadConfig;
+use crate::legs::{self, Leg, Request};
+use crate::place::{Place, json_time, local_time, parse_time};
+use afterbay_terminal::{self as screen, Table};
+use afterbay_journal::reader::{Filter, RequestInfo, State};
+use clap::ValueEnum;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// List requests
+///
+/// In the order in which they ended, live ones last. A request that passed two streams, the scheduler's output and the
+/// detokenizer's after it, is one line: its figures are those of the first, and TEXT ROWS, TEXT TOKENS and TEXT LAST those
+/// of the second; it has ended when both have. Reads the segments' summaries, not their frames.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  afterbay journal ls --since 10m --state finished\n  afterbay journal ls --rid chatcmpl- --json"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    place: Place,
+    /// Whose rid begins so
+    #[arg(long, value_name = "PREFIX")]
+    rid: Option<String>,
+    /// In this state
+    #[arg(long)]
+    state: Option<StateArg>,
+    /// With a last row at or after this time (RFC 3339, "2026-11-20 14:00:00", or an age such as 10m)
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    since: Option<u64>,
+    /// With a first row before this time
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    until: Option<u64>,
+    /// Only the last so many
+    #[arg(long, value_name = "N")]
+    last: Option<usize>,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum StateArg {
+    /// Rows may still come
+    Live,
+    /// Its finish reason came
+    Finished,
+    /// No finish reason came, and none is expected
+    Abandoned,
+}
+
+pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
+    let filter = Filter {
+        rid_prefix: args.rid,
+        state: args.state.map(|state| match state {
+            StateArg::Live => State::Live,
+            StateArg::Finished => State::Finished,
+            StateArg::Abandoned => State::Abandoned,
+        }),
+        since_unix_ns: args.since,
+        until_unix_ns: args.until,
+    };
+    let mut listed = legs::requests(&args.place.streams(load)?, &filter)?;
+    if let Some(last) = args.last {
+        listed.drain(..listed.len().saturating_sub(last));
+    }
+    if args.json {
+        let mut out = std::io::stdout().lock();
+        for request in &listed {
+            writeln!(out, "{}", whole(request))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let several = listed.windows(2).any(|pair| pair[0].first().stream != pair[1].first().stream);
+    let has_text = listed.iter().any(|request| request.next().is_some());
+    let mut heads = vec!["RID", "STATE", "ROWS", "TOKENS", "SENT", "FIRST", "LAST", "FINISH"];
+    if several {
+        heads.insert(0, "STREAM");
+    }
+    if has_text {
+        heads.extend(["TEXT ROWS", "TEXT TOKENS", "TEXT LAST"]);
+    }
+    let mut table = Table::new(&heads);
+    for listed in &listed {
+        let request = &listed.first().of;
+        let mut row = vec![
+            request.rid.clone(),
+            screen::state(state(listed.state())),
+            request.rows.to_string(),
+            tokens(request),
+            request.forwarded.to_string(),
+            local_time(request.first_unix_ns),
+            local_time(request.last_unix_ns),
+            request.finish.clone(),
+        ];
+        if several {
+            row.insert(0, listed.first().stream.clone());
+        }
+        if let Some(next) = listed.next() {
+            row.extend([next.of.rows.to_string(), tokens(&next.of), local_time(next.of.last_unix_ns)]);
+        } else if has_text {
+            row.extend([const { String::new() }; 3]);
+        }
+        table.row(row);
+    }
+    table.print()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tokens(request: &RequestInfo) -> String {
+    screen::warn_if(request.received.to_string(), request.gaps > 0)
+}
+
+/// The first leg, with the state and the last row of the whole; where there are two, both stand in `legs`.
+pub(crate) fn whole<T: legs::Totals>(request: &Request<T>) -> serde_json::Value {
+    let leg = |leg: &Leg<T>| json(&leg.stream, leg.of.info());
+    let legs: Vec<serde_json::Value> = request.0.iter().map(leg).collect();
+    let mut whole = legs.first().cloned().unwrap_or_default();
+    if request.next().is_some() {
+        whole["state"] = state(request.state()).into();
+        whole["last_time"] = json_time(request.last_unix_ns()).into();
+        whole["legs"] = legs.into();
+    }
+    whole
+}
+
+pub(crate) fn state(state: State) -> &'static str {
+    match state {
+        State::Live => "live",
+        State::Finished => "finished",
+        State::Abandoned => "abandoned",
+    }
+}
+
+fn json(stream: &str, request: &RequestInfo) -> serde_json::Value {
+    serde_json::json!({
+        "stream": stream,
+        "rid": request.rid,
+        "request": request.number.0,
+        "state": state(request.state),
+        "rows": request.rows,
+        "tokens_received": request.received,
+        "tokens_forwarded": request.forwarded,
+        "tokens_dropped": request.dropped,
+        "tokens_replaced": request.replaced,
+        "gaps": request.gaps,
+        "first_frame": request.first_frame.0,
+        "last_frame": request.last_frame.0,
+        "first_time": json_time(request.first_unix_ns),
+        "last_time": json_time(request.last_unix_ns),
+        "finish_reason": (!request.finish.is_empty()).then_some(&request.finish),
+        "completion_tokens": request.completion_tokens,
+    })
+}

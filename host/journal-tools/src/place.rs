@@ -1,0 +1,101 @@
+//! Which journal a command looks at, and how its times are read and written.
+
+use crate::LoadConfig;
+use afterbay_config::user_dirs;
+use afterbay_journal::reader::{Journal, Stream};
+use anyhow::{Context, bail, ensure};
+use chrono::{DateTime, Local, NaiveDateTime, SecondsFormat, TimeZone, Utc};
+use std::path::PathBuf;
+
+/// Where the journal is.
+#[derive(clap::Args)]
+pub(crate) struct Place {
+    /// The configuration that names the journal's directory; --dir comes before it
+    #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG")]
+    config: Option<PathBuf>,
+    /// The journal's directory
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Only this stream
+    #[arg(long, value_name = "NAME")]
+    stream: Option<String>,
+}
+
+impl Place {
+    /// The streams to look at, in order of name.
+    pub(crate) fn streams(&self, load: LoadConfig) -> anyhow::Result<Vec<Stream>> {
+        self.streams_of(&self.journal(load)?)
+    }
+
+    /// The journal that is meant.
+    pub(crate) fn journal(&self, load: LoadConfig) -> anyhow::Result<Journal> {
+        Ok(Journal::open(&self.dir(load)?)?)
+    }
+
+    /// The streams of it to look at, in order of name.
+    pub(crate) fn streams_of(&self, journal: &Journal) -> anyhow::Result<Vec<Stream>> {
+        let names = journal.streams()?;
+        if let Some(name) = &self.stream {
+            let dir = journal.dir().display();
+            ensure!(names.contains(name), "stream {name:?}: not in {dir}, which has {names:?}");
+            return Ok(vec![journal.stream(name)?]);
+        }
+        Ok(names.iter().map(|name| journal.stream(name)).collect::<Result<_, _>>()?)
+    }
+
+    fn dir(&self, load: LoadConfig) -> anyhow::Result<PathBuf> {
+        if let Some(dir) = &self.dir {
+            return Ok(dir.clone());
+        }
+        let Some(file) = &self.config else {
+            let dir = user_dirs::journal().context("neither --dir nor --config is given, and HOME is not set")?;
+            ensure!(dir.exists(), "{}: no journal there, give --dir or --config", dir.display());
+            return Ok(dir);
+        };
+        match load(file) {
+            Ok(config) => Ok(config.journal.dir),
+            Err(problems) => bail!("{}", problems.join("\n")),
+        }
+    }
+}
+
+/// A time as a user gives it: RFC 3339, local `2026-11-20 14:00:00`, or an age (`10m`, `2h`). Unix nanoseconds.
+pub(crate) fn parse_time(text: &str) -> Result<u64, String> {
+    if let Some(age) = afterbay_config::parse_duration(text) {
+        let then = Utc::now() - chrono::Duration::from_std(age).map_err(|error| error.to_string())?;
+        return unix_ns(&then);
+    }
+    if let Ok(time) = DateTime::parse_from_rfc3339(text) {
+        return unix_ns(&time);
+    }
+    let local = NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S").ok();
+    match local.and_then(|time| Local.from_local_datetime(&time).earliest()) {
+        Some(time) => unix_ns(&time),
+        None => Err(format!(
+            "{text:?} is no time; 2026-11-20T14:00:00Z, \"2026-11-20 14:00:00\" and 10m (ago) are"
+        )),
+    }
+}
+
+fn unix_ns<Z: TimeZone>(time: &DateTime<Z>) -> Result<u64, String> {
+    let nanos = time.timestamp_nanos_opt().and_then(|nanos| u64::try_from(nanos).ok());
+    nanos.ok_or_else(|| "before 1970 or after 2262".to_owned())
+}
+
+/// For a table: local, to the millisecond. Empty for 0, which stands for "never".
+pub(crate) fn local_time(unix_ns: u64) -> String {
+    match moment(unix_ns) {
+        Some(time) => time.with_timezone(&Local).format("%Y-%m-%d %H:%M:%S%.3f").to_string(),
+        None => String::new(),
+    }
+}
+
+/// For JSON: RFC 3339, to the nanosecond.
+pub(crate) fn json_time(unix_ns: u64) -> Option<String> {
+    Some(moment(unix_ns)?.to_rfc3339_opts(SecondsFormat::Nanos, true))
+}
+
+fn moment(unix_ns: u64) -> Option<DateTime<Utc>> {
+    let nanos = i64::try_from(unix_ns).ok().filter(|nanos| *nanos != 0)?;
+    Some(DateTime::from_timestamp_nanos(nanos))
+}

@@ -1,0 +1,184 @@
+//! `afterbay journal replay`: what was kept, sent again to a reader.
+
+use crate::LoadConfig;
+use crate::legs;
+use crate::place::{Place, parse_time};
+use crate::show::{unknown, whole_rid};
+use afterbay_terminal::seconds;
+use afterbay_journal::reader::From;
+use afterbay_sockets::{Endpoint, Outgoing, Push, PushNotice, PushOptions, TokenRange};
+use afterbay_wire::{Decoded, Layouts};
+use anyhow::{Context, ensure};
+use bytes::Bytes;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// The longest wait on the socket before looking at the time again.
+const WAIT_MAX: Duration = Duration::from_millis(50);
+
+/// A longer pause is told before it is waited for.
+const PAUSE_TOLD: Duration = Duration::from_secs(5);
+
+/// Send what was kept to a reader: one request's rows, or every frame
+///
+/// As it came, before any plugin; in the rhythm it came in, or faster. What schedulers sent; with --stream what one
+/// stream received, so also what came behind a detokenizer.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  afterbay journal replay 5b0c1f0a --to ipc:///tmp/reader\n  afterbay journal replay --all --to tcp://127.0.0.1:5600 --speed 10"
+)]
+pub(crate) struct Args {
+    /// The request, or its beginning
+    #[arg(required_unless_present = "all")]
+    rid: Option<String>,
+    /// Every frame
+    #[arg(long, conflicts_with = "rid")]
+    all: bool,
+    /// The reader's PULL socket
+    #[arg(long, value_name = "ENDPOINT")]
+    to: Endpoint,
+    #[command(flatten)]
+    place: Place,
+    /// How many times as fast as then; `max` does not wait at all
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_speed)]
+    speed: f64,
+    /// From this time on (RFC 3339, "2026-11-20 14:00:00", or an age such as 10m)
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    since: Option<u64>,
+    /// Give up where the reader takes nothing for so long
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = afterbay_config::duration_argument)]
+    timeout: Duration,
+    /// The msgpack layout of the frames: `auto`, a version, or a file
+    #[arg(long, value_name = "LAYOUT", default_value = "auto")]
+    layout: String,
+}
+
+fn parse_speed(text: &str) -> Result<f64, String> {
+    if text == "max" {
+        return Ok(f64::INFINITY);
+    }
+    match text.parse::<f64>() {
+        Ok(speed) if speed > 0.0 => Ok(speed),
+        _ => Err(format!("{text:?} is no factor above 0, nor `max`")),
+    }
+}
+
+pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
+    let mut reader = Reader::connect(&args.to, args.timeout)?;
+    let layouts = Layouts::load(&args.layout)?;
+    let mut begun: Option<(u64, Instant)> = None;
+    let mut paced = |at: u64, bytes: Bytes, reader: &mut Reader| {
+        let (first, start) = *begun.get_or_insert((at, Instant::now()));
+        let after = Duration::from_nanos(at.saturating_sub(first)).div_f64(args.speed);
+        reader.send_at(start + after, bytes)
+    };
+    let streams = args.place.streams(load)?;
+    let mut known = false;
+    for stream in &streams {
+        // The same tokens on their second leg, for another reader.
+        if !legs::after(stream, &streams)?.is_empty() {
+            continue;
+        }
+        let Some(rid) = &args.rid else {
+            for frame in stream.frames(args.since.map_or(From::Start, From::Time))? {
+                let (frame, _) = frame?;
+                // Its rows are in the frames that they came in, and no reader knows it.
+                if frame.is_mark() {
+                    continue;
+                }
+                paced(frame.received_unix_ns, frame.bytes.into(), &mut reader)?;
+            }
+            continue;
+        };
+        let Some(rid) = whole_rid(stream, rid)? else { continue };
+        known = true;
+        for row in stream.lives(&rid)?.iter().flat_map(|life| &life.rows) {
+            let Some(position) = &row.position else { continue };
+            let frame = stream.frame(position)?;
+            let Decoded::Batch(batch) = afterbay_wire::decode(frame.bytes.into(), &layouts) else { continue };
+            let taken = batch.take(&[row.row]).with_context(|| format!("frame {}", row.frame))?;
+            paced(frame.received_unix_ns, taken.bytes().clone(), &mut reader)?;
+        }
+    }
+    if let Some(rid) = args.rid.as_ref().filter(|_| !known) {
+        return Err(unknown(&streams, rid));
+    }
+    ensure!(reader.frames > 0, "nothing to replay: no such frame in the journal");
+    reader.drain()?;
+    println!("{} frames, {} bytes sent to {}", reader.frames, reader.bytes, args.to);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The socket that frames are replayed to.
+struct Reader {
+    poll: mio::Poll,
+    events: mio::Events,
+    push: Push,
+    timeout: Duration,
+    frames: u64,
+    bytes: u64,
+}
+
+impl Reader {
+    fn connect(endpoint: &Endpoint, timeout: Duration) -> anyhow::Result<Reader> {
+        let poll = mio::Poll::new()?;
+        let tokens = TokenRange { first: 0, count: 1 };
+        let push = Push::connect(poll.registry(), tokens, endpoint, PushOptions::default(), Instant::now())?;
+        Ok(Reader { poll, events: mio::Events::with_capacity(16), push, timeout, frames: 0, bytes: 0 })
+    }
+
+    /// Sends a frame when its time has come and there is room.
+    fn send_at(&mut self, when: Instant, bytes: Bytes) -> anyhow::Result<()> {
+        let pause = when.saturating_duration_since(Instant::now());
+        if pause >= PAUSE_TOLD {
+            let (sent, pause) = (self.frames, seconds(pause));
+            eprintln!("frames sent: {sent}; the next is due in {pause} (--speed max does not wait)");
+        }
+        while Instant::now() < when {
+            self.turn(Some(when))?;
+        }
+        self.until("takes no frame", Push::room)?;
+        self.frames += 1;
+        self.bytes += bytes.len() as u64;
+        let frame = Outgoing { sequence: self.frames, bytes, counted: true };
+        ensure!(self.push.send(frame).is_ok(), "{}: no room", self.push.endpoint());
+        self.push.flush(Instant::now());
+        Ok(())
+    }
+
+    fn drain(&mut self) -> anyhow::Result<()> {
+        self.until("has not taken everything", Push::is_drained)
+    }
+
+    /// Turns until it is so; gives up where the kernel takes nothing for the whole timeout.
+    fn until(&mut self, what: &str, so: impl Fn(&Push) -> bool) -> anyhow::Result<()> {
+        let (mut taken, mut since) = (self.push.written(), Instant::now());
+        while !so(&self.push) {
+            self.turn(None)?;
+            if self.push.written() != taken {
+                (taken, since) = (self.push.written(), Instant::now());
+            }
+            let endpoint = self.push.endpoint();
+            ensure!(since.elapsed() < self.timeout, "reader {endpoint}: {what} for {:?}", self.timeout);
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, until: Option<Instant>) -> anyhow::Result<()> {
+        let now = Instant::now();
+        let due = [self.push.deadline(), until].into_iter().flatten().min();
+        let wait = due.map_or(WAIT_MAX, |due| due.saturating_duration_since(now).min(WAIT_MAX));
+        self.poll.poll(&mut self.events, Some(wait))?;
+        let now = Instant::now();
+        for event in &self.events {
+            self.push.ready(event, now);
+        }
+        self.push.tick(now);
+        while let Some(notice) = self.push.next_notice() {
+            if let PushNotice::Waiting { why } = notice {
+                eprintln!("waits for a reader on {}: {why}", self.push.endpoint());
+            }
+        }
+        Ok(())
+    }
+}

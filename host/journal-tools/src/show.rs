@@ -1,0 +1,329 @@
+//! `afterbay journal show RID`: a request's life, row by row.
+
+use crate::LoadConfig;
+use crate::legs::{self, Known, Leg, Request};
+use crate::ls;
+use crate::place::{Place, json_time, local_time};
+use afterbay_terminal::{self as screen, Table};
+use afterbay_journal::reader::{Action, Filter, Life, Passage, RequestInfo, Row, Stream};
+use afterbay_journal::{Replaced, Verdict, kept_rid};
+use afterbay_wire::{Decoded, Layouts};
+use anyhow::{anyhow, ensure};
+use std::process::ExitCode;
+
+/// Ids of a row that a table shows; JSON has all.
+const IDS_SHOWN: usize = 8;
+/// Characters of a row's text that a table shows; JSON has all.
+const CHARS_SHOWN: usize = 32;
+/// Where the text stands in the table.
+const TEXT_AT: usize = 5;
+
+/// Show a request's life: each row, when it came, its ids, and what was done with it
+///
+/// A rid may have been used for several requests: each is shown. A rid may be cut short where that is enough to tell it
+/// from others. Of a request that passed two streams, the scheduler's output and the detokenizer's after it, both are
+/// shown, with times from the first row of the first on; --stream shows one.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  afterbay journal show 5b0c1f0a --config afterbay.toml\n  afterbay journal show 5b0c1f0a --json | jq .rows_seen[].ids"
+)]
+pub(crate) struct Args {
+    /// The request's rid, or its beginning
+    rid: String,
+    #[command(flatten)]
+    place: Place,
+    /// The msgpack layout of the frames: `auto`, a version, or a file
+    #[arg(long, value_name = "LAYOUT", default_value = "auto")]
+    layout: String,
+    /// One JSON object a request: what `ls --json` says of it, and in `rows_seen` each row once, those of the first stream first
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
+    let layouts = Layouts::load(&args.layout)?;
+    let streams = args.place.streams(load)?;
+    let mut known: Known<Life> = Vec::new();
+    for stream in &streams {
+        let Some(rid) = whole_rid(stream, &args.rid)? else { continue };
+        known.push((stream.name().to_owned(), legs::after(stream, &streams)?, stream.lives(&rid)?));
+    }
+    let requests = legs::join(known);
+    if requests.is_empty() {
+        return Err(unknown(&streams, &args.rid));
+    }
+    let seen = |name: &str, life: &Life| {
+        let stream = streams.iter().find(|stream| stream.name() == name);
+        stream.map_or_else(Vec::new, |stream| seen(stream, life, &layouts))
+    };
+    for request in &requests {
+        if args.json {
+            let rows =
+                request.0.iter().flat_map(|leg| rows(&leg.stream, &leg.of, &seen(&leg.stream, &leg.of)));
+            let mut whole = ls::whole(request);
+            whole["rows_seen"] = rows.collect();
+            println!("{whole}");
+            continue;
+        }
+        // Of all its legs: what each took is seen at once.
+        let begun = request.first().of.rows.first().map_or(0, |row| row.received_unix_ns);
+        headline(request);
+        for Leg { stream, of } in &request.0 {
+            print(stream, of, &seen(stream, of), begun)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Of a request with two legs: how it stands as a whole.
+fn headline(request: &Request<Life>) {
+    let (first, Some(next)) = (&request.first().of.request, request.next()) else { return };
+    let later = |of: fn(&RequestInfo) -> u64| of(&next.of.request).saturating_sub(of(first)) as f64 / 1e9;
+    let told = format!(
+        "{}  {}, 2 legs: on {} its first row came {:.3} s after that on {}, its last {:.3} s after",
+        first.rid,
+        screen::state(ls::state(request.state())),
+        next.stream,
+        later(|info| info.first_unix_ns),
+        request.first().stream,
+        later(|info| info.last_unix_ns),
+    );
+    println!("{}", screen::wrapped(&told, 2));
+}
+
+/// The rid that is meant; an error where several begin so.
+///
+/// # Errors
+/// The journal cannot be read, or several requests begin with `rid`.
+pub fn whole_rid(stream: &Stream, rid: &str) -> anyhow::Result<Option<String>> {
+    let rid = &*kept_rid(rid.as_bytes());
+    let filter = Filter { rid_prefix: Some(rid.to_owned()), ..Default::default() };
+    let mut found: Vec<String> = Vec::new();
+    for request in stream.requests(filter)? {
+        let request = request?;
+        if request.rid == rid {
+            return Ok(Some(request.rid));
+        }
+        if !found.contains(&request.rid) {
+            found.push(request.rid);
+        }
+    }
+    ensure!(
+        found.len() < 2,
+        "rid {rid:?}: {} requests begin so, {:?} and {:?} among them",
+        found.len(),
+        found[0],
+        found[1]
+    );
+    Ok(found.pop())
+}
+
+/// No request has this rid, nor begins so.
+pub(crate) fn unknown(streams: &[Stream], rid: &str) -> anyhow::Error {
+    // What cannot be read has no name to offer.
+    let found = streams.iter().filter_map(|stream| stream.requests(Filter::default()).ok());
+    let known: Vec<String> = found.flatten().flatten().map(|request| request.rid).collect();
+    let nearest = afterbay_config::nearest_of(rid, known.iter().map(String::as_str));
+    let nearest = nearest.map_or_else(String::new, |nearest| format!(", did you mean {nearest:?}?"));
+    anyhow!("rid {rid:?}: not in the journal{nearest}")
+}
+
+/// What a row's frame says of it.
+struct Seen {
+    ids: Vec<i64>,
+    /// Behind a detokenizer.
+    text: Option<String>,
+}
+
+/// Each row's, as it came. None where the frame is gone or cannot be read.
+fn seen(stream: &Stream, life: &Life, layouts: &Layouts) -> Vec<Option<Seen>> {
+    let read = |row: &Row| {
+        let frame = stream.frame(row.position.as_ref()?).ok()?;
+        if frame.is_mark() {
+            // It came in none: it is in the rows that waited.
+            return Some(Seen { ids: Vec::new(), text: None });
+        }
+        let Decoded::Batch(batch) = afterbay_wire::decode(frame.bytes.into(), layouts) else { return None };
+        let mut ids = Vec::new();
+        batch.row_ids(row.row, &mut ids);
+        let text = batch.text(row.row).map(str::to_owned);
+        Some(Seen { ids, text })
+    };
+    life.rows.iter().map(read).collect()
+}
+
+fn print(stream: &str, life: &Life, seen: &[Option<Seen>], begun: u64) -> std::io::Result<()> {
+    let request = &life.request;
+    let told = format!(
+        "{}  request {} of stream {stream}, {}{}",
+        request.rid,
+        request.number.0,
+        screen::state(ls::state(request.state)),
+        if request.finish.is_empty() { String::new() } else { format!(" ({})", request.finish) },
+    );
+    println!("{}", screen::wrapped(&told, 2));
+    let counted = match request.completion_tokens {
+        Some(counted) if counted == request.received => {
+            screen::good(format!(", the scheduler counted {counted}"))
+        }
+        Some(counted) => screen::bad(format!(", the scheduler counted {counted}")),
+        None => String::new(),
+    };
+    let told = format!(
+        "{} rows, {} tokens received{counted}, {} sent, {} replaced, {} dropped",
+        request.rows, request.received, request.forwarded, request.replaced, request.dropped
+    );
+    println!("{}", screen::wrapped(&told, 2));
+    let has_text = seen.iter().flatten().any(|seen| seen.text.is_some());
+    let mut heads = vec!["WHEN", "FRAME", "ROW", "TOKENS", "IDS", "WHAT WAS DONE", "TAKEN BY"];
+    if has_text {
+        heads.insert(TEXT_AT, "TEXT");
+    }
+    let mut table = Table::new(&heads);
+    for (row, seen) in life.rows.iter().zip(seen) {
+        if let Some(gap) = &row.gap {
+            let text = format!("gap: the scheduler counts {}, with this row came {}", gap.got, gap.expected);
+            let mut line = vec![String::new(); heads.len() - 2];
+            line.push(screen::bad(text));
+            table.row(line);
+        }
+        let mut line = vec![
+            when(row.received_unix_ns, begun),
+            row.frame.to_string(),
+            row.row.to_string(),
+            row.tokens.to_string(),
+            seen.as_ref().map_or_else(|| screen::faint("not kept".to_owned()), |seen| short(&seen.ids)),
+            done(row),
+            row.taken_by.join(", "),
+        ];
+        if has_text {
+            let text = seen.as_ref().and_then(|seen| seen.text.as_deref());
+            line.insert(TEXT_AT, text.map_or_else(String::new, short_text));
+        }
+        table.row(line);
+    }
+    table.print()?;
+    println!();
+    Ok(())
+}
+
+/// The first row's time, and from there on how long after it.
+fn when(unix_ns: u64, begun: u64) -> String {
+    match unix_ns.checked_sub(begun) {
+        Some(0) | None => local_time(unix_ns),
+        Some(after) => format!("+{:.3} s", after as f64 / 1e9),
+    }
+}
+
+/// In quotes, so that blanks and ends of lines are seen.
+fn short_text(text: &str) -> String {
+    let mut shown = format!("{:?}", text.chars().take(CHARS_SHOWN).collect::<String>());
+    if text.chars().nth(CHARS_SHOWN).is_some() {
+        shown.push_str(" …");
+    }
+    shown
+}
+
+pub(crate) fn short(ids: &[i64]) -> String {
+    let shown: Vec<String> = ids.iter().take(IDS_SHOWN).map(i64::to_string).collect();
+    let more = ids.len().saturating_sub(IDS_SHOWN);
+    let more = if more == 0 { String::new() } else { format!(" … {more} more") };
+    format!("{}{more}", shown.join(" "))
+}
+
+fn done(row: &Row) -> String {
+    let mut done: Vec<String> = row.actions.iter().map(action).collect();
+    if done.is_empty() {
+        done.push(match &row.passage {
+            Passage::AsItCame => "sent as it came".to_owned(),
+            Passage::Changed => "sent".to_owned(),
+            Passage::Dropped => "dropped".to_owned(),
+            Passage::Barrier(kind) | Passage::NotUnderstood(kind) => format!("passed on: {kind}"),
+        });
+    }
+    if let Some(finish) = &row.finish {
+        done.push(format!("finish: {}", finish.reason));
+    }
+    done.join("; ")
+}
+
+fn action(action: &Action) -> String {
+    let Action { plugin, text, .. } = action;
+    match action.verdict {
+        Verdict::Hold => format!("{plugin}: waits, {text}"),
+        Verdict::Release => {
+            let rows = action.released().unwrap_or(0);
+            let why = if text.is_empty() { String::new() } else { format!(" as they came, {text}") };
+            format!("{plugin}: released with {rows} rows that waited{why}")
+        }
+        Verdict::Replace => match action.replaced() {
+            Some(Replaced::Row { ids, text }) => {
+                let ids = if ids.is_empty() { "no ids".to_owned() } else { short(ids) };
+                let text = text.as_ref().map(|text| format!(", {text:?}")).unwrap_or_default();
+                format!("{plugin}: replaced by {ids}{text}")
+            }
+            Some(Replaced::Cumulative) | None => format!("{plugin}: replaced, {text}"),
+        },
+        Verdict::Drop => format!("{plugin}: dropped, {text:?}"),
+        Verdict::Finish => format!("{plugin}: finished, {text:?}"),
+        other => format!("{plugin}: {} {text:?}", verdict(other)),
+    }
+}
+
+fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Replace => "replace",
+        Verdict::Drop => "drop",
+        Verdict::Finish => "finish",
+        Verdict::Hold => "hold",
+        Verdict::Release => "release",
+        Verdict::Route => "route",
+        Verdict::SkipDetokenizing => "skip-detokenizing",
+        Verdict::Abort => "abort",
+        Verdict::Annotate => "annotate",
+        Verdict::Fault => "fault",
+        Verdict::Other(_) => "other",
+    }
+}
+
+/// Each row of a leg.
+fn rows(stream: &str, life: &Life, seen: &[Option<Seen>]) -> Vec<serde_json::Value> {
+    let rows = life.rows.iter().zip(seen).map(|(row, seen)| {
+        let actions = row.actions.iter().map(|action| {
+            serde_json::json!({
+                "plugin": action.plugin,
+                "verdict": verdict(action.verdict),
+                "text": action.text,
+                "ids": if action.verdict == Verdict::Release { &[][..] } else { &action.ids },
+                "rows_released": action.released(),
+                "tokens_forwarded": action.forwarded,
+            })
+        });
+        serde_json::json!({
+            "stream": stream,
+            "time": json_time(row.received_unix_ns),
+            "frame": row.frame.0,
+            "row": row.row,
+            "tokens": row.tokens,
+            "tokens_forwarded": row.forwarded,
+            "ids": seen.as_ref().map(|seen| &seen.ids),
+            "text": seen.as_ref().and_then(|seen| seen.text.as_ref()),
+            "passage": passage(&row.passage),
+            "actions": actions.collect::<Vec<_>>(),
+            "finish_reason": row.finish.as_ref().map(|finish| &finish.reason),
+            "gap": row.gap.as_ref().map(|gap| serde_json::json!({"expected": gap.expected, "got": gap.got})),
+            "taken_by": row.taken_by,
+        })
+    });
+    rows.collect()
+}
+
+pub(crate) fn passage(passage: &Passage) -> &'static str {
+    match passage {
+        Passage::AsItCame => "as it came",
+        Passage::Changed => "changed",
+        Passage::Dropped => "dropped",
+        Passage::Barrier(_) => "barrier",
+        Passage::NotUnderstood(_) => "not understood",
+    }
+}

@@ -1,0 +1,165 @@
+//! `afterbay journal tail`: rows as they are kept.
+
+use crate::LoadConfig;
+use crate::place::{Place, json_time, local_time};
+use crate::show::passage;
+use afterbay_terminal as screen;
+use afterbay_journal::reader::{From, Outcome, Passage, Record, Stream, Tail};
+use std::collections::VecDeque;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How often new records are looked for with `-f`.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Frames whose outcome has not come yet.
+const FRAMES_HELD: usize = 1024;
+
+/// Print rows as they are kept, a line each
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  afterbay journal tail -f --config afterbay.toml\n  afterbay journal tail -n 100 --rid chatcmpl-7 --json"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    place: Place,
+    /// Go on as new ones come
+    #[arg(short, long)]
+    follow: bool,
+    /// Begin with the rows of the last so many frames
+    #[arg(short = 'n', long, value_name = "FRAMES", default_value_t = 10)]
+    frames: u64,
+    /// Only requests whose rid begins so
+    #[arg(long, value_name = "PREFIX")]
+    rid: Option<String>,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// A stream that is followed.
+struct Followed {
+    name: String,
+    tail: Tail,
+    /// When each frame came whose outcome has not been seen yet.
+    times: VecDeque<(u64, u64)>,
+}
+
+pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
+    let mut followed: Vec<Followed> =
+        args.place.streams(load)?.iter().map(|stream| follow(stream, args.frames)).collect::<Result<_, _>>()?;
+    loop {
+        let mut any = false;
+        for stream in &mut followed {
+            while let Some(record) = stream.tail.next()? {
+                any = true;
+                take(stream, record, &args)?;
+            }
+        }
+        if !args.follow {
+            return Ok(ExitCode::SUCCESS);
+        }
+        if !any {
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+fn follow(stream: &Stream, frames: u64) -> anyhow::Result<Followed> {
+    let last = stream.last_frame()?;
+    let from = From::Frame(afterbay_journal::FrameNo((last.0 + 1).saturating_sub(frames)));
+    Ok(Followed { name: stream.name().to_owned(), tail: stream.tail(from)?, times: VecDeque::new() })
+}
+
+fn take(stream: &mut Followed, record: Record, args: &Args) -> anyhow::Result<()> {
+    match record {
+        Record::Frame(frame) => {
+            stream.times.push_back((frame.position.frame.0, frame.received_unix_ns));
+            if stream.times.len() > FRAMES_HELD {
+                stream.times.pop_front();
+            }
+        }
+        Record::Outcome(outcome) => {
+            while stream.times.front().is_some_and(|(frame, _)| *frame < outcome.frame.0) {
+                stream.times.pop_front();
+            }
+            let at =
+                stream.times.front().filter(|(frame, _)| *frame == outcome.frame.0).map_or(0, |(_, at)| *at);
+            print(stream, &outcome, at, args)?;
+        }
+        Record::Skipped(from, count) => {
+            note(stream, args, &format!("{count} frames from {from} on were not kept"))?
+        }
+        Record::Lost(count) => {
+            note(stream, args, &format!("{count} outcomes were lost while the disk failed"))?
+        }
+        Record::Corrupt(segment, offset, bytes) => {
+            note(stream, args, &format!("{segment}: {bytes} bytes from byte {offset} on are corrupt"))?;
+        }
+        Record::Opened(..) | Record::Closed(..) | Record::Taken(..) => {}
+    }
+    Ok(())
+}
+
+fn note(stream: &Followed, args: &Args, text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match args.json {
+        true => writeln!(out, "{}", serde_json::json!({"stream": stream.name, "note": text})),
+        false => writeln!(out, "{} {}", stream.name, screen::bad(text.to_owned())),
+    }
+}
+
+fn print(stream: &Followed, outcome: &Outcome, at: u64, args: &Args) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if outcome.requests.is_empty() && args.rid.is_none() {
+        let (Passage::Barrier(what) | Passage::NotUnderstood(what)) = &outcome.passage else { return Ok(()) };
+        return match args.json {
+            true => writeln!(
+                out,
+                "{}",
+                serde_json::json!({"stream": stream.name, "time": json_time(at), "frame": outcome.frame.0,
+                    "passage": passage(&outcome.passage), "what": what})
+            ),
+            false => writeln!(
+                out,
+                "{} {} frame {} {}",
+                local_time(at),
+                stream.name,
+                outcome.frame,
+                screen::faint(what.clone())
+            ),
+        };
+    }
+    for (row, (request, tokens)) in outcome.requests.iter().zip(&outcome.tokens).enumerate() {
+        let rid = stream.tail.rid(*request).unwrap_or("?");
+        if args.rid.as_ref().is_some_and(|prefix| !rid.starts_with(prefix)) {
+            continue;
+        }
+        let finish = outcome.finished.iter().find(|finish| finish.row as usize == row);
+        let gap = outcome.gaps.iter().find(|gap| gap.row as usize == row);
+        let actions = outcome.actions.iter().filter(|action| action.row as usize == row);
+        let plugins: Vec<&str> = actions.map(|action| action.plugin.as_str()).collect();
+        if args.json {
+            let line = serde_json::json!({
+                "stream": stream.name, "time": json_time(at), "frame": outcome.frame.0, "row": row, "rid": rid,
+                "tokens": tokens, "passage": passage(&outcome.passage), "plugins": plugins,
+                "finish_reason": finish.map(|finish| &finish.reason),
+                "gap": gap.map(|gap| serde_json::json!({"expected": gap.expected, "got": gap.got})),
+            });
+            writeln!(out, "{line}")?;
+            continue;
+        }
+        let mut line = format!("{} {} frame {} {rid} +{tokens}", local_time(at), stream.name, outcome.frame);
+        if !plugins.is_empty() {
+            line += &screen::warn_if(format!(" ({})", plugins.join(", ")), true);
+        }
+        if let Some(gap) = gap {
+            line += &screen::bad(format!(" gap: counted {}, received {}", gap.got, gap.expected));
+        }
+        if let Some(finish) = finish {
+            line += &format!(" finish: {}", finish.reason);
+        }
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! `afterbay journal verify`: is everything there, and does it add up?
+
+use crate::LoadConfig;
+use crate::legs::{self, Request};
+use crate::place::Place;
+use afterbay_terminal as screen;
+use afterbay_journal::reader::{Filter, RequestInfo, State, Stream};
+use afterbay_journal::{Note, Report};
+use std::process::ExitCode;
+
+/// Check every checksum, and every request's tokens against the scheduler's count
+///
+/// Where requests passed two streams, the scheduler's output and the detokenizer's after it, the tokens of both are
+/// compared, too. Exits 1 where something is wrong. What is only worth knowing (frames that went on unkept as `on_error` said, a
+/// segment that is being written, a folder beside the streams that holds none) is told and is no error.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  afterbay journal verify --config afterbay.toml\n  afterbay journal verify --dir /var/lib/afterbay --json"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    place: Place,
+    /// One JSON object a stream, with everything that is wrong
+    #[arg(long)]
+    json: bool,
+    /// A line for everything that is wrong, not one for each cause
+    #[arg(long)]
+    verbose: bool,
+}
+
+pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
+    let mut clean = true;
+    let journal = args.place.journal(load)?;
+    let streams = args.place.streams_of(&journal)?;
+    for other in journal.others()? {
+        eprintln!("{other}: no stream's folder that can be read, passed over");
+    }
+    if streams.is_empty() {
+        eprintln!("{}: no stream has been kept yet", journal.dir().display());
+    }
+    for stream in &streams {
+        let report = stream.verify()?;
+        let compared = compare(stream, &streams)?;
+        clean &= report.problems.is_empty() && compared.as_ref().is_none_or(|it| it.problems.is_empty());
+        match args.json {
+            true => println!("{}", json(stream.name(), &report, compared.as_ref())),
+            false => print(stream.name(), &report, compared.as_ref(), args.verbose),
+        }
+    }
+    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A stream's requests beside those of the streams it comes after.
+struct Compared {
+    after: Vec<String>,
+    /// That have ended on both legs.
+    requests: u64,
+    problems: Vec<String>,
+}
+
+/// `None` where the stream comes after none of these.
+fn compare(stream: &Stream, streams: &[Stream]) -> anyhow::Result<Option<Compared>> {
+    let after = legs::after(stream, streams)?;
+    if after.is_empty() {
+        return Ok(None);
+    }
+    let mut known: legs::Known<RequestInfo> = Vec::new();
+    for other in streams
+        .iter()
+        .filter(|other| other.name() == stream.name() || after.contains(&other.name().to_owned()))
+    {
+        let found = other.requests(Filter::default())?.collect::<Result<_, _>>()?;
+        known.push((other.name().to_owned(), legs::after(other, streams)?, found));
+    }
+    let mut compared = Compared { after, requests: 0, problems: Vec::new() };
+    for request in legs::join(known) {
+        let Some(next) = request.next() else { continue };
+        if [request.first(), next].iter().any(|leg| leg.of.state != State::Finished) {
+            continue;
+        }
+        compared.requests += 1;
+        compared.problems.extend(differs(&request));
+    }
+    Ok(Some(compared))
+}
+
+/// What went on from the first leg must have come on the next, and both must have ended at one count. (What plugins have
+/// changed, the detokenizer has not seen.)
+fn differs(request: &Request<RequestInfo>) -> Option<String> {
+    let (first, next) = (request.first(), request.next()?);
+    let sent = first.of.forwarded;
+    let rid = &first.of.rid;
+    if next.of.received != sent {
+        let (received, before) = (next.of.received, &first.stream);
+        return Some(format!("request {rid:?}: received {received} tokens, {sent} left {before}"));
+    }
+    match (first.of.completion_tokens, next.of.completion_tokens) {
+        (Some(counted), Some(found)) if counted != found && sent == first.of.received => {
+            Some(format!("request {rid:?}: ended at {found} tokens, on {} at {counted}", first.stream))
+        }
+        _ => None,
+    }
+}
+
+/// A stream's line; what does not fit on the terminal's goes on below, indented.
+fn wrapped(line: String) -> String {
+    screen::wrapped(&line, 2)
+}
+
+fn print(stream: &str, report: &Report, compared: Option<&Compared>, verbose: bool) {
+    let Report { segments, bytes, frames, requests, rows, tokens, problems, notes, .. } = report;
+    let legs: &[String] = compared.map_or(&[], |compared| &compared.problems);
+    let causes: Vec<String> = match verbose {
+        true => problems.iter().map(ToString::to_string).collect(),
+        false => report.causes().iter().map(ToString::to_string).collect(),
+    };
+    for cause in &causes {
+        println!("{}", screen::bad(wrapped(format!("{stream}: {cause}"))));
+    }
+    let shown = if verbose { legs.len() } else { 1 };
+    for problem in legs.iter().take(shown) {
+        let more = legs.len() - shown.min(legs.len());
+        let more = if more == 0 { String::new() } else { format!(", and {more} more like it") };
+        println!("{}", screen::bad(wrapped(format!("{stream}: {problem}{more}"))));
+    }
+    for note in notes {
+        println!("{}", screen::faint(wrapped(format!("{stream}: {}", self::note(note)))));
+    }
+    let verdict = match problems.len() + legs.len() {
+        0 => screen::good("clean".to_owned()),
+        1 => screen::bad("1 problem".to_owned()),
+        count if verbose || count == causes.len() + legs.len().min(1) => {
+            screen::bad(format!("{count} problems"))
+        }
+        count => screen::bad(format!("{count} problems (--verbose lists each)")),
+    };
+    let told = format!(
+        "{stream}: {verdict}: {segments} segments, {bytes} bytes, {frames} frames, {requests} requests, {rows} rows, {tokens} tokens{}",
+        compared.map_or_else(String::new, |compared| format!(
+            "; {} requests compared with {}",
+            compared.requests,
+            compared.after.join(", ")
+        )),
+    );
+    println!("{}", wrapped(told));
+}
+
+fn note(note: &Note) -> String {
+    match note {
+        Note::Skipped { from, count } => format!("{count} frames from {from} on went on unkept, as declared"),
+        Note::OutcomesLost { count } => {
+            format!("{count} outcomes were lost while the disk failed, as declared")
+        }
+        Note::TornTail { segment, bytes } => {
+            format!("{segment}: the last {bytes} bytes are being written, or torn")
+        }
+        Note::SegmentsLost { count } => format!("{count} segments were missing at an earlier start"),
+        Note::Unrecorded => {
+            "what was forwarded last is not on record, since the disk took no more".to_owned()
+        }
+        Note::Unfinished { frames } => format!("{frames} frames at the end are under way"),
+    }
+}
+
+fn json(stream: &str, report: &Report, compared: Option<&Compared>) -> serde_json::Value {
+    let legs = compared.map_or(&[][..], |compared| &compared.problems);
+    let legs = legs.iter().map(|what| serde_json::json!({"segment": null, "offset": null, "what": what}));
+    let problems = report.problems.iter().map(|problem| {
+        serde_json::json!({
+            "segment": problem.segment.to_string(),
+            "offset": problem.offset,
+            "what": problem.what.to_string(),
+        })
+    });
+    let problems: Vec<serde_json::Value> = problems.chain(legs).collect();
+    serde_json::json!({
+        "stream": stream,
+        "clean": problems.is_empty(),
+        "segments": report.segments,
+        "bytes": report.bytes,
+        "frames": report.frames,
+        "requests": report.requests,
+        "rows": report.rows,
+        "tokens": report.tokens,
+        "after": compared.map(|compared| &compared.after),
+        "requests_compared": compared.map(|compared| compared.requests),
+        "problems": problems,
+        "notes": report.notes.iter().map(note).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,39 @@
+//! `afterbay plugin build`: the component of a project, by its language's own tool.
+
+use crate::given::Wrong;
+use afterbay_plugin_loader::project::{Output, Project, ProjectError};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Build a project: its component, by its language's own tool
+///
+/// cargo for Rust; a wasi-sdk (WASI_SDK_PATH) or zig for C; componentize-qjs for JavaScript; componentize-py for Python.
+/// What is missing is said, with how to get it.
+#[derive(clap::Args)]
+#[command(after_help = "Example:\n  afterbay plugin build\n  afterbay plugin build examples/stop-on-loop")]
+pub(crate) struct Args {
+    /// The project's directory
+    #[arg(value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let project = Project::of_dir(&args.dir).map_err(|error| Wrong(error.to_string()))?;
+    let begun = Instant::now();
+    eprintln!("building {} with {}", args.dir.display(), project.tool());
+    let made = match project.build(Output::Shown) {
+        Ok(made) => made,
+        Err(error) => {
+            eprintln!("afterbay: {error}");
+            if let ProjectError::Failed { output, .. } = &error {
+                eprint!("{output}");
+            }
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    let bytes = made.metadata().map_or(0, |file| file.len());
+    println!("{}", made.display());
+    eprintln!("{} KiB, in {:.1} s", bytes.div_ceil(1024), begun.elapsed().as_secs_f64());
+    Ok(ExitCode::SUCCESS)
+}

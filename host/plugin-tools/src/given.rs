@@ -1,0 +1,189 @@
+//! The plugin that a command is given: where its component is, what it may use, its settings.
+
+use afterbay_config::{bounds, duration_argument, read_files, size_argument};
+use afterbay_plugin_loader::{ModelTokens, Source};
+use afterbay_runtime::{
+    Component, EncodeError, Grants, Limits, StartError, Terms, TokenId, Tokens,
+};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+const NO_SETTINGS: &str = "{}";
+
+/// A plugin on the command line.
+#[derive(clap::Args)]
+pub(crate) struct Given {
+    /// A component file, builtin:NAME, oci://HOST/REPOSITORY@sha256:DIGEST, or the directory of a project that was built
+    #[arg(value_name = "PLUGIN")]
+    plugin: String,
+    #[command(flatten)]
+    pub(crate) terms: TermArgs,
+}
+
+/// What it runs on, as in a configuration.
+#[derive(clap::Args)]
+pub(crate) struct TermArgs {
+    /// Its settings: JSON, a table as in a configuration (`{ schema = { file = "schema.json" } }`: that file's text, from
+    /// here), or a file that holds them
+    #[arg(long, value_name = "SETTINGS|@FILE", default_value = NO_SETTINGS)]
+    settings: String,
+    /// The model's tokenizer.json, or its directory, for a plugin that reads it (it is granted the rest by itself)
+    #[arg(long, value_name = "PATH")]
+    tokenizer: Option<PathBuf>,
+    /// Memory of an instance
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_memory)]
+    memory: u64,
+    /// Processor time of a call
+    #[arg(long, value_name = "DURATION", default_value = "2ms", value_parser = parse_deadline)]
+    deadline: Duration,
+}
+
+/// As `plugin.limits.memory` of a configuration.
+pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {
+    let (least, most) = bounds::PLUGIN_MEMORY_BYTES;
+    let bytes = size_argument(text)?;
+    match (least..=most).contains(&bytes) {
+        true => Ok(bytes),
+        false => Err(format!("{text} is not from {}MiB to {}GiB", least >> 20, most >> 30)),
+    }
+}
+
+/// As `plugin.limits.deadline` of a configuration.
+pub(crate) fn parse_deadline(text: &str) -> Result<Duration, String> {
+    let (least, most) = bounds::PLUGIN_DEADLINE;
+    let deadline = duration_argument(text)?;
+    match (least..=most).contains(&deadline) {
+        true => Ok(deadline),
+        false => Err(format!("{text} is not from {least:?} to {most:?}")),
+    }
+}
+
+/// A command line that cannot be carried out; the process says why and exits 64.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Wrong(pub(crate) String);
+
+/// Finds the component that a command line or a scenario names; a relative path is relative to `base`.
+pub(crate) fn find(name: &str, base: &Path) -> Result<Source, Wrong> {
+    Source::find(name, base).map_err(|error| Wrong(error.to_string()))
+}
+
+impl Given {
+    pub(crate) fn source(&self) -> Result<Source, Wrong> {
+        find(&self.plugin, Path::new(""))
+    }
+
+}
+
+impl TermArgs {
+    /// The settings as JSON text.
+    pub(crate) fn settings(&self) -> Result<String, Wrong> {
+        let text = match self.settings.strip_prefix('@') {
+            None => self.settings.clone(),
+            Some(file) => std::fs::read_to_string(file)
+                .map_err(|error| Wrong(format!("--settings: {file}: {error}")))?,
+        };
+        let wrong = |why: String| Wrong(format!("--settings: {why}"));
+        let mut settings = match (serde_json::from_str::<serde_json::Value>(&text), table(&text)) {
+            (Ok(settings), _) | (Err(_), Some(settings)) => settings,
+            (Err(error), None) => return Err(wrong(format!("not JSON: {error}"))),
+        };
+        match with_files(&mut settings, Path::new("")) {
+            Ok(()) => Ok(settings.to_string()),
+            Err(why) => Err(wrong(why)),
+        }
+    }
+
+    /// Why a plugin does not start, and what it may be wanting.
+    pub(crate) fn not_started(&self, component: &Component, error: &StartError) -> String {
+        let tokenizer = afterbay_runtime::Given::Granted("tokenizer");
+        if self.tokenizer.is_none() && component.imports().iter().any(|import| import.given == tokenizer) {
+            return format!("{error}; it reads the model's tokenizer, and none was given: --tokenizer");
+        }
+        match (error, self.settings.as_str()) {
+            (StartError::Refused { .. }, NO_SETTINGS) => format!("{error}; none were given: --settings"),
+            _ => error.to_string(),
+        }
+    }
+
+    pub(crate) fn terms(&self) -> Result<Terms, Wrong> {
+        let limits = Limits { memory_bytes: self.memory, deadline: self.deadline, ..Limits::default() };
+        terms(limits, self.tokenizer.as_deref())
+    }
+}
+
+/// A TOML table, in braces.
+fn table(text: &str) -> Option<serde_json::Value> {
+    let document: serde_json::Value = toml::from_str(&format!("settings = {text}")).ok()?;
+    document.get("settings").filter(|settings| settings.is_object()).cloned()
+}
+
+/// As a configuration does with settings: the text of a file in the place of each `{ file = "…" }`, but not of the whole.
+pub(crate) fn with_files(settings: &mut serde_json::Value, base: &Path) -> Result<(), String> {
+    let members = settings.as_object_mut().into_iter().flat_map(|members| members.values_mut());
+    let problems: Vec<String> =
+        members.flat_map(|member| read_files(member, base, &mut Vec::new())).collect();
+    if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+}
+
+/// Everything is granted: a tool shows what a plugin asks for. Its own figures go nowhere, and without a tokenizer the
+/// model has no tokens.
+pub(crate) fn terms(limits: Limits, tokenizer: Option<&Path>) -> Result<Terms, Wrong> {
+    let tokens: Arc<dyn Tokens> = match tokenizer {
+        None => Arc::new(NoTokens),
+        Some(path) => Arc::new(ModelTokens::load(path).map_err(|error| Wrong(format!("tokenizer: {error}")))?),
+    };
+    let grants = Grants {
+        log: true,
+        metrics: Some(Arc::new(())),
+        signals: true,
+        request: true,
+        tokenizer: Some(tokens),
+    };
+    Ok(Terms { limits, grants, digest: None })
+}
+
+/// A model without tokens.
+struct NoTokens;
+
+impl Tokens for NoTokens {
+    fn size(&self) -> u32 {
+        0
+    }
+
+    fn bytes(&self, _: TokenId) -> &[u8] {
+        &[]
+    }
+
+    fn special(&self) -> &[TokenId] {
+        &[]
+    }
+
+    fn end_of_text(&self) -> &[TokenId] {
+        &[]
+    }
+
+    fn encode(&self, _: &str) -> Result<Vec<TokenId>, EncodeError> {
+        Err(EncodeError::Failed("no tokenizer was given: --tokenizer".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use afterbay_plugin_loader::{host_options, plugin_host};
+
+    #[test]
+    fn a_bundled_plugin_asks_for_no_more_than_it_is_to_be_granted() {
+        let host = plugin_host().unwrap();
+        for name in afterbay_bundled::names() {
+            let source = Source::find(&format!("builtin:{name}"), Path::new("")).unwrap();
+            let component = source.load(&host, terms(Limits::default(), None).unwrap()).unwrap();
+            for import in component.imports() {
+                let afterbay_runtime::Given::Granted(grant) = import.given else { continue };
+                assert!(afterbay_bundled::grants(name).contains(&grant), "{name} asks for {grant}");
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! `afterbay plugin …`: what the author of a plugin works with. Each command runs a component as `afterbay run` would.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod bench;
+mod build;
+mod check;
+pub mod dev;
+mod given;
+mod load;
+mod new;
+mod play;
+mod rows;
+mod run;
+mod scenario;
+mod show;
+mod test;
+mod told;
+
+use afterbay_terminal::EXIT_USAGE;
+use given::Wrong;
+use std::process::ExitCode;
+
+/// Work on a plugin: begin it, build it, look at it, run it, test it
+///
+/// PLUGIN is a component file, `builtin:NAME`, or the directory of a project: then it is the component that the
+/// project's last build has left. It runs in the real runtime, within the limits that a configuration would set.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  afterbay plugin check stop_on_loop.wasm --settings '{\"repeats\": 4}'\n  afterbay plugin check builtin:delta-to-cumulative --json"
+)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    New(new::Args),
+    Build(build::Args),
+    Check(check::Args),
+    Run(run::Args),
+    Test(test::Args),
+    Bench(bench::Args),
+}
+
+/// Carries out an `afterbay plugin` command.
+///
+/// # Errors
+/// The command could not be carried out. A mistake on the command line is no error: it is printed, and the exit code is 64.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let done = match args.command {
+        Command::New(args) => new::run(&args),
+        Command::Build(args) => build::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Test(args) => test::run(&args),
+        Command::Bench(args) => bench::run(&args),
+    };
+    // Of the command line or a scenario, not of what was looked at.
+    match done {
+        Err(error) if error.is::<Wrong>() => {
+            eprintln!("afterbay: {error:#}");
+            Ok(ExitCode::from(EXIT_USAGE))
+        }
+        done => done,
+    }
+}

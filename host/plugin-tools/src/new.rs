@@ -1,0 +1,62 @@
+//! `afterbay plugin new`: a project to begin with, written out of this binary.
+
+use crate::given::Wrong;
+use afterbay_plugin_loader::project;
+use afterbay_terminal as screen;
+use afterbay_kit::Language;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Begin a plugin: write a project that builds, and whose test passes
+///
+/// With it come the contract (WIT), a scenario for `afterbay plugin test`, a configuration to try it with and, for Rust,
+/// the SDK's sources; for C, the contract as a header.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  afterbay plugin new stop-early --lang rust\n  cd stop-early && afterbay plugin build && afterbay plugin test"
+)]
+pub(crate) struct Args {
+    /// The plugin's name: a-z, 0-9 and -
+    name: String,
+    /// What it is written in
+    #[arg(long, value_name = "LANGUAGE", value_parser = parse_language)]
+    lang: Language,
+    /// Where to write it; a directory NAME, here, if it is not given
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+fn parse_language(text: &str) -> Result<Language, String> {
+    let names = Language::ALL.map(Language::name).join(", ");
+    Language::ALL.into_iter().find(|it| it.name() == text).ok_or_else(|| format!("must be one of {names}"))
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let files = afterbay_kit::project(args.lang, &args.name, afterbay_bundled::c_bindings())
+        .map_err(|error| Wrong(error.to_string()))?;
+    let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from(&args.name));
+    let wrong = |path: &Path, error: std::io::Error| anyhow::anyhow!("{}: {error}", path.display());
+    let is_empty = match std::fs::read_dir(&dir) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
+        Err(error) => return Err(wrong(&dir, error)),
+    };
+    if !is_empty {
+        return Err(Wrong(format!("{}: is there, and not empty", dir.display())).into());
+    }
+    for file in &files {
+        let path = dir.join(&file.path);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(|error| wrong(parent, error))?;
+        }
+        std::fs::write(&path, &file.contents).map_err(|error| wrong(&path, error))?;
+    }
+    println!("{}: {} files, in {}", dir.display(), files.len(), args.lang.name());
+    println!("next: cd {}", dir.display());
+    if let Some(first) = project::setup(args.lang) {
+        println!("      {first}");
+    }
+    println!("      afterbay plugin build && afterbay plugin test");
+    println!("{}", screen::faint(format!("{} says more", dir.join("README.md").display())));
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,249 @@
+//! Rows to show a plugin: out of a journal (which is only read), of frames in files, or of a scenario.
+
+use crate::given::Wrong;
+use crate::scenario::Scenario;
+use crate::told::Told;
+use afterbay_journal_tools::whole_rid;
+use afterbay_journal::reader::{Frame, From, Journal, Stream};
+use afterbay_runtime::{FinishKind, TokenId};
+use afterbay_wire::{Barrier, BarrierKind, Decoded, Decoder, Finish, Layouts};
+use anyhow::{Context, bail, ensure};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// How the name of a file with a frame ends.
+const FRAMES: [&str; 3] = ["bin", "msgpack", "pickle"];
+
+/// The rows of one scheduler step.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Batch {
+    /// Where it is from, for people: `frame 7`.
+    pub(crate) from: String,
+    pub(crate) rows: Vec<Row>,
+    /// Before its rows.
+    pub(crate) told: Told,
+}
+
+/// A row as a plugin sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) rid: String,
+    pub(crate) ids: Vec<TokenId>,
+    /// Behind a detokenizer.
+    pub(crate) text: Option<String>,
+    /// The scheduler's count, this row's included.
+    pub(crate) completion_tokens: u64,
+    pub(crate) prompt_tokens: u64,
+    /// Empty: there is one tokenizer worker.
+    pub(crate) http_worker_ipc: String,
+    /// Its reader; empty where it is not known: frames do not say.
+    pub(crate) sink: String,
+    pub(crate) finish: FinishKind,
+}
+
+/// What there is to read.
+#[derive(clap::Args)]
+pub(crate) struct RowArgs {
+    /// The rows: a journal's directory, a frame's file or a directory of them (*.bin, *.msgpack, *.pickle, in order of their
+    /// names), or a scenario (*.toml)
+    #[arg(long, value_name = "PATH")]
+    from: PathBuf,
+    /// Only this request's rows
+    #[arg(long, value_name = "RID")]
+    rid: Option<String>,
+    /// The journal's stream, where it has several
+    #[arg(long, value_name = "NAME")]
+    stream: Option<String>,
+    /// The sink that the plugin is told requests go to: frames do not say, and rows of a scenario only where they name one
+    #[arg(long, value_name = "NAME")]
+    sink: Option<String>,
+    /// The msgpack layout of the frames: `auto`, a version, or a file
+    #[arg(long, value_name = "LAYOUT", default_value = "auto")]
+    layout: String,
+}
+
+/// Frames without rows, by what they are: passed on, and never shown to a plugin.
+pub(crate) type Barriers = BTreeMap<String, u64>;
+
+impl RowArgs {
+    /// Reads every batch that has rows, one after another.
+    pub(crate) fn each(&self, take: &mut dyn FnMut(Batch) -> anyhow::Result<()>) -> anyhow::Result<Barriers> {
+        let found =
+            self.from.metadata().map_err(|error| Wrong(format!("{}: {error}", self.from.display())))?;
+        let mut frames = Frames::new(self, take)?;
+        match found.is_dir() {
+            true => match files(&self.from)? {
+                none if none.is_empty() => frames.of_journal(self)?,
+                files => frames.of_files(&files)?,
+            },
+            false if self.from.extension().is_some_and(|it| it == "toml") => {
+                let scenario = Scenario::read(&self.from)?;
+                for (mut batch, _) in scenario.batches {
+                    batch.rows.retain(|row| self.rid.as_ref().is_none_or(|rid| *rid == row.rid));
+                    frames.give(batch)?;
+                }
+            }
+            false => frames.of_files(std::slice::from_ref(&self.from))?,
+        }
+        let Frames { barriers, known, .. } = frames;
+        match &self.rid {
+            Some(rid) if !known => bail!("rid {rid:?}: no row of {} is its", self.from.display()),
+            _ => Ok(barriers),
+        }
+    }
+}
+
+fn files(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(dir).with_context(|| dir.display().to_string())?;
+    let mut files = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<PathBuf>>>()?;
+    files.retain(|file| is_frame(file));
+    files.sort();
+    Ok(files)
+}
+
+fn is_frame(file: &Path) -> bool {
+    let extension = file.extension().and_then(|it| it.to_str()).unwrap_or_default();
+    FRAMES.contains(&extension) && file.is_file()
+}
+
+/// Frames on their way to rows.
+struct Frames<'t> {
+    decoder: Decoder,
+    take: &'t mut dyn FnMut(Batch) -> anyhow::Result<()>,
+    barriers: Barriers,
+    /// It is one file by its name: one that is no frame is a mistake.
+    is_named: bool,
+    /// The one that is asked for, as it is spelt in full.
+    rid: Option<String>,
+    /// Of rows that name none.
+    sink: String,
+    /// A row was found.
+    known: bool,
+}
+
+impl<'t> Frames<'t> {
+    fn new(
+        args: &RowArgs,
+        take: &'t mut dyn FnMut(Batch) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Frames<'t>> {
+        let layouts = Layouts::load(&args.layout).map_err(|error| Wrong(format!("--layout: {error}")))?;
+        let (decoder, rid) = (Decoder::new(layouts), args.rid.clone());
+        let (is_named, sink) = (!args.from.is_dir(), args.sink.clone().unwrap_or_default());
+        Ok(Frames { decoder, take, barriers: Barriers::new(), is_named, rid, sink, known: false })
+    }
+
+    fn of_files(&mut self, files: &[PathBuf]) -> anyhow::Result<()> {
+        for file in files {
+            let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
+            let name = file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
+            self.frame(name, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn of_journal(&mut self, args: &RowArgs) -> anyhow::Result<()> {
+        let journal = Journal::open(&args.from)?;
+        let stream = stream(&journal, args.stream.as_deref())?;
+        if let Some(rid) = &args.rid {
+            let Some(whole) = whole_rid(&stream, rid)? else { return Ok(()) };
+            let lives = stream.lives(&whole)?;
+            self.rid = Some(whole);
+            let rows = lives.iter().flat_map(|life| &life.rows);
+            for position in rows.filter_map(|row| row.position.as_ref()) {
+                self.journaled(stream.frame(position)?)?;
+            }
+            return Ok(());
+        }
+        for frame in stream.frames(From::Start)? {
+            self.journaled(frame?.0)?;
+        }
+        Ok(())
+    }
+
+    fn journaled(&mut self, frame: Frame) -> anyhow::Result<()> {
+        // The rows that went on with it are in the frames that they came in.
+        if frame.is_mark() {
+            return Ok(());
+        }
+        self.frame(format!("frame {}", frame.position.frame.0), frame.bytes)
+    }
+
+    fn frame(&mut self, from: String, bytes: Vec<u8>) -> anyhow::Result<()> {
+        match self.decoder.decode(bytes.into()) {
+            Decoded::Barrier(Barrier { kind: BarrierKind::NotUnderstood { error }, .. }) if self.is_named => {
+                Err(Wrong(format!("{from}: {error}")).into())
+            }
+            Decoded::Barrier(barrier) => {
+                *self.barriers.entry(barrier.kind.to_string()).or_default() += 1;
+                Ok(())
+            }
+            Decoded::Batch(batch) => {
+                let wanted = |row: &u32| self.rid.as_ref().is_none_or(|rid| batch.rid(*row) == rid);
+                // A health check is no plugin's.
+                let rows = (0..batch.rows()).filter(|row| !batch.is_health_check(*row)).filter(wanted);
+                let rows = rows.map(|index| row(&batch, index)).collect();
+                self.give(Batch { from, rows, told: Told::default() })
+            }
+        }
+    }
+
+    fn give(&mut self, mut batch: Batch) -> anyhow::Result<()> {
+        if batch.rows.is_empty() {
+            return Ok(());
+        }
+        let without = batch.rows.iter_mut().filter(|row| row.sink.is_empty());
+        without.for_each(|row| row.sink.clone_from(&self.sink));
+        self.known = true;
+        (self.take)(batch)
+    }
+}
+
+fn stream(journal: &Journal, name: Option<&str>) -> anyhow::Result<Stream> {
+    let names = journal.streams()?;
+    let dir = journal.dir().display();
+    match (name, names.as_slice()) {
+        (Some(name), _) if names.iter().any(|known| known == name) => Ok(journal.stream(name)?),
+        (Some(name), _) => Err(Wrong(format!("--stream {name:?}: not in {dir}, which has {names:?}")).into()),
+        (None, [only]) => Ok(journal.stream(only)?),
+        (None, []) => bail!("{dir}: a journal without a stream"),
+        (None, _) => Err(Wrong(format!("{dir} has the streams {names:?}: say which with --stream")).into()),
+    }
+}
+
+fn row(batch: &afterbay_wire::Batch, index: u32) -> Row {
+    let mut ids = Vec::new();
+    batch.row_ids(index, &mut ids);
+    Row {
+        rid: batch.rid(index).to_owned(),
+        ids,
+        text: batch.text(index).map(str::to_owned),
+        completion_tokens: batch.completion_tokens(index).unwrap_or(0),
+        prompt_tokens: batch.prompt_tokens(index).unwrap_or(0),
+        http_worker_ipc: batch.http_worker_ipc(index).unwrap_or_default().to_owned(),
+        sink: String::new(),
+        finish: match batch.finish(index) {
+            Finish::Running => FinishKind::Running,
+            Finish::Stop { .. } => FinishKind::Stop,
+            Finish::Length => FinishKind::Length,
+            Finish::Abort => FinishKind::Abort,
+            Finish::Other => FinishKind::Other,
+        },
+    }
+}
+
+/// A request has at most one row in a batch, and rows have a text all or none.
+pub(crate) fn check(batch: &Batch) -> anyhow::Result<()> {
+    let mut rids: Vec<&str> = batch.rows.iter().map(|row| row.rid.as_str()).collect();
+    rids.sort_unstable();
+    if let Some(pair) = rids.windows(2).find(|pair| pair[0] == pair[1]) {
+        bail!("{}: two rows of request {:?}, a batch has at most one", batch.from, pair[0]);
+    }
+    let texts = batch.rows.iter().filter(|row| row.text.is_some()).count();
+    ensure!(
+        texts == 0 || texts == batch.rows.len(),
+        "{}: {texts} of {} rows have a text, all or none must",
+        batch.from,
+        batch.rows.len()
+    );
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! `afterbay plugin run`: rows that came once, through a plugin, and what it makes of them.
+
+use crate::given::Given;
+use afterbay_plugin_loader::Source;
+use crate::play::{Fate, Played, Player};
+use crate::rows::{self, Barriers, Batch};
+use crate::show::{self, Style};
+use afterbay_plugin_loader::plugin_host;
+use afterbay_terminal as screen;
+use afterbay_runtime::Terms;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Run rows through a plugin and show what goes in and what comes out
+///
+/// The rows come out of a journal, which is only read, of frames in files, or of a scenario. They are shown to the plugin
+/// batch by batch, as a stream would, in the real runtime and within its limits; each row that it changes is a line: ids and
+/// text before and after, the verdict, its reason. Exits 1 where it faults.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  afterbay plugin run stop_on_loop.wasm --from /var/lib/afterbay --rid 5b0c1f\n  afterbay plugin run builtin:delta-to-cumulative --from frames/ --all"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    given: Given,
+    #[command(flatten)]
+    rows: rows::RowArgs,
+    /// Show the rows that it leaves as they came, and those of requests that it has ended, too
+    #[arg(long)]
+    all: bool,
+    /// One JSON object a line instead, with every id: rows, log lines, faults, and the summary
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let source = args.given.source()?;
+    let (terms, settings) = (args.given.terms.terms()?, args.given.terms.settings()?);
+    look(args, &source, terms, settings)
+}
+
+fn look(args: &Args, source: &Source, terms: Terms, settings: String) -> anyhow::Result<ExitCode> {
+    let host = plugin_host()?;
+    let component = source.load(&host, terms)?;
+    let mut player = Player::new(component.clone(), settings)
+        .map_err(|error| anyhow::Error::msg(args.given.terms.not_started(&component, &error)))?;
+    let mut told = Told::default();
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let barriers = args.rows.each(&mut |batch| {
+        rows::check(&batch)?;
+        let played = player.play(&batch)?;
+        told.batches += 1;
+        for (index, (row, fate)) in batch.rows.iter().zip(&played.fates).enumerate() {
+            told.count(fate);
+            if !args.all && matches!(fate, Fate::AsItCame | Fate::Swallowed) {
+                continue;
+            }
+            match args.json {
+                true => writeln!(out, "{}", show::row_json(&batch.from, index, row, fate))?,
+                false => writeln!(out, "{}", show::line(&batch.from, row, fate, Style::Screen))?,
+            }
+        }
+        told.faults += played.faults.len() as u64;
+        said(args, &mut out, &batch, &played)
+    })?;
+    out.flush()?;
+    match args.json {
+        true => writeln!(out, "{}", told.json(&player, &barriers))?,
+        false => writeln!(out, "{}", told.text(&player, &barriers))?,
+    }
+    out.flush()?;
+    Ok(if told.faults == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What it logged, and how it faulted.
+fn said(args: &Args, out: &mut impl Write, batch: &Batch, played: &Played) -> anyhow::Result<()> {
+    let from = &batch.from;
+    for (rid, line) in &played.log {
+        let (level, text) = (show::level(line.level), &line.message);
+        if args.json {
+            writeln!(out, "{}", json!({"from": from, "log": level, "rid": rid, "message": text}))?;
+        } else {
+            let rid = rid.as_ref().map(|rid| format!(" {rid}")).unwrap_or_default();
+            writeln!(out, "{}", screen::faint(format!("{from}{rid}: log: {level}: {text}")))?;
+        }
+    }
+    for fault in &played.faults {
+        if args.json {
+            let kind = fault.kind.label();
+            writeln!(out, "{}", json!({"from": from, "fault": kind, "message": fault.to_string()}))?;
+        } else {
+            writeln!(out, "{}", screen::bad(format!("{from}: fault: {fault}")))?;
+        }
+    }
+    Ok(())
+}
+
+/// What is counted.
+#[derive(Default)]
+struct Told {
+    batches: u64,
+    rows: u64,
+    as_they_came: u64,
+    swallowed: u64,
+    /// Without a verdict, and with others of their request that wait.
+    joined: u64,
+    faults: u64,
+    /// By name.
+    verdicts: BTreeMap<&'static str, u64>,
+}
+
+impl Told {
+    fn count(&mut self, fate: &Fate) {
+        self.rows += 1;
+        match (fate, fate.said()) {
+            (_, Some(action)) => *self.verdicts.entry(show::name(action).0).or_default() += 1,
+            (Fate::Swallowed, _) => self.swallowed += 1,
+            (Fate::Waits(_) | Fate::Released { .. }, _) => self.joined += 1,
+            (Fate::AsItCame | Fate::Judged(_), _) => self.as_they_came += 1,
+        }
+    }
+
+    fn json(&self, player: &Player, barriers: &Barriers) -> serde_json::Value {
+        let calls = player.calls;
+        json!({"summary": {
+            "requests": player.requests(),
+            "batches": self.batches,
+            "rows": self.rows,
+            "as_they_came": self.as_they_came,
+            "swallowed": self.swallowed,
+            "joined": self.joined,
+            "verdicts": self.verdicts,
+            "faults": self.faults,
+            "ns_a_row": calls.ns_a_row(),
+            "longest_call_us": u64::try_from(calls.longest.as_micros()).unwrap_or(u64::MAX),
+            "memory_bytes": player.memory_bytes(),
+            "frames_without_rows": barriers,
+        }})
+    }
+
+    fn text(&self, player: &Player, barriers: &Barriers) -> String {
+        let requests = player.requests();
+        let Told { batches, rows, as_they_came, swallowed, joined, faults, .. } = self;
+        let mut kinds = vec![format!("{as_they_came} as they came")];
+        kinds.extend(self.verdicts.iter().map(|(name, count)| format!("{count} {name}")));
+        let others = [(joined, "joined with what waits"), (swallowed, "swallowed")];
+        let others = others.into_iter().filter(|(count, _)| **count > 0);
+        kinds.extend(others.map(|(count, what)| format!("{count} {what}")));
+        let faults = format!("{faults} faults");
+        let calls = player.calls;
+        let mut text = format!(
+            "{rows} rows of {requests} requests in {batches} batches: {}\n{}, {} ns a row, longest call {:?}, {} bytes of memory",
+            kinds.join(", "),
+            if self.faults > 0 { screen::bad(faults) } else { faults },
+            calls.ns_a_row(),
+            calls.longest,
+            player.memory_bytes(),
+        );
+        for (kind, count) in barriers {
+            text += &format!("\n{count} frames without rows, not shown to it: {kind}");
+        }
+        text
+    }
+}

@@ -1,0 +1,290 @@
+//! A scenario: a plugin with its settings, batches to show it, and what it is expected to say. As written in TOML.
+
+use crate::given::{Wrong, parse_deadline, parse_memory, with_files};
+use crate::rows::{self, Batch, Row};
+use crate::show;
+use crate::told::{Told, WrittenSignals};
+use afterbay_runtime::signals::Snapshot;
+use afterbay_runtime::{FinishKind, Limits, TokenId};
+use serde::Deserialize;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+/// A scenario's file.
+const BYTES_MAX: u64 = 16 << 20;
+/// Rows of a scenario, repetitions included; a batch without rows counts as one.
+const ROWS_MAX: usize = 1 << 20;
+
+/// A scenario, as its file has it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    plugin: String,
+    #[serde(default)]
+    settings: serde_json::Map<String, serde_json::Value>,
+    #[serde(default)]
+    limits: WrittenLimits,
+    tokenizer: Option<PathBuf>,
+    #[serde(default)]
+    batch: Vec<WrittenBatch>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenLimits {
+    memory: Option<String>,
+    deadline: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenBatch {
+    #[serde(default = "once")]
+    times: usize,
+    fault: Option<String>,
+    #[serde(default)]
+    attributes: BTreeMap<String, serde_json::Map<String, serde_json::Value>>,
+    signals: Option<WrittenSignals>,
+    rows: Vec<WrittenRow>,
+}
+
+fn once() -> usize {
+    1
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenRow {
+    rid: String,
+    #[serde(default)]
+    ids: Vec<TokenId>,
+    text: Option<String>,
+    finish: Option<WrittenFinish>,
+    completion_tokens: Option<u64>,
+    #[serde(default)]
+    prompt_tokens: u64,
+    #[serde(default)]
+    http_worker_ipc: String,
+    #[serde(default)]
+    sink: String,
+    expect: Option<serde_json::Value>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WrittenFinish {
+    Stop,
+    Length,
+    Abort,
+}
+
+/// What a row is expected to become.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Expected {
+    AsItCame,
+    Swallowed,
+    /// As [`show::json`] writes it.
+    Verdict(serde_json::Value),
+}
+
+/// What a batch is expected to do.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Expectation {
+    /// One for each row.
+    pub(crate) rows: Vec<Expected>,
+    /// The kind of a fault.
+    pub(crate) fault: Option<String>,
+}
+
+/// A scenario that was read.
+#[derive(Debug)]
+pub(crate) struct Scenario {
+    pub(crate) file: PathBuf,
+    pub(crate) plugin: String,
+    /// JSON.
+    pub(crate) settings: String,
+    pub(crate) limits: Limits,
+    pub(crate) tokenizer: Option<PathBuf>,
+    /// It says itself what it expects; else a golden file does.
+    pub(crate) expects: bool,
+    /// What it shows, and what it expects of it.
+    pub(crate) batches: Vec<(Batch, Expectation)>,
+}
+
+impl Scenario {
+    pub(crate) fn read(file: &Path) -> Result<Scenario, Wrong> {
+        let wrong = |why: String| Wrong(format!("{}: {why}", file.display()));
+        let bytes = file.metadata().map_err(|error| wrong(error.to_string()))?.len();
+        if bytes > BYTES_MAX {
+            return Err(wrong(format!("has {bytes} bytes, at most {BYTES_MAX} are allowed")));
+        }
+        let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+        Scenario::parse(file, &text).map_err(wrong)
+    }
+
+    fn parse(file: &Path, text: &str) -> Result<Scenario, String> {
+        let written: Written = toml::from_str(text).map_err(|error| error.to_string())?;
+        let limits = limits(&written.limits)?;
+        let expects = written
+            .batch
+            .iter()
+            .any(|batch| batch.fault.is_some() || batch.rows.iter().any(|row| row.expect.is_some()));
+        let batches = batches(written.batch)?;
+        let base = file.parent().unwrap_or(Path::new(""));
+        let mut settings = serde_json::Value::Object(written.settings);
+        with_files(&mut settings, base).map_err(|why| format!("settings: {why}"))?;
+        Ok(Scenario {
+            file: file.to_owned(),
+            plugin: written.plugin,
+            settings: settings.to_string(),
+            limits,
+            tokenizer: written.tokenizer.map(|path| base.join(path)),
+            expects,
+            batches,
+        })
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        self.batches.iter().map(|(batch, _)| batch.rows.len()).sum()
+    }
+
+    /// The golden file that belongs to it.
+    pub(crate) fn golden(&self) -> PathBuf {
+        self.file.with_extension("expected")
+    }
+}
+
+fn limits(written: &WrittenLimits) -> Result<Limits, String> {
+    let mut limits = Limits::default();
+    if let Some(memory) = &written.memory {
+        limits.memory_bytes = parse_memory(memory).map_err(|why| format!("limits.memory: {why}"))?;
+    }
+    if let Some(deadline) = &written.deadline {
+        limits.deadline = parse_deadline(deadline).map_err(|why| format!("limits.deadline: {why}"))?;
+    }
+    Ok(limits)
+}
+
+fn batches(written: Vec<WrittenBatch>) -> Result<Vec<(Batch, Expectation)>, String> {
+    if written.is_empty() {
+        return Err("has no [[batch]]".to_owned());
+    }
+    let rows = |batch: &WrittenBatch| batch.times.saturating_mul(batch.rows.len().max(1));
+    let all = written.iter().map(rows).fold(0, usize::saturating_add);
+    if all > ROWS_MAX {
+        return Err(format!("has {all} rows with their batches' times, at most {ROWS_MAX} are allowed"));
+    }
+    let mut tokens: HashMap<String, u64> = HashMap::new();
+    let mut batches = Vec::new();
+    for written in written {
+        let expectation = Expectation {
+            rows: written.rows.iter().map(expected).collect::<Result<_, _>>()?,
+            fault: written.fault,
+        };
+        let json = |(rid, attributes): (_, serde_json::Map<_, _>)| {
+            (rid, serde_json::Value::Object(attributes).to_string().into())
+        };
+        let attributes = written.attributes.into_iter().map(json).collect();
+        let mut told = Told { attributes, signals: written.signals.map(Snapshot::from) };
+        for _ in 0..written.times {
+            let from = format!("batch {}", batches.len() + 1);
+            let rows = written.rows.iter().map(|row| self::row(row, &mut tokens)).collect();
+            let batch = Batch { from, rows, told: std::mem::take(&mut told) };
+            rows::check(&batch).map_err(|error| error.to_string())?;
+            batches.push((batch, expectation.clone()));
+        }
+    }
+    Ok(batches)
+}
+
+/// A row; where it does not say how many tokens its request has, they are counted.
+fn row(written: &WrittenRow, tokens: &mut HashMap<String, u64>) -> Row {
+    let count = tokens.entry(written.rid.clone()).or_default();
+    *count = written.completion_tokens.unwrap_or(*count + written.ids.len() as u64);
+    let completion_tokens = *count;
+    if written.finish.is_some() {
+        tokens.remove(&written.rid);
+    }
+    Row {
+        rid: written.rid.clone(),
+        ids: written.ids.clone(),
+        text: written.text.clone(),
+        completion_tokens,
+        prompt_tokens: written.prompt_tokens,
+        http_worker_ipc: written.http_worker_ipc.clone(),
+        sink: written.sink.clone(),
+        finish: match written.finish {
+            None => FinishKind::Running,
+            Some(WrittenFinish::Stop) => FinishKind::Stop,
+            Some(WrittenFinish::Length) => FinishKind::Length,
+            Some(WrittenFinish::Abort) => FinishKind::Abort,
+        },
+    }
+}
+
+fn expected(row: &WrittenRow) -> Result<Expected, String> {
+    let known = show::VERDICTS.join(", ");
+    match &row.expect {
+        None => Ok(Expected::AsItCame),
+        Some(serde_json::Value::String(word)) if word == "as it came" => Ok(Expected::AsItCame),
+        Some(serde_json::Value::String(word)) if word == "swallowed" => Ok(Expected::Swallowed),
+        Some(serde_json::Value::Object(verdict))
+            if verdict.keys().any(|key| show::VERDICTS.contains(&key.as_str())) =>
+        {
+            Ok(Expected::Verdict(verdict.clone().into()))
+        }
+        Some(other) => Err(format!(
+            "row of {:?}: expect is {other}, must be \"as it came\", \"swallowed\" or a verdict, as {{ drop = \"why\" }}: \
+             {known}",
+            row.rid
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Scenario, String> {
+        Scenario::parse(Path::new("dir/s.toml"), text)
+    }
+
+    #[test]
+    fn tokens_are_counted_over_repetitions_and_again_after_the_last_row() {
+        let scenario = parse(
+            "plugin = \"p.wasm\"\n\
+             [[batch]]\ntimes = 2\nrows = [{ rid = \"a\", ids = [1, 2] }]\n\
+             [[batch]]\nrows = [{ rid = \"a\", ids = [3], finish = \"stop\", expect = { drop = \"x\" } }]\n\
+             [[batch]]\nrows = [{ rid = \"a\", ids = [4] }, { rid = \"b\", completion_tokens = 9 }]\n",
+        )
+        .unwrap();
+        let counts: Vec<Vec<u64>> = scenario
+            .batches
+            .iter()
+            .map(|(batch, _)| batch.rows.iter().map(|row| row.completion_tokens).collect())
+            .collect();
+        assert_eq!(counts, [vec![2], vec![4], vec![5], vec![1, 9]]);
+        assert!(scenario.expects);
+        assert_eq!((scenario.rows(), scenario.golden()), (5, PathBuf::from("dir/s.expected")));
+        assert_eq!(scenario.batches.last().unwrap().0.from, "batch 4");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place_or_its_limit() {
+        let wrong = |text: &str| parse(text).unwrap_err();
+        assert!(wrong("plugin = \"p\"\nbatches = []").contains("unknown field `batches`"));
+        assert_eq!(wrong("plugin = \"p\""), "has no [[batch]]");
+        let row = |row: &str| format!("plugin = \"p\"\n[[batch]]\nrows = [{row}]");
+        let twice = wrong(&row("{ rid = \"a\" }, { rid = \"a\" }"));
+        assert_eq!(twice, "batch 1: two rows of request \"a\", a batch has at most one");
+        assert!(
+            wrong(&row("{ rid = \"a\", text = \"x\" }, { rid = \"b\" }")).contains("1 of 2 rows have a text")
+        );
+        let unknown = wrong(&row("{ rid = \"a\", expect = { dorp = \"x\" } }"));
+        assert!(unknown.ends_with(&format!(": {}", show::VERDICTS.join(", "))), "{unknown}");
+        let limits = "plugin = \"p\"\nlimits = { deadline = \"1h\" }";
+        assert_eq!(wrong(limits), "limits.deadline: 1h is not from 100µs to 10s");
+        let many = wrong(&format!("{}\ntimes = 2000000", "plugin = \"p\"\n[[batch]]\nrows = []"));
+        assert_eq!(many, "has 2000000 rows with their batches' times, at most 1048576 are allowed");
+    }
+}

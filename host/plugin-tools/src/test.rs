@@ -1,0 +1,263 @@
+//! `afterbay plugin test`: scenarios, and what of them is not as it is expected.
+
+use crate::given::{self, Wrong};
+use afterbay_plugin_loader::Source;
+use crate::play::{Fate, Player};
+use crate::rows::Row;
+use crate::scenario::{Expectation, Expected, Scenario};
+use crate::show::{self, Style};
+use afterbay_plugin_loader::project::{Output, Project};
+use afterbay_plugin_loader::plugin_host;
+use afterbay_terminal as screen;
+use afterbay_runtime::Host;
+use anyhow::Context;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Differences of a scenario that are shown; more are counted.
+const SHOWN_MAX: usize = 20;
+
+/// Play scenarios to a plugin, and compare what it says with what is expected
+///
+/// A scenario is a TOML file: the plugin, its settings and limits, batches of rows, and for each row the verdict that is
+/// expected of it; where it expects nothing, all that happens is compared with the golden file beside it (NAME.expected). A
+/// project that a scenario names is built first, where its sources have changed. Exits 1 where something is not as expected, 64 where a scenario cannot be read.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example:\n  afterbay plugin test\n  afterbay plugin test scenarios/a-loop-is-finished.toml --bless\n\n\
+    A scenario (paths are from its own directory):\n\n  \
+    plugin   = \"..\"                        # a project, a component file, or builtin:NAME\n  \
+    settings = { window = 8, repeats = 4 }\n  \
+    limits   = { memory = \"64MiB\", deadline = \"2ms\" }  # these are the defaults\n  \
+    # tokenizer = \"tokenizer.json\"\n\n  \
+    [[batch]]\n  \
+    times = 3                              # this batch so many times; 1 where it is not said\n  \
+    rows  = [{ rid = \"a\", ids = [7, 8] }]  # also: text, finish = \"stop|length|abort\", …\n\n  \
+    [[batch]]\n  \
+    # fault = \"deadline\"                   # trap, deadline, memory or malformed\n  \
+    rows  = [{ rid = \"a\", ids = [7, 8], expect = { finish = \"stop-on-loop\" } }]\n\n  \
+    [[batch]]\n  \
+    attributes = { a = { tenant = \"red\" } }  # from now on; also signals = { sinks = […], … }\n  \
+    rows  = [{ rid = \"a\", ids = [7, 8], expect = \"swallowed\" }]\n\n\
+    A row may also have prompt_tokens, completion_tokens (else they are counted), http_worker_ipc and sink. One without `expect` is expected to go on as it came, where any row of the file has one."
+)]
+pub(crate) struct Args {
+    /// Scenarios, or directories of them (*.toml); of a project those in its `scenarios`
+    #[arg(value_name = "PATH", default_value = ".")]
+    paths: Vec<PathBuf>,
+    /// This plugin in place of the one that each scenario names; a path from here
+    #[arg(long, value_name = "PLUGIN")]
+    plugin: Option<String>,
+    /// Take a project's component as its last build has left it
+    #[arg(long)]
+    no_build: bool,
+    /// Write what happens into the golden files
+    #[arg(long)]
+    bless: bool,
+    /// One JSON object a scenario instead of lines
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let files = args.paths.iter().map(|path| files(path)).collect::<Result<Vec<_>, Wrong>>()?.concat();
+    let scenarios = files.iter().map(|file| Scenario::read(file)).collect::<Result<Vec<_>, Wrong>>()?;
+    let host = plugin_host()?;
+    let mut stage = Stage { args, host, built: Vec::new() };
+    let mut failed = 0;
+    for scenario in &scenarios {
+        let problems = stage.play(scenario)?;
+        failed += usize::from(!problems.is_empty());
+        tell(args, scenario, &problems);
+    }
+    if !args.json {
+        let all = scenarios.len();
+        let plural = if all == 1 { "" } else { "s" };
+        let summary = format!("{all} scenario{plural}, {failed} failed");
+        println!("{}", if failed == 0 { screen::good(summary) } else { screen::bad(summary) });
+    }
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The scenarios of a path, in order of their names.
+fn files(path: &Path) -> Result<Vec<PathBuf>, Wrong> {
+    let wrong = |error: std::io::Error| Wrong(format!("{}: {error}", path.display()));
+    if !path.metadata().map_err(wrong)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let dir = if Project::of_dir(path).is_ok() { path.join("scenarios") } else { path.to_owned() };
+    let entries = std::fs::read_dir(&dir).map_err(|error| Wrong(format!("{}: {error}", dir.display())))?;
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.retain(|file| file.extension().is_some_and(|it| it == "toml") && file.is_file());
+    files.sort();
+    match files.is_empty() {
+        true => Err(Wrong(format!("{}: has no scenario (*.toml)", dir.display()))),
+        false => Ok(files),
+    }
+}
+
+fn tell(args: &Args, scenario: &Scenario, problems: &[String]) {
+    let file = scenario.file.display();
+    if args.json {
+        let line = json!({"scenario": scenario.file, "ok": problems.is_empty(), "rows": scenario.rows(), "problems": problems});
+        return println!("{line}");
+    }
+    if problems.is_empty() {
+        return println!("{} {file} ({} rows)", screen::good("ok  ".to_owned()), scenario.rows());
+    }
+    println!("{} {file}", screen::bad("FAIL".to_owned()));
+    for problem in problems.iter().take(SHOWN_MAX) {
+        println!("  {}", problem.replace('\n', "\n  "));
+    }
+    if let Some(more @ 1..) = problems.len().checked_sub(SHOWN_MAX) {
+        println!("  … {more} more");
+    }
+}
+
+struct Stage<'a> {
+    args: &'a Args,
+    host: Host,
+    /// Projects that were built in this run.
+    built: Vec<PathBuf>,
+}
+
+impl Stage<'_> {
+    /// What is not as expected, in words. The error is of a scenario that cannot be played.
+    fn play(&mut self, scenario: &Scenario) -> anyhow::Result<Vec<String>> {
+        let named = || format!("{}: plugin", scenario.file.display());
+        let source = self.source(scenario).with_context(named)?;
+        let terms = given::terms(scenario.limits.clone(), scenario.tokenizer.as_deref())?;
+        let component = source.load(&self.host, terms).map_err(|error| error.to_string());
+        let player = component.and_then(|component| {
+            Player::new(component, scenario.settings.clone()).map_err(|error| error.to_string())
+        });
+        let mut player = match player {
+            Ok(player) => player,
+            Err(why) => return Ok(vec![why]),
+        };
+        let (mut problems, mut happened) = (Vec::new(), String::new());
+        for (batch, expectation) in &scenario.batches {
+            let played = match player.play(batch) {
+                Ok(played) => played,
+                Err(error) => {
+                    problems.push(format!("{}: {error:#}", batch.from));
+                    return Ok(problems);
+                }
+            };
+            for (row, fate) in batch.rows.iter().zip(&played.fates) {
+                happened += &show::line(&batch.from, row, fate, Style::Golden);
+                happened.push('\n');
+            }
+            for (rid, line) in &played.log {
+                let rid = rid.as_ref().map(|rid| format!(" {rid}")).unwrap_or_default();
+                let (level, text) = (show::level(line.level), &line.message);
+                happened += &format!("{}{rid}: log: {level}: {text}\n", batch.from);
+            }
+            for fault in &played.faults {
+                happened += &format!("{}: fault: {}\n", batch.from, fault.kind.label());
+            }
+            if scenario.expects {
+                problems.extend(compare(&batch.from, &batch.rows, &played.fates, expectation));
+                problems.extend(faults(&batch.from, &played.faults, expectation));
+            }
+        }
+        if !scenario.expects {
+            problems.extend(self.golden(scenario, &happened)?);
+        }
+        Ok(problems)
+    }
+
+    /// The component of a scenario; a project is built once, where a source has changed since its last build.
+    fn source(&mut self, scenario: &Scenario) -> anyhow::Result<Source> {
+        let (name, base) = match &self.args.plugin {
+            Some(plugin) => (plugin.as_str(), Path::new("")),
+            None => (scenario.plugin.as_str(), scenario.file.parent().unwrap_or(Path::new(""))),
+        };
+        let dir = base.join(name);
+        if !self.args.no_build && !name.starts_with("builtin:") && dir.is_dir() && !self.built.contains(&dir)
+        {
+            Project::of_dir(&dir)?.build_if_changed(Output::Shown)?;
+            self.built.push(dir);
+        }
+        Ok(given::find(name, base)?)
+    }
+
+    fn golden(&self, scenario: &Scenario, happened: &str) -> anyhow::Result<Vec<String>> {
+        let file = scenario.golden();
+        if self.args.bless {
+            std::fs::write(&file, happened).with_context(|| file.display().to_string())?;
+            return Ok(Vec::new());
+        }
+        let expected = match std::fs::read_to_string(&file) {
+            Ok(expected) => expected,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let file = file.display();
+                return Ok(vec![format!("expects nothing, and there is no {file}: --bless writes it")]);
+            }
+            Err(error) => return Err(error).with_context(|| file.display().to_string()),
+        };
+        Ok(differences(&expected, happened))
+    }
+}
+
+/// What of a batch's rows is not as expected.
+fn compare(from: &str, rows: &[Row], fates: &[Fate], expectation: &Expectation) -> Vec<String> {
+    let became = |fate: &Fate| match (fate, fate.said()) {
+        (Fate::Swallowed, _) => Expected::Swallowed,
+        (_, None) => Expected::AsItCame,
+        (_, Some(action)) => Expected::Verdict(show::json(action)),
+    };
+    let rows = rows.iter().zip(fates).zip(&expectation.rows);
+    rows.map(|((row, fate), expected)| (row, became(fate), expected))
+        .filter(|(_, became, expected)| became != *expected)
+        .map(|(row, became, expected)| {
+            difference(&format!("{from} {}", row.rid), &worded(expected), &worded(&became))
+        })
+        .collect()
+}
+
+fn worded(expected: &Expected) -> String {
+    match expected {
+        Expected::AsItCame => "as it came".to_owned(),
+        Expected::Swallowed => "swallowed".to_owned(),
+        Expected::Verdict(verdict) => verdict.to_string(),
+    }
+}
+
+fn faults(from: &str, faults: &[afterbay_runtime::Fault], expectation: &Expectation) -> Vec<String> {
+    let expected = expectation.fault.as_deref().unwrap_or("no fault");
+    if faults.is_empty() && expectation.fault.is_some() {
+        return vec![difference(from, expected, "no fault")];
+    }
+    let unexpected = faults.iter().filter(|fault| Some(fault.kind.label()) != expectation.fault.as_deref());
+    unexpected.map(|fault| difference(from, expected, &fault.to_string())).collect()
+}
+
+fn difference(place: &str, expected: &str, got: &str) -> String {
+    format!("{place}\n{}\n{}", screen::bad(format!("- {expected}")), screen::good(format!("+ {got}")))
+}
+
+/// The lines that differ, without those that both begin and end with.
+fn differences(expected: &str, happened: &str) -> Vec<String> {
+    let (old, new): (Vec<&str>, Vec<&str>) = (expected.lines().collect(), happened.lines().collect());
+    let begin = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
+    let rest = old[begin..].iter().rev().zip(new[begin..].iter().rev());
+    let end = rest.take_while(|(old, new)| old == new).count();
+    let gone = old[begin..old.len() - end].iter().map(|line| screen::bad(format!("- {line}")));
+    let came = new[begin..new.len() - end].iter().map(|line| screen::good(format!("+ {line}")));
+    gone.chain(came).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_lines_that_differ_are_told() {
+        assert_eq!(differences("a\nb\nc\n", "a\nb\nc\n"), [""; 0]);
+        assert_eq!(differences("a\nb\nc\n", "a\nx\ny\nc\n"), ["- b", "+ x", "+ y"]);
+        assert_eq!(differences("a\na\n", "a\n"), ["- a"]);
+        assert_eq!(differences("", "a\n"), ["+ a"]);
+    }
+}

@@ -1,0 +1,282 @@
+//! The admin addresses: `/metrics`, `/healthz`, `/readyz`, `/v1/signals`, the end of a request by
+//! `POST /v1/requests/{rid}/abort`, what plugins are told of a request by `/v1/requests/{rid}/attributes`, the plugins by
+//! `/v1/plugins`, a plugin's way back by `POST /v1/plugins/{plugin}/release`, a shadow made live by `…/promote`, and the
+//! configuration's reload by `POST /v1/reload`.
+//!
+//! This file owns the routes and the form of their answers, `access` who may ask, `listen` the sockets.
+
+mod access;
+mod listen;
+
+pub(crate) use access::token;
+pub(crate) use listen::{Admin, Bound};
+
+use crate::aborts::{Aborts, Reason, Refused};
+use crate::attributes::{self, Attributes, NotSet};
+use crate::plugins::{NotChanged, Plugins, Step};
+use crate::reload_queue::ReloadQueue;
+use crate::signals::{Report, Signals};
+use access::Access;
+use afterbay_events::{Condition, Exposition, Health, Metrics, Severity};
+use afterbay_http::Peer;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use axum::{Extension, Json, Router};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use std::fmt::Write;
+
+/// Longest body of a request.
+const BODY_BYTES_MAX: usize = 4096;
+
+/// The state that the routes read.
+#[derive(Clone)]
+pub(crate) struct AdminState {
+    pub(crate) metrics: Metrics,
+    pub(crate) health: Health,
+    pub(crate) signals: Signals,
+    pub(crate) aborts: Aborts,
+    pub(crate) attributes: Attributes,
+    pub(crate) plugins: Plugins,
+    pub(crate) reloads: ReloadQueue,
+}
+
+/// The routes of one address.
+fn routes(state: AdminState, access: Access) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics_text))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/v1/signals", get(signals_json))
+        .route("/v1/requests/{rid}/abort", post(abort))
+        .route("/v1/reload", post(reload))
+        .route("/v1/plugins", get(plugins))
+        .route("/v1/plugins/{plugin}/release", step(Step::Release))
+        .route("/v1/plugins/{plugin}/promote", step(Step::Promote))
+        // Said, where it would be no route.
+        .route("/v1/requests//abort", post(abort_empty))
+        .route(
+            "/v1/requests/{rid}/attributes",
+            get(attributes_of)
+                .put(set_attributes)
+                .delete(forget_attributes)
+                .layer(DefaultBodyLimit::max(attributes::BODY_BYTES_MAX)),
+        )
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(from_fn_with_state(access, access::check))
+        .with_state(state)
+}
+
+/// In the format that `Accept` prefers.
+async fn metrics_text(State(admin): State<AdminState>, headers: HeaderMap) -> Response {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let exposition = Exposition::accepted(accept);
+    ([(header::CONTENT_TYPE, exposition.content_type())], admin.metrics.encode(exposition)).into_response()
+}
+
+async fn signals_json(State(admin): State<AdminState>) -> Json<Report> {
+    Json(admin.signals.report(&admin.metrics))
+}
+
+/// 200 while every stream can do its work, else 503. Either way the body has a line for each condition; those that only
+/// degrade the process are marked so.
+async fn ready(State(admin): State<AdminState>) -> Response {
+    let conditions = admin.health.conditions();
+    let is_ready = |condition: &Condition| condition.severity == Severity::Degraded;
+    let is_all_ready = conditions.iter().all(|(_, condition)| is_ready(condition));
+    let (status, head) = match is_all_ready {
+        true => (StatusCode::OK, "ready\n"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
+    };
+    let mut text = head.to_owned();
+    let (degraded, not_ready): (Vec<_>, Vec<_>) =
+        conditions.into_iter().partition(|(_, condition)| is_ready(condition));
+    for (key, condition) in not_ready.iter().chain(&degraded) {
+        let mark = if is_ready(condition) { "degraded: " } else { "" };
+        let seconds = condition.since.elapsed().unwrap_or_default().as_secs();
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{mark}{key}: {} (for {seconds} s)", condition.text);
+    }
+    (status, text).into_response()
+}
+
+/// What an abort may be asked with.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Abort {
+    reason: Reason,
+}
+
+async fn abort(
+    State(admin): State<AdminState>,
+    Path(rid): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    if let Some(refused) = not_json(&headers) {
+        return refused;
+    }
+    let Abort { reason } = match asked(&body) {
+        Ok(asked) => asked,
+        Err(refused) => return *refused,
+    };
+    match admin.aborts.abort(&rid, reason).await {
+        Ok(sent) => Json(sent).into_response(),
+        Err(refused) => of_refused(&refused),
+    }
+}
+
+/// 404 where nothing was set by a PUT.
+async fn attributes_of(State(admin): State<AdminState>, Path(rid): Path<String>) -> Response {
+    match admin.attributes.get(&rid) {
+        Some(set) => Json(set).into_response(),
+        None => of_not_set(&NotSet::Unknown { rid }),
+    }
+}
+
+async fn set_attributes(
+    State(admin): State<AdminState>,
+    Extension(peer): Extension<Peer>,
+    Path(rid): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    if let Some(refused) = not_json(&headers) {
+        return refused;
+    }
+    match serde_json::from_slice(&body) {
+        Ok(serde_json::Value::Object(set)) => match admin.attributes.set(peer.into(), &rid, set) {
+            Ok(set) => Json(set).into_response(),
+            Err(error) => of_not_set(&error),
+        },
+        Ok(_) => wrong_body("it must be a JSON object"),
+        Err(error) => wrong_body(error),
+    }
+}
+
+async fn forget_attributes(State(admin): State<AdminState>, Path(rid): Path<String>) -> Response {
+    match admin.attributes.forget(&rid) {
+        Ok(()) => Json(json!({"rid": rid})).into_response(),
+        Err(error) => of_not_set(&error),
+    }
+}
+
+fn of_not_set(error: &NotSet) -> Response {
+    let (status, code) = match error {
+        NotSet::Empty | NotSet::LongRid { .. } => (StatusCode::BAD_REQUEST, "rid"),
+        NotSet::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+        NotSet::Full { .. } | NotSet::CallerFull { .. } => (StatusCode::INSUFFICIENT_STORAGE, "full"),
+        NotSet::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown"),
+    };
+    refusal(status, code, &error.to_string())
+}
+
+/// What is in a body; no body is `{}`.
+fn asked<T: Default + DeserializeOwned>(body: &Bytes) -> Result<T, Box<Response>> {
+    if body.is_empty() {
+        return Ok(T::default());
+    }
+    serde_json::from_slice(body).map_err(|error| Box::new(wrong_body(error)))
+}
+
+/// 200 with what has changed, 409 with every reason why nothing has.
+async fn reload(State(admin): State<AdminState>, headers: HeaderMap) -> Response {
+    if let Some(refused) = not_json(&headers) {
+        return refused;
+    }
+    match admin.reloads.ask().await {
+        Some(Ok(changed)) => Json(json!({"changed": changed})).into_response(),
+        Some(Err(why)) => {
+            let answer = json!({"code": "refused", "error": why.join("; "), "refused": why});
+            (StatusCode::CONFLICT, Json(answer)).into_response()
+        }
+        None => {
+            let why = "too many reloads wait already, or the streams end";
+            refusal(StatusCode::SERVICE_UNAVAILABLE, "no_answer", why)
+        }
+    }
+}
+
+async fn plugins(State(admin): State<AdminState>) -> Response {
+    match admin.plugins.list(&admin.metrics).await {
+        Ok(plugins) => Json(json!({"plugins": plugins, "last_reload": admin.reloads.last()})).into_response(),
+        Err(error) => refusal(StatusCode::SERVICE_UNAVAILABLE, "no_answer", &error.to_string()),
+    }
+}
+
+/// What a release or a promotion may be asked with.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct OfStream {
+    /// Every one where there is none.
+    stream: Option<String>,
+}
+
+/// A step with a plugin.
+fn step(step: Step) -> MethodRouter<AdminState> {
+    post(
+        move |State(admin): State<AdminState>, Path(plugin): Path<String>, headers: HeaderMap, body: Bytes| async move {
+            if let Some(refused) = not_json(&headers) {
+                return refused;
+            }
+            let OfStream { stream } = match asked(&body) {
+                Ok(asked) => asked,
+                Err(refused) => return *refused,
+            };
+            match admin.plugins.change(step, &plugin, stream.as_deref()).await {
+                Ok(changed) => Json(changed).into_response(),
+                Err(refused) => of_not_changed(&refused),
+            }
+        },
+    )
+}
+
+fn of_not_changed(refused: &NotChanged) -> Response {
+    let (status, code) = match refused {
+        NotChanged::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown"),
+        NotChanged::NotQuarantined { .. } => (StatusCode::CONFLICT, "not_quarantined"),
+        NotChanged::NotShadow { .. } => (StatusCode::CONFLICT, "not_shadow"),
+        NotChanged::NoAnswer(_) => (StatusCode::SERVICE_UNAVAILABLE, "no_answer"),
+    };
+    refusal(status, code, &refused.to_string())
+}
+
+async fn abort_empty(headers: HeaderMap) -> Response {
+    not_json(&headers).unwrap_or_else(|| of_refused(&Refused::Empty))
+}
+
+/// A browser lets a page send JSON to another site only where that site allows it, which this one never does.
+fn not_json(headers: &HeaderMap) -> Option<Response> {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    if kind.split(';').next().map(str::trim) != Some("application/json") {
+        let why = format!("the content type is {kind:?}, must be application/json");
+        return Some(refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", &why));
+    }
+    None
+}
+
+fn wrong_body(why: impl std::fmt::Display) -> Response {
+    refusal(StatusCode::BAD_REQUEST, "body", &format!("the body: {why}"))
+}
+
+fn of_refused(refused: &Refused) -> Response {
+    let (status, code) = match refused {
+        Refused::Empty => (StatusCode::BAD_REQUEST, "empty"),
+        Refused::HealthCheck { .. } => (StatusCode::BAD_REQUEST, "health_check"),
+        Refused::NotLive { .. } => (StatusCode::NOT_FOUND, "not_live"),
+        Refused::Prefix { .. } => (StatusCode::CONFLICT, "prefix"),
+        Refused::NoWay { .. } => (StatusCode::SERVICE_UNAVAILABLE, "no_way"),
+        Refused::NoAnswer { .. } => (StatusCode::SERVICE_UNAVAILABLE, "no_answer"),
+        Refused::Failed { .. } => (StatusCode::SERVICE_UNAVAILABLE, "failed"),
+    };
+    refusal(status, code, &refused.to_string())
+}
+
+fn refusal(status: StatusCode, code: &str, why: &str) -> Response {
+    (status, Json(json!({"code": code, "error": why}))).into_response()
+}

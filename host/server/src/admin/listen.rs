@@ -1,0 +1,130 @@
+//! The admin addresses of a process: binds them, serves them, and follows a reload.
+
+use super::access::{Access, TokenFile};
+use super::{AdminState, routes};
+use crate::descriptors;
+use afterbay_config as config;
+use afterbay_config::AdminAddress;
+use afterbay_http::{Bounds, Listener, serve};
+use afterbay_sockets::{BindError, Endpoint};
+use anyhow::{Context, anyhow, ensure};
+use axum::Extension;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::task::JoinHandle;
+
+/// Mode of the Unix socket: the user of this process alone may connect.
+const SOCKET_MODE: u32 = 0o600;
+/// Time until a request's head is whole.
+const HEAD_MAX: Duration = Duration::from_secs(5);
+/// Time for a whole exchange. A reload compiles plugins before it answers.
+const EXCHANGE_MAX: Duration = Duration::from_secs(150);
+
+/// The addresses that are served. They are closed when it is dropped, and requests that have come are still answered.
+#[derive(Default)]
+pub(crate) struct Admin {
+    served: Vec<Served>,
+    token_file: TokenFile,
+}
+
+struct Served {
+    address: AdminAddress,
+    accepting: JoinHandle<()>,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+/// An address that is bound and not served yet.
+pub(crate) struct Bound {
+    address: AdminAddress,
+    listener: Listener,
+    /// The file of a Unix socket.
+    name: Option<afterbay_sockets::Listener>,
+}
+
+impl Admin {
+    /// Binds the addresses of a configuration that are not served already.
+    pub(crate) async fn bind(&self, config: &config::Admin) -> anyhow::Result<Vec<Bound>> {
+        let mut bound = Vec::new();
+        for address in &config.listen {
+            if self.served.iter().all(|served| served.address != *address) {
+                let listener = bind(address).await;
+                bound.push(listener.with_context(|| format!("admin.listen: {address}"))?);
+            }
+        }
+        Ok(bound)
+    }
+
+
+}
+
+async fn bind(&self, config: &config::Admin) -> anyhow::Result<Vec<Bound>> {
+        let mut bound = Vec::new();
+        for address in &config.listen {
+            if self.served.iter().all(|served| served.address != *address) {
+                let listener = bind(address).await;
+                bound.push(listener.with_context(|| format!("admin.listen: {address}"))?);
+            }
+        }
+        Ok(bound)
+    }
+}
+
+/// Serves the addresses of the configuration: those that were bound for it, and those that are served and stay.
+pub(crate) fn serve_all(shared: &mut Shared, bound: Vec<Bound>) -> anyhow::Result<()> {
+    let config = &shared.config.admin;
+    let (listen, token_file) = (config.listen.clone(), config.token_file.clone());
+    let socket = config.unix_socket().map(|path| AdminAddress::Unix(path.to_owned()));
+    shared.admin.token_file.set(token_file.clone());
+    shared.admin.served.retain(|served| listen.contains(&served.address));
+    let limit = descriptors::limit();
+    for Bound { address, listener, name } in bound {
+        let shown = match &listener {
+            Listener::Tcp(tcp) if token_file.is_none() => format!("http://{}, read-only", tcp.local_addr()?),
+            Listener::Tcp(tcp) => format!("http://{}", tcp.local_addr()?),
+            Listener::Unix(_) => address.to_string(),
+        };
+        tracing::info!(target: "afterbay", "admin: {shown}");
+        let token_file = shared.admin.token_file.clone();
+        let routes = routes(shared, Access { address: address.clone(), token_file, socket: socket.clone() });
+        let bounds =
+            Bounds { connections: descriptors::for_admin(limit), head: HEAD_MAX, exchange: EXCHANGE_MAX };
+        let accepting = tokio::spawn(async move {
+            serve(listener, bounds, |peer| routes.clone().layer(Extension(peer))).await;
+            drop(name);
+        });
+        shared.admin.served.push(Served { address, accepting });
+    }
+    Ok(())
+}
+
+async fn bind(address: &AdminAddress) -> anyhow::Result<Bound> {
+    let (listener, name) = match address {
+        AdminAddress::Tcp(tcp) => (Listener::Tcp(TcpListener::bind(tcp).await?), None),
+        AdminAddress::Unix(path) => {
+            let (listener, name) = bind_socket(path)?;
+            (Listener::Unix(listener), Some(name))
+        }
+    };
+    Ok(Bound { address: address.clone(), listener, name })
+}
+
+/// A socket that nobody listens on is replaced, and nothing else.
+fn bind_socket(path: &Path) -> anyhow::Result<(UnixListener, afterbay_sockets::Listener)> {
+    let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file());
+    ensure!(!is_file, "is a file, and not a socket");
+    let name = afterbay_sockets::Listener::bind(&Endpoint::Ipc(path.to_owned()), SOCKET_MODE, None);
+    let name = name.map_err(|error| match error {
+        BindError::InUse { .. } => anyhow!("another process listens there"),
+        error => error.into(),
+    })?;
+    let descriptor: OwnedFd = name.descriptor()?;
+    let listener = UnixListener::from_std(descriptor.into())?;
+    Ok((listener, name))
+}

@@ -1,0 +1,36 @@
+//! A configuration file, read and checked against what this build has: bundled plugins, layouts, registries.
+
+use afterbay_config as config;
+use afterbay_http::redacted;
+use afterbay_oci::Reference;
+use afterbay_wire::Layouts;
+use std::path::Path;
+
+/// Reads and checks a configuration file. The problems are complete sentences.
+pub fn load(file: &Path, has_rendezvous: bool) -> Result<config::Config, Vec<String>> {
+    let names = match has_rendezvous {
+        true => config::Names::FromRendezvous,
+        false => config::Names::FromConfig,
+    };
+    with_env(names, |env| config::Config::load(file, env))
+}
+
+/// Reads the admin addresses of a configuration file, and token file.
+pub fn load_admin(file: &Path) -> Result<config::Admin, Vec<String>> {
+    with_env(config::Names::FromRendezvous, |env| config::Config::load_admin(file, env))
+}
+
+/// Calls with what a configuration is checked against. The problems have no passwords in them.
+fn with_env<T>(
+    names: config::Names,
+    load: impl FnOnce(&config::Env<'_>) -> Result<T, config::Problems>,
+) -> Result<T, Vec<String>> {
+    let builtins: Vec<&str> = afterbay_bundled::names().collect();
+    let versions = Layouts::versions();
+    let reference = |text: &str| Reference::parse(text).map(drop).map_err(|error| error.to_string());
+    // What is in it is told with the plugins' problems.
+    let tokenizer =
+        |path: &Path| std::fs::metadata(path).map(drop).map_err(|error| format!("cannot be read: {error}"));
+    let env = config::Env::of_process(names, &builtins, &reference, &tokenizer, &versions);
+    load(&env).map_err(|problems| problems.iter().map(|problem| redacted(&problem.to_string())).collect())
+}

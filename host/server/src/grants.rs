@@ -1,0 +1,71 @@
+//! What plugins are granted, as their configuration says, and where the host gets it from.
+
+use crate::rendezvous::Rendezvous;
+use afterbay_plugin_loader::{ModelTokens, Tokenizers};
+use afterbay_config as config;
+use afterbay_events::{Metrics, OWN_NAMES_MAX, OwnError, OwnMetrics};
+use afterbay_runtime::{Digest, Grants, Limits, Meter, MeterError, Terms, Tokens};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What a plugin is loaded on; `meter` is where its own figures go.
+pub(crate) fn terms(plugin: &config::Plugin, meter: Arc<dyn Meter>, model: Option<Arc<ModelTokens>>) -> Terms {
+    let config::Limits { memory_bytes, deadline, hold } = plugin.limits;
+    let limits = Limits { memory_bytes, deadline, hold, ..Limits::default() };
+    let has = |grant| plugin.grant.contains(&grant);
+    let grants = Grants {
+        log: has(config::Grant::Log),
+        metrics: has(config::Grant::Metrics).then_some(meter),
+        signals: has(config::Grant::Signals),
+        request: has(config::Grant::Request),
+        tokenizer: model.map(|model| model as Arc<dyn Tokens>),
+    };
+    Terms { limits, grants, digest: plugin.sha256.map(Digest) }
+}
+
+/// The tokenizer of a stream's model, where the plugin is granted it: that of the first sink that names one, else the
+/// connector's. The error is for people.
+pub(crate) fn model(
+    stream: &config::Stream,
+    plugin: &config::Plugin,
+    met: Option<&Rendezvous>,
+    tokenizers: &Tokenizers,
+) -> Result<Option<Arc<ModelTokens>>, String> {
+    if !plugin.grant.contains(&config::Grant::Tokenizer) {
+        return Ok(None);
+    }
+    let named = stream.sinks.iter().find_map(|sink| sink.tokenizer.clone());
+    let found = met.and_then(|met| met.tokenizer_path.as_ref().or(met.model_path.as_ref()));
+    let path = named.or_else(|| found.map(PathBuf::from));
+    let path = path.ok_or("is granted the tokenizer, and no sink of its stream names one: sink.tokenizer")?;
+    tokenizers.tokens(&path).map(Some).map_err(|error| format!("tokenizer: {error}"))
+}
+
+/// To `/metrics`.
+pub(crate) fn meter(metrics: &Metrics, stream: &str, plugin: &str) -> Arc<dyn Meter> {
+    Arc::new(Own(metrics.own(stream, plugin)))
+}
+
+struct Own(OwnMetrics);
+
+fn refused(error: OwnError) -> MeterError {
+    match error {
+        OwnError::Full => MeterError::Full { limit: OWN_NAMES_MAX },
+        OwnError::OtherKind => MeterError::OtherKind,
+        OwnError::NotFinite { value } => MeterError::NotFinite { value },
+    }
+}
+
+impl Meter for Own {
+    fn add(&self, name: &str, delta: u64) -> Result<(), MeterError> {
+        self.0.add(name, delta).map_err(refused)
+    }
+
+    fn set(&self, name: &str, value: f64) -> Result<(), MeterError> {
+        self.0.set(name, value).map_err(refused)
+    }
+
+    fn observe(&self, name: &str, value: f64) -> Result<(), MeterError> {
+        self.0.observe(name, value).map_err(refused)
+    }
+}

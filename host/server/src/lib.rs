@@ -1,0 +1,37 @@
+//! The server behind `afterbay run`: it starts, reloads and stops streams, and answers on the admin addresses.
+//!
+//! It knows nothing of the command line. The path of a batch is in `afterbay-stream`.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+// Before a start.
+mod check;
+mod config_file;
+mod descriptors;
+
+// What a stream is started with.
+mod grants;
+mod loading;
+mod rendezvous;
+mod sinks;
+
+// What an operator asks the running streams.
+mod aborts;
+mod admin;
+mod attributes;
+mod plugins;
+mod reload_queue;
+mod signals;
+
+// The streams of a process, from start to end.
+mod changes;
+mod drain;
+mod reload;
+mod serve;
+mod shared;
+mod start;
+
+pub use check::check_files;
+pub use config_file::{load as load_config, load_admin};
+pub use drain::Left;
+pub use serve::{Options, Server};
+pub use sinks::warnings;

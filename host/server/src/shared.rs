@@ -1,0 +1,128 @@
+//! What all streams of a process share: the journal's directory, the plugin host, counters, and what the admin addresses ask.
+
+use crate::aborts::Aborts;
+use crate::admin::{Admin, AdminState};
+use crate::attributes::Attributes;
+use crate::loading::Loader;
+use crate::plugins::Plugins;
+use crate::reload_queue::ReloadQueue;
+use crate::signals::Signals;
+use crate::sinks::Sinks;
+use afterbay_config as config;
+use afterbay_events::{Events, Health, Metrics};
+use afterbay_journal::{Directory, Options, SyncPolicy};
+use afterbay_plugin_loader::Tokenizers;
+use afterbay_runtime::Host;
+use afterbay_stream::Budget;
+use std::sync::Arc;
+
+/// What all streams of a process share.
+pub(crate) struct Shared {
+    pub(crate) config: config::Config,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) host: Host,
+    pub(crate) tokenizers: Arc<Tokenizers>,
+    pub(crate) events: Events,
+    pub(crate) metrics: Metrics,
+    pub(crate) health: Health,
+    pub(crate) signals: Signals,
+    pub(crate) sinks: Sinks,
+    pub(crate) budget: Budget,
+    pub(crate) aborts: Aborts,
+    pub(crate) attributes: Attributes,
+    pub(crate) plugins: Plugins,
+    pub(crate) reloads: ReloadQueue,
+    /// The tasks that answer on the admin addresses.
+    pub(crate) admin: Admin,
+}
+
+impl Shared {
+    pub(crate) fn loader(&self) -> Loader {
+        let (host, tokenizers) = (self.host.clone(), self.tokenizers.clone());
+        Loader { host, tokenizers, metrics: self.metrics.clone() }
+    }
+
+    /// The state that the routes of the admin addresses read.
+    pub(crate) fn admin_state(&self) -> AdminState {
+        AdminState {
+            metrics: self.metrics.clone(),
+            health: self.health.clone(),
+            signals: self.signals.clone(),
+            aborts: self.aborts.clone(),
+            attributes: self.attributes.clone(),
+            plugins: self.plugins.clone(),
+            reloads: self.reloads.clone(),
+        }
+    }
+
+    /// Every stream has ended.
+    pub(crate) fn clear(&self) {
+        self.aborts.clear();
+        self.attributes.clear();
+        self.plugins.clear();
+        self.tokenizers.forget();
+        self.sinks.clear();
+    }
+
+    /// A stream is configured no longer, and has ended.
+    pub(crate) fn forget_stream(&self, stream: &str) {
+        self.aborts.remove(stream);
+        self.attributes.remove(stream);
+        self.plugins.remove(stream);
+        self.sinks.forget_stream(stream);
+        self.metrics.forget_stream(stream);
+        self.health.clear_stream(stream);
+    }
+
+    /// Opens (and locks) the journal.
+    pub(crate) fn open(
+        config: config::Config,
+        host: Host,
+        tokenizers: Tokenizers,
+        reloads: ReloadQueue,
+    ) -> anyhow::Result<Shared> {
+        let (events, health) = (Events::new(), Health::default());
+        let metrics = Metrics::new(events.clone(), health.clone());
+        let directory = Arc::new(Directory::open(&config.journal.dir, journal_options(&config))?);
+        let tokenizers = Arc::new(tokenizers);
+        let sinks = Sinks::new(&tokenizers, &events, &health);
+        let signals = Signals::new(&config, &metrics, &sinks);
+        let budget = Budget::new(config.memory.waiting);
+        let aborts = Aborts::new(&events, &metrics);
+        let (attributes, plugins) = (Attributes::default(), Plugins::default());
+        Ok(Shared {
+            budget,
+            config,
+            directory,
+            host,
+            tokenizers,
+            events,
+            metrics,
+            health,
+            signals,
+            sinks,
+            aborts,
+            attributes,
+            plugins,
+            reloads,
+            admin: Admin::default(),
+        })
+    }
+}
+
+fn journal_options(config: &config::Config) -> Options {
+    let journal = &config.journal;
+    let max_frame_bytes = config.streams.iter().map(|stream| stream.max_message_bytes).max().unwrap_or(0);
+    Options {
+        sync: match journal.sync {
+            config::Sync::None => SyncPolicy::None,
+            config::Sync::Interval => SyncPolicy::Interval(journal.sync_interval),
+            config::Sync::Always => SyncPolicy::Always,
+        },
+        segment_bytes: journal.segment_bytes,
+        retain_bytes: journal.retain.bytes,
+        retain_age: journal.retain.age,
+        abandon_after: journal.abandon_after,
+        max_frame_bytes: usize::try_from(max_frame_bytes).unwrap_or(usize::MAX),
+    }
+}

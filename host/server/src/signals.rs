@@ -1,0 +1,430 @@
+//! The scheduler's own load, of each stream: where it is read, what becomes of it in the log, on `/metrics` and on
+//! `/v1/signals`.
+//!
+//! Owns the background readers, which outlive a stream's sockets. What is done about a load is not its business.
+
+use crate::rendezvous::{self, Meeting, Rendezvous};
+use crate::sinks::Sinks;
+use afterbay_config as config;
+use afterbay_events::event::{
+    NoticesMissed, SignalFound, SignalFresh, SignalInvalid, SignalLost, SignalMissed, SignalStale,
+};
+use afterbay_events::{Event, Events, Metrics, Name, SchedulerLoad, SignalSource, SinkCounters, Total};
+use afterbay_runtime::signals::Load;
+use afterbay_signals::{
+    Change, LoadConfig, LoadReader, LoadSnapshot, Notice, SnapshotPlace, SourceKind, SourceReport,
+};
+use afterbay_stream::{SINK_STATES, SchedulerLoad as LoadForPlugins};
+use anyhow::Context;
+use serde::Serialize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The readers of a process, in the order of the configuration's streams. Clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct Signals(Arc<Mutex<Vec<Arc<Followed>>>>);
+
+/// The signals of one stream.
+struct Followed {
+    stream: String,
+    /// Those of the configuration, and of the tokenizers that were met.
+    sinks: Mutex<Vec<String>>,
+    /// What is known of them.
+    known: Sinks,
+    config: config::Signals,
+    /// None where there is no source.
+    source: Mutex<Option<Source>>,
+}
+
+struct Source {
+    reader: LoadReader,
+    /// What it reads, with what it was told to follow since.
+    reads: LoadConfig,
+}
+
+impl Signals {
+    /// Of every stream of a configuration; nothing is read before [`Signals::meet`].
+    pub(crate) fn new(config: &config::Config, metrics: &Metrics, sinks: &Sinks) -> Signals {
+        let signals = Signals::default();
+        signals.follow(config, metrics, sinks);
+        signals
+    }
+
+    /// Of the streams of another configuration from now on. What is followed as before goes on being read.
+    pub(crate) fn follow(&self, config: &config::Config, metrics: &Metrics, known: &Sinks) {
+        let mut held = self.lock();
+        let before = std::mem::take(&mut *held);
+        for stream in &config.streams {
+            let sinks: Vec<String> = stream.sinks.iter().map(|sink| sink.name.to_string()).collect();
+            let (name, follows) = (stream.name.to_string(), of_its_own(stream));
+            let is_same = |known: &&Arc<Followed>| known.stream == name && known.config == follows;
+            if let Some(before) = before.iter().find(is_same) {
+                *before.sinks() = sinks;
+                held.push(before.clone());
+                continue;
+            }
+            let signals = self.clone();
+            metrics.signals(&name.clone(), {
+                let name = name.clone();
+                move || signals.of(&name)?.metrics()
+            });
+            let (sinks, source) = (Mutex::new(sinks), Mutex::default());
+            let known = known.clone();
+            held.push(Arc::new(Followed { stream: name, sinks, known, config: follows, source }));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Followed>>> {
+        // Whoever panicked with it left whole values.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn all(&self) -> Vec<Arc<Followed>> {
+        self.lock().clone()
+    }
+
+    fn of(&self, stream: &str) -> Option<Arc<Followed>> {
+        self.lock().iter().find(|followed| followed.stream == stream).cloned()
+    }
+
+    /// Reads from now on what the configuration and each stream's rendezvous name.
+    pub(crate) fn meet(&self, config: &config::Config, meetings: &[Meeting]) -> anyhow::Result<()> {
+        for (followed, (stream, meeting)) in self.all().iter().zip(config.streams.iter().zip(meetings)) {
+            let met = meeting.met();
+            let workers = rendezvous::workers(stream, met)?;
+            let sinks = stream.sinks.iter().chain(&workers);
+            *followed.sinks() = sinks.map(|sink| sink.name.to_string()).collect();
+            followed.meet(met).with_context(|| format!("stream {:?}", followed.stream))?;
+        }
+        Ok(())
+    }
+
+    /// The scheduler's load of a stream, for its plugins.
+    pub(crate) fn load_of(&self, stream: &str) -> LoadForPlugins {
+        let (signals, stream) = (self.clone(), stream.to_owned());
+        Box::new(move || {
+            let followed = signals.of(&stream)?;
+            let load = followed.lock().as_ref()?.reader.handle().read();
+            for_plugins(&load)
+        })
+    }
+
+    /// Publishes what has changed about the sources since the last time.
+    pub(crate) fn tell(&self, events: &Events) {
+        for followed in self.all() {
+            let notices = followed.lock().as_ref().map(|source| source.reader.notices());
+            let stream: Name = followed.stream.as_str().into();
+            for notice in notices.into_iter().flatten() {
+                events.publish(event(stream.clone(), notice));
+            }
+        }
+    }
+
+    /// `/v1/signals`.
+    pub(crate) fn report(&self, metrics: &Metrics) -> Report {
+        Report { streams: self.all().iter().map(|followed| followed.report(metrics)).collect() }
+    }
+}
+
+impl Followed {
+    fn lock(&self) -> MutexGuard<'_, Option<Source>> {
+        // Whoever panicked with it left a reader that reads.
+        self.source.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sinks(&self) -> MutexGuard<'_, Vec<String>> {
+        // They are replaced whole.
+        self.sinks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn meet(&self, met: Option<&Rendezvous>) -> Result<(), afterbay_signals::Error> {
+        let mut held = self.lock();
+        let reads = reads(&self.config, met);
+        if let (Some(source), Some(reads)) = (held.as_mut(), &reads) {
+            if source.reads == *reads {
+                return Ok(());
+            }
+            if let Some(place) = source.elsewhere(reads) {
+                source.reader.follow(place)?;
+                source.reads = reads.clone();
+                return Ok(());
+            }
+        }
+        // There is none, or of another rank, or of a scheduler without a load file: what the one before knew is of no use.
+        *held = None;
+        let start =
+            |reads: LoadConfig| LoadReader::start(reads.clone()).map(|reader| Source { reader, reads });
+        *held = reads.map(start).transpose()?;
+        Ok(())
+    }
+
+    /// The load and the sources at one time; `None` where there are none.
+    fn read(&self) -> Option<(LoadSnapshot, Vec<SourceReport>)> {
+        self.lock().as_ref().map(|source| (source.reader.handle().read(), source.reader.sources()))
+    }
+
+    fn metrics(&self) -> Option<afterbay_events::Signals> {
+        let (load, reports) = self.read()?;
+        let sources = reports.iter().map(|report| (report.source.name(), of_source(&load, report)));
+        Some((of_load(&load), sources.collect()))
+    }
+
+    fn report(&self, metrics: &Metrics) -> StreamReport {
+        let (load, load_sources) = self.read().unzip();
+        let counters = metrics.stream(&self.stream);
+        let named = self.sinks().clone();
+        // Those that leave are there beside the others; of them none is made that is not.
+        let is_leaving = |(name, _): &(String, _)| !named.contains(name);
+        let leaving = metrics.sinks(&self.stream).into_iter().filter(is_leaving);
+        let named = named.iter().map(|name| (name.clone(), metrics.sink(&self.stream, name)));
+        let sinks: Vec<SinkReport> = named
+            .chain(leaving)
+            .map(|(name, counters)| {
+                let joins = self.known.joins(&self.stream, &name);
+                SinkReport::new(name, joins, &counters)
+            })
+            .collect();
+        StreamReport {
+            stream: self.stream.clone(),
+            senders: counters.senders.get(),
+            receiving: counters.receiving.get() == 1,
+            frames_received: counters.frames_received.get(),
+            bytes_received: counters.bytes_received.get(),
+            rows_received: counters.rows_received.get(),
+            tokens_received: counters.tokens_received.get(),
+            outbox_frames: counters.outbox_frames.get(),
+            outbox_bytes: counters.outbox_bytes.get(),
+            requests_live: counters.requests_live.get(),
+            oldest_ms: sinks.iter().map(|sink| sink.waiting_oldest_ms).max().unwrap_or(0),
+            sinks,
+            load,
+            load_sources: load_sources.unwrap_or_default(),
+        }
+    }
+}
+
+impl Source {
+    /// Where the load file is now, if nothing but its place is another.
+    fn elsewhere<'a>(&self, reads: &'a LoadConfig) -> Option<&'a SnapshotPlace> {
+        let there = LoadConfig { load_snapshot: reads.load_snapshot.clone(), ..self.reads.clone() };
+        reads.load_snapshot.as_ref().filter(|_| there == *reads)
+    }
+}
+
+/// The load that a next leg is told to look for is the scheduler's, which the stream before it has already.
+fn of_its_own(stream: &config::Stream) -> config::Signals {
+    let mut signals = stream.signals.clone();
+    if !stream.after.is_empty() && signals.load_snapshot == config::LoadSnapshot::Auto {
+        signals.load_snapshot = config::LoadSnapshot::Off;
+    }
+    signals
+}
+
+/// What a stream's reader is to read; `None` where there is nothing.
+fn reads(config: &config::Signals, met: Option<&Rendezvous>) -> Option<LoadConfig> {
+    // SGLang before 0.5.13 has no instance id, and writes no load file.
+    let met_instance = met.and_then(|met| met.instance_id.clone()).filter(|id| !id.is_empty());
+    let load_snapshot = match &config.load_snapshot {
+        config::LoadSnapshot::Auto => met_instance.map(SnapshotPlace::Instance),
+        config::LoadSnapshot::Off => None,
+        config::LoadSnapshot::Path(path) => Some(SnapshotPlace::Path(path.clone())),
+        config::LoadSnapshot::Instance(id) => Some(SnapshotPlace::Instance(id.clone())),
+    };
+    let met_rank = met.and_then(|met| met.dp_rank);
+    let reads = LoadConfig {
+        load_snapshot,
+        load_stat: config.load_stat.as_ref().map(ToString::to_string),
+        metrics: config.metrics.clone(),
+        dp_rank: config.dp_rank.or(met_rank).unwrap_or(0),
+        stale_after: config.stale_after,
+        ..LoadConfig::default()
+    };
+    let is_any = reads.load_snapshot.is_some() || reads.load_stat.is_some() || reads.metrics.is_some();
+    is_any.then_some(reads)
+}
+
+fn event(stream: Name, notice: Notice) -> Event {
+    let (source, place) = (notice.source.name(), notice.name);
+    match notice.change {
+        Change::Found => SignalFound { stream, source, place }.into(),
+        Change::Lost { why } => SignalLost { stream, source, place, why }.into(),
+        Change::Invalid { why } => SignalInvalid { stream, source, place, why }.into(),
+        Change::Stale { age_ns } => SignalStale { stream, source, place, age_ms: age_ns / 1_000_000 }.into(),
+        Change::Fresh => SignalFresh { stream, source, place }.into(),
+        Change::Missed { messages } => SignalMissed { stream, source, place, messages }.into(),
+        Change::NoticesMissed { notices } => NoticesMissed { stream, of: "signals", missed: notices }.into(),
+        // A change that this version does not know, as its author words it.
+        other => SignalInvalid { stream, source, place, why: format!("{other:?}") }.into(),
+    }
+}
+
+fn seconds(nanos: u64) -> f64 {
+    std::time::Duration::from_nanos(nanos).as_secs_f64()
+}
+
+/// A stale value has no place among gauges, which have no age of their own.
+fn of_load(load: &LoadSnapshot) -> SchedulerLoad {
+    let fresh = load.fresh().copied();
+    let values = fresh.unwrap_or_default();
+    SchedulerLoad {
+        load_fresh: u64::from(fresh.is_some()),
+        load_age_seconds: load.age_ns.map(seconds),
+        num_running_reqs: values.num_running_reqs,
+        num_waiting_reqs: values.num_waiting_reqs,
+        num_waiting_uncached_tokens: values.num_waiting_uncached_tokens,
+        num_used_tokens: values.num_used_tokens,
+        num_total_tokens: values.num_total_tokens,
+        num_active_tokens: values.num_active_tokens,
+        max_total_num_tokens: values.max_total_num_tokens,
+        max_running_requests: values.max_running_requests,
+        token_usage: values.token_usage,
+        gen_throughput: values.gen_throughput,
+        cache_hit_rate: values.cache_hit_rate,
+        utilization: values.utilization,
+        num_retracted_reqs: values.num_retracted_reqs,
+        num_retracted_requests: values.num_retracted_requests_total.map(Total),
+    }
+}
+
+/// `None` before any source has said anything.
+fn for_plugins(load: &LoadSnapshot) -> Option<Load> {
+    let values = &load.values;
+    Some(Load {
+        age_ms: load.age_ns? / 1_000_000,
+        stale: load.fresh().is_none(),
+        running: values.num_running_reqs,
+        waiting: values.num_waiting_reqs,
+        used_tokens: values.num_used_tokens,
+        total_tokens: values.max_total_num_tokens,
+        token_usage: values.token_usage,
+        gen_throughput: values.gen_throughput,
+        retractions: values.num_retracted_reqs,
+    })
+}
+
+fn of_source(load: &LoadSnapshot, report: &SourceReport) -> SignalSource {
+    let age = match report.source {
+        SourceKind::LoadSnapshot => load.sources.load_snapshot,
+        SourceKind::LoadStat => load.sources.load_stat,
+        SourceKind::Metrics => load.sources.metrics,
+    };
+    SignalSource {
+        state: Some(report.state),
+        age_seconds: age.map(|age| seconds(age.age_ns)),
+        readings: Total(report.readings),
+        refusals: Total(report.refusals),
+        missed: Total(report.missed),
+    }
+}
+
+/// What `/v1/signals` says. Figures have the names that they have on `/metrics`.
+#[derive(Serialize)]
+pub(crate) struct Report {
+    streams: Vec<StreamReport>,
+}
+
+#[derive(Serialize)]
+struct StreamReport {
+    stream: String,
+    senders: u64,
+    receiving: bool,
+    frames_received: u64,
+    bytes_received: u64,
+    rows_received: u64,
+    tokens_received: u64,
+    outbox_frames: u64,
+    outbox_bytes: u64,
+    requests_live: u64,
+    /// How long the oldest of what waits for a sink has waited.
+    oldest_ms: u64,
+    sinks: Vec<SinkReport>,
+    /// `null` without a source. With its freshness, age and source: stale values stand as the last known.
+    load: Option<LoadSnapshot>,
+    load_sources: Vec<SourceReport>,
+}
+
+#[derive(Serialize)]
+struct SinkReport {
+    sink: String,
+    connected: bool,
+    /// `keeping up`, `behind`, `stalled`, `away`.
+    state: &'static str,
+    /// The configuration has it no more, and it has requests or frames to send.
+    leaving: bool,
+    /// The place where waiting rows are joined for this reader, in words; `null` before the stream runs.
+    joins: Option<String>,
+    waiting_rows: u64,
+    waiting_tokens: u64,
+    waiting_oldest_ms: u64,
+    queue_frames: u64,
+    queue_bytes: u64,
+    /// `null` where the reader does not count: nobody knows.
+    lag_frames: Option<u64>,
+    lag_bytes: Option<u64>,
+    spilled_frames: u64,
+    spilled_bytes: u64,
+    rows_per_second: u64,
+    rows_joined: u64,
+    frames_resent: u64,
+    frames_unconfirmed: u64,
+}
+
+impl SinkReport {
+    fn new(sink: String, joins: Option<String>, counters: &SinkCounters) -> SinkReport {
+        let counts = counters.credit_usable.get() == 1;
+        SinkReport {
+            sink,
+            connected: counters.connected.get() == 1,
+            state: usize::try_from(counters.state.get())
+                .ok()
+                .and_then(|state| SINK_STATES.get(state).copied())
+                .unwrap_or_default(),
+            leaving: counters.leaving.get() == 1,
+            joins,
+            waiting_rows: counters.waiting_rows.get(),
+            waiting_tokens: counters.waiting_tokens.get(),
+            waiting_oldest_ms: counters.waiting_oldest_seconds.get().as_millis() as u64,
+            queue_frames: counters.queue_frames.get(),
+            queue_bytes: counters.queue_bytes.get(),
+            lag_frames: counts.then(|| counters.lag_frames.get()),
+            lag_bytes: counts.then(|| counters.lag_bytes.get()),
+            spilled_frames: counters.spilled_frames.get(),
+            spilled_bytes: counters.spilled_bytes.get(),
+            rows_per_second: counters.rows_per_second.get(),
+            rows_joined: counters.rows_joined.get(),
+            frames_resent: counters.frames_resent.get(),
+            frames_unconfirmed: counters.frames_unconfirmed.get(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both crates check an endpoint and a URL, each in its own words.
+    #[test]
+    fn a_source_that_the_configuration_accepts_is_taken_by_its_reader() {
+        let load_stats =
+            ["tcp://127.0.0.1:5557", "tcp://[::1]:1", "tcp://sglang-0.local:65535", "ipc:///run/l"];
+        let urls =
+            ["http://127.0.0.1:30000/metrics", "http://[::1]:1/m?a=b&c=%20", "http://h", "http://h?x=(1)"];
+        for (load_stat, url) in load_stats.into_iter().zip(urls) {
+            let text = format!(
+                "[[stream]]\nname = \"s\"\nlisten = \"tcp://*:0\"\nsink = [{{ name = \"r\", connect = \"ipc:///r\" }}]\n\
+                 signals = {{ load_snapshot = \"./l.shm\", load_stat = {load_stat:?}, metrics = {url:?} }}\n\
+                 [journal]\ndir = \"/tmp/afterbay-signals\"\n"
+            );
+            let env = config::Env {
+                var: &|_| None,
+                names: config::Names::FromConfig,
+                builtins: &[],
+                reference: &|_| Ok(()),
+                tokenizer: &|_| Ok(()),
+                layouts: &[],
+            };
+            let config = config::Config::parse(&text, std::path::Path::new("/tmp/a.toml"), &env).unwrap();
+            let reads = reads(&config.streams[0].signals, None).unwrap();
+            assert!(reads.problems().is_empty(), "{:?}", reads.problems());
+        }
+    }
+}

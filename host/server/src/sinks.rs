@@ -1,0 +1,349 @@
+//! How each sink of a stream is set up: where its reader is, who reads, and where rows may be joined for the reader.
+//!
+//! The configuration says who reads, or the connector does: in its rendezvous file, or on the reader's credit page. The page may
+//! appear after the stream has started, so pages are looked at for as long as the process runs. While nothing says who reads, rows
+//! are not joined, and the log, `/readyz`, `/v1/signals` and `afterbay check` say so.
+
+use crate::rendezvous::Rendezvous;
+use afterbay_plugin_loader::Tokenizers;
+use afterbay_config as config;
+use afterbay_events::{Event, Events, Health};
+use afterbay_events::event::{SinkJoined, SinkUncounted, SinkUnjoined, SinkVocabulary};
+use afterbay_outbox::Joins;
+use afterbay_sockets::credit::{Look, Page, PageReader, ReaderKind};
+use afterbay_stream::{SinkSetup, Stream};
+use anyhow::{Context, bail};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+/// A longer file beside a credit page is not the connector's.
+const TOLD_BYTES_MAX: u64 = 64 << 10;
+
+/// The known state of the sinks of a process, by stream and sink. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Sinks {
+    known: Arc<Mutex<BTreeMap<(String, String), Known>>>,
+    tokenizers: Arc<Tokenizers>,
+    events: Events,
+    health: Health,
+}
+
+struct Known {
+    /// The place where rows are joined, in words.
+    joins: String,
+    /// The page that says who reads, where nothing else does.
+    page: Option<Watched>,
+}
+
+/// A sink whose credit page says who reads.
+struct Watched {
+    stream: config::Stream,
+    sink: config::Sink,
+    met: Option<Rendezvous>,
+    page: PageReader,
+    /// The page's file and generation that were decided by.
+    seen: Option<((u64, u64), u64)>,
+}
+
+/// The place where rows may be joined for a sink, and its published form.
+struct Decision {
+    joins: Joins,
+    /// For `/v1/signals`.
+    text: String,
+    /// Why rows are not joined.
+    unjoined: Option<String>,
+    event: Option<Event>,
+    /// The reader's own word may still come.
+    is_final: bool,
+}
+
+impl Sinks {
+    pub(crate) fn new(tokenizers: &Arc<Tokenizers>, events: &Events, health: &Health) -> Sinks {
+        let (tokenizers, events, health) = (tokenizers.clone(), events.clone(), health.clone());
+        Sinks { known: Arc::default(), tokenizers, events, health }
+    }
+
+    /// Says where rows are joined for a sink; `None` for a sink that is not known.
+    pub(crate) fn joins(&self, stream: &str, sink: &str) -> Option<String> {
+        Some(self.lock().get(&(stream.to_owned(), sink.to_owned()))?.joins.clone())
+    }
+
+    /// Every stream has ended.
+    pub(crate) fn clear(&self) {
+        self.lock().clear();
+    }
+
+    /// A stream is configured no longer.
+    pub(crate) fn forget_stream(&self, stream: &str) {
+        self.lock().retain(|(of, _), _| of != stream);
+    }
+
+    /// Looks at the pages that say who reads, and tells the streams.
+    pub(crate) fn look(&self, config: &config::Config, streams: &[Stream]) {
+        let mut known = self.lock();
+        let is_configured = |(stream, sink): &(String, String)| {
+            let stream = config.streams.iter().find(|known| known.name.as_str() == stream);
+            stream.is_none_or(|stream| stream.sinks.iter().any(|known| known.name.as_str() == sink))
+        };
+        known.retain(|key, known| known.page.is_none() || is_configured(key));
+        for ((stream, sink), known) in known.iter_mut() {
+            let Some(running) = streams.iter().find(|running| running.name() == stream) else { continue };
+            let Some(decision) = known.page.as_mut().and_then(|watched| watched.look(&self.tokenizers))
+            else {
+                continue;
+            };
+            if decision.text != known.joins {
+                self.publish(&decision, stream, sink);
+                running.control().joins(sink, decision.joins);
+                known.joins = decision.text;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, String), Known>> {
+        // Each entry is replaced whole.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn publish(&self, decision: &Decision, stream: &str, sink: &str) {
+        let key = format!("joins:{stream}/{sink}");
+        match &decision.unjoined {
+            Some(why) => self.health.degraded(&key, format!("not joined: {why}"), SystemTime::now()),
+            None => drop(self.health.clear(&key)),
+        }
+        if let Some(event) = &decision.event {
+            self.events.publish(event.clone());
+        }
+    }
+
+    /// One reader of a stream of this configuration: where it is as the connector found it, else as the configuration says.
+    pub(crate) fn setup(
+        &self,
+        config: &config::Config,
+        stream: &config::Stream,
+        sink: &config::Sink,
+        met: Option<&Rendezvous>,
+    ) -> anyhow::Result<SinkSetup> {
+        let of = || format!("stream {:?}: sink {:?}", stream.name.as_str(), sink.name.as_str());
+        let mut sink = sink.clone();
+        let connect = match (&sink.connect, met) {
+            (None, Some(met)) => {
+                sink.credit = sink.credit.take().or_else(|| met.credit.clone());
+                met.down.parse()?
+            }
+            (Some(connect), _) => connect.clone(),
+            (None, None) => bail!("{}: it has no connect and there is no rendezvous", of()),
+        };
+        let mut page = sink.credit.as_ref().map(PageReader::new);
+        let seen = page.as_mut().and_then(page_of);
+        let decision = decide(&self.tokenizers, stream, &sink, met, seen.as_ref()).with_context(of)?;
+        self.publish(&decision, stream.name.as_str(), sink.name.as_str());
+        if let Some(event) = uncounted(config, stream, &sink, &decision.joins) {
+            self.events.publish(event);
+        }
+        let seen = seen.filter(|_| decision.is_final).map(|page| (page.file, page.generation));
+        let watched = page.filter(|_| asks_the_page(stream, &sink, met)).map(|page| Watched {
+            stream: stream.clone(),
+            sink: sink.clone(),
+            met: met.cloned(),
+            page,
+            seen,
+        });
+        let known = Known { joins: decision.text, page: watched };
+        self.lock().insert((stream.name.to_string(), sink.name.to_string()), known);
+        let reader_id = met.map(|met| format!("{}-{}", met.instance_id.as_deref().unwrap_or_default(), met.pid));
+        Ok(SinkSetup { config: sink, connect, reader_id, joins: decision.joins })
+    }
+}
+
+impl Watched {
+    /// A decision where the page has another reader than at the last one.
+    fn look(&mut self, tokenizers: &Tokenizers) -> Option<Decision> {
+        self.page.check_file();
+        let Look::Page(page) = self.page.look() else { return None };
+        let seen = Some((page.file, page.generation));
+        if self.seen == seen {
+            return None;
+        }
+        if self.seen.is_some() {
+            // Another reader may come with other files under the same names.
+            tokenizers.forget();
+        }
+        // A tokenizer that the configuration names was read at the start.
+        let decision = decide(tokenizers, &self.stream, &self.sink, self.met.as_ref(), Some(&page)).ok()?;
+        if decision.is_final {
+            self.seen = seen;
+        }
+        Some(decision)
+    }
+}
+
+/// The warnings of a start without a rendezvous, for `afterbay check`.
+pub fn warnings(config: &config::Config, tokenizers: &Tokenizers) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for stream in &config.streams {
+        // The others come with the connector.
+        for sink in stream.sinks.iter().filter(|sink| sink.connect.is_some()) {
+            let seen = sink.credit.as_ref().map(PageReader::new).as_mut().and_then(page_of);
+            // A tokenizer that cannot be read is a problem, and told as one.
+            let Ok(decision) = decide(tokenizers, stream, sink, None, seen.as_ref()) else { continue };
+            let unjoined = decision.event.filter(|_| decision.unjoined.is_some());
+            let uncounted = uncounted(config, stream, sink, &decision.joins);
+            warnings.extend(unjoined.into_iter().chain(uncounted).map(|event| event.to_string()));
+        }
+    }
+    warnings
+}
+
+fn page_of(page: &mut PageReader) -> Option<Page> {
+    match page.look() {
+        Look::Page(page) => Some(page),
+        Look::Absent | Look::Changing | Look::Invalid(_) => None,
+    }
+}
+
+/// A sink whose reader shows only in what it leaves in the kernel.
+fn uncounted(
+    config: &config::Config,
+    stream: &config::Stream,
+    sink: &config::Sink,
+    joins: &Joins,
+) -> Option<Event> {
+    let waits_for_pressure = stream.coalesce.when == config::CoalesceWhen::Backpressure;
+    // The next leg reads at once.
+    let is_own = sink.takes == config::Takes::Skipped
+        && config.streams.iter().any(|next| Some(&next.listen) == sink.connect.as_ref());
+    let is_uncounted =
+        sink.credit.is_none() && waits_for_pressure && !matches!(joins, Joins::Nowhere) && !is_own;
+    let (stream, sink) = (stream.name.as_str().into(), sink.name.as_str().into());
+    is_uncounted.then(|| SinkUncounted { stream, sink }.into())
+}
+
+/// The kind of reader, by the configuration, else by the rendezvous file; `None` where neither says.
+fn configured(stream: &config::Stream, sink: &config::Sink, met: Option<&Rendezvous>) -> Option<ReaderKind> {
+    match (sink.reader, met.map(|met| met.down_kind.as_str())) {
+        (config::Reads::Tokenizer, _) | (config::Reads::Auto, Some("tokenizer")) => {
+            Some(ReaderKind::Tokenizer)
+        }
+        (config::Reads::Detokenizer, _) | (config::Reads::Auto, Some(_)) => Some(ReaderKind::Detokenizer),
+        // Behind a detokenizer the text is made.
+        (config::Reads::Auto, None) => (!stream.after.is_empty()).then_some(ReaderKind::Tokenizer),
+    }
+}
+
+/// The page can say more than the configuration and the rendezvous file do: who reads, or where a detokenizer's tokenizer is.
+fn asks_the_page(stream: &config::Stream, sink: &config::Sink, met: Option<&Rendezvous>) -> bool {
+    configured(stream, sink, met) != Some(ReaderKind::Tokenizer)
+        && sink.tokenizer.is_none()
+        && !is_never(stream)
+}
+
+/// Rows are never joined, also not by plugins that hold some.
+fn is_never(stream: &config::Stream) -> bool {
+    stream.coalesce.when == config::CoalesceWhen::Never && stream.plugins.is_empty()
+}
+
+/// Decides where rows may be joined for a reader. A tokenizer that the configuration names must be readable; one that the connector
+/// names should be.
+fn decide(
+    tokenizers: &Tokenizers,
+    stream: &config::Stream,
+    sink: &config::Sink,
+    met: Option<&Rendezvous>,
+    page: Option<&Page>,
+) -> anyhow::Result<Decision> {
+    let on_page = page.map_or(ReaderKind::Unknown, |page| page.reader);
+    let reader = configured(stream, sink, met).unwrap_or(on_page);
+    // A stream that never joins rows needs this only for plugins that hold some.
+    let never = stream.coalesce.when == config::CoalesceWhen::Never;
+    let (of_stream, of_sink) = (stream.name.as_str(), sink.name.as_str());
+    if reader == ReaderKind::Tokenizer || is_never(stream) {
+        let learned = configured(stream, sink, met).is_none() && reader == ReaderKind::Tokenizer && !never;
+        let event = learned.then(|| SinkJoined { stream: of_stream.into(), sink: of_sink.into() }.into());
+        let text = if never { "never" } else { "anywhere" }.to_owned();
+        return Ok(Decision { joins: Joins::Anywhere, text, unjoined: None, event, is_final: true });
+    }
+    let told = match (&sink.credit, page) {
+        (Some(path), Some(page)) => tokenizer_beside(path, page.pid),
+        _ => None,
+    };
+    let found = met.and_then(|met| met.tokenizer_path.clone().or_else(|| met.model_path.clone()));
+    let vocabulary = match (&sink.tokenizer, told.as_ref().map(PathBuf::from).or_else(|| found.map(PathBuf::from))) {
+        (Some(path), _) => Ok(tokenizers.vocabulary(path).context("stream.sink.tokenizer")?),
+        (None, _) if reader == ReaderKind::Unknown => Err(unknown(sink, page)),
+        (None, Some(path)) => tokenizers.vocabulary(&path).map_err(|error| {
+            format!("{error}: add tokenizer = \"DIR\" to the sink, the directory of the model's tokenizer.json")
+        }),
+        (None, None) => Err("a detokenizer repeats text where a row ends inside a character, and nothing says which \
+                             tokenizer it has: add tokenizer = \"DIR\" to the sink, the directory of the model's tokenizer.json"
+            .to_owned()),
+    };
+    // The connector writes the file a moment after the page.
+    let is_final = on_page != ReaderKind::Detokenizer || sink.tokenizer.is_some() || told.is_some();
+    let (stream, sink) = (of_stream.into(), of_sink.into());
+    Ok(match vocabulary {
+        Ok(vocabulary) => {
+            let (tokens, kind) = (vocabulary.tokens() as u64, vocabulary.kind().to_string());
+            let text = if never {
+                "never".to_owned()
+            } else {
+                format!("where the text is whole, by {tokens} tokens")
+            };
+            let event = (!never).then(|| SinkVocabulary { stream, sink, tokens, kind }.into());
+            Decision { joins: Joins::WhereTextIsWhole(vocabulary), text, unjoined: None, event, is_final }
+        }
+        Err(_) if never => Decision {
+            joins: Joins::Nowhere,
+            text: "never".to_owned(),
+            unjoined: None,
+            event: None,
+            is_final,
+        },
+        Err(why) => {
+            let event = Some(SinkUnjoined { stream, sink, why: why.clone() }.into());
+            let text = format!("not joined: {why}");
+            Decision { joins: Joins::Nowhere, text, unjoined: Some(why), event, is_final }
+        }
+    })
+}
+
+/// Why rows are not joined for a reader of which nothing is known, and what to do.
+fn unknown(sink: &config::Sink, page: Option<&Page>) -> String {
+    let add = "add reader = \"tokenizer\" to the sink where SGLang runs with --skip-tokenizer-init, else tokenizer = \
+               \"DIR\", the directory of the model's tokenizer.json";
+    match (&sink.credit, page) {
+        (Some(path), None) => format!(
+            "reader unknown until it writes its credit page {}: start it with afterbay-sglang, or {add}",
+            path.display()
+        ),
+        (Some(path), Some(_)) => {
+            format!(
+                "reader unknown, its credit page {} is of a version that does not say: {add}",
+                path.display()
+            )
+        }
+        (None, _) => format!("reader unknown: {add}"),
+    }
+}
+
+/// The file that the connector writes beside a detokenizer's page.
+#[derive(Deserialize)]
+struct Told {
+    pid: u32,
+    tokenizer_path: Option<String>,
+}
+
+/// The path of the tokenizer of the reader with this pid, by the file beside its page.
+fn tokenizer_beside(page: &Path, pid: u32) -> Option<String> {
+    let mut file = page.as_os_str().to_owned();
+    file.push(".json");
+    let file = Path::new(&file);
+    if std::fs::metadata(file).ok()?.len() > TOLD_BYTES_MAX {
+        return None;
+    }
+    let told: Told = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
+    told.tokenizer_path.filter(|_| told.pid == pid)
+}

@@ -1,0 +1,233 @@
+//! From a checked configuration to running streams: journal, plugins, sockets, in this order.
+//!
+//! Owns the streams that run, and the watches over their component files.
+
+use crate::aborts::Opened;
+use crate::loading::Key;
+use crate::plugins;
+use crate::rendezvous::{self, Meeting, Rendezvous};
+use crate::shared::Shared;
+use afterbay_config as config;
+use afterbay_events::event::{
+    JournalCorrupt, JournalCut, JournalNotice, JournalRecovered, PluginReloadUnwatched, StreamStarted,
+};
+use afterbay_journal::{Recovered, What};
+use afterbay_runtime::{Watch, Watched};
+use afterbay_stream::{Control, Setup, SinkSetup, Stream, TapSetup};
+use afterbay_wire::Layouts;
+use anyhow::Context;
+use std::collections::HashMap;
+use std::os::unix::fs::DirBuilderExt;
+
+/// Makes the directories of a configuration's journal and of the sockets that it listens on, where they are missing. Only
+/// their owner may look into them.
+pub(crate) fn make_dirs(config: &config::Config) -> anyhow::Result<()> {
+    let mut dirs = vec![config.journal.dir.as_path()];
+    let mut listens: Vec<&config::Endpoint> = Vec::new();
+    for stream in &config.streams {
+        listens.push(&stream.listen);
+        if let Some(config::Abort::Push(listen)) = &stream.abort {
+            listens.push(listen);
+        }
+        for tap in &stream.taps {
+            if let config::TapSocket::Pub { listen, .. } = &tap.socket {
+                listens.push(listen);
+            }
+        }
+    }
+    for listen in listens {
+        if let config::Endpoint::Ipc(path) = listen {
+            dirs.extend(path.parent());
+        }
+    }
+    for dir in dirs {
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.with_context(|| dir.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// The streams of a process, and the watches over their components.
+#[derive(Default)]
+pub(crate) struct Running {
+    pub(crate) streams: Vec<Stream>,
+    /// Over the components of streams that run.
+    pub(crate) watches: Vec<Watch>,
+    /// The files that they watch.
+    pub(crate) watched: Vec<Watched<Key>>,
+}
+
+impl Running {
+    /// Forgets a stream that is configured no longer, and has ended.
+    pub(crate) fn forget_stream(&mut self, shared: &Shared, stream: &str) {
+        shared.forget_stream(stream);
+        self.watched.retain(|watched| watched.key.0 != stream);
+    }
+
+    /// Starts every stream that has its sockets and does not run.
+    pub(crate) fn start(&mut self, shared: &Shared, meetings: &[Meeting]) -> anyhow::Result<()> {
+        shared.signals.meet(&shared.config, meetings)?;
+        let before = self.streams.len();
+        let mut watched = Vec::new();
+        for (stream, meeting) in shared.config.streams.iter().zip(meetings) {
+            let runs = self.streams.iter().any(|running| running.name() == stream.name.as_str());
+            if runs || !meeting.has_sockets() {
+                continue;
+            }
+            let mut setup = setup(shared, stream, meeting.met(), &mut watched)?;
+            let mut opened = Opened::new(stream, meeting.met(), &shared.events)?;
+            setup.upstream = opened.tell_scheduler();
+            let started = Stream::start(setup)?;
+            shared.aborts.add(started.name(), started.control(), opened);
+            shared.attributes.add(started.name(), started.control());
+            shared.plugins.add(started.name(), &stream.plugins, started.control());
+            shared.events.publish(StreamStarted {
+                stream: started.name().into(),
+                listen: started.listen().to_string(),
+            });
+            self.streams.push(started);
+        }
+        self.watched.extend(watched.iter().cloned());
+        self.watch(shared, watched, before)
+    }
+
+    /// Watches all components anew, as those that run now.
+    pub(crate) fn watch_all(&mut self, shared: &Shared) -> anyhow::Result<()> {
+        self.watches.clear();
+        self.watch(shared, self.watched.clone(), 0)
+    }
+
+    /// What each stream runs by now, or is about to: the same bytes are no reload.
+    pub(crate) async fn refresh(&mut self) {
+        let asked: Vec<_> =
+            self.streams.iter().map(|it| (it.name(), plugins::standings(&it.control()))).collect();
+        for (stream, standings) in asked {
+            // One that has ended runs nothing, and of one that does not turn nobody can say.
+            for standing in standings.await.ok().flatten().unwrap_or_default() {
+                let is_it =
+                    |known: &&mut Watched<Key>| known.key.0 == stream && known.key.1 == standing.plugin;
+                if let Some(known) = self.watched.iter_mut().find(is_it) {
+                    known.digest = standing.next.unwrap_or(standing.digest);
+                }
+            }
+        }
+    }
+
+    /// Watches components of the streams from `first` on.
+    fn watch(&mut self, shared: &Shared, watched: Vec<Watched<Key>>, first: usize) -> anyhow::Result<()> {
+        if watched.is_empty() {
+            return Ok(());
+        }
+        let controls: HashMap<String, Control> =
+            self.streams[first..].iter().map(|stream| (stream.name().to_owned(), stream.control())).collect();
+        let reloads = shared.reloads.clone();
+        let has_more_changed = move || reloads.is_due();
+        let watch = Watch::start(shared.host.clone(), watched, has_more_changed, move |reloaded| {
+            let (stream, plugin): Key = reloaded.key;
+            if let Some(control) = controls.get(&stream) {
+                control.reload(&plugin, reloaded.result);
+            }
+        })?;
+        for without in watch.without_events() {
+            let (directory, why) = (without.directory.display().to_string(), without.message.clone());
+            shared.events.publish(PluginReloadUnwatched { directory, why });
+        }
+        self.watches.push(watch);
+        Ok(())
+    }
+}
+
+fn setup(
+    shared: &Shared,
+    stream: &config::Stream,
+    met: Option<&Rendezvous>,
+    watched: &mut Vec<Watched<Key>>,
+) -> anyhow::Result<Setup> {
+    let name = stream.name.to_string();
+    let journal = shared.directory.stream(&name)?;
+    let after: Vec<String> = stream.after.iter().map(ToString::to_string).collect();
+    if let Err(error) = shared.directory.set_after(&name, &after) {
+        if !error.is_full() {
+            return Err(error.into());
+        }
+        let what = format!("which streams it comes after is not kept: {error}");
+        shared.events.publish(JournalNotice { stream: name.as_str().into(), is_wrong: true, what });
+    }
+    tell_recovered(shared, &name, &journal.1);
+    let mut plugins = Vec::new();
+    let loader = shared.loader();
+    for plugin in &stream.plugins {
+        let (setup, file) = loader.load(stream, plugin, met)?;
+        watched.extend(file);
+        plugins.push(setup);
+    }
+    let workers = rendezvous::workers(stream, met)?;
+    let sinks = stream.sinks.iter().chain(&workers);
+    let sinks = sinks.map(|sink| shared.sinks.setup(&shared.config, stream, sink, met));
+    let taps = stream.taps.iter().map(tap_setup);
+    let sinks: Vec<SinkSetup> = sinks.collect::<anyhow::Result<_>>()?;
+    Ok(Setup {
+        taps: taps.collect::<anyhow::Result<_>>()?,
+        listen: stream.listen.clone(),
+        sinks,
+        layouts: layouts(stream, met)?,
+        journal,
+        reopen: {
+            let (directory, name) = (shared.directory.clone(), name.clone());
+            Box::new(move || directory.stream(&name))
+        },
+        on_error: shared.config.journal.on_error,
+        durable_first: shared.config.journal.sync == config::Sync::Always,
+        abandon_after: shared.config.journal.abandon_after,
+        budget: shared.budget.clone(),
+        spill_max: shared.config.journal.retain.bytes.unwrap_or(u64::MAX),
+        plugins,
+        attributes: shared.attributes.of(&stream.attributes),
+        scheduler: shared.signals.load_of(&name),
+        upstream: None,
+        events: shared.events.clone(),
+        metrics: shared.metrics.clone(),
+        health: shared.health.clone(),
+        config: stream.clone(),
+    })
+}
+
+/// One tap of a stream.
+pub(crate) fn tap_setup(tap: &config::Tap) -> anyhow::Result<TapSetup> {
+    let (config::TapSocket::Push(endpoint) | config::TapSocket::Pub { listen: endpoint, .. }) = &tap.socket;
+    Ok(TapSetup { config: tap.clone(), endpoint: endpoint.clone() })
+}
+
+fn layouts(stream: &config::Stream, met: Option<&Rendezvous>) -> anyhow::Result<Layouts> {
+    Ok(match (&stream.layout, met.and_then(|met| met.layout.as_ref())) {
+        (config::Layout::Auto, Some(layout)) => Layouts::from_json("rendezvous", &layout.to_string())?,
+        (config::Layout::Auto, None) => Layouts::builtin(),
+        (config::Layout::Version(version), _) => Layouts::version(version)?,
+        (config::Layout::File(path), _) => Layouts::load(&path.to_string_lossy())?,
+    })
+}
+
+fn tell_recovered(shared: &Shared, stream: &str, recovered: &Recovered) {
+    let name: afterbay_events::Name = stream.into();
+    for cut in &recovered.cut {
+        let (stream, segment) = (name.clone(), cut.segment.to_string());
+        shared.events.publish(JournalCut { stream, segment, cut_bytes: cut.bytes });
+    }
+    for corrupt in &recovered.corrupt {
+        let what = format!("{} bytes from byte {} on are no record", corrupt.bytes, corrupt.offset);
+        let (stream, segment) = (name.clone(), corrupt.segment.to_string());
+        shared.events.publish(JournalCorrupt { stream, segment, what });
+    }
+    if let Some(missing) = &recovered.missing {
+        let what = What::MissingSegments(*missing).to_string();
+        shared.events.publish(JournalNotice { stream: name.clone(), is_wrong: true, what });
+    }
+    shared.events.publish(JournalRecovered {
+        stream: name,
+        segments: recovered.segments as u64,
+        bytes: recovered.bytes,
+        last_frame: recovered.last_frame.0,
+        live_requests: recovered.live.len() as u64,
+        unaccounted_frames: recovered.unfinished.len(),
+    });
+}

@@ -1,0 +1,319 @@
+//! What a person sees: tables and colour on a terminal, plain lines on a pipe.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod figures;
+
+pub use figures::{bytes, count, seconds};
+
+use std::io::{IsTerminal, Write};
+
+/// Standard output is a terminal, and colour is not unwanted.
+pub fn is_coloured() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
+}
+
+fn paint(text: String, code: &str) -> String {
+    if is_coloured() { format!("\x1b[{code}m{text}\x1b[0m") } else { text }
+}
+
+/// Something to look at.
+pub fn warn_if(text: String, warn: bool) -> String {
+    if warn { paint(text, "33") } else { text }
+}
+
+/// Something that is wrong.
+pub fn bad(text: String) -> String {
+    paint(text, "31")
+}
+
+/// Something that is as it should be.
+pub fn good(text: String) -> String {
+    paint(text, "32")
+}
+
+/// Something that was done.
+pub fn marked(text: String) -> String {
+    paint(text, "36")
+}
+
+/// Something of less weight.
+pub fn faint(text: String) -> String {
+    paint(text, "2")
+}
+
+/// A state of a request, in its colour.
+pub fn state(state: &str) -> String {
+    match state {
+        "live" => paint(state.to_owned(), "36"),
+        "abandoned" => paint(state.to_owned(), "33"),
+        _ => state.to_owned(),
+    }
+}
+
+/// Blanks between two columns.
+const GAP: usize = 2;
+/// The width of a terminal that does not tell its own.
+const WIDTH: usize = 80;
+
+/// Columns, fitted to the terminal without a break inside a word. A row that does not fit as columns becomes a few lines of
+/// `HEAD value`. On a pipe every cell is whole and columns are divided by tabs.
+pub struct Table {
+    heads: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub fn new(heads: &[&str]) -> Table {
+        Table { heads: heads.iter().map(|head| (*head).to_owned()).collect(), rows: Vec::new() }
+    }
+
+    pub fn row(&mut self, row: Vec<String>) {
+        self.rows.push(row);
+    }
+
+    pub fn print(&self) -> std::io::Result<()> {
+        let mut out = std::io::stdout().lock();
+        if !out.is_terminal() {
+            writeln!(out, "{}", self.heads.join("\t"))?;
+            return self.rows.iter().try_for_each(|row| writeln!(out, "{}", row.join("\t")));
+        }
+        write!(out, "{}", self.fitted(width()))
+    }
+
+    /// The table in lines of this width.
+    fn fitted(&self, width: usize) -> String {
+        let Some(widths) = self.widths(width) else {
+            return self.rows.iter().map(|row| self.in_lines(row, width)).collect();
+        };
+        let heads: Vec<String> = self.heads.iter().map(|head| paint(head.clone(), "1")).collect();
+        std::iter::once(&heads).chain(&self.rows).map(|row| in_columns(row, &widths)).collect()
+    }
+
+    /// The width of each column, so that no word is broken. `None` where there is no room for that. Columns that need little more
+    /// than their longest word get it first.
+    fn widths(&self, width: usize) -> Option<Vec<usize>> {
+        let length = |text: &str| text.chars().count();
+        let mut widths = Vec::new();
+        let mut wanted = Vec::new();
+        for at in 0..self.heads.len() {
+            let cells = || self.rows.iter().filter_map(|row| row.get(at)).chain(self.heads.get(at));
+            let words = cells().flat_map(|cell| unpainted(cell).1.split(' '));
+            let least = words.map(length).max().unwrap_or(0);
+            let whole = cells().map(|cell| length(unpainted(cell).1)).max().unwrap_or(0);
+            widths.push(least);
+            wanted.push((whole - least, at));
+        }
+        let least = widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1);
+        let mut left = width.checked_sub(least)?;
+        wanted.sort_unstable();
+        for (more, at) in wanted {
+            widths[at] += more.min(left);
+            left -= more.min(left);
+        }
+        Some(widths)
+    }
+
+    /// A row as its first cell, and the others below, each behind its head.
+    fn in_lines(&self, row: &[String], width: usize) -> String {
+        let mut cells = self.heads.iter().zip(row).filter(|(_, cell)| !cell.is_empty());
+        let mut out = cells.next().map_or_else(String::new, |(_, first)| format!("{first}\n"));
+        let mut at = 0;
+        for (head, cell) in cells {
+            let wide = head.chars().count() + 1 + unpainted(cell).1.chars().count();
+            if at == 0 || at + GAP + wide > width {
+                out += if at == 0 { "  " } else { "\n  " };
+                at = 2;
+            } else {
+                out += "  ";
+                at += GAP;
+            }
+            out += &format!("{} ", faint(head.clone()));
+            at += head.chars().count() + 1;
+            let (code, text) = unpainted(cell);
+            for (number, word) in text.split(' ').enumerate() {
+                let long = word.chars().count();
+                if number > 0 && at + 1 + long > width {
+                    out += "\n    ";
+                    at = 4;
+                } else if number > 0 {
+                    out.push(' ');
+                    at += 1;
+                }
+                out += &code.map_or_else(|| word.to_owned(), |code| paint(word.to_owned(), code));
+                at += long;
+            }
+        }
+        if at > 0 { out + "\n" } else { out }
+    }
+}
+
+/// The columns of the terminal.
+pub fn width() -> usize {
+    comfy_table::Table::new().width().map_or(WIDTH, usize::from)
+}
+
+/// A text in lines of the terminal's width, broken between words; all but the first begin with so many blanks. As it is on a pipe.
+pub fn wrapped(text: &str, indent: usize) -> String {
+    if !std::io::stdout().is_terminal() {
+        return text.to_owned();
+    }
+    let lines: Vec<String> = text.split('\n').map(|line| wrapped_to(line, indent, width())).collect();
+    lines.join("\n")
+}
+
+fn wrapped_to(text: &str, indent: usize, width: usize) -> String {
+    let (mut out, mut at) = (String::new(), indent);
+    for (number, word) in text.split(' ').enumerate() {
+        let long = unpainted(word).1.chars().count();
+        if number > 0 && at + 1 + long > width {
+            out += &format!("\n{:indent$}", "");
+            at = indent;
+        } else if number > 0 {
+            out.push(' ');
+            at += 1;
+        }
+        out += word;
+        at += long;
+    }
+    out
+}
+
+/// The code of a text's colour, and the text without it.
+fn unpainted(text: &str) -> (Option<&str>, &str) {
+    let painted = text.strip_prefix("\x1b[").and_then(|text| text.strip_suffix("\x1b[0m"));
+    match painted.and_then(|text| text.split_once('m')).filter(|(_, inner)| !inner.contains('\x1b')) {
+        Some((code, inner)) => (Some(code), inner),
+        None => (None, text),
+    }
+}
+
+/// Shows on standard error, on a terminal only, that something takes a while. It is gone when this is dropped.
+pub struct Busy(indicatif::ProgressBar);
+
+impl Busy {
+    pub fn new(text: String) -> Busy {
+        let bar = indicatif::ProgressBar::new_spinner().with_message(text);
+        bar.enable_steady_tick(std::time::Duration::from_millis(100));
+        Busy(bar)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// A row's cells beside each other, each in as many lines as it needs.
+fn in_columns(row: &[String], widths: &[usize]) -> String {
+    let cells: Vec<(Option<&str>, Vec<String>)> = row
+        .iter()
+        .zip(widths)
+        .map(|(cell, width)| {
+            let (code, text) = unpainted(cell);
+            (code, wrapped_to(text, 0, *width).lines().map(str::to_owned).collect())
+        })
+        .collect();
+    let high = cells.iter().map(|(_, lines)| lines.len()).max().unwrap_or(0).max(1);
+    let mut out = String::new();
+    for line in 0..high {
+        let mut blanks = 0;
+        for ((code, lines), width) in cells.iter().zip(widths) {
+            let text = lines.get(line).map_or("", String::as_str);
+            if !text.is_empty() {
+                out += &" ".repeat(blanks);
+                out += &code.map_or_else(|| text.to_owned(), |code| paint(text.to_owned(), code));
+                blanks = 0;
+            }
+            blanks += width - text.chars().count().min(*width) + GAP;
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// The command line or the configuration is wrong (`EX_USAGE`).
+pub const EXIT_USAGE: u8 = 64;
+/// As of a command that SIGPIPE has ended.
+pub const EXIT_UNREAD: u8 = 128 + 13;
+
+/// `| head` has read enough.
+pub fn is_unread(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::BrokenPipe
+}
+
+/// What is printed to nobody is no panic but the end, as of any other command.
+pub fn end_where_nobody_reads() {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let text = panic.payload().downcast_ref::<String>().map_or("", |text| text);
+        if text.starts_with("failed printing to std") && text.contains("Broken pipe") {
+            std::process::exit(EXIT_UNREAD.into());
+        }
+        hook(panic);
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(rows: &[&[&str]]) -> Table {
+        let mut table = Table::new(rows[0]);
+        rows[1..].iter().for_each(|row| table.row(row.iter().map(|cell| (*cell).to_owned()).collect()));
+        table
+    }
+
+    /// Every word of the table is whole, and no line is wider.
+    fn fits(table: &Table, width: usize) -> String {
+        let fitted = table.fitted(width);
+        assert!(fitted.lines().all(|line| line.chars().count() <= width), "{width}:\n{fitted}");
+        let words: Vec<&str> = fitted.split_whitespace().collect();
+        for word in table.rows.iter().flatten().flat_map(|cell| cell.split_whitespace()) {
+            assert!(words.contains(&word), "{width}: {word:?} is not in\n{fitted}");
+        }
+        fitted
+    }
+
+    #[test]
+    fn a_table_that_fits_is_columns() {
+        let table = table(&[&["RID", "STATE"], &["a", "live"], &["bb", "finished"]]);
+        assert_eq!(fits(&table, 80), "RID  STATE\na    live\nbb   finished\n");
+    }
+
+    #[test]
+    fn a_cell_goes_on_below_its_beginning_and_no_line_ends_with_blanks() {
+        let table = table(&[&["rows a batch", "of which the floor", "verdicts"], &["1", "10071", ""]]);
+        let expected = "rows a batch  of which the      verdicts\n              floor\n1             10071\n";
+        assert_eq!(fits(&table, 40), expected);
+    }
+
+    #[test]
+    fn a_table_that_fits_when_cells_are_broken_between_words_is_columns() {
+        let long = "sent as it came; finish: stop, by a plugin";
+        let table = table(&[&["WHEN", "WHAT WAS DONE"], &["+0.020 s", long], &["+0.040 s", "sent"]]);
+        let fitted = fits(&table, 30);
+        assert!(fitted.starts_with("WHEN"), "{fitted}");
+    }
+
+    #[test]
+    fn a_row_that_does_not_fit_as_columns_is_lines_of_heads_and_values() {
+        let digest = "9f86d081884c7d659a2feaa0c55ad015";
+        let table = table(&[
+            &["STREAM", "PLUGIN", "DIGEST", "STATE", "VERDICTS", "LAST RELOAD"],
+            &["decode-0", "redact", digest, "live", "drop 3, finish 1", "-"],
+            &["decode-1", "", digest, "quarantined", "-", "refused 3 s ago"],
+        ]);
+        let expected = format!(
+            "decode-0\n  PLUGIN redact\n  DIGEST {digest}\n  STATE live  VERDICTS drop 3, finish 1\n  LAST RELOAD -\n\
+             decode-1\n  DIGEST {digest}\n  STATE quarantined  VERDICTS -\n  LAST RELOAD refused 3 s ago\n"
+        );
+        assert_eq!(fits(&table, 48), expected);
+        (41..120).for_each(|width| drop(fits(&table, width)));
+    }
+
+    #[test]
+    fn a_text_is_broken_between_words_and_goes_on_below_its_beginning() {
+        assert_eq!(wrapped_to("wasi:io (error, poll): linked", 4, 20), "wasi:io (error,\n    poll): linked");
+    }
+}
