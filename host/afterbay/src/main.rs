@@ -50,7 +50,9 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Run(args) => commands::run::run(args),
         Command::Check(args) => commands::check::run(args),
-        Command::Journal(args) => afterbay_journal_tools::run(args, |file| afterbay_server::load_config(file, true)),
+        Command::Journal(args) => {
+            afterbay_journal_tools::run(args, |file| afterbay_server::load_config(file, true))
+        }
         Command::Plugin(args) => afterbay_plugin_tools::run(args),
         Command::Sglang(args) => commands::sglang::run(args),
         Command::Abort(args) => commands::abort::run(args),

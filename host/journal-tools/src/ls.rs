@@ -3,8 +3,8 @@
 use crate::LoadConfig;
 use crate::legs::{self, Leg, Request};
 use crate::place::{Place, json_time, local_time, parse_time};
-use afterbay_terminal::{self as screen, Table};
 use afterbay_journal::reader::{Filter, RequestInfo, State};
+use afterbay_terminal::{self as screen, Table};
 use clap::ValueEnum;
 use std::io::Write;
 use std::process::ExitCode;

@@ -48,7 +48,8 @@ impl Place {
             return Ok(dir.clone());
         }
         let Some(file) = &self.config else {
-            let dir = user_dirs::journal().context("neither --dir nor --config is given, and HOME is not set")?;
+            let dir =
+                user_dirs::journal().context("neither --dir nor --config is given, and HOME is not set")?;
             ensure!(dir.exists(), "{}: no journal there, give --dir or --config", dir.display());
             return Ok(dir);
         };

@@ -3,8 +3,8 @@
 use crate::LoadConfig;
 use crate::place::{Place, json_time, local_time};
 use crate::show::passage;
-use afterbay_terminal as screen;
 use afterbay_journal::reader::{From, Outcome, Passage, Record, Stream, Tail};
+use afterbay_terminal as screen;
 use std::collections::VecDeque;
 use std::io::Write;
 use std::process::ExitCode;
@@ -46,8 +46,12 @@ struct Followed {
 }
 
 pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
-    let mut followed: Vec<Followed> =
-        args.place.streams(load)?.iter().map(|stream| follow(stream, args.frames)).collect::<Result<_, _>>()?;
+    let mut followed: Vec<Followed> = args
+        .place
+        .streams(load)?
+        .iter()
+        .map(|stream| follow(stream, args.frames))
+        .collect::<Result<_, _>>()?;
     loop {
         let mut any = false;
         for stream in &mut followed {

@@ -3,9 +3,9 @@
 use crate::LoadConfig;
 use crate::legs::{self, Request};
 use crate::place::Place;
-use afterbay_terminal as screen;
 use afterbay_journal::reader::{Filter, RequestInfo, State, Stream};
 use afterbay_journal::{Note, Report};
+use afterbay_terminal as screen;
 use std::process::ExitCode;
 
 /// Check every checksum, and every request's tokens against the scheduler's count

@@ -62,6 +62,7 @@ pub struct Project {
 
 /// Why there is no component.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
 pub enum ProjectError {
     #[error("{dir}: no plugin's project: it has none of {}", manifests())]
     NotAProject { dir: PathBuf },

@@ -1,12 +1,12 @@
 //! `afterbay plugin bench`: what a row costs, in time and in fuel, beside what it costs at least.
 
-use crate::given::{self, Given, Wrong};
-use crate::load::Load;
+use crate::plugin_args::{self, PluginArgs, UsageError};
+use crate::synthetic_load::Load;
+use afterbay_config::bounds;
+use afterbay_plugin_loader::{host_options, plugin_host};
+use afterbay_runtime::{Columns, Component, Host, HostOptions, Limits, Terms};
 use afterbay_terminal::seconds;
 use afterbay_terminal::{self as screen, Table};
-use afterbay_plugin_loader::{host_options, plugin_host};
-use afterbay_config::bounds;
-use afterbay_runtime::{Columns, Component, Host, HostOptions, Limits, Terms};
 use anyhow::Context;
 use serde_json::json;
 use std::process::ExitCode;
@@ -41,7 +41,7 @@ const COUNTING: Duration = Duration::from_secs(60);
 )]
 pub(crate) struct Args {
     #[command(flatten)]
-    given: Given,
+    given: PluginArgs,
     /// Rows of the largest batch
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     rows: u32,
@@ -76,9 +76,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let ids = u64::from(args.rows) * u64::from(args.ids);
     if ids > IDS_MAX {
         let why = format!("--rows and --ids make batches of {ids} ids, at most {IDS_MAX} are allowed");
-        return Err(Wrong(why).into());
+        return Err(UsageError(why).into());
     }
-    let (source, floor) = (args.given.source()?, given::find(FLOOR, std::path::Path::new(""))?);
+    let (source, floor) = (args.given.source()?, plugin_args::find(FLOOR, std::path::Path::new(""))?);
     let (terms, settings) = (args.given.terms.terms()?, args.given.terms.settings()?);
     let serving = plugin_host()?;
     let counting = Host::new(HostOptions { counts_fuel: true, ..host_options() })?;

@@ -1,6 +1,6 @@
 //! `afterbay plugin build`: the component of a project, by its language's own tool.
 
-use crate::given::Wrong;
+use crate::plugin_args::UsageError;
 use afterbay_plugin_loader::project::{Output, Project, ProjectError};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let project = Project::of_dir(&args.dir).map_err(|error| Wrong(error.to_string()))?;
+    let project = Project::of_dir(&args.dir).map_err(|error| UsageError(error.to_string()))?;
     let begun = Instant::now();
     eprintln!("building {} with {}", args.dir.display(), project.tool());
     let made = match project.build(Output::Shown) {

@@ -1,13 +1,13 @@
 //! `afterbay plugin check`: what a component is, what it asks for, and whether it takes its settings.
 
-use crate::given::Given;
+use crate::contract_names;
+use crate::plugin_args::PluginArgs;
+use crate::synthetic_load::{Load, Took};
 use afterbay_plugin_loader::Source;
-use crate::load::{Load, Took};
-use crate::show;
-use afterbay_terminal::seconds;
 use afterbay_plugin_loader::plugin_host;
-use afterbay_terminal as screen;
 use afterbay_runtime::{Component, Given as GivenTo, LoadError, Terms};
+use afterbay_terminal as screen;
+use afterbay_terminal::seconds;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -29,7 +29,7 @@ const MEASURING: Duration = Duration::from_secs(1);
 )]
 pub(crate) struct Args {
     #[command(flatten)]
-    given: Given,
+    given: PluginArgs,
     /// One JSON object instead of lines
     #[arg(long)]
     json: bool,
@@ -161,9 +161,9 @@ impl Found<'_> {
             "file": self.source.file,
             "sha256": self.component.digest().to_string(),
             "bytes": self.source.length(),
-            "columns": show::columns(said.columns),
-            "calls": show::calls(said.wants),
-            "writes": show::shape(said.writes),
+            "columns": contract_names::columns(said.columns),
+            "calls": contract_names::calls(said.wants),
+            "writes": contract_names::shape(said.writes),
             "grants": self.grants(),
             "traps": self.traps(),
             "settings_schema": said.settings_schema,
@@ -187,9 +187,9 @@ impl Found<'_> {
         }
         line("sha256", self.component.digest().to_string());
         line("size", format!("{} bytes", self.source.length()));
-        line("columns", list(&show::columns(said.columns)));
-        line("calls", list(&show::calls(said.wants)));
-        line("writes", format!("{} ids", show::shape(said.writes)));
+        line("columns", list(&contract_names::columns(said.columns)));
+        line("calls", list(&contract_names::calls(said.wants)));
+        line("writes", format!("{} ids", contract_names::shape(said.writes)));
         line("grants", list(&self.grants()));
         for package in packages(&self.traps()) {
             line("traps", format!("{package}: linked, a trap where it is called"));

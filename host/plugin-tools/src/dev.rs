@@ -1,10 +1,10 @@
 //! `afterbay run --dev`: the projects that plugins come from are looked at, and built again when a source is saved. The
 //! component that comes out is reloaded as any that changes.
 
-use afterbay_plugin_loader::project::{Output, Project, ProjectError, Sources, sources};
 use afterbay_config as config;
 use afterbay_events::Events;
 use afterbay_events::event::{PluginBuildFailed, PluginBuilt};
+use afterbay_plugin_loader::project::{Output, Project, ProjectError, Sources, sources};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 

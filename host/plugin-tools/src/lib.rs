@@ -1,23 +1,31 @@
 //! `afterbay plugin …`: what the author of a plugin works with. Each command runs a component as `afterbay run` would.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+// What a plugin is shown, and what becomes of it.
+mod contract_names;
+mod row;
+mod row_outcome;
+mod rows;
+mod scenario;
+mod show;
+mod updates;
+
+// The plugin that runs.
+mod player;
+mod plugin_args;
+mod synthetic_load;
+
+// One file per command.
 mod bench;
 mod build;
 mod check;
 pub mod dev;
-mod given;
-mod load;
 mod new;
-mod play;
-mod rows;
 mod run;
-mod scenario;
-mod show;
 mod test;
-mod told;
 
 use afterbay_terminal::EXIT_USAGE;
-use given::Wrong;
+use plugin_args::UsageError;
 use std::process::ExitCode;
 
 /// Work on a plugin: begin it, build it, look at it, run it, test it
@@ -58,7 +66,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     // Of the command line or a scenario, not of what was looked at.
     match done {
-        Err(error) if error.is::<Wrong>() => {
+        Err(error) if error.is::<UsageError>() => {
             eprintln!("afterbay: {error:#}");
             Ok(ExitCode::from(EXIT_USAGE))
         }

@@ -1,9 +1,9 @@
 //! `afterbay plugin new`: a project to begin with, written out of this binary.
 
-use crate::given::Wrong;
+use crate::plugin_args::UsageError;
+use afterbay_kit::Language;
 use afterbay_plugin_loader::project;
 use afterbay_terminal as screen;
-use afterbay_kit::Language;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -33,7 +33,7 @@ fn parse_language(text: &str) -> Result<Language, String> {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let files = afterbay_kit::project(args.lang, &args.name, afterbay_bundled::c_bindings())
-        .map_err(|error| Wrong(error.to_string()))?;
+        .map_err(|error| UsageError(error.to_string()))?;
     let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from(&args.name));
     let wrong = |path: &Path, error: std::io::Error| anyhow::anyhow!("{}: {error}", path.display());
     let is_empty = match std::fs::read_dir(&dir) {
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Err(error) => return Err(wrong(&dir, error)),
     };
     if !is_empty {
-        return Err(Wrong(format!("{}: is there, and not empty", dir.display())).into());
+        return Err(UsageError(format!("{}: is there, and not empty", dir.display())).into());
     }
     for file in &files {
         let path = dir.join(&file.path);

@@ -1,45 +1,19 @@
 //! Rows to show a plugin: out of a journal (which is only read), of frames in files, or of a scenario.
 
-use crate::given::Wrong;
+use crate::plugin_args::UsageError;
+use crate::row::{Batch, Row};
 use crate::scenario::Scenario;
-use crate::told::Told;
-use afterbay_journal_tools::whole_rid;
+use crate::updates::Updates;
 use afterbay_journal::reader::{Frame, From, Journal, Stream};
-use afterbay_runtime::{FinishKind, TokenId};
+use afterbay_journal_tools::whole_rid;
+use afterbay_runtime::FinishKind;
 use afterbay_wire::{Barrier, BarrierKind, Decoded, Decoder, Finish, Layouts};
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// How the name of a file with a frame ends.
 const FRAMES: [&str; 3] = ["bin", "msgpack", "pickle"];
-
-/// The rows of one scheduler step.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Batch {
-    /// Where it is from, for people: `frame 7`.
-    pub(crate) from: String,
-    pub(crate) rows: Vec<Row>,
-    /// Before its rows.
-    pub(crate) told: Told,
-}
-
-/// A row as a plugin sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Row {
-    pub(crate) rid: String,
-    pub(crate) ids: Vec<TokenId>,
-    /// Behind a detokenizer.
-    pub(crate) text: Option<String>,
-    /// The scheduler's count, this row's included.
-    pub(crate) completion_tokens: u64,
-    pub(crate) prompt_tokens: u64,
-    /// Empty: there is one tokenizer worker.
-    pub(crate) http_worker_ipc: String,
-    /// Its reader; empty where it is not known: frames do not say.
-    pub(crate) sink: String,
-    pub(crate) finish: FinishKind,
-}
 
 /// What there is to read.
 #[derive(clap::Args)]
@@ -54,7 +28,7 @@ pub(crate) struct RowArgs {
     /// The journal's stream, where it has several
     #[arg(long, value_name = "NAME")]
     stream: Option<String>,
-    /// The sink that the plugin is told requests go to: frames do not say, and rows of a scenario only where they name one
+    /// The sink that the plugin is updates requests go to: frames do not say, and rows of a scenario only where they name one
     #[arg(long, value_name = "NAME")]
     sink: Option<String>,
     /// The msgpack layout of the frames: `auto`, a version, or a file
@@ -69,7 +43,7 @@ impl RowArgs {
     /// Reads every batch that has rows, one after another.
     pub(crate) fn each(&self, take: &mut dyn FnMut(Batch) -> anyhow::Result<()>) -> anyhow::Result<Barriers> {
         let found =
-            self.from.metadata().map_err(|error| Wrong(format!("{}: {error}", self.from.display())))?;
+            self.from.metadata().map_err(|error| UsageError(format!("{}: {error}", self.from.display())))?;
         let mut frames = Frames::new(self, take)?;
         match found.is_dir() {
             true => match files(&self.from)? {
@@ -126,7 +100,8 @@ impl<'t> Frames<'t> {
         args: &RowArgs,
         take: &'t mut dyn FnMut(Batch) -> anyhow::Result<()>,
     ) -> anyhow::Result<Frames<'t>> {
-        let layouts = Layouts::load(&args.layout).map_err(|error| Wrong(format!("--layout: {error}")))?;
+        let layouts =
+            Layouts::load(&args.layout).map_err(|error| UsageError(format!("--layout: {error}")))?;
         let (decoder, rid) = (Decoder::new(layouts), args.rid.clone());
         let (is_named, sink) = (!args.from.is_dir(), args.sink.clone().unwrap_or_default());
         Ok(Frames { decoder, take, barriers: Barriers::new(), is_named, rid, sink, known: false })
@@ -171,7 +146,7 @@ impl<'t> Frames<'t> {
     fn frame(&mut self, from: String, bytes: Vec<u8>) -> anyhow::Result<()> {
         match self.decoder.decode(bytes.into()) {
             Decoded::Barrier(Barrier { kind: BarrierKind::NotUnderstood { error }, .. }) if self.is_named => {
-                Err(Wrong(format!("{from}: {error}")).into())
+                Err(UsageError(format!("{from}: {error}")).into())
             }
             Decoded::Barrier(barrier) => {
                 *self.barriers.entry(barrier.kind.to_string()).or_default() += 1;
@@ -182,7 +157,7 @@ impl<'t> Frames<'t> {
                 // A health check is no plugin's.
                 let rows = (0..batch.rows()).filter(|row| !batch.is_health_check(*row)).filter(wanted);
                 let rows = rows.map(|index| row(&batch, index)).collect();
-                self.give(Batch { from, rows, told: Told::default() })
+                self.give(Batch { from, rows, updates: Updates::default() })
             }
         }
     }
@@ -203,10 +178,14 @@ fn stream(journal: &Journal, name: Option<&str>) -> anyhow::Result<Stream> {
     let dir = journal.dir().display();
     match (name, names.as_slice()) {
         (Some(name), _) if names.iter().any(|known| known == name) => Ok(journal.stream(name)?),
-        (Some(name), _) => Err(Wrong(format!("--stream {name:?}: not in {dir}, which has {names:?}")).into()),
+        (Some(name), _) => {
+            Err(UsageError(format!("--stream {name:?}: not in {dir}, which has {names:?}")).into())
+        }
         (None, [only]) => Ok(journal.stream(only)?),
         (None, []) => bail!("{dir}: a journal without a stream"),
-        (None, _) => Err(Wrong(format!("{dir} has the streams {names:?}: say which with --stream")).into()),
+        (None, _) => {
+            Err(UsageError(format!("{dir} has the streams {names:?}: say which with --stream")).into())
+        }
     }
 }
 
@@ -229,21 +208,4 @@ fn row(batch: &afterbay_wire::Batch, index: u32) -> Row {
             Finish::Other => FinishKind::Other,
         },
     }
-}
-
-/// A request has at most one row in a batch, and rows have a text all or none.
-pub(crate) fn check(batch: &Batch) -> anyhow::Result<()> {
-    let mut rids: Vec<&str> = batch.rows.iter().map(|row| row.rid.as_str()).collect();
-    rids.sort_unstable();
-    if let Some(pair) = rids.windows(2).find(|pair| pair[0] == pair[1]) {
-        bail!("{}: two rows of request {:?}, a batch has at most one", batch.from, pair[0]);
-    }
-    let texts = batch.rows.iter().filter(|row| row.text.is_some()).count();
-    ensure!(
-        texts == 0 || texts == batch.rows.len(),
-        "{}: {texts} of {} rows have a text, all or none must",
-        batch.from,
-        batch.rows.len()
-    );
-    Ok(())
 }

@@ -1,13 +1,16 @@
 //! `afterbay plugin run`: rows that came once, through a plugin, and what it makes of them.
 
-use crate::given::Given;
-use afterbay_plugin_loader::Source;
-use crate::play::{Fate, Played, Player};
-use crate::rows::{self, Barriers, Batch};
+use crate::contract_names;
+use crate::player::{Played, Player};
+use crate::plugin_args::PluginArgs;
+use crate::row::{self, Batch};
+use crate::row_outcome::RowOutcome;
+use crate::rows::{Barriers, RowArgs};
 use crate::show::{self, Style};
+use afterbay_plugin_loader::Source;
 use afterbay_plugin_loader::plugin_host;
-use afterbay_terminal as screen;
 use afterbay_runtime::Terms;
+use afterbay_terminal as screen;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -24,9 +27,9 @@ use std::process::ExitCode;
 )]
 pub(crate) struct Args {
     #[command(flatten)]
-    given: Given,
+    given: PluginArgs,
     #[command(flatten)]
-    rows: rows::RowArgs,
+    rows: RowArgs,
     /// Show the rows that it leaves as they came, and those of requests that it has ended, too
     #[arg(long)]
     all: bool,
@@ -49,12 +52,12 @@ fn look(args: &Args, source: &Source, terms: Terms, settings: String) -> anyhow:
     let mut told = Told::default();
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let barriers = args.rows.each(&mut |batch| {
-        rows::check(&batch)?;
+        row::check(&batch)?;
         let played = player.play(&batch)?;
         told.batches += 1;
         for (index, (row, fate)) in batch.rows.iter().zip(&played.fates).enumerate() {
             told.count(fate);
-            if !args.all && matches!(fate, Fate::AsItCame | Fate::Swallowed) {
+            if !args.all && matches!(fate, RowOutcome::AsItCame | RowOutcome::Swallowed) {
                 continue;
             }
             match args.json {
@@ -78,7 +81,7 @@ fn look(args: &Args, source: &Source, terms: Terms, settings: String) -> anyhow:
 fn said(args: &Args, out: &mut impl Write, batch: &Batch, played: &Played) -> anyhow::Result<()> {
     let from = &batch.from;
     for (rid, line) in &played.log {
-        let (level, text) = (show::level(line.level), &line.message);
+        let (level, text) = (contract_names::level(line.level), &line.message);
         if args.json {
             writeln!(out, "{}", json!({"from": from, "log": level, "rid": rid, "message": text}))?;
         } else {
@@ -112,13 +115,13 @@ struct Told {
 }
 
 impl Told {
-    fn count(&mut self, fate: &Fate) {
+    fn count(&mut self, fate: &RowOutcome) {
         self.rows += 1;
         match (fate, fate.said()) {
-            (_, Some(action)) => *self.verdicts.entry(show::name(action).0).or_default() += 1,
-            (Fate::Swallowed, _) => self.swallowed += 1,
-            (Fate::Waits(_) | Fate::Released { .. }, _) => self.joined += 1,
-            (Fate::AsItCame | Fate::Judged(_), _) => self.as_they_came += 1,
+            (_, Some(action)) => *self.verdicts.entry(contract_names::name(action).0).or_default() += 1,
+            (RowOutcome::Swallowed, _) => self.swallowed += 1,
+            (RowOutcome::Waits(_) | RowOutcome::Released { .. }, _) => self.joined += 1,
+            (RowOutcome::AsItCame | RowOutcome::Judged(_), _) => self.as_they_came += 1,
         }
     }
 

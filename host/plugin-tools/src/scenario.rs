@@ -1,9 +1,9 @@
 //! A scenario: a plugin with its settings, batches to show it, and what it is expected to say. As written in TOML.
 
-use crate::given::{Wrong, parse_deadline, parse_memory, with_files};
-use crate::rows::{self, Batch, Row};
-use crate::show;
-use crate::told::{Told, WrittenSignals};
+use crate::contract_names;
+use crate::plugin_args::{UsageError, parse_deadline, parse_memory, with_files};
+use crate::row::{self, Batch, Row};
+use crate::updates::{Updates, WrittenSignals};
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{FinishKind, Limits, TokenId};
 use serde::Deserialize;
@@ -83,7 +83,7 @@ enum WrittenFinish {
 pub(crate) enum Expected {
     AsItCame,
     Swallowed,
-    /// As [`show::json`] writes it.
+    /// As [`contract_names::json`] writes it.
     Verdict(serde_json::Value),
 }
 
@@ -112,8 +112,8 @@ pub(crate) struct Scenario {
 }
 
 impl Scenario {
-    pub(crate) fn read(file: &Path) -> Result<Scenario, Wrong> {
-        let wrong = |why: String| Wrong(format!("{}: {why}", file.display()));
+    pub(crate) fn read(file: &Path) -> Result<Scenario, UsageError> {
+        let wrong = |why: String| UsageError(format!("{}: {why}", file.display()));
         let bytes = file.metadata().map_err(|error| wrong(error.to_string()))?.len();
         if bytes > BYTES_MAX {
             return Err(wrong(format!("has {bytes} bytes, at most {BYTES_MAX} are allowed")));
@@ -185,12 +185,12 @@ fn batches(written: Vec<WrittenBatch>) -> Result<Vec<(Batch, Expectation)>, Stri
             (rid, serde_json::Value::Object(attributes).to_string().into())
         };
         let attributes = written.attributes.into_iter().map(json).collect();
-        let mut told = Told { attributes, signals: written.signals.map(Snapshot::from) };
+        let mut updates = Updates { attributes, signals: written.signals.map(Snapshot::from) };
         for _ in 0..written.times {
             let from = format!("batch {}", batches.len() + 1);
             let rows = written.rows.iter().map(|row| self::row(row, &mut tokens)).collect();
-            let batch = Batch { from, rows, told: std::mem::take(&mut told) };
-            rows::check(&batch).map_err(|error| error.to_string())?;
+            let batch = Batch { from, rows, updates: std::mem::take(&mut updates) };
+            row::check(&batch).map_err(|error| error.to_string())?;
             batches.push((batch, expectation.clone()));
         }
     }
@@ -223,13 +223,13 @@ fn row(written: &WrittenRow, tokens: &mut HashMap<String, u64>) -> Row {
 }
 
 fn expected(row: &WrittenRow) -> Result<Expected, String> {
-    let known = show::VERDICTS.join(", ");
+    let known = contract_names::VERDICTS.join(", ");
     match &row.expect {
         None => Ok(Expected::AsItCame),
         Some(serde_json::Value::String(word)) if word == "as it came" => Ok(Expected::AsItCame),
         Some(serde_json::Value::String(word)) if word == "swallowed" => Ok(Expected::Swallowed),
         Some(serde_json::Value::Object(verdict))
-            if verdict.keys().any(|key| show::VERDICTS.contains(&key.as_str())) =>
+            if verdict.keys().any(|key| contract_names::VERDICTS.contains(&key.as_str())) =>
         {
             Ok(Expected::Verdict(verdict.clone().into()))
         }
@@ -281,7 +281,7 @@ mod tests {
             wrong(&row("{ rid = \"a\", text = \"x\" }, { rid = \"b\" }")).contains("1 of 2 rows have a text")
         );
         let unknown = wrong(&row("{ rid = \"a\", expect = { dorp = \"x\" } }"));
-        assert!(unknown.ends_with(&format!(": {}", show::VERDICTS.join(", "))), "{unknown}");
+        assert!(unknown.ends_with(&format!(": {}", contract_names::VERDICTS.join(", "))), "{unknown}");
         let limits = "plugin = \"p\"\nlimits = { deadline = \"1h\" }";
         assert_eq!(wrong(limits), "limits.deadline: 1h is not from 100µs to 10s");
         let many = wrong(&format!("{}\ntimes = 2000000", "plugin = \"p\"\n[[batch]]\nrows = []"));

@@ -1,181 +1,15 @@
 //! How what belongs to the contract is written for people and scripts: verdicts, columns, rows before and after. A new
 //! verdict or column of `wit/transform.wit` has its name, its form and its effect here, and nowhere else in the tools.
 
-use crate::play::Fate;
-use crate::rows::Row;
+use crate::contract_names::{finish, json, name};
+use crate::row::Row;
+use crate::row_outcome::{RowOutcome, after};
+use afterbay_runtime::{Action, FinishKind, TokenId};
 use afterbay_terminal as screen;
-use afterbay_runtime::{
-    Action, CallSet, ColumnSet, Ending, FinishKind, IdShape, Level, Replacement, TokenId,
-};
 use serde_json::{Value, json};
-use std::borrow::Cow;
 
-/// The verdicts, as a scenario names them.
-pub(crate) const VERDICTS: [&str; 12] = [
-    "replace",
-    "drop",
-    "finish",
-    "finish-as",
-    "abort",
-    "annotate",
-    "route",
-    "skip-detokenization",
-    "hold",
-    "release",
-    "release-as",
-    "release-and-hold",
-];
 /// Ids of a row that are shown on a line; the JSON has all.
 const IDS_SHOWN_MAX: usize = 24;
-
-/// The columns that a plugin asks for, as the contract names them.
-pub(crate) fn columns(set: ColumnSet) -> Vec<&'static str> {
-    let ColumnSet { output_ids, completion_tokens, finished, texts, waiting } = set;
-    let all = [
-        (output_ids, "output-ids"),
-        (completion_tokens, "completion-tokens"),
-        (finished, "finished"),
-        (texts, "texts"),
-        (waiting, "waiting"),
-    ];
-    all.into_iter().filter(|(asked, _)| *asked).map(|(_, name)| name).collect()
-}
-
-/// The calls that a plugin asks for beyond those that every plugin has.
-pub(crate) fn calls(set: CallSet) -> Vec<&'static str> {
-    let CallSet { pressure, changed, state } = set;
-    let all = [(pressure, "pressure"), (changed, "changed"), (state, "state")];
-    all.into_iter().filter(|(asked, _)| *asked).map(|(_, name)| name).collect()
-}
-
-/// The shape of the ids that it writes.
-pub(crate) fn shape(shape: IdShape) -> &'static str {
-    match shape {
-        IdShape::Delta => "delta",
-        IdShape::Cumulative => "cumulative",
-    }
-}
-
-pub(crate) fn finish(kind: FinishKind) -> &'static str {
-    match kind {
-        FinishKind::Running => "running",
-        FinishKind::Stop => "stop",
-        FinishKind::Length => "length",
-        FinishKind::Abort => "abort",
-        FinishKind::Other => "other",
-    }
-}
-
-pub(crate) fn level(level: Level) -> &'static str {
-    match level {
-        Level::Debug => "debug",
-        Level::Info => "info",
-        Level::Warn => "warn",
-        Level::Error => "error",
-    }
-}
-
-/// A verdict's name, and its reason, note or message.
-pub(crate) fn name(action: &Action) -> (&'static str, Option<&str>) {
-    match action {
-        Action::Replace(_) => ("replace", None),
-        Action::Drop(reason) => ("drop", Some(reason)),
-        Action::Finish(matched) => ("finish", Some(matched)),
-        Action::FinishAs(Ending { matched, .. }) => ("finish-as", Some(matched)),
-        Action::Abort(message) => ("abort", Some(message)),
-        Action::Annotate(note) => ("annotate", Some(note)),
-        Action::Route(sink) => ("route", Some(sink)),
-        Action::SkipDetokenization => ("skip-detokenization", None),
-        Action::Hold(_) => ("hold", None),
-        Action::Release => ("release", None),
-        Action::ReleaseAs(_) => ("release-as", None),
-        Action::ReleaseAndHold(_) => ("release-and-hold", None),
-    }
-}
-
-/// A verdict as a scenario writes it: `{"drop": "why"}`, `{"replace": [1, 2], "text": "…"}`.
-pub(crate) fn json(action: &Action) -> Value {
-    match action {
-        Action::Replace(Replacement { ids, text: None }) => json!({"replace": ids}),
-        Action::Replace(Replacement { ids, text: Some(text) }) => json!({"replace": ids, "text": text}),
-        Action::FinishAs(Ending { matched, instead: Replacement { ids, text: None } }) => {
-            json!({"finish-as": matched, "ids": ids})
-        }
-        Action::FinishAs(Ending { matched, instead: Replacement { ids, text: Some(text) } }) => {
-            json!({"finish-as": matched, "ids": ids, "text": text})
-        }
-        Action::SkipDetokenization => json!({"skip-detokenization": true}),
-        Action::Hold(millis) => json!({"hold": millis}),
-        Action::Release => json!({"release": true}),
-        Action::ReleaseAs(Replacement { ids, text: None }) => json!({"release-as": ids}),
-        Action::ReleaseAs(Replacement { ids, text: Some(text) }) => json!({"release-as": ids, "text": text}),
-        Action::ReleaseAndHold(millis) => json!({"release-and-hold": millis}),
-        action => {
-            let (name, text) = name(action);
-            json!({name: text})
-        }
-    }
-}
-
-/// Whether the row is its request's last by this verdict.
-pub(crate) fn ends(action: &Action) -> bool {
-    matches!(action, Action::Finish(_) | Action::FinishAs(_) | Action::Abort(_))
-}
-
-/// What goes on of a row.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct After<'r> {
-    ids: Cow<'r, [TokenId]>,
-    text: Option<Cow<'r, str>>,
-    finish: FinishKind,
-}
-
-/// `None`: nothing of it.
-fn after<'r>(row: &'r Row, fate: &'r Fate) -> Option<After<'r>> {
-    let as_it_came = After {
-        ids: Cow::Borrowed(&row.ids),
-        text: row.text.as_deref().map(Cow::Borrowed),
-        finish: row.finish,
-    };
-    let action = match fate {
-        Fate::AsItCame => return Some(as_it_came),
-        Fate::Swallowed | Fate::Waits(_) => return None,
-        Fate::Judged(action) => action,
-        Fate::Released { by, ids, text } => {
-            let finish = match by {
-                Some(Action::Finish(_) | Action::FinishAs(_)) => FinishKind::Stop,
-                Some(Action::Abort(_)) => FinishKind::Abort,
-                _ => row.finish,
-            };
-            return Some(After { ids: Cow::Borrowed(ids), text: text.as_deref().map(Cow::Borrowed), finish });
-        }
-    };
-    Some(match action {
-        Action::Replace(instead) => replaced(row, instead, row.finish),
-        Action::FinishAs(Ending { instead, .. }) => replaced(row, instead, FinishKind::Stop),
-        Action::Drop(_) => After {
-            ids: Cow::Borrowed(&[]),
-            text: row.text.as_ref().map(|_| Cow::Borrowed("")),
-            finish: row.finish,
-        },
-        Action::Finish(_) => After { finish: FinishKind::Stop, ..as_it_came },
-        Action::Abort(_) => After { finish: FinishKind::Abort, ..as_it_came },
-        Action::Annotate(_) | Action::Route(_) | Action::SkipDetokenization => as_it_came,
-        Action::Hold(_) | Action::Release | Action::ReleaseAs(_) | Action::ReleaseAndHold(_) => as_it_came,
-    })
-}
-
-fn replaced<'r>(row: &'r Row, instead: &'r Replacement, finish: FinishKind) -> After<'r> {
-    // Before a detokenizer it is not looked at.
-    let text = row.text.as_ref().map(|came| Cow::Borrowed(instead.text.as_ref().unwrap_or(came).as_str()));
-    After { ids: Cow::Borrowed(&instead.ids), text, finish }
-}
-
-/// The ids and the text that go on of a row.
-pub(crate) fn left(row: &Row, fate: &Fate) -> (Vec<TokenId>, Option<String>) {
-    let after = after(row, fate);
-    after.map_or_else(Default::default, |after| (after.ids.into_owned(), after.text.map(Cow::into_owned)))
-}
 
 /// How lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,15 +21,15 @@ pub(crate) enum Style {
 }
 
 /// What became of a row, in a word or two; the verdict's name and its text.
-pub(crate) fn outcome(fate: &Fate) -> String {
+pub(crate) fn outcome(fate: &RowOutcome) -> String {
     match fate {
-        Fate::AsItCame => "as it came".to_owned(),
-        Fate::Swallowed => "swallowed".to_owned(),
-        Fate::Judged(action) => in_words(action),
-        Fate::Waits(None) => "waits".to_owned(),
-        Fate::Waits(Some(action)) => format!("{}, waits", in_words(action)),
-        Fate::Released { by: None, .. } => "with what waited".to_owned(),
-        Fate::Released { by: Some(action), .. } => in_words(action),
+        RowOutcome::AsItCame => "as it came".to_owned(),
+        RowOutcome::Swallowed => "swallowed".to_owned(),
+        RowOutcome::Judged(action) => in_words(action),
+        RowOutcome::Waits(None) => "waits".to_owned(),
+        RowOutcome::Waits(Some(action)) => format!("{}, waits", in_words(action)),
+        RowOutcome::Released { by: None, .. } => "with what waited".to_owned(),
+        RowOutcome::Released { by: Some(action), .. } => in_words(action),
     }
 }
 
@@ -208,7 +42,7 @@ fn in_words(action: &Action) -> String {
 }
 
 /// A row in a line: where it is from, its request, what became of it, before and after.
-pub(crate) fn line(from: &str, row: &Row, fate: &Fate, style: Style) -> String {
+pub(crate) fn line(from: &str, row: &Row, fate: &RowOutcome, style: Style) -> String {
     let paint =
         |text: String, how: fn(String) -> String| if style == Style::Screen { how(text) } else { text };
     let after = after(row, fate);
@@ -253,7 +87,7 @@ fn ids(ids: &[TokenId], style: Style) -> String {
 }
 
 /// The same as JSON, whole.
-pub(crate) fn row_json(from: &str, index: usize, row: &Row, fate: &Fate) -> Value {
+pub(crate) fn row_json(from: &str, index: usize, row: &Row, fate: &RowOutcome) -> Value {
     let outcome = fate.said().map_or_else(|| outcome(fate).into(), json);
     let after = after(row, fate)
         .map(|after| json!({"ids": after.ids, "text": after.text, "finish": finish(after.finish)}));
@@ -270,6 +104,7 @@ pub(crate) fn row_json(from: &str, index: usize, row: &Row, fate: &Fate) -> Valu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use afterbay_runtime::{Ending, Replacement};
 
     fn row(text: Option<&str>) -> Row {
         Row {
@@ -284,29 +119,29 @@ mod tests {
         }
     }
 
-    fn golden(row: &Row, fate: &Fate) -> String {
+    fn golden(row: &Row, fate: &RowOutcome) -> String {
         line("batch 1", row, fate, Style::Golden)
     }
 
     #[test]
     fn a_line_says_what_became_of_a_row_before_and_after() {
         let replaced = |text: Option<&str>| {
-            Fate::Judged(Action::Replace(Replacement { ids: vec![7], text: text.map(str::to_owned) }))
+            RowOutcome::Judged(Action::Replace(Replacement { ids: vec![7], text: text.map(str::to_owned) }))
         };
-        assert_eq!(golden(&row(None), &Fate::AsItCame), "batch 1 r: as it came: 1 2");
-        assert_eq!(golden(&row(None), &Fate::Swallowed), "batch 1 r: swallowed: 1 2");
+        assert_eq!(golden(&row(None), &RowOutcome::AsItCame), "batch 1 r: as it came: 1 2");
+        assert_eq!(golden(&row(None), &RowOutcome::Swallowed), "batch 1 r: swallowed: 1 2");
         assert_eq!(golden(&row(None), &replaced(Some("x"))), "batch 1 r: replace: 1 2 -> 7");
         assert_eq!(
             golden(&row(Some("a")), &replaced(Some("x"))),
             r#"batch 1 r: replace: 1 2 -> 7, "a" -> "x""#
         );
         assert_eq!(golden(&row(Some("a")), &replaced(None)), r#"batch 1 r: replace: 1 2 -> 7, "a""#);
-        let dropped = Fate::Judged(Action::Drop("why".into()));
+        let dropped = RowOutcome::Judged(Action::Drop("why".into()));
         assert_eq!(golden(&row(Some("a")), &dropped), r#"batch 1 r: drop "why": 1 2 -> no ids, "a" -> """#);
-        let finished = Fate::Judged(Action::Finish("loop".into()));
+        let finished = RowOutcome::Judged(Action::Finish("loop".into()));
         assert_eq!(golden(&row(None), &finished), r#"batch 1 r: finish "loop": 1 2, last (stop)"#);
         let instead = Replacement { ids: vec![1], text: Some("a".into()) };
-        let cut = Fate::Judged(Action::FinishAs(Ending { matched: "loop".into(), instead }));
+        let cut = RowOutcome::Judged(Action::FinishAs(Ending { matched: "loop".into(), instead }));
         assert_eq!(golden(&row(None), &cut), r#"batch 1 r: finish-as "loop": 1 2 -> 1, last (stop)"#);
         assert_eq!(
             golden(&row(Some("ab")), &cut),
@@ -317,32 +152,7 @@ mod tests {
     #[test]
     fn a_line_on_the_screen_is_cut_and_a_golden_one_is_whole() {
         let row = Row { ids: (0..100).collect(), ..row(None) };
-        assert!(line("f", &row, &Fate::AsItCame, Style::Screen).ends_with(" 23 … 76 more"));
-        assert!(golden(&row, &Fate::AsItCame).ends_with(" 98 99"));
-    }
-
-    #[test]
-    fn every_verdict_is_written_by_the_name_that_a_scenario_may_use() {
-        let all = [
-            Action::Replace(Replacement { ids: vec![1], text: None }),
-            Action::Drop(String::new()),
-            Action::Finish(String::new()),
-            Action::FinishAs(Ending {
-                matched: String::new(),
-                instead: Replacement { ids: vec![1], text: None },
-            }),
-            Action::Abort(String::new()),
-            Action::Annotate(String::new()),
-            Action::Route(String::new()),
-            Action::SkipDetokenization,
-            Action::Hold(1),
-            Action::Release,
-            Action::ReleaseAs(Replacement { ids: vec![1], text: None }),
-            Action::ReleaseAndHold(1),
-        ];
-        assert_eq!(all.each_ref().map(|action| name(action).0), VERDICTS);
-        for action in &all {
-            assert!(json(action).get(name(action).0).is_some(), "{action:?}");
-        }
+        assert!(line("f", &row, &RowOutcome::AsItCame, Style::Screen).ends_with(" 23 … 76 more"));
+        assert!(golden(&row, &RowOutcome::AsItCame).ends_with(" 98 99"));
     }
 }

@@ -1,15 +1,17 @@
 //! `afterbay plugin test`: scenarios, and what of them is not as it is expected.
 
-use crate::given::{self, Wrong};
-use afterbay_plugin_loader::Source;
-use crate::play::{Fate, Player};
-use crate::rows::Row;
+use crate::contract_names;
+use crate::player::Player;
+use crate::plugin_args::{self, UsageError};
+use crate::row::Row;
+use crate::row_outcome::RowOutcome;
 use crate::scenario::{Expectation, Expected, Scenario};
 use crate::show::{self, Style};
-use afterbay_plugin_loader::project::{Output, Project};
+use afterbay_plugin_loader::Source;
 use afterbay_plugin_loader::plugin_host;
-use afterbay_terminal as screen;
+use afterbay_plugin_loader::project::{Output, Project};
 use afterbay_runtime::Host;
+use afterbay_terminal as screen;
 use anyhow::Context;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -61,8 +63,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let files = args.paths.iter().map(|path| files(path)).collect::<Result<Vec<_>, Wrong>>()?.concat();
-    let scenarios = files.iter().map(|file| Scenario::read(file)).collect::<Result<Vec<_>, Wrong>>()?;
+    let files = args.paths.iter().map(|path| files(path)).collect::<Result<Vec<_>, UsageError>>()?.concat();
+    let scenarios = files.iter().map(|file| Scenario::read(file)).collect::<Result<Vec<_>, UsageError>>()?;
     let host = plugin_host()?;
     let mut stage = Stage { args, host, built: Vec::new() };
     let mut failed = 0;
@@ -81,18 +83,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// The scenarios of a path, in order of their names.
-fn files(path: &Path) -> Result<Vec<PathBuf>, Wrong> {
-    let wrong = |error: std::io::Error| Wrong(format!("{}: {error}", path.display()));
+fn files(path: &Path) -> Result<Vec<PathBuf>, UsageError> {
+    let wrong = |error: std::io::Error| UsageError(format!("{}: {error}", path.display()));
     if !path.metadata().map_err(wrong)?.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
     let dir = if Project::of_dir(path).is_ok() { path.join("scenarios") } else { path.to_owned() };
-    let entries = std::fs::read_dir(&dir).map_err(|error| Wrong(format!("{}: {error}", dir.display())))?;
+    let entries =
+        std::fs::read_dir(&dir).map_err(|error| UsageError(format!("{}: {error}", dir.display())))?;
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     files.retain(|file| file.extension().is_some_and(|it| it == "toml") && file.is_file());
     files.sort();
     match files.is_empty() {
-        true => Err(Wrong(format!("{}: has no scenario (*.toml)", dir.display()))),
+        true => Err(UsageError(format!("{}: has no scenario (*.toml)", dir.display()))),
         false => Ok(files),
     }
 }
@@ -127,7 +130,7 @@ impl Stage<'_> {
     fn play(&mut self, scenario: &Scenario) -> anyhow::Result<Vec<String>> {
         let named = || format!("{}: plugin", scenario.file.display());
         let source = self.source(scenario).with_context(named)?;
-        let terms = given::terms(scenario.limits.clone(), scenario.tokenizer.as_deref())?;
+        let terms = plugin_args::terms(scenario.limits.clone(), scenario.tokenizer.as_deref())?;
         let component = source.load(&self.host, terms).map_err(|error| error.to_string());
         let player = component.and_then(|component| {
             Player::new(component, scenario.settings.clone()).map_err(|error| error.to_string())
@@ -151,7 +154,7 @@ impl Stage<'_> {
             }
             for (rid, line) in &played.log {
                 let rid = rid.as_ref().map(|rid| format!(" {rid}")).unwrap_or_default();
-                let (level, text) = (show::level(line.level), &line.message);
+                let (level, text) = (contract_names::level(line.level), &line.message);
                 happened += &format!("{}{rid}: log: {level}: {text}\n", batch.from);
             }
             for fault in &played.faults {
@@ -180,7 +183,7 @@ impl Stage<'_> {
             Project::of_dir(&dir)?.build_if_changed(Output::Shown)?;
             self.built.push(dir);
         }
-        Ok(given::find(name, base)?)
+        Ok(plugin_args::find(name, base)?)
     }
 
     fn golden(&self, scenario: &Scenario, happened: &str) -> anyhow::Result<Vec<String>> {
@@ -202,11 +205,11 @@ impl Stage<'_> {
 }
 
 /// What of a batch's rows is not as expected.
-fn compare(from: &str, rows: &[Row], fates: &[Fate], expectation: &Expectation) -> Vec<String> {
-    let became = |fate: &Fate| match (fate, fate.said()) {
-        (Fate::Swallowed, _) => Expected::Swallowed,
+fn compare(from: &str, rows: &[Row], fates: &[RowOutcome], expectation: &Expectation) -> Vec<String> {
+    let became = |fate: &RowOutcome| match (fate, fate.said()) {
+        (RowOutcome::Swallowed, _) => Expected::Swallowed,
         (_, None) => Expected::AsItCame,
-        (_, Some(action)) => Expected::Verdict(show::json(action)),
+        (_, Some(action)) => Expected::Verdict(contract_names::json(action)),
     };
     let rows = rows.iter().zip(fates).zip(&expectation.rows);
     rows.map(|((row, fate), expected)| (row, became(fate), expected))

@@ -9,7 +9,7 @@ mod access;
 mod listen;
 
 pub(crate) use access::token;
-pub(crate) use listen::{Admin, Bound};
+pub(crate) use listen::Admin;
 
 use crate::aborts::{Aborts, Reason, Refused};
 use crate::attributes::{self, Attributes, NotSet};
@@ -220,7 +220,10 @@ struct OfStream {
 /// A step with a plugin.
 fn step(step: Step) -> MethodRouter<AdminState> {
     post(
-        move |State(admin): State<AdminState>, Path(plugin): Path<String>, headers: HeaderMap, body: Bytes| async move {
+        move |State(admin): State<AdminState>,
+              Path(plugin): Path<String>,
+              headers: HeaderMap,
+              body: Bytes| async move {
             if let Some(refused) = not_json(&headers) {
                 return refused;
             }

@@ -1,15 +1,19 @@
 //! What plugins are granted, as their configuration says, and where the host gets it from.
 
 use crate::rendezvous::Rendezvous;
-use afterbay_plugin_loader::{ModelTokens, Tokenizers};
 use afterbay_config as config;
 use afterbay_events::{Metrics, OWN_NAMES_MAX, OwnError, OwnMetrics};
+use afterbay_plugin_loader::{ModelTokens, Tokenizers};
 use afterbay_runtime::{Digest, Grants, Limits, Meter, MeterError, Terms, Tokens};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What a plugin is loaded on; `meter` is where its own figures go.
-pub(crate) fn terms(plugin: &config::Plugin, meter: Arc<dyn Meter>, model: Option<Arc<ModelTokens>>) -> Terms {
+pub(crate) fn terms(
+    plugin: &config::Plugin,
+    meter: Arc<dyn Meter>,
+    model: Option<Arc<ModelTokens>>,
+) -> Terms {
     let config::Limits { memory_bytes, deadline, hold } = plugin.limits;
     let limits = Limits { memory_bytes, deadline, hold, ..Limits::default() };
     let has = |grant| plugin.grant.contains(&grant);

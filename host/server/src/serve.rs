@@ -47,7 +47,12 @@ impl Server {
     ///
     /// # Errors
     /// A directory cannot be made, or the journal cannot be opened.
-    pub fn open(config: Config, host: Host, tokenizers: Tokenizers, options: Options) -> anyhow::Result<Server> {
+    pub fn open(
+        config: Config,
+        host: Host,
+        tokenizers: Tokenizers,
+        options: Options,
+    ) -> anyhow::Result<Server> {
         descriptors::raise();
         if let Some(why) = descriptors::too_few(&config, descriptors::limit()) {
             tracing::warn!(target: "afterbay", "descriptors: {why}");
@@ -87,7 +92,11 @@ enum Stop {
 }
 
 /// Runs until told to stop. Streams live for as long as the sockets they were told of.
-async fn serve(options: &Options, mut shared: Shared, reloads: mpsc::Receiver<ReloadRequest>) -> anyhow::Result<Left> {
+async fn serve(
+    options: &Options,
+    mut shared: Shared,
+    reloads: mpsc::Receiver<ReloadRequest>,
+) -> anyhow::Result<Left> {
     let mut signals = Signals::new()?;
     let bound = shared.admin.bind(&shared.config.admin).await?;
     let state = shared.admin_state();
@@ -95,7 +104,8 @@ async fn serve(options: &Options, mut shared: Shared, reloads: mpsc::Receiver<Re
     if let Some(file) = &options.announce {
         std::fs::write(file, b"").with_context(|| format!("announce: {}", file.display()))?;
     }
-    let mut source = Source::new(&options.config_file, options.rendezvous.as_deref(), options.drain_timeout, reloads)?;
+    let mut source =
+        Source::new(&options.config_file, options.rendezvous.as_deref(), options.drain_timeout, reloads)?;
     source.watch(&shared)?;
     loop {
         let Some(mut meetings) = meet(options, &shared, &mut signals).await? else {
@@ -105,7 +115,8 @@ async fn serve(options: &Options, mut shared: Shared, reloads: mpsc::Receiver<Re
         running.start(&shared, &meetings)?;
         shared.health.clear("rendezvous");
         rendezvous::tell(&shared.config, &meetings, &shared.events, &shared.health);
-        let stop = watch(options, &mut shared, &mut running, &mut meetings, &mut signals, &mut source).await?;
+        let stop =
+            watch(options, &mut shared, &mut running, &mut meetings, &mut signals, &mut source).await?;
         let left = drain(running.streams, &shared.config.streams, &shared, options.drain_timeout).await?;
         shared.clear();
         // What it held is given back when the runtime has had a turn: the next sockets may have the same names.
@@ -117,7 +128,11 @@ async fn serve(options: &Options, mut shared: Shared, reloads: mpsc::Receiver<Re
 }
 
 /// Waits for the rendezvous, where there is to be one. `None`: told to stop meanwhile.
-async fn meet(options: &Options, shared: &Shared, signals: &mut Signals) -> anyhow::Result<Option<Vec<Meeting>>> {
+async fn meet(
+    options: &Options,
+    shared: &Shared,
+    signals: &mut Signals,
+) -> anyhow::Result<Option<Vec<Meeting>>> {
     let mut told = false;
     loop {
         if let Some(meetings) = rendezvous::look(&shared.config, options.rendezvous.as_deref())? {

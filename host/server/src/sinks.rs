@@ -5,11 +5,11 @@
 //! are not joined, and the log, `/readyz`, `/v1/signals` and `afterbay check` say so.
 
 use crate::rendezvous::Rendezvous;
-use afterbay_plugin_loader::Tokenizers;
 use afterbay_config as config;
-use afterbay_events::{Event, Events, Health};
 use afterbay_events::event::{SinkJoined, SinkUncounted, SinkUnjoined, SinkVocabulary};
+use afterbay_events::{Event, Events, Health};
 use afterbay_outbox::Joins;
+use afterbay_plugin_loader::Tokenizers;
 use afterbay_sockets::credit::{Look, Page, PageReader, ReaderKind};
 use afterbay_stream::{SinkSetup, Stream};
 use anyhow::{Context, bail};
@@ -154,7 +154,8 @@ impl Sinks {
         });
         let known = Known { joins: decision.text, page: watched };
         self.lock().insert((stream.name.to_string(), sink.name.to_string()), known);
-        let reader_id = met.map(|met| format!("{}-{}", met.instance_id.as_deref().unwrap_or_default(), met.pid));
+        let reader_id =
+            met.map(|met| format!("{}-{}", met.instance_id.as_deref().unwrap_or_default(), met.pid));
         Ok(SinkSetup { config: sink, connect, reader_id, joins: decision.joins })
     }
 }

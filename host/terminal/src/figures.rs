@@ -15,6 +15,7 @@ pub fn count(number: u64) -> String {
     out
 }
 
+/// A size in the largest binary unit: `1.5 KiB`.
 pub fn bytes(number: u64) -> String {
     let unit = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = number as f64;
@@ -26,6 +27,7 @@ pub fn bytes(number: u64) -> String {
     if at == 0 { format!("{number} B") } else { format!("{value:.1} {}", unit[at]) }
 }
 
+/// A time in seconds, milliseconds or microseconds: `1.5 ms`.
 pub fn seconds(duration: Duration) -> String {
     match duration.as_secs_f64() {
         s if s >= 1.0 => format!("{s:.1} s"),

@@ -63,14 +63,20 @@ pub struct Table {
 }
 
 impl Table {
+    /// A table without rows.
     pub fn new(heads: &[&str]) -> Table {
         Table { heads: heads.iter().map(|head| (*head).to_owned()).collect(), rows: Vec::new() }
     }
 
+    /// Adds a row, with a cell for each head.
     pub fn row(&mut self, row: Vec<String>) {
         self.rows.push(row);
     }
 
+    /// Prints the table on standard output.
+    ///
+    /// # Errors
+    /// Standard output takes no more.
     pub fn print(&self) -> std::io::Result<()> {
         let mut out = std::io::stdout().lock();
         if !out.is_terminal() {
@@ -191,6 +197,7 @@ fn unpainted(text: &str) -> (Option<&str>, &str) {
 pub struct Busy(indicatif::ProgressBar);
 
 impl Busy {
+    /// Shows `text` beside a spinner.
     pub fn new(text: String) -> Busy {
         let bar = indicatif::ProgressBar::new_spinner().with_message(text);
         bar.enable_steady_tick(std::time::Duration::from_millis(100));

@@ -22,9 +22,9 @@ use anyhow::bail;
 use self::act::{Act, STEPS_PER_SECOND};
 use self::outcome::Outcome;
 use self::stage::{Afterbay, EVERY_CHUNK, LAST_CHUNK, Stage, Stopped, afterbay, unless_stopped};
-use afterbay_terminal::{count, seconds};
 use super::sim::{WireName, stop_on_signal};
 use afterbay_terminal as screen;
+use afterbay_terminal::{count, seconds};
 
 /// As a shell says of a command that SIGINT ended.
 const EXIT_STOPPED: u8 = 130;

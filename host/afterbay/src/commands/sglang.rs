@@ -4,8 +4,8 @@
 //! to send what it received); then this process becomes the command, so that its pid, its signals and its exit code are
 //! SGLang's own. The connector is put on PYTHONPATH from inside this binary.
 
-use afterbay_terminal::EXIT_USAGE;
 use afterbay_config::{Abort, AdminAddress, Stream, user_dirs};
+use afterbay_terminal::EXIT_USAGE;
 use anyhow::{Context, bail, ensure};
 use std::ffi::OsString;
 use std::fs::{DirBuilder, OpenOptions};
@@ -191,9 +191,7 @@ fn private_dir(dir: &Path) -> anyhow::Result<()> {
 fn built_in(args: &Args, rundir: &Rundir) -> anyhow::Result<String> {
     let journal = match &args.journal {
         Some(dir) => std::path::absolute(dir)?,
-        None => {
-            user_dirs::journal().context("journal: neither --journal nor HOME is set")?
-        }
+        None => user_dirs::journal().context("journal: neither --journal nor HOME is set")?,
     };
     // Nobody has had a reason to make it before.
     private_dir(&journal)?;

@@ -15,7 +15,8 @@ use anyhow::Context;
 use clap::Subcommand;
 
 use self::args::{ReaderArgs, SchedulerArgs};
-use self::tell::{Bar, bytes, count, fault_lines, line, seconds, table, verdict};
+use self::tell::{Bar, fault_lines, line, table, verdict};
+use afterbay_terminal::{bytes, count, seconds};
 
 pub(super) use self::args::WireName;
 

@@ -61,47 +61,42 @@ impl Admin {
         Ok(bound)
     }
 
-
-}
-
-async fn bind(&self, config: &config::Admin) -> anyhow::Result<Vec<Bound>> {
-        let mut bound = Vec::new();
-        for address in &config.listen {
-            if self.served.iter().all(|served| served.address != *address) {
-                let listener = bind(address).await;
-                bound.push(listener.with_context(|| format!("admin.listen: {address}"))?);
-            }
+    /// Serves the addresses of the configuration: those that were bound for it, and those that are served and stay.
+    pub(crate) fn serve(
+        &mut self,
+        config: &config::Admin,
+        state: &AdminState,
+        bound: Vec<Bound>,
+    ) -> anyhow::Result<()> {
+        let (listen, token_file) = (config.listen.clone(), config.token_file.clone());
+        let socket = config.unix_socket().map(|path| AdminAddress::Unix(path.to_owned()));
+        self.token_file.set(token_file.clone());
+        self.served.retain(|served| listen.contains(&served.address));
+        let limit = descriptors::limit();
+        for Bound { address, listener, name } in bound {
+            let shown = match &listener {
+                Listener::Tcp(tcp) if token_file.is_none() => {
+                    format!("http://{}, read-only", tcp.local_addr()?)
+                }
+                Listener::Tcp(tcp) => format!("http://{}", tcp.local_addr()?),
+                Listener::Unix(_) => address.to_string(),
+            };
+            tracing::info!(target: "afterbay", "admin: {shown}");
+            let token_file = self.token_file.clone();
+            let routes = routes(
+                state.clone(),
+                Access { address: address.clone(), token_file, socket: socket.clone() },
+            );
+            let bounds =
+                Bounds { connections: descriptors::for_admin(limit), head: HEAD_MAX, exchange: EXCHANGE_MAX };
+            let accepting = tokio::spawn(async move {
+                serve(listener, bounds, |peer| routes.clone().layer(Extension(peer))).await;
+                drop(name);
+            });
+            self.served.push(Served { address, accepting });
         }
-        Ok(bound)
+        Ok(())
     }
-}
-
-/// Serves the addresses of the configuration: those that were bound for it, and those that are served and stay.
-pub(crate) fn serve_all(shared: &mut Shared, bound: Vec<Bound>) -> anyhow::Result<()> {
-    let config = &shared.config.admin;
-    let (listen, token_file) = (config.listen.clone(), config.token_file.clone());
-    let socket = config.unix_socket().map(|path| AdminAddress::Unix(path.to_owned()));
-    shared.admin.token_file.set(token_file.clone());
-    shared.admin.served.retain(|served| listen.contains(&served.address));
-    let limit = descriptors::limit();
-    for Bound { address, listener, name } in bound {
-        let shown = match &listener {
-            Listener::Tcp(tcp) if token_file.is_none() => format!("http://{}, read-only", tcp.local_addr()?),
-            Listener::Tcp(tcp) => format!("http://{}", tcp.local_addr()?),
-            Listener::Unix(_) => address.to_string(),
-        };
-        tracing::info!(target: "afterbay", "admin: {shown}");
-        let token_file = shared.admin.token_file.clone();
-        let routes = routes(shared, Access { address: address.clone(), token_file, socket: socket.clone() });
-        let bounds =
-            Bounds { connections: descriptors::for_admin(limit), head: HEAD_MAX, exchange: EXCHANGE_MAX };
-        let accepting = tokio::spawn(async move {
-            serve(listener, bounds, |peer| routes.clone().layer(Extension(peer))).await;
-            drop(name);
-        });
-        shared.admin.served.push(Served { address, accepting });
-    }
-    Ok(())
 }
 
 async fn bind(address: &AdminAddress) -> anyhow::Result<Bound> {

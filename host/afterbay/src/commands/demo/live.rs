@@ -8,8 +8,8 @@ use afterbay_sim::Progress;
 use indicatif::{MultiProgress, ProgressBar};
 
 use super::act::Both;
-use afterbay_terminal::{count};
-use crate::commands::sim::tell::{style};
+use crate::commands::sim::tell::style;
+use afterbay_terminal::count;
 
 /// The last progress of one end, between threads.
 #[derive(Clone, Default)]

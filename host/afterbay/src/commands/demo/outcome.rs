@@ -7,9 +7,9 @@ use afterbay_sim::compare::Percentiles;
 use afterbay_sim::record::Record;
 
 use super::act::{Both, Ends};
-use afterbay_terminal::{bytes, count, seconds};
 use crate::commands::sim::tell::{fault_lines, line, table, verdict};
 use afterbay_terminal as screen;
+use afterbay_terminal::{bytes, count, seconds};
 
 /// Everything there is to say.
 pub(super) struct Outcome {

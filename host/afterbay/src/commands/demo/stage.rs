@@ -11,7 +11,7 @@ use afterbay_sim::Stop;
 use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-use afterbay_terminal::{seconds};
+use afterbay_terminal::seconds;
 
 /// The streams' names, in the configuration and the journal: for a reader of every chunk, and for one that looks at the
 /// last it finds.

@@ -2,9 +2,7 @@
 
 use afterbay_config::{bounds, duration_argument, read_files, size_argument};
 use afterbay_plugin_loader::{ModelTokens, Source};
-use afterbay_runtime::{
-    Component, EncodeError, Grants, Limits, StartError, Terms, TokenId, Tokens,
-};
+use afterbay_runtime::{Component, EncodeError, Grants, Limits, StartError, Terms, TokenId, Tokens};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +11,7 @@ const NO_SETTINGS: &str = "{}";
 
 /// A plugin on the command line.
 #[derive(clap::Args)]
-pub(crate) struct Given {
+pub(crate) struct PluginArgs {
     /// A component file, builtin:NAME, oci://HOST/REPOSITORY@sha256:DIGEST, or the directory of a project that was built
     #[arg(value_name = "PLUGIN")]
     plugin: String,
@@ -62,29 +60,28 @@ pub(crate) fn parse_deadline(text: &str) -> Result<Duration, String> {
 /// A command line that cannot be carried out; the process says why and exits 64.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Wrong(pub(crate) String);
+pub(crate) struct UsageError(pub(crate) String);
 
 /// Finds the component that a command line or a scenario names; a relative path is relative to `base`.
-pub(crate) fn find(name: &str, base: &Path) -> Result<Source, Wrong> {
-    Source::find(name, base).map_err(|error| Wrong(error.to_string()))
+pub(crate) fn find(name: &str, base: &Path) -> Result<Source, UsageError> {
+    Source::find(name, base).map_err(|error| UsageError(error.to_string()))
 }
 
-impl Given {
-    pub(crate) fn source(&self) -> Result<Source, Wrong> {
+impl PluginArgs {
+    pub(crate) fn source(&self) -> Result<Source, UsageError> {
         find(&self.plugin, Path::new(""))
     }
-
 }
 
 impl TermArgs {
     /// The settings as JSON text.
-    pub(crate) fn settings(&self) -> Result<String, Wrong> {
+    pub(crate) fn settings(&self) -> Result<String, UsageError> {
         let text = match self.settings.strip_prefix('@') {
             None => self.settings.clone(),
             Some(file) => std::fs::read_to_string(file)
-                .map_err(|error| Wrong(format!("--settings: {file}: {error}")))?,
+                .map_err(|error| UsageError(format!("--settings: {file}: {error}")))?,
         };
-        let wrong = |why: String| Wrong(format!("--settings: {why}"));
+        let wrong = |why: String| UsageError(format!("--settings: {why}"));
         let mut settings = match (serde_json::from_str::<serde_json::Value>(&text), table(&text)) {
             (Ok(settings), _) | (Err(_), Some(settings)) => settings,
             (Err(error), None) => return Err(wrong(format!("not JSON: {error}"))),
@@ -107,7 +104,7 @@ impl TermArgs {
         }
     }
 
-    pub(crate) fn terms(&self) -> Result<Terms, Wrong> {
+    pub(crate) fn terms(&self) -> Result<Terms, UsageError> {
         let limits = Limits { memory_bytes: self.memory, deadline: self.deadline, ..Limits::default() };
         terms(limits, self.tokenizer.as_deref())
     }
@@ -129,10 +126,12 @@ pub(crate) fn with_files(settings: &mut serde_json::Value, base: &Path) -> Resul
 
 /// Everything is granted: a tool shows what a plugin asks for. Its own figures go nowhere, and without a tokenizer the
 /// model has no tokens.
-pub(crate) fn terms(limits: Limits, tokenizer: Option<&Path>) -> Result<Terms, Wrong> {
+pub(crate) fn terms(limits: Limits, tokenizer: Option<&Path>) -> Result<Terms, UsageError> {
     let tokens: Arc<dyn Tokens> = match tokenizer {
         None => Arc::new(NoTokens),
-        Some(path) => Arc::new(ModelTokens::load(path).map_err(|error| Wrong(format!("tokenizer: {error}")))?),
+        Some(path) => {
+            Arc::new(ModelTokens::load(path).map_err(|error| UsageError(format!("tokenizer: {error}")))?)
+        }
     };
     let grants = Grants {
         log: true,

@@ -1,9 +1,9 @@
 //! A plugin's instance and the rows that it is shown, in the order of calls that the contract promises: open, process,
 //! close; after a fault a fresh instance, which is told of the requests alive.
 
-use crate::rows::{Batch, Row};
-use crate::show;
-use crate::told::Told;
+use crate::row::{Batch, Row};
+use crate::row_outcome::{self, RowOutcome};
+use crate::updates::Updates;
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{
     Action, Columns, Component, Fault, FinishKind, LogLine, Opened, Plugin, Replacement, StartError, TokenId,
@@ -17,39 +17,10 @@ use std::time::{Duration, Instant};
 /// Requests that may be alive at once; one more ends the command.
 const LIVE_MAX: usize = 1 << 20;
 
-/// What became of a row.
-#[derive(Debug)]
-pub(crate) enum Fate {
-    /// No verdict, or a fault: it goes on.
-    AsItCame,
-    /// The plugin has ended its request before: it was not shown, and goes no further.
-    Swallowed,
-    Judged(Action),
-    /// It waits, by this verdict or behind others of its request.
-    Waits(Option<Action>),
-    /// What waited goes on in it, by this verdict or since nothing more comes that could release it.
-    Released {
-        by: Option<Action>,
-        ids: Vec<TokenId>,
-        text: Option<String>,
-    },
-}
-
-impl Fate {
-    /// What the plugin said of the row.
-    pub(crate) fn said(&self) -> Option<&Action> {
-        match self {
-            Fate::AsItCame | Fate::Swallowed => None,
-            Fate::Judged(action) => Some(action),
-            Fate::Waits(by) | Fate::Released { by, .. } => by.as_ref(),
-        }
-    }
-}
-
 /// What came of one batch.
 pub(crate) struct Played {
     /// One for each row.
-    pub(crate) fates: Vec<Fate>,
+    pub(crate) fates: Vec<RowOutcome>,
     /// What the plugin logged, with the rid where it named a request.
     pub(crate) log: Vec<(Option<String>, LogLine)>,
     pub(crate) faults: Vec<Fault>,
@@ -94,8 +65,8 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn add(&mut self, row: &Row, fate: &Fate) {
-        let (ids, text) = show::left(row, fate);
+    fn add(&mut self, row: &Row, fate: &RowOutcome) {
+        let (ids, text) = row_outcome::left(row, fate);
         self.ids.extend(ids);
         if let Some(text) = text {
             self.text.get_or_insert_default().push_str(&text);
@@ -104,40 +75,40 @@ impl Waiting {
     }
 
     /// What becomes of a row, of which the plugin said this, beside those that wait.
-    fn take(&mut self, row: &Row, fate: Fate) -> Fate {
+    fn take(&mut self, row: &Row, fate: RowOutcome) -> RowOutcome {
         let is_last =
-            row.finish != FinishKind::Running || fate.said().is_some_and(show::ends) || self.is_over;
+            row.finish != FinishKind::Running || fate.said().is_some_and(row_outcome::ends) || self.is_over;
         match fate {
-            Fate::Judged(Action::Hold(_)) if !is_last => {
-                self.add(row, &Fate::AsItCame);
-                Fate::Waits(fate.said().cloned())
+            RowOutcome::Judged(Action::Hold(_)) if !is_last => {
+                self.add(row, &RowOutcome::AsItCame);
+                RowOutcome::Waits(fate.said().cloned())
             }
-            Fate::Judged(Action::ReleaseAndHold(_)) if !is_last => {
+            RowOutcome::Judged(Action::ReleaseAndHold(_)) if !is_last => {
                 let before = std::mem::take(self);
-                self.add(row, &Fate::AsItCame);
+                self.add(row, &RowOutcome::AsItCame);
                 let by = fate.said().cloned();
                 match before.rows {
-                    0 => Fate::Waits(by),
-                    _ => Fate::Released { by, ids: before.ids, text: before.text },
+                    0 => RowOutcome::Waits(by),
+                    _ => RowOutcome::Released { by, ids: before.ids, text: before.text },
                 }
             }
-            Fate::Judged(Action::ReleaseAs(Replacement { ref ids, ref text })) => {
+            RowOutcome::Judged(Action::ReleaseAs(Replacement { ref ids, ref text })) => {
                 let ids = ids.clone();
-                self.add(row, &Fate::AsItCame);
+                self.add(row, &RowOutcome::AsItCame);
                 let before = std::mem::take(self).text;
                 // Before a detokenizer it is not looked at.
                 let text = before.map(|before| text.clone().unwrap_or(before));
-                Fate::Released { by: fate.said().cloned(), ids, text }
+                RowOutcome::Released { by: fate.said().cloned(), ids, text }
             }
             fate if self.rows == 0 => fate,
-            fate if is_last || matches!(fate, Fate::Judged(Action::Release)) => {
+            fate if is_last || matches!(fate, RowOutcome::Judged(Action::Release)) => {
                 self.add(row, &fate);
                 let Waiting { ids, text, .. } = std::mem::take(self);
-                Fate::Released { by: fate.said().cloned(), ids, text }
+                RowOutcome::Released { by: fate.said().cloned(), ids, text }
             }
             fate => {
                 self.add(row, &fate);
-                Fate::Waits(fate.said().cloned())
+                RowOutcome::Waits(fate.said().cloned())
             }
         }
     }
@@ -186,13 +157,14 @@ impl Player {
     /// Shows it a batch. The error is that of a plugin that cannot go on, or of too many requests.
     pub(crate) fn play(&mut self, batch: &Batch) -> anyhow::Result<Played> {
         let mut played = Played { fates: Vec::new(), log: Vec::new(), faults: Vec::new() };
-        self.tell(&batch.told, &mut played)?;
+        self.tell(&batch.updates, &mut played)?;
         self.end_earlier_lives(batch, &mut played)?;
         let begun = self.begin(batch)?;
         let swallowed: Vec<bool> = batch.rows.iter().map(|row| self.is_over(row)).collect();
         let shown: Vec<usize> = (0..batch.rows.len()).filter(|row| !swallowed[*row]).collect();
-        let fates =
-            swallowed.iter().map(|swallowed| if *swallowed { Fate::Swallowed } else { Fate::AsItCame });
+        let fates = swallowed
+            .iter()
+            .map(|swallowed| if *swallowed { RowOutcome::Swallowed } else { RowOutcome::AsItCame });
         played.fates = fates.collect();
         if !begun.is_empty() {
             let ended = self.open(&begun);
@@ -201,12 +173,12 @@ impl Player {
         let rows: Vec<&Row> = shown.iter().map(|row| &batch.rows[*row]).collect();
         for verdict in self.process(&rows, &mut played)? {
             if let Some(row) = shown.get(verdict.row as usize) {
-                played.fates[*row] = Fate::Judged(verdict.action);
+                played.fates[*row] = RowOutcome::Judged(verdict.action);
             }
         }
         for row in shown {
             if let Some(request) = self.requests.get_mut(&batch.rows[row].rid) {
-                let fate = std::mem::replace(&mut played.fates[row], Fate::AsItCame);
+                let fate = std::mem::replace(&mut played.fates[row], RowOutcome::AsItCame);
                 played.fates[row] = request.waiting.take(&batch.rows[row], fate);
             }
         }
@@ -233,15 +205,15 @@ impl Player {
     }
 
     /// How the stream stands, then attributes that are others.
-    fn tell(&mut self, told: &Told, played: &mut Played) -> anyhow::Result<()> {
-        if let Some(signals) = &told.signals {
+    fn tell(&mut self, updates: &Updates, played: &mut Played) -> anyhow::Result<()> {
+        if let Some(signals) = &updates.signals {
             self.signals = Some(signals.clone());
             self.plugin.set_signals(signals.clone());
             let ended = self.plugin.pressure();
             self.settle(ended, played)?;
         }
         let mut changed = Vec::new();
-        for (rid, attributes) in &told.attributes {
+        for (rid, attributes) in &updates.attributes {
             self.attributes.insert(rid.clone(), attributes.clone());
             let open = self.requests.get(rid).filter(|request| !request.over);
             changed.extend(open.map(|request| request.number));
@@ -365,7 +337,7 @@ impl Player {
         for (row, fate) in batch.rows.iter().zip(&played.fates) {
             let is_last = row.finish != FinishKind::Running;
             let Some(request) = self.requests.get_mut(&row.rid) else { continue };
-            if is_last || fate.said().is_some_and(show::ends) {
+            if is_last || fate.said().is_some_and(row_outcome::ends) {
                 numbers.extend((!request.over).then_some(request.number));
                 request.over = true;
             }

@@ -5,9 +5,9 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Told before a batch.
+/// Updates before a batch.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Updates {
     /// Of some requests, by rid: JSON objects, from now on.
     pub(crate) attributes: BTreeMap<String, Arc<str>>,
     /// From now on.

@@ -1,0 +1,141 @@
+//! The names of the plugin contract, for people and scripts: columns, calls, verdicts, finish reasons, log levels.
+//!
+//! A new verdict or column of `wit/transform.wit` has its name here, and nowhere else in the tools.
+
+use afterbay_runtime::{Action, CallSet, ColumnSet, Ending, FinishKind, IdShape, Level, Replacement};
+use serde_json::{Value, json};
+
+/// The verdicts, as a scenario names them.
+pub(crate) const VERDICTS: [&str; 12] = [
+    "replace",
+    "drop",
+    "finish",
+    "finish-as",
+    "abort",
+    "annotate",
+    "route",
+    "skip-detokenization",
+    "hold",
+    "release",
+    "release-as",
+    "release-and-hold",
+];
+
+/// The columns that a plugin asks for, as the contract names them.
+pub(crate) fn columns(set: ColumnSet) -> Vec<&'static str> {
+    let ColumnSet { output_ids, completion_tokens, finished, texts, waiting } = set;
+    let all = [
+        (output_ids, "output-ids"),
+        (completion_tokens, "completion-tokens"),
+        (finished, "finished"),
+        (texts, "texts"),
+        (waiting, "waiting"),
+    ];
+    all.into_iter().filter(|(asked, _)| *asked).map(|(_, name)| name).collect()
+}
+
+/// The calls that a plugin asks for beyond those that every plugin has.
+pub(crate) fn calls(set: CallSet) -> Vec<&'static str> {
+    let CallSet { pressure, changed, state } = set;
+    let all = [(pressure, "pressure"), (changed, "changed"), (state, "state")];
+    all.into_iter().filter(|(asked, _)| *asked).map(|(_, name)| name).collect()
+}
+
+/// The shape of the ids that it writes.
+pub(crate) fn shape(shape: IdShape) -> &'static str {
+    match shape {
+        IdShape::Delta => "delta",
+        IdShape::Cumulative => "cumulative",
+    }
+}
+
+pub(crate) fn finish(kind: FinishKind) -> &'static str {
+    match kind {
+        FinishKind::Running => "running",
+        FinishKind::Stop => "stop",
+        FinishKind::Length => "length",
+        FinishKind::Abort => "abort",
+        FinishKind::Other => "other",
+    }
+}
+
+pub(crate) fn level(level: Level) -> &'static str {
+    match level {
+        Level::Debug => "debug",
+        Level::Info => "info",
+        Level::Warn => "warn",
+        Level::Error => "error",
+    }
+}
+
+/// A verdict's name, and its reason, note or message.
+pub(crate) fn name(action: &Action) -> (&'static str, Option<&str>) {
+    match action {
+        Action::Replace(_) => ("replace", None),
+        Action::Drop(reason) => ("drop", Some(reason)),
+        Action::Finish(matched) => ("finish", Some(matched)),
+        Action::FinishAs(Ending { matched, .. }) => ("finish-as", Some(matched)),
+        Action::Abort(message) => ("abort", Some(message)),
+        Action::Annotate(note) => ("annotate", Some(note)),
+        Action::Route(sink) => ("route", Some(sink)),
+        Action::SkipDetokenization => ("skip-detokenization", None),
+        Action::Hold(_) => ("hold", None),
+        Action::Release => ("release", None),
+        Action::ReleaseAs(_) => ("release-as", None),
+        Action::ReleaseAndHold(_) => ("release-and-hold", None),
+    }
+}
+
+/// A verdict as a scenario writes it: `{"drop": "why"}`, `{"replace": [1, 2], "text": "…"}`.
+pub(crate) fn json(action: &Action) -> Value {
+    match action {
+        Action::Replace(Replacement { ids, text: None }) => json!({"replace": ids}),
+        Action::Replace(Replacement { ids, text: Some(text) }) => json!({"replace": ids, "text": text}),
+        Action::FinishAs(Ending { matched, instead: Replacement { ids, text: None } }) => {
+            json!({"finish-as": matched, "ids": ids})
+        }
+        Action::FinishAs(Ending { matched, instead: Replacement { ids, text: Some(text) } }) => {
+            json!({"finish-as": matched, "ids": ids, "text": text})
+        }
+        Action::SkipDetokenization => json!({"skip-detokenization": true}),
+        Action::Hold(millis) => json!({"hold": millis}),
+        Action::Release => json!({"release": true}),
+        Action::ReleaseAs(Replacement { ids, text: None }) => json!({"release-as": ids}),
+        Action::ReleaseAs(Replacement { ids, text: Some(text) }) => json!({"release-as": ids, "text": text}),
+        Action::ReleaseAndHold(millis) => json!({"release-and-hold": millis}),
+        action => {
+            let (name, text) = name(action);
+            json!({name: text})
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verdict_is_written_by_the_name_that_a_scenario_may_use() {
+        let all = [
+            Action::Replace(Replacement { ids: vec![1], text: None }),
+            Action::Drop(String::new()),
+            Action::Finish(String::new()),
+            Action::FinishAs(Ending {
+                matched: String::new(),
+                instead: Replacement { ids: vec![1], text: None },
+            }),
+            Action::Abort(String::new()),
+            Action::Annotate(String::new()),
+            Action::Route(String::new()),
+            Action::SkipDetokenization,
+            Action::Hold(1),
+            Action::Release,
+            Action::ReleaseAs(Replacement { ids: vec![1], text: None }),
+            Action::ReleaseAndHold(1),
+        ];
+        assert_eq!(all.each_ref().map(|action| name(action).0), VERDICTS);
+        for action in &all {
+            assert!(json(action).get(name(action).0).is_some(), "{action:?}");
+        }
+    }
+}
