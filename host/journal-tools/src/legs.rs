@@ -169,7 +169,7 @@ pub(crate) fn after(stream: &Stream, streams: &[Stream]) -> anyhow::Result<Vec<S
 
 #[cfg(test)]
 mod tests {
-    use crate::*;
+    use super::*;
     use afterbay_journal::reader::Ending;
     use afterbay_journal::{FrameNo, RequestNo};
 

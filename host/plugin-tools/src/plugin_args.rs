@@ -171,7 +171,7 @@ impl Tokens for NoTokens {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use afterbay_plugin_loader::{host_options, plugin_host};
+    use afterbay_plugin_loader::plugin_host;
 
     #[test]
     fn a_bundled_plugin_asks_for_no_more_than_it_is_to_be_granted() {
