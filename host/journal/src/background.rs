@@ -1,5 +1,5 @@
-//! What happens to a stream's segments off its path: they are synced, sealed with their summary, and written again
-//! where a sync failed. One thread per stream; the writer hands it each segment when it begins and when it ends.
+//! Background work on a stream's segments: syncing, sealing, and rewriting after a failed sync. One thread
+//! per stream. The writer hands over each segment when it begins and when it ends.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -13,46 +13,46 @@ use crate::bounds::NOTICES_MAX;
 use crate::clock::ClockReading;
 use crate::manifest::{Manifest, ManifestFile};
 use crate::mutex::lock;
-use crate::notice::Notice;
+use crate::notice::JournalNotice;
 use crate::options::SyncPolicy;
 use crate::position::{FrameNo, SegmentId};
 use crate::seal::{SegmentEnd, first_unreadable, write_end};
 use crate::segment::Segment;
 use crate::storage::{PART, Storage, read_full, write_all};
 
-/// Between two attempts to write a damaged segment again.
+/// Pause between two attempts to rewrite a damaged segment.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// SegmentFiles whose end is remembered. Those before are read up to what the disk says.
+/// Segments whose end is remembered. The end of older segments is read from the disk.
 const LEFT_MAX: usize = 256;
 
-/// What the writer, the sync thread and retention share of a stream.
+/// State that the writer, the background thread, retention and backlog readers of a stream share.
 pub(crate) struct StreamShared {
     pub storage: Arc<dyn Storage>,
     pub stream: String,
     pub dir: PathBuf,
     pub policy: SyncPolicy,
-    /// The last frame that was written whole, or was given up and is told of.
+    /// Last frame that was written or skipped.
     pub appended: AtomicU64,
-    /// The segment written last (the upper half: its sequence), and where its whole records end.
+    /// Segment written last (upper 32 bits: its sequence), and the end of its records.
     written: AtomicU64,
-    /// Writes so far: what tells the thread that there is something to sync.
+    /// Number of writes. A change tells the thread that there is something to sync.
     pub writes: AtomicU64,
     pub durable: AtomicU64,
-    /// The segment being written is not to be trusted: the writer must begin another.
+    /// Set if the current segment is damaged: the writer must begin another.
     pub renew: AtomicBool,
-    /// SegmentFiles that hold only frames before this one may be removed.
+    /// Retention may remove segments that hold only frames before this one.
     pub floor: AtomicU64,
-    /// SegmentFiles that are not done with, oldest first; the last may still be written.
+    /// Segments that need work, oldest first. The last one may still be written.
     queue: Mutex<VecDeque<TrackedSegment>>,
-    /// The segments left last, and where their records end: what stands past that does not count, and the disk may not
-    /// say so (yet).
-    left: Mutex<VecDeque<(SegmentId, u64)>>,
-    /// Which segments there are, as the next start will be told.
+    /// Segments that the writer left recently, and the ends of their records. Bytes past an end do not count,
+    /// and the disk may not show the end yet.
+    recent_ends: Mutex<VecDeque<(SegmentId, u64)>>,
+    /// Segments that the next start expects.
     manifest: Mutex<ManifestFile>,
-    /// The last segment that could not be given its summary, and why.
+    /// Last segment that got no summary, and the error.
     pub unsealed: Mutex<Option<(SegmentId, String)>>,
-    notices: Mutex<VecDeque<Notice>>,
+    notices: Mutex<VecDeque<JournalNotice>>,
     has_notices: AtomicBool,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
     thread: OnceLock<Thread>,
@@ -60,20 +60,20 @@ pub(crate) struct StreamShared {
     stop: AtomicBool,
 }
 
-/// A segment in the thread's care.
+/// A segment that the background thread works on.
 #[derive(Clone)]
 struct TrackedSegment {
     segment: Segment,
-    /// Set when the writer is done with it.
+    /// Set once the writer has left the segment.
     ended: Option<Arc<SegmentEnd>>,
-    /// Its summary stands.
+    /// Whether the summary is written.
     sealed: bool,
-    /// Its name survives a power cut.
+    /// Whether the file's name survives a power cut.
     named: bool,
-    /// A sync failed, or its file is gone: it must be written again.
+    /// Whether the segment must be rewritten: a sync failed, or its file is missing.
     damaged: bool,
-    /// It was told that this failed.
-    told: bool,
+    /// Whether the failure of a rewrite was published.
+    failure_reported: bool,
 }
 
 impl StreamShared {
@@ -96,7 +96,7 @@ impl StreamShared {
             renew: AtomicBool::new(false),
             floor: AtomicU64::new(0),
             queue: Mutex::default(),
-            left: Mutex::default(),
+            recent_ends: Mutex::default(),
             manifest: Mutex::default(),
             unsealed: Mutex::default(),
             notices: Mutex::default(),
@@ -108,73 +108,79 @@ impl StreamShared {
         }
     }
 
-    /// The writer wrote; `frame` is the last whole one, and the segment's records end at `end`.
+    /// Records a write: `frame` is the last complete frame, and the segment's records end at `end`.
     pub fn wrote(&self, frame: FrameNo, segment: SegmentId, end: u64) {
-        // The end first: who sees the frame must see that it is within it.
+        // Store the end first: a thread that sees the frame must find it before the end.
         self.written.store(u64::from(segment.sequence) << 32 | end, SeqCst);
         self.appended.store(frame.0, SeqCst);
         if self.policy == SyncPolicy::None {
             return;
         }
         self.writes.fetch_add(1, SeqCst);
-        self.rouse();
+        self.wake_thread();
     }
 
-    /// Where the records of a segment end, if it is the one that was written last.
-    pub fn end_of(&self, segment: SegmentId) -> Option<u64> {
+    /// End of the records of `segment` if it was written last.
+    pub fn end_of_current_segment(&self, segment: SegmentId) -> Option<u64> {
         let written = self.written.load(SeqCst);
         (written >> 32 == u64::from(segment.sequence) && written != u64::MAX)
             .then_some(written & u64::from(u32::MAX))
     }
 
-    /// Where the records of a segment end that the writer has left, if that was not long ago.
-    pub fn left_at(&self, id: SegmentId) -> Option<u64> {
-        lock(&self.left).iter().find(|(left, _)| *left == id).map(|(_, end)| *end)
+    /// End of the records of a segment that the writer left recently.
+    pub fn end_of_left_segment(&self, id: SegmentId) -> Option<u64> {
+        lock(&self.recent_ends).iter().find(|(recent_ends, _)| *recent_ends == id).map(|(_, end)| *end)
     }
 
-    /// The writer has begun a segment.
+    /// Adds a segment that the writer has begun.
     pub fn begun(&self, segment: Segment) {
-        let entrusted =
-            TrackedSegment { segment, ended: None, sealed: false, named: false, damaged: false, told: false };
+        let entrusted = TrackedSegment {
+            segment,
+            ended: None,
+            sealed: false,
+            named: false,
+            damaged: false,
+            failure_reported: false,
+        };
         lock(&self.queue).push_back(entrusted);
     }
 
-    /// The writer is done with the segment it began last.
+    /// Ends the segment that was begun last.
     pub fn ended(&self, ended: SegmentEnd) {
         if let Some(last) = lock(&self.queue).back_mut() {
-            let mut left = lock(&self.left);
-            if left.len() == LEFT_MAX {
-                left.pop_front();
+            let mut recent_ends = lock(&self.recent_ends);
+            if recent_ends.len() == LEFT_MAX {
+                recent_ends.pop_front();
             }
-            left.push_back((last.segment.id, ended.bytes));
+            recent_ends.push_back((last.segment.id, ended.bytes));
             last.ended = Some(Arc::new(ended));
         }
         self.writes.fetch_add(1, SeqCst);
-        self.rouse();
+        self.wake_thread();
     }
 
-    /// Changes what the manifest says. What cannot be written now is written with the next change.
+    /// Changes the manifest and writes it. A failed write is repeated with the next change.
     pub fn change_manifest(&self, change: impl FnOnce(&mut Manifest)) -> io::Result<()> {
         let mut manifest = lock(&self.manifest);
-        change(&mut manifest.says);
+        change(&mut manifest.content);
         manifest.write(&*self.storage, &self.dir)
     }
 
-    /// Begins with what an earlier run's manifest said, brought up to date. Not written yet.
-    pub fn begin_manifest(&self, says: Manifest) {
-        *lock(&self.manifest) = ManifestFile::new(says);
+    /// Sets the manifest that recovery found, without writing it.
+    pub fn begin_manifest(&self, content: Manifest) {
+        *lock(&self.manifest) = ManifestFile::new(content);
     }
 
-    /// The oldest segment is about to be removed. Said first, so that no start misses it.
-    pub fn removing(&self, oldest: SegmentId, next: SegmentId, clock: ClockReading) -> io::Result<()> {
+    /// Records in the manifest that the oldest segment is about to be removed, so that no start misses it.
+    pub fn record_removal(&self, oldest: SegmentId, next: SegmentId, clock: ClockReading) -> io::Result<()> {
         let mut manifest = lock(&self.manifest);
-        manifest.says.remove(oldest, next);
-        manifest.says.clock = clock;
+        manifest.content.remove(oldest, next);
+        manifest.content.clock = clock;
         manifest.write(&*self.storage, &self.dir)?;
         manifest.sync()
     }
 
-    fn rouse(&self) {
+    fn wake_thread(&self) {
         let asleep = self.asleep.load(SeqCst) && self.asleep.swap(false, SeqCst);
         if let Some(thread) = self.thread.get().filter(|_| asleep) {
             thread.unpark();
@@ -182,11 +188,11 @@ impl StreamShared {
     }
 
     pub fn on_change(&self, wake: Box<dyn Fn() + Send + Sync>) {
-        // A second waker is not taken: the first stays.
+        // The first waker stays.
         let _ = self.wake.set(wake);
     }
 
-    pub fn tell(&self, notice: Notice) {
+    pub fn push_notice(&self, notice: JournalNotice) {
         let mut notices = lock(&self.notices);
         if notices.len() == NOTICES_MAX {
             notices.pop_front();
@@ -197,7 +203,7 @@ impl StreamShared {
         self.changed();
     }
 
-    pub fn next_notice(&self) -> Option<Notice> {
+    pub fn next_notice(&self) -> Option<JournalNotice> {
         if !self.has_notices.load(SeqCst) {
             return None;
         }
@@ -213,29 +219,29 @@ impl StreamShared {
         }
     }
 
-    /// The oldest segment that is not done with.
+    /// Oldest segment that needs work.
     pub fn oldest(&self) -> Option<SegmentId> {
         lock(&self.queue).front().map(|each| each.segment.id)
     }
 
-    /// Whether a segment waits to be written again.
+    /// Whether a segment must be rewritten.
     pub fn is_damaged(&self) -> bool {
         lock(&self.queue).iter().any(|each| each.damaged)
     }
 
-    /// Looks whether the files are still where they should be: a journal written to a removed file would be lost
-    /// without an error.
-    pub fn look_for_files(&self) {
+    /// Checks that the files are still at their paths. Writes to a removed file would be lost without an
+    /// error.
+    pub fn check_files(&self) {
         let segments: Vec<Segment> = lock(&self.queue).iter().map(|each| each.segment.clone()).collect();
         for segment in segments {
-            if !segment.file.is_at(&segment.path) && self.damage(segment.id) {
-                self.tell(Notice::Vanished { path: segment.path });
+            if !segment.file.is_at(&segment.path) && self.mark_damaged(segment.id) {
+                self.push_notice(JournalNotice::Vanished { path: segment.path });
             }
         }
     }
 
-    /// Marks a segment; false if it was marked before or is done with.
-    fn damage(&self, id: SegmentId) -> bool {
+    /// Marks a segment as damaged. Returns false if it was marked before or needs no more work.
+    fn mark_damaged(&self, id: SegmentId) -> bool {
         let mut queue = lock(&self.queue);
         let Some(entrusted) = queue.iter_mut().find(|each| each.segment.id == id) else { return false };
         if std::mem::replace(&mut entrusted.damaged, true) {
@@ -248,28 +254,31 @@ impl StreamShared {
         true
     }
 
-    /// Does what there is to do; true if something that failed must be tried again.
+    /// Does all pending work. Returns true if a failed step must be retried.
     pub fn pass(&self) -> bool {
         loop {
-            // Before the sync begins: what was appended by now is what it covers.
+            // Read before the sync begins: the sync covers frames appended by now.
             let appended = FrameNo(self.appended.load(SeqCst));
             let Some(mut entrusted) = lock(&self.queue).front().cloned() else { return false };
             let id = entrusted.segment.id;
             let ended = entrusted.ended.clone();
             if entrusted.damaged {
-                // One that is still being written is written again when the writer has left it.
+                // The writer must leave the segment first.
                 let Some(ended) = ended else { return false };
                 if let Err(error) = self.rewrite(&entrusted.segment, &ended) {
-                    if !std::mem::replace(&mut entrusted.told, true) {
+                    if !std::mem::replace(&mut entrusted.failure_reported, true) {
                         self.update(&entrusted);
-                        self.tell(Notice::RewriteFailed { segment: id, error: error.to_string() });
+                        self.push_notice(JournalNotice::RewriteFailed {
+                            segment: id,
+                            error: error.to_string(),
+                        });
                     }
                     return true;
                 }
                 entrusted.damaged = false;
                 self.update(&entrusted);
-                self.done(id, ended.through);
-                self.tell(Notice::Rewritten { segment: id });
+                self.finish_segment(id, ended.through);
+                self.push_notice(JournalNotice::Rewritten { segment: id });
                 continue;
             }
             if let Some(ended) = &ended
@@ -277,7 +286,7 @@ impl StreamShared {
             {
                 if let Err(error) = write_end(&*entrusted.segment.file, &entrusted.segment.header, ended) {
                     *lock(&self.unsealed) = Some((id, error.to_string()));
-                    self.tell(Notice::SealFailed { segment: id, error: error.to_string() });
+                    self.push_notice(JournalNotice::SealFailed { segment: id, error: error.to_string() });
                 }
                 entrusted.sealed = true;
             }
@@ -285,13 +294,17 @@ impl StreamShared {
                 && let Err(error) = self.sync(&mut entrusted)
             {
                 let durable = FrameNo(self.durable.load(SeqCst));
-                self.damage(id);
-                self.tell(Notice::SyncFailed { segment: id, error: error.to_string(), durable });
-                // One that has ended is written again in the next round.
+                self.mark_damaged(id);
+                self.push_notice(JournalNotice::SyncFailed {
+                    segment: id,
+                    error: error.to_string(),
+                    durable,
+                });
+                // The next round rewrites a segment that has ended.
                 continue;
             }
             match ended {
-                Some(ended) => self.done(id, ended.through),
+                Some(ended) => self.finish_segment(id, ended.through),
                 None => {
                     self.update(&entrusted);
                     self.advance(appended);
@@ -309,8 +322,8 @@ impl StreamShared {
         entrusted.segment.file.sync()
     }
 
-    /// The oldest segment is done with, unless its file was found missing meanwhile.
-    fn done(&self, id: SegmentId, through: FrameNo) {
+    /// Removes the oldest segment from the queue, unless its file was found missing meanwhile.
+    fn finish_segment(&self, id: SegmentId, through: FrameNo) {
         let done = lock(&self.queue).pop_front_if(|first| first.segment.id == id && !first.damaged);
         if done.is_some() {
             self.advance(through);
@@ -331,8 +344,8 @@ impl StreamShared {
         }
     }
 
-    /// Writes a segment again, byte for byte, to a new file in place of the old: after a failed sync the kernel may
-    /// call pages clean that never reached the disk, so syncing the old file again would prove nothing.
+    /// Rewrites a segment to a new file in place of the old. After a failed sync the kernel may mark pages
+    /// clean that never reached the disk, so another sync of the old file would prove nothing.
     fn rewrite(&self, segment: &Segment, ended: &SegmentEnd) -> io::Result<()> {
         let beside = segment.path.with_extension(PART);
         let file = self.storage.create(&beside)?;
@@ -358,12 +371,12 @@ impl StreamShared {
             self.storage.sync_dir(&self.dir)?;
         }
         if let Some(from) = whole {
-            self.tell(Notice::FramesLost { segment: segment.id, from, through: ended.through });
+            self.push_notice(JournalNotice::FramesLost { segment: segment.id, from, through: ended.through });
         }
         Ok(())
     }
 
-    /// The thread: works until it is told to stop, and once more then.
+    /// Body of the thread: works until `stop`, and once more after it.
     pub fn run(&self) {
         let _ = self.thread.set(std::thread::current());
         let mut done = 0;

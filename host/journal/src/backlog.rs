@@ -1,8 +1,8 @@
-//! Reads frames back while the writer goes on: for those that wait in the journal and nowhere else.
+//! Reads stored frames back while the writer appends: frames that are no longer in memory.
 //!
-//! Reads straight ahead and in large pieces, checks each frame, and passes over what was done with frames by the heads
-//! of those records. Knows from the writer where the whole records end, so it asks the disk nothing where there is
-//! nothing to read, and never takes for a record what a failed write has left.
+//! Reads ahead in large pieces, checks each frame and skips outcomes by their heads. The writer shares the
+//! end of its records. So the reader asks the disk nothing at the end, and never takes the rest of a failed
+//! write for a record.
 
 mod outcome_cursor;
 mod walk;
@@ -20,61 +20,60 @@ use crate::position::{FrameNo, Position};
 use crate::record::RecordBody;
 use crate::segment::{Payloads, RawRecord};
 use crate::stored::Outcome;
-use outcome_cursor::Outcomes;
+use outcome_cursor::OutcomeCursor;
 use walk::{SegmentWalk, Start, WalkStep};
 
-/// Frames of a stream, in order, as far as they are written; then on from there.
-pub struct Backlog {
+/// Frames of a stream in order, up to the last one written. Continues as more are written.
+pub struct BacklogReader {
     shared: Arc<StreamShared>,
     walk: SegmentWalk,
-    outcomes: Option<Outcomes>,
-    /// The frame that comes next.
+    outcomes: Option<OutcomeCursor>,
+    /// Number of the next frame.
     next: u64,
     /// Damage since the last frame.
     damage: Option<(PathBuf, u64)>,
 }
 
-/// What comes next of a backlog.
+/// Next item of a backlog.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Backlogged {
-    /// A frame.
+pub enum BacklogItem {
+    /// A stored frame.
     Frame(BacklogFrame),
-    /// So many frames from this one on went on without being kept.
+    /// A range of frames that were forwarded without being stored: first frame, and number of frames.
     Skipped(FrameNo, u64),
 }
 
 /// A frame that was read back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BacklogFrame {
-    /// Its number.
+    /// Number of the frame.
     pub frame: FrameNo,
-    /// Its bytes, as it came.
+    /// Bytes as received.
     pub bytes: Bytes,
-    /// When it came, unix nanoseconds.
+    /// Time of receipt, unix nanoseconds.
     pub received_unix_ns: u64,
-    /// What was done with it, with the bytes that left in its place, where the cursor was made to tell. `None` too where
-    /// nothing of it is written, or the record of it is damaged.
+    /// Outcome of the frame, if requested with `with_outcomes`. `None` also if no outcome is written or its
+    /// record is damaged.
     pub outcome: Option<Box<Outcome>>,
 }
 
-impl Backlog {
-    pub(crate) fn new(shared: Arc<StreamShared>, from: FrameNo, place: Option<Position>) -> Backlog {
+impl BacklogReader {
+    pub(crate) fn new(shared: Arc<StreamShared>, from: FrameNo, place: Option<Position>) -> BacklogReader {
         let walk = match place {
             Some(place) => SegmentWalk::new(shared.clone(), Start::Place(place), Payloads::Frames),
             None => SegmentWalk::new(shared.clone(), Start::Frame(from), Payloads::Skipped),
         };
-        Backlog { shared, walk, outcomes: None, next: from.0.max(1), damage: None }
+        BacklogReader { shared, walk, outcomes: None, next: from.0.max(1), damage: None }
     }
 
-    /// With what was done with each frame by the time it is read, and the bytes that left in its place. Reads the journal
-    /// twice, side by side.
-    pub fn with_outcomes(mut self) -> Backlog {
-        self.outcomes = Some(Outcomes::new(self.shared.clone()));
+    /// Also reads the outcome of each frame. Reads the journal twice, side by side.
+    pub fn with_outcomes(mut self) -> BacklogReader {
+        self.outcomes = Some(OutcomeCursor::new(self.shared.clone()));
         self
     }
 
-    /// Goes on at this frame, if that is not behind: what lies between is passed over by the heads of its records, and whole
-    /// segments not even so.
+    /// Skips to this frame, unless it is before the current one. Skips records by their heads, and whole
+    /// segments without reading.
     pub fn pass_to(&mut self, frame: FrameNo) -> Result<(), ReadError> {
         if frame.0 <= self.next {
             return Ok(());
@@ -84,24 +83,24 @@ impl Backlog {
             self.walk.read(Payloads::Skipped);
         } else {
             self.walk = SegmentWalk::new(self.shared.clone(), Start::Frame(frame), Payloads::Skipped);
-            self.outcomes = self.outcomes.take().map(|_| Outcomes::new(self.shared.clone()));
+            self.outcomes = self.outcomes.take().map(|_| OutcomeCursor::new(self.shared.clone()));
         }
         Ok(())
     }
 
-    /// The frame that comes next.
+    /// Number of the next frame.
     pub fn position(&self) -> FrameNo {
         FrameNo(self.next)
     }
 
-    /// What comes next; `None` at the end of what is written by now: ask again when more is.
+    /// Returns the next item, or `None` at the end of what is written: call again later.
     ///
-    /// Frames that are missing are an error that names them; the call after it goes on behind them. After an error of the
-    /// disk the same is tried again.
+    /// Missing frames are an error that names them, and the next call continues after them. After an error of
+    /// the disk, the next call retries.
     #[allow(clippy::should_implement_trait, reason = "None is not the end")]
-    pub fn next(&mut self) -> Result<Option<Backlogged>, ReadError> {
+    pub fn next(&mut self) -> Result<Option<BacklogItem>, ReadError> {
         loop {
-            // Before the end of the records is looked at: these frames are within it.
+            // Read before the end of the records: these frames end before it.
             let last = self.shared.appended.load(Ordering::SeqCst);
             if self.next > last {
                 return Ok(None);
@@ -118,8 +117,8 @@ impl Backlog {
         }
     }
 
-    /// Takes in a record; `None` where it is not what comes next.
-    fn read(&mut self, record: &RawRecord) -> Result<Option<Backlogged>, ReadError> {
+    /// Handles a record. Returns `None` unless the record is the next item.
+    fn read(&mut self, record: &RawRecord) -> Result<Option<BacklogItem>, ReadError> {
         let Some(scan) = &mut self.walk.scan else { return Ok(None) };
         let number = record.head.number;
         let count = match record.head.kind {
@@ -134,24 +133,24 @@ impl Backlog {
             return Ok(None);
         }
         if number > self.next {
-            // It comes with the next call.
+            // The next call returns this record.
             scan.offset = record.offset;
             return Err(self.missing(number - 1));
         }
         if record.head.kind == RecordKind::SKIPPED {
             let first = self.next;
             self.next = number.saturating_add(count);
-            return Ok(Some(Backlogged::Skipped(FrameNo(first), self.next - first)));
+            return Ok(Some(BacklogItem::Skipped(FrameNo(first), self.next - first)));
         }
         if scan.payloads != Payloads::Frames {
-            // Found: it is read once more, with its bytes, and all that follow.
+            // Found the first frame: read it again with its bytes, and all that follow.
             scan.offset = record.offset;
             self.walk.read(Payloads::Frames);
             return Ok(None);
         }
         let frame = FrameNo(number);
         let place = Position { frame, segment: scan.segment.id, offset: record.offset as u32 };
-        let outcome = match self.outcomes.as_mut().map(|outcomes| outcomes.of(place)).transpose() {
+        let outcome = match self.outcomes.as_mut().map(|outcomes| outcomes.outcome_of(place)).transpose() {
             Ok(outcome) => outcome.flatten().map(Box::new),
             Err(error) => {
                 scan.offset = record.offset;
@@ -161,7 +160,7 @@ impl Backlog {
         let bytes = Bytes::copy_from_slice(scan.payload(record));
         (self.next, self.damage) = (number + 1, None);
         let received_unix_ns = record.head.time;
-        Ok(Some(Backlogged::Frame(BacklogFrame { frame, bytes, received_unix_ns, outcome })))
+        Ok(Some(BacklogItem::Frame(BacklogFrame { frame, bytes, received_unix_ns, outcome })))
     }
 
     fn missing(&mut self, through: u64) -> ReadError {

@@ -1,62 +1,65 @@
-//! Every bound of the journal, and what happens at each.
+//! Every bound of the journal, and what happens at each bound.
 
-/// The largest frame that can be configured. `append` refuses a larger one (`WriteError::TooLarge`), and a reader
-/// that finds a larger length takes the record for corrupt.
+/// Bytes of the largest frame that can be configured. `append` refuses a larger frame
+/// (`WriteError::TooLarge`). A journal reader takes a record with a larger length for corrupt.
 pub const FRAME_BYTES_MAX: usize = 1 << 30;
 
-/// The longest rid that stands in the journal as it is. Of a longer one, or one that is no text, its beginning and a hash of all of
-/// it do (`kept_rid`).
+/// Bytes of the longest rid that is stored unchanged. A longer rid, or a rid that is not UTF-8, is stored as
+/// its first characters and a hash (`stored_rid`).
 pub const RID_BYTES_MAX: usize = 4096;
 
-/// Bytes of such a rid that stand before the hash, at most.
+/// Bytes of a hashed rid that stand before the hash.
 pub const RID_PREFIX_BYTES_MAX: usize = 1024;
 
-/// Requests that a stream has open between two frames. Whoever opens more closes them with the outcome of the frame they came in.
+/// Requests that a stream may have open between two frames. A stream that opens more requests closes the
+/// surplus with the outcome of the same frame.
 pub const LIVE_REQUESTS_MAX: usize = 1 << 18;
 
-/// Requests that began in one segment. The next frame begins a new segment.
+/// Requests that may begin in one segment. The next frame begins a new segment.
 pub const SEGMENT_REQUESTS_MAX: usize = 1 << 16;
 
-/// Bytes of records that wait for the next write. They only grow while the disk refuses writes; past the bound
-/// further outcomes are not written, only counted, and said with `Notice::OutcomesLost` when the disk heals.
+/// Bytes of records that wait for the next write. They grow only while the disk refuses writes. Past the
+/// bound, further records are counted and dropped; `JournalNotice::OutcomesLost` reports the count once the
+/// disk accepts writes again.
 pub const PENDING_BYTES_MAX: usize = 16 << 20;
 
-/// Bytes of records that wait past which they are written without waiting for the next frame: outcomes of frames that
-/// are read back come without one.
+/// Bytes of waiting records that cause a write before the next frame. Outcomes of frames that are read back
+/// arrive without a new frame.
 pub const PENDING_WRITE_BYTES: usize = 1 << 20;
 
-/// Runs of frames whose outcome is awaited: any number of frames one behind the other is one run, so a long backlog
-/// costs nothing. Past the bound (outcomes were given to every other frame) the oldest run is given up: it stays
-/// without, which `verify` tells.
+/// Runs of frames without an outcome. Consecutive frames are one run, so a long backlog is cheap. Past the
+/// bound (outcomes arrived for every other frame) the oldest run is dropped: its frames never get an outcome,
+/// and `verify` reports them.
 pub const RUNS_MAX: usize = 1 << 16;
 
-/// Bytes of a text in an outcome (finish reason, reason of a verdict, error, plugin or sink name). Longer is cut at a character.
+/// Bytes of a text in an outcome: finish reason, reason of a verdict, error, name of a plugin or sink. A
+/// longer text is cut at a character.
 pub const TEXT_BYTES_MAX: usize = 4096;
 
-/// Sinks whose progress is kept, per stream. `taken` of one more is not kept.
+/// Sinks per stream whose progress is recorded. The progress of further sinks is not recorded.
 pub const SINKS_MAX: usize = 256;
 
-/// Frames that a sink was sent and has not taken. `sent` refuses one more.
+/// Frames that were sent to a sink and that its reader has not taken. `sent` refuses one more.
 pub const SENT_FRAMES_MAX: usize = 1 << 13;
 
-/// Requests, and runs of frames, that a sink has been sent past the frames that are taken in full. `sent` refuses more:
-/// the oldest rows must leave first, so that those frames become more.
+/// Requests and runs of frames that a sink was sent past its last complete frame. `sent` refuses more: the
+/// oldest rows must be sent first.
 pub const AHEAD_MAX: usize = 1 << 20;
 
-/// Beside the room for frames a segment has a spare for the records about them: one part in so many of `segment_bytes`, and at
-/// most [`SPARE_BYTES_MAX`]. When a full disk lets it grow no more and the spare is used up, `flush` fails: what is to be on
-/// record before it leaves then waits, or leaves unrecorded (`unrecorded`).
+/// Divisor of `segment_bytes` that gives a segment's spare room, at most [`SPARE_BYTES_MAX`] bytes. Only
+/// records about frames may use the spare. Once the disk is full and the spare is used, `flush` fails: frames
+/// then wait, or are sent unrecorded (`unrecorded`).
 pub const SPARE_PARTS: u64 = 4;
 
-/// See [`SPARE_PARTS`].
+/// Bytes of the largest spare, see [`SPARE_PARTS`].
 pub const SPARE_BYTES_MAX: u64 = 4 << 20;
 
-/// Notices that wait to be read. When full the oldest is dropped.
+/// Notices that wait to be read. A full queue drops its oldest notice.
 pub const NOTICES_MAX: usize = 256;
 
-/// The largest `segment_bytes`: offsets in a segment are 32 bits, and the last frame may stand past the mark.
+/// Largest `segment_bytes`. Offsets in a segment are 32 bits, and the last frame may cross the limit.
 pub const SEGMENT_BYTES_MAX: u64 = 2 << 30;
 
-/// Numbers left out after a stop that was not clean: those given to requests whose record was not yet written.
-/// Larger than the number of such records that fit in `PENDING_BYTES_MAX`.
+/// Request numbers that are skipped after an unclean stop, because their records may not have been written.
+/// Larger than the number of such records in `PENDING_BYTES_MAX` bytes.
 pub const REQUESTS_LEFT_OUT: u64 = 1 << 20;

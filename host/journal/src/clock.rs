@@ -1,12 +1,12 @@
-//! How old a segment is, by the wall clock and by a clock that nobody can set.
+//! Ages of segments, by the wall clock and the boot clock.
 //!
-//! The wall clock says when a file was written. Where it is set forward, everything looks older at once. A clock that runs
-//! from the start of the machine tells how far it was set, also over a restart of the process, since the last reading of both is
-//! kept in each stream's `MANIFEST`. After a restart of the machine only the wall clock is there.
+//! Setting the wall clock forward would make every segment look old at once. The boot clock shows by how much
+//! the wall clock was set. `MANIFEST` stores the last reading of both clocks, so this works across restarts
+//! of the process. After a reboot only the wall clock is left.
 
-use crate::storage::{Steady, Storage};
+use crate::storage::{BootClock, Storage};
 
-/// The wall clock may gain so much on the other one without having been set: it is slewed.
+/// Nanoseconds that the wall clock may gain on the boot clock without counting as set: NTP slews it.
 const SLEWED_NS_MAX: u64 = 60_000_000_000;
 
 /// Both clocks at one moment, and how far the wall clock was set forward before.
@@ -14,19 +14,19 @@ const SLEWED_NS_MAX: u64 = 60_000_000_000;
 pub(crate) struct ClockReading {
     pub unix_ns: u64,
     pub steady_ns: u64,
-    /// The start of the machine that `steady_ns` counts from; 0: not known.
+    /// Boot that `steady_ns` counts from; 0 if unknown.
     pub boot: u64,
-    /// What the wall clock said after it was last set forward; 0: never.
+    /// Wall clock right after it was last set forward; 0 if never.
     pub jumped_at_unix_ns: u64,
-    /// By how much, in sum. What was written before is younger by that.
+    /// Sum by which the wall clock was set forward. Files written before are younger by this sum.
     pub jumped_ns: u64,
 }
 
 impl ClockReading {
-    /// Reads both clocks again: whether the wall clock was set forward meanwhile.
-    pub fn look(&mut self, storage: &dyn Storage) -> bool {
+    /// Reads both clocks. Returns whether the wall clock was set forward since the last reading.
+    pub fn update(&mut self, storage: &dyn Storage) -> bool {
         let unix_ns = storage.now_unix_ns();
-        let Steady { boot, ns } = storage.steady().unwrap_or_default();
+        let BootClock { boot, ns } = storage.steady().unwrap_or_default();
         let mut jumped = false;
         if boot != 0 && boot == self.boot {
             let passed = ns.saturating_sub(self.steady_ns);
@@ -37,7 +37,7 @@ impl ClockReading {
                 self.jumped_at_unix_ns = unix_ns;
                 self.jumped_ns = self.jumped_ns.saturating_add(ahead);
             } else if behind > SLEWED_NS_MAX {
-                // It is set right again.
+                // The wall clock was set back to the right time.
                 self.jumped_ns = self.jumped_ns.saturating_sub(behind);
             }
         }
@@ -45,16 +45,16 @@ impl ClockReading {
         jumped
     }
 
-    /// Takes in what another stream has kept: the reading that knows more.
+    /// Takes over the reading of another stream if that reading saw a later jump.
     pub fn merge(&mut self, other: ClockReading, storage: &dyn Storage) {
         let mut other = other;
-        other.look(storage);
+        other.update(storage);
         if other.boot != 0 && other.jumped_at_unix_ns > self.jumped_at_unix_ns {
             (self.jumped_at_unix_ns, self.jumped_ns) = (other.jumped_at_unix_ns, other.jumped_ns);
         }
     }
 
-    /// How old what was written then is, by whichever clock says less.
+    /// Age of a file written at `written_unix_ns`, by the clock that gives the smaller age.
     pub fn age_ns(&self, written_unix_ns: u64) -> u64 {
         let age = self.unix_ns.saturating_sub(written_unix_ns);
         match written_unix_ns < self.jumped_at_unix_ns {

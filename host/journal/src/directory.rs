@@ -1,4 +1,4 @@
-//! The locked root of a journal: one sub-directory per stream, one thread for retention.
+//! The locked root of a journal: one sub-directory per stream, and a thread for retention.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,38 +8,38 @@ use std::thread::{Builder, JoinHandle};
 use crate::background::StreamShared;
 use crate::error::{IoError, OpenError, ReadError};
 use crate::mutex::lock;
-use crate::options::{Background, Options, check};
+use crate::options::{Background, JournalOptions, check};
 use crate::reader;
-use crate::recovery::{self, Recovered, WriterStart};
+use crate::recovery::{self, RecoveredStream, WriterStart};
 use crate::retention;
 use crate::root::Root;
 use crate::storage::{Disk, LOCK, Storage, is_full};
 use crate::text_file;
-use crate::writer::Writer;
+use crate::writer::JournalWriter;
 
-/// A journal directory, locked for this process for as long as it or a writer of it lives.
-pub struct Directory {
+/// A journal directory. It stays locked for this process until it and all its writers are dropped.
+pub struct JournalDirectory {
     root: Arc<Root>,
     retention: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
 }
 
-impl Directory {
-    /// Makes the directory if need be (its parent must be there) and locks it. On a disk that has no room for it this is done
-    /// with the first frame that finds some.
-    pub fn open(dir: &Path, options: Options) -> Result<Directory, OpenError> {
-        Directory::open_on(Arc::new(Disk), dir, options, Background::Threads)
+impl JournalDirectory {
+    /// Makes the directory if it is missing (its parent must exist) and locks it. On a full disk the first
+    /// frame that finds room does this.
+    pub fn open(dir: &Path, options: JournalOptions) -> Result<JournalDirectory, OpenError> {
+        JournalDirectory::open_on(Arc::new(Disk), dir, options, Background::Threads)
     }
 
-    /// The same on a disk, and with a background, of the caller's.
+    /// Opens a journal on the given storage.
     pub fn open_on(
         storage: Arc<dyn Storage>,
         dir: &Path,
-        options: Options,
+        options: JournalOptions,
         background: Background,
-    ) -> Result<Directory, OpenError> {
+    ) -> Result<JournalDirectory, OpenError> {
         check(&options)?;
         let root = Arc::new(Root::open(storage, dir, options, background)?);
-        let mut directory = Directory { root, retention: None };
+        let mut directory = JournalDirectory { root, retention: None };
         if background == Background::Threads {
             directory.retention = Some(directory.spawn_retention()?);
         }
@@ -60,18 +60,18 @@ impl Directory {
         Ok((stop, thread))
     }
 
-    /// Opens a stream for writing: recovers what the last run left and begins after it.
-    pub fn stream(&self, name: &str) -> Result<(Writer, Recovered), OpenError> {
+    /// Opens a stream for writing: recovers what the last run left and continues after it.
+    pub fn stream(&self, name: &str) -> Result<(JournalWriter, RecoveredStream), OpenError> {
         check_name(name)?;
         let root = &self.root;
         let dir = root.dir.join(name);
-        // Taken first, so that a second call finds it taken while the first still recovers.
+        // Registered first, so that a second call fails while the first still recovers.
         let mut streams = lock(&root.streams);
         if streams.contains_key(name) {
             return Err(OpenError::StreamOpen { stream: name.into() });
         }
         let recovery = match root.storage.make_dir(&dir) {
-            // There is nothing of the stream, and no room for it yet.
+            // The stream is new and the disk has no room for it yet.
             Err(error) if is_full(&error) || !root.is_made() => WriterStart::refused(&error),
             made => {
                 made.map_err(|error| IoError::new("make directory", &dir, error))?;
@@ -88,11 +88,11 @@ impl Directory {
         shared.begin_manifest(recovery.manifest);
         streams.insert(name.into(), shared.clone());
         drop(streams);
-        Writer::begin(root.clone(), shared, recovery)
+        JournalWriter::begin(root.clone(), shared, recovery)
     }
 
-    /// Says which streams a stream comes after, for those who read the journal later ([`reader::Stream::after`]); none
-    /// takes back what was said. The stream must have been opened.
+    /// Records the streams that precede a stream ([`reader::StreamReader::after`]), replacing the last
+    /// record. The stream must have been opened.
     pub fn set_after(&self, name: &str, after: &[String]) -> Result<(), OpenError> {
         check_name(name)?;
         after.iter().try_for_each(|name| check_name(name))?;
@@ -100,23 +100,23 @@ impl Directory {
         Ok(text_file::write(&*self.root.storage, &self.root.dir.join(name), text_file::AFTER, &text)?)
     }
 
-    /// Reads a stream of this journal, from any thread.
-    pub fn reader(&self, name: &str) -> Result<reader::Stream, ReadError> {
-        reader::Journal::open_on(self.root.storage.clone(), &self.root.dir)?.stream(name)
+    /// Opens a stream of this journal for reading, from any thread.
+    pub fn reader(&self, name: &str) -> Result<reader::StreamReader, ReadError> {
+        reader::JournalReader::open_on(self.root.storage.clone(), &self.root.dir)?.stream(name)
     }
 
-    /// Does what the retention thread does once a second; for `Background::Caller`.
+    /// Runs one pass of the retention thread, for `Background::Caller`.
     pub fn tend(&self) {
         retention::pass(&self.root);
     }
 }
 
-impl Drop for Directory {
+impl Drop for JournalDirectory {
     fn drop(&mut self) {
         if let Some((stop, thread)) = self.retention.take() {
             stop.store(true, Ordering::Release);
             thread.thread().unpark();
-            // A panic of the thread has nobody left to be told to.
+            // Nobody is left to report a panic of the thread to.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, and with which file.
+//! Errors of the journal.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,15 @@ use crate::bounds;
 use crate::position::{FrameNo, SegmentId};
 use crate::storage::is_full;
 
-/// The system's error, what was being done and to which file.
+/// Error of the system on a file or directory.
 #[derive(Debug, thiserror::Error)]
 #[error("journal {path}: {what}: {source}")]
 pub struct IoError {
-    /// What was being done: `open`, `write`, `sync`, …
+    /// Operation that failed: `open`, `write`, `sync`, …
     pub what: &'static str,
-    /// To which file or directory.
+    /// File or directory of the operation.
     pub path: PathBuf,
-    /// The system's error.
+    /// Error of the system.
     pub source: io::Error,
 }
 
@@ -25,97 +25,97 @@ impl IoError {
     }
 }
 
-/// Why a directory or one of its streams could not be opened.
+/// Error of opening a directory or one of its streams.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process (or another `Directory` of this one) holds it.
+    /// Another process, or another `JournalDirectory` of this process, holds the lock.
     #[error("journal {dir}: locked by process {pid}")]
     Locked {
-        /// The directory.
+        /// Journal directory.
         dir: PathBuf,
-        /// The process that holds it, as it wrote into the lock file; `?` where it did not.
+        /// Pid in the lock file; `?` if the file has none.
         pid: String,
     },
-    /// A stream has one writer.
-    #[error("journal stream {stream:?}: open already in this process")]
+    /// The stream already has a writer in this process.
+    #[error("journal stream {stream:?}: already open in this process")]
     StreamOpen {
-        /// The stream.
+        /// Name of the stream.
         stream: String,
     },
-    /// A name that cannot be a directory's.
+    /// The name cannot be used for a directory.
     #[error("journal stream {stream:?}: not a file name of 1 to 128 bytes of a-z, A-Z, 0-9, '.', '_', '-'")]
     StreamName {
-        /// The stream.
+        /// Name of the stream.
         stream: String,
     },
-    /// An option outside of its bounds.
+    /// The option is outside its bounds.
     #[error("journal option {option}: {value}, allowed is {allowed}")]
     Option {
-        /// Its name.
+        /// Name of the option.
         option: &'static str,
-        /// What was given.
+        /// Value given.
         value: u64,
-        /// What may be given.
+        /// Range allowed.
         allowed: String,
     },
-    /// What is there could not be read.
+    /// The existing journal cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The disk.
+    /// Error of the disk.
     #[error(transparent)]
     Io(#[from] IoError),
 }
 
 impl OpenError {
-    /// The disk has no room.
+    /// Whether the disk is full.
     pub fn is_full(&self) -> bool {
         matches!(self, OpenError::Io(error) if is_full(&error.source))
     }
 }
 
-/// Why something was not written. Nothing was lost that had been accepted: the same call can be made again.
+/// Error of a write. Everything accepted before is still there, and the caller may retry.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The disk.
+    /// Error of the disk.
     #[error(transparent)]
     Io(#[from] IoError),
-    /// A frame over the bound that was configured. Calling again does not help.
+    /// The frame is larger than the configured bound. A retry does not help.
     #[error("journal frame: {bytes} bytes, at most {limit}")]
     TooLarge {
-        /// Its size.
+        /// Size of the frame.
         bytes: usize,
-        /// `Options::max_frame_bytes`.
+        /// `JournalOptions::max_frame_bytes`.
         limit: usize,
     },
-    /// All is written, but the last segment could not be given its summary. The next start scans it.
+    /// Everything is written, but the last segment has no summary. The next start scans the segment.
     #[error("journal segment {segment}: not sealed: {why}")]
     Unsealed {
-        /// The segment.
+        /// Segment without a summary.
         segment: SegmentId,
-        /// The system's error.
+        /// Error of the system.
         why: String,
     },
 }
 
 impl WriteError {
-    /// The disk has no room.
+    /// Whether the disk is full.
     pub fn is_full(&self) -> bool {
         matches!(self, WriteError::Io(error) if is_full(&error.source))
     }
 }
 
-/// Why a request was not given a number.
+/// Error of opening a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// The rid is too long, and was not cut by `kept_rid`.
+    /// The rid is too long: the caller did not shorten it with `stored_rid`.
     #[error("rid: {bytes} bytes, at most {}", bounds::RID_BYTES_MAX)]
     RidTooLong {
-        /// Its size.
+        /// Size of the rid.
         bytes: usize,
     },
 }
 
-/// Why it was not noted what a sink was sent: nothing of it was.
+/// Error of recording a frame that was sent to a sink. Nothing was recorded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "sink {sink:?}: {frames} frames not taken (at most {}), {ahead} requests ahead (at most {})",
@@ -123,88 +123,88 @@ pub enum RequestError {
     bounds::AHEAD_MAX
 )]
 pub struct SentError {
-    /// The sink.
+    /// Name of the sink.
     pub sink: String,
-    /// Frames that it was sent and has not taken.
+    /// Frames that were sent and not taken.
     pub frames: usize,
-    /// Requests that are ahead, with those in these frames and in the one refused.
+    /// Requests that are ahead, including those in the frames not taken and in the refused frame.
     pub ahead: usize,
 }
 
-/// Why a journal could not be read.
+/// Error of reading a journal.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The disk.
+    /// Error of the disk.
     #[error(transparent)]
     Io(#[from] IoError),
-    /// A segment of a version that this program does not know.
+    /// The segment has a newer format version.
     #[error("journal segment {path}: format version {version}, this program reads up to {known}")]
     Version {
-        /// The file.
+        /// File of the segment.
         path: PathBuf,
-        /// What it says.
+        /// Version in the file.
         version: u32,
-        /// The newest known.
+        /// Newest version that this program reads.
         known: u32,
     },
-    /// A directory that no writer has made, and that holds no stream.
+    /// The directory was not made by a writer and holds no stream.
     #[error("{}: no journal: {}", .dir.display(), none_there(.folders, *.has_segments))]
     NoJournal {
-        /// The directory.
+        /// Directory given.
         dir: PathBuf,
-        /// The folders in it.
+        /// Sub-directories found.
         folders: Vec<String>,
-        /// It is a stream's folder.
+        /// Whether the directory is a stream's directory.
         has_segments: bool,
     },
-    /// A stream that is not in the journal.
+    /// The journal has no stream of this name.
     #[error("journal {dir}: no stream {stream:?}")]
     NoStream {
-        /// The journal.
+        /// Journal directory.
         dir: PathBuf,
-        /// The stream.
+        /// Name of the stream.
         stream: String,
     },
-    /// What was asked for is not, or no longer, in the journal.
-    #[error("journal frame {frame}: not in the journal (retention, or never kept)")]
+    /// The frame is not in the journal, or no longer.
+    #[error("journal frame {frame}: not in the journal (removed by retention, or never stored)")]
     NoFrame {
-        /// The frame.
+        /// Number of the frame.
         frame: u64,
     },
-    /// Frames that are neither there nor declared skipped.
+    /// Frames are neither stored nor recorded as skipped.
     #[error("journal frames {from} to {through}: not in the journal ({})", match .damage {
         Some((path, offset)) => format!("{} is damaged at byte {offset}", path.display()),
-        None => "retention, or damage".into(),
+        None => "removed by retention, or damaged".into(),
     })]
     Missing {
-        /// The first.
+        /// First missing frame.
         from: FrameNo,
-        /// The last.
+        /// Last missing frame.
         through: FrameNo,
-        /// The damage that was passed over on the way, where there was some: the file, and the byte in it.
+        /// Damage before the missing frames, if any: file and offset.
         damage: Option<(PathBuf, u64)>,
     },
-    /// The record is there and its checksum is not right.
+    /// The record's checksum is wrong.
     #[error("journal segment {path}: record at byte {offset} is corrupt")]
     Corrupt {
-        /// The file.
+        /// File of the segment.
         path: PathBuf,
-        /// Where.
+        /// Offset of the record.
         offset: u64,
     },
 }
 
 impl ReadError {
-    /// Frames are not there any more; the disk does what it is asked.
+    /// Whether frames are missing although the disk works.
     pub fn is_missing(&self) -> bool {
         matches!(self, ReadError::Missing { .. })
     }
 }
 
-/// JournalFolders that are named where a directory is no journal.
+/// Sub-directories that the message names.
 const FOLDERS_NAMED: usize = 4;
 
-/// What stands in a directory that is no journal.
+/// Describes the contents of a directory that is no journal.
 fn none_there(folders: &[String], has_segments: bool) -> String {
     if has_segments {
         return "it is a stream's folder, the journal is the directory above".to_owned();

@@ -1,54 +1,55 @@
-//! The bytes of a segment: its header, the frame of every record, its checksums. `FORMAT.md` says the same in words.
+//! Bytes of a segment: header, record heads and checksums, as `FORMAT.md` describes them.
 //!
-//! A record is valid when both of its checksums are right. Both begin from the segment's salt and the record's own
-//! offset, so neither a record inside a frame's bytes, nor one left over from an earlier write, nor one that moved,
-//! is ever taken for a record of the segment.
+//! A record is valid when both of its checksums are right. Both start from the segment's salt and the
+//! record's own offset. So a record inside a frame's bytes, a record left over from an earlier write and a
+//! record that moved are never valid.
 
 use crc32fast::Hasher;
 
 use crate::bounds::FRAME_BYTES_MAX;
 use crate::position::{FrameNo, SegmentId};
 
-/// The version this crate writes, and the newest it reads; it reads all before it too.
+/// Version that this crate writes. The crate reads this version and all before it.
 pub(crate) const VERSION: u32 = 2;
-/// The header, written twice so that one flipped bit does not cost the salt and with it the segment.
+/// Bytes of the header, which is written twice: one flipped bit costs neither the salt nor the segment.
 pub(crate) const HEADER_BYTES: usize = 2 * HEADER_COPY_BYTES;
 const HEADER_COPY_BYTES: usize = 64;
 const MAGIC: [u8; 8] = *b"ABJOURNL";
 
-/// Before a record's payload.
+/// Bytes before a record's payload.
 pub(crate) const HEAD_BYTES: usize = 28;
-/// After it.
+/// Bytes after a record's payload.
 pub(crate) const CRC_BYTES: usize = 4;
-/// What a record adds to its payload.
+/// Bytes that a record adds to its payload.
 pub(crate) const RECORD_BYTES: usize = HEAD_BYTES + CRC_BYTES;
-/// The largest payload: a frame, or a run of entries.
+/// Bytes of the largest payload: a frame, or a list of entries.
 const PAYLOAD_BYTES_MAX: usize = FRAME_BYTES_MAX;
 
-/// A segment's header.
+/// Header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
-    /// The format of the segment's records.
+    /// Format version of the segment's records.
     pub version: u32,
     pub salt: u32,
     pub segment: SegmentId,
-    /// The next request number when the segment was begun: the low 32 bits of numbers in it are read around this.
+    /// Next request number when the segment was begun. Records store the low 32 bits of request numbers, and
+    /// `widen` restores the rest from this number.
     pub next_request: u64,
     pub begun_unix_ns: u64,
-    /// Where the records of the segment before this one end: whatever whole record stands past it there does not
-    /// count (a write that failed and could not be cut back). 0 where nothing is said.
+    /// End of the records of the segment before this one; 0 if unknown. Records past that end do not count: a
+    /// failed write left them and could not be cut off.
     pub previous_end: u64,
-    /// The segment before this one was to be given a summary.
+    /// Whether the segment before this one was to get a summary.
     pub previous_sealed: bool,
 }
 
-/// What the bytes where a header should be are.
+/// Result of reading a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderRead {
     Whole(SegmentHeader),
-    /// Written by a newer program.
+    /// A newer program wrote the segment.
     Version(u32),
-    /// Neither copy is whole.
+    /// Neither copy is valid.
     Damaged,
 }
 
@@ -106,7 +107,7 @@ impl SegmentHeader {
     }
 }
 
-/// What a record is. Readers pass over kinds they do not know.
+/// Kind of a record. Readers skip unknown kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordKind(pub u8);
 
@@ -122,43 +123,44 @@ impl RecordKind {
     pub const SUMMARY: RecordKind = RecordKind(9);
     pub const TOTALS: RecordKind = RecordKind(10);
     pub const TRAILER: RecordKind = RecordKind(11);
-    /// Nothing: written to see whether the disk takes it.
+    /// Empty record, written to find out whether the disk accepts writes.
     pub const PROBE: RecordKind = RecordKind(12);
-    /// The bytes that left in place of a frame; its outcome stands behind it.
+    /// Bytes that were sent in place of a frame. The frame's OUTCOME follows directly.
     pub const CHANGED: RecordKind = RecordKind(13);
-    /// What a frame holds that a sink was sent.
+    /// Content of a frame that was sent to a sink.
     pub const SENT: RecordKind = RecordKind(14);
-    /// What a sink has taken past the frames that it has taken in full.
+    /// What a sink has taken past its last complete frame.
     pub const AHEAD: RecordKind = RecordKind(15);
-    /// What of it the kernel has.
+    /// Last sequence number that the kernel has accepted for a sink.
     pub const HANDED: RecordKind = RecordKind(16);
-    /// To which of several sinks each row of a frame goes.
+    /// Sink of each row of a frame, for a stream with several sinks.
     pub const ROUTED: RecordKind = RecordKind(17);
-    /// The operator ends a request.
+    /// Progress of an operator's abort of a request.
     pub const ENDING: RecordKind = RecordKind(18);
-    /// Kinds a later minor addition may use: looked for when a reader finds its way again after damage.
+    /// Last kind that a later version may add without a new format version. Resynchronization accepts all
+    /// kinds up to this one.
     const LAST: u8 = 31;
 }
 
-/// What stands before a record's payload.
+/// Head of a record, before its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHead {
-    /// ByteReader of the payload.
+    /// Bytes of the payload.
     pub payload: u32,
     pub kind: RecordKind,
-    /// A frame's or a request's number, or a count: see each kind.
+    /// Number of a frame or request, or a count: depends on the kind.
     pub number: u64,
-    /// Unix nanoseconds; 0 where the kind has none.
+    /// Unix nanoseconds; 0 if the kind has no time.
     pub time: u64,
 }
 
 impl RecordHead {
-    /// ByteReader of the whole record.
+    /// Bytes of the whole record.
     pub fn record_bytes(&self) -> u64 {
         u64::from(self.payload) + RECORD_BYTES as u64
     }
 
-    /// Writes it with its checksum still open; [`seal`] fills it in.
+    /// Writes the head without its checksum. [`seal`] fills the checksum in.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut head = [0; HEAD_BYTES];
         head[..4].copy_from_slice(&self.payload.to_le_bytes());
@@ -168,7 +170,8 @@ impl RecordHead {
         out.extend_from_slice(&head);
     }
 
-    /// Reads and checks one that stands at `offset`; also its checksum, from which the payload's begins.
+    /// Reads and checks the head at `offset`. Also returns its checksum, from which the payload's checksum
+    /// continues.
     pub fn decode(head: &[u8; HEAD_BYTES], salt: u32, offset: u64) -> Option<(RecordHead, u32)> {
         let [l0, l1, l2, l3, kind, 0, 0, 0, ..] = *head else { return None };
         let payload = u32::from_le_bytes([l0, l1, l2, l3]);
@@ -184,7 +187,7 @@ impl RecordHead {
     }
 }
 
-/// Adds a record to `out`, its checksums open, its payload written by `payload`.
+/// Adds a record to `out` without checksums. `payload` writes its payload.
 pub(crate) fn record(
     out: &mut Vec<u8>,
     kind: RecordKind,
@@ -200,15 +203,15 @@ pub(crate) fn record(
     out.extend_from_slice(&[0; CRC_BYTES]);
 }
 
-/// Sets the number of the record that begins at `start`, where it is known only behind the payload.
+/// Sets the number of the record that begins at `start`, once the payload is written.
 pub(crate) fn set_number(out: &mut [u8], start: usize, number: u64) {
     out[start + 8..start + 16].copy_from_slice(&number.to_le_bytes());
 }
 
-/// Fills in the checksums of the records in `records`, which will stand at `offset` of a segment with this salt.
+/// Fills in the checksums of `records`, which will stand at `offset` of a segment with this salt.
 ///
-/// A head alone at the end (a frame whose bytes stand elsewhere) gets its own checksum; it is returned, for the
-/// frame's to begin from.
+/// A lone head at the end (a frame whose bytes stand elsewhere) gets its own checksum. The function returns
+/// that checksum, because the frame's checksum continues from it.
 pub(crate) fn seal(records: &mut [u8], salt: u32, mut offset: u64) -> Option<u32> {
     let mut rest = records;
     while let Some((head, after)) = rest.split_first_chunk_mut::<HEAD_BYTES>() {
@@ -227,7 +230,7 @@ pub(crate) fn seal(records: &mut [u8], salt: u32, mut offset: u64) -> Option<u32
     None
 }
 
-/// The payload's checksum, begun from that of its head.
+/// Checksum of `bytes`, continued from `begin`.
 pub(crate) fn checksum(begin: u32, bytes: &[u8]) -> u32 {
     let mut hasher = Hasher::new_with_initial(begin);
     hasher.update(bytes);
@@ -238,14 +241,14 @@ fn seed(salt: u32, offset: u64) -> u32 {
     salt ^ offset as u32
 }
 
-/// Numbers of requests are written as their low 32 bits and read around the segment's `next_request`.
-/// Holds while every request of a segment lies within 2^31 of it, which the writer sees to.
+/// Restores a request number from its low 32 bits and a nearby number. Correct while both lie within 2^31 of
+/// each other; the writer makes sure of that.
 pub(crate) fn widen(low: u32, around: u64) -> u64 {
     let distance = low.wrapping_sub(around as u32) as i32;
     around.wrapping_add_signed(i64::from(distance))
 }
 
-/// Reads little-endian values off the front; `None` past the end.
+/// Reads little-endian values from the front. Returns `None` past the end.
 #[derive(Clone, Copy)]
 pub(crate) struct ByteReader<'a>(pub &'a [u8]);
 
@@ -274,20 +277,21 @@ impl<'a> ByteReader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A count of things that each take at least `each` bytes of what is left: so no count allocates more than is there.
+    /// Reads the count of items that each take at least `each` bytes. Returns `None` if the rest is too
+    /// short, so that no count allocates more than the input holds.
     pub fn count(&mut self, each: usize) -> Option<usize> {
         let count = self.u32()? as usize;
         (count.checked_mul(each)? <= self.0.len()).then_some(count)
     }
 
-    /// A text behind its length in 16 bits.
+    /// Reads a text after its 16-bit length.
     pub fn text(&mut self) -> Option<String> {
         let bytes = usize::from(u16::from_le_bytes(self.array()?));
         Some(String::from_utf8_lossy(self.take(bytes)?).into_owned())
     }
 }
 
-/// Writes a text behind its length in 16 bits, cut at a character if it is longer than `TEXT_BYTES_MAX`.
+/// Writes a text after its 16-bit length, cut at a character to `TEXT_BYTES_MAX` bytes.
 pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     let mut bytes = text.len().min(crate::bounds::TEXT_BYTES_MAX);
     while !text.is_char_boundary(bytes) {

@@ -1,65 +1,65 @@
-//! A set of frame numbers as runs: a million frames in a row cost what one costs.
+//! Set of frame numbers, stored as runs: a million consecutive frames cost as much as one frame.
 
 use std::collections::VecDeque;
 
 use crate::bounds::RUNS_MAX;
 use crate::position::FrameNo;
 
-/// Frames, in order, kept as runs of numbers.
+/// Set of frame numbers in ascending order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameSet {
-    /// In order, with a hole between each two.
-    runs: VecDeque<Run>,
+    /// Ascending, with a gap between any two runs.
+    runs: VecDeque<FrameRun>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Run {
+struct FrameRun {
     first: u64,
-    /// The number after the last.
+    /// Number after the last frame of the run.
     end: u64,
 }
 
 impl FrameSet {
-    /// The first of them.
+    /// Smallest frame number.
     pub fn first(&self) -> Option<FrameNo> {
         self.runs.front().map(|run| FrameNo(run.first))
     }
 
-    /// The last of them.
+    /// Largest frame number.
     pub fn last(&self) -> Option<FrameNo> {
         self.runs.back().map(|run| FrameNo(run.end - 1))
     }
 
-    /// How many. Goes over the runs.
+    /// Number of frames. Takes time proportional to the number of runs.
     pub fn len(&self) -> u64 {
         self.runs.iter().map(|run| run.end - run.first).sum()
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// Whether this one is among them.
+    /// Whether `frame` is in the set.
     pub fn contains(&self, frame: FrameNo) -> bool {
-        let at = self.behind(frame.0);
+        let at = self.index_after(frame.0);
         at.checked_sub(1).is_some_and(|at| self.runs[at].end > frame.0)
     }
 
-    /// Each of them, in order.
+    /// Iterates over the frame numbers in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = FrameNo> {
         self.runs.iter().flat_map(|run| (run.first..run.end).map(FrameNo))
     }
 
-    /// Each run: its first frame, and how many.
+    /// Iterates over the runs: first frame, and number of frames.
     pub fn runs(&self) -> impl ExactSizeIterator<Item = (FrameNo, u64)> {
         self.runs.iter().map(|run| (FrameNo(run.first), run.end - run.first))
     }
 
-    /// The first run that begins after `frame`.
-    fn behind(&self, frame: u64) -> usize {
+    /// Index of the first run that begins after `frame`.
+    fn index_after(&self, frame: u64) -> usize {
         match self.runs.back() {
-            // Frames mostly come at the end.
+            // Most frames are appended at the end.
             Some(last) if last.first <= frame => self.runs.len(),
             _ => self.runs.partition_point(|run| run.first <= frame),
         }
@@ -69,14 +69,14 @@ impl FrameSet {
         self.insert_run(frame, 1);
     }
 
-    /// Adds a run of which none is in it yet.
+    /// Adds a run that does not overlap the set.
     pub(crate) fn insert_run(&mut self, first: u64, count: u64) {
         let end = first.saturating_add(count);
-        let at = self.behind(first);
+        let at = self.index_after(first);
         let touches = at.checked_sub(1).filter(|&before| self.runs[before].end >= first);
         match touches {
             Some(before) => self.runs[before].end = self.runs[before].end.max(end),
-            None => self.runs.insert(at, Run { first, end }),
+            None => self.runs.insert(at, FrameRun { first, end }),
         }
         let at = touches.unwrap_or(at);
         if let Some(next) = self.runs.get(at + 1).copied().filter(|next| next.first <= self.runs[at].end) {
@@ -85,12 +85,12 @@ impl FrameSet {
         }
     }
 
-    /// Takes one out; whether it was in.
+    /// Removes a frame. Returns whether the frame was in the set.
     pub(crate) fn remove(&mut self, frame: u64) -> bool {
         let at = match self.runs.front() {
-            // Mostly the first.
+            // Most frames are removed from the front.
             Some(first) if first.first <= frame && frame < first.end => 0,
-            _ => match self.behind(frame).checked_sub(1).filter(|&at| self.runs[at].end > frame) {
+            _ => match self.index_after(frame).checked_sub(1).filter(|&at| self.runs[at].end > frame) {
                 Some(at) => at,
                 None => return false,
             },
@@ -101,14 +101,14 @@ impl FrameSet {
             (true, false) => run.first += 1,
             (false, true) => run.end -= 1,
             (false, false) => {
-                let rest = Run { first: frame + 1, end: std::mem::replace(&mut run.end, frame) };
+                let rest = FrameRun { first: frame + 1, end: std::mem::replace(&mut run.end, frame) };
                 self.runs.insert(at + 1, rest);
             }
         }
         true
     }
 
-    /// Takes out all up to this one.
+    /// Removes all frames up to `frame`.
     pub(crate) fn remove_through(&mut self, frame: u64) {
         while self.runs.pop_front_if(|run| run.end <= frame + 1).is_some() {}
         if let Some(first) = self.runs.front_mut() {
@@ -116,8 +116,8 @@ impl FrameSet {
         }
     }
 
-    /// Gives up the oldest run where there are too many: its first frame, and how many.
-    pub(crate) fn give_up(&mut self) -> Option<(FrameNo, u64)> {
+    /// Drops the oldest run if there are more than `RUNS_MAX`. Returns its first frame and its length.
+    pub(crate) fn drop_oldest_run(&mut self) -> Option<(FrameNo, u64)> {
         let oldest = if self.runs.len() > RUNS_MAX { self.runs.pop_front() } else { None };
         oldest.map(|run| (FrameNo(run.first), run.end - run.first))
     }
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_holds_what_a_plain_set_holds() {
+    fn a_frame_set_holds_what_a_plain_set_holds() {
         let (mut runs, mut plain) = (FrameSet::default(), std::collections::BTreeSet::new());
         let mut seed = 7u64;
         for _ in 0..20_000 {

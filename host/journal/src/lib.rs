@@ -1,11 +1,12 @@
-//! The per-request log: every frame as it came, then what was done with each of its rows.
+//! The journal: stores every frame before anything else happens to the frame, then the outcome of each of its
+//! rows.
 //!
-//! Owns the directory, its segments, recovery, sync and retention. Knows nothing of ZeroMQ or of what a frame's
-//! bytes mean: the stream says which request each row belongs to and what became of it. A batch goes on to decode.
-//! The bytes are in `FORMAT.md`. Nothing is logged here: what happens off the path is told as a [`Notice`].
+//! The crate owns the journal directory, its segments, recovery, sync and retention. It knows nothing of
+//! ZeroMQ and does not decode frames: the stream names the request of each row. `FORMAT.md` describes the
+//! bytes. The crate does not log: background threads publish a [`JournalNotice`] for each event.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-// The modules stand from low to high: a module imports only modules of the groups above its own.
+// Modules stand from low to high. A module imports only from groups above its own group.
 pub mod bounds;
 mod mutex;
 mod position;
@@ -52,20 +53,29 @@ mod writer;
 
 mod directory;
 
-pub use backlog::{Backlog, BacklogFrame, Backlogged};
-pub use directory::Directory;
+pub use backlog::{BacklogFrame, BacklogItem, BacklogReader};
+pub use directory::JournalDirectory;
 pub use error::{IoError, OpenError, ReadError, RequestError, SentError, WriteError};
 pub use frame_set::FrameSet;
 pub use manifest::MissingSegments;
-pub use notice::Notice;
-pub use options::{Background, Options, SyncPolicy};
+pub use notice::JournalNotice;
+pub use options::{Background, JournalOptions, SyncPolicy};
 pub use outcome::{Action, Credit, Finished, Gap, Outcome, Passage, Verdict};
 pub use position::{FrameNo, Position, RequestNo, SegmentId};
-pub use recovery::{Corruption, Cut, LiveRequest, Recovered};
-pub use release_marker::{HELD_SINK, MARK, is_mark};
-pub use replacement::Replaced;
-pub use request::Request;
-pub use rid::kept_rid;
-pub use sink_progress::{Handed, Held, Sent, Sink};
-pub use verify::{Cause, Note, Problem, Report, What};
-pub use writer::Writer;
+pub use recovery::{Corruption, LiveRequest, RecoveredStream, TornEnd};
+pub use release_marker::{HELD_SINK, RELEASE_MARKER, is_release_marker};
+pub use replacement::Replacement;
+pub use request::JournalRequest;
+pub use rid::stored_rid;
+pub use sink_progress::{HandedOver, Held, Sent, SinkProgress};
+pub use verify::{JournalProblem, ProblemGroup, ProblemKind, VerifyNote, VerifyReport};
+pub use writer::JournalWriter;
+
+// Former names, until the other crates use the present ones.
+pub use {
+    BacklogItem as Backlogged, BacklogReader as Backlog, HandedOver as Handed, JournalDirectory as Directory,
+    JournalNotice as Notice, JournalOptions as Options, JournalProblem as Problem, JournalRequest as Request,
+    JournalWriter as Writer, ProblemGroup as Cause, ProblemKind as What, RELEASE_MARKER as MARK,
+    RecoveredStream as Recovered, Replacement as Replaced, SinkProgress as Sink, TornEnd as Cut,
+    VerifyNote as Note, VerifyReport as Report, is_release_marker as is_mark, stored_rid as kept_rid,
+};

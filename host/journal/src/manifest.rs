@@ -1,7 +1,7 @@
-//! `MANIFEST`: which segments a stream should have, and what else must be known when its disk is full.
+//! `MANIFEST`: the segments that a stream should have, and facts that a full disk must not lose.
 //!
-//! A file of fixed size beside the segments. It is overwritten in place, so that a disk without room takes it, and it holds two
-//! copies that are written in turn, so that one is always whole. The bytes are in `FORMAT.md`.
+//! The file has a fixed size and is overwritten in place, so that a full disk accepts it. It holds two copies
+//! that are written in turn, so that one is always valid. `FORMAT.md` describes the bytes.
 
 use std::io::{self, IoSlice};
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::position::{FrameNo, SegmentId};
 use crate::segment_files::SegmentFile;
 use crate::storage::{File, PART, Storage, read_full, write_all};
 
-/// The file's name.
+/// Name of the file.
 pub(crate) const MANIFEST: &str = "MANIFEST";
 
 const MAGIC: &[u8; 8] = b"ABMANIFS";
@@ -22,40 +22,40 @@ const COPY_BYTES: usize = 128;
 const CRC_AT: usize = COPY_BYTES - 4;
 const UNRECORDED: u32 = 1;
 
-/// The content of the file.
+/// Content of the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manifest {
-    /// How often it was written: of two copies the newer one counts.
+    /// Number of writes. The copy with the larger number counts.
     writes: u64,
-    /// The first segment that retention has left.
+    /// Oldest segment that retention has left.
     pub oldest: SegmentId,
-    /// The segment that was begun last.
+    /// Segment that was begun last.
     pub newest: SegmentId,
-    /// How many there are from the oldest to the newest; 0: nothing is known of segments.
+    /// Number of segments from the oldest to the newest; 0 if unknown.
     pub segments: u64,
-    /// SegmentFiles that an earlier start found missing.
+    /// Segments that earlier starts found missing.
     pub lost: u64,
-    /// Frames may have left of which no record says so.
+    /// Whether frames may have been sent without a record.
     pub unrecorded: bool,
-    /// The clocks when it was written.
+    /// Clocks at the time of the write.
     pub clock: ClockReading,
 }
 
-/// SegmentFiles that should be there and are not.
+/// Segments that should exist and do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissingSegments {
-    /// How many.
+    /// Number of missing segments.
     pub missing: u64,
-    /// Of so many.
+    /// Number of segments that should exist.
     pub segments: u64,
-    /// The first there should be.
+    /// First segment that should exist.
     pub oldest: SegmentId,
-    /// The last there should be.
+    /// Last segment that should exist.
     pub newest: SegmentId,
 }
 
 impl Manifest {
-    /// A further segment was begun.
+    /// Adds a new segment.
     pub fn begin(&mut self, id: SegmentId) {
         if self.segments == 0 {
             self.oldest = id;
@@ -64,21 +64,21 @@ impl Manifest {
         self.segments += 1;
     }
 
-    /// The oldest is removed; this one comes after it. Said again it is nothing new.
+    /// Removes the oldest segment; `next` follows it. Calling twice changes nothing.
     pub fn remove(&mut self, oldest: SegmentId, next: SegmentId) {
         if self.expects(oldest) && self.segments > 1 {
             (self.oldest, self.segments) = (next, self.segments - 1);
         }
     }
 
-    /// What there is, is all there should be.
-    pub fn take_stock(&mut self, listed: &[SegmentFile]) {
+    /// Declares the listed segments complete.
+    pub fn set_segments(&mut self, listed: &[SegmentFile]) {
         let (first, last) = (listed.first().map(|first| first.id), listed.last().map(|last| last.id));
         (self.oldest, self.newest) = (first.unwrap_or_default(), last.unwrap_or_default());
         self.segments = listed.len() as u64;
     }
 
-    /// What is not there of what should be.
+    /// Compares the listed segments with those that should exist.
     pub fn missing(&self, listed: &[SegmentFile]) -> Option<MissingSegments> {
         let there = listed.iter().filter(|segment| self.expects(segment.id)).count() as u64;
         let (segments, oldest, newest) = (self.segments, self.oldest, self.newest);
@@ -86,20 +86,20 @@ impl Manifest {
         (missing > 0).then_some(MissingSegments { missing, segments, oldest, newest })
     }
 
-    /// Whether a segment was begun, and not removed by retention.
+    /// Whether this segment was begun and not removed by retention.
     pub fn expects(&self, id: SegmentId) -> bool {
         self.segments > 0 && (self.oldest..=self.newest).contains(&id)
     }
 
-    /// SegmentFiles that were begun, which takes a whole header, and have none.
+    /// Segments without a complete header. A segment gets its name only with one.
     pub fn emptied<'a>(&self, listed: &'a [SegmentFile]) -> impl Iterator<Item = &'a SegmentFile> {
         let manifest = *self;
         let is_empty = move |segment: &&SegmentFile| segment.bytes < HEADER_BYTES as u64;
         listed.iter().filter(is_empty).filter(move |segment| manifest.expects(segment.id))
     }
 
-    /// Nothing was begun or removed between the two.
-    pub fn is_of_the_same_segments(&self, other: &Manifest) -> bool {
+    /// Whether no segment was begun or removed between the two.
+    pub fn has_same_segments(&self, other: &Manifest) -> bool {
         let of = |it: &Manifest| (it.oldest, it.newest, it.segments);
         of(self) == of(other)
     }
@@ -123,7 +123,7 @@ impl Manifest {
         copy
     }
 
-    /// `None`: not a whole copy of a version that is known.
+    /// Returns `None` unless the copy is valid and of a known version.
     fn decode(copy: &[u8]) -> Option<Manifest> {
         let u32_at = |at: usize| Some(u32::from_le_bytes(*copy.get(at..)?.first_chunk()?));
         let u64_at = |at: usize| Some(u64::from_le_bytes(*copy.get(at..)?.first_chunk()?));
@@ -149,7 +149,7 @@ impl Manifest {
     }
 }
 
-/// What a stream's file says; `None` where there is none that can be read.
+/// Reads the manifest of a stream. Returns `None` if there is none that can be read.
 pub(crate) fn read(storage: &dyn Storage, dir: &Path) -> Option<Manifest> {
     let file = storage.open(&dir.join(MANIFEST), false).ok()?;
     let mut bytes = [0; 2 * COPY_BYTES];
@@ -158,24 +158,24 @@ pub(crate) fn read(storage: &dyn Storage, dir: &Path) -> Option<Manifest> {
     copies.max_by_key(|manifest| manifest.writes)
 }
 
-/// The file of a stream that is being written.
+/// Manifest file of a stream that is being written.
 #[derive(Default)]
 pub(crate) struct ManifestFile {
     file: Option<Arc<dyn File>>,
-    pub says: Manifest,
+    pub content: Manifest,
 }
 
 impl ManifestFile {
-    /// One that is to say this, not written yet.
-    pub fn new(says: Manifest) -> ManifestFile {
-        ManifestFile { file: None, says }
+    /// Manifest with this content, not written yet.
+    pub fn new(content: Manifest) -> ManifestFile {
+        ManifestFile { file: None, content }
     }
 
-    /// Writes what it is to say. Without a file one is made, which needs room.
+    /// Writes the content. Creating a missing file needs disk space.
     pub fn write(&mut self, storage: &dyn Storage, dir: &Path) -> io::Result<()> {
         let path = dir.join(MANIFEST);
-        self.says.writes += 1;
-        let copy = self.says.encode();
+        self.content.writes += 1;
+        let copy = self.content.encode();
         let opened = match self.file.take().filter(|file| file.is_at(&path)) {
             Some(file) => Some(file),
             None => storage
@@ -187,7 +187,7 @@ impl ManifestFile {
             Some(file) => file,
             None => return self.make(storage, &path, &copy),
         };
-        let at = (self.says.writes % 2) * COPY_BYTES as u64;
+        let at = (self.content.writes % 2) * COPY_BYTES as u64;
         let written = write_all(&*file, &mut [IoSlice::new(&copy)], at);
         self.file = Some(file);
         written
@@ -201,14 +201,14 @@ impl ManifestFile {
             Ok(file)
         });
         if made.is_err() {
-            // What cannot be removed is removed at the next start.
+            // The next start removes the file if this fails.
             let _ = storage.remove(&part);
         }
         self.file = Some(made?);
         Ok(())
     }
 
-    /// Makes it survive a power cut.
+    /// Makes the file survive a power cut.
     pub fn sync(&self) -> io::Result<()> {
         self.file.as_ref().map_or(Ok(()), |file| file.sync())
     }
@@ -219,13 +219,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_says_what_was_written_and_a_flipped_bit_makes_it_none() {
+    fn a_copy_is_read_back_and_a_flipped_bit_invalidates_it() {
         let id = |first, sequence| SegmentId { first: FrameNo(first), sequence };
         let clock = ClockReading { unix_ns: 1, steady_ns: 2, boot: 3, jumped_at_unix_ns: 4, jumped_ns: 5 };
         let (oldest, newest) = (id(10, 1), id(90, 4));
-        let says = Manifest { writes: 7, oldest, newest, segments: 3, lost: 2, unrecorded: true, clock };
-        let copy = says.encode();
-        assert_eq!(Manifest::decode(&copy), Some(says));
+        let content = Manifest { writes: 7, oldest, newest, segments: 3, lost: 2, unrecorded: true, clock };
+        let copy = content.encode();
+        assert_eq!(Manifest::decode(&copy), Some(content));
         for bit in 0..copy.len() * 8 {
             let mut flipped = copy;
             flipped[bit / 8] ^= 1 << (bit % 8);

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The lock's data: a panic elsewhere leaves nothing half done in it.
+/// Locks `mutex`, ignoring poison: no code that holds a lock leaves its data half changed.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

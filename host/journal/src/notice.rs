@@ -1,126 +1,134 @@
-//! What the journal's own threads have to tell. The journal does not log: the stream reads these and makes events of them.
+//! Notices of the journal's background threads. The stream reads them and publishes events.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use crate::position::{FrameNo, SegmentId};
 
-/// Something that happened off the path.
+/// Something that happened in the background.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
-    /// A sync failed: frames after `durable` are not on disk for certain. The segment is written again in full to a
-    /// new file, and a new segment is begun; `durable()` stays until that has worked.
+pub enum JournalNotice {
+    /// A sync failed. Frames after `durable` may not be on disk. The journal writes the segment to a new file
+    /// and begins a new segment; `durable()` does not advance until then.
     SyncFailed {
-        /** The segment. */
+        /// Segment that failed to sync.
         segment: SegmentId,
-        /** The system's error. */
+        /// Error of the system.
         error: String,
-        /** The last frame known durable. */
+        /// Last frame that is known to be durable.
         durable: FrameNo,
     },
-    /// A segment whose sync had failed, or whose file had vanished, was written again and is whole.
+    /// A segment whose sync failed, or whose file vanished, was rewritten completely.
     Rewritten {
-        /** The segment. */
+        /// Segment that was rewritten.
         segment: SegmentId,
     },
-    /// Writing it again failed; it is tried again.
+    /// Rewriting a segment failed. The journal retries every second.
     RewriteFailed {
-        /** The segment. */
+        /// Segment to be rewritten.
         segment: SegmentId,
-        /** The system's error. */
+        /// Error of the system.
         error: String,
     },
-    /// A segment whose sync had failed could not be read back whole: frames from `from` on may be gone.
+    /// A segment whose sync failed could not be read back completely. Frames from `from` on may be lost.
     FramesLost {
-        /** The segment. */
+        /// Segment with the lost frames.
         segment: SegmentId,
-        /** The first frame that may be gone. */
+        /// First frame that may be lost.
         from: FrameNo,
-        /** The last frame it held. */
+        /// Last frame of the segment.
         through: FrameNo,
     },
-    /// A segment's summary could not be written. It stays readable by scanning, and is summed up at the next start.
+    /// The summary of a segment could not be written. Readers scan the segment, and the next start writes the
+    /// summary.
     SealFailed {
-        /** The segment. */
+        /// Segment without a summary.
         segment: SegmentId,
-        /** The system's error. */
+        /// Error of the system.
         error: String,
     },
-    /// The file being written is no longer where it should be. A new segment is begun at the next write.
+    /// The file being written is no longer at its path. The next write begins a new segment.
     Vanished {
-        /** The file. */
+        /// Path of the missing file.
         path: PathBuf,
     },
     /// Retention removed a segment.
     Removed {
-        /** The stream. */
+        /// Stream of the segment.
         stream: String,
-        /** The segment. */
+        /// Segment removed.
         segment: SegmentId,
-        /** Its size. */
+        /// Size of the segment.
         bytes: u64,
     },
     /// Retention could not remove a segment.
     RemoveFailed {
-        /** The file. */
+        /// File of the segment.
         path: PathBuf,
-        /** The system's error. */
+        /// Error of the system.
         error: String,
     },
-    /// The journal is over `retain_bytes` and nothing may be removed: the rest is held by live requests, by
-    /// `keep_from`, or is being written. Told once, until it is under again.
+    /// The journal is larger than `retain_bytes`, and the rest must stay: live requests or backlogs need it,
+    /// or it is being written. Published once, until the journal is below the limit again.
     OverBudget {
-        /** Size of the directory. */
+        /// Size of the directory.
         bytes: u64,
-        /** `retain_bytes`. */
+        /// `retain_bytes`.
         limit: u64,
     },
-    /// The file system cannot set room aside: once it is full, records about frames that left may find no room.
+    /// The file system cannot reserve space. Once it is full, records about sent frames may not fit.
     NotReserved {
-        /** The system's error. */
+        /// Error of the system.
         error: String,
     },
-    /// While the disk refused writes more outcomes came than could wait: so many frames have none.
+    /// Outcomes were dropped because too many waited while the disk refused writes.
     OutcomesLost {
-        /** How many. */
+        /// Number of outcomes dropped.
         count: u64,
     },
 }
 
-impl fmt::Display for Notice {
+impl fmt::Display for JournalNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Notice::SyncFailed { segment, error, durable } => {
+            JournalNotice::SyncFailed { segment, error, durable } => {
                 write!(f, "sync of segment {segment} failed, durable up to frame {durable}: {error}")
             }
-            Notice::Rewritten { segment } => write!(f, "segment {segment} was written again and is whole"),
-            Notice::RewriteFailed { segment, error } => {
-                write!(f, "segment {segment} could not be written again, it is tried again: {error}")
+            JournalNotice::Rewritten { segment } => {
+                write!(f, "segment {segment} was rewritten and is complete")
             }
-            Notice::FramesLost { segment, from, through } => {
-                write!(f, "segment {segment} could not be read back, frames {from} to {through} may be gone")
+            JournalNotice::RewriteFailed { segment, error } => {
+                write!(f, "segment {segment} could not be rewritten, the journal retries: {error}")
             }
-            Notice::SealFailed { segment, error } => {
-                write!(f, "segment {segment} has no summary, it is made at the next start: {error}")
+            JournalNotice::FramesLost { segment, from, through } => {
+                write!(f, "segment {segment} could not be read back, frames {from} to {through} may be lost")
             }
-            Notice::Vanished { path } => write!(f, "{} has vanished, a new segment is begun", path.display()),
-            Notice::Removed { stream, segment, bytes } => {
-                write!(f, "segment {segment} of {stream:?} removed by retention, {bytes} bytes")
+            JournalNotice::SealFailed { segment, error } => {
+                write!(f, "segment {segment} has no summary, the next start writes it: {error}")
             }
-            Notice::RemoveFailed { path, error } => {
+            JournalNotice::Vanished { path } => {
+                write!(f, "{} has vanished, the next write begins a new segment", path.display())
+            }
+            JournalNotice::Removed { stream, segment, bytes } => {
+                write!(f, "retention removed segment {segment} of stream {stream:?}, {bytes} bytes")
+            }
+            JournalNotice::RemoveFailed { path, error } => {
                 write!(f, "{} could not be removed: {error}", path.display())
             }
-            Notice::OverBudget { bytes, limit } => {
-                write!(f, "journal has {bytes} bytes, the limit is {limit}, and nothing more may be removed")
-            }
-            Notice::NotReserved { error } => {
+            JournalNotice::OverBudget { bytes, limit } => {
                 write!(
                     f,
-                    "no room can be set aside on this file system ({error}): once it is full, a restart may not know what left"
+                    "journal has {bytes} bytes, the limit is {limit}, and no more segments can be removed"
                 )
             }
-            Notice::OutcomesLost { count } => {
-                write!(f, "{count} outcomes were lost while the disk refused writes")
+            JournalNotice::NotReserved { error } => {
+                write!(
+                    f,
+                    "file system cannot reserve space ({error}): once it is full, a restart may not know which frames were sent"
+                )
+            }
+            JournalNotice::OutcomesLost { count } => {
+                write!(f, "{count} outcomes were dropped while the disk refused writes")
             }
         }
     }

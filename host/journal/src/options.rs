@@ -5,43 +5,47 @@ use std::time::Duration;
 use crate::bounds::{FRAME_BYTES_MAX, SEGMENT_BYTES_MAX};
 use crate::error::OpenError;
 
-/// What survives a power cut. Whatever is chosen, what was appended survives the death of the process.
+/// Durability of frames across a power cut. Appended frames survive the death of the process under every
+/// policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncPolicy {
-    /// What the kernel happened to write; nothing is promised.
+    /// Nothing is synced: only what the kernel happened to write survives.
     None,
-    /// All but about the last interval.
+    /// Syncs after each interval: all but about the last interval survives.
     Interval(Duration),
-    /// Every frame numbered up to `Writer::durable`: the stream holds a frame until then.
+    /// Syncs after each write: every frame up to `JournalWriter::durable` survives. The stream waits for that
+    /// before it forwards a frame.
     Always,
 }
 
-/// How a journal is kept.
+/// Options of a journal.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// What survives a power cut.
+pub struct JournalOptions {
+    /// Durability across a power cut.
     pub sync: SyncPolicy,
-    /// A segment that would grow past this is ended before the next frame.
+    /// Size of a segment. A frame that would exceed it begins a new segment.
     pub segment_bytes: u64,
-    /// The size of the whole directory past which the oldest segments are removed. Looked at once a second.
+    /// Size of the directory past which the oldest segments are removed. Checked once a second.
     pub retain_bytes: Option<u64>,
-    /// The age (of a segment's last write) past which it is removed. A segment also ends when an eighth of it old.
+    /// Age of a segment's last write past which the segment is removed. A segment also ends at an eighth of
+    /// this age.
     pub retain_age: Option<Duration>,
-    /// A request without a row for this long counts as abandoned: it no longer keeps segments from being removed.
+    /// Time without a row after which a request counts as abandoned. An abandoned request no longer keeps
+    /// segments from being removed.
     pub abandon_after: Duration,
-    /// The largest frame.
+    /// Size of the largest frame.
     pub max_frame_bytes: usize,
 }
 
-impl Options {
+impl JournalOptions {
     pub(crate) fn abandon_after_ns(&self) -> u64 {
         u64::try_from(self.abandon_after.as_nanos()).unwrap_or(u64::MAX)
     }
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for JournalOptions {
+    fn default() -> JournalOptions {
+        JournalOptions {
             sync: SyncPolicy::Interval(Duration::from_millis(50)),
             segment_bytes: 256 << 20,
             retain_bytes: None,
@@ -52,16 +56,16 @@ impl Default for Options {
     }
 }
 
-/// Who does what is done off the path.
+/// Threads for syncing, sealing and retention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Background {
-    /// Threads of the journal: one for retention, one per stream.
+    /// The journal runs one thread for retention and one per stream.
     Threads,
-    /// The caller, with `Directory::tend` and `Writer::tend`: for tests that own time and disk.
+    /// The caller runs `JournalDirectory::tend` and `JournalWriter::tend`, for tests that own time and disk.
     Caller,
 }
 
-pub(crate) fn check(options: &Options) -> Result<(), OpenError> {
+pub(crate) fn check(options: &JournalOptions) -> Result<(), OpenError> {
     let within = |option, value: u64, least: u64, most: u64| match (least..=most).contains(&value) {
         true => Ok(()),
         false => Err(OpenError::Option { option, value, allowed: format!("{least} to {most}") }),

@@ -1,7 +1,7 @@
 //! What the stream tells of a frame after it was handled: columns, and sparse parts sorted by row.
 
 use crate::position::FrameNo;
-use crate::request::{Request, RequestInfo};
+use crate::request::{JournalRequest, RequestInfo};
 
 /// What was done with a frame and each of its rows. Told once per frame, in any order of frames.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +16,7 @@ pub struct Outcome<'a> {
     /// sent. At most `FRAME_BYTES_MAX`, else the outcome counts as lost.
     pub changed: Option<&'a [u8]>,
     /// The request of each row. Empty for a barrier and for what was not understood.
-    pub requests: &'a [Request],
+    pub requests: &'a [JournalRequest],
     /// The tokens that came in each row; as many as `requests`.
     pub tokens: &'a [u32],
     /// Rows that carried a finish reason, sorted by row.

@@ -1,33 +1,34 @@
-//! Numbers of frames and requests, and where a record stands.
+//! Numbers of frames and requests, and positions of records.
 
 use std::fmt;
 
-/// A frame's number in its stream: 1 for the first, one more for each, never used twice. 0 stands for "none yet".
+/// Number of a frame in its stream, from 1. Consecutive and never reused. 0 stands for "none yet".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameNo(pub u64);
 
-/// A request's number in its stream: never used twice, also across restarts (a rid may be). Only after a power cut may
-/// one that the disk never saw come again.
+/// Number of a request in its stream. Never reused, not even across restarts, although a rid may be. After a
+/// power cut, a number may repeat whose record never reached the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestNo(pub u64);
 
-/// A segment's name: the number of its first frame, and how many segments of the stream came before it.
+/// Name of a segment: its first frame number, and its sequence in the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentId {
-    /// The first frame it may hold.
+    /// First frame that the segment may hold.
     pub first: FrameNo,
-    /// Its place among the segments of the stream. Two segments may begin at the same frame (after a failed sync).
+    /// Number of segments of the stream before this one. After a failed sync, two segments may begin at the
+    /// same frame.
     pub sequence: u32,
 }
 
-/// Where a frame stands. Good for as long as retention keeps the segment.
+/// Position of a frame's record. Valid until retention removes the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
-    /// The frame's number.
+    /// Number of the frame.
     pub frame: FrameNo,
-    /// The segment it is in.
+    /// Segment that holds the frame.
     pub segment: SegmentId,
-    /// The byte its record begins at.
+    /// Offset of the record in the segment, in bytes.
     pub offset: u32,
 }
 
@@ -50,7 +51,7 @@ impl fmt::Display for SegmentId {
 }
 
 impl SegmentId {
-    /// Reads a file name; `None` for a file that is not a segment.
+    /// Parses a file name. Returns `None` for a file that is not a segment.
     pub fn parse(name: &str) -> Option<SegmentId> {
         let (first, sequence) = name.strip_suffix(".seg")?.split_once('-')?;
         if first.len() != 20 || sequence.len() != 10 {

@@ -1,9 +1,9 @@
-//! What the payload of each kind of record says.
+//! Payloads of records.
 
 use crate::format::{ByteReader, RecordKind};
 use crate::frame_set::FrameSet;
 use crate::position::FrameNo;
-use crate::request::{Ending, State};
+use crate::request::{OperatorAbort, RequestState};
 use crate::sink_progress::Held;
 use crate::stored::Outcome;
 
@@ -24,7 +24,7 @@ use entries::decode_frames;
 use outcome::decode_outcome;
 use sinks::{decode_routed, decode_sent, decode_taken};
 
-/// A record's payload, understood; a frame's bytes stay where they are.
+/// Decoded payload of a record, without the bytes of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RecordBody {
     Frame,
@@ -33,7 +33,7 @@ pub(crate) enum RecordBody {
         rid: String,
     },
     Close {
-        state: State,
+        state: RequestState,
     },
     Taken(Taken),
     Sent {
@@ -50,18 +50,18 @@ pub(crate) enum RecordBody {
         rows: Vec<(u64, u64)>,
     },
     Routed(Routed),
-    Ending(Ending),
+    OperatorAbort(OperatorAbort),
     Skipped {
         count: u64,
     },
     Lost,
     Carry(Vec<RequestEntry>),
-    /// Written when a segment is sealed, or of a kind that this version does not know: nothing that happened.
+    /// Part of a summary, or a kind that this version does not know.
     Aside,
 }
 
 impl RecordBody {
-    /// `None`: the payload is not what its kind says.
+    /// Returns `None` if the payload does not match its kind.
     pub fn decode(kind: RecordKind, number: u64, payload: &[u8], around: u64) -> Option<RecordBody> {
         let mut at = ByteReader(payload);
         Some(match kind {
@@ -83,7 +83,7 @@ impl RecordBody {
                 rows: (0..at.count(16)?).map(|_| Some((at.u64()?, at.u64()?))).collect::<Option<_>>()?,
             },
             RecordKind::ROUTED => RecordBody::Routed(decode_routed(&mut at, around)?),
-            RecordKind::ENDING => RecordBody::Ending(Ending::of_code(at.u8()?)?),
+            RecordKind::ENDING => RecordBody::OperatorAbort(OperatorAbort::of_code(at.u8()?)?),
             RecordKind::SKIPPED => RecordBody::Skipped { count: at.u64()? },
             RecordKind::LOST => RecordBody::Lost,
             RecordKind::CARRY => RecordBody::Carry(decode_entries(&mut at, number)?),
@@ -92,16 +92,16 @@ impl RecordBody {
     }
 }
 
-pub(crate) fn state_code(state: State) -> u8 {
+pub(crate) fn state_code(state: RequestState) -> u8 {
     match state {
-        State::Live => 0,
-        State::Finished => 1,
-        State::Abandoned => 2,
+        RequestState::Live => 0,
+        RequestState::Finished => 1,
+        RequestState::Abandoned => 2,
     }
 }
 
-fn decode_state(code: u8) -> Option<State> {
-    [State::Live, State::Finished, State::Abandoned].get(usize::from(code)).copied()
+fn decode_state(code: u8) -> Option<RequestState> {
+    [RequestState::Live, RequestState::Finished, RequestState::Abandoned].get(usize::from(code)).copied()
 }
 
 fn put_column(out: &mut Vec<u8>, values: impl ExactSizeIterator<Item = u32>) {
@@ -120,7 +120,7 @@ pub(crate) fn put_u64(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-/// A count that may be unknown.
+/// Writes a count; `None` means unknown.
 fn put_count(out: &mut Vec<u8>, count: Option<u64>) {
     put_u64(out, count.unwrap_or(u64::MAX));
 }

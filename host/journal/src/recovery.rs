@@ -1,6 +1,6 @@
-//! What a stream finds when it starts: the last run's tail is cut, and what was under way is told.
+//! Recovers a stream at a start: cuts the torn end of the last run and lists what was in flight.
 //!
-//! Bounded work: from the newest summary on, only segments without one are scanned, which is the last, or the last few.
+//! The work is bounded: a start scans only the segments after the newest summary.
 
 use std::io;
 use std::path::Path;
@@ -12,105 +12,104 @@ use crate::frame_set::FrameSet;
 use crate::manifest::{self, Manifest, MissingSegments};
 use crate::options::SyncPolicy;
 use crate::position::{FrameNo, SegmentId};
-use crate::request::{Request, RequestInfo};
+use crate::request::{JournalRequest, RequestInfo};
 use crate::seal::{SegmentEnd, write_end};
 use crate::segment::{Payloads, ScanStep, Segment, SegmentSummary};
 use crate::segment_files;
 use crate::segment_files::SegmentFile;
-use crate::sink_progress::Sink;
+use crate::sink_progress::SinkProgress;
 use crate::storage::{PART, Storage, is_full, read_full};
 use crate::stream_state::StreamState;
 use crate::text_file;
 
-/// What was found.
+/// State of a stream that was opened for writing.
 #[derive(Clone, Debug, Default)]
-pub struct Recovered {
-    /// SegmentFiles in the directory.
+pub struct RecoveredStream {
+    /// Segments in the directory.
     pub segments: usize,
-    /// Their bytes.
+    /// Bytes of the segments.
     pub bytes: u64,
-    /// The last frame that is kept or was given up; 0 in a new journal.
+    /// Last frame that is stored or was skipped; 0 in a new journal.
     pub last_frame: FrameNo,
-    /// Torn ends that were cut (one for each segment that was being written when a process died).
-    pub cut: Vec<Cut>,
-    /// Damage in the middle of a segment that was scanned, and segments that have lost all they held: left in place, passed over
-    /// by readers.
+    /// Torn ends that were cut, one for each segment that was being written when a process died.
+    pub cut: Vec<TornEnd>,
+    /// Damage inside scanned segments, and segments that lost everything. Left in place; readers skip it.
     pub corrupt: Vec<Corruption>,
-    /// SegmentFiles that are not there, and were not removed by retention.
+    /// Segments that are missing although retention did not remove them.
     pub missing: Option<MissingSegments>,
-    /// Frames may have left of which no record says so: the last run let frames go on without being kept. What a sink has of
-    /// the frames past [`Sink::through`] is not known, until [`Writer::settled`](crate::Writer::settled) is told that it is.
+    /// Whether frames may have been sent without a record. If so, it is unknown what a sink has of the frames
+    /// past [`SinkProgress::through`], until [`JournalWriter::settled`](crate::JournalWriter::settled) is
+    /// called.
     pub unrecorded: bool,
-    /// Why the disk did not take what a start writes; frames can be appended when it has room again.
+    /// Error of the disk that stopped the start from writing. Frames can be appended once there is room.
     pub refused: Option<String>,
-    /// Requests that were open, in order of number. Open in the writer: `close` them when they end.
+    /// Open requests in order of number. `close` them when they end.
     pub live: Vec<LiveRequest>,
-    /// Frames without an outcome: they were kept, and what became of them is not known. However many they are, they
-    /// are read back with [`Writer::backlog`](crate::Writer::backlog) from the first of them on.
+    /// Frames without an outcome. [`JournalWriter::backlog`](crate::JournalWriter::backlog) reads them back.
     pub unfinished: FrameSet,
-    /// How far each sink had taken the stream, and what it was sent after that. Of the frames past
-    /// [`Sink::through`], which are read with [`Backlog::with_outcomes`](crate::Backlog::with_outcomes),
-    /// [`Sink::has_taken_row`] tells the rows that need not be sent again. Before a sink is sent anything,
-    /// [`Writer::resume`](crate::Writer::resume) must say what became of what it was sent last.
-    pub sinks: Vec<Sink>,
-    /// What [`Writer::set_shares`](crate::Writer::set_shares) was told last; empty: nothing.
+    /// Progress of each sink. [`BacklogReader::with_outcomes`](crate::BacklogReader::with_outcomes) reads the
+    /// frames past [`SinkProgress::through`], and [`SinkProgress::has_taken_row`] tells which rows need not
+    /// be sent again. Call [`JournalWriter::resume`](crate::JournalWriter::resume) before sending anything to
+    /// a sink.
+    pub sinks: Vec<SinkProgress>,
+    /// Text of [`JournalWriter::set_shares`](crate::JournalWriter::set_shares); empty if there is none.
     pub shares: String,
 }
 
-/// A torn end.
+/// Torn end of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cut {
-    /// The segment.
+pub struct TornEnd {
+    /// Segment that was cut.
     pub segment: SegmentId,
-    /// Where it was cut.
+    /// Offset of the cut.
     pub offset: u64,
-    /// How much.
+    /// Bytes cut off.
     pub bytes: u64,
-    /// The frame that was being written, where so much can be read.
+    /// Frame that was being written, if its number is readable.
     pub frame: Option<FrameNo>,
 }
 
-/// Bytes in the middle of a segment that are no record.
+/// Invalid bytes inside a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corruption {
-    /// The segment.
+    /// Segment with the damage.
     pub segment: SegmentId,
-    /// Where it begins.
+    /// Offset of the first invalid byte.
     pub offset: u64,
-    /// Bytes up to the next whole record.
+    /// Bytes up to the next valid record.
     pub bytes: u64,
 }
 
-/// A request that was open when the last run ended.
+/// Request that was open when the last run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveRequest {
-    /// Its handle in this writer.
-    pub request: Request,
-    /// Its rid and counts.
+    /// Handle of the request in the new writer.
+    pub request: JournalRequest,
+    /// Totals of the request.
     pub info: RequestInfo,
 }
 
 impl LiveRequest {
-    pub(crate) fn new(request: Request, info: RequestInfo) -> LiveRequest {
+    pub(crate) fn new(request: JournalRequest, info: RequestInfo) -> LiveRequest {
         LiveRequest { request, info }
     }
 }
 
-/// What a writer begins from.
+/// State that a writer starts from.
 pub(crate) struct WriterStart {
     pub state: StreamState,
-    pub found: Recovered,
+    pub found: RecoveredStream,
     pub next_sequence: u32,
     pub previous_end: u64,
     pub previous_sealed: bool,
-    /// What the next start is to find.
+    /// Manifest that the next start is to find.
     pub manifest: Manifest,
 }
 
 impl WriterStart {
-    /// Nothing was found, since the disk has no room for a directory.
+    /// Start of a stream whose directory does not fit on the disk yet.
     pub fn refused(error: &io::Error) -> WriterStart {
-        let found = Recovered { refused: Some(error.to_string()), ..Recovered::default() };
+        let found = RecoveredStream { refused: Some(error.to_string()), ..RecoveredStream::default() };
         WriterStart {
             state: StreamState::new(),
             found,
@@ -126,11 +125,11 @@ impl WriterStart {
     }
 }
 
-/// Brings a stream's directory in order.
+/// Recovers a stream's directory.
 pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Result<WriterStart, OpenError> {
     remove_leftovers(storage, dir)?;
     let listed = segment_files::list(storage, dir).map_err(|error| IoError::new("list", dir, error))?;
-    let mut found = Recovered::default();
+    let mut found = RecoveredStream::default();
     let known = manifest::read(storage, dir);
     if let Some(known) = &known {
         found.missing = known.missing(&listed);
@@ -149,14 +148,14 @@ pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Re
     let mut state = newest.as_ref().map_or_else(StreamState::new, StreamState::at_end_of);
     scanned.reverse();
     for at in 0..scanned.len() {
-        let limit = scanned.get(at + 1).map_or(u64::MAX, |next| next.of_previous(scanned[at].id).limit);
+        let limit = scanned.get(at + 1).map_or(u64::MAX, |next| next.recorded_end_of(scanned[at].id).limit);
         (previous_end, previous_sealed) = repair(&scanned[at], limit, &mut state, &mut found)?;
     }
     if !clean {
         state.next_request += REQUESTS_LEFT_OUT;
     }
     for SegmentFile { id, bytes, .. } in &listed {
-        // A segment whose header cannot be read may hold as many frames as fit.
+        // A segment with an unreadable header may hold as many frames as fit.
         let unread = found.corrupt.iter().any(|corrupt| corrupt.segment == *id && corrupt.offset == 0);
         let frames = if unread { bytes / RECORD_BYTES as u64 } else { 0 };
         state.next_frame = state.next_frame.max(id.first.0 + frames);
@@ -176,12 +175,12 @@ pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Re
     let next_sequence = listed.last().map_or(0, |last| last.id.sequence + 1);
     let next_sequence =
         if manifest.segments > 0 { next_sequence.max(manifest.newest.sequence + 1) } else { next_sequence };
-    manifest.take_stock(&remaining);
+    manifest.set_segments(&remaining);
     manifest.lost += found.missing.map_or(0, |missing| missing.missing);
     Ok(WriterStart { state, found, next_sequence, previous_end, previous_sealed, manifest })
 }
 
-/// Files that a dying process did not finish.
+/// Removes files that a dying process left incomplete.
 fn remove_leftovers(storage: &dyn Storage, dir: &Path) -> Result<(), OpenError> {
     let names = storage.list(dir).map_err(|error| IoError::new("list", dir, error))?;
     for name in names.iter().filter(|entry| entry.name.ends_with(PART)) {
@@ -191,12 +190,12 @@ fn remove_leftovers(storage: &dyn Storage, dir: &Path) -> Result<(), OpenError> 
     Ok(())
 }
 
-/// The newest summary, and the segments behind it, newest first.
+/// Returns the newest summary, and the segments after it, newest first.
 fn newest_summary(
     storage: &dyn Storage,
     dir: &Path,
     listed: &[SegmentFile],
-    found: &mut Recovered,
+    found: &mut RecoveredStream,
 ) -> Result<(Option<SegmentSummary>, Vec<Segment>), OpenError> {
     let mut without = Vec::new();
     for SegmentFile { id, bytes, .. } in listed.iter().rev() {
@@ -212,13 +211,14 @@ fn newest_summary(
     Ok((None, without))
 }
 
-/// A segment without a header: torn when it was begun (then it holds nothing and goes), or damaged (then it stays).
+/// Handles a segment without a valid header. A torn segment holds nothing and is removed; a damaged one
+/// stays.
 fn unreadable(
     storage: &dyn Storage,
     dir: &Path,
     id: SegmentId,
     bytes: u64,
-    found: &mut Recovered,
+    found: &mut RecoveredStream,
 ) -> Result<(), OpenError> {
     let path = dir.join(id.to_string());
     let mut start = [0; HEADER_BYTES];
@@ -226,22 +226,23 @@ fn unreadable(
     let read = read_full(&*file, &mut start, 0).map_err(|error| IoError::new("read", &path, error))?;
     let is_emptied = found.corrupt.iter().any(|corrupt| corrupt.segment == id);
     if is_emptied {
-        // It was told.
+        // Already listed.
     } else if read < HEADER_BYTES || start == [0; HEADER_BYTES] {
         storage.remove(&path).map_err(|error| IoError::new("remove", &path, error))?;
-        found.cut.push(Cut { segment: id, offset: 0, bytes, frame: None });
+        found.cut.push(TornEnd { segment: id, offset: 0, bytes, frame: None });
     } else {
         found.corrupt.push(Corruption { segment: id, offset: 0, bytes });
     }
     Ok(())
 }
 
-/// Scans a segment, cuts its torn end and gives it a summary; where its records end, and whether it has one.
+/// Scans a segment, cuts its torn end and writes its summary. Returns the end of its records, and whether it
+/// has a summary.
 fn repair(
     segment: &Segment,
     limit: u64,
     state: &mut StreamState,
-    found: &mut Recovered,
+    found: &mut RecoveredStream,
 ) -> Result<(u64, bool), OpenError> {
     state.begin_segment(&segment.header);
     let bytes = segment.bytes()?;
@@ -260,7 +261,7 @@ fn repair(
     };
     if end < bytes {
         let frame = torn_frame(segment, end)?;
-        found.cut.push(Cut { segment: segment.id, offset: end, bytes: bytes - end, frame });
+        found.cut.push(TornEnd { segment: segment.id, offset: end, bytes: bytes - end, frame });
     }
     let summary = || (state.requests.values().cloned().collect(), state.totals());
     let summary = can_be_sealed(segment).then(summary);
@@ -268,22 +269,22 @@ fn repair(
     let ended = SegmentEnd { bytes: end, through: FrameNo(0), summary };
     match write_end(&*segment.file, &segment.header, &ended) {
         Ok(()) => Ok((end, is_sealed)),
-        // It is scanned again at the next start.
+        // The next start scans the segment again.
         Err(error) if is_full(&error) => {
-            found.refused = Some(IoError::new("sum up", &segment.path, error).to_string());
+            found.refused = Some(IoError::new("write summary of", &segment.path, error).to_string());
             Ok((end, false))
         }
         Err(error) => Err(IoError::new("repair", &segment.path, error).into()),
     }
 }
 
-/// What an earlier version has begun is only cut: a summary of this version has no place in it. It is scanned again
-/// until a segment behind it has one.
+/// A segment of an older version gets no summary of this version. Each start scans it until a later segment
+/// has one.
 fn can_be_sealed(segment: &Segment) -> bool {
     segment.header.version == VERSION
 }
 
-/// The frame whose record was torn at `offset`, where its head is whole.
+/// Frame whose record is torn at `offset`, if its head is valid.
 fn torn_frame(segment: &Segment, offset: u64) -> Result<Option<FrameNo>, ReadError> {
     let mut head = [0; HEAD_BYTES];
     read_full(&*segment.file, &mut head, offset)
@@ -292,7 +293,7 @@ fn torn_frame(segment: &Segment, offset: u64) -> Result<Option<FrameNo>, ReadErr
     Ok(head.filter(|(head, _)| head.kind == RecordKind::FRAME).map(|(head, _)| FrameNo(head.number)))
 }
 
-/// What is read here counts as durable from now on.
+/// Syncs what recovery read, so that it counts as durable.
 fn sync_all(storage: &dyn Storage, dir: &Path, listed: &[SegmentFile]) -> Result<(), OpenError> {
     for SegmentFile { id, .. } in listed {
         let path = dir.join(id.to_string());

@@ -1,14 +1,16 @@
-//! What Afterbay itself puts into a stream's journal beside what its scheduler sends.
+//! Entries that Afterbay itself adds to a stream's journal.
 
-/// The bytes of a frame that Afterbay puts among the scheduler's: rows that had waited go on with it, those that its outcome
-/// has. It leaves for no reader; what leaves is what its [`CHANGED`](crate::reader::Outcome::changed) holds. No frame of a
-/// scheduler begins so: msgpack's begin with an array's header, pickles with `0x80`.
-pub const MARK: &[u8] = b"AFTERBAY: rows that waited go on";
+/// Bytes of a frame that Afterbay appends when held rows are released without a frame to carry them. The
+/// marker is sent to no reader: [`CHANGED`](crate::reader::Outcome::changed) of its outcome holds the
+/// released rows. No scheduler's frame begins like this: msgpack begins with an array header, pickle with
+/// `0x80`.
+pub const RELEASE_MARKER: &[u8] = b"AFTERBAY: rows that waited go on";
 
-/// Whether these are the bytes of a frame of Afterbay's own.
-pub fn is_mark(bytes: &[u8]) -> bool {
-    bytes == MARK
+/// Whether `bytes` are a release marker.
+pub fn is_release_marker(bytes: &[u8]) -> bool {
+    bytes == RELEASE_MARKER
 }
 
-/// Stands among the sinks while rows are held: it has taken all frames before the oldest of these. Not a reader.
+/// Name of the pseudo sink that is recorded while rows are held. It has taken all frames before the oldest
+/// held row. It is not a reader.
 pub const HELD_SINK: &str = "(held)";

@@ -11,7 +11,7 @@ const TEXT: &str = "text: ";
 
 /// What a row has in the place of its tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Replaced<'a> {
+pub enum Replacement<'a> {
     /// These ids; and this text, where that is another and is kept.
     Row {
         /// In place of the row's.
@@ -23,7 +23,7 @@ pub enum Replaced<'a> {
     Cumulative,
 }
 
-impl Replaced<'_> {
+impl Replacement<'_> {
     /// The text of an action that gives a row this text. `None`: it is too long to be kept, and is left out.
     pub fn with_text(text: &str) -> Option<String> {
         (TEXT.len() + text.len() <= TEXT_BYTES_MAX).then(|| format!("{TEXT}{text}"))
@@ -37,13 +37,13 @@ impl Replaced<'_> {
 
 impl Action {
     /// What it put in the place of the row's tokens. `None`: it is of another kind.
-    pub fn replaced(&self) -> Option<Replaced<'_>> {
+    pub fn replaced(&self) -> Option<Replacement<'_>> {
         if self.verdict != Verdict::Replace {
             return None;
         }
         Some(match self.text.starts_with(CUMULATIVE) {
-            true => Replaced::Cumulative,
-            false => Replaced::Row { ids: &self.ids, text: self.text.strip_prefix(TEXT) },
+            true => Replacement::Cumulative,
+            false => Replacement::Row { ids: &self.ids, text: self.text.strip_prefix(TEXT) },
         })
     }
 
@@ -63,25 +63,25 @@ mod tests {
     }
 
     #[test]
-    fn what_was_replaced_is_read_as_it_was_written() {
+    fn a_replacement_is_read_as_it_was_written() {
         let ids = &[7][..];
         let replaced = |text: Option<&str>| {
-            let text = text.map_or_else(String::new, |text| Replaced::with_text(text).unwrap());
+            let text = text.map_or_else(String::new, |text| Replacement::with_text(text).unwrap());
             action(Verdict::Replace, text)
         };
-        assert_eq!(replaced(None).replaced(), Some(Replaced::Row { ids, text: None }));
+        assert_eq!(replaced(None).replaced(), Some(Replacement::Row { ids, text: None }));
         for text in ["", "cumulative", "text: "] {
-            assert_eq!(replaced(Some(text)).replaced(), Some(Replaced::Row { ids, text: Some(text) }));
+            assert_eq!(replaced(Some(text)).replaced(), Some(Replacement::Row { ids, text: Some(text) }));
         }
-        let all = action(Verdict::Replace, Replaced::cumulative(12));
-        assert_eq!(all.replaced(), Some(Replaced::Cumulative));
+        let all = action(Verdict::Replace, Replacement::cumulative(12));
+        assert_eq!(all.replaced(), Some(Replacement::Cumulative));
         assert_eq!(action(Verdict::Drop, "text: a".to_owned()).replaced(), None);
     }
 
     #[test]
-    fn a_text_is_kept_whole_or_not_at_all() {
+    fn a_text_is_stored_completely_or_not_at_all() {
         let longest = TEXT_BYTES_MAX - TEXT.len();
-        assert_eq!(Replaced::with_text(&"x".repeat(longest)).map(|text| text.len()), Some(TEXT_BYTES_MAX));
-        assert_eq!(Replaced::with_text(&"x".repeat(longest + 1)), None);
+        assert_eq!(Replacement::with_text(&"x".repeat(longest)).map(|text| text.len()), Some(TEXT_BYTES_MAX));
+        assert_eq!(Replacement::with_text(&"x".repeat(longest + 1)), None);
     }
 }

@@ -1,92 +1,94 @@
-//! A request as the journal numbers and counts it.
+//! Requests as the journal numbers and counts them.
 
 use crate::position::{FrameNo, RequestNo};
 
-/// A request that is open in a [`Writer`](crate::Writer): its number, and the slot that makes an outcome cheap.
+/// Handle of a request that is open in a [`JournalWriter`](crate::JournalWriter): its number, and its slot in
+/// the writer's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Request {
+pub struct JournalRequest {
     pub(crate) number: RequestNo,
     pub(crate) slot: u32,
 }
 
-impl Request {
-    /// Its number, which plugins and events use.
+impl JournalRequest {
+    /// Number of the request. Plugins and events use this number.
     pub fn number(self) -> RequestNo {
         self.number
     }
 }
 
-/// How a request stands.
+/// State of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Rows may still come.
+pub enum RequestState {
+    /// Rows may follow.
     Live,
-    /// Its finish reason came.
+    /// A row with a finish reason was received.
     Finished,
-    /// It was closed without one, or no row came for `abandon_after`.
+    /// The request was closed without a finish reason, or no row was received for `abandon_after`.
     Abandoned,
 }
 
-/// How far the operator's end of a request has come.
+/// Progress of an operator's abort of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ending {
-    /// None was asked for, or it came to nothing.
+pub enum OperatorAbort {
+    /// No abort is under way.
     #[default]
     No,
-    /// The scheduler is told: its own row for that is to be the last.
+    /// The scheduler was asked to abort. Its own row for the abort is to be the last row.
     Expected,
-    /// It was told: the next row is to be the last.
+    /// The scheduler was asked to abort. The next row of the request is to be its last row.
     Due,
 }
 
-impl Ending {
-    const ALL: [Ending; 3] = [Ending::No, Ending::Expected, Ending::Due];
+impl OperatorAbort {
+    const ALL: [OperatorAbort; 3] = [OperatorAbort::No, OperatorAbort::Expected, OperatorAbort::Due];
 
     pub(crate) fn code(self) -> u8 {
-        Ending::ALL.iter().position(|&each| each == self).unwrap_or_default() as u8
+        OperatorAbort::ALL.iter().position(|&each| each == self).unwrap_or_default() as u8
     }
 
-    pub(crate) fn of_code(code: u8) -> Option<Ending> {
-        Ending::ALL.get(usize::from(code)).copied()
+    pub(crate) fn of_code(code: u8) -> Option<OperatorAbort> {
+        OperatorAbort::ALL.get(usize::from(code)).copied()
     }
 }
 
-/// A request as `ls` shows it. Times are unix nanoseconds, 0 where no row has come.
+/// Totals of a request. Times are unix nanoseconds, 0 before the first row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// Its number.
+    /// Number of the request.
     pub number: RequestNo,
-    /// Its rid.
+    /// Rid as [`stored_rid`](crate::stored_rid) gives it.
     pub rid: String,
-    /// How it stands.
-    pub state: State,
+    /// State of the request.
+    pub state: RequestState,
     /// Rows received.
     pub rows: u64,
     /// Tokens received.
     pub received: u64,
-    /// Tokens that went on.
+    /// Tokens forwarded.
     pub forwarded: u64,
     /// Tokens received in rows that were dropped.
     pub dropped: u64,
     /// Tokens received in rows whose ids were replaced.
     pub replaced: u64,
-    /// Gaps told.
+    /// Gaps in the token count.
     pub gaps: u32,
-    /// A plugin has finished it (`Verdict::Finish`): its reader had its last row, whatever still comes.
+    /// Whether a plugin finished or aborted the request: its reader got the last row, and further rows are
+    /// dropped.
     pub ended_early: bool,
-    /// Whether the operator has asked for its end, and its reader has yet to have that.
-    pub ending: Ending,
-    /// The frame of its first row.
+    /// Progress of an operator's abort that has not reached the reader.
+    pub ending: OperatorAbort,
+    /// Frame of the first row.
     pub first_frame: FrameNo,
-    /// The frame of its last row.
+    /// Frame of the last row.
     pub last_frame: FrameNo,
-    /// When the first came.
+    /// Time of the first row.
     pub first_unix_ns: u64,
-    /// When the last came.
+    /// Time of the last row.
     pub last_unix_ns: u64,
-    /// The finish reason; empty where none came.
+    /// Finish reason; empty without one.
     pub finish: String,
-    /// The scheduler's own count at the finish.
+    /// The scheduler's token count in the last row.
     pub completion_tokens: Option<u64>,
 }
 
@@ -95,7 +97,7 @@ impl RequestInfo {
         RequestInfo {
             number,
             rid,
-            state: State::Live,
+            state: RequestState::Live,
             rows: 0,
             received: 0,
             forwarded: 0,
@@ -103,7 +105,7 @@ impl RequestInfo {
             replaced: 0,
             gaps: 0,
             ended_early: false,
-            ending: Ending::No,
+            ending: OperatorAbort::No,
             first_frame: FrameNo(0),
             last_frame: FrameNo(0),
             first_unix_ns: 0,

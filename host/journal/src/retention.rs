@@ -1,7 +1,7 @@
-//! Removes the oldest segments of all streams, off every path. Never one that a live request may have a row in, nor one
-//! that a stream asked to keep, nor a stream's last.
+//! Removes the oldest segments of all streams in the background. Keeps every segment that a live request may
+//! have a row in, that a stream asked to retain, or that is the last of its stream.
 //!
-//! It keeps no list of its own: each pass looks at the directory, so it cannot be wrong about what is there.
+//! Each pass lists the directories again, so that it cannot be wrong about what exists.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,16 +14,16 @@ use crate::background::StreamShared;
 use crate::clock::ClockReading;
 use crate::manifest::{self, ManifestFile};
 use crate::mutex::lock;
-use crate::notice::Notice;
+use crate::notice::JournalNotice;
 use crate::position::SegmentId;
 use crate::root::Root;
 use crate::segment_files::{self, SegmentFile};
 use crate::storage::is_full;
 
-/// Between two passes.
+/// Pause between two passes.
 pub(crate) const PERIOD: Duration = Duration::from_secs(1);
 
-/// A stream's segments, oldest first, and how many of them may go.
+/// Segments of a stream, oldest first, and how many of them may be removed.
 struct Candidates {
     stream: String,
     dir: PathBuf,
@@ -34,15 +34,15 @@ struct Candidates {
 pub(crate) fn pass(root: &Root) {
     let open: Vec<_> = lock(&root.streams).values().cloned().collect();
     for shared in &open {
-        shared.look_for_files();
+        shared.check_files();
     }
     let options = &root.options;
     if options.retain_bytes.is_none() && options.retain_age.is_none() {
         return;
     }
-    let clock = root.look_at_clock();
+    let clock = root.read_clock();
     let now = clock.unix_ns;
-    // A directory that cannot be read now is read in the next pass; the writers tell of it.
+    // The next pass lists the directory again. Writers report the error.
     let Ok(entries) = root.storage.list(&root.dir) else { return };
     let names = entries.into_iter().filter(|entry| entry.is_dir).map(|entry| entry.name);
     let mut streams: Vec<Candidates> = names.filter_map(|name| candidates(root, name, &open, now)).collect();
@@ -52,7 +52,7 @@ pub(crate) fn pass(root: &Root) {
         let removable = streams.iter_mut().filter(|stream| stream.removable > 0);
         let Some(stream) = removable.min_by_key(|stream| stream.segments[0].modified_unix_ns) else { break };
         let oldest = &stream.segments[0];
-        // By whichever clock says less: a clock that was set forward makes nothing old.
+        // Uses the smaller age, so that setting the clock forward makes nothing old.
         let age = Duration::from_nanos(clock.age_ns(oldest.modified_unix_ns));
         let expired = options.retain_age.is_some_and(|retain| age > retain);
         if !expired && options.retain_bytes.is_none_or(|retain| bytes <= retain) {
@@ -60,26 +60,31 @@ pub(crate) fn pass(root: &Root) {
         }
         let path = stream.dir.join(oldest.id.to_string());
         let next = stream.segments.get(1).map(|next| next.id);
-        let told = next.map_or(Ok(()), |next| removing(root, stream, &open, (oldest.id, next), clock));
-        // A disk that has no room for the word of it needs the room all the more.
-        let removed = match told {
+        let recorded =
+            next.map_or(Ok(()), |next| record_removal(root, stream, &open, (oldest.id, next), clock));
+        // A full disk that refuses the manifest needs the removal all the more.
+        let removed = match recorded {
             Err(error) if !is_full(&error) => Err(error),
             _ => root.storage.remove(&path),
         };
         match removed {
             Ok(()) => {
                 bytes -= oldest.bytes;
-                let removed = Notice::Removed {
+                let removed = JournalNotice::Removed {
                     stream: stream.stream.clone(),
                     segment: oldest.id,
                     bytes: oldest.bytes,
                 };
-                tell(&open, &stream.stream, removed);
+                push_notice(&open, &stream.stream, removed);
                 stream.segments.pop_front();
                 stream.removable -= 1;
             }
             Err(error) => {
-                tell(&open, &stream.stream, Notice::RemoveFailed { path, error: error.to_string() });
+                push_notice(
+                    &open,
+                    &stream.stream,
+                    JournalNotice::RemoveFailed { path, error: error.to_string() },
+                );
                 stream.removable = 0;
             }
         }
@@ -88,14 +93,14 @@ pub(crate) fn pass(root: &Root) {
         let over = bytes > limit;
         if !root.over_budget.swap(over, Ordering::Relaxed) && over {
             for shared in &open {
-                shared.tell(Notice::OverBudget { bytes, limit });
+                shared.push_notice(JournalNotice::OverBudget { bytes, limit });
             }
         }
     }
 }
 
-/// Says in the stream's manifest that its oldest segment is removed; the second is the one after it.
-fn removing(
+/// Records in the stream's manifest that its oldest segment is removed and `next` follows.
+fn record_removal(
     root: &Root,
     stream: &Candidates,
     open: &[Arc<StreamShared>],
@@ -103,13 +108,13 @@ fn removing(
     clock: ClockReading,
 ) -> io::Result<()> {
     if let Some(shared) = open.iter().find(|shared| shared.stream == stream.stream) {
-        return shared.removing(oldest, next, clock);
+        return shared.record_removal(oldest, next, clock);
     }
-    // Nobody writes it.
-    let Some(mut says) = manifest::read(&*root.storage, &stream.dir) else { return Ok(()) };
-    says.remove(oldest, next);
-    says.clock = clock;
-    let mut file = ManifestFile::new(says);
+    // The stream has no writer.
+    let Some(mut content) = manifest::read(&*root.storage, &stream.dir) else { return Ok(()) };
+    content.remove(oldest, next);
+    content.clock = clock;
+    let mut file = ManifestFile::new(content);
     file.write(&*root.storage, &stream.dir)?;
     file.sync()
 }
@@ -120,21 +125,21 @@ fn candidates(root: &Root, stream: String, open: &[Arc<StreamShared>], now: u64)
     let newest = segments.last()?.modified_unix_ns;
     let (floor, in_care) = match open.iter().find(|shared| shared.stream == stream) {
         Some(shared) => (shared.floor.load(Ordering::Relaxed), shared.oldest()),
-        // Nobody writes it: what was live in it is given up after the same time as in any other.
+        // The stream has no writer. Its live requests are abandoned after the same time as in other streams.
         None if now.saturating_sub(newest) > root.options.abandon_after_ns() => (u64::MAX, None),
         None => (0, None),
     };
     let may_go = |pair: &&[SegmentFile]| {
-        // All frames of a segment come before the first of the next.
+        // All frames of a segment come before the first frame of the next.
         pair[1].id.first.0 <= floor && in_care.is_none_or(|oldest| pair[0].id < oldest)
     };
     let removable = segments.windows(2).take_while(may_go).count();
     Some(Candidates { stream, dir, segments: segments.into(), removable })
 }
 
-/// Tells the stream concerned, or the first there is.
-fn tell(open: &[Arc<StreamShared>], stream: &str, notice: Notice) {
+/// Publishes a notice to the stream, or to any open stream.
+fn push_notice(open: &[Arc<StreamShared>], stream: &str, notice: JournalNotice) {
     if let Some(shared) = open.iter().find(|shared| shared.stream == stream).or(open.first()) {
-        shared.tell(notice);
+        shared.push_notice(notice);
     }
 }

@@ -11,20 +11,20 @@ use crate::clock::ClockReading;
 use crate::error::{IoError, OpenError};
 use crate::manifest;
 use crate::mutex::lock;
-use crate::options::{Background, Options};
+use crate::options::{Background, JournalOptions};
 use crate::storage::{Lock, LockError, Storage, is_full};
 
-/// What the directory and its writers share.
+/// State of a journal directory.
 pub(crate) struct Root {
     pub storage: Arc<dyn Storage>,
     pub dir: PathBuf,
-    pub options: Options,
+    pub options: JournalOptions,
     pub background: Background,
-    /// `None`: the disk has no room for the directory yet.
+    /// `None` while the disk has no room for the directory.
     lock: Mutex<Option<Box<dyn Lock>>>,
-    /// How old segments are.
+    /// Clock for the ages of segments.
     pub clock: Mutex<ClockReading>,
-    /// The streams that have a writer.
+    /// Streams that have a writer.
     pub streams: Mutex<HashMap<String, Arc<StreamShared>>>,
     pub over_budget: AtomicBool,
 }
@@ -34,7 +34,7 @@ impl Root {
     pub fn open(
         storage: Arc<dyn Storage>,
         dir: &Path,
-        options: Options,
+        options: JournalOptions,
         background: Background,
     ) -> Result<Root, OpenError> {
         let made = match storage.make_dir(dir) {
@@ -50,7 +50,7 @@ impl Root {
             Some(Err(_)) | None => None,
         };
         let mut clock = ClockReading::default();
-        clock.look(&*storage);
+        clock.update(&*storage);
         for entry in storage.list(dir).unwrap_or_default().iter().filter(|entry| entry.is_dir) {
             if let Some(manifest) = manifest::read(&*storage, &dir.join(&entry.name)) {
                 clock.merge(manifest.clock, &*storage);
@@ -68,8 +68,8 @@ impl Root {
         })
     }
 
-    /// Makes a stream's directory again after it vanished. The root itself must be there: it may be the mount that
-    /// is missing. If it is another than the one that was locked, it is locked too.
+    /// Makes a stream's directory again after it vanished. The root must exist, since its mount may be
+    /// missing. Locks the root if it is not the one that was locked before.
     pub fn restore(&self, dir: &Path) -> io::Result<()> {
         let mut held = lock(&self.lock);
         if held.is_none() {
@@ -85,15 +85,15 @@ impl Root {
         self.storage.make_dir(dir)
     }
 
-    /// The directory is there and locked, as far as was seen.
+    /// Whether the directory exists and is locked.
     pub fn is_made(&self) -> bool {
         lock(&self.lock).is_some()
     }
 
-    /// Reads the clocks: how old segments are is asked of what this returns.
-    pub fn look_at_clock(&self) -> ClockReading {
+    /// Reads the clocks for the ages of segments.
+    pub fn read_clock(&self) -> ClockReading {
         let mut clock = lock(&self.clock);
-        clock.look(&*self.storage);
+        clock.update(&*self.storage);
         *clock
     }
 }

@@ -1,4 +1,4 @@
-//! Seals a segment: cuts its file where the records end and writes the summary behind them.
+//! Seals segments: cuts the file where the records end and writes the summary there.
 
 use std::io::{self, IoSlice};
 
@@ -8,15 +8,16 @@ use crate::record::{RequestEntry, SegmentTotals, put_entries, put_totals};
 use crate::segment::{Payloads, ScanStep, Segment};
 use crate::storage::{File, write_all};
 
-/// Where a segment's records end.
+/// End of a segment's records, and its summary.
 pub(crate) struct SegmentEnd {
     pub bytes: u64,
     pub through: FrameNo,
-    /// `None`: what waited went to the next segment, so the figures at hand are not those of this one's records.
+    /// `None` if waiting records went to the next segment: the writer's totals then do not match this
+    /// segment.
     pub summary: Option<(Vec<RequestEntry>, SegmentTotals)>,
 }
 
-/// Cuts off what a failed write left, adds the summary, and gives back the room that was set aside.
+/// Cuts off the rest of a failed write, adds the summary, and gives reserved space back.
 pub(crate) fn write_end(file: &dyn File, header: &SegmentHeader, ended: &SegmentEnd) -> io::Result<()> {
     let Some((entries, totals)) = &ended.summary else { return file.truncate(ended.bytes) };
     if file.bytes()? != ended.bytes {
@@ -27,15 +28,15 @@ pub(crate) fn write_end(file: &dyn File, header: &SegmentHeader, ended: &Segment
     put_totals(&mut records, totals);
     record(&mut records, RecordKind::TRAILER, ended.bytes, 0, |_| {});
     format::seal(&mut records, header.salt, ended.bytes);
-    // Into the room that is set aside, on a disk that is full otherwise.
+    // Uses the reserved space first, so that a summary fits on a full disk.
     write_all(file, &mut [IoSlice::new(&records)], ended.bytes).inspect_err(|_| {
-        // Half a summary is of no use; where it cannot be cut off, readers pass over it.
+        // Half a summary is useless. Readers skip it where it cannot be cut off.
         let _ = file.truncate(ended.bytes);
     })?;
     file.truncate(ended.bytes + records.len() as u64)
 }
 
-/// The first frame that cannot be read back from a copy, if any.
+/// Returns the first frame of a copy that cannot be read, if any.
 pub(crate) fn first_unreadable(copy: &Segment, ended: &SegmentEnd) -> io::Result<Option<FrameNo>> {
     let mut scan = copy.records(ended.bytes, Payloads::All);
     let mut last = FrameNo(copy.id.first.0.saturating_sub(1));

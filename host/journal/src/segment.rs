@@ -1,4 +1,4 @@
-//! Reads one segment: record by record, past damage, and its summary.
+//! Reads one segment: its records, past damage, and its summary.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,21 +22,21 @@ pub(crate) struct Segment {
     pub header: SegmentHeader,
 }
 
-/// What a sealed segment says of itself.
+/// Summary of a sealed segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentSummary {
     pub entries: Vec<RequestEntry>,
     pub totals: SegmentTotals,
-    /// Where the summary begins, which is where the segment's records end.
+    /// Offset of the summary, which is the end of the segment's records.
     pub begins: u64,
 }
 
-/// What is known of a segment from the one after it.
+/// End of a segment as the header of the next segment records it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordedEnd {
-    /// Where its records end.
+    /// End of the records.
     pub limit: u64,
-    /// It was to be given a summary.
+    /// Whether the segment was to get a summary.
     pub sealed: bool,
 }
 
@@ -47,7 +47,7 @@ impl Default for RecordedEnd {
 }
 
 impl Segment {
-    /// `Ok(None)`: no header can be read (torn when it was begun, or damaged).
+    /// Opens a segment. Returns `Ok(None)` if no header can be read: the segment is torn or damaged.
     pub fn open(
         storage: &dyn Storage,
         dir: &Path,
@@ -69,7 +69,7 @@ impl Segment {
         self.file.bytes().map_err(|error| IoError::new("stat", &self.path, error).into())
     }
 
-    /// The summary of a sealed segment; `None` where it is not sealed or any part of the summary is damaged.
+    /// Reads the summary. Returns `None` if the segment is not sealed or any part of the summary is damaged.
     pub fn summary(&self) -> Result<Option<SegmentSummary>, ReadError> {
         let bytes = self.bytes()?;
         let Some(trailer) = bytes.checked_sub(RECORD_BYTES as u64).filter(|&at| at >= HEADER_BYTES as u64)
@@ -114,36 +114,36 @@ impl Segment {
         }
     }
 
-    /// What this segment says of one that it was begun after: nothing, unless that was the very one before it.
-    pub fn of_previous(&self, id: SegmentId) -> RecordedEnd {
+    /// Returns the end of segment `id` if this segment directly follows it.
+    pub fn recorded_end_of(&self, id: SegmentId) -> RecordedEnd {
         if self.id.sequence.checked_sub(1) != Some(id.sequence) || self.header.previous_end == 0 {
             return RecordedEnd::default();
         }
         RecordedEnd { limit: self.header.previous_end, sealed: self.header.previous_sealed }
     }
 
-    /// Reads the records that stand from `offset` up to `limit`.
+    /// Scans the records from `offset` up to `limit`.
     pub fn scan(&self, offset: u64, limit: u64, payloads: Payloads) -> Scan {
         Scan { segment: self.clone(), offset, limit, end: 0, payloads, window: ReadWindow::default() }
     }
 
-    /// Reads all its records, up to `limit` (`u64::MAX`: to the end of the file, however it grows).
+    /// Scans all records up to `limit`. With `u64::MAX`, scans to the end of the file as it grows.
     pub fn records(&self, limit: u64, payloads: Payloads) -> Scan {
         self.scan(HEADER_BYTES as u64, limit, payloads)
     }
 }
 
-/// Of which records the payload is read and checked; the others are passed over by their heads.
+/// Selects the records whose payload is read and checked. The scan skips other payloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Payloads {
     All,
-    /// What happened, without the bytes of frames that came or left.
+    /// Everything but the bytes of frames received and sent.
     NotFrames,
-    /// Frames, and those that were not kept.
+    /// Received frames, and ranges of skipped frames.
     Frames,
-    /// Only the frames that were not kept: to find a frame by its number.
+    /// Ranges of skipped frames, to find a frame by its number.
     Skipped,
-    /// What was done with frames, and the bytes that left.
+    /// Outcomes, and the bytes sent in place of frames.
     Outcomes,
 }
 
@@ -159,36 +159,36 @@ impl Payloads {
     }
 }
 
-/// A record that is whole.
+/// Head and offset of a valid record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RawRecord {
     pub head: RecordHead,
     pub offset: u64,
 }
 
-/// What comes next in a segment.
+/// Next step of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScanStep {
     Record(RawRecord),
-    /// ByteReader that are no record, with a record behind them.
+    /// Invalid bytes before a valid record.
     Corrupt {
         offset: u64,
         bytes: u64,
     },
-    /// No whole record from here on. With `torn` 0 the file ends here; otherwise so many bytes follow.
+    /// No valid record follows. `torn` bytes remain; 0 means the end of the file.
     End {
         offset: u64,
         torn: u64,
     },
 }
 
-/// Goes through a segment's records. After `End` it may be asked again: the segment may have grown.
+/// Scans the records of a segment. Can continue after `End` if the segment has grown.
 pub(crate) struct Scan {
     pub segment: Segment,
-    /// Where the next record should begin.
+    /// Offset of the next record.
     pub offset: u64,
     limit: u64,
-    /// Where the file ended at the last look, or the limit.
+    /// End of the file when last checked, or the limit.
     end: u64,
     pub payloads: Payloads,
     window: ReadWindow,
@@ -199,16 +199,16 @@ impl Scan {
         if let Some(record) = self.next_record()? {
             return Ok(ScanStep::Record(record));
         }
-        // The file may have grown since the last look.
-        self.look_again()?;
+        // The file may have grown.
+        self.refresh_end()?;
         if let Some(record) = self.next_record()? {
             return Ok(ScanStep::Record(record));
         }
         let Some(next) = self.resync()? else {
             return Ok(ScanStep::End { offset: self.offset, torn: self.end.saturating_sub(self.offset) });
         };
-        // A writer at work may have completed this record between the two looks.
-        self.look_again()?;
+        // A writer may have completed this record in the meantime.
+        self.refresh_end()?;
         if let Some(record) = self.next_record()? {
             return Ok(ScanStep::Record(record));
         }
@@ -217,8 +217,8 @@ impl Scan {
         Ok(corrupt)
     }
 
-    /// The same up to an end that is known, without asking for the file's size; `None` at it. Every byte before the end
-    /// is taken to have been written, so that nothing is torn.
+    /// As `step`, up to a known end without asking for the file's size. Returns `None` at the end. Every byte
+    /// before the end counts as written, so nothing is torn.
     pub fn step_within(&mut self, end: u64) -> Result<Option<ScanStep>, ReadError> {
         self.end = end;
         if self.offset >= end {
@@ -233,19 +233,19 @@ impl Scan {
         Ok(Some(corrupt))
     }
 
-    /// Goes on from here, with another file of the same bytes.
+    /// Continues at `offset` in another file with the same bytes.
     pub fn reopen(&mut self, segment: Segment, offset: u64) {
         (self.segment, self.offset) = (segment, offset);
         self.window.buffer.clear();
     }
 
-    /// The record that should begin right here, if it is whole.
+    /// Reads the record at the current offset, if it is valid.
     pub fn next_here(&mut self) -> Result<Option<RawRecord>, ReadError> {
-        self.look_again()?;
+        self.refresh_end()?;
         self.next_record()
     }
 
-    /// From here on with the frames' bytes.
+    /// Continues at `offset` and reads the bytes of frames from there on.
     pub fn read_frames_from(&mut self, offset: u64) {
         (self.offset, self.payloads) = (offset, Payloads::All);
     }
@@ -257,13 +257,13 @@ impl Scan {
         Ok(Some(record))
     }
 
-    fn look_again(&mut self) -> Result<(), ReadError> {
+    fn refresh_end(&mut self) -> Result<(), ReadError> {
         self.window.buffer.clear();
         self.end = self.segment.bytes()?.min(self.limit);
         Ok(())
     }
 
-    /// The payload of the record that the last step gave; empty where it was passed over.
+    /// Payload of the last record; empty if the scan skipped it.
     pub fn payload(&self, record: &RawRecord) -> &[u8] {
         if !self.payloads.has(record.head.kind) {
             return &[];
@@ -271,13 +271,13 @@ impl Scan {
         self.window.get(record.offset + HEAD_BYTES as u64, record.head.payload as usize).unwrap_or_default()
     }
 
-    /// What the record that the last step gave says; `None` where its payload is not what its kind says.
+    /// Decodes the last record. Returns `None` if the payload does not match its kind.
     pub fn body(&self, record: &RawRecord) -> Option<RecordBody> {
         let RecordHead { kind, number, .. } = record.head;
         RecordBody::decode(kind, number, self.payload(record), self.segment.header.next_request)
     }
 
-    /// The head of a record that begins at `offset` and is whole.
+    /// Reads the head of the record at `offset` if the record is valid.
     fn record_at(&mut self, offset: u64, payloads: Payloads) -> Result<Option<RecordHead>, ReadError> {
         let Some((head, crc)) = self.head_at(offset)? else { return Ok(None) };
         if offset + head.record_bytes() > self.end {
@@ -302,9 +302,9 @@ impl Scan {
         Ok(head)
     }
 
-    /// Where the next whole record after the broken one begins.
+    /// Finds the next valid record after a broken one.
     fn resync(&mut self) -> Result<Option<u64>, ReadError> {
-        // Where only a payload is damaged its head still says where the next record stands.
+        // If only the payload is damaged, the head still gives the offset of the next record.
         if let Some((head, _)) = self.head_at(self.offset)? {
             let next = self.offset + head.record_bytes();
             if self.record_at(next, Payloads::All)?.is_some() {
@@ -328,7 +328,7 @@ impl Scan {
     }
 }
 
-/// The part of the file that is in memory.
+/// Part of the file that is in memory.
 #[derive(Default)]
 struct ReadWindow {
     buffer: Vec<u8>,
@@ -336,7 +336,7 @@ struct ReadWindow {
 }
 
 impl ReadWindow {
-    /// Read at once where reading goes straight on, and after a jump (over a frame's bytes).
+    /// Bytes to read ahead in sequence, and after a jump over a frame's bytes.
     const AHEAD: usize = 256 << 10;
     const AFTER_JUMP: usize = 4 << 10;
 
@@ -345,8 +345,8 @@ impl ReadWindow {
         self.buffer.get(start..start.checked_add(bytes)?)
     }
 
-    /// Sees to it that so many bytes from `offset` are there, or as many as the file has. Nothing from `end` on is
-    /// taken in: it may be written yet.
+    /// Loads at least `bytes` bytes from `offset`, or up to the end of the file. Loads nothing past `end`,
+    /// which may still be written.
     fn fill(&mut self, file: &dyn File, offset: u64, bytes: usize, end: u64) -> io::Result<()> {
         if self.get(offset, bytes).is_some() {
             return Ok(());
@@ -362,7 +362,7 @@ impl ReadWindow {
         let ahead = if jump { Self::AFTER_JUMP } else { Self::AHEAD };
         let ahead = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX).min(ahead);
         if self.buffer.capacity() > 8 * Self::AHEAD && bytes <= Self::AHEAD {
-            // What one very large frame took is given back.
+            // Frees the memory that one very large frame took.
             self.buffer.shrink_to(Self::AHEAD);
         }
         self.buffer.resize(bytes.max(ahead).max(have), 0);

@@ -9,7 +9,7 @@ use crate::position::SegmentId;
 use crate::segment::{RecordedEnd, Segment};
 use crate::storage::Storage;
 
-/// A segment in the listing of its directory.
+/// File of a segment in its directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentFile {
     pub id: SegmentId,
@@ -17,7 +17,7 @@ pub(crate) struct SegmentFile {
     pub modified_unix_ns: u64,
 }
 
-/// The segments of a stream, in order; none where the directory is not there.
+/// Lists the segments of a stream in order. A missing directory has none.
 pub(crate) fn list(storage: &dyn Storage, dir: &Path) -> io::Result<Vec<SegmentFile>> {
     let entries = match storage.list(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -35,7 +35,7 @@ pub(crate) fn list(storage: &dyn Storage, dir: &Path) -> io::Result<Vec<SegmentF
     Ok(segments)
 }
 
-/// A stream's segments on the disk.
+/// Directory with the segments of a stream.
 #[derive(Clone)]
 pub(crate) struct SegmentFiles {
     pub storage: Arc<dyn Storage>,
@@ -47,7 +47,7 @@ impl SegmentFiles {
         Ok(list(&*self.storage, &self.dir).map_err(|error| IoError::new("list", &self.dir, error))?)
     }
 
-    /// `None` where it was removed, or its header cannot be read.
+    /// Opens a segment. Returns `None` if it was removed or its header cannot be read.
     pub fn open(&self, id: SegmentId) -> Result<Option<Segment>, ReadError> {
         match Segment::open(&*self.storage, &self.dir, id, false) {
             Err(ReadError::Io(error)) if error.source.kind() == ErrorKind::NotFound => Ok(None),
@@ -55,12 +55,12 @@ impl SegmentFiles {
         }
     }
 
-    /// What is known of a segment from the one after it.
-    pub fn seen_from(&self, next: Option<SegmentId>, id: SegmentId) -> Result<RecordedEnd, ReadError> {
+    /// Returns the end of segment `id` as `next` records it.
+    pub fn recorded_end(&self, next: Option<SegmentId>, id: SegmentId) -> Result<RecordedEnd, ReadError> {
         let next = match next {
             Some(next) => self.open(next)?,
             None => None,
         };
-        Ok(next.map_or_else(RecordedEnd::default, |next| next.of_previous(id)))
+        Ok(next.map_or_else(RecordedEnd::default, |next| next.recorded_end_of(id)))
     }
 }

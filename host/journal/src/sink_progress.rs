@@ -1,9 +1,11 @@
-//! How far a sink has taken the stream, also where frames leave in another order than they came.
+//! Progress of a sink: which rows its reader has taken, even when frames are sent in another order than they
+//! were received.
 //!
-//! Under pressure a frame that leaves is composed of waiting rows of several frames, so that "taken up to frame F" says too
-//! little. What leaves is numbered; beside the frames up to which *everything* is taken stand those that were taken whole
-//! past that, and for each request that is ahead the last frame whose row of it was taken. A request's rows leave in
-//! order, so one frame number says it all: it is told again without harm, and does not depend on which rows plugins drop.
+//! Under pressure a sent frame joins waiting rows of several frames, so one frame number cannot describe the
+//! progress. Sent frames therefore have sequence numbers. Beside the last frame up to which everything is
+//! taken, a sink has the later frames that are taken whole and, for each request that is ahead, the frame of
+//! its last taken row. The rows of one request are sent in order, so that one number is enough. It may be
+//! applied twice, and it does not depend on which rows plugins drop.
 
 use std::collections::VecDeque;
 
@@ -17,16 +19,16 @@ use crate::outcome::Credit;
 use crate::position::{FrameNo, RequestNo};
 use crate::release_marker::HELD_SINK;
 
-/// What a frame that is handed to a sink holds.
+/// Content of a frame that is handed to a sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent<'a> {
-    /// All that is left of this frame.
+    /// Everything that is left of this frame.
     Whole(FrameNo),
-    /// Of each of these requests all its rows up to and with the one in this frame that had not left before.
+    /// For each of these requests, all rows not sent before, up to the row in this frame.
     Rows(&'a [(RequestNo, FrameNo)]),
 }
 
-/// The same, kept until it is taken.
+/// Owned form of [`Sent`], stored until the frame is taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Held {
     /// See [`Sent::Whole`].
@@ -36,7 +38,7 @@ pub enum Held {
 }
 
 impl Held {
-    /// As it was told.
+    /// Borrows the content.
     pub fn as_sent(&self) -> Sent<'_> {
         match self {
             Held::Whole(frame) => Sent::Whole(*frame),
@@ -52,92 +54,93 @@ impl Held {
     }
 }
 
-/// What of it the kernel has whole, for one generation of the sink's reader: while that lives, it gets it.
+/// Sent frames that the kernel has accepted for one generation of the sink's reader. That reader gets them
+/// while it lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Handed {
-    /// Everything that was sent up to this number.
+pub struct HandedOver {
+    /// Sequence number of the last accepted frame.
     pub sequence: u64,
-    /// The reader's generation.
+    /// Generation of the reader.
     pub generation: u64,
 }
 
-/// How far a sink has taken the stream.
+/// Progress of a sink.
 #[derive(Clone, Debug, Default)]
-pub struct Sink {
+pub struct SinkProgress {
     name: String,
     through: FrameNo,
     sequence: u64,
     last_sent: u64,
     credit: Option<Credit>,
-    /// Taken whole, past `through`.
+    /// Frames past `through` that are taken whole.
     whole: FrameSet,
-    /// By request: the frame of the last row that was taken. What is not past `through` is taken out now and then.
+    /// For each request, the frame of the last taken row. Entries up to `through` are removed now and then.
     rows: HashMap<u64, u64, FixedState>,
     clean_rows_at: usize,
-    /// Sent after `sequence`.
+    /// Frames sent after `sequence`.
     sent: VecDeque<(u64, Held)>,
     sent_rows: usize,
-    handed: Option<Handed>,
+    handed: Option<HandedOver>,
 }
 
-impl Sink {
-    pub(crate) fn new(name: &str) -> Sink {
-        Sink { name: name.into(), ..Sink::default() }
+impl SinkProgress {
+    pub(crate) fn new(name: &str) -> SinkProgress {
+        SinkProgress { name: name.into(), ..SinkProgress::default() }
     }
 
-    /// One that has taken everything up to this frame, and was sent nothing past it.
-    pub fn up_to(name: &str, through: FrameNo) -> Sink {
-        let mut sink = Sink::new(name);
+    /// Progress of a sink that has taken every frame up to `through` and was sent nothing later.
+    pub fn up_to(name: &str, through: FrameNo) -> SinkProgress {
+        let mut sink = SinkProgress::new(name);
         sink.pass(through);
         sink
     }
 
-    /// Its name.
+    /// Name of the sink.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it is one of the stream's, and does not stand for rows that are held ([`HELD_SINK`]).
+    /// Whether this is a sink of the stream, not the entry for held rows ([`HELD_SINK`]).
     pub fn is_reader(&self) -> bool {
         self.name != HELD_SINK
     }
 
-    /// Every frame up to this one is taken, whatever it holds.
+    /// Last frame up to which everything is taken.
     pub fn through(&self) -> FrameNo {
         self.through
     }
 
-    /// The last frame that it was sent and has taken, by its number among those it was sent; 0: none.
+    /// Sequence number of the last taken frame; 0 if none.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// The last that it was sent: the next is one more.
+    /// Sequence number of the last sent frame.
     pub fn last_sent(&self) -> u64 {
         self.last_sent
     }
 
-    /// Where its reader stood when `sequence` was taken.
+    /// The reader's credit when `sequence` was taken.
     pub fn credit(&self) -> Option<Credit> {
         self.credit
     }
 
-    /// What it was sent after `sequence`, in order, with its number.
+    /// Frames sent after `sequence`, in order, with their sequence numbers.
     pub fn sent(&self) -> impl ExactSizeIterator<Item = (u64, Sent<'_>)> {
         self.sent.iter().map(|(sequence, held)| (*sequence, held.as_sent()))
     }
 
-    /// What of that the kernel has.
-    pub fn handed(&self) -> Option<Handed> {
+    /// Sent frames that the kernel has accepted, if any of them is not taken.
+    pub fn handed(&self) -> Option<HandedOver> {
         self.handed.filter(|handed| handed.sequence > self.sequence)
     }
 
-    /// How many frames up to this one are not known to be taken.
+    /// Number of frames up to `through` that are not known to be taken.
     pub fn open_frames(&self, through: FrameNo) -> u64 {
         through.0.saturating_sub(self.through.0).saturating_sub(self.whole.len())
     }
 
-    /// Whether a frame without rows, or one that leaves whole, is taken.
+    /// Whether a frame without rows, or a frame that was sent whole, is taken.
     pub fn has_taken(&self, frame: FrameNo) -> bool {
         frame <= self.through || self.whole.contains(frame)
     }
@@ -147,7 +150,7 @@ impl Sink {
         self.has_taken(frame) || self.rows.get(&request.0).is_some_and(|last| *last >= frame.0)
     }
 
-    /// What was sent up to this number is taken: as the reader's own count says after a restart, say.
+    /// Marks the frames up to this sequence number as taken.
     pub fn take(&mut self, sequence: u64) {
         while let Some((_, held)) = self.sent.pop_front_if(|(sent, _)| *sent <= sequence) {
             self.sent_rows -= held.rows();
@@ -170,7 +173,7 @@ impl Sink {
         }
     }
 
-    /// Every frame up to this one is taken.
+    /// Marks every frame up to `through` as taken.
     pub(crate) fn pass(&mut self, through: FrameNo) {
         self.through = through;
         self.whole.remove_through(through.0);
@@ -180,18 +183,18 @@ impl Sink {
         self.credit = credit;
     }
 
-    pub(crate) fn set_handed(&mut self, handed: Handed) {
+    pub(crate) fn set_handed(&mut self, handed: HandedOver) {
         self.handed = Some(handed);
     }
 
-    /// What was sent and is not taken never arrived.
+    /// Forgets the frames that were sent and not taken: they never arrived.
     pub(crate) fn void(&mut self) {
         self.handed = None;
         self.sent.clear();
         self.sent_rows = 0;
     }
 
-    /// Whether it tells of what it is sent.
+    /// Whether sent frames are recorded for this sink.
     pub(crate) fn is_numbered(&self) -> bool {
         self.last_sent > 0
     }
@@ -208,7 +211,7 @@ impl Sink {
         }
     }
 
-    /// What it has or is being sent already is passed over.
+    /// Adds a sent frame. Ignores a frame that was added before.
     pub(crate) fn send(&mut self, sequence: u64, held: Held) {
         if self.sent.back().is_some_and(|(last, _)| *last >= sequence) || sequence <= self.sequence {
             return;
@@ -218,7 +221,7 @@ impl Sink {
         self.sent.push_back((sequence, held));
     }
 
-    /// Frames taken whole past `through`, and the requests that are ahead.
+    /// Frames taken whole past `through`, and the last taken frame of each request that is ahead.
     pub(crate) fn ahead(&self) -> (&FrameSet, Vec<(u64, u64)>) {
         let mut rows: Vec<_> = self.rows.iter().map(|(request, frame)| (*request, *frame)).collect();
         rows.retain(|(_, frame)| *frame > self.through.0);
@@ -226,7 +229,7 @@ impl Sink {
         (&self.whole, rows)
     }
 
-    /// Takes the place of what was known; what is sent and not taken is told anew.
+    /// Replaces what is taken past `through`. Frames sent and not taken are recorded again after this.
     pub(crate) fn set_ahead(&mut self, last_sent: u64, whole: FrameSet, rows: &[(u64, u64)]) {
         self.void();
         (self.last_sent, self.whole) = (last_sent, whole);
@@ -235,9 +238,10 @@ impl Sink {
     }
 }
 
-impl PartialEq for Sink {
-    fn eq(&self, other: &Sink) -> bool {
-        let figures = |sink: &Sink| (sink.through, sink.sequence, sink.last_sent, sink.credit, sink.handed());
+impl PartialEq for SinkProgress {
+    fn eq(&self, other: &SinkProgress) -> bool {
+        let figures =
+            |sink: &SinkProgress| (sink.through, sink.sequence, sink.last_sent, sink.credit, sink.handed());
         self.name == other.name
             && figures(self) == figures(other)
             && self.ahead() == other.ahead()
@@ -245,4 +249,4 @@ impl PartialEq for Sink {
     }
 }
 
-impl Eq for Sink {}
+impl Eq for SinkProgress {}

@@ -1,4 +1,4 @@
-//! The disk, as far as the journal needs one, so that a test can own it (and let it fail).
+//! Disk and clock behind a trait, so that a test can replace both.
 
 use std::fmt::Debug;
 use std::fs;
@@ -11,29 +11,29 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::fs::OFlags;
 use rustix::time::{ClockId, clock_gettime};
 
-/// The file that is locked, in the journal's directory.
+/// Name of the lock file in the journal directory.
 pub(crate) const LOCK: &str = "LOCK";
 
-/// The ending of a file that is not whole yet: it gets its name when it is.
+/// Extension of a file that is not complete. Renaming gives the file its final name.
 pub(crate) const PART: &str = "part";
 
-/// The mode of every file of the journal: requests' texts are its owner's business.
+/// Mode of every file of the journal: texts of requests are private to the owner.
 const FILE_MODE: u32 = 0o600;
-/// The mode of every directory of the journal.
+/// Mode of every directory of the journal.
 const DIR_MODE: u32 = 0o700;
 
-/// A file system and its clock.
+/// File system and clock of a journal.
 pub trait Storage: Send + Sync {
-    /// Makes a directory that only its owner may enter; one that is there is fine, and stays as it is.
+    /// Makes a directory that only its owner may enter. An existing directory stays as it is.
     fn make_dir(&self, dir: &Path) -> io::Result<()>;
-    /// What is in a directory, in any order.
+    /// Lists a directory, in any order.
     fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>>;
-    /// A new file to read and write that only its owner may open; what was there under this name is gone.
+    /// Creates a file to read and write that only its owner may open. Replaces a file of the same name.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>>;
-    /// A file that is there, to read, and to write where so said. Fails on what is no regular file, without waiting: a FIFO
-    /// has no end.
+    /// Opens an existing file to read, and with `write` also to write. Refuses anything but a regular file,
+    /// and does not block on a FIFO.
     fn open(&self, path: &Path, write: bool) -> io::Result<Arc<dyn File>>;
-    /// Gives a file another name, in place of what was there.
+    /// Renames a file, replacing `to`.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
@@ -41,77 +41,81 @@ pub trait Storage: Send + Sync {
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Locks `dir/LOCK` for this process.
     fn lock(&self, dir: &Path) -> Result<Box<dyn Lock>, LockError>;
-    /// The clock that `DirEntry::modified_unix_ns` is of.
+    /// Wall clock, the clock of `DirEntry::modified_unix_ns`.
     fn now_unix_ns(&self) -> u64;
-    /// A clock that nobody can set; `None` where the machine has none.
-    fn steady(&self) -> Option<Steady>;
+    /// Boot clock. Returns `None` on a machine without one.
+    fn steady(&self) -> Option<BootClock>;
 }
 
-/// A reading of a clock that runs from the start of the machine, also while the machine sleeps.
+/// Reading of the clock that counts from the boot of the machine, including suspended time. Nobody can set
+/// this clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Steady {
-    /// Names the start of the machine. Readings of two starts cannot be compared.
+pub struct BootClock {
+    /// Identifies the boot. Readings of two boots cannot be compared.
     pub boot: u64,
-    /// Nanoseconds since then.
+    /// Nanoseconds since the boot.
     pub ns: u64,
 }
 
 /// An open file.
 pub trait File: Send + Sync {
-    /// Writes the parts one behind the other from `offset`; returns how many bytes were written, as `pwritev` does.
+    /// Writes the parts one after another from `offset`. Returns the number of bytes written, as `pwritev`
+    /// does.
     fn write_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<usize>;
-    /// Reads from `offset`; returns how many bytes were read, 0 only at the end.
+    /// Reads from `offset`. Returns the number of bytes read; 0 means the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// Sets room aside for it to grow to this many bytes, its size unchanged. May be refused: then it grows as it is written.
+    /// Reserves disk space up to this size without changing the file's size. On an error the file grows as it
+    /// is written.
     fn reserve(&self, bytes: u64) -> io::Result<()>;
-    /// Cuts it to this many bytes, and gives back room that was set aside.
+    /// Cuts the file to this size and gives reserved space back.
     fn truncate(&self, bytes: u64) -> io::Result<()>;
-    /// Makes what was written survive a power cut.
+    /// Makes the written bytes survive a power cut.
     fn sync(&self) -> io::Result<()>;
-    /// Its size.
+    /// Size of the file.
     fn bytes(&self) -> io::Result<u64>;
-    /// Whether it is still what stands under this name.
+    /// Whether `path` still names this file.
     fn is_at(&self, path: &Path) -> bool;
 }
 
-/// A lock that is held until dropped.
+/// Lock on a directory. Dropping the lock releases it.
 pub trait Lock: Send + Sync + Debug {
-    /// Whether the locked file is still the one under its name (the directory may have been replaced).
+    /// Whether the lock file is still at its path. The directory may have been replaced.
     fn is_in_place(&self) -> bool;
 }
 
-/// A name in a directory.
+/// Entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
-    /// The name.
+    /// Name of the entry.
     pub name: String,
-    /// Whether it is a directory.
+    /// Whether the entry is a directory.
     pub is_dir: bool,
-    /// A file's size.
+    /// Size of the file.
     pub bytes: u64,
-    /// When it was last written.
+    /// Time of the last write.
     pub modified_unix_ns: u64,
 }
 
+pub use BootClock as Steady;
 pub use DirEntry as Listed;
 
-/// Why a directory could not be locked.
+/// Error of locking a directory.
 #[derive(Debug)]
 pub enum LockError {
-    /// Somebody holds it; the pid they wrote.
+    /// Another process holds the lock. Carries the pid from the lock file.
     Held(String),
-    /// The disk.
+    /// Error of the disk.
     Io(io::Error),
 }
 
-/// The machine's own disk.
+/// The machine's own disk and clocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Disk;
 
 impl Storage for Disk {
     fn make_dir(&self, dir: &Path) -> io::Result<()> {
         match fs::DirBuilder::new().mode(DIR_MODE).create(dir) {
-            // The umask may have taken more from it.
+            // The umask may have removed bits from the mode.
             Ok(()) => fs::set_permissions(dir, fs::Permissions::from_mode(DIR_MODE)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             Err(error) => Err(error),
@@ -122,7 +126,8 @@ impl Storage for Disk {
         let mut listed = Vec::new();
         for entry in fs::read_dir(dir)? {
             let entry = entry?;
-            // A file may be removed between the two calls, and a name that is not UTF-8 is none of ours.
+            // A file may be removed between the two calls. A name that is not UTF-8 is no file of the
+            // journal.
             let (Ok(name), Ok(metadata)) = (entry.file_name().into_string(), entry.metadata()) else {
                 continue;
             };
@@ -166,7 +171,7 @@ impl Storage for Disk {
         let path = dir.join(LOCK);
         let mut options = fs::File::options();
         options.read(true).write(true).create(true).truncate(false).mode(FILE_MODE);
-        // A link could name any file of this user's, which would be emptied.
+        // A link could point to any file of this user, and the file would be emptied.
         let mut file = open_regular(&mut options, &path, OFlags::NOFOLLOW).map_err(LockError::Io)?;
         match file.try_lock() {
             Ok(()) => {}
@@ -178,7 +183,8 @@ impl Storage for Disk {
             }
             Err(fs::TryLockError::Error(error)) => return Err(LockError::Io(error)),
         }
-        // The lock is held all the same where the disk is too full for the pid, or the file is another user's.
+        // The lock is valid even if the pid cannot be written (disk full) or the mode cannot be set (file of
+        // another user).
         let _ = own(&file);
         let _ = file
             .set_len(0)
@@ -191,23 +197,23 @@ impl Storage for Disk {
         unix_ns(SystemTime::now())
     }
 
-    fn steady(&self) -> Option<Steady> {
+    fn steady(&self) -> Option<BootClock> {
         static BOOT: OnceLock<Option<u64>> = OnceLock::new();
         let boot = (*BOOT.get_or_init(boot))?;
         let since = clock_gettime(ClockId::Boottime);
         let ns = since.tv_sec as u64 * 1_000_000_000 + since.tv_nsec as u64;
-        Some(Steady { boot, ns })
+        Some(BootClock { boot, ns })
     }
 }
 
-/// What the kernel calls this start of the machine.
+/// Reads the kernel's identifier of this boot.
 fn boot() -> Option<u64> {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let digits: String = id.chars().filter(char::is_ascii_hexdigit).take(16).collect();
     u64::from_str_radix(&digits, 16).ok()
 }
 
-/// Opens a file without waiting for somebody at its other end, and refuses what is no regular file.
+/// Opens a file without blocking and refuses anything but a regular file.
 fn open_regular(options: &mut fs::OpenOptions, path: &Path, flags: OFlags) -> io::Result<fs::File> {
     let flags = flags | OFlags::NONBLOCK;
     let opened = options.custom_flags(flags.bits().cast_signed()).open(path);
@@ -223,7 +229,7 @@ fn open_regular(options: &mut fs::OpenOptions, path: &Path, flags: OFlags) -> io
     }
 }
 
-/// Makes a file its owner's alone, whatever the umask says.
+/// Sets the mode of a file regardless of the umask.
 fn own(file: &fs::File) -> io::Result<()> {
     match file.metadata()?.mode() & 0o7777 {
         FILE_MODE => Ok(()),
@@ -231,7 +237,7 @@ fn own(file: &fs::File) -> io::Result<()> {
     }
 }
 
-/// Whether an error says that the disk has no room (or this user has none left).
+/// Whether an error says that the disk is full or the quota is used up.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
@@ -300,7 +306,7 @@ pub(crate) fn read_full(file: &dyn File, buffer: &mut [u8], offset: u64) -> io::
     Ok(read)
 }
 
-/// Writes all of the parts from `offset`, however many calls it takes.
+/// Writes all parts from `offset`, in as many calls as needed.
 pub(crate) fn write_all(file: &dyn File, mut parts: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
     while parts.iter().any(|part| !part.is_empty()) {
         match file.write_at(parts, offset) {

@@ -1,7 +1,8 @@
-//! What a stream's records come to: who is live with which counts, which frames lack an outcome, who took how much.
+//! State of a stream as its records give it: requests and their counts, frames without an outcome, progress
+//! of sinks.
 //!
-//! WriterStart, the reader and `verify` fold records with this; the writer keeps the same figures in `requests`
-//! as it goes, where they are cheaper.
+//! Recovery, journal readers and `verify` apply records to this state. The writer keeps the same numbers in
+//! `open_requests`, where they are cheaper.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +11,23 @@ use crate::frame_set::FrameSet;
 use crate::outcome::row_effects;
 use crate::position::{FrameNo, RequestNo};
 use crate::record::{RecordBody, RequestEntry, SegmentTotals, apply_to_sinks};
-use crate::request::{RequestInfo, State};
+use crate::request::{RequestInfo, RequestState};
 use crate::segment::{RawRecord, SegmentSummary};
-use crate::sink_progress::Sink;
+use crate::sink_progress::SinkProgress;
 use crate::stored::Outcome;
 
-/// The figures after some record.
+/// State after some record.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StreamState {
-    /// By number: those of this segment, and those carried into it.
+    /// Requests of this segment and requests carried into it, by number.
     pub requests: BTreeMap<u64, RequestEntry>,
     pub unfinished: FrameSet,
-    /// Of those, what the last record made too many: the first frame, and how many.
-    pub given_up: Option<(FrameNo, u64)>,
-    pub sinks: Vec<Sink>,
+    /// Run of unfinished frames that the last record pushed out: first frame, and length.
+    pub dropped_run: Option<(FrameNo, u64)>,
+    pub sinks: Vec<SinkProgress>,
     pub next_frame: u64,
     pub next_request: u64,
-    /// Of this segment.
+    /// Totals of this segment.
     pub frames: u64,
     pub frame_bytes: u64,
     pub first_unix_ns: u64,
@@ -34,18 +35,18 @@ pub(crate) struct StreamState {
 }
 
 impl StreamState {
-    /// Before the first segment.
+    /// State before the first segment.
     pub fn new() -> StreamState {
         StreamState { next_frame: 1, next_request: 1, ..StreamState::default() }
     }
 
-    /// At the end of a sealed segment.
+    /// State at the end of a sealed segment.
     pub fn at_end_of(summary: &SegmentSummary) -> StreamState {
         let totals = &summary.totals;
         StreamState {
             requests: summary.entries.iter().map(|entry| (entry.info.number.0, entry.clone())).collect(),
             unfinished: totals.unfinished.clone(),
-            given_up: None,
+            dropped_run: None,
             sinks: totals.sinks.clone(),
             next_frame: totals.next_frame,
             next_request: totals.next_request,
@@ -56,7 +57,7 @@ impl StreamState {
         }
     }
 
-    /// Goes on into the next segment: what has ended stays behind.
+    /// Continues with the next segment. Closed requests are removed.
     pub fn begin_segment(&mut self, header: &SegmentHeader) {
         self.requests.retain(|_, entry| !entry.closed);
         for entry in self.requests.values_mut() {
@@ -66,7 +67,7 @@ impl StreamState {
         (self.frames, self.frame_bytes, self.first_unix_ns, self.last_unix_ns) = (0, 0, 0, 0);
     }
 
-    /// Takes in a record.
+    /// Applies a record.
     pub fn apply(&mut self, record: &RawRecord, body: &RecordBody) {
         let (number, time) = (record.head.number, record.head.time);
         match body {
@@ -79,11 +80,11 @@ impl StreamState {
                 self.last_unix_ns = time;
                 self.next_frame = self.next_frame.max(number + 1);
                 self.unfinished.insert(number);
-                self.given_up = self.unfinished.give_up();
+                self.dropped_run = self.unfinished.drop_oldest_run();
             }
             RecordBody::Outcome(outcome) => {
                 self.unfinished.remove(number);
-                self.given_up = self.unfinished.give_up();
+                self.dropped_run = self.unfinished.drop_oldest_run();
                 self.outcome(outcome, time);
             }
             RecordBody::Open { rid } => self.entry(number).info.rid.clone_from(rid),
@@ -92,7 +93,7 @@ impl StreamState {
                 entry.closed = true;
                 entry.info.state = *state;
             }
-            RecordBody::Ending(ending) => {
+            RecordBody::OperatorAbort(ending) => {
                 if let Some(entry) = self.requests.get_mut(&number) {
                     entry.info.ending = *ending;
                 }
@@ -128,8 +129,8 @@ impl StreamState {
             if info.rows == 0 {
                 (info.first_frame, info.first_unix_ns) = (outcome.frame, time);
             }
-            if info.state == State::Abandoned {
-                info.state = State::Live;
+            if info.state == RequestState::Abandoned {
+                info.state = RequestState::Live;
             }
             info.rows += 1;
             info.received += u64::from(tokens);
@@ -155,7 +156,7 @@ impl StreamState {
         for finish in &outcome.finished {
             let Some((request, _)) = row_of(finish.row) else { continue };
             let info = &mut self.entry(request).info;
-            info.state = State::Finished;
+            info.state = RequestState::Finished;
             info.finish.clone_from(&finish.reason);
             info.completion_tokens = finish.completion_tokens;
         }
@@ -170,7 +171,7 @@ impl StreamState {
         })
     }
 
-    /// What a summary of this segment says.
+    /// Totals for a summary of this segment.
     pub fn totals(&self) -> SegmentTotals {
         SegmentTotals {
             frames: self.frames,

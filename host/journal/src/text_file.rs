@@ -1,8 +1,7 @@
-//! What stands beside a stream's segments: small files of text, written whole or not at all.
+//! Small text files beside a stream's segments. A file is replaced as a whole.
 //!
-//! `AFTER`: which streams a stream comes after, the legs that requests have before it, so that whoever reads the journal without
-//! the configuration can put them together. `SHARES`: how its requests are shared out among its sinks. What is made of them is
-//! not its business.
+//! `AFTER` names the streams that a stream follows: earlier legs of its requests are there. `SHARES` holds
+//! the shares of requests among the sinks, in the stream's own words.
 
 use std::io::{self, IoSlice};
 use std::path::Path;
@@ -10,15 +9,15 @@ use std::path::Path;
 use crate::error::{IoError, ReadError};
 use crate::storage::{Storage, read_full, write_all};
 
-/// A file past this is none of ours.
+/// Size past which a file is refused as corrupt.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// The names of the streams before it, one a line.
+/// Names of the preceding streams, one per line.
 pub(crate) const AFTER: &str = "AFTER";
-/// As its stream words it.
+/// Text of the stream about its sinks.
 pub(crate) const SHARES: &str = "SHARES";
 
-/// Writes the file anew, whole, where it says otherwise; removes it where there is nothing to say.
+/// Writes the file if its text differs. Removes the file if `text` is empty.
 pub(crate) fn write(storage: &dyn Storage, dir: &Path, name: &str, text: &str) -> Result<(), IoError> {
     let path = dir.join(name);
     if read(storage, dir, name).is_ok_and(|before| before == text) {
@@ -42,7 +41,7 @@ fn sync(storage: &dyn Storage, dir: &Path) -> Result<(), IoError> {
     storage.sync_dir(dir).map_err(|error| IoError::new("sync", dir, error))
 }
 
-/// What is in it; nothing where there is no such file.
+/// Reads the file. Returns an empty text if there is no file.
 pub(crate) fn read(storage: &dyn Storage, dir: &Path, name: &str) -> Result<String, ReadError> {
     let path = dir.join(name);
     let opened = match storage.open(&path, false) {

@@ -1,5 +1,5 @@
-//! Checks all that can be checked: checksums, the numbering of frames, that each has an outcome, that each request's
-//! tokens are as many as the scheduler counted, and that summaries say what their segments' records say.
+//! Verifies a stream: checksums, frame numbers, an outcome for every frame, token counts against the
+//! scheduler's, and summaries against the records of their segments.
 
 use std::collections::BTreeMap;
 
@@ -16,206 +16,208 @@ use crate::stream_state::StreamState;
 
 mod groups;
 
-pub use groups::Cause;
+pub use groups::ProblemGroup;
 
-/// A frame with more frames behind it than this should have an outcome by now.
+/// Newest frames that may still wait for an outcome.
 const AWAITED_FRAMES: u64 = 1024;
 
-/// Attempts to see the segments and the manifest as they are at one moment, while a process writes.
-const STOCK_TRIES: usize = 16;
+/// Attempts to read the segments and the manifest in one consistent state while a process writes.
+const CONSISTENT_READ_TRIES: usize = 16;
 
-/// What was checked and what is wrong. Clean when `problems` is empty.
+/// Result of a verification. The stream is clean if `problems` is empty.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
-    /// SegmentFiles read.
+pub struct VerifyReport {
+    /// Segments read.
     pub segments: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// Frames whose checksum was right.
+    /// Frames with a correct checksum.
     pub frames: u64,
-    /// Outcomes.
+    /// Outcomes read.
     pub outcomes: u64,
     /// Requests seen.
     pub requests: u64,
-    /// Rows.
+    /// Rows seen.
     pub rows: u64,
     /// Tokens received.
     pub tokens: u64,
-    /// What is wrong, in order of segments. [`Report::causes`] has it in few words.
-    pub problems: Vec<Problem>,
-    /// The segments that a process began with.
+    /// Problems in order of segments. [`VerifyReport::causes`] groups them.
+    pub problems: Vec<JournalProblem>,
+    /// First segment of each run of the process.
     pub(crate) runs: Vec<SegmentId>,
-    /// What is as declared, and still worth knowing.
-    pub notes: Vec<Note>,
+    /// Facts that are recorded as expected and still worth knowing.
+    pub notes: Vec<VerifyNote>,
 }
 
-/// Something wrong, and where.
+/// A problem and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// The segment.
+pub struct JournalProblem {
+    /// Segment of the problem.
     pub segment: SegmentId,
-    /// The byte in it.
+    /// Offset in the segment.
     pub offset: u64,
-    /// What.
-    pub what: What,
+    /// Kind of problem.
+    pub what: ProblemKind,
 }
 
-/// What is wrong. Displays as a sentence.
+/// Kind of a problem. Displays as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum What {
-    /// Neither copy of the segment's header is whole.
+pub enum ProblemKind {
+    /// Neither copy of the segment's header is valid.
     #[error("segment header is corrupt")]
     Header,
-    /// SegmentFiles that were begun, and that retention did not remove.
+    /// Segments are missing that retention did not remove.
     #[error(
         "{} of {} segments are missing: {} is the first there should be, {} the last",
         .0.missing, .0.segments, .0.oldest, .0.newest
     )]
     MissingSegments(MissingSegments),
-    /// A segment that was begun and has lost its header and all behind it.
-    #[error("segment is emptied: {bytes} bytes are left")]
+    /// A segment lost its header and everything after it.
+    #[error("segment lost its header: {bytes} bytes are left")]
     Emptied {
-        /** What is left of it. */
+        /// Bytes left of the segment.
         bytes: u64,
     },
-    /// The segment ends before its records did.
-    #[error("segment is cut: {bytes} bytes are missing at its end")]
+    /// The segment ends before its records ended.
+    #[error("segment is cut short: {bytes} bytes are missing at its end")]
     Cut {
-        /** How many. */
+        /// Bytes missing.
         bytes: u64,
     },
-    /// Bytes that are no record.
+    /// Bytes do not form a record.
     #[error("{bytes} bytes are corrupt")]
     Corrupt {
-        /** How many. */
+        /// Bytes that are corrupt.
         bytes: u64,
     },
-    /// Frames that are neither there nor declared skipped.
+    /// Frames are neither stored nor recorded as skipped.
     #[error("frames {from} to {through} are missing")]
     MissingFrames {
-        /** The first. */
+        /// First missing frame.
         from: FrameNo,
-        /** The last. */
+        /// Last missing frame.
         through: FrameNo,
     },
-    /// A frame whose number had been used.
-    #[error("frame {frame} is there again")]
+    /// Two frames have the same number.
+    #[error("frame {frame} is stored twice")]
     RepeatedFrame {
-        /** The frame. */
+        /// Number of the frames.
         frame: FrameNo,
     },
-    /// Frames whose handling is not recorded.
+    /// Frames have no recorded outcome.
     #[error("{}", no_outcome(*.from, *.through))]
     NoOutcome {
-        /** The first. */
+        /// First frame without an outcome.
         from: FrameNo,
-        /** The last. */
+        /// Last frame without an outcome.
         through: FrameNo,
     },
-    /// What was received for a request is not what the scheduler counted.
+    /// The tokens received differ from the scheduler's count.
     #[error("request {request} {rid:?}: received {received} tokens, the scheduler counted {counted}")]
     Tokens {
-        /** Its number. */
+        /// Number of the request.
         request: RequestNo,
-        /** Its rid. */
+        /// Rid of the request.
         rid: String,
-        /** Received. */
+        /// Tokens received.
         received: u64,
-        /** `completion_tokens` at the finish. */
+        /// `completion_tokens` of the last row.
         counted: u64,
     },
-    /// The stream saw a gap.
-    #[error("request {request} {rid:?}: frame {frame} row {row} stands at {got} tokens, expected {expected}")]
+    /// The stream recorded a gap in the token count.
+    #[error("request {request} {rid:?}: frame {frame} row {row} has {got} tokens, expected {expected}")]
     Gap {
-        /** Its number. */
+        /// Number of the request.
         request: RequestNo,
-        /** Its rid. */
+        /// Rid of the request.
         rid: String,
-        /** The frame. */
+        /// Frame with the gap.
         frame: FrameNo,
-        /** The row. */
+        /// Row of the frame.
         row: u32,
-        /** Received so far. */
+        /// Tokens received so far.
         expected: u64,
-        /** The scheduler's count. */
+        /// Count of the scheduler.
         got: u64,
     },
-    /// The summary does not say what the records say.
-    #[error("summary is not that of the segment's records: {detail}")]
+    /// The summary differs from the records.
+    #[error("summary differs from the segment's records: {detail}")]
     Summary {
-        /** What differs. */
+        /// First difference.
         detail: String,
     },
 }
 
-/// Something to know that is not wrong.
+/// A fact worth knowing that is not a problem.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Note {
-    /// Frames that went on without being kept, as declared.
-    #[error("{count} frames from {from} on went on without being kept")]
+pub enum VerifyNote {
+    /// Frames were forwarded without being stored, as the journal records.
+    #[error("{count} frames from {from} on were forwarded without being stored")]
     Skipped {
-        /** The first. */
+        /// First skipped frame.
         from: FrameNo,
-        /** How many. */
+        /// Number of skipped frames.
         count: u64,
     },
-    /// Outcomes lost while the disk refused writes, as declared.
-    #[error("{count} records of outcomes found no room while the disk refused writes")]
+    /// Outcomes were dropped while the disk refused writes, as the journal records.
+    #[error("{count} records of outcomes were dropped while the disk refused writes")]
     OutcomesLost {
-        /** How many. */
+        /// Number of records dropped.
         count: u64,
     },
-    /// The last segment ends in so many bytes that are not a whole record: being written, or to be cut at the next start.
-    #[error("{segment} ends in {bytes} bytes that are not a whole record (yet)")]
+    /// The last segment ends in bytes that are not a complete record: a writer is at work, or the next start
+    /// cuts them off.
+    #[error("{segment} ends in {bytes} bytes that are not a complete record (yet)")]
     TornTail {
-        /** The segment. */
+        /// Last segment.
         segment: SegmentId,
-        /** How many. */
+        /// Number of bytes.
         bytes: u64,
     },
-    /// SegmentFiles that an earlier start has found missing, and told.
+    /// An earlier start found segments missing and reported them.
     #[error("{count} segments were missing at an earlier start")]
     SegmentsLost {
-        /** How many. */
+        /// Number of segments.
         count: u64,
     },
-    /// While the disk took no records, frames were forwarded: what the readers have of the newest frames is not on record.
-    #[error("what was forwarded last is not on record, since the disk took no more")]
+    /// Frames were forwarded while the disk refused records, so it is unknown which of the newest frames the
+    /// readers have.
+    #[error("the newest frames were forwarded without a record, because the disk refused writes")]
     Unrecorded,
-    /// Frames at the very end whose outcome may still come.
-    #[error("the last {frames} frames await their outcome")]
+    /// The outcomes of the last frames may still be written.
+    #[error("the last {frames} frames have no outcome yet")]
     Unfinished {
-        /** How many. */
+        /// Number of frames.
         frames: u64,
     },
 }
 
-pub(crate) fn verify(segments: &SegmentFiles) -> Result<Report, ReadError> {
+pub(crate) fn verify(segments: &SegmentFiles) -> Result<VerifyReport, ReadError> {
     let mut check = Verifier {
-        report: Report::default(),
+        report: VerifyReport::default(),
         state: StreamState::new(),
         first: None,
         last: SegmentId::default(),
         places: BTreeMap::new(),
         clean: false,
     };
-    let (manifest, found) = stock(segments)?;
+    let (manifest, found) = segments_and_manifest(segments)?;
     let listed: Vec<SegmentId> = found.iter().map(|segment| segment.id).collect();
-    check.stock(&manifest, &found);
+    check.segments_and_manifest(&manifest, &found);
     for (at, &id) in listed.iter().enumerate() {
         let next = listed.get(at + 1).copied();
         match segments.open(id)? {
-            Some(segment) => check.segment(&segment, segments.seen_from(next, id)?, next.is_none())?,
-            // Removed since it was listed, or torn when it was begun, or damaged.
+            Some(segment) => check.segment(&segment, segments.recorded_end(next, id)?, next.is_none())?,
+            // The segment was removed meanwhile, or it is torn, or it is damaged.
             None => match segments.list()?.iter().find(|known| known.id == id) {
-                // With all that came before it: the next is the first.
+                // Retention removed it with everything before it. The next segment is the first.
                 None => (check.first, check.state) = (None, StreamState::new()),
-                // It was told with the stock.
+                // Already reported.
                 Some(_) if manifest.emptied(&found).any(|emptied| emptied.id == id) => {}
                 Some(known) if next.is_none() && known.bytes < crate::format::HEADER_BYTES as u64 => {
-                    check.report.notes.push(Note::TornTail { segment: id, bytes: known.bytes });
+                    check.report.notes.push(VerifyNote::TornTail { segment: id, bytes: known.bytes });
                 }
-                Some(_) => check.problem(id, 0, What::Header),
+                Some(_) => check.problem(id, 0, ProblemKind::Header),
             },
         }
     }
@@ -223,63 +225,63 @@ pub(crate) fn verify(segments: &SegmentFiles) -> Result<Report, ReadError> {
     Ok(check.report)
 }
 
-/// The segments, and what the manifest says of them, of one moment.
-fn stock(segments: &SegmentFiles) -> Result<(Manifest, Vec<SegmentFile>), ReadError> {
+/// Reads the segments and the manifest in one consistent state.
+fn segments_and_manifest(segments: &SegmentFiles) -> Result<(Manifest, Vec<SegmentFile>), ReadError> {
     let read = || manifest::read(&*segments.storage, &segments.dir).unwrap_or_default();
     let mut manifest = read();
-    for _ in 0..STOCK_TRIES {
+    for _ in 0..CONSISTENT_READ_TRIES {
         let listed = segments.list()?;
         let now = read();
-        if now.is_of_the_same_segments(&manifest) {
+        if now.has_same_segments(&manifest) {
             return Ok((manifest, listed));
         }
         manifest = now;
     }
-    // Nothing can be said of one that is changed all the time.
+    // The manifest changes all the time: compare with nothing.
     Ok((Manifest::default(), segments.list()?))
 }
 
 struct Verifier {
-    report: Report,
+    report: VerifyReport,
     state: StreamState,
-    /// The first segment there is.
+    /// First segment found.
     first: Option<SegmentId>,
-    /// The segment that is read, or was last.
+    /// Segment read last.
     last: SegmentId,
-    /// Where frames without an outcome stand: of the newest, as far as there is room.
+    /// Positions of the newest frames without an outcome, at most `RUNS_MAX`.
     places: BTreeMap<u64, (SegmentId, u64)>,
-    /// The last segment was ended in good order.
+    /// Whether the last segment was ended cleanly.
     clean: bool,
 }
 
 impl Verifier {
-    /// What should be there, and is not.
-    fn stock(&mut self, manifest: &Manifest, listed: &[SegmentFile]) {
+    /// Compares the segments with the manifest.
+    fn segments_and_manifest(&mut self, manifest: &Manifest, listed: &[SegmentFile]) {
         if let Some(missing) = manifest.missing(listed) {
-            self.problem(missing.newest, 0, What::MissingSegments(missing));
+            self.problem(missing.newest, 0, ProblemKind::MissingSegments(missing));
         }
         for emptied in manifest.emptied(listed) {
-            self.problem(emptied.id, 0, What::Emptied { bytes: emptied.bytes });
+            self.problem(emptied.id, 0, ProblemKind::Emptied { bytes: emptied.bytes });
         }
         if manifest.lost > 0 {
-            self.report.notes.push(Note::SegmentsLost { count: manifest.lost });
+            self.report.notes.push(VerifyNote::SegmentsLost { count: manifest.lost });
         }
         if manifest.unrecorded {
-            self.report.notes.push(Note::Unrecorded);
+            self.report.notes.push(VerifyNote::Unrecorded);
         }
     }
 
     fn segment(&mut self, segment: &Segment, previous: RecordedEnd, last: bool) -> Result<(), ReadError> {
         let id = segment.id;
         if self.first.is_none() {
-            // What came before was removed by retention.
+            // Retention removed the frames before.
             self.state.next_frame = id.first.0;
             self.first = Some(id);
         }
         self.last = id;
         self.report.segments += 1;
         self.report.bytes += segment.bytes()?;
-        // A process that starts leaves request numbers out, unless the last one ended in good order.
+        // A start skips request numbers, unless the last run ended cleanly.
         let is_begun_by_another = segment.header.next_request >= self.state.next_request + REQUESTS_LEFT_OUT;
         if self.clean || is_begun_by_another {
             self.report.runs.push(id);
@@ -300,23 +302,23 @@ impl Verifier {
                 ScanStep::Record(record) => exact &= self.record(&scan, &record),
                 ScanStep::Corrupt { offset, bytes } => {
                     exact = false;
-                    self.problem(id, offset, What::Corrupt { bytes });
+                    self.problem(id, offset, ProblemKind::Corrupt { bytes });
                 }
                 ScanStep::End { torn: 0, offset }
                     if offset < previous.limit && previous.limit != u64::MAX && summary.is_none() =>
                 {
                     exact = false;
-                    self.problem(id, offset, What::Cut { bytes: previous.limit - offset });
+                    self.problem(id, offset, ProblemKind::Cut { bytes: previous.limit - offset });
                     break;
                 }
                 ScanStep::End { torn: 0, .. } => break,
                 ScanStep::End { torn: bytes, .. } if last && summary.is_none() => {
-                    self.report.notes.push(Note::TornTail { segment: id, bytes });
+                    self.report.notes.push(VerifyNote::TornTail { segment: id, bytes });
                     break;
                 }
                 ScanStep::End { offset, torn: bytes } => {
                     exact = false;
-                    self.problem(id, offset, What::Corrupt { bytes });
+                    self.problem(id, offset, ProblemKind::Corrupt { bytes });
                     break;
                 }
             }
@@ -329,24 +331,24 @@ impl Verifier {
         Ok(())
     }
 
-    /// False if the segment's figures cannot be followed record by record.
+    /// Checks one record. Returns false if the totals of the segment cannot be followed from here.
     fn record(&mut self, scan: &Scan, record: &RawRecord) -> bool {
         let (id, number) = (scan.segment.id, record.head.number);
         let Some(body) = scan.body(record) else {
-            self.problem(id, record.offset, What::Corrupt { bytes: record.head.record_bytes() });
+            self.problem(id, record.offset, ProblemKind::Corrupt { bytes: record.head.record_bytes() });
             return false;
         };
         let expected = self.state.next_frame;
         let numbered = matches!(body, RecordBody::Frame | RecordBody::Skipped { .. });
         if numbered && number > expected {
             let (from, through) = (FrameNo(expected), FrameNo(number - 1));
-            self.problem(id, record.offset, What::MissingFrames { from, through });
+            self.problem(id, record.offset, ProblemKind::MissingFrames { from, through });
         }
         match &body {
             RecordBody::Frame => {
                 self.report.frames += 1;
                 if number < expected {
-                    self.problem(id, record.offset, What::RepeatedFrame { frame: FrameNo(number) });
+                    self.problem(id, record.offset, ProblemKind::RepeatedFrame { frame: FrameNo(number) });
                 }
                 self.places.insert(number, (id, record.offset));
                 if self.places.len() > RUNS_MAX {
@@ -361,11 +363,11 @@ impl Verifier {
                 self.report.requests += more.count() as u64;
             }
             RecordBody::Skipped { count } => self.skipped(number, *count),
-            RecordBody::Lost => self.report.notes.push(Note::OutcomesLost { count: number }),
+            RecordBody::Lost => self.report.notes.push(VerifyNote::OutcomesLost { count: number }),
             _ => {}
         }
         self.state.apply(record, &body);
-        if let Some((first, count)) = self.state.given_up.take() {
+        if let Some((first, count)) = self.state.dropped_run.take() {
             self.no_outcome(first, count);
         }
         if let RecordBody::Outcome(outcome) = &body {
@@ -384,23 +386,24 @@ impl Verifier {
         !matches!(body, RecordBody::Lost)
     }
 
-    /// An outage is one note, however many records tell of it.
+    /// Merges consecutive skipped ranges into one note.
     fn skipped(&mut self, from: u64, count: u64) {
         match self.report.notes.last_mut() {
-            Some(Note::Skipped { from: first, count: so_far }) if first.0 + *so_far == from => {
+            Some(VerifyNote::Skipped { from: first, count: so_far }) if first.0 + *so_far == from => {
                 *so_far += count
             }
-            _ => self.report.notes.push(Note::Skipped { from: FrameNo(from), count }),
+            _ => self.report.notes.push(VerifyNote::Skipped { from: FrameNo(from), count }),
         }
     }
 
-    /// The ledger: gaps as the stream saw them, and the sum at the finish.
+    /// Checks gaps as the stream recorded them, and the token counts of finished requests.
     fn tokens(&mut self, id: SegmentId, offset: u64, outcome: &Outcome) {
         let request = |row: u32| outcome.requests.get(row as usize).copied().unwrap_or_default();
         for gap in &outcome.gaps {
             let (request, frame) = (request(gap.row), outcome.frame);
             let rid = self.rid(request);
-            let what = What::Gap { request, rid, frame, row: gap.row, expected: gap.expected, got: gap.got };
+            let what =
+                ProblemKind::Gap { request, rid, frame, row: gap.row, expected: gap.expected, got: gap.got };
             self.problem(id, offset, what);
         }
         for finish in &outcome.finished {
@@ -408,8 +411,8 @@ impl Verifier {
         }
     }
 
-    /// A request's sum, if it has finished. One whose opening is not known (yet) has none: a segment that was begun on
-    /// a failing disk names the requests it carries only behind what had waited.
+    /// Compares the token count of a finished request with the scheduler's. Ignores a request whose OPEN is
+    /// not known yet: on a failing disk a segment may list carried requests after the records that waited.
     fn finished(&mut self, id: SegmentId, offset: u64, request: RequestNo) {
         let Some(entry) = self.state.requests.get(&request.0).filter(|entry| !entry.info.rid.is_empty())
         else {
@@ -418,7 +421,7 @@ impl Verifier {
         let received = entry.info.received;
         if let Some(counted) = entry.info.completion_tokens.filter(|&counted| counted != received) {
             let rid = entry.info.rid.clone();
-            self.problem(id, offset, What::Tokens { request, rid, received, counted });
+            self.problem(id, offset, ProblemKind::Tokens { request, rid, received, counted });
         }
     }
 
@@ -427,21 +430,21 @@ impl Verifier {
     }
 
     fn summary(&mut self, id: SegmentId, summary: &SegmentSummary, exact: bool) {
-        let said = StreamState::at_end_of(summary);
-        // Of segments that retention has removed, what was awaited is known from here alone.
+        let summarized = StreamState::at_end_of(summary);
+        // Only the summary knows the unfinished frames of segments that retention removed.
         let removed = self.first.map_or(0, |first| first.first.0);
-        for (first, count) in said.unfinished.runs() {
+        for (first, count) in summarized.unfinished.runs() {
             for frame in first.0..removed.min(first.0.saturating_add(count)) {
                 self.state.unfinished.insert(frame);
             }
         }
-        if exact && let Some(detail) = difference(&self.state, &said) {
-            self.problem(id, summary.begins, What::Summary { detail });
+        if exact && let Some(detail) = difference(&self.state, &summarized) {
+            self.problem(id, summary.begins, ProblemKind::Summary { detail });
         }
-        self.state = said;
+        self.state = summarized;
     }
 
-    /// A segment may have none yet, or none where its disk failed; but not half of one.
+    /// Reports half a summary. A segment without any summary is fine.
     fn without_summary(
         &mut self,
         segment: &Segment,
@@ -450,11 +453,11 @@ impl Verifier {
     ) -> Result<(), ReadError> {
         let half = previous.sealed && segment.bytes()? > previous.limit;
         let begins = begins.or(half.then_some(previous.limit));
-        // It may have been sealed since the first look.
+        // The segment may have been sealed meanwhile.
         if let Some(begins) = begins
             && segment.summary()?.is_none()
         {
-            self.problem(segment.id, begins, What::Summary { detail: "it is damaged".into() });
+            self.problem(segment.id, begins, ProblemKind::Summary { detail: "it is damaged".into() });
         }
         Ok(())
     }
@@ -462,7 +465,7 @@ impl Verifier {
     fn end(&mut self) {
         let mut awaited = 0;
         for (first, count) in std::mem::take(&mut self.state.unfinished).runs() {
-            // Frames that wait in the journal are all those at its end, however many.
+            // A backlog in the journal is a run at its end, however long.
             let behind = self.state.next_frame.saturating_sub(first.0 + count);
             if behind > if self.clean { 0 } else { AWAITED_FRAMES } {
                 self.no_outcome(first, count);
@@ -471,56 +474,56 @@ impl Verifier {
             }
         }
         if awaited > 0 {
-            self.report.notes.push(Note::Unfinished { frames: awaited });
+            self.report.notes.push(VerifyNote::Unfinished { frames: awaited });
         }
     }
 
     fn no_outcome(&mut self, from: FrameNo, count: u64) {
         let through = FrameNo(from.0 + count - 1);
         let (segment, offset) = self.places.get(&from.0).copied().unwrap_or((self.last, 0));
-        self.problem(segment, offset, What::NoOutcome { from, through });
+        self.problem(segment, offset, ProblemKind::NoOutcome { from, through });
     }
 
-    fn problem(&mut self, segment: SegmentId, offset: u64, what: What) {
-        self.report.problems.push(Problem { segment, offset, what });
+    fn problem(&mut self, segment: SegmentId, offset: u64, what: ProblemKind) {
+        self.report.problems.push(JournalProblem { segment, offset, what });
     }
 }
 
-/// The first figure in which a summary is not what the records come to.
-fn difference(records: &StreamState, said: &StreamState) -> Option<String> {
+/// First difference between a summary and the records.
+fn difference(records: &StreamState, summarized: &StreamState) -> Option<String> {
     for (number, entry) in &records.requests {
-        match said.requests.get(number) {
-            None => return Some(format!("request {number} is not in it")),
+        match summarized.requests.get(number) {
+            None => return Some(format!("request {number} is not in the summary")),
             Some(known)
                 if known.info != entry.info || known.closed != entry.closed || entry.here && !known.here =>
             {
                 return Some(format!(
-                    "request {number} is {:?}, by the records {:?}",
+                    "request {number} is {:?}, but {:?} in the records",
                     known.info, entry.info
                 ));
             }
             Some(_) => {}
         }
     }
-    if let Some(number) = said.requests.keys().find(|number| !records.requests.contains_key(number)) {
+    if let Some(number) = summarized.requests.keys().find(|number| !records.requests.contains_key(number)) {
         return Some(format!("request {number} is not in the records"));
     }
     let figures = |state: &StreamState| [state.frames, state.frame_bytes, state.next_frame];
-    if figures(records) != figures(said) {
+    if figures(records) != figures(summarized) {
         return Some(format!(
-            "frames, bytes, next frame are {:?}, by the records {:?}",
-            figures(said),
+            "frames, bytes and next frame are {:?}, but {:?} in the records",
+            figures(summarized),
             figures(records)
         ));
     }
-    if records.unfinished != said.unfinished {
+    if records.unfinished != summarized.unfinished {
         let only = |one: &StreamState, other: &StreamState| {
             one.unfinished.runs().find(|run| !other.unfinished.runs().any(|known| known == *run))
         };
-        let (kept, known) = (only(records, said), only(said, records));
-        return Some(format!("frames {known:?} have no outcome, by the records {kept:?}"));
+        let (kept, known) = (only(records, summarized), only(summarized, records));
+        return Some(format!("frames {known:?} have no outcome, but frames {kept:?} in the records"));
     }
-    (records.sinks != said.sinks).then(|| "what sinks have taken is another".into())
+    (records.sinks != summarized.sinks).then(|| "the progress of sinks differs".into())
 }
 
 fn no_outcome(from: FrameNo, through: FrameNo) -> String {
@@ -530,7 +533,7 @@ fn no_outcome(from: FrameNo, through: FrameNo) -> String {
     }
 }
 
-impl std::fmt::Display for Problem {
+impl std::fmt::Display for JournalProblem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} byte {}: {}", self.segment, self.offset, self.what)
     }

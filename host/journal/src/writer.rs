@@ -1,4 +1,5 @@
-//! Appends frames and what became of them. One per stream, on the stream's thread, without locks on the path.
+//! Appends frames and their outcomes. Each stream has one writer, on the stream's thread. Appending takes no
+//! lock.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -6,49 +7,50 @@ use std::sync::atomic::Ordering;
 use std::thread::{Builder, JoinHandle};
 
 use crate::background::StreamShared;
-use crate::backlog::Backlog;
+use crate::backlog::BacklogReader;
 use crate::bounds::{FRAME_BYTES_MAX, PENDING_BYTES_MAX, PENDING_WRITE_BYTES, SEGMENT_REQUESTS_MAX};
 use crate::error::{IoError, OpenError, RequestError, WriteError};
 use crate::format::{self, RecordHead, RecordKind, checksum, put_text, record};
 use crate::frame_set::FrameSet;
 use crate::mutex::lock;
-use crate::notice::Notice;
+use crate::notice::JournalNotice;
 use crate::open_requests::OpenRequests;
 use crate::options::Background;
 use crate::outcome::Outcome;
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
 use crate::record::{put_outcome, put_taken, put_u64, state_code};
-use crate::recovery::{LiveRequest, Recovered, WriterStart};
-use crate::request::{Ending, Request, State};
+use crate::recovery::{LiveRequest, RecoveredStream, WriterStart};
+use crate::request::{JournalRequest, OperatorAbort, RequestState};
 use crate::root::Root;
 use crate::segment::Segment;
-use crate::sink_progress::Sink;
+use crate::sink_progress::SinkProgress;
 use crate::storage::write_all;
 
 mod room;
 mod segments;
 mod sinks;
 
-/// OpenRequests further behind than this count as abandoned: numbers are written as their low 32 bits.
+/// Requests whose number is further behind count as abandoned: records store the low 32 bits of request
+/// numbers.
 const REQUESTS_BEHIND_MAX: u64 = 1 << 30;
 
-/// The writing end of a stream's journal.
-pub struct Writer {
+/// Writer of a stream's journal.
+pub struct JournalWriter {
     root: Arc<Root>,
     shared: Arc<StreamShared>,
     thread: Option<JoinHandle<()>>,
-    /// `None`: one must be begun before the next write.
+    /// `None` if the next write must begin a segment.
     active: Option<ActiveSegment>,
-    /// Records that go out with the next write. Their checksums are filled in then, for the place they go to.
+    /// Records for the next write. Their checksums depend on the position and are filled in by the write.
     pending: Vec<u8>,
     requests: OpenRequests,
     unfinished: FrameSet,
-    sinks: Vec<Sink>,
-    /// Of each sink, whether a record says how far it is.
-    told: Vec<Told>,
-    /// Frames given up since the last write: the first, and how many.
+    sinks: Vec<SinkProgress>,
+    /// For each sink, whether its progress is recorded.
+    taken_recorded: Vec<bool>,
+    /// Frames skipped since the last write: first frame, and number of frames.
     skipped: Option<(u64, u64)>,
-    /// Records that found no room in `pending`.
+    /// Records that did not fit into `pending`.
     lost: u64,
     keep_from: Option<FrameNo>,
     next_frame: u64,
@@ -58,53 +60,46 @@ pub struct Writer {
     previous_sealed: bool,
     last_unix_ns: u64,
     healthy: bool,
-    /// The size of the last frame, if it found no room; records about frames may.
+    /// Size of the last frame that found no room. Records about frames may still fit.
     refused: Option<usize>,
-    /// Room is set aside before it is needed; not on a file system that cannot.
+    /// Whether space is reserved in advance. False on a file system that cannot.
     reserves: bool,
-    /// Something left of which no record says so; the manifest says that.
+    /// Whether frames were sent without a record. The manifest stores this.
     unrecorded: bool,
-    /// The same of an earlier run, and what that means for each sink is not settled yet.
+    /// Whether an earlier run sent frames without a record and the stream has not settled them yet.
     unsettled: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
-    /// A record says so.
-    Yes,
-    No,
-}
-
-/// The segment that is being written.
+/// Segment that is being written.
 struct ActiveSegment {
     segment: Segment,
-    /// Where the next write goes: every byte before it is of a whole record.
+    /// End of the last complete record, where the next write goes.
     end: u64,
-    /// Where its first own record begins: behind what it was begun with.
+    /// End of what the segment was begun with.
     begins: u64,
     frames: u64,
     frame_bytes: u64,
     first_unix_ns: u64,
-    /// OpenRequests that were opened in it.
+    /// Requests opened in the segment.
     opened: usize,
-    /// It can grow to this size on a full disk, too.
+    /// Size up to which the file can grow on a full disk.
     reserved: u64,
 }
 
-impl Writer {
+impl JournalWriter {
     pub(crate) fn begin(
         root: Arc<Root>,
         shared: Arc<StreamShared>,
         recovery: WriterStart,
-    ) -> Result<(Writer, Recovered), OpenError> {
+    ) -> Result<(JournalWriter, RecoveredStream), OpenError> {
         let WriterStart { state, mut found, next_sequence, previous_end, previous_sealed, .. } = recovery;
-        let mut writer = Writer {
+        let mut writer = JournalWriter {
             thread: None,
             active: None,
             pending: Vec::new(),
             requests: OpenRequests::default(),
             unfinished: state.unfinished,
-            told: vec![Told::Yes; state.sinks.len()],
+            taken_recorded: vec![true; state.sinks.len()],
             sinks: state.sinks,
             skipped: None,
             lost: 0,
@@ -128,7 +123,7 @@ impl Writer {
         open.sort_by_key(|entry| entry.info.first_frame);
         for entry in open {
             let info = entry.info;
-            let over = info.state == State::Finished || info.last_unix_ns < idle_before;
+            let over = info.state == RequestState::Finished || info.last_unix_ns < idle_before;
             let request = writer.requests.resume(info.clone(), writer.unfinished.first());
             if over {
                 writer.close(request);
@@ -148,8 +143,8 @@ impl Writer {
         Ok((writer, found))
     }
 
-    /// Writes what waits, then the frame, with one system call. On an error nothing of the frame is in the journal,
-    /// and the same call may be made again at any time; it heals by itself when the disk does.
+    /// Writes the waiting records and the frame with one system call. On an error the journal holds nothing
+    /// of the frame, and the caller may retry at any time: the journal recovers once the disk does.
     pub fn append(&mut self, frame: &[u8], received_unix_ns: u64) -> Result<Position, WriteError> {
         let limit = self.root.options.max_frame_bytes;
         if frame.len() > limit {
@@ -173,7 +168,7 @@ impl Writer {
         self.next_frame += 1;
         let position = Position { frame: FrameNo(number), segment, offset: (offset + waiting as u64) as u32 };
         self.unfinished.insert(number);
-        self.unfinished.give_up();
+        self.unfinished.drop_oldest_run();
         if let Some(active) = &mut self.active {
             if active.frames == 0 {
                 active.first_unix_ns = received_unix_ns;
@@ -186,8 +181,9 @@ impl Writer {
         Ok(position)
     }
 
-    /// Gives up numbers for frames that went on without being kept (`on_error = "forward"`); the first of them.
-    /// Written when the disk heals, so that `verify` can tell. Their outcomes may be told like any other's.
+    /// Skips numbers for frames that were forwarded without being stored (`on_error = "forward"`). Returns
+    /// the first number. The range is recorded once the disk accepts writes. Outcomes of skipped frames may
+    /// be recorded.
     pub fn skipped(&mut self, count: u64, received_unix_ns: u64) -> FrameNo {
         self.last_unix_ns = received_unix_ns;
         let first = self.next_frame;
@@ -199,9 +195,10 @@ impl Writer {
         FrameNo(first)
     }
 
-    /// A new request's number. The same rid may come again: each call is a new request. `rid` is as `kept_rid` makes it.
-    pub fn request(&mut self, rid: &str) -> Result<Request, RequestError> {
-        // Its first row is in a frame whose outcome is awaited still.
+    /// Opens a request. Each call gives a new number, even for the same rid. Shorten `rid` with `stored_rid`
+    /// first.
+    pub fn request(&mut self, rid: &str) -> Result<JournalRequest, RequestError> {
+        // The first row is in a frame without an outcome.
         let keeps = self.unfinished.first().unwrap_or(FrameNo(self.next_frame));
         let request = self.requests.open(RequestNo(self.next_request), rid, keeps)?;
         self.next_request += 1;
@@ -213,20 +210,21 @@ impl Writer {
         Ok(request)
     }
 
-    /// What was done with a frame; goes out with the next `append` or `flush`.
+    /// Adds the outcome of a frame. The next `append` or `flush` writes it.
     pub fn outcome(&mut self, outcome: &Outcome<'_>) {
         debug_assert_eq!(outcome.requests.len(), outcome.tokens.len());
         self.unfinished.remove(outcome.frame.0);
-        self.unfinished.give_up();
+        self.unfinished.drop_oldest_run();
         self.requests.count(outcome);
         self.add(|pending| put_outcome(pending, outcome));
     }
 
-    /// No more rows will come for it. One that had no finish reason is listed as abandoned.
-    pub fn close(&mut self, request: Request) {
-        // The summary of a segment has room for so many. A frame may end more: then the next segment has the others.
+    /// Closes a request: no rows follow. A request without a finish reason is listed as abandoned.
+    pub fn close(&mut self, request: JournalRequest) {
+        // The summary of a segment has bounded room. If one frame ends more requests, the next segment lists
+        // the others.
         if self.requests.ended() >= 2 * SEGMENT_REQUESTS_MAX && self.healthy && self.refused.is_none() {
-            // On an error those are lost that have no room, which is counted.
+            // On an error the requests without room are dropped and counted.
             let _ = self.begin_segment(0);
         }
         let remember = self.requests.ended() < 2 * SEGMENT_REQUESTS_MAX;
@@ -238,9 +236,9 @@ impl Writer {
         });
     }
 
-    /// How far the operator's end of a request has come: a next start finds it among those that are live.
-    pub fn ending(&mut self, request: Request, ending: Ending) {
-        if self.requests.set_ending(request, ending) {
+    /// Records the progress of an operator's abort. The next start finds it among the live requests.
+    pub fn ending(&mut self, request: JournalRequest, ending: OperatorAbort) {
+        if self.requests.set_operator_abort(request, ending) {
             let (number, time) = (request.number.0, self.last_unix_ns);
             self.add(|pending| {
                 record(pending, RecordKind::ENDING, number, time, |out| out.push(ending.code()))
@@ -248,8 +246,8 @@ impl Writer {
         }
     }
 
-    /// Retention keeps this frame and all after it (rows that wait in the journal); `None`: as far as the stream is
-    /// concerned all may go. Live requests and frames without an outcome are kept by themselves.
+    /// Makes retention keep this frame and all after it, for backlogs and held rows. `None` lets retention
+    /// remove everything. Live requests and frames without an outcome are kept in any case.
     pub fn keep_from(&mut self, frame: Option<FrameNo>) {
         self.keep_from = frame;
         if let Some(frame) = frame {
@@ -257,9 +255,10 @@ impl Writer {
         }
     }
 
-    /// Writes what waits. For when the stream goes idle, and after a notice; cheap when nothing waits. After a write has
-    /// failed it always writes: this is how the stream finds that the disk has healed. On a disk that is full for frames it goes
-    /// on to work while the room lasts that is set aside for these records ([`Writer::probe`] tells when frames fit again).
+    /// Writes the waiting records. Call it when the stream is idle, and after a notice. Does nothing if no
+    /// records wait, except after a failed write: it then writes a probe to find out whether the disk has
+    /// recovered. On a disk that is full for frames, records go to the segment's spare
+    /// ([`JournalWriter::probe`] tells when frames fit again).
     pub fn flush(&mut self) -> Result<(), WriteError> {
         let renew = self.shared.renew.load(Ordering::SeqCst) && self.active.is_some();
         self.stage();
@@ -268,12 +267,12 @@ impl Writer {
                 self.publish_floor();
                 return Ok(());
             }
-            // Whether the disk has healed shows only when it is written to.
+            // Only a write shows whether the disk has recovered.
             record(&mut self.pending, RecordKind::PROBE, 0, self.last_unix_ns, |_| {});
         }
         if self.active.is_none() || self.lost > 0 || renew || self.is_grown() {
             let begun = self.begin_segment(self.refused.unwrap_or(0));
-            // Without room for a next one, the room that this one has for records is used.
+            // If there is no room for a next segment, use the spare of this one.
             let may_stay = self.refused.is_some() && self.active.is_some() && self.lost == 0 && !renew;
             if begun.is_ok() || !may_stay {
                 self.recorded();
@@ -285,40 +284,40 @@ impl Writer {
         Ok(())
     }
 
-    /// Reads back what was appended, from this frame on, while the writer goes on. For frames that wait in the journal
-    /// alone; `keep_from` keeps them there. Finds its first frame by going through the heads of one segment;
-    /// [`Writer::backlog_at`] need not.
-    pub fn backlog(&self, from: FrameNo) -> Backlog {
-        Backlog::new(self.shared.clone(), from, None)
+    /// Reads appended frames back, from this frame on, while the writer goes on. `keep_from` keeps them in
+    /// the journal. Finds its first frame by the record heads of one segment; [`JournalWriter::backlog_at`]
+    /// does not need to.
+    pub fn backlog(&self, from: FrameNo) -> BacklogReader {
+        BacklogReader::new(self.shared.clone(), from, None)
     }
 
-    /// No frame before this one holds a row of a request that is open; `None` where none is.
+    /// First frame that may hold a row of an open request, if any is open.
     pub fn first_of_open(&mut self) -> Option<FrameNo> {
-        self.requests.keeps()
+        self.requests.first_frame_needed()
     }
 
-    /// As [`Writer::backlog`], from a place that `append` gave.
-    pub fn backlog_at(&self, from: Position) -> Backlog {
-        Backlog::new(self.shared.clone(), from.frame, Some(from))
+    /// As [`JournalWriter::backlog`], from a position that `append` returned.
+    pub fn backlog_at(&self, from: Position) -> BacklogReader {
+        BacklogReader::new(self.shared.clone(), from.frame, Some(from))
     }
 
-    /// Every frame up to this one survives a power cut. Stays at 0 with `SyncPolicy::None`.
+    /// Last frame up to which every frame survives a power cut. 0 with `SyncPolicy::None`.
     pub fn durable(&self) -> FrameNo {
         FrameNo(self.shared.durable.load(Ordering::SeqCst))
     }
 
-    /// Called on the journal's threads after `durable` has moved and when there is a notice: to wake the stream.
-    /// May be set once.
+    /// Sets the waker that journal threads call after `durable` advances or a notice is published. Only the
+    /// first call counts.
     pub fn on_change(&mut self, wake: Box<dyn Fn() + Send + Sync>) {
         self.shared.on_change(wake);
     }
 
-    /// What happened off the path, oldest first.
-    pub fn next_notice(&mut self) -> Option<Notice> {
+    /// Returns the oldest notice.
+    pub fn next_notice(&mut self) -> Option<JournalNotice> {
         self.shared.next_notice()
     }
 
-    /// Whether the last write worked, there is room for frames, and no segment waits to be written again.
+    /// Whether the last write succeeded, frames have room, and no segment must be rewritten.
     pub fn is_healthy(&self) -> bool {
         self.healthy
             && self.refused.is_none()
@@ -326,9 +325,9 @@ impl Writer {
             && !self.shared.is_damaged()
     }
 
-    /// Writes what waits, seals the segment and syncs (unless `SyncPolicy::None`): the next start has nothing to scan.
-    /// A writer that is dropped instead leaves its segment to be scanned. Fails where something is not written, or the segment
-    /// has no summary: the next start scans it.
+    /// Writes the waiting records, seals the segment and syncs (unless `SyncPolicy::None`), so that the next
+    /// start has nothing to scan. Fails if records are not written or the segment has no summary: the next
+    /// start scans it, as after dropping the writer.
     pub fn finish(mut self) -> Result<(), WriteError> {
         self.flush()?;
         let left = self.active.as_ref().map(|active| active.segment.id);
@@ -341,7 +340,7 @@ impl Writer {
         }
     }
 
-    /// Does what the stream's own thread does; for `Background::Caller`.
+    /// Runs the work of the stream's background thread, for `Background::Caller`.
     pub fn tend(&self) {
         self.shared.pass();
     }
@@ -350,31 +349,31 @@ impl Writer {
         match self.thread.take() {
             Some(thread) => {
                 self.shared.stop();
-                // A panic of the thread has nobody left to be told to.
+                // Nobody is left to report a panic of the thread to.
                 let _ = thread.join();
             }
             None => self.tend(),
         }
     }
 
-    /// Adds a record to those that wait, unless too many do.
+    /// Adds a record to those that wait, unless the bound is reached.
     fn add(&mut self, put: impl FnOnce(&mut Vec<u8>)) {
         let before = self.pending.len();
         if before < PENDING_BYTES_MAX {
             put(&mut self.pending);
         }
-        // None that a reader would refuse either.
+        // Readers would refuse a record of this size.
         if before >= PENDING_BYTES_MAX || self.pending.len() - before > FRAME_BYTES_MAX {
             self.pending.truncate(before);
             self.lost += 1;
         }
         if self.pending.len() >= PENDING_WRITE_BYTES && self.healthy {
-            // What cannot be written still waits, and is tried again with the next frame.
+            // On an error the records wait for the next write.
             let _ = self.flush();
         }
     }
 
-    /// Adds what is told of only once before a write, however often it changed.
+    /// Adds records that are written once per write, however often their content changed.
     fn stage(&mut self) {
         if self.pending.len() >= PENDING_BYTES_MAX {
             return;
@@ -384,8 +383,8 @@ impl Writer {
                 put_u64(out, count)
             });
         }
-        for (sink, told) in self.sinks.iter().zip(&mut self.told) {
-            if std::mem::replace(told, Told::Yes) == Told::No {
+        for (sink, is_recorded) in self.sinks.iter().zip(&mut self.taken_recorded) {
+            if !std::mem::replace(is_recorded, true) {
                 put_taken(&mut self.pending, sink, 0);
             }
         }
@@ -407,9 +406,10 @@ impl Writer {
         }
     }
 
-    /// Writes what waits and, where that ends with a frame's head, the frame; says where it was written.
+    /// Writes the waiting records and, if they end with a frame's head, the frame. Returns the position of
+    /// the write.
     ///
-    /// On an error the segment is cut back to what it was, or else left behind: what waits still waits.
+    /// On an error the segment is cut back, or left if that fails. The records keep waiting.
     fn write(&mut self, frame: &[u8]) -> Result<(SegmentId, u64), WriteError> {
         let Some(active) = &self.active else { return Err(self.no_segment()) };
         let offset = active.end;
@@ -427,7 +427,7 @@ impl Writer {
         match written {
             Ok(()) => {
                 active.end += bytes;
-                // What it grew past that is its own now.
+                // The file has grown past its reservation.
                 active.reserved = active.reserved.max(active.end);
                 self.pending.clear();
                 Ok((active.segment.id, offset))
@@ -451,11 +451,15 @@ impl Writer {
         now_unix_ns.saturating_sub(self.root.options.abandon_after_ns())
     }
 
-    /// Tells retention what may go: now that all is written. What still waits to be written keeps what it is about, as a
-    /// killed process would leave it unsaid.
+    /// Tells retention what may be removed. Called after everything is written: a waiting record keeps the
+    /// frames it describes, because a killed process would never write it.
     fn publish_floor(&mut self) {
-        let floor =
-            [self.requests.keeps(), self.unfinished.first(), self.keep_from, Some(FrameNo(self.next_frame))];
+        let floor = [
+            self.requests.first_frame_needed(),
+            self.unfinished.first(),
+            self.keep_from,
+            Some(FrameNo(self.next_frame)),
+        ];
         let numbered = self.sinks.iter().filter(|sink| sink.is_numbered());
         let sinks = numbered.map(|sink| FrameNo(sink.through().0 + 1));
         let floor = floor.into_iter().flatten().chain(sinks).min().unwrap_or_default();
@@ -463,9 +467,9 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for JournalWriter {
     fn drop(&mut self) {
-        // After `finish` there is nothing left to do; after a panic what waits is true all the same.
+        // After `finish` nothing is left to do. After a panic the waiting records are still correct.
         let _ = self.flush();
         self.stop();
         lock(&self.root.streams).remove(&self.shared.stream);

@@ -1,4 +1,4 @@
-//! Frames that wait in the journal alone come back in order, each once, while the writer goes on.
+//! Backlog readers return stored frames in order, each once, while the writer appends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -7,12 +7,12 @@ use afterbay_journal::*;
 use support::disk::{Faults, SimDisk};
 use support::*;
 
-fn small() -> Options {
-    Options { segment_bytes: 4096, ..options() }
+fn small() -> JournalOptions {
+    JournalOptions { segment_bytes: 4096, ..options() }
 }
 
-fn frame(read: Option<Backlogged>) -> (u64, Vec<u8>, u64) {
-    let Some(Backlogged::Frame(frame)) = read else { panic!("{read:?}") };
+fn frame(read: Option<BacklogItem>) -> (u64, Vec<u8>, u64) {
+    let Some(BacklogItem::Frame(frame)) = read else { panic!("{read:?}") };
     (frame.frame.0, frame.bytes.to_vec(), frame.received_unix_ns)
 }
 
@@ -49,7 +49,7 @@ fn frames_come_back_in_order_across_segments_while_more_are_written() {
                 }
             }
         }
-        // A cursor made now begins where it is told.
+        // A reader made now begins at the given frame.
         if random.once_in(40) {
             let from = 1 + random.below(sent.len() as u64);
             assert_eq!(frame(writer.backlog(FrameNo(from)).next().unwrap()), sent[from as usize - 1]);
@@ -65,7 +65,7 @@ fn frames_come_back_in_order_across_segments_while_more_are_written() {
 }
 
 #[test]
-fn frames_that_were_not_kept_are_told_in_their_place() {
+fn frames_that_were_not_stored_are_reported_in_their_place() {
     let disk = SimDisk::new(1);
     let (_directory, mut writer, _) = begin(&disk, small());
     let mut backlog = writer.backlog(FrameNo(1));
@@ -74,16 +74,16 @@ fn frames_that_were_not_kept_are_told_in_their_place() {
     assert_eq!(frame(backlog.next().unwrap()).0, 1);
     assert_eq!(backlog.next().unwrap(), None, "nothing of them is written yet");
     step(&mut writer, &[], b"five", 3);
-    assert_eq!(backlog.next().unwrap(), Some(Backlogged::Skipped(FrameNo(2), 3)));
+    assert_eq!(backlog.next().unwrap(), Some(BacklogItem::Skipped(FrameNo(2), 3)));
     assert_eq!(frame(backlog.next().unwrap()).0, 5);
-    // Begun in the midst of them, only the rest is told.
+    // A reader that begins inside the range returns the rest of it.
     let mut backlog = writer.backlog(FrameNo(3));
-    assert_eq!(backlog.next().unwrap(), Some(Backlogged::Skipped(FrameNo(3), 2)));
+    assert_eq!(backlog.next().unwrap(), Some(BacklogItem::Skipped(FrameNo(3), 2)));
     assert_eq!(frame(backlog.next().unwrap()).0, 5);
 }
 
 #[test]
-fn a_damaged_frame_is_an_error_that_names_it_and_the_next_call_goes_on_behind_it() {
+fn a_damaged_frame_is_an_error_that_names_it_and_the_next_call_continues_after_it() {
     for flipped in [30, 60] {
         let disk = SimDisk::new(1);
         let (_directory, mut writer, _) = begin(&disk, options());
@@ -93,7 +93,7 @@ fn a_damaged_frame_is_an_error_that_names_it_and_the_next_call_goes_on_behind_it
         }
         let path = disk.segments()[0].clone();
         for damaged in [2, 4] {
-            // In its payload, or in its head, which leaves only the number of the next to tell.
+            // Damages the payload, or the head, whose frame number is then known from the next frame only.
             let byte = places[damaged].offset as usize + if flipped == 60 { flipped } else { 9 };
             disk.edit(&path, |data| data[byte] ^= 1);
         }
@@ -116,9 +116,9 @@ fn a_damaged_frame_is_an_error_that_names_it_and_the_next_call_goes_on_behind_it
 }
 
 #[test]
-fn frames_that_retention_has_taken_are_told_and_those_that_are_kept_come() {
+fn frames_that_retention_removed_are_reported_and_the_others_are_read() {
     let disk = SimDisk::new(1);
-    let (directory, mut writer, _) = begin(&disk, Options { retain_bytes: Some(10_000), ..small() });
+    let (directory, mut writer, _) = begin(&disk, JournalOptions { retain_bytes: Some(10_000), ..small() });
     let mut removed = writer.backlog(FrameNo(1));
     for ns in 0..20 {
         step(&mut writer, &[], &[0; 400], ns);
@@ -137,7 +137,7 @@ fn frames_that_retention_has_taken_are_told_and_those_that_are_kept_come() {
     assert_eq!(frame(removed.next().unwrap()).0, through.0 + 1);
     for number in 21..=400 {
         if number % 10 == 0 {
-            // What has been read may go, the cursor with it or not.
+            // Frames that were read may be removed, whether the reader still exists or not.
             writer.keep_from(Some(FrameNo(number)));
             writer.flush().unwrap();
             directory.tend();
@@ -148,13 +148,13 @@ fn frames_that_retention_has_taken_are_told_and_those_that_are_kept_come() {
 }
 
 #[test]
-fn a_disk_that_fails_takes_nothing_from_a_cursor_and_adds_nothing_to_it() {
+fn a_failing_disk_neither_hides_frames_from_a_reader_nor_repeats_them() {
     for seed in seeds(200) {
         println!("seed {seed}");
         let disk = SimDisk::new(seed);
         let mut random = Random(seed);
         let sync = if seed % 2 == 0 { SyncPolicy::None } else { SyncPolicy::Always };
-        let (_directory, mut writer, _) = begin(&disk, Options { sync, ..small() });
+        let (_directory, mut writer, _) = begin(&disk, JournalOptions { sync, ..small() });
         let mut backlog = writer.backlog(FrameNo(1));
         let (mut sent, mut read) = (Vec::new(), 0);
         for ns in 1..300 {
@@ -186,13 +186,13 @@ fn a_disk_that_fails_takes_nothing_from_a_cursor_and_adds_nothing_to_it() {
     }
 }
 
-/// Reads all there is. Only what a failed sync may have spoilt is missing.
-fn read_on(backlog: &mut Backlog, sent: &[(u64, Vec<u8>)], read: &mut usize, disk: &SimDisk) {
+/// Reads everything. Only frames that a failed sync may have damaged are missing.
+fn read_on(backlog: &mut BacklogReader, sent: &[(u64, Vec<u8>)], read: &mut usize, disk: &SimDisk) {
     loop {
         match backlog.next() {
             Ok(None) => return,
-            Ok(Some(Backlogged::Skipped(..))) => {}
-            Ok(Some(Backlogged::Frame(next))) => {
+            Ok(Some(BacklogItem::Skipped(..))) => {}
+            Ok(Some(BacklogItem::Frame(next))) => {
                 assert_eq!((next.frame.0, next.bytes.to_vec()), sent[*read]);
                 *read += 1;
             }
@@ -209,7 +209,7 @@ fn read_on(backlog: &mut Backlog, sent: &[(u64, Vec<u8>)], read: &mut usize, dis
 fn a_million_frames_without_an_outcome_are_one_run_and_are_read_back_after_a_kill() {
     const FRAMES: u64 = 1_000_000;
     let disk = SimDisk::new(1);
-    let options = || Options { segment_bytes: 4 << 20, retain_bytes: Some(1 << 20), ..options() };
+    let options = || JournalOptions { segment_bytes: 4 << 20, retain_bytes: Some(1 << 20), ..options() };
     let (directory, mut writer, _) = begin(&disk, options());
     for ns in 1..=FRAMES {
         writer.append(&ns.to_le_bytes(), ns).unwrap();
@@ -244,7 +244,7 @@ fn a_million_frames_without_an_outcome_are_one_run_and_are_read_back_after_a_kil
 }
 
 #[test]
-fn frames_that_wait_at_the_end_are_no_problem_to_verify_and_one_that_was_passed_over_is() {
+fn verify_accepts_a_backlog_at_the_end_and_reports_a_frame_that_was_skipped() {
     let disk = SimDisk::new(1);
     let (directory, mut writer, _) = begin(&disk, small());
     for ns in 1..=5000 {
@@ -256,13 +256,13 @@ fn frames_that_wait_at_the_end_are_no_problem_to_verify_and_one_that_was_passed_
     let report = directory.reader("s").unwrap().verify().unwrap();
     let whats: Vec<_> = report.problems.iter().map(|problem| problem.what.to_string()).collect();
     assert_eq!(whats, ["frame 2 has no outcome"]);
-    assert_eq!(report.notes, [Note::Unfinished { frames: 4997 }]);
+    assert_eq!(report.notes, [VerifyNote::Unfinished { frames: 4997 }]);
 }
 
 #[test]
 fn outcomes_alone_are_written_in_time_and_end_a_segment() {
     let disk = SimDisk::new(1);
-    let (_directory, mut writer, _) = begin(&disk, Options { segment_bytes: 1 << 20, ..options() });
+    let (_directory, mut writer, _) = begin(&disk, JournalOptions { segment_bytes: 1 << 20, ..options() });
     let requests: Vec<_> = (0..1000).map(|_| writer.request("r").unwrap()).collect();
     for ns in 0..600 {
         writer.append(b"", ns).unwrap();
@@ -282,7 +282,7 @@ fn outcomes_alone_are_written_in_time_and_end_a_segment() {
 }
 
 #[test]
-fn frames_come_back_with_what_was_done_with_them_and_the_bytes_that_left() {
+fn frames_are_read_back_with_their_outcomes_and_changed_bytes() {
     for seed in seeds(40) {
         println!("seed {seed}");
         let (disk, mut random) = (SimDisk::new(seed), Random(seed));
@@ -292,7 +292,8 @@ fn frames_come_back_with_what_was_done_with_them_and_the_bytes_that_left() {
         for ns in 1..=2000 {
             waiting.push(writer.append(&random.bytes(20), ns).unwrap().frame.0);
             made.push(None);
-            // Mostly in order; some frames very late, which is more than are held, and some never.
+            // Mostly in order. Some outcomes are very late, more than fit into the early store, and some are
+            // missing.
             while !waiting.is_empty() && random.once_in(2) {
                 let at = if random.once_in(300) { random.below(waiting.len() as u64) as usize } else { 0 };
                 let frame = waiting.remove(at);
@@ -319,7 +320,7 @@ fn frames_come_back_with_what_was_done_with_them_and_the_bytes_that_left() {
         let (_directory, mut writer, recovered) = begin(&disk, small());
         let mut backlog = writer.backlog(FrameNo(1)).with_outcomes();
         for (at, made) in made.iter().enumerate() {
-            let Some(Backlogged::Frame(read)) = backlog.next().unwrap() else { panic!() };
+            let Some(BacklogItem::Frame(read)) = backlog.next().unwrap() else { panic!() };
             assert_eq!(read.frame.0, at as u64 + 1);
             assert_eq!(recovered.unfinished.contains(read.frame), made.is_none());
             let Some((passage, bytes)) = made else {
@@ -341,7 +342,7 @@ fn frames_come_back_with_what_was_done_with_them_and_the_bytes_that_left() {
 }
 
 #[test]
-fn a_cursor_that_passes_over_frames_reads_what_one_that_begins_there_does() {
+fn a_reader_that_skips_frames_reads_what_a_reader_that_begins_there_reads() {
     for seed in seeds(20) {
         println!("seed {seed}");
         let (disk, mut random) = (SimDisk::new(seed), Random(seed));
@@ -361,7 +362,7 @@ fn a_cursor_that_passes_over_frames_reads_what_one_that_begins_there_does() {
         let mut next = 1;
         while next <= 400 {
             backlog.pass_to(FrameNo(next)).unwrap();
-            // Behind: nothing is done.
+            // A frame before the current one changes nothing.
             backlog.pass_to(FrameNo(random.below(next))).unwrap();
             for _ in 0..=random.below(3) {
                 let anew = writer.backlog(FrameNo(next)).with_outcomes().next().unwrap();

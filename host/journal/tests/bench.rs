@@ -1,5 +1,5 @@
-//! What a frame costs, beside plain `write` calls of the same bytes in the same run.
-//! `cargo test --release -p afterbay-journal --test bench -- --ignored --nocapture`
+//! Cost of a frame beside plain `write` calls of the same bytes in the same run. `cargo test --release -p
+//! afterbay-journal --test bench -- --ignored --nocapture`
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -14,12 +14,12 @@ use support::*;
 const ROUNDS: usize = 9;
 const BYTES: usize = 192 << 20;
 
-/// Where the build is: a disk, not a memory file system.
+/// Uses the build directory: a disk, not a memory file system.
 fn temporary() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// Processor time of this thread: what other work on the machine does not add to.
+/// CPU time of this thread, independent of other work on the machine.
 struct Clock(Duration);
 
 impl Clock {
@@ -118,7 +118,8 @@ fn an_outcome_costs_a_few_nanoseconds_a_row() {
 #[ignore = "a benchmark"]
 fn rotation_and_requests() {
     let dir = temporary();
-    let (_directory, mut writer, _) = open(dir.path(), Options { segment_bytes: 64 << 20, ..options() });
+    let (_directory, mut writer, _) =
+        open(dir.path(), JournalOptions { segment_bytes: 64 << 20, ..options() });
     let requests: Vec<_> =
         (0..4096).map(|row| writer.request(&format!("request-{row:032}")).unwrap()).collect();
     let tokens = vec![1; 4096];
@@ -153,7 +154,8 @@ fn rotation_and_requests() {
 fn a_frame_is_read_back_at_the_speed_of_memory() {
     for (bytes, rows) in [(1 << 10, 16), (100 << 10, 1024)] {
         let dir = temporary();
-        let (_directory, mut writer, _) = open(dir.path(), Options { segment_bytes: 64 << 20, ..options() });
+        let (_directory, mut writer, _) =
+            open(dir.path(), JournalOptions { segment_bytes: 64 << 20, ..options() });
         let requests: Vec<_> = (0..rows).map(|_| writer.request("r").unwrap()).collect();
         let (frame, tokens) = (Random(1).bytes(bytes), vec![1; rows]);
         let frames = BYTES / bytes;
@@ -162,7 +164,7 @@ fn a_frame_is_read_back_at_the_speed_of_memory() {
             writer.outcome(&as_it_came(at.frame, &requests, &tokens));
         }
         writer.flush().unwrap();
-        let read = |mut backlog: Backlog| {
+        let read = |mut backlog: BacklogReader| {
             let start = Clock::start();
             while backlog.next().unwrap().is_some() {}
             start.elapsed().as_nanos() as f64 / frames as f64
@@ -178,7 +180,7 @@ fn a_frame_is_read_back_at_the_speed_of_memory() {
 
 #[test]
 #[ignore = "a benchmark"]
-fn what_a_sink_was_sent_costs_little() {
+fn recording_what_a_sink_was_sent_costs_little() {
     let dir = temporary();
     let (_directory, mut writer, _) = open(dir.path(), options());
     let requests: Vec<_> = (0..4096).map(|_| writer.request("r").unwrap().number()).collect();

@@ -1,4 +1,4 @@
-//! Every bound of `bounds`, and what happens at it.
+//! Every bound of `bounds`, and what happens at each.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -12,13 +12,13 @@ use support::*;
 #[test]
 fn options_outside_their_bounds_are_refused_with_the_bound() {
     let dir = tempfile::tempdir().unwrap();
-    let message = |options| Directory::open(dir.path(), options).err().map(|error| error.to_string());
+    let message = |options| JournalDirectory::open(dir.path(), options).err().map(|error| error.to_string());
     assert_eq!(
-        message(Options { segment_bytes: bounds::SEGMENT_BYTES_MAX + 1, ..options() }).unwrap(),
+        message(JournalOptions { segment_bytes: bounds::SEGMENT_BYTES_MAX + 1, ..options() }).unwrap(),
         "journal option segment_bytes: 2147483649, allowed is 4096 to 2147483648"
     );
     assert_eq!(
-        message(Options { max_frame_bytes: bounds::FRAME_BYTES_MAX + 1, ..options() }).unwrap(),
+        message(JournalOptions { max_frame_bytes: bounds::FRAME_BYTES_MAX + 1, ..options() }).unwrap(),
         "journal option max_frame_bytes: 1073741825, allowed is 1 to 1073741824"
     );
     assert_eq!(message(options()), None);
@@ -27,7 +27,7 @@ fn options_outside_their_bounds_are_refused_with_the_bound() {
 #[test]
 fn a_stream_has_a_plain_name_and_one_writer() {
     let dir = tempfile::tempdir().unwrap();
-    let directory = Directory::open(dir.path(), options()).unwrap();
+    let directory = JournalDirectory::open(dir.path(), options()).unwrap();
     for name in ["", "..", ".hidden", "a/b", "LOCK", "ü", &"x".repeat(129)] {
         assert!(matches!(directory.stream(name), Err(OpenError::StreamName { .. })), "{name:?}");
     }
@@ -36,7 +36,7 @@ fn a_stream_has_a_plain_name_and_one_writer() {
     directory.stream("decode-1").unwrap();
     drop(writer);
     directory.stream("decode-0").unwrap();
-    let again = Directory::open(dir.path(), options()).err().unwrap();
+    let again = JournalDirectory::open(dir.path(), options()).err().unwrap();
     assert!(
         matches!(&again, OpenError::Locked { pid, .. } if *pid == std::process::id().to_string()),
         "{again}"
@@ -46,7 +46,7 @@ fn a_stream_has_a_plain_name_and_one_writer() {
 #[test]
 fn a_frame_over_the_bound_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let (_directory, mut writer, _) = open(dir.path(), Options { max_frame_bytes: 100, ..options() });
+    let (_directory, mut writer, _) = open(dir.path(), JournalOptions { max_frame_bytes: 100, ..options() });
     writer.append(&[0; 100], 1).unwrap();
     let error = writer.append(&[0; 101], 2).unwrap_err();
     assert_eq!(error.to_string(), "journal frame: 101 bytes, at most 100");
@@ -56,7 +56,7 @@ fn a_frame_over_the_bound_is_refused() {
 #[test]
 fn a_frame_larger_than_a_segment_has_one_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
-    let (_directory, mut small, _) = open(dir.path(), Options { segment_bytes: 4096, ..options() });
+    let (_directory, mut small, _) = open(dir.path(), JournalOptions { segment_bytes: 4096, ..options() });
     let one = small.append(&[1; 100], 1).unwrap();
     let two = small.append(&[2; 50_000], 2).unwrap();
     let three = small.append(&[3; 100], 3).unwrap();
@@ -79,7 +79,7 @@ fn a_rid_over_the_bound_is_refused() {
 }
 
 #[test]
-fn a_frame_that_ends_more_requests_than_a_segments_summary_has_room_for_loses_none() {
+fn a_frame_that_ends_more_requests_than_a_summary_has_room_for_loses_none() {
     let disk = SimDisk::new(1);
     let (_directory, mut writer, _) = begin(&disk, options());
     let frame = writer.append(b"", 1).unwrap().frame;
@@ -110,7 +110,7 @@ fn many_requests_end_a_segment() {
 }
 
 #[test]
-fn of_too_many_runs_of_frames_without_an_outcome_the_oldest_is_given_up_and_told() {
+fn too_many_runs_of_frames_without_an_outcome_drop_the_oldest_and_report_it() {
     let disk = SimDisk::new(1);
     let (_directory, mut writer, _) = begin(&disk, options());
     let runs = bounds::RUNS_MAX as u64;
@@ -138,14 +138,14 @@ fn a_text_over_the_bound_is_cut_at_a_character() {
     let odd = format!("x{long}");
     writer.outcome(&Outcome { passage: Passage::NotUnderstood(&odd), ..as_it_came(frame, &[], &[]) });
     writer.flush().unwrap();
-    let (_, outcome) = stream(&disk).frames(reader::From::Start).unwrap().next().unwrap().unwrap();
+    let (_, outcome) = stream(&disk).frames(reader::ReadFrom::Start).unwrap().next().unwrap().unwrap();
     let reader::Passage::NotUnderstood(text) = outcome.unwrap().passage else { panic!() };
     assert_eq!(text.len(), bounds::TEXT_BYTES_MAX - 1);
     assert!(odd.starts_with(&text));
 }
 
 #[test]
-fn sinks_past_the_bound_are_not_kept() {
+fn sinks_past_the_bound_are_not_recorded() {
     let disk = SimDisk::new(1);
     let (_directory, mut writer, _) = begin(&disk, options());
     step(&mut writer, &[], b"", 1);
@@ -159,11 +159,11 @@ fn sinks_past_the_bound_are_not_kept() {
 }
 
 #[test]
-fn of_too_many_notices_the_oldest_is_dropped() {
+fn a_full_queue_of_notices_drops_the_oldest() {
     let disk = SimDisk::new(1);
     let storage = disk.process();
-    let small = Options { segment_bytes: 4096, retain_bytes: Some(1), ..options() };
-    let directory = Directory::open_on(storage, Path::new(DIR), small, Background::Caller).unwrap();
+    let small = JournalOptions { segment_bytes: 4096, retain_bytes: Some(1), ..options() };
+    let directory = JournalDirectory::open_on(storage, Path::new(DIR), small, Background::Caller).unwrap();
     let (mut writer, _) = directory.stream("s").unwrap();
     for ns in 0..(bounds::NOTICES_MAX as u64 + 10) {
         step(&mut writer, &[], &[0; 4000], ns);
@@ -173,5 +173,5 @@ fn of_too_many_notices_the_oldest_is_dropped() {
     directory.tend();
     let told: Vec<_> = std::iter::from_fn(|| writer.next_notice()).collect();
     assert_eq!(told.len(), bounds::NOTICES_MAX);
-    assert!(matches!(told.last(), Some(Notice::OverBudget { .. })), "the newest is there");
+    assert!(matches!(told.last(), Some(JournalNotice::OverBudget { .. })), "the newest is there");
 }

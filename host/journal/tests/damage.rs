@@ -1,4 +1,5 @@
-//! Torn ends at every byte, and flipped bits anywhere: what was whole is read, what was not is told, nothing else comes out.
+//! Torn ends at every byte and flipped bits anywhere: complete records are read, damage is reported, and
+//! nothing else is returned.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -6,25 +7,25 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use afterbay_journal::reader::{Filter, From, Stream};
+use afterbay_journal::reader::{ReadFrom, RequestFilter, StreamReader};
 use afterbay_journal::*;
 use support::disk::SimDisk;
 use support::*;
 
-fn frames(stream: &Stream) -> BTreeMap<u64, Vec<u8>> {
-    let frames = stream.frames(From::Start).unwrap().map(Result::unwrap);
+fn frames(stream: &StreamReader) -> BTreeMap<u64, Vec<u8>> {
+    let frames = stream.frames(ReadFrom::Start).unwrap().map(Result::unwrap);
     frames.map(|(frame, _)| (frame.position.frame.0, frame.bytes)).collect()
 }
 
-/// What a stream wrote: its frames, and where each write ended.
+/// Frames that a stream wrote, and the end of each write.
 struct Written {
     frames: BTreeMap<u64, Vec<u8>>,
-    /// Bytes of the (last) segment after each write, with the number of frames in it by then.
+    /// Size of the last segment after each write, and the number of frames in it.
     ends: Vec<(usize, u64)>,
 }
 
-/// Writes some frames with everything that can stand beside them, and leaves without a good-bye.
-fn write(disk: &SimDisk, options: &Options, seed: u64, count: u64, size: u64) -> Written {
+/// Writes frames with every other kind of record, and drops the writer.
+fn write(disk: &SimDisk, options: &JournalOptions, seed: u64, count: u64, size: u64) -> Written {
     let mut random = Random(seed);
     let (directory, mut writer, _) = begin(disk, options.clone());
     let mut written = Written { frames: BTreeMap::new(), ends: Vec::new() };
@@ -33,7 +34,7 @@ fn write(disk: &SimDisk, options: &Options, seed: u64, count: u64, size: u64) ->
         let length = random.below(size) as usize;
         let mut bytes = random.bytes(length);
         if random.once_in(3) {
-            // A frame that carries the bytes of a journal is still only a frame.
+            // A frame may contain the bytes of a journal.
             let path = disk.segments().pop();
             disk.edit(&path.unwrap_or_else(|| Path::new(DIR).join("LOCK")), |data| {
                 bytes.extend_from_slice(&data[data.len().saturating_sub(200)..]);
@@ -73,11 +74,11 @@ fn cut_and_start(written: &Written, whole: &[u8], path: &Path, at: usize) {
     afterbay_journal::storage::Storage::create(&disk, path).unwrap();
     disk.edit(path, |data| data.extend_from_slice(&whole[..at]));
 
-    // A reader sees what is whole and takes the rest for not yet written.
+    // A reader returns complete records and takes the rest for not written yet.
     let kept = written.ends.iter().take_while(|(end, _)| *end <= at).last().map_or(0, |end| end.1);
     let seen = frames(&stream(&disk));
     let expected: BTreeMap<_, _> = written.frames.range(..=kept).map(|(k, v)| (*k, v.clone())).collect();
-    // A frame is whole before the flush that may follow it.
+    // A frame is complete before the flush that may follow it.
     let more = kept + 1;
     assert!(
         seen == expected || seen.len() == expected.len() + 1 && seen.get(&more) == written.frames.get(&more),
@@ -94,7 +95,7 @@ fn cut_and_start(written: &Written, whole: &[u8], path: &Path, at: usize) {
     writer.outcome(&as_it_came(next.frame, &[], &[]));
     let mut backlog = writer.backlog(recovered.unfinished.first().unwrap_or(next.frame));
     while let Some(read) = backlog.next().unwrap() {
-        let Backlogged::Frame(read) = read else { panic!("{read:?}") };
+        let BacklogItem::Frame(read) = read else { panic!("{read:?}") };
         if recovered.unfinished.contains(read.frame) {
             assert_eq!(read.bytes, written.frames[&read.frame.0]);
             writer.outcome(&as_it_came(read.frame, &[], &[]));
@@ -110,7 +111,7 @@ fn cut_and_start(written: &Written, whole: &[u8], path: &Path, at: usize) {
 }
 
 #[test]
-fn a_journal_cut_at_any_byte_keeps_all_that_was_whole() {
+fn a_journal_cut_at_any_byte_keeps_every_complete_record() {
     let disk = SimDisk::new(1);
     let written = write(&disk, &options(), 1, 12, 60);
     let path = only_segment(&disk);
@@ -121,7 +122,7 @@ fn a_journal_cut_at_any_byte_keeps_all_that_was_whole() {
 }
 
 #[test]
-fn larger_journals_cut_anywhere_keep_all_that_was_whole() {
+fn larger_journals_cut_anywhere_keep_every_complete_record() {
     for seed in seeds(8) {
         println!("seed {seed}");
         let disk = SimDisk::new(seed);
@@ -136,7 +137,7 @@ fn larger_journals_cut_anywhere_keep_all_that_was_whole() {
 }
 
 #[test]
-fn a_torn_end_tells_the_frame_it_was() {
+fn a_torn_end_names_its_frame() {
     let disk = SimDisk::new(1);
     write(&disk, &options(), 3, 5, 400);
     let path = only_segment(&disk);
@@ -151,9 +152,9 @@ fn a_torn_end_tells_the_frame_it_was() {
 fn flip(seed: u64) {
     let mut random = Random(seed);
     let disk = SimDisk::new(seed);
-    let small = Options { segment_bytes: 4096, ..options() };
+    let small = JournalOptions { segment_bytes: 4096, ..options() };
     let written = write(&disk, &small, seed, 60, 600);
-    // Seal all but the last segment, and go on for a while, so that both kinds are there.
+    // Seals all but the last segment and writes on, so that both kinds exist.
     let (directory, mut writer, _) = begin(&disk, small.clone());
     let mut all = written.frames.clone();
     for round in 0..20 {
@@ -181,7 +182,7 @@ fn flip(seed: u64) {
         }
         in_tail = last;
     });
-    // Flipping the same bit twice changes nothing, and nothing is then said.
+    // Flipping the same bit twice changes nothing.
     let stream = stream(&disk);
     let seen = frames(&stream);
     let wrong = seen.iter().filter(|(number, bytes)| all.get(number) != Some(bytes)).count();
@@ -189,15 +190,18 @@ fn flip(seed: u64) {
     let report = stream.verify().unwrap();
     let lost = all.len() - seen.len();
     let told = !report.problems.is_empty()
-        || in_tail && report.notes.iter().any(|note| matches!(note, Note::TornTail { .. }));
+        || in_tail && report.notes.iter().any(|note| matches!(note, VerifyNote::TornTail { .. }));
     assert!(lost == 0 || told, "{lost} frames are lost and nothing says so");
-    assert!(lost <= 4 || report.problems.iter().any(|each| each.what == What::Header), "{lost} frames lost");
-    for request in stream.requests(Filter::default()).unwrap() {
+    assert!(
+        lost <= 4 || report.problems.iter().any(|each| each.what == ProblemKind::Header),
+        "{lost} frames lost"
+    );
+    for request in stream.requests(RequestFilter::default()).unwrap() {
         request.unwrap();
     }
     stream.lives("rid-0").unwrap();
 
-    // Writing goes on, in a new segment, and what was read is read still.
+    // The next writer begins a new segment, and what was read is still read.
     let (_directory, mut writer, recovered) = begin(&disk, small.clone());
     let next = writer.append(b"goes on", 1).unwrap();
     assert!(next.frame > recovered.last_frame && seen.keys().all(|&number| number < next.frame.0));
@@ -207,7 +211,7 @@ fn flip(seed: u64) {
 }
 
 #[test]
-fn a_flipped_bit_never_lets_a_wrong_frame_out() {
+fn a_flipped_bit_never_returns_a_wrong_frame() {
     for seed in seeds(120) {
         if std::panic::catch_unwind(|| flip(seed)).is_err() {
             panic!("seed {seed}: AFTERBAY_SEED={seed} runs it alone");
@@ -216,7 +220,7 @@ fn a_flipped_bit_never_lets_a_wrong_frame_out() {
 }
 
 #[test]
-fn every_flipped_bit_of_a_small_journal_is_told() {
+fn every_flipped_bit_of_a_small_journal_is_reported() {
     let disk = SimDisk::new(5);
     let (directory, mut writer, _) = begin(&disk, options());
     let request = writer.request("rid").unwrap();
@@ -242,13 +246,13 @@ fn every_flipped_bit_of_a_small_journal_is_told() {
         let seen = frames(&stream);
         assert!(seen.iter().all(|(number, bytes)| all.get(number) == Some(bytes)), "bit {bit}");
         let report = stream.verify().unwrap();
-        // One copy of the header is enough.
+        // One valid copy of the header is enough.
         assert_eq!(report.problems.is_empty(), bit < 128 * 8 && seen == all, "bit {bit}: {report:?}");
     }
 }
 
 #[test]
-fn random_bytes_are_no_journal_and_do_no_harm() {
+fn random_bytes_are_refused_without_harm() {
     for seed in seeds(60) {
         println!("seed {seed}");
         let mut random = Random(seed);

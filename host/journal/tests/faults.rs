@@ -1,4 +1,4 @@
-//! What a stream sees of a disk that fails, fills up or goes away, and that it heals.
+//! What a stream sees of a disk that fails, fills up or vanishes, and how the journal recovers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -10,17 +10,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use afterbay_journal::reader::{From, Stream};
-use afterbay_journal::storage::{Disk, File, Listed, Lock, LockError, Steady, Storage};
+use afterbay_journal::reader::{ReadFrom, StreamReader};
+use afterbay_journal::storage::{BootClock, DirEntry, Disk, File, Lock, LockError, Storage};
 use afterbay_journal::*;
 use support::disk::{Faults, SimDisk};
 use support::*;
 
-fn numbers(stream: &Stream) -> Vec<u64> {
-    stream.frames(From::Start).unwrap().map(|frame| frame.unwrap().0.position.frame.0).collect()
+fn numbers(stream: &StreamReader) -> Vec<u64> {
+    stream.frames(ReadFrom::Start).unwrap().map(|frame| frame.unwrap().0.position.frame.0).collect()
 }
 
-fn notices(writer: &mut Writer) -> Vec<Notice> {
+fn notices(writer: &mut JournalWriter) -> Vec<JournalNotice> {
     std::iter::from_fn(|| writer.next_notice()).collect()
 }
 
@@ -52,7 +52,7 @@ fn a_full_disk_refuses_a_frame_whole_and_takes_it_when_there_is_room() {
 }
 
 #[test]
-fn flush_finds_that_the_disk_has_healed() {
+fn flush_finds_that_the_disk_has_recovered() {
     let disk = SimDisk::new(1);
     let (_directory, mut writer, _) = begin(&disk, options());
     step(&mut writer, &[], b"fits", 1);
@@ -68,7 +68,7 @@ fn flush_finds_that_the_disk_has_healed() {
 }
 
 #[test]
-fn frames_that_went_on_without_being_kept_are_declared() {
+fn frames_forwarded_without_being_stored_are_recorded_as_skipped() {
     let disk = SimDisk::new(1);
     let (_directory, mut writer, _) = begin(&disk, options());
     let request = writer.request("r").unwrap();
@@ -86,17 +86,17 @@ fn frames_that_went_on_without_being_kept_are_declared() {
     let stream = stream(&disk);
     assert_eq!(numbers(&stream), [1, 5]);
     let report = stream.verify().unwrap();
-    // The request's sum is right, since the outcomes of what was not kept are.
+    // The request's token count is right, because the outcomes of skipped frames are stored.
     assert!(report.problems.is_empty(), "{:?}", report.problems);
-    assert_eq!(report.notes, [Note::Skipped { from: FrameNo(2), count: 3 }]);
-    assert_eq!(report.notes[0].to_string(), "3 frames from 2 on went on without being kept");
+    assert_eq!(report.notes, [VerifyNote::Skipped { from: FrameNo(2), count: 3 }]);
+    assert_eq!(report.notes[0].to_string(), "3 frames from 2 on were forwarded without being stored");
     let rows = &stream.lives("r").unwrap()[0].rows;
     let kept: Vec<bool> = rows.iter().map(|row| row.position.is_some()).collect();
     assert_eq!(kept, [true, false, false, false, true]);
 }
 
 #[test]
-fn more_outcomes_than_can_wait_are_counted_and_the_sums_stay_right() {
+fn outcomes_past_the_bound_are_counted_and_totals_stay_right() {
     let disk = SimDisk::new(1);
     let (_directory, mut writer, _) = begin(&disk, options());
     let request = writer.request("r").unwrap();
@@ -110,12 +110,12 @@ fn more_outcomes_than_can_wait_are_counted_and_the_sums_stay_right() {
         let frame = writer.skipped(1, ns);
         writer.outcome(&as_it_came(frame, &rows, &tokens));
     }
-    // What is told after the bound was reached is counted too.
+    // Outcomes after the bound are counted too.
     let unseen = writer.request("unseen").unwrap();
     disk.set_capacity(usize::MAX);
     writer.flush().unwrap();
     let lost = notices(&mut writer).into_iter().find_map(|notice| match notice {
-        Notice::OutcomesLost { count } => Some(count),
+        JournalNotice::OutcomesLost { count } => Some(count),
         _ => None,
     });
     let kept = bounds::PENDING_BYTES_MAX.div_ceil(800_000) as u64;
@@ -128,14 +128,14 @@ fn more_outcomes_than_can_wait_are_counted_and_the_sums_stay_right() {
     assert_eq!((info("r").received, info("unseen").received), (30, 1));
     let report = stream.verify().unwrap();
     assert!(report.problems.is_empty(), "{:?}", report.problems);
-    assert!(report.notes.contains(&Note::OutcomesLost { count: 30 - kept + 1 }), "{:?}", report.notes);
+    assert!(report.notes.contains(&VerifyNote::OutcomesLost { count: 30 - kept + 1 }), "{:?}", report.notes);
 }
 
 #[test]
-fn a_failed_sync_is_not_taken_back_until_the_segment_was_written_again() {
+fn a_failed_sync_stops_durability_until_the_segment_is_rewritten() {
     let disk = SimDisk::new(2);
     disk.set_reserves(true);
-    let (_directory, mut writer, _) = begin(&disk, Options { sync: SyncPolicy::Always, ..options() });
+    let (_directory, mut writer, _) = begin(&disk, JournalOptions { sync: SyncPolicy::Always, ..options() });
     let woken = Arc::new(AtomicUsize::new(0));
     let count = woken.clone();
     writer.on_change(Box::new(move || {
@@ -148,11 +148,13 @@ fn a_failed_sync_is_not_taken_back_until_the_segment_was_written_again() {
     assert_eq!(writer.durable(), first);
     disk.set_faults(Faults { sync: 1, ..Faults::default() });
     writer.tend();
-    assert!(matches!(&notices(&mut writer)[..], [Notice::SyncFailed { durable, .. }] if *durable == first));
+    assert!(
+        matches!(&notices(&mut writer)[..], [JournalNotice::SyncFailed { durable, .. }] if *durable == first)
+    );
     assert!(!writer.is_healthy());
     assert_eq!(woken.load(Ordering::Relaxed), 2);
 
-    // The disk is well again: the next write begins a new segment, the old one is written again.
+    // The disk works again: the next write begins a new segment, and the old one is rewritten.
     disk.set_faults(Faults::default());
     writer.tend();
     assert_eq!(writer.durable(), first, "syncing the same file again proves nothing");
@@ -161,15 +163,16 @@ fn a_failed_sync_is_not_taken_back_until_the_segment_was_written_again() {
     assert_eq!(writer.durable(), third);
     assert!(writer.is_healthy());
     let told = notices(&mut writer);
-    assert!(told.iter().any(|each| matches!(each, Notice::Rewritten { .. })), "{told:?}");
-    let lost = told.iter().any(|each| matches!(each, Notice::FramesLost { from, .. } if *from == second));
+    assert!(told.iter().any(|each| matches!(each, JournalNotice::Rewritten { .. })), "{told:?}");
+    let lost =
+        told.iter().any(|each| matches!(each, JournalNotice::FramesLost { from, .. } if *from == second));
     let read = numbers(&stream(&disk));
     assert_eq!(read.contains(&second.0), !lost, "what the disk had dropped is told");
     assert!(read.contains(&first.0) && read.contains(&third.0));
 }
 
 #[test]
-fn a_directory_that_vanished_is_missed_and_made_again_when_its_root_is_there() {
+fn a_vanished_directory_is_reported_and_made_again_once_its_root_exists() {
     let disk = SimDisk::new(1);
     disk.set_reserves(true);
     let (directory, mut writer, _) = begin(&disk, options());
@@ -177,16 +180,16 @@ fn a_directory_that_vanished_is_missed_and_made_again_when_its_root_is_there() {
     step(&mut writer, &[request], b"one", 1);
     let gone = disk.take_away(Path::new(DIR));
     assert!(!gone.is_empty());
-    // Not seen yet: it goes to a file that nobody can find any more.
+    // Not noticed yet: this goes to a file that nobody can find.
     step(&mut writer, &[request], b"two", 2);
     directory.tend();
-    assert!(matches!(&notices(&mut writer)[..], [Notice::Vanished { .. }]));
+    assert!(matches!(&notices(&mut writer)[..], [JournalNotice::Vanished { .. }]));
     assert!(!writer.is_healthy());
     for _ in 0..2 {
         let error = writer.append(b"three", 3).unwrap_err();
         assert!(error.to_string().contains("journal /journal/s/"), "{error}");
     }
-    // An empty directory in its place, as after a wrong mount was put right.
+    // An empty directory in its place, as after a wrong mount was corrected.
     disk.bring_back(&[Path::new(DIR)], Vec::new());
     assert_eq!(step(&mut writer, &[request], b"three", 3), FrameNo(3));
     writer.tend();
@@ -194,13 +197,13 @@ fn a_directory_that_vanished_is_missed_and_made_again_when_its_root_is_there() {
     assert!(writer.is_healthy());
     assert_eq!(numbers(&stream(&disk)), [1, 2, 3], "what had gone to the lost file was written again");
     assert!(stream(&disk).verify().unwrap().problems.is_empty());
-    // It is locked again, too.
-    let other = Directory::open_on(disk.process(), Path::new(DIR), options(), Background::Caller);
+    // The new directory is locked too.
+    let other = JournalDirectory::open_on(disk.process(), Path::new(DIR), options(), Background::Caller);
     assert!(matches!(other, Err(OpenError::Locked { .. })));
 }
 
 #[test]
-fn a_directory_that_comes_back_goes_on() {
+fn a_directory_that_comes_back_is_used_again() {
     let disk = SimDisk::new(1);
     let (directory, mut writer, _) = begin(&disk, options());
     step(&mut writer, &[], b"one", 1);
@@ -216,9 +219,9 @@ fn a_directory_that_comes_back_goes_on() {
 }
 
 #[test]
-fn what_waits_is_written_when_the_streams_thread_panics() {
+fn waiting_records_are_written_when_the_streams_thread_panics() {
     let dir = tempfile::tempdir().unwrap();
-    let directory = Directory::open(dir.path(), options()).unwrap();
+    let directory = JournalDirectory::open(dir.path(), options()).unwrap();
     let (mut writer, _) = directory.stream("s").unwrap();
     let panicked = std::thread::spawn(move || {
         let request = writer.request("r").unwrap();
@@ -260,14 +263,14 @@ impl File for Full {
     }
 }
 
-/// The machine's disk, but with segments that are `/dev/full` while it is.
+/// The machine's disk, with `/dev/full` for segments while the flag is set.
 struct FullDisk(Mutex<bool>);
 
 impl Storage for FullDisk {
     fn make_dir(&self, dir: &Path) -> io::Result<()> {
         Disk.make_dir(dir)
     }
-    fn list(&self, dir: &Path) -> io::Result<Vec<Listed>> {
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
         Disk.list(dir)
     }
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
@@ -294,16 +297,17 @@ impl Storage for FullDisk {
     fn now_unix_ns(&self) -> u64 {
         Disk.now_unix_ns()
     }
-    fn steady(&self) -> Option<Steady> {
+    fn steady(&self) -> Option<BootClock> {
         Disk.steady()
     }
 }
 
 #[test]
-fn the_kernels_own_full_device_is_an_error_that_heals() {
+fn the_kernels_full_device_is_an_error_until_it_has_room() {
     let dir = tempfile::tempdir().unwrap();
     let full = Arc::new(FullDisk(Mutex::new(true)));
-    let directory = Directory::open_on(full.clone(), dir.path(), options(), Background::Caller).unwrap();
+    let directory =
+        JournalDirectory::open_on(full.clone(), dir.path(), options(), Background::Caller).unwrap();
     let (mut writer, _) = directory.stream("s").unwrap();
     let WriteError::Io(error) = writer.append(b"one", 1).unwrap_err() else { panic!() };
     assert_eq!(error.source.raw_os_error(), Some(28));
@@ -311,7 +315,7 @@ fn the_kernels_own_full_device_is_an_error_that_heals() {
     assert_eq!(step(&mut writer, &[], b"one", 1), FrameNo(1));
 }
 
-/// A file system of one MiB, where this machine lets a test mount one.
+/// A file system of 1 MiB, if this machine lets a test mount one.
 struct SmallMount(tempfile::TempDir);
 
 impl SmallMount {
@@ -330,7 +334,7 @@ impl Drop for SmallMount {
 }
 
 #[test]
-fn a_file_system_that_fills_up_stops_a_stream_and_room_lets_it_go_on() {
+fn a_file_system_that_fills_up_stops_a_stream_until_there_is_room() {
     let Some(mount) = SmallMount::new() else {
         eprintln!("not run: this machine lets no test mount a tmpfs");
         return;
@@ -338,7 +342,7 @@ fn a_file_system_that_fills_up_stops_a_stream_and_room_lets_it_go_on() {
     let dir = mount.0.path();
     let filler = dir.join("filler");
     std::fs::write(&filler, vec![0; 700 << 10]).unwrap();
-    let (directory, mut writer, _) = open(dir, Options { segment_bytes: 64 << 10, ..options() });
+    let (directory, mut writer, _) = open(dir, JournalOptions { segment_bytes: 64 << 10, ..options() });
     let mut kept = 0;
     let error = loop {
         match writer.append(&[1; 10_000], kept) {
@@ -360,11 +364,11 @@ fn a_file_system_that_fills_up_stops_a_stream_and_room_lets_it_go_on() {
 }
 
 #[test]
-fn frames_become_durable_without_being_asked_for() {
+fn frames_become_durable_without_a_call() {
     for sync in [SyncPolicy::Always, SyncPolicy::Interval(Duration::from_millis(5))] {
         let dir = tempfile::tempdir().unwrap();
         let (_directory, mut writer, _) =
-            open(dir.path(), Options { sync, segment_bytes: 8192, ..options() });
+            open(dir.path(), JournalOptions { sync, segment_bytes: 8192, ..options() });
         let (wake, woken) = std::sync::mpsc::channel();
         let wake = Mutex::new(wake);
         writer.on_change(Box::new(move || wake.lock().unwrap().send(()).unwrap_or_default()));

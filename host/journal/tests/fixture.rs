@@ -1,11 +1,12 @@
-//! Journals of old formats open: each under `fixtures` was written by its version and is never written again.
+//! Journals of old formats open. Each directory under `fixtures` was written by its version and is never
+//! rewritten.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 
 use std::path::{Path, PathBuf};
 
-use afterbay_journal::reader::{Filter, From, State};
+use afterbay_journal::reader::{ReadFrom, RequestFilter, RequestState};
 use afterbay_journal::*;
 use support::*;
 
@@ -20,7 +21,7 @@ fn write_the_fixture_of_this_version() {
     let dir = fixture("v2");
     assert!(!dir.exists(), "a fixture is written once");
     std::fs::create_dir_all(&dir).unwrap();
-    let (_directory, mut writer, _) = open(&dir, Options { segment_bytes: 4096, ..options() });
+    let (_directory, mut writer, _) = open(&dir, JournalOptions { segment_bytes: 4096, ..options() });
     let long = writer.request("long").unwrap();
     for round in 0..10 {
         let short = writer.request(&format!("short-{round}")).unwrap();
@@ -43,7 +44,7 @@ fn write_the_fixture_of_this_version() {
         let rows = [(long.number(), frame), (short.number(), frame)];
         let sent = if round % 2 == 0 { Sent::Whole(frame) } else { Sent::Rows(&rows) };
         writer.sent("sink", 1 + round, sent).unwrap();
-        // The last three are not taken, and of those before not all.
+        // The last three frames are not taken, and some of those before.
         let through = FrameNo(round.min(5));
         writer.taken_sent("sink", round.min(7), through, Some(Credit { generation: 1, sent: round.min(7) }));
     }
@@ -71,7 +72,7 @@ fn copy(version: &str) -> tempfile::TempDir {
 fn a_journal_of_version_1_is_read() {
     let dir = copy("v1");
     let stream = reader(dir.path());
-    let frames: Vec<_> = stream.frames(From::Start).unwrap().map(Result::unwrap).collect();
+    let frames: Vec<_> = stream.frames(ReadFrom::Start).unwrap().map(Result::unwrap).collect();
     let numbers: Vec<u64> = frames.iter().map(|(frame, _)| frame.position.frame.0).collect();
     assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13, 14]);
     assert!(frames[..10].iter().enumerate().all(|(at, (frame, _))| frame.bytes == [at as u8; 500]));
@@ -79,10 +80,10 @@ fn a_journal_of_version_1_is_read() {
     assert_eq!((outcome.actions[0].ids.as_slice(), &outcome.actions[0].text[..]), (&[7, -7][..], "note"));
     assert_eq!(frames[10].1.as_ref().unwrap().passage, reader::Passage::Barrier("FlushCache".into()));
     assert_eq!(frames[11].1, None);
-    let requests: Vec<_> = stream.requests(Filter::default()).unwrap().map(Result::unwrap).collect();
+    let requests: Vec<_> = stream.requests(RequestFilter::default()).unwrap().map(Result::unwrap).collect();
     assert_eq!(requests.len(), 11);
     let long = requests.last().unwrap();
-    assert_eq!((&long.rid[..], long.state, long.rows), ("long", State::Live, 10));
+    assert_eq!((&long.rid[..], long.state, long.rows), ("long", RequestState::Live, 10));
     assert_eq!((long.received, long.forwarded, long.replaced), (10, 20, 10));
     assert_eq!(requests[4].completion_tokens, Some(3));
     assert_eq!(stream.lives("long").unwrap()[0].rows.len(), 10);
@@ -92,7 +93,10 @@ fn a_journal_of_version_1_is_read() {
     );
     let report = stream.verify().unwrap();
     assert!(report.problems.is_empty(), "{:?}", report.problems);
-    assert_eq!(report.notes, [Note::Skipped { from: FrameNo(11), count: 2 }, Note::Unfinished { frames: 1 }]);
+    assert_eq!(
+        report.notes,
+        [VerifyNote::Skipped { from: FrameNo(11), count: 2 }, VerifyNote::Unfinished { frames: 1 }]
+    );
 }
 
 #[test]
@@ -111,7 +115,7 @@ fn a_journal_of_version_1_goes_on() {
 fn a_journal_of_version_2_is_read_and_goes_on() {
     let dir = copy("v2");
     let stream = reader(dir.path());
-    let frames: Vec<_> = stream.frames(From::Start).unwrap().map(Result::unwrap).collect();
+    let frames: Vec<_> = stream.frames(ReadFrom::Start).unwrap().map(Result::unwrap).collect();
     let numbers: Vec<u64> = frames.iter().map(|(frame, _)| frame.position.frame.0).collect();
     assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13, 14, 15, 16]);
     let outcome = |at: usize| frames[at].1.as_ref().unwrap();
@@ -119,7 +123,10 @@ fn a_journal_of_version_2_is_read_and_goes_on() {
     assert_eq!((&outcome(11).passage, &outcome(11).changed), (&reader::Passage::Dropped, &None));
     let report = stream.verify().unwrap();
     assert!(report.problems.is_empty(), "{:?}", report.problems);
-    assert_eq!(report.notes, [Note::Skipped { from: FrameNo(11), count: 2 }, Note::Unfinished { frames: 2 }]);
+    assert_eq!(
+        report.notes,
+        [VerifyNote::Skipped { from: FrameNo(11), count: 2 }, VerifyNote::Unfinished { frames: 2 }]
+    );
 
     let (_directory, mut writer, recovered) = open(dir.path(), options());
     assert_eq!(recovered.unfinished.runs().collect::<Vec<_>>(), [(FrameNo(15), 2)]);
@@ -157,12 +164,12 @@ fn a_journal_of_a_later_version_is_refused_with_its_version() {
         format!("journal segment {}: format version 3, this program reads up to 2", segment.display());
     let error = reader(dir.path()).verify().unwrap_err();
     assert_eq!(error.to_string(), expected);
-    let directory = Directory::open(dir.path(), options()).unwrap();
+    let directory = JournalDirectory::open(dir.path(), options()).unwrap();
     assert_eq!(directory.stream("s").err().unwrap().to_string(), expected);
 }
 
 #[test]
-fn every_fixture_is_of_a_version_that_a_test_opens() {
+fn every_fixture_has_a_test_that_opens_it() {
     let mut names: Vec<_> =
         std::fs::read_dir(fixture("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();

@@ -1,4 +1,4 @@
-//! A disk without room refuses frames, and still takes the records about frames that left.
+//! A full disk refuses frames and still accepts the records about sent frames.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -12,12 +12,12 @@ use support::*;
 const SEGMENT_BYTES: u64 = 64 << 10;
 const FRAME: [u8; 3000] = [7; 3000];
 
-fn small() -> Options {
-    Options { segment_bytes: SEGMENT_BYTES, ..options() }
+fn small() -> JournalOptions {
+    JournalOptions { segment_bytes: SEGMENT_BYTES, ..options() }
 }
 
-/// A disk that takes no further byte, and a journal on it.
-fn full_disk() -> (SimDisk, Directory, Writer, u64) {
+/// A disk that accepts no further byte, and a journal on it.
+fn full_disk() -> (SimDisk, JournalDirectory, JournalWriter, u64) {
     let disk = SimDisk::new(1);
     disk.set_reserves(true);
     let (directory, mut writer, _) = begin(&disk, small());
@@ -31,19 +31,19 @@ fn full_disk() -> (SimDisk, Directory, Writer, u64) {
     (disk, directory, writer, last)
 }
 
-fn sends(writer: &mut Writer, frame: u64) -> Result<(), WriteError> {
+fn sends(writer: &mut JournalWriter, frame: u64) -> Result<(), WriteError> {
     writer.outcome(&as_it_came(FrameNo(frame), &[], &[]));
     writer.sent("sink", frame, Sent::Whole(FrameNo(frame))).unwrap();
     writer.flush()
 }
 
 #[test]
-fn frames_that_are_in_the_journal_are_recorded_as_sent_while_the_disk_is_full() {
+fn stored_frames_are_recorded_as_sent_while_the_disk_is_full() {
     let (disk, directory, mut writer, last) = full_disk();
     assert!(last > 10 && !writer.is_healthy());
     for frame in 1..=last {
         sends(&mut writer, frame).unwrap();
-        writer.handed("sink", Handed { sequence: frame, generation: 1 });
+        writer.handed("sink", HandedOver { sequence: frame, generation: 1 });
         writer.taken_sent("sink", frame, FrameNo(frame), Some(Credit { generation: 1, sent: frame }));
         writer.flush().unwrap();
     }
@@ -58,8 +58,7 @@ fn frames_that_are_in_the_journal_are_recorded_as_sent_while_the_disk_is_full() 
 }
 
 #[test]
-fn a_segment_that_cannot_be_followed_by_another_takes_records_to_the_end_of_its_spare_and_then_refuses_them()
-{
+fn a_segment_without_room_for_a_next_one_takes_records_up_to_the_end_of_its_spare() {
     let (disk, directory, mut writer, _) = full_disk();
     let mut recorded = 0;
     let error = loop {
@@ -71,7 +70,7 @@ fn a_segment_that_cannot_be_followed_by_another_takes_records_to_the_end_of_its_
     };
     assert!(error.is_full(), "{error}");
     assert!(recorded * 50 > SEGMENT_BYTES / bounds::SPARE_PARTS / 4, "{recorded} records found room");
-    // What was refused is not lost: it waits for room.
+    // The refused records wait for room.
     disk.set_capacity(usize::MAX);
     writer.flush().unwrap();
     assert!(writer.probe().unwrap());
@@ -83,7 +82,7 @@ fn a_segment_that_cannot_be_followed_by_another_takes_records_to_the_end_of_its_
 }
 
 #[test]
-fn a_probe_tells_that_there_is_room_for_frames_again() {
+fn a_probe_finds_that_frames_have_room_again() {
     let (disk, _directory, mut writer, last) = full_disk();
     assert!(writer.probe().unwrap_err().is_full() && !writer.is_healthy());
     disk.set_capacity(usize::MAX);
@@ -93,7 +92,7 @@ fn a_probe_tells_that_there_is_room_for_frames_again() {
 }
 
 #[test]
-fn a_disk_with_room_for_less_than_a_segment_is_used_to_its_end() {
+fn a_disk_with_room_for_less_than_a_segment_is_used_completely() {
     let disk = SimDisk::new(1);
     disk.set_reserves(true);
     let (_directory, mut writer, _) = begin(&disk, small());
@@ -105,7 +104,7 @@ fn a_disk_with_room_for_less_than_a_segment_is_used_to_its_end() {
 }
 
 #[test]
-fn a_full_disk_lets_a_journal_be_sealed() {
+fn a_journal_can_be_sealed_on_a_full_disk() {
     let (disk, directory, mut writer, last) = full_disk();
     for frame in 1..=last {
         sends(&mut writer, frame).unwrap();
@@ -118,7 +117,7 @@ fn a_full_disk_lets_a_journal_be_sealed() {
 }
 
 #[test]
-fn a_journal_that_cannot_be_sealed_says_so() {
+fn finish_fails_if_the_segment_cannot_be_sealed() {
     let disk = SimDisk::new(1);
     let (_directory, mut writer, _) = begin(&disk, small());
     for ns in 1..10 {
@@ -135,7 +134,7 @@ fn a_journal_that_cannot_be_sealed_says_so() {
 }
 
 #[test]
-fn a_start_on_a_full_disk_succeeds_and_says_that_nothing_can_be_written() {
+fn a_start_on_a_full_disk_succeeds_and_reports_that_it_cannot_write() {
     let disk = SimDisk::new(1);
     let (directory, mut writer, _) = begin(&disk, small());
     for ns in 1..10 {
@@ -155,18 +154,18 @@ fn a_start_on_a_full_disk_succeeds_and_says_that_nothing_can_be_written() {
 }
 
 #[test]
-fn a_file_system_that_sets_no_room_aside_is_told_once() {
+fn a_file_system_that_cannot_reserve_space_is_reported_once() {
     let disk = SimDisk::new(1);
     let (_directory, mut writer, _) = begin(&disk, small());
     for ns in 1..100 {
         step(&mut writer, &[], &FRAME, ns);
     }
     let told = std::iter::from_fn(|| writer.next_notice());
-    assert_eq!(told.filter(|notice| matches!(notice, Notice::NotReserved { .. })).count(), 1);
+    assert_eq!(told.filter(|notice| matches!(notice, JournalNotice::NotReserved { .. })).count(), 1);
 }
 
 #[test]
-fn what_leaves_unrecorded_is_known_as_unknown_at_the_next_start_until_all_is_on_record_again() {
+fn frames_sent_unrecorded_are_reported_at_each_start_until_everything_is_recorded() {
     let (disk, directory, mut writer, last) = full_disk();
     let mut sent = 0;
     while sends(&mut writer, sent + 1).is_ok() {
@@ -177,7 +176,7 @@ fn what_leaves_unrecorded_is_known_as_unknown_at_the_next_start_until_all_is_on_
     drop((writer, directory));
     let (directory, mut writer, recovered) = begin(&disk, small());
     assert!(recovered.unrecorded);
-    assert!(stream(&disk).verify().unwrap().notes.contains(&Note::Unrecorded));
+    assert!(stream(&disk).verify().unwrap().notes.contains(&VerifyNote::Unrecorded));
     // A write alone settles nothing.
     disk.set_capacity(usize::MAX);
     writer.append(&FRAME, last + 1).unwrap();
@@ -194,7 +193,7 @@ fn what_leaves_unrecorded_is_known_as_unknown_at_the_next_start_until_all_is_on_
 }
 
 #[test]
-fn what_left_unrecorded_is_known_again_once_the_disk_has_room() {
+fn frames_sent_unrecorded_are_recorded_once_the_disk_has_room() {
     let (disk, directory, mut writer, _) = full_disk();
     let mut sent = 0;
     while sends(&mut writer, sent + 1).is_ok() {
@@ -211,15 +210,16 @@ fn what_left_unrecorded_is_known_again_once_the_disk_has_room() {
 }
 
 #[test]
-fn a_directory_for_which_the_disk_has_no_room_is_made_when_it_has() {
+fn a_directory_without_room_on_the_disk_is_made_once_there_is_room() {
     let disk = SimDisk::new(1);
     disk.set_full_of_names(true);
-    let directory = Directory::open_on(disk.process(), Path::new(DIR), small(), Background::Caller).unwrap();
+    let directory =
+        JournalDirectory::open_on(disk.process(), Path::new(DIR), small(), Background::Caller).unwrap();
     let (mut writer, recovered) = directory.stream("s").unwrap();
     assert!(recovered.refused.is_some());
     assert!(writer.append(&FRAME, 1).is_err());
     disk.set_full_of_names(false);
     assert_eq!(step(&mut writer, &[], &FRAME, 1), FrameNo(1));
-    let other = Directory::open_on(disk.process(), Path::new(DIR), small(), Background::Caller);
+    let other = JournalDirectory::open_on(disk.process(), Path::new(DIR), small(), Background::Caller);
     assert!(matches!(other, Err(OpenError::Locked { .. })), "it is locked, too");
 }

@@ -1,4 +1,4 @@
-//! Who may read the journal's files, and what is no file of the journal.
+//! Modes of the journal's files, and files that the journal refuses.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use afterbay_journal::reader::{From, Journal};
+use afterbay_journal::reader::{JournalReader, ReadFrom};
 use afterbay_journal::*;
 use support::*;
 
@@ -19,9 +19,9 @@ fn fifo(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// The umask is the whole process's, so each is tried in a process of its own: this test, run again.
+/// The umask is per process, so this test runs itself again for each.
 #[test]
-fn files_are_their_owners_alone_whatever_the_umask() {
+fn files_are_private_to_their_owner_under_any_umask() {
     const IN: &str = "AFTERBAY_TEST_UMASK_DIR";
     if let Ok(dir) = std::env::var(IN) {
         let root = Path::new(&dir).join("journal");
@@ -36,7 +36,7 @@ fn files_are_their_owners_alone_whatever_the_umask() {
         let dir = tempfile::tempdir().unwrap();
         let test = std::env::current_exe().unwrap();
         let script =
-            format!("umask {umask} && exec \"$0\" --exact files_are_their_owners_alone_whatever_the_umask");
+            format!("umask {umask} && exec \"$0\" --exact files_are_private_to_their_owner_under_any_umask");
         let status = Command::new("sh").args(["-c", &script]).arg(test).env(IN, dir.path()).status();
         assert!(status.unwrap().success());
         let root = dir.path().join("journal");
@@ -52,20 +52,20 @@ fn files_are_their_owners_alone_whatever_the_umask() {
 }
 
 #[test]
-fn a_lock_that_is_a_link_is_refused_and_what_it_names_is_left_alone() {
+fn a_lock_that_is_a_link_is_refused_and_its_target_is_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let named = dir.path().join("named");
     std::fs::write(&named, "precious").unwrap();
     let root = dir.path().join("journal");
     std::fs::create_dir(&root).unwrap();
     symlink(&named, root.join("LOCK")).unwrap();
-    let error = Directory::open(&root, options()).err().unwrap().to_string();
+    let error = JournalDirectory::open(&root, options()).err().unwrap().to_string();
     assert!(error.ends_with("journal: lock: is a symbolic link"), "{error}");
     assert_eq!(std::fs::read(&named).unwrap(), b"precious");
 }
 
 #[test]
-fn what_is_no_regular_file_is_refused_by_every_reader_without_waiting() {
+fn every_reader_refuses_irregular_files_without_blocking() {
     let dir = tempfile::tempdir().unwrap();
     let (directory, mut writer, _) = open(dir.path(), options());
     step(&mut writer, &[], b"frame", 1);
@@ -78,24 +78,24 @@ fn what_is_no_regular_file_is_refused_by_every_reader_without_waiting() {
             true => fifo(&second),
             false => symlink("/dev/zero", &second).unwrap(),
         }
-        let stream = Journal::open(dir.path()).unwrap().stream("s").unwrap();
+        let stream = JournalReader::open(dir.path()).unwrap().stream("s").unwrap();
         let refused = "00000000000000000002-0000000001.seg: open: is not a regular file";
         let error = stream.verify().unwrap_err().to_string();
         assert!(error.ends_with(refused), "{what}: {error}");
-        let read = stream.frames(From::Start).and_then(|frames| frames.collect::<Result<Vec<_>, _>>());
+        let read = stream.frames(ReadFrom::Start).and_then(|frames| frames.collect::<Result<Vec<_>, _>>());
         assert!(read.unwrap_err().to_string().ends_with(refused));
         assert!(stream.last_frame().is_err() && stream.taken().is_err());
-        let started = Directory::open(dir.path(), options()).unwrap().stream("s").err().unwrap();
+        let started = JournalDirectory::open(dir.path(), options()).unwrap().stream("s").err().unwrap();
         assert!(started.to_string().ends_with(refused), "{what}: {started}");
         std::fs::remove_file(&second).unwrap();
     }
     for beside in ["AFTER", "SHARES"] {
         fifo(&dir.path().join("s").join(beside));
     }
-    let stream = Journal::open(dir.path()).unwrap().stream("s").unwrap();
+    let stream = JournalReader::open(dir.path()).unwrap().stream("s").unwrap();
     assert!(stream.after().unwrap_err().to_string().ends_with("AFTER: open: is not a regular file"));
     let root = tempfile::tempdir().unwrap();
     fifo(&root.path().join("LOCK"));
-    let error = Directory::open(root.path(), options()).err().unwrap().to_string();
+    let error = JournalDirectory::open(root.path(), options()).err().unwrap().to_string();
     assert!(error.ends_with("lock: is not a regular file"), "{error}");
 }

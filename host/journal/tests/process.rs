@@ -1,4 +1,4 @@
-//! Other processes and threads: one writes, others read; one holds the lock, the other is told who.
+//! Other processes and threads: readers beside a writer, and a second process at the lock.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use afterbay_journal::reader::{Filter, From, Journal, Record};
+use afterbay_journal::reader::{JournalReader, JournalRecord, ReadFrom, RequestFilter};
 use afterbay_journal::*;
 use support::*;
 
 const CHILD_DIR: &str = "AFTERBAY_JOURNAL_TEST_DIR";
 
-/// A child that runs the ignored test of this name on `dir`.
+/// Starts a child that runs the ignored test of this name on `dir`.
 fn child(name: &str, dir: &Path) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--ignored", "--nocapture"])
@@ -32,7 +32,7 @@ fn wait_for(child: &mut Child, word: &str) {
     assert!(out.lines().any(|line| line.unwrap().contains(word)), "the child never said {word:?}");
 }
 
-/// The directory, where this is a child and not a run of all ignored tests.
+/// Directory of a child; `None` in a run of all ignored tests.
 fn child_dir() -> Option<std::path::PathBuf> {
     std::env::var_os(CHILD_DIR).map(Into::into)
 }
@@ -47,17 +47,17 @@ fn child_holds_the_lock() {
     writer.flush().unwrap();
     println!("ready");
     std::io::stdout().flush().unwrap();
-    // Until killed, or the parent is gone.
+    // Wait until killed, or until the parent exits.
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
 }
 
 #[test]
-fn a_second_process_is_told_who_holds_the_directory_and_may_still_read() {
+fn a_second_process_gets_the_pid_of_the_lock_and_may_still_read() {
     let dir = tempfile::tempdir().unwrap();
     let mut child = child("child_holds_the_lock", dir.path());
     wait_for(&mut child, "ready");
-    let error = Directory::open(dir.path(), options()).err().expect("it is locked");
+    let error = JournalDirectory::open(dir.path(), options()).err().expect("it is locked");
     assert_eq!(
         error.to_string(),
         format!("journal {}: locked by process {}", dir.path().display(), child.id())
@@ -65,7 +65,7 @@ fn a_second_process_is_told_who_holds_the_directory_and_may_still_read() {
     let lives = reader(dir.path()).lives("of the child").unwrap();
     assert_eq!(lives[0].rows.len(), 1);
 
-    // Killed, it holds nothing any more, and leaves what it wrote.
+    // The killed process has released the lock and left what it wrote.
     child.kill().unwrap();
     child.wait().unwrap();
     let (_directory, _writer, recovered) = open(dir.path(), options());
@@ -75,16 +75,16 @@ fn a_second_process_is_told_who_holds_the_directory_and_may_still_read() {
 
 #[test]
 #[ignore = "the child of another test"]
-fn child_writes_without_end() {
+fn child_writes_forever() {
     let Some(dir) = child_dir() else { return };
-    let (_directory, mut writer, _) = open(&dir, Options { segment_bytes: 1 << 20, ..options() });
+    let (_directory, mut writer, _) = open(&dir, JournalOptions { segment_bytes: 1 << 20, ..options() });
     println!("ready");
     let mut random = Random(7);
     for ns in 0.. {
         let request = writer.request(&format!("rid-{ns}")).unwrap();
         let length = random.below(5000) as usize;
         let mut bytes = random.bytes(length);
-        // Each frame can be told right or wrong by itself.
+        // A checksum makes each frame verifiable on its own.
         bytes.extend_from_slice(&(bytes.iter().map(|&byte| u64::from(byte)).sum::<u64>()).to_le_bytes());
         let frame = writer.append(&bytes, ns).unwrap().frame;
         writer.outcome(&as_it_came(frame, &[request], &[1]));
@@ -98,22 +98,22 @@ fn is_right(bytes: &[u8]) -> bool {
 }
 
 #[test]
-fn a_writer_that_is_killed_at_any_moment_leaves_a_journal_without_fault() {
+fn a_writer_killed_at_any_moment_leaves_a_clean_journal() {
     for round in 0..6 {
         let dir = tempfile::tempdir().unwrap();
-        let mut child = child("child_writes_without_end", dir.path());
+        let mut child = child("child_writes_forever", dir.path());
         wait_for(&mut child, "ready");
-        // Read beside it, all the while.
-        let mut tail = reader(dir.path()).tail(From::Start).unwrap();
+        // Read beside the writer all the time.
+        let mut tail = reader(dir.path()).tail(ReadFrom::Start).unwrap();
         let (until, mut last) = (Instant::now() + Duration::from_millis(100 + 70 * round), 0);
         while Instant::now() < until {
             match tail.next().unwrap() {
-                Some(Record::Frame(frame)) => {
+                Some(JournalRecord::Frame(frame)) => {
                     assert_eq!(frame.position.frame.0, last + 1, "frames come in order, none left out");
                     assert!(is_right(&frame.bytes));
                     last += 1;
                 }
-                Some(Record::Corrupt(id, offset, bytes)) => panic!("{id} {offset} {bytes} corrupt"),
+                Some(JournalRecord::Corrupt(id, offset, bytes)) => panic!("{id} {offset} {bytes} corrupt"),
                 Some(_) => {}
                 None => std::thread::sleep(Duration::from_millis(1)),
             }
@@ -125,7 +125,8 @@ fn a_writer_that_is_killed_at_any_moment_leaves_a_journal_without_fault() {
         assert!(recovered.corrupt.is_empty() && recovered.last_frame.0 >= last);
         assert!(recovered.unfinished.len() <= 1, "only the last outcome had not been written");
         drop((writer, directory));
-        let frames: Vec<_> = reader(dir.path()).frames(From::Start).unwrap().map(Result::unwrap).collect();
+        let frames: Vec<_> =
+            reader(dir.path()).frames(ReadFrom::Start).unwrap().map(Result::unwrap).collect();
         assert_eq!(frames.len() as u64, recovered.last_frame.0);
         assert!(frames.iter().all(|(frame, _)| is_right(&frame.bytes)));
         let report = reader(dir.path()).verify().unwrap();
@@ -134,9 +135,9 @@ fn a_writer_that_is_killed_at_any_moment_leaves_a_journal_without_fault() {
 }
 
 #[test]
-fn readers_see_only_whole_records_while_a_thread_writes_and_retention_removes() {
+fn readers_see_only_complete_records_while_a_thread_writes_and_retention_removes() {
     let dir = tempfile::tempdir().unwrap();
-    let small = Options {
+    let small = JournalOptions {
         segment_bytes: 64 << 10,
         retain_bytes: Some(512 << 10),
         sync: SyncPolicy::Always,
@@ -150,12 +151,12 @@ fn readers_see_only_whole_records_while_a_thread_writes_and_retention_removes() 
         move || {
             let (mut rounds, mut seen) = (0, 0);
             while !stop.load(Ordering::Acquire) {
-                let Ok(stream) = Journal::open(&path).unwrap().stream("s") else { continue };
-                for info in stream.requests(Filter::default()).unwrap() {
+                let Ok(stream) = JournalReader::open(&path).unwrap().stream("s") else { continue };
+                for info in stream.requests(RequestFilter::default()).unwrap() {
                     assert!(info.unwrap().rid.starts_with("rid"));
                 }
                 let mut last = 0;
-                for item in stream.frames(From::Start).unwrap() {
+                for item in stream.frames(ReadFrom::Start).unwrap() {
                     let (frame, _) = item.unwrap();
                     assert!(frame.position.frame.0 > last && is_right(&frame.bytes));
                     last = frame.position.frame.0;

@@ -1,4 +1,4 @@
-//! What is kept, for how long, and what is done when it may not be removed.
+//! What retention keeps, for how long, and what happens when it may remove nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -7,31 +7,31 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use afterbay_journal::reader::{Filter, From, Journal, State, Stream};
+use afterbay_journal::reader::{JournalReader, ReadFrom, RequestFilter, RequestState, StreamReader};
 use afterbay_journal::*;
 use support::disk::SimDisk;
 use support::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-fn begin(disk: &SimDisk, options: Options) -> Directory {
-    Directory::open_on(disk.process(), Path::new(DIR), options, Background::Caller).unwrap()
+fn begin(disk: &SimDisk, options: JournalOptions) -> JournalDirectory {
+    JournalDirectory::open_on(disk.process(), Path::new(DIR), options, Background::Caller).unwrap()
 }
 
-fn stream(disk: &SimDisk, name: &str) -> Stream {
-    Journal::open_on(Arc::new(disk.clone()), Path::new(DIR)).unwrap().stream(name).unwrap()
+fn stream(disk: &SimDisk, name: &str) -> StreamReader {
+    JournalReader::open_on(Arc::new(disk.clone()), Path::new(DIR)).unwrap().stream(name).unwrap()
 }
 
 fn first_frame(disk: &SimDisk, name: &str) -> u64 {
-    stream(disk, name).frames(From::Start).unwrap().next().unwrap().unwrap().0.position.frame.0
+    stream(disk, name).frames(ReadFrom::Start).unwrap().next().unwrap().unwrap().0.position.frame.0
 }
 
-fn notices(writer: &mut Writer) -> Vec<Notice> {
+fn notices(writer: &mut JournalWriter) -> Vec<JournalNotice> {
     std::iter::from_fn(|| writer.next_notice()).collect()
 }
 
-/// Appends frames of 400 bytes, a second apart, with no rows.
-fn fill(disk: &SimDisk, directory: &Directory, writer: &mut Writer, frames: u64) {
+/// Appends frames of 400 bytes, one per second, without rows.
+fn fill(disk: &SimDisk, directory: &JournalDirectory, writer: &mut JournalWriter, frames: u64) {
     for _ in 0..frames {
         step(writer, &[], &[1; 400], disk.pass_time(SECOND));
         writer.tend();
@@ -41,24 +41,24 @@ fn fill(disk: &SimDisk, directory: &Directory, writer: &mut Writer, frames: u64)
     directory.tend();
 }
 
-fn small() -> Options {
-    Options { segment_bytes: 4096, retain_bytes: Some(20_000), ..options() }
+fn small() -> JournalOptions {
+    JournalOptions { segment_bytes: 4096, retain_bytes: Some(20_000), ..options() }
 }
 
 #[test]
-fn the_oldest_segments_go_when_there_are_too_many_bytes() {
+fn the_oldest_segments_are_removed_past_retain_bytes() {
     let disk = SimDisk::new(1);
     let directory = begin(&disk, small());
     let (mut writer, _) = directory.stream("s").unwrap();
     fill(&disk, &directory, &mut writer, 500);
     assert!(disk.used() <= 20_000 + 4096, "{}", disk.used());
     assert!(disk.used() > 12_000, "no more was removed than need be: {}", disk.used());
-    assert!(notices(&mut writer).iter().any(|each| matches!(each, Notice::Removed { .. })));
+    assert!(notices(&mut writer).iter().any(|each| matches!(each, JournalNotice::Removed { .. })));
     assert!(stream(&disk, "s").verify().unwrap().problems.is_empty());
 }
 
 #[test]
-fn bytes_are_counted_over_all_streams_and_the_oldest_goes_first() {
+fn retain_bytes_counts_all_streams_and_removes_the_oldest_first() {
     let disk = SimDisk::new(1);
     let directory = begin(&disk, small());
     let (mut old, _) = directory.stream("old").unwrap();
@@ -72,15 +72,15 @@ fn bytes_are_counted_over_all_streams_and_the_oldest_goes_first() {
 }
 
 #[test]
-fn segments_go_when_they_are_old() {
+fn segments_are_removed_past_retain_age() {
     let disk = SimDisk::new(1);
     let age = Some(Duration::from_secs(100));
-    let directory = begin(&disk, Options { retain_bytes: None, retain_age: age, ..small() });
+    let directory = begin(&disk, JournalOptions { retain_bytes: None, retain_age: age, ..small() });
     let (mut writer, _) = directory.stream("s").unwrap();
     fill(&disk, &directory, &mut writer, 1000);
     let first = first_frame(&disk, "s");
     assert!((870..=900).contains(&first), "{first}");
-    // A slow stream's segments end by age, so that they can go.
+    // Segments of a slow stream end by age, so that they can be removed.
     let mut last = None;
     let mut segments = 0;
     for _ in 0..100 {
@@ -101,7 +101,11 @@ fn a_segment_with_a_row_of_a_live_request_stays() {
     fill(&disk, &directory, &mut writer, 300);
     let kept = first_frame(&disk, "s");
     assert!(kept <= first.0 && first.0 - kept < 12, "{kept} is kept, {first} is needed");
-    assert!(notices(&mut writer).iter().any(|each| matches!(each, Notice::OverBudget { limit: 20_000, .. })));
+    assert!(
+        notices(&mut writer)
+            .iter()
+            .any(|each| matches!(each, JournalNotice::OverBudget { limit: 20_000, .. }))
+    );
     assert_eq!(stream(&disk, "s").lives("live").unwrap()[0].rows.len(), 1);
 
     last_step(&mut writer, &[live], 2, disk.pass_time(SECOND));
@@ -111,9 +115,9 @@ fn a_segment_with_a_row_of_a_live_request_stays() {
 }
 
 #[test]
-fn a_request_that_is_idle_for_too_long_keeps_nothing_until_it_comes_back() {
+fn an_abandoned_request_keeps_no_segments_until_it_has_a_row_again() {
     let disk = SimDisk::new(1);
-    let directory = begin(&disk, Options { abandon_after: Duration::from_secs(60), ..small() });
+    let directory = begin(&disk, JournalOptions { abandon_after: Duration::from_secs(60), ..small() });
     let (mut writer, _) = directory.stream("s").unwrap();
     let idle = writer.request("idle").unwrap();
     let first = step(&mut writer, &[idle], b"first", disk.pass_time(SECOND));
@@ -122,20 +126,23 @@ fn a_request_that_is_idle_for_too_long_keeps_nothing_until_it_comes_back() {
     fill(&disk, &directory, &mut writer, 100);
     assert!(first_frame(&disk, "s") > first.0);
     let state = |state| {
-        stream(&disk, "s").requests(Filter { state: Some(state), ..Filter::default() }).unwrap().count()
+        stream(&disk, "s")
+            .requests(RequestFilter { state: Some(state), ..RequestFilter::default() })
+            .unwrap()
+            .count()
     };
-    assert_eq!((state(State::Abandoned), state(State::Live)), (1, 0));
+    assert_eq!((state(RequestState::Abandoned), state(RequestState::Live)), (1, 0));
 
     let back = step(&mut writer, &[idle], b"back", disk.pass_time(SECOND));
     writer.flush().unwrap();
-    assert_eq!((state(State::Abandoned), state(State::Live)), (0, 1));
+    assert_eq!((state(RequestState::Abandoned), state(RequestState::Live)), (0, 1));
     fill(&disk, &directory, &mut writer, 50);
     assert!(first_frame(&disk, "s") <= back.0);
     assert_eq!(stream(&disk, "s").lives("idle").unwrap()[0].request.rows, 2);
 }
 
 #[test]
-fn what_a_stream_asks_to_keep_and_frames_without_an_outcome_stay() {
+fn retained_frames_and_frames_without_an_outcome_stay() {
     let disk = SimDisk::new(1);
     let directory = begin(&disk, small());
     let (mut writer, _) = directory.stream("s").unwrap();
@@ -153,9 +160,9 @@ fn what_a_stream_asks_to_keep_and_frames_without_an_outcome_stay() {
 }
 
 #[test]
-fn a_stream_that_nobody_writes_is_given_up_after_a_while_but_for_its_last_segment() {
+fn a_stream_without_a_writer_keeps_only_its_last_segment_after_abandon_after() {
     let disk = SimDisk::new(1);
-    let an_hour = || Options { abandon_after: Duration::from_secs(3600), ..small() };
+    let an_hour = || JournalOptions { abandon_after: Duration::from_secs(3600), ..small() };
     let directory = begin(&disk, an_hour());
     let (mut writer, _) = directory.stream("old").unwrap();
     let live = writer.request("live").unwrap();
@@ -169,7 +176,7 @@ fn a_stream_that_nobody_writes_is_given_up_after_a_while_but_for_its_last_segmen
     fill(&disk, &directory, &mut other, 60);
     assert!(first_frame(&disk, "old") > 50);
     drop(other);
-    // Its numbers go on.
+    // Numbers continue.
     let (mut writer, recovered) = directory.stream("old").unwrap();
     assert_eq!(recovered.last_frame, FrameNo(61));
     assert!(recovered.live.is_empty(), "idle for too long");
@@ -177,7 +184,7 @@ fn a_stream_that_nobody_writes_is_given_up_after_a_while_but_for_its_last_segmen
 }
 
 #[test]
-fn a_restart_keeps_what_live_requests_need() {
+fn a_restart_keeps_the_segments_of_live_requests() {
     let disk = SimDisk::new(1);
     let directory = begin(&disk, small());
     let (mut writer, _) = directory.stream("s").unwrap();

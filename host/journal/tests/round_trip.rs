@@ -1,9 +1,9 @@
-//! What is written is read back, by every way of reading.
+//! Everything written is read back, in every way of reading.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 
-use afterbay_journal::reader::{self, Ending, Filter, From, Record, State};
+use afterbay_journal::reader::{self, JournalRecord, OperatorAbort, ReadFrom, RequestFilter, RequestState};
 use afterbay_journal::*;
 use support::*;
 
@@ -55,7 +55,7 @@ fn every_part_of_an_outcome_is_read_back() {
     writer.flush().unwrap();
 
     let stream = reader(dir.path());
-    let frames: Vec<_> = stream.frames(From::Start).unwrap().map(Result::unwrap).collect();
+    let frames: Vec<_> = stream.frames(ReadFrom::Start).unwrap().map(Result::unwrap).collect();
     let bytes: Vec<&[u8]> = frames.iter().map(|(frame, _)| &frame.bytes[..]).collect();
     assert_eq!(bytes, [b"frame one" as &[u8], b"frame two", b"control", b"?", b"ended"]);
     assert_eq!(frames[1].0.position, second);
@@ -75,15 +75,15 @@ fn every_part_of_an_outcome_is_read_back() {
     assert_eq!(frames[2].1.as_ref().unwrap().passage, reader::Passage::Barrier("FlushCache".into()));
     assert_eq!(frames[3].1.as_ref().unwrap().passage, reader::Passage::NotUnderstood("opcode".into()));
 
-    let requests: Vec<_> = stream.requests(Filter::default()).unwrap().map(Result::unwrap).collect();
+    let requests: Vec<_> = stream.requests(RequestFilter::default()).unwrap().map(Result::unwrap).collect();
     assert_eq!(requests.len(), 3);
     let early: Vec<_> = requests.iter().map(|info| info.ended_early).collect();
     assert_eq!(early, [false, false, true]);
     let (one, other) = (&requests[0], &requests[1]);
-    assert_eq!((&one.rid[..], one.state, &one.finish[..]), ("rid-a", State::Finished, "stop"));
+    assert_eq!((&one.rid[..], one.state, &one.finish[..]), ("rid-a", RequestState::Finished, "stop"));
     assert_eq!((one.rows, one.received, one.forwarded, one.dropped), (2, 9, 3, 6));
     assert_eq!((one.first_unix_ns, one.last_unix_ns, one.completion_tokens), (1_000, 2_000, Some(9)));
-    assert_eq!((&other.rid[..], other.state, other.gaps), ("rid-b", State::Live, 1));
+    assert_eq!((&other.rid[..], other.state, other.gaps), ("rid-b", RequestState::Live, 1));
     assert_eq!((other.received, other.forwarded, other.replaced), (9, 6, 5));
 
     let lives = stream.lives("rid-a").unwrap();
@@ -102,7 +102,7 @@ fn every_part_of_an_outcome_is_read_back() {
 }
 
 #[test]
-fn a_journal_goes_on_after_a_clean_stop() {
+fn a_journal_continues_after_a_clean_stop() {
     let dir = tempfile::tempdir().unwrap();
     let (directory, mut writer, recovered) = open(dir.path(), options());
     assert_eq!(recovered.last_frame, FrameNo(0));
@@ -121,7 +121,7 @@ fn a_journal_goes_on_after_a_clean_stop() {
     assert!(recovered.cut.is_empty() && recovered.corrupt.is_empty());
     let [live] = &recovered.live[..] else { panic!("{:?}", recovered.live) };
     assert_eq!((&live.info.rid[..], live.info.received, live.request.number()), ("a", 1, a.number()));
-    // After a clean stop numbers go straight on.
+    // After a clean stop numbers continue.
     assert_eq!(writer.request("c").unwrap().number().0, b.number().0 + 1);
     let frame = step(&mut writer, &[live.request], b"two", 4);
     assert_eq!(frame.0, waits.frame.0 + 1);
@@ -131,9 +131,9 @@ fn a_journal_goes_on_after_a_clean_stop() {
 }
 
 #[test]
-fn a_segment_that_is_full_is_sealed_and_the_next_goes_on() {
+fn a_full_segment_is_sealed_and_the_next_begins() {
     let dir = tempfile::tempdir().unwrap();
-    let (directory, mut writer, _) = open(dir.path(), Options { segment_bytes: 4096, ..options() });
+    let (directory, mut writer, _) = open(dir.path(), JournalOptions { segment_bytes: 4096, ..options() });
     let long = writer.request("long").unwrap();
     for round in 0..40 {
         let short = writer.request(&format!("short-{round}")).unwrap();
@@ -148,7 +148,7 @@ fn a_segment_that_is_full_is_sealed_and_the_next_goes_on() {
     let files = std::fs::read_dir(dir.path().join("s")).unwrap().count();
     assert!(files > 4, "{files} segments");
     let stream = reader(dir.path());
-    let requests: Vec<_> = stream.requests(Filter::default()).unwrap().map(Result::unwrap).collect();
+    let requests: Vec<_> = stream.requests(RequestFilter::default()).unwrap().map(Result::unwrap).collect();
     let rids: Vec<_> = requests.iter().map(|info| &info.rid[..]).collect();
     let expected: Vec<String> = (0..40).map(|round| format!("short-{round}")).collect();
     assert_eq!(rids[..40], expected);
@@ -157,48 +157,55 @@ fn a_segment_that_is_full_is_sealed_and_the_next_goes_on() {
     let life = stream.lives("long").unwrap().remove(0);
     assert_eq!(life.rows.len(), 40);
     let numbers: Vec<u64> =
-        stream.frames(From::Start).unwrap().map(|frame| frame.unwrap().0.position.frame.0).collect();
+        stream.frames(ReadFrom::Start).unwrap().map(|frame| frame.unwrap().0.position.frame.0).collect();
     assert_eq!(numbers, (1..=81).collect::<Vec<_>>());
-    let from: Vec<_> = stream.frames(From::Frame(FrameNo(50))).unwrap().map(Result::unwrap).collect();
+    let from: Vec<_> = stream.frames(ReadFrom::Frame(FrameNo(50))).unwrap().map(Result::unwrap).collect();
     assert_eq!((from.len(), from[0].0.position.frame), (32, FrameNo(50)));
     assert!(from.iter().all(|(frame, outcome)| outcome.as_ref().unwrap().frame == frame.position.frame));
-    let since: Vec<_> = stream.frames(From::Time(38)).unwrap().map(Result::unwrap).collect();
+    let since: Vec<_> = stream.frames(ReadFrom::Time(38)).unwrap().map(Result::unwrap).collect();
     assert_eq!(since.len(), 5);
     let matching = |filter| stream.requests(filter).unwrap().count();
-    assert_eq!(matching(Filter { rid_prefix: Some("short-1".into()), ..Filter::default() }), 11);
-    assert_eq!(matching(Filter { state: Some(State::Live), ..Filter::default() }), 2);
-    assert_eq!(matching(Filter { since_unix_ns: Some(39), ..Filter::default() }), 3);
-    assert_eq!(matching(Filter { until_unix_ns: Some(1), ..Filter::default() }), 2);
+    assert_eq!(
+        matching(RequestFilter { rid_prefix: Some("short-1".into()), ..RequestFilter::default() }),
+        11
+    );
+    assert_eq!(matching(RequestFilter { state: Some(RequestState::Live), ..RequestFilter::default() }), 2);
+    assert_eq!(matching(RequestFilter { since_unix_ns: Some(39), ..RequestFilter::default() }), 3);
+    assert_eq!(matching(RequestFilter { until_unix_ns: Some(1), ..RequestFilter::default() }), 2);
 }
 
 #[test]
-fn an_end_that_was_asked_for_is_found_with_its_request_in_this_segment_and_in_later_ones() {
+fn an_operators_abort_is_found_with_its_request_in_this_segment_and_in_later_ones() {
     for steps in [0, 60] {
         let dir = tempfile::tempdir().unwrap();
-        let options = || Options { segment_bytes: 4096, ..options() };
+        let options = || JournalOptions { segment_bytes: 4096, ..options() };
         let (directory, mut writer, _) = open_alone(dir.path(), options());
         let requests = ["no", "expected", "due", "taken-back"].map(|rid| writer.request(rid).unwrap());
         step(&mut writer, &requests, b"", 1);
-        requests[1..].iter().for_each(|request| writer.ending(*request, Ending::Expected));
-        writer.ending(requests[2], Ending::Due);
-        writer.ending(requests[3], Ending::No);
+        requests[1..].iter().for_each(|request| writer.ending(*request, OperatorAbort::Expected));
+        writer.ending(requests[2], OperatorAbort::Due);
+        writer.ending(requests[3], OperatorAbort::No);
         for ns in 0..steps {
             step(&mut writer, &requests, &[7; 300], ns);
         }
         writer.flush().unwrap();
         drop((writer, directory));
-        // As after a kill, and then after a clean stop.
+        // Once after a kill, and once after a clean stop.
         for _ in 0..2 {
             let (_directory, writer, recovered) = open_alone(dir.path(), options());
             let found: Vec<_> = recovered.live.iter().map(|live| live.info.ending).collect();
-            assert_eq!(found, [Ending::No, Ending::Expected, Ending::Due, Ending::No], "{steps} steps");
+            assert_eq!(
+                found,
+                [OperatorAbort::No, OperatorAbort::Expected, OperatorAbort::Due, OperatorAbort::No],
+                "{steps} steps"
+            );
             writer.finish().unwrap();
         }
     }
 }
 
 #[test]
-fn a_rid_that_is_used_again_is_another_request() {
+fn a_reused_rid_is_another_request() {
     let dir = tempfile::tempdir().unwrap();
     let (_directory, mut writer, _) = open(dir.path(), options());
     let first = writer.request("same").unwrap();
@@ -210,13 +217,13 @@ fn a_rid_that_is_used_again_is_another_request() {
     let lives = reader(dir.path()).lives("same").unwrap();
     assert_eq!(
         lives.iter().map(|life| life.request.state).collect::<Vec<_>>(),
-        [State::Finished, State::Live]
+        [RequestState::Finished, RequestState::Live]
     );
     assert!(lives.iter().all(|life| life.rows.len() == 1));
 }
 
 #[test]
-fn a_closed_request_counts_no_more_rows() {
+fn a_closed_request_counts_no_further_rows() {
     let dir = tempfile::tempdir().unwrap();
     let (_directory, mut writer, _) = open(dir.path(), options());
     let gone = writer.request("gone").unwrap();
@@ -227,19 +234,19 @@ fn a_closed_request_counts_no_more_rows() {
     step(&mut writer, &[next], b"", 2);
     writer.flush().unwrap();
     let requests: Vec<_> =
-        reader(dir.path()).requests(Filter::default()).unwrap().map(Result::unwrap).collect();
-    assert_eq!((requests[0].state, requests[0].rows), (State::Abandoned, 1));
+        reader(dir.path()).requests(RequestFilter::default()).unwrap().map(Result::unwrap).collect();
+    assert_eq!((requests[0].state, requests[0].rows), (RequestState::Abandoned, 1));
     assert_eq!((&requests[1].rid[..], requests[1].rows), ("next", 1));
 }
 
 #[test]
-fn tail_gives_each_record_as_it_comes_across_segments() {
+fn tail_returns_each_record_as_it_is_written_across_segments() {
     let dir = tempfile::tempdir().unwrap();
-    let (_directory, mut writer, _) = open(dir.path(), Options { segment_bytes: 4096, ..options() });
+    let (_directory, mut writer, _) = open(dir.path(), JournalOptions { segment_bytes: 4096, ..options() });
     let request = writer.request("r").unwrap();
     step(&mut writer, &[request], b"before", 1);
     writer.flush().unwrap();
-    let mut tail = reader(dir.path()).tail(From::End).unwrap();
+    let mut tail = reader(dir.path()).tail(ReadFrom::End).unwrap();
     assert_eq!(tail.next().unwrap(), None);
     assert_eq!(tail.rid(request.number()), Some("r"));
     let mut seen = Vec::new();
@@ -253,30 +260,31 @@ fn tail_gives_each_record_as_it_comes_across_segments() {
         while let Some(record) = tail.next().unwrap() {
             seen.push(record);
         }
-        let has = seen.iter().any(|record| matches!(record, Record::Frame(f) if f.position.frame == frame));
+        let has =
+            seen.iter().any(|record| matches!(record, JournalRecord::Frame(f) if f.position.frame == frame));
         assert!(has, "frame {frame} at once");
     }
     writer.flush().unwrap();
     while let Some(record) = tail.next().unwrap() {
         seen.push(record);
     }
-    let count = |kind: fn(&Record) -> bool| seen.iter().filter(|record| kind(record)).count();
-    assert_eq!(count(|record| matches!(record, Record::Frame(_))), 30);
-    assert_eq!(count(|record| matches!(record, Record::Outcome(_))), 30);
-    assert_eq!(count(|record| matches!(record, Record::Opened(..))), 30);
-    assert_eq!(count(|record| matches!(record, Record::Closed(..))), 30);
+    let count = |kind: fn(&JournalRecord) -> bool| seen.iter().filter(|record| kind(record)).count();
+    assert_eq!(count(|record| matches!(record, JournalRecord::Frame(_))), 30);
+    assert_eq!(count(|record| matches!(record, JournalRecord::Outcome(_))), 30);
+    assert_eq!(count(|record| matches!(record, JournalRecord::Opened(..))), 30);
+    assert_eq!(count(|record| matches!(record, JournalRecord::Closed(..))), 30);
     assert_eq!(seen.len(), 120);
 }
 
 #[test]
-fn what_a_stream_comes_after_is_on_disk_until_it_is_taken_back() {
+fn the_preceding_streams_are_stored_until_they_are_removed() {
     let dir = tempfile::tempdir().unwrap();
     let (directory, writer, _) = open(dir.path(), options());
     assert_eq!(reader(dir.path()).after().unwrap(), Vec::<String>::new());
     let names = ["decode-0".to_owned(), "decode-1".to_owned()];
     directory.set_after("s", &names).unwrap();
     drop((writer, directory));
-    // It outlives its writer, and is no segment to the next.
+    // The file outlives its writer, and the next start does not take it for a segment.
     let (directory, _writer, recovered) = open(dir.path(), options());
     assert!(recovered.cut.is_empty() && recovered.corrupt.is_empty());
     assert_eq!(reader(dir.path()).after().unwrap(), names);
@@ -290,14 +298,14 @@ fn what_a_stream_comes_after_is_on_disk_until_it_is_taken_back() {
 }
 
 #[test]
-fn how_requests_are_shared_out_is_on_disk_until_there_is_nothing_to_be_said() {
+fn the_shares_of_sinks_are_stored_until_they_are_removed() {
     let dir = tempfile::tempdir().unwrap();
     let (directory, writer, recovered) = open(dir.path(), options());
     assert_eq!(recovered.shares, "");
     writer.set_shares("{\"one\": 1}").unwrap();
     writer.set_shares("{\"two\": 2}").unwrap();
     drop((writer, directory));
-    // Nothing else is there, and it is a stream all the same.
+    // A directory with nothing else is a stream all the same.
     assert_eq!(reader(dir.path()).after().unwrap(), Vec::<String>::new());
     let (directory, writer, recovered) = open(dir.path(), options());
     assert_eq!(recovered.shares, "{\"two\": 2}");

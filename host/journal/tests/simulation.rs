@@ -1,4 +1,4 @@
-//! A stream's journal on a disk that fails, against a model of what it must hold: seeded, thousands of schedules.
+//! The journal of a stream on a failing disk against a model, over thousands of seeded schedules.
 //!
 //! A failure prints its seed; `AFTERBAY_SEED=n` runs that one alone.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use afterbay_journal::reader::{Filter, From, Journal, State};
+use afterbay_journal::reader::{JournalReader, ReadFrom, RequestFilter, RequestState};
 use afterbay_journal::*;
 use support::disk::{Faults, SimDisk};
 use support::*;
@@ -27,10 +27,10 @@ struct Counted {
     finish: bool,
 }
 
-/// What the journal must say.
+/// What the journal must hold.
 #[derive(Clone, Debug, Default)]
 struct Model {
-    /// Appended, by number.
+    /// Appended frames by number.
     frames: BTreeMap<u64, Vec<u8>>,
     open: BTreeMap<u64, Counted>,
     closed: BTreeMap<u64, Counted>,
@@ -41,39 +41,40 @@ struct Model {
 struct Run {
     disk: SimDisk,
     random: Random,
-    options: Options,
-    directory: Directory,
-    writer: Writer,
+    options: JournalOptions,
+    directory: JournalDirectory,
+    writer: JournalWriter,
     model: Model,
-    /// As it was at the last write that worked: what a killed process leaves.
+    /// Model at the last successful write, which a killed process leaves.
     written: Model,
-    /// A write failed since: some of what it was to write may stand.
+    /// Whether a write failed since: a part of it may be stored.
     uncertain: bool,
-    requests: BTreeMap<u64, Request>,
+    requests: BTreeMap<u64, JournalRequest>,
     /// Since the process started.
     has_appended: bool,
-    /// The frame that a failed append was given.
+    /// Frame of the last failed append.
     refused: Option<(u64, Vec<u8>)>,
     keep_from: Option<u64>,
     request_numbers: BTreeSet<u64>,
     skipped: BTreeSet<u64>,
-    /// A summary could not be written, nor cut off: `verify` may find half of it.
+    /// A summary was neither written nor cut off: `verify` may find half of it.
     seal_failed: bool,
 }
 
-fn sim_options(random: &mut Random, sync: SyncPolicy) -> Options {
-    Options {
+fn sim_options(random: &mut Random, sync: SyncPolicy) -> JournalOptions {
+    JournalOptions {
         sync,
         segment_bytes: 4096 + random.below(12_000),
         retain_bytes: random.once_in(2).then(|| 8_000 + random.below(60_000)),
         abandon_after: Duration::from_secs(1 << 31),
-        ..Options::default()
+        ..JournalOptions::default()
     }
 }
 
-fn open_sim(disk: &SimDisk, options: &Options) -> (Directory, Writer, Recovered) {
+fn open_sim(disk: &SimDisk, options: &JournalOptions) -> (JournalDirectory, JournalWriter, RecoveredStream) {
     let storage = disk.process();
-    let directory = Directory::open_on(storage, Path::new(DIR), options.clone(), Background::Caller).unwrap();
+    let directory =
+        JournalDirectory::open_on(storage, Path::new(DIR), options.clone(), Background::Caller).unwrap();
     let (writer, recovered) = directory.stream("s").unwrap();
     (directory, writer, recovered)
 }
@@ -121,7 +122,7 @@ impl Run {
             if std::env::var("AFTERBAY_SEED").is_ok() {
                 eprintln!("{notice:?}");
             }
-            self.seal_failed |= matches!(notice, Notice::SealFailed { .. });
+            self.seal_failed |= matches!(notice, JournalNotice::SealFailed { .. });
         }
     }
 
@@ -146,7 +147,7 @@ impl Run {
             Err(WriteError::Io(_)) => {
                 self.uncertain = true;
                 if self.random.once_in(3) {
-                    // Forwarded without being kept.
+                    // Forwarded without being stored.
                     let number = self.writer.skipped(1, now).0;
                     self.skipped.insert(number);
                     self.refused = None;
@@ -171,7 +172,7 @@ impl Run {
         let at = if self.random.once_in(4) { self.random.below(waiting.len() as u64) as usize } else { 0 };
         let frame = waiting[at];
         let chosen: Vec<u64> = self.requests.keys().copied().filter(|_| self.random.once_in(2)).collect();
-        let requests: Vec<Request> = chosen.iter().map(|number| self.requests[number]).collect();
+        let requests: Vec<JournalRequest> = chosen.iter().map(|number| self.requests[number]).collect();
         let tokens: Vec<u32> = chosen.iter().map(|_| self.random.below(9) as u32).collect();
         let (mut actions, mut finished) = (Vec::new(), Vec::new());
         for (row, number) in chosen.iter().enumerate() {
@@ -214,7 +215,7 @@ impl Run {
     }
 
     fn open(&mut self) {
-        // A request comes out of a frame that was kept, so there is a segment.
+        // A request is in a stored frame, so a segment exists.
         if !self.has_appended {
             return;
         }
@@ -263,19 +264,19 @@ impl Run {
         self.disk.set_capacity(usize::MAX);
     }
 
-    /// The first frame that retention may not have taken.
+    /// First frame that retention must have kept.
     fn floor(&self, model: &Model) -> u64 {
         let live = model.open.values().filter(|each| each.rows > 0).map(|each| each.first_frame);
         let kept = model.unfinished.first().copied().into_iter().chain(self.keep_from).chain(live);
         kept.min().unwrap_or(u64::MAX)
     }
 
-    /// Reads all that a reader can and compares; `frames` are those that must be there, others may.
+    /// Reads everything and compares: `must` has to be there, `may` is allowed to be.
     fn check_reading(&self, must: &Model, may: &Model) {
         let stream =
-            Journal::open_on(Arc::new(self.disk.clone()), Path::new(DIR)).unwrap().stream("s").unwrap();
+            JournalReader::open_on(Arc::new(self.disk.clone()), Path::new(DIR)).unwrap().stream("s").unwrap();
         let read: BTreeMap<u64, Vec<u8>> = stream
-            .frames(From::Start)
+            .frames(ReadFrom::Start)
             .unwrap()
             .map(Result::unwrap)
             .map(|(frame, _)| (frame.position.frame.0, frame.bytes))
@@ -286,7 +287,7 @@ impl Run {
         }
         let first = read.first_key_value().map_or(u64::MAX, |(&first, _)| first);
         let removable = self.options.retain_bytes.is_some();
-        // What a write that failed had still written may have let more go.
+        // A partial write may have let retention remove more.
         let floor = if self.uncertain { self.floor(may) } else { self.floor(must) };
         for (number, bytes) in &must.frames {
             match read.get(number) {
@@ -307,7 +308,7 @@ impl Run {
             return;
         }
         let listed: BTreeMap<u64, _> = stream
-            .requests(Filter::default())
+            .requests(RequestFilter::default())
             .unwrap()
             .map(|info| info.map(|info| (info.number.0, info)).unwrap())
             .collect();
@@ -316,8 +317,8 @@ impl Run {
             let found = (&info.rid, info.rows, info.received, info.forwarded, info.dropped);
             let expected = (&counted.rid, counted.rows, counted.received, counted.forwarded, counted.dropped);
             assert_eq!(found, expected, "request {number}");
-            assert_ne!(info.state, State::Abandoned);
-            // One that has ended since no longer keeps its segments.
+            assert_ne!(info.state, RequestState::Abandoned);
+            // A request that has ended no longer keeps its segments.
             if !removable || !may.open.contains_key(number) || number % 4 != 0 {
                 continue;
             }
@@ -328,22 +329,22 @@ impl Run {
         for (number, info) in &listed {
             let Some(counted) = must.closed.get(number) else { continue };
             assert_eq!((info.rows, info.received), (counted.rows, counted.received), "request {number}");
-            assert_eq!(info.state == State::Finished, counted.finish, "request {number}");
+            assert_eq!(info.state == RequestState::Finished, counted.finish, "request {number}");
         }
         let mut report = stream.verify().unwrap();
-        let half = What::Summary { detail: "it is damaged".into() };
+        let half = ProblemKind::Summary { detail: "it is damaged".into() };
         report.problems.retain(|problem| !(self.seal_failed && problem.what == half));
         assert!(report.problems.is_empty(), "{:#?}", report.problems);
     }
 
-    /// The process is killed and the next one starts.
+    /// Kills the process and starts the next one.
     fn restart(&mut self) {
         self.disk.kill();
         self.heal();
         let (directory, writer, recovered) = open_sim(&self.disk, &self.options);
         (self.directory, self.writer) = (directory, writer);
         let must = self.written.clone();
-        // What waited and may have been written with a write that failed.
+        // Records that may have been written by a failed write.
         let may = std::mem::replace(&mut self.model, must.clone());
         self.keep_from = None;
         self.check_reading(&must, &may);
@@ -376,11 +377,11 @@ impl Run {
         may.closed.contains_key(&number)
     }
 
-    /// The model goes on from what was found.
-    fn adopt(&mut self, recovered: &Recovered) {
+    /// Continues the model from what recovery found.
+    fn adopt(&mut self, recovered: &RecoveredStream) {
         let reader = self.directory.reader("s").unwrap();
         let frames: BTreeMap<u64, Vec<u8>> = reader
-            .frames(From::Start)
+            .frames(ReadFrom::Start)
             .unwrap()
             .map(Result::unwrap)
             .map(|(frame, _)| (frame.position.frame.0, frame.bytes))
@@ -424,7 +425,7 @@ fn faults(random: &mut Random, sync: bool) -> Faults {
 }
 
 #[test]
-fn a_killed_process_leaves_all_that_it_was_told_was_written() {
+fn a_killed_process_leaves_everything_that_was_written() {
     let (mut restarts, mut failed, mut full) = (0, 0, 0);
     for seed in seeds(200) {
         let run = std::panic::catch_unwind(|| {
@@ -469,7 +470,7 @@ fn a_killed_process_leaves_all_that_it_was_told_was_written() {
 }
 
 #[test]
-fn a_power_cut_takes_nothing_that_was_called_durable() {
+fn a_power_cut_loses_nothing_durable() {
     let (mut cuts, mut failed) = (0, 0);
     for seed in seeds(200) {
         let run = std::panic::catch_unwind(|| {
@@ -529,7 +530,7 @@ impl Run {
             if std::env::var("AFTERBAY_SEED").is_ok() {
                 eprintln!("{notice:?}, durable {}", self.writer.durable());
             }
-            if let Notice::FramesLost { from, .. } = notice {
+            if let JournalNotice::FramesLost { from, .. } = notice {
                 *lost_from = (*lost_from).min(from.0);
             }
         }
@@ -545,7 +546,7 @@ impl Run {
             eprintln!("power cut, durable {durable}: {recovered:?}");
         }
         self.keep_from = None;
-        // A number that the disk never saw may come again.
+        // A number that the disk never saw may repeat.
         self.request_numbers.clear();
         self.adopt(&recovered);
         if std::env::var("AFTERBAY_SEED").is_ok() {

@@ -1,4 +1,4 @@
-//! What each sink was sent and has taken: known again after a kill, row by row.
+//! What each sink was sent and has taken is known again after a kill, row by row.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -9,14 +9,14 @@ use afterbay_journal::*;
 use support::disk::SimDisk;
 use support::*;
 
-/// The rows of one sink, as plainly as can be: (frame, request), request 0 for a frame without rows.
+/// Rows of one sink in the plainest form: (frame, request), with request 0 for a frame without rows.
 #[derive(Clone, Debug, Default)]
 struct Model {
     rows: BTreeSet<(u64, u64)>,
-    /// Each with the number it was last sent under.
+    /// Last sequence number of each row.
     sent: BTreeMap<(u64, u64), u64>,
     last_sent: u64,
-    /// The kernel has what was sent up to this number.
+    /// The kernel has accepted what was sent up to this number.
     handed: u64,
     taken: u64,
     last_frame: u64,
@@ -28,16 +28,16 @@ impl Model {
         self.sent.get(row).is_some_and(|sequence| *sequence <= self.taken)
     }
 
-    /// The frames before the first with a row that is not taken.
+    /// Frames before the first with a row that is not taken.
     fn prefix(&self) -> u64 {
         let first = self.rows.iter().find(|row| !self.is_taken(row));
         first.map_or(self.last_frame, |(frame, _)| frame - 1)
     }
 
-    fn check(&self, sink: &Sink) {
+    fn check(&self, sink: &SinkProgress) {
         assert_eq!((sink.sequence(), sink.last_sent()), (self.taken, self.last_sent));
         assert_eq!(sink.through().0, self.through);
-        let handed = Handed { sequence: self.handed, generation: 1 };
+        let handed = HandedOver { sequence: self.handed, generation: 1 };
         assert_eq!(sink.handed(), (self.handed > self.taken).then_some(handed));
         for row @ (frame, request) in &self.rows {
             let said = match request {
@@ -56,11 +56,11 @@ impl Model {
 struct Run {
     random: Random,
     model: Model,
-    requests: Vec<Request>,
+    requests: Vec<JournalRequest>,
 }
 
 impl Run {
-    fn step(&mut self, writer: &mut Writer) {
+    fn step(&mut self, writer: &mut JournalWriter) {
         match self.random.below(10) {
             0..4 => self.frame(writer),
             4 => self.send_whole(writer),
@@ -70,12 +70,12 @@ impl Run {
         }
     }
 
-    fn frame(&mut self, writer: &mut Writer) {
+    fn frame(&mut self, writer: &mut JournalWriter) {
         if self.requests.len() < 6 || self.random.once_in(10) {
             self.requests.push(writer.request("r").unwrap());
         }
         let random = &mut self.random;
-        let rows: Vec<Request> = self.requests.iter().copied().filter(|_| random.once_in(3)).collect();
+        let rows: Vec<JournalRequest> = self.requests.iter().copied().filter(|_| random.once_in(3)).collect();
         let length = random.below(300) as usize;
         let frame = step(writer, &rows, &random.bytes(length), 1).0;
         self.model.last_frame = frame;
@@ -85,8 +85,8 @@ impl Run {
         }
     }
 
-    /// The first frame of which nothing has left, if no row that waits comes before one of its own.
-    fn send_whole(&mut self, writer: &mut Writer) {
+    /// Sends the first unsent frame whole, unless an earlier row still waits.
+    fn send_whole(&mut self, writer: &mut JournalWriter) {
         let waits = |row: &&(u64, u64)| !self.model.sent.contains_key(row);
         let Some(&(frame, _)) = self.model.rows.iter().find(waits) else { return };
         let rows: Vec<_> = self.model.rows.range((frame, 0)..=(frame, u64::MAX)).copied().collect();
@@ -99,7 +99,7 @@ impl Run {
         self.model.last_sent = sequence;
     }
 
-    fn send_rows(&mut self, writer: &mut Writer) {
+    fn send_rows(&mut self, writer: &mut JournalWriter) {
         let mut by_request: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         for row @ (frame, request) in &self.model.rows {
             if *request != 0 && !self.model.sent.contains_key(row) {
@@ -121,12 +121,12 @@ impl Run {
         }
     }
 
-    fn hand(&mut self, writer: &mut Writer) {
+    fn hand(&mut self, writer: &mut JournalWriter) {
         self.model.handed = self.model.last_sent;
-        writer.handed("sink", Handed { sequence: self.model.handed, generation: 1 });
+        writer.handed("sink", HandedOver { sequence: self.model.handed, generation: 1 });
     }
 
-    fn take(&mut self, writer: &mut Writer) {
+    fn take(&mut self, writer: &mut JournalWriter) {
         self.model.taken += self.random.below(self.model.last_sent - self.model.taken + 1);
         if self.random.once_in(2) {
             self.model.through = self.model.prefix();
@@ -134,8 +134,8 @@ impl Run {
         writer.taken_sent("sink", self.model.taken, FrameNo(self.model.through), None);
     }
 
-    /// The reader's count says what was taken; what was sent after it is void.
-    fn resume(&mut self, writer: &mut Writer) {
+    /// The reader's count says what was taken; later frames are void.
+    fn resume(&mut self, writer: &mut JournalWriter) {
         self.model.taken += self.random.below(self.model.last_sent - self.model.taken + 1);
         let taken = self.model.taken;
         self.model.sent.retain(|_, sequence| *sequence <= taken);
@@ -145,12 +145,12 @@ impl Run {
 }
 
 #[test]
-fn a_killed_process_leaves_which_rows_were_sent_and_which_were_taken() {
+fn a_killed_process_leaves_the_rows_sent_and_taken() {
     for seed in seeds(150) {
         println!("seed {seed}");
         let disk = SimDisk::new(seed);
         let retain_bytes = (seed % 2 == 0).then_some(6_000);
-        let options = || Options { segment_bytes: 4096, retain_bytes, ..options() };
+        let options = || JournalOptions { segment_bytes: 4096, retain_bytes, ..options() };
         let mut run = Run { random: Random(seed), model: Model::default(), requests: Vec::new() };
         let (mut directory, mut writer, _) = begin(&disk, options());
         let mut numbered = false;
@@ -166,10 +166,10 @@ fn a_killed_process_leaves_which_rows_were_sent_and_which_were_taken() {
             writer.flush().unwrap();
             numbered |= run.model.last_sent > 0;
             if numbered {
-                // Retention has left every frame with a row that is not taken.
+                // Retention kept every frame with a row that is not taken.
                 let mut backlog = writer.backlog(FrameNo(run.model.through + 1)).with_outcomes();
                 for _ in run.model.through..run.model.last_frame {
-                    assert!(matches!(backlog.next(), Ok(Some(Backlogged::Frame(_)))));
+                    assert!(matches!(backlog.next(), Ok(Some(BacklogItem::Frame(_)))));
                 }
             }
             disk.kill();
@@ -197,7 +197,7 @@ fn a_killed_process_leaves_which_rows_were_sent_and_which_were_taken() {
 }
 
 #[test]
-fn a_journal_cut_at_any_byte_knows_what_was_taken_by_then() {
+fn a_journal_cut_at_any_byte_knows_what_was_taken_before() {
     let disk = SimDisk::new(1);
     let mut run = Run { random: Random(3), model: Model::default(), requests: Vec::new() };
     let (directory, mut writer, _) = begin(&disk, options());
@@ -216,7 +216,7 @@ fn a_journal_cut_at_any_byte_knows_what_was_taken_by_then() {
     disk.edit(&path, |data| whole.clone_from(data));
     for at in 0..=whole.len() {
         disk.edit(&path, |data| *data = whole[..at].to_vec());
-        // A step is at most one record of a sink: what is cut is before it or behind it.
+        // A step writes at most one record of a sink, so a cut is before it or after it.
         let known = after.partition_point(|(end, _)| *end <= at);
         let (_directory, writer, recovered) = begin(&disk, options());
         let before = known.checked_sub(1).map(|known| &after[known].1);
@@ -239,7 +239,7 @@ fn a_journal_cut_at_any_byte_knows_what_was_taken_by_then() {
 }
 
 #[test]
-fn too_much_ahead_is_refused_and_nothing_of_it_noted() {
+fn too_much_ahead_is_refused_and_not_recorded() {
     let disk = SimDisk::new(1);
     let (_directory, mut writer, _) = begin(&disk, options());
     let frame = step(&mut writer, &[], b"", 1);
@@ -257,13 +257,13 @@ fn too_much_ahead_is_refused_and_nothing_of_it_noted() {
 }
 
 #[test]
-fn a_sink_that_is_forgotten_keeps_nothing() {
+fn a_removed_sink_keeps_no_segments() {
     let disk = SimDisk::new(1);
-    let options = || Options { segment_bytes: 4096, retain_bytes: Some(6_000), ..options() };
+    let options = || JournalOptions { segment_bytes: 4096, retain_bytes: Some(6_000), ..options() };
     let (directory, mut writer, _) = begin(&disk, options());
     let frame = step(&mut writer, &[], b"", 1);
     writer.sent("gone", 1, Sent::Whole(frame)).unwrap();
-    let fill = |writer: &mut Writer| {
+    let fill = |writer: &mut JournalWriter| {
         for _ in 0..100 {
             step(writer, &[], &[0; 400], 1);
             writer.tend();

@@ -1,7 +1,8 @@
-//! Finds the outcome of each frame that is read back: a second walk, which passes over the frames' bytes.
+//! Finds the outcome of each frame in a second pass that skips the bytes of frames.
 //!
-//! An outcome stands somewhere behind its frame, mostly in the order of frames; so the walk goes on to each in turn, and
-//! what it meets too early is held, up to a bound. What found no room is looked for again from its frame on.
+//! An outcome stands after its frame, mostly in the order of frames. The pass stores outcomes that it meets
+//! early, up to a bound, and evicts those furthest ahead. It looks for evicted outcomes again, starting at
+//! their frame.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,49 +18,56 @@ use crate::record::RecordBody;
 use crate::segment::Payloads;
 use crate::stored::Outcome;
 
-/// Outcomes that are held, and the bytes that go with them; past either bound those furthest ahead are forgotten.
-const HELD_MAX: usize = 1024;
-const HELD_BYTES_MAX: usize = 16 << 20;
+/// Bounds on outcomes stored early: their number, and their bytes.
+const EARLY_MAX: usize = 1024;
+const EARLY_BYTES_MAX: usize = 16 << 20;
 
-pub(super) struct Outcomes {
+pub(super) struct OutcomeCursor {
     shared: Arc<StreamShared>,
     walk: Option<SegmentWalk>,
-    /// Met before their frames.
-    held: BTreeMap<u64, Outcome>,
-    held_bytes: usize,
-    /// Some were forgotten since the walk began.
-    forgot: bool,
-    /// The bytes that the outcome to come is about.
+    /// Outcomes met before they were asked for.
+    early: BTreeMap<u64, Outcome>,
+    early_bytes: usize,
+    /// Whether outcomes were evicted since the pass began.
+    has_evicted: bool,
+    /// Bytes of the CHANGED that precedes the next outcome.
     changed: Option<(u64, Bytes)>,
 }
 
-impl Outcomes {
-    pub fn new(shared: Arc<StreamShared>) -> Outcomes {
-        Outcomes { shared, walk: None, held: BTreeMap::new(), held_bytes: 0, forgot: false, changed: None }
+impl OutcomeCursor {
+    pub fn new(shared: Arc<StreamShared>) -> OutcomeCursor {
+        OutcomeCursor {
+            shared,
+            walk: None,
+            early: BTreeMap::new(),
+            early_bytes: 0,
+            has_evicted: false,
+            changed: None,
+        }
     }
 
-    /// That of the frame which stands here; in order of frames.
-    pub fn of(&mut self, place: Position) -> Result<Option<Outcome>, ReadError> {
+    /// Outcome of the frame at this position. Ask in order of frames.
+    pub fn outcome_of(&mut self, place: Position) -> Result<Option<Outcome>, ReadError> {
         let frame = place.frame.0;
-        while let Some(first) = self.held.first_entry().filter(|first| *first.key() <= frame) {
+        while let Some(first) = self.early.first_entry().filter(|first| *first.key() <= frame) {
             let (number, outcome) = first.remove_entry();
-            self.held_bytes -= bytes(&outcome);
+            self.early_bytes -= bytes(&outcome);
             if number == frame {
                 return Ok(Some(outcome));
             }
         }
-        if let Some(outcome) = self.look_on(place)? {
+        if let Some(outcome) = self.walk_to(place)? {
             return Ok(Some(outcome));
         }
-        if !std::mem::take(&mut self.forgot) {
+        if !std::mem::take(&mut self.has_evicted) {
             return Ok(None);
         }
-        (self.walk, self.held_bytes) = (None, 0);
-        self.held.clear();
-        self.look_on(place)
+        (self.walk, self.early_bytes) = (None, 0);
+        self.early.clear();
+        self.walk_to(place)
     }
 
-    fn look_on(&mut self, place: Position) -> Result<Option<Outcome>, ReadError> {
+    fn walk_to(&mut self, place: Position) -> Result<Option<Outcome>, ReadError> {
         loop {
             let shared = &self.shared;
             let begin = || SegmentWalk::new(shared.clone(), Start::Place(place), Payloads::Outcomes);
@@ -83,24 +91,24 @@ impl Outcomes {
             if number == wanted {
                 return Ok(Some(outcome));
             }
-            self.hold(number, outcome);
+            self.store_early(number, outcome);
         }
     }
 
-    fn hold(&mut self, number: u64, outcome: Outcome) {
-        self.held_bytes += bytes(&outcome);
-        if let Some(before) = self.held.insert(number, outcome) {
-            self.held_bytes -= bytes(&before);
+    fn store_early(&mut self, number: u64, outcome: Outcome) {
+        self.early_bytes += bytes(&outcome);
+        if let Some(before) = self.early.insert(number, outcome) {
+            self.early_bytes -= bytes(&before);
         }
-        while self.held.len() > HELD_MAX || self.held_bytes > HELD_BYTES_MAX {
-            let Some((_, furthest)) = self.held.pop_last() else { return };
-            self.held_bytes -= bytes(&furthest);
-            self.forgot = true;
+        while self.early.len() > EARLY_MAX || self.early_bytes > EARLY_BYTES_MAX {
+            let Some((_, furthest)) = self.early.pop_last() else { return };
+            self.early_bytes -= bytes(&furthest);
+            self.has_evicted = true;
         }
     }
 }
 
-/// What an outcome takes, roughly: its columns, and the bytes that left.
+/// Approximate size of an outcome: its columns and its changed bytes.
 fn bytes(outcome: &Outcome) -> usize {
     outcome.changed.as_ref().map_or(0, Bytes::len) + outcome.requests.len() * 12
 }

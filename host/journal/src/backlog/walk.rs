@@ -1,4 +1,4 @@
-//! Goes through the records of a stream that its own writer has written, segment by segment, up to where it stands.
+//! Walks through the records of a stream in this process, segment by segment, up to the writer's last record.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use crate::position::{FrameNo, Position, SegmentId};
 use crate::segment::{Payloads, RawRecord, Scan, ScanStep, Segment};
 use crate::segment_files::{SegmentFile, SegmentFiles};
 
-/// Where to begin.
+/// Start of a walk.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Start {
-    /// In the segment that this frame must be in.
+    /// At the segment that must hold this frame.
     Frame(FrameNo),
-    /// Here.
+    /// At this position.
     Place(Position),
 }
 
-/// What comes next.
+/// Next step of a walk.
 pub(super) enum WalkStep {
     Record(RawRecord),
-    /// Bytes that are no record: the file, and where.
+    /// Invalid bytes: file and offset.
     Damaged(PathBuf, u64),
-    /// No more is written by now.
+    /// No more records are written yet.
     End,
 }
 
@@ -31,12 +31,12 @@ pub(super) struct SegmentWalk {
     shared: Arc<StreamShared>,
     segments: SegmentFiles,
     pub scan: Option<Scan>,
-    /// The segment that is read, or was last.
+    /// Segment read last.
     at: Option<SegmentId>,
-    /// Where its records end, once no more are written to it.
+    /// End of the segment's records, once the writer has left it.
     end: Option<u64>,
     start: Start,
-    /// What is read of the segments to come.
+    /// Payloads to read in further segments.
     payloads: Payloads,
 }
 
@@ -46,7 +46,7 @@ impl SegmentWalk {
         SegmentWalk { shared, segments, scan: None, at: None, end: None, start, payloads }
     }
 
-    /// What is read from here on.
+    /// Sets the payloads to read from here on.
     pub fn read(&mut self, payloads: Payloads) {
         self.payloads = payloads;
         if let Some(scan) = &mut self.scan {
@@ -54,10 +54,10 @@ impl SegmentWalk {
         }
     }
 
-    /// Whether the segment that this frame must be in is the one that is read, or was last.
+    /// Whether the current segment is the one that must hold this frame.
     pub fn is_in(&self, frame: FrameNo) -> Result<bool, ReadError> {
         let listed = self.segments.list()?;
-        Ok(listed.get(place_of(frame, &listed)).map(|segment| segment.id) == self.at)
+        Ok(listed.get(index_of_frame(frame, &listed)).map(|segment| segment.id) == self.at)
     }
 
     pub fn step(&mut self) -> Result<WalkStep, ReadError> {
@@ -80,13 +80,13 @@ impl SegmentWalk {
         }
     }
 
-    /// Opens the segment to begin with, or the one after that which was read; false where there is none.
+    /// Opens the first or the next segment. Returns false if there is none.
     fn open_next(&mut self) -> Result<bool, ReadError> {
         let listed = self.segments.list()?;
         let at = match (self.at, self.start) {
             (Some(at), _) => listed.partition_point(|segment| segment.id <= at),
             (None, Start::Place(place)) => listed.partition_point(|segment| segment.id < place.segment),
-            (None, Start::Frame(frame)) => place_of(frame, &listed),
+            (None, Start::Frame(frame)) => index_of_frame(frame, &listed),
         };
         for listed in &listed[at..] {
             let Some(segment) = self.segments.open(listed.id)? else { continue };
@@ -102,28 +102,28 @@ impl SegmentWalk {
         Ok(false)
     }
 
-    /// Where the records of the segment end that is being read.
+    /// End of the records of the current segment.
     fn end(&mut self) -> Result<u64, ReadError> {
         if let Some(end) = self.end {
             return Ok(end);
         }
         let (Some(scan), Some(at)) = (&self.scan, self.at) else { return Ok(0) };
-        if let Some(end) = self.shared.end_of(at) {
+        if let Some(end) = self.shared.end_of_current_segment(at) {
             return Ok(end);
         }
-        let end = match self.shared.left_at(at) {
+        let end = match self.shared.end_of_left_segment(at) {
             Some(end) => end,
             None => {
                 let next = self.segments.list()?.into_iter().map(|segment| segment.id).find(|id| *id > at);
-                self.segments.seen_from(next, at)?.limit.min(scan.segment.bytes()?)
+                self.segments.recorded_end(next, at)?.limit.min(scan.segment.bytes()?)
             }
         };
         self.end = Some(end);
         Ok(end)
     }
 
-    /// A segment whose sync failed has been written again, and the old file may show anything: the new one is asked.
-    /// The file that is damaged, if it is the one that counts.
+    /// Returns the damaged file, unless the segment was rewritten after a failed sync: the walk then
+    /// continues in the new file.
     fn damaged(&mut self, offset: u64) -> Result<Option<PathBuf>, ReadError> {
         let Some(scan) = &mut self.scan else { return Ok(None) };
         let Segment { file, path, id, .. } = &scan.segment;
@@ -137,7 +137,7 @@ impl SegmentWalk {
     }
 }
 
-/// Which of these segments the frame must be in.
-fn place_of(frame: FrameNo, listed: &[SegmentFile]) -> usize {
+/// Index of the segment that must hold the frame.
+fn index_of_frame(frame: FrameNo, listed: &[SegmentFile]) -> usize {
     listed.partition_point(|segment| segment.id.first <= frame).saturating_sub(1)
 }

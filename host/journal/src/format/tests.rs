@@ -1,4 +1,4 @@
-//! The bytes: what is read back, what is refused, and where a record is valid.
+//! Tests of headers, records and checksums.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn header() -> SegmentHeader {
 }
 
 #[test]
-fn a_header_is_read_as_long_as_one_copy_is_whole() {
+fn a_header_is_read_while_one_copy_is_valid() {
     let mut bytes = Vec::new();
     header().encode(&mut bytes);
     for byte in 0..HEADER_BYTES {
@@ -29,7 +29,7 @@ fn a_header_is_read_as_long_as_one_copy_is_whole() {
 }
 
 #[test]
-fn a_record_is_valid_only_in_its_segment_and_at_its_place() {
+fn a_record_is_valid_only_in_its_segment_at_its_offset() {
     let mut bytes = Vec::new();
     record(&mut bytes, RecordKind::TAKEN, 5, 6, |out| out.extend_from_slice(b"payload"));
     seal(&mut bytes, 99, 1000);
@@ -63,7 +63,7 @@ fn numbers_are_widened_around_the_segments_own() {
 }
 
 #[test]
-fn a_count_of_more_than_there_is_ends_in_none() {
+fn a_count_larger_than_the_input_is_none() {
     assert_eq!(ByteReader(&[255, 255, 255, 255, 0]).count(1), None);
     assert_eq!(ByteReader(&[1, 0, 0, 0, 0]).count(1), Some(1));
     assert_eq!(ByteReader(&[1, 0, 0, 0, 0]).count(8), None);

@@ -1,7 +1,7 @@
-//! Which sinks were given the rows of some requests, and have taken them: by what the journal says was sent to each.
+//! Sinks that were sent the rows of some requests, and have taken them, from the records of each sink.
 //!
-//! Owns no position of a sink: where a sink stands says nothing of a row that it never was to have. Sinks that were there then
-//! and are no more count as those that are.
+//! The last position of a sink is not used: it says nothing about rows that were never sent to this sink.
+//! Removed sinks count like present ones.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,53 +10,53 @@ use crate::record::RecordBody;
 use crate::release_marker::HELD_SINK;
 use crate::sink_progress::Held;
 
-/// A row was sent to a sink.
+/// A row that was sent to a sink.
 struct Delivery {
     sink: String,
-    /// Its number among those that the sink was sent.
+    /// Sequence number of the frame that carried the row.
     sequence: u64,
     taken: bool,
 }
 
 #[derive(Default)]
-struct Row {
-    gifts: Vec<Delivery>,
-    /// Where it was to go, if the stream has several sinks.
+struct TrackedRow {
+    deliveries: Vec<Delivery>,
+    /// Sinks that the row was routed to, for a stream with several sinks.
     routed: Vec<String>,
 }
 
-impl Row {
+impl TrackedRow {
     fn may_be_of(&self, sink: &str) -> bool {
         self.routed.is_empty() || self.routed.iter().any(|routed| routed == sink)
     }
 
-    fn give(&mut self, sink: &str, sequence: u64) {
-        if self.may_be_of(sink) && !self.gifts.iter().any(|gift| gift.sink == sink) {
-            self.gifts.push(Delivery { sink: sink.to_owned(), sequence, taken: false });
+    fn deliver(&mut self, sink: &str, sequence: u64) {
+        if self.may_be_of(sink) && !self.deliveries.iter().any(|delivery| delivery.sink == sink) {
+            self.deliveries.push(Delivery { sink: sink.to_owned(), sequence, taken: false });
         }
     }
 
     fn is_taken(&self) -> bool {
-        !self.gifts.is_empty() && self.gifts.iter().all(|gift| gift.taken)
+        !self.deliveries.is_empty() && self.deliveries.iter().all(|delivery| delivery.taken)
     }
 }
 
-/// The rows that are asked for, while the journal is read from their first outcome on.
+/// Rows of interest, followed from their first outcome on.
 #[derive(Default)]
 pub(super) struct Deliveries {
     /// By request, then by frame.
-    rows: HashMap<u64, BTreeMap<u64, Row>>,
-    /// Up to where each sink has taken everything.
+    rows: HashMap<u64, BTreeMap<u64, TrackedRow>>,
+    /// Last frame up to which each sink has taken everything.
     through: HashMap<String, FrameNo>,
 }
 
 impl Deliveries {
-    /// A row is asked for; its outcome has come.
-    pub(super) fn row(&mut self, frame: FrameNo, request: RequestNo) {
+    /// Adds a row once its outcome was read.
+    pub(super) fn track(&mut self, frame: FrameNo, request: RequestNo) {
         self.rows.entry(request.0).or_default().entry(frame.0).or_default();
     }
 
-    /// Takes in a record.
+    /// Applies a record.
     pub(super) fn apply(&mut self, number: u64, body: &RecordBody) {
         match body {
             RecordBody::Routed(routed) => {
@@ -72,15 +72,15 @@ impl Deliveries {
             }
             RecordBody::Sent { sink, held: Held::Whole(frame) } => {
                 for rows in self.rows.values_mut() {
-                    rows.get_mut(&frame.0).into_iter().for_each(|row| row.give(sink, number));
+                    rows.get_mut(&frame.0).into_iter().for_each(|row| row.deliver(sink, number));
                 }
             }
             RecordBody::Sent { sink, held: Held::Rows(sent) } => {
                 for (request, last) in sent {
                     let Some(rows) = self.rows.get_mut(&request.0) else { continue };
-                    // Those that had left before went where they went.
+                    // Rows sent before are not sent again.
                     let rows = rows.range_mut(..=last.0).map(|(_, row)| row);
-                    rows.filter(|row| row.gifts.is_empty()).for_each(|row| row.give(sink, number));
+                    rows.filter(|row| row.deliveries.is_empty()).for_each(|row| row.deliver(sink, number));
                 }
             }
             RecordBody::Taken(taken) if taken.sink != HELD_SINK => {
@@ -90,11 +90,11 @@ impl Deliveries {
                     self.through.remove(sink);
                 }
                 for row in self.rows.values_mut().flat_map(BTreeMap::values_mut) {
-                    for gift in row.gifts.iter_mut().filter(|gift| gift.sink == *sink) {
-                        gift.taken |= gift.sequence <= taken.sequence;
+                    for delivery in row.deliveries.iter_mut().filter(|delivery| delivery.sink == *sink) {
+                        delivery.taken |= delivery.sequence <= taken.sequence;
                     }
                     if taken.void || taken.forgotten {
-                        row.gifts.retain(|gift| gift.taken || gift.sink != *sink);
+                        row.deliveries.retain(|delivery| delivery.taken || delivery.sink != *sink);
                     }
                 }
             }
@@ -102,19 +102,25 @@ impl Deliveries {
         }
     }
 
-    /// Nothing that comes later says more of these rows.
+    /// Whether no later record can change these rows.
     pub(super) fn is_settled(&self) -> bool {
         let last = self.rows.values().filter_map(|rows| rows.last_key_value()).map(|(frame, _)| *frame).max();
         let is_behind = |last: u64| !self.through.is_empty() && self.through.values().all(|to| to.0 >= last);
-        last.is_none_or(is_behind) || self.rows.values().flat_map(BTreeMap::values).all(Row::is_taken)
+        last.is_none_or(is_behind) || self.rows.values().flat_map(BTreeMap::values).all(TrackedRow::is_taken)
     }
 
-    /// The sinks that have taken a row; `None` where the journal does not say who was sent it.
+    /// Sinks that have taken a row. Returns `None` if the journal does not record who was sent the row.
     pub(super) fn taken_by(&self, frame: FrameNo, request: RequestNo) -> Option<Vec<String>> {
         let row = self.rows.get(&request.0)?.get(&frame.0)?;
-        if row.gifts.is_empty() && row.routed.is_empty() {
+        if row.deliveries.is_empty() && row.routed.is_empty() {
             return None;
         }
-        Some(row.gifts.iter().filter(|gift| gift.taken).map(|gift| gift.sink.clone()).collect())
+        Some(
+            row.deliveries
+                .iter()
+                .filter(|delivery| delivery.taken)
+                .map(|delivery| delivery.sink.clone())
+                .collect(),
+        )
     }
 }

@@ -1,29 +1,29 @@
-//! Frames in order, each with the outcome that was written some time after it.
+//! Frames in order, each with its outcome, which stands later in the journal.
 
 use std::collections::VecDeque;
 
-use super::{Frame, Outcome, Record, Tail};
+use super::{JournalRecord, Outcome, StoredFrame, Tail};
 use crate::error::ReadError;
 use crate::position::RequestNo;
 
-/// Frames that are held back for their outcome. Past either bound the first goes without.
+/// Bounds on frames that wait for their outcome. Past either bound the first frame is returned without one.
 const AHEAD_FRAMES: usize = 1024;
 const AHEAD_BYTES: usize = 64 << 20;
 
-/// Frames in order, each with its outcome where there is one.
-pub struct Frames {
+/// Frames in order, each with its outcome if there is one.
+pub struct FramesWithOutcomes {
     tail: Tail,
-    ahead: VecDeque<(Frame, Option<Outcome>)>,
+    ahead: VecDeque<(StoredFrame, Option<Outcome>)>,
     ahead_bytes: usize,
     ended: bool,
 }
 
-impl Frames {
-    pub(super) fn new(tail: Tail) -> Result<Frames, ReadError> {
-        Ok(Frames { tail, ahead: VecDeque::new(), ahead_bytes: 0, ended: false })
+impl FramesWithOutcomes {
+    pub(super) fn new(tail: Tail) -> Result<FramesWithOutcomes, ReadError> {
+        Ok(FramesWithOutcomes { tail, ahead: VecDeque::new(), ahead_bytes: 0, ended: false })
     }
 
-    /// The rid of a request that an outcome named.
+    /// Rid of a request in the outcomes.
     pub fn rid(&self, request: RequestNo) -> Option<&str> {
         self.tail.rid(request)
     }
@@ -38,17 +38,17 @@ fn changed_bytes(outcome: &Outcome) -> usize {
     outcome.changed.as_ref().map_or(0, |bytes| bytes.len())
 }
 
-impl Iterator for Frames {
-    type Item = Result<(Frame, Option<Outcome>), ReadError>;
+impl Iterator for FramesWithOutcomes {
+    type Item = Result<(StoredFrame, Option<Outcome>), ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.is_ready() {
             match self.tail.next() {
-                Ok(Some(Record::Frame(frame))) => {
+                Ok(Some(JournalRecord::Frame(frame))) => {
                     self.ahead_bytes += frame.bytes.len();
                     self.ahead.push_back((frame, None));
                 }
-                Ok(Some(Record::Outcome(outcome))) => {
+                Ok(Some(JournalRecord::Outcome(outcome))) => {
                     let place =
                         self.ahead.iter_mut().find(|(frame, _)| frame.position.frame == outcome.frame);
                     if let Some((_, known)) = place {

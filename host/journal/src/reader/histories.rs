@@ -1,20 +1,22 @@
-//! The lives of the requests with a rid: first which segments they are in, by the summaries, then their rows out of those.
+//! Histories of the requests with one rid. Summaries give the segments; the rows are then read from those
+//! segments.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::deliveries::Deliveries;
-use super::{Life, Outcome, RequestInfo, Row, SegmentFold, Stream};
+use super::{JournalRow, Outcome, RequestHistory, RequestInfo, SegmentFold, StreamReader};
 use crate::error::ReadError;
 use crate::format::RecordKind;
 use crate::outcome::{Verdict, row_effects};
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
 use crate::record::RecordBody;
 use crate::segment::{Payloads, ScanStep, Segment};
-use crate::sink_progress::Sink;
+use crate::sink_progress::SinkProgress;
 
-pub(super) fn lives(stream: &Stream, rid: &str) -> Result<Vec<Life>, ReadError> {
+pub(super) fn lives(stream: &StreamReader, rid: &str) -> Result<Vec<RequestHistory>, ReadError> {
     let mut requests: BTreeMap<u64, RequestInfo> = BTreeMap::new();
-    // Those from the first concerned on; the concerned ones stay open, so that retention does not take them away.
+    // From the first segment with rows on. Segments with rows stay open, so that retention cannot take them
+    // away.
     let mut segments: Vec<(SegmentId, Option<Segment>)> = Vec::new();
     let mut fold = SegmentFold::new(stream.segments.clone())?;
     while let Some(segment) = fold.next_segment()? {
@@ -28,17 +30,17 @@ pub(super) fn lives(stream: &Stream, rid: &str) -> Result<Vec<Life>, ReadError> 
             segments.push((segment.id, here.then_some(segment)));
         }
     }
-    let mut rows = Rows {
+    let mut rows = HistoryBuilder {
         stream,
         lives: requests.keys().map(|&number| (number, BTreeMap::new())).collect(),
         sinks: fold.state.sinks,
-        waiting: HashMap::new(),
-        given: Deliveries::default(),
+        frames_without_outcome: HashMap::new(),
+        deliveries: Deliveries::default(),
     };
-    let concerned = segments.iter().rposition(|(_, open)| open.is_some()).map_or(0, |last| last + 1);
+    let end = segments.iter().rposition(|(_, open)| open.is_some()).map_or(0, |last| last + 1);
     for (at, (id, open)) in segments.into_iter().enumerate() {
-        // What was sent later than the last row came.
-        if at >= concerned && rows.given.is_settled() {
+        // Segments after the last row only tell which sinks took the rows.
+        if at >= end && rows.deliveries.is_settled() {
             break;
         }
         let segment = match open {
@@ -48,39 +50,39 @@ pub(super) fn lives(stream: &Stream, rid: &str) -> Result<Vec<Life>, ReadError> 
         segment.iter().try_for_each(|segment| rows.read(segment))?;
     }
     rows.taken_by();
-    let Rows { mut lives, .. } = rows;
+    let HistoryBuilder { mut lives, .. } = rows;
     let life = |(number, request)| {
         let rows = lives.remove(&number).unwrap_or_default().into_values().collect();
-        Life { request, rows }
+        RequestHistory { request, rows }
     };
     Ok(requests.into_iter().map(life).collect())
 }
 
-struct Rows<'a> {
-    stream: &'a Stream,
-    /// By request, then by frame and row: a record that was written twice counts once.
-    lives: HashMap<u64, BTreeMap<(u64, u32), Row>>,
-    /// As they stand at the end.
-    sinks: Vec<Sink>,
-    given: Deliveries,
-    /// Frames read whose outcome comes later.
-    waiting: HashMap<u64, Position>,
+struct HistoryBuilder<'a> {
+    stream: &'a StreamReader,
+    /// By request, then by frame and row, so that a record written twice counts once.
+    lives: HashMap<u64, BTreeMap<(u64, u32), JournalRow>>,
+    /// State of the sinks at the end of the journal.
+    sinks: Vec<SinkProgress>,
+    deliveries: Deliveries,
+    /// Frames read before their outcome.
+    frames_without_outcome: HashMap<u64, Position>,
 }
 
-impl Rows<'_> {
+impl HistoryBuilder<'_> {
     fn read(&mut self, segment: &Segment) -> Result<(), ReadError> {
-        let limit = self.stream.segments.seen_from(self.next_of(segment.id)?, segment.id)?.limit;
+        let limit = self.stream.segments.recorded_end(self.next_of(segment.id)?, segment.id)?.limit;
         let mut scan = segment.records(limit, Payloads::NotFrames);
         loop {
             match scan.step()? {
                 ScanStep::Record(record) if record.head.kind == RecordKind::FRAME => {
                     let frame = FrameNo(record.head.number);
                     let position = Position { frame, segment: segment.id, offset: record.offset as u32 };
-                    self.waiting.insert(frame.0, position);
+                    self.frames_without_outcome.insert(frame.0, position);
                 }
                 ScanStep::Record(record) => match scan.body(&record) {
                     Some(RecordBody::Outcome(outcome)) => self.outcome(&outcome, record.head.time)?,
-                    Some(body) => self.given.apply(record.head.number, &body),
+                    Some(body) => self.deliveries.apply(record.head.number, &body),
                     None => {}
                 },
                 ScanStep::Corrupt { .. } => {}
@@ -94,13 +96,13 @@ impl Rows<'_> {
     }
 
     fn outcome(&mut self, outcome: &Outcome, received_unix_ns: u64) -> Result<(), ReadError> {
-        let waited = self.waiting.remove(&outcome.frame.0);
+        let in_this_read = self.frames_without_outcome.remove(&outcome.frame.0);
         if !outcome.requests.iter().any(|request| self.lives.contains_key(&request.0)) {
             return Ok(());
         }
-        let position = match waited {
+        let position = match in_this_read {
             Some(position) => Some(position),
-            // In an earlier segment, or nowhere.
+            // The frame is in an earlier segment, or not in the journal.
             None => match self.stream.position(outcome.frame) {
                 Err(ReadError::NoFrame { .. }) => None,
                 found => Some(found?),
@@ -113,8 +115,8 @@ impl Rows<'_> {
             let actions: Vec<_> = outcome.actions.iter().filter(|each| each.row == index).cloned().collect();
             let effect =
                 row_effects(actions.iter().map(|each| (each.row, each.verdict, each.forwarded))).next();
-            self.given.row(outcome.frame, *request);
-            let row = Row {
+            self.deliveries.track(outcome.frame, *request);
+            let row = JournalRow {
                 frame: outcome.frame,
                 position,
                 received_unix_ns,
@@ -132,23 +134,27 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// Who has taken each row.
+    /// Fills in the sinks that have taken each row.
     fn taken_by(&mut self) {
-        // Of what leaves unnumbered only the position is known.
+        // Without sequence numbers only the last position of a sink is known.
         let readers = self.sinks.iter().filter(|sink| sink.is_reader());
-        let untold: Vec<&Sink> = match readers.clone().all(|sink| sink.last_sent() == 0) {
-            true => readers.collect(),
-            false => Vec::new(),
-        };
+        let sinks_without_numbers: Vec<&SinkProgress> =
+            match readers.clone().all(|sink| sink.last_sent() == 0) {
+                true => readers.collect(),
+                false => Vec::new(),
+            };
         for (request, rows) in &mut self.lives {
             let request = RequestNo(*request);
             for row in rows.values_mut() {
-                let taken = untold.iter().filter(|sink| sink.has_taken_row(row.frame, request));
-                let untold = || taken.map(|sink| sink.name().to_owned()).collect();
-                // What was held left in a later row.
+                let taken =
+                    sinks_without_numbers.iter().filter(|sink| sink.has_taken_row(row.frame, request));
+                let sinks_without_numbers = || taken.map(|sink| sink.name().to_owned()).collect();
+                // A held row is sent with a later row.
                 row.taken_by = match row.actions.last().is_some_and(|last| last.verdict == Verdict::Hold) {
                     true => Vec::new(),
-                    false => self.given.taken_by(row.frame, request).unwrap_or_else(untold),
+                    false => {
+                        self.deliveries.taken_by(row.frame, request).unwrap_or_else(sinks_without_numbers)
+                    }
                 };
             }
         }

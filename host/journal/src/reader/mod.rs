@@ -1,4 +1,5 @@
-//! Reads a journal, also while another process writes it: no lock, a torn end is "not yet", removed segments are no error.
+//! Reads a journal, also while another process writes it. Takes no lock. A torn end means that more is to
+//! come, and a removed segment is no error.
 
 mod deliveries;
 mod frames;
@@ -19,34 +20,41 @@ use crate::outcome::Credit;
 use crate::position::{FrameNo, Position, SegmentId};
 use crate::segment::{Payloads, RawRecord, ScanStep, Segment};
 use crate::segment_files::{SegmentFile, SegmentFiles};
-use crate::sink_progress::Sink;
+use crate::sink_progress::SinkProgress;
 use crate::storage::{self, Disk, PART, Storage};
 use crate::stream_state;
 use crate::text_file;
-use crate::verify::{self, Report};
+use crate::verify::{self, VerifyReport};
 
-pub use crate::request::{Ending, RequestInfo, State};
+pub use crate::request::{OperatorAbort, RequestInfo, RequestState};
 pub use crate::stored::{Action, Finish, Outcome, Passage};
-pub use frames::Frames;
-pub use request_list::Requests;
+pub use frames::FramesWithOutcomes;
+pub use request_list::RequestList;
 pub use tail::Tail;
-pub use types::{Filter, Frame, From, Life, Record, Row};
+pub use types::{JournalRecord, JournalRow, ReadFrom, RequestFilter, RequestHistory, StoredFrame};
 
-/// A journal directory, for reading.
-pub struct Journal {
+// Former names, until the other crates use the present ones.
+pub use {
+    FramesWithOutcomes as Frames, JournalReader as Journal, JournalRecord as Record, JournalRow as Row,
+    OperatorAbort as Ending, ReadFrom as From, RequestFilter as Filter, RequestHistory as Life,
+    RequestList as Requests, RequestState as State, StoredFrame as Frame, StreamReader as Stream,
+};
+
+/// A journal directory, opened for reading.
+pub struct JournalReader {
     storage: Arc<dyn Storage>,
     dir: PathBuf,
 }
 
-impl Journal {
-    /// Fails where there is no such directory, or it is no journal ([`ReadError::NoJournal`]).
-    pub fn open(dir: &Path) -> Result<Journal, ReadError> {
-        Journal::open_on(Arc::new(Disk), dir)
+impl JournalReader {
+    /// Opens a journal. Fails with [`ReadError::NoJournal`] if the directory is no journal.
+    pub fn open(dir: &Path) -> Result<JournalReader, ReadError> {
+        JournalReader::open_on(Arc::new(Disk), dir)
     }
 
-    /// The same on a disk of the caller's.
-    pub fn open_on(storage: Arc<dyn Storage>, dir: &Path) -> Result<Journal, ReadError> {
-        let journal = Journal { storage, dir: dir.into() };
+    /// Opens a journal on the given storage.
+    pub fn open_on(storage: Arc<dyn Storage>, dir: &Path) -> Result<JournalReader, ReadError> {
+        let journal = JournalReader { storage, dir: dir.into() };
         let JournalFolders { locked, streams, others, has_segments } = journal.folders()?;
         if !locked && streams.is_empty() {
             return Err(ReadError::NoJournal { dir: dir.into(), folders: others, has_segments });
@@ -54,42 +62,46 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Where it is.
+    /// Journal directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The names of its streams, sorted.
+    /// Names of the streams, sorted.
     pub fn streams(&self) -> Result<Vec<String>, ReadError> {
         Ok(self.folders()?.streams)
     }
 
-    /// The names of folders beside them that hold no stream, or may not be read, sorted.
+    /// Names of sub-directories that hold no stream or cannot be read, sorted.
     pub fn others(&self) -> Result<Vec<String>, ReadError> {
         Ok(self.folders()?.others)
     }
 
-    /// One of its streams.
-    pub fn stream(&self, name: &str) -> Result<Stream, ReadError> {
+    /// Opens a stream.
+    pub fn stream(&self, name: &str) -> Result<StreamReader, ReadError> {
         if !self.streams()?.iter().any(|known| known == name) {
             return Err(ReadError::NoStream { dir: self.dir.clone(), stream: name.into() });
         }
         let (storage, dir) = (self.storage.clone(), self.dir.join(name));
-        Ok(Stream { segments: SegmentFiles { storage, dir }, name: name.into(), last_read: Mutex::default() })
+        Ok(StreamReader {
+            segments: SegmentFiles { storage, dir },
+            name: name.into(),
+            last_read: Mutex::default(),
+        })
     }
 }
 
-/// What stands in a directory.
+/// Contents of a directory.
 struct JournalFolders {
-    /// A writer has made it, or had it.
+    /// Whether a writer made the directory.
     locked: bool,
     streams: Vec<String>,
     others: Vec<String>,
-    /// SegmentFiles stand in it, which belong in a stream's folder.
+    /// Whether the directory itself holds segments, as a stream's directory does.
     has_segments: bool,
 }
 
-impl Journal {
+impl JournalReader {
     fn folders(&self) -> Result<JournalFolders, ReadError> {
         let list = |dir: &Path| self.storage.list(dir).map_err(|error| IoError::new("list", dir, error));
         let is_segment = |entry: &storage::DirEntry| !entry.is_dir && SegmentId::parse(&entry.name).is_some();
@@ -108,7 +120,7 @@ impl Journal {
             let is_stream = match list(&self.dir.join(&name)) {
                 // A stream has no segment before its first frame.
                 Ok(inside) => inside.iter().any(is_segment) || locked && inside.iter().all(is_of_new_stream),
-                // As `lost+found`, where a disk of its own is mounted.
+                // For example `lost+found` of a file system mounted here.
                 Err(error) if error.source.kind() == ErrorKind::PermissionDenied => false,
                 Err(error) if error.source.kind() == ErrorKind::NotFound => continue,
                 Err(error) => return Err(error.into()),
@@ -119,48 +131,50 @@ impl Journal {
     }
 }
 
-/// One stream of a journal.
-pub struct Stream {
+/// A stream of a journal, opened for reading.
+pub struct StreamReader {
     segments: SegmentFiles,
     name: String,
-    /// The segment that a frame was read from last: rows that wait are read back in order.
+    /// Segment of the last frame read: frames are mostly read in order.
     last_read: Mutex<Option<Segment>>,
 }
 
-impl Stream {
-    /// Its name.
+impl StreamReader {
+    /// Name of the stream.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The streams that it comes after: its requests' earlier legs are there. None where it is where a request begins.
+    /// Names of the preceding streams, which hold the earlier legs of the requests. Empty for a stream where
+    /// requests begin.
     pub fn after(&self) -> Result<Vec<String>, ReadError> {
         let text = text_file::read(&*self.segments.storage, &self.segments.dir, text_file::AFTER)?;
         Ok(text.lines().map(str::to_owned).collect())
     }
 
-    /// Requests that match, by the segment they ended in, those still open last. Reads summaries, not frames.
-    pub fn requests(&self, filter: Filter) -> Result<Requests, ReadError> {
-        Requests::new(self.segments.clone(), filter)
+    /// Requests that match, in order of the segment they ended in; open requests come last. Reads summaries,
+    /// not frames.
+    pub fn requests(&self, filter: RequestFilter) -> Result<RequestList, ReadError> {
+        RequestList::new(self.segments.clone(), filter)
     }
 
-    /// The life of every request with this very rid, oldest first (a rid may be used again).
-    pub fn lives(&self, rid: &str) -> Result<Vec<Life>, ReadError> {
+    /// Histories of all requests with this rid, oldest first.
+    pub fn lives(&self, rid: &str) -> Result<Vec<RequestHistory>, ReadError> {
         histories::lives(self, rid)
     }
 
-    /// Frames in order with what was done with them, up to the last there is.
-    pub fn frames(&self, from: From) -> Result<Frames, ReadError> {
-        Frames::new(self.tail(from)?)
+    /// Frames in order with their outcomes, up to the last frame now.
+    pub fn frames(&self, from: ReadFrom) -> Result<FramesWithOutcomes, ReadError> {
+        FramesWithOutcomes::new(self.tail(from)?)
     }
 
-    /// Every record, as it is written; goes on across segments.
-    pub fn tail(&self, from: From) -> Result<Tail, ReadError> {
+    /// All records in order. Continues as more are written.
+    pub fn tail(&self, from: ReadFrom) -> Result<Tail, ReadError> {
         Tail::new(self.segments.clone(), from)
     }
 
-    /// The bytes of one frame, checked.
-    pub fn frame(&self, position: &Position) -> Result<Frame, ReadError> {
+    /// Reads and checks one frame.
+    pub fn frame(&self, position: &Position) -> Result<StoredFrame, ReadError> {
         let mut last_read = lock(&self.last_read);
         let segment = match last_read.as_ref().filter(|segment| segment.id == position.segment) {
             Some(segment) => segment,
@@ -176,14 +190,14 @@ impl Stream {
         if (record.head.kind, record.head.number) != (RecordKind::FRAME, position.frame.0) {
             return Err(corrupt());
         }
-        Ok(Frame {
+        Ok(StoredFrame {
             position: *position,
             received_unix_ns: record.head.time,
             bytes: scan.payload(&record).to_vec(),
         })
     }
 
-    /// Where a frame stands. Goes through the heads of its segment.
+    /// Finds the position of a frame by the record heads of its segment.
     pub fn position(&self, frame: FrameNo) -> Result<Position, ReadError> {
         let listed = self.segments.list()?;
         let at = listed.partition_point(|segment| segment.id.first <= frame);
@@ -202,7 +216,7 @@ impl Stream {
                     _ => {}
                 }
             }
-            // Another segment holds it only where two begin at the same frame.
+            // Two segments may begin at the same frame.
             if id.first < frame {
                 break;
             }
@@ -210,7 +224,7 @@ impl Stream {
         Err(ReadError::NoFrame { frame: frame.0 })
     }
 
-    /// The last frame there is now; 0 where there is none. Goes through the heads of the last segment that has one.
+    /// Last frame now; 0 if there is none. Reads the record heads of the last segment with a frame.
     pub fn last_frame(&self) -> Result<FrameNo, ReadError> {
         for SegmentFile { id, .. } in self.segments.list()?.iter().rev() {
             let Some(segment) = self.segments.open(*id)? else { continue };
@@ -232,22 +246,22 @@ impl Stream {
         Ok(FrameNo::default())
     }
 
-    /// How far each sink has taken the stream.
+    /// Progress of each sink: name, last frame up to which everything is taken, and credit.
     pub fn taken(&self) -> Result<Vec<(String, FrameNo, Option<Credit>)>, ReadError> {
         let mut walk = SegmentFold::new(self.segments.clone())?;
         while walk.next_segment()?.is_some() {}
-        let taken = |sink: &Sink| (sink.name().to_owned(), sink.through(), sink.credit());
+        let taken = |sink: &SinkProgress| (sink.name().to_owned(), sink.through(), sink.credit());
         let readers = walk.state.sinks.iter().filter(|sink| sink.is_reader());
         Ok(readers.map(taken).collect())
     }
 
-    /// Reads everything and checks everything.
-    pub fn verify(&self) -> Result<Report, ReadError> {
+    /// Reads and checks everything.
+    pub fn verify(&self) -> Result<VerifyReport, ReadError> {
         verify::verify(&self.segments)
     }
 }
 
-/// Goes through segments in order and keeps the figures, from summaries where there are any.
+/// Reads segments in order and keeps their state, from summaries where there are any.
 pub(crate) struct SegmentFold {
     pub segments: SegmentFiles,
     listed: std::collections::VecDeque<SegmentId>,
@@ -265,7 +279,7 @@ impl SegmentFold {
         !self.listed.is_empty()
     }
 
-    /// Takes in the next segment: `state` is then how things stood at its end. `None` at the end.
+    /// Reads the next segment; `state` is then the state at its end. Returns `None` after the last.
     pub fn next_segment(&mut self) -> Result<Option<Segment>, ReadError> {
         loop {
             let Some(id) = self.listed.pop_front() else { return Ok(None) };
@@ -280,7 +294,7 @@ impl SegmentFold {
 
     fn scan(&mut self, segment: &Segment) -> Result<(), ReadError> {
         self.state.begin_segment(&segment.header);
-        let limit = self.segments.seen_from(self.listed.front().copied(), segment.id)?.limit;
+        let limit = self.segments.recorded_end(self.listed.front().copied(), segment.id)?.limit;
         let mut scan = segment.records(limit, Payloads::NotFrames);
         loop {
             match scan.step()? {

@@ -1,29 +1,30 @@
-//! Lists requests out of the summaries; a segment without one is gone through, without its frames' bytes.
+//! Lists requests from summaries. Scans a segment without a summary, skipping the bytes of frames.
 
 use std::collections::HashSet;
 
-use super::{Filter, RequestInfo, SegmentFiles, SegmentFold};
+use super::{RequestFilter, RequestInfo, SegmentFiles, SegmentFold};
 use crate::error::ReadError;
 use crate::record::RequestEntry;
 
-/// Requests by the segment they ended in (those of one segment by number), those still open last. A segment is read
-/// when it is reached.
-pub struct Requests {
+/// Requests in order of the segment they ended in, then by number; open requests come last. Reads each
+/// segment when it is reached.
+pub struct RequestList {
     fold: SegmentFold,
-    filter: Filter,
+    filter: RequestFilter,
     ready: std::vec::IntoIter<RequestInfo>,
-    /// SegmentEnd in the last segment: where that one had no summary, the next may list them again.
+    /// Requests that ended in the last segment. Without a summary there, the next segment may list them
+    /// again.
     before: HashSet<u64>,
     failed: bool,
 }
 
-impl Requests {
-    pub(super) fn new(segments: SegmentFiles, filter: Filter) -> Result<Requests, ReadError> {
+impl RequestList {
+    pub(super) fn new(segments: SegmentFiles, filter: RequestFilter) -> Result<RequestList, ReadError> {
         let fold = SegmentFold::new(segments)?;
-        Ok(Requests { fold, filter, ready: Vec::new().into_iter(), before: HashSet::new(), failed: false })
+        Ok(RequestList { fold, filter, ready: Vec::new().into_iter(), before: HashSet::new(), failed: false })
     }
 
-    /// Those that are listed with the segment just read: what ended in it, and at the last what is open.
+    /// Collects the requests that ended in the segment just read, and after the last segment the open ones.
     fn list(&mut self) {
         let last = !self.fold.has_next();
         let listed =
@@ -37,7 +38,7 @@ impl Requests {
     }
 }
 
-impl Iterator for Requests {
+impl Iterator for RequestList {
     type Item = Result<RequestInfo, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -60,7 +61,7 @@ impl Iterator for Requests {
     }
 }
 
-impl Filter {
+impl RequestFilter {
     /// Whether a request matches.
     pub fn takes(&self, info: &RequestInfo) -> bool {
         self.rid_prefix.as_ref().is_none_or(|prefix| info.rid.starts_with(prefix))

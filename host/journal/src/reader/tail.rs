@@ -1,43 +1,43 @@
-//! Goes through records in order, across segments, and waits at the end for more.
+//! Reads records in order across segments, and waits for more at the end.
 
 use std::collections::HashMap;
 
 use bytes::Bytes;
 
-use super::{Frame, From, Record, SegmentFiles};
+use super::{JournalRecord, ReadFrom, SegmentFiles, StoredFrame};
 use crate::error::ReadError;
 use crate::format::RecordKind;
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
 use crate::record::RecordBody;
 use crate::segment::{Payloads, RawRecord, Scan, ScanStep};
 
-/// Follows a stream.
+/// Records of a stream as they are written.
 pub struct Tail {
     segments: SegmentFiles,
     scan: Option<Scan>,
-    /// The segment that is read, or was last.
+    /// Segment read last.
     at: Option<SegmentId>,
-    /// Nothing came after it at the last look.
+    /// Whether the segment was the last one when checked.
     is_last: bool,
-    /// Records before this are passed over.
-    from: From,
-    /// The bytes that the outcome to come is about.
+    /// Records before this point are skipped.
+    from: ReadFrom,
+    /// Bytes of the CHANGED that precedes the next outcome.
     changed: Option<(u64, Bytes)>,
-    /// By number, as far as the segments read named them.
+    /// Rids by request number, from the segments read.
     rids: HashMap<u64, String>,
-    /// Those that ended in this segment and the one before: forgotten one segment later.
+    /// Requests that ended in this segment and the one before. Forgotten one segment later.
     ended: [Vec<u64>; 2],
 }
 
 impl Tail {
-    pub(super) fn new(segments: SegmentFiles, from: From) -> Result<Tail, ReadError> {
+    pub(super) fn new(segments: SegmentFiles, from: ReadFrom) -> Result<Tail, ReadError> {
         let listed = segments.list()?;
         let before = match from {
-            From::Start => 0,
-            From::Frame(frame) => {
+            ReadFrom::Start => 0,
+            ReadFrom::Frame(frame) => {
                 listed.partition_point(|segment| segment.id.first <= frame).saturating_sub(1)
             }
-            From::Time(time) => {
+            ReadFrom::Time(time) => {
                 let mut at = listed.len().saturating_sub(1);
                 while at > 0
                     && segments.open(listed[at].id)?.is_none_or(|segment| segment.header.begun_unix_ns > time)
@@ -46,7 +46,7 @@ impl Tail {
                 }
                 at
             }
-            From::End => listed.len().saturating_sub(1),
+            ReadFrom::End => listed.len().saturating_sub(1),
         };
         let at = before.checked_sub(1).map(|before| listed[before].id);
         let mut tail = Tail {
@@ -59,10 +59,10 @@ impl Tail {
             rids: HashMap::new(),
             ended: Default::default(),
         };
-        if from == From::End {
-            // Goes through what there is for the names in it.
+        if from == ReadFrom::End {
+            // Reads the existing records for their rids.
             while tail.step()?.is_some() {}
-            tail.from = From::Start;
+            tail.from = ReadFrom::Start;
             if let Some(scan) = &mut tail.scan {
                 scan.read_frames_from(scan.offset);
             }
@@ -70,9 +70,9 @@ impl Tail {
         Ok(tail)
     }
 
-    /// The next record; `None`: nothing new yet, ask again.
+    /// Returns the next record, or `None` if there is none yet: call again later.
     #[allow(clippy::should_implement_trait, reason = "None is not the end")]
-    pub fn next(&mut self) -> Result<Option<Record>, ReadError> {
+    pub fn next(&mut self) -> Result<Option<JournalRecord>, ReadError> {
         loop {
             let Some(read) = self.step()? else { return Ok(None) };
             if let Some(record) = read {
@@ -81,13 +81,13 @@ impl Tail {
         }
     }
 
-    /// The rid of a request that a record named.
+    /// Rid of a request that a record named.
     pub fn rid(&self, request: RequestNo) -> Option<&str> {
         self.rids.get(&request.0).map(String::as_str)
     }
 
-    /// One step: `None` at the end, `Some(None)` where it was nothing to tell.
-    fn step(&mut self) -> Result<Option<Option<Record>>, ReadError> {
+    /// Reads one step. Returns `None` at the end and `Some(None)` if the step gives no record.
+    fn step(&mut self) -> Result<Option<Option<JournalRecord>>, ReadError> {
         let Some(scan) = &mut self.scan else {
             return Ok(self.next_segment()?.then_some(None));
         };
@@ -95,7 +95,9 @@ impl Tail {
             ScanStep::Record(record) => Ok(Some(self.read(&record)?)),
             ScanStep::Corrupt { offset, bytes } => {
                 let id = scan.segment.id;
-                Ok(Some(Some(Record::Corrupt(id, offset, bytes)).filter(|_| self.from == From::Start)))
+                Ok(Some(
+                    Some(JournalRecord::Corrupt(id, offset, bytes)).filter(|_| self.from == ReadFrom::Start),
+                ))
             }
             ScanStep::End { .. } => {
                 if self.is_last {
@@ -104,7 +106,7 @@ impl Tail {
                     if self.is_last {
                         return Ok(None);
                     }
-                    // Now that there is another, this one is whole: it is asked once more, for what came between.
+                    // The writer has left this segment: read it once more for records written meanwhile.
                 } else {
                     self.scan = None;
                 }
@@ -113,16 +115,16 @@ impl Tail {
         }
     }
 
-    /// Opens the next segment; false where there is none.
+    /// Opens the next segment. Returns false if there is none.
     fn next_segment(&mut self) -> Result<bool, ReadError> {
         let listed: Vec<SegmentId> = self.segments.list()?.into_iter().map(|segment| segment.id).collect();
         let next = listed.partition_point(|id| Some(*id) <= self.at);
         for at in next..listed.len() {
             let id = listed[at];
-            // One without a header is damaged, or just being begun where it is the last.
+            // A segment without a header is damaged or just being begun.
             let Some(segment) = self.segments.open(id)? else { continue };
-            let limit = self.segments.seen_from(listed.get(at + 1).copied(), id)?.limit;
-            let payloads = if self.from == From::Start { Payloads::All } else { Payloads::NotFrames };
+            let limit = self.segments.recorded_end(listed.get(at + 1).copied(), id)?.limit;
+            let payloads = if self.from == ReadFrom::Start { Payloads::All } else { Payloads::NotFrames };
             (self.at, self.is_last) = (Some(id), true);
             self.scan = Some(segment.records(limit, payloads));
             for ended in std::mem::take(&mut self.ended[0]) {
@@ -134,48 +136,52 @@ impl Tail {
         Ok(false)
     }
 
-    fn read(&mut self, record: &RawRecord) -> Result<Option<Record>, ReadError> {
+    fn read(&mut self, record: &RawRecord) -> Result<Option<JournalRecord>, ReadError> {
         let Some(scan) = &mut self.scan else { return Ok(None) };
         let (segment, number) = (scan.segment.id, record.head.number);
         if record.head.kind == RecordKind::FRAME {
-            if self.from != From::Start {
+            if self.from != ReadFrom::Start {
                 if !self.from.is_reached_by(number, record.head.time) {
                     return Ok(None);
                 }
-                // Read it once more, with its bytes, and all that follow.
-                self.from = From::Start;
+                // Read this frame again with its bytes, and all that follow.
+                self.from = ReadFrom::Start;
                 scan.read_frames_from(record.offset);
                 return Ok(None);
             }
             let position = Position { frame: FrameNo(number), segment, offset: record.offset as u32 };
             let bytes = scan.payload(record).to_vec();
-            return Ok(Some(Record::Frame(Frame { position, received_unix_ns: record.head.time, bytes })));
+            return Ok(Some(JournalRecord::Frame(StoredFrame {
+                position,
+                received_unix_ns: record.head.time,
+                bytes,
+            })));
         }
         if record.head.kind == RecordKind::CHANGED {
-            let bytes = if self.from == From::Start { scan.payload(record) } else { &[] };
+            let bytes = if self.from == ReadFrom::Start { scan.payload(record) } else { &[] };
             self.changed = Some((number, Bytes::copy_from_slice(bytes)));
             return Ok(None);
         }
         let Some(body) = scan.body(record) else {
-            return Ok(Some(Record::Corrupt(segment, record.offset, record.head.record_bytes())));
+            return Ok(Some(JournalRecord::Corrupt(segment, record.offset, record.head.record_bytes())));
         };
-        let told = match body {
+        let record = match body {
             RecordBody::Outcome(mut outcome) => {
                 let changed = self.changed.take().filter(|(frame, _)| *frame == number);
                 outcome.changed = changed.map(|(_, bytes)| bytes);
-                Record::Outcome(outcome)
+                JournalRecord::Outcome(outcome)
             }
             RecordBody::Open { rid } => {
                 self.rids.insert(number, rid.clone());
-                Record::Opened(RequestNo(number), rid)
+                JournalRecord::Opened(RequestNo(number), rid)
             }
             RecordBody::Close { state } => {
                 self.ended[1].push(number);
-                Record::Closed(RequestNo(number), state)
+                JournalRecord::Closed(RequestNo(number), state)
             }
-            RecordBody::Taken(taken) => Record::Taken(taken.sink, taken.through, taken.credit),
-            RecordBody::Skipped { count } => Record::Skipped(FrameNo(number), count),
-            RecordBody::Lost => Record::Lost(number),
+            RecordBody::Taken(taken) => JournalRecord::Taken(taken.sink, taken.through, taken.credit),
+            RecordBody::Skipped { count } => JournalRecord::Skipped(FrameNo(number), count),
+            RecordBody::Lost => JournalRecord::Lost(number),
             RecordBody::Carry(entries) => {
                 self.rids.extend(entries.into_iter().map(|entry| (entry.info.number.0, entry.info.rid)));
                 return Ok(None);
@@ -185,22 +191,22 @@ impl Tail {
             | RecordBody::Ahead { .. }
             | RecordBody::Frame
             | RecordBody::Aside
-            | RecordBody::Ending(_)
+            | RecordBody::OperatorAbort(_)
             | RecordBody::Routed(_) => {
                 return Ok(None);
             }
         };
-        Ok(Some(told).filter(|_| self.from == From::Start))
+        Ok(Some(record).filter(|_| self.from == ReadFrom::Start))
     }
 }
 
-impl From {
+impl ReadFrom {
     fn is_reached_by(self, frame: u64, time: u64) -> bool {
         match self {
-            From::Start => true,
-            From::Frame(from) => frame >= from.0,
-            From::Time(from) => time >= from,
-            From::End => false,
+            ReadFrom::Start => true,
+            ReadFrom::Frame(from) => frame >= from.0,
+            ReadFrom::Time(from) => time >= from,
+            ReadFrom::End => false,
         }
     }
 }

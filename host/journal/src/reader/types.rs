@@ -1,108 +1,114 @@
-//! What a reader gives.
+//! Types that journal readers return.
 
 use crate::outcome::{Credit, Gap};
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
-use crate::request::{RequestInfo, State};
+use crate::request::{RequestInfo, RequestState};
 use crate::stored::{Action, Finish, Outcome, Passage};
 
-/// Where to begin.
+/// Start of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum From {
-    /// The oldest frame that is kept.
+pub enum ReadFrom {
+    /// At the oldest stored frame.
     Start,
-    /// This frame, or the first after it.
+    /// At this frame, or the first after it.
     Frame(FrameNo),
-    /// The first frame received at or after this time, unix nanoseconds.
+    /// At the first frame received at or after this time, unix nanoseconds.
     Time(u64),
-    /// After the last one there is now.
+    /// After the last frame now.
     End,
 }
 
-/// Which requests.
+/// Selects requests. All conditions must hold.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
-    /// Whose rid begins so.
+pub struct RequestFilter {
+    /// The rid begins with this text.
     pub rid_prefix: Option<String>,
-    /// In this state.
-    pub state: Option<State>,
-    /// With a last row at or after this, unix nanoseconds.
+    /// The request is in this state.
+    pub state: Option<RequestState>,
+    /// The last row was received at or after this time, unix nanoseconds.
     pub since_unix_ns: Option<u64>,
-    /// With a first row before this, unix nanoseconds.
+    /// The first row was received before this time, unix nanoseconds.
     pub until_unix_ns: Option<u64>,
 }
 
-/// A request and each of its rows.
+/// A request and its rows.
 #[derive(Clone, Debug)]
-pub struct Life {
-    /// Its totals.
+pub struct RequestHistory {
+    /// Totals of the request.
     pub request: RequestInfo,
-    /// Its rows, in order of frames. Those of segments that were removed are not there.
-    pub rows: Vec<Row>,
+    /// Rows in order of frames, without those of removed segments.
+    pub rows: Vec<JournalRow>,
 }
 
-/// A row of a request's life.
+/// A row of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
-    /// The frame.
+pub struct JournalRow {
+    /// Frame of the row.
     pub frame: FrameNo,
-    /// Where it stands; `None` where its segment was removed or it was never kept.
+    /// Position of the frame; `None` if its segment was removed or the frame was not stored.
     pub position: Option<Position>,
-    /// When it came, unix nanoseconds.
+    /// Time of receipt, unix nanoseconds.
     pub received_unix_ns: u64,
-    /// Which row of the frame.
+    /// Index of the row in the frame.
     pub row: u32,
-    /// Tokens received in it.
+    /// Tokens received.
     pub tokens: u32,
-    /// Tokens that went on.
+    /// Tokens forwarded.
     pub forwarded: u32,
-    /// How the frame went on.
+    /// What happened to the frame.
     pub passage: Passage,
-    /// The finish reason, if it ended the request.
+    /// The row's finish, if it ended the request.
     pub finish: Option<Finish>,
-    /// The gap, if it did not continue where the request stood.
+    /// Gap before the row, if any.
     pub gap: Option<Gap>,
-    /// What plugins did to it.
+    /// Actions of plugins on the row.
     pub actions: Vec<Action>,
-    /// The sinks that were sent it and have taken it, also those that are no more; of a stream with several mostly one.
+    /// Sinks that have taken the row, including removed sinks.
     pub taken_by: Vec<String>,
 }
 
-/// A frame, as it came.
+/// A frame as received.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
-    /// Its number and where it stands.
+pub struct StoredFrame {
+    /// Number and position of the frame.
     pub position: Position,
-    /// When it came, unix nanoseconds.
+    /// Time of receipt, unix nanoseconds.
     pub received_unix_ns: u64,
-    /// Its bytes.
+    /// Bytes of the frame.
     pub bytes: Vec<u8>,
 }
 
-impl Frame {
-    /// Whether it is Afterbay's own: no rows came in it, and it leaves for no reader.
+impl StoredFrame {
+    /// Whether this is a release marker, which is sent to no reader.
+    #[must_use]
+    pub fn is_release_marker(&self) -> bool {
+        crate::release_marker::is_release_marker(&self.bytes)
+    }
+
+    /// Former name.
     #[must_use]
     pub fn is_mark(&self) -> bool {
-        crate::release_marker::is_mark(&self.bytes)
+        self.is_release_marker()
     }
 }
 
-/// A record, as `tail` gives it.
+/// A record as [`Tail`](super::Tail) returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record {
-    /// A frame came.
-    Frame(Frame),
-    /// What was done with one.
+pub enum JournalRecord {
+    /// A frame was received.
+    Frame(StoredFrame),
+    /// Outcome of a frame.
     Outcome(Outcome),
-    /// A request began. (Requests carried into a new segment are not told again.)
+    /// A request was opened: number and rid. Requests carried into a new segment are not repeated.
     Opened(RequestNo, String),
     /// A request was closed.
-    Closed(RequestNo, State),
-    /// A sink took everything up to a frame.
+    Closed(RequestNo, RequestState),
+    /// A sink has taken every frame up to this one.
     Taken(String, FrameNo, Option<Credit>),
-    /// So many frames from this one on went on without being kept.
+    /// A range of frames was forwarded without being stored: first frame, and number of frames.
     Skipped(FrameNo, u64),
-    /// So many outcomes and openings found no room while the disk refused writes.
+    /// Number of records that were dropped while the disk refused writes.
     Lost(u64),
-    /// Bytes that are no record were passed over: in this segment, from this byte, so many.
+    /// Corrupt bytes were skipped: segment, offset, and number of bytes.
     Corrupt(SegmentId, u64, u64),
 }

@@ -1,24 +1,24 @@
-//! The payloads of CARRY, SUMMARY and TOTALS: requests, and totals of a segment.
+//! Payloads of CARRY, SUMMARY and TOTALS: requests, and totals of a segment.
 
 use super::sinks::{decode_taken, put_ahead, put_taken_payload};
 use super::{count, decode_state, put_count, put_u32, put_u64, state_code};
 use crate::format::{ByteReader, RecordKind, put_text, record, set_number};
 use crate::frame_set::FrameSet;
 use crate::position::{FrameNo, RequestNo};
-use crate::request::{Ending, RequestInfo};
-use crate::sink_progress::Sink;
+use crate::request::{OperatorAbort, RequestInfo};
+use crate::sink_progress::SinkProgress;
 
-/// A request in a CARRY (as it stands when a segment begins) or a SUMMARY (when it ends).
+/// State of a request when a segment begins (CARRY) or ends (SUMMARY).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RequestEntry {
     pub info: RequestInfo,
-    /// No rows will come: it is not carried into the next segment.
+    /// No rows follow. The next segment does not carry the request.
     pub closed: bool,
-    /// Rows of it may stand in this segment. False only where it is certain that none do.
+    /// Whether rows of the request may be in this segment.
     pub here: bool,
 }
 
-/// The same, where it is.
+/// Borrowed form of [`RequestEntry`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestEntryRef<'a> {
     pub info: &'a RequestInfo,
@@ -38,30 +38,30 @@ impl RequestEntry {
     }
 }
 
-/// What a sealed segment says of itself beside its requests.
+/// Totals of a sealed segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SegmentTotals {
     /// Frames in the segment, and their bytes.
     pub frames: u64,
     pub frame_bytes: u64,
-    /// When the first and the last of them came.
+    /// Times of the first and last frame.
     pub first_unix_ns: u64,
     pub last_unix_ns: u64,
-    /// The numbers that come next.
+    /// Next numbers to be given.
     pub next_frame: u64,
     pub next_request: u64,
-    /// The writer ended in good order: no number was given out that is not on record.
+    /// Whether the writer ended cleanly: every number it gave is recorded.
     pub clean: bool,
-    /// Frames of this and earlier segments whose outcome was awaited.
+    /// Frames of this and earlier segments without an outcome.
     pub unfinished: FrameSet,
-    pub sinks: Vec<Sink>,
+    pub sinks: Vec<SinkProgress>,
 }
 
-/// Entries in one record: so that a record stays a fraction of a megabyte.
+/// Entries per record, which keeps a record below a megabyte.
 const ENTRIES_PER_RECORD: usize = 1024;
 const ENTRY_BYTES_MIN: usize = 98;
 
-/// Adds the entries, in as many records of this kind (CARRY or SUMMARY) as they take; none for none.
+/// Adds the entries in as many records of this kind (CARRY or SUMMARY) as needed.
 pub(crate) fn put_entries<'a>(
     out: &mut Vec<u8>,
     kind: RecordKind,
@@ -132,7 +132,7 @@ pub(crate) fn decode_entries(at: &mut ByteReader<'_>, count_: u64) -> Option<Vec
             replaced,
             gaps,
             ended_early: flags & 4 != 0,
-            ending: Ending::of_code(flags >> 3 & 3)?,
+            ending: OperatorAbort::of_code(flags >> 3 & 3)?,
             first_frame,
             last_frame,
             first_unix_ns,
@@ -162,7 +162,7 @@ pub(crate) fn put_totals(out: &mut Vec<u8>, totals: &SegmentTotals) {
     });
 }
 
-/// `version`: that of the segment.
+/// Decodes TOTALS of a segment with this format version.
 pub(crate) fn decode_totals(
     payload: &[u8],
     next_frame: u64,
@@ -183,7 +183,7 @@ pub(crate) fn decode_totals(
             if version > 1 {
                 taken.sequence = at.u64()?;
             }
-            let mut sink = Sink::new(&taken.sink);
+            let mut sink = SinkProgress::new(&taken.sink);
             taken.apply(&mut sink);
             Some(sink)
         })
@@ -218,7 +218,7 @@ pub(super) fn decode_frames(at: &mut ByteReader<'_>) -> Option<FrameSet> {
     Some(frames)
 }
 
-/// Each frame by itself, with where it stands and when it came.
+/// Decodes version 1: each frame on its own, with its position and time.
 pub(super) fn decode_frames_v1(at: &mut ByteReader<'_>) -> Option<FrameSet> {
     let mut frames = FrameSet::default();
     for _ in 0..at.count(32)? {

@@ -1,4 +1,4 @@
-//! The payload of OUTCOME, and CHANGED before it.
+//! Payload of OUTCOME, and of the CHANGED before it.
 
 use super::{count, put_column, put_count, put_u32, put_u64};
 use crate::format::{ByteReader, RecordKind, put_text, record, widen};
@@ -6,10 +6,10 @@ use crate::outcome::{self, Gap, Verdict};
 use crate::position::{FrameNo, RequestNo};
 use crate::stored::{Action, Finish, Outcome, Passage};
 
-/// Adds the OUTCOME of a frame, behind the bytes that left in its place.
+/// Adds the OUTCOME of a frame, after the CHANGED with the bytes sent in its place.
 pub(crate) fn put_outcome(out: &mut Vec<u8>, outcome: &outcome::Outcome<'_>) {
     let rows = outcome.requests.len().min(outcome.tokens.len());
-    // Nothing may come between the two.
+    // No record may stand between the two.
     if let Some(changed) = outcome.changed.filter(|_| outcome.passage == outcome::Passage::Changed) {
         record(out, RecordKind::CHANGED, outcome.frame.0, outcome.received_unix_ns, |out| {
             out.extend_from_slice(changed);

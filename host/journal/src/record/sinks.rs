@@ -1,4 +1,4 @@
-//! The payloads of the records about sinks: TAKEN, SENT, AHEAD, HANDED and ROUTED.
+//! Payloads of the records about sinks: TAKEN, SENT, AHEAD, HANDED and ROUTED.
 
 use super::entries::put_frames;
 use super::{RecordBody, put_column, put_u32, put_u64};
@@ -6,24 +6,24 @@ use crate::bounds::SINKS_MAX;
 use crate::format::{ByteReader, RecordKind, put_text, record, widen};
 use crate::outcome::Credit;
 use crate::position::{FrameNo, RequestNo};
-use crate::sink_progress::{Handed, Held, Sent, Sink};
+use crate::sink_progress::{HandedOver, Held, Sent, SinkProgress};
 
-/// How far a sink has taken the stream.
+/// Progress of a sink, from TAKEN.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub sink: String,
     pub through: FrameNo,
     pub credit: Option<Credit>,
-    /// The last frame that it was sent and has taken.
+    /// Sequence number of the last taken frame.
     pub sequence: u64,
-    /// What it was sent after that never arrived.
+    /// Whether the frames sent after `sequence` never arrived.
     pub void: bool,
-    /// Nothing of it is kept from here on.
+    /// Whether the sink was removed.
     pub forgotten: bool,
 }
 
 impl Taken {
-    pub fn apply(&self, sink: &mut Sink) {
+    pub fn apply(&self, sink: &mut SinkProgress) {
         sink.pass(self.through);
         sink.take(self.sequence);
         sink.set_credit(self.credit);
@@ -33,16 +33,16 @@ impl Taken {
     }
 }
 
-/// To which of several sinks each row of a frame goes.
+/// Sink of each row of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Routed {
     pub sinks: Vec<String>,
-    /// Each row's request, and the place of its sink.
+    /// Request of each row, and the index of its sink.
     pub rows: Vec<(RequestNo, u8)>,
 }
 
-/// `flags`: [`VOID`], [`FORGOTTEN`].
-pub(crate) fn put_taken(out: &mut Vec<u8>, sink: &Sink, flags: u8) {
+/// Adds TAKEN. `flags`: [`VOID`], [`FORGOTTEN`].
+pub(crate) fn put_taken(out: &mut Vec<u8>, sink: &SinkProgress, flags: u8) {
     record(out, RecordKind::TAKEN, sink.through().0, 0, |out| {
         put_taken_payload(out, sink.name(), sink.credit(), flags);
         put_u64(out, sink.sequence());
@@ -52,8 +52,8 @@ pub(crate) fn put_taken(out: &mut Vec<u8>, sink: &Sink, flags: u8) {
 pub(crate) const VOID: u8 = 2;
 pub(crate) const FORGOTTEN: u8 = 4;
 
-/// All that a segment must know of a sink when it begins or ends, beside its TAKEN.
-pub(crate) fn put_ahead(out: &mut Vec<u8>, sink: &Sink) {
+/// Adds everything beside TAKEN that a segment records of a sink when it begins or ends.
+pub(crate) fn put_ahead(out: &mut Vec<u8>, sink: &SinkProgress) {
     if !sink.is_numbered() {
         return;
     }
@@ -75,8 +75,8 @@ pub(crate) fn put_ahead(out: &mut Vec<u8>, sink: &Sink) {
     }
 }
 
-/// The kernel has all that this sink was sent up to this number, for this generation of its reader.
-pub(crate) fn put_handed(out: &mut Vec<u8>, sink: &str, handed: Handed) {
+/// Adds HANDED.
+pub(crate) fn put_handed(out: &mut Vec<u8>, sink: &str, handed: HandedOver) {
     record(out, RecordKind::HANDED, handed.sequence, 0, |out| {
         put_text(out, sink);
         put_u64(out, handed.generation);
@@ -97,7 +97,7 @@ pub(crate) fn put_sent(out: &mut Vec<u8>, sink: &str, sequence: u64, sent: Sent<
                 put_u64(out, base);
                 put_u32(out, rows.len() as u32);
                 put_column(out, rows.iter().map(|(request, _)| request.0 as u32));
-                // One that lay further off than that would be sent again: nothing is lost.
+                // A row too far ahead is sent again after a restart. Nothing is lost.
                 let after = |frame: u64| u32::try_from(frame - base).unwrap_or(u32::MAX);
                 put_column(out, rows.iter().map(|(_, frame)| after(frame.0)));
             }
@@ -105,7 +105,7 @@ pub(crate) fn put_sent(out: &mut Vec<u8>, sink: &str, sequence: u64, sent: Sent<
     });
 }
 
-/// Adds where the rows of a frame go: as many targets (places among `sinks`) as requests.
+/// Adds ROUTED: one target (an index into `sinks`) for each request.
 pub(crate) fn put_routed(
     out: &mut Vec<u8>,
     frame: FrameNo,
@@ -166,8 +166,8 @@ pub(super) fn decode_taken(at: &mut ByteReader<'_>, through: u64) -> Option<Take
     Some(Taken { sink: at.text()?, through: FrameNo(through), credit, sequence: 0, void, forgotten })
 }
 
-/// Takes in a record about a sink, whose number this is.
-pub(crate) fn apply_to_sinks(sinks: &mut Vec<Sink>, number: u64, body: &RecordBody) {
+/// Applies a record about a sink. `number` is the record's number.
+pub(crate) fn apply_to_sinks(sinks: &mut Vec<SinkProgress>, number: u64, body: &RecordBody) {
     let name = match body {
         RecordBody::Taken(taken) if taken.forgotten => return sinks.retain(|sink| sink.name() != taken.sink),
         RecordBody::Taken(taken) => &taken.sink,
@@ -181,19 +181,19 @@ pub(crate) fn apply_to_sinks(sinks: &mut Vec<Sink>, number: u64, body: &RecordBo
         RecordBody::Taken(taken) => taken.apply(sink),
         RecordBody::Sent { held, .. } => sink.send(number, held.clone()),
         RecordBody::Handed { generation, .. } => {
-            sink.set_handed(Handed { sequence: number, generation: *generation });
+            sink.set_handed(HandedOver { sequence: number, generation: *generation });
         }
         RecordBody::Ahead { whole, rows, .. } => sink.set_ahead(number, whole.clone(), rows),
         _ => {}
     }
 }
 
-/// The sink of this name, a new one if there is room.
-pub(crate) fn sink_of<'a>(sinks: &'a mut Vec<Sink>, name: &str) -> Option<&'a mut Sink> {
+/// Returns the sink of this name. Adds it if there is room.
+pub(crate) fn sink_of<'a>(sinks: &'a mut Vec<SinkProgress>, name: &str) -> Option<&'a mut SinkProgress> {
     match sinks.iter().position(|sink| sink.name() == name) {
         Some(at) => sinks.get_mut(at),
         None if sinks.len() < SINKS_MAX => {
-            sinks.push(Sink::new(name));
+            sinks.push(SinkProgress::new(name));
             sinks.last_mut()
         }
         None => None,

@@ -1,26 +1,27 @@
-//! Groups what is wrong by its cause: a stop that lost two frames is one line, not one for every request that lacks a token.
+//! Groups problems by cause: a stop that lost two frames is one line, not one line per request that lacks a
+//! token.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::{Problem, Report, What};
+use super::{JournalProblem, ProblemKind, VerifyReport};
 use crate::position::{RequestNo, SegmentId};
 
-/// Problems of one kind, and where tokens are concerned of one run of the process. Displays as one sentence.
+/// Problems of one kind. Problems with tokens are also of one run of the process. Displays as one sentence.
 #[derive(Clone, Debug)]
-pub struct Cause<'a> {
-    /// In order of segments; never empty.
-    pub problems: Vec<&'a Problem>,
+pub struct ProblemGroup<'a> {
+    /// Problems in order of segments; never empty.
+    pub problems: Vec<&'a JournalProblem>,
 }
 
-impl Report {
-    /// What is wrong, by cause, the first that shows first.
-    pub fn causes(&self) -> Vec<Cause<'_>> {
-        let mut causes: Vec<Cause<'_>> = Vec::new();
+impl VerifyReport {
+    /// Groups the problems by cause, in order of first appearance.
+    pub fn causes(&self) -> Vec<ProblemGroup<'_>> {
+        let mut causes: Vec<ProblemGroup<'_>> = Vec::new();
         let mut known = BTreeMap::new();
         for problem in &self.problems {
             let at = *known.entry(self.key(problem)).or_insert_with(|| {
-                causes.push(Cause { problems: Vec::new() });
+                causes.push(ProblemGroup { problems: Vec::new() });
                 causes.len() - 1
             });
             if let Some(cause) = causes.get_mut(at) {
@@ -30,25 +31,25 @@ impl Report {
         causes
     }
 
-    fn key(&self, problem: &Problem) -> (u8, usize) {
+    fn key(&self, problem: &JournalProblem) -> (u8, usize) {
         let run = || self.runs.partition_point(|began: &SegmentId| *began <= problem.segment);
         match problem.what {
-            What::MissingSegments(_) => (0, 0),
-            What::Emptied { .. } => (1, 0),
-            What::Header => (2, 0),
-            What::Cut { .. } => (3, 0),
-            What::Corrupt { .. } => (4, 0),
-            What::MissingFrames { .. } => (5, 0),
-            What::RepeatedFrame { .. } => (6, 0),
-            What::NoOutcome { .. } => (7, 0),
-            What::Summary { .. } => (8, 0),
-            What::Tokens { .. } => (9, run()),
-            What::Gap { .. } => (10, run()),
+            ProblemKind::MissingSegments(_) => (0, 0),
+            ProblemKind::Emptied { .. } => (1, 0),
+            ProblemKind::Header => (2, 0),
+            ProblemKind::Cut { .. } => (3, 0),
+            ProblemKind::Corrupt { .. } => (4, 0),
+            ProblemKind::MissingFrames { .. } => (5, 0),
+            ProblemKind::RepeatedFrame { .. } => (6, 0),
+            ProblemKind::NoOutcome { .. } => (7, 0),
+            ProblemKind::Summary { .. } => (8, 0),
+            ProblemKind::Tokens { .. } => (9, run()),
+            ProblemKind::Gap { .. } => (10, run()),
         }
     }
 }
 
-impl fmt::Display for Cause<'_> {
+impl fmt::Display for ProblemGroup<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(first) = self.problems.first() else { return Ok(()) };
         let count = self.problems.len();
@@ -58,36 +59,36 @@ impl fmt::Display for Cause<'_> {
         let requests = self.problems.iter().filter_map(|problem| request(&problem.what));
         let requests = requests.collect::<BTreeSet<_>>().len();
         match &first.what {
-            What::Gap { .. } => write!(f, "{count} gaps in {requests} requests, the first: {first}"),
-            What::Tokens { .. } => {
+            ProblemKind::Gap { .. } => write!(f, "{count} gaps in {requests} requests, the first: {first}"),
+            ProblemKind::Tokens { .. } => {
                 write!(
                     f,
-                    "{requests} requests: the tokens received are not those counted, the first: {first}"
+                    "{requests} requests: the tokens received differ from the scheduler's count, the first: {first}"
                 )
             }
-            What::MissingFrames { .. } => {
+            ProblemKind::MissingFrames { .. } => {
                 let frames: u64 = self.problems.iter().map(|problem| frames(&problem.what)).sum();
                 write!(f, "{frames} frames are missing in {count} places, the first: {first}")
             }
-            What::NoOutcome { .. } => {
+            ProblemKind::NoOutcome { .. } => {
                 let frames: u64 = self.problems.iter().map(|problem| frames(&problem.what)).sum();
                 write!(f, "{frames} frames have no outcome, in {count} places, the first: {first}")
             }
-            _ => write!(f, "{first}, and {} more like it", count - 1),
+            _ => write!(f, "{first}, and {} more of this kind", count - 1),
         }
     }
 }
 
-fn request(what: &What) -> Option<RequestNo> {
+fn request(what: &ProblemKind) -> Option<RequestNo> {
     match what {
-        What::Gap { request, .. } | What::Tokens { request, .. } => Some(*request),
+        ProblemKind::Gap { request, .. } | ProblemKind::Tokens { request, .. } => Some(*request),
         _ => None,
     }
 }
 
-fn frames(what: &What) -> u64 {
+fn frames(what: &ProblemKind) -> u64 {
     match what {
-        What::MissingFrames { from, through } | What::NoOutcome { from, through } => {
+        ProblemKind::MissingFrames { from, through } | ProblemKind::NoOutcome { from, through } => {
             through.0.saturating_sub(from.0) + 1
         }
         _ => 0,

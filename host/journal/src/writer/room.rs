@@ -1,24 +1,25 @@
-//! Room on the disk: it is set aside before it is needed, so that a full disk refuses frames and not the records about them.
+//! Disk space is reserved in advance, so that a full disk refuses frames and not the records about them.
 //!
-//! The file of a segment is given the room for its frames when it is begun, and beside that a spare that frames may not use: the
-//! records of what left, and who took it, go there while the disk is full. On a file system that cannot set room aside none of
-//! this is promised, and a notice says so.
+//! A segment's file gets room for its frames when it is begun, and a spare that frames may not use. Records
+//! of what was sent and taken go to the spare while the disk is full. A file system that cannot reserve space
+//! gives no such promise; a notice reports this.
 
 use std::io;
 use std::sync::Arc;
 
-use super::Writer;
+use super::JournalWriter;
 use crate::bounds::{SPARE_BYTES_MAX, SPARE_PARTS};
 use crate::error::{IoError, WriteError};
 use crate::format::{HEADER_BYTES, RECORD_BYTES, RecordKind};
-use crate::notice::Notice;
+use crate::notice::JournalNotice;
 use crate::position::{FrameNo, SegmentId};
 use crate::record::{put_ahead, put_entries, put_taken};
 use crate::storage::{File, PART, is_full};
 
-impl Writer {
-    /// Whether the frame that was refused last would be taken now, or any, as far as that can be known without one: false on a file system that cannot set
-    /// room aside, where only the next frame tells. Writes what waits, but begins no segment for that alone.
+impl JournalWriter {
+    /// Whether the last refused frame would fit now. Returns false on a file system that cannot reserve
+    /// space, where only the next frame shows it. Writes the waiting records, but begins no segment for them
+    /// alone.
     pub fn probe(&mut self) -> Result<bool, WriteError> {
         if self.active.is_some() {
             self.flush()?;
@@ -31,13 +32,13 @@ impl Writer {
         let made = self.make_part(frame, false);
         self.refused = made.as_ref().is_err_and(WriteError::is_full).then_some(frame);
         made?;
-        // What cannot be removed is written over when a segment is begun.
+        // Beginning a segment overwrites a file that cannot be removed.
         let _ = self.root.storage.remove(&self.part());
         Ok(self.reserves)
     }
 
-    /// Frames are about to leave of which no record can be written. The manifest says so from now on, so that the next start does
-    /// not take the records for the whole truth. False: not even that can be written.
+    /// Records in the manifest that frames are about to be sent without a record, so that the next start does
+    /// not trust the records alone. Returns false if even the manifest cannot be written.
     pub fn unrecorded(&mut self) -> bool {
         if !self.unrecorded {
             self.unrecorded = self.shared.change_manifest(|manifest| manifest.unrecorded = true).is_ok();
@@ -45,8 +46,8 @@ impl Writer {
         self.unrecorded
     }
 
-    /// What each sink has of an earlier run's frames is settled, where that run had let some leave unrecorded, and the writer
-    /// was told. Writes what waits.
+    /// Declares settled what each sink has of the frames that an earlier run sent without a record. Writes
+    /// the waiting records.
     pub fn settled(&mut self) -> Result<(), WriteError> {
         self.unsettled = false;
         self.flush()?;
@@ -54,14 +55,14 @@ impl Writer {
         Ok(())
     }
 
-    /// All that left is on record (again).
+    /// Clears the flag in the manifest once everything sent is recorded.
     pub(super) fn recorded(&mut self) {
         if self.unrecorded && !self.unsettled && self.lost == 0 && self.pending.is_empty() {
             self.unrecorded = self.shared.change_manifest(|manifest| manifest.unrecorded = false).is_err();
         }
     }
 
-    /// Sees to it that a frame of this size fits, and the spare behind it. On an error the segment is as it was.
+    /// Makes room for a frame of this size and the spare. On an error the segment is unchanged.
     pub(super) fn make_room_for_frame(&mut self, frame: usize) -> Result<(), WriteError> {
         let Some(active) = self.active.as_ref().filter(|_| self.reserves) else { return Ok(()) };
         let end = active.end + (self.pending.len() + frame + RECORD_BYTES) as u64 + self.spare();
@@ -70,7 +71,7 @@ impl Writer {
         made
     }
 
-    /// Sees to it that the segment can grow to this size.
+    /// Makes room for the segment to grow to this size.
     pub(super) fn make_room(&mut self, end: u64) -> Result<(), WriteError> {
         let Some(active) = &mut self.active else { return Ok(()) };
         match active.segment.file.reserve(end) {
@@ -83,8 +84,8 @@ impl Writer {
         Ok(())
     }
 
-    /// A file for the next segment, and the room it has: for a whole segment, if wanted and the disk has so much, or for what
-    /// must go in at once, a frame of this size and the spare.
+    /// Creates the file of the next segment. Reserves a whole segment if wanted and possible, else what must
+    /// fit at once: a frame of this size and the spare. Returns the file and its reserved size.
     pub(super) fn make_part(
         &mut self,
         frame: usize,
@@ -100,7 +101,7 @@ impl Writer {
         };
         let file = made.map_err(|error| IoError::new("create", &part, error))?;
         let whole = self.root.options.segment_bytes + self.spare();
-        // Writes into room set aside also cost a fifth less at 100 KB.
+        // At 100 KB per frame, writes into reserved space also cost a fifth less.
         let mut reserved = Err(io::ErrorKind::StorageFull.into());
         if wants_whole {
             reserved = file.reserve(whole).map(|()| whole);
@@ -122,13 +123,13 @@ impl Writer {
         }
     }
 
-    /// The file that becomes the next segment.
+    /// Path of the file that becomes the next segment.
     fn part(&self) -> std::path::PathBuf {
         let id = SegmentId { first: FrameNo(self.next_frame), sequence: self.next_sequence };
         self.shared.dir.join(id.to_string()).with_extension(PART)
     }
 
-    /// The bytes that a segment begun now begins with, and those that wait.
+    /// Bytes that a segment begun now begins with, including the waiting records.
     fn first_bytes(&mut self) -> u64 {
         let mut bytes = Vec::new();
         for sink in &self.sinks {
@@ -136,18 +137,18 @@ impl Writer {
             put_ahead(&mut bytes, sink);
         }
         put_entries(&mut bytes, RecordKind::CARRY, self.requests.carried());
-        // The last is for a record of what was lost, and one of what was skipped.
+        // The last term is for LOST and SKIPPED.
         (HEADER_BYTES + bytes.len() + self.pending.len() + 4 * RECORD_BYTES) as u64
     }
 
-    /// What frames leave of a segment's room.
+    /// Room of a segment that frames may not use.
     fn spare(&self) -> u64 {
         (self.root.options.segment_bytes / SPARE_PARTS).min(SPARE_BYTES_MAX)
     }
 
     fn cannot_reserve(&mut self, error: &io::Error) {
         if std::mem::take(&mut self.reserves) {
-            self.shared.tell(Notice::NotReserved { error: error.to_string() });
+            self.shared.push_notice(JournalNotice::NotReserved { error: error.to_string() });
         }
     }
 }

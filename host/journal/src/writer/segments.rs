@@ -1,24 +1,24 @@
-//! How the writer goes from one segment to the next.
+//! Begins and ends segments.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::IoSlice;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use super::{ActiveSegment, REQUESTS_BEHIND_MAX, Told, Writer};
+use super::{ActiveSegment, JournalWriter, REQUESTS_BEHIND_MAX};
 use crate::bounds::SEGMENT_REQUESTS_MAX;
 use crate::error::{IoError, WriteError};
 use crate::format::{self, HEADER_BYTES, RECORD_BYTES, RecordKind, SegmentHeader, VERSION, record};
 use crate::mutex::lock;
-use crate::notice::Notice;
+use crate::notice::JournalNotice;
 use crate::position::{FrameNo, SegmentId};
 use crate::record::{SegmentTotals, put_ahead, put_entries, put_taken};
 use crate::seal::SegmentEnd;
 use crate::segment::Segment;
 use crate::storage::{File, PART, write_all};
 
-impl Writer {
-    /// As much was written to the segment as may be, though perhaps no frame.
+impl JournalWriter {
+    /// Whether the segment has grown by its full size, even without frames.
     pub(super) fn is_grown(&self) -> bool {
         let bytes = |active: &ActiveSegment| active.end - active.begins + self.pending.len() as u64;
         self.active.as_ref().is_some_and(|active| bytes(active) > self.root.options.segment_bytes)
@@ -33,9 +33,9 @@ impl Writer {
         full && active.frames > 0 || self.lost > 0 || self.shared.renew.load(Ordering::Relaxed)
     }
 
-    /// Ends the segment that is being written, if any, and begins the next; what waited is written to either.
-    /// Room is set aside first, for it and for a frame of this size: without room the one that is being written goes on to
-    /// take records.
+    /// Ends the current segment, if any, and begins the next. Reserves space for the segment and a frame of
+    /// this size first: without space the current segment continues to take records. The waiting records go
+    /// to either segment.
     pub(super) fn begin_segment(&mut self, frame: usize) -> Result<(), WriteError> {
         let made = self.make_part(frame, true);
         self.refused = made.as_ref().is_err_and(WriteError::is_full).then_some(frame);
@@ -46,7 +46,7 @@ impl Writer {
             let _ = self.root.storage.remove(&path.with_extension(PART));
             return Err(error);
         }
-        // What was given up before the segment's first frame is to be told in it.
+        // Frames skipped before the segment's first frame are recorded in the segment.
         self.stage();
         self.requests.abandon(
             self.idle_before(self.last_unix_ns),
@@ -71,7 +71,7 @@ impl Writer {
             put_taken(&mut bytes, sink, 0);
             put_ahead(&mut bytes, sink);
         }
-        // After what waited: these figures have it counted already, and the last word is theirs.
+        // After the waiting records: CARRY already counts them and replaces their totals.
         put_entries(&mut bytes, RecordKind::CARRY, self.requests.carried());
         format::seal(&mut bytes[HEADER_BYTES..], header.salt, HEADER_BYTES as u64);
 
@@ -81,7 +81,7 @@ impl Writer {
         let segment = Segment { file, path, id, header };
         self.shared.begun(segment.clone());
         let clock = *lock(&self.root.clock);
-        // Where it cannot be written, a next start finds one segment more than it expects.
+        // If this fails, the next start finds one more segment than it expects.
         let _ = self.shared.change_manifest(|manifest| {
             manifest.begin(id);
             manifest.clock = clock;
@@ -99,22 +99,22 @@ impl Writer {
         });
         self.next_sequence += 1;
         self.pending.clear();
-        self.told.fill(Told::Yes);
+        self.taken_recorded.fill(true);
         if self.lost > 0 {
-            self.shared.tell(Notice::OutcomesLost { count: std::mem::take(&mut self.lost) });
+            self.shared.push_notice(JournalNotice::OutcomesLost { count: std::mem::take(&mut self.lost) });
         }
         self.publish_floor();
         self.wrote(FrameNo(self.next_frame - 1));
         Ok(())
     }
 
-    /// Writes a segment's first bytes and gives the file its name: it appears under it with all of them, or not at all.
+    /// Writes the first bytes of a segment and renames the file: it appears with all of them or not at all.
     fn fill_part(&self, file: &dyn File, path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
         let (storage, part) = (&*self.root.storage, path.with_extension(PART));
         let written =
             write_all(file, &mut [IoSlice::new(bytes)], 0).and_then(|()| storage.rename(&part, path));
         written.map_err(|error| {
-            // What cannot be removed is written over by the next attempt, or removed at the next start.
+            // The next attempt or the next start removes the file.
             let _ = storage.remove(&part);
             IoError::new("begin", path, error).into()
         })
@@ -126,7 +126,7 @@ impl Writer {
         }
         self.stage();
         let flushed = self.write_pending();
-        // One that is damaged is left in any case; another waits for its disk to heal.
+        // Leave a damaged segment in any case. Otherwise wait for the disk to recover.
         if flushed.is_err() && !self.shared.renew.load(Ordering::SeqCst) {
             return flushed;
         }
@@ -134,7 +134,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Hands the segment over to be sealed. `exact`: the figures at hand are those of its records.
+    /// Hands the segment over to be sealed. `exact` says that the writer's totals match its records.
     pub(super) fn leave(&mut self, exact: bool, clean: bool) {
         let Some(active) = self.active.take() else { return };
         (self.previous_end, self.previous_sealed) = (active.end, exact);
@@ -151,7 +151,7 @@ impl Writer {
                 unfinished: self.unfinished.clone(),
                 sinks: self.sinks.clone(),
             };
-            (self.requests.sum_up(), totals)
+            (self.requests.summarize(), totals)
         });
         self.shared.ended(SegmentEnd { bytes: active.end, through, summary });
         self.shared.renew.store(false, Ordering::SeqCst);

@@ -1,37 +1,39 @@
-//! What the writer is told of sinks: what each was sent, and how far it has taken the stream.
+//! Records what each sink was sent, and what its reader has taken.
 
-use super::{Told, Writer};
+use super::JournalWriter;
 use crate::bounds::SINKS_MAX;
 use crate::error::{SentError, WriteError};
 use crate::outcome::Credit;
 use crate::position::{FrameNo, RequestNo};
 use crate::record::{FORGOTTEN, VOID, put_handed, put_routed, put_sent, put_taken, sink_of};
-use crate::sink_progress::{Handed, Held, Sent, Sink};
+use crate::sink_progress::{HandedOver, Held, Sent, SinkProgress};
 use crate::text_file;
 
-impl Writer {
-    /// The sink's reader (or the kernel, for it) has taken every frame up to this one. Goes out with the next write.
+impl JournalWriter {
+    /// Records that the sink's reader has taken every frame up to this one. Written with the next write.
     pub fn taken(&mut self, sink: &str, through: FrameNo, credit: Option<Credit>) {
         self.taken_sent(sink, 0, through, credit);
     }
 
-    /// The same for a sink whose frames are told of with [`Writer::sent`]: it has taken those up to `sequence`, and with
-    /// them everything of the frames up to `through`. Retention keeps what is past that.
+    /// As [`JournalWriter::taken`], for a sink whose frames are recorded with [`JournalWriter::sent`]: the
+    /// reader has taken the frames up to `sequence`, and everything of the frames up to `through`. Retention
+    /// keeps the frames after `through`.
     pub fn taken_sent(&mut self, sink: &str, sequence: u64, through: FrameNo, credit: Option<Credit>) {
         let Some(at) = self.sink(sink) else { return };
-        let (sink, told) = (&mut self.sinks[at], &mut self.told[at]);
+        let (sink, taken_recorded) = (&mut self.sinks[at], &mut self.taken_recorded[at]);
         if (sink.through(), sink.credit()) == (through, credit) && sequence <= sink.sequence() {
             return;
         }
         sink.pass(through);
         sink.take(sequence);
         sink.set_credit(credit);
-        *told = Told::No;
+        *taken_recorded = false;
     }
 
-    /// A frame with this content is about to be handed to the sink's socket, as its `sequence`th: one more than the last.
-    /// Goes out with the next write: [`Writer::flush`] before the kernel gets it. Some 50 bytes for a whole frame, 8 more
-    /// for each request otherwise. Refused where too much is ahead; then nothing is noted.
+    /// Records that the sink's socket is about to get a frame with this content as its frame number
+    /// `sequence`, one more than the last. Call [`JournalWriter::flush`] before the kernel gets the frame.
+    /// The record takes some 50 bytes for a whole frame, and 8 more for each request otherwise. Refused if
+    /// too much is ahead.
     pub fn sent(&mut self, sink: &str, sequence: u64, content: Sent<'_>) -> Result<(), SentError> {
         let Some(at) = self.sink(sink) else { return Ok(()) };
         self.sinks[at].has_room(content)?;
@@ -44,25 +46,26 @@ impl Writer {
         Ok(())
     }
 
-    /// Where a stream has several sinks: the rows of this frame, by their requests' numbers, go to these of them (places
-    /// among `sinks`; of [`SINKS_MAX`] or more nothing is noted). For those who ask later who was given a row: a start does
-    /// without it. Goes out with the next write; 5 bytes a row, and the names.
+    /// Records the sinks of a frame's rows, for a stream with several sinks: for each request its index into
+    /// `sinks`. Does nothing for [`SINKS_MAX`] or more sinks. Only queries need this record; a start does
+    /// not. It takes 5 bytes per row, and the names.
     pub fn routed(&mut self, frame: FrameNo, sinks: &[String], requests: &[u64], targets: &[u32]) {
         if sinks.len() < SINKS_MAX {
             self.add(|pending| put_routed(pending, frame, sinks, requests, targets));
         }
     }
 
-    /// The kernel has what was sent up to there: a reader of this generation gets it, whatever becomes of this process. Goes
-    /// out with the next write.
-    pub fn handed(&mut self, sink: &str, handed: Handed) {
+    /// Records that the kernel has accepted the frames up to this sequence number: a reader of this
+    /// generation gets them even if the process dies.
+    pub fn handed(&mut self, sink: &str, handed: HandedOver) {
         let Some(at) = self.sink(sink) else { return };
         self.sinks[at].set_handed(handed);
         self.add(|pending| put_handed(pending, sink, handed));
     }
 
-    /// After a restart: of what the last run has sent to the sink, it has taken the frames up to `sequence`, where its count
-    /// stood at `credit`, and those after it never arrived. Their rows are to be sent anew, in frames numbered from [`Sink::last_sent`] + 1 on.
+    /// Records after a restart that the reader has taken the frames up to `sequence`, with its count at
+    /// `credit`, and that later frames never arrived. The stream sends their rows again, in frames numbered
+    /// from [`SinkProgress::last_sent`] + 1.
     pub fn resume(&mut self, sink: &str, sequence: u64, credit: Option<Credit>) {
         let Some(at) = self.sink(sink) else { return };
         self.sinks[at].set_credit(credit);
@@ -70,36 +73,37 @@ impl Writer {
         self.sinks[at].void();
         let mut record = Vec::new();
         put_taken(&mut record, &self.sinks[at], VOID);
-        self.told[at] = Told::Yes;
+        self.taken_recorded[at] = true;
         self.add(|pending| pending.extend_from_slice(&record));
     }
 
-    /// How the stream's requests are shared out among its sinks, as the stream words it, for its next start
-    /// ([`Recovered::shares`](crate::Recovered)); empty: nothing is to be said. Written at once, and synced. At most 1 MiB.
+    /// Stores the stream's text on the shares of its sinks for the next start
+    /// ([`RecoveredStream::shares`](crate::RecoveredStream)). An empty text removes it. Written and synced at
+    /// once. At most 1 MiB.
     pub fn set_shares(&self, text: &str) -> Result<(), WriteError> {
         Ok(text_file::write(&*self.root.storage, &self.shared.dir, text_file::SHARES, text)?)
     }
 
-    /// The number of the request that is opened next.
+    /// Number of the next request.
     pub fn next_request(&self) -> RequestNo {
         RequestNo(self.next_request)
     }
 
-    /// How far a sink has taken the stream, and what it was sent after that.
-    pub fn known_sink(&self, name: &str) -> Option<&Sink> {
+    /// Progress of a sink, if it is known.
+    pub fn known_sink(&self, name: &str) -> Option<&SinkProgress> {
         self.sinks.iter().find(|sink| sink.name() == name)
     }
 
-    /// The sink is no more: nothing is kept for it.
+    /// Removes a sink.
     pub fn forget(&mut self, sink: &str) {
         let Some(at) = self.sinks.iter().position(|known| known.name() == sink) else { return };
-        let (gone, _) = (self.sinks.remove(at), self.told.remove(at));
+        let (gone, _) = (self.sinks.remove(at), self.taken_recorded.remove(at));
         self.add(|pending| put_taken(pending, &gone, FORGOTTEN));
     }
 
     fn sink(&mut self, name: &str) -> Option<usize> {
         sink_of(&mut self.sinks, name)?;
-        self.told.resize(self.sinks.len(), Told::No);
+        self.taken_recorded.resize(self.sinks.len(), false);
         self.sinks.iter().position(|sink| sink.name() == name)
     }
 }

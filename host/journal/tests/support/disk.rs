@@ -1,22 +1,22 @@
-//! A disk in memory that a test owns: its faults, its clock, and what is left of it after a power cut.
+//! A disk in memory that a test owns: its faults, its clock, and what a power cut leaves.
 //!
-//! What it is strict about: a write may be short, or fail after a part of it; a failed sync leaves pages that are
-//! called clean and never reach the disk, and may even show their old bytes; a name is safe only after its
-//! directory was synced; after a power cut each sector that was not synced is old or new, names end at some point of
-//! their history.
+//! The disk is strict. A write may be short, or fail after a part of it. A failed sync leaves pages that
+//! count as clean, never reach the disk and may show their old bytes. A name is safe only after its directory
+//! was synced. After a power cut each unsynced sector is old or new, and names end at some point of their
+//! history.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use afterbay_journal::storage::{File, Listed, Lock, LockError, Steady, Storage};
+use afterbay_journal::storage::{BootClock, DirEntry, File, Lock, LockError, Storage};
 
 use super::Random;
 
 const SECTOR: usize = 512;
 
-/// How often, once in so many times, each thing fails; 0 never.
+/// For each fault, one in how many times it happens; 0 for never.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     pub write: u64,
@@ -27,11 +27,11 @@ pub struct Faults {
     pub rename: u64,
 }
 
-/// The test's own hold on it, or a process's.
+/// The test's own handle, or a process's.
 #[derive(Clone)]
 pub struct SimDisk {
     world: Arc<Mutex<World>>,
-    /// The process that has it so; dead, it can do nothing any more.
+    /// Process of this handle. A dead process can do nothing any more.
     life: Option<u64>,
 }
 
@@ -40,26 +40,26 @@ struct World {
     faults: Faults,
     /// Bytes that fit.
     capacity: usize,
-    /// Room can be set aside for a file, as on ext4, xfs, btrfs and tmpfs.
+    /// Whether space can be reserved for a file, as on ext4, xfs, btrfs and tmpfs.
     reserves: bool,
-    /// There is no room for a further directory or file.
+    /// Whether there is no room for another directory or file.
     full_of_names: bool,
     now_unix_ns: u64,
-    /// By how much the wall clock was set.
+    /// Sum by which the wall clock was set.
     clock_set_by_ns: u64,
     boot: u64,
     files: Vec<Inode>,
     names: BTreeMap<PathBuf, usize>,
     dirs: BTreeSet<PathBuf>,
-    /// States of the names since the last that is safe, which comes first.
+    /// States of the names since the last safe state, which comes first.
     history: Vec<(BTreeMap<PathBuf, usize>, BTreeSet<PathBuf>)>,
     locked: BTreeSet<usize>,
-    /// Grows with each process death: what it held open is dead.
+    /// Grows with each death of a process, whose open files then fail.
     life: u64,
     pub counts: Counts,
 }
 
-/// What happened, so that a test can see that it tested something.
+/// Counts of events, so that a test can see that it tested something.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub writes: u64,
@@ -73,7 +73,7 @@ struct Inode {
     data: Vec<u8>,
     safe: Vec<u8>,
     dirty: BTreeSet<usize>,
-    /// Bytes that it takes up at least.
+    /// Bytes that the file takes up at least.
     reserved: usize,
     modified_unix_ns: u64,
 }
@@ -102,7 +102,7 @@ impl SimDisk {
         SimDisk { world, life: None }
     }
 
-    /// As a process has it that starts now.
+    /// Handle of a process that starts now.
     pub fn process(&self) -> Arc<SimDisk> {
         let life = self.world().life;
         Arc::new(SimDisk { world: self.world.clone(), life: Some(life) })
@@ -125,17 +125,17 @@ impl SimDisk {
         self.world().capacity = capacity;
     }
 
-    /// Whether room can be set aside for a file.
+    /// Sets whether space can be reserved for a file.
     pub fn set_reserves(&self, reserves: bool) {
         self.world().reserves = reserves;
     }
 
-    /// Whether there is no room for a further directory or file.
+    /// Sets whether there is no room for another directory or file.
     pub fn set_full_of_names(&self, full: bool) {
         self.world().full_of_names = full;
     }
 
-    /// Somebody sets the wall clock forward.
+    /// Sets the wall clock forward.
     pub fn set_clock_forward(&self, ns: u64) {
         self.world().clock_set_by_ns += ns;
     }
@@ -158,14 +158,14 @@ impl SimDisk {
         self.world().used()
     }
 
-    /// The process dies: what it wrote stays, what it had locked is free.
+    /// Kills the process: its writes stay, its locks are released.
     pub fn kill(&self) {
         let mut world = self.world();
         world.locked.clear();
         world.life += 1;
     }
 
-    /// The machine loses power.
+    /// Cuts the machine's power.
     pub fn cut_power(&self) {
         self.kill();
         let mut guard = self.world();
@@ -186,7 +186,7 @@ impl SimDisk {
                 left.resize(left.len().max(end), 0);
                 left[start..end].copy_from_slice(&file.data[start..end]);
             }
-            // A file that was cut may be back at its old length, or not.
+            // A file that was cut may have its old length again.
             if file.data.len() < left.len() && world.random.once_in(2) {
                 left.truncate(file.data.len());
             }
@@ -195,7 +195,7 @@ impl SimDisk {
         world.boot += 1;
     }
 
-    /// A directory with all in it goes away, as when it is renamed.
+    /// Moves a directory with its contents away, as a rename does.
     pub fn take_away(&self, dir: &Path) -> Vec<(PathBuf, usize)> {
         let mut world = self.world();
         let (gone, names): (Vec<_>, Vec<_>) =
@@ -205,14 +205,14 @@ impl SimDisk {
         gone
     }
 
-    /// It is there again.
+    /// Brings a directory back.
     pub fn bring_back(&self, dirs: &[&Path], names: Vec<(PathBuf, usize)>) {
         let mut world = self.world();
         world.dirs.extend(dirs.iter().map(PathBuf::from));
         world.names.extend(names);
     }
 
-    /// The bytes of a file, to look at or to spoil.
+    /// Edits the bytes of a file.
     pub fn edit(&self, path: &Path, edit: impl FnOnce(&mut Vec<u8>)) {
         let mut world = self.world();
         let inode = world.names[path];
@@ -223,7 +223,7 @@ impl SimDisk {
         self.world().names.keys().cloned().collect()
     }
 
-    /// The segments, in order.
+    /// Segments in order.
     pub fn segments(&self) -> Vec<PathBuf> {
         self.paths().into_iter().filter(|path| path.extension().is_some_and(|is| is == "seg")).collect()
     }
@@ -236,7 +236,7 @@ impl Inode {
 }
 
 impl World {
-    /// What the wall clock says.
+    /// The wall clock.
     fn wall_ns(&self) -> u64 {
         self.now_unix_ns + self.clock_set_by_ns
     }
@@ -282,7 +282,7 @@ impl Storage for SimDisk {
         Ok(())
     }
 
-    fn list(&self, dir: &Path) -> io::Result<Vec<Listed>> {
+    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
         let world = self.alive()?;
         if !world.dirs.contains(dir) {
             return Err(io::ErrorKind::NotFound.into());
@@ -292,10 +292,11 @@ impl Storage for SimDisk {
             world.names.iter().filter(|(path, _)| path.parent() == Some(dir)).map(|(path, &inode)| {
                 let file = &world.files[inode];
                 let (bytes, modified_unix_ns) = (file.data.len() as u64, file.modified_unix_ns);
-                Listed { name: name(path), is_dir: false, bytes, modified_unix_ns }
+                DirEntry { name: name(path), is_dir: false, bytes, modified_unix_ns }
             });
         let dirs = world.dirs.iter().filter(|path| path.parent() == Some(dir));
-        let dirs = dirs.map(|path| Listed { name: name(path), is_dir: true, bytes: 0, modified_unix_ns: 0 });
+        let dirs =
+            dirs.map(|path| DirEntry { name: name(path), is_dir: true, bytes: 0, modified_unix_ns: 0 });
         Ok(files.chain(dirs).collect())
     }
 
@@ -377,9 +378,9 @@ impl Storage for SimDisk {
         self.world().wall_ns()
     }
 
-    fn steady(&self) -> Option<Steady> {
+    fn steady(&self) -> Option<BootClock> {
         let world = self.world();
-        Some(Steady { boot: world.boot, ns: world.now_unix_ns })
+        Some(BootClock { boot: world.boot, ns: world.now_unix_ns })
     }
 }
 
@@ -473,7 +474,7 @@ impl File for SimFile {
         let dirty = std::mem::take(&mut file.dirty);
         if fails {
             world.counts.failed_syncs += 1;
-            // The pages are called clean; they may be dropped and read again as they are on the disk.
+            // The pages count as clean: they may be dropped and read again from the disk.
             if world.random.once_in(2) {
                 for sector in dirty {
                     for at in sector * SECTOR..((sector + 1) * SECTOR).min(file.data.len()) {

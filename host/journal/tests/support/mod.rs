@@ -1,4 +1,4 @@
-//! What the journal's tests share: a small random generator, and a stream's rows to write.
+//! Helpers of the journal's tests: a small random generator, and rows to write.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub mod disk;
@@ -7,15 +7,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use afterbay_journal::reader::{Journal, Stream};
+use afterbay_journal::reader::{JournalReader, StreamReader};
 use afterbay_journal::storage::Storage;
 use afterbay_journal::{
-    Background, Directory, Finished, FrameNo, Options, Outcome, Passage, Recovered, Request, SyncPolicy,
-    Writer,
+    Background, Finished, FrameNo, JournalDirectory, JournalOptions, JournalRequest, JournalWriter, Outcome,
+    Passage, RecoveredStream, SyncPolicy,
 };
 use disk::SimDisk;
 
-/// SplitMix64: the same seed, the same run.
+/// SplitMix64: the same seed gives the same run.
 pub struct Random(pub u64);
 
 impl Random {
@@ -27,12 +27,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Below `end`.
+    /// A number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
 
-    /// Once in so many times.
+    /// True once in `times` calls.
     pub fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
@@ -42,7 +42,7 @@ impl Random {
     }
 }
 
-/// The seeds of a test: that of `AFTERBAY_SEED`, or `AFTERBAY_SEEDS` times as many as usual.
+/// Seeds of a test: `AFTERBAY_SEED`, or `AFTERBAY_SEEDS` times as many as usual.
 pub fn seeds(count: u64) -> Vec<u64> {
     match std::env::var("AFTERBAY_SEED") {
         Ok(seed) => vec![seed.parse().expect("AFTERBAY_SEED is a number")],
@@ -53,48 +53,52 @@ pub fn seeds(count: u64) -> Vec<u64> {
     }
 }
 
-pub fn options() -> Options {
+pub fn options() -> JournalOptions {
     // The tests' times begin at 0.
     let abandon_after = Duration::from_secs(1 << 31);
-    Options { sync: SyncPolicy::None, abandon_after, ..Options::default() }
+    JournalOptions { sync: SyncPolicy::None, abandon_after, ..JournalOptions::default() }
 }
 
-pub fn open(dir: &Path, options: Options) -> (Directory, Writer, Recovered) {
-    let directory = Directory::open(dir, options).unwrap();
+pub fn open(dir: &Path, options: JournalOptions) -> (JournalDirectory, JournalWriter, RecoveredStream) {
+    let directory = JournalDirectory::open(dir, options).unwrap();
     let (writer, recovered) = directory.stream("s").unwrap();
     (directory, writer, recovered)
 }
 
-/// The same without threads: the test calls `tend`.
-pub fn open_alone(dir: &Path, options: Options) -> (Directory, Writer, Recovered) {
+/// Opens without threads: the test calls `tend`.
+pub fn open_alone(dir: &Path, options: JournalOptions) -> (JournalDirectory, JournalWriter, RecoveredStream) {
     begin_on(Arc::new(afterbay_journal::storage::Disk), dir, options)
 }
 
-/// Where the journal is on a simulated disk.
+/// Path of the journal on a simulated disk.
 pub const DIR: &str = "/journal";
 
-/// A process begins on a simulated disk.
-pub fn begin(disk: &SimDisk, options: Options) -> (Directory, Writer, Recovered) {
+/// Starts a process on a simulated disk.
+pub fn begin(disk: &SimDisk, options: JournalOptions) -> (JournalDirectory, JournalWriter, RecoveredStream) {
     begin_on(disk.process(), Path::new(DIR), options)
 }
 
-fn begin_on(storage: Arc<dyn Storage>, dir: &Path, options: Options) -> (Directory, Writer, Recovered) {
-    let directory = Directory::open_on(storage, dir, options, Background::Caller).unwrap();
+fn begin_on(
+    storage: Arc<dyn Storage>,
+    dir: &Path,
+    options: JournalOptions,
+) -> (JournalDirectory, JournalWriter, RecoveredStream) {
+    let directory = JournalDirectory::open_on(storage, dir, options, Background::Caller).unwrap();
     let (writer, recovered) = directory.stream("s").unwrap();
     (directory, writer, recovered)
 }
 
-/// What a reader finds on a simulated disk.
-pub fn stream(disk: &SimDisk) -> Stream {
-    Journal::open_on(Arc::new(disk.clone()), Path::new(DIR)).unwrap().stream("s").unwrap()
+/// Opens a reader on a simulated disk.
+pub fn stream(disk: &SimDisk) -> StreamReader {
+    JournalReader::open_on(Arc::new(disk.clone()), Path::new(DIR)).unwrap().stream("s").unwrap()
 }
 
-pub fn reader(dir: &Path) -> Stream {
-    Journal::open(dir).unwrap().stream("s").unwrap()
+pub fn reader(dir: &Path) -> StreamReader {
+    JournalReader::open(dir).unwrap().stream("s").unwrap()
 }
 
-/// An outcome that says nothing out of the ordinary.
-pub fn as_it_came<'a>(frame: FrameNo, requests: &'a [Request], tokens: &'a [u32]) -> Outcome<'a> {
+/// A plain outcome without finishes, gaps and actions.
+pub fn as_it_came<'a>(frame: FrameNo, requests: &'a [JournalRequest], tokens: &'a [u32]) -> Outcome<'a> {
     Outcome {
         frame,
         received_unix_ns: 0,
@@ -108,16 +112,21 @@ pub fn as_it_came<'a>(frame: FrameNo, requests: &'a [Request], tokens: &'a [u32]
     }
 }
 
-/// Appends a frame with one row per request, which gets one token; the frame's number.
-pub fn step(writer: &mut Writer, requests: &[Request], bytes: &[u8], ns: u64) -> FrameNo {
+/// Appends a frame with one row of one token per request. Returns its number.
+pub fn step(writer: &mut JournalWriter, requests: &[JournalRequest], bytes: &[u8], ns: u64) -> FrameNo {
     let frame = writer.append(bytes, ns).unwrap().frame;
     let tokens = vec![1; requests.len()];
     writer.outcome(&Outcome { received_unix_ns: ns, ..as_it_came(frame, requests, &tokens) });
     frame
 }
 
-/// The same, and every request ends with it, after `completion_tokens`.
-pub fn last_step(writer: &mut Writer, requests: &[Request], completion_tokens: u64, ns: u64) -> FrameNo {
+/// As `step`, and every request ends with it, after `completion_tokens`.
+pub fn last_step(
+    writer: &mut JournalWriter,
+    requests: &[JournalRequest],
+    completion_tokens: u64,
+    ns: u64,
+) -> FrameNo {
     let frame = writer.append(b"last", ns).unwrap().frame;
     let finished: Vec<_> = (0..requests.len() as u32)
         .map(|row| Finished { row, reason: "stop", completion_tokens: Some(completion_tokens) })

@@ -1,4 +1,4 @@
-//! Segments that are not there, or are empty, and that retention did not remove.
+//! Segments that are missing or empty although retention did not remove them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -12,11 +12,11 @@ use support::*;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-fn small() -> Options {
-    Options { segment_bytes: 8192, ..options() }
+fn small() -> JournalOptions {
+    JournalOptions { segment_bytes: 8192, ..options() }
 }
 
-/// A journal of a good many segments, whose process was killed or has stopped in good order.
+/// A journal of many segments whose process was killed or stopped cleanly.
 fn many_segments(is_killed: bool) -> SimDisk {
     let disk = SimDisk::new(1);
     let (directory, mut writer, _) = begin(&disk, small());
@@ -36,13 +36,13 @@ fn many_segments(is_killed: bool) -> SimDisk {
     disk
 }
 
-fn problems(disk: &SimDisk) -> Vec<Problem> {
+fn problems(disk: &SimDisk) -> Vec<JournalProblem> {
     stream(disk).verify().unwrap().problems
 }
 
 fn missing(disk: &SimDisk) -> Option<u64> {
     problems(disk).iter().find_map(|problem| match &problem.what {
-        What::MissingSegments(missing) => Some(missing.missing),
+        ProblemKind::MissingSegments(missing) => Some(missing.missing),
         _ => None,
     })
 }
@@ -52,24 +52,24 @@ fn remove(disk: &SimDisk, which: impl Fn(&[PathBuf]) -> Vec<PathBuf>) {
 }
 
 #[test]
-fn a_last_segment_that_was_removed_is_told_by_verify_and_by_the_start() {
+fn verify_and_a_start_report_a_missing_last_segment() {
     for is_killed in [false, true] {
         let disk = many_segments(is_killed);
         remove(&disk, |segments| vec![segments.last().unwrap().clone()]);
         assert_eq!(missing(&disk), Some(1));
         let (_directory, mut writer, recovered) = begin(&disk, small());
         assert_eq!(recovered.missing.map(|missing| missing.missing), Some(1));
-        // Told once as a problem; what is known to be gone is a note from then on.
+        // Reported once as a problem. From then on the loss is a note.
         step(&mut writer, &[], b"on", 100);
         writer.flush().unwrap();
         let report = stream(&disk).verify().unwrap();
-        assert!(report.notes.contains(&Note::SegmentsLost { count: 1 }), "{report:?}");
+        assert!(report.notes.contains(&VerifyNote::SegmentsLost { count: 1 }), "{report:?}");
         assert_eq!(missing(&disk), None);
     }
 }
 
 #[test]
-fn segments_that_were_removed_anywhere_are_told() {
+fn missing_segments_are_reported_wherever_they_were() {
     type Which = fn(&[PathBuf]) -> Vec<PathBuf>;
     let ends: [Which; 3] =
         [|all| all[..2].to_vec(), |all| all[2..4].to_vec(), |all| all[all.len() - 2..].to_vec()];
@@ -83,7 +83,7 @@ fn segments_that_were_removed_anywhere_are_told() {
 }
 
 #[test]
-fn segments_unlinked_while_a_process_writes_are_told() {
+fn segments_unlinked_while_a_process_writes_are_reported() {
     let disk = SimDisk::new(1);
     let (_directory, mut writer, _) = begin(&disk, small());
     for ns in 1..60 {
@@ -91,14 +91,14 @@ fn segments_unlinked_while_a_process_writes_are_told() {
         writer.tend();
     }
     remove(&disk, <[PathBuf]>::to_vec);
-    // There is no segment left that could say anything.
+    // No segment is left to compare with.
     step(&mut writer, &[], &[7; 1000], 60);
     writer.flush().unwrap();
     assert!(missing(&disk).unwrap() > 6);
 }
 
 #[test]
-fn segments_that_were_emptied_are_told_by_verify_and_by_the_start() {
+fn verify_and_a_start_report_emptied_segments() {
     for is_killed in [false, true] {
         for at in [0, 3, usize::MAX] {
             let disk = many_segments(is_killed);
@@ -106,7 +106,7 @@ fn segments_that_were_emptied_are_told_by_verify_and_by_the_start() {
             let path = &segments[at.min(segments.len() - 1)];
             disk.edit(path, Vec::clear);
             let is_told = |disk: &SimDisk| {
-                problems(disk).iter().any(|problem| problem.what == What::Emptied { bytes: 0 })
+                problems(disk).iter().any(|problem| problem.what == ProblemKind::Emptied { bytes: 0 })
             };
             assert!(is_told(&disk), "segment {at}");
             let (_directory, mut writer, recovered) = begin(&disk, small());
@@ -123,9 +123,9 @@ fn segments_that_were_emptied_are_told_by_verify_and_by_the_start() {
 }
 
 #[test]
-fn what_retention_removes_is_not_missing() {
+fn segments_removed_by_retention_are_not_missing() {
     let disk = SimDisk::new(1);
-    let options = Options { retain_bytes: Some(30_000), ..small() };
+    let options = JournalOptions { retain_bytes: Some(30_000), ..small() };
     let (directory, mut writer, _) = begin(&disk, options.clone());
     for ns in 1..200 {
         step(&mut writer, &[], &[7; 1000], ns);
@@ -142,12 +142,12 @@ fn what_retention_removes_is_not_missing() {
 }
 
 #[test]
-fn a_clock_that_is_set_forward_makes_nothing_old_also_over_a_restart() {
+fn setting_the_clock_forward_makes_nothing_old_even_over_a_restart() {
     for is_running in [true, false] {
         let disk = SimDisk::new(1);
-        let options = Options { retain_age: Some(Duration::from_secs(24 * 3600)), ..small() };
+        let options = JournalOptions { retain_age: Some(Duration::from_secs(24 * 3600)), ..small() };
         let (mut directory, mut writer, _) = begin(&disk, options.clone());
-        let write = |writer: &mut Writer, from: u64| {
+        let write = |writer: &mut JournalWriter, from: u64| {
             for frame in from..from + 30 {
                 step(writer, &[], &[7; 1000], disk.pass_time(1));
                 writer.taken("sink", FrameNo(frame), None);
@@ -177,22 +177,22 @@ fn a_clock_that_is_set_forward_makes_nothing_old_also_over_a_restart() {
 }
 
 #[test]
-fn a_segment_that_is_cut_between_two_records_is_told() {
+fn a_segment_cut_between_two_records_is_reported() {
     let disk = many_segments(true);
     let path = &disk.segments()[2];
-    // Up to where its first frame begins.
+    // Cuts where the first frame begins.
     disk.edit(path, |bytes| bytes.truncate(bytes.windows(1000).position(|at| at == [7; 1000]).unwrap() - 28));
     let told = problems(&disk);
-    assert!(told.iter().any(|problem| matches!(problem.what, What::Cut { .. })), "{told:?}");
+    assert!(told.iter().any(|problem| matches!(problem.what, ProblemKind::Cut { .. })), "{told:?}");
 }
 
 #[test]
-fn what_one_cause_has_done_to_many_requests_is_one_line() {
+fn one_cause_with_many_requests_is_one_line() {
     let disk = SimDisk::new(1);
     let mut number = 0;
     for run in 0..2 {
         let (directory, mut writer, _) = begin(&disk, small());
-        let requests: Vec<Request> =
+        let requests: Vec<JournalRequest> =
             (0..95).map(|at| writer.request(&format!("{run}-{at}")).unwrap()).collect();
         number += 1;
         let frame = writer.append(b"frame", number).unwrap().frame;
@@ -207,8 +207,5 @@ fn what_one_cause_has_done_to_many_requests_is_one_line() {
     let causes: Vec<String> = report.causes().iter().map(ToString::to_string).collect();
     assert_eq!(causes.len(), 2, "{causes:?}");
     assert!(causes[0].starts_with("95 gaps in 95 requests, the first: "), "{causes:?}");
-    assert!(
-        causes[0].ends_with("request 1 \"0-0\": frame 1 row 0 stands at 3 tokens, expected 1"),
-        "{causes:?}"
-    );
+    assert!(causes[0].ends_with("request 1 \"0-0\": frame 1 row 0 has 3 tokens, expected 1"), "{causes:?}");
 }
