@@ -13,6 +13,7 @@ mod limiter;
 pub mod log;
 mod publish;
 mod recorder;
+mod telemetry;
 
 // A counter: bumped on the path, read by `/metrics`.
 mod counter;
@@ -41,3 +42,4 @@ pub use metrics::{Metrics, Signals};
 pub use own::{OWN_NAMES_MAX, OwnError, OwnMetrics};
 pub use publish::Events;
 pub use recorder::{RECORDED_MAX, Recorder};
+pub use telemetry::StreamTelemetry;

@@ -7,128 +7,33 @@
 mod holding;
 mod shown;
 
-pub(crate) use holding::Instead;
+pub(crate) use afterbay_batch::{
+    ChainOutput as Judged, Decision as Fate, Destination as Way, ReleasedRow as Instead,
+    RowContent as Written, aborted, not_judged, terminate,
+};
 
 use crate::about::{Abouts, AttributesOf};
 use crate::actions::{Actions, Said};
 use crate::columns::union;
 use crate::hold::Holds;
-use crate::ledger::{ABORTED, Accounted, Ledger, OPERATOR, Row};
+use crate::ledger::{Accounted, Ledger, Row};
 use crate::replay::Replayed;
 use crate::resumed;
 use crate::route::Route;
 use crate::seat::{Answer, Seat, Wanted};
 use crate::standing::Standing;
-use afterbay_events::Name;
+use afterbay_events::{self as events, Name};
 use afterbay_journal as journal;
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{
     Action, ColumnSet, Columns, Ending, FinishKind, IdShape, Opened, Plugin, ReloadError, Replacement,
-    TokenId, Verdict,
+    Verdict,
 };
 use afterbay_wire::{FinishReason, Ids};
 use holding::Turn;
 use shown::Shown;
 use std::collections::HashSet;
 use std::time::Instant;
-
-/// What the chain has made of a row.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fate {
-    pub(crate) written: Written,
-    /// The row's text is another.
-    pub(crate) text: Option<String>,
-    /// The request ends with this row.
-    pub(crate) finish: Option<FinishReason>,
-    /// It does not go to its reader.
-    pub(crate) way: Option<Way>,
-}
-
-impl Fate {
-    pub(crate) const KEEP: Fate = Fate { written: Written::AsItCame, text: None, finish: None, way: None };
-}
-
-/// What is written in place of a row's tokens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Written {
-    AsItCame,
-    Delta(Vec<TokenId>),
-    Cumulative(Vec<TokenId>),
-    Dropped,
-}
-
-/// Where a row goes that does not go to its reader.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// To the sink of this name.
-    To(String),
-    /// To the tokenizer, with all later rows of its request.
-    PastDetokenizer,
-}
-
-/// A batch that the whole chain has seen.
-pub(crate) struct Judged {
-    pub(crate) accounted: Accounted,
-    /// By row; empty where no plugin said anything.
-    pub(crate) fates: Vec<Fate>,
-    pub(crate) actions: Actions,
-    /// The rows that wait, ascending.
-    pub(crate) held: Vec<u32>,
-    /// What stands in the place of rows with which others go on, ascending by row. Fates are of that.
-    pub(crate) instead: Vec<Instead>,
-    /// A plugin that said something of the batch and lets nothing pass that it has not judged.
-    pub(crate) guard: Option<Name>,
-}
-
-impl Judged {
-    /// No plugin was asked yet.
-    pub(crate) fn new(accounted: Accounted) -> Judged {
-        Judged {
-            accounted,
-            fates: Vec::new(),
-            actions: Actions::default(),
-            held: Vec::new(),
-            instead: Vec::new(),
-            guard: None,
-        }
-    }
-
-    /// Makes the last row of each request that the operator has ended, as a plugin's verdict would. One that ends here by
-    /// itself or by a plugin is left alone; the scheduler's own row for the abort is not.
-    fn end(&mut self, ledger: &Ledger) {
-        for index in 0..self.accounted.rows.len() {
-            let row = self.accounted.rows[index];
-            if row.swallowed || !ledger.ends(row.slot, row.finish) {
-                continue;
-            }
-            if self.fates.get(index).is_some_and(|fate| fate.finish.is_some()) {
-                continue;
-            }
-            if self.fates.is_empty() {
-                self.fates.resize(self.accounted.rows.len(), Fate::KEEP);
-            }
-            self.fates[index].finish = Some(FinishReason::Stop(ABORTED.to_owned()));
-            let at = index as u32;
-            let forwarded = match &self.fates[index].written {
-                _ if self.is_held(at) => 0,
-                Written::AsItCame | Written::Cumulative(_) => {
-                    self.instead_of(at).map_or(row.tokens, |instead| instead.held.tokens)
-                }
-                Written::Delta(ids) => ids.len() as u32,
-                Written::Dropped => 0,
-            };
-            self.actions.0.push(Said {
-                row: at,
-                plugin: OPERATOR.to_owned(),
-                verdict: journal::Verdict::Finish,
-                text: ABORTED.to_owned(),
-                ids: Vec::new(),
-                forwarded,
-            });
-        }
-        self.actions.0.sort_by_key(|said| said.row);
-    }
-}
 
 /// The plugins of a stream, in the order of the config.
 pub(crate) struct Chain {
@@ -278,7 +183,7 @@ impl Chain {
             judged.guard = judged.actions.iter().find_map(|said| self.guard(said.plugin));
         }
         if ledger.has_endings() {
-            judged.end(ledger);
+            ledger.end_aborted(&mut judged);
         }
         if !self.seats.is_empty() {
             self.close(&judged, ledger);
@@ -336,7 +241,7 @@ impl Chain {
                 self.seats[seat].tell_hold_ended(why, rid, held.came.rows, held.tokens.into());
             }
             if self.seats[seat].terminates() {
-                judged.terminate(plugin);
+                holding::terminate_lost(judged, plugin);
             }
             self.ask(judged, seat + 1, holds, ledger, route);
             self.close(judged, ledger);
@@ -489,31 +394,6 @@ impl Chain {
     }
 }
 
-/// Why a request is ended of which a plugin has not judged a row.
-pub(crate) fn not_judged(plugin: &str) -> String {
-    format!("afterbay: plugin {plugin:?} did not judge this row")
-}
-
-/// Ends the request of a row: nothing of it goes on that `plugin` has not judged.
-pub(crate) fn terminate(row: u32, message: &str, plugin: &str, fate: &mut Fate, actions: &mut Actions) {
-    let mut say = |verdict| {
-        let (plugin, text) = (plugin.to_owned(), message.to_owned());
-        actions.0.push(Said { row, plugin, verdict, text, ids: Vec::new(), forwarded: 0 });
-    };
-    say(journal::Verdict::Drop);
-    (fate.written, fate.text) = (Written::Dropped, None);
-    // A plugin before may have ended it.
-    if fate.finish.is_none() {
-        say(journal::Verdict::Abort);
-        fate.finish = Some(aborted(message));
-    }
-}
-
-/// How a request ends that a plugin aborts.
-pub(crate) fn aborted(message: &str) -> FinishReason {
-    FinishReason::Abort { message: message.to_owned(), status_code: None, err_type: None }
-}
-
 /// What is known of the requests that begin in this batch.
 fn meet(accounted: &Accounted, ledger: &Ledger, route: &Route, begun: &[u32], abouts: &mut Abouts) {
     for row in begun {
@@ -532,4 +412,21 @@ fn opened<'l>(
     let slots = begun.iter().map(|row| accounted.rows[*row as usize].slot);
     let begun = |slot| ledger.request(slot).map(|(rid, request)| resumed::begun(rid, request, abouts));
     slots.filter_map(begun).collect()
+}
+/// How a verdict is counted.
+pub(crate) fn label(action: &Action) -> events::Verdict {
+    match action {
+        Action::Replace(_) => events::Verdict::Replace,
+        Action::Drop(_) => events::Verdict::Drop,
+        Action::Finish(_) => events::Verdict::Finish,
+        Action::FinishAs(_) => events::Verdict::FinishAs,
+        Action::Abort(_) => events::Verdict::Abort,
+        Action::Annotate(_) => events::Verdict::Annotate,
+        Action::Route(_) => events::Verdict::Route,
+        Action::SkipDetokenization => events::Verdict::SkipDetokenization,
+        Action::Hold(_) => events::Verdict::Hold,
+        Action::Release => events::Verdict::Release,
+        Action::ReleaseAs(_) => events::Verdict::ReleaseAs,
+        Action::ReleaseAndHold(_) => events::Verdict::ReleaseAndHold,
+    }
 }

@@ -5,25 +5,18 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod about;
-mod actions;
 mod budget;
 mod build;
 mod change;
 mod columns;
-mod decode;
 mod drains;
-mod fault;
-mod hold;
 mod judge;
-mod keep;
-mod ledger;
 mod outlook;
 mod path;
 mod quarantine;
 mod receive;
 mod replay;
 mod report;
-mod requests;
 mod resume;
 mod resumed;
 mod route;
@@ -34,8 +27,40 @@ mod sink;
 mod spill;
 mod standing;
 mod tap;
-mod telemetry;
 mod thread;
+
+// The old paths of what has moved into crates of its own.
+mod actions {
+    pub(crate) use crate::judge::label;
+    pub(crate) use afterbay_batch::{RecordedVerdict as Said, RecordedVerdicts as Actions};
+}
+mod decode {
+    pub(crate) use afterbay_batch::{Decoded, FrameDecoder as Decode};
+}
+mod fault {
+    pub(crate) use afterbay_batch::fault::{frame, point};
+}
+mod hold {
+    pub(crate) use afterbay_batch::{HeldRow as Held, hold_end_words as words};
+    pub(crate) use afterbay_hold::{HeldRows as Holds, HoldState as Waits};
+}
+mod keep {
+    pub(crate) use afterbay_batch::Persisted as Kept;
+    pub(crate) use afterbay_persist::Persister as Keep;
+}
+mod ledger {
+    pub(crate) use afterbay_batch::{Accounted, Row, Settled};
+    pub use afterbay_ledger::{
+        ABORTED, FinishedEarly, LiveStatus as Live, RequestStatus as Looked, TellScheduler,
+    };
+    pub(crate) use afterbay_ledger::{Aborts, Destinations as Ways, Ledger, Request, RestartGap as Restart};
+}
+mod requests {
+    pub(crate) use afterbay_batch::RequestSlot as Slot;
+}
+mod telemetry {
+    pub(crate) use afterbay_events::StreamTelemetry as Telemetry;
+}
 
 pub use about::AttributesOf;
 pub use budget::Budget;

@@ -2,37 +2,9 @@
 //!
 //! Owns the PULL socket. What it hands out is a [`Received`], and only the journal takes one.
 
+pub(crate) use afterbay_batch::{Arrival, Received};
 use afterbay_sockets::{Pull, PullNotice};
-use bytes::Bytes;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-/// When a frame came.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrival {
-    pub(crate) instant: Instant,
-    pub(crate) unix_ns: u64,
-}
-
-impl Arrival {
-    pub(crate) fn now() -> Arrival {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Arrival { instant: Instant::now(), unix_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX) }
-    }
-
-    /// Of a frame that was read back.
-    pub(crate) fn at(unix_ns: u64) -> Arrival {
-        let now = Arrival::now();
-        let ago = Duration::from_nanos(now.unix_ns.saturating_sub(unix_ns));
-        Arrival { instant: now.instant.checked_sub(ago).unwrap_or(now.instant), unix_ns }
-    }
-}
-
-/// A frame that was read whole, and is nowhere yet but in memory.
-#[derive(Clone)]
-pub(crate) struct Received {
-    pub(crate) bytes: Bytes,
-    pub(crate) at: Arrival,
-}
+use std::time::Instant;
 
 /// The PULL socket that the scheduler connects to.
 pub(crate) struct Receive {

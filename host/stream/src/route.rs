@@ -13,56 +13,24 @@ pub(crate) use epochs::{Leaving, Shares};
 use crate::judge::Way;
 use crate::keep::Keep;
 use crate::telemetry::Telemetry;
+use afterbay_batch::reader_key;
+pub(crate) use afterbay_batch::{ReaderKey as Reader, SettledContent as Leaves};
 use afterbay_config::Takes;
 use afterbay_events::Name;
 use afterbay_events::event::{BatchUnsplit, RowsNotSkipped};
 use afterbay_journal::FrameNo;
+use afterbay_ledger::Awaited;
 use afterbay_outbox::Content;
-use afterbay_wire::{Barrier, BarrierKind, Batch};
-use bytes::Bytes;
+use afterbay_wire::Batch;
 use epochs::{Among, Epochs};
 
-/// What is to leave of a frame.
-#[expect(clippy::large_enum_variant, reason = "one a frame: a box would cost more than the move")]
-pub(crate) enum Leaves {
-    /// Nothing.
-    Nothing,
-    /// Bytes in their place.
-    Whole {
-        bytes: Bytes,
-        /// Readers count it.
-        counted: bool,
-        /// Every sink gets it; else the first.
-        to_all: bool,
-    },
-    /// Rows, each with the number of its request.
-    Rows {
-        batch: Batch,
-        requests: Box<[u64]>,
-        /// Not to be joined with others: all ids so far stand in each row, or the requests' numbers are not known.
-        alone: bool,
-        /// Rows that do not go to their reader, ascending.
-        aside: Vec<(u32, Way)>,
-    },
-}
-
-impl Leaves {
-    pub(crate) fn of_barrier(barrier: &Barrier) -> Leaves {
-        // What is not understood may hold rows, and must not come twice.
-        let to_all = !matches!(barrier.kind, BarrierKind::NotUnderstood { .. });
-        Leaves::Whole { bytes: barrier.bytes().clone(), counted: barrier.counted(), to_all }
-    }
-
-    /// What a sink gets that gets everything.
-    fn whole(self) -> Content {
-        match self {
-            Leaves::Nothing => Content::Nothing,
-            // Rows that cannot be taken apart cannot be counted either: they are one.
-            Leaves::Whole { bytes, counted, .. } => {
-                Content::Whole { bytes, counted, rows: u32::from(counted) }
-            }
-            Leaves::Rows { batch, requests, alone, .. } => rows(batch, requests, alone),
-        }
+/// What a sink gets that gets everything.
+fn whole(content: Leaves) -> Content {
+    match content {
+        Leaves::Nothing => Content::Nothing,
+        // Rows that cannot be taken apart cannot be counted either: they are one.
+        Leaves::Whole { bytes, counted, .. } => Content::Whole { bytes, counted, rows: u32::from(counted) },
+        Leaves::Rows { batch, requests, alone, .. } => rows(batch, requests, alone),
     }
 }
 
@@ -85,40 +53,9 @@ pub(crate) struct Target {
     pub(crate) leaves: bool,
 }
 
-/// A live request, as far as sinks wait for its end.
-pub(crate) struct Awaited {
-    pub(crate) number: u64,
-    /// [`key`] of it; `None`: it is not known, of a request of an earlier run.
-    pub(crate) key: Option<u32>,
-    pub(crate) skips_detokenizer: bool,
-}
-
-/// What says which reader a request has.
-#[derive(Debug, Default)]
-pub(crate) struct Reader {
-    /// [`key`] of its first row; `None`: it is not known, of a request of an earlier run.
-    pub(crate) key: Option<u32>,
-    /// Its `http_worker_ipc`; empty where there is none, or it is not known.
-    pub(crate) worker: Box<str>,
-}
-
-impl Reader {
-    /// As its first row says.
-    pub(crate) fn of(batch: &Batch, row: u32) -> Reader {
-        let worker = batch.http_worker_ipc(row).unwrap_or_default().into();
-        Reader { key: Some(key(batch, row)), worker }
-    }
-}
-
-/// What shares out the requests: that of a row's.
-fn key(batch: &Batch, row: u32) -> u32 {
-    let worker = batch.http_worker_ipc(row).map(str::as_bytes);
-    crc32fast::hash(worker.or_else(|| batch.rid_of(row)).unwrap_or_default())
-}
-
 fn reader(among: &Among, batch: &Batch, row: u32) -> u32 {
     let worker = among.worker(|| batch.http_worker_ipc(row));
-    worker.unwrap_or_else(|| among.reader(|| key(batch, row)))
+    worker.unwrap_or_else(|| among.reader(|| reader_key(batch, row)))
 }
 
 /// How frames are shared out.
@@ -226,7 +163,7 @@ impl Route {
         shares.clear();
         self.targets.clear();
         if self.sinks.len() == 1 && !self.epochs.has_past() {
-            return shares.push(leaves.whole());
+            return shares.push(whole(leaves));
         }
         match leaves {
             Leaves::Rows { batch, requests, alone, aside } => {
@@ -286,7 +223,7 @@ impl Route {
         for (row, way) in aside {
             let sink = match way {
                 Way::To(name) => self.epochs.of_frame(frame).routed(name),
-                Way::PastDetokenizer => self.among(frame, *row).skipped,
+                Way::SkipDetokenizer => self.among(frame, *row).skipped,
             };
             // The sinks may be others than in the run that said so: then it goes to its reader.
             if let (Some(sink), Some(target)) = (sink, targets.get_mut(*row as usize)) {

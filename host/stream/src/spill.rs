@@ -55,7 +55,7 @@ impl Spill {
             self.through = kept.frame;
             self.frames += 1;
         }
-        match kept.is_kept() {
+        match kept.is_in_journal() {
             true => self.bytes += kept.bytes.len() as u64,
             false => self.unkept.push_back(frame()),
         }
@@ -188,7 +188,7 @@ fn ways(outcome: &Outcome) -> Vec<(u32, Way)> {
     for action in &outcome.actions {
         let way = match action.verdict {
             Verdict::Route => Way::To(action.text.clone()),
-            Verdict::SkipDetokenizing => Way::PastDetokenizer,
+            Verdict::SkipDetokenizing => Way::SkipDetokenizer,
             _ => continue,
         };
         ways.pop_if(|(row, _)| *row == action.row);

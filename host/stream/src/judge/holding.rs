@@ -3,8 +3,8 @@
 //! One seat's turn: what it says of each row that it holds or is to hold. A row that waits leaves the batch; one with which
 //! something goes on stands in the batch for all of that, and the seats behind see it so.
 
-use super::{Actions, Fate, Judged, Said, Shown, Way, Written};
-use crate::hold::{Came, Held, Holds, Waits, words};
+use super::{Fate, Instead, Judged, Said, Shown, Way, Written, aborted, terminate};
+use crate::hold::{Held, Holds, Waits, words};
 use crate::ledger::{ABORTED, Ledger};
 use crate::requests::Slot;
 use crate::seat::Seat;
@@ -13,18 +13,6 @@ use afterbay_journal::{self as journal, Replaced};
 use afterbay_runtime::{Action, FinishKind, IdShape, Replacement, Verdict};
 use afterbay_wire::{Edit, FinishReason, Tokens};
 use std::time::{Duration, Instant};
-
-/// What stands in the place of a row.
-pub(crate) struct Instead {
-    pub(crate) row: u32,
-    pub(crate) held: Held,
-    /// The frame has it there already: it is one of Afterbay's own.
-    pub(crate) in_place: bool,
-    /// The last that held some of it.
-    pub(crate) plugin: afterbay_events::Name,
-    /// Why it goes on.
-    pub(crate) why: HoldEnd,
-}
 
 /// What a plugin says of a row that has to do with waiting.
 enum Wish {
@@ -36,78 +24,13 @@ enum Wish {
     ReleaseAndHold(u32),
 }
 
-impl Judged {
-    /// What stands in the place of this row.
-    pub(crate) fn instead_of(&self, row: u32) -> Option<&Instead> {
-        let at = self.instead.binary_search_by_key(&row, |instead| instead.row).ok()?;
-        self.instead.get(at)
-    }
-
-    /// This row waits.
-    pub(crate) fn is_held(&self, row: u32) -> bool {
-        self.held.binary_search(&row).is_ok()
-    }
-
-    /// What an instance held that is gone goes no further, and its requests end: the plugin has not judged it.
-    pub(super) fn terminate(&mut self, plugin: &str) {
-        let Judged { accounted, fates, actions, instead, .. } = self;
-        fates.resize(accounted.rows.len(), Fate::KEEP);
-        let lost = |instead: &&Instead| matches!(instead.why, HoldEnd::Instance | HoldEnd::Start);
-        for Instead { row, .. } in instead.iter().filter(lost) {
-            super::terminate(*row, &not_released(plugin), plugin, &mut fates[*row as usize], actions);
-        }
-    }
-
-    fn stand(&mut self, instead: Instead) {
-        match self.instead.binary_search_by_key(&instead.row, |known| known.row) {
-            Ok(at) => self.instead[at] = instead,
-            Err(at) => self.instead.insert(at, instead),
-        }
-    }
-
-    /// This row waits from now on.
-    pub(crate) fn wait(&mut self, row: u32) {
-        if let Err(at) = self.held.binary_search(&row) {
-            self.held.insert(at, row);
-        }
-        if let Ok(at) = self.instead.binary_search_by_key(&row, |known| known.row) {
-            self.instead.remove(at);
-        }
-    }
-
-    /// The row by itself, as the chain has made it so far, without its finish. It stays where it is.
-    fn by_itself(&self, row: u32) -> Result<Held, String> {
-        let fate = &self.fates[row as usize];
-        // It is made again out of the journal, where it must.
-        if fate.text.as_deref().is_some_and(|text| Replaced::with_text(text).is_none()) {
-            return Err("the text that a plugin gave it is longer than the journal keeps".to_owned());
-        }
-        let mut edit = Edit { text: fate.text.clone(), ..Edit::new(0) };
-        let (batch, mut came, frame, is_made) = match self.instead_of(row) {
-            Some(Instead { held, .. }) => (held.batch.take(&[0]), held.came, held.frame, held.is_made),
-            None => (
-                self.accounted.batch.take(&[row]),
-                Came::row(self.tokens_of(row)),
-                self.accounted.kept.frame,
-                false,
-            ),
-        };
-        match &fate.written {
-            Written::AsItCame => {}
-            Written::Delta(ids) => (edit.tokens, came) = (Tokens::Delta(ids.clone()), came.to_replaced()),
-            Written::Dropped => (edit.tokens, came) = (Tokens::Empty, came.to_dropped()),
-            Written::Cumulative(_) => {
-                return Err("all ids so far stand in it: it cannot be joined".to_owned());
-            }
-        }
-        let batch = batch.map_err(|error| error.to_string())?;
-        let mut held = Held { is_made, ..Held::new(batch, frame, came) };
-        held.edit(edit, came)?;
-        Ok(held)
-    }
-
-    fn tokens_of(&self, row: u32) -> u32 {
-        self.accounted.rows.get(row as usize).map_or(0, |row| row.tokens)
+/// What an instance held that is gone goes no further, and its requests end: the plugin has not judged it.
+pub(super) fn terminate_lost(judged: &mut Judged, plugin: &str) {
+    let Judged { accounted, fates, actions, instead, .. } = judged;
+    fates.resize(accounted.rows.len(), Fate::KEEP);
+    let lost = |instead: &&Instead| matches!(instead.why, HoldEnd::Instance | HoldEnd::Start);
+    for Instead { row, .. } in instead.iter().filter(lost) {
+        terminate(*row, &not_released(plugin), plugin, &mut fates[*row as usize], actions);
     }
 }
 
@@ -170,12 +93,12 @@ impl Turn<'_> {
         if self.holds.waits(number, self.seat.name(), self.now) != Waits::No {
             // With a last row what waits goes on whatever the text.
             let finish = self.judged.fates[row as usize].finish.clone();
-            self.judged.fates[row as usize].finish.get_or_insert_with(|| super::aborted(message));
+            self.judged.fates[row as usize].finish.get_or_insert_with(|| aborted(message));
             self.go_on(at, row, number, HoldEnd::Instance);
             self.judged.fates[row as usize].finish = finish;
         }
         let fate = &mut self.judged.fates[row as usize];
-        super::terminate(row, message, self.seat.name(), fate, &mut self.judged.actions);
+        terminate(row, message, self.seat.name(), fate, &mut self.judged.actions);
     }
 
     fn slot(&self, row: u32) -> Option<Slot> {
@@ -300,7 +223,7 @@ impl Turn<'_> {
     /// What the chain has made of the row's contents is in what stands for it now.
     fn as_it_came(&mut self, row: u32) {
         let fate = &mut self.judged.fates[row as usize];
-        (fate.written, fate.text) = (Written::AsItCame, None);
+        (fate.written, fate.text) = (Written::Unchanged, None);
     }
 
     /// What waits goes on as it came, with this row last; or they wait together until the text is whole.
@@ -445,21 +368,4 @@ fn replace(
     let mut ids = Vec::new();
     made.batch.row_ids(0, &mut ids);
     Ok((joined, Held { is_made: true, ..made }, ids))
-}
-
-impl Actions {
-    /// So many rows that waited with the plugin go on by themselves, in this one.
-    pub(crate) fn release(&mut self, row: u32, plugin: &str, text: &str, rows: usize, forwarded: u32) {
-        let (plugin, text) = (plugin.to_owned(), text.to_owned());
-        let verdict = journal::Verdict::Release;
-        self.0.push(Said { row, plugin, verdict, text, ids: vec![rows as i64], forwarded });
-    }
-
-    /// What was released waits again.
-    pub(crate) fn hold_again(&mut self, row: u32, plugin: &str) {
-        let at = self.0.partition_point(|said| said.row <= row);
-        let (plugin, text) = (plugin.to_owned(), words(HoldEnd::Columns).to_owned());
-        let said = Said { row, plugin, verdict: journal::Verdict::Hold, text, ids: Vec::new(), forwarded: 0 };
-        self.0.insert(at, said);
-    }
 }

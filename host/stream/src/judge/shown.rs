@@ -171,7 +171,7 @@ impl Shown {
             }
             Action::SkipDetokenization => {
                 said.verdict = journal::Verdict::SkipDetokenizing;
-                fate.way = Some(Way::PastDetokenizer);
+                fate.way = Some(Way::SkipDetokenizer);
             }
             Action::Annotate(note) => {
                 said.verdict = journal::Verdict::Annotate;
@@ -211,13 +211,13 @@ impl Shown {
             }));
             let start = self.ids.values.len();
             match (&fate.written, judged.instead_of(*row)) {
-                (Written::AsItCame, Some(instead)) => instead.held.batch.row_ids(0, &mut self.ids.values),
-                (Written::AsItCame, None) => self.ids.values.extend_from_slice(came),
+                (Written::Unchanged, Some(instead)) => instead.held.batch.row_ids(0, &mut self.ids.values),
+                (Written::Unchanged, None) => self.ids.values.extend_from_slice(came),
                 (Written::Delta(ids) | Written::Cumulative(ids), _) => self.ids.values.extend_from_slice(ids),
                 (Written::Dropped, _) => {}
             }
             self.tokens.push(match &fate.written {
-                Written::AsItCame => before.tokens[shown],
+                Written::Unchanged => before.tokens[shown],
                 _ => (self.ids.values.len() - start) as u32,
             });
             self.ids.ends.push(self.ids.values.len() as u32);

@@ -4,21 +4,20 @@
 //! scheduler where a plugin has finished one. Who sends it, and how, is not known here.
 
 use super::Ledger;
-use crate::actions::Actions;
-use crate::keep::Keep;
-use crate::requests::Slot;
+use afterbay_batch::{ChainOutput, Decision, RecordedVerdict, RecordedVerdicts, RequestSlot, RowContent};
 use afterbay_events::event::AbortFailed;
 use afterbay_journal as journal;
 use afterbay_journal::reader::Ending;
+use afterbay_persist::Persister;
 use afterbay_runtime::FinishKind;
-use afterbay_wire::AbortShape;
+use afterbay_wire::{AbortShape, FinishReason};
 use std::collections::HashSet;
 
 /// `matched` of the last row of a request that the operator has ended.
 pub const ABORTED: &str = "afterbay: aborted by operator";
 
 /// Stands for a plugin's name where the operator has ended a request: no plugin can be called so.
-pub(crate) const OPERATOR: &str = "(operator)";
+pub const OPERATOR: &str = "(operator)";
 
 /// Hands a request that a plugin has finished over to whoever tells the scheduler. It must not block; false where there is
 /// no room.
@@ -37,9 +36,9 @@ pub struct FinishedEarly {
 
 /// What a stream knows of a rid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Looked {
+pub struct RequestStatus {
     /// The live request of that name.
-    pub live: Option<Live>,
+    pub live: Option<LiveStatus>,
     /// Another live request whose rid begins with it: SGLang would end that one too.
     pub longer: Option<String>,
     /// How the scheduler reads an abort, by its last batch. `None` before the first one.
@@ -48,7 +47,7 @@ pub struct Looked {
 
 /// A live request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Live {
+pub struct LiveStatus {
     /// Its number in the journal.
     pub number: u64,
     /// Who has ended it for its reader already; the scheduler may still go on.
@@ -57,42 +56,42 @@ pub struct Live {
 
 /// What outlives a ledger that is made anew out of the journal.
 #[derive(Default)]
-pub(crate) struct Aborts {
-    pub(super) upstream: Option<TellScheduler>,
-    pub(super) shape: Option<AbortShape>,
+pub struct Aborts {
+    pub upstream: Option<TellScheduler>,
+    pub shape: Option<AbortShape>,
 }
 
 impl Aborts {
-    pub(crate) fn new(upstream: Option<TellScheduler>) -> Aborts {
+    pub fn new(upstream: Option<TellScheduler>) -> Aborts {
         Aborts { upstream, ..Aborts::default() }
     }
 }
 
 impl Ledger {
-    pub(crate) fn into_aborts(self) -> Aborts {
+    pub fn into_aborts(self) -> Aborts {
         Aborts { upstream: self.upstream, shape: self.abort_shape }
     }
 
     /// Another tells the scheduler of requests that plugins finish, or nobody.
-    pub(crate) fn set_upstream(&mut self, upstream: Option<TellScheduler>) {
+    pub fn set_upstream(&mut self, upstream: Option<TellScheduler>) {
         self.upstream = upstream;
     }
 
     /// What is known of a rid. It looks at every live request.
-    pub(crate) fn look(&self, rid: &str) -> Looked {
+    pub fn look(&self, rid: &str) -> RequestStatus {
         let live = self.requests.find(rid.as_bytes()).and_then(|slot| self.requests.get(slot));
-        let live = live.map(|request| Live {
+        let live = live.map(|request| LiveStatus {
             number: request.kept.number().0,
             ended_by: request.ended_by.as_deref().map(str::to_owned),
         });
         // What one that has ended for its reader still generates is of no use to anybody.
         let mut others = self.requests().filter(|(_, request)| !request.ended_early());
         let longer = others.find(|(other, _)| other.len() > rid.len() && other.starts_with(rid));
-        Looked { live, longer: longer.map(|(other, _)| other.to_owned()), shape: self.abort_shape }
+        RequestStatus { live, longer: longer.map(|(other, _)| other.to_owned()), shape: self.abort_shape }
     }
 
     /// What becomes of a live request, which the journal is told for a next start. One that has ended by then stays as it is.
-    pub(crate) fn end(&mut self, rid: &str, number: u64, ending: Ending, keep: &mut Keep) {
+    pub fn end(&mut self, rid: &str, number: u64, ending: Ending, keep: &mut Persister) {
         let Some(slot) = self.requests.find(rid.as_bytes()) else { return };
         let is_it = |request: &super::Request| request.kept.number().0 == number && !request.ended_early();
         let Some(request) = self.requests.get(slot).filter(|request| is_it(request)) else { return };
@@ -111,26 +110,62 @@ impl Ledger {
     }
 
     /// Whether any request's next row is to be its last.
-    pub(crate) fn has_endings(&self) -> bool {
+    pub fn has_endings(&self) -> bool {
         !self.endings.is_empty()
     }
 
     /// Whether a row of the request that finishes so far in this way is to be its last. One that the scheduler ends for another
     /// reason than the abort ends by itself.
-    pub(crate) fn ends(&self, slot: Slot, finish: FinishKind) -> bool {
+    pub fn ends(&self, slot: RequestSlot, finish: FinishKind) -> bool {
         self.endings.iter().find(|(known, _)| *known == slot).is_some_and(|(_, ending)| {
             finish == FinishKind::Abort || (finish == FinishKind::Running && *ending == Ending::Due)
         })
     }
 
+    /// Makes the last row of each request that the operator has ended, as a plugin's verdict would. One that ends here by
+    /// itself or by a plugin is left alone; the scheduler's own row for the abort is not.
+    pub fn end_aborted(&self, output: &mut ChainOutput) {
+        for index in 0..output.accounted.rows.len() {
+            let row = output.accounted.rows[index];
+            if row.swallowed || !self.ends(row.slot, row.finish) {
+                continue;
+            }
+            if output.fates.get(index).is_some_and(|fate| fate.finish.is_some()) {
+                continue;
+            }
+            if output.fates.is_empty() {
+                output.fates.resize(output.accounted.rows.len(), Decision::KEEP);
+            }
+            output.fates[index].finish = Some(FinishReason::Stop(ABORTED.to_owned()));
+            let at = index as u32;
+            let forwarded = match &output.fates[index].written {
+                _ if output.is_held(at) => 0,
+                RowContent::Unchanged | RowContent::Cumulative(_) => {
+                    output.instead_of(at).map_or(row.tokens, |instead| instead.held.tokens)
+                }
+                RowContent::Delta(ids) => ids.len() as u32,
+                RowContent::Dropped => 0,
+            };
+            output.actions.0.push(RecordedVerdict {
+                row: at,
+                plugin: OPERATOR.to_owned(),
+                verdict: journal::Verdict::Finish,
+                text: ABORTED.to_owned(),
+                ids: Vec::new(),
+                forwarded,
+            });
+        }
+        output.actions.0.sort_by_key(|said| said.row);
+    }
+
     /// The request has ended, in this way or another.
-    pub(super) fn forget_ending(&mut self, slot: Slot) {
+    pub fn forget_ending(&mut self, slot: RequestSlot) {
         self.endings.retain(|(known, _)| *known != slot);
     }
 
     /// Hands over what the scheduler is to be told of a batch, before any of it leaves: the requests that plugins have
     /// finished and it has not.
-    pub(super) fn tell_scheduler(&self, rows: &[super::Row], actions: &Actions) {
+    pub fn tell_scheduler(&self, rows: &[super::Row], actions: &RecordedVerdicts) {
         let Some(tell) = &self.upstream else { return };
         let finished = actions.iter().filter(|said| {
             let row = rows.get(said.row as usize);

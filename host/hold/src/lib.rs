@@ -3,116 +3,33 @@
 //! Owns them, each as a batch of one row with what the plugins before have made of it, from its hold to its release. A
 //! request's rows wait in order, and go on as one: before a detokenizer only where the text is whole, which is known here.
 //! Who says that they wait, and what becomes of them then, is the chain's (`judge/holding.rs`) and the ledger's.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![expect(missing_docs, reason = "written with the words of this crate")]
 
 mod recover;
 
-use crate::requests::Slot;
+use afterbay_batch::{HeldRow, RequestSlot};
 use afterbay_events::{HoldEnd, Name};
 use afterbay_journal::FrameNo;
 use afterbay_outbox::Joins;
 use afterbay_text::{Progress, Vocabulary};
-use afterbay_wire::{Batch, Edit, Kind, Part};
+use afterbay_wire::{Batch, Kind, Part};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// Bytes of rows that wait, of a stream. Past it a row is not held, and what waits of its request goes on.
-pub(crate) const BYTES_MAX: usize = 64 << 20;
+pub const BYTES_MAX: usize = 64 << 20;
 /// Rows of one request that wait with one plugin, likewise.
-pub(crate) const ROWS_MAX: usize = 4096;
+pub const ROWS_MAX: usize = 4096;
 /// Requests whose rows go on in one frame of Afterbay's own; the others follow in the next.
 const RELEASED_MAX: usize = 1024;
 
-/// What came for a row, by where it is booked if the row goes on as it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Came {
-    pub(crate) rows: u64,
-    pub(crate) forwarded: u64,
-    pub(crate) replaced: u64,
-    pub(crate) dropped: u64,
-}
-
-impl Came {
-    /// One row, as it is.
-    pub(crate) fn row(tokens: u32) -> Came {
-        Came { rows: 1, forwarded: tokens.into(), ..Came::default() }
-    }
-
-    /// Tokens that came.
-    pub(crate) fn tokens(self) -> u64 {
-        self.forwarded + self.replaced + self.dropped
-    }
-
-    /// All of it is replaced, but what was dropped.
-    pub(crate) fn to_replaced(self) -> Came {
-        Came { forwarded: 0, replaced: self.forwarded + self.replaced, ..self }
-    }
-
-    /// All of it is dropped.
-    pub(crate) fn to_dropped(self) -> Came {
-        Came { rows: self.rows, forwarded: 0, replaced: 0, dropped: self.tokens() }
-    }
-
-    fn and(self, other: Came) -> Came {
-        Came {
-            rows: self.rows + other.rows,
-            forwarded: self.forwarded + other.forwarded,
-            replaced: self.replaced + other.replaced,
-            dropped: self.dropped + other.dropped,
-        }
-    }
-}
-
-/// A row that waits, or several as one.
-#[derive(Debug)]
-pub(crate) struct Held {
-    /// Of one row. Its count is the scheduler's, whatever plugins have made of its tokens.
-    pub(crate) batch: Batch,
-    /// The frame it came in; of several the first.
-    pub(crate) frame: FrameNo,
-    /// Tokens that it has.
-    pub(crate) tokens: u32,
-    pub(crate) came: Came,
-    /// It is made of several: before a detokenizer it must end where the text is whole.
-    pub(crate) is_made: bool,
-    /// The text is whole after it.
-    pub(crate) is_whole: bool,
-}
-
-impl Held {
-    pub(crate) fn new(batch: Batch, frame: FrameNo, came: Came) -> Held {
-        let tokens = batch.tokens(0);
-        Held { batch, frame, tokens, came, is_made: false, is_whole: true }
-    }
-
-    /// Does this to it; where it fails nothing is done. The error is for people.
-    pub(crate) fn edit(&mut self, edit: Edit, came: Came) -> Result<(), String> {
-        if edit == Edit::new(0) {
-            return Ok(());
-        }
-        let edited = self.batch.edit(&[edit]).map_err(|error| error.to_string())?;
-        self.batch = edited.ok_or("nothing is left of it")?;
-        (self.tokens, self.came) = (self.batch.tokens(0), came);
-        Ok(())
-    }
-
-    /// Several as one, in order; there is at least one. The error is for people.
-    pub(crate) fn join<'a>(rows: impl IntoIterator<Item = &'a Held>) -> Result<Held, String> {
-        let rows: Vec<&Held> = rows.into_iter().collect();
-        let parts: Vec<Part<'_>> = rows.iter().map(|row| Part::from(&row.batch)).collect();
-        let batch = Batch::join(&parts).map_err(|error| error.to_string())?;
-        let came = rows.iter().fold(Came::default(), |sum, row| sum.and(row.came));
-        let frame = rows.first().map_or(FrameNo(0), |row| row.frame);
-        let is_made = rows.len() > 1 || rows.iter().any(|row| row.is_made);
-        Ok(Held { is_made, ..Held::new(batch, frame, came) })
-    }
-}
-
 /// The rows of a request that wait with one plugin.
 #[derive(Debug)]
-struct Waiting {
+struct PluginHold {
     plugin: Name,
-    slot: Slot,
-    rows: Vec<Held>,
+    slot: RequestSlot,
+    rows: Vec<HeldRow>,
     /// So many of them, the first ones, the plugin has let go: they wait for the text to be whole, or for the next frame.
     free: usize,
     /// When they go on, whole or not.
@@ -127,7 +44,7 @@ struct Waiting {
 
 /// How rows of a request wait with a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waits {
+pub enum HoldState {
     /// None does.
     No,
     /// The plugin holds some.
@@ -140,108 +57,108 @@ pub(crate) enum Waits {
 
 /// All rows of a stream that wait.
 #[derive(Debug)]
-pub(crate) struct Holds {
+pub struct HeldRows {
     /// Where joined rows may end that a detokenizer reads.
     joins: Joins,
-    by_request: BTreeMap<u64, Vec<Waiting>>,
+    by_request: BTreeMap<u64, Vec<PluginHold>>,
     bytes: usize,
 }
 
 /// What goes on without a row of its request that takes it along.
-pub(crate) struct Due {
+pub struct DueRelease {
     /// With whom it waited.
-    pub(crate) plugin: Name,
+    pub plugin: Name,
     /// By request, in order of their numbers.
-    pub(crate) rows: Vec<DueRow>,
+    pub rows: Vec<DueRow>,
     /// All of it side by side.
-    pub(crate) batch: Batch,
+    pub batch: Batch,
 }
 
 /// What goes on of one request.
-pub(crate) struct DueRow {
-    pub(crate) slot: Slot,
-    pub(crate) number: u64,
-    pub(crate) held: Held,
+pub struct DueRow {
+    pub slot: RequestSlot,
+    pub number: u64,
+    pub held: HeldRow,
     /// How many of those that waited it is.
-    pub(crate) rows: usize,
-    pub(crate) why: HoldEnd,
+    pub rows: usize,
+    pub why: HoldEnd,
 }
 
-impl Holds {
-    pub(crate) fn new(joins: Joins) -> Holds {
-        Holds { joins, by_request: BTreeMap::new(), bytes: 0 }
+impl HeldRows {
+    pub fn new(joins: Joins) -> HeldRows {
+        HeldRows { joins, by_request: BTreeMap::new(), bytes: 0 }
     }
 
     /// Where joined rows may end from now on.
-    pub(crate) fn set_joins(&mut self, joins: Joins) {
+    pub fn set_joins(&mut self, joins: Joins) {
         self.joins = joins;
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.by_request.is_empty()
     }
 
     /// Rows of this request wait.
-    pub(crate) fn has(&self, number: u64) -> bool {
+    pub fn has(&self, number: u64) -> bool {
         self.by_request.contains_key(&number)
     }
 
     /// Rows wait with this plugin.
-    pub(crate) fn has_any_of(&self, plugin: &str) -> bool {
+    pub fn has_any_of(&self, plugin: &str) -> bool {
         self.by_request.values().flatten().any(|waiting| *waiting.plugin == *plugin)
     }
 
-    fn of(&self, number: u64, plugin: &str) -> Option<&Waiting> {
+    fn of(&self, number: u64, plugin: &str) -> Option<&PluginHold> {
         self.by_request.get(&number)?.iter().find(|waiting| *waiting.plugin == *plugin)
     }
 
-    fn of_mut(&mut self, number: u64, plugin: &str) -> Option<&mut Waiting> {
+    fn of_mut(&mut self, number: u64, plugin: &str) -> Option<&mut PluginHold> {
         self.by_request.get_mut(&number)?.iter_mut().find(|waiting| *waiting.plugin == *plugin)
     }
 
     /// How rows of the request wait with the plugin.
-    pub(crate) fn waits(&self, number: u64, plugin: &str, now: Instant) -> Waits {
-        let Some(waiting) = self.of(number, plugin) else { return Waits::No };
+    pub fn waits(&self, number: u64, plugin: &str, now: Instant) -> HoldState {
+        let Some(waiting) = self.of(number, plugin) else { return HoldState::No };
         match waiting.over {
-            Some(why) => Waits::Over(why),
-            None if waiting.is_over(now) => Waits::Over(HoldEnd::Time),
-            None if waiting.free < waiting.rows.len() => Waits::Held,
-            None => Waits::Free,
+            Some(why) => HoldState::Over(why),
+            None if waiting.is_over(now) => HoldState::Over(HoldEnd::Time),
+            None if waiting.free < waiting.rows.len() => HoldState::Held,
+            None => HoldState::Free,
         }
     }
 
     /// How many rows that came for the request the plugin holds.
-    pub(crate) fn rows_held(&self, number: u64, plugin: &str) -> u32 {
+    pub fn rows_held(&self, number: u64, plugin: &str) -> u32 {
         let Some(waiting) = self.of(number, plugin) else { return 0 };
         let rows: u64 = waiting.rows[waiting.free..].iter().map(|row| row.came.rows).sum();
         u32::try_from(rows).unwrap_or(u32::MAX)
     }
 
     /// How many entries wait for the request with the plugin, as the journal counts them.
-    pub(crate) fn entries(&self, number: u64, plugin: &str) -> usize {
+    pub fn entries(&self, number: u64, plugin: &str) -> usize {
         self.of(number, plugin).map_or(0, |waiting| waiting.rows.len())
     }
 
     /// How many of them the plugin has let go.
-    pub(crate) fn entries_free(&self, number: u64, plugin: &str) -> usize {
+    pub fn entries_free(&self, number: u64, plugin: &str) -> usize {
         self.of(number, plugin).map_or(0, |waiting| waiting.free)
     }
 
     /// Rows that came and wait with the plugin, and the tokens they have.
-    pub(crate) fn size_of(&self, plugin: &str) -> (u64, u64) {
+    pub fn size_of(&self, plugin: &str) -> (u64, u64) {
         let of_plugin = self.by_request.values().flatten().filter(|waiting| *waiting.plugin == *plugin);
-        let sum = |(rows, tokens), row: &Held| (rows + row.came.rows, tokens + u64::from(row.tokens));
+        let sum = |(rows, tokens), row: &HeldRow| (rows + row.came.rows, tokens + u64::from(row.tokens));
         of_plugin.flat_map(|waiting| &waiting.rows).fold((0, 0), sum)
     }
 
     /// Tokens that came for this request and wait.
-    pub(crate) fn came_of(&self, number: u64) -> u64 {
+    pub fn came_of(&self, number: u64) -> u64 {
         let rows = self.by_request.get(&number).into_iter().flatten().flat_map(|waiting| &waiting.rows);
         rows.map(|row| row.came.tokens()).sum()
     }
 
     /// Whether such a row can wait at all. The error is for people.
-    pub(crate) fn check(&self, row: &Held) -> Result<(), String> {
+    pub fn check(&self, row: &HeldRow) -> Result<(), String> {
         match (row.batch.kind(), &self.joins) {
             (Kind::TokenId, Joins::Nowhere) => {
                 Err("before a detokenizer rows are held only where sink.tokenizer is known".to_owned())
@@ -255,7 +172,7 @@ impl Holds {
     }
 
     /// Whether a row becomes one with the last of those that wait of its request. The error is for people.
-    pub(crate) fn goes_with(&self, number: u64, plugin: &str, row: &Held) -> Result<(), String> {
+    pub fn goes_with(&self, number: u64, plugin: &str, row: &HeldRow) -> Result<(), String> {
         let Some(last) = self.of(number, plugin).and_then(|waiting| waiting.rows.last()) else {
             return Ok(());
         };
@@ -265,7 +182,7 @@ impl Holds {
     }
 
     /// Whether a further row of the request finds room with the plugin. The error is for people.
-    pub(crate) fn room(&self, number: u64, plugin: &str, row: &Held) -> Result<(), String> {
+    pub fn room(&self, number: u64, plugin: &str, row: &HeldRow) -> Result<(), String> {
         let rows = self.of(number, plugin).map_or(0, |waiting| waiting.rows.len());
         if rows >= ROWS_MAX {
             return Err(format!("{rows} rows of the request wait, at most {ROWS_MAX}"));
@@ -278,13 +195,13 @@ impl Holds {
     }
 
     /// A row comes to wait with the plugin, until then if it is the first that the plugin holds.
-    pub(crate) fn push(&mut self, number: u64, slot: Slot, plugin: &Name, mut row: Held, until: Instant) {
+    pub fn push(&mut self, number: u64, slot: RequestSlot, plugin: &Name, mut row: HeldRow, until: Instant) {
         self.bytes += row.batch.bytes().len();
         let of_request = self.by_request.entry(number).or_default();
         let at = match of_request.iter().position(|waiting| waiting.plugin == *plugin) {
             Some(at) => at,
             None => {
-                of_request.push(Waiting {
+                of_request.push(PluginHold {
                     plugin: plugin.clone(),
                     slot,
                     rows: Vec::new(),
@@ -308,26 +225,26 @@ impl Holds {
     }
 
     /// Whether the text is whole after all that waits with the plugin and this row, or that is of no account.
-    pub(crate) fn is_whole_with(&self, number: u64, plugin: &str, row: &Batch) -> bool {
+    pub fn is_whole_with(&self, number: u64, plugin: &str, row: &Batch) -> bool {
         let Some(vocabulary) = self.joins.vocabulary(row.kind()) else { return true };
         let mut progress = self.of(number, plugin).map_or_else(Progress::default, |waiting| waiting.progress);
         advance(&mut progress, vocabulary, row)
     }
 
     /// Whether the text is whole after this row, of which all that waits is a part.
-    pub(crate) fn is_whole_alone(&self, row: &Batch) -> bool {
+    pub fn is_whole_alone(&self, row: &Batch) -> bool {
         let vocabulary = self.joins.vocabulary(row.kind());
         vocabulary.is_none_or(|vocabulary| advance(&mut Progress::default(), vocabulary, row))
     }
 
     /// Takes out all that waits of the request with the plugin, or the first so many.
-    pub(crate) fn take(&mut self, number: u64, plugin: &str, most: usize) -> Vec<Held> {
+    pub fn take(&mut self, number: u64, plugin: &str, most: usize) -> Vec<HeldRow> {
         let Some(of_request) = self.by_request.get_mut(&number) else { return Vec::new() };
         let Some(at) = of_request.iter().position(|waiting| *waiting.plugin == *plugin) else {
             return Vec::new();
         };
         let waiting = &mut of_request[at];
-        let taken: Vec<Held> = waiting.rows.drain(..most.min(waiting.rows.len())).collect();
+        let taken: Vec<HeldRow> = waiting.rows.drain(..most.min(waiting.rows.len())).collect();
         waiting.free = waiting.free.saturating_sub(taken.len());
         if waiting.rows.is_empty() {
             of_request.remove(at);
@@ -340,7 +257,7 @@ impl Holds {
     }
 
     /// The plugin has let go of all that waits of the request. It goes on when the text is whole, or when its time is over.
-    pub(crate) fn free(&mut self, number: u64, plugin: &str) {
+    pub fn free(&mut self, number: u64, plugin: &str) {
         if let Some(waiting) = self.of_mut(number, plugin) {
             if waiting.free == 0 {
                 waiting.free_until = waiting.until;
@@ -350,14 +267,14 @@ impl Holds {
     }
 
     /// The plugin has let go of all that waits of the request, and it goes on now, by itself.
-    pub(crate) fn let_go(&mut self, number: u64, plugin: &str, now: Instant) {
+    pub fn let_go(&mut self, number: u64, plugin: &str, now: Instant) {
         if let Some(waiting) = self.of_mut(number, plugin) {
             (waiting.free, waiting.free_until) = (waiting.rows.len(), now);
         }
     }
 
     /// What waits with these plugins goes on, for this reason; what is to go already keeps its own.
-    fn end(&mut self, why: HoldEnd, is_it: impl Fn(u64, &Waiting) -> bool) {
+    fn end(&mut self, why: HoldEnd, is_it: impl Fn(u64, &PluginHold) -> bool) {
         for (number, of_request) in &mut self.by_request {
             for waiting in of_request.iter_mut().filter(|waiting| is_it(*number, waiting)) {
                 // The end of a stream, or of a request, waits for no text.
@@ -370,35 +287,35 @@ impl Holds {
     }
 
     /// What waits of the request with the plugin goes on.
-    pub(crate) fn end_of(&mut self, number: u64, plugin: &str, why: HoldEnd) {
+    pub fn end_of(&mut self, number: u64, plugin: &str, why: HoldEnd) {
         self.end(why, |it, waiting| it == number && *waiting.plugin == *plugin);
     }
 
     /// What waits of these requests with the plugin goes on: the instance that held it is gone.
-    pub(crate) fn end_with(&mut self, plugin: &str, is_it: impl Fn(u64) -> bool) {
+    pub fn end_with(&mut self, plugin: &str, is_it: impl Fn(u64) -> bool) {
         self.end(HoldEnd::Instance, |number, waiting| *waiting.plugin == *plugin && is_it(number));
     }
 
     /// Everything goes on, or all that waits of one request.
-    pub(crate) fn end_all(&mut self, why: HoldEnd, number: Option<u64>) {
+    pub fn end_all(&mut self, why: HoldEnd, number: Option<u64>) {
         self.end(why, |it, _| number.is_none_or(|number| number == it));
     }
 
     /// What waits with plugins that are not among these goes on.
-    pub(crate) fn end_without<'p>(&mut self, plugins: impl Iterator<Item = &'p str> + Clone) {
+    pub fn end_without<'p>(&mut self, plugins: impl Iterator<Item = &'p str> + Clone) {
         self.end(HoldEnd::Instance, |_, waiting| !plugins.clone().any(|plugin| *waiting.plugin == *plugin));
     }
 
     /// Something is to go on now.
-    pub(crate) fn is_due(&self, now: Instant) -> bool {
+    pub fn is_due(&self, now: Instant) -> bool {
         let mut all = self.by_request.values().flatten();
         all.any(|waiting| waiting.due(now, &self.joins).is_some())
     }
 
-    /// When [`Holds::is_due`] changes by the time alone.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
+    /// When [`HeldRows::is_due`] changes by the time alone.
+    pub fn deadline(&self) -> Option<Instant> {
         let all = self.by_request.values().flatten();
-        let at = |waiting: &Waiting| {
+        let at = |waiting: &PluginHold| {
             let free = (waiting.free > 0).then_some(waiting.free_until);
             let held = (waiting.free < waiting.rows.len()).then_some(waiting.until);
             let at = free.into_iter().chain(held).min()?;
@@ -409,16 +326,16 @@ impl Holds {
     }
 
     /// The frame in which the oldest row came that waits.
-    pub(crate) fn oldest(&self) -> Option<FrameNo> {
+    pub fn oldest(&self) -> Option<FrameNo> {
         // A request's rows wait in order.
         let oldest = self.by_request.values().flatten().filter_map(|waiting| waiting.rows.first());
         oldest.map(|row| row.frame).min()
     }
 
     /// Takes out what is to go on now, of requests that wait with one plugin. `None`: nothing is.
-    pub(crate) fn take_due(&mut self, now: Instant) -> Option<Due> {
+    pub fn take_due(&mut self, now: Instant) -> Option<DueRelease> {
         let mut plugin: Option<Name> = None;
-        let mut due: Vec<(u64, Slot, usize, HoldEnd)> = Vec::new();
+        let mut due: Vec<(u64, RequestSlot, usize, HoldEnd)> = Vec::new();
         for (number, of_request) in &self.by_request {
             for waiting in of_request {
                 let Some((rows, why)) = waiting.due(now, &self.joins) else { continue };
@@ -435,9 +352,9 @@ impl Holds {
         for (number, slot, count, why) in due {
             let Some(waiting) = self.of(number, &plugin) else { continue };
             // Where they cannot become one the first goes by itself.
-            let all = Held::join(&waiting.rows[..count]).map(|held| (held, count));
+            let all = HeldRow::join(&waiting.rows[..count]).map(|held| (held, count));
             let Ok((held, rows_of_it)) =
-                all.or_else(|_| Held::join(&waiting.rows[..1]).map(|held| (held, 1)))
+                all.or_else(|_| HeldRow::join(&waiting.rows[..1]).map(|held| (held, 1)))
             else {
                 continue;
             };
@@ -455,17 +372,17 @@ impl Holds {
         for row in &rows {
             drop(self.take(row.number, &plugin, row.rows));
         }
-        Some(Due { plugin, rows, batch })
+        Some(DueRelease { plugin, rows, batch })
     }
 
     /// What was taken and could not go on waits again, and is to go on as soon as it can.
-    pub(crate) fn put_back(&mut self, number: u64, slot: Slot, plugin: &Name, row: Held, now: Instant) {
+    pub fn put_back(&mut self, number: u64, slot: RequestSlot, plugin: &Name, row: HeldRow, now: Instant) {
         self.push(number, slot, plugin, row, now);
         self.end_of(number, plugin, HoldEnd::Columns);
     }
 }
 
-impl Waiting {
+impl PluginHold {
     /// The time of the last is over. Those that were let go before it go on by themselves.
     fn is_over(&self, now: Instant) -> bool {
         let until = if self.free < self.rows.len() { self.until } else { self.free_until };
@@ -499,20 +416,6 @@ fn advance(progress: &mut Progress, vocabulary: &Vocabulary, row: &Batch) -> boo
     row.row_ids(0, &mut ids);
     let _ending = progress.advance(vocabulary, &ids);
     progress.is_whole()
-}
-
-/// Why rows went on, as the journal has it.
-pub(crate) fn words(why: HoldEnd) -> &'static str {
-    match why {
-        HoldEnd::Verdict => "",
-        HoldEnd::Time => "its time was over",
-        HoldEnd::Last => "the request's last row",
-        HoldEnd::Instance => "the plugin's instance is another",
-        HoldEnd::Room => "no room for more rows",
-        HoldEnd::Columns => "a row that cannot be joined",
-        HoldEnd::Start => "held before the last start or panic",
-        HoldEnd::Stop => "nothing more comes",
-    }
 }
 
 #[cfg(test)]

@@ -1,27 +1,26 @@
 //! What waits: when it is due, up to where it goes on, and its bounds.
 
 use super::*;
+use afterbay_batch::ReceivedTokens;
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 use afterbay_wire::{Decoded, Layouts};
 use std::time::Duration;
 
 const PLUGIN: &str = "holds";
 
-fn held(rid: &str, ids: &[i64], frame: u64) -> Held {
+fn held(rid: &str, ids: &[i64], frame: u64) -> HeldRow {
     let row = SynthRow { rid: rid.to_owned(), ids: ids.to_vec(), ..SynthRow::default() };
     let bytes = SynthBatch { rows: vec![row] }.encode(Kind::TokenId, SynthWire::Msgpack).unwrap();
     let Decoded::Batch(batch) = afterbay_wire::decode(bytes, &Layouts::builtin()) else { panic!("no batch") };
-    let came = Came { rows: 1, forwarded: ids.len() as u64, ..Came::default() };
-    Held::new(batch, FrameNo(frame), came)
+    let came = ReceivedTokens { rows: 1, forwarded: ids.len() as u64, ..ReceivedTokens::default() };
+    HeldRow::new(batch, FrameNo(frame), came)
 }
 
-fn slot() -> Slot {
-    let mut requests = crate::requests::Requests::new();
-    requests.begin_batch();
-    requests.insert("a", ())
+fn slot() -> RequestSlot {
+    RequestSlot(0)
 }
 
-fn push(holds: &mut Holds, number: u64, row: Held, until: Instant) {
+fn push(holds: &mut HeldRows, number: u64, row: HeldRow, until: Instant) {
     holds.push(number, slot(), &PLUGIN.into(), row, until);
 }
 
@@ -45,7 +44,7 @@ fn bytes() -> Joins {
     Joins::WhereTextIsWhole(Vocabulary::load(file.path()).unwrap())
 }
 
-fn ids(row: &Held) -> Vec<i64> {
+fn ids(row: &HeldRow) -> Vec<i64> {
     let mut ids = Vec::new();
     row.batch.row_ids(0, &mut ids);
     ids
@@ -53,7 +52,7 @@ fn ids(row: &Held) -> Vec<i64> {
 
 #[test]
 fn what_waits_is_due_when_the_time_of_the_first_is_over_and_goes_on_as_one() {
-    let mut holds = Holds::new(Joins::Anywhere);
+    let mut holds = HeldRows::new(Joins::Anywhere);
     let now = Instant::now();
     let later = now + Duration::from_secs(1);
     push(&mut holds, 3, held("a", &[1], 5), later);
@@ -63,25 +62,25 @@ fn what_waits_is_due_when_the_time_of_the_first_is_over_and_goes_on_as_one() {
     assert_eq!((holds.oldest(), holds.deadline()), (Some(FrameNo(5)), Some(later)));
     assert_eq!((holds.rows_held(3, PLUGIN), holds.came_of(3), holds.size_of(PLUGIN)), (2, 3, (3, 4)));
     assert!(!holds.is_due(now) && holds.take_due(now).is_none());
-    assert_eq!(holds.waits(3, PLUGIN, later), Waits::Over(HoldEnd::Time));
+    assert_eq!(holds.waits(3, PLUGIN, later), HoldState::Over(HoldEnd::Time));
     let due = holds.take_due(later).unwrap();
     assert_eq!((due.rows.len(), due.batch.rows()), (1, 1));
     let row = &due.rows[0];
     assert_eq!((row.number, ids(&row.held), row.rows, row.why), (3, vec![1, 2, 3], 2, HoldEnd::Time));
-    assert_eq!(row.held.came, Came { rows: 2, forwarded: 3, ..Came::default() });
+    assert_eq!(row.held.came, ReceivedTokens { rows: 2, forwarded: 3, ..ReceivedTokens::default() });
     assert!(!holds.has(3) && holds.has(4));
 }
 
 #[test]
 fn what_a_plugin_has_let_go_goes_on_by_itself_and_what_it_holds_behind_that_waits() {
-    let mut holds = Holds::new(Joins::Anywhere);
+    let mut holds = HeldRows::new(Joins::Anywhere);
     let now = Instant::now();
     let later = now + Duration::from_secs(1);
     push(&mut holds, 3, held("a", &[1], 5), later);
     push(&mut holds, 3, held("a", &[2], 6), later);
     holds.let_go(3, PLUGIN, now);
     push(&mut holds, 3, held("a", &[3], 7), later + Duration::from_secs(1));
-    assert_eq!((holds.rows_held(3, PLUGIN), holds.waits(3, PLUGIN, now)), (1, Waits::Held));
+    assert_eq!((holds.rows_held(3, PLUGIN), holds.waits(3, PLUGIN, now)), (1, HoldState::Held));
     assert_eq!(holds.deadline(), Some(now));
     let due = holds.take_due(now).unwrap();
     assert_eq!((ids(&due.rows[0].held), due.rows[0].why), (vec![1, 2], HoldEnd::Verdict));
@@ -91,7 +90,7 @@ fn what_a_plugin_has_let_go_goes_on_by_itself_and_what_it_holds_behind_that_wait
 
 #[test]
 fn requests_that_wait_with_one_plugin_go_on_side_by_side_in_order_of_their_numbers() {
-    let mut holds = Holds::new(Joins::Anywhere);
+    let mut holds = HeldRows::new(Joins::Anywhere);
     let now = Instant::now();
     for number in [7, 2, 5] {
         push(&mut holds, number, held(&format!("r{number}"), &[number as i64], number), now);
@@ -106,7 +105,7 @@ fn requests_that_wait_with_one_plugin_go_on_side_by_side_in_order_of_their_numbe
 
 #[test]
 fn rows_and_bytes_that_wait_are_bounded() {
-    let mut holds = Holds::new(Joins::Anywhere);
+    let mut holds = HeldRows::new(Joins::Anywhere);
     let later = Instant::now() + Duration::from_secs(60);
     for frame in 0..ROWS_MAX as u64 {
         let row = held("a", &[1], frame);
@@ -124,7 +123,7 @@ fn rows_and_bytes_that_wait_are_bounded() {
 
 #[test]
 fn before_a_detokenizer_what_waits_goes_on_up_to_where_the_text_is_whole() {
-    let mut holds = Holds::new(bytes());
+    let mut holds = HeldRows::new(bytes());
     let now = Instant::now();
     // "a", then "é" in two rows, then the first half of another.
     for (frame, byte) in [b'a', 0xc3, 0xa9, 0xc3].into_iter().enumerate() {
@@ -140,9 +139,9 @@ fn before_a_detokenizer_what_waits_goes_on_up_to_where_the_text_is_whole() {
 
 #[test]
 fn before_a_detokenizer_what_was_made_of_several_waits_until_the_text_is_whole_or_nothing_more_comes() {
-    let mut holds = Holds::new(bytes());
+    let mut holds = HeldRows::new(bytes());
     let now = Instant::now();
-    push(&mut holds, 1, Held { is_made: true, ..held("a", &[97, 0xc3], 1) }, now);
+    push(&mut holds, 1, HeldRow { is_made: true, ..held("a", &[97, 0xc3], 1) }, now);
     holds.free(1, PLUGIN);
     assert_eq!(holds.rows_held(1, PLUGIN), 0);
     assert!(!holds.is_due(now) && holds.deadline().is_none());
@@ -153,15 +152,15 @@ fn before_a_detokenizer_what_was_made_of_several_waits_until_the_text_is_whole_o
 
 #[test]
 fn where_no_tokenizer_is_known_rows_before_a_detokenizer_are_not_held() {
-    let holds = Holds::new(Joins::Nowhere);
+    let holds = HeldRows::new(Joins::Nowhere);
     let why = holds.check(&held("a", &[1], 1)).unwrap_err();
     assert!(why.contains("sink.tokenizer"), "{why}");
-    assert_eq!(Holds::new(Joins::Anywhere).check(&held("a", &[1], 1)), Ok(()));
+    assert_eq!(HeldRows::new(Joins::Anywhere).check(&held("a", &[1], 1)), Ok(()));
 }
 
 #[test]
 fn what_waits_with_a_plugin_that_is_gone_goes_on() {
-    let mut holds = Holds::new(Joins::Anywhere);
+    let mut holds = HeldRows::new(Joins::Anywhere);
     let now = Instant::now();
     push(&mut holds, 1, held("a", &[1], 1), now + Duration::from_secs(60));
     holds.end_without([PLUGIN].into_iter());

@@ -2,13 +2,11 @@
 //!
 //! A row is accounted by itself. What cannot be read of it is not known of it, and of no other row.
 
-use super::row::Any;
-use super::{Accounted, Ledger, Request, Row, Settled, finish_kind};
-use crate::decode::Decoded;
-use crate::keep::{Keep, Kept};
-use crate::requests::Slot;
+use super::{Ledger, Request, finish_kind};
+use afterbay_batch::{Accounted, AnyRow, Decoded, Persisted, RequestSlot, Row, Settled};
 use afterbay_events::event::{RequestGap, RowsUnread};
 use afterbay_journal::{self as journal, RequestError, kept_rid};
+use afterbay_persist::Persister;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{Batch, is_health_check};
 use std::borrow::Cow;
@@ -16,7 +14,7 @@ use std::borrow::Cow;
 impl Ledger {
     /// Accounts each row of a batch to its request. What has no rows that can be read goes on whole.
     #[expect(clippy::result_large_err, reason = "one a frame: a box would cost more than the move")]
-    pub(crate) fn account(&mut self, decoded: Decoded, keep: &mut Keep) -> Result<Accounted, Settled> {
+    pub fn account(&mut self, decoded: Decoded, keep: &mut Persister) -> Result<Accounted, Settled> {
         let (kept, batch) = match decoded {
             Decoded::Batch(kept, batch) => (kept, batch),
             Decoded::Barrier(kept, barrier) => return Err(self.settle_barrier(kept, &barrier, keep)),
@@ -29,7 +27,7 @@ impl Ledger {
         self.gaps.clear();
         self.requests.begin_batch();
         self.begun_and_ended = 0;
-        let mut any = Any::default();
+        let mut any = AnyRow::default();
         let mut received = 0;
         let mut refused = None;
         let (counts, finishes) = (batch.completion_counts(), batch.finishes());
@@ -89,14 +87,14 @@ impl Ledger {
     }
 
     /// The request of a row that is not the one expected: one that lives, and is then not new, or one that begins.
-    pub(super) fn meet(
+    pub fn meet(
         &mut self,
-        kept: &Kept,
+        kept: &Persisted,
         batch: &Batch,
         row: u32,
         (tokens, finish): (u32, FinishKind),
-        keep: &mut Keep,
-    ) -> Result<(Slot, bool), RequestError> {
+        keep: &mut Persister,
+    ) -> Result<(RequestSlot, bool), RequestError> {
         let rid = batch.rid_of(row);
         let name = match rid {
             Some(rid) => kept_rid(rid),
@@ -130,9 +128,9 @@ impl Ledger {
     #[cold]
     fn reconcile(
         &mut self,
-        kept: &Kept,
+        kept: &Persisted,
         row: u32,
-        slot: Slot,
+        slot: RequestSlot,
         tokens: u32,
         got: u64,
         is_unread: bool,
@@ -164,7 +162,7 @@ impl Ledger {
 
     /// Marks the rows that no plugin can be shown.
     #[cold]
-    fn note_unread(&mut self, kept: &Kept, batch: &Batch, rows: &mut [Row], any: &mut Any) {
+    fn note_unread(&mut self, kept: &Persisted, batch: &Batch, rows: &mut [Row], any: &mut AnyRow) {
         let mut mark = |row: &mut Row| {
             (row.unread, row.unseen) = (true, true);
             (any.unread, any.unseen) = (true, true);
@@ -192,7 +190,7 @@ impl Ledger {
         }
     }
 
-    fn tell_unread(&self, kept: &Kept, rows: usize, why: String) {
+    fn tell_unread(&self, kept: &Persisted, rows: usize, why: String) {
         let rows = rows as u64;
         self.telemetry.counters.rows_unread.add(rows);
         let stream = self.telemetry.stream.clone();

@@ -6,7 +6,7 @@
 
 use super::Ledger;
 use super::ways::read_batch;
-use crate::decode::Decode;
+use afterbay_batch::FrameDecoder;
 use afterbay_events::Name;
 use afterbay_events::event::FramesMissing;
 use afterbay_journal::{FrameNo, LiveRequest, Writer};
@@ -20,7 +20,7 @@ const SETTLE_MAX: Duration = Duration::from_secs(5);
 /// the end of the last run has had a row or is no more; at the latest [`SETTLE_MAX`] after the first batch. Gaps after that
 /// are events of their own.
 #[derive(Default)]
-pub(crate) struct Restart {
+pub struct RestartGap {
     /// `None`: settled.
     open: Option<Open>,
 }
@@ -42,18 +42,18 @@ struct Open {
     row_tokens: u64,
 }
 
-impl Restart {
+impl RestartGap {
     /// A start with what the last run has left. A journal without frames has no last run.
-    pub(crate) fn new(last_frame: FrameNo, live: &[LiveRequest]) -> Restart {
+    pub fn new(last_frame: FrameNo, live: &[LiveRequest]) -> RestartGap {
         let silent = live.iter().map(|request| request.request.number().0).collect();
         let open =
             Open { last_frame, silent, since: None, requests: 0, tokens: 0, tokens_max: 0, row_tokens: 0 };
-        Restart { open: (last_frame > FrameNo(0)).then_some(open) }
+        RestartGap { open: (last_frame > FrameNo(0)).then_some(open) }
     }
 
     /// Takes in that the row of a request in this frame lacks tokens. False where that is no matter of the start: the request
     /// has had a row since, or lacks none.
-    pub(super) fn lacks(&mut self, frame: FrameNo, number: u64, is_first: bool, tokens: u64) -> bool {
+    pub fn lacks(&mut self, frame: FrameNo, number: u64, is_first: bool, tokens: u64) -> bool {
         let Some(open) = self.open.as_mut().filter(|open| frame > open.last_frame) else { return false };
         if tokens == 0 || !(is_first || open.silent.contains(&number)) {
             return false;
@@ -65,7 +65,7 @@ impl Restart {
     }
 
     /// A batch is accounted: these rows, as the number of their request and their tokens.
-    pub(super) fn batch(&mut self, frame: FrameNo, now: Instant, rows: impl Iterator<Item = (u64, u32)>) {
+    pub fn batch(&mut self, frame: FrameNo, now: Instant, rows: impl Iterator<Item = (u64, u32)>) {
         let Some(open) = self.open.as_mut().filter(|open| frame > open.last_frame) else { return };
         open.since.get_or_insert(now);
         for (number, tokens) in rows {
@@ -75,7 +75,7 @@ impl Restart {
     }
 
     /// The request is no more.
-    pub(super) fn forget(&mut self, number: u64) {
+    pub fn forget(&mut self, number: u64) {
         if let Some(open) = &mut self.open {
             open.silent.remove(&number);
         }
@@ -103,7 +103,7 @@ impl Restart {
 impl Ledger {
     /// Reads where the scheduler's count stood at the last rows of requests with gaps, so that a gap of an earlier run is not
     /// found again. Where it cannot be read, the count is what was received.
-    pub(crate) fn read_counts(&mut self, live: &[LiveRequest], writer: &Writer, decode: &mut Decode) {
+    pub fn read_counts(&mut self, live: &[LiveRequest], writer: &Writer, decode: &mut FrameDecoder) {
         let mut live: Vec<&LiveRequest> = live.iter().filter(|request| request.info.gaps > 0).collect();
         live.sort_by_key(|request| request.info.last_frame);
         let mut backlog = writer.backlog(FrameNo(0)).with_outcomes();
@@ -125,14 +125,14 @@ impl Ledger {
     }
 
     /// Publishes what is missing since the last run once that is known.
-    pub(crate) fn settle_restart(&mut self, now: Instant) {
+    pub fn settle_restart(&mut self, now: Instant) {
         if self.restart.is_settled(now) {
             self.end_restart();
         }
     }
 
     /// The stream ends, or goes on after a panic: publishes what is known to be missing since the last run.
-    pub(crate) fn end_restart(&mut self) {
+    pub fn end_restart(&mut self) {
         if let Some(missing) = self.restart.settle(&self.telemetry.stream) {
             self.telemetry.publish(missing);
         }
@@ -143,8 +143,8 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    fn open(live: &[u64]) -> Restart {
-        let mut restart = Restart::new(FrameNo(7), &[]);
+    fn open(live: &[u64]) -> RestartGap {
+        let mut restart = RestartGap::new(FrameNo(7), &[]);
         restart.open.as_mut().unwrap().silent.extend(live);
         restart
     }
@@ -186,7 +186,7 @@ mod tests {
         let (mut restart, now) = (open(&[1]), Instant::now());
         restart.batch(FrameNo(8), now, [(1, 1)].into_iter());
         assert!(restart.is_settled(now) && restart.settle(&"s".into()).is_none());
-        let mut first = Restart::new(FrameNo(0), &[]);
+        let mut first = RestartGap::new(FrameNo(0), &[]);
         assert!(!first.lacks(FrameNo(1), 1, true, 3), "there was no run before");
     }
 }

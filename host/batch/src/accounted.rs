@@ -1,60 +1,59 @@
 //! A batch whose rows are accounted.
 
-use crate::hold::Came;
-use crate::keep::Kept;
-use crate::requests::Slot;
+use crate::persisted::Persisted;
+use crate::tokens::ReceivedTokens;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::Batch;
 
 /// A row that was accounted.
 #[derive(Clone, Copy)]
-pub(crate) struct Row {
-    pub(crate) slot: Slot,
+pub struct Row {
+    pub slot: RequestSlot,
     /// The request's number, as plugins and the journal know it.
-    pub(crate) number: u64,
-    pub(crate) tokens: u32,
-    pub(crate) completion_tokens: Option<u64>,
-    pub(crate) finish: FinishKind,
+    pub number: u64,
+    pub tokens: u32,
+    pub completion_tokens: Option<u64>,
+    pub finish: FinishKind,
     /// The request began with this row.
-    pub(crate) first: bool,
+    pub first: bool,
     /// It belongs to a request that a plugin has finished.
-    pub(crate) swallowed: bool,
+    pub swallowed: bool,
     /// Its request is to be looked at when the batch is settled: this is its last row, or the one before was.
-    pub(super) ends: bool,
+    pub ends: bool,
     /// No plugin can be shown it: it cannot be read, or its request has no place among those that live.
-    pub(crate) unread: bool,
+    pub unread: bool,
     /// Not shown to plugins: swallowed, unread, a health check's, or one that waited and whose request has ended.
-    pub(crate) unseen: bool,
+    pub unseen: bool,
 }
 
 impl Row {
     /// What came, if it goes on as it is.
-    pub(super) fn came(&self) -> Came {
-        Came::row(self.tokens)
+    pub fn came(&self) -> ReceivedTokens {
+        ReceivedTokens::row(self.tokens)
     }
 }
 
 /// What some row of a batch is: where none is, rows are not looked through for it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Any {
+pub struct AnyRow {
     /// [`Row::first`].
-    pub(crate) first: bool,
+    pub first: bool,
     /// [`Row::ends`].
-    pub(crate) ends: bool,
+    pub ends: bool,
     /// [`Row::unseen`].
-    pub(crate) unseen: bool,
+    pub unseen: bool,
     /// [`Row::unread`].
-    pub(crate) unread: bool,
+    pub unread: bool,
     /// It needs an edit whatever the plugins say: its request's count is shifted, or it is swallowed.
-    pub(super) needs_edit: bool,
+    pub needs_edit: bool,
     /// Its request skips the detokenizer.
-    pub(super) skips: bool,
+    pub skips: bool,
 }
 
-impl Any {
+impl AnyRow {
     /// One more row.
     #[inline]
-    pub(super) fn count(&mut self, row: &Row, is_shifted: bool, skips: bool) {
+    pub fn count(&mut self, row: &Row, is_shifted: bool, skips: bool) {
         self.first |= row.first;
         self.ends |= row.ends;
         self.unseen |= row.unseen;
@@ -64,11 +63,15 @@ impl Any {
 }
 
 /// A batch whose rows are accounted.
-pub(crate) struct Accounted {
-    pub(crate) kept: Kept,
-    pub(crate) batch: Batch,
-    pub(crate) rows: Vec<Row>,
-    pub(crate) any: Any,
+pub struct Accounted {
+    pub kept: Persisted,
+    pub batch: Batch,
+    pub rows: Vec<Row>,
+    pub any: AnyRow,
     /// It is a frame of Afterbay's own: rows that had waited and go on by themselves.
-    pub(crate) is_released: bool,
+    pub is_released: bool,
 }
+
+/// Where a live request stands in the table. Used again after the request has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestSlot(pub u32);

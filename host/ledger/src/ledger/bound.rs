@@ -4,12 +4,12 @@
 //! harm. Requests that end in the frame that they begin in need no room.
 
 use super::{Ledger, Request};
-use crate::hold::Holds;
-use crate::keep::Keep;
-use crate::requests::Slot;
+use afterbay_batch::RequestSlot;
 use afterbay_events::HoldEnd;
 use afterbay_events::event::{LiveRequestsFull, RequestAbandoned};
+use afterbay_hold::HeldRows;
 use afterbay_journal::bounds::LIVE_REQUESTS_MAX;
+use afterbay_persist::Persister;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::Batch;
 use std::time::{Duration, Instant};
@@ -24,22 +24,22 @@ const FREE_SHARE: usize = 16;
 
 /// What the ledger knows of its bound.
 #[derive(Default)]
-pub(super) struct Bound {
+pub struct LiveBound {
     /// There is or was no room, and since then it was not told that there is.
-    pub(super) is_full: bool,
+    pub is_full: bool,
     look_at: Option<Instant>,
 }
 
-impl Bound {
+impl LiveBound {
     /// Requests that live at once.
-    pub(super) fn most(&self) -> usize {
+    pub fn most(&self) -> usize {
         LIVE_REQUESTS_MAX
     }
 }
 
 impl Ledger {
     /// Whether there is no room for all requests that may begin with a batch.
-    pub(crate) fn lacks_room(&self, batch: &Batch) -> bool {
+    pub fn lacks_room(&self, batch: &Batch) -> bool {
         self.live() + batch.rows() as usize > self.bound.most() && self.needed(batch) > 0
     }
 
@@ -55,12 +55,12 @@ impl Ledger {
 
     /// Makes room: gives up the requests that had no row for the longest time, and for some time at least. Their numbers.
     #[cold]
-    pub(crate) fn make_room(
+    pub fn make_room(
         &mut self,
         batch: &Batch,
         now: Instant,
-        holds: &mut Holds,
-        keep: &mut Keep,
+        holds: &mut HeldRows,
+        keep: &mut Persister,
     ) -> Vec<u64> {
         self.bound.is_full = true;
         if self.bound.look_at.is_some_and(|at| now < at) {
@@ -69,7 +69,8 @@ impl Ledger {
         self.bound.look_at = Some(now + LOOK_EVERY);
         let idle = |request: &Request| now.saturating_duration_since(request.last_row) >= IDLE_MIN;
         let old = self.requests.iter().filter(|(_, _, request)| idle(request));
-        let mut old: Vec<(Instant, Slot)> = old.map(|(slot, _, request)| (request.last_row, slot)).collect();
+        let mut old: Vec<(Instant, RequestSlot)> =
+            old.map(|(slot, _, request)| (request.last_row, slot)).collect();
         old.sort_unstable();
         old.truncate(self.needed(batch) + self.bound.most() / FREE_SHARE);
         let slots = old.into_iter().map(|(_, slot)| slot).collect();
@@ -81,22 +82,22 @@ impl Ledger {
     }
 
     /// Why not all requests are judged and accounted, as long as it is so.
-    pub(crate) fn full(&mut self) -> Option<String> {
+    pub fn full(&mut self) -> Option<String> {
         let most = self.bound.most();
         self.bound.is_full &= self.live() > most - most / FREE_SHARE;
         self.bound.is_full.then(|| format!("{} live requests, the limit is {most}", self.live()))
     }
 
     /// Forgets requests without a row for that long: their scheduler died, or lost them. Their numbers.
-    pub(crate) fn abandon(
+    pub fn abandon(
         &mut self,
         idle: Duration,
         now: Instant,
-        holds: &mut Holds,
-        keep: &mut Keep,
+        holds: &mut HeldRows,
+        keep: &mut Persister,
     ) -> Vec<u64> {
         let old = |request: &Request| now.saturating_duration_since(request.last_row) >= idle;
-        let slots: Vec<Slot> =
+        let slots: Vec<RequestSlot> =
             self.requests.iter().filter(|(_, _, request)| old(request)).map(|(slot, ..)| slot).collect();
         self.give_up(slots, holds, keep, |ledger, rid| {
             ledger.telemetry.publish(RequestAbandoned { stream: ledger.telemetry.stream.clone(), rid });
@@ -105,9 +106,9 @@ impl Ledger {
 
     fn give_up(
         &mut self,
-        slots: Vec<Slot>,
-        holds: &mut Holds,
-        keep: &mut Keep,
+        slots: Vec<RequestSlot>,
+        holds: &mut HeldRows,
+        keep: &mut Persister,
         tell: impl Fn(&Ledger, String),
     ) -> Vec<u64> {
         let mut gone = Vec::new();
@@ -127,7 +128,7 @@ impl Ledger {
     }
 
     /// Takes out the requests that live no longer than the frame in hand.
-    pub(super) fn end_brief(&mut self, keep: &mut Keep) {
+    pub fn end_brief(&mut self, keep: &mut Persister) {
         let mut brief = std::mem::take(&mut self.brief);
         for slot in brief.drain(..) {
             self.close(slot, keep);
@@ -136,7 +137,7 @@ impl Ledger {
     }
 
     /// Takes out a request that the scheduler has not ended. Its number.
-    fn close(&mut self, slot: Slot, keep: &mut Keep) -> Option<u64> {
+    fn close(&mut self, slot: RequestSlot, keep: &mut Persister) -> Option<u64> {
         let request = self.requests.remove(slot)?;
         self.forget_ending(slot);
         self.restart.forget(request.kept.number().0);

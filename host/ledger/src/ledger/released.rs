@@ -1,39 +1,41 @@
 //! What goes on after it has waited: with a later row of its request, or in a frame of Afterbay's own.
 
 use super::whole::whole;
-use super::{Accounted, Any, FinishKind, Ledger, Request, Row, finish_kind};
-use crate::hold::{Came, Holds, words};
-use crate::judge::{Fate, Instead, Judged};
-use crate::keep::{Keep, Kept};
-use crate::requests::Slot;
+use super::{FinishKind, Ledger, Request, finish_kind};
+use afterbay_batch::{
+    Accounted, AnyRow, ChainOutput, Decision, Persisted, ReceivedTokens, RecordedVerdicts, ReleasedRow,
+    RequestSlot, Row, hold_end_words,
+};
 use afterbay_events::StreamCounters;
+use afterbay_hold::{DueRow, HeldRows};
 use afterbay_journal as journal;
+use afterbay_persist::Persister;
 use afterbay_wire::{Batch, Edit, Tokens};
 use std::time::Instant;
 
 /// Rows and tokens that went somewhere with a frame.
 #[derive(Default)]
-pub(super) struct Gone {
+pub struct SettledCounts {
     forwarded: (u64, u64),
     replaced: u64,
     dropped: (u64, u64),
-    pub(super) swallowed: (u64, u64),
+    pub swallowed: (u64, u64),
 }
 
-impl Gone {
+impl SettledCounts {
     /// Rows count for where the most of what came of them went.
-    pub(super) fn add(&mut self, came: Came) {
+    pub fn add(&mut self, came: ReceivedTokens) {
         self.forwarded.1 += came.forwarded;
         self.dropped.1 += came.dropped;
         let of = match came {
-            Came { forwarded: 0, replaced: 0, dropped: 1.., .. } => &mut self.dropped.0,
-            Came { forwarded: 0, replaced: 1.., .. } => &mut self.replaced,
+            ReceivedTokens { forwarded: 0, replaced: 0, dropped: 1.., .. } => &mut self.dropped.0,
+            ReceivedTokens { forwarded: 0, replaced: 1.., .. } => &mut self.replaced,
             _ => &mut self.forwarded.0,
         };
         *of += came.rows;
     }
 
-    pub(super) fn count(&self, counters: &StreamCounters) {
+    pub fn count(&self, counters: &StreamCounters) {
         counters.rows_forwarded.add(self.forwarded.0);
         counters.tokens_forwarded.add(self.forwarded.1);
         counters.rows_replaced.add(self.replaced);
@@ -45,19 +47,19 @@ impl Gone {
 }
 
 /// What is to stand in the place of rows and does not yet.
-pub(super) fn in_place_of(judged: &Judged) -> Vec<(u32, &Batch)> {
+pub fn in_place_of(judged: &ChainOutput) -> Vec<(u32, &Batch)> {
     let others = judged.instead.iter().filter(|instead| !instead.in_place);
     others.map(|instead| (instead.row, &instead.held.batch)).collect()
 }
 
 impl Ledger {
     /// Makes a batch of what is to go on by itself. `Err`: nothing is, and the frame is done with.
-    pub(crate) fn release(
+    pub fn release(
         &mut self,
-        kept: Kept,
-        holds: &mut Holds,
-        keep: &mut Keep,
-    ) -> Result<(Judged, afterbay_events::Name), Kept> {
+        kept: Persisted,
+        holds: &mut HeldRows,
+        keep: &mut Persister,
+    ) -> Result<(ChainOutput, afterbay_events::Name), Persisted> {
         let Some(due) = holds.take_due(Instant::now()) else {
             self.nothing_released(&kept, keep);
             return Err(kept);
@@ -67,11 +69,11 @@ impl Ledger {
         self.kept_requests.clear();
         self.tokens.clear();
         self.gaps.clear();
-        let mut any = Any { needs_edit: true, ..Any::default() };
+        let mut any = AnyRow { needs_edit: true, ..AnyRow::default() };
         let mut instead = Vec::new();
-        let mut actions = crate::actions::Actions::default();
+        let mut actions = RecordedVerdicts::default();
         for (index, row) in (0..).zip(due.rows) {
-            let crate::hold::DueRow { slot, number, held, rows: count, why } = row;
+            let DueRow { slot, number, held, rows: count, why } = row;
             let Some(request) = self.requests.get(slot) else { continue };
             self.kept_requests.push(request.kept);
             self.tokens.push(0);
@@ -94,26 +96,26 @@ impl Ledger {
             };
             any.count(&row, request.shift != 0, request.skips_by.is_some());
             rows.push(row);
-            actions.release(index, &due.plugin, words(why), count, held.tokens);
-            instead.push(Instead { row: index, held, in_place: true, plugin: due.plugin.clone(), why });
+            actions.release(index, &due.plugin, hold_end_words(why), count, held.tokens);
+            instead.push(ReleasedRow { row: index, held, in_place: true, plugin: due.plugin.clone(), why });
         }
         let accounted = Accounted { kept, batch: due.batch, rows, any, is_released: true };
-        Ok((Judged { instead, actions, ..Judged::new(accounted) }, due.plugin))
+        Ok((ChainOutput { instead, actions, ..ChainOutput::new(accounted) }, due.plugin))
     }
 
     /// A frame of Afterbay's own with which nothing goes on.
-    pub(crate) fn nothing_released(&mut self, kept: &Kept, keep: &mut Keep) {
+    pub fn nothing_released(&mut self, kept: &Persisted, keep: &mut Persister) {
         keep.outcome(&whole(kept, journal::Passage::Dropped));
     }
 
     /// The frame could not be written with what was to go on in it: that waits again, and no other verdict is carried out.
     /// What the frame loses.
-    pub(super) fn wait_again(&mut self, judged: &mut Judged, holds: &mut Holds, now: Instant) -> Vec<Edit> {
-        judged.fates.fill(Fate::KEEP);
+    pub fn wait_again(&mut self, judged: &mut ChainOutput, holds: &mut HeldRows, now: Instant) -> Vec<Edit> {
+        judged.fates.fill(Decision::KEEP);
         let others = std::mem::take(&mut judged.instead);
         let (stay, again): (Vec<_>, Vec<_>) = others.into_iter().partition(|instead| instead.in_place);
         judged.instead = stay;
-        for Instead { row, held, plugin, .. } in again {
+        for ReleasedRow { row, held, plugin, .. } in again {
             let Some(accounted) = judged.accounted.rows.get(row as usize) else { continue };
             holds.put_back(accounted.number, accounted.slot, &plugin, held, now);
             judged.actions.hold_again(row, &plugin);
@@ -125,7 +127,7 @@ impl Ledger {
     }
 
     /// What an earlier run has left waiting is known now.
-    pub(crate) fn take_up_held(&mut self, holds: &Holds) {
+    pub fn take_up_held(&mut self, holds: &HeldRows) {
         for (slot, number) in self.live_slots() {
             let came = holds.came_of(number);
             let Some(request) = self.requests.get_mut(slot) else { continue };
@@ -141,13 +143,13 @@ impl Ledger {
         }
     }
 
-    fn live_slots(&self) -> Vec<(Slot, u64)> {
+    fn live_slots(&self) -> Vec<(RequestSlot, u64)> {
         let live = self.requests.iter();
         live.map(|(slot, _, request)| (slot, request.kept.number().0)).collect()
     }
 
     /// The slots of live requests, by number.
-    pub(crate) fn slots(&self) -> std::collections::HashMap<u64, Slot> {
+    pub fn slots(&self) -> std::collections::HashMap<u64, RequestSlot> {
         self.live_slots().into_iter().map(|(slot, number)| (number, slot)).collect()
     }
 }

@@ -1,19 +1,19 @@
 //! What of a batch is written otherwise than it came, and where its tokens are booked.
 
-use super::released::Gone;
-use super::{Accounted, Ledger};
-use crate::judge::{Fate, Judged, Written};
+use super::Ledger;
+use super::released::SettledCounts;
+use afterbay_batch::{Accounted, ChainOutput, Decision, RowContent};
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{Edit, Tokens};
 
 impl Ledger {
     /// What must be written otherwise than it came, in order of rows.
-    pub(super) fn edits(&self, judged: &Judged) -> Vec<Edit> {
-        let Judged { accounted: Accounted { batch, rows, is_released, .. }, fates, .. } = judged;
+    pub fn edits(&self, judged: &ChainOutput) -> Vec<Edit> {
+        let ChainOutput { accounted: Accounted { batch, rows, is_released, .. }, fates, .. } = judged;
         let mut edits = Vec::new();
         for (index, row) in rows.iter().enumerate() {
             let Some(request) = self.requests.get(row.slot) else { continue };
-            let fate = fates.get(index).unwrap_or(&Fate::KEEP);
+            let fate = fates.get(index).unwrap_or(&Decision::KEEP);
             let mut edit = Edit::new(index as u32);
             if judged.is_held(index as u32) {
                 edit.tokens = Tokens::Drop;
@@ -31,16 +31,16 @@ impl Ledger {
                 edit.tokens = Tokens::Drop;
             } else {
                 match &fate.written {
-                    Written::AsItCame => shift += i64::from(tokens) - came,
-                    Written::Delta(ids) => {
+                    RowContent::Unchanged => shift += i64::from(tokens) - came,
+                    RowContent::Delta(ids) => {
                         shift += ids.len() as i64 - came;
                         edit.tokens = Tokens::Delta(ids.clone());
                     }
-                    Written::Cumulative(ids) => {
+                    RowContent::Cumulative(ids) => {
                         shift += i64::from(tokens) - came;
                         edit.tokens = Tokens::Cumulative(ids.clone());
                     }
-                    Written::Dropped => {
+                    RowContent::Dropped => {
                         shift -= came;
                         let last = row.finish != FinishKind::Running || fate.finish.is_some();
                         // The reader must see both ends of a request. Of a frame of Afterbay's own each row leaves, so that
@@ -67,10 +67,10 @@ impl Ledger {
     }
 
     /// Books where each row's tokens went, by what was really written.
-    pub(super) fn book(&mut self, judged: &Judged, edits: &[Edit]) {
+    pub fn book(&mut self, judged: &ChainOutput, edits: &[Edit]) {
         let rows = &judged.accounted.rows;
         let mut edits = edits.iter().peekable();
-        let mut gone = Gone::default();
+        let mut gone = SettledCounts::default();
         for (index, row) in rows.iter().enumerate() {
             let Some(request) = self.requests.get_mut(row.slot) else { continue };
             let edit = edits.next_if(|edit| edit.row == index as u32);

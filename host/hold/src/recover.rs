@@ -1,23 +1,21 @@
 //! What an earlier run, or one before a panic, held: read back from the journal, where every hold and release stands.
 
-use super::{Came, Held, Holds};
-use crate::decode::Decode;
-use crate::judge::aborted;
-use crate::requests::Slot;
+use super::HeldRows;
+use afterbay_batch::{FrameDecoder, HeldRow, ReceivedTokens, RequestSlot, aborted};
 use afterbay_events::{HoldEnd, Name};
 use afterbay_journal::reader::Action;
 use afterbay_journal::{BacklogFrame, FrameNo, Replaced, Verdict, is_mark};
 use afterbay_wire::{Batch, Decoded, Edit, FinishReason, Tokens};
 use std::time::Instant;
 
-impl Holds {
+impl HeldRows {
     /// Takes in what was done with a frame, after all those before it. `live` finds a request by its number. The error says
     /// what of it is not to be had, for people.
-    pub(crate) fn take_in(
+    pub fn take_in(
         &mut self,
         frame: &BacklogFrame,
-        decode: &mut Decode,
-        live: impl Fn(u64) -> Option<Slot>,
+        decode: &mut FrameDecoder,
+        live: impl Fn(u64) -> Option<RequestSlot>,
         now: Instant,
     ) -> Result<(), String> {
         let Some(outcome) = frame.outcome.as_deref() else { return Ok(()) };
@@ -50,9 +48,9 @@ impl Holds {
     fn redo(
         &mut self,
         actions: &[Action],
-        mut row: Option<Held>,
+        mut row: Option<HeldRow>,
         number: u64,
-        slot: Slot,
+        slot: RequestSlot,
         now: Instant,
     ) -> Result<(), String> {
         for action in actions {
@@ -61,7 +59,7 @@ impl Holds {
                 Verdict::Release => {
                     let mut all = self.take(number, &plugin, action.released().unwrap_or(usize::MAX));
                     all.extend(row.take());
-                    row = if all.is_empty() { None } else { Some(Held::join(&all)?) };
+                    row = if all.is_empty() { None } else { Some(HeldRow::join(&all)?) };
                 }
                 Verdict::Hold => {
                     if let Some(held) = row.take() {
@@ -77,12 +75,12 @@ impl Holds {
 }
 
 /// The row as it came.
-fn own(batch: &Batch, row: u32, tokens: u32, frame: FrameNo) -> Result<Held, String> {
+fn own(batch: &Batch, row: u32, tokens: u32, frame: FrameNo) -> Result<HeldRow, String> {
     let batch = batch.take(&[row]).map_err(|error| error.to_string())?;
-    Ok(Held::new(batch, frame, Came::row(tokens)))
+    Ok(HeldRow::new(batch, frame, ReceivedTokens::row(tokens)))
 }
 
-fn apply(mut row: Held, action: &Action) -> Result<Held, String> {
+fn apply(mut row: HeldRow, action: &Action) -> Result<HeldRow, String> {
     let mut edit = Edit::new(0);
     let mut came = row.came;
     match (action.verdict, action.replaced()) {

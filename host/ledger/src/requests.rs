@@ -5,13 +5,10 @@
 //! A scheduler's step names nearly the same requests as the step before, in nearly the same order. So a row is first
 //! compared with the request that followed last time, and only where that fails is its `rid` hashed.
 
+use afterbay_batch::RequestSlot;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
-
-/// Where a live request stands in the table. Used again after the request has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Slot(u32);
 
 struct Entry<T> {
     rid: Box<str>,
@@ -21,21 +18,21 @@ struct Entry<T> {
 }
 
 /// Requests by slot, with a guess at which comes next.
-pub(crate) struct Requests<T> {
+pub struct Requests<T> {
     slots: Vec<Option<Entry<T>>>,
-    free: Vec<Slot>,
-    by_rid: HashTable<Slot>,
+    free: Vec<RequestSlot>,
+    by_rid: HashTable<RequestSlot>,
     hasher: FixedState,
     /// The slots of the rows of the last batch, in order.
-    last: Vec<Slot>,
+    last: Vec<RequestSlot>,
     /// The slots of this batch so far.
-    now: Vec<Slot>,
+    now: Vec<RequestSlot>,
     /// The place in `last` that is expected next.
     cursor: usize,
 }
 
 impl<T> Requests<T> {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Requests {
             slots: Vec::new(),
             free: Vec::new(),
@@ -47,12 +44,12 @@ impl<T> Requests<T> {
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
     /// A new batch begins: its first row is expected to be that of the last batch's first.
-    pub(crate) fn begin_batch(&mut self) {
+    pub fn begin_batch(&mut self) {
         std::mem::swap(&mut self.last, &mut self.now);
         self.now.clear();
         self.cursor = 0;
@@ -60,7 +57,7 @@ impl<T> Requests<T> {
 
     /// The request of the batch's next row, or none where there is no live one of that name.
     #[inline]
-    pub(crate) fn find_next(&mut self, rid: &[u8]) -> Option<Slot> {
+    pub fn find_next(&mut self, rid: &[u8]) -> Option<RequestSlot> {
         // One request may have ended since: look one further before hashing.
         for skip in 0..2 {
             let Some(&guess) = self.last.get(self.cursor + skip) else { break };
@@ -76,7 +73,7 @@ impl<T> Requests<T> {
         self.find_anew(rid)
     }
 
-    fn find_anew(&mut self, rid: &[u8]) -> Option<Slot> {
+    fn find_anew(&mut self, rid: &[u8]) -> Option<RequestSlot> {
         let found = self.find(rid)?;
         let entry = self.slots[found.0 as usize].as_mut()?;
         if self.last.get(entry.row) == Some(&found) {
@@ -88,16 +85,16 @@ impl<T> Requests<T> {
     }
 
     /// The live request of that name.
-    pub(crate) fn find(&self, rid: &[u8]) -> Option<Slot> {
+    pub fn find(&self, rid: &[u8]) -> Option<RequestSlot> {
         let hash = self.hasher.hash_one(rid);
         self.by_rid.find(hash, |slot| self.rid(*slot).is_some_and(|known| known.as_bytes() == rid)).copied()
     }
 
     /// A new live request. The caller has looked: there is none of that name.
-    pub(crate) fn insert(&mut self, rid: &str, request: T) -> Slot {
+    pub fn insert(&mut self, rid: &str, request: T) -> RequestSlot {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
-            Slot(u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX))
+            RequestSlot(u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX))
         });
         self.slots[slot.0 as usize] = Some(Entry { rid: rid.into(), row: self.now.len(), request });
         let (slots, hasher) = (&self.slots, &self.hasher);
@@ -109,7 +106,7 @@ impl<T> Requests<T> {
     }
 
     /// Takes a request out.
-    pub(crate) fn remove(&mut self, slot: Slot) -> Option<T> {
+    pub fn remove(&mut self, slot: RequestSlot) -> Option<T> {
         let entry = self.slots.get_mut(slot.0 as usize)?.take()?;
         let hash = self.hasher.hash_one(entry.rid.as_bytes());
         if let Ok(known) = self.by_rid.find_entry(hash, |known| *known == slot) {
@@ -119,22 +116,22 @@ impl<T> Requests<T> {
         Some(entry.request)
     }
 
-    pub(crate) fn rid(&self, slot: Slot) -> Option<&str> {
+    pub fn rid(&self, slot: RequestSlot) -> Option<&str> {
         self.slots.get(slot.0 as usize)?.as_ref().map(|entry| &*entry.rid)
     }
 
-    pub(crate) fn get(&self, slot: Slot) -> Option<&T> {
+    pub fn get(&self, slot: RequestSlot) -> Option<&T> {
         self.slots.get(slot.0 as usize)?.as_ref().map(|entry| &entry.request)
     }
 
-    pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
+    pub fn get_mut(&mut self, slot: RequestSlot) -> Option<&mut T> {
         self.slots.get_mut(slot.0 as usize)?.as_mut().map(|entry| &mut entry.request)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Slot, &str, &T)> {
+    pub fn iter(&self) -> impl Iterator<Item = (RequestSlot, &str, &T)> {
         self.slots.iter().enumerate().filter_map(|(index, entry)| {
             let entry = entry.as_ref()?;
-            Some((Slot(index as u32), &*entry.rid, &entry.request))
+            Some((RequestSlot(index as u32), &*entry.rid, &entry.request))
         })
     }
 }
@@ -148,7 +145,7 @@ mod tests {
         let mut requests = Requests::new();
         let names: Vec<String> = (0..100).map(|i| format!("req-{i}")).collect();
         requests.begin_batch();
-        let slots: Vec<Slot> = names.iter().map(|name| requests.insert(name, ())).collect();
+        let slots: Vec<RequestSlot> = names.iter().map(|name| requests.insert(name, ())).collect();
         for stride in [1, 3, 7, 99] {
             requests.begin_batch();
             for step in 0..100 {

@@ -1,21 +1,22 @@
 //! The journal's place in the path: a frame is written before anything else happens to it.
 //!
-//! Owns the journal's writer and what waits for it. A [`Received`] comes in; a [`Kept`], which only this file can make,
+//! Owns the journal's writer and what waits for it. A [`Received`] comes in; a [`Persisted`], which only this file can make,
 //! goes on to decode. What a failing disk means is decided here.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![expect(missing_docs, reason = "written with the words of this crate")]
 
-use crate::fault;
-use crate::receive::{Arrival, Received};
-use crate::telemetry::Telemetry;
+use afterbay_batch::fault;
+use afterbay_batch::{Arrival, Location, Persisted, Received};
 use afterbay_config::OnError;
+use afterbay_events::StreamTelemetry;
 use afterbay_events::event::{JournalHealed, JournalNotice, JournalWriteFailed};
 use afterbay_events::{Health, Severity};
 use afterbay_journal::reader::Ending;
 use afterbay_journal::{
-    Backlog, Backlogged, Credit, FrameNo, FrameSet, HELD_SINK, Handed, Notice, Outcome, Position, ReadError,
-    Recovered, Request, RequestError, RequestNo, Sent, Sink, WriteError, Writer,
+    Backlog, Backlogged, Credit, FrameNo, FrameSet, HELD_SINK, Handed, Notice, Outcome, ReadError, Recovered,
+    Request, RequestError, RequestNo, Sent, Sink, WriteError, Writer,
 };
 use afterbay_outbox::Leaving;
-use bytes::Bytes;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -27,33 +28,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const WAITING_BYTES_MAX: usize = 16 << 20;
 /// Frames likewise.
 const WAITING_FRAMES_MAX: usize = 4096;
-
-/// A frame that is in the journal, or that the operator allowed to go on without it.
-pub(crate) struct Kept {
-    pub(crate) frame: FrameNo,
-    pub(crate) bytes: Bytes,
-    pub(crate) at: Arrival,
-    place: Place,
-    /// So that no other file can make one.
-    _made_here: (),
-}
-
-/// Where a frame is kept.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    At(Position),
-    /// It was read back, and its number finds it.
-    Somewhere,
-    /// Not in the journal (`on_error = "forward"`).
-    Nowhere,
-}
-
-impl Kept {
-    /// It is in the journal, so that it may wait there alone.
-    pub(crate) fn is_kept(&self) -> bool {
-        self.place != Place::Nowhere
-    }
-}
 
 /// Since the first write that failed.
 struct Failing {
@@ -67,13 +41,13 @@ struct Failing {
 }
 
 /// The journal of a stream.
-pub(crate) struct Keep {
+pub struct Persister {
     writer: Writer,
     last: FrameNo,
     on_error: OnError,
     /// A frame goes on only when it is on the disk.
     durable_first: bool,
-    waiting: VecDeque<Kept>,
+    waiting: VecDeque<Persisted>,
     waiting_bytes: usize,
     /// What an earlier run has kept and not accounted: it goes first.
     unaccounted: Option<Unaccounted>,
@@ -84,7 +58,7 @@ pub(crate) struct Keep {
     failing: Option<Failing>,
     /// Frames left of which no record says so, since the disk failed.
     is_unrecorded: bool,
-    telemetry: Telemetry,
+    telemetry: StreamTelemetry,
     health: Health,
     /// What is told of a frame that leaves.
     rows: Vec<(RequestNo, FrameNo)>,
@@ -95,17 +69,17 @@ pub(crate) struct Keep {
     flush_at: Option<Instant>,
 }
 
-impl Keep {
-    pub(crate) fn new(
+impl Persister {
+    pub fn new(
         writer: Writer,
         on_error: OnError,
         durable_first: bool,
         recovered: &Recovered,
-        telemetry: Telemetry,
+        telemetry: StreamTelemetry,
         health: Health,
-    ) -> Keep {
+    ) -> Persister {
         let unaccounted = Unaccounted::of(recovered, &writer);
-        let mut keep = Keep {
+        let mut keep = Persister {
             writer,
             last: recovered.last_frame,
             on_error,
@@ -133,12 +107,12 @@ impl Keep {
     }
 
     /// The last frame that was given a number.
-    pub(crate) fn last(&self) -> FrameNo {
+    pub fn last(&self) -> FrameNo {
         self.last
     }
 
     /// The last frame that has gone on. Of an earlier run's the one before those that are still to be accounted.
-    pub(crate) fn gone_on(&self) -> FrameNo {
+    pub fn gone_on(&self) -> FrameNo {
         let next = match &self.unaccounted {
             Some(unaccounted) => Some(unaccounted.backlog.position()),
             None => self.waiting.front().map(|next| next.frame),
@@ -147,12 +121,12 @@ impl Keep {
     }
 
     /// The number of the request that begins next.
-    pub(crate) fn next_request(&self) -> u64 {
+    pub fn next_request(&self) -> u64 {
         self.writer.next_request().0
     }
 
     /// How requests are shared out, for the next start. False: the disk is failing.
-    pub(crate) fn set_shares(&self, text: &str) -> bool {
+    pub fn set_shares(&self, text: &str) -> bool {
         let written = self.writer.set_shares(text);
         if let Err(error) = &written {
             let what = format!(
@@ -165,18 +139,18 @@ impl Keep {
     }
 
     /// The sink is no more: nothing is kept for it.
-    pub(crate) fn forget(&mut self, sink: &str) {
+    pub fn forget(&mut self, sink: &str) {
         self.dirty = true;
         self.writer.forget(sink);
     }
 
     /// What outlives a panic: the frame that the journal has refused.
-    pub(crate) fn into_refused(mut self) -> Option<Received> {
+    pub fn into_refused(mut self) -> Option<Received> {
         self.refused.take().map(|(received, _)| received)
     }
 
     /// Why no further frame may be given.
-    pub(crate) fn full(&self) -> Option<&'static str> {
+    pub fn full(&self) -> Option<&'static str> {
         if self.refused.is_some() {
             return Some("the journal does not take frames, so the scheduler's queue holds");
         }
@@ -185,7 +159,7 @@ impl Keep {
     }
 
     /// Writes a frame. Where the disk refuses it, it waits here (`stop`) or goes on unkept (`forward`).
-    pub(crate) fn keep(&mut self, received: Received) {
+    pub fn keep(&mut self, received: Received) {
         fault::point("keep");
         let begun = Instant::now();
         let appended = self.writer.append(&received.bytes, received.at.unix_ns);
@@ -197,7 +171,7 @@ impl Keep {
                 (self.dirty, self.flush_at) = (false, None);
                 self.telemetry.counters.journal_frame.set(position.frame.0);
                 self.healed();
-                self.admit(received, position.frame, Place::At(position));
+                self.admit(received, position.frame, Location::At(position));
             }
             Err(error) => self.refuse(received, error),
         }
@@ -216,7 +190,7 @@ impl Keep {
         failing.skipped += 1;
         self.telemetry.counters.journal_frames_skipped.add(1);
         let frame = self.writer.skipped(1, received.at.unix_ns);
-        self.admit(received, frame, Place::Nowhere);
+        self.admit(received, frame, Location::Nowhere);
     }
 
     /// The disk does not take what it should: told at the first time.
@@ -250,25 +224,24 @@ impl Keep {
         self.telemetry.publish(JournalHealed { stream, failing_ms, skipped_frames: skipped });
     }
 
-    fn admit(&mut self, received: Received, frame: FrameNo, place: Place) {
-        let Received { bytes, at } = received;
+    fn admit(&mut self, received: Received, frame: FrameNo, location: Location) {
         self.last = frame;
-        self.waiting_bytes += bytes.len();
-        self.waiting.push_back(Kept { frame, bytes, at, place, _made_here: () });
+        self.waiting_bytes += received.bytes.len();
+        self.waiting.push_back(Persisted::new(received, frame, location));
     }
 
     /// Something may go on.
-    pub(crate) fn has_next(&self) -> bool {
+    pub fn has_next(&self) -> bool {
         if self.unaccounted.is_some() {
             return self.read_at.is_none();
         }
-        self.waiting
-            .front()
-            .is_some_and(|next| !self.durable_first || !next.is_kept() || next.frame <= self.writer.durable())
+        self.waiting.front().is_some_and(|next| {
+            !self.durable_first || !next.is_in_journal() || next.frame <= self.writer.durable()
+        })
     }
 
     /// The next frame that may go on, in the order they came.
-    pub(crate) fn next(&mut self) -> Option<Kept> {
+    pub fn next(&mut self) -> Option<Persisted> {
         while self.has_next() {
             let Some(unaccounted) = &mut self.unaccounted else {
                 let kept = self.waiting.pop_front()?;
@@ -291,43 +264,43 @@ impl Keep {
     }
 
     /// Frames of an earlier run are still to be accounted.
-    pub(crate) fn has_unaccounted(&self) -> bool {
+    pub fn has_unaccounted(&self) -> bool {
         self.unaccounted.is_some()
     }
 
     /// Reads back what was accounted, from this frame on, with what was done with each.
-    pub(crate) fn backlog(&self, from: &Kept) -> Backlog {
-        match from.place {
-            Place::At(place) => self.writer.backlog_at(place),
-            Place::Somewhere | Place::Nowhere => self.writer.backlog(from.frame),
+    pub fn backlog(&self, from: &Persisted) -> Backlog {
+        match from.location() {
+            Location::At(position) => self.writer.backlog_at(position),
+            Location::ByNumber | Location::Nowhere => self.writer.backlog(from.frame),
         }
         .with_outcomes()
     }
 
     /// The same, of an earlier run.
-    pub(crate) fn backlog_from(&self, from: FrameNo) -> Backlog {
+    pub fn backlog_from(&self, from: FrameNo) -> Backlog {
         self.writer.backlog(from).with_outcomes()
     }
 
     /// What there is of the requests that are open, with what was done with it; `None` where it cannot be read.
-    pub(crate) fn backlog_of_open(&mut self) -> Option<Backlog> {
+    pub fn backlog_of_open(&mut self) -> Option<Backlog> {
         let first = self.writer.first_of_open()?;
         self.flush().then(|| self.writer.backlog(first).with_outcomes())
     }
 
     /// Frames could not be read back.
-    pub(crate) fn read_failed(&self, error: &ReadError) {
+    pub fn read_failed(&self, error: &ReadError) {
         let (stream, what) = (self.telemetry.stream.clone(), error.to_string());
         self.telemetry.publish(JournalNotice { stream, is_wrong: true, what });
     }
 
     /// Retention leaves what waits for a sink from this frame on.
-    pub(crate) fn keep_from(&mut self, frame: Option<FrameNo>) {
+    pub fn keep_from(&mut self, frame: Option<FrameNo>) {
         self.writer.keep_from(frame);
     }
 
-    /// When [`Keep::tick`] is due.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
+    /// When [`Persister::tick`] is due.
+    pub fn deadline(&self) -> Option<Instant> {
         let refused = self.refused.as_ref().map(|(_, at)| *at);
         let looks = self.failing.as_ref().map(|failing| failing.look_at);
         [refused, looks, self.flush_at, self.read_at].into_iter().flatten().min()
@@ -346,7 +319,7 @@ impl Keep {
     }
 
     /// Tries a refused frame again.
-    pub(crate) fn tick(&mut self, now: Instant) {
+    pub fn tick(&mut self, now: Instant) {
         self.look(now);
         if let Some((received, _)) = self.refused.take_if(|(_, at)| *at <= now) {
             self.keep(received);
@@ -355,12 +328,12 @@ impl Keep {
     }
 
     /// When the oldest of the frames came that wait for the disk.
-    pub(crate) fn oldest(&self) -> Option<Instant> {
+    pub fn oldest(&self) -> Option<Instant> {
         self.waiting.front().map(|kept| kept.at.instant)
     }
 
     /// Frames that have not gone on, and their bytes.
-    pub(crate) fn backlog_size(&self) -> (usize, u64) {
+    pub fn backlog_size(&self) -> (usize, u64) {
         let refused = self.refused.as_ref().map(|(received, _)| received.bytes.len());
         let unaccounted = self.unaccounted.as_ref().map_or(0, |unaccounted| unaccounted.left);
         (
@@ -369,25 +342,25 @@ impl Keep {
         )
     }
 
-    pub(crate) fn request(&mut self, rid: &str) -> Result<Request, RequestError> {
+    pub fn request(&mut self, rid: &str) -> Result<Request, RequestError> {
         self.writer.request(rid)
     }
 
-    pub(crate) fn outcome(&mut self, outcome: &Outcome<'_>) {
+    pub fn outcome(&mut self, outcome: &Outcome<'_>) {
         self.dirty = true;
         self.writer.outcome(outcome);
     }
 
     /// Before the outcome of a frame whose rows wait, if they are the first: the oldest of those came in this frame. The two
     /// are written together, so that a next start looks for them.
-    pub(crate) fn hold_from(&mut self, oldest: Option<FrameNo>) {
+    pub fn hold_from(&mut self, oldest: Option<FrameNo>) {
         if self.held_after.is_none() && oldest.is_some() {
             self.held_from(oldest);
         }
     }
 
     /// After an outcome: the oldest row that waits came in this frame, or none waits.
-    pub(crate) fn held_from(&mut self, oldest: Option<FrameNo>) {
+    pub fn held_from(&mut self, oldest: Option<FrameNo>) {
         let after = oldest.map(|oldest| FrameNo(oldest.0.saturating_sub(1)));
         if self.held_after == after {
             return;
@@ -400,30 +373,30 @@ impl Keep {
     }
 
     /// What an earlier run held came after this frame; it may have gone on since.
-    pub(crate) fn held_after(&self) -> Option<FrameNo> {
+    pub fn held_after(&self) -> Option<FrameNo> {
         self.held_after
     }
 
     /// How far the operator's end of a request has come. It is written at once: what is told the scheduler comes after it.
-    pub(crate) fn ending(&mut self, request: Request, ending: Ending) {
+    pub fn ending(&mut self, request: Request, ending: Ending) {
         self.dirty = true;
         self.writer.ending(request, ending);
         self.flush();
     }
 
-    pub(crate) fn close(&mut self, request: Request) {
+    pub fn close(&mut self, request: Request) {
         self.dirty = true;
         self.writer.close(request);
     }
 
     /// To which of these sinks each row of a frame goes.
-    pub(crate) fn routed(&mut self, frame: FrameNo, sinks: &[String], requests: &[u64], targets: &[u32]) {
+    pub fn routed(&mut self, frame: FrameNo, sinks: &[String], requests: &[u64], targets: &[u32]) {
         self.dirty = true;
         self.writer.routed(frame, sinks, requests, targets);
     }
 
     /// A frame is about to be handed to the sink's socket; it goes out with the next write.
-    pub(crate) fn sent(&mut self, sink: &str, leaving: &Leaving) {
+    pub fn sent(&mut self, sink: &str, leaving: &Leaving) {
         self.dirty = true;
         self.rows.clear();
         self.rows.extend(leaving.rows.iter().map(|(request, frame)| (RequestNo(*request), FrameNo(*frame))));
@@ -438,14 +411,14 @@ impl Keep {
     }
 
     /// What of that the kernel has.
-    pub(crate) fn handed(&mut self, sink: &str, handed: Handed) {
+    pub fn handed(&mut self, sink: &str, handed: Handed) {
         self.dirty = true;
         self.writer.handed(sink, handed);
     }
 
     /// Whether what the journal was told leaves may leave: it is on record, or the operator lets frames go on without that, and
     /// the next start will know that it does not know.
-    pub(crate) fn may_leave(&mut self) -> bool {
+    pub fn may_leave(&mut self) -> bool {
         if !self.dirty {
             return true;
         }
@@ -469,7 +442,7 @@ impl Keep {
     }
 
     /// Writes what was told. False: the disk is failing, which `append` tells; it stays with the writer.
-    pub(crate) fn flush(&mut self) -> bool {
+    pub fn flush(&mut self) -> bool {
         if self.dirty {
             self.flush_at = None;
             self.dirty = self.writer.flush().is_err();
@@ -478,14 +451,14 @@ impl Keep {
     }
 
     /// The sink has taken what left up to `sequence`, and with it everything of the frames up to `through`.
-    pub(crate) fn taken(&mut self, sink: &str, sequence: u64, through: FrameNo, credit: Option<Credit>) {
+    pub fn taken(&mut self, sink: &str, sequence: u64, through: FrameNo, credit: Option<Credit>) {
         self.dirty = true;
         self.writer.taken_sent(sink, sequence, through, credit);
     }
 
     /// The stream ends: of what left for the sink the kernel has what is numbered up to `written`, and nothing after that. So
     /// the next start sends the rest.
-    pub(crate) fn never_written(&mut self, sink: &str, taken: u64, written: u64, credit: Option<Credit>) {
+    pub fn never_written(&mut self, sink: &str, taken: u64, written: u64, credit: Option<Credit>) {
         let Some(known) = self.writer.known_sink(sink).filter(|known| known.last_sent() > written).cloned()
         else {
             return;
@@ -504,7 +477,7 @@ impl Keep {
     }
 
     /// The stream has nothing else to do: what has waited for so long is written.
-    pub(crate) fn idle(&mut self, now: Instant, after: Duration) {
+    pub fn idle(&mut self, now: Instant, after: Duration) {
         match self.flush_at {
             None if self.dirty => self.flush_at = Some(now + after),
             Some(at) if at <= now => {
@@ -516,34 +489,34 @@ impl Keep {
     }
 
     /// What happened on the journal's own threads. The writer must have its turn after each, which it gets when idle.
-    pub(crate) fn next_notice(&mut self) -> Option<Notice> {
+    pub fn next_notice(&mut self) -> Option<Notice> {
         let notice = self.writer.next_notice()?;
         self.dirty = true;
         Some(notice)
     }
 
     /// The last write worked, and what a failed sync had left in doubt is written again.
-    pub(crate) fn is_healthy(&self) -> bool {
+    pub fn is_healthy(&self) -> bool {
         self.writer.is_healthy()
     }
 
     /// Whether a frame goes on only once a sync has made it durable.
-    pub(crate) fn is_durable_first(&self) -> bool {
+    pub fn is_durable_first(&self) -> bool {
         self.durable_first
     }
 
     /// The last frame that survives a power cut.
-    pub(crate) fn durable(&self) -> FrameNo {
+    pub fn durable(&self) -> FrameNo {
         self.writer.durable()
     }
 
     /// Frames that were received and are neither in the journal nor gone on: at a stop they are lost.
-    pub(crate) fn unkept(&self) -> usize {
+    pub fn unkept(&self) -> usize {
         usize::from(self.refused.is_some())
     }
 
     /// Seals the journal.
-    pub(crate) fn finish(self) -> Result<(), WriteError> {
+    pub fn finish(self) -> Result<(), WriteError> {
         self.writer.finish()
     }
 }
@@ -563,20 +536,14 @@ impl Unaccounted {
     }
 
     /// `None`: that was the last.
-    fn next(&mut self) -> Result<Option<Kept>, ReadError> {
+    fn next(&mut self) -> Result<Option<Persisted>, ReadError> {
         while self.frames.last().is_some_and(|last| last >= self.backlog.position()) {
             let Some(next) = self.backlog.next()? else { return Ok(None) };
             let Backlogged::Frame(frame) = next else { continue };
             if self.frames.contains(frame.frame) {
                 self.left = self.left.saturating_sub(1);
-                let (at, bytes) = (Arrival::at(frame.received_unix_ns), frame.bytes);
-                return Ok(Some(Kept {
-                    frame: frame.frame,
-                    bytes,
-                    at,
-                    place: Place::Somewhere,
-                    _made_here: (),
-                }));
+                let received = Received { bytes: frame.bytes, at: Arrival::at(frame.received_unix_ns) };
+                return Ok(Some(Persisted::new(received, frame.frame, Location::ByNumber)));
             }
         }
         Ok(None)

@@ -1,26 +1,26 @@
 //! Frames that must not go on since a plugin has not judged them and nothing may go on that it has not: their rows cannot be read,
 //! or what plugins said of them cannot be written. Their requests end, as far as it is known who they are for.
 
+use super::Ledger;
 use super::whole::whole;
-use super::{Ledger, Row, Settled};
-use crate::actions::Actions;
-use crate::judge::{Fate, Judged, not_judged, terminate};
-use crate::keep::{Keep, Kept};
-use crate::route::Leaves;
+use afterbay_batch::{
+    ChainOutput, Decision, Persisted, RecordedVerdicts, Row, Settled, SettledContent, not_judged, terminate,
+};
 use afterbay_events::event::FrameNotUnderstood;
 use afterbay_events::{Barrier as BarrierLabel, Name};
 use afterbay_journal as journal;
+use afterbay_persist::Persister;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{Barrier, BarrierKind, Batch, Edit, Tokens};
 
 impl Ledger {
     /// The rows of a frame cannot be read, and `plugin` lets nothing pass that it has not judged.
-    pub(crate) fn refuse(
+    pub fn refuse(
         &mut self,
-        kept: Kept,
+        kept: Persisted,
         barrier: &Barrier,
         plugin: &Name,
-        keep: &mut Keep,
+        keep: &mut Persister,
     ) -> Settled {
         let (kind, why) = match &barrier.kind {
             BarrierKind::NotUnderstood { error } => (error.label(), error.to_string()),
@@ -34,19 +34,25 @@ impl Ledger {
         self.refused(&kept, bytes, kind, why, plugin, ended.as_ref().map_or(0, |(named, _)| named.rows()));
         let Some((named, ended)) = ended else {
             keep.outcome(&whole(&kept, journal::Passage::Dropped));
-            return Settled { kept, leaves: Leaves::Nothing };
+            return Settled { kept, leaves: SettledContent::Nothing };
         };
         self.end_named(kept, named, ended, plugin, keep)
     }
 
     /// Nobody could look at a frame without a panic, and `plugin` lets nothing pass that it has not judged.
-    pub(crate) fn refuse_unread(&self, kept: Kept, why: String, plugin: &Name, keep: &mut Keep) -> Settled {
+    pub fn refuse_unread(
+        &self,
+        kept: Persisted,
+        why: String,
+        plugin: &Name,
+        keep: &mut Persister,
+    ) -> Settled {
         self.refused(&kept, kept.bytes.len() as u64, "panic", why, plugin, 0);
         keep.outcome(&whole(&kept, journal::Passage::Dropped));
-        Settled { kept, leaves: Leaves::Nothing }
+        Settled { kept, leaves: SettledContent::Nothing }
     }
 
-    fn refused(&self, kept: &Kept, bytes: u64, kind: &str, why: String, plugin: &Name, ended: u32) {
+    fn refused(&self, kept: &Persisted, bytes: u64, kind: &str, why: String, plugin: &Name, ended: u32) {
         self.telemetry.counters.barriers.add(BarrierLabel::Refused, 1);
         let then =
             format!("not passed on since plugin {plugin:?} did not judge it, {ended} requests are ended");
@@ -63,17 +69,17 @@ impl Ledger {
     /// The frame is replaced by the end of its rows. What of it was received is not known, so it counts for nothing.
     fn end_named(
         &mut self,
-        kept: Kept,
+        kept: Persisted,
         named: &Batch,
         ended: Batch,
         plugin: &Name,
-        keep: &mut Keep,
+        keep: &mut Persister,
     ) -> Settled {
         self.kept_requests.clear();
         self.tokens.clear();
         self.requests.begin_batch();
         self.begun_and_ended = 0;
-        let (mut rows, mut actions): (Vec<Row>, _) = (Vec::new(), Actions::default());
+        let (mut rows, mut actions): (Vec<Row>, _) = (Vec::new(), RecordedVerdicts::default());
         for index in 0..named.rows() {
             let found = named.rid_of(index).and_then(|rid| self.requests.find_next(rid));
             let met = match found {
@@ -99,7 +105,7 @@ impl Ledger {
                 unseen: true,
             });
             let message = not_judged(plugin);
-            terminate(index, &message, plugin, &mut Fate::KEEP.clone(), &mut actions);
+            terminate(index, &message, plugin, &mut Decision::KEEP.clone(), &mut actions);
         }
         self.tell_actions(&rows, &actions, kept.frame);
         self.tell_scheduler(&rows, &actions);
@@ -115,16 +121,16 @@ impl Ledger {
         self.end_brief(keep);
         let requests = rows.iter().map(|row| row.number).collect();
         let alone = !ended.has_text_rids();
-        Settled { kept, leaves: Leaves::Rows { batch: ended, requests, alone, aside: Vec::new() } }
+        Settled { kept, leaves: SettledContent::Rows { batch: ended, requests, alone, aside: Vec::new() } }
     }
 
     /// What plugins said of a batch cannot be written, and `guard` has said some of it: no row goes on as it came. What leaves
     /// instead, by `edits`; `None`: nothing.
-    pub(super) fn end_all(&self, judged: &mut Judged, guard: &Name, edits: &mut Vec<Edit>) -> Option<Batch> {
+    pub fn end_all(&self, judged: &mut ChainOutput, guard: &Name, edits: &mut Vec<Edit>) -> Option<Batch> {
         let gone: Vec<u32> = edits.iter().map(|edit| edit.row).collect();
         let rows = judged.accounted.rows.len() as u32;
         let left: Vec<u32> = (0..rows).filter(|row| gone.binary_search(row).is_err()).collect();
-        judged.fates.resize(rows as usize, Fate::KEEP);
+        judged.fates.resize(rows as usize, Decision::KEEP);
         judged.actions.0.retain(|said| gone.binary_search(&said.row).is_ok());
         let message = not_judged(guard);
         for row in &left {

@@ -6,11 +6,11 @@
 mod at {
     /// A place where a panic may be.
     #[inline(always)]
-    pub(crate) fn point(_name: &str) {}
+    pub fn point(_name: &str) {}
 
     /// The same, with this frame in hand.
     #[inline(always)]
-    pub(crate) fn frame(_number: u64) {}
+    pub fn frame(_number: u64) {}
 }
 
 #[cfg(debug_assertions)]
@@ -40,7 +40,7 @@ mod at {
         })
     }
 
-    pub(crate) fn point(name: &str) {
+    pub fn point(name: &str) {
         let When::OneIn { random, of, aborts } = WHEN.get() else { return };
         // SplitMix64.
         let random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -55,11 +55,11 @@ mod at {
         }
     }
 
-    pub(crate) fn frame(number: u64) {
+    pub fn frame(number: u64) {
         if matches!(WHEN.get(), When::Frame(at) if at == number) {
             panic!("on purpose, at frame {number}");
         }
     }
 }
 
-pub(crate) use at::{frame, point};
+pub use at::{frame, point};

@@ -1,22 +1,22 @@
 //! Frames that go on whole: without rows, not understood, or not to be accounted.
 
-use super::{Ledger, Settled};
-use crate::keep::{Keep, Kept};
-use crate::route::Leaves;
+use super::Ledger;
+use afterbay_batch::{Persisted, Settled, SettledContent};
 use afterbay_events::Barrier as BarrierLabel;
 use afterbay_events::event::FrameNotUnderstood;
 use afterbay_journal as journal;
+use afterbay_persist::Persister;
 use afterbay_wire::{BarrierKind, Batch};
 
 /// What becomes of a frame that nobody can read, where no plugin minds.
 const PASSED_ON: &str = "passed on as it came";
 
 impl Ledger {
-    pub(super) fn settle_barrier(
+    pub fn settle_barrier(
         &self,
-        kept: Kept,
+        kept: Persisted,
         barrier: &afterbay_wire::Barrier,
-        keep: &mut Keep,
+        keep: &mut Persister,
     ) -> Settled {
         let text = barrier.kind.to_string();
         let (label, passage) = match &barrier.kind {
@@ -36,11 +36,11 @@ impl Ledger {
         };
         self.telemetry.counters.barriers.add(label, 1);
         keep.outcome(&whole(&kept, passage));
-        Settled { kept, leaves: Leaves::of_barrier(barrier) }
+        Settled { kept, leaves: SettledContent::of_barrier(barrier) }
     }
 
     /// A frame that nobody could look at without a panic goes on as it came.
-    pub(crate) fn carry_unread(&self, kept: Kept, why: String, keep: &mut Keep) -> Settled {
+    pub fn carry_unread(&self, kept: Persisted, why: String, keep: &mut Persister) -> Settled {
         self.telemetry.counters.barriers.add(BarrierLabel::NotUnderstood, 1);
         keep.outcome(&whole(&kept, journal::Passage::NotUnderstood(&why)));
         let bytes = kept.bytes.clone();
@@ -53,11 +53,11 @@ impl Ledger {
             then: PASSED_ON.to_owned(),
         });
         // As nearly all frames do, it is taken to hold rows.
-        Settled { kept, leaves: Leaves::Whole { bytes, counted: true, to_all: false } }
+        Settled { kept, leaves: SettledContent::Whole { bytes, counted: true, to_all: false } }
     }
 
     /// A batch that the journal has no numbers for goes on as a barrier: no token is lost, none is accounted.
-    pub(super) fn carry_whole(&self, kept: Kept, batch: Batch, why: String, keep: &mut Keep) -> Settled {
+    pub fn carry_whole(&self, kept: Persisted, batch: Batch, why: String, keep: &mut Persister) -> Settled {
         self.telemetry.counters.barriers.add(BarrierLabel::Whole, 1);
         keep.outcome(&whole(&kept, journal::Passage::NotUnderstood(&why)));
         self.telemetry.publish(FrameNotUnderstood {
@@ -69,12 +69,12 @@ impl Ledger {
             then: PASSED_ON.to_owned(),
         });
         let requests = vec![0; batch.rows() as usize].into();
-        Settled { kept, leaves: Leaves::Rows { batch, requests, alone: true, aside: Vec::new() } }
+        Settled { kept, leaves: SettledContent::Rows { batch, requests, alone: true, aside: Vec::new() } }
     }
 }
 
 /// What the journal is told of a frame without rows, or of none of whose rows anything is known.
-pub(super) fn whole<'a>(kept: &Kept, passage: journal::Passage<'a>) -> journal::Outcome<'a> {
+pub fn whole<'a>(kept: &Persisted, passage: journal::Passage<'a>) -> journal::Outcome<'a> {
     journal::Outcome {
         frame: kept.frame,
         received_unix_ns: kept.at.unix_ns,

@@ -3,10 +3,8 @@
 //! Owns which requests skip the detokenizer, from their first row to their last and over a restart, and what of a verdict
 //! cannot be done.
 
-use super::{Accounted, Ledger, Request, Row, dropped};
-use crate::decode::Decode;
-use crate::judge::{Judged, Way};
-use crate::requests::Slot;
+use super::{Ledger, Request, dropped};
+use afterbay_batch::{Accounted, ChainOutput, Destination, FrameDecoder, RequestSlot, Row};
 use afterbay_config::Takes;
 use afterbay_events::event::VerdictFailed;
 use afterbay_journal::reader::Outcome;
@@ -16,34 +14,37 @@ use std::collections::HashMap;
 
 /// Where rows may go but to their reader.
 #[derive(Default)]
-pub(crate) struct Ways {
+pub struct Destinations {
     routed: Vec<String>,
     /// The sink past the detokenizer is for requests from this number on.
     skipped_since: Option<u64>,
 }
 
-impl Ways {
+impl Destinations {
     /// By the sinks of the configuration, of which that past the detokenizer is there since this request.
-    pub(crate) fn new<'a>(sinks: impl Iterator<Item = (&'a str, Takes)>, skipped_since: Option<u64>) -> Ways {
+    pub fn new<'a>(
+        sinks: impl Iterator<Item = (&'a str, Takes)>,
+        skipped_since: Option<u64>,
+    ) -> Destinations {
         let routed = sinks.filter(|(_, takes)| *takes == Takes::Routed);
-        Ways { routed: routed.map(|(name, _)| name.to_owned()).collect(), skipped_since }
+        Destinations { routed: routed.map(|(name, _)| name.to_owned()).collect(), skipped_since }
     }
 }
 
 impl Ledger {
     /// Where rows may go but to their reader, from now on.
-    pub(crate) fn set_ways(&mut self, ways: Ways) {
+    pub fn set_ways(&mut self, ways: Destinations) {
         self.ways = ways;
     }
 
     /// Reads what the first rows of an earlier run's requests say: whom they are for, and, beside them, whether they skip the
     /// detokenizer, which none does unless `may_skip`. What cannot be read stays unknown; then a request goes by the
     /// detokenizer, as it would without a plugin.
-    pub(crate) fn read_beginnings(
+    pub fn read_beginnings(
         &mut self,
         live: &[journal::LiveRequest],
         writer: &journal::Writer,
-        decode: &mut Decode,
+        decode: &mut FrameDecoder,
         may_skip: bool,
     ) {
         let mut live: Vec<&journal::LiveRequest> = live.iter().collect();
@@ -81,7 +82,7 @@ impl Ledger {
     /// of a later row.
     fn find_skipping(
         &mut self,
-        mut held: HashMap<journal::RequestNo, (Slot, FrameNo)>,
+        mut held: HashMap<journal::RequestNo, (RequestSlot, FrameNo)>,
         writer: &journal::Writer,
     ) {
         let Some(first) = held.values().map(|(_, first)| *first).min() else { return };
@@ -99,8 +100,8 @@ impl Ledger {
     }
 
     /// The rows of a batch that do not go to their reader. What cannot be done is told, and taken out of the actions.
-    pub(super) fn ways(&mut self, judged: &mut Judged) -> Vec<(u32, Way)> {
-        let Judged { accounted: Accounted { kept, batch, rows, .. }, fates, actions, held, .. } = judged;
+    pub fn ways(&mut self, judged: &mut ChainOutput) -> Vec<(u32, Destination)> {
+        let ChainOutput { accounted: Accounted { kept, batch, rows, .. }, fates, actions, held, .. } = judged;
         let mut aside = Vec::new();
         for (index, row) in (0..).zip(rows.iter()).filter(|(_, row)| !row.swallowed) {
             let said = fates.get(index as usize).and_then(|fate| fate.way.as_ref());
@@ -118,11 +119,11 @@ impl Ledger {
             }
             let Some(request) = self.requests.get_mut(row.slot) else { continue };
             match said.filter(|_| wrong.is_none()) {
-                Some(Way::To(sink)) => aside.push((index, Way::To(sink.clone()))),
-                Some(Way::PastDetokenizer) if request.skips_by.is_none() => {
+                Some(Destination::To(sink)) => aside.push((index, Destination::To(sink.clone()))),
+                Some(Destination::SkipDetokenizer) if request.skips_by.is_none() => {
                     if let Some(plugin) = actions.way_of(index) {
                         request.skips_by = Some(plugin.into());
-                        aside.push((index, Way::PastDetokenizer));
+                        aside.push((index, Destination::SkipDetokenizer));
                     }
                 }
                 // By the verdict on its first row.
@@ -134,7 +135,7 @@ impl Ledger {
                     if actions.way_of(index).is_none() {
                         actions.skip(index, plugin, row.tokens);
                     }
-                    aside.push((index, Way::PastDetokenizer));
+                    aside.push((index, Destination::SkipDetokenizer));
                 }
             }
         }
@@ -142,11 +143,11 @@ impl Ledger {
     }
 
     /// Why a row cannot go this way, for people.
-    fn wrong_way(&self, way: &Way, row: &Row, batch: &Batch) -> Option<String> {
+    fn wrong_way(&self, way: &Destination, row: &Row, batch: &Batch) -> Option<String> {
         match way {
-            Way::To(sink) if self.ways.routed.contains(sink) => None,
-            Way::To(sink) => Some(format!("the stream has no sink {sink:?} of kind \"routed\"")),
-            Way::PastDetokenizer => self.not_skipping(row, batch).map(str::to_owned),
+            Destination::To(sink) if self.ways.routed.contains(sink) => None,
+            Destination::To(sink) => Some(format!("the stream has no sink {sink:?} of kind \"routed\"")),
+            Destination::SkipDetokenizer => self.not_skipping(row, batch).map(str::to_owned),
         }
     }
 
@@ -175,10 +176,10 @@ impl Ledger {
 }
 
 /// Reads a batch back, and what was done with it.
-pub(super) fn read_batch(
+pub fn read_batch(
     backlog: &mut Backlog,
     frame: FrameNo,
-    decode: &mut Decode,
+    decode: &mut FrameDecoder,
 ) -> Option<(Batch, Box<Outcome>)> {
     backlog.pass_to(frame).ok()?;
     // One that is missing takes those behind it that are missing, too.
@@ -191,7 +192,7 @@ pub(super) fn read_batch(
 }
 
 /// As the rows stand in what leaves.
-pub(super) fn left(aside: Vec<(u32, Way)>, edits: &[Edit]) -> Vec<(u32, Way)> {
+pub fn left(aside: Vec<(u32, Destination)>, edits: &[Edit]) -> Vec<(u32, Destination)> {
     let (mut gone, mut before) = (dropped(edits).peekable(), 0);
     let left = aside.into_iter().filter_map(|(row, way)| {
         while gone.next_if(|gone| *gone < row).is_some() {

@@ -10,32 +10,30 @@ mod bound;
 mod endings;
 mod released;
 mod restart;
-mod row;
 mod unread;
 mod ways;
 mod whole;
 
-pub use endings::{ABORTED, FinishedEarly, Live, Looked, TellScheduler};
-pub(crate) use endings::{Aborts, OPERATOR};
-pub(crate) use restart::Restart;
-pub(crate) use row::{Accounted, Any, Row};
-pub(crate) use ways::Ways;
+pub use endings::{ABORTED, FinishedEarly, LiveStatus, RequestStatus, TellScheduler};
+pub use endings::{Aborts, OPERATOR};
+pub use restart::RestartGap;
+pub use ways::Destinations;
 
-use crate::actions::Actions;
-use crate::decode::Decoded;
-use crate::hold::Holds;
-use crate::judge::Judged;
-use crate::keep::{Keep, Kept};
-use crate::requests::{Requests, Slot};
-use crate::route::{Awaited, Leaves, Reader};
-use crate::telemetry::Telemetry;
+use crate::requests::Requests;
+use afterbay_batch::{
+    Accounted, ChainOutput, Decoded, Persisted, ReaderKey, RecordedVerdicts, RequestSlot, Row, Settled,
+    SettledContent,
+};
 use afterbay_events::Name;
+use afterbay_events::StreamTelemetry;
 use afterbay_events::event::{RequestFinishedEarly, RequestImbalance, RowsDropped, VerdictFailed};
+use afterbay_hold::HeldRows;
 use afterbay_journal as journal;
 use afterbay_journal::reader::Ending;
+use afterbay_persist::Persister;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{AbortShape, Batch, Edit, Finish, Tokens};
-use bound::Bound;
+use bound::LiveBound;
 use released::in_place_of;
 use std::time::Instant;
 
@@ -46,12 +44,12 @@ const SWALLOWED: &str = "swallowed: the request had ended";
 const EARLIER_RUN: &str = "(a plugin of an earlier run)";
 
 /// A live request.
-pub(crate) struct Request {
+pub struct Request {
     /// Its handle in the journal; its number is also what plugins call it.
-    pub(crate) kept: journal::Request,
+    pub kept: journal::Request,
     /// Tokens received, and where they went: `received == forwarded + replaced + dropped + swallowed + held` at
     /// every settled batch.
-    pub(crate) received: u64,
+    pub received: u64,
     forwarded: u64,
     replaced: u64,
     dropped: u64,
@@ -75,7 +73,7 @@ pub(crate) struct Request {
     /// It is SGLang's own, to see whether it is alive: no plugin knows of it.
     is_health_check: bool,
     /// The prompt's length in tokens, 0 where the scheduler did not say.
-    pub(crate) prompt_tokens: u64,
+    pub prompt_tokens: u64,
     /// A row of it has left for the reader, which so knows of it.
     reader_knows: bool,
     /// The plugin that has finished it: what still comes is swallowed.
@@ -83,7 +81,7 @@ pub(crate) struct Request {
     /// The plugin that lets it skip the detokenizer.
     skips_by: Option<Name>,
     /// Whom its rows are for.
-    pub(crate) reader: Reader,
+    pub reader: ReaderKey,
     last_row: Instant,
 }
 
@@ -109,7 +107,7 @@ impl Request {
             reader_knows: false,
             ended_by: None,
             skips_by: None,
-            reader: Reader::default(),
+            reader: ReaderKey::default(),
             last_row: now,
         }
     }
@@ -117,7 +115,7 @@ impl Request {
     /// Takes in what its first row says of it.
     fn first_row(&mut self, batch: &Batch, row: u32) {
         self.prompt_tokens = batch.prompt_tokens(row).unwrap_or(0);
-        self.reader = Reader::of(batch, row);
+        self.reader = ReaderKey::of(batch, row);
     }
 
     /// A plugin has finished it: no plugin sees what still comes.
@@ -126,51 +124,53 @@ impl Request {
     }
 
     /// No plugin knows of it, or none does any more.
-    pub(crate) fn is_unseen(&self) -> bool {
+    pub fn is_unseen(&self) -> bool {
         self.lingers || self.ended_early() || self.is_health_check
     }
 }
 
-/// What goes on to the sinks.
-pub(crate) struct Settled {
-    pub(crate) kept: Kept,
-    pub(crate) leaves: Leaves,
+/// A live request, as far as sinks wait for its end.
+pub struct Awaited {
+    pub number: u64,
+    /// [`afterbay_batch::reader_key`] of it; `None`: it is not known, of a request of an earlier run.
+    pub key: Option<u32>,
+    pub skips_detokenizer: bool,
 }
 
 /// The live requests of a stream and where their tokens went.
-pub(crate) struct Ledger {
+pub struct Ledger {
     requests: Requests<Request>,
-    telemetry: Telemetry,
+    telemetry: StreamTelemetry,
     /// Requests whose end the operator has asked for.
-    endings: Vec<(Slot, Ending)>,
+    endings: Vec<(RequestSlot, Ending)>,
     /// What did not arrive since the last run.
-    restart: Restart,
+    restart: RestartGap,
     /// How the scheduler reads an abort, by its last batch.
     abort_shape: Option<AbortShape>,
     /// Where rows may go but to their reader.
-    ways: Ways,
+    ways: Destinations,
     /// Who tells the scheduler of requests that plugins finish.
     upstream: Option<TellScheduler>,
-    // Kept between batches so that a batch allocates nothing.
+    // Persisted between batches so that a batch allocates nothing.
     rows: Vec<Row>,
     kept_requests: Vec<journal::Request>,
     tokens: Vec<u32>,
     gaps: Vec<journal::Gap>,
     /// Requests that live no longer than the frame in hand, though the scheduler goes on with them: there is no room for them, or
     /// they have no rid.
-    brief: Vec<Slot>,
+    brief: Vec<RequestSlot>,
     /// Rows of the frame in hand that end their requests as they begin them.
     begun_and_ended: usize,
-    bound: Bound,
+    bound: LiveBound,
 }
 
 impl Ledger {
     /// A ledger that goes on with the requests that were live when the last run ended.
-    pub(crate) fn new(
+    pub fn new(
         live: &[journal::LiveRequest],
         aborts: Aborts,
-        restart: Restart,
-        telemetry: Telemetry,
+        restart: RestartGap,
+        telemetry: StreamTelemetry,
         now: Instant,
     ) -> Ledger {
         let (mut requests, mut endings) = (Requests::new(), Vec::new());
@@ -204,7 +204,7 @@ impl Ledger {
             endings,
             restart,
             abort_shape,
-            ways: Ways::default(),
+            ways: Destinations::default(),
             upstream,
             rows: Vec::new(),
             kept_requests: Vec::new(),
@@ -212,20 +212,20 @@ impl Ledger {
             gaps: Vec::new(),
             brief: Vec::new(),
             begun_and_ended: 0,
-            bound: Bound::default(),
+            bound: LiveBound::default(),
         }
     }
 
-    pub(crate) fn live(&self) -> usize {
+    pub fn live(&self) -> usize {
         self.requests.len()
     }
 
-    pub(crate) fn requests(&self) -> impl Iterator<Item = (&str, &Request)> {
+    pub fn requests(&self) -> impl Iterator<Item = (&str, &Request)> {
         self.requests.iter().map(|(_, rid, request)| (rid, request))
     }
 
     /// The live requests, as far as sinks wait for their end.
-    pub(crate) fn awaited(&self) -> Vec<Awaited> {
+    pub fn awaited(&self) -> Vec<Awaited> {
         let awaited = |(_, request): (&str, &Request)| Awaited {
             number: request.kept.number().0,
             key: request.reader.key,
@@ -234,25 +234,25 @@ impl Ledger {
         self.requests().map(awaited).collect()
     }
 
-    pub(crate) fn request(&self, slot: Slot) -> Option<(&str, &Request)> {
+    pub fn request(&self, slot: RequestSlot) -> Option<(&str, &Request)> {
         Some((self.requests.rid(slot)?, self.requests.get(slot)?))
     }
 
     /// The live request that the journal gave this number. Off the hot path: it looks at all of them.
-    pub(crate) fn rid_of(&self, number: u64) -> Option<&str> {
+    pub fn rid_of(&self, number: u64) -> Option<&str> {
         self.requests().find(|(_, request)| request.kept.number().0 == number).map(|(rid, _)| rid)
     }
 
     /// Accounts a frame that an earlier run kept and had no time to account. Whether it was sent is not known.
-    pub(crate) fn recover(&mut self, decoded: Decoded, holds: &mut Holds, keep: &mut Keep) -> Kept {
+    pub fn recover(&mut self, decoded: Decoded, holds: &mut HeldRows, keep: &mut Persister) -> Persisted {
         match self.account(decoded, keep) {
-            Ok(accounted) => self.settle(Judged::new(accounted), holds, keep).kept,
+            Ok(accounted) => self.settle(ChainOutput::new(accounted), holds, keep).kept,
             Err(barrier) => barrier.kept,
         }
     }
 
     /// Every row's fate is known: books it, writes the outcome, and makes what leaves.
-    pub(crate) fn settle(&mut self, mut judged: Judged, holds: &mut Holds, keep: &mut Keep) -> Settled {
+    pub fn settle(&mut self, mut judged: ChainOutput, holds: &mut HeldRows, keep: &mut Persister) -> Settled {
         let (frame, now) = (judged.accounted.kept.frame, judged.accounted.kept.at.instant);
         let Accounted { any, is_released, .. } = judged.accounted;
         let aside = match any.skips || judged.fates.iter().any(|fate| fate.way.is_some()) {
@@ -279,7 +279,7 @@ impl Ledger {
                 }
             },
         };
-        let Judged { accounted: Accounted { kept, batch, rows, .. }, .. } = &judged;
+        let ChainOutput { accounted: Accounted { kept, batch, rows, .. }, .. } = &judged;
         let applied: &[Edit] = if edited.is_some() { &edits } else { &[] };
         self.book(&judged, applied);
         let mut told: Vec<journal::Action<'_>> = judged.actions.iter().collect();
@@ -319,18 +319,20 @@ impl Ledger {
         }
         let requests = numbers(rows, applied);
         let aside = ways::left(aside, applied);
-        let Judged { accounted: Accounted { kept, batch, rows, .. }, .. } = judged;
+        let ChainOutput { accounted: Accounted { kept, batch, rows, .. }, .. } = judged;
         let leaves = match edited {
-            None => Leaves::Rows { alone: !batch.has_text_rids(), batch, requests, aside },
-            Some(None) => Leaves::Nothing,
-            Some(Some(batch)) => Leaves::Rows { alone: !batch.has_text_rids(), batch, requests, aside },
+            None => SettledContent::Rows { alone: !batch.has_text_rids(), batch, requests, aside },
+            Some(None) => SettledContent::Nothing,
+            Some(Some(batch)) => {
+                SettledContent::Rows { alone: !batch.has_text_rids(), batch, requests, aside }
+            }
         };
         self.rows = rows;
         Settled { kept, leaves }
     }
 
     /// The wire could not carry what the plugins said.
-    fn not_edited(&self, actions: &Actions, frame: journal::FrameNo, why: &str) {
+    fn not_edited(&self, actions: &RecordedVerdicts, frame: journal::FrameNo, why: &str) {
         let mut plugins: Vec<&str> = actions.iter().map(|said| said.plugin).collect();
         plugins.dedup();
         for plugin in plugins {
@@ -344,7 +346,7 @@ impl Ledger {
     }
 
     /// Tells of requests that plugins have finished, and of rows that they have dropped.
-    fn tell_actions(&mut self, rows: &[Row], actions: &Actions, frame: journal::FrameNo) {
+    fn tell_actions(&mut self, rows: &[Row], actions: &RecordedVerdicts, frame: journal::FrameNo) {
         let stream = self.telemetry.stream.clone();
         // Dropped rows are told together: by plugin and reason.
         let mut dropped: Vec<RowsDropped> = Vec::new();
@@ -420,12 +422,12 @@ impl Ledger {
             .collect()
     }
 
-    fn is_accounted(&self, slot: Slot) -> bool {
+    fn is_accounted(&self, slot: RequestSlot) -> bool {
         self.requests.get(slot).is_none_or(|request| request.unaccounted == 0)
     }
 
     /// Takes out the requests that the scheduler has ended, and looks whether their tokens add up.
-    fn end_requests(&mut self, rows: &[Row], holds: &Holds, keep: &mut Keep) {
+    fn end_requests(&mut self, rows: &[Row], holds: &HeldRows, keep: &mut Persister) {
         for row in rows.iter().filter(|row| row.ends) {
             let Some(request) = self.requests.get_mut(row.slot) else { continue };
             // Until what waits of it has gone on.

@@ -1,22 +1,22 @@
 //! From bytes to rows and columns. What is not understood goes on as it came, in its place.
 //!
-//! Owns the layouts. A [`Kept`] comes in; rows go on to the ledger, a barrier straight to the outbox.
+//! Owns the layouts. A [`Persisted`] comes in; rows go on to the ledger, a barrier straight to the outbox.
 
-use crate::keep::Kept;
+use crate::persisted::Persisted;
 use afterbay_wire as wire;
 use bytes::Bytes;
 
 /// A frame that was looked at.
 #[expect(clippy::large_enum_variant, reason = "one a frame: a box would cost more than the move")]
-pub(crate) enum Decoded {
+pub enum Decoded {
     /// Rows.
-    Batch(Kept, wire::Batch),
+    Batch(Persisted, wire::Batch),
     /// What goes on as it is.
-    Barrier(Kept, wire::Barrier),
+    Barrier(Persisted, wire::Barrier),
 }
 
 impl Decoded {
-    pub(crate) fn kept(&self) -> &Kept {
+    pub fn kept(&self) -> &Persisted {
         match self {
             Decoded::Batch(kept, _) | Decoded::Barrier(kept, _) => kept,
         }
@@ -24,19 +24,19 @@ impl Decoded {
 }
 
 /// The decoder of a stream.
-pub(crate) struct Decode(wire::Decoder);
+pub struct FrameDecoder(wire::Decoder);
 
-impl Decode {
-    pub(crate) fn new(layouts: wire::Layouts) -> Decode {
-        Decode(wire::Decoder::new(layouts))
+impl FrameDecoder {
+    pub fn new(layouts: wire::Layouts) -> FrameDecoder {
+        FrameDecoder(wire::Decoder::new(layouts))
     }
 
     /// What a frame is, without its place in the path.
-    pub(crate) fn look(&mut self, bytes: Bytes) -> wire::Decoded {
+    pub fn look(&mut self, bytes: Bytes) -> wire::Decoded {
         self.0.decode(bytes)
     }
 
-    pub(crate) fn decode(&mut self, kept: Kept) -> Decoded {
+    pub fn decode(&mut self, kept: Persisted) -> Decoded {
         match self.0.decode(kept.bytes.clone()) {
             wire::Decoded::Batch(batch) => Decoded::Batch(kept, batch),
             wire::Decoded::Barrier(barrier) => Decoded::Barrier(kept, barrier),
