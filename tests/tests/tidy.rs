@@ -30,8 +30,8 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     (
         "afterbay-stream",
         &[
-            "batch", "config", "events", "hold", "journal", "ledger", "outbox", "persist", "runtime", "sockets",
-            "text", "types", "wire",
+            "batch", "config", "events", "hold", "journal", "ledger", "outbox", "persist", "runtime",
+            "sockets", "text", "types", "wire",
         ],
     ),
     ("afterbay-http", &[]),
