@@ -19,12 +19,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         rerun_if_changed(&plugins.join(name).join("src"));
     }
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
-    let c = out.join("c");
+    // OUT_DIR is target/PROFILE/build/bundled-HASH/out. All variants of this crate, and the tests' guests, share one build.
+    let guests = out.ancestors().nth(4).ok_or("OUT_DIR is not in a target directory")?.join("tmp/guests");
+    let c = guests.join("c");
     let variables = [("AFTERBAY_C_BINDINGS", c.as_path())];
-    let built = afterbay_plugin_build::build_with(&plugins, &out.join("target"), &variables)?;
+    let built = afterbay_plugin_build::build_with(&plugins, &guests, &variables)?;
     let mut table = "&[\n".to_owned();
     for name in NAMES {
-        let component = built.join(format!("{}.wasm", name.replace('-', "_")));
+        let component = out.join(format!("{name}.wasm"));
+        std::fs::copy(built.join(format!("{}.wasm", name.replace('-', "_"))), &component)?;
         writeln!(table, "    ({name:?}, include_bytes!({component:?})),")?;
     }
     table.push_str("]\n");
