@@ -1,8 +1,8 @@
-//! What the path bumps for every frame or row.
+//! Counters that the stream's thread updates for every frame or row.
 //!
-//! A counter has one writer, the stream's thread, and any number of readers. So bumping is a relaxed load and a relaxed
-//! store, two plain moves: no locked instruction, no publishing step, and a reader sees a value at most a store buffer
-//! old. With two writers counts would be lost, so a block belongs to one stream, one sink of it or one plugin of it.
+//! A counter has one writer, the stream's thread, and any number of readers. An update is therefore a relaxed load and a
+//! relaxed store: no locked instruction. A reader sees a value that is at most one store buffer old. Two writers would lose
+//! counts, so a block of counters belongs to one stream, sink or plugin.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,82 +12,82 @@ use afterbay_types::{
     AbortBy, BarrierCause, FaultKind, HoldEnd, ReloadResult, ShadowComparison, SourceState, VerdictKind, Word,
 };
 
-/// What only grows. One writer.
+/// A number that only grows. One writer.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// `n` more.
+    /// Adds `n`.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
-    /// A total that is counted elsewhere, such as a socket's.
+    /// Sets a total that is counted elsewhere, such as in a socket.
     #[inline]
     pub fn set(&self, total: u64) {
         self.0.store(total, Relaxed);
     }
 
-    /// As of now.
+    /// The value now.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// What rises and falls. One writer.
+/// A number that rises and falls. One writer.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicU64);
 
 impl Gauge {
-    /// It is `value` now.
+    /// Sets the value.
     #[inline]
     pub fn set(&self, value: u64) {
         self.0.store(value, Relaxed);
     }
 
-    /// As of now.
+    /// The value now.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// Time that adds up, kept in nanoseconds, published in seconds. One writer.
+/// A time that only grows: stored in nanoseconds, published in seconds. One writer.
 #[derive(Debug, Default)]
 pub struct Seconds(Counter);
 
 impl Seconds {
-    /// So much more.
+    /// Adds `time`.
     #[inline]
     pub fn add(&self, time: Duration) {
         self.0.add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// As of now.
+    /// The value now.
     pub fn get(&self) -> Duration {
         Duration::from_nanos(self.0.get())
     }
 }
 
-/// Time that rises and falls, kept in nanoseconds, published in seconds. One writer.
+/// A time that rises and falls: stored in nanoseconds, published in seconds. One writer.
 #[derive(Debug, Default)]
 pub struct SecondsNow(Gauge);
 
 impl SecondsNow {
-    /// It is `time` now.
+    /// Sets the value.
     pub fn set(&self, time: Duration) {
         self.0.set(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// As of now.
+    /// The value now.
     pub fn get(&self) -> Duration {
         Duration::from_nanos(self.0.get())
     }
 }
 
-/// What only grows and is counted elsewhere, as it was read.
+/// A total that was read from elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Total(pub u64);
 
@@ -116,7 +116,7 @@ labels! {
     VerdictKind: "action",
 }
 
-/// The most values that one label has.
+/// The most values of one label.
 pub const LABEL_VALUES_MAX: usize = 16;
 
 /// A counter for each value of a label. One writer.
@@ -134,13 +134,13 @@ impl<L: Label> Default for CounterBy<L> {
 }
 
 impl<L: Label> CounterBy<L> {
-    /// `n` more of `label`.
+    /// Adds `n` to the counter of `label`.
     #[inline]
     pub fn add(&self, label: L, n: u64) {
         self.counters[label.index()].add(n);
     }
 
-    /// Of `label`, as of now.
+    /// The count of `label` now.
     pub fn get(&self, label: L) -> u64 {
         self.counters[label.index()].get()
     }

@@ -1,5 +1,5 @@
-//! The macro that declares the events. One declaration gives the struct, its place in [`Event`](crate::Event), its
-//! level, its sentence, its fields for the log and its key for the rate limit.
+//! The macro that declares the events. One declaration gives the struct, its variant of [`Event`](crate::Event), its level,
+//! its sentence, its log fields and its key for the rate limit.
 
 /// ```text
 /// /// Docs.
@@ -9,13 +9,13 @@
 /// ```
 macro_rules! events {
     ($(
-        $(#[$doc:meta])*
+        $(#[doc = $doc:literal])*
         $event:ident, $level:expr, first $first:literal of [$($key:ident),*] {
             $($field:ident: $type:ty),* $(,)?
         } => $sentence:literal $(with $shown:expr)?;
     )*) => {
         $(
-            $(#[$doc])*
+            $(#[doc = $doc])*
             // The fields are named so that the event's own sentence explains them.
             #[allow(missing_docs)]
             #[derive(Clone, Debug, PartialEq)]
@@ -87,14 +87,18 @@ macro_rules! events {
             /// The name of each kind, in the order of [`index`](Event::index).
             pub const NAMES: &'static [&'static str] = &[$(stringify!($event)),*];
 
-            /// The name of its kind.
+            /// The meaning of each kind and, after `Action:`, what an operator does about it, as lines, in the order of
+            /// [`index`](Event::index).
+            pub const DOCS: &'static [&'static [&'static str]] = &[$(&[$($doc),*]),*];
+
+            /// The name of this event's kind.
             pub fn name(&self) -> &'static str {
                 match self {
                     $(Event::$event(_) => stringify!($event),)*
                 }
             }
 
-            /// The place of its kind in [`NAMES`](Event::NAMES).
+            /// The position of this event's kind in [`NAMES`](Event::NAMES).
             pub fn index(&self) -> usize {
                 #[allow(clippy::enum_variant_names)]
                 enum Index { $($event),* }
@@ -103,28 +107,28 @@ macro_rules! events {
                 }
             }
 
-            /// How much it matters.
+            /// The level of this event.
             pub fn level(&self) -> tracing::Level {
                 match self {
                     $(Event::$event(event) => event.level(),)*
                 }
             }
 
-            /// What it has in common with events that say the same again.
+            /// The key of this event. Events with the same key say the same again.
             pub(crate) fn key(&self) -> String {
                 match self {
                     $(Event::$event(event) => event.key(),)*
                 }
             }
 
-            /// How many of one key are logged before the rest is summed up.
+            /// The number of events of one key that are logged before the rest is summed up.
             pub(crate) fn first(&self) -> u64 {
                 match self {
                     $(Event::$event(_) => $first,)*
                 }
             }
 
-            /// Hands it to `tracing`; `times` where the line stands for so many.
+            /// Hands the event to `tracing`. `times` is the number of events that a summary stands for.
             pub(crate) fn log(&self, times: Option<u64>) {
                 match self {
                     $(Event::$event(event) => event.log(times),)*
@@ -142,7 +146,7 @@ macro_rules! events {
     };
 }
 
-/// One line of the log, of one event, at one level.
+/// One log line of one event at one level.
 macro_rules! log_at {
     ($level:ident, $self:ident, $times:ident, $event:ident { $($field:ident)* }) => {
         tracing::event!(

@@ -1,4 +1,6 @@
-//! Every event of Afterbay: its fields, its level, its sentence, and what makes two of them alike for the log's limit.
+//! Every event of Afterbay: its fields, its level, its sentence, and its key for the log's rate limit.
+//!
+//! A doc comment says what the event means and, after `Action:`, what an operator does about it.
 
 use afterbay_types::HoldEnd;
 use tracing::Level;
@@ -9,20 +11,20 @@ use crate::field::Name;
 /// The `tracing` target of every event.
 pub const TARGET: &str = "afterbay";
 
-/// A kind of event, as a test asks for it.
+/// The kind of an event. Tests select events by it.
 pub trait Kind: Clone + Into<Event> {
-    /// The struct's name; `event` in the log, `event="…"` in metrics.
+    /// The struct's name: `event` in the log, `event="…"` in metrics.
     const NAME: &'static str;
-    /// The event of this kind, if it is one.
+    /// Returns the event if it has this kind.
     fn of(event: &Event) -> Option<&Self>;
 }
 
-/// Warns where `is_wrong`, informs otherwise.
+/// WARN if `is_wrong`, otherwise INFO.
 fn warn_if(is_wrong: bool) -> Level {
     if is_wrong { Level::WARN } else { Level::INFO }
 }
 
-/// Names the request in front of a plugin's line, where there is one.
+/// The request of a plugin's log line, if any, as a prefix.
 struct OfRequest<'a>(&'a Option<String>);
 
 impl std::fmt::Display for OfRequest<'_> {
@@ -37,151 +39,189 @@ impl std::fmt::Display for OfRequest<'_> {
 events! {
     // The stream itself.
 
-    /// A stream receives.
+    /// A stream has started and receives frames.
     StreamStarted, Level::INFO, first 5 of [stream] {
         stream: Name, listen: String,
     } => "stream {stream:?}: started, receives on {listen}";
 
-    /// A stream has ended in order.
+    /// A stream has stopped in order.
     StreamStopped, Level::INFO, first 5 of [stream] {
         stream: Name, frames: u64,
     } => "stream {stream:?}: stopped after {frames} frames";
 
-    /// A stream's thread panicked, and goes on out of its journal, on the same connections. `frame`: the one in hand; 0: none.
+    /// A stream's thread panicked. The stream continues from its journal, on the same connections. `frame` is the frame in
+    /// progress, 0 for none. A frame that is in progress at three such panics passes unchanged.
+    ///
+    /// Action: report the message and its backtrace as a bug; nothing to do for the stream itself.
     StreamPanicked, Level::ERROR, first 3 of [stream] {
         stream: Name, frame: u64, why: String,
-    } => "stream {stream:?}: a panic with frame {frame} in hand, goes on out of the journal: {why}";
+    } => "stream {stream:?}: thread panicked at frame {frame}, continues from the journal: {why}";
 
-    /// A stream could not start, or has ended by an error or a panic.
+    /// A stream could not start, or ended with an error. The other streams continue.
+    ///
+    /// Action: remove the cause in `why`, then restart Afterbay.
     StreamFailed, Level::ERROR, first 5 of [stream] {
         stream: Name, why: String,
     } => "stream {stream:?}: failed: {why}";
 
-    /// The next leg of requests is not to be had: the stream that is configured for it does not run.
+    /// A stream that `after` makes the next one for some requests does not run, because the rendezvous does not name it. The
+    /// streams before it run.
+    ///
+    /// Action: start SGLang with the connector and AFTERBAY_TEXT_INGRESS if this stream is wanted.
     StreamAbsent, Level::INFO, first 5 of [stream] {
         stream: Name, why: String,
-    } => "stream {stream:?}: does not run, the legs before it do: {why}";
+    } => "stream {stream:?}: does not run, the streams before it do: {why}";
 
-    /// A stream has stopped receiving, so that the scheduler's queue holds.
+    /// A stream has stopped receiving. The scheduler's own queue holds further frames.
+    ///
+    /// Action: remove the cause in `why`: a full queue (a slow reader) or a failing journal.
     ReceivePaused, Level::WARN, first 2 of [stream, why] {
         stream: Name, why: String,
-    } => "stream {stream:?}: receives no more for now: {why}";
+    } => "stream {stream:?}: receiving is paused, the scheduler's queue holds further frames: {why}";
 
     /// A stream receives again.
     ReceiveResumed, Level::INFO, first 2 of [stream] {
         stream: Name, paused_ms: u64,
-    } => "stream {stream:?}: receives again after {paused_ms} ms";
+    } => "stream {stream:?}: receives again after a pause of {paused_ms} ms";
 
-    /// A stream stops: it takes no more connections, receives what its senders have handed to the kernel, and sends what it has.
+    /// A stream drains: it accepts no new connections, receives the frames that its senders handed to the kernel, and sends
+    /// everything it has.
     DrainBegun, Level::INFO, first 5 of [stream] {
         stream: Name, frames: u64,
-    } => "stream {stream:?}: drain begun, {frames} frames to be sent";
+    } => "stream {stream:?}: drain begun, {frames} frames left to send";
 
-    /// Everything that the senders had handed to the kernel was received, and everything that was received is sent.
+    /// A drain is complete: every frame that senders handed to the kernel was received, and every received frame is sent.
     DrainFinished, Level::INFO, first 5 of [stream] {
         stream: Name, drained_ms: u64,
     } => "stream {stream:?}: drain finished in {drained_ms} ms";
 
-    /// The drain's time is over; what remains is in the journal. `unread_bytes` came from senders, could not be received because
-    /// the journal took no frames, and are lost.
+    /// A drain reached its deadline. The remaining frames are in the journal, and the next start sends them. `unread_bytes`
+    /// from senders could not be received because the journal accepted no frames; they are lost.
+    ///
+    /// Action: find out why the reader or the journal was slow. Raise the drain deadline if it was too short.
     DrainDeadline, Level::WARN, first 5 of [stream] {
         stream: Name, remaining_frames: u64, remaining_bytes: u64, unread_bytes: u64,
-    } => "stream {stream:?}: drain ended by its deadline, {remaining_frames} frames ({remaining_bytes} bytes) remain in the journal{}"
-        with if *unread_bytes > 0 { format!(", {unread_bytes} bytes of senders are lost because the journal took no frames") } else { String::new() };
+    } => "stream {stream:?}: drain stopped at its deadline, the journal keeps {remaining_frames} frames ({remaining_bytes} bytes) for the next start{}"
+        with if *unread_bytes > 0 { format!(", {unread_bytes} bytes from senders are lost because the journal accepted no frames") } else { String::new() };
 
-    /// The system would not wait for the stream's sockets.
+    /// The kernel refused to poll the stream's sockets.
+    ///
+    /// Action: see `why`; restart Afterbay if the event repeats.
     PollFailed, Level::ERROR, first 1 of [stream] {
         stream: Name, why: String,
     } => "stream {stream:?}: poll failed: {why}";
 
     // Senders: schedulers that connect to a stream.
 
-    /// A scheduler is connected.
+    /// A scheduler has connected.
     SenderConnected, Level::INFO, first 5 of [stream] {
         stream: Name, peer: u64, from: String,
     } => "stream {stream:?}: sender {peer} connected from {from}";
 
-    /// A scheduler's connection has ended; all that came whole was received. `reason` is `clean`, `cut`, `garbage`,
-    /// `too_large`, `multipart` and the like: a word for metrics and tests, while `why` is for people.
+    /// A scheduler's connection has ended. Every complete frame was received. `reason` is one word for metrics and tests:
+    /// `clean`, `cut`, `garbage`, `too_large`, `multipart` and others; `why` is for people.
+    ///
+    /// Action: for a reason other than `clean`, look for a crash of the scheduler, or for a client that is not an SGLang
+    /// scheduler.
     SenderClosed, warn_if(*reason != "clean"), first 5 of [stream, reason] {
         stream: Name, peer: u64, reason: &'static str, why: String, frames: u64,
     } => "stream {stream:?}: sender {peer} closed after {frames} frames: {why}";
 
-    /// A connection was not taken.
+    /// A connection was refused.
+    ///
+    /// Action: see `why`; raise `stream.max_peers` if there are more schedulers than it allows.
     SenderRefused, Level::WARN, first 5 of [stream] {
         stream: Name, from: String, why: String,
     } => "stream {stream:?}: sender from {from} refused: {why}";
 
-    // Sinks: the readers that a stream sends to.
+    // Sinks: the readers of a stream, and taps.
 
-    /// A reader is connected.
+    /// A reader has connected.
     SinkConnected, Level::INFO, first 5 of [stream, sink] {
         stream: Name, sink: Name, endpoint: String,
     } => "stream {stream:?}: sink {sink:?} connected to {endpoint}";
 
-    /// There is no reader yet.
+    /// No reader listens on the sink's endpoint yet. Afterbay retries until one does.
+    ///
+    /// Action: start the reader, or correct `sink.connect`.
     SinkWaiting, Level::INFO, first 2 of [stream, sink] {
         stream: Name, sink: Name, endpoint: String, why: String,
     } => "stream {stream:?}: sink {sink:?} waits for a reader on {endpoint}: {why}";
 
-    /// The reader's connection has ended. `at_end`: it had finished all there was, and no sender is there either.
+    /// A reader's connection has ended. Frames wait until it is back. `at_end`: no sender is connected and nothing waits, as
+    /// when SGLang stops.
+    ///
+    /// Action: unless `at_end`, find out why the reader stopped.
     SinkLost, warn_if(!*at_end), first 5 of [stream, sink, at_end] {
         stream: Name, sink: Name, why: String, at_end: bool,
     } => "stream {stream:?}: sink {sink:?} lost its reader: {why}{}"
-        with if *at_end { "; no sender is left either, and nothing waits" } else { "" };
+        with if *at_end { "; no sender is connected and nothing waits" } else { "" };
 
-    /// After a loss: what is sent again, and of which frames nobody can say whether the reader had them.
+    /// After a loss of the reader: the frames that are sent again, and the frames of which nobody knows whether the reader
+    /// had them.
+    ///
+    /// Action: with unconfirmed frames, give the sink a credit page (`sink.credit`).
     SinkSettled, warn_if(*unconfirmed_frames > 0), first 5 of [stream, sink] {
         stream: Name, sink: Name, resent_frames: u64, unconfirmed_frames: u64,
-    } => "stream {stream:?}: sink {sink:?} sends {resent_frames} frames again, {unconfirmed_frames} cannot be confirmed";
+    } => "stream {stream:?}: sink {sink:?} sends {resent_frames} frames again, {unconfirmed_frames} frames are unconfirmed";
 
-    /// After a kill: the reader has frames of the run before, and nothing is sent until it has counted them.
+    /// After a restart: the reader still has frames of the last run. Afterbay sends nothing until the reader has counted
+    /// them on its credit page.
     SinkResuming, Level::INFO, first 5 of [stream, sink] {
         stream: Name, sink: Name, frames: u64,
-    } => "stream {stream:?}: sink {sink:?} waits for its reader to finish what it was sent before, {frames} frames";
+    } => "stream {stream:?}: sink {sink:?} waits until its reader has finished {frames} frames of the last run";
 
-    /// A reload has brought a further sink.
+    /// A reload has added a sink.
     SinkAdded, Level::INFO, first 5 of [stream, sink] {
         stream: Name, sink: Name, endpoint: String,
-    } => "stream {stream:?}: sink {sink:?} is added, on {endpoint}";
+    } => "stream {stream:?}: sink {sink:?} added, on {endpoint}";
 
-    /// The configuration has the sink no more: it gets no new requests, and goes when those that it has are sent.
+    /// A reload has removed a sink from the configuration. It gets no new requests, and is closed when its live requests are
+    /// sent.
     SinkLeaving, Level::INFO, first 5 of [stream, sink] {
         stream: Name, sink: Name, endpoint: String,
-    } => "stream {stream:?}: sink {sink:?} on {endpoint} leaves when it has the rest of its requests";
+    } => "stream {stream:?}: sink {sink:?} on {endpoint} gets no new requests, and is closed when its live requests are sent";
 
-    /// A sink that left is gone: it has all that it was to get.
+    /// A removed sink has received everything and is closed.
     SinkRemoved, Level::INFO, first 5 of [stream, sink] {
         stream: Name, sink: Name,
-    } => "stream {stream:?}: sink {sink:?} has all it was to get, and is removed";
+    } => "stream {stream:?}: sink {sink:?} has received everything and is closed";
 
-    /// A sink's reader does otherwise than it did: it keeps up, is behind, has stalled, or is away. `at_end`: away since a
-    /// `SinkLost` that says so, and nothing has come since.
+    /// The reader of a sink changed its state: it keeps up, is behind, has stalled, or is away. `at_end`: it is away since a
+    /// `SinkLost` with `at_end`, and nothing was received since.
+    ///
+    /// Action: behind or stalled means that the reader is slower than the scheduler; rows are joined meanwhile. See the
+    /// reader's CPU time.
     SinkState, warn_if(*state != "keeping up" && !*at_end), first 5 of [stream, sink, state, at_end] {
         stream: Name, sink: Name, state: &'static str, rows: u64, oldest_ms: u64, at_end: bool,
     } => "stream {stream:?}: sink {sink:?} is {state}, {rows} rows wait, the oldest for {oldest_ms} ms";
 
-    /// A batch for several sinks that cannot be taken apart went to the sink of its first row.
+    /// A batch for several sinks could not be taken apart, so the sink of its first row got all of it.
+    ///
+    /// Action: report the frame as a bug, with the SGLang version.
     BatchUnsplit, Level::WARN, first 2 of [stream] {
         stream: Name, frame: u64, rows: u64, why: String,
-    } => "stream {stream:?}: frame {frame} with {rows} rows went whole to the sink of its first row: {why}";
+    } => "stream {stream:?}: frame {frame} could not be split, all {rows} rows went to the sink of its first row: {why}";
 
-    /// A tap's queue is full: from this frame on copies are dropped. What leaves is numbered by sink, what came by the journal.
+    /// A tap's queue is full, and Afterbay drops copies from frame `first` on. The stream is not affected. Frames of a tap
+    /// on `sent` are numbered by the sink, on `received` by the journal.
+    ///
+    /// Action: make the tap's reader faster, or enlarge its queue.
     TapDropping, Level::WARN, first 2 of [stream, tap] {
         stream: Name, tap: Name, first: u64,
-    } => "stream {stream:?}: tap {tap:?} does not keep up, copies are dropped from frame {first} on";
+    } => "stream {stream:?}: tap {tap:?} is too slow, copies are dropped from frame {first} on";
 
-    /// A tap takes copies again, or has ended: what was dropped.
+    /// A tap accepts copies again, or has ended. These copies were dropped.
     TapDropped, Level::WARN, first 2 of [stream, tap] {
         stream: Name, tap: Name, frames: u64, first: u64, last: u64,
-    } => "stream {stream:?}: tap {tap:?} was not given {frames} copies, of frames {first} to {last}";
+    } => "stream {stream:?}: tap {tap:?} missed {frames} copies, of frames {first} to {last}";
 
-    /// A tap that publishes is bound.
+    /// A tap's PUB socket listens.
     TapListening, Level::INFO, first 5 of [stream, tap] {
         stream: Name, tap: Name, endpoint: String,
     } => "stream {stream:?}: tap {tap:?} publishes on {endpoint}";
 
-    /// A subscriber of a tap is connected.
+    /// A subscriber of a tap has connected.
     SubscriberConnected, Level::INFO, first 5 of [stream, tap] {
         stream: Name, tap: Name, subscriber: u64, from: String,
     } => "stream {stream:?}: tap {tap:?}: subscriber {subscriber} connected from {from}";
@@ -189,340 +229,422 @@ events! {
     /// A subscriber's connection has ended. `unsent` copies still waited for it.
     SubscriberClosed, warn_if(*reason != "clean"), first 5 of [stream, tap, reason] {
         stream: Name, tap: Name, subscriber: u64, reason: &'static str, why: String, frames: u64, unsent: u64,
-    } => "stream {stream:?}: tap {tap:?}: subscriber {subscriber} closed after {frames} copies, {unsent} waited for it: {why}";
+    } => "stream {stream:?}: tap {tap:?}: subscriber {subscriber} closed after {frames} copies, {unsent} still waited for it: {why}";
 
-    /// A subscriber was not taken.
+    /// A subscriber was refused.
+    ///
+    /// Action: see `why`; raise `max_subscribers` if there are more than it allows.
     SubscriberRefused, Level::WARN, first 5 of [stream, tap] {
         stream: Name, tap: Name, from: String, why: String,
     } => "stream {stream:?}: tap {tap:?}: subscriber from {from} refused: {why}";
 
-    /// A subscriber's queue is full: from this frame on copies are dropped for it, numbered as in [`TapDropping`].
+    /// A subscriber's queue is full, and Afterbay drops copies for it from frame `first` on. Frames are numbered as in
+    /// [`TapDropping`].
+    ///
+    /// Action: make the subscriber faster, or enlarge the tap's queue.
     SubscriberDropping, Level::WARN, first 2 of [stream, tap, subscriber] {
         stream: Name, tap: Name, subscriber: u64, from: String, first: u64,
-    } => "stream {stream:?}: tap {tap:?}: subscriber {subscriber} from {from} does not keep up, copies are dropped from frame {first} on";
+    } => "stream {stream:?}: tap {tap:?}: subscriber {subscriber} from {from} is too slow, copies are dropped from frame {first} on";
 
-    /// A subscriber takes copies again, or has left: what was dropped for it.
+    /// A subscriber accepts copies again, or has left. These copies were dropped for it.
     SubscriberDropped, Level::WARN, first 2 of [stream, tap, subscriber] {
         stream: Name, tap: Name, subscriber: u64, frames: u64, first: u64, last: u64,
-    } => "stream {stream:?}: tap {tap:?}: subscriber {subscriber} was not given {frames} copies, of frames {first} to {last}";
+    } => "stream {stream:?}: tap {tap:?}: subscriber {subscriber} missed {frames} copies, of frames {first} to {last}";
 
-    /// Rows that wait for a sink will not be joined, and why.
+    /// Rows that wait for this sink are not joined. Under load the backlog grows instead.
+    ///
+    /// Action: see `why`; set `sink.reader` or `sink.tokenizer`, or start the reader with the connector.
     SinkUnjoined, Level::WARN, first 2 of [stream, sink] {
         stream: Name, sink: Name, why: String,
     } => "stream {stream:?}: sink {sink:?} gets rows unjoined: {why}";
 
-    /// A sink without a credit page, whose rows are joined under backpressure: what that costs, at the start.
+    /// A sink joins rows under backpressure and has no credit page.
+    ///
+    /// Action: set `sink.credit`, or `coalesce.when = "window"`.
     SinkUncounted, Level::WARN, first 2 of [stream, sink] {
         stream: Name, sink: Name,
-    } => "stream {stream:?}: sink {sink:?} has no credit page: that its reader is behind shows only in what it leaves unread in the kernel, which is nothing where a libzmq reader has no RCVHWM, and one with RCVHWM loses what it has not read when Afterbay dies: set credit, or when = \"window\"";
+    } => "stream {stream:?}: sink {sink:?} has no credit page, so Afterbay notices a slow reader only by what it leaves unread in the kernel: a libzmq reader without RCVHWM leaves nothing, and one with RCVHWM loses unread frames when Afterbay dies. Set credit, or when = \"window\"";
 
-    /// The reader's credit page says that it is a tokenizer: rows that wait for the reader may be joined anywhere.
+    /// The credit page says that a tokenizer reads. Rows that wait for this sink can be joined at any token.
     SinkJoined, Level::INFO, first 5 of [stream, sink] {
         stream: Name, sink: Name,
-    } => "stream {stream:?}: sink {sink:?} joins rows anywhere: its reader's credit page says that a tokenizer reads";
+    } => "stream {stream:?}: sink {sink:?} joins rows at any token, because its credit page says that a tokenizer reads";
 
-    /// Rows before a detokenizer are joined where the text is whole.
+    /// The tokenizer for this sink is loaded. Rows before a detokenizer are joined where the text is whole.
     SinkVocabulary, Level::INFO, first 2 of [stream, sink] {
         stream: Name, sink: Name, tokens: u64, kind: String,
-    } => "stream {stream:?}: sink {sink:?} joins rows where the text is whole, by {tokens} tokens ({kind})";
+    } => "stream {stream:?}: sink {sink:?} joins rows where the text is whole, with a tokenizer of {tokens} tokens ({kind})";
 
-    /// What connected to is not a reader that Afterbay can feed.
+    /// The peer at the sink's endpoint is not a reader that Afterbay can send to.
+    ///
+    /// Action: correct `sink.connect`, or start the right reader there.
     SinkRefused, Level::ERROR, first 5 of [stream, sink] {
         stream: Name, sink: Name, why: String,
     } => "stream {stream:?}: sink {sink:?} refused its reader: {why}";
 
-    /// The reader's count of finished frames is read.
+    /// Afterbay reads the reader's count of finished frames.
     CreditSeen, Level::INFO, first 5 of [stream, sink] {
         stream: Name, sink: Name, generation: u64, count: u64,
-    } => "stream {stream:?}: sink {sink:?} reads its reader's credit: generation {generation}, {count} frames finished";
+    } => "stream {stream:?}: sink {sink:?} reads its credit page: generation {generation}, {count} frames finished";
 
-    /// The reader's count is not believed; frames go on without it.
+    /// The credit page cannot be used, and frames are sent without it. After a crash of the reader, some frames may be
+    /// unconfirmed.
+    ///
+    /// Action: see `why`; check AFTERBAY_CREDIT of the connector and `sink.credit`.
     CreditUnusable, Level::WARN, first 5 of [stream, sink] {
         stream: Name, sink: Name, why: String,
-    } => "stream {stream:?}: sink {sink:?} goes on without credit: {why}";
+    } => "stream {stream:?}: sink {sink:?} sends without credit: {why}";
 
-    /// What the sockets had to tell came faster than it was taken.
+    /// Sockets reported changes faster than the stream read them. Some connection events are missing from the log. No frame
+    /// is lost.
     NoticesMissed, Level::WARN, first 1 of [stream, of] {
         stream: Name, of: &'static str, missed: u64,
-    } => "stream {stream:?}: {missed} notices of {of} were missed";
+    } => "stream {stream:?}: {missed} notices of {of} are missing from the log";
 
-    // Signals: the scheduler's own load. `source` is the key of the config: `load_snapshot`, `load_stat` or `metrics`.
+    // Signals: the scheduler's own load. `source` is the config key: `load_snapshot`, `load_stat` or `metrics`.
 
-    /// A source of the scheduler's load is read, for the first time or again.
+    /// A source of the scheduler's load is readable, for the first time or again.
     SignalFound, Level::INFO, first 5 of [stream, source] {
         stream: Name, source: &'static str, place: String,
-    } => "signals of {stream:?}: {source} {place} found";
+    } => "signals of {stream:?}: {source} {place} is readable";
 
-    /// A source of the scheduler's load cannot be had.
+    /// A source of the scheduler's load cannot be reached. Afterbay retries.
+    ///
+    /// Action: see `why`; check `stream.signals` and that the scheduler runs.
     SignalLost, Level::WARN, first 5 of [stream, source] {
         stream: Name, source: &'static str, place: String, why: String,
-    } => "signals of {stream:?}: {source} {place} not to be had: {why}";
+    } => "signals of {stream:?}: {source} {place} cannot be reached: {why}";
 
-    /// What a source of the scheduler's load says cannot be used.
+    /// The data of a source of the scheduler's load cannot be used.
+    ///
+    /// Action: see `why`; compare the SGLang version with the supported ones.
     SignalInvalid, Level::WARN, first 5 of [stream, source] {
         stream: Name, source: &'static str, place: String, why: String,
     } => "signals of {stream:?}: {source} {place} cannot be used: {why}";
 
-    /// What a source of the scheduler's load said last is too old to be used.
+    /// The last load from a source is too old to be used.
+    ///
+    /// Action: check that the scheduler runs and is not stuck.
     SignalStale, Level::WARN, first 5 of [stream, source] {
         stream: Name, source: &'static str, place: String, age_ms: u64,
-    } => "signals of {stream:?}: {source} {place} is stale, measured {age_ms} ms ago";
+    } => "signals of {stream:?}: {source} {place} is stale, its last load is {age_ms} ms old";
 
     /// A source of the scheduler's load is no longer stale.
     SignalFresh, Level::INFO, first 5 of [stream, source] {
         stream: Name, source: &'static str, place: String,
     } => "signals of {stream:?}: {source} {place} is fresh";
 
-    /// Messages of the scheduler's load did not come. What they said is superseded.
+    /// Messages with the scheduler's load were lost on the way. Later messages supersede them.
     SignalMissed, Level::WARN, first 1 of [stream, source] {
         stream: Name, source: &'static str, place: String, messages: u64,
-    } => "signals of {stream:?}: {messages} messages of {source} {place} did not come";
+    } => "signals of {stream:?}: {messages} messages of {source} {place} were lost";
 
     // The journal.
 
-    /// A stream's journal is open.
+    /// A stream's journal is open. Frames that the last run had not accounted are accounted now.
     JournalRecovered, Level::INFO, first 5 of [stream] {
         stream: Name, segments: u64, bytes: u64, last_frame: u64, live_requests: u64, unaccounted_frames: u64,
-    } => "journal of {stream:?}: open at frame {last_frame}, {segments} segments ({bytes} bytes), {live_requests} live requests, {unaccounted_frames} frames were not accounted and are now";
+    } => "journal of {stream:?}: open at frame {last_frame}, {segments} segments ({bytes} bytes), {live_requests} live requests, accounts {unaccounted_frames} frames of the last run";
 
-    /// The last process died while it wrote: the torn end was cut.
+    /// The last process died while it wrote. The incomplete end of a segment was removed. The scheduler's next frames
+    /// follow.
     JournalCut, Level::WARN, first 5 of [stream] {
         stream: Name, segment: String, cut_bytes: u64,
-    } => "journal of {stream:?}: torn end of segment {segment} cut, {cut_bytes} bytes";
+    } => "journal of {stream:?}: incomplete end of segment {segment} removed, {cut_bytes} bytes";
 
-    /// Bytes in a segment are not what was written. They are left in place and skipped.
+    /// Bytes of a segment are not those that were written. They stay in the file and are skipped.
+    ///
+    /// Action: check the disk; `afterbay journal verify` lists the damage.
     JournalCorrupt, Level::ERROR, first 5 of [stream] {
         stream: Name, segment: String, what: String,
     } => "journal of {stream:?}: segment {segment} is damaged: {what}";
 
-    /// A frame cannot be written. `on_error` is what happens until it can: `stop` or `forward`.
+    /// A frame cannot be written. Until it can, `on_error` says whether the stream stops receiving (`stop`) or sends frames
+    /// that are in no journal (`forward`).
+    ///
+    /// Action: free disk space or repair the disk.
     JournalWriteFailed, Level::ERROR, first 1 of [stream] {
         stream: Name, on_error: &'static str, why: String,
     } => "journal of {stream:?}: write failed (on_error = {on_error:?}): {why}";
 
-    /// Frames are written again.
+    /// The journal accepts frames again.
     JournalHealed, Level::INFO, first 5 of [stream] {
         stream: Name, failing_ms: u64, skipped_frames: u64,
-    } => "journal of {stream:?}: writes again after {failing_ms} ms, {skipped_frames} frames were not kept";
+    } => "journal of {stream:?}: accepts frames again after {failing_ms} ms, {skipped_frames} frames were sent without being written";
 
-    /// A sync failed: what came after the last one that worked may not survive a power cut.
+    /// A sync failed. Frames after `durable_frame` may not survive a power cut.
+    ///
+    /// Action: check the disk.
     JournalSyncFailed, Level::ERROR, first 1 of [stream] {
         stream: Name, durable_frame: u64, why: String,
-    } => "journal of {stream:?}: sync failed, durable up to frame {durable_frame}: {why}";
+    } => "journal of {stream:?}: sync failed, frames after {durable_frame} may not survive a power cut: {why}";
 
-    /// Something else that the journal has to tell.
+    /// Another message of the journal, in `what`.
     JournalNotice, warn_if(*is_wrong), first 5 of [stream] {
         stream: Name, is_wrong: bool, what: String,
     } => "journal of {stream:?}: {what}";
 
-    /// A segment is full and whole.
+    /// A segment is full and closed.
     SegmentSealed, Level::DEBUG, first 5 of [stream] {
         stream: Name, segment: String, bytes: u64,
     } => "journal of {stream:?}: segment {segment} sealed, {bytes} bytes";
 
-    /// A segment was removed, as `retain` says.
+    /// A segment was removed, as `journal.retain` says.
     SegmentRemoved, Level::INFO, first 5 of [stream] {
         stream: Name, segment: String, bytes: u64,
     } => "journal of {stream:?}: segment {segment} removed, {bytes} bytes";
 
-    /// A live request without a row for `abandon_after` no longer holds back retention.
+    /// A live request had no row for `journal.abandon_after`. It no longer prevents the removal of segments.
+    ///
+    /// Action: none, unless requests are expected to pause that long.
     RequestAbandoned, Level::WARN, first 5 of [stream] {
         stream: Name, rid: String,
-    } => "journal of {stream:?}: request {rid:?} abandoned, it had no row for too long";
+    } => "journal of {stream:?}: request {rid:?} had no row for abandon_after, its segments may be removed";
 
-    // What is in the frames.
+    // The content of frames.
 
-    /// A frame could not be decoded. It is in the journal; `then` says what becomes of it.
+    /// A frame could not be decoded. It is in the journal; `then` says what happens to it.
+    ///
+    /// Action: see `why`; compare the SGLang version with the supported ones, or set `stream.layout`.
     FrameNotUnderstood, Level::WARN, first 1 of [stream, kind] {
         stream: Name, frame: u64, bytes: u64, kind: String, why: String, then: String,
-    } => "stream {stream:?}: frame {frame} ({bytes} bytes) not understood, {then}: {why}";
+    } => "stream {stream:?}: frame {frame} ({bytes} bytes) could not be decoded, {then}: {why}";
 
-    /// Some rows of a frame cannot be shown to plugins. Each plugin's `on_fault` says what becomes of them: they pass, or their
-    /// requests are ended.
+    /// Some rows of a frame cannot be shown to plugins. Each plugin's `on_fault` decides whether they pass or their requests
+    /// end.
+    ///
+    /// Action: see `why`; compare the SGLang version with the supported ones.
     RowsUnread, Level::WARN, first 1 of [stream] {
         stream: Name, frame: u64, rows: u64, why: String,
-    } => "stream {stream:?}: {rows} rows of frame {frame} cannot be shown to plugins, on_fault says what becomes of them: {why}";
+    } => "stream {stream:?}: {rows} rows of frame {frame} cannot be shown to plugins, on_fault decides: {why}";
 
-    /// There is no room for one more live request. Those without a row for the longest time were given up.
+    /// The bound of live requests is reached. Requests without a row for the longest time were given up.
+    ///
+    /// Action: look for a scheduler that drops requests without a last row.
     LiveRequestsFull, Level::WARN, first 1 of [stream] {
         stream: Name, limit: u64, given_up: u64,
-    } => "stream {stream:?}: live requests have reached their limit of {limit}, {given_up} without a row for 10 s or more were given up";
+    } => "stream {stream:?}: the limit of {limit} live requests is reached, {given_up} requests without a row for 10 s or more were given up";
 
-    /// A frame has a column or a length that no known layout has.
+    /// A frame has a column or a length that no known layout has. It is carried unchanged.
+    ///
+    /// Action: compare the SGLang version with the supported ones.
     UnknownColumns, Level::WARN, first 1 of [stream, what] {
         stream: Name, frame: u64, what: String,
-    } => "stream {stream:?}: frame {frame} has what this version does not know, carried as it is: {what}";
+    } => "stream {stream:?}: frame {frame} has parts that this version does not know and carries unchanged: {what}";
 
-    /// Tokens of a request did not arrive: the scheduler had counted `expected`, and `got` came.
+    /// Tokens of a request did not arrive: the scheduler had counted `expected`, Afterbay received `got`. The reader has the
+    /// same gap.
+    ///
+    /// Action: look for a restart of Afterbay or a lost connection at this time.
     RequestGap, Level::WARN, first 5 of [stream] {
         stream: Name, rid: String, frame: u64, expected: u64, got: u64,
     } => "stream {stream:?}: request {rid:?} has a gap at frame {frame}: {got} tokens received, {expected} counted by the scheduler";
 
-    /// Frames that a scheduler sent did not arrive between the end of the last run and this start: the first rows of `requests`
-    /// requests lack `tokens` tokens. `frames` frames at least are missing, as no row since carries more than `row_tokens`
+    /// Frames that a scheduler sent between the last stop and this start did not arrive: the first rows of `requests`
+    /// requests lack `tokens` tokens. At least `frames` frames are missing, since no later row has more than `row_tokens`
     /// tokens. `silent` requests that were live have had no row since.
+    ///
+    /// Action: stop the scheduler before Afterbay, or restart Afterbay faster than the scheduler's send queue fills.
     FramesMissing, Level::WARN, first 5 of [stream] {
         stream: Name, frames: u64, requests: u64, tokens: u64, row_tokens: u64, silent: u64,
-    } => "stream {stream:?}: at least {frames} frames are missing between the stop and this start, {requests} requests affected: {tokens} tokens did not arrive (no row since has more than {row_tokens}){}"
+    } => "stream {stream:?}: at least {frames} frames were lost between the last stop and this start, {requests} requests lack {tokens} tokens (no later row has more than {row_tokens}){}"
         with if *silent > 0 { format!("; {silent} more requests have had no row since the start") } else { String::new() };
 
-    /// A request's ledger does not balance at its end.
+    /// The ledger of a request does not balance at its end.
+    ///
+    /// Action: report it as a bug, with `afterbay journal show` of the request.
     RequestImbalance, Level::ERROR, first 5 of [stream] {
         stream: Name, rid: String, counted: u64, received: u64, forwarded: u64, replaced: u64, dropped: u64, swallowed: u64,
     } => "stream {stream:?}: request {rid:?} does not balance: {counted} tokens counted by the scheduler, {received} received, {forwarded} forwarded, {replaced} replaced, {dropped} dropped, {swallowed} swallowed";
 
     // The configuration.
 
-    /// Another configuration is in force, in all its parts.
+    /// A new configuration is in force, completely.
     ConfigReloaded, Level::INFO, first 5 of [changed] {
         changed: String,
     } => "config: reloaded: {changed}";
 
-    /// A configuration is not taken; the one before goes on as it is.
+    /// A new configuration was refused. The one before it stays in force.
+    ///
+    /// Action: correct the file as `why` says.
     ConfigReloadFailed, Level::ERROR, first 5 of [why] {
         why: String,
-    } => "config: not reloaded, the one before goes on: {why}";
+    } => "config: reload refused, the configuration before it stays in force: {why}";
 
-    /// The configuration's directory cannot be watched: it is looked at every two seconds instead.
+    /// The configuration's directory cannot be watched, so Afterbay reads it every two seconds.
+    ///
+    /// Action: raise the limit of inotify watches if `why` names it.
     ConfigUnwatched, Level::WARN, first 5 of [directory] {
         directory: String, why: String,
-    } => "config: {directory} cannot be watched, it is looked at now and then: {why}";
+    } => "config: {directory} cannot be watched, it is read every 2 s: {why}";
 
     // Plugins.
 
-    /// A plugin is ready.
+    /// A plugin is loaded.
     PluginLoaded, Level::INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, version: String, digest: String,
     } => "plugin {plugin:?} of {stream:?}: version {version} loaded, sha256 {digest}";
 
-    /// A changed component has taken over between two batches.
+    /// A changed component has replaced the one before it, between two batches.
     PluginReloaded, Level::INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, version: String, digest: String, resumed_requests: u64,
         state_bytes: u64,
-    } => "plugin {plugin:?} of {stream:?}: version {version} took over {resumed_requests} requests with {state_bytes} bytes of state, sha256 {digest}";
+    } => "plugin {plugin:?} of {stream:?}: version {version} took over {resumed_requests} live requests with {state_bytes} bytes of state, sha256 {digest}";
 
-    /// What a plugin knew of its requests did not go over to the instance that took over from it.
+    /// A plugin's state did not reach the new instance. The new instance sees the live requests as new ones.
+    ///
+    /// Action: see `why`; let the plugin export and import its state.
     PluginStateLost, Level::WARN, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, why: String,
-    } => "plugin {plugin:?} of {stream:?}: its state was not handed over, requests are told of as after a fault: {why}";
+    } => "plugin {plugin:?} of {stream:?}: its state was lost, the new instance sees live requests as new: {why}";
 
-    /// The instance that took over was shown the live requests' rows again.
+    /// Before it took over, the new instance saw the rows of live requests from the journal.
     PluginReplayed, Level::INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, rows: u64,
-    } => "plugin {plugin:?} of {stream:?}: was shown {rows} rows of live requests before it took over";
+    } => "plugin {plugin:?} of {stream:?}: the new instance saw {rows} rows of live requests before it took over";
 
-    /// A changed component cannot be used; the one before stays.
+    /// A changed component cannot be used. The one before it stays.
+    ///
+    /// Action: correct the component as `why` says.
     PluginReloadFailed, Level::ERROR, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, why: String,
-    } => "plugin {plugin:?} of {stream:?}: reload failed, the one before stays: {why}";
+    } => "plugin {plugin:?} of {stream:?}: reload failed, the component before it stays: {why}";
 
-    /// A project was built again (`afterbay run --dev`); its component is reloaded if it is another.
+    /// A plugin project was built (`afterbay run --dev`). Its component is reloaded if it changed.
     PluginBuilt, Level::INFO, first 5 of [project] {
         project: String, took_ms: u64,
     } => "dev: {project} built in {took_ms} ms";
 
-    /// A project was saved and does not build; what runs stays.
+    /// A plugin project was saved and does not build. The running component stays.
+    ///
+    /// Action: correct the source as `why` says.
     PluginBuildFailed, Level::ERROR, first 5 of [project] {
         project: String, why: String,
-    } => "dev: {project} is not built, what runs stays: {why}";
+    } => "dev: {project} does not build, the running component stays: {why}";
 
-    /// A directory cannot be watched for changed components: it is looked at every two seconds instead.
+    /// A directory cannot be watched for changed components, so Afterbay reads it every two seconds.
+    ///
+    /// Action: raise the limit of inotify watches if `why` names it.
     PluginReloadUnwatched, Level::WARN, first 5 of [directory] {
         directory: String, why: String,
-    } => "plugins: {directory} cannot be watched, it is looked at now and then: {why}";
+    } => "plugins: {directory} cannot be watched, it is read every 2 s: {why}";
 
-    /// A plugin trapped, took too long or too much memory, or answered what it may not. `then`: what becomes of the batch.
+    /// A plugin trapped, exceeded its deadline or memory, or gave an invalid answer. `then` says what happens to the batch.
+    ///
+    /// Action: see `why`; correct the plugin or raise `limits`.
     PluginFault, Level::ERROR, first 5 of [stream, plugin, kind] {
         stream: Name, plugin: Name, kind: &'static str, why: String, then: &'static str,
     } => "plugin {plugin:?} of {stream:?}: fault, {then}: {why}";
 
-    /// No fresh instance could be made after a fault; it is tried again every second. `then`: what becomes of a batch meanwhile.
+    /// After a fault, no new instance could be made. Afterbay retries every second. `then` says what happens to batches
+    /// meanwhile.
+    ///
+    /// Action: see `why`.
     PluginDown, Level::ERROR, first 1 of [stream, plugin] {
         stream: Name, plugin: Name, why: String, then: &'static str,
     } => "plugin {plugin:?} of {stream:?}: down, {then}: {why}";
 
-    /// A plugin has faulted too often, and is out of the chain until it is released or changed. `why`: the last fault.
+    /// A plugin had too many faults and has left the chain. `why` is the last fault.
+    ///
+    /// Action: correct the plugin, or reinstate it with `afterbay plugins reinstate`.
     PluginQuarantined, Level::ERROR, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, faults: u64, within_ms: u64, then: &'static str, why: String,
-    } => "plugin {plugin:?} of {stream:?}: quarantined after {faults} faults in {within_ms} ms, {then} until it is changed or released: {why}";
+    } => "plugin {plugin:?} of {stream:?}: quarantined after {faults} faults in {within_ms} ms, {then} until it is changed or reinstated: {why}";
 
-    /// A plugin is no longer configured, and out of the chain.
+    /// A plugin was removed from the configuration and from the chain.
     PluginRemoved, Level::INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name,
     } => "plugin {plugin:?} of {stream:?}: removed";
 
-    /// A plugin is back in the chain. `by`: `operator` or `reload`.
+    /// A plugin has returned from quarantine to the chain. `by` is `operator` or `reload`.
     PluginReleased, Level::INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, by: &'static str,
-    } => "plugin {plugin:?} of {stream:?}: released from quarantine by {}" with if *by == "reload" { "a reload" } else { "the operator" };
+    } => "plugin {plugin:?} of {stream:?}: reinstated by {}" with if *by == "reload" { "a reload" } else { "the operator" };
 
     /// A plugin has ended a request before the scheduler did.
     RequestFinishedEarly, Level::INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, rid: String, reason: String,
     } => "plugin {plugin:?} of {stream:?}: request {rid:?} finished early: {reason}";
 
-    /// The scheduler was told to end a request. `by` is the operator, or a plugin that had finished it.
+    /// Afterbay asked the scheduler to end a request. `by` is the operator, or a plugin that had finished it.
     AbortSent, Level::INFO, first 5 of [stream, by] {
         stream: Name, rid: String, by: Name, to: String,
-    } => "stream {stream:?}: abort of request {rid:?} sent to {to}, by {by}";
+    } => "stream {stream:?}: asked {to} to abort request {rid:?}, by {by}";
 
-    /// The scheduler could not be told to end a request: it goes on generating.
+    /// The scheduler could not be asked to end a request, so it continues to generate tokens.
+    ///
+    /// Action: see `why`; check `stream.abort`.
     AbortFailed, Level::WARN, first 5 of [stream, by] {
         stream: Name, rid: String, by: Name, why: String,
-    } => "stream {stream:?}: abort of request {rid:?}, by {by}, not sent: {why}";
+    } => "stream {stream:?}: abort of request {rid:?} by {by} failed, the scheduler continues it: {why}";
 
-    /// Nobody can be told to end requests of a stream, and why.
+    /// This stream has no way to ask its scheduler to end a request.
+    ///
+    /// Action: set `stream.abort`, or AFTERBAY_ABORT of the connector, if plugins finish requests.
     AbortUnavailable, Level::INFO, first 2 of [stream] {
         stream: Name, why: String,
-    } => "stream {stream:?}: requests cannot be aborted in the scheduler: {why}";
+    } => "stream {stream:?}: the scheduler cannot be asked to abort requests: {why}";
 
     /// A plugin has dropped rows of a batch.
     RowsDropped, Level::INFO, first 5 of [stream, plugin, reason] {
         stream: Name, plugin: Name, reason: String, frame: u64, rows: u64, tokens: u64,
-    } => "plugin {plugin:?} of {stream:?}: {rows} rows ({tokens} tokens) of frame {frame} dropped: {reason}";
+    } => "plugin {plugin:?} of {stream:?}: dropped {rows} rows ({tokens} tokens) of frame {frame}: {reason}";
 
-    /// A verdict could not be carried out on the wire; the row went on unchanged.
+    /// A verdict could not be written to the frame. The row passed unchanged.
+    ///
+    /// Action: see `why`; correct the plugin.
     VerdictFailed, Level::WARN, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, frame: u64, why: String,
-    } => "plugin {plugin:?} of {stream:?}: verdict on frame {frame} not carried out: {why}";
+    } => "plugin {plugin:?} of {stream:?}: its verdict on frame {frame} could not be written, the row passed unchanged: {why}";
 
-    /// A shadow says something else of a row than the live plugin.
+    /// A shadow's verdict on a row differs from that of the live plugin.
     ShadowDiffers, Level::INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, rid: String, live: String, shadow: String,
-    } => "plugin {plugin:?} of {stream:?}: request {rid:?}: in the shadow says {shadow}, live says {live}";
+    } => "plugin {plugin:?} of {stream:?}: request {rid:?}: the shadow says {shadow}, live says {live}";
 
     /// A shadow became live.
     PluginPromoted, Level::INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, of: String,
-    } => "plugin {plugin:?} of {stream:?}: is live from now on, until a restart, or another mode in the configuration; {of}";
+    } => "plugin {plugin:?} of {stream:?}: is live until a restart or a reload with another mode; {of}";
 
-    /// Rows that a plugin lets skip the detokenizer go to it all the same: they cannot be written as it would have.
+    /// Rows that a plugin let skip the detokenizer go through it, because they could not be rewritten.
+    ///
+    /// Action: see `why`.
     RowsNotSkipped, Level::WARN, first 2 of [stream] {
         stream: Name, frame: u64, rows: u64, why: String,
-    } => "stream {stream:?}: {rows} rows of frame {frame} go to the detokenizer, which they were to skip: {why}";
+    } => "stream {stream:?}: {rows} rows of frame {frame} go through the detokenizer, which a plugin let them skip: {why}";
 
-    /// Rows that a plugin held wait no more, without its word: they go on as they came, or with `on_fault = "terminate"` they
-    /// end their request. `end` is why, as metrics count it; `why` is for people.
+    /// Rows that a plugin held were sent without its release. They are sent unchanged, or with `on_fault = "terminate"` they
+    /// end their request. `end` is the reason as a word for metrics; `why` is for people.
+    ///
+    /// Action: for `time`, raise `limits.hold` or let the plugin release earlier.
     HoldEnded, warn_if(*end != HoldEnd::Last), first 5 of [stream, plugin, end] {
         stream: Name, plugin: Name, rid: String, rows: u64, tokens: u64, end: HoldEnd, why: &'static str,
-    } => "plugin {plugin:?} of {stream:?}: {rows} rows ({tokens} tokens) of request {rid:?} wait no more, without its word: {why}";
+    } => "plugin {plugin:?} of {stream:?}: {rows} held rows ({tokens} tokens) of request {rid:?} end without a release: {why}";
 
-    /// A row that a plugin wanted to hold went on, or one came that cannot be joined with those that wait.
+    /// A row that a plugin wanted to hold was sent, or a later row cannot be joined with the held ones.
+    ///
+    /// Action: see `why`.
     HoldRefused, Level::WARN, first 5 of [stream, plugin, why] {
         stream: Name, plugin: Name, frame: u64, why: String,
-    } => "plugin {plugin:?} of {stream:?}: a row of frame {frame} is not held: {why}";
+    } => "plugin {plugin:?} of {stream:?}: a row of frame {frame} cannot be held: {why}";
 
-    /// A plugin wants to hold rows for longer than the operator allows. Told once.
+    /// A plugin asked to hold a row for longer than `limits.hold`. The row is sent after `limits.hold`. Published once per
+    /// plugin.
+    ///
+    /// Action: raise `limits.hold`, or change the plugin.
     HoldCut, Level::WARN, first 1 of [stream, plugin] {
         stream: Name, plugin: Name, wanted_ms: u64, limit_ms: u64,
-    } => "plugin {plugin:?} of {stream:?}: wants to hold a row for {wanted_ms} ms, limits.hold is {limit_ms} ms";
+    } => "plugin {plugin:?} of {stream:?}: asked to hold a row for {wanted_ms} ms, limits.hold allows {limit_ms} ms";
 
-    /// What waited before the last start or panic is not to be had from the journal.
+    /// Rows that were held before the last start or panic cannot be read from the journal. They are lost to the reader.
+    ///
+    /// Action: see `why`; `afterbay journal verify` lists damage.
     HoldLost, Level::ERROR, first 5 of [stream] {
         stream: Name, why: String,
-    } => "stream {stream:?}: rows that were held are not to be had from the journal: {why}";
+    } => "stream {stream:?}: held rows cannot be read from the journal and are lost: {why}";
 
-    /// A line of a plugin's own log, at the plugin's own level.
+    /// A line of a plugin's own log, at the plugin's level.
     PluginLog, *severity, first 100 of [stream, plugin] {
         stream: Name, plugin: Name, severity: Level, rid: Option<String>, line: String,
     } => "plugin {plugin:?} of {stream:?}: {}{line}" with OfRequest(rid);

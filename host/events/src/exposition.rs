@@ -1,4 +1,4 @@
-//! The two text formats of `/metrics`: OpenMetrics, and the older one that every tool of Prometheus reads.
+//! The two text formats of `/metrics`: OpenMetrics, and the older Prometheus format that every tool reads.
 
 /// A text format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,8 +10,8 @@ pub enum Exposition {
 }
 
 impl Exposition {
-    /// The format that an `Accept` header prefers. Without one, and where both are as welcome but for OpenMetrics not being
-    /// named, it is [`Exposition::Text`].
+    /// The format that an `Accept` header prefers. [`Exposition::Text`] without a header, and if both formats are equally
+    /// welcome and OpenMetrics is not named.
     pub fn accepted(accept: &str) -> Exposition {
         let quality_of = |types: &[&str]| {
             let ranges = accept.split(',').filter_map(|range| {
@@ -30,7 +30,7 @@ impl Exposition {
         }
     }
 
-    /// Its `Content-Type`.
+    /// The `Content-Type` of this format.
     pub fn content_type(self) -> &'static str {
         match self {
             Exposition::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -38,7 +38,7 @@ impl Exposition {
         }
     }
 
-    /// The same metrics in this format.
+    /// Converts OpenMetrics text to this format.
     pub(crate) fn of_open_metrics(self, text: String) -> String {
         match self {
             Exposition::OpenMetrics => text,
@@ -48,7 +48,7 @@ impl Exposition {
 }
 
 /// OpenMetrics names a counter's family without the `_total` of its samples, and has types and lines that the older format
-/// does not know.
+/// lacks.
 fn classic(open_metrics: &str) -> String {
     let mut out = String::with_capacity(open_metrics.len() + open_metrics.len() / 16);
     let mut help = None;

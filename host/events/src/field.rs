@@ -1,19 +1,19 @@
-//! How the fields of an event reach `tracing`: as numbers, booleans and text, never as debug output.
+//! Conversion of event fields to values of `tracing`: numbers, booleans and text, never debug output.
 
 use std::sync::Arc;
 
 use afterbay_types::{HoldEnd, Word};
 
-/// The name of a stream, sink or plugin: cheap to clone into an event.
+/// The name of a stream, sink or plugin. A clone shares the text.
 pub type Name = Arc<str>;
 
-/// A type that an event may have as a field.
+/// A type that an event can have as a field.
 pub trait Field {
-    /// As `tracing` takes it.
+    /// The type that `tracing` gets.
     type Value<'a>: tracing::Value
     where
         Self: 'a;
-    /// The field's value.
+    /// The value that `tracing` gets.
     fn value(&self) -> Self::Value<'_>;
 }
 

@@ -1,11 +1,11 @@
-//! A histogram of times with fixed buckets, cheap to bump.
+//! A histogram of times with fixed buckets. An update costs two stores.
 
 use std::time::Duration;
 
 use crate::counter::Counter;
 
-/// Upper bounds in nanoseconds; a last bucket holds what is longer. Narrow where a forwarded frame is (50 to 500 us), wide
-/// where a slow reader puts it (seconds).
+/// Upper bounds of the buckets, in nanoseconds. One more bucket holds longer times. The bounds are close together where a
+/// forwarded frame lies (50 to 500 us), and far apart where a slow reader puts it (seconds).
 const BOUNDS_NS: [u64; 24] = [
     10_000,
     20_000,
@@ -33,7 +33,7 @@ const BOUNDS_NS: [u64; 24] = [
     60_000_000_000,
 ];
 
-/// The buckets' upper bounds, in seconds.
+/// The upper bounds of the buckets, in seconds.
 pub const FRAME_SECONDS_BOUNDS: [f64; BOUNDS_NS.len()] = {
     let mut bounds = [0.0; BOUNDS_NS.len()];
     let mut at = 0;
@@ -44,7 +44,7 @@ pub const FRAME_SECONDS_BOUNDS: [f64; BOUNDS_NS.len()] = {
     bounds
 };
 
-/// Times by bucket. One writer, like a [`Counter`].
+/// Counts of times by bucket. One writer, like a [`Counter`].
 #[derive(Debug, Default)]
 pub struct Histogram {
     buckets: [Counter; BOUNDS_NS.len()],
@@ -53,7 +53,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// One more. A time that is a bound counts below it, as Prometheus has it.
+    /// Records a time. A time equal to a bound counts below it, as in Prometheus.
     #[inline]
     pub fn observe(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -62,12 +62,12 @@ impl Histogram {
         self.sum_ns.add(nanos);
     }
 
-    /// All times together.
+    /// The sum of all recorded times.
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum_ns.get())
     }
 
-    /// Upper bound in seconds and count of each bucket, not cumulative; the last bound is infinite.
+    /// The upper bound in seconds and the count of each bucket, not cumulative. The last bound is infinite.
     pub fn buckets(&self) -> [(f64, u64); BOUNDS_NS.len() + 1] {
         std::array::from_fn(|at| match (FRAME_SECONDS_BOUNDS.get(at), self.buckets.get(at)) {
             (Some(bound), Some(counter)) => (*bound, counter.get()),

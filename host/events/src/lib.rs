@@ -1,8 +1,7 @@
-//! Events and counters, declared once; published to the log, to metrics and to tests.
+//! Events and counters, each declared once, published to the log, to metrics and to tests.
 //!
-//! An event is something that an operator may want to read: it goes through [`Events`] to `tracing`, is counted, and is
-//! what a test asserts on. A counter is bumped for every frame or row and only ever read by `/metrics`. This crate knows
-//! no socket, no wire and no plugin; it is told in their words.
+//! An event is for an operator: [`Events`] sends it to `tracing` and counts it, and tests assert on it. A counter is updated
+//! for every frame or row and read by `/metrics` only. This crate knows no socket, no wire format and no plugin.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 // An event: declared, published, limited, then logged or recorded.

@@ -1,5 +1,5 @@
-//! Keeps a storm of like events out of the log: the first few of a key are told, then one line in ten seconds that says
-//! how many there were. Only the log is limited; counts and recorders get every event.
+//! The rate limit of the log. It logs the first few events of a key, then one line every ten seconds with their number.
+//! Counts and recorders get every event.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use crate::Event;
 
-/// How long like events are gathered into one line.
+/// The time for which similar events are gathered into one line.
 pub const WINDOW: Duration = Duration::from_secs(10);
-/// Keys known at once. Past it, events of one kind are like each other whatever their key.
+/// The most keys known at once. Past this, all events of one kind share a key.
 pub const KEYS_MAX: usize = 1024;
 
-/// A line to be logged: the event, and how many it stands for where it sums up.
+/// A line to log: the event, and the number of events if the line is a summary.
 pub(crate) type Line = (Event, Option<u64>);
 
 #[derive(Default)]
@@ -23,13 +23,13 @@ pub(crate) struct Limiter {
 struct Window {
     ends: Instant,
     told: u64,
-    /// Not told yet; the last of them is `last`.
+    /// The number of events that are not logged yet. `last` is the latest of them.
     held: u64,
     last: Option<Event>,
 }
 
 impl Limiter {
-    /// The line that this event makes now, if any.
+    /// The line to log now for this event, if any.
     pub(crate) fn admit(&mut self, event: Event, now: Instant) -> Option<Line> {
         let key = self.place((event.index(), event.key()), now);
         let window =
@@ -52,7 +52,7 @@ impl Limiter {
         None
     }
 
-    /// The sums of the windows that have ended; quiet keys are forgotten. Call it about once a second.
+    /// The summaries of the windows that have ended. Forgets keys without events. Call it about once a second.
     pub(crate) fn tick(&mut self, now: Instant) -> Vec<Line> {
         let mut lines = Vec::new();
         self.keys.retain(|_, window| {
@@ -76,7 +76,7 @@ impl Limiter {
     }
 }
 
-/// What a line that stands for several events says after its sentence.
+/// The suffix of a line that stands for several events.
 pub(crate) struct Times(pub Option<u64>);
 
 impl fmt::Display for Times {

@@ -14,36 +14,37 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, layer::SubscriberExt, util:
 
 use crate::event::TARGET;
 
-/// How lines look.
+/// The format of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// [`Pretty`](Format::Pretty) where standard error is a terminal and `NO_COLOR` is unset, else [`Plain`](Format::Plain).
+    /// [`Pretty`](Format::Pretty) if standard error is a terminal and `NO_COLOR` is unset, otherwise
+    /// [`Plain`](Format::Plain).
     Auto,
     /// Coloured, with the local time of day.
     Pretty,
-    /// One line each, with date and time in UTC.
+    /// One line per event, with date and time in UTC.
     Plain,
-    /// One JSON object a line, with every field of the event.
+    /// One JSON object per line, with every field of the event.
     Json,
 }
 
-/// Why the log cannot be set up.
+/// The reason why the log cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// Not a filter.
+    /// The text is not a filter.
     #[error("log filter {filter:?}: {error}")]
     Filter {
-        /// As given.
+        /// The filter's text.
         filter: String,
-        /// What is wrong with it.
+        /// The reason.
         error: tracing_subscriber::filter::ParseError,
     },
-    /// A log is set up already.
+    /// A log is already set up.
     #[error("log: {0}")]
     Twice(#[from] tracing_subscriber::util::TryInitError),
 }
 
-/// Sets up the log of the process, once. `filter` is a level or several by target: `info,wasmtime=warn`.
+/// Sets up the log of the process, once. `filter` is a level, or levels by target: `info,wasmtime=warn`.
 pub fn init(filter: &str, format: Format) -> Result<(), LogError> {
     let is_pretty = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let format = match format {
@@ -54,7 +55,7 @@ pub fn init(filter: &str, format: Format) -> Result<(), LogError> {
     Ok(subscriber(filter, format, std::io::stderr)?.try_init()?)
 }
 
-/// The log of [`init`], to any writer.
+/// The log of [`init`] for any writer.
 pub fn subscriber<W>(
     filter: &str,
     format: Format,
@@ -78,7 +79,7 @@ where
     Ok(tracing_subscriber::registry().with(layer.with_filter(filter)))
 }
 
-/// Time, level, sentence. The fields of Afterbay's own events stand in their sentence already.
+/// Writes time, level and sentence. The fields of Afterbay's own events are in their sentences already.
 struct Line;
 
 impl<S, N> FormatEvent<S, N> for Line
@@ -124,7 +125,7 @@ fn colour(level: Level) -> &'static str {
     }
 }
 
-/// A plugin's line, or a request's id, must not make lines or colours of its own.
+/// Escapes control characters, so that a plugin's text or a request's id cannot add lines or colours.
 fn write_plain(out: &mut Writer<'_>, text: &str) -> fmt::Result {
     for part in text.split_inclusive(char::is_control) {
         let mut rest = part.chars();
@@ -138,7 +139,7 @@ fn write_plain(out: &mut Writer<'_>, text: &str) -> fmt::Result {
     Ok(())
 }
 
-/// The message of an event, and its fields where they are wanted.
+/// The message of an event, and its fields if they are wanted.
 struct Words {
     message: String,
     fields: Option<String>,

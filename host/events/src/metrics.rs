@@ -1,4 +1,4 @@
-//! `/metrics`: every block of counters by its labels, in OpenMetrics text. Read while the streams write.
+//! `/metrics`: every block of counters with its labels, in OpenMetrics text. It is read while the streams write.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use crate::{
     StreamCounters, TapCounters,
 };
 
-/// A struct of counters that `/metrics` knows how to read.
+/// A struct of counters that `/metrics` can read.
 pub(crate) trait Block: Sized + 'static {
     const SERIES: &'static [Series<Self>];
 }
@@ -29,17 +29,17 @@ pub(crate) struct Series<B> {
     pub read: fn(&B) -> Reading<'_>,
 }
 
-/// A field's value.
+/// The value of a field.
 pub(crate) enum Reading<'a> {
     Count(u64),
     Gauge(u64),
     Ratio(f64),
     Seconds(f64),
     By(&'static str, Vec<(&'static str, u64)>),
-    /// Which of a label's values it is.
+    /// One value out of the values of a label.
     OneOf(&'static str, &'static [&'static str], usize),
     Histogram(&'a Histogram),
-    /// Nobody knows: it is left out.
+    /// An unknown value, which is left out.
     Absent,
 }
 
@@ -90,7 +90,7 @@ impl<'a> From<&'a Histogram> for Reading<'a> {
     }
 }
 
-/// What was read elsewhere, as a plain value.
+/// A plain value that was read from elsewhere.
 trait Known {
     fn reading(&self) -> Reading<'_>;
 }
@@ -137,7 +137,7 @@ impl<'a, T: Known> From<&'a Option<T>> for Reading<'a> {
     }
 }
 
-/// What is known of a stream's scheduler at one time: its load, and each source of it by its name.
+/// The load of a stream's scheduler at one moment, and the state of each source by its name.
 pub type Signals = (SchedulerLoad, Vec<(&'static str, SignalSource)>);
 
 /// The counters of the process. Clones share them.
@@ -147,7 +147,7 @@ pub struct Metrics {
     registry: Arc<Registry>,
 }
 
-/// Blocks with their labels, in the order they were asked for.
+/// The blocks with their labels, in the order of their creation.
 type Labelled<B> = Mutex<Vec<(Labels, Arc<B>)>>;
 type Labels = Vec<(&'static str, String)>;
 
@@ -164,11 +164,11 @@ struct Blocks {
     config_last_reload_successful: Gauge,
 }
 
-/// `None`: no source is read.
+/// `None` if no source is read.
 type ReadSignals = Box<dyn Fn() -> Option<Signals> + Send + Sync>;
 
 impl Metrics {
-    /// No block yet; `events` and `health` are published beside them.
+    /// Metrics without blocks. `events` and `health` are published with them.
     pub fn new(events: Events, health: Health) -> Metrics {
         let (streams, aborts, sinks, taps, plugins, own, signals) = Default::default();
         let config_last_reload_successful = Gauge::default();
@@ -190,50 +190,51 @@ impl Metrics {
         Metrics { blocks, registry: Arc::new(registry) }
     }
 
-    /// The block of a stream, the same one each time. Only one thread at a time may write to it.
+    /// The block of a stream; the same one for each call. Only one thread at a time may write to it.
     pub fn stream(&self, stream: &str) -> Arc<StreamCounters> {
         block(&self.blocks.streams, vec![("stream", stream.to_owned())])
     }
 
-    /// The block of a tap, the same one each time. Its stream's thread counts drops, its own all else.
+    /// The block of a tap; the same one for each call. The stream's thread counts drops, and the tap's thread everything
+    /// else.
     pub fn tap(&self, stream: &str, tap: &str) -> Arc<TapCounters> {
         block(&self.blocks.taps, vec![("stream", stream.to_owned()), ("tap", tap.to_owned())])
     }
 
-    /// The block of a stream's way back to its scheduler, the same one each time. Only one thread at a time may write to it.
+    /// The block of a stream's aborts; the same one for each call. Only one thread at a time may write to it.
     pub fn aborts(&self, stream: &str) -> Arc<AbortCounters> {
         block(&self.blocks.aborts, vec![("stream", stream.to_owned())])
     }
 
-    /// The block of a sink, the same one each time. Only one thread at a time may write to it.
+    /// The block of a sink; the same one for each call. Only one thread at a time may write to it.
     pub fn sink(&self, stream: &str, sink: &str) -> Arc<SinkCounters> {
         block(&self.blocks.sinks, vec![("stream", stream.to_owned()), ("sink", sink.to_owned())])
     }
 
-    /// The block of a plugin, the same one each time. Only one thread at a time may write to it.
+    /// The block of a plugin; the same one for each call. Only one thread at a time may write to it.
     pub fn plugin(&self, stream: &str, plugin: &str) -> Arc<PluginCounters> {
         block(&self.blocks.plugins, vec![("stream", stream.to_owned()), ("plugin", plugin.to_owned())])
     }
 
-    /// What a plugin counts under names of its own.
+    /// The metrics that a plugin names itself.
     pub fn own(&self, stream: &str, plugin: &str) -> OwnMetrics {
         self.blocks.own.of(stream, plugin)
     }
 
-    /// What is known of a stream's scheduler. It is read for every scrape: what was fresh when it was written down may be
-    /// stale by then. The last for each stream; `read` must not ask this for anything.
+    /// Sets the function that reads the load of a stream's scheduler. It is called for every scrape, since a stored load may
+    /// be stale. The last function of a stream wins. `read` must not call these metrics.
     pub fn signals(&self, stream: &str, read: impl Fn() -> Option<Signals> + Send + Sync + 'static) {
         let mut signals = lock(&self.blocks.signals);
         signals.retain(|(other, _)| other != stream);
         signals.push((stream.to_owned(), Box::new(read)));
     }
 
-    /// Records how the last reload of the configuration ended.
+    /// Records the result of the last reload of the configuration.
     pub fn config_reloaded(&self, is_successful: bool) {
         self.blocks.config_last_reload_successful.set(u64::from(is_successful));
     }
 
-    /// A stream is no more: neither are its figures, its sinks', taps' and plugins'.
+    /// Removes a stream with the blocks of its sinks, taps and plugins.
     pub fn forget_stream(&self, stream: &str) {
         // All are named, so that a further family is not forgotten here.
         let Blocks {
@@ -258,13 +259,13 @@ impl Metrics {
         lock(signals).retain(|(other, _)| other != stream);
     }
 
-    /// A plugin of a stream is no more.
+    /// Removes a plugin of a stream.
     pub fn forget_plugin(&self, stream: &str, plugin: &str) {
         forget(&self.blocks.plugins, &[("stream", stream), ("plugin", plugin)]);
         self.blocks.own.forget(|of, name| (of, name) == (stream, plugin));
     }
 
-    /// The blocks of a stream's sinks by their names, in the order they were asked for.
+    /// The blocks of a stream's sinks with their names, in the order of their creation.
     pub fn sinks(&self, stream: &str) -> Vec<(String, Arc<SinkCounters>)> {
         let of = |labels: &Labels, label: &str| {
             labels.iter().find(|(name, _)| *name == label).map(|(_, value)| value.clone())
@@ -274,17 +275,17 @@ impl Metrics {
         blocks.filter_map(|(labels, block)| Some((of(labels, "sink")?, block.clone()))).collect()
     }
 
-    /// A sink of a stream is no more.
+    /// Removes a sink of a stream.
     pub fn forget_sink(&self, stream: &str, sink: &str) {
         forget(&self.blocks.sinks, &[("stream", stream), ("sink", sink)]);
     }
 
-    /// A tap of a stream is no more.
+    /// Removes a tap of a stream.
     pub fn forget_tap(&self, stream: &str, tap: &str) {
         forget(&self.blocks.taps, &[("stream", stream), ("tap", tap)]);
     }
 
-    /// All of it.
+    /// Writes every metric.
     pub fn encode(&self, exposition: Exposition) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail.
@@ -307,7 +308,7 @@ fn block<B: Default>(labelled: &Labelled<B>, labels: Labels) -> Arc<B> {
     block
 }
 
-/// Blocks with these labels, and perhaps more, are published no longer.
+/// Removes the blocks that have these labels, and perhaps more.
 fn forget<B>(labelled: &Labelled<B>, of: &[(&'static str, &str)]) {
     let has = |labels: &Labels, (name, value): &(&str, &str)| {
         labels.iter().any(|(other, is)| other == name && is == value)
@@ -360,7 +361,7 @@ impl Collector for Blocks {
     }
 }
 
-/// All series of one name stand together, as the format wants it.
+/// Writes all series of one name together, as the format demands.
 fn encode_blocks<B: Block>(blocks: &[(Labels, Arc<B>)], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     for series in B::SERIES {
         let kind = blocks.iter().find_map(|(_, block)| (series.read)(block).kind());

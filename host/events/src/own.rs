@@ -1,6 +1,6 @@
-//! Figures that plugins name themselves: `afterbay_plugin_own_NAME`, by stream and plugin.
+//! Metrics that plugins name themselves: `afterbay_plugin_own_NAME`, by stream and plugin.
 //!
-//! Owns what was counted, bounded for each plugin. A name has one kind in the whole process, since on `/metrics` it is one
+//! The number of names is bounded per plugin. A name has one kind in the whole process, because `/metrics` shows it as one
 //! family.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-/// Names of one plugin of one stream.
+/// The most names of one plugin in one stream.
 pub const OWN_NAMES_MAX: usize = 64;
 
 /// 1, 2 and 5 times each power of ten from 0.000001 to 1000.
@@ -19,30 +19,30 @@ const BOUNDS: [f64; 30] = [
     1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0,
 ];
 
-/// Why a figure is not counted.
+/// The reason why a metric is refused.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum OwnError {
-    /// The plugin has [`OWN_NAMES_MAX`] names.
+    /// The plugin already has [`OWN_NAMES_MAX`] names.
     Full,
-    /// The name is of another kind.
+    /// The name already has another kind.
     OtherKind,
-    /// A histogram takes finite numbers only: its sum would never be a number again.
+    /// The value is infinite or not a number. A histogram refuses it, since its sum could never recover.
     NotFinite {
-        /// The value.
+        /// The refused value.
         value: f64,
     },
 }
 
-/// What plugins have counted. Clones share it.
+/// The metrics of all plugins. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Own(Arc<Mutex<Counted>>);
 
 #[derive(Clone, Debug, Default)]
 struct Counted {
-    /// Stream and plugin, by their numbers. One that is forgotten has none any more.
+    /// Stream and name of each plugin, by its number. A removed plugin has no entry.
     plugins: BTreeMap<u64, (String, String)>,
     last_number: u64,
-    /// Figures that were refused, by plugin.
+    /// The number of refused values, by plugin.
     refused: BTreeMap<u64, u64>,
     families: BTreeMap<String, Family>,
 }
@@ -50,7 +50,7 @@ struct Counted {
 #[derive(Clone, Debug)]
 struct Family {
     kind: Kind,
-    /// By plugin.
+    /// The values, by plugin.
     values: BTreeMap<u64, Value>,
 }
 
@@ -68,7 +68,7 @@ enum Value {
     Histogram { buckets: Box<[u64; BOUNDS.len() + 1]>, sum: f64 },
 }
 
-/// One plugin's part of it.
+/// The metrics of one plugin.
 #[derive(Clone, Debug)]
 pub struct OwnMetrics {
     own: Own,
@@ -89,7 +89,7 @@ impl Own {
         OwnMetrics { own: self.clone(), plugin }
     }
 
-    /// Plugins that are no more, by stream and name. What an instance of theirs still counts goes nowhere.
+    /// Removes plugins, by stream and name. A value from an instance of a removed plugin is ignored.
     pub(crate) fn forget(&self, is_gone: impl Fn(&str, &str) -> bool) {
         let Counted { plugins, families, refused, .. } = &mut *self.lock();
         plugins.retain(|_, (stream, plugin)| !is_gone(stream, plugin));
@@ -149,7 +149,7 @@ impl OwnMetrics {
     /// Adds to a counter.
     ///
     /// # Errors
-    /// If there is no room for one more name, or the name is of another kind.
+    /// If the plugin has too many names, or the name has another kind.
     pub fn add(&self, name: &str, delta: u64) -> Result<(), OwnError> {
         self.enter(
             name,
@@ -171,10 +171,10 @@ impl OwnMetrics {
         self.enter(name, Kind::Gauge, || Value::Gauge(to), |value| *value = Value::Gauge(to))
     }
 
-    /// Enters a value into a histogram. Its sum stops at the largest number there is.
+    /// Adds a value to a histogram. The sum stops at the largest finite number.
     ///
     /// # Errors
-    /// As [`OwnMetrics::add`], or if the value is infinite or no number.
+    /// As [`OwnMetrics::add`], or if the value is infinite or not a number.
     pub fn observe(&self, name: &str, seen: f64) -> Result<(), OwnError> {
         if !seen.is_finite() {
             return self.refuse(OwnError::NotFinite { value: seen });

@@ -1,4 +1,4 @@
-//! The way of an event: counted, recorded where a test listens, and logged where the rate limit lets it.
+//! The path of an event: it is counted, recorded if a test listens, and logged within the rate limit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,9 +7,9 @@ use std::time::Instant;
 use crate::limiter::Limiter;
 use crate::{Event, Recorder};
 
-/// Where events are published; clones publish to the same place, from any thread.
+/// Publishes events. Clones publish to the same place, from any thread.
 ///
-/// One uncontended lock an event: not for every frame, which is what counters are for.
+/// An event takes one uncontended lock. Frames and rows therefore use counters, not events.
 #[derive(Clone, Debug)]
 pub struct Events(Arc<Inner>);
 
@@ -20,12 +20,12 @@ struct Inner {
 }
 
 impl Events {
-    /// To the log and the metrics.
+    /// Publishes to the log and the metrics.
     pub fn new() -> Events {
         Events::with(None)
     }
 
-    /// To a recorder, too.
+    /// Publishes to a recorder, too.
     pub fn recorded() -> (Events, Recorder) {
         let recorder = Recorder::default();
         (Events::with(Some(recorder.clone())), recorder)
@@ -36,12 +36,12 @@ impl Events {
         Events(Arc::new(Inner { counts, limiter: Mutex::default(), recorder }))
     }
 
-    /// Publishes `event` as of this instant.
+    /// Publishes `event` at the current time.
     pub fn publish(&self, event: impl Into<Event>) {
         self.publish_at(event, Instant::now());
     }
 
-    /// Publishes `event` as of `now`, where the caller owns the time.
+    /// Publishes `event` at `now`, for a caller that owns the time.
     pub fn publish_at(&self, event: impl Into<Event>, now: Instant) {
         let event = event.into();
         if let Some(count) = self.0.counts.get(event.index()) {
@@ -56,7 +56,7 @@ impl Events {
         }
     }
 
-    /// Logs what the rate limit has gathered, where its ten seconds are over. One thread calls it about once a second.
+    /// Logs the summaries whose ten seconds have passed. One thread calls it about once a second.
     pub fn tick(&self, now: Instant) {
         let lines = self.0.limiter.lock().unwrap_or_else(PoisonError::into_inner).tick(now);
         for (event, times) in lines {
@@ -64,7 +64,7 @@ impl Events {
         }
     }
 
-    /// How many of each kind were published, by name.
+    /// The number of published events of each kind, by name.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         Event::NAMES.iter().zip(&self.0.counts).map(|(name, count)| (*name, count.load(Ordering::Relaxed)))
     }

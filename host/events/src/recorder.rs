@@ -1,4 +1,4 @@
-//! What a test holds: every event, in the order it was published, none left out by the log's rate limit.
+//! The events that a test collects: all of them, in order, without the log's rate limit.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use crate::Event;
 use crate::event::Kind;
 
-/// Events kept; what comes after is not recorded, and [`Recorder::all`] then ends with the last that was.
+/// The most recorded events. Later events are not recorded.
 pub const RECORDED_MAX: usize = 1 << 20;
 
-/// Collects events. Clones share what they collect.
+/// Collects events. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder(Arc<(Mutex<Vec<Event>>, Condvar)>);
 
@@ -36,7 +36,7 @@ impl Recorder {
         self.lock().iter().filter_map(K::of).cloned().collect()
     }
 
-    /// The first event of the kind that fits, also one of the past; `None` when it does not come in time.
+    /// The first event of the kind for which `fits` is true, past or future. `None` if there is none before the timeout.
     pub fn wait_for<K: Kind>(&self, timeout: Duration, fits: impl Fn(&K) -> bool) -> Option<K> {
         let deadline = Instant::now() + timeout;
         let mut events = self.lock();
@@ -49,7 +49,7 @@ impl Recorder {
         }
     }
 
-    /// Forgets what was collected.
+    /// Forgets the recorded events.
     pub fn clear(&self) {
         self.lock().clear();
     }

@@ -1,4 +1,5 @@
-//! Frames whose rows may overtake each other: of one kind, wire and layout, with no barrier between them.
+//! A lane: frames whose rows may overtake each other. They have one kind, wire format and layout, and no barrier between
+//! them.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -6,89 +7,95 @@ use std::time::Instant;
 use afterbay_wire::{Batch, Finish, Matched, Part, RowsError, is_health_check};
 use bytes::Bytes;
 
+use crate::backlog::{Backlog, NewRow};
 use crate::outbox::Joins;
-use crate::sent::Place;
-use crate::waiting::{Coming, Waiting};
+use crate::sent::FrameIndex;
 
 /// A frame with rows that wait.
 #[derive(Debug)]
-pub(crate) struct Held {
-    pub(crate) place: Place,
+pub(crate) struct WaitingFrame {
+    pub(crate) index: FrameIndex,
     pub(crate) number: u64,
     pub(crate) at: Instant,
-    /// `None` when all of its rows have left.
+    /// `None` once all of its rows are sent.
     pub(crate) batch: Option<Batch>,
     /// The number of each row's request.
     requests: Box<[u64]>,
-    /// Rows that wait.
-    left: u32,
+    /// The number of rows that wait.
+    unsent: u32,
     bytes: u64,
 }
 
-impl Held {
-    pub(crate) fn new(place: Place, number: u64, at: Instant, batch: Batch, requests: Box<[u64]>) -> Held {
-        let (left, bytes) = (batch.rows(), batch.bytes().len() as u64);
-        Held { place, number, at, batch: Some(batch), requests, left, bytes }
+impl WaitingFrame {
+    pub(crate) fn new(
+        index: FrameIndex,
+        number: u64,
+        at: Instant,
+        batch: Batch,
+        requests: Box<[u64]>,
+    ) -> WaitingFrame {
+        let (unsent, bytes) = (batch.rows(), batch.bytes().len() as u64);
+        WaitingFrame { index, number, at, batch: Some(batch), requests, unsent, bytes }
     }
 
-    /// None of its rows has left.
+    /// Whether none of its rows is sent.
     fn is_whole(&self) -> bool {
-        self.batch.as_ref().is_some_and(|batch| batch.rows() == self.left)
+        self.batch.as_ref().is_some_and(|batch| batch.rows() == self.unsent)
     }
 
-    /// The number of a row's request; 0 where none was given.
+    /// The number of a row's request. 0 if the caller gave none.
     fn request(&self, row: u32) -> u64 {
         self.requests.get(row as usize).copied().unwrap_or(0)
     }
 
-    /// So many of its rows have left.
+    /// Marks `rows` more of its rows as sent.
     fn leave(&mut self, rows: u32) {
-        self.left -= rows;
-        if self.left == 0 {
+        self.unsent -= rows;
+        if self.unsent == 0 {
             self.batch = None;
         }
     }
 }
 
-/// What leaves a lane.
+/// A frame that a lane sends.
 #[derive(Debug)]
-pub(crate) struct Composed {
+pub(crate) struct ComposedFrame {
     pub(crate) bytes: Bytes,
-    /// Of which frames, and how many rows of each.
-    pub(crate) of: Vec<(Place, u32)>,
-    /// The frame's number, where it leaves as it came.
+    /// Its source frames, and the number of rows from each.
+    pub(crate) of: Vec<(FrameIndex, u32)>,
+    /// The number of the source frame, if this is that frame unchanged.
     pub(crate) frame: Option<u64>,
-    /// Where it does not: its requests, and the frame up to which each has left.
+    /// Otherwise: its requests, and for each the frame up to which all its rows are sent.
     pub(crate) ahead: Vec<(u64, u64)>,
-    /// Rows that came, and rows that leave.
+    /// The number of rows received, and the number of rows sent.
     pub(crate) rows: (u32, u32),
-    /// When the oldest of its frames came.
+    /// The time at which the oldest source frame was received.
     pub(crate) at: Instant,
-    /// Rows of it may have left before: it could not be taken apart.
+    /// Whether rows of this frame may have been sent before, because the frame could not be taken apart.
     pub(crate) torn: bool,
 }
 
-/// The frames, and their rows by request.
+/// The frames of a lane, and their rows by request.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
-    frames: VecDeque<Held>,
-    /// What it has let go of since that was asked: frames, and their bytes.
-    gone: (usize, u64),
-    /// So many of `frames`, the first ones, are in `waiting`. A frame that waits alone is not.
+    frames: VecDeque<WaitingFrame>,
+    /// Frames that no longer wait, and their bytes, since `take_removed` was called last.
+    removed: (usize, u64),
+    /// The number of frames, from the front, whose rows are in `backlog`. A frame that waits alone is not indexed.
     indexed: usize,
-    waiting: Waiting,
-    /// Something in it cannot be joined: its frames leave one by one.
+    backlog: Backlog,
+    /// Whether something in this lane cannot be joined. Its frames are then sent one by one.
     plain: bool,
-    // Kept so that composing allocates little.
+    // Reused buffers, so that composing allocates little.
     picked: Vec<(u32, u32)>,
-    rows: Vec<(Place, u32)>,
+    rows: Vec<(FrameIndex, u32)>,
     ids: Vec<i64>,
 }
 
 impl Lane {
-    /// Whether a batch can stand beside those that are here.
+    /// Whether `batch` may join this lane.
     pub(crate) fn takes(&self, batch: &Batch) -> bool {
-        let other = self.frames.iter().rev().find_map(|held| held.batch.as_ref());
+        let other = self.frames.iter().rev().find_map(|frame| frame.batch.as_ref());
         other.is_none_or(|other| other.is_like(batch))
     }
 
@@ -100,39 +107,39 @@ impl Lane {
         self.frames.len()
     }
 
-    /// Rows that wait.
+    /// The number of rows that wait.
     pub(crate) fn rows(&self) -> usize {
-        let fresh = self.frames.iter().skip(self.indexed).map(|held| held.left as usize);
-        self.waiting.rows() + fresh.sum::<usize>()
+        let fresh = self.frames.iter().skip(self.indexed).map(|frame| frame.unsent as usize);
+        self.backlog.rows() + fresh.sum::<usize>()
     }
 
-    /// Their tokens. Reads the frames that were not looked into.
+    /// The tokens of the rows that wait. Reads the frames that are not indexed.
     pub(crate) fn tokens(&self) -> u64 {
-        let fresh = self.frames.iter().skip(self.indexed).filter_map(|held| held.batch.as_ref());
-        self.waiting.tokens() + fresh.flat_map(Batch::token_counts).map(u64::from).sum::<u64>()
+        let fresh = self.frames.iter().skip(self.indexed).filter_map(|frame| frame.batch.as_ref());
+        self.backlog.tokens() + fresh.flat_map(Batch::token_counts).map(u64::from).sum::<u64>()
     }
 
-    /// Frames that wait no more since this was asked last, and their bytes.
-    pub(crate) fn take_gone(&mut self) -> (usize, u64) {
-        std::mem::take(&mut self.gone)
+    /// The frames that no longer wait since the last call, and their bytes.
+    pub(crate) fn take_removed(&mut self) -> (usize, u64) {
+        std::mem::take(&mut self.removed)
     }
 
     pub(crate) fn oldest(&self) -> Option<Instant> {
-        self.frames.front().map(|held| held.at)
+        self.frames.front().map(|frame| frame.at)
     }
 
-    /// A frame comes to wait. One that waits alone is not looked into.
-    pub(crate) fn push(&mut self, held: Held) {
-        self.frames.push_back(held);
+    /// Adds a frame. A frame that waits alone is not indexed.
+    pub(crate) fn push(&mut self, frame: WaitingFrame) {
+        self.frames.push_back(frame);
     }
 
-    /// Looks into the frames that came since the last time. Health checks go into `urgent`, each a frame of its own.
-    pub(crate) fn index(&mut self, joins: &Joins, urgent: &mut VecDeque<Composed>) {
-        let Lane { frames, indexed, waiting, plain, ids, .. } = self;
-        for held in frames.iter_mut().skip(*indexed) {
+    /// Indexes the frames that were added since the last call. Each health check becomes a frame of its own in `urgent`.
+    pub(crate) fn index(&mut self, joins: &Joins, urgent: &mut VecDeque<ComposedFrame>) {
+        let Lane { frames, indexed, backlog, plain, ids, .. } = self;
+        for frame in frames.iter_mut().skip(*indexed) {
             *indexed += 1;
-            let Some(batch) = &held.batch else { continue };
-            let (place, at) = (held.place, held.at);
+            let Some(batch) = &frame.batch else { continue };
+            let (frame_index, at) = (frame.index, frame.at);
             let mut alone_rows = 0;
             *plain |= batch.splittable().is_err();
             let text = joins.vocabulary(batch.kind());
@@ -143,9 +150,9 @@ impl Lane {
                     && let Ok(alone) = batch.take(&[row])
                 {
                     alone_rows += 1;
-                    let (bytes, of) = (alone.bytes().clone(), vec![(place, 1)]);
-                    let ahead = vec![(held.request(row), held.number)];
-                    urgent.push_back(Composed {
+                    let (bytes, of) = (alone.bytes().clone(), vec![(frame_index, 1)]);
+                    let ahead = vec![(frame.request(row), frame.number)];
+                    urgent.push_back(ComposedFrame {
                         bytes,
                         of,
                         frame: None,
@@ -161,48 +168,49 @@ impl Lane {
                     batch.row_ids(row, ids);
                     (vocabulary, &**ids)
                 });
-                // Nothing came before a row whose tokens are all that its request has.
+                // A row that has all tokens of its request is its first.
                 let first = count == Some(u64::from(tokens));
                 let last = finish != Finish::Running;
-                // The detokenizer cuts the text of its last row at the stop text: what single rows have let out of that, a
-                // joined one would not.
+                // The detokenizer cuts the text of a last row at the stop text. Single rows have already sent a part of it,
+                // which a joined row would not.
                 let alone = matches!(finish, Finish::Stop { matched: Matched::Text(_) });
-                let request = held.request(row);
-                waiting.push(Coming { place, row, rid, request, tokens, first, last, alone }, text);
+                let request = frame.request(row);
+                backlog.push(NewRow { frame: frame_index, row, rid, request, tokens, first, last, alone }, text);
             }
-            held.leave(alone_rows);
+            frame.leave(alone_rows);
         }
-        self.clean();
+        self.remove_sent();
     }
 
-    /// The next frame out of what waits: the one that waits alone as it came, else at most so many requests. `hurried`: of
-    /// requests that wait with their first or their last row only.
-    pub(crate) fn next(&mut self, most: usize, hurried: bool) -> Option<Composed> {
-        if !hurried && self.frames.len() == 1 && self.frames.front().is_some_and(Held::is_whole) {
+    /// Composes the next frame. A frame that waits alone is sent unchanged; otherwise the frame has at most `max_requests`
+    /// requests. `hurried` restricts it to requests whose first or last row waits. `now` is the frame's time if no source
+    /// frame is known.
+    pub(crate) fn next(&mut self, max_requests: usize, hurried: bool, now: Instant) -> Option<ComposedFrame> {
+        if !hurried && self.frames.len() == 1 && self.frames.front().is_some_and(WaitingFrame::is_whole) {
             return self.whole();
         }
         loop {
             if self.plain {
                 return self.rest_of_front();
             }
-            self.waiting.pick(most, hurried, &mut self.picked);
+            self.backlog.pick(max_requests, hurried, &mut self.picked);
             if self.picked.is_empty() {
                 return None;
             }
-            self.waiting.rows_of(&self.picked, &mut self.rows);
+            self.backlog.rows_of(&self.picked, &mut self.rows);
             match self.join() {
-                Ok((bytes, frame)) => return Some(self.leave(bytes, frame)),
+                Ok((bytes, frame)) => return Some(self.leave(bytes, frame, now)),
                 Err(error) => {
-                    self.waiting.stay(&self.picked);
+                    self.backlog.stay(&self.picked);
                     let is_single =
-                        matches!(&error, RowsError::Column { rid, .. } if self.waiting.make_single(rid));
+                        matches!(&error, RowsError::Column { rid, .. } if self.backlog.make_single(rid));
                     self.plain |= !is_single;
                 }
             }
         }
     }
 
-    /// Writes the rows that were picked as one frame; which it is where these are all rows of one.
+    /// Writes the picked rows as one frame. Returns its number if these are all rows of one source frame.
     fn join(&self) -> Result<(Bytes, Option<u64>), RowsError> {
         let rows: Vec<u32> = self.rows.iter().map(|(_, row)| *row).collect();
         let mut parts = Vec::new();
@@ -210,11 +218,11 @@ impl Lane {
         let mut from = 0;
         for of_one in self.rows.chunk_by(|one, next| one.0 == next.0) {
             let to = from + of_one.len();
-            if let Some(held) = self.held(of_one[0].0)
-                && let Some(batch) = &held.batch
+            if let Some(frame) = self.frame(of_one[0].0)
+                && let Some(batch) = &frame.batch
             {
                 parts.push(Part { batch, rows: Some(&rows[from..to]) });
-                number = Some(held.number);
+                number = Some(frame.number);
             }
             from = to;
         }
@@ -226,80 +234,82 @@ impl Lane {
         }
     }
 
-    /// The rows that were picked have been written.
-    fn leave(&mut self, bytes: Bytes, frame: Option<u64>) -> Composed {
+    /// Removes the picked rows after they were written.
+    fn leave(&mut self, bytes: Bytes, frame: Option<u64>, now: Instant) -> ComposedFrame {
         let rows = (self.rows.len() as u32, self.picked.len() as u32);
-        let number = |place| self.held(place).map_or(0, |held| held.number);
+        let number = |frame_index| self.frame(frame_index).map_or(0, |frame| frame.number);
         let ahead = match frame {
             Some(_) => Vec::new(),
-            None => {
-                self.waiting.last_of(&self.picked).map(|(request, place)| (request, number(place))).collect()
-            }
+            None => self
+                .backlog
+                .last_of(&self.picked)
+                .map(|(request, frame_index)| (request, number(frame_index)))
+                .collect(),
         };
-        self.waiting.leave(&self.picked);
+        self.backlog.leave(&self.picked);
         let groups = self.rows.chunk_by(|one, next| one.0 == next.0);
-        let of: Vec<(Place, u32)> = groups.map(|group| (group[0].0, group.len() as u32)).collect();
-        let at = self.left(&of);
-        Composed { bytes, of, frame, ahead, rows, at, torn: false }
+        let of: Vec<(FrameIndex, u32)> = groups.map(|group| (group[0].0, group.len() as u32)).collect();
+        let oldest = of.first().and_then(|(frame_index, _)| self.frame(*frame_index));
+        let at = oldest.map_or(now, |frame| frame.at);
+        self.mark_sent(&of);
+        ComposedFrame { bytes, of, frame, ahead, rows, at, torn: false }
     }
 
-    /// The first frame leaves as it came.
-    fn whole(&mut self) -> Option<Composed> {
-        let held = self.frames.front()?;
-        let (place, frame, rows, at) = (held.place, Some(held.number), held.left, held.at);
-        let bytes = held.batch.as_ref()?.bytes().clone();
+    /// Sends the first frame unchanged.
+    fn whole(&mut self) -> Option<ComposedFrame> {
+        let front = self.frames.front()?;
+        let (frame_index, frame, rows, at) = (front.index, Some(front.number), front.unsent, front.at);
+        let bytes = front.batch.as_ref()?.bytes().clone();
         if self.indexed > 0 {
-            self.waiting.forget(place);
+            self.backlog.forget(frame_index);
         }
-        self.left(&[(place, rows)]);
-        let (of, ahead) = (vec![(place, rows)], Vec::new());
-        Some(Composed { bytes, of, frame, ahead, rows: (rows, rows), at, torn: false })
+        self.mark_sent(&[(frame_index, rows)]);
+        let (of, ahead) = (vec![(frame_index, rows)], Vec::new());
+        Some(ComposedFrame { bytes, of, frame, ahead, rows: (rows, rows), at, torn: false })
     }
 
-    /// What is left of the first frame, some of whose rows have left joined with others.
-    fn rest_of_front(&mut self) -> Option<Composed> {
+    /// Sends the rest of the first frame, of which some rows were sent joined with others.
+    fn rest_of_front(&mut self) -> Option<ComposedFrame> {
         if self.frames.front()?.is_whole() {
             return self.whole();
         }
-        let held = self.frames.front()?;
-        let (place, at) = (held.place, held.at);
-        let rows = self.waiting.forget(place);
-        let batch = held.batch.as_ref()?;
+        let frame = self.frames.front()?;
+        let (frame_index, at) = (frame.index, frame.at);
+        let rows = self.backlog.forget(frame_index);
+        let batch = frame.batch.as_ref()?;
         let (bytes, torn) = match batch.take(&rows) {
             Ok(rest) => (rest.bytes().clone(), false),
             Err(_) => (batch.bytes().clone(), true),
         };
-        let ahead = rows.iter().map(|row| (held.request(*row), held.number)).collect();
-        let of = vec![(place, rows.len() as u32)];
-        self.left(&of);
+        let ahead = rows.iter().map(|row| (frame.request(*row), frame.number)).collect();
+        let of = vec![(frame_index, rows.len() as u32)];
+        self.mark_sent(&of);
         let rows = (rows.len() as u32, rows.len() as u32);
-        Some(Composed { bytes, of, frame: None, ahead, rows, at, torn })
+        Some(ComposedFrame { bytes, of, frame: None, ahead, rows, at, torn })
     }
 
-    /// So many rows of these frames have left. When the oldest of them came.
-    fn left(&mut self, of: &[(Place, u32)]) -> Instant {
-        let at = of.first().and_then(|(place, _)| self.held(*place)).map(|held| held.at);
-        for (place, rows) in of {
-            if let Ok(index) = self.frames.binary_search_by_key(place, |held| held.place)
-                && let Some(held) = self.frames.get_mut(index)
+    /// Marks rows of these frames as sent.
+    fn mark_sent(&mut self, of: &[(FrameIndex, u32)]) {
+        for (frame_index, rows) in of {
+            if let Ok(index) = self.frames.binary_search_by_key(frame_index, |frame| frame.index)
+                && let Some(frame) = self.frames.get_mut(index)
             {
-                held.leave(*rows);
+                frame.leave(*rows);
             }
         }
-        self.clean();
-        at.unwrap_or_else(Instant::now)
+        self.remove_sent();
     }
 
-    /// Lets go of frames all of whose rows have left.
-    fn clean(&mut self) {
-        while let Some(held) = self.frames.pop_front_if(|held| held.left == 0) {
-            self.gone = (self.gone.0 + 1, self.gone.1 + held.bytes);
+    /// Removes the frames whose rows are all sent.
+    fn remove_sent(&mut self) {
+        while let Some(frame) = self.frames.pop_front_if(|frame| frame.unsent == 0) {
+            self.removed = (self.removed.0 + 1, self.removed.1 + frame.bytes);
             self.indexed = self.indexed.saturating_sub(1);
         }
     }
 
-    fn held(&self, place: Place) -> Option<&Held> {
-        let index = self.frames.binary_search_by_key(&place, |held| held.place).ok()?;
+    fn frame(&self, frame_index: FrameIndex) -> Option<&WaitingFrame> {
+        let index = self.frames.binary_search_by_key(&frame_index, |frame| frame.index).ok()?;
         self.frames.get(index)
     }
 }

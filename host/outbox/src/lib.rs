@@ -1,21 +1,21 @@
-//! What waits for one sink, in order: handed on as it came while the sink keeps up, joined without loss while it does not.
+//! The queue of one sink: frames are sent unchanged while the sink keeps up, and joined without loss while the sink is
+//! behind.
 //!
-//! A frame is [put](Outbox::put) in when the plugins are done with it, and leaves by [`Outbox::next`] whenever the sink has
-//! room. While nothing else waits, that is the frame itself, byte for byte. Otherwise the rows that wait are composed into
-//! frames of at most `max_rows` requests, each request's rows joined into one: first tokens first, then last rows, then
-//! the requests that have waited longest. What has left is remembered until it is [taken](Outbox::taken), so that the
-//! journal can be told how far every frame is done with.
+//! The pipeline [puts](Outbox::put) a frame in after the plugins are done with it. [`Outbox::next`] returns a frame whenever
+//! the sink has room. If nothing else waits, this is the same frame, byte for byte. Otherwise the outbox composes a frame of
+//! at most `max_rows` requests out of the rows that wait, and joins each request's rows into one. Requests with their first
+//! row come first, then requests with their last row, then those that have waited longest. The outbox remembers sent frames
+//! until they are [taken](Outbox::taken), so that the journal can record up to which frame everything is delivered.
 //!
-//! This crate knows rows and where text is whole. It must not know sockets, the journal, plugins, or what time it is.
-//! Before it come the plugins, after it the sink's socket.
+//! This crate knows rows and where text is whole. It knows no sockets, no journal, no plugins and no clock.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-// Frames wait in lanes, which leave one after another,
+// Frames wait in lanes, one lane after another.
 mod lane;
-// rows by request, in one lane,
-mod waiting;
-// and what has left is remembered until it is taken.
+// The rows of one lane, by request.
+mod backlog;
+// Sent frames, until they are taken.
 mod sent;
 
 mod outbox;

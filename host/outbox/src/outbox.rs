@@ -7,35 +7,35 @@ use afterbay_text::Vocabulary;
 use afterbay_wire::{Batch, Kind};
 use bytes::Bytes;
 
-use crate::lane::{Composed, Held, Lane};
-use crate::sent::{Outstanding, Place};
+use crate::lane::{ComposedFrame, Lane, WaitingFrame};
+use crate::sent::{FrameIndex, Outstanding};
 
-/// When rows that wait are joined.
+/// The condition under which rows that wait are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// Never: frames leave as they came, in their order.
+    /// Never: frames are sent unchanged, in order.
     Never,
-    /// Only while the sink has no room: what it has not taken is joined.
+    /// While the sink has no room: rows that it has not taken are joined.
     Backpressure,
-    /// For readers that cannot show backpressure: a request leaves at most once in this time, but for its first and its
-    /// last row, which leave at once.
+    /// For readers that cannot show backpressure: a request is sent at most once in this time. Its first and its last row
+    /// are sent at once.
     Window(Duration),
 }
 
-/// Where a joined row may end.
+/// The positions at which a joined row may end.
 #[derive(Clone, Debug, Default)]
 pub enum Joins {
-    /// Rows are not joined: the sink is a detokenizer, and no tokenizer is known.
+    /// Nowhere, so rows are not joined: the sink is a detokenizer, and its tokenizer is unknown.
     Nowhere,
-    /// The sink is a detokenizer: where the text is whole.
+    /// Where the text is whole: the sink is a detokenizer.
     WhereTextIsWhole(Vocabulary),
-    /// The sink reads ids, or text that is made.
+    /// Anywhere: the sink reads ids or finished text.
     #[default]
     Anywhere,
 }
 
 impl Joins {
-    /// The tokenizer that tells where a joined row of this kind may end; `None`: that does not depend on the text.
+    /// The tokenizer that decides where a joined row of this kind may end. `None` if the text does not matter.
     pub fn vocabulary(&self, kind: Kind) -> Option<&Vocabulary> {
         match self {
             Joins::WhereTextIsWhole(vocabulary) if kind == Kind::TokenId => Some(vocabulary),
@@ -44,83 +44,83 @@ impl Joins {
     }
 }
 
-/// How an outbox works, and its bounds.
+/// The settings and bounds of an outbox.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// When rows are joined.
+    /// The condition under which rows are joined.
     pub when: When,
-    /// Where a joined row may end.
+    /// The positions at which a joined row may end.
     pub joins: Joins,
-    /// Requests in a composed frame, at most: a reader's loop is not to be kept for long.
+    /// The most requests in a composed frame. It bounds the time for which one frame occupies the reader.
     pub max_rows: usize,
-    /// It has [room](Outbox::has_room) while fewer frames wait.
+    /// The outbox has [room](Outbox::has_room) while fewer frames wait.
     pub max_frames: usize,
-    /// It has room while fewer bytes of frames wait.
+    /// The outbox has room while fewer bytes of frames wait.
     pub max_bytes: u64,
 }
 
-/// A frame that comes to wait.
+/// A frame to put into the outbox.
 #[derive(Debug)]
 pub struct Frame {
-    /// Its number; greater than that of the frame before.
+    /// The frame's number, greater than that of the frame before it.
     pub number: u64,
-    /// When it came from the scheduler.
+    /// The time at which the scheduler's frame was received.
     pub at: Instant,
-    /// What it holds.
+    /// The content.
     pub content: Content,
 }
 
-/// What a frame holds.
+/// The content of a frame.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "one a frame: a box would cost more than the move")]
 pub enum Content {
-    /// Nothing is left of it.
+    /// No content: plugins removed every row.
     Nothing,
-    /// Bytes that go on in their place: nothing overtakes them.
+    /// Bytes that keep their position: no other frame overtakes them.
     Whole {
         /// The frame.
         bytes: Bytes,
-        /// The reader counts it.
+        /// Whether the reader counts the frame.
         counted: bool,
-        /// Rows in it, for [`Totals::rows_left`]; 0 of a frame without rows.
+        /// The number of rows in it, for [`Totals::rows_left`]. 0 for a frame without rows.
         rows: u32,
     },
-    /// Rows, that may be joined with others of their requests.
+    /// Rows that may be joined with other rows of their requests.
     Rows {
         /// The rows.
         batch: Batch,
-        /// The number of each row's request, for who keeps what left ([`Leaving::rows`]).
+        /// The number of each row's request, as given back in [`Leaving::rows`].
         requests: Box<[u64]>,
     },
 }
 
-/// A frame that leaves for the sink.
+/// A frame for the sink.
 #[derive(Debug)]
 pub struct Leaving {
-    /// Its number among those that leave, from 1, without gaps.
+    /// Its number among the sent frames, from 1, without gaps.
     pub sequence: u64,
     /// The frame.
     pub bytes: Bytes,
-    /// The reader counts it.
+    /// Whether the reader counts the frame.
     pub counted: bool,
-    /// When the oldest of it came from the scheduler.
+    /// The time at which the oldest source frame was received.
     pub at: Instant,
-    /// The number of the frame that this is, unless it is composed.
+    /// The number of the source frame. `None` for a composed frame.
     pub frame: Option<u64>,
-    /// Of a composed frame: each request in it by number, and the frame up to which all its rows have left now.
+    /// For a composed frame: the number of each request in it, and the frame up to which all its rows are now sent.
     pub rows: Vec<(u64, u64)>,
 }
 
-/// What has happened since the start; only grows.
+/// Counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Frames that were composed out of rows of several, or some of one's.
+    /// Frames that were composed of rows of several frames, or of some rows of one.
     pub frames_composed: u64,
-    /// Rows that came and have left, whether or not in another.
+    /// Rows received and sent, alone or inside another row.
     pub rows_left: u64,
-    /// Rows that left in other rows: rows that came less those that left.
+    /// Rows sent inside another row: rows received minus rows written.
     pub rows_joined: u64,
-    /// Frames that could not be taken apart when some of their rows had left already, and so went whole.
+    /// Frames sent whole although some of their rows had been sent, because they could not be taken apart.
     pub frames_torn: u64,
 }
 
@@ -128,27 +128,27 @@ pub struct Totals {
 #[expect(clippy::large_enum_variant, reason = "there are few, and nearly all are the large one")]
 enum Stage {
     Rows(Lane),
-    Whole { place: Place, number: u64, bytes: Bytes, counted: bool, rows: u32, at: Instant },
+    Whole { frame_index: FrameIndex, number: u64, bytes: Bytes, counted: bool, rows: u32, at: Instant },
 }
 
-/// What waits for one sink.
+/// The queue of one sink.
 #[derive(Debug)]
 pub struct Outbox {
     options: Options,
     stages: VecDeque<Stage>,
-    /// Health checks, each alone: they do not wait.
-    urgent: VecDeque<Composed>,
+    /// Health checks, each in a frame of its own. They do not wait.
+    urgent: VecDeque<ComposedFrame>,
     outstanding: Outstanding,
-    /// Frames of which something waits in `stages`.
+    /// The number of frames with content in `stages`.
     frames: usize,
     bytes: u64,
-    /// When all that waits may leave, of [`When::Window`]; it may until nothing does.
+    /// For [`When::Window`]: the time from which everything that waits may be sent, until nothing waits.
     window_ends: Option<Instant>,
     totals: Totals,
 }
 
 impl Outbox {
-    /// Empty. Frames that leave are numbered from `sequence` + 1, and everything up to frame `done` is done with.
+    /// An empty outbox. Sent frames are numbered from `sequence` + 1, and every frame up to `done` is delivered.
     pub fn new(options: Options, sequence: u64, done: u64) -> Outbox {
         Outbox {
             options,
@@ -162,8 +162,8 @@ impl Outbox {
         }
     }
 
-    /// Works otherwise from now on; where rows end is as it was made with. What comes is joined as the new options say, and
-    /// what waits may be joined still where they say [`When::Never`].
+    /// Changes the options, except [`Options::joins`]. New frames follow the new options. Frames that already wait may still
+    /// be joined under [`When::Never`].
     pub fn reset(&mut self, options: Options) {
         let joins = std::mem::take(&mut self.options.joins);
         self.options = Options { joins, ..options };
@@ -171,32 +171,32 @@ impl Outbox {
         if !matches!(self.options.when, When::Window(_)) {
             return;
         }
-        // A frame that waits alone is not indexed, but for a window.
-        let mut gone = (0, 0);
+        // Only a window indexes a frame that waits alone.
+        let mut removed = (0, 0);
         for stage in &mut self.stages {
             if let Stage::Rows(lane) = stage
                 && !lane.is_empty()
             {
                 lane.index(&self.options.joins, &mut self.urgent);
-                let (frames, bytes) = lane.take_gone();
-                gone = (gone.0 + frames, gone.1 + bytes);
+                let (frames, bytes) = lane.take_removed();
+                removed = (removed.0 + frames, removed.1 + bytes);
             }
         }
-        self.let_go(gone);
+        self.subtract(removed);
     }
 
-    /// Where joined rows may end from now on: the reader has turned out to be another than was thought. What waits is joined as
-    /// it was to be when it came, or not at all.
+    /// Changes where joined rows may end, because the reader is another than was assumed. Rows that already wait are joined
+    /// under the old rule, or not at all.
     pub fn set_joins(&mut self, joins: Joins) {
         self.options.joins = joins;
     }
 
-    /// Whether a further frame may be put in.
+    /// Whether another frame may be put in.
     pub fn has_room(&self) -> bool {
         self.frames < self.options.max_frames && self.bytes < self.options.max_bytes
     }
 
-    /// A frame comes to wait.
+    /// Adds a frame.
     pub fn put(&mut self, frame: Frame) {
         let Frame { number, at, content } = frame;
         let content = match content {
@@ -206,13 +206,13 @@ impl Outbox {
             content => content,
         };
         match content {
-            Content::Nothing => _ = self.outstanding.came(number, 0),
+            Content::Nothing => _ = self.outstanding.add(number, 0),
             Content::Whole { bytes, counted, rows } => {
-                let place = self.came(number, 1, &bytes);
-                self.stages.push_back(Stage::Whole { place, number, bytes, counted, rows, at });
+                let frame_index = self.add(number, 1, &bytes);
+                self.stages.push_back(Stage::Whole { frame_index, number, bytes, counted, rows, at });
             }
             Content::Rows { batch, requests } => {
-                let place = self.came(number, batch.rows(), batch.bytes());
+                let frame_index = self.add(number, batch.rows(), batch.bytes());
                 let has_health_check = batch.has_health_check();
                 let lane = match self.stages.back_mut() {
                     Some(Stage::Rows(lane)) if lane.takes(&batch) => lane,
@@ -222,32 +222,32 @@ impl Outbox {
                         lane
                     }
                 };
-                lane.push(Held::new(place, number, at, batch, requests));
+                lane.push(WaitingFrame::new(frame_index, number, at, batch, requests));
                 let is_windowed = matches!(self.options.when, When::Window(_));
                 if lane.frames() > 1 || has_health_check || is_windowed {
                     lane.index(&self.options.joins, &mut self.urgent);
-                    // Those that held health checks only wait no more.
-                    let gone = lane.take_gone();
-                    self.let_go(gone);
+                    // A frame that had only health checks no longer waits.
+                    let removed = lane.take_removed();
+                    self.subtract(removed);
                 }
             }
         }
     }
 
-    /// The rest of a frame comes to wait, of which some left before this outbox was made, in frames up to `sequence`: it is
-    /// [done](Outbox::done) with when those are taken, too.
+    /// Adds the rest of a frame. Its other rows were sent before this outbox existed, in frames up to `sequence`. The frame
+    /// is [done](Outbox::done) once those are taken, too.
     pub fn put_rest(&mut self, frame: Frame, sequence: u64) {
         self.outstanding.rest_of(sequence);
         self.put(frame);
     }
 
-    fn came(&mut self, number: u64, parts: u32, bytes: &Bytes) -> Place {
+    fn add(&mut self, number: u64, parts: u32, bytes: &Bytes) -> FrameIndex {
         self.frames += 1;
         self.bytes += bytes.len() as u64;
-        self.outstanding.came(number, parts)
+        self.outstanding.add(number, parts)
     }
 
-    fn let_go(&mut self, (frames, bytes): (usize, u64)) {
+    fn subtract(&mut self, (frames, bytes): (usize, u64)) {
         self.frames -= frames;
         self.bytes -= bytes;
     }
@@ -261,7 +261,7 @@ impl Outbox {
         is_allowed && self.options.when != When::Never
     }
 
-    /// The next frame for the sink. `has_room`: it keeps up, and takes one now; health checks leave in any case.
+    /// The next frame for the sink. `has_room` says that the sink can take one now. Health checks are returned in any case.
     pub fn next(&mut self, has_room: bool, now: Instant) -> Option<Leaving> {
         if let Some(composed) = self.urgent.pop_front() {
             return Some(self.leave(composed));
@@ -272,14 +272,14 @@ impl Outbox {
         loop {
             match self.stages.front_mut()? {
                 Stage::Whole { .. } => {
-                    let Some(Stage::Whole { place, number, bytes, counted, rows, at }) =
+                    let Some(Stage::Whole { frame_index, number, bytes, counted, rows, at }) =
                         self.stages.pop_front()
                     else {
                         return None;
                     };
-                    self.let_go((1, bytes.len() as u64));
+                    self.subtract((1, bytes.len() as u64));
                     self.totals.rows_left += u64::from(rows);
-                    let sequence = self.outstanding.leaves(vec![(place, 1)]);
+                    let sequence = self.outstanding.send(vec![(frame_index, 1)]);
                     return Some(Leaving {
                         sequence,
                         bytes,
@@ -295,62 +295,62 @@ impl Outbox {
                         When::Window(window) => now < *self.window_ends.get_or_insert(now + window),
                         _ => false,
                     };
-                    let composed = lane.next(self.options.max_rows, hurried);
+                    let composed = lane.next(self.options.max_rows, hurried, now);
                     if lane.is_empty()
                         && let When::Window(window) = self.options.when
                     {
                         self.window_ends = Some(now + window);
                     }
-                    let gone = lane.take_gone();
-                    self.let_go(gone);
+                    let removed = lane.take_removed();
+                    self.subtract(removed);
                     return composed.map(|composed| self.leave(composed));
                 }
             }
         }
     }
 
-    fn leave(&mut self, composed: Composed) -> Leaving {
-        let Composed { bytes, of, frame, ahead, rows, at, torn } = composed;
+    fn leave(&mut self, composed: ComposedFrame) -> Leaving {
+        let ComposedFrame { bytes, of, frame, ahead, rows, at, torn } = composed;
         self.totals.frames_composed += u64::from(frame.is_none());
         self.totals.rows_left += u64::from(rows.0);
         self.totals.rows_joined += u64::from(rows.0 - rows.1);
         self.totals.frames_torn += u64::from(torn);
-        let sequence = self.outstanding.leaves(of);
+        let sequence = self.outstanding.send(of);
         Leaving { sequence, bytes, counted: true, at, frame, rows: ahead }
     }
 
-    /// When [`Outbox::next`] is to be asked though nothing has come and the sink has not said anything.
+    /// The time at which [`Outbox::next`] must be called even if no frame and no signal from the sink arrives.
     pub fn deadline(&self) -> Option<Instant> {
         self.window_ends
             .filter(|_| matches!(self.stages.front(), Some(Stage::Rows(lane)) if !lane.is_empty()))
     }
 
-    /// Everything that left up to this number need never be sent again.
+    /// Marks every sent frame up to `sequence` as taken: it never needs to be sent again.
     pub fn taken(&mut self, sequence: u64) {
         self.outstanding.taken(sequence);
     }
 
-    /// Every frame up to this one is done with: nothing of it waits, and what left of it is taken.
+    /// The frame up to which everything is delivered: none of it waits, and the sink has taken all of it.
     pub fn done(&self) -> u64 {
         self.outstanding.done()
     }
 
-    /// Nothing waits.
+    /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.frames == 0 && self.urgent.is_empty()
     }
 
-    /// Frames of which something waits.
+    /// The number of frames with content that waits.
     pub fn frames(&self) -> usize {
         self.frames
     }
 
-    /// Their bytes.
+    /// The bytes of these frames.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Rows that wait; a frame that goes on whole counts as one.
+    /// The number of rows that wait. A frame that is sent whole counts as one.
     pub fn rows(&self) -> usize {
         let rows = self.stages.iter().map(|stage| match stage {
             Stage::Rows(lane) => lane.rows(),
@@ -359,7 +359,7 @@ impl Outbox {
         rows.sum::<usize>() + self.urgent.len()
     }
 
-    /// Tokens of the rows that wait.
+    /// The tokens of the rows that wait.
     pub fn tokens(&self) -> u64 {
         let tokens = self.stages.iter().map(|stage| match stage {
             Stage::Rows(lane) => lane.tokens(),
@@ -368,7 +368,7 @@ impl Outbox {
         tokens.sum()
     }
 
-    /// When the oldest frame came of which something waits.
+    /// The time at which the oldest waiting frame was received.
     pub fn oldest(&self) -> Option<Instant> {
         match self.stages.front()? {
             Stage::Rows(lane) => lane.oldest(),
@@ -376,7 +376,7 @@ impl Outbox {
         }
     }
 
-    /// What has happened since the start.
+    /// Counts since the start.
     pub fn totals(&self) -> Totals {
         self.totals
     }

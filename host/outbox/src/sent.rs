@@ -1,40 +1,40 @@
-//! What has left and is not taken yet, and how far the frames that came are done with.
+//! Sent frames that are not taken yet, and the frame up to which everything is delivered.
 
 use std::collections::VecDeque;
 
-/// A frame's place among all that were put in, counted from 0.
-pub(crate) type Place = u64;
+/// The position of a frame among all that were put in, from 0.
+pub(crate) type FrameIndex = u64;
 
-/// A frame that came, until everything of it is taken.
+/// A frame that was put in, until everything of it is taken.
 #[derive(Debug)]
-struct Source {
-    /// The journal's number of it.
+struct QueuedFrame {
+    /// Its number in the journal.
     frame: u64,
-    /// Parts of it (rows, or the whole) that are not taken.
-    left: u32,
+    /// The number of its parts (rows, or the whole) that are not taken.
+    open: u32,
 }
 
-/// A frame that has left.
+/// A sent frame.
 #[derive(Debug)]
-struct Sent {
+struct SentFrame {
     sequence: u64,
-    /// Of which frames, and how many parts of each.
-    of: Vec<(Place, u32)>,
+    /// Its source frames, and the number of parts from each.
+    of: Vec<(FrameIndex, u32)>,
 }
 
-/// The frames between their arrival and their being taken.
+/// The frames from when they are put in until they are taken.
 #[derive(Debug, Default)]
 pub(crate) struct Outstanding {
-    sources: VecDeque<Source>,
-    /// The place of `sources[0]`.
-    first: Place,
-    sent: VecDeque<Sent>,
+    sources: VecDeque<QueuedFrame>,
+    /// The index of `sources[0]`.
+    first: FrameIndex,
+    sent: VecDeque<SentFrame>,
     sequence: u64,
-    /// Up to this number it is.
+    /// The last taken number.
     taken: u64,
-    /// Of the next frame some has left already, up to this number.
+    /// Parts of the next frame were sent before, in frames up to this number.
     rest_of: Option<u64>,
-    /// Every frame up to this one is done with.
+    /// Every frame up to this one is delivered.
     done: u64,
 }
 
@@ -43,50 +43,50 @@ impl Outstanding {
         Outstanding { sequence, done, ..Outstanding::default() }
     }
 
-    /// A frame of so many parts; with none it is done with as soon as those before it are.
-    pub(crate) fn came(&mut self, frame: u64, parts: u32) -> Place {
-        let place = self.first + self.sources.len() as u64;
+    /// Adds a frame of `parts` parts. A frame without parts is done as soon as all frames before it are.
+    pub(crate) fn add(&mut self, frame: u64, parts: u32) -> FrameIndex {
+        let frame_index = self.first + self.sources.len() as u64;
         let before = self.rest_of.take().filter(|sequence| *sequence > self.taken);
         if let Some(sequence) = before {
             let at = self.sent.partition_point(|sent| sent.sequence <= sequence);
-            self.sent.insert(at, Sent { sequence, of: vec![(place, 1)] });
+            self.sent.insert(at, SentFrame { sequence, of: vec![(frame_index, 1)] });
         }
-        self.sources.push_back(Source { frame, left: parts + u32::from(before.is_some()) });
+        self.sources.push_back(QueuedFrame { frame, open: parts + u32::from(before.is_some()) });
         self.pass();
-        place
+        frame_index
     }
 
-    /// The frame that comes next has a part more, which left with `sequence`.
+    /// The next frame has one more part, which was sent with `sequence`.
     pub(crate) fn rest_of(&mut self, sequence: u64) {
         self.rest_of = Some(sequence);
     }
 
-    /// A frame leaves with so many parts of these: its number among those that leave.
-    pub(crate) fn leaves(&mut self, of: Vec<(Place, u32)>) -> u64 {
+    /// Numbers a sent frame that has these parts of its source frames.
+    pub(crate) fn send(&mut self, of: Vec<(FrameIndex, u32)>) -> u64 {
         self.sequence += 1;
-        self.sent.push_back(Sent { sequence: self.sequence, of });
+        self.sent.push_back(SentFrame { sequence: self.sequence, of });
         self.sequence
     }
 
-    /// Everything that left up to this number is taken.
+    /// Marks every sent frame up to `through` as taken.
     pub(crate) fn taken(&mut self, through: u64) {
         self.taken = self.taken.max(through);
         while let Some(sent) = self.sent.pop_front_if(|sent| sent.sequence <= through) {
-            for (place, parts) in sent.of {
-                if let Some(source) = self.source(place) {
-                    source.left = source.left.saturating_sub(parts);
+            for (frame_index, parts) in sent.of {
+                if let Some(source) = self.source(frame_index) {
+                    source.open = source.open.saturating_sub(parts);
                 }
             }
         }
         self.pass();
     }
 
-    fn source(&mut self, place: Place) -> Option<&mut Source> {
-        self.sources.get_mut(usize::try_from(place.checked_sub(self.first)?).ok()?)
+    fn source(&mut self, frame_index: FrameIndex) -> Option<&mut QueuedFrame> {
+        self.sources.get_mut(usize::try_from(frame_index.checked_sub(self.first)?).ok()?)
     }
 
     fn pass(&mut self) {
-        while let Some(source) = self.sources.pop_front_if(|source| source.left == 0) {
+        while let Some(source) = self.sources.pop_front_if(|source| source.open == 0) {
             self.first += 1;
             self.done = source.frame;
         }

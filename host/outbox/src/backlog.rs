@@ -1,4 +1,4 @@
-//! The rows of one lane that wait, by request, and which request is next.
+//! The rows of one lane that wait, by request, and the order of the requests.
 
 use std::collections::VecDeque;
 
@@ -7,15 +7,15 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
 
-use crate::sent::Place;
+use crate::sent::FrameIndex;
 
 /// A row that waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
-    pub(crate) place: Place,
+    pub(crate) frame: FrameIndex,
     pub(crate) row: u32,
     tokens: u32,
-    /// How the request's text ends after it; whole where that is of no account.
+    /// How the request's text ends after this row. Whole if the text does not matter.
     ending: Ending,
 }
 
@@ -26,64 +26,64 @@ struct Request {
     number: u64,
     rows: VecDeque<Row>,
     progress: Progress,
-    /// Its first row waits.
+    /// Whether its first row waits.
     begins: bool,
-    /// Its last row waits.
+    /// Whether its last row waits.
     ends: bool,
-    /// Its rows cannot be joined: a column of them does not allow it.
+    /// Whether its rows cannot be joined, because a column forbids it.
     single: bool,
-    /// Of the entry in a queue that counts; those it had before are passed over.
+    /// The ticket of its valid queue entry. Entries with other tickets are skipped.
     ticket: u64,
-    /// It waits in [`Waiting::firsts`] or [`Waiting::lasts`] besides.
+    /// Whether it is also in [`Backlog::firsts`] or [`Backlog::lasts`].
     hurried: bool,
 }
 
-/// What is known of a row when it comes to wait.
+/// A row to add.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Coming<'a> {
-    pub(crate) place: Place,
+pub(crate) struct NewRow<'a> {
+    pub(crate) frame: FrameIndex,
     pub(crate) row: u32,
     pub(crate) rid: &'a str,
-    /// Its number.
+    /// The request's number.
     pub(crate) request: u64,
     pub(crate) tokens: u32,
-    /// The request's first row.
+    /// Whether it is the request's first row.
     pub(crate) first: bool,
-    /// Its last one.
+    /// Whether it is the request's last row.
     pub(crate) last: bool,
-    /// Before a detokenizer it is not to be joined.
+    /// Whether it must not be joined before a detokenizer.
     pub(crate) alone: bool,
 }
 
 /// The requests that wait, in three queues.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct Backlog {
     requests: Vec<Request>,
     by_rid: HashTable<u32>,
     hasher: FixedState,
     firsts: VecDeque<(u32, u64)>,
     lasts: VecDeque<(u32, u64)>,
-    /// Every request that waits, in the order in which they began to.
+    /// Every request that waits, in the order in which it began to wait.
     all: VecDeque<(u32, u64)>,
     tickets: u64,
     rows: usize,
     tokens: u64,
 }
 
-impl Waiting {
-    /// How many rows wait.
+impl Backlog {
+    /// The number of rows that wait.
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
 
-    /// How many tokens they have.
+    /// The tokens of the rows that wait.
     pub(crate) fn tokens(&self) -> u64 {
         self.tokens
     }
 
-    /// A row comes to wait. `text`: where joined rows must end where the text is whole, the row's ids.
-    pub(crate) fn push(&mut self, coming: Coming<'_>, text: Option<(&Vocabulary, &[i64])>) {
-        let Coming { place, row, rid, request: number, tokens, first, last, alone } = coming;
+    /// Adds a row. `text` has the row's ids, if joined rows must end where the text is whole.
+    pub(crate) fn push(&mut self, new_row: NewRow<'_>, text: Option<(&Vocabulary, &[i64])>) {
+        let NewRow { frame, row, rid, request: number, tokens, first, last, alone } = new_row;
         let index = self.find_or_make(rid, number);
         let Some(request) = self.requests.get_mut(index as usize) else { return };
         let ending = match text.map(|(vocabulary, ids)| request.progress.advance(vocabulary, ids)) {
@@ -92,7 +92,7 @@ impl Waiting {
             None => Ending::Whole,
         };
         let is_new = request.rows.is_empty();
-        request.rows.push_back(Row { place, row, tokens, ending });
+        request.rows.push_back(Row { frame, row, tokens, ending });
         request.begins |= first;
         request.ends |= last;
         if is_new {
@@ -119,7 +119,7 @@ impl Waiting {
         if let Some(index) = self.find(rid) {
             return index;
         }
-        let Waiting { requests, by_rid, hasher, .. } = self;
+        let Backlog { requests, by_rid, hasher, .. } = self;
         let index = requests.len() as u32;
         requests.push(Request {
             rid: rid.into(),
@@ -138,27 +138,27 @@ impl Waiting {
         index
     }
 
-    /// Says that this request's rows cannot be joined. False where that was known already.
+    /// Marks the request's rows as not joinable. Returns false if they were already.
     pub(crate) fn make_single(&mut self, rid: &str) -> bool {
         let Some(index) = self.find(rid) else { return false };
         let Some(request) = self.requests.get_mut(index as usize) else { return false };
         !std::mem::replace(&mut request.single, true)
     }
 
-    /// Picks the requests that go next, at most so many, and of each the rows that become one. First tokens come first, then
-    /// requests that end, then those that have waited longest; but these have a quarter of the places, so that none
-    /// waits for ever. `hurried`: the first two only.
+    /// Picks at most `most` requests, and for each the rows that become one. Requests with their first row come first, then
+    /// requests with their last row, then those that have waited longest. The last group has a quarter of the places, so
+    /// that every request is sent eventually. `hurried` picks from the first two groups only.
     pub(crate) fn pick(&mut self, most: usize, hurried: bool, picked: &mut Vec<(u32, u32)>) {
         picked.clear();
         let kept = if hurried { 0 } else { most / 4 };
-        let Waiting { requests, firsts, lasts, all, .. } = self;
+        let Backlog { requests, firsts, lasts, all, .. } = self;
         let mut take = |queue: &mut VecDeque<(u32, u64)>, up_to: usize, picked: &mut Vec<(u32, u32)>| {
             while picked.len() < up_to
                 && let Some((index, ticket)) = queue.pop_front()
             {
                 let Some(request) = requests.get_mut(index as usize) else { continue };
                 if request.ticket == ticket && !request.rows.is_empty() {
-                    // It is in no queue any more that counts.
+                    // It has no valid queue entry any more.
                     request.ticket = 0;
                     picked.push((index, request.joined_rows()));
                 }
@@ -173,36 +173,36 @@ impl Waiting {
         }
     }
 
-    /// The rows that were picked, by frame and row.
-    pub(crate) fn rows_of(&self, picked: &[(u32, u32)], rows: &mut Vec<(Place, u32)>) {
+    /// The picked rows, sorted by frame and row.
+    pub(crate) fn rows_of(&self, picked: &[(u32, u32)], rows: &mut Vec<(FrameIndex, u32)>) {
         rows.clear();
         for (index, count) in picked {
             let Some(request) = self.requests.get(*index as usize) else { continue };
-            rows.extend(request.rows.iter().take(*count as usize).map(|row| (row.place, row.row)));
+            rows.extend(request.rows.iter().take(*count as usize).map(|row| (row.frame, row.row)));
         }
         rows.sort_unstable();
     }
 
-    /// Of each request that was picked its number, and the frame of the last of its rows that leave.
-    pub(crate) fn last_of(&self, picked: &[(u32, u32)]) -> impl Iterator<Item = (u64, Place)> {
+    /// The number of each picked request, and the frame of its last picked row.
+    pub(crate) fn last_of(&self, picked: &[(u32, u32)]) -> impl Iterator<Item = (u64, FrameIndex)> {
         picked.iter().filter_map(|(index, count)| {
             let request = self.requests.get(*index as usize)?;
-            Some((request.number, request.rows.get(count.checked_sub(1)? as usize)?.place))
+            Some((request.number, request.rows.get(count.checked_sub(1)? as usize)?.frame))
         })
     }
 
-    /// What was picked leaves. A request with more rows waits on, behind the others.
+    /// Removes the picked rows. A request with more rows waits again, behind the others.
     pub(crate) fn leave(&mut self, picked: &[(u32, u32)]) {
         for (index, count) in picked {
             let Some(request) = self.requests.get_mut(*index as usize) else { continue };
             let tokens = request.rows.drain(..*count as usize).map(|row| u64::from(row.tokens));
             self.tokens -= tokens.sum::<u64>();
             self.rows -= *count as usize;
-            self.wait_on(*index);
+            self.enqueue(*index);
         }
     }
 
-    /// What was picked does not leave: it waits on, in front.
+    /// Puts the picked requests back to the front.
     pub(crate) fn stay(&mut self, picked: &[(u32, u32)]) {
         for (index, _) in picked.iter().rev() {
             let Some(request) = self.requests.get_mut(*index as usize) else { continue };
@@ -218,11 +218,11 @@ impl Waiting {
         }
     }
 
-    /// Takes out all rows of the oldest frame: which they are.
-    pub(crate) fn forget(&mut self, place: Place) -> Vec<u32> {
+    /// Removes all rows of the oldest frame and returns them.
+    pub(crate) fn forget(&mut self, frame: FrameIndex) -> Vec<u32> {
         let mut rows = Vec::new();
         for request in &mut self.requests {
-            while let Some(row) = request.rows.pop_front_if(|row| row.place == place) {
+            while let Some(row) = request.rows.pop_front_if(|row| row.frame == frame) {
                 rows.push(row.row);
                 self.tokens -= u64::from(row.tokens);
             }
@@ -232,7 +232,7 @@ impl Waiting {
         rows
     }
 
-    fn wait_on(&mut self, index: u32) {
+    fn enqueue(&mut self, index: u32) {
         let Some(request) = self.requests.get_mut(index as usize) else { return };
         (request.hurried, request.begins) = (false, false);
         if request.rows.is_empty() {
@@ -249,7 +249,8 @@ impl Waiting {
 }
 
 impl Request {
-    /// How many of its rows become one: up to the last that ends where the text is whole, or to its end.
+    /// The number of rows that become one: up to the last row after which the text is whole, or all rows if the request
+    /// ends.
     fn joined_rows(&self) -> u32 {
         if self.single {
             return 1;
@@ -257,7 +258,7 @@ impl Request {
         let mut joined = 1;
         for (count, row) in (1..).zip(&self.rows) {
             match row.ending {
-                // Before it, and then it goes by itself.
+                // The rows before it are joined, and it is sent alone.
                 Ending::Broken => break,
                 Ending::Whole => joined = count,
                 Ending::Open if self.ends && count as usize == self.rows.len() => joined = count,
