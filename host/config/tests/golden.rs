@@ -1,6 +1,6 @@
 //! Each folder of `tests/golden` is a case: `afterbay.toml` and either `expected.ok` (the checked config) or
-//! `expected.err` (what an operator is told). `AFTERBAY_BLESS=1` writes them anew. A case whose name begins with
-//! `rendezvous` is checked as under `--rendezvous`.
+//! `expected.err` (the problems). `AFTERBAY_BLESS=1` writes them. A case whose name begins with `rendezvous` is checked as
+//! under `--rendezvous`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
@@ -17,7 +17,7 @@ fn var(name: &str) -> Option<String> {
     }
 }
 
-fn told(dir: &Path) -> (&'static str, String) {
+fn checked(dir: &Path) -> (&'static str, String) {
     let is_rendezvous = dir.file_name().unwrap().to_str().unwrap().starts_with("rendezvous");
     let names = if is_rendezvous { Names::FromRendezvous } else { Names::FromConfig };
     let env = Env {
@@ -38,7 +38,7 @@ fn told(dir: &Path) -> (&'static str, String) {
         Ok(config) => ("expected.ok", format!("{config:#?}\n")),
         Err(problems) => ("expected.err", format!("{problems}\n")),
     };
-    // Where the project is checked out must not matter, with or without a closing slash.
+    // The result must not depend on the directory of the checkout, with or without a trailing slash.
     let dir = dir.to_str().unwrap();
     (file, text.replace(&format!("{dir}/"), "").replace(dir, "."))
 }
@@ -51,11 +51,11 @@ fn cases() -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_case_says_what_it_said_before() {
+fn every_case_has_its_expected_result() {
     let bless = std::env::var("AFTERBAY_BLESS").is_ok_and(|bless| bless == "1");
     let mut wrong = Vec::new();
     for case in cases() {
-        let (file, text) = told(&case);
+        let (file, text) = checked(&case);
         let other = if file == "expected.ok" { "expected.err" } else { "expected.ok" };
         if bless {
             fs::write(case.join(file), &text).unwrap();
@@ -73,7 +73,7 @@ fn every_case_says_what_it_said_before() {
 fn checking_makes_nothing_on_disk() {
     let before = listing();
     for case in cases() {
-        told(&case);
+        checked(&case);
     }
     assert_eq!(listing(), before);
 }

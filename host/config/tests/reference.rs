@@ -1,4 +1,4 @@
-//! The reference config is right: it is accepted as it stands and with every line enabled, and says the true defaults.
+//! The reference config is valid, as it is and with every line enabled, and shows the true defaults.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
@@ -34,7 +34,7 @@ fn defaults() -> Config {
     config
 }
 
-/// A line that may be enabled begins with `#` and no space.
+/// Enables each optional line. Such a line begins with `#` and no space.
 fn enabled(text: &str) -> String {
     let lines = text.lines().map(|line| match line.strip_prefix('#') {
         Some(setting) if !setting.is_empty() && !setting.starts_with(' ') => setting,
@@ -44,7 +44,7 @@ fn enabled(text: &str) -> String {
 }
 
 #[test]
-fn the_reference_as_it_stands_is_the_defaults() {
+fn the_reference_is_the_defaults() {
     assert_eq!(parse(&reference(), Names::FromConfig).unwrap(), defaults());
 }
 
@@ -77,7 +77,7 @@ fn the_reference_with_every_line_enabled_shows_the_true_defaults() {
 }
 
 #[test]
-fn directories_with_marks_of_the_format_stand_in_the_reference_as_they_are() {
+fn directories_with_special_characters_are_escaped_in_the_reference() {
     let state = Path::new("/tmp/a \"b\" \\ ${HOME}");
     let text = afterbay_config::reference(Path::new("/tmp/afterbay-run"), state);
     assert_eq!(parse(&text, Names::FromConfig).unwrap().journal.dir, state.join("journal"));
@@ -99,14 +99,14 @@ fn inline_defaults_are_those_of_their_single_keys() {
 }
 
 #[test]
-fn prose_and_settings_are_told_apart_by_the_space() {
+fn the_space_distinguishes_prose_from_settings() {
     for line in reference().lines().filter(|line| line.starts_with('#') && !line.starts_with("# ")) {
         assert!(line.contains(" = ") || line.starts_with("#["), "{line}");
     }
 }
 
 #[test]
-fn connect_may_be_absent_only_where_a_rendezvous_is_given() {
+fn connect_may_be_absent_only_with_a_rendezvous() {
     let text = reference().lines().filter(|line| !line.starts_with("connect")).collect::<Vec<_>>().join("\n");
     let with_rendezvous = parse(&text, Names::FromRendezvous).unwrap();
     assert_eq!(with_rendezvous.streams[0].sinks[0].connect, None);
@@ -116,7 +116,7 @@ fn connect_may_be_absent_only_where_a_rendezvous_is_given() {
 }
 
 #[test]
-fn no_slip_of_a_key_panics_or_is_told_without_its_place() {
+fn no_typing_error_panics_or_is_reported_without_its_location() {
     let text = enabled(&reference());
     let bytes: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
     for (count, &at) in bytes.iter().enumerate().filter(|(_, at)| !in_prose(&text, **at)) {

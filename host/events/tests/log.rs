@@ -1,4 +1,4 @@
-//! What the log looks like: plain, coloured, JSON; and that nobody else's text can pretend to be a line of it.
+//! The format of the log: plain, coloured, JSON. Text from plugins and requests cannot imitate a line.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::Write;
@@ -61,7 +61,7 @@ fn a_coloured_line_has_colours_and_a_plain_one_none() {
 }
 
 #[test]
-fn a_json_line_has_every_field_as_what_it_is() {
+fn a_json_line_has_every_field_with_its_type() {
     let text =
         logged("info", Format::Json, |events| events.publish(plugin_line(Level::WARN, "odd \"token\"")));
     let line: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -127,7 +127,7 @@ fn a_line_of_a_library_names_it_and_keeps_its_fields() {
     assert!(text.ends_with("  INFO hyper: listening port=80\n"), "{text}");
 }
 
-/// As a library does that writes by `log`, not by tracing.
+/// Logs as a library does that uses `log`, not tracing.
 fn by_log(target: &str, level: tracing_log::log::Level, text: &str) {
     let mut record = tracing_log::log::Record::builder();
     let record = record.target(target).level(level).file(Some("/root/.cargo/registry/a.rs"));

@@ -1,4 +1,4 @@
-//! What `/metrics` says, and that it may be read while a stream writes.
+//! The content of `/metrics`, which is read while streams write.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, HashSet};
@@ -49,7 +49,7 @@ fn every_block_is_published_by_its_labels() {
 }
 
 #[test]
-fn a_scheduler_s_load_is_read_anew_for_each_scrape_and_what_nobody_knows_is_left_out() {
+fn a_scheduler_s_load_is_read_for_each_scrape_and_unknown_values_are_left_out() {
     let (_, _, metrics) = metrics();
     let reads = Arc::new(AtomicU64::new(0));
     let counted = reads.clone();
@@ -100,7 +100,7 @@ fn a_time_at_a_bucket_s_bound_counts_in_it_and_one_past_it_in_the_next() {
 }
 
 #[test]
-fn events_are_counted_by_kind_and_readiness_is_told() {
+fn events_are_counted_by_kind_and_readiness_is_published() {
     let (events, health, metrics) = metrics();
     for _ in 0..100 {
         events.publish(DrainBegun { stream: "s".into(), frames: 1 });
@@ -161,7 +161,7 @@ fn each_metric_is_declared_once_with_its_help_before_its_series() {
 }
 
 #[test]
-fn a_block_is_the_same_each_time_it_is_asked_for() {
+fn two_calls_return_the_same_block() {
     let (_, _, metrics) = metrics();
     metrics.clone().stream("s").frames_received.add(1);
     metrics.stream("s").frames_received.add(1);
@@ -206,7 +206,7 @@ fn a_condition_keeps_its_beginning_until_it_is_cleared() {
 }
 
 #[test]
-fn what_is_wrong_of_a_stream_is_forgotten_with_it_and_of_no_other() {
+fn the_conditions_of_a_stream_are_removed_with_it() {
     let health = Health::default();
     let of = |stream: &str| {
         ["rendezvous:S", "stream:S", "journal:S", "sync:S", "plugin:S:upper", "sink:S/reader"]
@@ -223,7 +223,7 @@ fn what_is_wrong_of_a_stream_is_forgotten_with_it_and_of_no_other() {
 }
 
 #[test]
-fn of_a_stream_or_a_plugin_that_is_forgotten_nothing_is_published() {
+fn a_removed_stream_or_plugin_has_no_metrics() {
     let (_, _, metrics) = metrics();
     for stream in ["a", "b"] {
         metrics.stream(stream);
@@ -239,7 +239,7 @@ fn of_a_stream_or_a_plugin_that_is_forgotten_nothing_is_published() {
     let of_q = metrics.own("b", "q");
     metrics.forget_stream("a");
     metrics.forget_plugin("b", "q");
-    // An instance that goes on with its requests, for nobody.
+    // An instance of the removed plugin still counts.
     of_q.add("seen", 1).unwrap();
     let text = metrics.encode(OpenMetrics);
     assert!(!text.contains("stream=\"a\"") && !text.contains("plugin=\"q\""), "{text}");
@@ -266,7 +266,7 @@ fn a_recorder_has_every_event_of_a_storm_in_order() {
 }
 
 #[test]
-fn a_test_can_wait_for_an_event_of_another_thread_and_gives_up_in_time() {
+fn a_test_can_wait_for_an_event_of_another_thread_until_a_timeout() {
     let (events, recorder) = Events::recorded();
     let publisher = std::thread::spawn(move || {
         for peer in 0..10 {
@@ -283,7 +283,7 @@ fn a_test_can_wait_for_an_event_of_another_thread_and_gives_up_in_time() {
 }
 
 #[test]
-fn a_value_that_is_no_number_leaves_a_plugins_histogram_as_it_was_and_is_counted() {
+fn a_value_that_is_not_a_number_is_refused_and_counted() {
     let (_, _, metrics) = metrics();
     let own = metrics.own("s", "p");
     own.observe("cost", 0.5).unwrap();
@@ -303,7 +303,7 @@ fn a_value_that_is_no_number_leaves_a_plugins_histogram_as_it_was_and_is_counted
     assert!(!text.contains("NaN") && !text.contains("cost_sum{stream=\"s\",plugin=\"p\"} inf"), "{text}");
 }
 
-/// The rules of `promtool check metrics`, on the older text format.
+/// The rules of `promtool check metrics`, for the older text format.
 #[test]
 fn the_text_format_keeps_the_rules_of_promtool() {
     let (_, health, metrics) = metrics();

@@ -1,4 +1,4 @@
-//! One of each event, as its line in the log reads: `tests/sentences.txt`. `AFTERBAY_BLESS=1` writes it anew.
+//! The log line of one event of each kind: `tests/sentences.txt`. `AFTERBAY_BLESS=1` writes the file.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use afterbay_events::event::*;
@@ -375,7 +375,7 @@ fn no_event_is_without_a_sample() {
 }
 
 #[test]
-fn an_event_knows_its_place_among_the_kinds() {
+fn an_event_knows_its_index_among_the_kinds() {
     for event in one_of_each() {
         assert_eq!(Event::NAMES[event.index()], event.name());
     }

@@ -175,7 +175,8 @@ impl Lane {
                 // which a joined row would not.
                 let alone = matches!(finish, Finish::Stop { matched: Matched::Text(_) });
                 let request = frame.request(row);
-                backlog.push(NewRow { frame: frame_index, row, rid, request, tokens, first, last, alone }, text);
+                backlog
+                    .push(NewRow { frame: frame_index, row, rid, request, tokens, first, last, alone }, text);
             }
             frame.leave(alone_rows);
         }

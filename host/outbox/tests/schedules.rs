@@ -1,4 +1,4 @@
-//! Random schedules of rows, barriers, stalls and bounds: what a sink gets is what came, once and in order.
+//! Random schedules of rows, barriers, stalls and bounds: a sink gets everything once and in order.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -14,19 +14,19 @@ use proptest::prelude::*;
 /// A step of a schedule.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A batch: for each request by number, how many tokens and whether it is its last.
+    /// A batch: for each request its number, its tokens, and whether this row is its last.
     Rows(Vec<(u8, u8, bool)>),
     /// A control message.
     Barrier,
-    /// A frame of which nothing is left.
+    /// A frame without content.
     Nothing,
-    /// The sink takes so many frames, if so many wait.
+    /// The sink takes this number of frames, or fewer if fewer wait.
     Take(u8),
-    /// What has left so far is confirmed.
+    /// The sink confirms every sent frame.
     Confirm,
-    /// Time passes, in ms.
+    /// Time passes, in milliseconds.
     Wait(u8),
-    /// The outbox is made anew, of what is known of what has left; that is on its way still.
+    /// The outbox is made again from what is known of the sent frames, which are still on their way.
     Anew,
 }
 
@@ -44,10 +44,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// The scheduler's side: what each request has had so far.
+/// The scheduler's side: the tokens of each request so far.
 #[derive(Default)]
 struct Scheduler {
-    /// By number: the life it is in, and its tokens so far.
+    /// By number: the current life of the request, and its tokens so far.
     requests: HashMap<u8, (u32, u64)>,
     next: i64,
     kind: Option<Kind>,
@@ -105,7 +105,7 @@ fn batch_of(bytes: Bytes) -> Batch {
     }
 }
 
-/// Requests are numbered by their names.
+/// The number of a request is its name.
 fn content(batch: Batch) -> Content {
     let requests = batch.rids().map(number).collect();
     Content::Rows { batch, requests }
@@ -115,7 +115,7 @@ fn number(rid: &str) -> u64 {
     rid.bytes().fold(7, |number, byte| number * 31 % 1_000_003 + u64::from(byte))
 }
 
-/// What a request has, on either side: ids, its text, the scheduler's count, whether it has ended.
+/// A request on either side: ids, text, the scheduler's count, and whether it has ended.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Had {
     ids: Vec<i64>,
@@ -127,7 +127,7 @@ struct Had {
 #[derive(Default)]
 struct Reader {
     requests: BTreeMap<String, Had>,
-    /// Barriers, and what had come before each of requests that are no health checks.
+    /// Barriers, and the tokens before each, without health checks.
     barriers: Vec<BTreeMap<String, Had>>,
 }
 
@@ -157,11 +157,11 @@ struct Run {
     max_rows: usize,
     now: Instant,
     frames: BTreeMap<u64, Bytes>,
-    /// The frames of each request's rows that have not left, by what is told of what leaves.
+    /// The frames of each request's unsent rows, as the outbox reports them.
     unsent: BTreeMap<u64, BTreeSet<u64>>,
-    /// Barriers that have not left.
+    /// Barriers that are not sent.
     barriers: BTreeSet<u64>,
-    /// The last frame that came.
+    /// The last frame that was put in.
     last: u64,
 }
 
@@ -195,7 +195,7 @@ impl Run {
         }
     }
 
-    /// As after a panic: what has left is known, and nothing of what waited.
+    /// Makes the outbox again, as after a panic: sent frames are known, waiting ones are not.
     fn anew(&mut self, options: &Options) {
         let done = self.outbox.done();
         self.outbox = Outbox::new(options.clone(), self.left, done);
@@ -292,7 +292,7 @@ fn run(options: Options, wire: SynthWire, kind: Kind, steps: &[Step]) -> Run {
             run.got(&leaving);
         }
     }
-    // The sink is quick again.
+    // The sink is fast again.
     run.now += Duration::from_secs(1);
     while !run.outbox.is_empty() {
         let leaving = run.outbox.next(true, run.now);
@@ -340,7 +340,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn under_backpressure_each_request_gets_what_came_once_and_in_order(
+    fn under_backpressure_each_request_gets_its_tokens_once_and_in_order(
         steps in steps(), max_rows in 4..9usize, pickle in any::<bool>(), text in any::<bool>(),
     ) {
         let wire = if pickle { SynthWire::Pickle } else { SynthWire::Msgpack };
@@ -349,7 +349,7 @@ proptest! {
     }
 
     #[test]
-    fn with_a_window_each_request_gets_what_came_once_and_in_order(
+    fn with_a_window_each_request_gets_its_tokens_once_and_in_order(
         steps in steps(), max_rows in 4..9usize, ms in 1..40u64,
     ) {
         let when = When::Window(Duration::from_millis(ms));
@@ -357,7 +357,7 @@ proptest! {
     }
 
     #[test]
-    fn where_nothing_is_joined_every_frame_leaves_as_it_came(steps in steps(), never in any::<bool>()) {
+    fn without_joining_every_frame_is_sent_unchanged(steps in steps(), never in any::<bool>()) {
         let (when, joins) = match never {
             true => (When::Never, Joins::Anywhere),
             false => (When::Backpressure, Joins::Nowhere),
@@ -386,7 +386,7 @@ fn rids(leaving: &Leaving) -> Vec<String> {
 }
 
 #[test]
-fn first_tokens_go_first_then_last_rows_then_what_has_waited_longest() {
+fn first_tokens_are_sent_first_then_last_rows_then_the_oldest() {
     let now = Instant::now();
     let mut outbox = Outbox::new(options(When::Backpressure, Joins::Anywhere, 4), 0, 0);
     let old: Vec<SynthRow> = (0..6).map(|i| row(&format!("old-{i}"), 5, i)).collect();
@@ -397,7 +397,7 @@ fn first_tokens_go_first_then_last_rows_then_what_has_waited_longest() {
     outbox.put(Frame { number: 1, at: now, content: rows(old) });
     outbox.put(Frame { number: 2, at: now, content: rows(more) });
     let first = outbox.next(true, now).unwrap();
-    // Two first tokens, one that ends, and a quarter for who has waited longest.
+    // Two first tokens, one last row, and a quarter for the request that has waited longest.
     assert_eq!(rids(&first), ["old-0", "old-4", "new-1", "new-2"]);
     let second = outbox.next(true, now).unwrap();
     assert_eq!(rids(&second), ["old-1", "old-2", "old-3", "old-5"]);
@@ -409,7 +409,7 @@ fn first_tokens_go_first_then_last_rows_then_what_has_waited_longest() {
 }
 
 #[test]
-fn each_row_of_a_frame_that_leaves_as_it_came_is_counted() {
+fn each_row_of_an_unchanged_frame_is_counted() {
     let now = Instant::now();
     for (when, joins) in [(When::Backpressure, Joins::Anywhere), (When::Backpressure, Joins::Nowhere)] {
         let mut outbox = Outbox::new(options(when, joins, 512), 0, 0);
@@ -425,7 +425,7 @@ fn each_row_of_a_frame_that_leaves_as_it_came_is_counted() {
 }
 
 #[test]
-fn a_request_that_ended_with_abort_leaves_as_one_row() {
+fn a_request_that_ended_with_abort_is_sent_as_one_row() {
     let now = Instant::now();
     let mut outbox = Outbox::new(options(When::Backpressure, Joins::Anywhere, 512), 0, 0);
     for step in 1..=100 {
@@ -442,7 +442,7 @@ fn a_request_that_ended_with_abort_leaves_as_one_row() {
 }
 
 #[test]
-fn in_a_window_first_and_last_rows_leave_at_once_and_others_when_it_ends() {
+fn in_a_window_first_and_last_rows_are_sent_at_once_and_others_at_its_end() {
     let now = Instant::now();
     let ms = |ms| now + Duration::from_millis(ms);
     let mut outbox =
@@ -461,7 +461,7 @@ fn in_a_window_first_and_last_rows_leave_at_once_and_others_when_it_ends() {
 }
 
 #[test]
-fn it_has_room_up_to_its_bounds_of_frames_and_bytes() {
+fn an_outbox_has_room_up_to_its_bounds_of_frames_and_bytes() {
     let now = Instant::now();
     let bound = Options { max_frames: 2, ..options(When::Backpressure, Joins::Anywhere, 8) };
     let mut outbox = Outbox::new(bound, 0, 0);
@@ -477,7 +477,7 @@ fn it_has_room_up_to_its_bounds_of_frames_and_bytes() {
     assert!(!outbox.has_room());
 }
 
-/// The tokens that each request has in these frames.
+/// The tokens of each request in these frames.
 fn tokens<'f>(frames: impl Iterator<Item = &'f Bytes>) -> BTreeMap<String, u64> {
     let mut tokens = BTreeMap::new();
     for frame in frames {
@@ -489,9 +489,9 @@ fn tokens<'f>(frames: impl Iterator<Item = &'f Bytes>) -> BTreeMap<String, u64> 
     tokens
 }
 
-/// Also columns that cannot be joined, requests that have ended, embeddings, and frames that cannot be taken apart.
+/// This includes columns that cannot be joined, ended requests, embeddings, and frames that cannot be taken apart.
 #[test]
-fn every_frame_of_the_real_sglang_waits_and_leaves_with_every_token_once() {
+fn every_frame_of_the_real_sglang_is_sent_with_every_token_once() {
     let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
     let mut dirs = vec![fixtures];
     let (mut frames, mut single) = (0, 0);

@@ -1,6 +1,7 @@
-//! What a plugin is given and what it answers: columns in, verdicts out.
+//! The columns that a plugin gets and the verdicts that it returns.
 //!
-//! Knows the contract of `wit/transform.wit` and no wire: the stream makes the columns and carries the verdicts out.
+//! This file knows the contract of `wit/transform.wit` and no wire format: the stream makes the columns and applies the
+//! verdicts.
 
 use crate::bindings::afterbay::plugin::types;
 use crate::limits::REASON_BYTES_MAX;
@@ -8,34 +9,33 @@ use crate::limits::REASON_BYTES_MAX;
 pub use types::{Action, Ending, FinishKind, IdShape, Opened, Replacement, RequestId, TokenId, Verdict};
 
 /// The columns of a batch. Row `i` is entry `i` of each.
-///
-/// Every column is as long as `requests`, or empty where it is not available or was not asked for; `output_ends` is
-/// empty exactly when the ids were not asked for.
+/// Every column has the length of `requests`. It is empty if it is not available or the plugin did not ask for it.
+/// `output_ends` is empty exactly when the plugin did not ask for ids.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Columns<'a> {
-    /// The request of each row; a request has at most one row.
+    /// The request of each row. A request has at most one row.
     pub requests: &'a [RequestId],
     /// The new token ids of all rows, one after another.
     pub output_ids: &'a [TokenId],
     /// Where each row's ids end in `output_ids`.
     pub output_ends: &'a [u32],
-    /// The scheduler's count of each request's tokens, this row's included.
+    /// The scheduler's count of each request's tokens, including this row.
     pub completion_tokens: &'a [u64],
-    /// Whether and why each row is its request's last.
+    /// The finish reason of each row that is its request's last.
     pub finished: &'a [FinishKind],
-    /// The row's new text.
+    /// The new text of each row.
     pub texts: &'a [&'a str],
-    /// How many rows of the request wait because the plugin holds them.
+    /// The number of held rows of each row's request.
     pub waiting: &'a [u32],
 }
 
 impl<'a> Columns<'a> {
-    /// How many rows there are.
+    /// The number of rows.
     pub fn rows(&self) -> usize {
         self.requests.len()
     }
 
-    /// Only what was asked for, as the ABI wants it.
+    /// The columns that the plugin asked for, as the ABI wants them.
     pub(crate) fn select(&self, wanted: ColumnSet) -> types::Batch<'a> {
         debug_assert!(self.is_even(), "columns of unequal length: {self:?}");
         types::Batch {
@@ -61,7 +61,7 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// Which columns a plugin asked for.
+/// The columns that a plugin asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ColumnSet {
     /// `output_ids` and `output_ends`.
@@ -88,7 +88,7 @@ impl From<types::Columns> for ColumnSet {
     }
 }
 
-/// Which calls a plugin asked for.
+/// The calls that a plugin asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallSet {
     /// `pressure`.
@@ -109,8 +109,8 @@ impl From<types::Calls> for CallSet {
     }
 }
 
-/// Sorts an answer by row and holds it to the contract: a row that exists, one verdict a row, short texts.
-/// The error says what is wrong, in words.
+/// Sorts an answer by row and checks it against the contract: existing rows, one verdict per row, short texts. The error
+/// says what is wrong.
 pub(crate) fn check_verdicts(mut verdicts: Vec<Verdict>, rows: usize) -> Result<Vec<Verdict>, String> {
     if !verdicts.is_sorted_by_key(|verdict| verdict.row) {
         verdicts.sort_unstable_by_key(|verdict| verdict.row);
@@ -134,7 +134,7 @@ pub(crate) fn check_verdicts(mut verdicts: Vec<Verdict>, rows: usize) -> Result<
     Ok(verdicts)
 }
 
-/// The text of a verdict that has one, and only one.
+/// The text of a verdict. A verdict has at most one.
 fn text(action: &Action) -> Option<&str> {
     match action {
         Action::FinishAs(Ending { matched, .. }) => Some(matched),

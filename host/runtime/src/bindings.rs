@@ -1,6 +1,6 @@
-//! The WIT package as Rust types: generated here and nowhere else.
+//! The WIT package as Rust types. They are generated here only.
 //!
-//! Lists going in are borrowed, so a batch's columns are copied once, straight into the guest's memory.
+//! Lists that go in are borrowed, so that a batch's columns are copied once, straight into the guest's memory.
 
 #![allow(missing_docs, reason = "every item is documented in wit/transform.wit")]
 

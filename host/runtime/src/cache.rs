@@ -1,7 +1,7 @@
 //! Compiled code on disk, so that a component is compiled once and not at each start.
 //!
-//! A file is named by the digest of the component and of the compiler's version and settings, and begins with the
-//! digest of what follows; one that is damaged is compiled anew. Nothing here is needed: without it a start is slower.
+//! A file's name is the digest of the component and of the compiler's version and settings. The file begins with the digest
+//! of its content; a damaged file is compiled again. The cache is optional: without it a start is slower.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -21,30 +21,30 @@ const MAGIC: &[u8; 8] = b"ABCODE01";
 const HEADER: usize = MAGIC.len() + Digest::BYTES;
 const EXTENSION: &str = "cwasm";
 
-/// Why a directory cannot be the cache.
+/// The reason why a directory cannot be the cache.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
-    /// It cannot be made or looked at.
+    /// The directory cannot be created or read.
     #[error("cache directory {path}: {error}")]
     Io {
         /// The directory.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// Others could put code into it that this process would run.
+    /// Other users could write code to it that this process would run.
     #[error("cache directory {path}: must be a directory of user {user} with mode 0700, is {found}")]
     NotOurs {
         /// The directory.
         path: PathBuf,
-        /// This process's user.
+        /// The user of this process.
         user: u32,
-        /// What it is.
+        /// The owner and mode of the directory.
         found: String,
     },
 }
 
-/// A directory that only this user can write to.
+/// A directory to which only this user can write.
 #[derive(Debug)]
 pub(crate) struct Cache {
     directory: PathBuf,
@@ -53,7 +53,7 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// Invariant: whatever lies in the directory was put there by this user's processes (checked: its owner, mode 0700).
+    /// Invariant: only this user's processes wrote the files of the directory (checked: its owner, mode 0700).
     pub(crate) fn open(directory: &Path, engine: &Engine) -> Result<Self, CacheError> {
         let io_error = |error| CacheError::Io { path: directory.to_owned(), error };
         DirBuilder::new().mode(0o700).recursive(true).create(directory).map_err(io_error)?;
@@ -67,7 +67,7 @@ impl Cache {
         Ok(Self { directory: directory.to_owned(), compiler: hasher.finish(), writes: AtomicU64::new(0) })
     }
 
-    /// The compiled code of a component, if it is there and whole.
+    /// The compiled code of a component, if it is stored and undamaged.
     pub(crate) fn get(&self, engine: &Engine, component: &Digest) -> Option<component::Component> {
         let path = self.path(component);
         let file = std::fs::read(&path).ok()?;
@@ -75,19 +75,19 @@ impl Cache {
         if !header.starts_with(MAGIC) || header[MAGIC.len()..] != Digest::of(code).0 {
             return None;
         }
-        // The time of the last use, for `prune`. Without it the file only counts as older.
+        // The time of the last use, for `prune`. If this fails, the file only counts as older.
         let _ = File::open(&path).and_then(|file| file.set_modified(SystemTime::now()));
         revive(engine, code)
     }
 
-    /// Keeps the code of a component. A failure is no error: it is compiled again next time.
+    /// Stores the code of a component. A failure is not an error: the next start compiles it again.
     pub(crate) fn put(&self, digest: &Digest, component: &component::Component) -> io::Result<()> {
         let code = component.serialize().map_err(io::Error::other)?;
         let mut file = Vec::with_capacity(HEADER + code.len());
         file.extend_from_slice(MAGIC);
         file.extend_from_slice(&Digest::of(&code).0);
         file.extend_from_slice(&code);
-        // Written aside and renamed: another process reads either no file or a whole one.
+        // The file is written under another name and renamed: another process reads either no file or a complete one.
         let write = self.writes.fetch_add(1, Ordering::Relaxed);
         let aside = self.directory.join(format!(".{}.{write}.{EXTENSION}", std::process::id()));
         let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside);
@@ -101,7 +101,7 @@ impl Cache {
         self.prune()
     }
 
-    /// Deletes the longest unused beyond [`CACHE_FILES_MAX`].
+    /// Deletes the files that were unused for the longest time, beyond [`CACHE_FILES_MAX`].
     fn prune(&self) -> io::Result<()> {
         let mut files: Vec<(SystemTime, PathBuf)> = std::fs::read_dir(&self.directory)?
             .flatten()
@@ -131,11 +131,11 @@ fn describe(found: &Metadata) -> String {
     format!("{kind} of user {} with mode {:04o}", found.uid(), found.mode() & 0o7777)
 }
 
-/// Machine code back from the cache. The only place where this crate is trusted with its own word.
+/// Loads machine code from the cache. This is the only place where this crate trusts stored data.
 #[allow(unsafe_code, reason = "wasmtime cannot check machine code; see the invariant")]
 fn revive(engine: &Engine, code: &[u8]) -> Option<component::Component> {
-    // SAFETY: the code must be what `Component::serialize` wrote. It was read from a directory to which only this user
-    // can write (`Cache::open`), into which only `Cache::put` writes such files, and its digest is the one that was
-    // written with it (`Cache::get`), so it is whole. wasmtime itself refuses code of another version or configuration.
+    // SAFETY: the code must be what `Component::serialize` wrote. It was read from a directory to which only this user can
+    // write (`Cache::open`) and into which only `Cache::put` writes such files. Its digest is the one that was written with
+    // it (`Cache::get`), so it is complete. wasmtime itself refuses code of another version or configuration.
     unsafe { component::Component::deserialize(engine, code) }.ok()
 }

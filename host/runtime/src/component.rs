@@ -1,4 +1,4 @@
-//! A component: compiled, of this host's world, and what it says of itself. From here come instances.
+//! A component: compiled, checked to be of this host's world, and with its own description. It makes instances.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,52 +19,52 @@ use crate::limits::{
 };
 use crate::world::{self, Import};
 
-/// Why a component is not loaded. Each message names the plugin.
+/// The reason why a component is not loaded. Each message names the plugin.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// Its file cannot be read.
+    /// The file cannot be read.
     #[error("plugin \"{name}\": component file {path}: {error}")]
     Read {
         /// The operator's name of the plugin.
         name: String,
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// It is larger than any component may be.
+    /// The component is larger than the limit.
     #[error("plugin \"{name}\": component has more than {COMPONENT_BYTES_MAX} bytes, the limit")]
     TooLarge {
         /// The operator's name of the plugin.
         name: String,
     },
-    /// Its bytes are not those that the operator has named.
+    /// The digest of the bytes is not the one that the operator demands.
     #[error("plugin \"{name}\": its sha256 is {digest}, and must be {pinned}")]
     OtherDigest {
         /// The operator's name of the plugin.
         name: String,
-        /// What they must be.
+        /// The demanded digest.
         pinned: Digest,
-        /// What they are.
+        /// The digest of the bytes.
         digest: Digest,
     },
-    /// It is not a component, or a broken one.
+    /// The bytes are not a component, or a broken one.
     #[error("plugin \"{name}\": not a webassembly component: {message}")]
     NotAComponent {
         /// The operator's name of the plugin.
         name: String,
-        /// Why.
+        /// The reason.
         message: String,
     },
-    /// It was built for another version of the contract, or for something else altogether.
+    /// The component was built for another version of the contract, or for another purpose.
     #[error("plugin \"{name}\": built for another world: {}", differences.join("; "))]
     OtherWorld {
         /// The operator's name of the plugin.
         name: String,
-        /// All that differs, in words.
+        /// All differences, in words.
         differences: Vec<String>,
     },
-    /// It imports what the operator has not granted.
+    /// The component imports interfaces that the operator has not granted.
     #[error("plugin \"{name}\": wants {}, which it is not granted: add it to grant", interfaces.join(", "))]
     NotGranted {
         /// The operator's name of the plugin.
@@ -72,15 +72,15 @@ pub enum LoadError {
         /// The interfaces.
         interfaces: Vec<&'static str>,
     },
-    /// What it says of itself breaks the contract.
-    #[error("plugin \"{name}\": describes itself badly: {message}")]
+    /// The component's description breaks the contract.
+    #[error("plugin \"{name}\": has an invalid description: {message}")]
     BadDescription {
         /// The operator's name of the plugin.
         name: String,
-        /// What is wrong.
+        /// The reason.
         message: String,
     },
-    /// It could not be started to be asked what it is.
+    /// The component could not be started to read its description.
     #[error(transparent)]
     Fault(#[from] Fault),
 }
@@ -90,10 +90,10 @@ pub enum LoadError {
 pub struct Digest(pub [u8; Digest::BYTES]);
 
 impl Digest {
-    /// Its length.
+    /// The length of the digest, in bytes.
     pub const BYTES: usize = 32;
 
-    /// The digest of these bytes.
+    /// The digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
@@ -111,20 +111,20 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// What a plugin says of itself, held to the contract.
+/// A plugin's description, checked against the contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// Its own name (the operator may call it otherwise).
+    /// The plugin's own name. The operator may give it another.
     pub name: String,
-    /// Its version, as its author counts.
+    /// The plugin's version, as its author counts.
     pub version: String,
-    /// A JSON Schema for its settings; none where it takes none.
+    /// The JSON Schema of its settings. `None` if the plugin takes no settings.
     pub settings_schema: Option<serde_json::Value>,
-    /// The columns it wants.
+    /// The columns that the plugin asks for.
     pub columns: ColumnSet,
-    /// The calls it wants.
+    /// The calls that the plugin asks for.
     pub wants: CallSet,
-    /// What the ids in its `replace` are.
+    /// The meaning of the ids in its `replace` verdicts.
     pub writes: IdShape,
 }
 
@@ -150,7 +150,7 @@ impl Component {
         let Terms { mut limits, grants, digest: pinned } = terms;
         limits.memory_bytes = limits.memory_bytes.min(MEMORY_BYTES_MAX);
         let digest = Digest::of(bytes);
-        // Before anything looks into them.
+        // The digest is checked before the bytes are parsed.
         if let Some(pinned) = pinned.filter(|pinned| *pinned != digest) {
             return Err(LoadError::OtherDigest { name: name.to_owned(), pinned, digest });
         }
@@ -164,7 +164,7 @@ impl Component {
         if !interfaces.is_empty() {
             return Err(LoadError::NotGranted { name: name.to_owned(), interfaces });
         }
-        // The names are right; a function of another type is what is left to differ.
+        // The names are right, so a function must have another type.
         let pre = guest::linker(&host.shared.engine, &code)
             .and_then(|linker| linker.instantiate_pre(&code))
             .and_then(TransformPre::new)
@@ -190,7 +190,7 @@ impl Component {
         &self.inner.name
     }
 
-    /// What it says of itself.
+    /// The component's description.
     pub fn description(&self) -> &Description {
         &self.inner.description
     }
@@ -200,26 +200,26 @@ impl Component {
         self.inner.digest
     }
 
-    /// The interfaces that it imports, by name, and what it gets of each.
+    /// The interfaces that the component imports, with what each import gets.
     pub fn imports(&self) -> &[Import] {
         &self.inner.imports
     }
 
-    /// What it was granted.
+    /// The granted interfaces.
     pub fn grants(&self) -> &Grants {
         &self.inner.grants
     }
 
-    /// What each of its instances may use.
+    /// The limits of each instance.
     pub fn limits(&self) -> &Limits {
         &self.inner.limits
     }
 
-    /// A fresh instance, described and configured, its first call to be `open`. `settings` is JSON text, `{}` where
-    /// the operator gave none.
+    /// Makes an instance, which is described and configured. Its next call is `open`. `settings` is JSON text, `{}` if the
+    /// operator gave none.
     ///
     /// # Errors
-    /// If the plugin refuses the settings, faults over them, or there is no room for one more instance.
+    /// If the plugin refuses the settings, faults on them, or the instance pool is full.
     pub fn instantiate(&self, settings: &str) -> Result<Plugin, StartError> {
         Plugin::start(self, settings)
     }
@@ -251,13 +251,13 @@ fn compile(
     let code = wasmtime::component::Component::from_binary(engine, bytes)
         .map_err(|error| LoadError::NotAComponent { name: name(), message: format!("{error:#}") })?;
     if let Some(cache) = cache {
-        // A full disk costs the next start some compiling, no more.
+        // If the disk is full, the next start compiles again.
         let _ = cache.put(digest, &code);
     }
     Ok(code)
 }
 
-/// The two mistakes that have a better answer than the parser's.
+/// Two frequent mistakes, with a better message than the parser's.
 fn check_preamble(bytes: &[u8]) -> Result<(), String> {
     match bytes {
         [0, b'a', b's', b'm', 1, 0, 0, 0, ..] => {
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_description_is_taken() {
+    fn a_valid_description_is_accepted() {
         let checked = check_description(said()).unwrap();
         assert_eq!((checked.name.as_str(), checked.settings_schema), ("a-plugin-9", None));
         let schema = r#"{"type": "object"}"#;
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_description_is_refused_with_what_is_wrong() {
+    fn an_invalid_description_is_refused_with_the_reason() {
         let refuse = |said| check_description(said).unwrap_err();
         assert!(
             refuse(types::Description { name: String::new(), ..said() }).starts_with("a name of 0 bytes")

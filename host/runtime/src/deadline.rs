@@ -1,14 +1,15 @@
-//! A call's deadline: the ticker that makes running guests look at it, and the clock that they look at.
+//! A call's deadline: a ticker that makes running guests check it, and the clock that they check.
 //!
-//! The deadline is of processor time: a call whose thread waits for a processor is not stopped for it. A guest cannot
-//! sleep (no import blocks), so that is as firm as the wall's clock. The clock of the thread costs a system call; it is
-//! read only by a call that is found running, not by each. Calls are looked for every [`LOOK`], and where one is found every
-//! [`TICK`]. A guest that computes is found each time, so what lies between two ticks that find it counts for one tick's length
-//! at most: a virtual machine that stands still gives its thread time that it did not have (of 4.1 ms in which neither ticker nor
-//! guest ran, 2.3 were the thread's own by its clock).
+//! The deadline counts CPU time: a call is not stopped because its thread waits for a processor. A guest cannot sleep (no
+//! import blocks), so a CPU deadline is as strict as one of wall time. Reading the thread's clock costs a system call, so
+//! only a call that the ticker finds running reads it. The ticker looks for calls every [`LOOK`], and every [`TICK`] once it
+//! found one. A busy guest is found at every tick, so the time between two ticks counts for at most the length of one tick.
+//! A paused virtual machine gives its threads CPU time that they did not use (measured: in a pause of 4.1 ms, the thread's
+//! clock moved by 2.3 ms).
 //!
-//! A machine that is slow for some milliseconds cannot be told from a guest that computes. So an instance saves up while it keeps
-//! to its deadlines ([`SAVED_SHARE`]), and spends what it has before a call is stopped. One that never keeps to them has nothing.
+//! A machine that is slow for some milliseconds looks like a guest that computes. An instance that stays within its
+//! deadlines therefore earns a credit ([`SAVED_SHARE`]), and a call uses it up before it is stopped. An instance that never
+//! stays within its deadlines has no credit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -22,7 +23,7 @@ use crate::limits::{
     BYTE_COST, FREE_BYTES_MAX, LOOK, LOOKS_IDLE_MAX, SAVED_MAX, SAVED_SHARE, TICK, WAIT_MAX,
 };
 
-/// Why the host stopped a guest; travels through wasmtime as its error.
+/// The reason why the host stopped a guest. wasmtime carries it as its error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Stop {
     #[error("the deadline has passed")]
@@ -31,26 +32,26 @@ pub(crate) enum Stop {
     Memory { wanted: u64 },
 }
 
-/// The time that one call has had, call after call of an instance.
+/// The CPU time of an instance's calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallClock {
-    /// Since when no call has gone past its deadline.
+    /// The time since which no call has exceeded its deadline.
     kept_since: Instant,
     deadline: Duration,
     began: Instant,
     used: Duration,
-    /// The thread's processor time when it was looked at last.
+    /// The thread's CPU time at the last check.
     cpu_last: Option<Duration>,
 }
 
 impl CallClock {
-    /// Of the first call of an instance.
+    /// The deadline of an instance's first call.
     pub(crate) fn start(deadline: Duration) -> Self {
         let now = Instant::now();
         Self { kept_since: now, deadline, began: now, used: Duration::ZERO, cpu_last: None }
     }
 
-    /// Of the next call.
+    /// Starts the deadline of the next call.
     pub(crate) fn restart(&mut self, deadline: Duration) {
         let (has_kept, kept_since) = (self.used < self.deadline, self.kept_since);
         *self = Self::start(deadline);
@@ -59,15 +60,15 @@ impl CallClock {
         }
     }
 
-    /// Called at every tick that finds the call running.
+    /// Checks the deadline. The ticker has it called at every tick that finds the call running.
     pub(crate) fn check(&mut self) -> Result<(), Stop> {
         self.judge(self.began.elapsed(), processor_time())
     }
 
-    /// Has the host work for the guest. No tick finds the guest at it, so it counts in full.
+    /// Runs host code on the guest's behalf. No tick finds the guest meanwhile, so the time counts in full.
     ///
     /// # Errors
-    /// If the call is past its deadline then.
+    /// If the call is past its deadline afterwards.
     pub(crate) fn charge<R>(&mut self, work: impl FnOnce() -> R) -> Result<R, Stop> {
         let begun = processor_time();
         self.count(self.began.elapsed(), begun);
@@ -78,11 +79,12 @@ impl CallClock {
         self.check_used().map(|()| done)
     }
 
-    /// Charges the guest for bytes that the host has looked at in a call of an import. A fixed price: reading the clock would
-    /// cost more than most of these calls. Few bytes are free, since ticks find a guest that makes many short calls.
+    /// Charges the guest for bytes that the host read in a call of an import. The price is fixed, because reading the clock
+    /// would cost more than most of these calls. The first [`FREE_BYTES_MAX`] bytes are free, since ticks find a guest that
+    /// makes many short calls.
     ///
     /// # Errors
-    /// If the call is past its deadline then.
+    /// If the call is past its deadline afterwards.
     pub(crate) fn charge_bytes(&mut self, bytes: usize) -> Result<(), Stop> {
         if bytes <= FREE_BYTES_MAX {
             return Ok(());
@@ -90,10 +92,10 @@ impl CallClock {
         self.charge_bytes_in_full(bytes)
     }
 
-    /// The same, of one part of a call with many.
+    /// Charges for one part of a call with many parts.
     ///
     /// # Errors
-    /// If the call is past its deadline then.
+    /// If the call is past its deadline afterwards.
     pub(crate) fn charge_bytes_in_full(&mut self, bytes: usize) -> Result<(), Stop> {
         self.used += BYTE_COST * u32::try_from(bytes).unwrap_or(u32::MAX);
         self.check_used()
@@ -106,16 +108,16 @@ impl CallClock {
         }
     }
 
-    /// What the guest has computed since it was looked at last.
+    /// The CPU time of the guest since the last check.
     fn count(&mut self, wall: Duration, cpu: Duration) {
         self.used += match self.cpu_last.replace(cpu) {
             Some(last) => cpu.saturating_sub(last).min(TICK),
-            // Found half a look into it, in the mean: more may not have been this thread's time.
+            // On average the tick found the call after half a look. More time may not have been this thread's.
             None => wall.min(LOOK / 2),
         };
     }
 
-    /// How far the call may go past its deadline.
+    /// The time by which the call may exceed its deadline.
     fn saved(&self) -> Duration {
         (self.began.saturating_duration_since(self.kept_since) / SAVED_SHARE).min(SAVED_MAX)
     }
@@ -134,7 +136,7 @@ fn processor_time() -> Duration {
     Duration::new(now.tv_sec.max(0) as u64, now.tv_nsec.clamp(0, 999_999_999) as u32)
 }
 
-/// A thread that moves the engine's epoch on while calls are under way, and sleeps otherwise.
+/// A thread that advances the engine's epoch while calls run, and sleeps otherwise.
 pub(crate) struct Ticker {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -143,13 +145,13 @@ pub(crate) struct Ticker {
 #[derive(Default)]
 struct Shared {
     under_way: AtomicUsize,
-    /// Calls so far.
+    /// The number of calls so far.
     entered: AtomicU64,
     asleep: AtomicBool,
     stop: AtomicBool,
 }
 
-/// A call is under way for as long as this lives.
+/// A running call. It ends when this is dropped.
 pub(crate) struct UnderWay<'a>(&'a Shared);
 
 impl Ticker {
@@ -163,8 +165,8 @@ impl Ticker {
     }
 
     pub(crate) fn enter(&self) -> UnderWay<'_> {
-        // Sequentially consistent, as is the ticker's side: it says that it sleeps, then looks for calls; a call is
-        // counted, then looks whether the ticker sleeps. One of the two sees the other.
+        // Sequentially consistent, as on the ticker's side. The ticker announces its sleep and then looks for calls; a call
+        // is counted and then looks for a sleeping ticker. So one of the two sees the other.
         self.shared.under_way.fetch_add(1, Ordering::SeqCst);
         self.shared.entered.fetch_add(1, Ordering::Relaxed);
         if self.shared.asleep.load(Ordering::SeqCst)
@@ -187,7 +189,7 @@ impl Drop for Ticker {
         self.shared.stop.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // It holds no lock and cannot panic; there is nothing to do with an error.
+            // The thread holds no lock and cannot panic. An error needs no action.
             let _ = thread.join();
         }
     }
@@ -208,7 +210,7 @@ fn tick(engine: &Engine, shared: &Shared) {
             idle = 0;
         }
         if is_found {
-            // Most calls are over before they are found; those need not look at the clock.
+            // Most calls end before a tick finds them. They need not read the clock.
             engine.increment_epoch();
         }
         std::thread::sleep(if is_found { TICK } else { LOOK });
@@ -243,19 +245,19 @@ mod tests {
     }
 
     #[test]
-    fn what_a_machine_gives_a_call_while_it_stands_still_is_not_the_calls() {
+    fn time_that_a_paused_machine_gives_a_call_does_not_count() {
         let mut clock = clock();
         let before = 700 * MS;
         assert_eq!(clock.judge(TICK, before + TICK), Ok(()));
         for tick in 1..7 {
             assert_eq!(clock.judge(tick * 20 * MS, before + tick * 20 * MS), Ok(()));
         }
-        // Found at as many ticks as make up its deadline, it has computed.
+        // A call that as many ticks found as make up its deadline has computed.
         assert_eq!(clock.judge(121 * MS, before + 121 * MS), Err(Stop::Deadline));
     }
 
     #[test]
-    fn what_the_host_does_for_a_call_counts_in_full() {
+    fn host_work_for_a_call_counts_in_full() {
         let mut clock = clock();
         assert_eq!(clock.check(), Ok(()));
         let begun = processor_time();
@@ -272,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_that_has_kept_its_deadlines_may_go_past_one_by_what_it_has_saved() {
+    fn an_instance_may_exceed_a_deadline_by_its_credit() {
         for (kept, more) in [(128 * MS, 2 * MS), (Duration::from_secs(3600), SAVED_MAX)] {
             let mut clock = clock();
             clock.began = clock.kept_since + kept;
@@ -289,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_within_its_deadline_leaves_what_was_saved() {
+    fn a_call_within_its_deadline_keeps_the_credit() {
         let mut clock = clock();
         let since = clock.kept_since;
         assert_eq!(clock.judge(TICK, 700 * MS), Ok(()));

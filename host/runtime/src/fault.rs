@@ -1,24 +1,24 @@
-//! What a plugin did wrong: the stream's policy decides what becomes of the batch.
+//! Faults: failed calls of a plugin. The stream decides what happens to the batch.
 
 use std::fmt;
 use std::time::Duration;
 
-/// A call that ended badly. The instance is dead; `plugin.component().instantiate(..)` makes a fresh one.
+/// A failed call. The instance is dead. `plugin.component().instantiate(..)` makes another one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("plugin \"{plugin}\": {call} {kind}")]
 pub struct Fault {
     /// The operator's name of the plugin.
     pub plugin: String,
-    /// The call it happened in.
+    /// The failed call.
     pub call: Call,
-    /// What happened.
+    /// The cause.
     pub kind: FaultKind,
 }
 
 /// The functions that the host calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// The instance's start, before any function of its own.
+    /// The instance's start, before any function of its own runs.
     Start,
     /// `describe`.
     Describe,
@@ -57,43 +57,43 @@ impl fmt::Display for Call {
     }
 }
 
-/// The kinds of fault.
+/// The cause of a fault, with its details.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FaultKind {
-    /// The guest trapped: a panic, an abort, a stack too deep, an import that is not granted.
+    /// The guest trapped: a panic, an abort, a stack overflow, or an import that is not granted.
     #[error("trapped: {message}")]
     Trap {
-        /// The trap, the last error that the guest logged in this call (a panic's text), and what it printed in the call (an
-        /// exception's).
+        /// The trap, the last error that the guest logged in this call (a panic's text), and what the guest printed in this
+        /// call (an exception's text).
         message: String,
     },
-    /// The call took more processor time than its deadline.
+    /// The call used more CPU time than its deadline.
     #[error("exceeded {limit:?}")]
     Deadline {
         /// The deadline.
         limit: Duration,
     },
-    /// The guest wanted more memory than its limit.
+    /// The guest asked for more memory than its limit.
     #[error("wanted {wanted} bytes of memory, the limit is {limit}")]
     Memory {
-        /// What it would have had.
+        /// The memory it would have had, in bytes.
         wanted: u64,
         /// The limit, in bytes.
         limit: u64,
     },
     /// The answer breaks the contract of wit/transform.wit.
-    #[error("answered what it may not: {what}")]
+    #[error("gave an invalid answer: {what}")]
     Malformed {
-        /// How.
+        /// The broken rule.
         what: String,
     },
-    /// The instance was dead already, from an earlier fault.
+    /// The instance was dead already, because of an earlier fault.
     #[error("was not called: this instance is dead from an earlier fault")]
     Dead,
 }
 
 impl FaultKind {
-    /// One word, for metrics.
+    /// The kind of this cause.
     pub fn label(&self) -> &'static str {
         match self {
             FaultKind::Trap { .. } => "trap",

@@ -1,4 +1,4 @@
-//! Files that change, whatever is in them: told once for all that changed at once. What is done about it is the caller's.
+//! Files that change, whatever they contain. All files that changed at once are reported at once. The caller acts on it.
 
 use std::path::{Path, PathBuf};
 
@@ -6,23 +6,23 @@ use crate::component::Digest;
 use crate::host;
 use crate::watching::{Look, Stamp, Watching, WithoutEvents};
 
-/// A thread that watches files. Ends when this is dropped.
+/// A thread that watches files. It ends when this is dropped.
 #[derive(Debug)]
 pub struct FilesWatch(Watching);
 
 impl FilesWatch {
-    /// Watches these files until dropped. `on_look` runs on the watching thread after each look, when the files have come to
-    /// rest; it is given whether any of them has changed since the look before.
+    /// Watches these files until this is dropped. `on_look` runs on the watching thread after each look, once the files have
+    /// settled. Its argument says whether a file has changed since the look before.
     ///
     /// # Errors
-    /// If there can be no thread.
+    /// If the thread cannot be started.
     pub fn start(
         paths: Vec<PathBuf>,
         mut on_look: impl FnMut(bool) + Send + 'static,
     ) -> std::io::Result<Self> {
         let mut files: Vec<File> = paths.iter().cloned().map(File::new).collect();
         let look = move |look: &Look<'_>| {
-            // Each is looked at, also behind one that has changed.
+            // Every file is examined, also after one that has changed.
             let changed = files.iter_mut().filter_map(|file| file.has_changed(look.settled).then_some(()));
             let has_changed = changed.count() > 0;
             if !look.is_over() {
@@ -32,23 +32,23 @@ impl FilesWatch {
         Watching::start("files-watch", paths.iter().map(PathBuf::as_path), look).map(Self)
     }
 
-    /// The directories that could not be watched, to be told to the operator.
+    /// The directories that could not be watched, for a report to the operator.
     pub fn without_events(&self) -> &[WithoutEvents] {
         self.0.without_events()
     }
 }
 
-/// What some files held.
+/// The earlier content of some files.
 #[derive(Clone, Debug)]
 pub struct Held(Vec<(PathBuf, Option<Digest>)>);
 
 impl Held {
-    /// What they hold now. One that cannot be read holds nothing.
+    /// Reads the current content. A file that cannot be read has none.
     pub fn by(paths: &[PathBuf]) -> Held {
         Held(paths.iter().map(|path| (path.clone(), digest(path))).collect())
     }
 
-    /// Whether they hold the same now.
+    /// Whether the files have the same content now.
     pub fn is_still(&self) -> bool {
         self.0.iter().all(|(path, held)| digest(path) == *held)
     }
@@ -56,9 +56,9 @@ impl Held {
 
 struct File {
     path: PathBuf,
-    /// None: to be read at the next look, whatever its metadata.
+    /// `None`: to be read at the next look, whatever its metadata.
     stamp: Option<Stamp>,
-    /// None: it cannot be read.
+    /// `None`: the file cannot be read.
     digest: Option<Digest>,
 }
 
@@ -68,7 +68,7 @@ impl File {
         File { path, stamp, digest }
     }
 
-    /// Whether it holds something else than at the last look.
+    /// Whether the content differs from the last look.
     fn has_changed(&mut self, settled: bool) -> bool {
         let Some(stamp) = Stamp::other(&self.path, self.stamp.as_ref()) else { return false };
         self.stamp = settled.then_some(stamp);

@@ -1,4 +1,4 @@
-//! What the operator grants a plugin, one interface at a time, and where the host gets it from.
+//! The interfaces that an operator grants a plugin, with the host's side of each.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use crate::limits::Limits;
 
 pub use crate::bindings::afterbay::plugin::tokenizer::EncodeError;
 
-/// What a plugin is loaded on: what it may use, and what it is given.
+/// The conditions under which a plugin is loaded.
 #[derive(Clone, Debug, Default)]
 pub struct Terms {
-    /// What each of its instances may use.
+    /// The limits of each instance.
     pub limits: Limits,
-    /// The imports that it may call.
+    /// The imports that the plugin may call.
     pub grants: Grants,
-    /// What its bytes must be; `None`: whatever they are.
+    /// The digest that its bytes must have. `None` allows any.
     pub digest: Option<Digest>,
 }
 
@@ -25,23 +25,23 @@ impl From<Limits> for Terms {
     }
 }
 
-/// The interfaces of `afterbay:plugin` that a component may import. One that imports another is refused by name.
+/// The interfaces of `afterbay:plugin` that a component may import. A component that imports another one is refused by name.
 #[derive(Clone)]
 pub struct Grants {
     /// `log`.
     pub log: bool,
-    /// `metrics`: where they go.
+    /// `metrics`, with the receiver of the plugin's metrics.
     pub metrics: Option<Arc<dyn Meter>>,
-    /// `signals`: as the stream sets them ([`crate::Plugin::set_signals`]).
+    /// `signals`, as the stream sets them ([`crate::Plugin::set_signals`]).
     pub signals: bool,
-    /// `request`: as the stream sets them ([`crate::Plugin::set_attributes`]).
+    /// `request`, as the stream sets the attributes ([`crate::Plugin::set_attributes`]).
     pub request: bool,
-    /// `tokenizer`: the model's.
+    /// `tokenizer`, with the model's tokens.
     pub tokenizer: Option<Arc<dyn Tokens>>,
 }
 
 impl Default for Grants {
-    /// The log.
+    /// The grant of `log` only.
     fn default() -> Self {
         Self { log: true, metrics: None, signals: false, request: false, tokenizer: None }
     }
@@ -54,7 +54,7 @@ impl std::fmt::Debug for Grants {
     }
 }
 
-/// What may be granted, by its name in the package.
+/// The interfaces that can be granted, by their names in the package.
 pub(crate) const INTERFACES: [&str; 5] = ["log", "metrics", "signals", "request", "tokenizer"];
 
 impl Grants {
@@ -71,26 +71,26 @@ impl Grants {
     }
 }
 
-/// Where a plugin's own figures go. Names are checked by the host; one that cannot be had is an error, once told.
+/// The receiver of a plugin's own metrics. The host checks the names. Each refused name is logged once.
 pub trait Meter: Send + Sync {
     /// Adds to a counter.
     ///
     /// # Errors
-    /// If there is no room for one more name, or the name is another kind's.
+    /// If the plugin has too many names, or the name has another kind.
     fn add(&self, name: &str, delta: u64) -> Result<(), MeterError>;
     /// Sets a gauge.
     ///
     /// # Errors
     /// As [`Meter::add`].
     fn set(&self, name: &str, value: f64) -> Result<(), MeterError>;
-    /// Enters a value into a histogram.
+    /// Adds a value to a histogram.
     ///
     /// # Errors
-    /// As [`Meter::add`], or if the value is infinite or no number.
+    /// As [`Meter::add`], or if the value is infinite or not a number.
     fn observe(&self, name: &str, value: f64) -> Result<(), MeterError>;
 }
 
-/// To nobody: of a plugin that is only tried.
+/// A meter that ignores everything, for a plugin under test.
 impl Meter for () {
     fn add(&self, _: &str, _: u64) -> Result<(), MeterError> {
         Ok(())
@@ -105,39 +105,39 @@ impl Meter for () {
     }
 }
 
-/// Why a figure is not counted.
+/// The reason why a metric is refused.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum MeterError {
-    /// There are too many names.
+    /// The plugin has too many names.
     #[error("it has {limit} names already, the limit")]
     Full {
         /// The limit.
         limit: usize,
     },
-    /// The name is taken.
+    /// The name has another kind already.
     #[error("it is of another kind already")]
     OtherKind,
-    /// A histogram's sum would never be a number again.
+    /// The value is infinite or not a number, from which a histogram's sum could not recover.
     #[error("its value is {value}, a histogram takes finite numbers only")]
     NotFinite {
-        /// The value.
+        /// The refused value.
         value: f64,
     },
 }
 
-/// A model's tokens.
+/// The tokens of a model.
 pub trait Tokens: Send + Sync {
-    /// How many ids there are.
+    /// The number of ids.
     fn size(&self) -> u32;
-    /// A token's bytes as they stand in a text; empty for a special one and for what is none.
+    /// The bytes of a token in a text. Empty for special tokens and unknown ids.
     fn bytes(&self, id: TokenId) -> &[u8];
     /// The special tokens, ascending.
     fn special(&self) -> &[TokenId];
-    /// Those that end a text, ascending.
+    /// The tokens that end a text, ascending.
     fn end_of_text(&self) -> &[TokenId];
-    /// The ids of a text, without special tokens added around it.
+    /// The ids of a text, without special tokens around it.
     ///
     /// # Errors
-    /// If it is too long, or the tokenizer fails at it.
+    /// If the text is too long, or the tokenizer fails.
     fn encode(&self, text: &str) -> Result<Vec<TokenId>, EncodeError>;
 }

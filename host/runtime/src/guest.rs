@@ -1,9 +1,9 @@
-//! The host's side of one instance: its memory limit, its clock, its log, and the imports that it is granted.
+//! The host's side of one instance: its memory limit, clock, log and granted imports.
 //!
-//! Granted are the interfaces of `afterbay:plugin` that the operator names, an empty environment, random numbers that are the
-//! same in every instance (a Rust guest's `HashMap` asks for a seed), no directories and a clock that stands still (libraries
-//! that measure themselves ask for one). What it writes to standard output and standard error goes to its log. Every other WASI import is there, as a
-//! guest's libc wants it linked, and traps when called.
+//! The host provides the interfaces of `afterbay:plugin` that the operator grants, an empty environment, no directories, a
+//! clock that always reads 0 (for libraries that measure themselves), and random numbers that are the same in every instance
+//! (for the hash seeds of a guest's maps). Standard output and standard error go to the plugin's log. Every other WASI
+//! import exists, because a guest's libc links it, and traps when it is called.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ use crate::limits::{
 use crate::log::{Level, LogBook};
 use crate::meter::Mistakes;
 
-/// Where random numbers begin, and what maps are seeded with. It is the same in every instance, so that a plugin that is given
-/// the same rows again does the same again. A plugin's maps are keyed by request numbers, which the host chooses, so a seed that
-/// is known gives nobody a way to make them slow.
+/// The start of the random numbers and the seed of maps. It is the same in every instance, so that a plugin that sees the
+/// same rows again does the same again. A plugin's maps are keyed by request numbers, which the host chooses, so a known
+/// seed does not let anyone slow them down.
 const HASH_SEED: (u64, u64) = (0x0af7_e2ba_1157_5eed, 0x1157_5eed_0af7_e2ba);
 
-/// What a guest gets for random numbers: SplitMix64, from the same seed in every instance.
+/// The random numbers of a guest: SplitMix64, from the same seed in every instance.
 struct Sequence(u64);
 
 impl Sequence {
@@ -43,13 +43,13 @@ impl Sequence {
     }
 }
 
-/// What the store of an instance holds.
+/// The data in an instance's store.
 pub(crate) struct Guest {
     pub(crate) clock: CallClock,
     pub(crate) log: LogBook,
-    /// How things stand, as the stream has set it.
+    /// The signals, as the stream has set them.
     pub(crate) signals: signals::Snapshot,
-    /// Of open requests, as the stream has set them.
+    /// The attributes of open requests, as the stream has set them.
     pub(crate) attributes: HashMap<RequestId, Arc<str>>,
     grants: Grants,
     mistakes: Mistakes,
@@ -59,7 +59,7 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// A store for one instance, its limits in force.
+    /// A store for one instance, with its limits in force.
     pub(crate) fn store(engine: &Engine, limits: &Limits, grants: &Grants) -> Store<Guest> {
         let guest = Guest {
             clock: CallClock::start(limits.start_deadline),
@@ -74,13 +74,14 @@ impl Guest {
         };
         let mut store = Store::new(engine, guest);
         store.limiter(|guest| guest);
-        // Never used up. An error where the engine does not count: then there is nothing to fill.
+        // Never used up. Fails if the engine does not count, and then nothing needs to be filled.
         let _counted = store.set_fuel(u64::MAX);
         store.epoch_deadline_callback(|mut context| {
             context.data_mut().clock.check()?;
             Ok(UpdateDeadline::Continue(1))
         });
-        // What one call may hand over: lists that share their memory could otherwise be copied to any size.
+        // The bound of the bytes that one call may hand over. Lists that share their memory could otherwise be copied to any
+        // size.
         let handed_over_max = usize::try_from(limits.memory_bytes).unwrap_or(usize::MAX);
         store.set_hostcall_fuel(handed_over_max.min(HANDED_OVER_BYTES_MAX));
         store
@@ -95,7 +96,8 @@ impl ResourceLimiter for Guest {
     fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
         let wanted = self.memory_bytes.saturating_sub(current as u64).saturating_add(desired as u64);
         if wanted > self.memory_bytes_max {
-            // A trap, not a failed growth: the guest's allocator would answer that with a trap of its own, unnamed.
+            // A trap, not a failed growth: a guest's allocator would answer a failed growth with a trap that names no
+            // reason.
             return Err(Stop::Memory { wanted }.into());
         }
         self.memory_bytes = wanted;
@@ -139,9 +141,9 @@ impl request::Host for Guest {
 /// A guest's store in a call of an import.
 type Caller<'a> = StoreContextMut<'a, Guest>;
 
-/// The first `bytes_max` bytes of a guest's string, cut at a character, and how many bytes the string has.
+/// The first `bytes_max` bytes of a guest's string, cut at a character, and the length of the whole string in bytes.
 ///
-/// Only what is kept is copied. The guest's deadline pays for the look at the rest.
+/// Only these bytes are copied. The guest's deadline pays for reading the rest.
 fn cut(caller: &mut Caller<'_>, text: &WasmStr, bytes_max: usize) -> wasmtime::Result<(String, usize)> {
     let text = text.to_str(&*caller)?;
     let (kept, bytes) = (text[..text.floor_char_boundary(bytes_max)].to_owned(), text.len());
@@ -158,7 +160,7 @@ fn write_line(
     Ok(())
 }
 
-/// Passes a figure of the plugin's own on to the meter.
+/// Passes a value of the plugin's own metric to the meter.
 fn enter(
     mut caller: Caller<'_>,
     name: &WasmStr,
@@ -166,7 +168,7 @@ fn enter(
 ) -> wasmtime::Result<()> {
     let (name, bytes) = cut(&mut caller, name, METRIC_NAME_BYTES_MAX)?;
     let guest = caller.data_mut();
-    // A component that imports them was granted them.
+    // A component that imports this interface was granted it.
     let Some(meter) = guest.grants.metrics.clone() else { return Ok(()) };
     if let Some(mistake) = guest.mistakes.enter(&*meter, &name, bytes, enter) {
         guest.log.write(Instant::now(), Level::Warn, None, mistake);
@@ -174,7 +176,7 @@ fn enter(
     Ok(())
 }
 
-/// The bytes of tokens, one token after another.
+/// The bytes of tokens, concatenated.
 fn decode(mut caller: Caller<'_>, (ids,): (WasmList<TokenId>,)) -> wasmtime::Result<(Vec<u8>,)> {
     let Guest { mut clock, ref grants, .. } = *caller.data();
     let Some(tokens) = grants.tokenizer.clone() else { return Ok((Vec::new(),)) };
@@ -192,7 +194,7 @@ fn decode(mut caller: Caller<'_>, (ids,): (WasmList<TokenId>,)) -> wasmtime::Res
 fn token_bytes(mut caller: Caller<'_>, (first, count): (TokenId, u32)) -> wasmtime::Result<(Vec<Vec<u8>>,)> {
     let Guest { clock, grants, .. } = caller.data_mut();
     let Some(tokens) = &grants.tokenizer else { return Ok((Vec::new(),)) };
-    // Past the last there is nothing: what a guest asks for bounds nothing that the host makes.
+    // There is nothing past the last token. Without this check, a guest's argument would decide how much the host allocates.
     let end = first.saturating_add(count.into()).min(tokens.size().into());
     let mut all = Vec::new();
     for id in first..end {
@@ -217,10 +219,10 @@ fn encode(
     Ok((ids,))
 }
 
-/// The imports of one component: what is granted, and a trap for each function that is not.
+/// The imports of one component: granted functions, and a trap for every other function.
 ///
-/// Each is defined under the very name that the component has for it, version and all: that is what a trap would
-/// otherwise be defined for.
+/// Each import is defined under the exact name in the component, including its version. Otherwise wasmtime would define a
+/// trap for that name.
 pub(crate) fn linker(engine: &Engine, component: &Component) -> wasmtime::Result<Linker<Guest>> {
     let mut linker = Linker::new(engine);
     for (name, _) in component.component_type().imports(engine) {
@@ -267,11 +269,11 @@ pub(crate) fn linker(engine: &Engine, component: &Component) -> wasmtime::Result
                 let nothing = |_: StoreContextMut<'_, Guest>, ()| Ok((Vec::<(String, String)>::new(),));
                 let mut environment = linker.instance(name)?;
                 environment.func_wrap("get-environment", nothing)?;
-                // CPython asks for both as it starts.
+                // CPython calls both when it starts.
                 environment.func_wrap("get-arguments", |_, ()| Ok((Vec::<String>::new(),)))?;
                 environment.func_wrap("initial-cwd", |_, ()| Ok((None::<String>,)))?;
             }
-            // At 0, for ever: what a plugin does must not hang on the time. Its `subscribe`s trap: nothing waits.
+            // Always 0: a plugin's behaviour must not depend on the time. `subscribe` traps, because nothing can wait.
             "wasi:clocks/monotonic-clock" => {
                 linker.instance(name)?.func_wrap("now", |_, ()| Ok((0_u64,)))?;
                 linker.instance(name)?.func_wrap("resolution", |_, ()| Ok((1_u64,)))?;
@@ -282,7 +284,7 @@ pub(crate) fn linker(engine: &Engine, component: &Component) -> wasmtime::Result
             "wasi:cli/stdout" => {
                 linker.instance(name)?.func_wrap("get-stdout", |_, ()| Ok((output(),)))?;
             }
-            // No terminal, so a libc does not ask how wide it is.
+            // No terminal, so that a libc does not ask for its width.
             "wasi:cli/terminal-stderr" => {
                 linker.instance(name)?.func_wrap("get-terminal-stderr", |_, ()| Ok((no_terminal(),)))?;
             }
@@ -290,7 +292,7 @@ pub(crate) fn linker(engine: &Engine, component: &Component) -> wasmtime::Result
                 linker.instance(name)?.func_wrap("get-terminal-stdout", |_, ()| Ok((no_terminal(),)))?;
             }
             "wasi:io/streams" => print_to_log(linker.instance(name)?)?,
-            // What waits here waits for an output stream, which always has room.
+            // A guest can only wait for an output stream, which always has room.
             "wasi:io/poll" => {
                 let mut poll = linker.instance(name)?;
                 poll.func_wrap("[method]pollable.ready", |_, (_,): (Nothing,)| Ok((true,)))?;
@@ -300,13 +302,13 @@ pub(crate) fn linker(engine: &Engine, component: &Component) -> wasmtime::Result
                     Ok(((0..).take(all.len()).collect::<Vec<u32>>(),))
                 })?;
             }
-            // No directory. CPython looks for the source that a traceback shows.
+            // No directory. CPython looks for the source lines of a traceback here.
             "wasi:filesystem/preopens" => {
                 linker
                     .instance(name)?
                     .func_wrap("get-directories", |_, ()| Ok((Vec::<(Nothing, String)>::new(),)))?;
             }
-            // CPython seeds itself as it starts.
+            // CPython reads its hash seed when it starts.
             "wasi:random/random" => {
                 let mut random = linker.instance(name)?;
                 random.func_wrap("get-random-bytes", |mut caller: Caller<'_>, (bytes,): (u64,)| {
@@ -332,10 +334,10 @@ pub(crate) fn linker(engine: &Engine, component: &Component) -> wasmtime::Result
     Ok(linker)
 }
 
-/// A resource of a guest that has nothing behind it: `define_unknown_imports_as_traps` defines each as this type.
+/// A guest's resource without content. `define_unknown_imports_as_traps` defines each resource as this type.
 type Nothing = Resource<()>;
 
-/// WASI's `stream-error`. It is only the type: a guest's output never fails.
+/// WASI's `stream-error`, as a type only: writing output never fails.
 #[derive(ComponentType, Lower)]
 #[component(variant)]
 #[allow(dead_code, reason = "the canonical ABI wants every case")]
@@ -346,7 +348,7 @@ enum StreamError {
     Closed,
 }
 
-/// Standard output and standard error are the same stream. Also what a guest waits with for room in it.
+/// An output stream: standard output and standard error are the same one. Also the pollable of its room.
 fn output() -> Nothing {
     Resource::new_own(0)
 }
@@ -355,7 +357,7 @@ fn no_terminal() -> Option<Nothing> {
     None
 }
 
-/// Defines the functions by which a guest writes to an output stream: what it writes goes to its log.
+/// Defines the functions by which a guest writes to an output stream. The text goes to the plugin's log.
 fn print_to_log(mut streams: LinkerInstance<'_, Guest>) -> wasmtime::Result<()> {
     type Written = (Result<(), StreamError>,);
     streams.resource("output-stream", wasmtime::component::ResourceType::host::<()>(), |_, _| Ok(()))?;
@@ -365,7 +367,7 @@ fn print_to_log(mut streams: LinkerInstance<'_, Guest>) -> wasmtime::Result<()> 
     for write in ["write", "blocking-write-and-flush"] {
         let write_to_log =
             |mut store: Caller<'_>, (_, bytes): (Nothing, WasmList<u8>)| -> wasmtime::Result<Written> {
-                // Only the end is copied, whatever the guest hands over.
+                // Only the end of the text is copied, whatever its length.
                 let bytes = bytes.as_le_slice(&store);
                 let end = bytes[bytes.len().saturating_sub(LOG_LINE_BYTES_MAX)..].to_vec();
                 let Guest { clock, log, .. } = store.data_mut();
@@ -387,7 +389,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn random_numbers_are_others_each_time_and_the_same_in_every_instance() {
+    fn random_numbers_differ_each_time_and_are_the_same_in_every_instance() {
         let numbers = || {
             let mut random = Sequence(HASH_SEED.0);
             [random.next(), random.next(), random.next()]

@@ -1,5 +1,5 @@
-//! One engine for the process: its compiler settings, its pool of instances, what is granted, and the way in for a
-//! component's bytes. Knows no stream.
+//! The engine of the process: its compiler settings, its pool of instances, and the loading of components. It knows no
+//! stream.
 
 use std::fs::File;
 use std::io::Read;
@@ -17,29 +17,30 @@ use crate::limits::{
     RESIDENT_BYTES_MAX, STACK_BYTES_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX,
 };
 
-/// How a [`Host`] is made.
+/// The options of a [`Host`].
 #[derive(Clone, Debug, Default)]
 pub struct HostOptions {
-    /// Where compiled code is kept, made with mode 0700 if it is not there. None: compiled at each start.
+    /// The directory for compiled code, created with mode 0700 if it is missing. `None`: components are compiled at each
+    /// start.
     pub cache_dir: Option<PathBuf>,
-    /// Whether what a call does is counted ([`crate::Plugin::fuel_used`]). The code for that is slower: for a bench, never
-    /// for a host that serves.
+    /// Whether the work of a call is counted ([`crate::Plugin::fuel_used`]). Counting makes the code slower. Use it in
+    /// benchmarks, never in a serving host.
     pub counts_fuel: bool,
-    /// Whether a component is compiled on all processors: in half the time on two, which what runs beside it feels. For
-    /// somebody who waits for it, never for a host that serves. The code is the same.
+    /// Whether a component is compiled on all processors. That halves the time on two processors, and slows down everything
+    /// beside it. Use it in commands that wait for the result, never in a serving host. The code is the same.
     pub compiles_in_parallel: bool,
 }
 
-/// Why there is no host.
+/// The reason why a host cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The directory for compiled code cannot be used.
     #[error(transparent)]
     Cache(#[from] CacheError),
-    /// wasmtime refused, usually for want of address space.
+    /// wasmtime refused, usually for lack of address space.
     #[error("webassembly engine: {message}")]
     Engine {
-        /// What wasmtime says.
+        /// wasmtime's error.
         message: String,
     },
     /// The ticker's thread could not be started.
@@ -66,11 +67,11 @@ pub(crate) struct Shared {
 }
 
 impl Host {
-    /// An engine with nothing loaded.
+    /// Makes an engine with nothing loaded.
     ///
     /// # Errors
-    /// If the cache directory is not this user's own, or the pool's address space (about 2 TiB, reserved, not used)
-    /// cannot be had.
+    /// If the cache directory is not this user's own, or the address space of the pool (about 2 TiB, reserved, not used) is
+    /// not available.
     pub fn new(options: HostOptions) -> Result<Self, HostError> {
         let engine = Engine::new(&config(&options))?;
         let cache = options.cache_dir.map(|directory| Cache::open(&directory, &engine)).transpose()?;
@@ -78,16 +79,16 @@ impl Host {
         Ok(Self { shared: Arc::new(Shared { engine, ticker, cache }) })
     }
 
-    /// Compiles a component (or takes its code from the cache), checks its world and asks it what it is.
-    /// `name` is the operator's name of the plugin, for messages.
+    /// Compiles a component (or loads its code from the cache), checks its world and reads its description. `name` is the
+    /// operator's name of the plugin, for messages.
     ///
     /// # Errors
-    /// If it is no component of this host's world, or says of itself what the contract does not allow.
+    /// If the bytes are not a component of this host's world, or its description breaks the contract.
     pub fn load(&self, name: &str, bytes: &[u8], terms: impl Into<Terms>) -> Result<Component, LoadError> {
         Component::load(self, name, bytes, terms.into())
     }
 
-    /// [`Host::load`] of a file.
+    /// Loads a component from a file, as [`Host::load`].
     ///
     /// # Errors
     /// As [`Host::load`], or if the file cannot be read.
@@ -101,7 +102,7 @@ impl Host {
     }
 }
 
-/// A component file's bytes, no more than are allowed.
+/// Reads a component file, at most as many bytes as are allowed.
 pub(crate) fn read(name: &str, path: &Path) -> Result<Vec<u8>, LoadError> {
     read_regular(path).map_err(|error| LoadError::Read {
         name: name.to_owned(),
@@ -110,7 +111,7 @@ pub(crate) fn read(name: &str, path: &Path) -> Result<Vec<u8>, LoadError> {
     })
 }
 
-/// A regular file's bytes, at most one more than a component may have: a pipe would be waited for, a device has no end.
+/// Reads a regular file, at most one byte more than a component may have. A pipe would block, and a device has no end.
 pub(crate) fn read_regular(path: &Path) -> std::io::Result<Vec<u8>> {
     if !path.metadata()?.is_file() {
         return Err(std::io::Error::other("it is not a regular file"));
@@ -131,10 +132,11 @@ fn config(options: &HostOptions) -> Config {
         .max_tables_per_component(TABLES_MAX)
         .max_tables_per_module(TABLES_MAX)
         .table_elements(TABLE_ELEMENTS_MAX)
-        // The next instance has its pages at once: the first touch of a fresh one takes 1 to 3 us, and a swap touches hundreds.
+        // The next instance gets its pages at once. The first touch of a new page takes 1 to 3 us, and a swap touches
+        // hundreds.
         .linear_memory_keep_resident(RESIDENT_BYTES_MAX)
         .table_keep_resident(RESIDENT_BYTES_MAX)
-        // Whatever component that one is of: each version of a plugin would keep so much for itself.
+        // For any component: otherwise each version of a plugin would reserve this memory for itself.
         .max_unused_warm_slots(0)
         .pagemap_scan(Enabled::Auto)
         .max_memory_size(usize::try_from(MEMORY_BYTES_MAX).unwrap_or(usize::MAX));
@@ -142,11 +144,11 @@ fn config(options: &HostOptions) -> Config {
     config
         .allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
         .epoch_interruption(true)
-        // Part of what compiled code is kept under: code that counts is never taken for code that does not.
+        // A part of the key of compiled code: code that counts is never used in place of code that does not.
         .consume_fuel(options.counts_fuel)
         .parallel_compilation(options.compiles_in_parallel)
         .max_wasm_stack(STACK_BYTES_MAX)
-        // A rerun of the same rows must give the same verdicts on any machine.
+        // The same rows must give the same verdicts on every machine.
         .relaxed_simd_deterministic(true);
     config
 }
@@ -158,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_of_an_instance_that_is_gone_serves_the_next_one_of_whatever_component() {
+    fn memory_of_a_dropped_instance_serves_the_next_one_of_any_component() {
         let engine = Engine::new(&config(&HostOptions::default())).unwrap();
         for version in 0..20 {
             // A memory of one page, and a custom section named by a number.

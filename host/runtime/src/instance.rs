@@ -1,4 +1,4 @@
-//! One instance of a plugin, for one stream: the calls of its life, each within its limits, each answer checked.
+//! One instance of a plugin, for one stream: the calls of its life. Each call has limits, and each answer is checked.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,36 +18,36 @@ use crate::host::Host;
 use crate::limits::{Limits, OPEN_REQUESTS_MAX, SETTINGS_BYTES_MAX, STATE_BYTES_MAX};
 use crate::log::LogLine;
 
-/// Why there is no instance. Each message names the plugin.
+/// The reason why an instance cannot be made. Each message names the plugin.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The settings are no JSON, or too long.
+    /// The settings are not JSON, or too long.
     #[error("plugin \"{name}\": settings {message}")]
     BadSettings {
         /// The operator's name of the plugin.
         name: String,
-        /// What is wrong.
+        /// The reason.
         message: String,
     },
-    /// The plugin does not want them.
+    /// The plugin refuses the settings.
     #[error("plugin \"{name}\": refuses its settings: {}{message}", place(pointer))]
     Refused {
         /// The operator's name of the plugin.
         name: String,
-        /// Where the setting stands that is wrong, as a JSON pointer; empty: not said.
+        /// The wrong setting, as a JSON pointer. Empty if the plugin does not say.
         pointer: String,
-        /// In the plugin's words.
+        /// The plugin's own words.
         message: String,
     },
-    /// What it needs with these settings is not there.
+    /// The plugin lacks something that it needs with these settings.
     #[error("plugin \"{name}\": cannot start: {what}")]
     Missing {
         /// The operator's name of the plugin.
         name: String,
-        /// In the plugin's words.
+        /// The plugin's own words.
         what: String,
     },
-    /// It faulted over `describe` or `configure`, or there was no room for it.
+    /// The plugin faulted in `describe` or `configure`, or the instance pool is full.
     #[error(transparent)]
     Fault(#[from] Fault),
 }
@@ -59,13 +59,13 @@ fn place(pointer: &str) -> String {
     }
 }
 
-/// An instance, configured. Called from its stream's thread only.
+/// A configured instance. Only its stream's thread calls it.
 ///
-/// After a fault it is dead, and every call says so.
+/// After a fault it is dead, and every call fails.
 pub struct Plugin {
     component: Component,
     live: Option<Live>,
-    /// What a dead instance had logged.
+    /// The log of a dead instance.
     last_lines: Vec<LogLine>,
     is_off_path: bool,
 }
@@ -78,7 +78,7 @@ impl Plugin {
         let mut live = Live::new(&inner.host, &inner.name, &inner.pre, &inner.limits, &inner.grants)?;
         let limit = inner.limits.start_deadline;
         let fault = |call, kind| Fault { plugin: inner.name.clone(), call, kind };
-        // The answer is known: with no clock and no chance, every instance says the same.
+        // The answer is known already: without a clock and randomness, every instance answers the same.
         live.call(&inner.host, limit, |guest, store| guest.call_describe(store))
             .map_err(|kind| fault(Call::Describe, kind))?;
         live.call(&inner.host, limit, |guest, store| guest.call_configure(store, settings))
@@ -92,7 +92,7 @@ impl Plugin {
         })
     }
 
-    /// Asks a component what it is, on an instance of its own.
+    /// Asks a component for its description, in an instance of its own.
     pub(crate) fn describe(
         host: &Host,
         name: &str,
@@ -105,31 +105,32 @@ impl Plugin {
             .map_err(|kind| Fault { plugin: name.to_owned(), call: Call::Describe, kind })
     }
 
-    /// What this is an instance of. Another, after a fault: `plugin.component().instantiate(settings)`.
+    /// The component of this instance. After a fault, `plugin.component().instantiate(settings)` makes another instance.
     pub fn component(&self) -> &Component {
         &self.component
     }
 
-    /// The columns it wants; others are not passed even when they are given.
+    /// The columns that the plugin asks for. It does not get others.
     pub fn wants(&self) -> ColumnSet {
         self.component.description().columns
     }
 
-    /// Whether it is called off the path from now on, where no batch waits for it: a call may take as long as `configure` then.
+    /// Whether the instance is called off the path from now on. No batch waits for it then, and a call has the deadline of
+    /// `configure`.
     pub fn set_off_path(&mut self, is_off_path: bool) {
         self.is_off_path = is_off_path;
     }
 
-    /// Of one call that a batch waits for.
+    /// The deadline of a call for which a batch waits.
     fn deadline(&self) -> Duration {
         let limits = self.component.limits();
         if self.is_off_path { limits.start_deadline } else { limits.deadline }
     }
 
-    /// Some requests begin. Given to the guest in groups of [`OPEN_REQUESTS_MAX`].
+    /// Opens requests, in groups of [`OPEN_REQUESTS_MAX`].
     ///
     /// # Errors
-    /// A fault; the instance is dead.
+    /// A fault. The instance is dead.
     pub fn open(&mut self, requests: &[Opened<'_>]) -> Result<(), Fault> {
         let limit = self.deadline();
         requests
@@ -137,11 +138,11 @@ impl Plugin {
             .try_for_each(|group| self.call(Call::Open, limit, |guest, store| guest.call_open(store, group)))
     }
 
-    /// Judges a batch: what is to be done with its rows, sorted by row; a row without a verdict goes on as it is.
-    /// A batch without rows is not shown to the guest.
+    /// Lets the plugin judge a batch. Returns verdicts, sorted by row; a row without a verdict passes unchanged. The guest
+    /// does not see a batch without rows.
     ///
     /// # Errors
-    /// A fault; the instance is dead. What becomes of the batch is the caller's.
+    /// A fault. The instance is dead, and the caller decides what happens to the batch.
     pub fn process(&mut self, columns: &Columns<'_>) -> Result<Vec<Verdict>, Fault> {
         if columns.rows() == 0 {
             return Ok(Vec::new());
@@ -153,10 +154,10 @@ impl Plugin {
             .map_err(|what| self.die(Call::Process, FaultKind::Malformed { what }))
     }
 
-    /// Some requests have ended. Given to the guest in groups of [`OPEN_REQUESTS_MAX`].
+    /// Closes requests, in groups of [`OPEN_REQUESTS_MAX`].
     ///
     /// # Errors
-    /// A fault; the instance is dead.
+    /// A fault. The instance is dead.
     pub fn close(&mut self, requests: &[RequestId]) -> Result<(), Fault> {
         let limit = self.deadline();
         requests.chunks(OPEN_REQUESTS_MAX).try_for_each(|group| {
@@ -164,10 +165,11 @@ impl Plugin {
         })
     }
 
-    /// Attributes of some open requests are others now ([`Plugin::set_attributes`]). Not called where the plugin did not ask.
+    /// Tells the plugin that attributes of open requests have changed ([`Plugin::set_attributes`]). No call if the plugin
+    /// did not ask for it.
     ///
     /// # Errors
-    /// A fault; the instance is dead.
+    /// A fault. The instance is dead.
     pub fn changed(&mut self, requests: &[RequestId]) -> Result<(), Fault> {
         if !self.component.description().wants.changed {
             return Ok(());
@@ -178,10 +180,10 @@ impl Plugin {
         })
     }
 
-    /// How things stand has changed ([`Plugin::set_signals`]). Not called where the plugin did not ask.
+    /// Tells the plugin that the signals have changed ([`Plugin::set_signals`]). No call if the plugin did not ask for it.
     ///
     /// # Errors
-    /// A fault; the instance is dead.
+    /// A fault. The instance is dead.
     pub fn pressure(&mut self) -> Result<(), Fault> {
         if !self.component.description().wants.pressure {
             return Ok(());
@@ -190,10 +192,10 @@ impl Plugin {
         self.call(Call::Pressure, limit, |guest, store| guest.call_pressure(store))
     }
 
-    /// All that it knows of its open requests, for the instance that follows; `None` where it has no such call.
+    /// Exports the state of the open requests for the next instance. `None` if the plugin has no such call.
     ///
     /// # Errors
-    /// A fault; the instance is dead.
+    /// A fault. The instance is dead.
     pub fn export_state(&mut self) -> Result<Option<Vec<u8>>, Fault> {
         if !self.component.description().wants.state {
             return Ok(None);
@@ -207,11 +209,11 @@ impl Plugin {
         Ok(Some(state))
     }
 
-    /// Takes over what an instance of this version of the component has exported. Before any request is opened, and off the path.
-    /// `None` where it has no such call.
+    /// Imports the state that an instance of component version `version` exported. Called off the path, before any request
+    /// is opened. `None` if the plugin has no such call.
     ///
     /// # Errors
-    /// A fault; the instance is dead.
+    /// A fault. The instance is dead.
     pub fn import_state(
         &mut self,
         version: &str,
@@ -225,14 +227,14 @@ impl Plugin {
             .map(Some)
     }
 
-    /// What `signals.read` says from now on.
+    /// Sets the result of `signals.read`.
     pub fn set_signals(&mut self, now: signals::Snapshot) {
         if let Some(live) = &mut self.live {
             live.store.data_mut().signals = now;
         }
     }
 
-    /// What `request.attributes` says of a request from now on. To be taken out when it has ended.
+    /// Sets the result of `request.attributes` for a request. The caller removes it when the request has ended.
     pub fn set_attributes(&mut self, request: RequestId, attributes: Option<Arc<str>>) {
         let Some(live) = &mut self.live else { return };
         let known = &mut live.store.data_mut().attributes;
@@ -247,13 +249,14 @@ impl Plugin {
         self.live.is_some()
     }
 
-    /// Whether [`Plugin::drain_log`] may have something. Cheap: to be asked after each call.
+    /// Whether [`Plugin::drain_log`] may return lines. It is cheap, so call it after each call.
     pub fn has_log(&self) -> bool {
         !self.last_lines.is_empty()
             || self.live.as_ref().is_some_and(|live| !live.store.data().log.is_empty())
     }
 
-    /// What the plugin has logged since the last time, oldest first; after a fault, what the dead instance had to say.
+    /// Takes the lines that the plugin logged since the last time, oldest first. After a fault, these are the dead
+    /// instance's lines.
     pub fn drain_log(&mut self) -> Vec<LogLine> {
         let mut lines = std::mem::take(&mut self.last_lines);
         if let Some(live) = &mut self.live {
@@ -262,22 +265,22 @@ impl Plugin {
         lines
     }
 
-    /// The memory that the instance has now; 0 when it is dead.
+    /// The memory of the instance, in bytes. 0 if it is dead.
     pub fn memory_bytes(&self) -> u64 {
         self.live.as_ref().map_or(0, |live| live.store.data().memory_bytes())
     }
 
-    /// What the instance has done so far, in wasmtime's units, about one an instruction: the same for the same calls on
-    /// every machine. `None` where the host does not count ([`crate::HostOptions::counts_fuel`]), or it is dead.
+    /// The work of the instance so far, in wasmtime's units of about one instruction. The same calls give the same number on
+    /// every machine. `None` if the host does not count ([`crate::HostOptions::counts_fuel`]), or the instance is dead.
     pub fn fuel_used(&self) -> Option<u64> {
         let left = self.live.as_ref()?.store.get_fuel().ok()?;
         Some(u64::MAX - left)
     }
 
-    /// Lets it go. Its memory is given back on a thread of its own: of a few MiB that takes as long as several batches.
+    /// Drops the instance. A thread of its own gives its memory back, since a few MiB take as long as several batches.
     pub fn retire(self) {
         if self.is_alive() {
-            // Where there can be no thread it is given back here.
+            // Without a thread, the memory is given back here.
             let _started = std::thread::Builder::new().name("plugin-retire".into()).spawn(move || drop(self));
         }
     }
@@ -295,7 +298,7 @@ impl Plugin {
         ended.map_err(|kind| self.die(call, kind))
     }
 
-    /// The instance goes, with its memory; what it logged stays.
+    /// Drops the instance and its memory, but not its log.
     fn die(&mut self, call: Call, kind: FaultKind) -> Fault {
         self.last_lines = self.drain_log();
         self.live = None;
@@ -383,7 +386,7 @@ fn kind_of(error: &wasmtime::Error, store: &Store<Guest>, limits: &Limits, deadl
     FaultKind::Trap { message }
 }
 
-/// wasmtime speaks of what is not defined; an operator knows what is not granted.
+/// Replaces wasmtime's words about undefined imports by words about grants, which the operator knows.
 fn in_our_words(message: String) -> String {
     match message.strip_prefix("unknown import: `").and_then(|rest| rest.split_once('`')) {
         Some((import, _)) => format!("called {import}, which is not granted"),
@@ -406,6 +409,6 @@ fn check_settings(settings: &str) -> Result<(), String> {
     }
     match serde_json::from_str::<serde_json::Value>(settings) {
         Ok(_) => Ok(()),
-        Err(error) => Err(format!("are no JSON: {error}")),
+        Err(error) => Err(format!("are not JSON: {error}")),
     }
 }

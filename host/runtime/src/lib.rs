@@ -1,12 +1,12 @@
 //! The plugin host: WebAssembly components that judge the rows of a stream, each within its limits.
 //!
-//! Owns the engine, the compiled code, the instances and their limits, and the watch over files. Knows
-//! columns and verdicts only: no wire, no socket, no stream. A batch comes in as [`Columns`] and its [`Verdict`]s go
-//! back to the stream, which carries them out.
+//! This crate owns the engine, the compiled code, the instances with their limits, and the watch over files. It knows
+//! columns and verdicts, but no wire format, no socket and no stream. A batch comes in as [`Columns`]. The [`Verdict`]s go
+//! back to the stream, which applies them.
 //!
-//! A [`Host`] (one a process) loads a [`Component`], which makes a [`Plugin`]: an instance for one stream. A call that
-//! ends badly is a [`Fault`]; what is done about it is the stream's policy. The contract with the guest, item by item,
-//! is `wit/transform.wit`.
+//! A [`Host`] (one per process) loads a [`Component`], which makes a [`Plugin`]: an instance for one stream. A call that
+//! fails is a [`Fault`], and the stream decides what to do about it. `wit/transform.wit` defines the contract with the
+//! guest.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod limits;

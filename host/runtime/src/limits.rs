@@ -1,112 +1,113 @@
-//! Every bound of the plugin host, and what happens at it.
+//! Every bound of the plugin host, and what happens when it is reached.
 
 use std::time::Duration;
 
-/// A component's bytes. Larger ones are refused before they are compiled.
+/// The bytes of a component. A larger one is refused before it is compiled.
 pub const COMPONENT_BYTES_MAX: u64 = 256 << 20;
-/// A plugin's settings, as JSON text. Larger ones are refused.
+/// The bytes of a plugin's settings, as JSON text. Larger ones are refused.
 pub const SETTINGS_BYTES_MAX: usize = 1 << 20;
-/// A plugin's memory: a limit above it is cut to it (the address space of a 32-bit memory).
+/// The bytes of a plugin's memory. A higher limit is reduced to this one (the address space of a 32-bit memory).
 pub const MEMORY_BYTES_MAX: u64 = 4 << 30;
 
-/// A plugin's own name (WIT `description.name`).
+/// The bytes of a plugin's own name (WIT `description.name`).
 pub const NAME_BYTES_MAX: usize = 64;
-/// A plugin's version (WIT `description.version`).
+/// The bytes of a plugin's version (WIT `description.version`).
 pub const VERSION_BYTES_MAX: usize = 64;
-/// A plugin's settings schema.
+/// The bytes of a plugin's settings schema.
 pub const SCHEMA_BYTES_MAX: usize = 256 << 10;
-/// The text of a verdict: a reason, what was matched, a note, the name of a sink. Longer is a malformed answer.
+/// The bytes of a verdict's text: a reason, a match, a note, or the name of a sink. A longer text is a malformed answer.
 pub const REASON_BYTES_MAX: usize = 256;
 
-/// The name of a plugin's own metric. A longer one is cut before it is copied, and refused.
+/// The bytes of a plugin's own metric name. A longer one is cut before it is copied, and refused.
 pub const METRIC_NAME_BYTES_MAX: usize = 64;
-/// What one instance hands to the next (WIT `export-state`). More is a malformed answer.
+/// The bytes of the state that one instance exports (WIT `export-state`). More is a malformed answer.
 pub const STATE_BYTES_MAX: usize = 64 << 20;
-/// Requests named in one call of `open`, `changed` or `close`; more are given in several calls, each with its own deadline.
+/// The requests in one call of `open`, `changed` or `close`. More are given in several calls, each with its own deadline.
 pub const OPEN_REQUESTS_MAX: usize = 256;
 
-/// Bytes that a guest hands over in one call: the strings and lists of a call of an import, or an export's answer. More is a
-/// trap. As much as a state may have, the largest of those, with room for its length.
+/// The bytes that a guest hands over in one call: the strings and lists of an import's call, or an export's answer. More is
+/// a trap. The largest of these is a state, plus its length.
 pub const HANDED_OVER_BYTES_MAX: usize = STATE_BYTES_MAX + (64 << 10);
-/// Bytes of one call of an import that cost a guest nothing beside the call.
+/// The bytes of one import call that cost a guest nothing beyond the call.
 pub const FREE_BYTES_MAX: usize = 4 << 10;
-/// Processor time that a guest is charged for each byte of a call of an import with more than [`FREE_BYTES_MAX`]. The host needs
-/// 0.1 to 1 ns to look at a byte.
+/// The CPU time for which a guest is charged per byte, in a call of an import with more than [`FREE_BYTES_MAX`] bytes. The
+/// host needs 0.1 to 1 ns to read a byte.
 pub const BYTE_COST: Duration = Duration::from_nanos(1);
-/// Tokens that are decoded between two looks at the guest's deadline.
+/// The tokens that are decoded between two checks of the guest's deadline.
 pub const TOKENS_AT_ONCE: usize = 1 << 10;
-/// What each token of `token-bytes` is charged for beside its bytes: a list of its own.
+/// The bytes for which each token of `token-bytes` is charged beside its own: the cost of its list.
 pub const TOKEN_COST_BYTES: usize = 64;
 
-/// A line of a plugin's log. The rest is cut before it is copied.
+/// The bytes of a line in a plugin's log. The rest is cut before it is copied.
 pub const LOG_LINE_BYTES_MAX: usize = 4 << 10;
-/// Random bytes that a guest may ask for in one call. More is a trap.
+/// The random bytes of one call. More is a trap.
 pub const RANDOM_BYTES_MAX: usize = 4 << 10;
-/// Lines a plugin may log in a second. More are counted and left out.
+/// The lines that a plugin may log per second. More are counted and left out.
 pub const LOG_LINES_PER_SECOND_MAX: u32 = 100;
-/// Lines that wait for `Plugin::drain_log`. More are counted and left out.
+/// The lines that wait for `Plugin::drain_log`. More are counted and left out.
 pub const LOG_LINES_WAITING_MAX: usize = 200;
 
-/// How often it is looked whether a guest runs. One that runs for so long is found.
+/// The time between two looks for running guests. A guest that runs for this long is found.
 pub const LOOK: Duration = Duration::from_millis(1);
-/// How often one that was found is looked at. A call is stopped at the first look past its deadline. What lies between two looks
-/// counts for so long at most.
+/// The time between two checks of a guest that was found. A call is stopped at the first check past its deadline. The time
+/// between two checks counts for at most this length.
 pub const TICK: Duration = Duration::from_micros(250);
-/// Looks since the last call after which the ticker sleeps until the next one.
+/// The looks without a call after which the ticker sleeps until the next call.
 pub const LOOKS_IDLE_MAX: u32 = 4;
-/// A call may take this much longer than its deadline on the wall's clock while its thread waits for a processor. (With
-/// 15 threads for 2 processors, waits of 100 ms were measured, several in a minute.) Past it the call is stopped all the
-/// same, so that a thread's clock that stands still makes no call endless.
+/// The wall time by which a call may exceed its deadline while its thread waits for a processor. (With 15 threads on 2
+/// processors, waits of 100 ms were measured several times per minute.) Then the call is stopped in any case, so that no
+/// call is endless if a thread's clock stands still.
 pub const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// An instance that keeps to its deadlines saves one part in so many of its time; the call that goes past its deadline may use
-/// it, and then it begins anew. So batches wait for a plugin that is too slow for this share of the time more, at most.
+/// The divisor of an instance's credit: an instance within its deadlines earns 1/64 of its time. A call past its deadline
+/// may use the credit up, and then the credit begins at 0 again. A plugin that is too slow thus delays batches by at most
+/// this share.
 pub const SAVED_SHARE: u32 = 64;
-/// What it saves at most. Longer than what a virtual machine was seen to take from a call that is found at every tick.
+/// The largest credit. It exceeds the longest time that a virtual machine was seen to take from a call found at every tick.
 pub const SAVED_MAX: Duration = Duration::from_millis(8);
 
-/// Plugin instances alive in this process (streams x plugins, twice during a reload). One more is refused.
+/// The plugin instances of this process (streams times plugins, twice during a reload). One more is refused.
 pub const INSTANCES_MAX: u32 = 512;
-/// Core instances, memories and tables of one component: a Rust guest has 4, 1 and 2.
+/// The core instances, memories and tables of one component. A Rust guest has 4, 1 and 2.
 pub const CORE_INSTANCES_MAX: u32 = 64;
-/// Memories of one plugin.
+/// The memories of one plugin.
 pub const MEMORIES_MAX: u32 = 4;
-/// Tables of one plugin.
+/// The tables of one plugin.
 pub const TABLES_MAX: u32 = 16;
-/// Elements of one table; a table does not grow past it.
+/// The elements of one table. A table does not grow past it.
 pub const TABLE_ELEMENTS_MAX: usize = 1 << 16;
-/// A guest's call stack. Deeper is a trap.
+/// The bytes of a guest's call stack. A deeper one is a trap.
 pub const STACK_BYTES_MAX: usize = 512 << 10;
 
-/// Memory of an instance that is gone, kept for the next one in its place. What it had more is given back.
+/// The memory of a dropped instance that is reserved for the next one. The rest is given back.
 pub const RESIDENT_BYTES_MAX: usize = 8 << 20;
 
-/// Compiled components kept on disk. The longest unused is deleted for one more.
+/// The compiled components on disk. For one more, the one that was unused for the longest time is deleted.
 pub const CACHE_FILES_MAX: usize = 64;
 
-/// A watched directory is quiet for this long before a changed file is read.
+/// The time for which a watched directory must be quiet before a changed file is read.
 pub const SETTLE: Duration = Duration::from_millis(50);
-/// A file that never comes to rest is read after this long all the same.
+/// The time after which a file that keeps changing is read in any case.
 pub const SETTLE_MAX: Duration = Duration::from_secs(1);
-/// Files are looked at this often even if nothing was told (file systems without events, replaced directories).
+/// The time between two looks at files without events (for file systems without events, and replaced directories).
 pub const RESCAN: Duration = Duration::from_secs(2);
-/// A component that changed together with its settings waits so long for these to be read, at the most; then it is tried alone.
+/// The time for which a changed component waits for its changed settings to be read. Then the component is tried alone.
 pub const WAIT_FOR_OTHERS_MAX: Duration = Duration::from_secs(5);
 
-/// What one instance may use. Past it is a fault.
+/// The limits of one instance. Exceeding one is a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Linear memory of the instance, in bytes. An answer may hold no more than this either.
+    /// The linear memory of the instance, in bytes. It also bounds the size of an answer.
     pub memory_bytes: u64,
-    /// Processor time of one call on the path: `open`, `changed`, `process`, `pressure`, `close`. An instance that has kept to it
-    /// may go past it now and then ([`SAVED_SHARE`]).
+    /// The CPU time of one call on the path: `open`, `changed`, `process`, `pressure`, `close`. An instance that stays
+    /// within it may exceed it now and then ([`SAVED_SHARE`]).
     pub deadline: Duration,
-    /// Processor time of one call off the path: `describe`, `configure`, which may load a vocabulary, `import-state`, and what an
-    /// instance is shown before it takes over.
+    /// The CPU time of one call off the path: `describe`, `configure` (which may load a vocabulary), `import-state`, and
+    /// replayed rows.
     pub start_deadline: Duration,
-    /// Processor time of `export-state`: the stream waits for it.
+    /// The CPU time of `export-state`, for which the stream waits.
     pub state_deadline: Duration,
-    /// How long a row waits that it holds. Whoever carries the verdicts out keeps to it.
+    /// The longest time for which a plugin may hold a row. The stream enforces it.
     pub hold: Duration,
 }
 

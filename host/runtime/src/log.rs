@@ -1,7 +1,7 @@
-//! What a plugin logs: kept with the instance, bounded, until the stream takes it after the call.
+//! The log of a plugin: bounded lines that stay with the instance until the stream takes them after the call.
 //!
-//! Kept rather than handed on at once, so that the stream looks up the request's rid in its own table, without a lock,
-//! and a slow log never runs inside a guest's deadline.
+//! The stream then finds the request's rid in its own table without a lock, and a slow log never runs inside a guest's
+//! deadline.
 
 use std::time::{Duration, Instant};
 
@@ -10,18 +10,18 @@ use crate::limits::{LOG_LINE_BYTES_MAX, LOG_LINES_PER_SECOND_MAX, LOG_LINES_WAIT
 
 pub use crate::bindings::afterbay::plugin::log::Level;
 
-/// A line that a plugin wrote.
+/// A line that a plugin logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
-    /// How important it is, says the plugin.
+    /// The level that the plugin gave.
     pub level: Level,
-    /// The request it is about.
+    /// The request that the line is about.
     pub request: Option<RequestId>,
-    /// The text, at most [`LOG_LINE_BYTES_MAX`].
+    /// The text, at most [`LOG_LINE_BYTES_MAX`] bytes.
     pub message: String,
 }
 
-/// The lines of one instance, and how many it has written in this second.
+/// The lines of one instance, and the number of lines in this second.
 #[derive(Debug)]
 pub(crate) struct LogBook {
     waiting: Vec<LogLine>,
@@ -29,7 +29,7 @@ pub(crate) struct LogBook {
     lines_this_second: u32,
     left_out: u64,
     last_error: Option<String>,
-    /// The end of what the guest wrote to standard output and standard error in this call.
+    /// The end of the guest's standard output and standard error in this call.
     printed: Vec<u8>,
 }
 
@@ -45,7 +45,7 @@ impl LogBook {
         }
     }
 
-    /// Takes a line in. One over the rate, or with too many waiting, is counted and left out.
+    /// Adds a line. A line above the rate, or with too many waiting, is counted and left out.
     pub(crate) fn write(
         &mut self,
         now: Instant,
@@ -66,7 +66,8 @@ impl LogBook {
         self.waiting.push(LogLine { level, request, message });
     }
 
-    /// The lines since the last call, oldest first; the number left out is a line of its own once their second is over.
+    /// Takes the lines since the last call, oldest first. The number of lines left out is a line of its own, once their
+    /// second is over.
     pub(crate) fn drain(&mut self, now: Instant) -> Vec<LogLine> {
         let mut lines = std::mem::take(&mut self.waiting);
         self.turn_second(now);
@@ -78,30 +79,30 @@ impl LogBook {
         self.waiting.is_empty() && self.left_out == 0
     }
 
-    /// Takes what the guest writes to standard output or standard error. Keeps the last [`LOG_LINE_BYTES_MAX`] bytes of a
-    /// call: an exception's last line names the exception.
+    /// Adds text of standard output or standard error. Keeps the last [`LOG_LINE_BYTES_MAX`] bytes of a call: the last line
+    /// of an exception names it.
     pub(crate) fn print(&mut self, bytes: &[u8]) {
         self.printed.extend_from_slice(&bytes[bytes.len().saturating_sub(LOG_LINE_BYTES_MAX)..]);
-        // Twice the bound, so that a guest that writes byte by byte does not move the text at each byte.
+        // Twice the bound, so that a guest that writes byte by byte does not move the text for each byte.
         if self.printed.len() > 2 * LOG_LINE_BYTES_MAX {
             self.printed.drain(..self.printed.len() - LOG_LINE_BYTES_MAX);
         }
     }
 
-    /// A call begins: what was said before it does not explain its end.
+    /// Begins a call: earlier text does not explain its end.
     pub(crate) fn begin_call(&mut self) {
         self.last_error = None;
         self.printed.clear();
     }
 
-    /// A call has ended: what the guest printed in it becomes one line of its log.
+    /// Ends a call: the printed text becomes one line of the log.
     pub(crate) fn end_call(&mut self) {
         if let Some(printed) = self.printed() {
             self.write(Instant::now(), Level::Warn, None, printed);
         }
     }
 
-    /// What the guest said in this call that may explain its end: the last error that it logged, and what it printed.
+    /// The text that may explain the end of this call: the last error that the guest logged, and its printed text.
     pub(crate) fn said(&self) -> Option<String> {
         match (self.last_error.clone(), self.printed()) {
             (Some(error), Some(printed)) => Some(format!("{error}; it printed: {printed}")),
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_lines_a_second_are_kept_and_the_rest_is_counted() {
+    fn a_hundred_lines_per_second_are_stored_and_the_rest_is_counted() {
         let start = Instant::now();
         let mut book = LogBook::new(start);
         write(&mut book, start, LOG_LINES_PER_SECOND_MAX + 7);
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_nobody_takes_do_not_pile_up() {
+    fn waiting_lines_are_bounded() {
         let start = Instant::now();
         let mut book = LogBook::new(start);
         for second in 0..10 {
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_what_a_call_prints_is_one_line_and_explains_only_that_call() {
+    fn the_end_of_printed_text_is_one_line_and_explains_only_its_call() {
         let mut book = LogBook::new(Instant::now());
         book.begin_call();
         for _ in 0..LOG_LINE_BYTES_MAX {

@@ -1,20 +1,20 @@
-//! A plugin's own figures on their way to the operator: names held to the contract, each mistake told once.
+//! A plugin's own metrics on their way to the operator. Names are checked, and each mistake is logged once.
 
 use std::collections::BTreeSet;
 
 use crate::grants::{Meter, MeterError};
 use crate::limits::METRIC_NAME_BYTES_MAX;
 
-/// Mistakes that are remembered, so that each is told once; further ones are not told.
+/// The mistakes that are remembered, so that each is logged once. Further ones are not logged.
 const TOLD_MAX: usize = 64;
 
-/// What an instance has said wrongly so far.
+/// The mistakes of an instance so far.
 #[derive(Debug, Default)]
 pub(crate) struct Mistakes(BTreeSet<String>);
 
 impl Mistakes {
-    /// Enters a figure under a name, which is cut if it is too long and had `bytes` bytes. The answer is for the log, once for
-    /// each name.
+    /// Records a value under a name. A long name was cut; `bytes` is its full length. Returns a text for the log, once per
+    /// name.
     pub(crate) fn enter(
         &mut self,
         meter: &dyn Meter,
@@ -49,7 +49,7 @@ fn check(name: &str, bytes: usize) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// Refuses everything.
+    /// A meter that refuses everything.
     struct Full;
 
     impl Meter for Full {
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_may_not_be_is_told_once_with_what_may() {
+    fn an_invalid_name_is_logged_once_with_the_rule() {
         let mut mistakes = Mistakes::default();
         let mut enter =
             |name: &str| mistakes.enter(&Full, name, name.len(), |meter, name| meter.observe(name, 1.0));
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_is_not_taken_is_told_once() {
+    fn a_refused_value_is_logged_once() {
         let mut mistakes = Mistakes::default();
         let mut add = |name: &str| mistakes.enter(&Full, name, name.len(), |meter, name| meter.add(name, 1));
         assert!(add("a").unwrap().ends_with("it has 0 names already, the limit"));

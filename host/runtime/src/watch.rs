@@ -1,5 +1,5 @@
-//! Reload: component files that change are compiled, checked and started here, off the path of any batch, and handed
-//! over ready to run. The stream swaps between two batches.
+//! The reload of components. Changed files are compiled, checked and started here, off the path, and handed over ready to
+//! run. The stream swaps instances between two batches.
 
 use std::path::PathBuf;
 
@@ -9,58 +9,58 @@ use crate::host::{self, Host};
 use crate::instance::{Plugin, StartError};
 use crate::watching::{Look, Stamp, Watching, WithoutEvents};
 
-/// A component file to be watched for one plugin of one stream. `K` is the caller's name for the two.
+/// A component file to watch, for one plugin of one stream. `K` is the caller's name for the two.
 #[derive(Clone, Debug)]
 pub struct Watched<K> {
-    /// Comes back in [`Reloaded`].
+    /// The caller's name, as given back in [`Reloaded`].
     pub key: K,
     /// The operator's name of the plugin.
     pub name: String,
     /// The component file.
     pub path: PathBuf,
-    /// What the new instance is loaded on.
+    /// The conditions for the new instance.
     pub terms: Terms,
-    /// The settings of the new instance, JSON text.
+    /// The settings of the new instance, as JSON text.
     pub settings: String,
-    /// What runs now: the same bytes are no reload.
+    /// The digest of the running component. The same bytes are no reload.
     pub digest: Digest,
 }
 
 /// A changed component file.
 #[derive(Debug)]
 pub struct Reloaded<K> {
-    /// Whose it is.
+    /// The caller's name.
     pub key: K,
     /// The file.
     pub path: PathBuf,
-    /// An instance, configured, whose next call is `open`; or why what runs goes on running.
+    /// A configured instance, whose next call is `open`. The error: the reason why the running instance stays.
     pub result: Result<Plugin, ReloadError>,
 }
 
-/// Why a changed component does not take over.
+/// The reason why a changed component is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
-    /// It cannot be loaded.
+    /// The component cannot be loaded.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// It cannot be started with its settings.
+    /// The component cannot be started with its settings.
     #[error(transparent)]
     Start(#[from] StartError),
 }
 
-/// A thread that watches component files. Ends when this is dropped.
+/// A thread that watches component files. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Watch(Watching);
 
 impl Watch {
-    /// Watches these files until dropped. `on_ready` runs on the watching thread, once for each new content of a file,
-    /// good or bad; the caller has it put the outcome where the stream's thread finds it between two batches.
+    /// Watches these files until this is dropped. `on_ready` runs on the watching thread, once for each new content of a
+    /// file, good or bad. The caller passes the result to the stream's thread.
     ///
-    /// `has_more_changed` says that settings have changed, too, and are about to be read: a changed component waits for the
-    /// caller to drop this, and start another with both.
+    /// `has_more_changed` returns true if settings have changed, too, and are about to be read. A changed component then
+    /// waits until the caller drops this watch and starts another with both.
     ///
     /// # Errors
-    /// If there can be no thread.
+    /// If the thread cannot be started.
     pub fn start<K: Send + Clone + 'static>(
         host: Host,
         watched: Vec<Watched<K>>,
@@ -86,18 +86,18 @@ impl Watch {
         Watching::start("plugin-watch", paths.iter().map(PathBuf::as_path), look).map(Self)
     }
 
-    /// The directories that could not be watched, to be told to the operator.
+    /// The directories that could not be watched, for a report to the operator.
     pub fn without_events(&self) -> &[WithoutEvents] {
         self.0.without_events()
     }
 }
 
-/// A file and what was last seen of it.
+/// A file, and its state at the last look.
 struct File<K> {
     watched: Watched<K>,
-    /// None: to be read at the next look, whatever its metadata.
+    /// `None`: to be read at the next look, whatever its metadata.
     stamp: Option<Stamp>,
-    /// What was last told as bad: told once.
+    /// The digest of the last bad content, which is reported once.
     told: Option<Bad>,
 }
 
@@ -112,12 +112,12 @@ impl<K> File<K> {
         Self { watched, stamp: None, told: None }
     }
 
-    /// The file's stamp, where it is to be read.
+    /// The file's stamp, if the file must be read.
     fn other_stamp(&self) -> Option<Stamp> {
         Stamp::other(&self.watched.path, self.stamp.as_ref())
     }
 
-    /// An instance of what the file now holds, or what is wrong with it; nothing if that is no news.
+    /// An instance of the file's current content, or the reason why there is none. `None` if the content is known.
     fn look(&mut self, host: &Host, settled: bool) -> Option<Result<Plugin, ReloadError>> {
         let stamp = self.other_stamp()?;
         self.stamp = settled.then_some(stamp);

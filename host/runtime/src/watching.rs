@@ -1,8 +1,7 @@
-//! The one way in which files are watched: a thread of its own that looks at them when something may have changed. The
-//! only file that names notify.
+//! The watch over files: a thread that examines them when something may have changed. Only this file names notify.
 //!
-//! Directories are watched, not files: editors and builds replace a file by renaming another over it. An event says
-//! only that it is time to look; whether a file changed is seen from its metadata, then from its digest.
+//! The thread watches directories, not files, since editors and builds replace a file by renaming another over it. An event
+//! only triggers a look. Metadata, and then a digest, show whether a file has changed.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -17,17 +16,17 @@ use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
 use crate::limits::{RESCAN, SETTLE, SETTLE_MAX, WAIT_FOR_OTHERS_MAX};
 
-/// A directory from which no events come. Its files are still looked at, every [`RESCAN`].
+/// A directory without events. Its files are still examined every [`RESCAN`].
 #[derive(Debug, thiserror::Error)]
-#[error("watch of {directory}: {message}; its files are looked at every {RESCAN:?} instead")]
+#[error("watch of {directory}: {message}; its files are read every {RESCAN:?}")]
 pub struct WithoutEvents {
     /// The directory.
     pub directory: PathBuf,
-    /// What the system says.
+    /// The system's error.
     pub message: String,
 }
 
-/// A thread that looks at files. Ends when this is dropped.
+/// A thread that examines files. It ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Watching {
     stop: Arc<AtomicBool>,
@@ -36,21 +35,21 @@ pub(crate) struct Watching {
     without_events: Vec<WithoutEvents>,
 }
 
-/// When a look is taken.
+/// The circumstances of a look.
 pub(crate) struct Look<'a> {
-    /// Nothing has happened for [`SETTLE`]. Where not, a file may still be being written to, and the next write may fall
-    /// into the same tick of the file system's clock: its [`Stamp`] says nothing.
+    /// Whether nothing happened for [`SETTLE`]. Otherwise a file may still be written to, and the next write may fall into
+    /// the same tick of the file system's clock, so that its [`Stamp`] says nothing.
     pub(crate) settled: bool,
     stop: &'a AtomicBool,
 }
 
 impl Look<'_> {
-    /// The thread is to end: nobody wants to know any more.
+    /// Whether the thread must end.
     pub(crate) fn is_over(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
     }
 
-    /// Waits for as long as it is so, [`WAIT_FOR_OTHERS_MAX`] at most.
+    /// Waits while `condition` holds, at most [`WAIT_FOR_OTHERS_MAX`].
     pub(crate) fn wait_while(&self, is_so: impl Fn() -> bool) {
         let until = Instant::now() + WAIT_FOR_OTHERS_MAX;
         while !self.is_over() && Instant::now() < until && is_so() {
@@ -60,14 +59,14 @@ impl Look<'_> {
 }
 
 impl Watching {
-    /// Starts the thread. It looks at once, since a file may have changed before it was watched, and then whenever
-    /// something happens beside one of the files, or every [`RESCAN`].
+    /// Starts the thread. It takes a look at once, since a file may have changed before the watch began, then after each
+    /// event beside one of the files, and every [`RESCAN`].
     pub(crate) fn start<'p>(
         thread: &str,
         files: impl Iterator<Item = &'p Path>,
         mut look: impl FnMut(&Look<'_>) + Send + 'static,
     ) -> std::io::Result<Watching> {
-        // A bell, not a queue: one ring waiting says all there is to say, more are dropped.
+        // A channel of one: one waiting event is enough, and more are dropped.
         let (bell, rung) = sync_channel(1);
         let (watcher, without_events) = watch_directories(files, bell.clone());
         let stop = Arc::new(AtomicBool::new(false));
@@ -89,7 +88,7 @@ impl Watching {
         Ok(Watching { stop, bell, thread: Some(thread), without_events })
     }
 
-    /// The directories that could not be watched, to be told to the operator.
+    /// The directories that could not be watched, for a report to the operator.
     pub(crate) fn without_events(&self) -> &[WithoutEvents] {
         &self.without_events
     }
@@ -98,10 +97,10 @@ impl Watching {
 impl Drop for Watching {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::SeqCst);
-        // Full: it has been rung and will wake.
+        // Full: the thread has an event and wakes up.
         let _ = self.bell.try_send(());
         if let Some(thread) = self.thread.take() {
-            // A panic there is one of the caller's, already printed.
+            // A panic there is the caller's, and was printed already.
             let _ = thread.join();
         }
     }
@@ -139,7 +138,7 @@ fn watch_directories<'p>(
     (Some(watcher), without_events)
 }
 
-/// Where a change of the file can be seen: beside its name, and beside what the name links to.
+/// The directories in which a change of the file is visible: that of its name, and that of its link's target.
 fn directories_of(path: &Path) -> Vec<PathBuf> {
     let parent = |path: &Path| match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Some(PathBuf::from(".")),
@@ -150,12 +149,12 @@ fn directories_of(path: &Path) -> Vec<PathBuf> {
     parent(path).into_iter().chain(target.as_deref().and_then(parent)).collect()
 }
 
-/// Opening and reading a file changes nothing; this thread does it itself.
+/// Opening and reading a file changes nothing. This thread does both itself.
 fn is_reading(kind: &EventKind) -> bool {
     matches!(kind, EventKind::Access(access) if *access != AccessKind::Close(AccessMode::Write))
 }
 
-/// What changes when a file is written or replaced.
+/// The metadata that change when a file is written or replaced.
 #[derive(PartialEq, Eq)]
 pub(crate) enum Stamp {
     Missing,
@@ -163,7 +162,7 @@ pub(crate) enum Stamp {
 }
 
 impl Stamp {
-    /// The file's, where it is another than before.
+    /// The file's current stamp, if it differs.
     pub(crate) fn other(path: &Path, before: Option<&Stamp>) -> Option<Stamp> {
         Some(Stamp::of(path)).filter(|now| before != Some(now))
     }
@@ -182,7 +181,7 @@ impl Stamp {
     }
 }
 
-/// Waits until nothing has happened for [`SETTLE`]; false if that did not come within [`SETTLE_MAX`].
+/// Waits until nothing has happened for [`SETTLE`]. Returns false if that took longer than [`SETTLE_MAX`].
 fn settle(rung: &Receiver<()>, stop: &AtomicBool) -> bool {
     let began = Instant::now();
     while rung.recv_timeout(SETTLE).is_ok() {

@@ -1,4 +1,4 @@
-//! Whether a component is a plugin of this host's world, and if not, what differs, in words.
+//! The check that a component is a plugin of this host's world. It lists all differences in words.
 
 use wasmtime::Engine;
 use wasmtime::component::Component;
@@ -7,15 +7,16 @@ use crate::grants::{Grants, INTERFACES};
 
 /// The version of `afterbay:plugin` in `wit/`.
 const VERSION: &str = "0.1.0";
-/// What a plugin exports.
+/// The interfaces that a plugin exports.
 const EXPORT: &str = "afterbay:plugin/plugin";
-/// What this host may give; `types` has no functions and comes with the others.
+/// The interfaces that this host provides. `types` has no functions and comes with the others.
 const PACKAGE: &str = "afterbay:plugin";
-/// WASI packages that a guest's libc links whether it uses them or not. A call of what is not granted is a trap.
+/// The WASI packages that a guest's libc links whether it uses them or not. A call of an interface that is not provided
+/// traps.
 const LINKED: [&str; 6] =
     ["wasi:cli", "wasi:clocks", "wasi:filesystem", "wasi:io", "wasi:random", "wasi:sockets"];
 const WASI_VERSION: &str = "0.2.0";
-/// Of WASI what `guest.rs` answers, the same to every guest.
+/// The WASI interfaces that `guest.rs` provides, the same for every guest.
 const GIVEN_TO_ALL: [&str; 11] = [
     "wasi:cli/environment",
     "wasi:cli/stderr",
@@ -30,7 +31,7 @@ const GIVEN_TO_ALL: [&str; 11] = [
     "wasi:random/random",
 ];
 
-/// Everything that keeps a component out of this world; nothing if it belongs.
+/// All reasons why a component is not of this world. Empty if it is.
 pub(crate) fn differences(engine: &Engine, component: &Component) -> Vec<String> {
     let world = component.component_type();
     let exports: Vec<&str> = world.exports(engine).map(|(name, _)| name).collect();
@@ -65,7 +66,7 @@ fn foreign_import(name: &str) -> Option<String> {
     Some(format!("imports {name}, which this host does not have"))
 }
 
-/// The interfaces that a component imports and was not granted.
+/// The interfaces that a component imports without a grant.
 pub(crate) fn not_granted(engine: &Engine, component: &Component, grants: &Grants) -> Vec<&'static str> {
     let world = component.component_type();
     let imports: Vec<&str> = world.imports(engine).filter_map(|(name, _)| own(split(name).0)).collect();
@@ -75,24 +76,24 @@ pub(crate) fn not_granted(engine: &Engine, component: &Component, grants: &Grant
 /// An interface that a component imports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Import {
-    /// As the component has it, version and all: `wasi:io/streams@0.2.6`.
+    /// The component's name for it, with its version: `wasi:io/streams@0.2.6`.
     pub name: String,
-    /// What becomes of a call.
+    /// The result of a call.
     pub given: Given,
 }
 
-/// What a component gets of an interface that it imports.
+/// The host's answer to an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given {
-    /// It is one of `afterbay:plugin`'s that must be granted, by this name.
+    /// An interface of `afterbay:plugin` that must be granted, by this name.
     Granted(&'static str),
-    /// It has types and no functions, or says the same to everybody.
+    /// An interface with types only, or one that answers the same to everyone.
     Always,
-    /// It is linked, and a call of it is a trap.
+    /// An interface that is linked. A call of it traps.
     Traps,
 }
 
-/// All that a component of this world imports, by name.
+/// All imports of a component of this world, by name.
 pub(crate) fn imports(engine: &Engine, component: &Component) -> Vec<Import> {
     let world = component.component_type();
     let mut imports: Vec<Import> = world
@@ -122,7 +123,7 @@ fn split(name: &str) -> (&str, &str) {
     name.split_once('@').unwrap_or((name, "no version"))
 }
 
-/// As WIT and semver have it: below 1.0 the minor version must be the same, from 1.0 on the major.
+/// The rule of WIT and semver: below 1.0 the minor version must be equal, from 1.0 on the major version.
 fn compatible(theirs: &str, ours: &str) -> bool {
     fn track(version: &str) -> Option<&str> {
         let major_end = version.find('.')?;
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_said_in_words() {
+    fn differences_are_listed_in_words() {
         assert_eq!(missing_export(&["afterbay:plugin/plugin@0.1.0"]), None);
         assert_eq!(
             missing_export(&["afterbay:plugin/plugin@0.2.0"]).as_deref(),

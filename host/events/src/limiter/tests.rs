@@ -1,4 +1,4 @@
-//! The rate limit: what is told, what is counted, and that it is bounded.
+//! The rate limit: logged events, counted events, and bounds.
 
 use super::*;
 use crate::event::{RequestGap, SenderClosed, SenderConnected};
@@ -12,14 +12,14 @@ fn frame(event: &Event) -> u64 {
     gap.frame
 }
 
-/// Admits frames `from..to`; gives those that made a line, and what the line stands for.
+/// Admits the frames of `range`. Returns those that made a line, and the number of events of each line.
 fn lines(limiter: &mut Limiter, range: std::ops::Range<u64>, now: Instant) -> Vec<(u64, Option<u64>)> {
     let lines = range.filter_map(|at| limiter.admit(gap("a", at), now));
     lines.map(|(event, times)| (frame(&event), times)).collect()
 }
 
 #[test]
-fn the_first_five_are_told_and_the_rest_is_one_line_in_ten_seconds() {
+fn the_first_five_are_logged_and_the_rest_is_one_line_per_ten_seconds() {
     let (mut limiter, now) = (Limiter::default(), Instant::now());
     assert_eq!(lines(&mut limiter, 0..1000, now), [(0, None), (1, None), (2, None), (3, None), (4, None)]);
     assert!(limiter.tick(now + WINDOW - Duration::from_millis(1)).is_empty());
@@ -28,7 +28,7 @@ fn the_first_five_are_told_and_the_rest_is_one_line_in_ten_seconds() {
         told.iter().map(|(event, times)| (frame(event), *times)).collect::<Vec<_>>(),
         [(999, Some(995))]
     );
-    // The storm goes on: no new five, again one line.
+    // The storm continues: not five lines, but one again.
     assert!(lines(&mut limiter, 1000..1010, now + WINDOW).is_empty());
     assert_eq!(limiter.tick(now + 2 * WINDOW)[0].1, Some(10));
 }
@@ -42,7 +42,7 @@ fn without_a_tick_the_next_event_sums_up() {
 }
 
 #[test]
-fn every_event_is_told_or_counted_exactly_once() {
+fn every_event_is_logged_or_counted_exactly_once() {
     let (mut limiter, start) = (Limiter::default(), Instant::now());
     let mut told = 0;
     for at in 0..10_000u64 {
@@ -61,7 +61,7 @@ fn every_event_is_told_or_counted_exactly_once() {
 }
 
 #[test]
-fn after_a_quiet_window_the_first_five_are_told_again() {
+fn after_a_quiet_window_the_first_five_are_logged_again() {
     let (mut limiter, now) = (Limiter::default(), Instant::now());
     lines(&mut limiter, 0..5, now);
     assert_eq!(lines(&mut limiter, 5..6, now + WINDOW), [(5, None)]);
@@ -90,12 +90,12 @@ fn another_stream_kind_or_reason_is_another_key() {
 }
 
 #[test]
-fn past_its_keys_events_of_a_kind_share_one() {
+fn past_the_bound_events_of_a_kind_share_one_key() {
     let (mut limiter, now) = (Limiter::default(), Instant::now());
     let told = (0..2 * KEYS_MAX).filter(|at| limiter.admit(gap(&at.to_string(), 0), now).is_some()).count();
     assert_eq!(told, KEYS_MAX + 5);
     assert_eq!(limiter.keys.len(), KEYS_MAX + 1);
-    // Quiet ones make room.
+    // Quiet keys make room.
     assert!(limiter.admit(gap("late", 0), now + WINDOW).is_some());
     assert!(limiter.keys.len() <= 2);
 }

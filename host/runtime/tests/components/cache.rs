@@ -1,4 +1,4 @@
-//! Compiled code on disk: used when it is whole, made anew when it is not.
+//! Compiled code on disk: it is used if it is undamaged, and compiled again otherwise.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ fn host_with(cache: &Path) -> Host {
     Host::new(HostOptions { cache_dir: Some(cache.to_owned()), ..HostOptions::default() }).unwrap()
 }
 
-/// Loads a guest and says which columns it wants: how the tests tell one code from another.
+/// Loads a guest and returns the columns it asks for, by which the tests distinguish guests.
 fn wants(host: &Host, name: &str) -> ColumnSet {
     host.load(name, &guest(name), limits()).unwrap().description().columns
 }
@@ -35,7 +35,7 @@ const IDS: ColumnSet =
 const NONE: ColumnSet = ColumnSet { output_ids: false, ..IDS };
 
 #[test]
-fn compiled_code_is_its_users_alone() {
+fn only_its_user_can_write_compiled_code() {
     let directory = tempfile::tempdir().unwrap();
     let cache = directory.path().join("a/b");
     wants(&host_with(&cache), "nothing");
@@ -53,7 +53,7 @@ fn a_component_is_compiled_once_for_all_processes() {
     assert!(
         kept.file_name().unwrap().to_str().unwrap().starts_with(&Digest::of(&guest("nothing")).to_string())
     );
-    // Another plugin's code under this one's name: if that is what runs, the code came from the file.
+    // Another plugin's code under this plugin's name. If it runs, it came from the file.
     let other = directory.path().join("other");
     assert_eq!(wants(&host_with(&other), "amplifies"), NONE);
     fs::copy(the_file(&other), &kept).unwrap();
@@ -61,7 +61,7 @@ fn a_component_is_compiled_once_for_all_processes() {
 }
 
 #[test]
-fn damaged_code_is_compiled_anew() {
+fn damaged_code_is_compiled_again() {
     let directory = tempfile::tempdir().unwrap();
     let cache = directory.path().join("cache");
     assert_eq!(wants(&host_with(&cache), "amplifies"), NONE);

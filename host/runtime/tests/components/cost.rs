@@ -1,4 +1,4 @@
-//! What the seam costs, printed: `cargo test --release -p afterbay-runtime --test components cost -- --ignored --nocapture`.
+//! Prints the cost of plugin calls: `cargo test --release -p afterbay-runtime --test components cost -- --ignored --nocapture`.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::{guest, host};
 
-/// The processor time of a call in the shortest of several rounds: the one that was disturbed least.
+/// The CPU time of a call in the shortest of several rounds, which was disturbed least.
 fn time_of(calls: u32, mut call: impl FnMut()) -> Duration {
     (0..9)
         .map(|_| {

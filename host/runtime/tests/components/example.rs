@@ -1,4 +1,4 @@
-//! The plugin of a user's own, in `examples/`, in the real runtime.
+//! The example plugin of a user, in `examples/`, in the real runtime.
 
 use afterbay_runtime::{Action, Columns, Opened, Verdict};
 
@@ -42,7 +42,7 @@ fn stop_on_loop_finishes_the_request_that_loops_and_no_other() {
 }
 
 #[test]
-fn stop_on_loop_tells_its_settings_and_refuses_wrong_ones() {
+fn stop_on_loop_describes_its_settings_and_refuses_wrong_ones() {
     let component = component();
     let schema = component.description().settings_schema.as_ref().unwrap();
     assert_eq!(schema["properties"]["window"]["default"], 64);

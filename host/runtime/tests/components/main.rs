@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use afterbay_runtime::{Component, Grants, Host, HostOptions, Limits, Plugin, Terms};
 
-/// One host for all tests of a process, as in Afterbay; what it compiles is kept for the next process, and for the black-box
-/// tests (`tests/src/afterbay.rs`).
+/// One host for all tests of a process, as in Afterbay. The next process and the black-box tests use its compiled code
+/// (`tests/src/afterbay.rs`).
 fn host() -> &'static Host {
     static HOST: OnceLock<Host> = OnceLock::new();
     HOST.get_or_init(|| {
@@ -23,7 +23,7 @@ fn host() -> &'static Host {
     })
 }
 
-/// The bytes of a guest of `tests/guests`, built once a process (and not at all where nothing changed).
+/// The bytes of a guest of `tests/guests`, built once per process, and only after a change.
 fn guest(name: &str) -> Vec<u8> {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let built = BUILT.get_or_init(|| build("tests/guests"));
@@ -43,12 +43,12 @@ fn file_name(name: &str) -> String {
     format!("{}.wasm", name.replace('-', "_"))
 }
 
-/// The limits of a config that names none, but for the deadline: the machine that runs the tests may be slow and busy.
+/// The default limits, with a longer deadline, since the machine that runs the tests may be slow and busy.
 fn limits() -> Limits {
     Limits { deadline: Duration::from_secs(10), ..Limits::default() }
 }
 
-/// The same, and what a config grants beside.
+/// The default limits with these grants.
 fn granted(grants: Grants) -> Terms {
     Terms { limits: limits(), grants, digest: None }
 }

@@ -1,4 +1,4 @@
-//! Component files that change while they run.
+//! Component files that change while their plugins run.
 
 use std::fs;
 use std::io::Write;
@@ -24,12 +24,12 @@ struct Scene {
 }
 
 impl Scene {
-    /// The file holds `nothing`, which runs.
+    /// The file holds `nothing`, which is running.
     fn new() -> Self {
         Self::with(&guest("nothing"), "{}")
     }
 
-    /// `nothing` runs; the file holds what it holds.
+    /// `nothing` is running. The file keeps its content.
     fn with(bytes: &[u8], settings: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("plugin.wasm");
@@ -42,7 +42,7 @@ impl Scene {
         self.directory.path().join("plugin.wasm")
     }
 
-    /// As an editor or a linker does it: whole, beside, and renamed over.
+    /// Replaces the file as an editor or a linker does: writes another file and renames it.
     fn replace(&self, bytes: &[u8]) {
         let aside = self.directory.path().join(".plugin.wasm.tmp");
         fs::write(&aside, bytes).unwrap();
@@ -72,7 +72,7 @@ fn watch(paths: &[PathBuf], settings: &str) -> (Receiver<Reloaded<&'static str>>
     (reloads, watch)
 }
 
-/// Another plugin than `nothing`, that needs no settings: it wants no column.
+/// A plugin other than `nothing` that needs no settings and asks for no column.
 fn another() -> Vec<u8> {
     guest("panics")
 }
@@ -95,7 +95,7 @@ fn a_file_replaced_by_rename_is_handed_over_ready_to_run() {
 }
 
 #[test]
-fn a_file_written_in_place_is_taken_when_it_is_whole() {
+fn a_file_written_in_place_is_used_once_it_is_complete() {
     let scene = Scene::with(&guest("nothing"), PROCESS);
     let bytes = another();
     let mut file = fs::File::create(scene.path()).unwrap();
@@ -104,19 +104,19 @@ fn a_file_written_in_place_is_taken_when_it_is_whole() {
         std::thread::sleep(Duration::from_millis(5));
     }
     drop(file);
-    // On a machine that stalls a part may be taken for the whole: it is told as bad, and the whole comes after it.
+    // On a slow machine a part may look complete. It is reported as bad, and the complete file follows.
     let plugin = std::iter::from_fn(|| Some(scene.next())).find_map(Result::ok).unwrap();
     assert!(is_another(plugin));
 }
 
 #[test]
-fn a_file_cut_short_is_told_once_and_its_repair_is_taken() {
+fn a_truncated_file_is_reported_once_and_its_repair_is_used() {
     let scene = Scene::with(&guest("nothing"), PROCESS);
     let bytes = another();
     scene.replace(&bytes[..bytes.len() / 2]);
     let error = scene.next().unwrap_err();
     assert!(matches!(error, ReloadError::Load(LoadError::NotAComponent { .. })), "{error}");
-    // The same bad bytes again are no news.
+    // The same bad bytes are not reported again.
     scene.replace(&bytes[..bytes.len() / 2]);
     std::thread::sleep(Duration::from_millis(200));
     scene.replace(&bytes);
@@ -124,7 +124,7 @@ fn a_file_cut_short_is_told_once_and_its_repair_is_taken() {
 }
 
 #[test]
-fn a_build_for_another_world_or_with_settings_refused_is_told_and_changes_nothing() {
+fn a_build_for_another_world_or_with_refused_settings_is_reported_and_not_used() {
     let scene = Scene::with(&guest("nothing"), "{}");
     scene.replace(&guest("other-world"));
     let error = scene.next().unwrap_err();
@@ -132,7 +132,7 @@ fn a_build_for_another_world_or_with_settings_refused_is_told_and_changes_nothin
     scene.replace(&another());
     let error = scene.next().unwrap_err();
     assert!(matches!(error, ReloadError::Start(StartError::Refused { .. })), "{error}");
-    // Back to what runs: nothing to tell. What comes next is of the change after it.
+    // Back to the running component: no report. The next report is of the change after it.
     scene.replace(&guest("nothing"));
     std::thread::sleep(Duration::from_millis(200));
     scene.replace(&guest("logs")[..100]);
@@ -152,18 +152,18 @@ fn the_same_bytes_are_no_reload() {
 }
 
 #[test]
-fn a_pipe_in_a_components_place_is_told_and_not_waited_for() {
+fn a_pipe_in_a_components_place_is_reported_without_waiting() {
     let scene = Scene::with(&guest("nothing"), PROCESS);
     let pipe = scene.directory.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    // At once: a look in between would find no file, and tell of that.
+    // In one step: a look in between would find no file and report that.
     fs::rename(pipe, scene.path()).unwrap();
     let error = scene.next().unwrap_err();
     assert!(error.to_string().contains("it is not a regular file"), "{error}");
 }
 
 #[test]
-fn a_file_that_goes_is_told_and_is_taken_when_it_comes_back_changed() {
+fn a_removed_file_is_reported_and_used_when_it_returns_changed() {
     let scene = Scene::with(&guest("nothing"), PROCESS);
     fs::remove_file(scene.path()).unwrap();
     let error = scene.next().unwrap_err();
@@ -173,14 +173,14 @@ fn a_file_that_goes_is_told_and_is_taken_when_it_comes_back_changed() {
 }
 
 #[test]
-fn a_file_that_changed_before_it_was_watched_is_taken() {
+fn a_file_that_changed_before_it_was_watched_is_used() {
     let scene = Scene::with(&another(), PROCESS);
     assert!(is_another(scene.next().unwrap()));
 }
 
-/// How Kubernetes changes a mounted config map: the file is a link through a directory that is swapped.
+/// Kubernetes changes a mounted config map so: the file is a link through a directory that is swapped.
 #[test]
-fn a_link_that_leads_elsewhere_is_a_change() {
+fn a_link_with_another_target_is_a_change() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     for (version, bytes) in [("v1", guest("nothing")), ("v2", another())] {
@@ -209,7 +209,7 @@ fn streams_that_share_a_file_get_an_instance_each() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_watched_is_told_and_its_files_are_looked_at_all_the_same() {
+fn a_directory_that_cannot_be_watched_is_reported_and_its_files_are_still_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("later/plugin.wasm");
     let watched = Watched {

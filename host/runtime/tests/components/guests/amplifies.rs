@@ -1,4 +1,4 @@
-//! An answer that is small in the guest and huge for the host.
+//! An answer that is small in the guest's memory and huge for the host.
 
 use super::*;
 

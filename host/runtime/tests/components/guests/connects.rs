@@ -1,4 +1,4 @@
-//! The network, which is linked and never granted, and bytes that are no component.
+//! The network, which is linked and never granted, and bytes that are not a component.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn a_plugin_that_links_the_network_starts_and_a_connection_is_a_trap_that_names_
 }
 
 #[test]
-fn what_is_no_component_is_refused_with_what_it_is() {
+fn bytes_that_are_not_a_component_are_refused_with_the_reason() {
     let refuse = |bytes: &[u8]| host().load("mine", bytes, limits()).unwrap_err().to_string();
     assert!(refuse(b"").contains("its 0 bytes do not begin as webassembly does"));
     assert!(refuse(b"#!/bin/sh").contains("do not begin as webassembly does"));

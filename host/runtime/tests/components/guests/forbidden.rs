@@ -1,4 +1,4 @@
-//! What a plugin is not granted, and the little of WASI that it is.
+//! Imports that are not granted, and the few WASI imports that are.
 
 use afterbay_runtime::{Action, Level};
 
@@ -14,7 +14,7 @@ fn what_comes_of(deed: &str) -> Result<String, Fault> {
 }
 
 #[test]
-fn what_is_not_granted_is_a_trap_that_names_the_interface() {
+fn a_call_without_a_grant_traps_and_names_the_interface() {
     for (deed, interface) in [
         ("date", "wasi:clocks/wall-clock"),
         ("exit", "wasi:cli/exit"),
@@ -28,7 +28,7 @@ fn what_is_not_granted_is_a_trap_that_names_the_interface() {
 }
 
 #[test]
-fn what_a_guest_prints_is_a_line_of_its_log() {
+fn printed_text_is_a_line_of_the_log() {
     for (deed, line) in [("print", "out"), ("print error", "err")] {
         let mut plugin = start("forbidden", &format!(r#"{{"do": "{deed}"}}"#));
         assert_eq!(plugin.process(&batch_of(&[1])).unwrap().len(), 1, "{deed}");
@@ -39,7 +39,7 @@ fn what_a_guest_prints_is_a_line_of_its_log() {
 }
 
 #[test]
-fn what_a_guest_prints_before_it_traps_explains_the_trap() {
+fn text_printed_before_a_trap_explains_the_trap() {
     let fault = what_comes_of("print and abort").unwrap_err();
     let message = trap_message(&fault);
     assert!(message.ends_with("; it said: the shore is wet\nTraceback:\n  the lake is dry"), "{message}");
@@ -57,7 +57,7 @@ fn the_environment_is_empty() {
 }
 
 #[test]
-fn there_is_no_directory_and_so_no_file() {
+fn a_guest_has_no_directory_and_so_no_file() {
     let said = what_comes_of("file").unwrap();
     assert!(said.starts_with("Err("), "{said}");
 }
@@ -70,9 +70,9 @@ fn a_hash_map_has_the_same_order_in_every_instance() {
 }
 
 #[test]
-fn a_stack_too_deep_is_a_trap() {
+fn a_stack_overflow_is_a_trap() {
     let fault = what_comes_of("deep stack").unwrap_err();
-    // A Rust guest has a stack of its own in its memory as well: whichever ends first.
+    // A Rust guest also has a stack in its own memory. Either may overflow first.
     let ends = ["call stack exhausted", "out of bounds memory access"];
     assert!(ends.iter().any(|end| trap_message(&fault).contains(end)), "{fault}");
 }

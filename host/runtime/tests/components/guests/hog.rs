@@ -16,7 +16,7 @@ fn memory_past_the_limit_is_a_fault_with_the_limit() {
 }
 
 #[test]
-fn a_plugin_that_takes_too_much_for_its_settings_does_not_start() {
+fn a_plugin_whose_settings_need_too_much_memory_does_not_start() {
     let error = load("hog").instantiate(r#"{"in": "configure"}"#).unwrap_err();
     let StartError::Fault(fault) = &error else { panic!("{error}") };
     assert_eq!((fault.call, fault.kind.label()), (Call::Configure, "memory"));

@@ -1,11 +1,11 @@
-//! Verdicts that make rows wait.
+//! Verdicts that hold rows.
 
 use afterbay_runtime::{Action, Replacement, Verdict};
 
 use super::*;
 
 #[test]
-fn a_hold_a_release_and_other_ids_come_as_they_were_given_and_what_waits_is_shown() {
+fn holds_and_releases_arrive_as_given_and_held_rows_are_shown() {
     let mut plugin = start("holds", r#"{"millis": 250, "tells": true}"#);
     plugin.open(&[opened(1), opened(2), opened(3), opened(4)]).unwrap();
     let columns = Columns {

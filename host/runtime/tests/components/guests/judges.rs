@@ -21,7 +21,7 @@ fn replace(ids: Vec<i64>, text: Option<&str>) -> Action {
 }
 
 #[test]
-fn ids_come_back_as_they_went_in() {
+fn ids_return_unchanged() {
     let expected = [
         Verdict { row: 0, action: replace(vec![10, -11, i64::MAX], None) },
         Verdict { row: 1, action: replace(vec![], None) },
@@ -30,7 +30,7 @@ fn ids_come_back_as_they_went_in() {
 }
 
 #[test]
-fn a_drop_and_a_finish_come_with_their_reason() {
+fn a_drop_and_a_finish_have_their_reason() {
     let reason = |reason: &str| reason.to_owned();
     assert_eq!(verdicts("drop")[1], Verdict { row: 1, action: Action::Drop(reason("dropped by judges")) });
     assert_eq!(
@@ -44,7 +44,7 @@ fn a_drop_and_a_finish_come_with_their_reason() {
 }
 
 #[test]
-fn an_abort_a_note_and_a_text_come_as_they_were_given() {
+fn an_abort_a_note_and_a_text_arrive_as_given() {
     assert_eq!(verdicts("abort")[0], Verdict { row: 0, action: Action::Abort("aborted by judges".into()) });
     assert_eq!(
         verdicts("annotate")[1],
@@ -54,7 +54,7 @@ fn an_abort_a_note_and_a_text_come_as_they_were_given() {
 }
 
 #[test]
-fn a_schema_is_told_as_json() {
+fn a_schema_is_json() {
     let component = load("judges");
     let schema = component.description().settings_schema.as_ref().unwrap();
     assert_eq!(schema["required"][0], "action");

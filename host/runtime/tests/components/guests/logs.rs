@@ -1,4 +1,4 @@
-//! A plugin that logs more than it may.
+//! A plugin that logs more than its limit.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn lines_are_cut_and_counted_and_keyed_by_request() {
     assert_eq!(lines[99].message, "line 99");
 }
 
-/// The price of 40 MB is 40 ms. No machine is too fast for it.
+/// The price of 40 MB is 40 ms on every machine.
 #[test]
 fn a_call_that_logs_forty_megabytes_ends_at_its_deadline() {
     let deadline = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! Calls that never come back by themselves.
+//! Endless calls.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ fn an_endless_configure_ends_at_the_deadline_for_starts() {
 }
 
 #[test]
-fn endless_calls_on_one_thread_leave_calls_on_another_alone() {
+fn endless_calls_on_one_thread_do_not_affect_another() {
     let looping = host().load("loops", &guest("loops"), Limits::default()).unwrap();
     let mut healthy = start("nothing", "{}");
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Answers that the contract does not allow.
+//! Answers that break the contract.
 
 use afterbay_runtime::Verdict;
 
@@ -12,7 +12,7 @@ fn answer(name: &str) -> Result<Vec<Verdict>, Fault> {
 }
 
 #[test]
-fn an_answer_against_the_contract_is_a_fault_that_says_how() {
+fn an_answer_against_the_contract_is_a_fault_with_the_reason() {
     for (name, expected) in [
         ("past the last row", "a verdict for row 3, the batch has 3 rows"),
         ("two for a row", "two verdicts for row 0"),
@@ -24,7 +24,7 @@ fn an_answer_against_the_contract_is_a_fault_that_says_how() {
 }
 
 #[test]
-fn an_answer_in_any_order_is_taken_in_the_batchs_order() {
+fn an_answer_in_any_order_is_sorted_by_row() {
     let rows: Vec<u32> = answer("rows in reverse").unwrap().iter().map(|verdict| verdict.row).collect();
     assert_eq!(rows, [0, 1, 2]);
 }

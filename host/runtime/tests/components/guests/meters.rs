@@ -1,4 +1,4 @@
-//! A plugin's own figures.
+//! A plugin's own metrics.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn started(settings: &str) -> (Arc<Recorder>, Plugin) {
 }
 
 #[test]
-fn what_a_plugin_counts_reaches_the_meter() {
+fn a_plugins_metrics_reach_the_meter() {
     let (recorder, mut plugin) = started(SETTINGS);
     plugin.process(&batch_of(&[4, 9])).unwrap();
     assert_eq!(*recorder.0.lock().unwrap(), ["rows + 2", "last_rows = 2", "cost_seconds saw 0.003"]);
@@ -52,7 +52,7 @@ fn what_a_plugin_counts_reaches_the_meter() {
 }
 
 #[test]
-fn a_name_that_may_not_be_is_told_once_and_not_counted() {
+fn an_invalid_name_is_logged_once_and_not_counted() {
     let (recorder, mut plugin) = started(&SETTINGS.replace("\"rows\"", "\"Rows!\""));
     plugin.process(&batch_of(&[4])).unwrap();
     plugin.process(&batch_of(&[4])).unwrap();
@@ -62,7 +62,7 @@ fn a_name_that_may_not_be_is_told_once_and_not_counted() {
 }
 
 #[test]
-fn a_component_that_wants_what_it_is_not_granted_is_refused_by_name() {
+fn a_component_with_an_import_that_is_not_granted_is_refused_by_name() {
     let error = host().load("mine", &guest("meters"), limits()).unwrap_err().to_string();
     assert_eq!(error, "plugin \"mine\": wants metrics, which it is not granted: add it to grant");
     let nothing = Grants { log: false, ..Grants::default() };
@@ -83,7 +83,7 @@ fn a_call_that_names_a_metric_in_thirty_megabytes_ends_at_its_deadline() {
 }
 
 #[test]
-fn a_name_of_a_metric_that_is_too_long_is_told_with_its_whole_length() {
+fn a_metric_name_that_is_too_long_is_logged_with_its_whole_length() {
     let (recorder, mut plugin) = started(&SETTINGS.replace('}', r#", "times": 25}"#));
     plugin.process(&batch_of(&[4])).unwrap();
     let line = &plugin.drain_log()[0].message;
@@ -92,7 +92,7 @@ fn a_name_of_a_metric_that_is_too_long_is_told_with_its_whole_length() {
 }
 
 #[test]
-fn a_value_that_is_no_number_is_told_once() {
+fn a_value_that_is_not_a_number_is_logged_once() {
     for value in ["NaN", "inf", "-inf"] {
         let (recorder, mut plugin) =
             started(&SETTINGS.replace('}', &format!(r#", "observed": "{value}"}}"#)));

@@ -1,4 +1,4 @@
-//! Each guest of `tests/guests/examples` has a file of tests here, by its name.
+//! Each guest of `tests/guests/examples` has a test file of its name here.
 
 mod amplifies;
 mod bad_name;
@@ -25,7 +25,7 @@ use afterbay_runtime::{Columns, Fault, FaultKind, Opened, Plugin};
 
 use crate::{granted, guest, host, limits, load, repository, start};
 
-/// A batch of these requests and nothing else.
+/// A batch of these requests without other columns.
 fn batch_of(requests: &[u64]) -> Columns<'_> {
     Columns { requests, ..Columns::default() }
 }
@@ -42,7 +42,7 @@ fn opened(request: u64) -> Opened<'static> {
     }
 }
 
-/// Calls the plugin where its settings have it misbehave.
+/// Makes the plugin misbehave in the way that its settings say.
 fn provoke(plugin: &mut Plugin, call: &str) -> Fault {
     let ended = match call {
         "open" => plugin.open(&[opened(1)]),

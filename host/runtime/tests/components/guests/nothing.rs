@@ -1,4 +1,4 @@
-//! A plugin that has no verdict.
+//! A plugin without verdicts.
 
 use afterbay_runtime::{ColumnSet, Digest, IdShape, Limits};
 

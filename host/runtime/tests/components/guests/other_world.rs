@@ -5,7 +5,7 @@ use afterbay_runtime::LoadError;
 use super::*;
 
 #[test]
-fn a_component_of_another_version_is_refused_with_all_that_differs() {
+fn a_component_of_another_version_is_refused_with_all_differences() {
     let error = host().load("mine", &guest("other-world"), limits()).unwrap_err();
     let LoadError::OtherWorld { differences, .. } = error else { panic!("{error}") };
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Panics, and what comes after a fault.
+//! Panics, and the life of a plugin after a fault.
 
 use afterbay_runtime::{Call, Level, StartError};
 
@@ -18,7 +18,7 @@ fn a_panic_is_a_trap_that_has_its_text_and_its_place() {
 }
 
 #[test]
-fn a_dead_instance_says_so_and_a_fresh_one_works() {
+fn a_dead_instance_fails_every_call_and_a_new_one_works() {
     let mut plugin = start("panics", r#"{"in": "process"}"#);
     provoke(&mut plugin, "process");
     assert!(!plugin.is_alive());
@@ -29,7 +29,7 @@ fn a_dead_instance_says_so_and_a_fresh_one_works() {
 }
 
 #[test]
-fn a_panic_over_the_settings_is_told_at_the_start() {
+fn a_panic_in_configure_is_reported_at_the_start() {
     let error = load("panics").instantiate(r#"{"in": "configure"}"#).unwrap_err();
     let StartError::Fault(fault) = &error else { panic!("{error}") };
     assert_eq!(fault.call, Call::Configure);
@@ -37,14 +37,14 @@ fn a_panic_over_the_settings_is_told_at_the_start() {
 }
 
 #[test]
-fn a_batch_without_rows_is_not_shown() {
+fn a_batch_without_rows_does_not_reach_the_guest() {
     let mut plugin = start("panics", r#"{"in": "process"}"#);
     assert_eq!(plugin.process(&batch_of(&[])), Ok(vec![]));
     assert!(plugin.is_alive());
 }
 
-/// More than there is room for at once, so one that stayed would be found out; and the memory stays flat. Other tests run
-/// beside this one, so the flattest of some rounds is what counts: a leak is in each of them.
+/// More instances than the pool has at once, so a leaked one would show, and constant memory. Other tests run
+/// at the same time, so the round with the least growth counts: a leak would be in every round.
 #[test]
 fn a_thousand_faults_in_a_row_leave_nothing_behind() {
     let component = load("panics");

@@ -1,4 +1,4 @@
-//! What a plugin is told beside rows, and what it hands over.
+//! Calls beside rows: attributes, signals and state.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn calls_that_need_a_grant_are_refused_without_it_by_name() {
 }
 
 #[test]
-fn attributes_are_those_that_were_set_last_and_gone_when_they_are_taken_back() {
+fn attributes_are_those_set_last_until_they_are_removed() {
     let mut plugin = start();
     plugin.set_attributes(1, Some(Arc::from(r#"{"tenant":"a"}"#)));
     plugin.open(&[opened(1), opened(2)]).unwrap();
@@ -44,7 +44,7 @@ fn attributes_are_those_that_were_set_last_and_gone_when_they_are_taken_back() {
 }
 
 #[test]
-fn signals_are_those_that_were_set_last() {
+fn signals_are_those_set_last() {
     let mut plugin = start();
     plugin.pressure().unwrap();
     let queue = Queue { frames: 4, rows: 900, bytes: 7, oldest_age_ms: 5 };
@@ -82,7 +82,7 @@ fn signals_are_those_that_were_set_last() {
 }
 
 #[test]
-fn what_one_instance_exports_the_next_goes_on_with() {
+fn the_next_instance_continues_with_the_exported_state() {
     let mut before = start();
     before.open(&[opened(1)]).unwrap();
     before.process(&batch_of(&[1])).unwrap();
@@ -95,7 +95,7 @@ fn what_one_instance_exports_the_next_goes_on_with() {
 }
 
 #[test]
-fn a_state_that_is_not_understood_is_refused_and_the_instance_lives() {
+fn an_unknown_state_is_refused_and_the_instance_lives() {
     let mut plugin = start();
     assert_eq!(plugin.import_state("9.9.9", &[]).unwrap(), Some(Err(StateError::UnknownVersion)));
     assert_eq!(plugin.import_state("0.1.0", &[1]).unwrap(), Some(Err(StateError::Corrupt)));

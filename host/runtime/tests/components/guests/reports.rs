@@ -1,4 +1,4 @@
-//! Everything that a plugin is told, as it arrives.
+//! Everything that a plugin gets, as it arrives.
 
 use afterbay_runtime::limits::{OPEN_REQUESTS_MAX, SETTINGS_BYTES_MAX};
 use afterbay_runtime::{Action, FinishKind, StartError};
@@ -10,7 +10,7 @@ fn messages(plugin: &mut Plugin) -> Vec<(Option<u64>, String)> {
 }
 
 #[test]
-fn a_request_is_opened_with_all_that_is_known_of_it() {
+fn a_request_is_opened_with_all_its_attributes() {
     let mut plugin = start("reports", "{}");
     let requests = [
         Opened {
@@ -72,7 +72,7 @@ fn every_column_arrives_row_by_row() {
 }
 
 #[test]
-fn a_column_that_there_is_none_of_is_none() {
+fn a_missing_column_is_none() {
     let mut plugin = start("reports", "{}");
     let columns = Columns { requests: &[4], output_ends: &[0], ..Columns::default() };
     let verdicts = plugin.process(&columns).unwrap();
@@ -89,19 +89,19 @@ fn more_requests_than_fit_a_call_are_opened_in_several() {
 }
 
 #[test]
-fn settings_that_the_plugin_refuses_are_told_in_its_words() {
+fn refused_settings_are_reported_in_the_plugins_words() {
     let error = load("reports").instantiate(r#"{"refuse": "not on a Friday"}"#).unwrap_err();
     assert_eq!(error.to_string(), "plugin \"reports\": refuses its settings: not on a Friday");
 }
 
 #[test]
-fn settings_that_are_no_json_or_too_long_do_not_reach_the_plugin() {
+fn settings_that_are_not_json_or_too_long_do_not_reach_the_plugin() {
     let component = load("reports");
     let refuse = |settings: &str| match component.instantiate(settings) {
         Err(StartError::BadSettings { message, .. }) => message,
         other => panic!("{other:?}"),
     };
-    assert!(refuse("{").starts_with("are no JSON: "));
+    assert!(refuse("{").starts_with("are not JSON: "));
     let long = format!("\"{}\"", "x".repeat(SETTINGS_BYTES_MAX));
     assert_eq!(refuse(&long), "have 1048578 bytes, at most 1048576 are allowed");
 }

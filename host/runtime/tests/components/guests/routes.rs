@@ -1,4 +1,4 @@
-//! Verdicts that send rows elsewhere, as they arrive.
+//! Verdicts that send rows to another destination.
 
 use afterbay_runtime::{Action, Verdict};
 

@@ -5,7 +5,7 @@ use afterbay_runtime::{Action, Verdict};
 use super::*;
 
 #[test]
-fn a_fresh_instance_judges_the_batch_that_the_one_before_has_faulted_over() {
+fn a_new_instance_judges_the_batch_on_which_the_one_before_faulted() {
     let mut plugin = start("tires", "{}");
     let note = |said: &str| vec![Verdict { row: 0, action: Action::Annotate(said.to_owned()) }];
     let columns =

@@ -56,12 +56,12 @@ fn a_text_and_its_ids_go_both_ways_and_a_special_token_has_no_bytes() {
 }
 
 #[test]
-fn a_text_that_is_too_long_is_told_with_the_limit() {
+fn a_text_that_is_too_long_is_refused_with_the_limit() {
     assert_eq!(note("abab", &[]), r#""" Err(EncodeError::TooLong(3)) 3 1"#);
 }
 
 #[test]
-fn who_is_not_granted_the_tokenizer_is_refused_by_name() {
+fn a_component_without_the_tokenizer_grant_is_refused_by_name() {
     let error = host().load("mine", &guest("tokens"), limits()).unwrap_err().to_string();
     assert_eq!(error, "plugin \"mine\": wants tokenizer, which it is not granted: add it to grant");
 }
