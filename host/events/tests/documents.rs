@@ -7,9 +7,8 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use afterbay_events::event::DrainBegun;
-use afterbay_events::{
-    Event, Events, Exposition, Health, Metrics, SchedulerLoad, SignalSource, SignalState, Total,
-};
+use afterbay_events::{Event, Events, Exposition, Health, Metrics, SchedulerLoad, SignalSource, Total};
+use afterbay_types::SourceState;
 
 fn page(name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "../../docs/src/operate", name].iter().collect()
@@ -47,7 +46,7 @@ fn exposition() -> String {
             num_retracted_requests: Some(Total(0)),
         };
         let source = SignalSource {
-            state: Some(SignalState::Fresh),
+            state: Some(SourceState::Fresh),
             age_seconds: Some(0.0),
             ..SignalSource::default()
         };
