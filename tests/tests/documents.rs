@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
-use afterbay_tests::afterbay;
+use afterbay_tests::frames::{Request, batch};
+use afterbay_tests::{Afterbay, Reader, Sender, Stage, afterbay};
+use afterbay_wire::synth::SynthWire::Msgpack;
 
 /// Programs that a document may call beside `afterbay` and `make`. CI runs or builds with those of the second line.
 const PROGRAMS: [&str; 19] = [
@@ -368,6 +370,75 @@ fn every_command_of_a_document_can_be_run() {
     }
     assert!(checked > 80, "only {checked} commands were found");
     none("commands", &wrong);
+}
+
+/// The arguments for the stage's own journal and Afterbay, if the command only looks at these.
+fn harmless(arguments: &[String]) -> Option<Vec<&str>> {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let is_harmless = match words[..] {
+        ["journal", "tail", ..] => !words.contains(&"-f"),
+        ["journal", "ls" | "show" | "export" | "verify", ..] | ["plugins" | "reload"] => true,
+        ["plugins", "--json"] | ["check", ..] => true,
+        ["plugin", "check", plugin, ..] => plugin.starts_with("builtin:"),
+        _ => false,
+    };
+    // The stage's configuration stands for the user's own.
+    let mut kept = Vec::new();
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        match word {
+            "--dir" | "--config" | "--stream" => drop(words.next()),
+            "substituted" => kept.push("5b0c1f0a"),
+            word => kept.push(word),
+        }
+    }
+    is_harmless.then_some(kept)
+}
+
+#[test]
+fn the_commands_that_only_look_do_so_and_the_addresses_answer() {
+    let stage = Stage::new();
+    let mut reader = Reader::bind(&stage.reader_side());
+    let config = stage.config();
+    let running = Afterbay::run(&stage, &config);
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    for rid in ["5b0c1f0a9e3779b97f4a7c15", "chatcmpl-7"] {
+        let mut request = Request::new(rid);
+        sender.send(&batch(Msgpack, vec![request.row(&[1, 2])]));
+        sender.send(&batch(Msgpack, vec![request.last(&[3])]));
+        reader.take(2);
+    }
+    let toml = stage.write(&config);
+    let (mut wrong, mut ran) = (Vec::new(), BTreeSet::new());
+    for document in documents() {
+        for (line, text) in commands(&document.text) {
+            for words in simple_commands(&text) {
+                let (program, arguments) = words.split_first().unwrap();
+                let is_afterbay = program == "afterbay" || program == "target/release/afterbay";
+                if let Some(arguments) = harmless(arguments).filter(|_| is_afterbay)
+                    && ran.insert(arguments.join(" "))
+                {
+                    let mut command = afterbay::afterbay(&arguments);
+                    command.env("AFTERBAY_CONFIG", &toml).current_dir(stage.path(""));
+                    let done = afterbay::ended(&mut command);
+                    if done.code != 0 {
+                        let why = format!("exit code {}: {}{}", done.code, done.stdout, done.stderr);
+                        wrong.push(format!("{}:{line}: {text:?}: {why}", document.name));
+                    }
+                }
+                let looks = program == "curl" && words.len() == 2;
+                if let Some((_, path)) = words[words.len() - 1].split_once(":9464").filter(|_| looks)
+                    && ran.insert(path.to_owned())
+                    && running.get(path).status != 200
+                {
+                    wrong.push(format!("{}:{line}: {path} does not answer 200", document.name));
+                }
+            }
+        }
+    }
+    assert!(ran.len() > 20, "only {} commands were run: {ran:?}", ran.len());
+    none("commands that were run", &wrong);
+    assert_eq!(running.stop(), 0);
 }
 
 #[test]

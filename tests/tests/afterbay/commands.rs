@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 
 use afterbay_tests::afterbay::{Done, afterbay, done, ended, verify};
-use afterbay_tests::{Afterbay, Stage, repository};
+use afterbay_tests::{Afterbay, Stage};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -200,35 +200,6 @@ fn every_command_has_help_with_an_example() {
             "afterbay {words} --help shows no example of it:\n{help}"
         );
     }
-}
-
-#[test]
-fn every_command_and_option_of_the_readme_is_in_help() {
-    let help = help();
-    let readme = std::fs::read_to_string(repository().join("README.md")).unwrap();
-    let mut seen = 0;
-    for line in readme.lines() {
-        let Some((before, rest)) = line.split_once("afterbay ") else { continue };
-        let is_command = before.is_empty() || before.ends_with('/') || before.ends_with('`');
-        let rest = rest.split(" #").next().unwrap().split('`').next().unwrap();
-        let Some(first) = rest.split(' ').next().filter(|_| is_command) else { continue };
-        if !first.chars().all(|letter| letter.is_ascii_lowercase()) {
-            continue;
-        }
-        let words: Vec<&str> = rest.split_whitespace().take_while(|word| *word != "--").collect();
-        let depth = (0..=words.len().min(2)).rev().find(|depth| {
-            help.contains_key(&words[..*depth].iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
-        });
-        let command: Vec<String> = words[..depth.unwrap()].iter().map(|word| (*word).to_owned()).collect();
-        assert!(!command.is_empty(), "README: afterbay {rest}: no such command");
-        seen += 1;
-        for option in words.iter().filter(|word| word.starts_with('-')) {
-            let text = &help[&command];
-            let has = text.lines().any(|line| line.split([' ', ',', '=', '[']).any(|word| word == *option));
-            assert!(has, "README: afterbay {rest}: no option {option} in\n{text}");
-        }
-    }
-    assert!(seen >= 12, "only {seen} commands were found in README.md");
 }
 
 #[test]
