@@ -1,10 +1,9 @@
-//! Rows that wait because a plugin holds them, and which of them go on together.
+//! The rows that plugins hold, and which of them are released together.
 //!
-//! Owns them, each as a batch of one row with what the plugins before have made of it, from its hold to its release. A
-//! request's rows wait in order, and go on as one: before a detokenizer only where the text is whole, which is known here.
-//! Who says that they wait, and what becomes of them then, is the chain's (`judge/holding.rs`) and the ledger's.
+//! Owns each held row, as a batch of one row with the changes of the plugins before, from its hold to its release. The held
+//! rows of a request stay in order and leave as one row. In front of a detokenizer they leave only where the text is whole;
+//! this crate knows where that is. The chain decides which rows are held, and the ledger counts them.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
-#![expect(missing_docs, reason = "written with the words of this crate")]
 
 mod recover;
 
@@ -17,147 +16,153 @@ use afterbay_wire::{Batch, Kind, Part};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Bytes of rows that wait, of a stream. Past it a row is not held, and what waits of its request goes on.
+/// Bytes of held rows per stream. A row beyond the bound is not held, and the held rows of its request are released.
 pub const BYTES_MAX: usize = 64 << 20;
-/// Rows of one request that wait with one plugin, likewise.
+/// Held rows per request and plugin. A row beyond the bound is treated as in [`BYTES_MAX`].
 pub const ROWS_MAX: usize = 4096;
-/// Requests whose rows go on in one frame of Afterbay's own; the others follow in the next.
+/// Requests whose rows one release marker releases; the next marker releases the rest.
 const RELEASED_MAX: usize = 1024;
 
-/// The rows of a request that wait with one plugin.
+/// The rows of one request that one plugin holds.
 #[derive(Debug)]
 struct PluginHold {
     plugin: Name,
     slot: RequestSlot,
     rows: Vec<HeldRow>,
-    /// So many of them, the first ones, the plugin has let go: they wait for the text to be whole, or for the next frame.
-    free: usize,
-    /// When they go on, whole or not.
-    free_until: Instant,
-    /// When the others do.
-    until: Instant,
-    /// All go on as they came, for this reason.
-    over: Option<HoldEnd>,
-    /// Where the text stands after them.
+    /// The first `released` rows are released by the plugin and wait for the text to be whole, or for the next frame.
+    released: usize,
+    /// When the released rows leave, whether the text is whole or not.
+    release_deadline: Instant,
+    /// When the rows that the plugin still holds leave.
+    hold_deadline: Instant,
+    /// Set once all rows are to leave unchanged, with the reason.
+    end: Option<HoldEnd>,
+    /// The state of the text after the last row.
     progress: Progress,
 }
 
-/// How rows of a request wait with a plugin.
+/// The state of the rows of one request with one plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldState {
-    /// None does.
-    No,
-    /// The plugin holds some.
+    /// The plugin holds no row.
+    None,
+    /// The plugin holds at least one row.
     Held,
-    /// It has let go of all, and they wait for the text to be whole.
-    Free,
-    /// They are to go on, for this reason.
-    Over(HoldEnd),
+    /// The plugin has released every row, and the rows wait for the text to be whole.
+    Released,
+    /// The rows are to leave, for this reason.
+    Ended(HoldEnd),
 }
 
-/// All rows of a stream that wait.
+/// All held rows of a stream.
 #[derive(Debug)]
 pub struct HeldRows {
-    /// Where joined rows may end that a detokenizer reads.
+    /// Where a joined row may end if a detokenizer reads it.
     joins: Joins,
     by_request: BTreeMap<u64, Vec<PluginHold>>,
     bytes: usize,
 }
 
-/// What goes on without a row of its request that takes it along.
+/// Held rows that leave in a frame of their own, because no new row of their requests takes them along.
 pub struct DueRelease {
-    /// With whom it waited.
+    /// The plugin that held the rows.
     pub plugin: Name,
-    /// By request, in order of their numbers.
+    /// One row per request, in the order of the requests' numbers.
     pub rows: Vec<DueRow>,
-    /// All of it side by side.
+    /// The rows as one batch.
     pub batch: Batch,
 }
 
-/// What goes on of one request.
+/// The row of a [`DueRelease`] that stands for the held rows of one request.
 pub struct DueRow {
+    /// The slot of the request in the ledger.
     pub slot: RequestSlot,
+    /// The number of the request in the journal.
     pub number: u64,
+    /// The held rows, joined.
     pub held: HeldRow,
-    /// How many of those that waited it is.
+    /// How many held rows were joined.
     pub rows: usize,
+    /// Why the rows leave.
     pub why: HoldEnd,
 }
 
 impl HeldRows {
+    /// No held row yet.
     pub fn new(joins: Joins) -> HeldRows {
         HeldRows { joins, by_request: BTreeMap::new(), bytes: 0 }
     }
 
-    /// Where joined rows may end from now on.
+    /// Replaces the rule for where joined rows may end.
     pub fn set_joins(&mut self, joins: Joins) {
         self.joins = joins;
     }
 
+    /// Whether no row is held.
     pub fn is_empty(&self) -> bool {
         self.by_request.is_empty()
     }
 
-    /// Rows of this request wait.
+    /// Whether a row of this request is held.
     pub fn has(&self, number: u64) -> bool {
         self.by_request.contains_key(&number)
     }
 
-    /// Rows wait with this plugin.
+    /// Whether this plugin holds a row.
     pub fn has_any_of(&self, plugin: &str) -> bool {
-        self.by_request.values().flatten().any(|waiting| *waiting.plugin == *plugin)
+        self.by_request.values().flatten().any(|hold| *hold.plugin == *plugin)
     }
 
     fn of(&self, number: u64, plugin: &str) -> Option<&PluginHold> {
-        self.by_request.get(&number)?.iter().find(|waiting| *waiting.plugin == *plugin)
+        self.by_request.get(&number)?.iter().find(|hold| *hold.plugin == *plugin)
     }
 
     fn of_mut(&mut self, number: u64, plugin: &str) -> Option<&mut PluginHold> {
-        self.by_request.get_mut(&number)?.iter_mut().find(|waiting| *waiting.plugin == *plugin)
+        self.by_request.get_mut(&number)?.iter_mut().find(|hold| *hold.plugin == *plugin)
     }
 
-    /// How rows of the request wait with the plugin.
-    pub fn waits(&self, number: u64, plugin: &str, now: Instant) -> HoldState {
-        let Some(waiting) = self.of(number, plugin) else { return HoldState::No };
-        match waiting.over {
-            Some(why) => HoldState::Over(why),
-            None if waiting.is_over(now) => HoldState::Over(HoldEnd::Time),
-            None if waiting.free < waiting.rows.len() => HoldState::Held,
-            None => HoldState::Free,
+    /// The state of the request's rows with the plugin.
+    pub fn state(&self, number: u64, plugin: &str, now: Instant) -> HoldState {
+        let Some(hold) = self.of(number, plugin) else { return HoldState::None };
+        match hold.end {
+            Some(why) => HoldState::Ended(why),
+            None if hold.is_past_deadline(now) => HoldState::Ended(HoldEnd::Time),
+            None if hold.released < hold.rows.len() => HoldState::Held,
+            None => HoldState::Released,
         }
     }
 
-    /// How many rows that came for the request the plugin holds.
+    /// How many received rows of the request the plugin holds.
     pub fn rows_held(&self, number: u64, plugin: &str) -> u32 {
-        let Some(waiting) = self.of(number, plugin) else { return 0 };
-        let rows: u64 = waiting.rows[waiting.free..].iter().map(|row| row.came.rows).sum();
+        let Some(hold) = self.of(number, plugin) else { return 0 };
+        let rows: u64 = hold.rows[hold.released..].iter().map(|row| row.came.rows).sum();
         u32::try_from(rows).unwrap_or(u32::MAX)
     }
 
-    /// How many entries wait for the request with the plugin, as the journal counts them.
+    /// How many held rows of the request the plugin has, released ones included, as the journal counts them.
     pub fn entries(&self, number: u64, plugin: &str) -> usize {
-        self.of(number, plugin).map_or(0, |waiting| waiting.rows.len())
+        self.of(number, plugin).map_or(0, |hold| hold.rows.len())
     }
 
-    /// How many of them the plugin has let go.
-    pub fn entries_free(&self, number: u64, plugin: &str) -> usize {
-        self.of(number, plugin).map_or(0, |waiting| waiting.free)
+    /// How many of [`HeldRows::entries`] the plugin has released.
+    pub fn released_entries(&self, number: u64, plugin: &str) -> usize {
+        self.of(number, plugin).map_or(0, |hold| hold.released)
     }
 
-    /// Rows that came and wait with the plugin, and the tokens they have.
+    /// Received rows that the plugin holds, and the tokens in them.
     pub fn size_of(&self, plugin: &str) -> (u64, u64) {
-        let of_plugin = self.by_request.values().flatten().filter(|waiting| *waiting.plugin == *plugin);
+        let of_plugin = self.by_request.values().flatten().filter(|hold| *hold.plugin == *plugin);
         let sum = |(rows, tokens), row: &HeldRow| (rows + row.came.rows, tokens + u64::from(row.tokens));
-        of_plugin.flat_map(|waiting| &waiting.rows).fold((0, 0), sum)
+        of_plugin.flat_map(|hold| &hold.rows).fold((0, 0), sum)
     }
 
-    /// Tokens that came for this request and wait.
-    pub fn came_of(&self, number: u64) -> u64 {
-        let rows = self.by_request.get(&number).into_iter().flatten().flat_map(|waiting| &waiting.rows);
+    /// Tokens that were received for this request and are held.
+    pub fn received_tokens(&self, number: u64) -> u64 {
+        let rows = self.by_request.get(&number).into_iter().flatten().flat_map(|hold| &hold.rows);
         rows.map(|row| row.came.tokens()).sum()
     }
 
-    /// Whether such a row can wait at all. The error is for people.
+    /// Checks that the row can be held at all. The error is a sentence for the operator.
     pub fn check(&self, row: &HeldRow) -> Result<(), String> {
         match (row.batch.kind(), &self.joins) {
             (Kind::TokenId, Joins::Nowhere) => {
@@ -171,9 +176,9 @@ impl HeldRows {
         }
     }
 
-    /// Whether a row becomes one with the last of those that wait of its request. The error is for people.
-    pub fn goes_with(&self, number: u64, plugin: &str, row: &HeldRow) -> Result<(), String> {
-        let Some(last) = self.of(number, plugin).and_then(|waiting| waiting.rows.last()) else {
+    /// Checks that the row can be joined with the last held row of its request. The error is a sentence for the operator.
+    pub fn check_join(&self, number: u64, plugin: &str, row: &HeldRow) -> Result<(), String> {
+        let Some(last) = self.of(number, plugin).and_then(|hold| hold.rows.last()) else {
             return Ok(());
         };
         Batch::join(&[Part::from(&last.batch), Part::from(&row.batch)])
@@ -181,72 +186,72 @@ impl HeldRows {
             .map_err(|error| error.to_string())
     }
 
-    /// Whether a further row of the request finds room with the plugin. The error is for people.
-    pub fn room(&self, number: u64, plugin: &str, row: &HeldRow) -> Result<(), String> {
-        let rows = self.of(number, plugin).map_or(0, |waiting| waiting.rows.len());
+    /// Checks that the bounds allow one more row. The error is a sentence for the operator.
+    pub fn check_room(&self, number: u64, plugin: &str, row: &HeldRow) -> Result<(), String> {
+        let rows = self.of(number, plugin).map_or(0, |hold| hold.rows.len());
         if rows >= ROWS_MAX {
-            return Err(format!("{rows} rows of the request wait, at most {ROWS_MAX}"));
+            return Err(format!("held rows of the request: {rows}, the limit"));
         }
         let bytes = self.bytes + row.batch.bytes().len();
         if bytes > BYTES_MAX {
-            return Err(format!("rows that wait would have {bytes} bytes, at most {BYTES_MAX}"));
+            return Err(format!("held rows of the stream with this one: {bytes} bytes, limit {BYTES_MAX}"));
         }
         Ok(())
     }
 
-    /// A row comes to wait with the plugin, until then if it is the first that the plugin holds.
-    pub fn push(&mut self, number: u64, slot: RequestSlot, plugin: &Name, mut row: HeldRow, until: Instant) {
+    /// Holds a row. `until` becomes the deadline if this is the first row that the plugin holds.
+    pub fn hold(&mut self, number: u64, slot: RequestSlot, plugin: &Name, mut row: HeldRow, until: Instant) {
         self.bytes += row.batch.bytes().len();
         let of_request = self.by_request.entry(number).or_default();
-        let at = match of_request.iter().position(|waiting| waiting.plugin == *plugin) {
+        let at = match of_request.iter().position(|hold| hold.plugin == *plugin) {
             Some(at) => at,
             None => {
                 of_request.push(PluginHold {
                     plugin: plugin.clone(),
                     slot,
                     rows: Vec::new(),
-                    free: 0,
-                    free_until: until,
-                    until,
-                    over: None,
+                    released: 0,
+                    release_deadline: until,
+                    hold_deadline: until,
+                    end: None,
                     progress: Progress::default(),
                 });
                 of_request.len() - 1
             }
         };
-        let waiting = &mut of_request[at];
+        let hold = &mut of_request[at];
         if let Some(vocabulary) = self.joins.vocabulary(row.batch.kind()) {
-            row.is_whole = advance(&mut waiting.progress, vocabulary, &row.batch);
+            row.is_whole = advance(&mut hold.progress, vocabulary, &row.batch);
         }
-        if waiting.free == waiting.rows.len() {
-            waiting.until = until;
+        if hold.released == hold.rows.len() {
+            hold.hold_deadline = until;
         }
-        waiting.rows.push(row);
+        hold.rows.push(row);
     }
 
-    /// Whether the text is whole after all that waits with the plugin and this row, or that is of no account.
+    /// Whether the text is whole after the plugin's held rows and this row. True where no detokenizer reads.
     pub fn is_whole_with(&self, number: u64, plugin: &str, row: &Batch) -> bool {
         let Some(vocabulary) = self.joins.vocabulary(row.kind()) else { return true };
-        let mut progress = self.of(number, plugin).map_or_else(Progress::default, |waiting| waiting.progress);
+        let mut progress = self.of(number, plugin).map_or_else(Progress::default, |hold| hold.progress);
         advance(&mut progress, vocabulary, row)
     }
 
-    /// Whether the text is whole after this row, of which all that waits is a part.
+    /// Whether the text is whole after this row, which already contains the held rows.
     pub fn is_whole_alone(&self, row: &Batch) -> bool {
         let vocabulary = self.joins.vocabulary(row.kind());
         vocabulary.is_none_or(|vocabulary| advance(&mut Progress::default(), vocabulary, row))
     }
 
-    /// Takes out all that waits of the request with the plugin, or the first so many.
+    /// Takes out the first `most` held rows of the request.
     pub fn take(&mut self, number: u64, plugin: &str, most: usize) -> Vec<HeldRow> {
         let Some(of_request) = self.by_request.get_mut(&number) else { return Vec::new() };
-        let Some(at) = of_request.iter().position(|waiting| *waiting.plugin == *plugin) else {
+        let Some(at) = of_request.iter().position(|hold| *hold.plugin == *plugin) else {
             return Vec::new();
         };
-        let waiting = &mut of_request[at];
-        let taken: Vec<HeldRow> = waiting.rows.drain(..most.min(waiting.rows.len())).collect();
-        waiting.free = waiting.free.saturating_sub(taken.len());
-        if waiting.rows.is_empty() {
+        let hold = &mut of_request[at];
+        let taken: Vec<HeldRow> = hold.rows.drain(..most.min(hold.rows.len())).collect();
+        hold.released = hold.released.saturating_sub(taken.len());
+        if hold.rows.is_empty() {
             of_request.remove(at);
         }
         if of_request.is_empty() {
@@ -256,93 +261,93 @@ impl HeldRows {
         taken
     }
 
-    /// The plugin has let go of all that waits of the request. It goes on when the text is whole, or when its time is over.
-    pub fn free(&mut self, number: u64, plugin: &str) {
-        if let Some(waiting) = self.of_mut(number, plugin) {
-            if waiting.free == 0 {
-                waiting.free_until = waiting.until;
+    /// Releases the request's rows: they leave when the text is whole, or at the deadline of their hold.
+    pub fn release(&mut self, number: u64, plugin: &str) {
+        if let Some(hold) = self.of_mut(number, plugin) {
+            if hold.released == 0 {
+                hold.release_deadline = hold.hold_deadline;
             }
-            waiting.free = waiting.rows.len();
+            hold.released = hold.rows.len();
         }
     }
 
-    /// The plugin has let go of all that waits of the request, and it goes on now, by itself.
-    pub fn let_go(&mut self, number: u64, plugin: &str, now: Instant) {
-        if let Some(waiting) = self.of_mut(number, plugin) {
-            (waiting.free, waiting.free_until) = (waiting.rows.len(), now);
+    /// Releases the request's rows, to leave at once in a frame of their own.
+    pub fn release_now(&mut self, number: u64, plugin: &str, now: Instant) {
+        if let Some(hold) = self.of_mut(number, plugin) {
+            (hold.released, hold.release_deadline) = (hold.rows.len(), now);
         }
     }
 
-    /// What waits with these plugins goes on, for this reason; what is to go already keeps its own.
+    /// Ends these holds for this reason. A hold that has ended before keeps its first reason.
     fn end(&mut self, why: HoldEnd, is_it: impl Fn(u64, &PluginHold) -> bool) {
         for (number, of_request) in &mut self.by_request {
-            for waiting in of_request.iter_mut().filter(|waiting| is_it(*number, waiting)) {
-                // The end of a stream, or of a request, waits for no text.
-                match (waiting.over, why) {
-                    (None, _) | (_, HoldEnd::Stop) => waiting.over = Some(why),
+            for hold in of_request.iter_mut().filter(|hold| is_it(*number, hold)) {
+                // At the end of the stream the rows do not wait for whole text.
+                match (hold.end, why) {
+                    (None, _) | (_, HoldEnd::Stop) => hold.end = Some(why),
                     _ => {}
                 }
             }
         }
     }
 
-    /// What waits of the request with the plugin goes on.
-    pub fn end_of(&mut self, number: u64, plugin: &str, why: HoldEnd) {
-        self.end(why, |it, waiting| it == number && *waiting.plugin == *plugin);
+    /// Ends the plugin's hold on this request.
+    pub fn end_request(&mut self, number: u64, plugin: &str, why: HoldEnd) {
+        self.end(why, |it, hold| it == number && *hold.plugin == *plugin);
     }
 
-    /// What waits of these requests with the plugin goes on: the instance that held it is gone.
-    pub fn end_with(&mut self, plugin: &str, is_it: impl Fn(u64) -> bool) {
-        self.end(HoldEnd::Instance, |number, waiting| *waiting.plugin == *plugin && is_it(number));
+    /// Ends the plugin's holds on these requests, because the instance that held the rows no longer exists.
+    pub fn end_instance(&mut self, plugin: &str, is_it: impl Fn(u64) -> bool) {
+        self.end(HoldEnd::Instance, |number, hold| *hold.plugin == *plugin && is_it(number));
     }
 
-    /// Everything goes on, or all that waits of one request.
+    /// Ends every hold, or every hold on one request.
     pub fn end_all(&mut self, why: HoldEnd, number: Option<u64>) {
         self.end(why, |it, _| number.is_none_or(|number| number == it));
     }
 
-    /// What waits with plugins that are not among these goes on.
-    pub fn end_without<'p>(&mut self, plugins: impl Iterator<Item = &'p str> + Clone) {
-        self.end(HoldEnd::Instance, |_, waiting| !plugins.clone().any(|plugin| *waiting.plugin == *plugin));
+    /// Ends the holds of plugins that are not in this list.
+    pub fn end_missing<'p>(&mut self, plugins: impl Iterator<Item = &'p str> + Clone) {
+        self.end(HoldEnd::Instance, |_, hold| !plugins.clone().any(|plugin| *hold.plugin == *plugin));
     }
 
-    /// Something is to go on now.
+    /// Whether [`HeldRows::take_due`] returns rows now.
     pub fn is_due(&self, now: Instant) -> bool {
         let mut all = self.by_request.values().flatten();
-        all.any(|waiting| waiting.due(now, &self.joins).is_some())
+        all.any(|hold| hold.due(now, &self.joins).is_some())
     }
 
-    /// When [`HeldRows::is_due`] changes by the time alone.
+    /// When [`HeldRows::is_due`] becomes true if nothing else happens.
     pub fn deadline(&self) -> Option<Instant> {
         let all = self.by_request.values().flatten();
-        let at = |waiting: &PluginHold| {
-            let free = (waiting.free > 0).then_some(waiting.free_until);
-            let held = (waiting.free < waiting.rows.len()).then_some(waiting.until);
+        let at = |hold: &PluginHold| {
+            let free = (hold.released > 0).then_some(hold.release_deadline);
+            let held = (hold.released < hold.rows.len()).then_some(hold.hold_deadline);
             let at = free.into_iter().chain(held).min()?;
-            // What cannot go on then would be asked for in vain.
-            waiting.due(at, &self.joins).map(|_| at)
+            // Rows that cannot leave at that time need no wake-up.
+            hold.due(at, &self.joins).map(|_| at)
         };
         all.filter_map(at).min()
     }
 
-    /// The frame in which the oldest row came that waits.
+    /// The frame that brought the oldest held row.
     pub fn oldest(&self) -> Option<FrameNo> {
-        // A request's rows wait in order.
-        let oldest = self.by_request.values().flatten().filter_map(|waiting| waiting.rows.first());
+        // The rows of a request are in order.
+        let oldest = self.by_request.values().flatten().filter_map(|hold| hold.rows.first());
         oldest.map(|row| row.frame).min()
     }
 
-    /// Takes out what is to go on now, of requests that wait with one plugin. `None`: nothing is.
+    /// Takes out the rows that are due, of one plugin. `None` if no row is due.
     pub fn take_due(&mut self, now: Instant) -> Option<DueRelease> {
         let mut plugin: Option<Name> = None;
         let mut due: Vec<(u64, RequestSlot, usize, HoldEnd)> = Vec::new();
         for (number, of_request) in &self.by_request {
-            for waiting in of_request {
-                let Some((rows, why)) = waiting.due(now, &self.joins) else { continue };
+            for hold in of_request {
+                let Some((rows, why)) = hold.due(now, &self.joins) else { continue };
                 if due.len() < RELEASED_MAX
-                    && *plugin.get_or_insert_with(|| waiting.plugin.clone()) == waiting.plugin
+                    && *plugin.get_or_insert_with(|| hold.plugin.clone()) == hold.plugin
                 {
-                    due.push((*number, waiting.slot, rows, why));
+                    due.push((*number, hold.slot, rows, why));
                 }
                 break;
             }
@@ -350,11 +355,11 @@ impl HeldRows {
         let plugin = plugin?;
         let mut rows: Vec<DueRow> = Vec::new();
         for (number, slot, count, why) in due {
-            let Some(waiting) = self.of(number, &plugin) else { continue };
-            // Where they cannot become one the first goes by itself.
-            let all = HeldRow::join(&waiting.rows[..count]).map(|held| (held, count));
+            let Some(hold) = self.of(number, &plugin) else { continue };
+            // Rows that cannot be joined leave one by one.
+            let all = HeldRow::join(&hold.rows[..count]).map(|held| (held, count));
             let Ok((held, rows_of_it)) =
-                all.or_else(|_| HeldRow::join(&waiting.rows[..1]).map(|held| (held, 1)))
+                all.or_else(|_| HeldRow::join(&hold.rows[..1]).map(|held| (held, 1)))
             else {
                 continue;
             };
@@ -363,7 +368,7 @@ impl HeldRows {
         let parts: Vec<Part<'_>> = rows.iter().map(|row| Part::from(&row.held.batch)).collect();
         let batch = match Batch::join(&parts) {
             Ok(batch) => batch,
-            // They cannot stand side by side: one goes now.
+            // Rows of different kinds cannot share a batch: the first leaves now, the others with the next marker.
             Err(_) => {
                 rows.truncate(1);
                 Batch::join(&[Part::from(&rows.first()?.held.batch)]).ok()?
@@ -375,27 +380,27 @@ impl HeldRows {
         Some(DueRelease { plugin, rows, batch })
     }
 
-    /// What was taken and could not go on waits again, and is to go on as soon as it can.
-    pub fn put_back(&mut self, number: u64, slot: RequestSlot, plugin: &Name, row: HeldRow, now: Instant) {
-        self.push(number, slot, plugin, row, now);
-        self.end_of(number, plugin, HoldEnd::Columns);
+    /// Holds a row again that was taken and could not be written. The row leaves as soon as it can.
+    pub fn hold_again(&mut self, number: u64, slot: RequestSlot, plugin: &Name, row: HeldRow, now: Instant) {
+        self.hold(number, slot, plugin, row, now);
+        self.end_request(number, plugin, HoldEnd::Columns);
     }
 }
 
 impl PluginHold {
-    /// The time of the last is over. Those that were let go before it go on by themselves.
-    fn is_over(&self, now: Instant) -> bool {
-        let until = if self.free < self.rows.len() { self.until } else { self.free_until };
+    /// Whether the deadline of the last rows has passed.
+    fn is_past_deadline(&self, now: Instant) -> bool {
+        let until = if self.released < self.rows.len() { self.hold_deadline } else { self.release_deadline };
         until <= now
     }
 
-    /// How many of the first rows go on now, and why.
+    /// How many rows, counted from the first, leave now, and why.
     fn due(&self, now: Instant, joins: &Joins) -> Option<(usize, HoldEnd)> {
-        let held_over = self.free < self.rows.len() && self.until <= now;
-        let (rows, why) = match self.over {
+        let is_hold_over = self.released < self.rows.len() && self.hold_deadline <= now;
+        let (rows, why) = match self.end {
             Some(why) => (self.rows.len(), why),
-            None if held_over => (self.rows.len(), HoldEnd::Time),
-            None if self.free > 0 && self.free_until <= now => (self.free, HoldEnd::Verdict),
+            None if is_hold_over => (self.rows.len(), HoldEnd::Time),
+            None if self.released > 0 && self.release_deadline <= now => (self.released, HoldEnd::Verdict),
             None => return None,
         };
         let kind = self.rows.first()?.batch.kind();
@@ -404,13 +409,13 @@ impl PluginHold {
         }
         match self.rows[..rows].iter().rposition(|row| row.is_whole) {
             Some(last) => Some((last + 1, why)),
-            // One that is as it came may go by itself, wherever it ends.
+            // A row that was not joined may leave by itself, whole text or not.
             None => (!self.rows[0].is_made).then_some((1, why)),
         }
     }
 }
 
-/// Whether the text is whole after this row, too.
+/// Adds a row to the text. Returns whether the text is whole after the row.
 fn advance(progress: &mut Progress, vocabulary: &Vocabulary, row: &Batch) -> bool {
     let mut ids = Vec::new();
     row.row_ids(0, &mut ids);

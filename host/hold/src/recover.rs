@@ -1,4 +1,5 @@
-//! What an earlier run, or one before a panic, held: read back from the journal, where every hold and release stands.
+//! Rebuilds the held rows of an earlier run, or of the time before a panic, from the journal, which records every hold and
+//! release.
 
 use super::HeldRows;
 use afterbay_batch::{FrameDecoder, HeldRow, ReceivedTokens, RequestSlot, aborted};
@@ -9,9 +10,9 @@ use afterbay_wire::{Batch, Decoded, Edit, FinishReason, Tokens};
 use std::time::Instant;
 
 impl HeldRows {
-    /// Takes in what was done with a frame, after all those before it. `live` finds a request by its number. The error says
-    /// what of it is not to be had, for people.
-    pub fn take_in(
+    /// Repeats the holds and releases of one frame; call this for the frames in order. `live` finds a request by its number.
+    /// The error names the row that cannot be rebuilt, as a sentence for the operator.
+    pub fn recover(
         &mut self,
         frame: &BacklogFrame,
         decode: &mut FrameDecoder,
@@ -19,7 +20,7 @@ impl HeldRows {
         now: Instant,
     ) -> Result<(), String> {
         let Some(outcome) = frame.outcome.as_deref() else { return Ok(()) };
-        let mut came = None;
+        let mut decoded = None;
         let mut wrong = Ok(());
         for actions in outcome.actions.chunk_by(|one, next| one.row == next.row) {
             let row = actions[0].row;
@@ -28,7 +29,7 @@ impl HeldRows {
             }
             let Some(number) = outcome.requests.get(row as usize).map(|request| request.0) else { continue };
             let Some(slot) = live(number) else { continue };
-            let batch = came.get_or_insert_with(|| match is_mark(&frame.bytes) {
+            let batch = decoded.get_or_insert_with(|| match is_mark(&frame.bytes) {
                 true => None,
                 false => match decode.look(frame.bytes.clone()) {
                     Decoded::Batch(batch) => Some(batch),
@@ -36,16 +37,16 @@ impl HeldRows {
                 },
             });
             let tokens = outcome.tokens.get(row as usize).copied().unwrap_or(0);
-            let own = batch.as_ref().map(|batch| own(batch, row, tokens, frame.frame)).transpose();
-            if let Err(error) = own.and_then(|own| self.redo(actions, own, number, slot, now)) {
+            let own = batch.as_ref().map(|batch| received(batch, row, tokens, frame.frame)).transpose();
+            if let Err(error) = own.and_then(|own| self.repeat(actions, own, number, slot, now)) {
                 wrong = Err(format!("frame {} row {row}: {error}", frame.frame));
             }
         }
         wrong
     }
 
-    /// Does to a row what was done to it.
-    fn redo(
+    /// Repeats what the chain did with a row.
+    fn repeat(
         &mut self,
         actions: &[Action],
         mut row: Option<HeldRow>,
@@ -63,8 +64,8 @@ impl HeldRows {
                 }
                 Verdict::Hold => {
                     if let Some(held) = row.take() {
-                        self.push(number, slot, &plugin, held, now);
-                        self.end_of(number, &plugin, HoldEnd::Start);
+                        self.hold(number, slot, &plugin, held, now);
+                        self.end_request(number, &plugin, HoldEnd::Start);
                     }
                 }
                 _ => row = row.map(|row| apply(row, action)).transpose()?,
@@ -74,8 +75,8 @@ impl HeldRows {
     }
 }
 
-/// The row as it came.
-fn own(batch: &Batch, row: u32, tokens: u32, frame: FrameNo) -> Result<HeldRow, String> {
+/// The row as it was received.
+fn received(batch: &Batch, row: u32, tokens: u32, frame: FrameNo) -> Result<HeldRow, String> {
     let batch = batch.take(&[row]).map_err(|error| error.to_string())?;
     Ok(HeldRow::new(batch, frame, ReceivedTokens::row(tokens)))
 }

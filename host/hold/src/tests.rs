@@ -21,7 +21,7 @@ fn slot() -> RequestSlot {
 }
 
 fn push(holds: &mut HeldRows, number: u64, row: HeldRow, until: Instant) {
-    holds.push(number, slot(), &PLUGIN.into(), row, until);
+    holds.hold(number, slot(), &PLUGIN.into(), row, until);
 }
 
 /// Tokens that are bytes: id N is the byte N.
@@ -62,7 +62,7 @@ fn what_waits_is_due_when_the_time_of_the_first_is_over_and_goes_on_as_one() {
     assert_eq!((holds.oldest(), holds.deadline()), (Some(FrameNo(5)), Some(later)));
     assert_eq!((holds.rows_held(3, PLUGIN), holds.came_of(3), holds.size_of(PLUGIN)), (2, 3, (3, 4)));
     assert!(!holds.is_due(now) && holds.take_due(now).is_none());
-    assert_eq!(holds.waits(3, PLUGIN, later), HoldState::Over(HoldEnd::Time));
+    assert_eq!(holds.state(3, PLUGIN, later), HoldState::Ended(HoldEnd::Time));
     let due = holds.take_due(later).unwrap();
     assert_eq!((due.rows.len(), due.batch.rows()), (1, 1));
     let row = &due.rows[0];
@@ -78,9 +78,9 @@ fn what_a_plugin_has_let_go_goes_on_by_itself_and_what_it_holds_behind_that_wait
     let later = now + Duration::from_secs(1);
     push(&mut holds, 3, held("a", &[1], 5), later);
     push(&mut holds, 3, held("a", &[2], 6), later);
-    holds.let_go(3, PLUGIN, now);
+    holds.release_now(3, PLUGIN, now);
     push(&mut holds, 3, held("a", &[3], 7), later + Duration::from_secs(1));
-    assert_eq!((holds.rows_held(3, PLUGIN), holds.waits(3, PLUGIN, now)), (1, HoldState::Held));
+    assert_eq!((holds.rows_held(3, PLUGIN), holds.state(3, PLUGIN, now)), (1, HoldState::Held));
     assert_eq!(holds.deadline(), Some(now));
     let due = holds.take_due(now).unwrap();
     assert_eq!((ids(&due.rows[0].held), due.rows[0].why), (vec![1, 2], HoldEnd::Verdict));
@@ -142,7 +142,7 @@ fn before_a_detokenizer_what_was_made_of_several_waits_until_the_text_is_whole_o
     let mut holds = HeldRows::new(bytes());
     let now = Instant::now();
     push(&mut holds, 1, HeldRow { is_made: true, ..held("a", &[97, 0xc3], 1) }, now);
-    holds.free(1, PLUGIN);
+    holds.release(1, PLUGIN);
     assert_eq!(holds.rows_held(1, PLUGIN), 0);
     assert!(!holds.is_due(now) && holds.deadline().is_none());
     assert!(holds.is_whole_with(1, PLUGIN, &held("a", &[0xa9], 2).batch));

@@ -117,7 +117,7 @@ impl Ledger {
         judged.instead = stay;
         for ReleasedRow { row, held, plugin, .. } in again {
             let Some(accounted) = judged.accounted.rows.get(row as usize) else { continue };
-            holds.put_back(accounted.number, accounted.slot, &plugin, held, now);
+            holds.hold_again(accounted.number, accounted.slot, &plugin, held, now);
             judged.actions.hold_again(row, &plugin);
             judged.wait(row);
         }
@@ -129,7 +129,7 @@ impl Ledger {
     /// What an earlier run has left waiting is known now.
     pub fn take_up_held(&mut self, holds: &HeldRows) {
         for (slot, number) in self.live_slots() {
-            let came = holds.came_of(number);
+            let came = holds.received_tokens(number);
             let Some(request) = self.requests.get_mut(slot) else { continue };
             let Request { held, forwarded, replaced, dropped, shift, .. } = request;
             *held = came;
