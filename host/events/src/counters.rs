@@ -97,7 +97,6 @@ counters! {
         frames_unconfirmed: Counter, "Frames of which nobody knows whether a lost reader had them. Give the sink a credit page";
         taken_frame: Gauge, "Number of the last frame that never needs to be sent again";
         state: Gauge, "State of the reader: 0 keeping up, 1 behind, 2 stalled, 3 away";
-        leaving: Gauge, "1 while the sink is removed from the configuration and still has requests or frames to send";
         waiting_rows: Gauge, "Rows that wait for the sink in memory; a frame that is sent whole counts as one";
         waiting_tokens: Gauge, "Tokens of the rows that wait for the sink in memory";
         waiting_oldest_seconds: SecondsNow, "Time for which the oldest of these rows has waited";

@@ -171,21 +171,12 @@ events! {
         stream: Name, sink: Name, frames: u64,
     } => "stream {stream:?}: sink {sink:?} waits until its reader has finished {frames} frames of the last run";
 
-    /// A reload has added a sink.
-    SinkAdded, Level::INFO, first 5 of [stream, sink] {
-        stream: Name, sink: Name, endpoint: String,
-    } => "stream {stream:?}: sink {sink:?} added, on {endpoint}";
-
-    /// A reload has removed a sink from the configuration. It gets no new requests, and is closed when its live requests are
-    /// sent.
-    SinkLeaving, Level::INFO, first 5 of [stream, sink] {
-        stream: Name, sink: Name, endpoint: String,
-    } => "stream {stream:?}: sink {sink:?} on {endpoint} gets no new requests, and is closed when its live requests are sent";
-
-    /// A removed sink has received everything and is closed.
-    SinkRemoved, Level::INFO, first 5 of [stream, sink] {
-        stream: Name, sink: Name,
-    } => "stream {stream:?}: sink {sink:?} has received everything and is closed";
+    /// A start found a sink of the last run that the configuration no longer has.
+    ///
+    /// Action: its reader may lack `frames` frames. They stay in the journal: `afterbay journal show` finds them.
+    SinkRemoved, Level::WARN, first 5 of [stream, sink] {
+        stream: Name, sink: Name, frames: u64,
+    } => "stream {stream:?}: sink {sink:?} is no longer configured: {frames} frames are not sent to its reader and stay in the journal";
 
     /// The reader of a sink changed its state: it keeps up, is behind, has stalled, or is away. `at_end`: it is away since a
     /// `SinkLost` with `at_end`, and nothing was received since.

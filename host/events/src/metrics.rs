@@ -265,21 +265,6 @@ impl Metrics {
         self.blocks.own.forget(|of, name| (of, name) == (stream, plugin));
     }
 
-    /// The blocks of a stream's sinks with their names, in the order of their creation.
-    pub fn sinks(&self, stream: &str) -> Vec<(String, Arc<SinkCounters>)> {
-        let of = |labels: &Labels, label: &str| {
-            labels.iter().find(|(name, _)| *name == label).map(|(_, value)| value.clone())
-        };
-        let blocks = lock(&self.blocks.sinks);
-        let blocks = blocks.iter().filter(|(labels, _)| of(labels, "stream").as_deref() == Some(stream));
-        blocks.filter_map(|(labels, block)| Some((of(labels, "sink")?, block.clone()))).collect()
-    }
-
-    /// Removes a sink of a stream.
-    pub fn forget_sink(&self, stream: &str, sink: &str) {
-        forget(&self.blocks.sinks, &[("stream", stream), ("sink", sink)]);
-    }
-
     /// Removes a tap of a stream.
     pub fn forget_tap(&self, stream: &str, tap: &str) {
         forget(&self.blocks.taps, &[("stream", stream), ("tap", tap)]);

@@ -60,19 +60,7 @@ fn one_of_each() -> Vec<Event> {
         }
         .into(),
         SinkResuming { stream: name("decode-0"), sink: name("detokenizer"), frames: 2 }.into(),
-        SinkAdded {
-            stream: name("decode-0"),
-            sink: name("detokenizer-2"),
-            endpoint: "ipc:///run/sglang/detokenizer-2".into(),
-        }
-        .into(),
-        SinkLeaving {
-            stream: name("decode-0"),
-            sink: name("detokenizer-2"),
-            endpoint: "ipc:///run/sglang/detokenizer-2".into(),
-        }
-        .into(),
-        SinkRemoved { stream: name("decode-0"), sink: name("detokenizer-2") }.into(),
+        SinkRemoved { stream: name("decode-0"), sink: name("detokenizer-2"), frames: 3 }.into(),
         SinkState {
             stream: name("decode-0"),
             sink: name("detokenizer"),

@@ -18,7 +18,7 @@ use crate::segment::{Payloads, ScanStep, Segment, SegmentSummary};
 use crate::segment_files;
 use crate::segment_files::SegmentFile;
 use crate::sink_progress::SinkProgress;
-use crate::storage::{PART, Storage, is_full, read_full};
+use crate::storage::{self, PART, Storage, is_full, read_full};
 use crate::stream_state::StreamState;
 use crate::text_file;
 
@@ -52,8 +52,8 @@ pub struct RecoveredStream {
     /// be sent again. Call [`JournalWriter::resume`](crate::JournalWriter::resume) before sending anything to
     /// a sink.
     pub sinks: Vec<SinkProgress>,
-    /// Text of [`JournalWriter::set_shares`](crate::JournalWriter::set_shares); empty if there is none.
-    pub shares: String,
+    /// Whether there was a file `SHARES`: an earlier version wrote it while it changed the sinks of the stream.
+    pub had_shares: bool,
 }
 
 /// Torn end of a segment.
@@ -127,9 +127,9 @@ impl WriterStart {
 
 /// Recovers a stream's directory.
 pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Result<WriterStart, OpenError> {
-    remove_leftovers(storage, dir)?;
+    let had_shares = remove_leftovers(storage, dir)?;
     let listed = segment_files::list(storage, dir).map_err(|error| IoError::new("list", dir, error))?;
-    let mut found = RecoveredStream::default();
+    let mut found = RecoveredStream { had_shares, ..RecoveredStream::default() };
     let known = manifest::read(storage, dir);
     if let Some(known) = &known {
         found.missing = known.missing(&listed);
@@ -171,7 +171,6 @@ pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Re
     found.last_frame = FrameNo(state.next_frame - 1);
     found.unfinished = state.unfinished.clone();
     found.sinks = state.sinks.clone();
-    found.shares = text_file::read(storage, dir, text_file::SHARES)?;
     let next_sequence = listed.last().map_or(0, |last| last.id.sequence + 1);
     let next_sequence =
         if manifest.segments > 0 { next_sequence.max(manifest.newest.sequence + 1) } else { next_sequence };
@@ -180,14 +179,15 @@ pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Re
     Ok(WriterStart { state, found, next_sequence, previous_end, previous_sealed, manifest })
 }
 
-/// Removes files that a dying process left incomplete.
-fn remove_leftovers(storage: &dyn Storage, dir: &Path) -> Result<(), OpenError> {
+/// Removes files that a dying process left incomplete, and `SHARES`. Returns whether there was a `SHARES`.
+fn remove_leftovers(storage: &dyn Storage, dir: &Path) -> Result<bool, OpenError> {
     let names = storage.list(dir).map_err(|error| IoError::new("list", dir, error))?;
-    for name in names.iter().filter(|entry| entry.name.ends_with(PART)) {
+    let is_shares = |entry: &storage::Listed| entry.name == text_file::SHARES;
+    for name in names.iter().filter(|entry| entry.name.ends_with(PART) || is_shares(entry)) {
         let path = dir.join(&name.name);
         storage.remove(&path).map_err(|error| IoError::new("remove", &path, error))?;
     }
-    Ok(())
+    Ok(names.iter().any(is_shares))
 }
 
 /// Returns the newest summary, and the segments after it, newest first.

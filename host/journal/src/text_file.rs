@@ -1,7 +1,6 @@
 //! Small text files beside a stream's segments. A file is replaced as a whole.
 //!
-//! `AFTER` names the streams that a stream follows: earlier legs of its requests are there. `SHARES` holds
-//! the shares of requests among the sinks, in the stream's own words.
+//! `AFTER` names the streams that a stream follows: earlier legs of its requests are there.
 
 use std::io::{self, IoSlice};
 use std::path::Path;
@@ -14,7 +13,7 @@ const BYTES_MAX: u64 = 1 << 20;
 
 /// Names of the preceding streams, one per line.
 pub(crate) const AFTER: &str = "AFTER";
-/// Text of the stream about its sinks.
+/// An earlier version stored the shares of changed sinks in this file. A start removes the file.
 pub(crate) const SHARES: &str = "SHARES";
 
 /// Writes the file if its text differs. Removes the file if `text` is empty.

@@ -27,7 +27,6 @@ fn files_are_private_to_their_owner_under_any_umask() {
         let root = Path::new(&dir).join("journal");
         let (directory, mut writer, _) = open(&root, options());
         step(&mut writer, &[], b"frame", 1);
-        writer.set_shares("{}").unwrap();
         directory.set_after("s", &["first".to_owned()]).unwrap();
         writer.finish().unwrap();
         return;
@@ -44,7 +43,7 @@ fn files_are_private_to_their_owner_under_any_umask() {
         assert_eq!(mode(&root.join("LOCK")), 0o600);
         let files: Vec<_> =
             std::fs::read_dir(root.join("s")).unwrap().map(|file| file.unwrap().path()).collect();
-        assert!(files.len() >= 4, "{files:?}");
+        assert!(files.len() >= 3, "{files:?}");
         for file in files {
             assert_eq!(mode(&file), 0o600, "{} under umask {umask}", file.display());
         }
@@ -89,9 +88,7 @@ fn every_reader_refuses_irregular_files_without_blocking() {
         assert!(started.to_string().ends_with(refused), "{what}: {started}");
         std::fs::remove_file(&second).unwrap();
     }
-    for beside in ["AFTER", "SHARES"] {
-        fifo(&dir.path().join("s").join(beside));
-    }
+    fifo(&dir.path().join("s/AFTER"));
     let stream = JournalReader::open(dir.path()).unwrap().stream("s").unwrap();
     assert!(stream.after().unwrap_err().to_string().ends_with("AFTER: open: is not a regular file"));
     let root = tempfile::tempdir().unwrap();

@@ -129,14 +129,6 @@ impl Request {
     }
 }
 
-/// A live request, as far as sinks wait for its end.
-pub struct Awaited {
-    pub number: u64,
-    /// [`afterbay_batch::reader_key`] of it; `None`: it is not known, of a request of an earlier run.
-    pub key: Option<u32>,
-    pub skips_detokenizer: bool,
-}
-
 /// The live requests of a stream and where their tokens went.
 pub struct Ledger {
     requests: Requests<Request>,
@@ -170,6 +162,7 @@ impl Ledger {
         live: &[journal::LiveRequest],
         aborts: Aborts,
         restart: RestartGap,
+        ways: Destinations,
         telemetry: StreamTelemetry,
         now: Instant,
     ) -> Ledger {
@@ -204,7 +197,7 @@ impl Ledger {
             endings,
             restart,
             abort_shape,
-            ways: Destinations::default(),
+            ways,
             upstream,
             rows: Vec::new(),
             kept_requests: Vec::new(),
@@ -222,16 +215,6 @@ impl Ledger {
 
     pub fn requests(&self) -> impl Iterator<Item = (&str, &Request)> {
         self.requests.iter().map(|(_, rid, request)| (rid, request))
-    }
-
-    /// The live requests, as far as sinks wait for their end.
-    pub fn awaited(&self) -> Vec<Awaited> {
-        let awaited = |(_, request): (&str, &Request)| Awaited {
-            number: request.kept.number().0,
-            key: request.reader.key,
-            skips_detokenizer: request.skips_by.is_some(),
-        };
-        self.requests().map(awaited).collect()
     }
 
     pub fn request(&self, slot: RequestSlot) -> Option<(&str, &Request)> {

@@ -111,39 +111,6 @@ impl Persister {
         self.last
     }
 
-    /// The last frame that has gone on. Of an earlier run's the one before those that are still to be accounted.
-    pub fn gone_on(&self) -> FrameNo {
-        let next = match &self.unaccounted {
-            Some(unaccounted) => Some(unaccounted.backlog.position()),
-            None => self.waiting.front().map(|next| next.frame),
-        };
-        next.map_or(self.last, |next| FrameNo(next.0.saturating_sub(1)))
-    }
-
-    /// The number of the request that begins next.
-    pub fn next_request(&self) -> u64 {
-        self.writer.next_request().0
-    }
-
-    /// How requests are shared out, for the next start. False: the disk is failing.
-    pub fn set_shares(&self, text: &str) -> bool {
-        let written = self.writer.set_shares(text);
-        if let Err(error) = &written {
-            let what = format!(
-                "its sinks' shares are not kept, and after a kill are as the configuration says: {error}"
-            );
-            let stream = self.telemetry.stream.clone();
-            self.telemetry.publish(JournalNotice { stream, is_wrong: true, what });
-        }
-        written.is_ok()
-    }
-
-    /// The sink is no more: nothing is kept for it.
-    pub fn forget(&mut self, sink: &str) {
-        self.dirty = true;
-        self.writer.forget(sink);
-    }
-
     /// What outlives a panic: the frame that the journal has refused.
     pub fn into_refused(mut self) -> Option<Received> {
         self.refused.take().map(|(received, _)| received)

@@ -9,7 +9,7 @@ pub(crate) fn refused(before: &Config, after: &Config) -> Vec<String> {
     let mut keys = Vec::new();
     let mut differs = |is_other: bool, key: &str| {
         if is_other {
-            keys.push(format!("{key}: it cannot change without a restart"));
+            keys.push(format!("{key}: a change needs a restart"));
         }
     };
     let Journal { dir, sync, sync_interval, retain, segment_bytes, on_error, abandon_after } =
@@ -35,6 +35,7 @@ pub(crate) fn refused(before: &Config, after: &Config) -> Vec<String> {
         differs(before.after != after.after, "after");
         differs(before.max_message_bytes != after.max_message_bytes, "max_message");
         differs(before.max_peers != after.max_peers, "max_peers");
+        differs(before.route != after.route, "route");
     }
     keys.extend(in_both(before, after).flat_map(|(before, after)| sinks(before, after)));
     keys.extend(bound_twice(before, after));
@@ -75,9 +76,23 @@ fn listen(tap: &Tap) -> Option<&Endpoint> {
     }
 }
 
-/// Of sinks that stay: a reader has requests under way that it alone knows the beginning of.
+/// Of the sinks of a stream: a reader has requests under way that it alone knows the beginning of.
 fn sinks(before: &Stream, after: &Stream) -> Vec<String> {
+    let stream = before.name.as_str();
     let mut refused = Vec::new();
+    for (sinks, others, what) in
+        [(&after.sinks, &before.sinks, "adding it"), (&before.sinks, &after.sinks, "removing it")]
+    {
+        let lacks = sinks.iter().filter(|sink| others.iter().all(|other| other.name != sink.name));
+        let sentence =
+            |sink: &Sink| format!("stream {stream:?}: sink {:?}: {what} needs a restart", sink.name.as_str());
+        refused.extend(lacks.map(sentence));
+    }
+    let names =
+        |stream: &Stream| -> Vec<String> { stream.sinks.iter().map(|sink| sink.name.to_string()).collect() };
+    if refused.is_empty() && names(before) != names(after) {
+        refused.push(format!("stream {stream:?}: sink: another order needs a restart"));
+    }
     for (before_sink, after_sink) in sinks_in_both(before, after) {
         // Destructured, so that a further key is not forgotten here.
         let Sink { name, connect, credit, reader, tokenizer, queue: _, takes } = before_sink;
@@ -88,19 +103,14 @@ fn sinks(before: &Stream, after: &Stream) -> Vec<String> {
             (*tokenizer != after_sink.tokenizer, "tokenizer"),
             (*takes != after_sink.takes, "kind"),
         ];
-        let (stream, sink) = (before.name.as_str(), name.as_str());
-        refused.extend(keys.iter().filter(|(is_other, _)| *is_other).map(|(_, key)| {
-            format!(
-                "stream {stream:?}: sink {sink:?}: {key}: it cannot change without a restart under this name; under another it is one sink less and one more"
-            )
-        }));
+        let sink = name.as_str();
+        refused.extend(
+            keys.iter()
+                .filter(|(is_other, _)| *is_other)
+                .map(|(_, key)| format!("stream {stream:?}: sink {sink:?}: {key}: a change needs a restart")),
+        );
     }
     refused
-}
-
-/// What requests are shared out by: another is another order of the readers, too.
-pub(crate) fn sinks_of(stream: &Stream) -> Vec<&str> {
-    stream.sinks.iter().map(|sink| sink.name.as_str()).collect()
 }
 
 /// The sinks of both, by name.
@@ -139,25 +149,11 @@ pub(crate) fn told(before: &Config, after: &Config) -> Vec<String> {
             let is_there = |plugin: &&Plugin| other.plugins.iter().any(|known| known.name == plugin.name);
             one.plugins.iter().filter(is_there).map(|plugin| plugin.name.to_string()).collect()
         };
-        let less = |one: &Stream, other: &Stream, what: &str| -> Vec<String> {
-            let names = sinks_of(other);
-            let less = sinks_of(one).into_iter().filter(|name| !names.contains(name));
-            less.map(|name| format!("sink {name:?} of {stream:?} {what}")).collect()
-        };
-        told.extend(less(after, before, "added"));
-        told.extend(less(before, after, "removed"));
-        let both = || sinks_in_both(before, after);
+        let mut both = sinks_in_both(before, after);
         let others = [
-            (
-                !both()
-                    .map(|(sink, _)| &sink.name)
-                    .eq(sinks_in_both(after, before).map(|(sink, _)| &sink.name)),
-                "the order of the sinks",
-            ),
             (stay(before, after) != stay(after, before), "the order of the plugins"),
             (before.coalesce != after.coalesce, "coalesce"),
-            (before.route != after.route, "route"),
-            (both().any(|(before, after)| before.queue != after.queue), "queue"),
+            (both.any(|(before, after)| before.queue != after.queue), "queue"),
             (before.taps != after.taps, "taps"),
             (before.abort != after.abort, "abort"),
             (before.signals != after.signals, "signals"),
@@ -238,5 +234,22 @@ mod tests {
         assert_eq!(refused(&before, &with(vec![stays()])), [""; 0]);
         let renamed = refused(&before, &config(vec![stream("b", "ipc:///run/a")]));
         assert_eq!(renamed, [format!("stream \"b\": listen: ipc:///run/a {in_use}")]);
+    }
+
+    #[test]
+    fn other_sinks_and_another_order_of_them_need_a_restart() {
+        let with = |sinks: &[&str]| {
+            let mut stream = stream("a", "ipc:///run/a");
+            let sink = |name: &&str| Sink { name: name.parse().unwrap(), ..stream.sinks[0].clone() };
+            stream.sinks = sinks.iter().map(sink).collect();
+            config(vec![stream])
+        };
+        let refused = |after: &[&str]| refused(&with(&["x", "y"]), &with(after));
+        let sentence = |what: &str| format!("stream \"a\": sink{what} needs a restart");
+        assert_eq!(refused(&["x", "y", "z"]), [sentence(" \"z\": adding it")]);
+        assert_eq!(refused(&["x"]), [sentence(" \"y\": removing it")]);
+        assert_eq!(refused(&["z", "y"]), [sentence(" \"z\": adding it"), sentence(" \"x\": removing it")]);
+        assert_eq!(refused(&["y", "x"]), [sentence(": another order")]);
+        assert_eq!(refused(&["x", "y"]), [""; 0]);
     }
 }

@@ -17,7 +17,7 @@ use crate::start::{self, Running};
 use afterbay_config as config;
 use afterbay_events::event::{ConfigReloadFailed, ConfigReloaded, ConfigUnwatched};
 use afterbay_runtime::{FilesWatch, Held, Watched};
-use afterbay_stream::{Change, NewSink, PluginChange, RunningTap, SinkChange, SinkSetup, TapChange};
+use afterbay_stream::{Change, PluginChange, RunningTap, TapChange};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -176,7 +176,7 @@ impl<'a> Source<'a> {
         let bound = shared.admin.bind(&after.admin).await?;
         let mut changes = Vec::new();
         for ready in ready {
-            changes.push(ready.change(&after, shared, running)?);
+            changes.push(ready.change(shared)?);
         }
         let before = std::mem::replace(&mut shared.config, after);
         shared.signals.follow(&shared.config, &shared.metrics, &shared.sinks);
@@ -274,9 +274,8 @@ fn ready_plugins(
 }
 
 impl Ready {
-    fn change(self, after: &config::Config, shared: &Shared, running: &Running) -> anyhow::Result<Prepared> {
+    fn change(self, shared: &Shared) -> anyhow::Result<Prepared> {
         let Ready { before, stream, meeting, plugins, watched } = self;
-        let sinks = sinks(&before, &stream, &meeting, after, shared, running)?;
         let mut way = match before.abort != stream.abort {
             true => Some(Opened::new(&stream, meeting.met(), &shared.events)?),
             false => None,
@@ -298,7 +297,6 @@ impl Ready {
         }
         let change = Change {
             plugins,
-            sinks,
             taps,
             upstream: way.as_mut().map(Opened::tell_scheduler),
             attributes: shared.attributes.of(&stream.attributes),
@@ -309,39 +307,6 @@ impl Ready {
             known.filter(|name| stream.taps.iter().all(|tap| tap.name.as_str() != name)).collect();
         Ok(Prepared { stream, change, way, watched, taps_gone })
     }
-}
-
-/// The sinks of a stream, with the sockets of those that are new.
-fn sinks(
-    before: &config::Stream,
-    stream: &config::Stream,
-    meeting: &Meeting,
-    after: &config::Config,
-    shared: &Shared,
-    running: &Running,
-) -> anyhow::Result<Vec<SinkChange>> {
-    let workers = rendezvous::workers(stream, meeting.met())?;
-    let is_new = |sink: &&config::Sink| before.sinks.iter().all(|known| known.name != sink.name);
-    let setup = |sink| shared.sinks.setup(after, stream, sink, meeting.met());
-    let new: Vec<SinkSetup> = stream.sinks.iter().filter(is_new).map(setup).collect::<anyhow::Result<_>>()?;
-    let name = stream.name.as_str();
-    let runs = running.streams.iter().find(|runs| runs.name() == name);
-    // Where it has ended meanwhile there is nothing to be changed.
-    let Some(control) = runs.map(|runs| runs.control()) else { return Ok(Vec::new()) };
-    if changes::sinks_of(before) != changes::sinks_of(stream)
-        && let Some(why) = control.refuses_sinks(&new)
-    {
-        anyhow::bail!("stream {name:?}: {why}");
-    }
-    let mut new = new.into_iter().peekable();
-    let change = |sink: &config::Sink| match new.next_if(|new| new.config.name == sink.name) {
-        Some(setup) => Ok(SinkChange::New(NewSink::new(name, setup, &control)?)),
-        None => Ok(SinkChange::Stays(sink.name.to_string())),
-    };
-    let changes: Vec<SinkChange> = stream.sinks.iter().map(change).collect::<anyhow::Result<_>>()?;
-    // The tokenizers that were met are in no configuration.
-    let workers = workers.iter().map(|worker| SinkChange::Stays(worker.name.to_string()));
-    Ok(changes.into_iter().chain(workers).collect())
 }
 
 impl Prepared {

@@ -181,7 +181,7 @@ async fn watch(
             }
         }
         shared.signals.tell(&shared.events);
-        shared.sinks.look(&shared.config, &running.streams);
+        shared.sinks.look(&running.streams);
         shared.events.tick(Instant::now());
         for stream in running.streams.iter().filter(|stream| stream.is_finished()) {
             if !failed.iter().any(|name| name == stream.name()) {

@@ -171,16 +171,12 @@ impl Followed {
     fn report(&self, metrics: &Metrics) -> StreamReport {
         let (load, load_sources) = self.read().unzip();
         let counters = metrics.stream(&self.stream);
-        let named = self.sinks().clone();
-        // Those that leave are there beside the others; of them none is made that is not.
-        let is_leaving = |(name, _): &(String, _)| !named.contains(name);
-        let leaving = metrics.sinks(&self.stream).into_iter().filter(is_leaving);
-        let named = named.iter().map(|name| (name.clone(), metrics.sink(&self.stream, name)));
-        let sinks: Vec<SinkReport> = named
-            .chain(leaving)
-            .map(|(name, counters)| {
-                let joins = self.known.joins(&self.stream, &name);
-                SinkReport::new(name, joins, &counters)
+        let sinks: Vec<SinkReport> = self
+            .sinks()
+            .iter()
+            .map(|name| {
+                let joins = self.known.joins(&self.stream, name);
+                SinkReport::new(name.clone(), joins, &metrics.sink(&self.stream, name))
             })
             .collect();
         StreamReport {
@@ -348,8 +344,6 @@ struct SinkReport {
     connected: bool,
     /// `keeping up`, `behind`, `stalled`, `away`.
     state: &'static str,
-    /// The configuration has it no more, and it has requests or frames to send.
-    leaving: bool,
     /// The place where waiting rows are joined for this reader, in words; `null` before the stream runs.
     joins: Option<String>,
     waiting_rows: u64,
@@ -378,7 +372,6 @@ impl SinkReport {
                 .ok()
                 .and_then(|state| SINK_STATES.get(state).copied())
                 .unwrap_or_default(),
-            leaving: counters.leaving.get() == 1,
             joins,
             waiting_rows: counters.waiting_rows.get(),
             waiting_tokens: counters.waiting_tokens.get(),

@@ -82,13 +82,8 @@ impl Sinks {
     }
 
     /// Looks at the pages that say who reads, and tells the streams.
-    pub(crate) fn look(&self, config: &config::Config, streams: &[Stream]) {
+    pub(crate) fn look(&self, streams: &[Stream]) {
         let mut known = self.lock();
-        let is_configured = |(stream, sink): &(String, String)| {
-            let stream = config.streams.iter().find(|known| known.name.as_str() == stream);
-            stream.is_none_or(|stream| stream.sinks.iter().any(|known| known.name.as_str() == sink))
-        };
-        known.retain(|key, known| known.page.is_none() || is_configured(key));
         for ((stream, sink), known) in known.iter_mut() {
             let Some(running) = streams.iter().find(|running| running.name() == stream) else { continue };
             let Some(decision) = known.page.as_mut().and_then(|watched| watched.look(&self.tokenizers))

@@ -222,6 +222,12 @@ fn tell_recovered(shared: &Shared, stream: &str, recovered: &Recovered) {
         let what = What::MissingSegments(*missing).to_string();
         shared.events.publish(JournalNotice { stream: name.clone(), is_wrong: true, what });
     }
+    if recovered.had_shares {
+        let what = "an earlier version was changing the sinks of the stream when it ended: what is under way now goes to \
+                    the sinks of the configuration"
+            .to_owned();
+        shared.events.publish(JournalNotice { stream: name.clone(), is_wrong: true, what });
+    }
     shared.events.publish(JournalRecovered {
         stream: name,
         segments: recovered.segments as u64,

@@ -59,7 +59,7 @@ impl Abouts {
     /// A request begins, or is there already.
     pub(crate) fn meet(&mut self, rid: &str, request: &Request, route: &Route) {
         let number = request.kept.number().0;
-        let sink = route.reader_name(number, &request.reader).cloned();
+        let sink = route.reader_name(&request.reader).cloned();
         self.known.insert(number, About { sink, attributes: (self.of)(rid) });
     }
 

@@ -9,7 +9,6 @@ pub(crate) use planned::PlannedSink;
 
 use crate::about::Abouts;
 use crate::budget::Budget;
-use crate::change::{Sockets, tell_shares};
 use crate::decode::Decode;
 use crate::hold::Holds;
 use crate::judge::Chain;
@@ -29,11 +28,11 @@ use crate::telemetry::Telemetry;
 use crate::thread::WAKER;
 use crate::{Reopen, Setup, StartError};
 use afterbay_config as config;
-use afterbay_events::event::{HoldLost, JournalNotice, SinkLeaving, SinkResuming, SinkSettled};
+use afterbay_events::event::{HoldLost, JournalNotice, SinkRemoved, SinkResuming, SinkSettled};
 use afterbay_events::{Health, Metrics};
 use afterbay_journal::{Backlogged, FrameNo, Recovered, Writer, is_mark};
 use afterbay_outbox::{Joins, Options as OutboxOptions, Outbox, When};
-use afterbay_sockets::{Pull, PullOptions, PushOptions, TokenRange};
+use afterbay_sockets::{CreditOptions, Pull, PullOptions, Push, PushOptions, TokenRange};
 use afterbay_wire::Layouts;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -60,10 +59,6 @@ pub(crate) struct Plan {
     pub(crate) telemetry: Telemetry,
     pub(crate) health: Health,
     pub(crate) metrics: Metrics,
-    /// What further sinks are made with.
-    sockets: Arc<Sockets>,
-    /// How requests are shared out, as the next start will read it.
-    pub(crate) shares: String,
 }
 
 /// What a panic leaves: the connections, what had come over them and was in no journal yet, and the plugins.
@@ -85,18 +80,15 @@ pub(crate) struct Rescued {
 /// Binds, connects, and puts the stages in their order.
 pub(crate) fn start(
     setup: Setup,
-    sockets: Arc<Sockets>,
+    registry: &mio::Registry,
     waker: &Arc<mio::Waker>,
 ) -> Result<(Plan, Path, Report), StartError> {
     let now = Instant::now();
-    let registry = sockets.registry();
     let Setup { config, listen, sinks, taps, layouts, journal, plugins, events, metrics, health, .. } = setup;
     let stream = config.name.to_string();
     let telemetry = Telemetry { stream: stream.as_str().into(), events, counters: metrics.stream(&stream) };
-    let mut sinks: Vec<_> = sinks.into_iter().map(PlannedSink::new).collect();
-    let shares = planned::shares_of(&journal.1, &mut sinks, &telemetry);
-    let mut plan = Plan {
-        sinks,
+    let plan = Plan {
+        sinks: sinks.into_iter().map(PlannedSink::new).collect(),
         layouts,
         on_error: setup.on_error,
         durable_first: setup.durable_first,
@@ -107,15 +99,12 @@ pub(crate) fn start(
         telemetry: telemetry.clone(),
         health: health.clone(),
         metrics: metrics.clone(),
-        sockets: sockets.clone(),
-        shares: journal.1.shares.clone(),
         config,
     };
     let mut base = plan.base(journal);
     let resumed = plan.resume(&mut base);
     let targets = plan.sinks.iter().map(PlannedSink::target).collect();
-    let next = (base.writer.next_request().0, FrameNo(base.recovered.last_frame.0 + 1));
-    let route = Route::new(targets, shares.as_ref(), next, telemetry.clone());
+    let route = Route::new(targets, telemetry.clone());
 
     let config = &plan.config;
     let pull_tokens = TokenRange { first: WAKER.0 + 1, count: 1 + config.max_peers };
@@ -127,21 +116,23 @@ pub(crate) fn start(
     };
     let pull = Pull::bind(registry, pull_tokens, &listen, pull_options)
         .map_err(|error| StartError::Bind { stream: stream.clone(), error })?;
-    let mut report = Report::new(telemetry.clone(), health, now);
+    let counters = plan.sinks.iter().map(|sink| {
+        let name = sink.config.name.as_str();
+        (name, metrics.sink(&stream, name))
+    });
+    let report = Report::new(telemetry.clone(), health, counters, now);
     let mut ends = Vec::new();
-    sockets.give_from(pull_tokens.first + pull_tokens.count);
-    for (place, (sink, resume)) in plan.sinks.iter().zip(resumed).enumerate() {
-        let push = sockets
-            .connect(sink, resume.last_sent(), now)
+    let first_token = pull_tokens.first + pull_tokens.count;
+    for (token, (sink, resume)) in (first_token..).zip(plan.sinks.iter().zip(resumed)) {
+        let credit = sink.config.credit.clone().map(CreditOptions::new);
+        let options = PushOptions { taken: resume.last_sent(), credit, ..push_options() };
+        let tokens = TokenRange { first: token, count: 1 };
+        let push = Push::connect(registry, tokens, &sink.connect, options, now)
             .map_err(|error| StartError::Connect { stream: stream.clone(), error })?;
         ends.push((Send::new(push, sink.joins_under_pressure(config), now), resume));
-        let name = sink.config.name.as_str();
-        report.add_sink(name, metrics.sink(&stream, name));
-        plan.tell_leaving(sink, route.leaves(place));
     }
-    plan.tell_sinks(&route);
     let restart = Restart::new(base.recovered.last_frame, &base.recovered.live);
-    let ledger = plan.ledger(&mut base, Aborts::new(setup.upstream), restart, &route, now);
+    let ledger = plan.ledger(&mut base, Aborts::new(setup.upstream), restart, now);
     let abouts = Abouts::of_live(setup.attributes, &ledger, &route);
     let seats = plugins.into_iter().map(|setup| {
         let counters = metrics.plugin(&stream, setup.config.name.as_str());
@@ -156,8 +147,6 @@ pub(crate) fn start(
         let counters = metrics.tap(&stream, tap.config.name.as_str());
         path.taps.push(Tap::start(tap, telemetry.clone(), counters)?);
     }
-    // It may be as an earlier run had it no longer.
-    tell_shares(&mut plan, &path);
     Ok((plan, path, report))
 }
 
@@ -198,7 +187,7 @@ impl Plan {
         });
         let ends = ends.collect();
         self.tell_unrecorded(&mut base);
-        let ledger = self.ledger(&mut base, aborts, Restart::default(), &route, Instant::now());
+        let ledger = self.ledger(&mut base, aborts, Restart::default(), Instant::now());
         chain.restart(&ledger);
         let mut path = self.path(base, receive, ledger, (chain, outlook, route), ends);
         (path.suspect, path.taps) = (suspect, taps);
@@ -222,67 +211,36 @@ impl Plan {
     }
 
     /// The requests that the last run has left.
-    fn ledger(
-        &self,
-        base: &mut Base,
-        aborts: Aborts,
-        restart: Restart,
-        route: &Route,
-        now: Instant,
-    ) -> Ledger {
+    fn ledger(&self, base: &mut Base, aborts: Aborts, restart: Restart, now: Instant) -> Ledger {
         let Base { writer, recovered, decode } = base;
-        let mut ledger = Ledger::new(&recovered.live, aborts, restart, self.telemetry.clone(), now);
+        let (ways, telemetry) = (Ways::new(&self.config.sinks), self.telemetry.clone());
+        let mut ledger = Ledger::new(&recovered.live, aborts, restart, ways, telemetry, now);
         ledger.read_counts(&recovered.live, writer, decode);
-        ledger.set_ways(self.ways(route));
         // With one sink and no plugin nobody asks.
         if self.sinks.len() > 1 || !self.config.plugins.is_empty() {
-            let may_skip = self.sinks.iter().any(|sink| sink.config.takes == config::Takes::Skipped);
-            ledger.read_beginnings(&recovered.live, writer, decode, may_skip);
+            ledger.read_beginnings(&recovered.live, writer, decode);
         }
         ledger
     }
 
-    /// Where rows may go but to their reader.
-    pub(crate) fn ways(&self, route: &Route) -> Ways {
-        let stay = self.sinks.iter().enumerate().filter(|(place, _)| !route.leaves(*place));
-        let stay = stay.map(|(_, sink)| (sink.config.name.as_str(), sink.config.takes));
-        Ways::new(stay, route.skipped_since())
-    }
-
     /// Where rows may be joined that plugins hold: as every reader of the stream has it.
     pub(crate) fn holds(&self) -> Joins {
-        let joins = || self.sinks.iter().filter(|sink| !sink.was_leaving).map(|sink| &sink.joins);
+        let joins = || self.sinks.iter().map(|sink| &sink.joins);
         let nowhere = joins().find(|joins| matches!(joins, Joins::Nowhere));
         let somewhere = || joins().find(|joins| matches!(joins, Joins::WhereTextIsWhole(_)));
         nowhere.or_else(somewhere).cloned().unwrap_or_default()
     }
 
-    /// Those who make further sinks know of those that are there.
-    pub(crate) fn tell_sinks(&self, route: &Route) {
-        let sinks = self.sinks.iter().enumerate().map(|(place, PlannedSink { config, .. })| {
-            (config.name.to_string(), route.leaves(place), config.credit.clone())
-        });
-        self.sockets.tell(sinks.collect(), route.epochs());
-    }
-
-    /// Says of a sink whether it leaves.
-    pub(crate) fn tell_leaving(&self, sink: &PlannedSink, leaves: bool) {
-        let (stream, name) = (self.telemetry.stream.clone(), sink.config.name.as_str());
-        self.metrics.sink(&stream, name).leaving.set(leaves.into());
-        if leaves {
-            let (sink, endpoint) = (name.into(), sink.connect.to_string());
-            self.telemetry.publish(SinkLeaving { stream, sink, endpoint });
-        }
-    }
-
     /// What each sink has of an earlier run's frames.
     fn resume(&self, base: &mut Base) -> Vec<Resume> {
         let Base { writer, recovered, decode } = base;
-        // What is kept for one that is no more is let go.
-        let is_gone = |known: &&afterbay_journal::Sink| {
+        let is_removed = |known: &&afterbay_journal::Sink| {
             known.is_reader() && !self.sinks.iter().any(|sink| sink.name == known.name())
         };
-        recovered.sinks.iter().filter(is_gone).for_each(|gone| writer.forget(gone.name()));
+        for removed in recovered.sinks.iter().filter(is_removed) {
+            self.tell_removed(removed, recovered.last_frame);
+            writer.forget(removed.name());
+        }
         let known = |sink: &PlannedSink| recovered.sinks.iter().find(|known| known.name() == sink.name);
         let out = self.sinks.iter().map(|sink| {
             let out = Out::of(known(sink)?, sink.config.credit.as_deref(), recovered, writer, decode)?;
@@ -307,6 +265,16 @@ impl Plan {
         let resumed = resumed.collect();
         self.tell_unrecorded(base);
         resumed
+    }
+
+    /// Publishes which frames a sink may lack that the configuration no longer has. A sink with another reader is still configured.
+    fn tell_removed(&self, removed: &afterbay_journal::Sink, last: FrameNo) {
+        let name = removed.name().split('@').next().unwrap_or_default();
+        let frames = removed.open_frames(last);
+        if frames > 0 && self.sinks.iter().all(|sink| sink.config.name.as_str() != name) {
+            let (stream, sink) = (self.telemetry.stream.clone(), name.into());
+            self.telemetry.publish(SinkRemoved { stream, sink, frames });
+        }
     }
 
     /// Says of how many frames nobody can say whether the reader has them.
@@ -346,7 +314,8 @@ impl Plan {
         let sinks = self.sinks.iter().zip(ends).enumerate().map(|(place, (sink, (send, resume)))| {
             let options = outbox_options(&self.config, sink);
             let outbox = Outbox::new(options, resume.last_sent(), resume.done().0);
-            self.sink(sink.name.clone(), place, outbox, (send, resume), &keep)
+            let (name, memory) = (sink.name.clone(), self.budget.portion());
+            Sink::new(sink::Parts { name, place, outbox, memory, send, resume }, &keep)
         });
         let sinks: Vec<Sink> = sinks.collect();
         let holds = self.held(&keep, &mut decode, &ledger, recovered.last_frame);
@@ -372,19 +341,6 @@ impl Plan {
             settling: None,
             suspect: None,
         }
-    }
-
-    /// One sink of the path.
-    pub(crate) fn sink(
-        &self,
-        name: String,
-        place: usize,
-        outbox: Outbox,
-        (send, resume): (Send, Resume),
-        keep: &Keep,
-    ) -> Sink {
-        let memory = self.budget.portion();
-        Sink::new(sink::Parts { name, place, outbox, memory, send, resume }, keep)
     }
 
     /// What was held and not released: it is to go on as it came, at the first turn.

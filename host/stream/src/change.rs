@@ -1,17 +1,11 @@
-//! What a running stream becomes, between two batches: other plugins and sinks, another pace, another way to the scheduler.
+//! A running stream changes between two batches: its plugins, taps, attributes, pace, queues, and its way to the scheduler.
 //!
 //! All of it was checked and made ready off the path: nothing here can fail.
 
-mod sinks;
-
-pub use sinks::{NewSink, SinkChange};
-pub(crate) use sinks::{Sockets, let_go, set_joins, tell_shares};
-
 use crate::about::AttributesOf;
-use crate::build::{Plan, outbox_options};
+use crate::build::{Plan, PlannedSink, outbox_options};
 use crate::ledger::TellScheduler;
 use crate::path::Path;
-use crate::report::Report;
 use crate::seat::{Parts, Seat};
 use crate::tap::{self, Tap};
 use crate::telemetry::Telemetry;
@@ -19,15 +13,14 @@ use crate::{PluginSetup, StartError, TapSetup};
 use afterbay_config as config;
 use afterbay_events::event::PluginRemoved;
 use afterbay_events::{Events, Metrics};
+use afterbay_outbox::Joins;
 
-/// What is to be otherwise in a running stream; where it listens stays.
+/// What is to be otherwise in a running stream; where it listens, and its sinks and their order, stay.
 pub struct Change {
     /// The checked configuration of the stream.
     pub config: config::Stream,
     /// Its plugins, in the order of the config.
     pub plugins: Vec<PluginChange>,
-    /// Its sinks, in the order of the config.
-    pub sinks: Vec<SinkChange>,
     /// Its taps, in the order of the config.
     pub taps: Vec<TapChange>,
     /// Who tells the scheduler of requests that plugins finish, where that is another.
@@ -73,10 +66,14 @@ impl RunningTap {
 
 impl Change {
     /// Between two batches: from now on it is so.
-    pub(crate) fn apply(self, plan: &mut Plan, path: &mut Path, report: &mut Report) {
-        let Change { config, plugins, sinks, taps, upstream, attributes } = self;
+    pub(crate) fn apply(self, plan: &mut Plan, path: &mut Path) {
+        let Change { config, plugins, taps, upstream, attributes } = self;
+        for planned in &mut plan.sinks {
+            let config = config.sinks.iter().find(|config| config.name == planned.config.name);
+            // The tokenizers of a rendezvous are in no configuration.
+            planned.config.queue = config.map_or(planned.config.queue, |config| config.queue);
+        }
         plan.config = config;
-        sinks::change(sinks, plan, path, report);
         for (sink, planned) in path.sinks.iter_mut().zip(&plan.sinks) {
             sink.outbox.reset(outbox_options(&plan.config, planned));
             sink.send.set_joins(planned.joins_under_pressure(&plan.config));
@@ -88,6 +85,17 @@ impl Change {
         change_plugins(plugins, plan, path);
         change_taps(taps, path);
     }
+}
+
+/// Where joined rows may end for a sink of the configuration from now on.
+pub(crate) fn set_joins(name: &str, joins: Joins, plan: &mut Plan, path: &mut Path) {
+    let is_it = |(planned, _): &(&mut PlannedSink, _)| planned.config.name.as_str() == name;
+    let mut sinks = plan.sinks.iter_mut().zip(&mut path.sinks);
+    let Some((planned, sink)) = sinks.find(is_it) else { return };
+    planned.joins = joins.clone();
+    sink.outbox.set_joins(joins);
+    sink.send.set_joins(planned.joins_under_pressure(&plan.config));
+    path.holds.set_joins(plan.holds());
 }
 
 fn change_plugins(plugins: Vec<PluginChange>, plan: &Plan, path: &mut Path) {

@@ -64,7 +64,7 @@ mod telemetry {
 
 pub use about::AttributesOf;
 pub use budget::Budget;
-pub use change::{Change, NewSink, PluginChange, RunningTap, SinkChange, TapChange};
+pub use change::{Change, PluginChange, RunningTap, TapChange};
 pub use ledger::{ABORTED, FinishedEarly, Live, Looked, TellScheduler};
 pub use outlook::SchedulerLoad;
 pub use send::SINK_STATES;
@@ -200,7 +200,6 @@ pub struct Stream {
 pub struct Control {
     sender: Sender<thread::Control>,
     waker: Arc<mio::Waker>,
-    sockets: Arc<change::Sockets>,
 }
 
 impl Control {
@@ -223,11 +222,6 @@ impl Control {
     /// ended.
     pub fn change(&self, change: Change, done: impl FnOnce() + Send + 'static) {
         self.tell(thread::Control::Change { change: Box::new(change), reply: Box::new(done) });
-    }
-
-    /// Why its requests cannot be shared out otherwise now, with these further sinks, for people.
-    pub fn refuses_sinks(&self, further: &[SinkSetup]) -> Option<String> {
-        self.sockets.refuses(further)
     }
 
     /// Takes a plugin out of quarantine. The reply: `None`, there is none of that name; false, it was not in quarantine.
@@ -278,8 +272,7 @@ impl Stream {
         let poll = mio::Poll::new().map_err(system)?;
         let waker = Arc::new(mio::Waker::new(poll.registry(), thread::WAKER).map_err(system)?);
         let abandon_after = setup.abandon_after;
-        let sockets = Arc::new(change::Sockets::new(poll.registry().try_clone().map_err(system)?));
-        let (plan, path, report) = build::start(setup, sockets.clone(), &waker)?;
+        let (plan, path, report) = build::start(setup, poll.registry(), &waker)?;
         let listen = path.receive.socket().endpoint().clone();
         let (sender, control) = channel();
         let thread = thread::Thread::new(poll, plan, path, control, report, abandon_after);
@@ -287,7 +280,7 @@ impl Stream {
             .name(format!("stream {name}"))
             .spawn(move || thread.run())
             .map_err(|error| StartError::System { stream: name.clone(), error })?;
-        Ok(Stream { name, listen, control: Control { sender, waker, sockets }, thread })
+        Ok(Stream { name, listen, control: Control { sender, waker }, thread })
     }
 
     /// Its name in the config.

@@ -32,13 +32,6 @@ impl Outlook {
         Outlook { scheduler, look_at: now, told: None, rates: Vec::new() }
     }
 
-    /// The sink at this place is no more.
-    pub(crate) fn remove(&mut self, place: usize) {
-        if place < self.rates.len() {
-            self.rates.remove(place);
-        }
-    }
-
     /// When to look again.
     pub(crate) fn deadline(&self) -> Instant {
         self.look_at

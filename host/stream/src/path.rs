@@ -222,15 +222,6 @@ impl Path {
         settled
     }
 
-    /// The sink at this place is no more; dropped, its connection is closed.
-    pub(crate) fn remove_sink(&mut self, place: usize) -> Sink {
-        let gone = self.sinks.remove(place);
-        self.sinks.iter_mut().enumerate().for_each(|(place, sink)| sink.set_place(place));
-        self.route.remove(place);
-        self.outlook.remove(place);
-        gone
-    }
-
     /// Passes on what the poll says.
     pub(crate) fn ready(&mut self, event: &mio::event::Event, now: Instant) {
         if self.receive.pull().owns(event.token()) {

@@ -70,38 +70,30 @@ pub(crate) struct Report {
     /// Nothing is received since then: a queue is full, or the journal fails.
     paused: Option<Paused>,
     gauges_at: Instant,
-    /// Frames that sinks were given which are no more.
-    forwarded_by_gone: u64,
 }
 
 impl Report {
-    pub(crate) fn new(telemetry: Telemetry, health: Health, now: Instant) -> Report {
+    /// `sinks` by name, in the path's order.
+    pub(crate) fn new<'a>(
+        telemetry: Telemetry,
+        health: Health,
+        sinks: impl Iterator<Item = (&'a str, Arc<SinkCounters>)>,
+        now: Instant,
+    ) -> Report {
+        let sink = |(name, counters): (&str, _)| {
+            let name = name.into();
+            SinkReport { name, counters, doing: None, lost: None, at_end: false, looked: (now, 0) }
+        };
         Report {
             telemetry,
-            sinks: Vec::new(),
+            sinks: sinks.map(sink).collect(),
             health,
             senders: HashSet::new(),
             sync_failing: false,
             is_full: false,
             paused: None,
             gauges_at: now,
-            forwarded_by_gone: 0,
         }
-    }
-
-    /// A further sink of the path.
-    pub(crate) fn add_sink(&mut self, name: &str, counters: Arc<SinkCounters>) {
-        let looked = (self.gauges_at, 0);
-        let name = name.into();
-        self.sinks.push(SinkReport { name, counters, doing: None, lost: None, at_end: false, looked });
-    }
-
-    /// The sink at this place is no more: nothing of it is wrong, and what it was given stays counted. Its name.
-    pub(crate) fn remove_sink(&mut self, place: usize, gone: &Sink) -> Name {
-        self.forwarded_by_gone += gone.send.frames;
-        let name = self.sinks.remove(place).name;
-        self.health.clear(&format!("sink:{}/{name}", self.telemetry.stream));
-        name
     }
 
     /// When [`Report::tell`] is due without a turn.
@@ -195,7 +187,7 @@ impl Report {
         stream.requests_live.set(path.ledger.live() as u64);
         stream.senders.set(self.senders.len() as u64);
         stream.journal_durable_frame.set(path.keep.durable().0);
-        let (mut forwarded, mut waiting, mut spilled) = (self.forwarded_by_gone, (0, 0), (0, 0));
+        let (mut forwarded, mut waiting, mut spilled) = (0, (0, 0), (0, 0));
         for (sink, SinkReport { counters, .. }) in path.sinks.iter().zip(&self.sinks) {
             let socket = sink.send.socket();
             let (pending, unfinished) = (socket.pending(), socket.unfinished());

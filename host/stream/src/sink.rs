@@ -74,16 +74,6 @@ impl Sink {
         self.settled
     }
 
-    /// Its place among the stream's sinks is another.
-    pub(crate) fn set_place(&mut self, place: usize) {
-        self.place = place;
-    }
-
-    /// It has taken every frame up to this one, as the journal was told.
-    pub(crate) fn taken_through(&self) -> FrameNo {
-        self.taken.1
-    }
-
     /// As the journal names it: a reader that the connector found has its own name behind the configured one.
     pub(crate) fn name(&self) -> &str {
         &self.name

@@ -24,8 +24,6 @@ use std::time::{Duration, Instant};
 const JOURNAL_IDLE: Duration = Duration::from_millis(2);
 /// How often requests that have gone silent are looked for.
 const ABANDON_EVERY: Duration = Duration::from_secs(60);
-/// How often it is looked whether sinks that leave have all they were to get.
-const LET_GO_EVERY: Duration = Duration::from_millis(50);
 /// From the drain's deadline on, a stream waits so long for senders to end their connections. They need milliseconds; it is
 /// waited for where the journal takes no frames.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
@@ -92,7 +90,6 @@ pub(crate) struct Thread {
     report: Report,
     abandon_after: Duration,
     stop: Option<Instant>,
-    let_go_at: Instant,
     panics: Panics,
 }
 
@@ -122,7 +119,6 @@ impl Thread {
             report,
             abandon_after,
             stop: None,
-            let_go_at: Instant::now(),
             panics: Panics::default(),
         }
     }
@@ -204,10 +200,6 @@ impl Thread {
             }
             self.path.ledger.settle_restart(now);
             self.report.tell(&mut self.path, now);
-            if self.path.route.has_past() && now >= self.let_go_at {
-                self.let_go_at = now + LET_GO_EVERY;
-                change::let_go(&mut self.plan, &mut self.path, &mut self.report);
-            }
             if let Some(deadline) = self.stop {
                 self.path.receive.close(now);
                 let is_closed = self.path.receive.is_closed();
@@ -253,7 +245,7 @@ impl Thread {
                 Ok(Control::Changed { rid }) => self.path.chain.changed(&rid, &self.path.ledger),
                 Ok(Control::Standings { reply }) => reply(self.path.chain.standings()),
                 Ok(Control::Change { change, reply }) => {
-                    self.change(|it| change.apply(&mut it.plan, &mut it.path, &mut it.report));
+                    self.change(|it| change.apply(&mut it.plan, &mut it.path));
                     reply();
                 }
                 Ok(Control::Release { plugin, reply }) => {
@@ -263,7 +255,7 @@ impl Thread {
                     reply(self.path.chain.promote(&plugin));
                 }
                 Ok(Control::Joins { sink, joins }) => {
-                    self.change(|it| change::set_joins(&sink, &joins, &mut it.plan, &mut it.path));
+                    self.change(|it| change::set_joins(&sink, joins, &mut it.plan, &mut it.path));
                 }
                 Ok(Control::Look { rid, reply }) => reply(self.path.ledger.look(&rid)),
                 Ok(Control::End { rid, number, ending, reply }) => {
@@ -286,8 +278,7 @@ impl Thread {
     }
 
     fn wait(&self, now: Instant, stop: Option<Instant>) -> Duration {
-        let let_go = self.path.route.has_past().then_some(self.let_go_at);
-        let deadlines = [self.path.deadline(), self.report.deadline(), let_go, stop];
+        let deadlines = [self.path.deadline(), self.report.deadline(), stop];
         let next = deadlines.into_iter().flatten().min();
         // While it drains it looks again soon: the last frame may have left without an event.
         let most = if stop.is_some() { Duration::from_millis(5) } else { POLL_MAX };
@@ -305,9 +296,6 @@ impl Thread {
         let Path { sinks, keep, .. } = &mut self.path;
         sinks.iter().for_each(|sink| sink.tell_never_written(keep));
         self.path.ledger.end_restart();
-        if self.path.route.has_past() {
-            change::let_go(&mut self.plan, &mut self.path, &mut self.report);
-        }
         self.report.end(&mut self.path, now);
         crate::tap::end(self.path.taps);
         let journal = self.path.keep.finish().err().map(|error| error.to_string());

@@ -95,14 +95,14 @@ fn a_configuration_that_is_wrong_or_needs_a_restart_is_refused_whole_and_the_one
     refuse(config().stream("lissten = 4"), "stream[0].lissten: unknown key, did you mean \"listen\"?");
     refuse(judges(config(), "wrong", "dance"), "unknown variant `dance`");
     refuse(config().plugin("gone", &stage.path("nowhere.wasm"), ""), "nowhere.wasm\" cannot be read");
-    refuse(config().journal("sync = \"always\""), "journal.sync: it cannot change without a restart");
-    refuse(config().memory("1GiB"), "memory.waiting: it cannot change without a restart");
-    refuse(
-        config().stream("max_peers = 7"),
-        "stream \"test\": max_peers: it cannot change without a restart",
-    );
+    refuse(config().journal("sync = \"always\""), "journal.sync: a change needs a restart");
+    refuse(config().memory("1GiB"), "memory.waiting: a change needs a restart");
+    refuse(config().stream("max_peers = 7"), "stream \"test\": max_peers: a change needs a restart");
     let elsewhere = config().connect(&stage.ipc("elsewhere"));
-    refuse(elsewhere, "stream \"test\": sink \"reader\": connect: it cannot change without a restart");
+    refuse(elsewhere, "stream \"test\": sink \"reader\": connect: a change needs a restart");
+    let audit = config().more_sink("audit", &stage.ipc("audit"), "kind = \"routed\"");
+    refuse(audit, "stream \"test\": sink \"audit\": adding it needs a restart");
+    refuse(config().stream("route = \"crc32\""), "stream \"test\": route: a change needs a restart");
 
     // SIGHUP does as the command.
     afterbay.hang_up();

@@ -27,7 +27,6 @@ mod publishing;
 mod readers;
 mod registry;
 mod reload;
-mod resharing;
 mod senders;
 mod shadows;
 mod signals;

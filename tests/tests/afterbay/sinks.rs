@@ -8,7 +8,7 @@ use afterbay_sim::load::Load;
 use afterbay_sim::reader::{self, Until};
 use afterbay_sim::work::{Cost, Spent};
 use afterbay_tests::afterbay::{journal, verify};
-use afterbay_tests::frames::{Request, WIRES, batch, fixtures, frames_of, rows};
+use afterbay_tests::frames::{Request, WIRES, batch, fixtures, frames_of, ids, rows};
 use afterbay_tests::stage::{Config, SINK};
 use afterbay_tests::{Afterbay, Reader, Sender, Stage, load, until};
 use afterbay_wire::synth::SynthWire::Msgpack;
@@ -33,16 +33,12 @@ fn bind(stage: &Stage) -> Vec<Reader> {
 /// As Python's `zlib.crc32(rid.encode()) % 3` has it for these.
 const PYTHON: [(&str, usize); 4] = [("r0", 2), ("r1", 0), ("r2", 2), ("r11", 1)];
 
+/// Which of the sinks a request is to have.
 fn sink_of(rid: &str) -> usize {
-    share_of(rid, 3)
-}
-
-/// Which of so many sinks a request is to have.
-pub fn share_of(rid: &str, sinks: u32) -> usize {
     // Bit by bit, so that it is not the library's word against itself.
     let step = |crc: u32, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
     let crc = rid.bytes().fold(!0u32, |crc, byte| (0..8).fold(crc ^ u32::from(byte), step));
-    (!crc % sinks) as usize
+    (!crc % 3) as usize
 }
 
 #[test]
@@ -282,4 +278,49 @@ fn show_names_the_sink_that_was_given_a_row_and_took_it_also_when_the_sinks_are_
     assert!(say(&["second"]), "{:?}", rids.map(taken_by));
     let (code, report) = verify(&stage);
     assert_eq!(code, 0, "{report}");
+}
+
+#[test]
+fn a_sink_s_queue_changes_while_it_runs() {
+    let stage = Stage::new();
+    let afterbay = Afterbay::run(&stage, &stage.config());
+    stage.write(&stage.config().sink("queue = { frames = 4 }"));
+    afterbay.event_where("ConfigReloaded", |told| told["changed"] == "queue of \"test\" changed");
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let frames = load(5, 20, Msgpack);
+    frames.iter().for_each(|frame| sender.send(&frame.bytes));
+    afterbay.until_metrics("past the new bound they wait in the journal", |metrics| {
+        metrics.sink("spilled_frames") == frames.len() as u64 - 4
+    });
+}
+
+#[test]
+fn a_start_without_a_sink_says_which_frames_its_reader_may_lack_and_shares_out_the_rest_by_the_configuration()
+{
+    let stage = Stage::new();
+    let afterbay = Afterbay::run(&stage, &config(&stage, |_| String::new()));
+    let mut sender = Sender::connect(&stage.scheduler_side());
+    let frames = load(5, 20, Msgpack);
+    frames.iter().for_each(|frame| sender.send(&frame.bytes));
+    afterbay
+        .until_metrics("all wait", |metrics| metrics.stream("frames_received_total") == frames.len() as u64);
+    afterbay.kill();
+    // A file of an earlier version, whose sinks changed while it ran.
+    std::fs::write(stage.path("journal/test/SHARES"), "{}").unwrap();
+    let afterbay = Afterbay::run(&stage, &stage.config().connect(&endpoint(&stage, 0)));
+    for sink in &SINKS[1..] {
+        let removed = afterbay.event_where("SinkRemoved", |removed| removed["sink"] == *sink);
+        assert_eq!(removed["frames"], frames.len(), "{removed}");
+    }
+    afterbay.event_where("JournalNotice", |told| {
+        told["what"].as_str().unwrap().starts_with("an earlier version")
+    });
+    let mut reader = Reader::bind(&endpoint(&stage, 0));
+    let sent = ids(frames.iter().map(|frame| &frame.bytes));
+    let mut had = Vec::new();
+    while ids(&had) != sent {
+        had.push(reader.frame());
+    }
+    assert_eq!(afterbay.stop(), 0);
+    assert_eq!(verify(&stage).0, 0);
 }

@@ -2,12 +2,11 @@
 
 use super::JournalWriter;
 use crate::bounds::SINKS_MAX;
-use crate::error::{SentError, WriteError};
+use crate::error::SentError;
 use crate::outcome::Credit;
-use crate::position::{FrameNo, RequestNo};
+use crate::position::FrameNo;
 use crate::record::{FORGOTTEN, VOID, put_handed, put_routed, put_sent, put_taken, sink_of};
 use crate::sink_progress::{HandedOver, Held, Sent, SinkProgress};
-use crate::text_file;
 
 impl JournalWriter {
     /// Records that the sink's reader has taken every frame up to this one. Written with the next write.
@@ -75,18 +74,6 @@ impl JournalWriter {
         put_taken(&mut record, &self.sinks[at], VOID);
         self.taken_recorded[at] = true;
         self.add(|pending| pending.extend_from_slice(&record));
-    }
-
-    /// Stores the stream's text on the shares of its sinks for the next start
-    /// ([`RecoveredStream::shares`](crate::RecoveredStream)). An empty text removes it. Written and synced at
-    /// once. At most 1 MiB.
-    pub fn set_shares(&self, text: &str) -> Result<(), WriteError> {
-        Ok(text_file::write(&*self.root.storage, &self.shared.dir, text_file::SHARES, text)?)
-    }
-
-    /// Number of the next request.
-    pub fn next_request(&self) -> RequestNo {
-        RequestNo(self.next_request)
     }
 
     /// Progress of a sink, if it is known.

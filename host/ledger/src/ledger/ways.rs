@@ -5,7 +5,7 @@
 
 use super::{Ledger, Request, dropped};
 use afterbay_batch::{Accounted, ChainOutput, Destination, FrameDecoder, RequestSlot, Row};
-use afterbay_config::Takes;
+use afterbay_config::{self as config, Takes};
 use afterbay_events::event::VerdictFailed;
 use afterbay_journal::reader::Outcome;
 use afterbay_journal::{self as journal, Backlog, BacklogFrame, Backlogged, FrameNo, Verdict};
@@ -13,39 +13,30 @@ use afterbay_wire::{self as wire, Batch, Edit, Kind};
 use std::collections::HashMap;
 
 /// Where rows may go but to their reader.
-#[derive(Default)]
 pub struct Destinations {
     routed: Vec<String>,
-    /// The sink past the detokenizer is for requests from this number on.
-    skipped_since: Option<u64>,
+    /// The stream has a sink past the detokenizer.
+    has_skipped: bool,
 }
 
 impl Destinations {
-    /// By the sinks of the configuration, of which that past the detokenizer is there since this request.
-    pub fn new<'a>(
-        sinks: impl Iterator<Item = (&'a str, Takes)>,
-        skipped_since: Option<u64>,
-    ) -> Destinations {
-        let routed = sinks.filter(|(_, takes)| *takes == Takes::Routed);
-        Destinations { routed: routed.map(|(name, _)| name.to_owned()).collect(), skipped_since }
+    /// By the sinks of the configuration.
+    pub fn new(sinks: &[config::Sink]) -> Destinations {
+        let routed = sinks.iter().filter(|sink| sink.takes == Takes::Routed);
+        let has_skipped = sinks.iter().any(|sink| sink.takes == Takes::Skipped);
+        Destinations { routed: routed.map(|sink| sink.name.to_string()).collect(), has_skipped }
     }
 }
 
 impl Ledger {
-    /// Where rows may go but to their reader, from now on.
-    pub fn set_ways(&mut self, ways: Destinations) {
-        self.ways = ways;
-    }
-
     /// Reads what the first rows of an earlier run's requests say: whom they are for, and, beside them, whether they skip the
-    /// detokenizer, which none does unless `may_skip`. What cannot be read stays unknown; then a request goes by the
+    /// detokenizer. What cannot be read stays unknown; then a request goes by the
     /// detokenizer, as it would without a plugin.
     pub fn read_beginnings(
         &mut self,
         live: &[journal::LiveRequest],
         writer: &journal::Writer,
         decode: &mut FrameDecoder,
-        may_skip: bool,
     ) {
         let mut live: Vec<&journal::LiveRequest> = live.iter().collect();
         live.sort_by_key(|request| request.info.first_frame);
@@ -63,7 +54,7 @@ impl Ledger {
                 let (Some((row, _)), Some(slot)) = (row, slot) else { continue };
                 let Some(known) = self.requests.get_mut(slot) else { continue };
                 known.first_row(&batch, row);
-                if !may_skip {
+                if !self.ways.has_skipped {
                     continue;
                 }
                 let said = |verdict| {
@@ -154,19 +145,15 @@ impl Ledger {
     /// Why a row's request cannot skip the detokenizer.
     fn not_skipping(&self, row: &Row, batch: &Batch) -> Option<&'static str> {
         let request = self.requests.get(row.slot);
-        // It goes on as it began, also to a sink that leaves.
+        // It goes on as it began.
         if request.is_some_and(|request| request.skips_by.is_some()) {
             return None;
         }
-        match self.ways.skipped_since {
-            None => return Some("the stream has no sink of kind \"skipped\""),
-            Some(since) if row.number < since => {
-                return Some("the stream's sink of kind \"skipped\" came after the request had begun");
-            }
-            Some(_) if batch.kind() != Kind::TokenId => {
-                return Some("the stream is not before a detokenizer");
-            }
-            Some(_) => {}
+        if !self.ways.has_skipped {
+            return Some("the stream has no sink of kind \"skipped\"");
+        }
+        if batch.kind() != Kind::TokenId {
+            return Some("the stream is not before a detokenizer");
         }
         // What was held before it goes on with it.
         let may = |request: &Request| row.first || !request.reader_knows;
