@@ -356,7 +356,7 @@ impl Plan {
             match backlog.next() {
                 Ok(Some(Backlogged::Frame(frame))) => {
                     let live = |number| slots.get(&number).copied();
-                    if let Err(why) = holds.take_in(&frame, decode, live, now) {
+                    if let Err(why) = holds.recover(&frame, decode, live, now) {
                         lost(why);
                     }
                 }

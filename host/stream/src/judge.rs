@@ -256,7 +256,7 @@ impl Chain {
         for seat in &mut self.seats {
             seat.end_lost(holds);
         }
-        holds.end_without(self.seats.iter().map(Seat::name));
+        holds.end_missing(self.seats.iter().map(Seat::name));
     }
 
     /// Calls each plugin, from this one on.

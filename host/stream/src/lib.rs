@@ -42,7 +42,7 @@ mod fault {
 }
 mod hold {
     pub(crate) use afterbay_batch::{HeldRow as Held, hold_end_words as words};
-    pub(crate) use afterbay_hold::{HeldRows as Holds, HoldState as Waits};
+    pub(crate) use afterbay_hold::{HeldRows as Holds, HoldState};
 }
 mod keep {
     pub(crate) use afterbay_batch::Persisted as Kept;

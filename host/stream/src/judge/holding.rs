@@ -4,7 +4,7 @@
 //! something goes on stands in the batch for all of that, and the seats behind see it so.
 
 use super::{Fate, Instead, Judged, Said, Shown, Way, Written, aborted, terminate};
-use crate::hold::{Held, Holds, Waits, words};
+use crate::hold::{Held, HoldState, Holds, words};
 use crate::ledger::{ABORTED, Ledger};
 use crate::requests::Slot;
 use crate::seat::Seat;
@@ -90,7 +90,7 @@ impl Turn<'_> {
 
     fn end_row(&mut self, at: usize, message: &str) {
         let (row, number) = (self.shown.rows[at], self.shown.requests[at]);
-        if self.holds.waits(number, self.seat.name(), self.now) != Waits::No {
+        if self.holds.state(number, self.seat.name(), self.now) != HoldState::None {
             // With a last row what waits goes on whatever the text.
             let finish = self.judged.fates[row as usize].finish.clone();
             self.judged.fates[row as usize].finish.get_or_insert_with(|| aborted(message));
@@ -108,47 +108,51 @@ impl Turn<'_> {
     fn row(&mut self, at: usize, wish: Wish, shape: IdShape) {
         let row = self.shown.rows[at];
         let number = self.shown.requests[at];
-        let waits = self.holds.waits(number, self.seat.name(), self.now);
-        if let (Waits::Over(HoldEnd::Instance | HoldEnd::Start), true) = (waits, self.seat.terminates()) {
+        let waits = self.holds.state(number, self.seat.name(), self.now);
+        if let (HoldState::Ended(HoldEnd::Instance | HoldEnd::Start), true) = (waits, self.seat.terminates())
+        {
             return self.end_row(at, &not_released(self.seat.name()));
         }
         if matches!(self.judged.fates[row as usize].way, Some(Way::To(_))) {
             return self.elsewhere(row, number, wish, waits);
         }
         match (wish, waits) {
-            (Wish::Nothing | Wish::Release, Waits::No) => {}
-            (Wish::ReleaseAs(replacement), Waits::No) => {
+            (Wish::Nothing | Wish::Release, HoldState::None) => {}
+            (Wish::ReleaseAs(replacement), HoldState::None) => {
                 self.apply(at, Action::Replace(replacement), shape);
             }
-            (Wish::Hold(millis) | Wish::ReleaseAndHold(millis), Waits::No) => {
+            (Wish::Hold(millis) | Wish::ReleaseAndHold(millis), HoldState::None) => {
                 self.begin(row, number, millis);
             }
             (Wish::ReleaseAs(replacement), _) => self.release_as(at, row, number, replacement, shape),
             (Wish::Release, _) => self.go_on(at, row, number, HoldEnd::Verdict),
             (_, _) if self.is_last(row) => self.go_on(at, row, number, HoldEnd::Last),
-            (Wish::ReleaseAndHold(millis), Waits::Held | Waits::Free | Waits::Over(HoldEnd::Time)) => {
-                self.holds.let_go(number, self.seat.name(), self.now);
+            (
+                Wish::ReleaseAndHold(millis),
+                HoldState::Held | HoldState::Released | HoldState::Ended(HoldEnd::Time),
+            ) => {
+                self.holds.release_now(number, self.seat.name(), self.now);
                 self.behind(at, row, number, Some(millis));
             }
-            (_, Waits::Over(why)) => self.go_on(at, row, number, why),
-            (Wish::Nothing, Waits::Free) => self.go_on(at, row, number, HoldEnd::Verdict),
+            (_, HoldState::Ended(why)) => self.go_on(at, row, number, why),
+            (Wish::Nothing, HoldState::Released) => self.go_on(at, row, number, HoldEnd::Verdict),
             (Wish::Hold(millis), _) => self.behind(at, row, number, Some(millis)),
             (Wish::Nothing, _) => self.behind(at, row, number, None),
         }
     }
 
     /// The row goes to another sink than those that wait: not behind them, and not with them.
-    fn elsewhere(&mut self, row: u32, number: u64, wish: Wish, waits: Waits) {
+    fn elsewhere(&mut self, row: u32, number: u64, wish: Wish, waits: HoldState) {
         if let Wish::Hold(_) | Wish::ReleaseAndHold(_) = wish {
             let frame = self.judged.accounted.kept.frame.0;
             self.seat.tell_not_held(frame, "it goes to another sink".to_owned());
         }
         match wish {
-            _ if waits == Waits::No => {}
+            _ if waits == HoldState::None => {}
             Wish::Release | Wish::ReleaseAs(_) | Wish::ReleaseAndHold(_) => {
-                self.holds.end_of(number, self.seat.name(), HoldEnd::Verdict);
+                self.holds.end_request(number, self.seat.name(), HoldEnd::Verdict);
             }
-            _ if self.is_last(row) => self.holds.end_of(number, self.seat.name(), HoldEnd::Last),
+            _ if self.is_last(row) => self.holds.end_request(number, self.seat.name(), HoldEnd::Last),
             _ => {}
         }
     }
@@ -179,7 +183,7 @@ impl Turn<'_> {
         };
         let checked = held.and_then(|held| {
             self.holds.check(&held)?;
-            self.holds.room(number, self.seat.name(), &held)?;
+            self.holds.check_room(number, self.seat.name(), &held)?;
             Ok(held)
         });
         match checked {
@@ -193,14 +197,14 @@ impl Turn<'_> {
         let time = millis.map_or(Duration::ZERO, |millis| self.time(millis));
         let held = self.judged.by_itself(row).and_then(|held| {
             // What could not go on as one row is not to wait as several.
-            self.holds.goes_with(number, self.seat.name(), &held)?;
+            self.holds.check_join(number, self.seat.name(), &held)?;
             Ok(held)
         });
         let held = match held {
             Ok(held) => held,
             Err(why) => return self.break_up(row, number, why),
         };
-        match self.holds.room(number, self.seat.name(), &held) {
+        match self.holds.check_room(number, self.seat.name(), &held) {
             Ok(()) => {
                 let text = "behind what waits".to_owned();
                 self.wait(row, number, held, time, text);
@@ -214,7 +218,7 @@ impl Turn<'_> {
 
     fn wait(&mut self, row: u32, number: u64, held: Held, time: Duration, text: String) {
         let Some(slot) = self.slot(row) else { return };
-        self.holds.push(number, slot, &self.seat.plugin_name(), held, self.now + time);
+        self.holds.hold(number, slot, &self.seat.plugin_name(), held, self.now + time);
         self.said(row, journal::Verdict::Hold, text, Vec::new(), 0);
         self.as_it_came(row);
         self.judged.wait(row);
@@ -241,8 +245,8 @@ impl Turn<'_> {
             };
             self.wait(row, number, own, Duration::ZERO, text);
             return match why {
-                HoldEnd::Verdict => self.holds.free(number, self.seat.name()),
-                why => self.holds.end_of(number, self.seat.name(), why),
+                HoldEnd::Verdict => self.holds.release(number, self.seat.name()),
+                why => self.holds.end_request(number, self.seat.name(), why),
             };
         }
         let entries = self.holds.entries(number, self.seat.name());
@@ -275,7 +279,7 @@ impl Turn<'_> {
             Err(error) => return self.break_up(row, number, error),
         };
         let entries = self.holds.entries(number, self.seat.name());
-        let free = self.holds.entries_free(number, self.seat.name());
+        let free = self.holds.released_entries(number, self.seat.name());
         let mut all = self.holds.take(number, self.seat.name(), usize::MAX);
         all.push(own);
         let made = match replace(&all, free, &replacement, shape) {
@@ -300,7 +304,7 @@ impl Turn<'_> {
             return self.stand(at, row, held, HoldEnd::Verdict);
         }
         self.wait(row, number, held, self.seat.hold_limit(), "until the text is whole".to_owned());
-        self.holds.free(number, self.seat.name());
+        self.holds.release(number, self.seat.name());
     }
 
     fn stand(&mut self, at: usize, row: u32, held: Held, why: HoldEnd) {
@@ -314,7 +318,7 @@ impl Turn<'_> {
     fn push_all(&mut self, row: u32, number: u64, rows: Vec<Held>) {
         let Some(slot) = self.slot(row) else { return };
         let plugin = self.seat.plugin_name();
-        rows.into_iter().for_each(|held| self.holds.push(number, slot, &plugin, held, self.now));
+        rows.into_iter().for_each(|held| self.holds.hold(number, slot, &plugin, held, self.now));
     }
 
     /// The row cannot become one with what waits: that goes first, in a frame of its own, and the row in one behind it.
@@ -331,7 +335,7 @@ impl Turn<'_> {
             }
             self.wait(row, number, own, Duration::ZERO, words(HoldEnd::Columns).to_owned());
         }
-        self.holds.end_of(number, self.seat.name(), HoldEnd::Columns);
+        self.holds.end_request(number, self.seat.name(), HoldEnd::Columns);
     }
 
     fn tell_end(&self, why: HoldEnd, row: u32, held: &Held) {

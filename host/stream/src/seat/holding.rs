@@ -15,10 +15,10 @@ impl Seat {
     /// What instances held that are no more is to go on.
     pub(crate) fn end_lost(&mut self, holds: &mut Holds) {
         if std::mem::take(&mut self.is_lost) {
-            holds.end_with(&self.name, |request| !self.drains.has(request));
+            holds.end_instance(&self.name, |request| !self.drains.has(request));
         }
         for request in std::mem::take(&mut self.lost) {
-            holds.end_of(request, &self.name, HoldEnd::Instance);
+            holds.end_request(request, &self.name, HoldEnd::Instance);
         }
     }
 
