@@ -60,7 +60,7 @@ fn what_waits_is_due_when_the_time_of_the_first_is_over_and_goes_on_as_one() {
     push(&mut holds, 3, held("a", &[2, 3], 6), later + Duration::from_secs(9));
     push(&mut holds, 4, held("b", &[9], 6), later + Duration::from_secs(5));
     assert_eq!((holds.oldest(), holds.deadline()), (Some(FrameNo(5)), Some(later)));
-    assert_eq!((holds.rows_held(3, PLUGIN), holds.came_of(3), holds.size_of(PLUGIN)), (2, 3, (3, 4)));
+    assert_eq!((holds.rows_held(3, PLUGIN), holds.received_tokens(3), holds.size_of(PLUGIN)), (2, 3, (3, 4)));
     assert!(!holds.is_due(now) && holds.take_due(now).is_none());
     assert_eq!(holds.state(3, PLUGIN, later), HoldState::Ended(HoldEnd::Time));
     let due = holds.take_due(later).unwrap();
@@ -95,7 +95,7 @@ fn requests_that_wait_with_one_plugin_go_on_side_by_side_in_order_of_their_numbe
     for number in [7, 2, 5] {
         push(&mut holds, number, held(&format!("r{number}"), &[number as i64], number), now);
     }
-    holds.push(9, slot(), &"other".into(), held("r9", &[9], 9), now);
+    holds.hold(9, slot(), &"other".into(), held("r9", &[9], 9), now);
     let due = holds.take_due(now).unwrap();
     let rids: Vec<&str> = due.batch.rids().collect();
     assert_eq!(rids, ["r2", "r5", "r7"]);
@@ -109,16 +109,16 @@ fn rows_and_bytes_that_wait_are_bounded() {
     let later = Instant::now() + Duration::from_secs(60);
     for frame in 0..ROWS_MAX as u64 {
         let row = held("a", &[1], frame);
-        assert_eq!(holds.room(1, PLUGIN, &row), Ok(()));
+        assert_eq!(holds.check_room(1, PLUGIN, &row), Ok(()));
         push(&mut holds, 1, row, later);
     }
     let more = held("a", &[1], 9999);
-    let why = holds.room(1, PLUGIN, &more).unwrap_err();
-    assert_eq!(why, "4096 rows of the request wait, at most 4096");
-    assert_eq!(holds.room(2, PLUGIN, &more), Ok(()));
+    let why = holds.check_room(1, PLUGIN, &more).unwrap_err();
+    assert_eq!(why, "held rows of the request: 4096, the limit");
+    assert_eq!(holds.check_room(2, PLUGIN, &more), Ok(()));
     holds.bytes = BYTES_MAX;
-    let why = holds.room(2, PLUGIN, &more).unwrap_err();
-    assert!(why.ends_with("bytes, at most 67108864"), "{why}");
+    let why = holds.check_room(2, PLUGIN, &more).unwrap_err();
+    assert!(why.ends_with("bytes, limit 67108864"), "{why}");
 }
 
 #[test]
@@ -163,8 +163,8 @@ fn what_waits_with_a_plugin_that_is_gone_goes_on() {
     let mut holds = HeldRows::new(Joins::Anywhere);
     let now = Instant::now();
     push(&mut holds, 1, held("a", &[1], 1), now + Duration::from_secs(60));
-    holds.end_without([PLUGIN].into_iter());
+    holds.end_missing([PLUGIN].into_iter());
     assert!(!holds.is_due(now));
-    holds.end_without(["other"].into_iter());
+    holds.end_missing(["other"].into_iter());
     assert_eq!(holds.take_due(now).unwrap().rows[0].why, HoldEnd::Instance);
 }
