@@ -80,9 +80,9 @@ impl Plugin for StopOnLoop {
             if let Some(period) = period_of(last(ids, self.window), self.period_max) {
                 let window = self.window;
                 afterbay_plugin::info!(request: row.request(), "stopped: its last {window} ids repeat {period}");
+                // The reader sees the end now. Afterbay swallows what the scheduler still sends, and closes the request. Only
+                // where the row is replayed after a reload is there a next row, which repeats the verdict.
                 verdicts.finish(row, "stop-on-loop");
-                // The reader sees the end now. What the scheduler still sends is swallowed by Afterbay.
-                self.requests.remove(row.request());
             }
         }
     }

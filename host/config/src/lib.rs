@@ -44,7 +44,7 @@ pub use checked::{
 };
 pub use env::{Env, Names};
 pub use keys::{Key, Need, SECTIONS, Section, Table, reference};
-pub use plugins::{Component, Grant, Limits, Mode, OnFault, Plugin, Quarantine, State, read_files};
+pub use plugins::{Component, Grant, Limits, Mode, OnFault, Plugin, Quarantine, read_files};
 pub use problem::{Problem, Problems};
 pub use reader::nearest_of;
 pub use units::{duration_argument, parse_duration, parse_size, size_argument};

@@ -21,8 +21,6 @@ pub struct Plugin {
     pub sha256: Option<[u8; 32]>,
     /// Whether Afterbay applies the plugin's verdicts.
     pub mode: Mode,
-    /// How what it knows of live requests comes to the instance after it at a reload.
-    pub state: State,
     /// The limits of one instance.
     pub limits: Limits,
     /// What becomes of a batch that it was shown and did not judge.
@@ -45,7 +43,6 @@ impl Plugin {
             component,
             sha256: None,
             mode: Mode::default(),
-            state: State::default(),
             limits: Limits::default(),
             on_fault: OnFault::default(),
             quarantine: Quarantine::default(),
@@ -67,18 +64,6 @@ pub enum Mode {
         /// The live plugin.
         of: Option<Name>,
     },
-}
-
-/// How what a plugin knows of live requests comes to the instance that takes over from it at a reload.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum State {
-    /// By its own `export-state` and `import-state`, where both have them; else it is told of the requests, and no more.
-    #[default]
-    Migrate,
-    /// The new one is shown their rows again, out of the journal; what it says of them is not done.
-    Replay,
-    /// The old one goes on with them until they have ended.
-    Drain,
 }
 
 /// A host interface that a plugin may call.
@@ -131,15 +116,15 @@ impl Default for Limits {
     }
 }
 
-/// What becomes of a batch that a plugin was shown and did not judge: it faulted, or there was no instance of it.
+/// The consequence for a batch that a plugin did not judge, because it faulted or has no instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFault {
-    /// It goes on as it came.
+    /// The batch passes unchanged.
     #[default]
     Bypass,
-    /// It is tried once more on a fresh instance; then it goes on as it came.
-    Hold,
-    /// Its requests end: nothing passes that the plugin has not judged.
+    /// A fresh instance is called with the batch. If that faults too, the batch passes unchanged.
+    Retry,
+    /// The batch's requests end: nothing passes that the plugin has not judged.
     Terminate,
 }
 
@@ -214,7 +199,6 @@ impl Check<'_> {
             component: component?,
             sha256: self.sha256(&written.sha256),
             mode: self.mode(written),
-            state: value(&written.state).unwrap_or_default(),
             limits,
             on_fault: value(&written.on_fault).unwrap_or_default(),
             quarantine: self.quarantine(written),

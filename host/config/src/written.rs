@@ -9,8 +9,7 @@ use crate::keys;
 use crate::location::{Located, Location};
 use crate::reader::Reader;
 use crate::{
-    CoalesceWhen, Grant, LogFormat, OnError, OnFault, Reads, Route, SinkKind, State, Sync, TapOf,
-    TapSocketType,
+    CoalesceWhen, Grant, LogFormat, OnError, OnFault, Reads, Route, SinkKind, Sync, TapOf, TapSocketType,
 };
 
 pub(crate) struct Config {
@@ -93,7 +92,6 @@ pub(crate) struct Plugin {
     /// True for `"shadow"`.
     pub mode: Option<Located<bool>>,
     pub shadow_of: Option<Located<String>>,
-    pub state: Option<Located<State>>,
     pub memory: Option<Located<u64>>,
     pub deadline: Option<Located<Duration>>,
     pub on_fault: Option<Located<OnFault>>,
@@ -263,15 +261,11 @@ impl Plugin {
             sha256: table.text("sha256"),
             mode: table.word("mode", &[("live", false), ("shadow", true)]),
             shadow_of: table.text("shadow_of"),
-            state: table.word(
-                "state",
-                &[("migrate", State::Migrate), ("replay", State::Replay), ("drain", State::Drain)],
-            ),
             memory: limits.as_ref().and_then(|limits| limits.size("memory")),
             deadline: limits.as_ref().and_then(|limits| limits.time("deadline")),
             on_fault: table.word(
                 "on_fault",
-                &[("bypass", OnFault::Bypass), ("hold", OnFault::Hold), ("terminate", OnFault::Terminate)],
+                &[("bypass", OnFault::Bypass), ("retry", OnFault::Retry), ("terminate", OnFault::Terminate)],
             ),
             quarantine_faults: quarantine.as_ref().and_then(|quarantine| quarantine.integer("faults")),
             quarantine_within: quarantine.as_ref().and_then(|quarantine| quarantine.time("within")),

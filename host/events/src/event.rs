@@ -24,6 +24,18 @@ fn warn_if(is_wrong: bool) -> Level {
     if is_wrong { Level::WARN } else { Level::INFO }
 }
 
+/// A reason, if any, at the end of a sentence.
+struct Because<'a>(&'a Option<String>);
+
+impl std::fmt::Display for Because<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(why) => write!(f, ": {why}"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// The request of a plugin's log line, if any, as a prefix.
 struct OfRequest<'a>(&'a Option<String>);
 
@@ -482,17 +494,19 @@ events! {
         state_bytes: u64,
     } => "plugin {plugin:?} of {stream:?}: version {version} took over {resumed_requests} live requests with {state_bytes} bytes of state, sha256 {digest}";
 
-    /// A plugin's state did not reach the new instance. The new instance sees the live requests as new ones.
+    /// A reload could neither hand over a plugin's state nor replay the live requests: the new instance does not know their
+    /// earlier rows.
     ///
-    /// Action: see `why`; let the plugin export and import its state.
+    /// Action: see `why`.
     PluginStateLost, Level::WARN, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, why: String,
-    } => "plugin {plugin:?} of {stream:?}: its state was lost, the new instance sees live requests as new: {why}";
+    } => "plugin {plugin:?} of {stream:?}: its state was lost, the new instance does not know the earlier rows of live requests: {why}";
 
-    /// Before it took over, the new instance saw the rows of live requests from the journal.
+    /// Before it took over, the new instance saw the rows of live requests from the journal. `why`: the reason why it could not
+    /// import the state of the instance before it.
     PluginReplayed, Level::INFO, first 5 of [stream, plugin] {
-        stream: Name, plugin: Name, rows: u64,
-    } => "plugin {plugin:?} of {stream:?}: the new instance saw {rows} rows of live requests before it took over";
+        stream: Name, plugin: Name, rows: u64, why: Option<String>,
+    } => "plugin {plugin:?} of {stream:?}: the new instance saw {rows} rows of live requests before it took over{}" with Because(why);
 
     /// A changed component cannot be used. The one before it stays.
     ///
@@ -548,7 +562,7 @@ events! {
     } => "plugin {plugin:?} of {stream:?}: removed";
 
     /// A plugin has returned from quarantine to the chain. `by` is `operator` or `reload`.
-    PluginReleased, Level::INFO, first 5 of [stream, plugin] {
+    PluginReinstated, Level::INFO, first 5 of [stream, plugin] {
         stream: Name, plugin: Name, by: &'static str,
     } => "plugin {plugin:?} of {stream:?}: reinstated by {}" with if *by == "reload" { "a reload" } else { "the operator" };
 

@@ -239,7 +239,13 @@ fn one_of_each() -> Vec<Event> {
         }
         .into(),
         PluginStateLost { stream: name("decode-0"), plugin: name("upper"), why: "why it is".into() }.into(),
-        PluginReplayed { stream: name("decode-0"), plugin: name("upper"), rows: 700 }.into(),
+        PluginReplayed {
+            stream: name("decode-0"),
+            plugin: name("upper"),
+            rows: 700,
+            why: Some("why it is".into()),
+        }
+        .into(),
         PluginReloadFailed { stream: name("decode-0"), plugin: name("upper"), why: "why it is".into() }
             .into(),
         PluginBuilt { project: "/home/me/upper".into(), took_ms: 412 }.into(),
@@ -270,7 +276,7 @@ fn one_of_each() -> Vec<Event> {
         }
         .into(),
         PluginRemoved { stream: name("decode-0"), plugin: name("upper") }.into(),
-        PluginReleased { stream: name("decode-0"), plugin: name("upper"), by: "operator" }.into(),
+        PluginReinstated { stream: name("decode-0"), plugin: name("upper"), by: "operator" }.into(),
         RequestFinishedEarly {
             stream: name("decode-0"),
             plugin: name("upper"),

@@ -296,9 +296,9 @@ impl HeldRows {
         self.end(why, |it, hold| it == number && *hold.plugin == *plugin);
     }
 
-    /// Ends the plugin's holds on these requests, because the instance that held the rows no longer exists.
-    pub fn end_instance(&mut self, plugin: &str, is_it: impl Fn(u64) -> bool) {
-        self.end(HoldEnd::Instance, |number, hold| *hold.plugin == *plugin && is_it(number));
+    /// Ends all the plugin's holds, because the instance that held the rows no longer exists.
+    pub fn end_instance(&mut self, plugin: &str) {
+        self.end(HoldEnd::Instance, |_, hold| *hold.plugin == *plugin);
     }
 
     /// Ends every hold, or every hold on one request.

@@ -1,6 +1,6 @@
 //! The admin addresses: `/metrics`, `/healthz`, `/readyz`, `/v1/signals`, the end of a request by
 //! `POST /v1/requests/{rid}/abort`, what plugins are told of a request by `/v1/requests/{rid}/attributes`, the plugins by
-//! `/v1/plugins`, a plugin's way back by `POST /v1/plugins/{plugin}/release`, a shadow made live by `…/promote`, and the
+//! `/v1/plugins`, a plugin's way back by `POST /v1/plugins/{plugin}/reinstate`, a shadow made live by `…/promote`, and the
 //! configuration's reload by `POST /v1/reload`.
 //!
 //! This file owns the routes and the form of their answers, `access` who may ask, `listen` the sockets.
@@ -56,7 +56,7 @@ fn routes(state: AdminState, access: Access) -> Router {
         .route("/v1/requests/{rid}/abort", post(abort))
         .route("/v1/reload", post(reload))
         .route("/v1/plugins", get(plugins))
-        .route("/v1/plugins/{plugin}/release", step(Step::Release))
+        .route("/v1/plugins/{plugin}/reinstate", step(Step::Reinstate))
         .route("/v1/plugins/{plugin}/promote", step(Step::Promote))
         // Said, where it would be no route.
         .route("/v1/requests//abort", post(abort_empty))
@@ -209,7 +209,7 @@ async fn plugins(State(admin): State<AdminState>) -> Response {
     }
 }
 
-/// What a release or a promotion may be asked with.
+/// The body of a request to reinstate or promote a plugin.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct OfStream {

@@ -181,7 +181,6 @@ pub(crate) fn stays(before: &Plugin, after: &Plugin) -> bool {
         on_fault: _,
         quarantine: _,
         mode: _,
-        state: _,
         grant,
         settings,
         files: _,

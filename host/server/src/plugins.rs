@@ -58,7 +58,7 @@ pub(crate) struct View {
     verdicts: BTreeMap<&'static str, u64>,
     faults: BTreeMap<&'static str, u64>,
     bypassed_batches: u64,
-    held_batches: u64,
+    retried_batches: u64,
     terminated_rows: u64,
     /// `null` where it is as at the start.
     last_reload: Option<LastReload>,
@@ -104,7 +104,7 @@ impl View {
             },
             on_fault: match config.map(|config| config.on_fault).unwrap_or_default() {
                 config::OnFault::Bypass => "bypass",
-                config::OnFault::Hold => "hold",
+                config::OnFault::Retry => "retry",
                 config::OnFault::Terminate => "terminate",
             },
             deadline_us: config.map_or(0, |config| config.limits.deadline.as_micros() as u64),
@@ -120,7 +120,7 @@ impl View {
             verdicts: counted(&mut counters.verdicts.each()),
             faults: counted(&mut counters.faults.each()),
             bypassed_batches: counters.bypassed_batches.get(),
-            held_batches: counters.held_batches.get(),
+            retried_batches: counters.retried_batches.get(),
             terminated_rows: counters.terminated_rows.get(),
             last_reload: standing.last_reload.map(|last| LastReload {
                 ago_s: last.at.elapsed().unwrap_or_default().as_secs(),
@@ -143,7 +143,7 @@ pub(crate) struct NoAnswer {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     /// Out of quarantine.
-    Release,
+    Reinstate,
     /// Out of the shadow, into the chain.
     Promote,
 }
@@ -261,7 +261,7 @@ impl Plugins {
                 // Nobody waits any more where it fails.
                 let reply = move |changed| _ = reply.send(changed);
                 match step {
-                    Step::Release => control.release(plugin, reply),
+                    Step::Reinstate => control.reinstate(plugin, reply),
                     Step::Promote => control.promote(plugin, reply),
                 }
                 (name.clone(), answer)
@@ -285,7 +285,7 @@ impl Plugins {
         match (streams.is_empty(), is_known, step) {
             (false, ..) => Ok(Changed { plugin, streams }),
             (true, false, _) => Err(NotChanged::Unknown { plugin, stream }),
-            (true, true, Step::Release) => Err(NotChanged::NotQuarantined { plugin, stream }),
+            (true, true, Step::Reinstate) => Err(NotChanged::NotQuarantined { plugin, stream }),
             (true, true, Step::Promote) => Err(NotChanged::NotShadow { plugin, stream }),
         }
     }

@@ -1,4 +1,4 @@
-//! Rows as plugins are shown them, kept: for an instance that sees them later, or sees some of them.
+//! Rows and requests as plugins see them, copied for an instance that sees them later.
 
 use crate::about::Abouts;
 use afterbay_runtime::{ColumnSet, Columns, Fault, FinishKind, Opened, Plugin, TokenId};
@@ -28,35 +28,20 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Those of these rows that a plugin wants.
-    pub(crate) fn pick(columns: &Columns<'_>, rows: &[u32], wants: ColumnSet) -> Rows {
-        let mut picked = Rows::default();
-        for row in rows.iter().map(|row| *row as usize) {
-            let (Some(request), end) = (columns.requests.get(row), columns.output_ends.get(row)) else {
-                continue;
-            };
-            picked.requests.push(*request);
-            if let Some(end) = end.filter(|_| wants.output_ids) {
-                let begin =
-                    row.checked_sub(1).and_then(|before| columns.output_ends.get(before)).unwrap_or(&0);
-                let ids = columns.output_ids.get(*begin as usize..*end as usize).unwrap_or_default();
-                picked.output_ids.extend_from_slice(ids);
-                picked.output_ends.push(picked.output_ids.len() as u32);
-            }
-            if wants.completion_tokens {
-                picked.completion_tokens.extend(columns.completion_tokens.get(row));
-            }
-            if wants.finished {
-                picked.finished.extend(columns.finished.get(row));
-            }
-            if wants.texts {
-                picked.texts.extend(columns.texts.get(row).map(|text| Box::from(*text)));
-            }
-            if wants.waiting {
-                picked.waiting.extend(columns.waiting.get(row));
-            }
+    /// Copies the columns that a plugin wants.
+    pub(crate) fn copy(columns: &Columns<'_>, wants: ColumnSet) -> Rows {
+        fn wanted<T: Clone>(column: &[T], is_wanted: bool) -> Vec<T> {
+            if is_wanted { column.to_vec() } else { Vec::new() }
         }
-        picked
+        Rows {
+            requests: columns.requests.to_vec(),
+            output_ids: wanted(columns.output_ids, wants.output_ids),
+            output_ends: wanted(columns.output_ends, wants.output_ids),
+            completion_tokens: wanted(columns.completion_tokens, wants.completion_tokens),
+            finished: wanted(columns.finished, wants.finished),
+            texts: wanted(columns.texts, wants.texts).into_iter().map(Box::from).collect(),
+            waiting: wanted(columns.waiting, wants.waiting),
+        }
     }
 
     /// One more row, of which everything is known.
@@ -156,15 +141,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn picked_rows_have_their_own_parts_of_the_columns_that_are_wanted() {
+    fn a_copy_has_the_columns_that_are_wanted() {
         let columns = Columns {
-            requests: &[7, 8, 9],
-            output_ids: &[1, 2, 3, 4],
-            output_ends: &[2, 2, 4],
-            completion_tokens: &[10, 20, 30],
-            finished: &[FinishKind::Running, FinishKind::Stop, FinishKind::Running],
-            texts: &["a", "b", "c"],
-            waiting: &[0, 2, 4],
+            requests: &[7, 8],
+            output_ids: &[1, 2, 3],
+            output_ends: &[2, 3],
+            completion_tokens: &[10, 20],
+            finished: &[FinishKind::Running, FinishKind::Stop],
+            texts: &["a", "b"],
+            waiting: &[0, 2],
         };
         let all = ColumnSet {
             output_ids: true,
@@ -173,24 +158,20 @@ mod tests {
             texts: true,
             waiting: true,
         };
-        Rows::pick(&columns, &[1, 2], all).show(|shown| {
+        Rows::copy(&columns, all).show(|shown| {
+            assert_eq!((shown.requests, shown.texts), (columns.requests, columns.texts));
+            assert_eq!((shown.output_ids, shown.output_ends), (columns.output_ids, columns.output_ends));
             assert_eq!(
-                (shown.requests, shown.output_ids, shown.output_ends),
-                (&[8, 9][..], &[3, 4][..], &[0, 2][..])
+                (shown.completion_tokens, shown.waiting),
+                (columns.completion_tokens, columns.waiting)
             );
-            assert_eq!((shown.completion_tokens, shown.texts), (&[20, 30][..], &["b", "c"][..]));
-            assert_eq!(shown.finished, [FinishKind::Stop, FinishKind::Running]);
-            assert_eq!(shown.waiting, [2, 4]);
+            assert_eq!(shown.finished, columns.finished);
         });
         let ids = ColumnSet { output_ids: true, ..ColumnSet::default() };
-        Rows::pick(&columns, &[0], ids).show(|shown| {
-            assert_eq!(
-                (shown.requests, shown.output_ids, shown.output_ends),
-                (&[7][..], &[1, 2][..], &[2][..])
-            );
-            assert!(
-                shown.completion_tokens.is_empty() && shown.finished.is_empty() && shown.texts.is_empty()
-            );
+        Rows::copy(&columns, ids).show(|shown| {
+            assert_eq!((shown.requests, shown.output_ids), (columns.requests, columns.output_ids));
+            assert!(shown.completion_tokens.is_empty() && shown.finished.is_empty());
+            assert!(shown.texts.is_empty() && shown.waiting.is_empty());
         });
     }
 }

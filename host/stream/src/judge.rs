@@ -151,9 +151,9 @@ impl Chain {
     }
 
     /// A plugin comes out of quarantine. `None`: there is none of that name; false: it was not in quarantine.
-    pub(crate) fn release(&mut self, plugin: &str, ledger: &Ledger) -> Option<bool> {
+    pub(crate) fn reinstate(&mut self, plugin: &str, ledger: &Ledger) -> Option<bool> {
         let at = self.place(plugin)?;
-        Some(self.seats[at].release(ledger, &self.abouts))
+        Some(self.seats[at].reinstate(ledger, &self.abouts))
     }
 
     /// Does what is due. Between two batches only.

@@ -9,7 +9,6 @@ mod budget;
 mod build;
 mod change;
 mod columns;
-mod drains;
 mod judge;
 mod outlook;
 mod path;
@@ -226,8 +225,8 @@ impl Control {
 
     /// Takes a plugin out of quarantine. The reply: `None`, there is none of that name; false, it was not in quarantine.
     /// Dropped unasked, it says that the stream has ended.
-    pub fn release(&self, plugin: &str, reply: impl FnOnce(Option<bool>) + Send + 'static) {
-        self.tell(thread::Control::Release { plugin: plugin.to_owned(), reply: Box::new(reply) });
+    pub fn reinstate(&self, plugin: &str, reply: impl FnOnce(Option<bool>) + Send + 'static) {
+        self.tell(thread::Control::Reinstate { plugin: plugin.to_owned(), reply: Box::new(reply) });
     }
 
     /// Asks what is known of a rid. Dropped unasked, `reply` says that the stream has ended.

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_release_they_are_counted_anew() {
+    fn faults_are_counted_anew_after_the_plugin_is_reinstated() {
         let (mut faults, start) = faults(2);
         assert!(!faults.add(start, &TRAP) && faults.add(start, &TRAP));
         faults.forget();

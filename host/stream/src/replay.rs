@@ -206,8 +206,7 @@ impl Missed {
 
     /// A batch came.
     pub(crate) fn rows(&mut self, columns: &Columns<'_>, wants: ColumnSet) -> bool {
-        let all: Vec<u32> = (0..columns.requests.len() as u32).collect();
-        let rows = Rows::pick(columns, &all, wants);
+        let rows = Rows::copy(columns, wants);
         self.add(rows.bytes(), Came::Rows(rows))
     }
 

@@ -1,45 +1,30 @@
-//! What a fresh instance of a plugin is told of the requests that are alive.
+//! The live requests, as `open` reports them to a fresh instance of a plugin.
 
 use crate::about::Abouts;
 use crate::ledger::{Accounted, Ledger, Request, Row};
 use afterbay_runtime::{Fault, Opened, Plugin};
 use std::collections::HashMap;
 
-/// The requests that a fresh instance is told of.
-pub(crate) struct Resumed<'l>(Vec<Opened<'l>>);
+/// The live requests as the ledger has them, the batch in hand included.
+pub(crate) fn now<'l>(ledger: &'l Ledger, abouts: &'l Abouts) -> Vec<Opened<'l>> {
+    alive(ledger).map(|(rid, request)| resumed(rid, request, abouts)).collect()
+}
 
-impl<'l> Resumed<'l> {
-    /// As the ledger has them, the batch in hand included.
-    pub(crate) fn now(ledger: &'l Ledger, abouts: &'l Abouts) -> Resumed<'l> {
-        Resumed(alive(ledger).map(|(rid, request)| resumed(rid, request, abouts)).collect())
-    }
-
-    /// As they were before the batch in hand, which is shown to the instance again.
-    pub(crate) fn before(accounted: &Accounted, ledger: &'l Ledger, abouts: &'l Abouts) -> Resumed<'l> {
-        let in_hand: HashMap<u64, &Row> = accounted.rows.iter().map(|row| (row.number, row)).collect();
-        let resumed = alive(ledger).filter_map(|(rid, request)| {
-            let opened = resumed(rid, request, abouts);
-            match in_hand.get(&opened.request) {
-                Some(row) if row.first => None,
-                Some(row) => {
-                    let received_tokens = opened.received_tokens.saturating_sub(u64::from(row.tokens));
-                    Some(Opened { received_tokens, ..opened })
-                }
-                None => Some(opened),
+/// The live requests as they were before the batch in hand, which the instance is called with again.
+pub(crate) fn before<'l>(accounted: &Accounted, ledger: &'l Ledger, abouts: &'l Abouts) -> Vec<Opened<'l>> {
+    let in_hand: HashMap<u64, &Row> = accounted.rows.iter().map(|row| (row.number, row)).collect();
+    let resumed = alive(ledger).filter_map(|(rid, request)| {
+        let opened = resumed(rid, request, abouts);
+        match in_hand.get(&opened.request) {
+            Some(row) if row.first => None,
+            Some(row) => {
+                let received_tokens = opened.received_tokens.saturating_sub(u64::from(row.tokens));
+                Some(Opened { received_tokens, ..opened })
             }
-        });
-        Resumed(resumed.collect())
-    }
-
-    /// Without some.
-    pub(crate) fn without(mut self, is_out: impl Fn(u64) -> bool) -> Resumed<'l> {
-        self.0.retain(|opened| !is_out(opened.request));
-        self
-    }
-
-    pub(crate) fn requests(&self) -> &[Opened<'l>] {
-        &self.0
-    }
+            None => Some(opened),
+        }
+    });
+    resumed.collect()
 }
 
 /// The requests that plugins may see rows of.

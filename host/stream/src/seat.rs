@@ -10,20 +10,18 @@ use crate::PluginSetup;
 use crate::about::Abouts;
 use crate::actions::label;
 use crate::columns;
-use crate::drains::{Drains, Heard};
 use crate::ledger::{Accounted, Ledger};
 use crate::quarantine::Faults;
-use crate::resumed::{self, Resumed};
+use crate::resumed;
 use crate::shadow;
 use crate::standing::{LastReload, PluginState, Standing};
 use crate::telemetry::Telemetry;
-use afterbay_config::{self as config, Mode, OnFault, State};
+use afterbay_config::{self as config, Mode, OnFault};
 use afterbay_events as events;
 use afterbay_events::event::{PluginDown, PluginLoaded, PluginLog, PluginPromoted};
 use afterbay_events::{Health, Name, PluginCounters, Severity};
 use afterbay_runtime::signals::Snapshot;
 use afterbay_runtime::{ColumnSet, Columns, Component, Fault, IdShape, Level, Opened, Plugin, Verdict};
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use swap::Successor;
@@ -31,11 +29,11 @@ pub(crate) use swap::{Behind, Wanted};
 
 /// How long a plugin that could not be started is left alone before the next try.
 const START_RETRY: Duration = Duration::from_secs(1);
-/// How often a batch is tried in all where `on_fault` is `hold`: all that waits behind it waits as long.
-const HOLD_TRIES: u32 = 2;
-/// What comes of a fault over a batch that is held.
+/// Calls for one batch where `on_fault` is `retry`. Later batches wait until the last of them returns.
+const RETRY_TRIES: u32 = 2;
+/// The consequence of a fault in a batch that is tried again.
 const AGAIN: &str = "the batch is tried once more on a fresh instance";
-/// What comes of a fault that concerns no batch.
+/// The consequence of a fault between two batches.
 const TAKES_OVER: &str = "a fresh instance takes over";
 
 /// What a plugin made of a batch.
@@ -65,12 +63,9 @@ pub(crate) struct Seat {
     component: Component,
     on_fault: OnFault,
     mode: Mode,
-    state: State,
-    /// Instances before it that go on with the requests they have.
-    drains: Drains,
-    /// One that is to take over when it has seen what has come before.
+    /// The instance that takes over once it knows the live requests.
     successor: Option<Successor>,
-    /// How many of those there were.
+    /// Number of successors so far: the number of the latest.
     successors: u64,
     /// As the configuration says; it may have been promoted since.
     configured: Mode,
@@ -81,16 +76,12 @@ pub(crate) struct Seat {
     retry_at: Option<Instant>,
     faults: Faults,
     is_quarantined: bool,
-    /// It faulted as requests were closed, and no fresh one has taken over yet.
+    /// The instance faulted in `close`, and no fresh instance has taken over yet.
     died_closing: bool,
-    /// Requests of an instance before it that has died, of which it is yet to be told.
-    orphans: Vec<u64>,
     requests_open: u64,
     last_reload: Option<LastReload>,
-    /// The instance is another since that was asked last: what the one before held is known to nobody.
+    /// Another instance took over, and the rows that the previous instance held are not released yet.
     is_lost: bool,
-    /// Requests of instances before it that are no more since then, likewise.
-    lost: Vec<u64>,
     /// That it holds for longer than it may was told.
     told_cut: bool,
     telemetry: Telemetry,
@@ -110,8 +101,6 @@ impl Seat {
             on_fault: config.on_fault,
             configured: config.mode.clone(),
             mode: config.mode,
-            state: config.state,
-            drains: Drains::default(),
             successor: None,
             successors: 0,
             plugin: None,
@@ -120,17 +109,15 @@ impl Seat {
             faults: Faults::new(config.quarantine),
             is_quarantined: false,
             died_closing: false,
-            orphans: Vec::new(),
             requests_open: 0,
             last_reload: None,
             is_lost: false,
-            lost: Vec::new(),
             told_cut: false,
             telemetry,
             counters,
             health,
         };
-        seat.take_over(instance, &Resumed::now(ledger, abouts), ledger, abouts);
+        seat.take_over(instance, &resumed::now(ledger, abouts), ledger, abouts);
         let (stream, plugin) = seat.names();
         let (version, digest) = seat.version();
         seat.telemetry.publish(PluginLoaded { stream, plugin, version, digest });
@@ -178,14 +165,10 @@ impl Seat {
         }
     }
 
-    /// What it, and those before and after it, want to see.
+    /// The columns that its instance and its successor want.
     pub(crate) fn wants(&self) -> ColumnSet {
         let own = self.component.description().columns;
-        if self.drains.is_empty() && self.successor.is_none() {
-            return own;
-        }
-        let next = self.successor.as_ref().map_or(own, Successor::wants);
-        self.drains.wants(columns::union(own, next))
+        self.successor.as_ref().map_or(own, |successor| columns::union(own, successor.wants()))
     }
 
     pub(crate) fn writes(&self) -> IdShape {
@@ -226,8 +209,8 @@ impl Seat {
         Answer::Verdicts(verdicts)
     }
 
-    /// `None` where there is no instance, or where it faulted as often as the batch is tried: then a fresh one has taken over,
-    /// which is told that it resumes after the batch.
+    /// The instance's verdicts. `None` where there is no instance, or where each try faulted. After the last try the fresh
+    /// instance resumes after the batch.
     fn ask(
         &mut self,
         opened: &[Opened<'_>],
@@ -236,73 +219,48 @@ impl Seat {
         ledger: &Ledger,
         abouts: &Abouts,
     ) -> Option<Vec<Verdict>> {
-        let tries = if self.policy() == OnFault::Hold { HOLD_TRIES } else { 1 };
+        let tries = if self.policy() == OnFault::Retry { RETRY_TRIES } else { 1 };
         for tried in 1..=tries {
-            let mut died = Vec::new();
-            let Some(plugin) = self.plugin.as_mut() else {
-                self.miss(opened, columns, abouts);
-                return None;
-            };
-            let told = match opened.is_empty() {
+            let Some(plugin) = self.plugin.as_mut() else { break };
+            let opens = match opened.is_empty() {
                 true => Ok(()),
                 false => resumed::open(plugin, opened, abouts),
             };
-            let answer = told.and_then(|()| match self.drains.is_empty() {
-                true => plugin.process(columns),
-                false => {
-                    let Heard { verdicts, died: dead } = self.drains.judge(columns, plugin);
-                    died.extend(dead);
-                    verdicts
-                }
-            });
-            if plugin.has_log() || !self.drains.is_empty() {
+            let answer = opens.and_then(|()| plugin.process(columns));
+            if plugin.has_log() {
                 self.drain_log(ledger);
             }
             let fault = match answer {
-                Ok(mut verdicts) => {
+                Ok(verdicts) => {
                     if !columns.requests.is_empty() {
                         self.faults.judged();
                     }
                     self.requests_open += opened.len() as u64;
-                    let is_judged = died.is_empty() || self.policy() != OnFault::Terminate;
-                    if !died.is_empty() {
-                        verdicts.extend(self.inherit(died, columns, accounted, ledger, abouts));
-                        verdicts.sort_by_key(|verdict| verdict.row);
-                    }
                     self.miss(opened, columns, abouts);
-                    return is_judged.then_some(verdicts);
+                    return Some(verdicts);
                 }
                 Err(fault) => fault,
             };
-            let again = tried < tries;
-            let then = if again { AGAIN } else { self.then() };
-            // The fresh instance has their requests, too.
-            died.iter().for_each(|(fault, _)| self.tell_fault(fault, then));
-            self.fault(&fault, then);
-            if again {
-                self.counters.held_batches.add(1);
-                let before =
-                    Resumed::before(accounted, ledger, abouts).without(|request| self.drains.has(request));
-                self.restart(&before, ledger, abouts);
+            if tried < tries {
+                self.fault(&fault, AGAIN);
+                self.counters.retried_batches.add(1);
+                self.restart(&resumed::before(accounted, ledger, abouts), ledger, abouts);
             } else {
-                self.restart(&self.alive(ledger, abouts), ledger, abouts);
-                self.miss(opened, columns, abouts);
+                self.fault(&fault, self.then());
+                self.resume(ledger, abouts);
             }
         }
+        self.miss(opened, columns, abouts);
         None
     }
 
-    /// The attributes of an open request are others now. What an instance that drains dies of, it dies of at the next batch.
+    /// The attributes of an open request changed.
     pub(crate) fn changed(&mut self, request: u64, ledger: &Ledger, abouts: &Abouts) {
         if let Some(successor) = &mut self.successor {
             successor.changed(request, abouts.attributes(request));
         }
-        if let Some(plugin) = self.drains.of(request).filter(|plugin| plugin.component().grants().request) {
-            plugin.set_attributes(request, abouts.attributes(request));
-            let _told = plugin.changed(&[request]);
-            self.drain_log(ledger);
-        } else if self.component.grants().request {
-            let _told = self.tell(ledger, abouts, |plugin| {
+        if self.component.grants().request {
+            self.tell(ledger, abouts, |plugin| {
                 plugin.set_attributes(request, abouts.attributes(request));
                 plugin.changed(&[request])
             });
@@ -311,29 +269,30 @@ impl Seat {
 
     /// How the stream stands; `is_news`: otherwise than it was told last.
     pub(crate) fn stands(&mut self, now: &Snapshot, is_news: bool, ledger: &Ledger, abouts: &Abouts) {
-        let _told = self.tell(ledger, abouts, |plugin| {
+        self.tell(ledger, abouts, |plugin| {
             plugin.set_signals(now.clone());
             if is_news { plugin.pressure() } else { Ok(()) }
         });
     }
 
-    /// A call between two batches. Where it faults, a fresh instance takes over. False where there is none, or it faulted.
-    fn tell(
+    /// Calls the instance between two batches. Where the call faults, a fresh instance takes over. `None` where there is no
+    /// instance, or where it faulted.
+    fn tell<T>(
         &mut self,
         ledger: &Ledger,
         abouts: &Abouts,
-        call: impl FnOnce(&mut Plugin) -> Result<(), Fault>,
-    ) -> bool {
-        let Some(plugin) = self.plugin.as_mut() else { return false };
-        let told = call(plugin);
+        call: impl FnOnce(&mut Plugin) -> Result<T, Fault>,
+    ) -> Option<T> {
+        let plugin = self.plugin.as_mut()?;
+        let answer = call(plugin);
         if plugin.has_log() {
             self.drain_log(ledger);
         }
-        if let Err(fault) = &told {
+        if let Err(fault) = &answer {
             self.fault(fault, TAKES_OVER);
-            self.restart(&self.alive(ledger, abouts), ledger, abouts);
+            self.resume(ledger, abouts);
         }
-        told.is_ok()
+        answer.ok()
     }
 
     /// Whether it is to be told how the stream stands.
@@ -348,7 +307,7 @@ impl Seat {
 
     /// Whether nothing is to pass of what can never be judged: to try it once more would not help.
     pub(crate) fn is_guard(&self) -> bool {
-        matches!(self.policy(), OnFault::Terminate | OnFault::Hold)
+        matches!(self.policy(), OnFault::Terminate | OnFault::Retry)
     }
 
     /// Some rows cannot be read, which counts as a fault. It says nothing about the plugin, so that it does not bring it nearer to
@@ -365,7 +324,7 @@ impl Seat {
     /// What becomes of a batch that it did not judge.
     fn then(&self) -> &'static str {
         match self.policy() {
-            OnFault::Bypass | OnFault::Hold => "the batch goes on unchanged",
+            OnFault::Bypass | OnFault::Retry => "the batch goes on unchanged",
             OnFault::Terminate => "the batch's requests are ended",
         }
     }
@@ -376,19 +335,6 @@ impl Seat {
         if let Some(successor) = &mut self.successor {
             successor.closed(requests);
         }
-        let (requests, dead) = match self.drains.is_empty() {
-            true => (Cow::Borrowed(requests), Vec::new()),
-            false => {
-                let (others, dead) = self.drains.close(requests);
-                (Cow::Owned(others), dead)
-            }
-        };
-        for (fault, _) in &dead {
-            // What it still had, a fresh instance is told of with the next.
-            self.tell_fault(fault, TAKES_OVER);
-        }
-        self.orphans.extend(dead.into_iter().flat_map(|(_, requests)| requests));
-        let requests = &*requests;
         let Some(plugin) = &mut self.plugin else { return };
         self.requests_open = self.requests_open.saturating_sub(requests.len() as u64);
         requests.iter().for_each(|request| plugin.set_attributes(*request, None));
@@ -397,7 +343,7 @@ impl Seat {
             self.drain_log(ledger);
         }
         if let Err(fault) = closed {
-            // Its requests have ended: there is nothing to hold or to end.
+            // The requests have ended: there is no batch to retry and no request to end.
             self.fault(&fault, TAKES_OVER);
             self.died_closing = !self.is_quarantined;
         }
@@ -405,35 +351,30 @@ impl Seat {
 
     /// Between two batches: a fresh instance in place of one that faulted as requests were closed.
     pub(crate) fn revive(&mut self, ledger: &Ledger, abouts: &Abouts) {
-        let orphans = std::mem::take(&mut self.orphans);
         if std::mem::take(&mut self.died_closing) {
-            self.restart(&self.alive(ledger, abouts), ledger, abouts);
-        } else if !orphans.is_empty() {
-            let resumed = Resumed::now(ledger, abouts);
-            self.adopt(&orphans.into_iter().collect(), resumed, ledger, abouts);
+            self.resume(ledger, abouts);
         }
     }
 
-    /// After a panic: a fresh instance takes over, of everything.
+    /// A fresh instance takes over after a panic of the stream's thread.
     pub(crate) fn after_panic(&mut self, ledger: &Ledger, abouts: &Abouts) {
-        self.drains.end();
-        (self.successor, self.orphans) = (None, Vec::new());
-        self.restart(&self.alive(ledger, abouts), ledger, abouts);
+        self.successor = None;
+        self.resume(ledger, abouts);
     }
 
-    /// What a fresh instance is told of.
-    fn alive<'l>(&self, ledger: &'l Ledger, abouts: &'l Abouts) -> Resumed<'l> {
-        Resumed::now(ledger, abouts).without(|request| self.drains.has(request))
+    /// A fresh instance takes over the live requests as they are now, unless the plugin is quarantined.
+    fn resume(&mut self, ledger: &Ledger, abouts: &Abouts) {
+        self.restart(&resumed::now(ledger, abouts), ledger, abouts);
     }
 
-    /// A fresh instance takes over, unless it is quarantined.
-    fn restart(&mut self, resumed: &Resumed<'_>, ledger: &Ledger, abouts: &Abouts) {
+    /// A fresh instance takes over these requests, unless the plugin is quarantined.
+    fn restart(&mut self, requests: &[Opened<'_>], ledger: &Ledger, abouts: &Abouts) {
         (self.plugin, self.is_lost) = (None, true);
         if self.is_quarantined {
             return;
         }
         match self.component.instantiate(&self.settings) {
-            Ok(plugin) => self.take_over(plugin, resumed, ledger, abouts),
+            Ok(plugin) => self.take_over(plugin, requests, ledger, abouts),
             Err(error) => {
                 let (stream, plugin) = self.names();
                 self.telemetry.publish(PluginDown {
@@ -485,7 +426,7 @@ impl Seat {
         if self.configured != config.mode {
             (self.mode, self.configured) = (config.mode.clone(), config.mode.clone());
         }
-        (self.on_fault, self.state) = (config.on_fault, config.state);
+        self.on_fault = config.on_fault;
         if self.faults.policy() != config.quarantine {
             self.faults = Faults::new(config.quarantine);
         }
@@ -508,15 +449,15 @@ impl Seat {
     pub(crate) fn tick(&mut self, now: Instant, ledger: &Ledger, abouts: &Abouts) {
         if self.retry_at.is_some_and(|at| at <= now) {
             self.retry_at = None;
-            self.restart(&self.alive(ledger, abouts), ledger, abouts);
+            self.resume(ledger, abouts);
         }
     }
 
     /// Seats an instance and tells it of the requests that are alive.
-    fn take_over(&mut self, mut plugin: Plugin, resumed: &Resumed<'_>, ledger: &Ledger, abouts: &Abouts) {
+    fn take_over(&mut self, mut plugin: Plugin, requests: &[Opened<'_>], ledger: &Ledger, abouts: &Abouts) {
         self.faults.started();
-        let opened = resumed::open(&mut plugin, resumed.requests(), abouts);
-        self.requests_open = resumed.requests().len() as u64;
+        let opened = resumed::open(&mut plugin, requests, abouts);
+        self.requests_open = requests.len() as u64;
         (self.plugin, self.is_lost) = (Some(plugin), true);
         self.retry_at = None;
         self.drain_log(ledger);
@@ -537,9 +478,7 @@ impl Seat {
     }
 
     fn drain_log(&mut self, ledger: &Ledger) {
-        let mut lines = self.drains.drain_log();
-        lines.extend(self.plugin.as_mut().map(Plugin::drain_log).unwrap_or_default());
-        for line in lines {
+        for line in self.plugin.as_mut().map(Plugin::drain_log).unwrap_or_default() {
             let (stream, plugin) = self.names();
             let rid = line.request.and_then(|number| ledger.rid_of(number)).map(str::to_owned);
             let severity = match line.level {

@@ -52,7 +52,7 @@ pub(crate) enum Control {
     /// It is to be otherwise.
     Change { change: Box<Change>, reply: Box<dyn FnOnce() + Send> },
     /// A plugin is to come out of quarantine.
-    Release { plugin: String, reply: Box<dyn FnOnce(Option<bool>) + Send> },
+    Reinstate { plugin: String, reply: Box<dyn FnOnce(Option<bool>) + Send> },
     /// A shadow is to be live.
     Promote { plugin: String, reply: Box<dyn FnOnce(Option<bool>) + Send> },
     /// Where joined rows may end for a sink: it is known now who reads.
@@ -248,8 +248,8 @@ impl Thread {
                     self.change(|it| change.apply(&mut it.plan, &mut it.path));
                     reply();
                 }
-                Ok(Control::Release { plugin, reply }) => {
-                    reply(self.path.chain.release(&plugin, &self.path.ledger));
+                Ok(Control::Reinstate { plugin, reply }) => {
+                    reply(self.path.chain.reinstate(&plugin, &self.path.ledger));
                 }
                 Ok(Control::Promote { plugin, reply }) => {
                     reply(self.path.chain.promote(&plugin));

@@ -7,9 +7,6 @@ use anyhow::{Context, ensure};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How state crosses a swap.
-pub(crate) const STATES: [&str; 3] = ["migrate", "replay", "drain"];
-
 const EVERY: Duration = Duration::from_millis(200);
 /// With swaps and without take turns of so long, so that a machine that slows down slows both.
 const TURN: Duration = Duration::from_secs(2);
@@ -55,7 +52,6 @@ pub(crate) fn traffic(rows: u64) -> anyhow::Result<Traffic> {
 pub(crate) fn measure(
     binary: &Path,
     examples: &Path,
-    state: &str,
     traffic: &Traffic,
     time: Duration,
 ) -> anyhow::Result<Swaps> {
@@ -63,7 +59,6 @@ pub(crate) fn measure(
     let [ingress, reader] = ["in", "out"].map(|name| format!("ipc://{}/{name}", dir.path().display()));
     let swapped = Swapped {
         dir: dir.path(),
-        state,
         ingress: &ingress,
         reader: &reader,
         source: std::fs::read(examples.join("stop_on_loop.wasm"))?,
@@ -98,7 +93,6 @@ fn stood(running: &Running) -> anyhow::Result<(f64, f64)> {
 
 struct Swapped<'a> {
     dir: &'a Path,
-    state: &'a str,
     ingress: &'a str,
     reader: &'a str,
     source: Vec<u8>,
@@ -165,9 +159,9 @@ impl Swapped<'_> {
     }
 
     fn stream(&self, number: u64) -> String {
-        let (component, state, window) = (self.component(), self.state, 64 + number % 64);
+        let (component, window) = (self.component(), 64 + number % 64);
         let plugin = format!(
-            "[[stream.plugin]]\nname = \"p\"\ncomponent = {component:?}\nstate = {state:?}\nsettings = {{ window = {window} }}\n"
+            "[[stream.plugin]]\nname = \"p\"\ncomponent = {component:?}\nsettings = {{ window = {window} }}\n"
         );
         stream("bench", self.ingress, self.reader, &plugin)
     }
@@ -186,10 +180,10 @@ impl Swapped<'_> {
             ("request_imbalances_total", 0.0),
         ] {
             let is = running.figure(&format!("afterbay_{name}{{stream=\"bench\"}}"))?;
-            ensure!(is == expected, "{}: {name} is {is}, and must be {expected}", self.state);
+            ensure!(is == expected, "{name} is {is}, and must be {expected}");
         }
         let lost = running.figure("afterbay_events_total{event=\"PluginStateLost\"}").unwrap_or(0.0);
-        ensure!(lost == 0.0, "{}: state was lost at {lost} swaps of {swaps}", self.state);
+        ensure!(lost == 0.0, "state was lost at {lost} swaps of {swaps}");
         for (name, label, expected) in [
             ("calls_total", "", frames),
             ("bypassed_batches_total", "", 0),
@@ -197,7 +191,7 @@ impl Swapped<'_> {
             ("reloads_total", ",result=\"failed\"", 0),
         ] {
             let is = self.figure(running, name, label)?;
-            ensure!(is == expected as f64, "{}: {name}{label} is {is}, and must be {expected}", self.state);
+            ensure!(is == expected as f64, "{name}{label} is {is}, and must be {expected}");
         }
         Ok(())
     }

@@ -13,11 +13,14 @@ struct Settings {
     slow: u32,
     /// Traps at this row of a request; 0: at none.
     traps_at: u64,
+    /// Traps in `export-state`.
+    traps_in_export: bool,
+    /// Refuses the state that it is handed.
+    refuses: bool,
 }
 
 struct Remembers {
-    slow: u32,
-    traps_at: u64,
+    settings: Settings,
     /// Rows seen of each open request.
     rows: BTreeMap<RequestId, u64>,
 }
@@ -27,8 +30,8 @@ impl Plugin for Remembers {
     const COLUMNS: Columns = Columns::FINISHED;
     const WANTS: Calls = Calls::all();
 
-    fn new(Settings { slow, traps_at }: Settings) -> Result<Self, ConfigureError> {
-        Ok(Self { slow, traps_at, rows: BTreeMap::new() })
+    fn new(settings: Settings) -> Result<Self, ConfigureError> {
+        Ok(Self { settings, rows: BTreeMap::new() })
     }
 
     fn opened(&mut self, request: &Opened) {
@@ -54,9 +57,9 @@ impl Plugin for Remembers {
         for row in batch.rows() {
             let rows = self.rows.entry(row.request()).or_default();
             *rows += 1;
-            assert_ne!(*rows, self.traps_at, "traps as told");
+            assert_ne!(*rows, self.settings.traps_at, "traps as told");
             let mut note = format!("row {rows}");
-            if self.slow > 0 {
+            if self.settings.slow > 0 {
                 note += &format!(", {}", afterbay_plugin::attributes(row.request()).unwrap_or_default());
             }
             verdicts.annotate(row, note);
@@ -84,6 +87,7 @@ impl Plugin for Remembers {
     }
 
     fn export_state(&mut self) -> Vec<u8> {
+        assert!(!self.settings.traps_in_export, "traps as told");
         let rows = self.rows.iter();
         rows.flat_map(|(request, rows)| [request.to_le_bytes(), rows.to_le_bytes()]).flatten().collect()
     }
@@ -92,8 +96,11 @@ impl Plugin for Remembers {
         if version != env!("CARGO_PKG_VERSION") {
             return Err(StateError::UnknownVersion);
         }
-        for round in 0..u64::from(self.slow) * 1_000_000 {
+        for round in 0..u64::from(self.settings.slow) * 1_000_000 {
             std::hint::black_box(round);
+        }
+        if self.settings.refuses {
+            return Err(StateError::Corrupt);
         }
         let (pairs, []) = state.as_chunks::<16>() else { return Err(StateError::Corrupt) };
         for pair in pairs {

@@ -199,7 +199,7 @@ fn every_command_that_asks_finds_the_socket_by_the_configuration_or_by_the_defau
         }
         ended(&mut command)
     };
-    for command in [&["plugins"][..], &["reload"], &["plugins", "release", "notes"], &["abort", "a"]] {
+    for command in [&["plugins"][..], &["reload"], &["plugins", "reinstate", "notes"], &["abort", "a"]] {
         for done in [ask(&[command, &["--config", &file]].concat(), None), ask(command, Some(&file))] {
             assert!(!done.stderr.contains("admin"), "{command:?}: {done:?}");
         }

@@ -30,7 +30,7 @@ fn during_a_storm_of_faults_the_frames_are_what_they_would_be_without_it() {
     assert_eq!(afterbay.stop(), 0);
     assert!(expected.iter().flat_map(|frame| rows(frame)).any(|row| row.ids == [7]));
     let batches = expected.len() as u64;
-    for (policy, tries) in [("bypass", 1), ("hold", 2)] {
+    for (policy, tries) in [("bypass", 1), ("retry", 2)] {
         let stage = Stage::new();
         let mut config = stage.config();
         let storm = [
@@ -54,7 +54,11 @@ fn during_a_storm_of_faults_the_frames_are_what_they_would_be_without_it() {
                 "{policy}: {name}"
             );
             assert_eq!(metrics.plugin(name, "bypassed_batches_total"), batches, "{policy}: {name}");
-            assert_eq!(metrics.plugin(name, "held_batches_total"), (tries - 1) * batches, "{policy}: {name}");
+            assert_eq!(
+                metrics.plugin(name, "retried_batches_total"),
+                (tries - 1) * batches,
+                "{policy}: {name}"
+            );
         }
         assert_eq!(metrics.plugin("healthy", "bypassed_batches_total"), 0);
         assert_eq!(afterbay.get("/readyz").status, 200, "faults are not a quarantine");
@@ -64,12 +68,12 @@ fn during_a_storm_of_faults_the_frames_are_what_they_would_be_without_it() {
 }
 
 #[test]
-fn a_batch_that_is_held_is_judged_by_a_fresh_instance_that_knows_what_was_before_it() {
+fn a_batch_that_is_retried_is_judged_by_a_fresh_instance_that_knows_what_was_before_it() {
     let stage = Stage::new();
     let mut reader = Reader::bind(&stage.reader_side());
     let config = stage.config().plugin("tires", &guest("tires"), "");
     let afterbay =
-        Afterbay::run(&stage, &config.of_plugin("on_fault = \"hold\"\nquarantine = { faults = 0 }"));
+        Afterbay::run(&stage, &config.of_plugin("on_fault = \"retry\"\nquarantine = { faults = 0 }"));
     let mut sender = Sender::connect(&stage.scheduler_side());
     let (mut early, mut late) = (Request::new("early"), Request::new("late"));
     let mut step = |rows| {
@@ -82,7 +86,7 @@ fn a_batch_that_is_held_is_judged_by_a_fresh_instance_that_knows_what_was_before
     step(vec![late.row(&[2, 3, 4]), early.last(&[4])]);
     let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == 3);
     assert_eq!(metrics.plugin_by("tires", "faults_total", "kind", "trap"), 2);
-    assert_eq!(metrics.plugin("tires", "held_batches_total"), 2);
+    assert_eq!(metrics.plugin("tires", "retried_batches_total"), 2);
     assert_eq!(metrics.plugin("tires", "bypassed_batches_total"), 0);
     let fault = afterbay.event("PluginFault");
     assert_eq!(fault["then"], "the batch is tried once more on a fresh instance", "{fault}");
@@ -149,38 +153,7 @@ fn where_nothing_may_pass_unjudged_a_fault_ends_its_requests_and_the_scheduler_i
 }
 
 #[test]
-fn where_nothing_may_pass_unjudged_neither_does_what_a_version_faults_over_that_goes_on_with_its_requests() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let component = stage.path("plugin.wasm");
-    install(&guest("tires"), 0, &component);
-    let config = stage.config().plugin("guard", &component, "");
-    let afterbay = Afterbay::run(&stage, &config.of_plugin("on_fault = \"terminate\"\nstate = \"drain\""));
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let (mut old, mut new) = (Request::new("old"), Request::new("new"));
-    let mut step = |frame: Vec<_>| {
-        sender.send(&batch(Msgpack, frame));
-        rows(&reader.frame())
-    };
-    assert_eq!(step(vec![old.row(&[1])]), [row("old", &[1], 1, None)]);
-    install(&guest("tires"), 1, &component);
-    afterbay.event("PluginReloaded");
-    // The second batch of the first version, the first of the second.
-    let ended = [row("old", &[], 1, Some("abort")), row("new", &[], 0, Some("abort"))];
-    assert_eq!(step(vec![old.row(&[2]), new.row(&[1])]), ended);
-    let fault = afterbay.event("PluginFault");
-    assert_eq!(fault["then"], "the batch's requests are ended", "{fault}");
-    assert_eq!(
-        step(vec![old.row(&[3]), Request::new("other").row(&[1])]),
-        [row("other", &[], 0, Some("abort"))]
-    );
-    assert_eq!(afterbay.metrics().stream("request_imbalances_total"), 0);
-    assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
-}
-
-#[test]
-fn a_plugin_that_faults_too_often_is_quarantined_and_comes_back_when_it_is_released_or_changed() {
+fn a_plugin_that_faults_too_often_is_quarantined_until_it_is_reinstated_or_changed() {
     let stage = Stage::new();
     let mut reader = Reader::bind(&stage.reader_side());
     let component = stage.path("plugin.wasm");
@@ -208,27 +181,30 @@ fn a_plugin_that_faults_too_often_is_quarantined_and_comes_back_when_it_is_relea
     assert_eq!(metrics.plugin("bad", "bypassed_batches_total"), 7);
     assert_eq!(metrics.plugin("bad", "rows_total"), 3, "it was shown no row while it was quarantined");
 
-    let release = |plugin: &str, body: &str| {
-        let answer = afterbay.post(&format!("/v1/plugins/{plugin}/release"), &[JSON], body);
+    let reinstate = |plugin: &str, body: &str| {
+        let answer = afterbay.post(&format!("/v1/plugins/{plugin}/reinstate"), &[JSON], body);
         (answer.status, answer.body)
     };
-    assert_eq!(release("other", "").0, 404);
-    assert_eq!(release("bad", r#"{"stream": "other"}"#).0, 404);
-    assert_eq!(afterbay.post("/v1/plugins/bad/release", &[JSON, "Origin: http://evil.test"], "").status, 403);
-    assert_eq!(release("bad", ""), (200, r#"{"plugin":"bad","streams":["test"]}"#.to_owned()));
+    assert_eq!(reinstate("other", "").0, 404);
+    assert_eq!(reinstate("bad", r#"{"stream": "other"}"#).0, 404);
     assert_eq!(
-        release("bad", ""),
+        afterbay.post("/v1/plugins/bad/reinstate", &[JSON, "Origin: http://evil.test"], "").status,
+        403
+    );
+    assert_eq!(reinstate("bad", ""), (200, r#"{"plugin":"bad","streams":["test"]}"#.to_owned()));
+    assert_eq!(
+        reinstate("bad", ""),
         (409, r#"{"code":"not_quarantined","error":"plugin \"bad\" is not quarantined"}"#.into())
     );
     afterbay.until_well();
-    assert_eq!(afterbay.event("PluginReleased")["by"], "operator");
+    assert_eq!(afterbay.event("PluginReinstated")["by"], "operator");
     (0..5).for_each(|_| step());
-    assert_eq!(faults(), 6, "they are counted anew after a release");
+    assert_eq!(faults(), 6, "faults are counted anew after the plugin is reinstated");
     afterbay.until_degraded("plugin:test:bad");
 
     install(&guest("panics"), 1, &component);
     afterbay.until_well();
-    afterbay.event_where("PluginReleased", |event| event["by"] == "reload");
+    afterbay.event_where("PluginReinstated", |event| event["by"] == "reload");
     step();
     assert_eq!(faults(), 7);
     assert_eq!(afterbay.stop(), 0);

@@ -407,13 +407,13 @@ fn rows_wait_with_their_plugin_while_frames_wait_in_the_journal_and_all_come_bac
     }
 }
 
-/// What leaves with a row of a request whose row before was held as another version took over, and with the row that would
-/// release it; `more`: how the plugin is treated.
-fn held_over_a_reload(state: &str, more: &str) -> [Vec<Row>; 2] {
+/// The rows that leave with a request's next two rows, where its first row was held when another version took over. The last
+/// of the three would release it. `policy`: lines of the plugin's configuration.
+fn held_over_a_reload(policy: &str) -> [Vec<Row>; 2] {
     let stage = Stage::new();
     let mut reader = Reader::bind(&stage.reader_side());
     let (component, config) = installed(&stage);
-    let afterbay = Afterbay::run(&stage, &config.of_plugin(&format!("state = {state:?}\n{more}")));
+    let afterbay = Afterbay::run(&stage, &config.of_plugin(policy));
     let mut sender = Sender::connect(&stage.scheduler_side());
     let (mut a, mut b) = (Request::new("a"), Request::new("b"));
     sender.send(&batch(Msgpack, vec![a.row(&[HOLD]), b.row(&[1])]));
@@ -437,48 +437,17 @@ fn held_over_a_reload(state: &str, more: &str) -> [Vec<Row>; 2] {
 }
 
 #[test]
-fn what_a_version_holds_that_goes_on_with_its_requests_waits_on_where_the_one_after_it_faults() {
-    let stage = Stage::new();
-    let mut reader = Reader::bind(&stage.reader_side());
-    let (component, config) = installed(&stage);
-    let afterbay = Afterbay::run(&stage, &config.of_plugin("state = \"drain\""));
-    let mut sender = Sender::connect(&stage.scheduler_side());
-    let mut old = Request::new("old");
-    sender.send(&batch(Msgpack, vec![old.row(&[HOLD])]));
-    afterbay.until_metrics("it waits", |metrics| metrics.plugin("holds", "held_rows") == 1);
-    install(&guest("holds"), 1, &component);
-    afterbay.event("PluginReloaded");
-    sender.send(&batch(Msgpack, vec![Request::new("new").last(&[PANIC])]));
-    assert_eq!(rows(&reader.frame()), [row("new", &[PANIC], 1, Some("length"))]);
-    afterbay.event("PluginFault");
-    sender.send(&batch(Msgpack, vec![old.last(&[RELEASE])]));
-    assert_eq!(rows(&reader.frame()), [row("old", &[HOLD, RELEASE], 2, Some("length"))]);
-    // What goes on by itself could be joined with it on its way.
-    assert!(afterbay.events("HoldEnded").is_empty());
-    assert_eq!(afterbay.stop(), 0);
-    assert_eq!(verify(&stage).0, 0);
-}
-
-#[test]
 fn what_is_held_goes_on_as_it_came_where_another_version_takes_over_its_request() {
-    for state in ["migrate", "replay"] {
-        let [first, second] = held_over_a_reload(state, "");
-        let ids: Vec<i64> = first.iter().flat_map(|row| row.ids.clone()).collect();
-        assert_eq!((ids, first.last().unwrap().completion_tokens), (vec![HOLD, 2], 2), "{state}");
-        assert_eq!(second, [row("a", &[RELEASE], 3, None)], "{state}");
-    }
+    let [first, second] = held_over_a_reload("");
+    let ids: Vec<i64> = first.iter().flat_map(|row| row.ids.clone()).collect();
+    assert_eq!((ids, first.last().unwrap().completion_tokens), (vec![HOLD, 2], 2));
+    assert_eq!(second, [row("a", &[RELEASE], 3, None)]);
 }
 
 #[test]
 fn where_nothing_may_pass_unjudged_a_request_of_which_rows_are_held_ends_as_another_version_takes_over() {
-    let [first, second] = held_over_a_reload("migrate", "on_fault = \"terminate\"");
+    let [first, second] = held_over_a_reload("on_fault = \"terminate\"");
     assert_eq!((first, second), (vec![row("a", &[], 0, Some("abort"))], vec![]));
-}
-
-#[test]
-fn what_is_held_waits_on_where_the_version_that_holds_it_goes_on_with_its_request() {
-    let [first, second] = held_over_a_reload("drain", "on_fault = \"terminate\"");
-    assert_eq!((first, second), (vec![], vec![row("a", &[HOLD, 2, RELEASE], 3, None)]));
 }
 
 #[test]

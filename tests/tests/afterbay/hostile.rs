@@ -96,7 +96,7 @@ fn one_row_of_whatever_form_leaves_a_guard_armed_for_its_whole_batch() {
     let narrow = b"\xc7\x0a\x01\0\0\0\x02\xa1i\x02\0\0\0";
     let narrow_pickle = b"carray\n_array_reconstructor\n(carray\narray\n\x8c\x01iK\x08C\x04\x02\0\0\0tR";
     for wire in WIRES {
-        for on_fault in ["terminate", "hold"] {
+        for on_fault in ["terminate", "retry"] {
             let stage = Stage::new();
             let mut reader = Reader::bind(&stage.reader_side());
             let afterbay = Afterbay::run(&stage, &guarded(&stage, on_fault));
@@ -158,7 +158,7 @@ fn a_row_that_cannot_be_read_ends_where_a_guard_must_judge_it_and_is_nobody_else
 
 #[test]
 fn a_frame_whose_rows_cannot_be_read_passes_where_every_plugin_lets_it_and_else_ends_whom_it_names() {
-    for on_fault in ["bypass", "terminate", "hold"] {
+    for on_fault in ["bypass", "terminate", "retry"] {
         let stage = Stage::new();
         let mut reader = Reader::bind(&stage.reader_side());
         let afterbay = Afterbay::run(&stage, &guarded(&stage, on_fault));

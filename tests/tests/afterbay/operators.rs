@@ -60,9 +60,10 @@ fn the_plugins_of_a_stream_are_shown_with_what_they_are_cost_and_say() {
     assert_eq!(plugins[0]["last_reload"]["refused"], Value::Null);
     assert_ne!(plugins[0]["digest"], loops["digest"]);
 
-    let release =
-        |name: &str, args: &[&str]| done(&[&["plugins", "release", name, "--admin", &admin], args].concat());
-    assert_eq!(release("bad", &[]).good(), "bad: released, stream test\n");
+    let reinstate = |name: &str, args: &[&str]| {
+        done(&[&["plugins", "reinstate", name, "--admin", &admin], args].concat())
+    };
+    assert_eq!(reinstate("bad", &[]).good(), "bad: reinstated, stream test\n");
     let shown = done(&["plugins", "--json", "--admin", &admin]).good();
     let shown: Value = serde_json::from_str(&shown).unwrap();
     assert_eq!(shown["plugins"][1]["state"], "live", "{shown}");
@@ -71,7 +72,7 @@ fn the_plugins_of_a_stream_are_shown_with_what_they_are_cost_and_say() {
         ("worse", &[], "there is no plugin \"worse\""),
         ("bad", &["--stream", "other"], "there is no plugin \"bad\" of stream \"other\""),
     ] {
-        let refused = release(name, args);
+        let refused = reinstate(name, args);
         assert_eq!((refused.code, refused.stderr), (1, format!("afterbay: {why}\n")));
     }
     sender.send(&batch(Msgpack, vec![other.last(&[4])]));

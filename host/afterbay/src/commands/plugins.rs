@@ -1,4 +1,4 @@
-//! `afterbay plugins`: how the plugins of a running Afterbay stand, and a way back for one that is quarantined.
+//! `afterbay plugins`: the plugins of a running Afterbay, and the commands that reinstate or promote one.
 
 use crate::commands::abort::percent_encoded;
 use crate::commands::asking::Asks;
@@ -13,7 +13,7 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Examples:\n  afterbay plugins\n  afterbay plugins --json --admin 127.0.0.1:9465\n  afterbay plugins release redact\n  afterbay plugins promote redact-2"
+    after_help = "Examples:\n  afterbay plugins\n  afterbay plugins --json --admin 127.0.0.1:9465\n  afterbay plugins reinstate redact\n  afterbay plugins promote redact-2"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -25,8 +25,8 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum Command {
     /// Take a plugin out of quarantine: a fresh instance goes back into the chain
-    #[command(after_help = "Example:\n  afterbay plugins release redact --stream decode-0")]
-    Release {
+    #[command(after_help = "Example:\n  afterbay plugins reinstate redact --stream decode-0")]
+    Reinstate {
         /// The plugin, by its name in the configuration
         name: String,
         /// Only of this stream; else of every stream that has one of that name
@@ -52,8 +52,8 @@ enum Command {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         None => show(&args.asks),
-        Some(Command::Release { name, stream, asks }) => {
-            change(&name, "release", "released", stream.as_deref(), &asks)
+        Some(Command::Reinstate { name, stream, asks }) => {
+            change(&name, "reinstate", "reinstated", stream.as_deref(), &asks)
         }
         Some(Command::Promote { name, stream, asks }) => {
             let code = change(&name, "promote", "promoted", stream.as_deref(), &asks)?;

@@ -34,14 +34,6 @@ pub(crate) static PLUGIN: Table = Table {
              both, row by row.",
         ),
         key(
-            "state",
-            Default,
-            "\"migrate\"",
-            "How what it knows of live requests comes to the instance after it at a reload. \"migrate\": it hands it over, if both versions can.\n\
-             \"replay\": the new one is shown their rows again out of the journal, and takes over when it has seen them. \"drain\": the old one\n\
-             goes on with them until they end.",
-        ),
-        key(
             "sha256",
             Optional,
             "\"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"",
@@ -57,9 +49,9 @@ pub(crate) static PLUGIN: Table = Table {
             "on_fault",
             Default,
             "\"bypass\"",
-            "What becomes of a batch that it was shown and did not judge, since it faulted or there is no instance of it:\n\
-             \"bypass\", it goes on as it came; \"hold\", it is tried once more on a fresh instance, then it goes on as it came;\n\
-             \"terminate\", its requests are aborted and this row's tokens go no further: nothing passes unjudged.",
+            "The consequence for a batch that the plugin did not judge, because it faulted or has no instance: \"bypass\", the batch\n\
+             passes unchanged; \"retry\", a fresh instance is called with it once, then it passes unchanged; \"terminate\", its\n\
+             requests are aborted and its tokens are dropped: nothing passes unjudged.",
         ),
         inline(
             "quarantine",

@@ -5,7 +5,7 @@ use crate::about::Abouts;
 use crate::ledger::Ledger;
 use afterbay_config::{OnFault, Quarantine};
 use afterbay_events as events;
-use afterbay_events::event::{PluginFault, PluginQuarantined, PluginReleased};
+use afterbay_events::event::{PluginFault, PluginQuarantined, PluginReinstated};
 use afterbay_runtime::{Fault, FaultKind};
 use std::time::Instant;
 
@@ -13,10 +13,6 @@ impl Seat {
     /// The instance is dead: told, counted, and where it is one fault too many, the plugin is out of the chain.
     pub(super) fn fault(&mut self, fault: &Fault, then: &'static str) {
         (self.plugin, self.requests_open, self.is_lost) = (None, 0, true);
-        self.tell_fault(fault, then);
-    }
-
-    pub(super) fn tell_fault(&mut self, fault: &Fault, then: &'static str) {
         let label = match fault.kind {
             FaultKind::Trap { .. } => events::FaultKind::Trap,
             FaultKind::Deadline { .. } => events::FaultKind::Deadline,
@@ -37,13 +33,11 @@ impl Seat {
 
     fn quarantine(&mut self, last: &Fault) {
         (self.is_quarantined, self.died_closing, self.retry_at) = (true, false, None);
-        self.plugin = None;
-        self.drains.end();
         self.counters.quarantines.add(1);
         self.counters.quarantined.set(1);
         let Quarantine { faults, within } = self.faults.policy();
         let then = match self.policy() {
-            OnFault::Bypass | OnFault::Hold => "batches go on unchanged",
+            OnFault::Bypass | OnFault::Retry => "batches go on unchanged",
             OnFault::Terminate => "requests are aborted",
         };
         let why = last.to_string();
@@ -55,11 +49,11 @@ impl Seat {
         self.telemetry.publish(PluginQuarantined { stream, plugin, faults, within_ms, then, why });
     }
 
-    /// Back into the chain, as the operator wants it. False where it was in it.
-    pub(crate) fn release(&mut self, ledger: &Ledger, abouts: &Abouts) -> bool {
+    /// Takes the plugin out of quarantine, with a fresh instance. False where it is not quarantined.
+    pub(crate) fn reinstate(&mut self, ledger: &Ledger, abouts: &Abouts) -> bool {
         let was_quarantined = self.leave_quarantine("operator");
         if was_quarantined {
-            self.restart(&self.alive(ledger, abouts), ledger, abouts);
+            self.resume(ledger, abouts);
         }
         was_quarantined
     }
@@ -71,7 +65,7 @@ impl Seat {
             self.counters.quarantined.set(0);
             self.health.clear(&self.key());
             let (stream, plugin) = self.names();
-            self.telemetry.publish(PluginReleased { stream, plugin, by });
+            self.telemetry.publish(PluginReinstated { stream, plugin, by });
         }
         was_quarantined
     }

@@ -12,13 +12,10 @@ impl Seat {
         self.name.clone()
     }
 
-    /// What instances held that are no more is to go on.
+    /// Releases the rows that a previous instance held.
     pub(crate) fn end_lost(&mut self, holds: &mut Holds) {
         if std::mem::take(&mut self.is_lost) {
-            holds.end_instance(&self.name, |request| !self.drains.has(request));
-        }
-        for request in std::mem::take(&mut self.lost) {
-            holds.end_request(request, &self.name, HoldEnd::Instance);
+            holds.end_instance(&self.name);
         }
     }
 

@@ -1,19 +1,22 @@
-//! Another instance takes over from a plugin's: a changed component, other settings. What the one before it knows of live
-//! requests goes over as the configuration says.
+//! A reload: an instance of another component, or with other settings, takes over from a plugin's instance, and knows what
+//! that instance knew of the live requests.
+//!
+//! Where both versions have `export-state` and `import-state`, the new instance imports what the old one exports. Otherwise, and
+//! where that fails, the live requests' rows are replayed to the new instance. Only where the replay fails too, or where the
+//! plugin has no instance, are the requests reported to the new instance as after a fault. Invariant: a plugin has one instance
+//! in the chain; the old one goes on until the new one is ready.
 
-use super::{AGAIN, Seat};
+use super::Seat;
 use crate::PluginSetup;
 use crate::about::Abouts;
 use crate::columns::Begun;
-use crate::drains;
-use crate::ledger::{Accounted, Ledger};
+use crate::ledger::Ledger;
 use crate::replay::{Handed, Missed, Replayed};
-use crate::resumed::{self, Resumed};
+use crate::resumed;
 use crate::standing::LastReload;
-use afterbay_config::{OnFault, State};
 use afterbay_events::event::{PluginReloadFailed, PluginReloaded, PluginReplayed, PluginStateLost};
 use afterbay_events::{Name, ReloadResult};
-use afterbay_runtime::{ColumnSet, Columns, Digest, Fault, Opened, Plugin, ReloadError, Verdict};
+use afterbay_runtime::{ColumnSet, Columns, Digest, Opened, Plugin, ReloadError};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -43,12 +46,14 @@ pub(crate) enum Behind {
     Since(Missed, u64),
 }
 
-/// What is kept for an instance that sees what has come before.
+/// An instance that does not know the live requests yet, and what it misses meanwhile.
 pub(super) struct Successor {
     digest: Digest,
     settings: String,
-    /// It takes in what the one before it knew, so many bytes; else it is shown rows.
+    /// Bytes of state that it imports. `None`: rows are replayed to it.
     handed_bytes: Option<u64>,
+    /// Why an earlier instance of it could not import the state.
+    not_imported: Option<String>,
     wants: ColumnSet,
     /// Until somebody shows it.
     wanted: Option<Wanted>,
@@ -90,38 +95,33 @@ impl Seat {
         }
     }
 
-    /// Another instance takes over, with what the one before it knows. Between two batches only.
+    /// Between two batches: makes this instance the successor, or lets it take over at once where there is nothing to learn.
     fn swap(&mut self, instance: Plugin, settings: String, ledger: &Ledger, abouts: &Abouts) {
-        // A later one takes the place of one that still waits.
+        // A later successor takes the place of one that is not ready yet.
         self.successor = None;
-        match self.state {
-            State::Replay if ledger.live() > 0 && self.plugin.is_some() => {
-                self.wait(instance, settings, None, ledger, abouts)
-            }
-            State::Drain if self.can_drain(&instance) => self.drain(instance, settings, ledger, abouts),
-            State::Migrate | State::Replay | State::Drain => match self.hand_over(&instance) {
-                Some(Ok(handed)) => self.wait(instance, settings, Some(handed), ledger, abouts),
-                Some(Err(fault)) => {
-                    self.tell_state_lost(fault.to_string());
-                    self.anew(instance, settings, ledger, abouts);
-                }
-                None => self.anew(instance, settings, ledger, abouts),
-            },
+        let handed = self.hand_over(&instance, ledger, abouts);
+        if handed.is_some() || self.can_replay(ledger) {
+            self.wait(instance, settings, handed, None, ledger, abouts);
+        } else {
+            self.anew(instance, settings, ledger, abouts);
         }
     }
 
-    /// The new one takes over all requests and is told of them as after a fault.
+    /// Whether a successor can wait for a replay: there are live requests, and an instance judges their rows meanwhile.
+    fn can_replay(&self, ledger: &Ledger) -> bool {
+        ledger.live() > 0 && self.plugin.is_some()
+    }
+
+    /// The new instance takes over at once. The live requests are reported to it as after a fault.
     fn anew(&mut self, instance: Plugin, settings: String, ledger: &Ledger, abouts: &Abouts) {
         self.install(instance, settings);
-        // Also those of instances that had gone on with theirs.
-        self.drains.end();
         if let Some(instance) = self.plugin.take() {
-            self.take_over(instance, &Resumed::now(ledger, abouts), ledger, abouts);
+            self.take_over(instance, &resumed::now(ledger, abouts), ledger, abouts);
         }
         self.reloaded(ledger.live() as u64, 0);
     }
 
-    /// The new one is there; it is yet to be told of requests.
+    /// Puts the new instance in the place of the old one; the live requests are not reported to it here.
     fn install(&mut self, instance: Plugin, settings: String) {
         (self.component, self.settings) = (instance.component().clone(), settings);
         if let Some(before) = self.plugin.replace(instance) {
@@ -149,96 +149,18 @@ impl Seat {
         });
     }
 
-    fn tell_state_lost(&self, why: String) {
-        let (stream, plugin) = self.names();
-        self.telemetry.publish(PluginStateLost { stream, plugin, why });
-    }
-
-    /// Verdicts of both must mean the same.
-    fn can_drain(&self, next: &Plugin) -> bool {
-        self.plugin.is_some() && next.component().description().writes == self.writes()
-    }
-
-    /// The one before it goes on with the requests it has.
-    fn drain(&mut self, instance: Plugin, settings: String, ledger: &Ledger, abouts: &Abouts) {
-        let alive: HashSet<u64> =
-            self.alive(ledger, abouts).requests().iter().map(|opened| opened.request).collect();
-        let orphans = match self.plugin.take() {
-            Some(before) => self.drains.add(before, alive),
-            None => alive,
-        };
-        let was_lost = self.is_lost;
-        self.install(instance, settings);
-        // What the one before it holds waits on.
-        self.is_lost = was_lost;
-        self.requests_open = 0;
-        self.adopt(&orphans, Resumed::now(ledger, abouts), ledger, abouts);
-        self.reloaded(orphans.len() as u64, 0);
-    }
-
-    /// Requests of instances that are no more: the one that has taken over is told of them. False where it cannot be.
-    pub(super) fn adopt(
-        &mut self,
-        requests: &HashSet<u64>,
-        resumed: Resumed<'_>,
-        ledger: &Ledger,
-        abouts: &Abouts,
-    ) -> bool {
-        if requests.is_empty() {
-            return true;
-        }
-        self.lost.extend(requests);
-        let resumed = resumed.without(|request| !requests.contains(&request));
-        self.requests_open += resumed.requests().len() as u64;
-        self.tell(ledger, abouts, |plugin| resumed::open(plugin, resumed.requests(), abouts))
-    }
-
-    /// Instances that had gone on with their requests have died over a batch: the one that has taken over has these now, too.
-    /// What it says of their rows, where the batch is held.
-    pub(super) fn inherit(
-        &mut self,
-        died: Vec<(Fault, HashSet<u64>)>,
-        columns: &Columns<'_>,
-        accounted: &Accounted,
-        ledger: &Ledger,
-        abouts: &Abouts,
-    ) -> Vec<Verdict> {
-        let is_held = self.policy() == OnFault::Hold;
-        let then = if is_held { AGAIN } else { self.then() };
-        let mut requests = HashSet::new();
-        for (fault, of) in died {
-            self.tell_fault(&fault, then);
-            requests.extend(of);
-        }
-        let resumed = match is_held {
-            true => Resumed::before(accounted, ledger, abouts),
-            false => Resumed::now(ledger, abouts),
-        };
-        let is_told = self.adopt(&requests, resumed, ledger, abouts);
-        let Some(plugin) = self.plugin.as_mut().filter(|_| is_held && is_told) else { return Vec::new() };
-        self.counters.held_batches.add(1);
-        let rows = (0..).zip(columns.requests).filter(|(_, request)| requests.contains(request));
-        let said = drains::ask(plugin, columns, &rows.map(|(row, _)| row).collect::<Vec<u32>>());
-        self.drain_log(ledger);
-        said.unwrap_or_else(|fault| {
-            self.fault(&fault, self.then());
-            self.restart(&self.alive(ledger, abouts), ledger, abouts);
-            Vec::new()
-        })
-    }
-
-    /// The new one is to see what has come before, or to take in what is handed to it, and takes over then.
+    /// Makes an instance the successor: it imports this state, or the live requests are replayed to it, and takes over then.
     fn wait(
         &mut self,
         instance: Plugin,
         settings: String,
         handed: Option<Handed>,
+        not_imported: Option<String>,
         ledger: &Ledger,
         abouts: &Abouts,
     ) {
         self.successors += 1;
-        let resumed = Resumed::now(ledger, abouts);
-        let requests = resumed.requests().iter().map(|opened| Begun::new(opened, abouts));
+        let requests = resumed::now(ledger, abouts).into_iter().map(|opened| Begun::new(&opened, abouts));
         let handed_bytes = handed.as_ref().map(|handed| handed.state.len() as u64);
         let behind = match handed {
             Some(handed) => Behind::Handed(handed, requests.collect()),
@@ -256,6 +178,7 @@ impl Seat {
             digest,
             settings,
             handed_bytes,
+            not_imported,
             wants,
             wanted: Some(wanted),
             missed: Missed::default(),
@@ -299,7 +222,7 @@ impl Seat {
             self.successor = Some(successor);
             return;
         }
-        let Successor { settings, handed_bytes, missed, is_too_much, .. } = successor;
+        let Successor { settings, handed_bytes, not_imported, missed, is_too_much, .. } = successor;
         instance.set_off_path(false);
         let shown = shown.and_then(|rows| match is_too_much {
             true => Err("more came meanwhile than is kept for it".to_owned()),
@@ -308,23 +231,26 @@ impl Seat {
         match shown {
             Ok(rows) => {
                 self.install(instance, settings);
-                self.drains.end();
-                let alive = self.alive(ledger, abouts).requests().len() as u64;
-                self.requests_open = alive;
+                self.requests_open = resumed::now(ledger, abouts).len() as u64;
                 self.drain_log(ledger);
-                self.reloaded(alive, handed_bytes.unwrap_or(0));
+                self.reloaded(self.requests_open, handed_bytes.unwrap_or(0));
                 if handed_bytes.is_none() {
                     let (stream, plugin) = self.names();
-                    self.telemetry.publish(PluginReplayed { stream, plugin, rows });
+                    self.telemetry.publish(PluginReplayed { stream, plugin, rows, why: not_imported });
                 }
             }
-            Err(why) => {
-                self.tell_state_lost(why);
-                match instance.component().instantiate(&settings) {
-                    Ok(fresh) => self.anew(fresh, settings, ledger, abouts),
-                    Err(error) => self.not_reloaded(error.to_string()),
+            Err(why) => match instance.component().instantiate(&settings) {
+                Ok(fresh) if handed_bytes.is_some() && self.can_replay(ledger) => {
+                    self.wait(fresh, settings, None, Some(why), ledger, abouts);
                 }
-            }
+                Ok(fresh) => {
+                    let (stream, plugin) = self.names();
+                    let why = not_imported.map_or_else(|| why.clone(), |first| format!("{first}, and {why}"));
+                    self.telemetry.publish(PluginStateLost { stream, plugin, why });
+                    self.anew(fresh, settings, ledger, abouts);
+                }
+                Err(error) => self.not_reloaded(error.to_string()),
+            },
         }
     }
 
@@ -337,20 +263,20 @@ impl Seat {
         self.telemetry.publish(PluginReloadFailed { stream, plugin, why });
     }
 
-    /// Another component, other settings or grants, with what the one before it knows. Between two batches only.
+    /// Between two batches: an instance of another component, or with other settings or grants, becomes the successor.
     pub(crate) fn replace(&mut self, setup: PluginSetup, ledger: &Ledger, abouts: &Abouts) {
         let PluginSetup { config, settings, instance } = setup;
         self.treat(&config);
         self.swap(instance, settings, ledger, abouts);
     }
 
-    /// What the instance knows of its requests, for the one that takes over. `None` where they have no such calls.
-    fn hand_over(&mut self, next: &Plugin) -> Option<Result<Handed, Fault>> {
-        let (before, version) = (self.plugin.as_mut()?, self.component.description().version.clone());
+    /// The state that the instance exports, where both versions have the calls. A fault is one like any other between two
+    /// batches: a fresh instance of the old version goes on.
+    fn hand_over(&mut self, next: &Plugin, ledger: &Ledger, abouts: &Abouts) -> Option<Handed> {
         if !next.component().description().wants.state {
             return None;
         }
-        let state = before.export_state().transpose()?;
-        Some(state.map(|state| Handed { version, state }))
+        let state = self.tell(ledger, abouts, Plugin::export_state)??;
+        Some(Handed { version: self.component.description().version.clone(), state })
     }
 }
