@@ -23,7 +23,7 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 
 /// A listening socket.
 #[derive(Debug)]
-pub enum Listener {
+pub enum HttpListener {
     /// A TCP socket.
     Tcp(TcpListener),
     /// A Unix socket.
@@ -32,7 +32,7 @@ pub enum Listener {
 
 /// The client's end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Peer {
+pub enum ClientAddress {
     /// A client on TCP.
     Tcp(SocketAddr),
     /// A client on a Unix socket.
@@ -44,7 +44,7 @@ pub enum Peer {
 
 /// The limits of connections.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct ServerBounds {
     /// Connections of one listener at once. Further ones wait in the kernel and use no descriptor.
     pub connections: usize,
     /// The time until a request's head is whole. A slower connection is closed.
@@ -53,17 +53,17 @@ pub struct Bounds {
     pub exchange: Duration,
 }
 
-impl Listener {
-    async fn accept(&self) -> std::io::Result<(Stream, Peer)> {
+impl HttpListener {
+    async fn accept(&self) -> std::io::Result<(Stream, ClientAddress)> {
         Ok(match self {
-            Listener::Tcp(listener) => {
+            HttpListener::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
-                (Box::new(stream), Peer::Tcp(address))
+                (Box::new(stream), ClientAddress::Tcp(address))
             }
-            Listener::Unix(listener) => {
+            HttpListener::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
                 let uid = stream.peer_cred()?.uid();
-                (Box::new(stream), Peer::Unix { uid })
+                (Box::new(stream), ClientAddress::Unix { uid })
             }
         })
     }
@@ -76,7 +76,7 @@ type Stream = Box<dyn Connection>;
 
 /// Answers requests until this future is dropped. Requests received by then are still answered. `service` makes the
 /// handler for a client.
-pub async fn serve<S, B>(listener: Listener, bounds: Bounds, service: impl Fn(Peer) -> S)
+pub async fn serve<S, B>(listener: HttpListener, bounds: ServerBounds, service: impl Fn(ClientAddress) -> S)
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
@@ -84,17 +84,17 @@ where
 {
     let free = Arc::new(Semaphore::new(bounds.connections));
     // The semaphore is never closed.
-    while let Ok(place) = free.clone().acquire_owned().await {
+    while let Ok(permit) = free.clone().acquire_owned().await {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                tokio::spawn(exchange(stream, bounds, service(peer), place));
+                tokio::spawn(exchange(stream, bounds, service(peer), permit));
             }
             Err(_) => sleep(ACCEPT_RETRY).await,
         }
     }
 }
 
-async fn exchange<S, B>(stream: Stream, bounds: Bounds, service: S, _place: OwnedSemaphorePermit)
+async fn exchange<S, B>(stream: Stream, bounds: ServerBounds, service: S, _permit: OwnedSemaphorePermit)
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send,
     S::Future: Send,

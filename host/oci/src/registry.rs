@@ -11,7 +11,8 @@ use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENT
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use serde_json::Value;
 
-use crate::{CONNECT_MAX, FetchError, MANIFEST_BYTES_MAX, STALL_MAX};
+use crate::bounds::{CONNECT_MAX, MANIFEST_BYTES_MAX, STALL_MAX};
+use crate::error::FetchError;
 
 /// Characters of a registry's own words in an error.
 const WORDS_MAX: usize = 1024;

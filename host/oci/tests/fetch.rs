@@ -133,16 +133,16 @@ fn bytes_of_another_digest_are_refused_and_not_cached() {
     let other = manifest("application/wasm", b"another", 7);
     let reference = Reference::parse(&registry.has("manifests", &pinned, &other)).unwrap();
     match fetch(&reference, Some(kept.path()), MAX) {
-        Err(FetchError::Digest { what: "the manifest", came, pinned: must }) => {
-            assert_eq!((came, must), (sha256(&other), pinned));
+        Err(FetchError::Digest { what: "the manifest", received, pinned: must }) => {
+            assert_eq!((received, must), (sha256(&other), pinned));
         }
         fetched => panic!("{fetched:?}"),
     }
     let reference = registry.has_component(&good, COMPONENT);
     registry.has("blobs", &sha256(COMPONENT), b"\0asm and much");
     match fetch(&reference, Some(kept.path()), MAX) {
-        Err(FetchError::Digest { what: "the component", came, pinned }) => {
-            assert_eq!((came, pinned), (sha256(b"\0asm and much"), sha256(COMPONENT)));
+        Err(FetchError::Digest { what: "the component", received, pinned }) => {
+            assert_eq!((received, pinned), (sha256(b"\0asm and much"), sha256(COMPONENT)));
         }
         fetched => panic!("{fetched:?}"),
     }
@@ -154,7 +154,7 @@ fn a_large_component_is_refused_before_it_is_fetched_and_a_body_past_its_size_wh
     let registry = Registry::start();
     let large =
         registry.has_component(&manifest("application/wasm", COMPONENT, (MAX + 1) as usize), COMPONENT);
-    assert_eq!(error(&large), "the component has 1048577 bytes, at most 1048576 are taken");
+    assert_eq!(error(&large), "the component has 1048577 bytes, the limit is 1048576");
     assert_eq!(registry.asked(), 1);
     let small = registry.has_component(&manifest("application/wasm", COMPONENT, 4), COMPONENT);
     assert_eq!(error(&small), "the component has more than 4 bytes");
@@ -166,11 +166,11 @@ fn an_artifact_that_is_not_a_component_says_what_it_is() {
     let image = manifest("application/vnd.oci.image.layer.v1.tar+gzip", COMPONENT, COMPONENT.len());
     let said = error(&registry.has_component(&image, COMPONENT));
     assert!(
-        said.contains("its layers are [\"application/vnd.oci.image.layer.v1.tar+gzip\"], and one of application/wasm was"),
+        said.contains("its layers are [\"application/vnd.oci.image.layer.v1.tar+gzip\"], it must have one of application/wasm"),
         "{said}"
     );
     let said = error(&registry.has_component(b"[]", COMPONENT));
-    assert!(said.contains("its manifest is none"), "{said}");
+    assert!(said.contains("its manifest is invalid"), "{said}");
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn a_reference_names_its_host_and_is_pinned() {
     let said = wrong(&format!("oci://acme/guard@{pinned}"));
     assert!(said.contains("it must name its registry's host"), "{said}");
     let said = wrong(&format!("oci://ghcr.io/Acme/guard@{pinned}"));
-    assert!(said.contains("the repository in small letters"), "{said}");
+    assert!(said.contains("the repository in lower case"), "{said}");
 }
 
 /// A registry that calls `answer` for each request, with the path and the connection.

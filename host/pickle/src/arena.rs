@@ -1,6 +1,8 @@
-//! Nodes as they are stored: 16 bytes each, with the children of all of them in one place.
+//! Stored nodes: 16 bytes each, with the children of all nodes in one vector.
 
-use crate::tree::NodeId;
+/// A node of one [`Tree`](crate::Tree).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NodeId(pub(crate) u32);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -8,15 +10,15 @@ pub(crate) enum Tag {
     None,
     /// a: 0 or 1
     Bool,
-    /// a, b: the low and the high half, as for `Float`
+    /// a, b: the low and the high half; the same for `Float`
     Int,
     Float,
-    /// a, b: start and length in the pickle, as for the next three
+    /// a, b: start and length in the pickle; the same for the next three
     BigInt,
     Str,
     Bytes,
     ByteArray,
-    /// a, b: start and length in the children, as for the next four; a dict's are key, value, key, …
+    /// a, b: start and length in the children, the same for the next four. A dict has key, value, key, …
     List,
     Tuple,
     Set,
@@ -27,7 +29,7 @@ pub(crate) enum Tag {
     /// a, b: the two nodes
     Reduce,
     NewObj,
-    /// a: class; b: where args and kwargs stand in the children
+    /// a: class; b: the position of args and kwargs in the children
     NewObjEx,
     /// a, b: the two nodes
     Build,
@@ -36,36 +38,36 @@ pub(crate) enum Tag {
 }
 
 impl Tag {
-    /// Whether it may be given a state and items after it was made.
+    /// Whether later opcodes may give it a state and items.
     pub fn is_object(self) -> bool {
         matches!(self, Tag::Reduce | Tag::NewObj | Tag::NewObjEx | Tag::Build | Tag::Append | Tag::SetItems)
     }
 
-    /// Whether it is a state or items given to an object.
+    /// Whether it gives an object a state or items.
     pub fn is_change(self) -> bool {
         matches!(self, Tag::Build | Tag::Append | Tag::SetItems)
     }
 }
 
-/// A node as it is stored; `Tag` says what `a` and `b` are.
+/// A stored node. `Tag` defines the meaning of `a` and `b`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Raw {
+pub(crate) struct RawNode {
     pub tag: Tag,
-    /// The children have moved, into room for the next power of two of their number; see `Arena::extend`.
+    /// Whether the children have moved to a place with room for the next power of two; see `Arena::extend`.
     pub moved: bool,
-    /// Which of the nodes that the pickle refers to again, from 1; 0 if it does not. The writer memoizes these only.
+    /// The node's number among those that the pickle refers to again, from 1. 0: no reference. Only these are memoized.
     pub shared: u32,
     pub a: u32,
     pub b: u32,
 }
 
-impl Raw {
-    pub const fn new(tag: Tag, a: u32, b: u32) -> Raw {
-        Raw { tag, moved: false, shared: 0, a, b }
+impl RawNode {
+    pub const fn new(tag: Tag, a: u32, b: u32) -> RawNode {
+        RawNode { tag, moved: false, shared: 0, a, b }
     }
 
-    pub const fn of_word(tag: Tag, word: u64) -> Raw {
-        Raw::new(tag, word as u32, (word >> 32) as u32)
+    pub const fn of_word(tag: Tag, word: u64) -> RawNode {
+        RawNode::new(tag, word as u32, (word >> 32) as u32)
     }
 
     pub fn word(self) -> u64 {
@@ -73,35 +75,35 @@ impl Raw {
     }
 }
 
-/// The nodes, and the children of all of them.
+/// The nodes and their children.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arena {
-    pub nodes: Vec<Raw>,
+    pub nodes: Vec<RawNode>,
     pub children: Vec<NodeId>,
-    /// How many nodes are shared.
+    /// The number of shared nodes.
     pub shared: u32,
 }
 
-/// Values without identity stand once at the head of every arena, so that most columns add no nodes.
+/// Values without identity, once at the head of every arena, so that most columns add no nodes.
 pub(crate) const NONE: NodeId = NodeId(0);
 pub(crate) const FALSE: NodeId = NodeId(1);
 pub(crate) const TRUE: NodeId = NodeId(2);
 pub(crate) const EMPTY_TUPLE: NodeId = NodeId(3);
 const SMALL_INT: u32 = 4;
-const HEAD: [Raw; 260] = {
-    let mut head = [Raw::new(Tag::None, 0, 0); 260];
-    head[FALSE.0 as usize] = Raw::new(Tag::Bool, 0, 0);
-    head[TRUE.0 as usize] = Raw::new(Tag::Bool, 1, 0);
-    head[EMPTY_TUPLE.0 as usize] = Raw::new(Tag::Tuple, 0, 0);
+const HEAD: [RawNode; 260] = {
+    let mut head = [RawNode::new(Tag::None, 0, 0); 260];
+    head[FALSE.0 as usize] = RawNode::new(Tag::Bool, 0, 0);
+    head[TRUE.0 as usize] = RawNode::new(Tag::Bool, 1, 0);
+    head[EMPTY_TUPLE.0 as usize] = RawNode::new(Tag::Tuple, 0, 0);
     let mut int = 0;
     while int < 256 {
-        head[SMALL_INT as usize + int] = Raw::of_word(Tag::Int, int as u64);
+        head[SMALL_INT as usize + int] = RawNode::of_word(Tag::Int, int as u64);
         int += 1;
     }
     head
 };
 
-/// An int of 0 to 255.
+/// The node of an int from 0 to 255.
 pub(crate) fn small_int(int: u8) -> NodeId {
     NodeId(SMALL_INT + u32::from(int))
 }
@@ -125,26 +127,26 @@ impl Arena {
     }
 
     #[inline]
-    pub fn add(&mut self, raw: Raw) -> NodeId {
+    pub fn add(&mut self, raw: RawNode) -> NodeId {
         let id = NodeId(self.nodes.len() as u32);
         self.nodes.push(raw);
         id
     }
 
-    /// A node with children of its own.
+    /// Adds a node with its own children.
     #[inline]
     pub fn add_parent(&mut self, tag: Tag, children: &[NodeId]) -> NodeId {
         let start = self.children.len() as u32;
         self.children.extend_from_slice(children);
-        self.add(Raw::new(tag, start, children.len() as u32))
+        self.add(RawNode::new(tag, start, children.len() as u32))
     }
 
-    pub fn children(&self, raw: Raw) -> &[NodeId] {
+    pub fn children(&self, raw: RawNode) -> &[NodeId] {
         &self.children[raw.a as usize..][..raw.b as usize]
     }
 
-    /// Adds to a node's children. They stay together: where another's follow they move to the end, into room for
-    /// twice as many, so that a million appends one by one stay linear.
+    /// Appends children to a node. If other children follow, the node's children move to the end, into room for twice
+    /// as many. So a million single appends take linear time.
     #[inline]
     pub fn extend(&mut self, id: NodeId, more: &[NodeId]) {
         let end = self.children.len();
@@ -168,7 +170,7 @@ impl Arena {
         self.nodes[id.0 as usize].b = grown as u32;
     }
 
-    /// The node will be referred to again.
+    /// Marks a node that is referred to again.
     #[inline]
     pub fn share(&mut self, id: NodeId) {
         let raw = &mut self.nodes[id.0 as usize];

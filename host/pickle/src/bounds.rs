@@ -1,27 +1,27 @@
-//! The bounds of this crate. Over any of them reading or writing ends in an error value; the caller still has the
-//! bytes, and passes them on as they came.
+//! The bounds of this crate. Past any of them reading or writing returns an error; the caller still has the bytes and
+//! forwards them unchanged.
 
-/// Longest pickle read or written, in bytes. Spans are `u32`, so this must stay under 4 GiB.
+/// The longest pickle that is read or written, in bytes. Spans are `u32`, so it must be less than 4 GiB.
 pub const MAX_PICKLE_BYTES: usize = 1 << 30;
 
-/// Most opcodes in a pickle that is read; a batch of SGLang's has about 52 a row.
+/// The most opcodes of a pickle that is read. A batch of SGLang's has about 52 per row.
 ///
-/// It bounds everything the reader holds, since an opcode adds at most one value to the stack, one mark, one memo entry
-/// and three nodes, and a list's children move only when it doubles. The worst pickles found, of globals or of empty
-/// lists only, take under 0.5 GB while they are read.
+/// The limit bounds everything that the reader holds: an opcode adds at most one value to the stack, one mark, one memo
+/// entry and three nodes, and a list's children move only when it doubles. The worst known pickles, with globals or
+/// empty lists only, take less than 0.5 GB while they are read.
 pub const MAX_OPCODES: usize = 1 << 23;
 
-/// Deepest nesting written, in nodes from the one copied. (Reading is a stack machine and does not nest.)
+/// The deepest nesting that is written, in nodes below the copied one. (Reading is a stack machine without nesting.)
 pub const MAX_DEPTH: usize = 128;
 
-/// States and items given to one object, one after the other, beyond which its class is not looked for: CPython gives
-/// at most three, and every row might refer to the same object.
+/// The most states and items of one object that are followed to find its class. CPython gives at most three, and every
+/// row could refer to the same object.
 pub(crate) const MAX_CHANGES: usize = 8;
 
-/// Values, marks and memo entries for which a parser keeps room between pickles; what is beyond is given back.
+/// Values, marks and memo entries for which a parser retains room between pickles. More is freed.
 pub(crate) const KEPT: usize = 1 << 16;
 
-/// Arenas of former trees that a thread keeps, and how large one is that is kept, in nodes (64 KiB to 2 MiB, and its
-/// children's room likewise): 16 MiB at most.
+/// The arenas that a thread retains, and the size of a retained one in nodes (64 KiB to 2 MiB, and as much for its
+/// children): at most 16 MiB.
 pub(crate) const SPARE_ARENAS: usize = 4;
 pub(crate) const SPARE_NODES: std::ops::RangeInclusive<usize> = 1 << 12..=1 << 17;

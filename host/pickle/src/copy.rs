@@ -1,22 +1,22 @@
-//! Nodes of a tree to opcodes, with what is below them.
+//! Writes nodes of a tree as opcodes, with everything below them.
 
 use std::collections::HashMap;
 
-use crate::arena::{Raw, Tag};
+use crate::arena::{NodeId, RawNode, Tag};
 use crate::bounds::MAX_DEPTH;
 use crate::emit::{Emit, Memo};
+use crate::error::PickleWriteError;
 use crate::opcode as op;
-use crate::tree::{Node, NodeId, Tree};
-use crate::write::WriteError;
+use crate::tree::{Node, Tree};
 
-/// The globals that a pickle has in its memo, by module and name.
+/// The globals in the memo, by module and name.
 #[derive(Default)]
 pub(crate) struct Globals<'t>(HashMap<(&'t str, &'t str), Memo>);
 
-/// A walk over one tree.
-pub(crate) struct Walk<'w, 't> {
+/// A copy from one tree.
+pub(crate) struct TreeCopy<'w, 't> {
     pub tree: &'t Tree,
-    /// By `Raw::shared` - 1: where the node stands in the memo, once it was written.
+    /// The memo index of each shared node that was written, by `RawNode::shared` - 1.
     pub memo: &'w mut [Option<Memo>],
     pub emit: &'w mut Emit,
     pub globals: &'w mut Globals<'t>,
@@ -38,13 +38,13 @@ impl<'t> Globals<'t> {
     }
 }
 
-impl Walk<'_, '_> {
-    /// Writes a node. What can contain itself is memoized before its items, as CPython does it; so the walk ends, and
-    /// since only a shared node has two parents, it is linear.
+impl TreeCopy<'_, '_> {
+    /// Writes a node. A value that can contain itself is memoized before its items, as in CPython, so the copy ends.
+    /// Only a shared node has two parents, so the copy is linear.
     #[inline]
-    pub fn node(&mut self, id: NodeId, depth: usize) -> Result<(), WriteError> {
+    pub fn node(&mut self, id: NodeId, depth: usize) -> Result<(), PickleWriteError> {
         let raw = self.tree.raw(id);
-        // Most nodes are one of these, and have no identity for the memo to keep.
+        // Most nodes are one of these, which have no identity to memoize.
         match raw.tag {
             Tag::None => self.emit.opcode(op::NONE),
             Tag::Bool => self.emit.bool(raw.a != 0),
@@ -57,11 +57,11 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    fn larger(&mut self, id: NodeId, depth: usize) -> Result<(), WriteError> {
+    fn larger(&mut self, id: NodeId, depth: usize) -> Result<(), PickleWriteError> {
         let raw = self.tree.raw(id);
         let depth = depth + 1;
         if depth > MAX_DEPTH {
-            return Err(WriteError::TooDeep);
+            return Err(PickleWriteError::TooDeep);
         }
         let (a, b) = (NodeId(raw.a), NodeId(raw.b));
         match raw.tag {
@@ -132,12 +132,12 @@ impl Walk<'_, '_> {
         self.memoize(raw)
     }
 
-    fn nodes(&mut self, nodes: &[NodeId], depth: usize) -> Result<(), WriteError> {
+    fn nodes(&mut self, nodes: &[NodeId], depth: usize) -> Result<(), PickleWriteError> {
         nodes.iter().try_for_each(|id| self.node(*id, depth))
     }
 
-    /// Puts a parent's children into the value just written.
-    fn fill(&mut self, parent: Raw, opcode: u8, depth: usize) -> Result<(), WriteError> {
+    /// Writes a parent's children into the value that was just written.
+    fn fill(&mut self, parent: RawNode, opcode: u8, depth: usize) -> Result<(), PickleWriteError> {
         let children = self.tree.arena.children(parent);
         if !children.is_empty() {
             self.emit.opcode(op::MARK);
@@ -147,8 +147,8 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// Writes an object as it was made, memoizes it, and then what it was given, one after the other.
-    fn changed(&mut self, last: Raw, depth: usize) -> Result<(), WriteError> {
+    /// Writes an object as it was made, memoizes it, and then writes its states and items in order.
+    fn changed(&mut self, last: RawNode, depth: usize) -> Result<(), PickleWriteError> {
         let mut before = Vec::new();
         let mut object = NodeId(last.a);
         while self.tree.raw(object).tag.is_change() {
@@ -171,25 +171,25 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    fn memoize(&mut self, raw: Raw) -> Result<(), WriteError> {
+    fn memoize(&mut self, raw: RawNode) -> Result<(), PickleWriteError> {
         if raw.shared == 0 {
             return Ok(());
         }
         let memo = self.emit.memoize();
         match self.slot(raw).replace(memo) {
             None => Ok(()),
-            Some(_) => Err(WriteError::Cycle),
+            Some(_) => Err(PickleWriteError::Cycle),
         }
     }
 
-    /// Where the node stands in the memo, if it is shared and was written.
+    /// The memo index of the node, if it is shared and was written.
     #[inline]
-    fn written(&self, raw: Raw) -> Option<Memo> {
+    fn written(&self, raw: RawNode) -> Option<Memo> {
         let slot = raw.shared.checked_sub(1)?;
         self.memo[slot as usize]
     }
 
-    fn slot(&mut self, raw: Raw) -> &mut Option<Memo> {
+    fn slot(&mut self, raw: RawNode) -> &mut Option<Memo> {
         &mut self.memo[raw.shared as usize - 1]
     }
 }

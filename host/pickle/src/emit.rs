@@ -1,13 +1,13 @@
-//! Opcodes and their arguments, each in its shortest form, and the numbering of the memo. It knows nothing of trees.
+//! Writes opcodes and arguments in their shortest form, and numbers the memo. It knows nothing of trees.
 
 use crate::opcode as op;
 
-/// A memo entry of the pickle being written.
+/// A memo entry of the written pickle.
 #[derive(Clone, Copy)]
 pub(crate) struct Memo(u32);
 
-/// The pickle being written, under one frame as long as itself: a frame has no limit, and one is what CPython's
-/// loader reads fastest.
+/// The written pickle, in one frame of its whole length: frames have no size limit, and CPython's loader is fastest
+/// with one.
 pub(crate) struct Emit {
     pub bytes: Vec<u8>,
     memoized: u32,
@@ -83,7 +83,7 @@ impl Emit {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Bytes whose length stands before them in one byte or in four. The bound on a pickle's length holds it below.
+    /// Writes bytes after their length in one or four bytes. The bound on a pickle's length limits it.
     #[inline]
     fn lengthy(&mut self, short: u8, long: u8, bytes: &[u8]) {
         self.length(short, long, bytes.len());
@@ -98,14 +98,14 @@ impl Emit {
         }
     }
 
-    /// The bytes of an `array('q')`, which are little endian.
+    /// Writes the little-endian bytes of an `array('q')`.
     pub fn id_bytes(&mut self, ids: &[i64]) {
         self.length(op::SHORT_BINBYTES, op::BINBYTES, ids.len() * 8);
         self.bytes.reserve(ids.len() * 8);
         ids.iter().for_each(|id| self.bytes.extend_from_slice(&id.to_le_bytes()));
     }
 
-    /// Puts the value just written into the memo.
+    /// Puts the value that was just written into the memo.
     pub fn memoize(&mut self) -> Memo {
         self.opcode(op::MEMOIZE);
         self.memoized += 1;

@@ -1,25 +1,24 @@
-//! Shapes that several opcodes make together: objects of a class, and token ids.
+//! Forms that several opcodes make together: objects of a class, and token ids.
 
-use crate::arena::Tag;
+use crate::arena::{NodeId, Tag};
 use crate::bounds::MAX_CHANGES;
-use crate::tree::{Node, NodeId, Tree};
+use crate::tree::{Node, Tree};
 
-/// An object, by its class.
+/// An object's class and fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object<'t> {
-    /// Dotted name of the class's module.
+    /// The dotted name of the class's module.
     pub module: &'t str,
     /// The class's name.
     pub name: &'t str,
-    /// The dict of its fields' names and values, in order, where the object is of one of the two shapes that have it:
-    /// a dataclass (new object, then built with a dict) or a keyword-only msgspec struct
-    /// (`msgspec._utils.rebuild(class, fields)`).
+    /// The dict of the fields' names and values, in order, for two forms of objects: a dataclass (new object, then
+    /// built with a dict), and a keyword-only msgspec struct (`msgspec._utils.rebuild(class, fields)`).
     pub fields: Option<NodeId>,
 }
 
 impl Tree {
-    /// The class of an object, and its fields if it has names for them. For other reduces the class is the callable.
-    /// `None` for what is no object, or where the class is not a plain global.
+    /// The class of an object, and its fields if they are named. For other reduces the class is the callable. `None`:
+    /// the node is not an object, or its class is not a plain global.
     pub fn object(&self, id: NodeId) -> Option<Object<'_>> {
         let mut base = id;
         for _ in 0..MAX_CHANGES {
@@ -45,8 +44,8 @@ impl Tree {
         Some(Object { module, name, fields })
     }
 
-    /// Appends the integers of an `array.array` or of a list of int, and says how many they are. `None`, and `out` as
-    /// it was, if it is neither or if one of them does not fit.
+    /// Appends the integers of an `array.array` or of a list of ints, and returns their number. `None`, with `out`
+    /// unchanged: the node is neither, or an integer does not fit.
     pub fn ids(&self, id: NodeId, out: &mut Vec<i64>) -> Option<usize> {
         let before = out.len();
         let done = match self.raw(id).tag {
@@ -57,18 +56,18 @@ impl Tree {
             Tag::Reduce => {
                 let (format, bytes) = self.array(id)?;
                 match format {
-                    Format::U8 => extend(out, bytes, |[byte]: [u8; 1]| byte.into()),
-                    Format::I8 => extend(out, bytes, |item| i8::from_le_bytes(item).into()),
-                    Format::U16Le => extend(out, bytes, |item| u16::from_le_bytes(item).into()),
-                    Format::U16Be => extend(out, bytes, |item| u16::from_be_bytes(item).into()),
-                    Format::I16Le => extend(out, bytes, |item| i16::from_le_bytes(item).into()),
-                    Format::I16Be => extend(out, bytes, |item| i16::from_be_bytes(item).into()),
-                    Format::U32Le => extend(out, bytes, |item| u32::from_le_bytes(item).into()),
-                    Format::U32Be => extend(out, bytes, |item| u32::from_be_bytes(item).into()),
-                    Format::I32Le => extend(out, bytes, |item| i32::from_le_bytes(item).into()),
-                    Format::I32Be => extend(out, bytes, |item| i32::from_be_bytes(item).into()),
-                    Format::I64Le => extend(out, bytes, i64::from_le_bytes),
-                    Format::I64Be => extend(out, bytes, i64::from_be_bytes),
+                    ArrayFormat::U8 => extend(out, bytes, |[byte]: [u8; 1]| byte.into()),
+                    ArrayFormat::I8 => extend(out, bytes, |item| i8::from_le_bytes(item).into()),
+                    ArrayFormat::U16Le => extend(out, bytes, |item| u16::from_le_bytes(item).into()),
+                    ArrayFormat::U16Be => extend(out, bytes, |item| u16::from_be_bytes(item).into()),
+                    ArrayFormat::I16Le => extend(out, bytes, |item| i16::from_le_bytes(item).into()),
+                    ArrayFormat::I16Be => extend(out, bytes, |item| i16::from_be_bytes(item).into()),
+                    ArrayFormat::U32Le => extend(out, bytes, |item| u32::from_le_bytes(item).into()),
+                    ArrayFormat::U32Be => extend(out, bytes, |item| u32::from_be_bytes(item).into()),
+                    ArrayFormat::I32Le => extend(out, bytes, |item| i32::from_le_bytes(item).into()),
+                    ArrayFormat::I32Be => extend(out, bytes, |item| i32::from_be_bytes(item).into()),
+                    ArrayFormat::I64Le => extend(out, bytes, i64::from_le_bytes),
+                    ArrayFormat::I64Be => extend(out, bytes, i64::from_be_bytes),
                 }
                 Some(())
             }
@@ -80,7 +79,7 @@ impl Tree {
         done.map(|()| out.len() - before)
     }
 
-    /// How many [`Tree::ids`] there are, without reading them: a list counts whatever is in it.
+    /// The number of [`Tree::ids`], without reading them. A list counts whatever items it has.
     pub fn ids_len(&self, id: NodeId) -> Option<usize> {
         match self.raw(id).tag {
             Tag::List => self.items(id).map(<[NodeId]>::len),
@@ -89,12 +88,13 @@ impl Tree {
         }
     }
 
-    /// `array._array_reconstructor(array.array, typecode, machine format code, bytes)` of whole integers.
-    fn array(&self, id: NodeId) -> Option<(Format, &[u8])> {
+    /// The format and bytes of `array._array_reconstructor(array.array, typecode, machine format code, bytes)` with
+    /// integers.
+    fn array(&self, id: NodeId) -> Option<(ArrayFormat, &[u8])> {
         let raw = self.raw(id);
         let callable = NodeId(raw.a);
         let &[class, typecode, format, bytes] = self.items(NodeId(raw.b))? else { return None };
-        // The names are compared once: a pickle's other arrays refer to the same two nodes.
+        // The names are compared once: the pickle's other arrays refer to the same two nodes.
         if self.array_names.get() != Some(&[callable, class]) {
             let is_array = self.is_global(callable, "array", "_array_reconstructor")
                 && self.is_global(class, "array", "array");
@@ -110,7 +110,7 @@ impl Tree {
         if !integers {
             return None;
         }
-        let (format, bytes) = (Format::of_code(self.int(format)?)?, self.bytes(bytes)?);
+        let (format, bytes) = (ArrayFormat::of_code(self.int(format)?)?, self.bytes(bytes)?);
         bytes.len().is_multiple_of(format.size()).then_some((format, bytes))
     }
 
@@ -122,10 +122,10 @@ impl Tree {
     }
 }
 
-/// How an array's items are stored: CPython's `enum machine_format_code` (Modules/arraymodule.c). Unsigned 64 bits
-/// (10 and 11), which may not fit, and floats and text (14 to 21) are left out.
+/// The storage of an array's items: CPython's `enum machine_format_code` (Modules/arraymodule.c). Unsigned 64 bits (10
+/// and 11), which may not fit, and floats and text (14 to 21) are unsupported.
 #[derive(Clone, Copy)]
-enum Format {
+enum ArrayFormat {
     U8,
     I8,
     U16Le,
@@ -140,31 +140,31 @@ enum Format {
     I64Be,
 }
 
-impl Format {
-    fn of_code(code: i64) -> Option<Format> {
+impl ArrayFormat {
+    fn of_code(code: i64) -> Option<ArrayFormat> {
         Some(match code {
-            0 => Format::U8,
-            1 => Format::I8,
-            2 => Format::U16Le,
-            3 => Format::U16Be,
-            4 => Format::I16Le,
-            5 => Format::I16Be,
-            6 => Format::U32Le,
-            7 => Format::U32Be,
-            8 => Format::I32Le,
-            9 => Format::I32Be,
-            12 => Format::I64Le,
-            13 => Format::I64Be,
+            0 => ArrayFormat::U8,
+            1 => ArrayFormat::I8,
+            2 => ArrayFormat::U16Le,
+            3 => ArrayFormat::U16Be,
+            4 => ArrayFormat::I16Le,
+            5 => ArrayFormat::I16Be,
+            6 => ArrayFormat::U32Le,
+            7 => ArrayFormat::U32Be,
+            8 => ArrayFormat::I32Le,
+            9 => ArrayFormat::I32Be,
+            12 => ArrayFormat::I64Le,
+            13 => ArrayFormat::I64Be,
             _ => return None,
         })
     }
 
     fn size(self) -> usize {
         match self {
-            Format::U8 | Format::I8 => 1,
-            Format::U16Le | Format::U16Be | Format::I16Le | Format::I16Be => 2,
-            Format::U32Le | Format::U32Be | Format::I32Le | Format::I32Be => 4,
-            Format::I64Le | Format::I64Be => 8,
+            ArrayFormat::U8 | ArrayFormat::I8 => 1,
+            ArrayFormat::U16Le | ArrayFormat::U16Be | ArrayFormat::I16Le | ArrayFormat::I16Be => 2,
+            ArrayFormat::U32Le | ArrayFormat::U32Be | ArrayFormat::I32Le | ArrayFormat::I32Be => 4,
+            ArrayFormat::I64Le | ArrayFormat::I64Be => 8,
         }
     }
 }

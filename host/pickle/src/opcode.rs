@@ -1,5 +1,5 @@
-//! The opcodes of pickle that are read or written, by the names of CPython's `pickletools`. Missing on purpose:
-//! persistent ids, extension codes, out-of-band buffers, INST and OBJ, and the strings of Python 2.
+//! The opcodes that are read or written, with the names of CPython's `pickletools`. Deliberately missing: persistent
+//! ids, extension codes, out-of-band buffers, INST and OBJ, and the strings of Python 2.
 
 pub const MARK: u8 = b'(';
 pub const STOP: u8 = b'.';

@@ -1,56 +1,56 @@
-//! The bytes of a pickle to a tree: the stack machine of pickle, with nodes in place of objects. It reads what
-//! CPython's `pickle.dumps` writes in any protocol; an opcode that is not understood is an error that names it.
+//! Parses a pickle into a tree: the stack machine of pickle, with nodes in place of objects. It reads every protocol of
+//! CPython's `pickle.dumps`. An unsupported opcode is an error that names it.
 
 use std::sync::OnceLock;
 
 use bytes::Bytes;
 
-use crate::arena::{Arena, EMPTY_TUPLE, FALSE, NONE, Raw, TRUE, Tag, small_int};
+use crate::arena::{Arena, EMPTY_TUPLE, FALSE, NONE, NodeId, RawNode, TRUE, Tag, small_int};
 use crate::bounds::{KEPT, MAX_OPCODES, MAX_PICKLE_BYTES};
 use crate::cursor::Cursor;
-use crate::error::{Fault, ParseError};
+use crate::error::{OpcodeError, ParseError};
 use crate::opcode as op;
 use crate::spare;
-use crate::tree::{NodeId, Tree};
+use crate::tree::Tree;
 
-/// Reads pickles one after the other, and keeps its stack and memo between them.
+/// Reads pickles, and retains its stack and memo from one to the next.
 #[derive(Debug, Default)]
 pub struct Parser {
     arena: Arena,
     stack: Vec<NodeId>,
-    /// Heights of the stack where marks were set.
+    /// The heights of the stack at the marks.
     marks: Vec<u32>,
-    /// The stack's height at the last mark; what is below is not to be touched.
+    /// The height of the stack at the last mark. Values below it are not accessible.
     fence: usize,
     memo: Vec<NodeId>,
-    /// How many memo entries were put; MEMOIZE takes the next.
+    /// The number of memo entries that were put. MEMOIZE uses it as the next index.
     puts: usize,
     protocol: u8,
 }
 
-/// A memo entry below one that was put, but not put itself.
+/// A memo entry that was not put although a later one was.
 const UNPUT: NodeId = NodeId(u32::MAX);
 
 impl Tree {
-    /// Reads one pickle. Where there are many, a [`Parser`] is faster.
+    /// Reads one pickle. For many pickles a [`Parser`] is faster.
     pub fn parse(pickle: Bytes) -> Result<Tree, ParseError> {
         Parser::new().parse(pickle)
     }
 }
 
 impl Parser {
-    /// An empty one.
+    /// Makes a parser.
     pub fn new() -> Parser {
         Parser::default()
     }
 
-    /// Reads one pickle, which is all of the bytes, in time and memory linear in their length.
+    /// Reads one pickle, which must be all of the bytes, in linear time and memory.
     pub fn parse(&mut self, pickle: Bytes) -> Result<Tree, ParseError> {
         if pickle.len() > MAX_PICKLE_BYTES {
             return Err(ParseError::TooLong { bytes: pickle.len() });
         }
         self.clear();
-        // About what a batch needs, so that it seldom grows.
+        // About the size of a batch, so that it rarely grows.
         self.arena = spare::take(pickle.len() / 12, pickle.len() / 4);
         let read = self.run(&pickle);
         let arena = std::mem::take(&mut self.arena);
@@ -78,15 +78,15 @@ impl Parser {
         (self.fence, self.puts, self.protocol) = (0, 0, 0);
     }
 
-    /// The value at STOP, or what is wrong and where.
-    fn run(&mut self, pickle: &[u8]) -> Result<NodeId, (usize, Fault)> {
+    /// Returns the value at STOP, or the offset of an error.
+    fn run(&mut self, pickle: &[u8]) -> Result<NodeId, (usize, OpcodeError)> {
         let mut cursor = Cursor { pickle, rest: pickle, opcode: pickle };
         self.opcodes(&mut cursor).map_err(|fault| (pickle.len() - cursor.opcode.len(), fault))
     }
 
     /// Inlined, so that the cursor stays in registers.
     #[inline(always)]
-    fn opcodes(&mut self, cursor: &mut Cursor) -> Result<NodeId, Fault> {
+    fn opcodes(&mut self, cursor: &mut Cursor) -> Result<NodeId, OpcodeError> {
         for _ in 0..MAX_OPCODES {
             cursor.opcode = cursor.rest;
             let [opcode] = cursor.argument()?;
@@ -112,7 +112,7 @@ impl Parser {
                 op::PROTO => {
                     [self.protocol] = cursor.argument()?;
                     if self.protocol > 5 {
-                        return Err(Fault::Protocol(self.protocol));
+                        return Err(OpcodeError::Protocol(self.protocol));
                     }
                 }
                 op::FRAME => {
@@ -156,11 +156,11 @@ impl Parser {
                 }
                 op::BINFLOAT => {
                     let bits = u64::from_be_bytes(cursor.argument()?);
-                    self.add(Raw::of_word(Tag::Float, bits));
+                    self.add(RawNode::of_word(Tag::Float, bits));
                 }
                 op::FLOAT => {
                     let float: f64 = number(cursor.line()?)?;
-                    self.add(Raw::of_word(Tag::Float, float.to_bits()));
+                    self.add(RawNode::of_word(Tag::Float, float.to_bits()));
                 }
 
                 op::SHORT_BINUNICODE => {
@@ -196,9 +196,9 @@ impl Parser {
                     self.add(cursor.span(Tag::ByteArray, length)?.1);
                 }
 
-                op::EMPTY_LIST => self.add(Raw::new(Tag::List, 0, 0)),
-                op::EMPTY_DICT => self.add(Raw::new(Tag::Dict, 0, 0)),
-                op::EMPTY_SET => self.add(Raw::new(Tag::Set, 0, 0)),
+                op::EMPTY_LIST => self.add(RawNode::new(Tag::List, 0, 0)),
+                op::EMPTY_DICT => self.add(RawNode::new(Tag::Dict, 0, 0)),
+                op::EMPTY_SET => self.add(RawNode::new(Tag::Set, 0, 0)),
                 op::EMPTY_TUPLE => self.push(EMPTY_TUPLE),
                 op::LIST => {
                     let from = self.pop_mark()?;
@@ -238,7 +238,7 @@ impl Parser {
                     let module = cursor.text_line()?;
                     let name = cursor.text_line()?;
                     let (module, name) = (self.arena.add(module), self.arena.add(name));
-                    self.add(Raw::new(Tag::Global, module.0, name.0));
+                    self.add(RawNode::new(Tag::Global, module.0, name.0));
                 }
                 op::STACK_GLOBAL => self.stack_global(cursor.pickle)?,
                 op::REDUCE => self.make(Tag::Reduce)?,
@@ -271,18 +271,18 @@ impl Parser {
                     let index = number(cursor.line()?)?;
                     self.get(index)?;
                 }
-                _ => return Err(Fault::NotUnderstood),
+                _ => return Err(OpcodeError::NotUnderstood),
             }
         }
         cursor.opcode = cursor.rest;
-        Err(Fault::TooMany)
+        Err(OpcodeError::TooMany)
     }
 
-    fn stop(&mut self, left: usize) -> Result<NodeId, Fault> {
+    fn stop(&mut self, left: usize) -> Result<NodeId, OpcodeError> {
         match (self.stack.as_slice(), left) {
             (&[root], 0) if self.marks.is_empty() => Ok(root),
-            ([_], 1..) => Err(Fault::Trailing(left)),
-            (stack, _) => Err(Fault::Unfinished(stack.len() + self.marks.len())),
+            ([_], 1..) => Err(OpcodeError::Trailing(left)),
+            (stack, _) => Err(OpcodeError::Unfinished(stack.len() + self.marks.len())),
         }
     }
 
@@ -298,16 +298,16 @@ impl Parser {
     }
 
     #[inline(always)]
-    fn add(&mut self, raw: Raw) {
+    fn add(&mut self, raw: RawNode) {
         let id = self.arena.add(raw);
         self.push(id);
     }
 
     fn int(&mut self, int: i64) {
-        self.add(Raw::of_word(Tag::Int, int as u64));
+        self.add(RawNode::of_word(Tag::Int, int as u64));
     }
 
-    fn long(&mut self, (bytes, long): (&[u8], Raw)) {
+    fn long(&mut self, (bytes, long): (&[u8], RawNode)) {
         if bytes.len() > 8 {
             return self.add(long);
         }
@@ -317,9 +317,9 @@ impl Parser {
         self.int(i64::from_le_bytes(word));
     }
 
-    fn str(&mut self, (bytes, text): (&[u8], Raw)) -> Result<(), Fault> {
+    fn str(&mut self, (bytes, text): (&[u8], RawNode)) -> Result<(), OpcodeError> {
         if !is_text(bytes) {
-            return Err(Fault::BadText);
+            return Err(OpcodeError::BadText);
         }
         self.add(text);
         Ok(())
@@ -327,20 +327,20 @@ impl Parser {
 
     // The stack.
 
-    fn top(&self) -> Result<NodeId, Fault> {
+    fn top(&self) -> Result<NodeId, OpcodeError> {
         Ok(self.stack[self.down(1)?])
     }
 
-    /// Where the topmost `count` values begin.
+    /// The stack position of the topmost `count` values.
     #[inline]
-    fn down(&self, count: usize) -> Result<usize, Fault> {
+    fn down(&self, count: usize) -> Result<usize, OpcodeError> {
         match self.stack.len().checked_sub(count) {
             Some(from) if from >= self.fence => Ok(from),
-            _ => Err(Fault::NoValue),
+            _ => Err(OpcodeError::NoValue),
         }
     }
 
-    fn pop<const N: usize>(&mut self) -> Result<[NodeId; N], Fault> {
+    fn pop<const N: usize>(&mut self) -> Result<[NodeId; N], OpcodeError> {
         let from = self.down(N)?;
         let mut values = [NONE; N];
         values.copy_from_slice(&self.stack[from..]);
@@ -348,21 +348,21 @@ impl Parser {
         Ok(values)
     }
 
-    /// Where the values above the last mark begin.
+    /// Pops the last mark, and returns the stack position of the values above it.
     #[inline]
-    fn pop_mark(&mut self) -> Result<usize, Fault> {
-        let from = self.marks.pop().ok_or(Fault::NoMark)?;
+    fn pop_mark(&mut self) -> Result<usize, OpcodeError> {
+        let from = self.marks.pop().ok_or(OpcodeError::NoMark)?;
         self.fence = self.marks.last().map_or(0, |height| *height as usize);
         Ok(from as usize)
     }
 
-    /// A new parent of the values from there on.
+    /// Makes a parent of the values from this stack position on.
     #[inline]
-    fn gather(&mut self, tag: Tag, from: usize) -> Result<(), Fault> {
+    fn gather(&mut self, tag: Tag, from: usize) -> Result<(), OpcodeError> {
         let children = &self.stack[from..];
         let id = match (tag, children.len()) {
             (Tag::Tuple, 0) => EMPTY_TUPLE,
-            (Tag::Dict, count) if !count.is_multiple_of(2) => return Err(Fault::WrongKind),
+            (Tag::Dict, count) if !count.is_multiple_of(2) => return Err(OpcodeError::WrongKind),
             _ => self.arena.add_parent(tag, children),
         };
         self.stack.truncate(from);
@@ -370,15 +370,16 @@ impl Parser {
         Ok(())
     }
 
-    /// Puts the values from there on into the one below them: a parent of the kind, or an object that acts as one.
+    /// Moves the values from this stack position on into the value below them: a parent of this kind, or an object that
+    /// acts as one.
     #[inline]
-    fn fill(&mut self, kind: Tag, from: usize) -> Result<(), Fault> {
+    fn fill(&mut self, kind: Tag, from: usize) -> Result<(), OpcodeError> {
         if from <= self.fence {
-            return Err(Fault::NoValue);
+            return Err(OpcodeError::NoValue);
         }
         let (target, items) = (self.stack[from - 1], &self.stack[from..]);
         if kind == Tag::Dict && !items.len().is_multiple_of(2) {
-            return Err(Fault::WrongKind);
+            return Err(OpcodeError::WrongKind);
         }
         if self.tag(target) == kind {
             self.arena.extend(target, items);
@@ -386,7 +387,7 @@ impl Parser {
             let change = match kind {
                 Tag::List => Tag::Append,
                 Tag::Dict => Tag::SetItems,
-                _ => return Err(Fault::WrongKind),
+                _ => return Err(OpcodeError::WrongKind),
             };
             let items = self.arena.add_parent(kind, items);
             self.change(target, change, items)?;
@@ -397,68 +398,69 @@ impl Parser {
 
     // Objects.
 
-    fn stack_global(&mut self, pickle: &[u8]) -> Result<(), Fault> {
+    fn stack_global(&mut self, pickle: &[u8]) -> Result<(), OpcodeError> {
         let names: [NodeId; 2] = self.pop()?;
         for id in names {
             let name = self.arena.nodes[id.0 as usize];
             if name.tag != Tag::Str {
-                return Err(Fault::WrongKind);
+                return Err(OpcodeError::WrongKind);
             }
             if std::str::from_utf8(&pickle[name.a as usize..][..name.b as usize]).is_err() {
-                return Err(Fault::BadText);
+                return Err(OpcodeError::BadText);
             }
         }
-        self.add(Raw::new(Tag::Global, names[0].0, names[1].0));
+        self.add(RawNode::new(Tag::Global, names[0].0, names[1].0));
         Ok(())
     }
 
     #[inline]
-    fn make(&mut self, tag: Tag) -> Result<(), Fault> {
+    fn make(&mut self, tag: Tag) -> Result<(), OpcodeError> {
         let [callable, args] = self.pop()?;
         let maker = self.tag(callable);
         if (maker != Tag::Global && !maker.is_object()) || self.tag(args) != Tag::Tuple {
-            return Err(Fault::WrongKind);
+            return Err(OpcodeError::WrongKind);
         }
-        self.add(Raw::new(tag, callable.0, args.0));
+        self.add(RawNode::new(tag, callable.0, args.0));
         Ok(())
     }
 
-    fn make_ex(&mut self) -> Result<(), Fault> {
+    fn make_ex(&mut self) -> Result<(), OpcodeError> {
         let [class, args, kwargs] = self.pop()?;
         if [class, args, kwargs].map(|id| self.tag(id)) != [Tag::Global, Tag::Tuple, Tag::Dict] {
-            return Err(Fault::WrongKind);
+            return Err(OpcodeError::WrongKind);
         }
         let at = self.arena.children.len() as u32;
         self.arena.children.extend([args, kwargs]);
-        self.add(Raw::new(Tag::NewObjEx, class.0, at));
+        self.add(RawNode::new(Tag::NewObjEx, class.0, at));
         Ok(())
     }
 
     #[inline]
-    fn build(&mut self) -> Result<(), Fault> {
+    fn build(&mut self) -> Result<(), OpcodeError> {
         let [object, state] = self.pop()?;
         self.change(object, Tag::Build, state)?;
         self.push(object);
         Ok(())
     }
 
-    /// An object is changed where it stands, so that whoever refers to it, the memo too, sees it changed: the node
-    /// becomes the change, and what it was moves to a new one.
+    /// Changes an object in place, so that every reference to it, also in the memo, sees the change: the node becomes
+    /// the change, and its old content moves to a new node.
     #[inline]
-    fn change(&mut self, object: NodeId, change: Tag, with: NodeId) -> Result<(), Fault> {
+    fn change(&mut self, object: NodeId, change: Tag, with: NodeId) -> Result<(), OpcodeError> {
         let was = self.arena.nodes[object.0 as usize];
         if !was.tag.is_object() {
-            return Err(Fault::WrongKind);
+            return Err(OpcodeError::WrongKind);
         }
-        let moved = self.arena.add(Raw { shared: 0, ..was });
-        self.arena.nodes[object.0 as usize] = Raw { shared: was.shared, ..Raw::new(change, moved.0, with.0) };
+        let moved = self.arena.add(RawNode { shared: 0, ..was });
+        self.arena.nodes[object.0 as usize] =
+            RawNode { shared: was.shared, ..RawNode::new(change, moved.0, with.0) };
         Ok(())
     }
 
     // The memo.
 
     #[inline]
-    fn put(&mut self, index: usize, pickle: &[u8]) -> Result<(), Fault> {
+    fn put(&mut self, index: usize, pickle: &[u8]) -> Result<(), OpcodeError> {
         let value = self.top()?;
         let memo = &mut self.memo;
         if index == memo.len() {
@@ -466,9 +468,9 @@ impl Parser {
             self.puts += 1;
             return Ok(());
         }
-        // Whoever numbers without gaps stays below the count of opcodes.
+        // Indices without gaps stay below the number of opcodes.
         if index > pickle.len() {
-            return Err(Fault::MemoIndex(index as u32));
+            return Err(OpcodeError::MemoIndex(index as u32));
         }
         if index > memo.len() {
             memo.resize(index + 1, UNPUT);
@@ -479,25 +481,25 @@ impl Parser {
     }
 
     #[inline]
-    fn get(&mut self, index: u32) -> Result<(), Fault> {
+    fn get(&mut self, index: u32) -> Result<(), OpcodeError> {
         match self.memo.get(index as usize) {
             Some(&id) if id != UNPUT => {
                 self.arena.share(id);
                 self.push(id);
                 Ok(())
             }
-            _ => Err(Fault::NoMemo(index)),
+            _ => Err(OpcodeError::NoMemo(index)),
         }
     }
 }
 
-fn number<T: std::str::FromStr>(digits: &[u8]) -> Result<T, Fault> {
-    std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).ok_or(Fault::BadText)
+fn number<T: std::str::FromStr>(digits: &[u8]) -> Result<T, OpcodeError> {
+    std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).ok_or(OpcodeError::BadText)
 }
 
-/// UTF-8 in which lone surrogates may stand, as CPython writes a str.
+/// Checks UTF-8 that may have lone surrogates, as CPython writes a str.
 fn is_text(mut bytes: &[u8]) -> bool {
-    // Nearly all are, and it is found much sooner.
+    // Nearly all texts are ASCII, which is much cheaper to check.
     if bytes.is_ascii() {
         return true;
     }

@@ -1,5 +1,5 @@
-//! Arenas of trees that are gone, kept by the thread for the next ones. Without it, every large batch has its memory
-//! taken from the kernel and given back again page by page, which costs as much as half of reading it.
+//! Arenas of dropped trees, retained by the thread for the next trees. Without them every large batch would get its
+//! memory from the kernel and return it page by page, which costs up to half as much as reading the batch.
 
 use std::cell::Cell;
 
@@ -11,7 +11,8 @@ thread_local! {
     static SPARE: Cell<Vec<Arena>> = const { Cell::new(Vec::new()) };
 }
 
-/// An empty arena with room for so many. A spare one only if it is not far too large, since a tree may live for long.
+/// Returns an empty arena with room for this many nodes and children. A spare arena is used only if it is at most four
+/// times larger, because a tree may live for long.
 pub(crate) fn take(nodes: usize, children: usize) -> Arena {
     let spare = SPARE.try_with(|cell| {
         let mut spare = cell.take();
@@ -29,12 +30,12 @@ pub(crate) fn take(nodes: usize, children: usize) -> Arena {
     }
 }
 
-/// Keeps an arena, in the place of the oldest if there are enough. Small ones the allocator serves as well.
+/// Retains an arena, in place of the oldest one at the limit. Small arenas are left to the allocator.
 pub(crate) fn keep(arena: Arena) {
     if !SPARE_NODES.contains(&arena.nodes.capacity()) || arena.children.capacity() > 4 * SPARE_NODES.end() {
         return;
     }
-    // A thread that is ending keeps nothing.
+    // A thread that is ending retains nothing.
     let _ = SPARE.try_with(|cell| {
         let mut spare = cell.take();
         if spare.len() == SPARE_ARENAS {

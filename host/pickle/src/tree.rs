@@ -1,43 +1,39 @@
-//! What a pickle says, as an arena of nodes: values, names of globals, and what is made of them. A node holds spans
-//! of the pickle's bytes, which the tree shares; a node that the pickle refers to twice is in the tree once.
+//! The content of a pickle as an arena of nodes: values, names of globals, and objects. A node has spans of the
+//! pickle's bytes, which the tree shares. A node that the pickle refers to twice is in the tree once.
 
 use std::sync::OnceLock;
 
 use bytes::Bytes;
 
-use crate::arena::{Arena, Raw, Tag};
+use crate::arena::{Arena, NodeId, RawNode, Tag};
 
-/// A node of one [`Tree`]; it means nothing in another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct NodeId(pub(crate) u32);
-
-/// A pickle that was read. It shares the pickle's bytes and can be shared itself, by `Arc`.
+/// A parsed pickle. It shares the pickle's bytes.
 #[derive(Clone, Debug)]
 pub struct Tree {
     pub(crate) pickle: Bytes,
     pub(crate) arena: Arena,
     pub(crate) root: NodeId,
     pub(crate) protocol: u8,
-    /// The two globals of an `array.array`, once one was met.
+    /// The two globals of an `array.array`, after the first one was found.
     pub(crate) array_names: OnceLock<[NodeId; 2]>,
 }
 
-/// One value, as [`Tree::node`] shows it.
+/// A value, returned by [`Tree::node`].
 #[derive(Clone, Debug)]
 pub enum Node<'t> {
     /// `None`
     None,
     /// `True` or `False`
     Bool(bool),
-    /// An int that fits 64 bits.
+    /// An int that fits into 64 bits.
     Int(i64),
-    /// A larger one: two's complement, little endian.
+    /// A larger int: two's complement, little-endian.
     BigInt(&'t [u8]),
     /// A float.
     Float(f64),
     /// A str.
     Str(&'t str),
-    /// A str with lone surrogates, which Rust has no name for: UTF-8 as CPython's `surrogatepass` writes it.
+    /// A str with lone surrogates, encoded as CPython's `surrogatepass` does. It is not a Rust str.
     Surrogates(&'t [u8]),
     /// Bytes.
     Bytes(&'t [u8]),
@@ -47,34 +43,34 @@ pub enum Node<'t> {
     List(&'t [NodeId]),
     /// A tuple.
     Tuple(&'t [NodeId]),
-    /// A set, its items in the order written.
+    /// A set, in the order written.
     Set(&'t [NodeId]),
-    /// A frozenset, likewise.
+    /// A frozenset, in the order written.
     FrozenSet(&'t [NodeId]),
-    /// A dict, in order. A key that is there twice has the later value, as in Python; see [`Tree::get`].
+    /// A dict, in order. If a key occurs twice, the later value counts, as in Python; see [`Tree::get`].
     Dict(Pairs<'t>),
-    /// A class or a function, by its names. Never looked up.
+    /// A class or a function, by name. It is never looked up.
     Global {
-        /// Dotted name of the module.
+        /// The dotted name of the module.
         module: &'t str,
-        /// Name in the module, dotted where nested.
+        /// The name in the module, dotted if nested.
         name: &'t str,
     },
-    /// What `callable(*args)` would return.
+    /// The result of `callable(*args)`.
     Reduce {
         /// Usually a global.
         callable: NodeId,
         /// A tuple.
         args: NodeId,
     },
-    /// What `class.__new__(class, *args)` would return.
+    /// The result of `class.__new__(class, *args)`.
     NewObj {
         /// Usually a global.
         class: NodeId,
         /// A tuple.
         args: NodeId,
     },
-    /// What `class.__new__(class, *args, **kwargs)` would return.
+    /// The result of `class.__new__(class, *args, **kwargs)`.
     NewObjEx {
         /// Usually a global.
         class: NodeId,
@@ -83,25 +79,25 @@ pub enum Node<'t> {
         /// A dict.
         kwargs: NodeId,
     },
-    /// An object that is then given its state, by `__setstate__` or into its `__dict__`.
+    /// An object that gets a state, through `__setstate__` or in its `__dict__`.
     Build {
-        /// What was made: a reduce or a new object, perhaps filled already.
+        /// The object before: a reduce or a new object, which may have a state or items already.
         object: NodeId,
-        /// For a dataclass a dict of names and values.
+        /// The state. For a dataclass a dict of field names and values.
         state: NodeId,
     },
-    /// An object that is no list and is then appended to, such as a deque.
+    /// An object other than a list that gets items appended, such as a deque.
     Append {
-        /// As in `Build`.
+        /// The object before, as in `Build`.
         object: NodeId,
-        /// A list of what is appended.
+        /// The list of the appended items.
         items: NodeId,
     },
-    /// An object that is no dict and whose items are then set, such as an `OrderedDict`.
+    /// An object other than a dict that gets items set, such as an `OrderedDict`.
     SetItems {
-        /// As in `Build`.
+        /// The object before, as in `Build`.
         object: NodeId,
-        /// A dict of what is set.
+        /// The dict of the items.
         items: NodeId,
     },
 }
@@ -111,12 +107,12 @@ pub enum Node<'t> {
 pub struct Pairs<'t>(std::slice::Iter<'t, [NodeId; 2]>);
 
 impl Tree {
-    /// The bytes that were read.
+    /// The pickle's bytes.
     pub fn pickle(&self) -> &Bytes {
         &self.pickle
     }
 
-    /// The protocol that the pickle names, 0 to 5.
+    /// The protocol that the pickle declares, 0 to 5.
     pub fn protocol(&self) -> u8 {
         self.protocol
     }
@@ -126,7 +122,7 @@ impl Tree {
         self.root
     }
 
-    /// What the node is.
+    /// The node's value.
     pub fn node(&self, id: NodeId) -> Node<'_> {
         let raw = self.raw(id);
         let (a, b) = (NodeId(raw.a), NodeId(raw.b));
@@ -163,30 +159,30 @@ impl Tree {
         }
     }
 
-    /// Whether it is `None`.
+    /// Whether the node is `None`.
     pub fn is_none(&self, id: NodeId) -> bool {
         self.raw(id).tag == Tag::None
     }
 
-    /// A bool, else `None`.
+    /// The value of a bool.
     pub fn bool(&self, id: NodeId) -> Option<bool> {
         let raw = self.raw(id);
         (raw.tag == Tag::Bool).then_some(raw.a != 0)
     }
 
-    /// An int of 64 bits, else `None`. A bool is none.
+    /// The value of an int of 64 bits. A bool is not an int.
     pub fn int(&self, id: NodeId) -> Option<i64> {
         let raw = self.raw(id);
         (raw.tag == Tag::Int).then_some(raw.word() as i64)
     }
 
-    /// A float, else `None`. An int is none.
+    /// The value of a float. An int is not a float.
     pub fn float(&self, id: NodeId) -> Option<f64> {
         let raw = self.raw(id);
         (raw.tag == Tag::Float).then(|| f64::from_bits(raw.word()))
     }
 
-    /// A str without lone surrogates, else `None`.
+    /// The text of a str without lone surrogates.
     pub fn str(&self, id: NodeId) -> Option<&str> {
         let raw = self.raw(id);
         if raw.tag != Tag::Str {
@@ -195,19 +191,19 @@ impl Tree {
         std::str::from_utf8(self.span(raw)).ok()
     }
 
-    /// Bytes or a bytearray, else `None`.
+    /// The content of bytes or a bytearray.
     pub fn bytes(&self, id: NodeId) -> Option<&[u8]> {
         let raw = self.raw(id);
         matches!(raw.tag, Tag::Bytes | Tag::ByteArray).then(|| self.span(raw))
     }
 
-    /// The items of a list or a tuple, else `None`.
+    /// The items of a list or a tuple.
     pub fn items(&self, id: NodeId) -> Option<&[NodeId]> {
         let raw = self.raw(id);
         matches!(raw.tag, Tag::List | Tag::Tuple).then(|| self.arena.children(raw))
     }
 
-    /// The keys and values of a dict, else `None`.
+    /// The keys and values of a dict.
     pub fn pairs(&self, id: NodeId) -> Option<Pairs<'_>> {
         match self.node(id) {
             Node::Dict(pairs) => Some(pairs),
@@ -220,15 +216,15 @@ impl Tree {
         self.pairs(dict)?.rfind(|(name, _)| self.text(*name) == Some(key.as_bytes())).map(|(_, value)| value)
     }
 
-    pub(crate) fn raw(&self, id: NodeId) -> Raw {
+    pub(crate) fn raw(&self, id: NodeId) -> RawNode {
         self.arena.nodes[id.0 as usize]
     }
 
-    pub(crate) fn span(&self, raw: Raw) -> &[u8] {
+    pub(crate) fn span(&self, raw: RawNode) -> &[u8] {
         &self.pickle[raw.a as usize..][..raw.b as usize]
     }
 
-    /// The bytes of a str, perhaps with lone surrogates: to be compared or counted, they need not be checked again.
+    /// The bytes of a str, which may have lone surrogates. Comparing or counting them skips the UTF-8 check.
     #[inline]
     pub fn text(&self, id: NodeId) -> Option<&[u8]> {
         let raw = self.raw(id);

@@ -1,66 +1,41 @@
-//! Nodes of trees, and values of the caller's own, to a pickle that CPython loads. The memo is numbered anew: only
-//! what a source pickle refers to again is put there, and equal globals of several sources are put there once.
+//! Writes nodes of trees and other values as a pickle that CPython loads. The memo is numbered anew: it has only values
+//! that a source refers to again, and equal globals of several sources once.
 
 use bytes::Bytes;
-use thiserror::Error;
 
-use crate::bounds::{MAX_DEPTH, MAX_PICKLE_BYTES};
-use crate::copy::{Globals, Walk};
+use crate::arena::NodeId;
+use crate::bounds::MAX_PICKLE_BYTES;
+use crate::copy::{Globals, TreeCopy};
 use crate::emit::{Emit, Memo};
+use crate::error::PickleWriteError;
 use crate::opcode as op;
-use crate::tree::{Node, NodeId, Tree};
+use crate::tree::{Node, Tree};
 
-/// Why a pickle was not written.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum WriteError {
-    /// A node is nested deeper than can be written.
-    #[error("node is nested deeper than the limit of {MAX_DEPTH}")]
-    TooDeep,
-    /// The pickle became too long.
-    #[error("pickle of {bytes} bytes is over the limit of {MAX_PICKLE_BYTES}")]
-    TooLong {
-        /// What was written until then.
-        bytes: usize,
-    },
-    /// A tuple or an object's arguments contain what is made of them. (A list or a dict may contain itself.)
-    #[error("value is made of itself")]
-    Cycle,
-    /// Keys and values were written into a dict, and one was left over.
-    #[error("dict of {0} keys and values has a key without a value")]
-    Unpaired(u32),
-    /// Not exactly one value was written when the pickle was finished.
-    #[error("pickle has {0} values, must have one")]
-    NotOneValue(u32),
-    /// The object after whose model one should be written has no named fields.
-    #[error("object has no fields by name")]
-    NoFields,
-}
-
-/// A tree from which a writer copies.
+/// A tree that a writer copies from.
 #[derive(Clone, Copy, Debug)]
-pub struct Source(usize);
+pub struct SourceId(usize);
 
-/// Writes one pickle. Values are written one after the other, what is inside a container by the closure given.
-pub struct Writer<'t> {
+/// Writes one pickle. Values are written in order; a closure writes the values inside a container.
+pub struct PickleWriter<'t> {
     emit: Emit,
     sources: Vec<SourceTree<'t>>,
     globals: Globals<'t>,
-    /// `'q'`, of the arrays that are not copied.
+    /// The memo entry of `'q'`, for arrays that are not copied.
     typecode: Option<Memo>,
-    /// Values written into the container that is open, or on the top.
+    /// The number of values in the open container, or at the top level.
     values: u32,
 }
 
 struct SourceTree<'t> {
     tree: &'t Tree,
-    /// By `Raw::shared` - 1: where the node stands in the memo, once it was written.
+    /// The memo index of each shared node that was written, by `RawNode::shared` - 1.
     memo: Vec<Option<Memo>>,
 }
 
-impl<'t> Writer<'t> {
-    /// A pickle of protocol 4 or 5; a lower protocol is written as 4, which every Python that is alive reads.
-    pub fn new(protocol: u8) -> Writer<'t> {
-        Writer {
+impl<'t> PickleWriter<'t> {
+    /// Starts a pickle of protocol 4 or 5. Protocols below 4 become 4, which every supported Python reads.
+    pub fn new(protocol: u8) -> PickleWriter<'t> {
+        PickleWriter {
             emit: Emit::new(protocol.clamp(4, 5)),
             sources: Vec::new(),
             globals: Globals::default(),
@@ -69,19 +44,19 @@ impl<'t> Writer<'t> {
         }
     }
 
-    /// Makes room at once for a pickle of about so many bytes.
+    /// Reserves memory for a pickle of about this many bytes.
     pub fn reserve(&mut self, bytes: usize) {
         self.emit.bytes.reserve(bytes);
     }
 
-    /// A tree to copy from. Given once per tree: values shared inside a source are written once.
-    pub fn source(&mut self, tree: &'t Tree) -> Source {
+    /// Adds a tree to copy from. Add each tree once: shared values are written once per source.
+    pub fn source(&mut self, tree: &'t Tree) -> SourceId {
         self.sources.push(SourceTree { tree, memo: vec![None; tree.arena.shared as usize] });
-        Source(self.sources.len() - 1)
+        SourceId(self.sources.len() - 1)
     }
 
-    /// A node with all that is below it.
-    pub fn copy(&mut self, source: Source, id: NodeId) -> Result<(), WriteError> {
+    /// Copies a node with everything below it.
+    pub fn copy(&mut self, source: SourceId, id: NodeId) -> Result<(), PickleWriteError> {
         self.values += 1;
         self.walk(source).node(id, 0)?;
         self.check_length()
@@ -129,7 +104,7 @@ impl<'t> Writer<'t> {
         self.globals.put(&mut self.emit, module, name);
     }
 
-    /// Token ids as SGLang sends them from 0.5.13 on: an `array('q')`.
+    /// Writes token ids as SGLang 0.5.13 and later sends them: an `array('q')`.
     pub fn id_array(&mut self, ids: &[i64]) {
         self.values += 1;
         self.globals.put(&mut self.emit, "array", "_array_reconstructor");
@@ -148,19 +123,19 @@ impl<'t> Writer<'t> {
         self.emit.opcode(op::REDUCE);
     }
 
-    /// Token ids as SGLang sent them up to 0.5.12: a list of int.
-    pub fn id_list(&mut self, ids: &[i64]) -> Result<(), WriteError> {
+    /// Writes token ids as SGLang up to 0.5.12 sends them: a list of ints.
+    pub fn id_list(&mut self, ids: &[i64]) -> Result<(), PickleWriteError> {
         self.list(|writer| {
             ids.iter().for_each(|id| writer.int(*id));
             Ok(())
         })
     }
 
-    /// A list of the values that `items` writes.
+    /// Writes a list of the values that `items` writes.
     pub fn list(
         &mut self,
-        items: impl FnOnce(&mut Self) -> Result<(), WriteError>,
-    ) -> Result<(), WriteError> {
+        items: impl FnOnce(&mut Self) -> Result<(), PickleWriteError>,
+    ) -> Result<(), PickleWriteError> {
         self.emit.opcode(op::EMPTY_LIST);
         if self.inside(items)? > 0 {
             self.emit.opcode(op::APPENDS);
@@ -168,25 +143,25 @@ impl<'t> Writer<'t> {
         Ok(())
     }
 
-    /// A tuple of the values that `items` writes.
+    /// Writes a tuple of the values that `items` writes.
     pub fn tuple(
         &mut self,
-        items: impl FnOnce(&mut Self) -> Result<(), WriteError>,
-    ) -> Result<(), WriteError> {
+        items: impl FnOnce(&mut Self) -> Result<(), PickleWriteError>,
+    ) -> Result<(), PickleWriteError> {
         let opcode = if self.inside(items)? > 0 { op::TUPLE } else { op::EMPTY_TUPLE };
         self.emit.opcode(opcode);
         Ok(())
     }
 
-    /// A dict of what `pairs` writes: a key, its value, a key, …
+    /// Writes a dict of the keys and values that `pairs` writes in turn.
     pub fn dict(
         &mut self,
-        pairs: impl FnOnce(&mut Self) -> Result<(), WriteError>,
-    ) -> Result<(), WriteError> {
+        pairs: impl FnOnce(&mut Self) -> Result<(), PickleWriteError>,
+    ) -> Result<(), PickleWriteError> {
         self.emit.opcode(op::EMPTY_DICT);
         match self.inside(pairs)? {
             0 => Ok(()),
-            values if values % 2 != 0 => Err(WriteError::Unpaired(values)),
+            values if values % 2 != 0 => Err(PickleWriteError::Unpaired(values)),
             _ => {
                 self.emit.opcode(op::SETITEMS);
                 Ok(())
@@ -194,16 +169,16 @@ impl<'t> Writer<'t> {
         }
     }
 
-    /// An object of the class and the shape of another one that has [fields](crate::Object::fields), with the fields
-    /// that `fields` writes: a name, its value, a name, …
+    /// Writes an object of the class and form of `model`, which must have [fields](crate::Object::fields). `fields`
+    /// writes the names and values in turn.
     pub fn object(
         &mut self,
-        source: Source,
+        source: SourceId,
         model: NodeId,
-        fields: impl FnOnce(&mut Self) -> Result<(), WriteError>,
-    ) -> Result<(), WriteError> {
+        fields: impl FnOnce(&mut Self) -> Result<(), PickleWriteError>,
+    ) -> Result<(), PickleWriteError> {
         let tree = self.sources[source.0].tree;
-        tree.object(model).and_then(|object| object.fields).ok_or(WriteError::NoFields)?;
+        tree.object(model).and_then(|object| object.fields).ok_or(PickleWriteError::NoFields)?;
         match tree.node(model) {
             Node::Build { object, .. } => {
                 self.walk(source).node(object, 0)?;
@@ -211,29 +186,32 @@ impl<'t> Writer<'t> {
                 self.emit.opcode(op::BUILD);
             }
             Node::Reduce { callable, args } => {
-                let class = tree.items(args).and_then(<[NodeId]>::first).ok_or(WriteError::NoFields)?;
+                let class = tree.items(args).and_then(<[NodeId]>::first).ok_or(PickleWriteError::NoFields)?;
                 self.walk(source).node(callable, 0)?;
                 self.walk(source).node(*class, 0)?;
                 self.dict(fields)?;
                 self.emit.opcode(op::TUPLE2);
                 self.emit.opcode(op::REDUCE);
             }
-            _ => return Err(WriteError::NoFields),
+            _ => return Err(PickleWriteError::NoFields),
         }
         Ok(())
     }
 
-    /// The pickle, of the one value written.
-    pub fn finish(self) -> Result<Bytes, WriteError> {
+    /// Returns the pickle of the one value that was written.
+    pub fn finish(self) -> Result<Bytes, PickleWriteError> {
         self.check_length()?;
         match self.values {
             1 => Ok(self.emit.finish().into()),
-            values => Err(WriteError::NotOneValue(values)),
+            values => Err(PickleWriteError::NotOneValue(values)),
         }
     }
 
-    /// Writes the values of a container after a mark, and says how many; no mark if none.
-    fn inside(&mut self, write: impl FnOnce(&mut Self) -> Result<(), WriteError>) -> Result<u32, WriteError> {
+    /// Writes the values of a container after a mark, and returns their number. An empty container gets no mark.
+    fn inside(
+        &mut self,
+        write: impl FnOnce(&mut Self) -> Result<(), PickleWriteError>,
+    ) -> Result<u32, PickleWriteError> {
         let outside = std::mem::take(&mut self.values);
         self.emit.opcode(op::MARK);
         write(self)?;
@@ -243,21 +221,21 @@ impl<'t> Writer<'t> {
         Ok(std::mem::replace(&mut self.values, outside + 1))
     }
 
-    fn check_length(&self) -> Result<(), WriteError> {
+    fn check_length(&self) -> Result<(), PickleWriteError> {
         let bytes = self.emit.bytes.len();
-        if bytes > MAX_PICKLE_BYTES { Err(WriteError::TooLong { bytes }) } else { Ok(()) }
+        if bytes > MAX_PICKLE_BYTES { Err(PickleWriteError::TooLong { bytes }) } else { Ok(()) }
     }
 
-    fn walk(&mut self, source: Source) -> Walk<'_, 't> {
+    fn walk(&mut self, source: SourceId) -> TreeCopy<'_, 't> {
         let SourceTree { tree, memo } = &mut self.sources[source.0];
-        Walk { tree, memo, emit: &mut self.emit, globals: &mut self.globals }
+        TreeCopy { tree, memo, emit: &mut self.emit, globals: &mut self.globals }
     }
 }
 
 impl Tree {
-    /// The whole tree as a pickle again, of the same protocol (4 if it was lower).
-    pub fn write(&self) -> Result<Bytes, WriteError> {
-        let mut writer = Writer::new(self.protocol);
+    /// Writes the whole tree as a pickle of the same protocol, or 4 if it was lower.
+    pub fn write(&self) -> Result<Bytes, PickleWriteError> {
+        let mut writer = PickleWriter::new(self.protocol);
         writer.reserve(self.pickle.len());
         let source = writer.source(self);
         writer.copy(source, self.root)?;

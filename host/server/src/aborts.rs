@@ -11,7 +11,7 @@ use afterbay_events::event::{AbortFailed, AbortSent, AbortUnavailable};
 use afterbay_events::{AbortBy, AbortCounters, Events, Metrics};
 use afterbay_journal::reader::Ending;
 use afterbay_stream::{ABORTED, Control, FinishedEarly, Looked, TellScheduler};
-use afterbay_upstream::{ApiKey, Http, Push, Upstream, UpstreamError};
+use afterbay_upstream::{ApiKey, HttpUpstream, PushUpstream, Upstream, UpstreamError};
 use afterbay_wire::{AbortForm, AbortShape, is_health_check};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
@@ -162,13 +162,13 @@ fn configured(abort: &config::Abort) -> anyhow::Result<Upstream> {
         config::Abort::Push(endpoint) => push(&endpoint.to_string()),
         config::Abort::Http { url, api_key } => {
             let key = api_key.as_ref().map(read_key).transpose()?;
-            Ok(Upstream::Http(Http::new(url, key)?))
+            Ok(Upstream::Http(HttpUpstream::new(url, key)?))
         }
     }
 }
 
 fn push(endpoint: &str) -> anyhow::Result<Upstream> {
-    Ok(Upstream::Push(Push::bind(&endpoint.parse()?)?))
+    Ok(Upstream::Push(PushUpstream::bind(&endpoint.parse()?)?))
 }
 
 fn read_key(from: &config::ApiKeyFrom) -> anyhow::Result<ApiKey> {

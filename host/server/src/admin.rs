@@ -18,7 +18,7 @@ use crate::reload_queue::ReloadQueue;
 use crate::signals::{Report, Signals};
 use access::Access;
 use afterbay_events::{Condition, Exposition, Health, Metrics, Severity};
-use afterbay_http::Peer;
+use afterbay_http::ClientAddress;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -141,7 +141,7 @@ async fn attributes_of(State(admin): State<AdminState>, Path(rid): Path<String>)
 
 async fn set_attributes(
     State(admin): State<AdminState>,
-    Extension(peer): Extension<Peer>,
+    Extension(peer): Extension<ClientAddress>,
     Path(rid): Path<String>,
     headers: HeaderMap,
     body: Bytes,

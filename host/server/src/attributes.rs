@@ -4,7 +4,7 @@
 //! them. A stream asks when a request begins, and is told when one is set anew.
 
 use afterbay_config as config;
-use afterbay_http::Peer;
+use afterbay_http::ClientAddress;
 use afterbay_stream::{AttributesOf, Control};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -42,13 +42,15 @@ pub(crate) enum Caller {
     Host(IpAddr),
 }
 
-impl From<Peer> for Caller {
-    fn from(peer: Peer) -> Caller {
+impl From<ClientAddress> for Caller {
+    fn from(peer: ClientAddress) -> Caller {
         match peer {
-            Peer::Unix { uid } => Caller::User(uid),
+            ClientAddress::Unix { uid } => Caller::User(uid),
             // This host has many addresses for itself.
-            Peer::Tcp(address) if address.ip().is_loopback() => Caller::Host(Ipv4Addr::LOCALHOST.into()),
-            Peer::Tcp(address) => Caller::Host(address.ip()),
+            ClientAddress::Tcp(address) if address.ip().is_loopback() => {
+                Caller::Host(Ipv4Addr::LOCALHOST.into())
+            }
+            ClientAddress::Tcp(address) => Caller::Host(address.ip()),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use afterbay_http::{Target, redacted};
+use afterbay_http::{HttpTarget, redacted};
 use blake2::digest::consts::U4;
 use blake2::{Blake2s, Digest};
 
@@ -166,8 +166,8 @@ fn is_endpoint(endpoint: &str) -> bool {
 }
 
 /// A checked URL of `/metrics`.
-pub(crate) fn target(url: &str) -> Result<Target, Error> {
-    Target::new(url).map_err(|error| Error::Url { url: redacted(url), why: error.to_string() })
+pub(crate) fn target(url: &str) -> Result<HttpTarget, Error> {
+    HttpTarget::new(url).map_err(|error| Error::Url { url: redacted(url), why: error.to_string() })
 }
 
 #[cfg(test)]

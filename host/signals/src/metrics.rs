@@ -1,13 +1,13 @@
 //! The scrape: one GET of SGLang's `/metrics`, bounded in size.
 
-use afterbay_http::{ExchangeError, StatusCode, Target, get, header};
+use afterbay_http::{ExchangeError, HttpTarget, StatusCode, get, header};
 use bytes::Bytes;
 
 use crate::bounds::METRICS_BYTES_MAX;
 use crate::hub::Refusal;
 
 /// The body of one scrape.
-pub(crate) async fn scrape(target: &Target) -> Result<Bytes, Refusal> {
+pub(crate) async fn scrape(target: &HttpTarget) -> Result<Bytes, Refusal> {
     let request = get(&target.path).header(header::ACCEPT, "text/plain");
     let answer = target.exchange(request, Bytes::new(), METRICS_BYTES_MAX).await;
     let status = match &answer {

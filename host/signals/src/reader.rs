@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use afterbay_http::Target;
+use afterbay_http::HttpTarget;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
@@ -114,7 +114,7 @@ pub(crate) fn now() -> Now {
 fn run(
     runtime: Runtime,
     config: &LoadConfig,
-    target: Option<&Target>,
+    target: Option<&HttpTarget>,
     placed: watch::Receiver<Option<PathBuf>>,
     hub: Hub,
 ) {
@@ -183,7 +183,7 @@ async fn listen(config: &LoadConfig, hub: &RefCell<Hub>) {
     load_stat::follow(endpoint, config.dp_rank, silent_after, hub).await;
 }
 
-async fn scrape(config: &LoadConfig, target: Option<&Target>, hub: &RefCell<Hub>) {
+async fn scrape(config: &LoadConfig, target: Option<&HttpTarget>, hub: &RefCell<Hub>) {
     let (Some(target), Some(url)) = (target, &config.metrics) else { return };
     let kind = SourceKind::Metrics;
     hub.borrow_mut().await_source(kind, url.clone());

@@ -10,18 +10,19 @@
 pub mod bounds;
 
 mod conn;
-
-mod acceptor;
-mod listener;
+mod dropped;
 mod notices;
 mod peers;
+
+mod listener;
+
+mod acceptor;
 
 mod pull;
 
 pub mod credit;
 mod push;
 
-mod dropped;
 mod publish;
 
 pub use afterbay_types::{Endpoint, EndpointError};

@@ -1,6 +1,6 @@
-//! What a token costs, in ns, a vocabulary to load, and a text to encode: `cargo run --release -p afterbay-text --example cost`.
-//! The least of many runs, so that a busy machine shows less. Made up: 152,000 tokens, as Qwen has, and ids all over
-//! them; 4,096 requests in turn, a row each.
+//! Measures in ns the cost of a token, of loading a vocabulary, and of encoding a text: `cargo run --release -p
+//! afterbay-text --example cost`. It prints the minimum of many runs, which depends less on the machine's load. The
+//! vocabulary is synthetic: 152,000 tokens, as many as Qwen's. 4,096 requests have a row each in turn.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -13,7 +13,7 @@ use afterbay_text::{Encoder, Progress, TokenizerFiles, Tokens, Vocabulary};
 const TOKENS: u64 = 152_000;
 const REQUESTS: usize = 4096;
 
-/// A fifth of the tokens are pieces of characters.
+/// A fifth of the tokens are parts of characters.
 fn tokenizer() -> String {
     let pieces = ['æ', '¥', 'Ĺ', 'ð', 'Ł', 'ĺ'];
     let token = |at: u64| match at % 5 {
@@ -27,8 +27,8 @@ fn tokenizer() -> String {
         .to_string()
 }
 
-/// As many tokens with all their merges, as the library that encodes wants them: every word of up to three letters and
-/// many of four, each a shorter one and a letter.
+/// As many tokens with all their merges, as the encoding library requires: every word of up to three letters and many
+/// of four, each made of a shorter word and a letter.
 fn mergeable() -> String {
     let letters = (b'!'..=b'~').map(|letter| char::from(letter).to_string());
     let mut tokens: Vec<String> = letters.chain(["Ġ".to_owned(), "Ċ".to_owned()]).collect();
@@ -52,7 +52,7 @@ fn mergeable() -> String {
     .to_string()
 }
 
-/// What the process has in memory, in kB.
+/// The process's resident memory in kB.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4
@@ -83,7 +83,7 @@ fn tokens_and_encoder(path: &Path) {
     );
 }
 
-/// The least of all runs in about a second.
+/// The shortest of all runs in about a second.
 fn least(mut run: impl FnMut()) -> Duration {
     let begun = Instant::now();
     let mut least = Duration::MAX;

@@ -1,5 +1,5 @@
-//! For `tests/real_sglang.py`: `endings TOKENIZER` reads a request a line, a JSON list of rows of ids, and writes how
-//! each row ends: `w`hole, `o`pen, `b`roken.
+//! Serves `tests/real_sglang.py`: `endings TOKENIZER` reads one request per line, a JSON list of rows of ids, and
+//! writes the end of each row: `w`hole, `o`pen, `b`roken.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

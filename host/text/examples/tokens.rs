@@ -1,5 +1,5 @@
-//! For `tests/real_tokens.py`: `tokens TOKENIZER` writes a JSON object of what is read of it, then for each line of
-//! input, a JSON string, its ids.
+//! Serves `tests/real_tokens.py`: `tokens TOKENIZER` writes the tokenizer's data as a JSON object. Then it reads one
+//! JSON string per line and writes its ids.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

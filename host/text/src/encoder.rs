@@ -1,5 +1,5 @@
-//! Ids of a text, by the library that SGLang encodes with. It makes its own tables of the file, several times the file's
-//! size, so an encoder is made only for who asks for one.
+//! Encodes texts with the library that SGLang uses. The library's tables are several times larger than the file, so an
+//! encoder is made only on request.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -7,13 +7,11 @@ use std::sync::Arc;
 
 use tokenizers::Tokenizer;
 
-use crate::error::EncodeError;
-use crate::{TokenizerFiles, VocabularyError};
+use crate::bounds::MAX_TEXT_BYTES;
+use crate::error::{EncodeError, VocabularyError};
+use crate::file::TokenizerFiles;
 
-/// The longest text that is encoded at once: 64 KiB, some 30 ms. Nothing stops the library in the middle.
-pub const MAX_TEXT_BYTES: usize = 64 << 10;
-
-/// Makes ids of text. Cheap to clone; one serves any number of threads.
+/// Encodes texts. Cheap to clone; one encoder serves any number of threads.
 #[derive(Clone)]
 pub struct Encoder {
     tokenizer: Arc<Tokenizer>,
@@ -25,33 +23,39 @@ impl std::fmt::Debug for Encoder {
     }
 }
 
-impl Encoder {
-    /// Reads `path`: a `tokenizer.json`, or a model's directory that holds one.
+impl TokenizerFiles {
+    /// Makes the encoder of texts.
     ///
     /// # Errors
-    /// As of [`TokenizerFiles::read`] and [`TokenizerFiles::encoder`].
-    pub fn load(path: &Path) -> Result<Encoder, VocabularyError> {
-        TokenizerFiles::read(path)?.encoder()
-    }
-
-    pub(crate) fn of(files: &TokenizerFiles) -> Result<Encoder, VocabularyError> {
-        let refused = |reason: String| VocabularyError::NotForEncoding { path: files.path.clone(), reason };
-        // The library checks less than it relies on.
-        let read = catch_unwind(|| Tokenizer::from_bytes(&files.bytes));
+    /// SGLang's library for encoding refuses the file.
+    pub fn encoder(&self) -> Result<Encoder, VocabularyError> {
+        let refused = |reason: String| VocabularyError::NotForEncoding { path: self.path.clone(), reason };
+        // The library can panic on a file that it has not checked enough.
+        let read = catch_unwind(|| Tokenizer::from_bytes(&self.bytes));
         let mut tokenizer = read
             .map_err(|_| refused("the tokenizers library panicked".into()))?
             .map_err(|error| refused(error.to_string()))?;
-        // A file may ask for a length of its own.
+        // The file may request padding and truncation.
         tokenizer.with_padding(None);
         tokenizer.with_truncation(None).map_err(|error| refused(error.to_string()))?;
         Ok(Encoder { tokenizer: Arc::new(tokenizer) })
     }
+}
 
-    /// The ids of a text. None are put around it (`<s>`), but what is written in it of special tokens becomes them, as
-    /// with SGLang. At most [`MAX_TEXT_BYTES`].
+impl Encoder {
+    /// Reads `path`: a `tokenizer.json`, or a model's directory with one.
     ///
     /// # Errors
-    /// The text is too long, or the library fails at it.
+    /// Those of [`TokenizerFiles::read`] and [`TokenizerFiles::encoder`].
+    pub fn load(path: &Path) -> Result<Encoder, VocabularyError> {
+        TokenizerFiles::read(path)?.encoder()
+    }
+
+    /// Returns the ids of a text of at most [`MAX_TEXT_BYTES`]. No special tokens (`<s>`) are added; special tokens
+    /// written in the text are encoded as such, as in SGLang.
+    ///
+    /// # Errors
+    /// The text is too long, or the library fails on it.
     pub fn encode(&self, text: &str) -> Result<Vec<i64>, EncodeError> {
         if text.len() > MAX_TEXT_BYTES {
             return Err(EncodeError::TooLong { bytes: text.len() });

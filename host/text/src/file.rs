@@ -1,6 +1,5 @@
-//! A `tokenizer.json` as written, and the files beside it, as far as they say what a token's text is. Merges,
-//! normalizers and pre-tokenizers concern only who makes tokens of text: they are skipped, unread, until an
-//! [`Encoder`] is asked for.
+//! A `tokenizer.json` and the files beside it, as far as they define the tokens' text. Merges, normalizers and
+//! pre-tokenizers only serve encoding. They are skipped unless an [`Encoder`](crate::Encoder) is made.
 
 use std::fmt;
 use std::fs::File;
@@ -12,45 +11,40 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
-use crate::named::Named;
-use crate::{Encoder, Tokens, Vocabulary, VocabularyError};
+use crate::bounds::{MAX_FILE_BYTES, MAX_TOKENS};
+use crate::error::VocabularyError;
+use crate::special_tokens::SpecialTokens;
 
-/// The longest file that is read: 256 MiB. The largest known (Gemma's, 262,144 tokens) has 33 MB.
-pub const MAX_FILE_BYTES: u64 = 256 << 20;
-
-/// The most tokens of a vocabulary; all ids are below it.
-pub const MAX_TOKENS: usize = 4_000_000;
-
-/// A model's `tokenizer.json`, read once, and what the files beside it add: a [`Vocabulary`], the [`Tokens`] and an
-/// [`Encoder`] are made of the same bytes. It holds the whole file, so it is to be let go once they are made.
+/// A model's `tokenizer.json` and the data of the files beside it, read once. A [`Vocabulary`], the [`Tokens`] and an
+/// [`Encoder`] are made from it. It holds the whole file, so drop it afterwards.
 #[derive(Debug)]
 pub struct TokenizerFiles {
-    /// The `tokenizer.json`.
+    /// The path of `tokenizer.json`.
     pub(crate) path: PathBuf,
-    /// All of it.
+    /// The file's bytes.
     pub(crate) bytes: Vec<u8>,
-    /// What it says.
-    pub(crate) written: Written,
-    /// Every string of the files beside it: `transformers` makes some of them special tokens. More than those are here,
-    /// which costs nothing: such a token is only trusted less.
+    /// The file's content.
+    pub(crate) written: TokenizerJson,
+    /// Every string of the files beside it. `transformers` makes some of them special tokens. The additional ones are
+    /// harmless: their tokens are trusted less.
     pub(crate) maybe_special: HashSet<String, foldhash::fast::RandomState>,
-    /// Those that `transformers` makes special tokens.
-    pub(crate) named: Named,
-    /// The file that asks for clean-up, if one does.
+    /// The tokens that `transformers` makes special.
+    pub(crate) special_tokens: SpecialTokens,
+    /// The file that requests clean-up, if one does.
     pub(crate) cleans_up: Option<PathBuf>,
 }
 
-/// What is read of a `tokenizer.json`.
+/// The parts of a `tokenizer.json` that are read.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Written {
+pub(crate) struct TokenizerJson {
     #[serde(default)]
     pub added_tokens: Vec<AddedToken>,
     #[serde(default)]
     pub decoder: Option<Value>,
-    pub model: Model,
+    pub model: ModelJson,
 }
 
-/// A token beside the model's: special, or a word that is kept in one piece.
+/// A token besides the model's: a special token, or a word that stays in one piece.
 #[derive(Debug, Deserialize)]
 pub(crate) struct AddedToken {
     pub id: u32,
@@ -60,7 +54,7 @@ pub(crate) struct AddedToken {
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Model {
+pub(crate) struct ModelJson {
     #[serde(rename = "type", default)]
     kind: Option<String>,
     /// Files from before 2020 have no type.
@@ -69,13 +63,13 @@ pub(crate) struct Model {
     pub vocab: ModelTokens,
 }
 
-impl Model {
+impl ModelJson {
     fn is_bpe(&self) -> bool {
         self.kind.as_deref().map_or(self.merges.is_some(), |kind| kind == "BPE")
     }
 }
 
-/// The model's tokens with their ids; past [`MAX_TOKENS`] they are only counted.
+/// The model's tokens with their ids. Past [`MAX_TOKENS`] they are only counted.
 #[derive(Debug, Default)]
 pub(crate) struct ModelTokens {
     pub kept: Vec<(String, u32)>,
@@ -93,8 +87,8 @@ impl ModelTokens {
 
 impl<'de> Deserialize<'de> for ModelTokens {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Read;
-        impl<'de> Visitor<'de> for Read {
+        struct TokensVisitor;
+        impl<'de> Visitor<'de> for TokensVisitor {
             type Value = ModelTokens;
 
             fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
@@ -109,7 +103,7 @@ impl<'de> Deserialize<'de> for ModelTokens {
                 Ok(tokens)
             }
 
-            // Unigram: a token's id is its place.
+            // Unigram: a token's id is its index.
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<ModelTokens, A::Error> {
                 let mut tokens = ModelTokens::default();
                 while let Some((token, _score)) = list.next_element::<(String, f64)>()? {
@@ -119,16 +113,16 @@ impl<'de> Deserialize<'de> for ModelTokens {
                 Ok(tokens)
             }
         }
-        deserializer.deserialize_any(Read)
+        deserializer.deserialize_any(TokensVisitor)
     }
 }
 
 impl TokenizerFiles {
-    /// Reads `path`, a `tokenizer.json` or a model's directory that holds one. `tokenizer_config.json` and
-    /// `special_tokens_map.json` beside it are read too, where they are.
+    /// Reads `path`, a `tokenizer.json` or a model's directory with one. Also reads `tokenizer_config.json` and
+    /// `special_tokens_map.json` beside it, if they exist.
     ///
     /// # Errors
-    /// The file cannot be read, is no tokenizer, or is too large ([`MAX_FILE_BYTES`], [`MAX_TOKENS`]).
+    /// The file cannot be read, is not a tokenizer, or is too large ([`MAX_FILE_BYTES`], [`MAX_TOKENS`]).
     pub fn read(path: &Path) -> Result<TokenizerFiles, VocabularyError> {
         let path = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
         let Some(bytes) = bytes(&path)? else {
@@ -143,53 +137,29 @@ impl TokenizerFiles {
                 }
             });
         };
-        let written: Written = parse(&path, &bytes)?;
+        let written: TokenizerJson = parse(&path, &bytes)?;
         let tokens = written.model.vocab.count + written.added_tokens.len();
         if tokens > MAX_TOKENS {
             return Err(VocabularyError::TooManyTokens { path, tokens });
         }
-        let (mut maybe_special, mut named, mut cleans_up) = (HashSet::default(), Named::default(), None);
+        let (mut maybe_special, mut special_tokens, mut cleans_up) =
+            (HashSet::default(), SpecialTokens::default(), None);
         for name in ["tokenizer_config.json", "special_tokens_map.json"] {
             let beside = path.with_file_name(name);
             if let Some(value) = read_beside::<Value>(&beside)? {
                 if cleans_up.is_none() && self::cleans_up(&value, written.model.is_bpe()) {
                     cleans_up = Some(beside);
                 }
-                named.add(&value);
+                special_tokens.add(&value);
                 strings(value, &mut maybe_special);
             }
         }
-        Ok(TokenizerFiles { path, bytes, written, maybe_special, named, cleans_up })
+        Ok(TokenizerFiles { path, bytes, written, maybe_special, special_tokens, cleans_up })
     }
 
-    /// What each token does to a text.
-    ///
-    /// # Errors
-    /// Tokens become text in a way that is not known here, or that makes a row's text depend on its neighbours.
-    pub fn vocabulary(&self) -> Result<Vocabulary, VocabularyError> {
-        Vocabulary::of(self)
-    }
-
-    /// The bytes of each token. `generation_config.json` and `config.json` beside the file are read too, where they
-    /// are, for the ids that end a text.
-    ///
-    /// # Errors
-    /// Tokens become text in a way that is not known here, their text is too large, or a file beside is no JSON.
-    pub fn tokens(&self) -> Result<Tokens, VocabularyError> {
-        Tokens::of(self)
-    }
-
-    /// What makes ids of a text.
-    ///
-    /// # Errors
-    /// The library that SGLang encodes with does not take the file.
-    pub fn encoder(&self) -> Result<Encoder, VocabularyError> {
-        Encoder::of(self)
-    }
-
-    /// The ids of the added tokens, in the file's order. The reader's library does not take them as written: one that
-    /// the model has keeps the model's, the others are numbered on from the model's size.
-    pub(crate) fn added(&self) -> Vec<Added<'_>> {
+    /// The ids of the added tokens, in the file's order. The reader's library ignores the written ids: a token of the
+    /// model keeps the model's id, and the others are numbered from the model's size on.
+    pub(crate) fn added(&self) -> Vec<NumberedToken<'_>> {
         let model: HashMap<&str, u32, foldhash::fast::RandomState> =
             self.written.model.vocab.kept.iter().map(|(token, id)| (token.as_str(), *id)).collect();
         let mut next = u32::try_from(model.len()).unwrap_or(u32::MAX);
@@ -202,15 +172,15 @@ impl TokenizerFiles {
                 next - 1
             });
             given.insert(content, id);
-            Added { id, token }
+            NumberedToken { id, token }
         });
         added.collect()
     }
 
-    /// The largest id, if there is any.
+    /// The largest id, if there is any token.
     ///
     /// # Errors
-    /// It is too large.
+    /// The id is too large.
     pub(crate) fn largest(&self) -> Result<Option<usize>, VocabularyError> {
         let model = self.written.model.vocab.kept.iter().map(|(_, id)| *id);
         let added = self.written.added_tokens.iter().map(|token| token.id);
@@ -223,21 +193,22 @@ impl TokenizerFiles {
     }
 }
 
-/// An added token.
+/// An added token with its id.
 #[derive(Debug)]
-pub(crate) struct Added<'a> {
-    /// The id that the reader's library gives it.
+pub(crate) struct NumberedToken<'a> {
+    /// The id that the reader's library assigns.
     pub id: u32,
-    /// As written, with an id of its own.
+    /// The token as written, with the written id.
     pub token: &'a AddedToken,
 }
 
-/// A JSON file beside a tokenizer; none if it is not there.
+/// Reads a JSON file beside a tokenizer, if it exists.
 pub(crate) fn read_beside<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, VocabularyError> {
     bytes(path)?.map(|bytes| parse(path, &bytes)).transpose()
 }
 
-/// For BPE, `transformers` 5 ignores the wish, as it would spoil the text, unless a second key insists.
+/// Whether the configuration requests clean-up. For BPE, `transformers` 5 ignores the request unless a second key
+/// insists.
 fn cleans_up(config: &Value, is_bpe: bool) -> bool {
     let says = |key: &str| config.get(key).and_then(Value::as_bool) == Some(true);
     let insists = says("clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output");
@@ -251,7 +222,7 @@ fn strings(value: Value, found: &mut HashSet<String, foldhash::fast::RandomState
         }
         Value::Array(values) => values.into_iter().for_each(|value| strings(value, found)),
         Value::Object(fields) => {
-            // Tokens are also keys, in some.
+            // In some files the keys are tokens too.
             for (key, value) in fields {
                 found.insert(key);
                 strings(value, found);
@@ -261,7 +232,7 @@ fn strings(value: Value, found: &mut HashSet<String, foldhash::fast::RandomState
     }
 }
 
-/// A file's bytes; none if it is not there.
+/// Reads a file, if it exists.
 fn bytes(path: &Path) -> Result<Option<Vec<u8>>, VocabularyError> {
     let failed = |source| VocabularyError::Read { path: path.to_owned(), source };
     let file = match File::open(path) {
@@ -274,7 +245,7 @@ fn bytes(path: &Path) -> Result<Option<Vec<u8>>, VocabularyError> {
     if long > MAX_FILE_BYTES {
         return Err(too_large(long));
     }
-    // It may grow meanwhile, or be a device whose length nobody knows.
+    // The file may grow meanwhile, or be a device of unknown length.
     let mut bytes = Vec::with_capacity(usize::try_from(long).unwrap_or_default());
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
     let read = u64::try_from(bytes.len()).unwrap_or(u64::MAX);

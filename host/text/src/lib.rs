@@ -1,48 +1,54 @@
-//! The tokens of a model, read from its `tokenizer.json` ([`TokenizerFiles`]), as three who ask need them:
+//! The tokens of a model, read from its `tokenizer.json` ([`TokenizerFiles`]), for three uses:
 //!
-//! - Where a request's text stands after each row of token ids ([`Vocabulary`], [`Progress`]): whole, or inside a
-//!   character that is spread over several tokens. SGLang's detokenizer repeats text where a joined row ends inside a
-//!   character, so the outbox asks here before it joins.
-//! - The bytes of each token, the special ones and those that end a text ([`Tokens`]), for plugins.
+//! - The state of a request's text after each row of token ids ([`Vocabulary`], [`Progress`]): whole, or inside a
+//! character of several tokens. SGLang's detokenizer repeats text if a joined row ends inside a character, so the
+//! outbox checks here before it joins rows.
+//! - The bytes of each token, the special tokens and those that end a text ([`Tokens`]), for plugins.
 //! - The ids of a text ([`Encoder`]), for plugins.
 //!
-//! Of every token a [`Vocabulary`] keeps what the token does to each state a text can be in, 16 bytes that many tokens
-//! share; a request's [`Progress`] is two bytes. This crate knows tokens, bytes and what the reader's `decode` makes of
-//! them; what a row, a batch or a plugin is, it does not.
+//! For every token a [`Vocabulary`] has the token's effect on each state of a text: 16 bytes that many tokens share. A
+//! request's [`Progress`] has two bytes. The crate knows tokens, bytes and the reader's `decode`. It does not know
+//! rows, batches or plugins.
 //!
 //! # The reader
 //!
-//! SGLang's `DetokenizerManager._decode_batch_token_id_output` (0.5.23) decodes a window of ids from the row before the
-//! last one whose text it took as final, and takes a row's text as final if it is not empty and does not end with
-//! U+FFFD. Until then it sends what `find_printable_text` lets through, and remembers how much. Joined rows give the
-//! text of single ones if every joined row ends where a single one would have been final ([`Ending::Whole`]), if what
-//! was let through in between never shrinks, and if a later token cannot change what the window already holds. Where
-//! one of the last two could fail, a row is [`Ending::Broken`].
+//! SGLang's `DetokenizerManager._decode_batch_token_id_output` (0.5.23) decodes a window of ids. The window begins at
+//! the row before the last row whose text was final. A row's text is final if it is not empty and does not end with
+//! U+FFFD. Until then the reader sends the prefix that `find_printable_text` returns, and remembers its length. Joined
+//! rows give the text of single rows under three conditions. Every joined row ends where a single row would be final
+//! ([`Ending::Whole`]). The text sent in between never shrinks. A later token cannot change text in the window. Where
+//! the second or third condition could fail, a row is [`Ending::Broken`].
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-// A tokenizer.json is read,
+mod bounds;
+
+// The tokenizer.json.
 mod error;
+mod special_tokens;
+
 mod file;
-mod named;
+
 mod spelling;
 
-// every token becomes its effect,
-mod effect;
+// The effects of tokens, and the state of a text.
 mod utf8;
+
+mod effect;
+
 mod vocabulary;
 
-// rows of ids move a request's text on,
 mod progress;
 
-// and plugins have every token's bytes, and a text's ids.
+// For plugins.
 mod encoder;
 mod tokens;
 
-pub use encoder::{Encoder, MAX_TEXT_BYTES};
+pub use bounds::{MAX_FILE_BYTES, MAX_TEXT_BYTES, MAX_TOKENS};
+pub use encoder::Encoder;
 pub use error::{EncodeError, VocabularyError};
-pub use file::{MAX_FILE_BYTES, MAX_TOKENS, TokenizerFiles};
+pub use file::TokenizerFiles;
 pub use progress::{Ending, Progress};
-pub use spelling::Kind;
+pub use spelling::DecoderKind;
 pub use tokens::Tokens;
 pub use vocabulary::Vocabulary;

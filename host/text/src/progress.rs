@@ -1,47 +1,47 @@
-//! Where one request's text stands, moved on by each of its rows.
+//! The state of one request's text, updated by each of its rows.
 
-use crate::Vocabulary;
 use crate::effect::{BROKEN, CHANGED, SHOWN, STATE};
-use crate::utf8::State;
+use crate::utf8::TextState;
+use crate::vocabulary::Vocabulary;
 
-/// Where one request's text stands. The default is a request's start: whole.
+/// The state of one request's text. The default is a request's start: whole.
 ///
-/// It is fed what the detokenizer decodes, `decode_ids` of every row in order, each once. A request's first row holds
-/// the prompt's tail before the first output ids; it may be fed or left out: a text finds its place again at the next
-/// character, and what SGLang had not taken as final in the prompt it drops in single and in joined rows alike.
+/// It is updated with the ids that the detokenizer decodes: `decode_ids` of every row in order. A request's first row
+/// has the prompt's tail before the first output ids. The tail may be included or left out: the state is certain again
+/// at the next character, and the reader drops the prompt's unfinished text in single and in joined rows alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Of [`State`].
+    /// A [`TextState`].
     state: u8,
-    /// [`BROKEN`] and [`SHOWN`] of the rows since the last that ended whole.
+    /// [`BROKEN`] and [`SHOWN`] of the rows since the last one that ended whole.
     since_whole: u8,
 }
 
-/// How a row ends, and what that means to who joins.
+/// The end of a row, for joining.
 ///
-/// A joined row begins anywhere, ends with a `Whole` row, holds no `Broken` one, and whatever `Open` rows lie between.
-/// `Open` rows that no `Whole` one follows, before a `Broken` one or the end of what waits, go singly. A request's last
-/// row ends a joined row in any case but after or as a `Broken` one: nothing is decoded after it.
+/// A joined row begins anywhere, ends with a `Whole` row, and may contain `Open` rows but no `Broken` one. `Open` rows
+/// without a `Whole` one after them, before a `Broken` one or the end of the backlog, are sent singly. A request's last
+/// row may end a joined row unless it is `Broken` or follows a `Broken` one: nothing is decoded after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Ending {
     /// The text is whole after this row: a joined row may end with it.
     Whole,
-    /// The row ends inside a character, or after U+FFFD: a joined row may go on over it, but not end.
+    /// The row ends inside a character, or after U+FFFD: a joined row may continue over it, but not end with it.
     Open,
-    /// The row goes singly: it is joined neither to rows before it nor after.
+    /// The row is sent singly, joined with no row before or after it.
     Broken,
 }
 
 impl Ending {
-    /// A joined row may end here.
+    /// Whether a joined row may end here.
     pub fn is_whole(self) -> bool {
         self == Ending::Whole
     }
 }
 
 impl Progress {
-    /// The request's next row of ids, those of `decode_ids`. A few ns a token; allocates nothing.
+    /// Updates the state with the request's next `decode_ids`. It takes a few ns per token and allocates nothing.
     pub fn advance(&mut self, vocabulary: &Vocabulary, ids: &[i64]) -> Ending {
         let was_whole = self.is_whole();
         let (mut state, mut seen) = (self.state, 0);
@@ -55,8 +55,8 @@ impl Progress {
             self.since_whole = 0;
             return if seen & BROKEN == 0 { Ending::Whole } else { Ending::Broken };
         }
-        // What the reader let through of open rows may shrink again if the text after it goes on but does not end; it
-        // then repeats itself, and single rows are to look as they do without us.
+        // The text that the reader sent of open rows may shrink if the text changes and stays open. The reader then
+        // repeats text, and single rows must look the same as without Afterbay.
         let unsteady = !was_whole && seen & CHANGED != 0 && self.since_whole & SHOWN != 0;
         self.since_whole |= seen & (BROKEN | SHOWN);
         if unsteady {
@@ -65,8 +65,8 @@ impl Progress {
         if self.since_whole & BROKEN == 0 { Ending::Open } else { Ending::Broken }
     }
 
-    /// Whether the text ends whole after the rows so far: the reader's `decode` of them does not end with U+FFFD.
+    /// Whether the text is whole after the rows so far: the reader's `decode` of them does not end with U+FFFD.
     pub fn is_whole(self) -> bool {
-        State::is_whole(self.state)
+        TextState::is_whole(self.state)
     }
 }

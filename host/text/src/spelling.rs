@@ -1,62 +1,64 @@
-//! How the reader's decoder spells a token: which bytes or text it stands for. Read from `decoder` of a
-//! `tokenizer.json`; what is not known to leave the text of one row independent of its neighbours is refused.
+//! The reader's decoder: the bytes or text of a token, from `decoder` of a `tokenizer.json`. A decoder is refused if
+//! the text of one row could depend on its neighbours.
 
 use std::fmt;
 
 use serde_json::Value;
 
-use crate::{TokenizerFiles, VocabularyError};
+use crate::error::VocabularyError;
+use crate::file::TokenizerFiles;
 
-/// What becomes U+FFFD in a decoder's text is bytes that are no character; a vocabulary may also spell it out.
+/// The character for invalid bytes in a decoder's text. A vocabulary may also contain it.
 pub(crate) const REPLACEMENT: char = '\u{fffd}';
 
-/// How a vocabulary's tokens become text, for logs.
+/// The kind of decoder, for logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum DecoderKind {
     /// Every token is bytes, written as characters by GPT-2's map (GPT, Qwen, Llama 3, DeepSeek).
     ByteLevel,
-    /// Tokens are text, and tokens such as `<0xE6>` are single bytes of what has no token (Llama 2, Mistral, Gemma).
+    /// Tokens are text, and tokens like `<0xE6>` are single bytes of characters without a token (Llama 2, Mistral,
+    /// Gemma).
     ByteFallback,
-    /// Every token is text, `▁` a space (T5, XLNet): never inside a character.
+    /// Every token is text, with `▁` for a space (T5, XLNet). No token is a part of a character.
     SentencePiece,
-    /// Every token is a word or, with `##`, the rest of one: never inside a character.
+    /// Every token is a word or, with `##`, the rest of one. No token is a part of a character.
     WordPiece,
-    /// No decoder: every token is a word.
+    /// There is no decoder: every token is a word.
     Words,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for DecoderKind {
     fn fmt(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
         formatter.write_str(match self {
-            Kind::ByteLevel => "byte-level",
-            Kind::ByteFallback => "byte fallback",
-            Kind::SentencePiece => "SentencePiece",
-            Kind::WordPiece => "WordPiece",
-            Kind::Words => "words",
+            DecoderKind::ByteLevel => "byte-level",
+            DecoderKind::ByteFallback => "byte fallback",
+            DecoderKind::SentencePiece => "SentencePiece",
+            DecoderKind::WordPiece => "WordPiece",
+            DecoderKind::Words => "words",
         })
     }
 }
 
-/// What a token stands for.
+/// The text of a token.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Spelled {
-    /// Bytes that are text only together with those before and after (byte-level).
+pub(crate) enum TokenText {
+    /// Bytes that are text only together with those around them (byte-level).
     Bytes(Vec<u8>),
     /// One byte of a run (byte fallback).
     Byte(u8),
-    /// Text of its own; whether it ends with U+FFFD.
+    /// Text of its own. `replaced`: it contains U+FFFD.
     Text { replaced: bool },
-    /// Text or nothing, as its place says: a leading space is cut.
+    /// Text or nothing, depending on the position: a leading space is cut.
     Blank,
 }
 
-/// A decoder, as far as it says what a token stands for.
+/// The parts of a decoder that define the tokens' text.
 #[derive(Debug)]
 pub(crate) struct Spelling {
-    pub kind: Kind,
+    pub kind: DecoderKind,
     replace: Vec<(char, String)>,
-    /// Words in the middle of a text have a space before them: with or without a [`WordPiece`].
+    /// Whether words in the middle of a text get a space before them, with or without a [`WordPiece`].
     spaced: bool,
     word_piece: Option<WordPiece>,
 }
@@ -64,9 +66,9 @@ pub(crate) struct Spelling {
 /// A WordPiece decoder.
 #[derive(Debug)]
 struct WordPiece {
-    /// What a token begins with that goes on a word.
+    /// The prefix of a token that continues a word.
     prefix: String,
-    /// Whether spaces before punctuation are taken out, token by token.
+    /// Whether spaces before punctuation are removed, token by token.
     cleanup: bool,
 }
 
@@ -78,26 +80,26 @@ impl TokenizerFiles {
 }
 
 impl Spelling {
-    /// Reads a decoder; the step that is not supported is the error.
+    /// Reads a decoder. The error is the unsupported step.
     pub fn read(decoder: Option<&Value>) -> Result<Spelling, String> {
         let mut steps = Vec::new();
         if let Some(decoder) = decoder.filter(|decoder| !decoder.is_null()) {
             flatten(decoder, &mut steps)?;
         }
         let spaced = steps.is_empty();
-        let mut found = Spelling { kind: Kind::Words, replace: Vec::new(), spaced, word_piece: None };
+        let mut found = Spelling { kind: DecoderKind::Words, replace: Vec::new(), spaced, word_piece: None };
         let (mut fused, mut stripped) = (false, 0);
         for (at, (name, step)) in steps.iter().enumerate() {
             let refused = || Err(format!("{name} (step {} of {})", at + 1, steps.len()));
             let alone = steps.iter().enumerate().all(|(other, (name, _))| other == at || *name == "Fuse");
             match *name {
-                "ByteLevel" if alone && !fused => found.kind = Kind::ByteLevel,
+                "ByteLevel" if alone && !fused => found.kind = DecoderKind::ByteLevel,
                 "WordPiece" if alone => {
-                    found.kind = Kind::WordPiece;
+                    found.kind = DecoderKind::WordPiece;
                     found.spaced = true;
                     found.word_piece = Some(word_piece(step));
                 }
-                "ByteFallback" if !fused => found.kind = Kind::ByteFallback,
+                "ByteFallback" if !fused => found.kind = DecoderKind::ByteFallback,
                 "Fuse" => fused = true,
                 "Metaspace" if !fused => {
                     found.replace.extend(replacement(step).map(|from| (from, " ".to_owned())))
@@ -106,33 +108,34 @@ impl Spelling {
                     Some(pair) => found.replace.push(pair),
                     None => return refused(),
                 },
-                // Of a window's first token, that the reader has had before. More than one could be of the second.
+                // It applies to a window's first token, which the reader has had before. A second space could be of the
+                // second token.
                 "Strip" if strips(step).is_some_and(|cut| cut + stripped <= 1) => stripped += 1,
                 _ => return refused(),
             }
-            if found.kind == Kind::Words && *name != "Fuse" {
-                found.kind = Kind::SentencePiece;
+            if found.kind == DecoderKind::Words && *name != "Fuse" {
+                found.kind = DecoderKind::SentencePiece;
             }
         }
         Ok(found)
     }
 
-    /// What `token` stands for.
-    pub fn spell(&self, token: &str) -> Spelled {
+    /// The text of `token`.
+    pub fn spell(&self, token: &str) -> TokenText {
         match self.kind {
-            Kind::ByteLevel => Spelled::Bytes(byte_level(token)),
-            Kind::ByteFallback => byte_token(token).map_or_else(|| self.text(token), Spelled::Byte),
-            Kind::SentencePiece | Kind::WordPiece | Kind::Words => self.text(token),
+            DecoderKind::ByteLevel => TokenText::Bytes(byte_level(token)),
+            DecoderKind::ByteFallback => byte_token(token).map_or_else(|| self.text(token), TokenText::Byte),
+            DecoderKind::SentencePiece | DecoderKind::WordPiece | DecoderKind::Words => self.text(token),
         }
     }
 
-    /// Puts behind `bytes` those that `token` stands for in the middle of a text; what is done to a text's first token
-    /// is not. False, with `bytes` as they were, where there would be more than `limit` of them.
+    /// Appends the bytes of `token` in the middle of a text, without the treatment of a text's first token. Returns
+    /// false, with `bytes` unchanged, if they would exceed `limit`.
     pub fn append(&self, token: &str, limit: usize, bytes: &mut Vec<u8>) -> bool {
         let room = limit.saturating_sub(bytes.len());
         let text = match self.kind {
-            Kind::ByteLevel => byte_level(token),
-            Kind::ByteFallback if let Some(byte) = byte_token(token) => vec![byte],
+            DecoderKind::ByteLevel => byte_level(token),
+            DecoderKind::ByteFallback if let Some(byte) = byte_token(token) => vec![byte],
             _ => match self.in_text(token, room) {
                 Some(text) => text.into_bytes(),
                 None => return false,
@@ -145,7 +148,7 @@ impl Spelling {
         true
     }
 
-    /// A token's text; none if it would have more bytes than `room`.
+    /// A token's text. `None` if it has more bytes than `room`.
     fn in_text(&self, token: &str, room: usize) -> Option<String> {
         let mut text = match &self.word_piece {
             Some(WordPiece { prefix, .. }) if let Some(rest) = token.strip_prefix(prefix.as_str()) => {
@@ -159,7 +162,7 @@ impl Spelling {
         }
         for (from, to) in &self.replace {
             let found = text.chars().filter(|char| char == from).count();
-            // Before it is made: a few steps could make anything of a short token.
+            // Checked before the text is made: a few steps can make a short token very long.
             if found.saturating_mul(to.len()).saturating_add(text.len()) > room {
                 return None;
             }
@@ -170,19 +173,19 @@ impl Spelling {
         Some(text)
     }
 
-    fn text(&self, token: &str) -> Spelled {
+    fn text(&self, token: &str) -> TokenText {
         let is_blank = |char: char| {
             char == ' ' || self.replace.iter().any(|(from, to)| *from == char && (to.is_empty() || to == " "))
         };
         if token.chars().all(is_blank) {
-            return Spelled::Blank;
+            return TokenText::Blank;
         }
-        // Anywhere in it, to be sure: what follows may be taken away.
-        Spelled::Text { replaced: token.contains(REPLACEMENT) }
+        // Anywhere in the text, to be safe: the text after it may be removed.
+        TokenText::Text { replaced: token.contains(REPLACEMENT) }
     }
 }
 
-/// What the library's WordPiece decoder takes out of a token's text, in its order (`cleanup` of tokenizers 0.23).
+/// The replacements of the library's WordPiece decoder, in its order (`cleanup` of tokenizers 0.23).
 const CLEANUP: [(&str, &str); 11] = [
     (" .", "."),
     (" ?", "?"),
@@ -197,7 +200,7 @@ const CLEANUP: [(&str, &str); 11] = [
     (" 're", "'re"),
 ];
 
-/// A decoder's steps in order, sequences in sequences too.
+/// Collects the decoder's steps in order, including nested sequences.
 fn flatten<'a>(decoder: &'a Value, steps: &mut Vec<(&'a str, &'a Value)>) -> Result<(), String> {
     let name = decoder.get("type").and_then(Value::as_str).ok_or("without a type")?;
     match decoder.get("decoders").and_then(Value::as_array) {
@@ -209,7 +212,7 @@ fn flatten<'a>(decoder: &'a Value, steps: &mut Vec<(&'a str, &'a Value)>) -> Res
     }
 }
 
-/// The one character of a string value.
+/// The character of a string with one character.
 fn character(value: Option<&Value>) -> Option<char> {
     let mut chars = value?.as_str()?.chars();
     chars.next().filter(|_| chars.next().is_none())
@@ -224,32 +227,33 @@ fn replacement(metaspace: &Value) -> Option<char> {
     character(metaspace.get("replacement")).or(Some('▁'))
 }
 
-/// One character for a text without U+FFFD. A longer pattern could match across tokens, an ASCII one in `<0xE6>`.
+/// One character and its replacement without U+FFFD. A longer pattern could match across tokens, and an ASCII pattern
+/// in `<0xE6>`.
 fn replaces(step: &Value) -> Option<(char, String)> {
     let from = character(step.get("pattern")?.get("String"))?;
     let to = step.get("content")?.as_str()?;
     ((!from.is_ascii() || from == ' ') && !to.contains(REPLACEMENT)).then(|| (from, to.to_owned()))
 }
 
-/// How many spaces are cut from the front; none is if any is from the end, which is a row's end.
+/// The number of spaces cut at the front. `None` if spaces are cut at the end, because a row ends there.
 fn strips(step: &Value) -> Option<u64> {
     let (start, stop) = (step.get("start")?.as_u64()?, step.get("stop")?.as_u64()?);
     (stop == 0 && character(step.get("content")) == Some(' ')).then_some(start)
 }
 
-/// A token of GPT-2's map, or, with a character that is not of it, its own text.
+/// The bytes of a token by GPT-2's map. A token with other characters is its own text.
 fn byte_level(token: &str) -> Vec<u8> {
     let bytes: Option<Vec<u8>> = token.chars().map(byte_of).collect();
     bytes.unwrap_or_else(|| token.as_bytes().to_vec())
 }
 
-/// `<0xE6>`, read as the reader's decoder reads it.
+/// The byte of `<0xE6>`, parsed like the reader's decoder.
 fn byte_token(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
     (token.len() == 6).then(|| u8::from_str_radix(digits, 16).ok())?
 }
 
-/// The byte that GPT-2's map writes as `char`: printable ones as themselves, the others from U+0100 on in order.
+/// The byte that GPT-2's map writes as `char`: printable bytes as themselves, the others from U+0100 on in order.
 fn byte_of(char: char) -> Option<u8> {
     let printable = |byte: u8| matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
     let code = u32::from(char);
@@ -257,7 +261,7 @@ fn byte_of(char: char) -> Option<u8> {
         Ok(byte) => Some(byte).filter(|byte| printable(*byte)),
         Err(_) => {
             let place = usize::try_from(code.checked_sub(0x100)?).ok()?;
-            // 68 of them.
+            // There are 68 such bytes.
             (place < 68).then(|| (0..=u8::MAX).filter(|byte| !printable(*byte)).nth(place))?
         }
     }
@@ -278,11 +282,11 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_level_token_that_is_not_of_the_map_is_its_own_text() {
+    fn a_byte_level_token_outside_the_map_is_its_own_text() {
         let spelling = Spelling::read(Some(&json!({"type": "ByteLevel"}))).unwrap();
-        assert_eq!(spelling.spell("Ġæ"), Spelled::Bytes(vec![b' ', 0xe6]));
-        assert_eq!(spelling.spell("日"), Spelled::Bytes("日".as_bytes().to_vec()));
-        assert_eq!(spelling.spell("<a b>"), Spelled::Bytes(b"<a b>".to_vec()));
+        assert_eq!(spelling.spell("Ġæ"), TokenText::Bytes(vec![b' ', 0xe6]));
+        assert_eq!(spelling.spell("日"), TokenText::Bytes("日".as_bytes().to_vec()));
+        assert_eq!(spelling.spell("<a b>"), TokenText::Bytes(b"<a b>".to_vec()));
     }
 
     #[test]
@@ -292,11 +296,11 @@ mod tests {
             {"type": "ByteFallback"}, {"type": "Fuse"},
             {"type": "Strip", "content": " ", "start": 1, "stop": 0}]});
         let spelling = Spelling::read(Some(&llama)).unwrap();
-        assert_eq!(spelling.kind, Kind::ByteFallback);
-        assert_eq!(spelling.spell("<0xE6>"), Spelled::Byte(0xe6));
-        assert_eq!(spelling.spell("<0xE6>▁"), Spelled::Text { replaced: false });
-        assert_eq!(spelling.spell("▁"), Spelled::Blank);
-        assert_eq!(spelling.spell("\u{fffd}a"), Spelled::Text { replaced: true });
+        assert_eq!(spelling.kind, DecoderKind::ByteFallback);
+        assert_eq!(spelling.spell("<0xE6>"), TokenText::Byte(0xe6));
+        assert_eq!(spelling.spell("<0xE6>▁"), TokenText::Text { replaced: false });
+        assert_eq!(spelling.spell("▁"), TokenText::Blank);
+        assert_eq!(spelling.spell("\u{fffd}a"), TokenText::Text { replaced: true });
     }
 
     #[test]
@@ -316,7 +320,7 @@ mod tests {
 
     #[test]
     fn no_decoder_is_words() {
-        assert_eq!(Spelling::read(None).unwrap().kind, Kind::Words);
-        assert_eq!(Spelling::read(Some(&Value::Null)).unwrap().kind, Kind::Words);
+        assert_eq!(Spelling::read(None).unwrap().kind, DecoderKind::Words);
+        assert_eq!(Spelling::read(Some(&Value::Null)).unwrap().kind, DecoderKind::Words);
     }
 }

@@ -1,20 +1,20 @@
-//! The states that a text can be in, and what one byte of UTF-8 does to them.
+//! The states of a text, and the effect of one byte of UTF-8 on them.
 //!
-//! Bytes that are no character become U+FFFD as Python's and Rust's lossy decoders have it: one for the longest start
-//! of a character, then on with the byte that did not belong. What follows a finished character never depends on what
-//! stood before it.
+//! Invalid bytes become U+FFFD as in Python's and Rust's lossy decoders: one for the longest start of a character, then
+//! decoding continues with the byte that did not fit. Text after a complete character never depends on the text before
+//! it.
 
-/// Where a text stands. Fits in four bits.
+/// The state of a text, in four bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum State {
+pub(crate) enum TextState {
     /// At the start, or after a character.
     Whole = 0,
-    /// After U+FFFD; nothing is open.
+    /// After U+FFFD, with no open character.
     Replaced = 1,
-    /// Inside a character: one more byte, any that continues.
+    /// Inside a character: one continuation byte is missing.
     One = 2,
-    /// Two more, any that continue.
+    /// Two continuation bytes are missing.
     Two = 3,
     /// After E0: A0..BF, then one more.
     E0 = 4,
@@ -26,125 +26,126 @@ pub(crate) enum State {
     F0 = 7,
     /// After F4: 80..8F, then two more.
     F4 = 8,
-    /// After EF: two more, that may spell U+FFFD itself.
+    /// After EF: two more, which may spell U+FFFD itself.
     Ef = 9,
     /// After EF BF: one more; BD spells U+FFFD.
     EfBf = 10,
-    /// Not known, until what ends whole whatever stood before.
+    /// Unknown, until text that ends whole after any state.
     Unsure = 11,
-    /// After byte tokens that are ASCII: whole, but a byte that does not belong would undo them.
+    /// After ASCII byte tokens: whole, but an invalid byte would undo them.
     AsciiRun = 12,
-    /// After byte tokens that are one longer character: whole, but another byte token could undo it.
+    /// After byte tokens of one longer character: whole, but another byte token could undo it.
     CharRun = 13,
 }
 
-impl State {
-    /// How many values four bits have: an effect has an entry for each.
+impl TextState {
+    /// The number of values of four bits: an effect has an entry for each.
     pub const VALUES: usize = 16;
 
-    pub const ALL: [State; 14] = [
-        State::Whole,
-        State::Replaced,
-        State::One,
-        State::Two,
-        State::E0,
-        State::Ed,
-        State::Three,
-        State::F0,
-        State::F4,
-        State::Ef,
-        State::EfBf,
-        State::Unsure,
-        State::AsciiRun,
-        State::CharRun,
+    pub const ALL: [TextState; 14] = [
+        TextState::Whole,
+        TextState::Replaced,
+        TextState::One,
+        TextState::Two,
+        TextState::E0,
+        TextState::Ed,
+        TextState::Three,
+        TextState::F0,
+        TextState::F4,
+        TextState::Ef,
+        TextState::EfBf,
+        TextState::Unsure,
+        TextState::AsciiRun,
+        TextState::CharRun,
     ];
 
-    const WHOLE: u16 = 1 << State::Whole as u8 | 1 << State::AsciiRun as u8 | 1 << State::CharRun as u8;
+    const WHOLE: u16 =
+        1 << TextState::Whole as u8 | 1 << TextState::AsciiRun as u8 | 1 << TextState::CharRun as u8;
 
-    /// Whether a state of these four bits is whole.
+    /// Whether the state in these four bits is whole.
     pub const fn is_whole(bits: u8) -> bool {
-        State::WHOLE >> (bits & 0x0f) & 1 == 1
+        TextState::WHOLE >> (bits & 0x0f) & 1 == 1
     }
 
-    /// Inside a character.
+    /// Whether the text ends inside a character.
     pub const fn is_open(self) -> bool {
         matches!(self as u8, 2..=10)
     }
 }
 
-/// What a byte makes.
+/// The effect of a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// A character is finished.
+pub(crate) enum ByteStep {
+    /// It completes a character.
     Char,
-    /// U+FFFD, spelled out, is.
+    /// It completes a spelled-out U+FFFD.
     Replacement,
-    /// Inside a character.
-    Open(State),
-    /// It does not belong here.
+    /// It leaves a character open.
+    Open(TextState),
+    /// It does not fit.
     Stray,
 }
 
-/// A byte where no character is open.
-pub(crate) const fn begin(byte: u8) -> Step {
+/// Reads a byte when no character is open.
+pub(crate) const fn begin(byte: u8) -> ByteStep {
     match byte {
-        0x00..=0x7f => Step::Char,
-        0xc2..=0xdf => Step::Open(State::One),
-        0xe0 => Step::Open(State::E0),
-        0xed => Step::Open(State::Ed),
-        0xef => Step::Open(State::Ef),
-        0xe1..=0xee => Step::Open(State::Two),
-        0xf0 => Step::Open(State::F0),
-        0xf1..=0xf3 => Step::Open(State::Three),
-        0xf4 => Step::Open(State::F4),
-        0x80..=0xc1 | 0xf5..=0xff => Step::Stray,
+        0x00..=0x7f => ByteStep::Char,
+        0xc2..=0xdf => ByteStep::Open(TextState::One),
+        0xe0 => ByteStep::Open(TextState::E0),
+        0xed => ByteStep::Open(TextState::Ed),
+        0xef => ByteStep::Open(TextState::Ef),
+        0xe1..=0xee => ByteStep::Open(TextState::Two),
+        0xf0 => ByteStep::Open(TextState::F0),
+        0xf1..=0xf3 => ByteStep::Open(TextState::Three),
+        0xf4 => ByteStep::Open(TextState::F4),
+        0x80..=0xc1 | 0xf5..=0xff => ByteStep::Stray,
     }
 }
 
-/// A byte inside the character that `open` says.
-pub(crate) const fn go_on(open: State, byte: u8) -> Step {
+/// Reads a byte inside the character `open`.
+pub(crate) const fn go_on(open: TextState, byte: u8) -> ByteStep {
     match (open, byte) {
-        (State::EfBf, 0xbd) => Step::Replacement,
-        (State::One | State::EfBf, 0x80..=0xbf) => Step::Char,
-        (State::Ef, 0xbf) => Step::Open(State::EfBf),
-        (State::Two | State::Ef, 0x80..=0xbf) | (State::E0, 0xa0..=0xbf) | (State::Ed, 0x80..=0x9f) => {
-            Step::Open(State::One)
+        (TextState::EfBf, 0xbd) => ByteStep::Replacement,
+        (TextState::One | TextState::EfBf, 0x80..=0xbf) => ByteStep::Char,
+        (TextState::Ef, 0xbf) => ByteStep::Open(TextState::EfBf),
+        (TextState::Two | TextState::Ef, 0x80..=0xbf)
+        | (TextState::E0, 0xa0..=0xbf)
+        | (TextState::Ed, 0x80..=0x9f) => ByteStep::Open(TextState::One),
+        (TextState::Three, 0x80..=0xbf) | (TextState::F0, 0x90..=0xbf) | (TextState::F4, 0x80..=0x8f) => {
+            ByteStep::Open(TextState::Two)
         }
-        (State::Three, 0x80..=0xbf) | (State::F0, 0x90..=0xbf) | (State::F4, 0x80..=0x8f) => {
-            Step::Open(State::Two)
-        }
-        _ => Step::Stray,
+        _ => ByteStep::Stray,
     }
 }
 
-/// Bytes read one after another, as a lossy decoder does.
+/// Reads bytes like a lossy decoder.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lossy {
-    pub state: State,
-    /// The text is another than before: more than an open character has gone on.
+    pub state: TextState,
+    /// Whether the text changed, beyond continuing an open character.
     pub changed: bool,
-    /// A character was finished.
+    /// Whether a character was completed.
     pub finished: bool,
 }
 
 impl Lossy {
-    /// From a state that is known.
-    pub fn new(state: State) -> Lossy {
+    /// Starts from a known state.
+    pub fn new(state: TextState) -> Lossy {
         Lossy { state, changed: false, finished: false }
     }
 
     pub fn feed(mut self, bytes: &[u8]) -> Lossy {
         for byte in bytes {
             let mut step = if self.state.is_open() { go_on(self.state, *byte) } else { begin(*byte) };
-            self.changed |= !self.state.is_open() || !matches!(step, Step::Open(_));
-            if self.state.is_open() && step == Step::Stray {
+            self.changed |= !self.state.is_open() || !matches!(step, ByteStep::Open(_));
+            if self.state.is_open() && step == ByteStep::Stray {
                 step = begin(*byte);
             }
-            self.finished |= step == Step::Char;
+            self.finished |= step == ByteStep::Char;
             self.state = match step {
-                Step::Char => State::Whole,
-                Step::Open(state) => state,
-                Step::Replacement | Step::Stray => State::Replaced,
+                ByteStep::Char => TextState::Whole,
+                ByteStep::Open(state) => state,
+                ByteStep::Replacement | ByteStep::Stray => TextState::Replaced,
             };
         }
         self
@@ -170,13 +171,13 @@ mod tests {
         #[test]
         fn a_text_is_whole_where_the_lossy_decoder_does_not_end_with_a_replacement(bytes in bytes()) {
             let ends = !String::from_utf8_lossy(&bytes).ends_with('\u{fffd}');
-            let read = Lossy::new(State::Whole).feed(&bytes);
-            prop_assert_eq!(State::is_whole(read.state as u8), ends, "{:x?} {:?}", bytes, read);
+            let read = Lossy::new(TextState::Whole).feed(&bytes);
+            prop_assert_eq!(TextState::is_whole(read.state as u8), ends, "{:x?} {:?}", bytes, read);
         }
 
         #[test]
         fn what_does_not_change_the_text_does_not(before in bytes(), bytes in bytes()) {
-            let first = Lossy::new(State::Whole).feed(&before);
+            let first = Lossy::new(TextState::Whole).feed(&before);
             let then = Lossy::new(first.state).feed(&bytes);
             let all = [before.clone(), bytes].concat();
             if !then.changed {

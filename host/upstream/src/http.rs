@@ -4,17 +4,17 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use afterbay_http::{Answer, ExchangeError, StatusCode, Target, header, redacted};
+use afterbay_http::{ExchangeError, HttpAnswer, HttpTarget, StatusCode, header, redacted};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::time::timeout;
 
-use crate::UpstreamError;
 use crate::bounds::{ANSWER_BYTES_MAX, HTTP_MAX};
+use crate::error::UpstreamError;
 
 /// Characters of an HTTP answer in an error: a server may answer with a whole page.
-const TOLD_CHARS_MAX: usize = 200;
+const ANSWER_CHARS_MAX: usize = 200;
 
 /// An API key. `Debug` does not show it.
 #[derive(Clone)]
@@ -43,14 +43,14 @@ pub enum HttpError {
 }
 
 /// The server on this Unix socket.
-pub fn socket(path: &Path) -> Target {
-    Target::unix(path)
+pub fn socket(path: &Path) -> HttpTarget {
+    HttpTarget::unix(path)
 }
 
 /// The server of a URL without a query: `http://HOST[:PORT][/PREFIX]`.
-pub fn server(url: &str) -> Result<Target, HttpError> {
+pub fn server(url: &str) -> Result<HttpTarget, HttpError> {
     let wrong = |why: String| HttpError::Url { url: redacted(url), why };
-    let target = Target::new(url).map_err(|error| wrong(error.to_string()))?;
+    let target = HttpTarget::new(url).map_err(|error| wrong(error.to_string()))?;
     if target.path.contains('?') {
         return Err(wrong("it has a query".to_owned()));
     }
@@ -73,7 +73,7 @@ impl fmt::Debug for ApiKey {
 }
 
 /// GETs `path`, which begins with a slash and is appended to the server's prefix. The answer has at most `max` bytes.
-pub async fn get(server: &Target, path: &str, max: usize) -> Result<Answer, HttpError> {
+pub async fn get(server: &HttpTarget, path: &str, max: usize) -> Result<HttpAnswer, HttpError> {
     let path = format!("{}{path}", server.path.trim_end_matches('/'));
     let exchange = server.exchange(afterbay_http::get(&path), Bytes::new(), max);
     Ok(timeout(HTTP_MAX, exchange).await.map_err(|_| HttpError::Slow(HTTP_MAX))??)
@@ -81,22 +81,22 @@ pub async fn get(server: &Target, path: &str, max: usize) -> Result<Answer, Http
 
 /// POSTs JSON to `path`, which begins with a slash and is appended to the server's prefix.
 pub async fn post(
-    server: &Target,
+    server: &HttpTarget,
     path: &str,
     key: Option<&ApiKey>,
     json: &Value,
-) -> Result<Answer, HttpError> {
+) -> Result<HttpAnswer, HttpError> {
     post_within(server, path, key, json, HTTP_MAX).await
 }
 
 /// Does [`post`] with a time limit of `max`.
 pub async fn post_within(
-    server: &Target,
+    server: &HttpTarget,
     path: &str,
     key: Option<&ApiKey>,
     json: &Value,
     max: Duration,
-) -> Result<Answer, HttpError> {
+) -> Result<HttpAnswer, HttpError> {
     let path = format!("{}{path}", server.path.trim_end_matches('/'));
     let mut request = afterbay_http::post(&path).header(header::CONTENT_TYPE, "application/json");
     if let Some(ApiKey(key)) = key {
@@ -108,17 +108,17 @@ pub async fn post_within(
 
 /// SGLang's HTTP server, as a destination of aborts.
 #[derive(Debug)]
-pub struct Http {
+pub struct HttpUpstream {
     url: String,
-    target: Target,
+    target: HttpTarget,
     key: Option<ApiKey>,
 }
 
-impl Http {
+impl HttpUpstream {
     /// Uses the server at this URL, which does not include `/abort_request`.
-    pub fn new(url: &str, key: Option<ApiKey>) -> Result<Http, HttpError> {
+    pub fn new(url: &str, key: Option<ApiKey>) -> Result<HttpUpstream, HttpError> {
         let target = server(url)?;
-        Ok(Http { url: format!("{}/abort_request", url.trim_end_matches('/')), target, key })
+        Ok(HttpUpstream { url: format!("{}/abort_request", url.trim_end_matches('/')), target, key })
     }
 
     /// The URL that receives the POST.
@@ -133,10 +133,10 @@ impl Http {
             return Err(afterbay_wire::AbortError::Empty.into());
         }
         let answer = post(&self.target, "/abort_request", self.key.as_ref(), &json!({ "rid": rid })).await;
-        let Answer { status, body } = answer.map_err(|error| failed(error.to_string()))?;
+        let HttpAnswer { status, body } = answer.map_err(|error| failed(error.to_string()))?;
         if status != StatusCode::OK {
-            let said: String = String::from_utf8_lossy(&body).chars().take(TOLD_CHARS_MAX).collect();
-            return Err(failed(format!("SGLang answers {}: {}", status.as_u16(), said.trim())));
+            let words: String = String::from_utf8_lossy(&body).chars().take(ANSWER_CHARS_MAX).collect();
+            return Err(failed(format!("SGLang answers {}: {}", status.as_u16(), words.trim())));
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! A bound PUSH for aborts. The scheduler's own PULL connects to it, as it does to the tokenizer's socket.
 //!
-//! It uses Afterbay's ZMTP over tokio: the `zeromq` crate's PUSH does not read from its peers. So that PUSH does not
+//! It uses Afterbay's ZMTP over tokio: the `zeromq` crate's PUSH does not read from its schedulers. So that PUSH does not
 //! notice when a scheduler disconnects, and reports a message as sent that nobody receives.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use afterbay_sockets::{BindError, Endpoint, Listener as BoundName};
+use afterbay_sockets::{BindError, Endpoint, Listener};
 use afterbay_zmtp::{Conversation, FrameHeader, Role, ZmtpEvent};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -18,8 +18,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::UpstreamError;
 use crate::bounds::{HANDSHAKE_MAX, PEERS_MAX, QUEUE_MAX, TAKEN_MAX};
+use crate::error::UpstreamError;
 
 /// The mode of an ipc name: another user who connects would take aborts away from the scheduler.
 const MODE: u32 = 0o600;
@@ -28,49 +28,49 @@ const READ_BYTES: usize = 512;
 
 /// The bound socket. Dropping it closes its connections.
 #[derive(Debug)]
-pub struct Push {
+pub struct PushUpstream {
     endpoint: String,
-    peers: Arc<Peers>,
+    schedulers: Arc<Schedulers>,
     accepting: JoinHandle<()>,
 }
 
 /// The connected schedulers.
 #[derive(Debug, Default)]
-struct Peers {
-    ready: Mutex<Ready>,
+struct Schedulers {
+    ready: Mutex<ReadySchedulers>,
     connections: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
-struct Ready {
-    queues: BTreeMap<u64, mpsc::Sender<Outgoing>>,
+struct ReadySchedulers {
+    queues: BTreeMap<u64, mpsc::Sender<QueuedAbort>>,
     /// Set when the PUSH is dropped: a scheduler that becomes ready later is closed.
     is_closed: bool,
 }
 
 /// A message, and the channel that reports whether the kernel took it.
 #[derive(Debug)]
-struct Outgoing {
+struct QueuedAbort {
     message: Bytes,
     taken: oneshot::Sender<io::Result<()>>,
 }
 
-enum Listener {
+enum TokioListener {
     Ipc(UnixListener),
     Tcp(TcpListener),
 }
 
-impl Push {
+impl PushUpstream {
     /// Binds and listens. Must be called on a tokio runtime.
-    pub fn bind(endpoint: &Endpoint) -> Result<Push, BindError> {
-        let bound = BoundName::bind(endpoint, MODE, None)?;
+    pub fn bind(endpoint: &Endpoint) -> Result<PushUpstream, BindError> {
+        let bound = Listener::bind(endpoint, MODE, None)?;
         let named = bound.endpoint().clone();
         let io = |error| BindError::Io { endpoint: named.clone(), call: "listen", error };
         let fd = bound.descriptor().map_err(io)?;
-        let listener = Listener::new(endpoint, fd).map_err(io)?;
-        let peers = Arc::<Peers>::default();
-        let accepting = tokio::spawn(accept(bound, listener, peers.clone()));
-        Ok(Push { endpoint: named.to_string(), peers, accepting })
+        let listener = TokioListener::new(endpoint, fd).map_err(io)?;
+        let schedulers = Arc::<Schedulers>::default();
+        let accepting = tokio::spawn(accept(bound, listener, schedulers.clone()));
+        Ok(PushUpstream { endpoint: named.to_string(), schedulers, accepting })
     }
 
     /// The bound endpoint, with the real port.
@@ -83,14 +83,14 @@ impl Push {
         let endpoint = self.endpoint.clone();
         let (taken, is_taken) = oneshot::channel();
         {
-            let ready = self.peers.lock();
-            let mut schedulers = ready.queues.values();
-            let queue = match (schedulers.next(), ready.queues.len()) {
+            let ready = self.schedulers.lock();
+            let mut queues = ready.queues.values();
+            let queue = match (queues.next(), ready.queues.len()) {
                 (Some(queue), 1) => queue,
                 (Some(_), schedulers) => return Err(UpstreamError::Several { endpoint, schedulers }),
                 (None, _) => return Err(UpstreamError::NotConnected { endpoint }),
             };
-            match queue.try_send(Outgoing { message, taken }) {
+            match queue.try_send(QueuedAbort { message, taken }) {
                 Ok(()) => {}
                 Err(mpsc::error::TrySendError::Full(_)) => {
                     return Err(UpstreamError::Full { endpoint, waiting: QUEUE_MAX });
@@ -110,37 +110,41 @@ impl Push {
     }
 }
 
-impl Drop for Push {
+impl Drop for PushUpstream {
     fn drop(&mut self) {
         self.accepting.abort();
-        let mut ready = self.peers.lock();
+        let mut ready = self.schedulers.lock();
         ready.is_closed = true;
         // A connection ends with its queue.
         ready.queues.clear();
     }
 }
 
-impl Peers {
-    fn lock(&self) -> MutexGuard<'_, Ready> {
+impl Schedulers {
+    fn lock(&self) -> MutexGuard<'_, ReadySchedulers> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Listener {
-    fn new(endpoint: &Endpoint, fd: OwnedFd) -> io::Result<Listener> {
+impl TokioListener {
+    fn new(endpoint: &Endpoint, fd: OwnedFd) -> io::Result<TokioListener> {
         Ok(match endpoint {
-            Endpoint::Ipc(_) => Listener::Ipc(UnixListener::from_std(fd.into())?),
-            Endpoint::Tcp { .. } => Listener::Tcp(TcpListener::from_std(fd.into())?),
+            Endpoint::Ipc(_) => TokioListener::Ipc(UnixListener::from_std(fd.into())?),
+            Endpoint::Tcp { .. } => TokioListener::Tcp(TcpListener::from_std(fd.into())?),
         })
     }
 }
 
 /// Accepts connections until the task is aborted. Dropping `_bound` gives the name back.
-async fn accept(_bound: BoundName, listener: Listener, peers: Arc<Peers>) {
+async fn accept(_bound: Listener, listener: TokioListener, schedulers: Arc<Schedulers>) {
     for id in 0.. {
         let accepted = match &listener {
-            Listener::Ipc(listener) => listener.accept().await.map(|(socket, _)| spawn(id, socket, &peers)),
-            Listener::Tcp(listener) => listener.accept().await.map(|(socket, _)| spawn(id, socket, &peers)),
+            TokioListener::Ipc(listener) => {
+                listener.accept().await.map(|(socket, _)| spawn(id, socket, &schedulers))
+            }
+            TokioListener::Tcp(listener) => {
+                listener.accept().await.map(|(socket, _)| spawn(id, socket, &schedulers))
+            }
         };
         if accepted.is_err() {
             // Usually there is no free descriptor. The next try may have one.
@@ -149,17 +153,21 @@ async fn accept(_bound: BoundName, listener: Listener, peers: Arc<Peers>) {
     }
 }
 
-fn spawn(id: u64, socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, peers: &Arc<Peers>) {
-    if peers.connections.fetch_add(1, Ordering::AcqRel) >= PEERS_MAX {
-        peers.connections.fetch_sub(1, Ordering::AcqRel);
+fn spawn(
+    id: u64,
+    socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    schedulers: &Arc<Schedulers>,
+) {
+    if schedulers.connections.fetch_add(1, Ordering::AcqRel) >= PEERS_MAX {
+        schedulers.connections.fetch_sub(1, Ordering::AcqRel);
         return;
     }
-    let peers = peers.clone();
+    let schedulers = schedulers.clone();
     tokio::spawn(async move {
         // Who connected, and why the connection ended, is not reported. A send without a scheduler fails and says so.
-        let _ended = connection(id, socket, &peers).await;
-        peers.lock().queues.remove(&id);
-        peers.connections.fetch_sub(1, Ordering::AcqRel);
+        let _ended = connection(id, socket, &schedulers).await;
+        schedulers.lock().queues.remove(&id);
+        schedulers.connections.fetch_sub(1, Ordering::AcqRel);
     });
 }
 
@@ -167,7 +175,7 @@ fn spawn(id: u64, socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, 
 async fn connection(
     id: u64,
     mut socket: impl AsyncRead + AsyncWrite + Unpin,
-    peers: &Peers,
+    schedulers: &Schedulers,
 ) -> io::Result<()> {
     let mut peer = Conversation::new(Role::Push, 0);
     let mut bytes = [0; READ_BYTES];
@@ -182,7 +190,7 @@ async fn connection(
     timeout(HANDSHAKE_MAX, handshake).await??;
     let (queue, mut outgoing) = mpsc::channel(QUEUE_MAX);
     {
-        let mut ready = peers.lock();
+        let mut ready = schedulers.lock();
         if ready.is_closed {
             return Ok(());
         }
@@ -195,7 +203,7 @@ async fn connection(
                 answer(&mut peer, &mut socket).await?;
             }
             next = outgoing.recv() => {
-                let Some(Outgoing { message, taken }) = next else { return Ok(()) };
+                let Some(QueuedAbort { message, taken }) = next else { return Ok(()) };
                 // The sender gave up. Sent now, the abort could end a later request of the same rid.
                 if taken.is_closed() {
                     continue;
@@ -203,7 +211,7 @@ async fn connection(
                 let written = write(&message, &mut socket).await;
                 let failed = written.is_err();
                 // The send fails if the sender gave up.
-                let _told = taken.send(written);
+                let _sent = taken.send(written);
                 if failed {
                     return Ok(());
                 }

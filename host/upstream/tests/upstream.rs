@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use afterbay_sockets::Endpoint;
-use afterbay_upstream::{ApiKey, Http, HttpError, Push, Upstream, UpstreamError};
+use afterbay_upstream::{ApiKey, HttpError, HttpUpstream, PushUpstream, Upstream, UpstreamError};
 use afterbay_wire::{AbortForm, AbortShape, read_abort};
 use afterbay_zmtp::{Conversation, Role, ZmtpEvent};
 use bytes::Bytes;
@@ -81,7 +81,7 @@ fn an_abort_reaches_the_one_scheduler_that_is_connected_and_is_refused_where_the
     let path = dir.path().join("abort");
     run(async {
         let endpoint = Endpoint::ipc(&path).unwrap();
-        let upstream = Upstream::Push(Push::bind(&endpoint).unwrap());
+        let upstream = Upstream::Push(PushUpstream::bind(&endpoint).unwrap());
         let mode = std::os::unix::fs::PermissionsExt::mode(&path.metadata().unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600);
         let told = upstream.abort("r", &form()).await.unwrap_err().to_string();
@@ -117,7 +117,7 @@ fn a_scheduler_that_takes_nothing_is_told_and_the_queue_for_it_is_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("abort");
     run(async {
-        let upstream = Upstream::Push(Push::bind(&Endpoint::ipc(&path).unwrap()).unwrap());
+        let upstream = Upstream::Push(PushUpstream::bind(&Endpoint::ipc(&path).unwrap()).unwrap());
         let scheduler = blocking(move || Pull::connect(&path)).await;
         until(&upstream, Result::is_ok).await;
         // More aborts than the kernel has room for, many at once: each of them ends.
@@ -143,8 +143,8 @@ fn the_name_of_a_live_listener_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     run(async {
         let endpoint = Endpoint::ipc(dir.path().join("abort")).unwrap();
-        let first = Push::bind(&endpoint).unwrap();
-        let second = Push::bind(&endpoint).unwrap_err().to_string();
+        let first = PushUpstream::bind(&endpoint).unwrap();
+        let second = PushUpstream::bind(&endpoint).unwrap_err().to_string();
         assert!(second.contains("has a listener that is alive"), "{second}");
         drop(first);
     });
@@ -173,7 +173,7 @@ fn server(status: &'static str) -> (String, std::thread::JoinHandle<String>) {
 fn sglangs_http_server_is_asked_for_the_rid_and_nothing_else_with_the_key() {
     let (url, asked) = server("200 OK");
     let key = ApiKey::new("secret\n").unwrap();
-    let upstream = Upstream::Http(Http::new(&url, Some(key)).unwrap());
+    let upstream = Upstream::Http(HttpUpstream::new(&url, Some(key)).unwrap());
     assert_eq!(upstream.to_string(), format!("{url}/abort_request"));
     assert!(!format!("{upstream:?}").contains("secret"));
     run(upstream.abort("r \"0\"", &form())).unwrap();
@@ -187,7 +187,7 @@ fn sglangs_http_server_is_asked_for_the_rid_and_nothing_else_with_the_key() {
 #[test]
 fn a_server_that_refuses_or_is_away_is_reported_with_its_words_and_without_the_key() {
     let (url, asked) = server("401 Unauthorized");
-    let upstream = Upstream::Http(Http::new(&url, Some(ApiKey::new("secret").unwrap())).unwrap());
+    let upstream = Upstream::Http(HttpUpstream::new(&url, Some(ApiKey::new("secret").unwrap())).unwrap());
     let told = run(upstream.abort("r", &form())).unwrap_err().to_string();
     assert_eq!(told, format!("POST {url}/abort_request: SGLang answers 401: why it is"));
     asked.join().unwrap();

@@ -1,5 +1,6 @@
-//! What a row costs, in ns: `cargo run --release -p afterbay-wire --example rows [msgpack|pickle]`.
-//! The least of many runs, so that a busy machine shows less. Under callgrind: one argument more, for a single run.
+//! Measures the cost of a row in ns: `cargo run --release -p afterbay-wire --example rows [msgpack|pickle]`. It prints
+//! the minimum of many runs, which depends less on the machine's load. A further argument makes a single run, for
+//! callgrind.
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
@@ -29,7 +30,7 @@ fn batch(decoder: &mut Decoder, frame: &Bytes) -> Batch {
     }
 }
 
-/// What every row that passes through is asked.
+/// Calls the accessors that the stream calls for every row.
 fn read(batch: &Batch) -> u64 {
     let mut sum = 0;
     for row in 0..batch.rows() {
@@ -39,7 +40,7 @@ fn read(batch: &Batch) -> u64 {
     sum
 }
 
-/// The same, a column at a time.
+/// Calls the same accessors for a whole column at a time.
 fn read_columns(batch: &Batch) -> u64 {
     batch.rids().map(|rid| rid.len() as u64).sum::<u64>()
         + batch.token_counts().map(u64::from).sum::<u64>()
@@ -47,7 +48,7 @@ fn read_columns(batch: &Batch) -> u64 {
         + batch.finishes().filter(|finish| *finish == Finish::Running).count() as u64
 }
 
-/// The least time of one run, over about 0.4 s.
+/// The shortest run within about 0.4 s.
 fn least(once: bool, mut run: impl FnMut()) -> Duration {
     let begun = Instant::now();
     let mut least = Duration::MAX;
@@ -85,7 +86,7 @@ fn main() {
             let output_ids = least(once, || it.output_ids(black_box(&mut ids)));
             let half: Vec<u32> = (0..rows as u32).step_by(2).collect();
             let take = least(once, || drop(black_box(it.take(&half).unwrap()))) * 2;
-            // Eight batches of the same requests; the last rows of requests are left out.
+            // Eight batches of the same requests, without last rows.
             let going: Vec<u32> = (0..rows as u32).filter(|row| row % 128 != 127).collect();
             let parts = vec![Part { batch: &it, rows: Some(&going) }; 8];
             let join = least(once, || drop(black_box(Batch::join(&parts).unwrap()))) / 8;

@@ -1,70 +1,71 @@
-//! `AbortReq`, the one message that goes the other way: it ends a request in the scheduler. A request's rid is all that is
-//! said; every other field keeps SGLang's default, since what the scheduler cannot decode ends it, and `abort_all` ends
-//! everything.
+//! `AbortReq`, the one message to the scheduler: it ends a request. It has only the request's rid. Every other field
+//! keeps SGLang's default: the scheduler exits on a message that it cannot decode, and `abort_all` would end every
+//! request.
 //!
-//! SGLang ends every request whose rid *begins* with the one it is sent. That none does is for the sender to see to.
+//! SGLang ends every request whose rid *begins* with the received one. The sender must check that no other request
+//! does.
 
-use afterbay_pickle::{Tree, WriteError, Writer};
+use afterbay_pickle::{PickleWriteError, PickleWriter, Tree};
 use bytes::Bytes;
 use serde_json::Value as Json;
 use thiserror::Error;
 
 use crate::bounds::{MAX_FIELDS, MAX_RID_BYTES};
-use crate::pack::{self, Item};
+use crate::pack::{self, PackValue};
 
 const TAG: &str = "AbortReq";
 const RID: &str = "rid";
 const ABORT_ALL: &str = "abort_all";
 
-/// What `AbortReq` is in a version of SGLang, and how its input socket encodes (`SGLANG_USE_PICKLE_IPC`): the same as its
-/// output socket.
+/// The form of `AbortReq` in a version of SGLang. A scheduler's input socket has the encoding of its output socket
+/// (`SGLANG_USE_PICKLE_IPC`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AbortShape {
     /// A msgpack array: 0.5.15 and later, with `SGLANG_USE_PICKLE_IPC=0`.
     Msgpack,
-    /// The pickle of a msgspec struct: 0.5.15 and later.
+    /// A pickled msgspec struct: 0.5.15 and later.
     Struct,
-    /// The pickle of a dataclass: 0.5.14 and earlier.
+    /// A pickled dataclass: 0.5.14 and earlier.
     Dataclass,
 }
 
-/// How an abort is written for one scheduler.
+/// The names and the encoding of an abort for one scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AbortForm {
     module: String,
     class: String,
-    /// In order, the tag left out.
+    /// The fields in order, without the tag.
     fields: Vec<String>,
     shape: AbortShape,
 }
 
-/// Why an abort was not encoded.
+/// The reason why an abort was not encoded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AbortError {
-    /// It would end every request.
+    /// An empty rid would end every request.
     #[error("rid is empty, which to SGLang means every request")]
     Empty,
-    /// Longer than any rid.
+    /// The rid is too long.
     #[error("rid of {bytes} bytes is over the limit of {MAX_RID_BYTES}")]
     Long {
-        /// Its length.
+        /// The rid's length.
         bytes: usize,
     },
-    /// What the connector says of the class cannot be so.
+    /// The connector's description of the class is invalid.
     #[error("{TAG} in {name}: {why}")]
     Form {
-        /// Where it came from.
+        /// The source of the description.
         name: String,
-        /// What is wrong.
+        /// The reason.
         why: &'static str,
     },
-    /// Not in any of these versions: the names were checked.
+    /// Writing failed. With checked names it does not.
     #[error("{TAG} cannot be written: {0}")]
     Write(String),
 }
 
 impl AbortForm {
-    /// As every version up to 0.5.23 has it.
+    /// The form of every version up to 0.5.23.
     pub fn of(shape: AbortShape) -> AbortForm {
         AbortForm {
             module: "sglang.srt.managers.io_struct".to_owned(),
@@ -74,11 +75,12 @@ impl AbortForm {
         }
     }
 
-    /// As the connector writes it: `{"module", "class", "fields", "struct"}`, for a process that encodes as `ipc_format` says.
+    /// Reads the connector's description, `{"module", "class", "fields", "struct"}`, for a process that encodes in
+    /// `ipc_format`.
     pub fn from_json(name: &str, json: &Json, ipc_format: &str) -> Result<AbortForm, AbortError> {
         let wrong = |why| AbortError::Form { name: name.to_owned(), why };
         let text = |key| json.get(key).and_then(Json::as_str);
-        // It becomes a line of a pickle, which says what is looked up.
+        // The name becomes a line of a pickle that names an importable object.
         let is_name = |name: &&str| {
             !name.is_empty()
                 && name.len() <= MAX_RID_BYTES
@@ -107,7 +109,7 @@ impl AbortForm {
         Ok(AbortForm { module: module.to_owned(), class: class.to_owned(), fields, shape })
     }
 
-    /// The message that ends `rid`, and every request whose rid begins with it.
+    /// Encodes the message that ends `rid` and every request whose rid begins with it.
     pub fn encode(&self, rid: &str) -> Result<Bytes, AbortError> {
         if rid.is_empty() {
             return Err(AbortError::Empty);
@@ -121,7 +123,7 @@ impl AbortForm {
         }
     }
 
-    /// Up to the rid: what an array leaves out at its end has its default.
+    /// Ends the array after the rid: missing fields at the end have their default.
     fn msgpack(&self, rid: &str) -> Bytes {
         let before = self.fields.iter().take_while(|field| *field != RID).count();
         let mut out = Vec::with_capacity(16 + rid.len());
@@ -139,12 +141,12 @@ impl AbortForm {
             true => format!("\u{80}\u{5}cmsgspec._utils\nrebuild\n(c{module}\n{class}\n}}tR."),
             false => format!("\u{80}\u{4}c{module}\n{class}\n)\u{81}}}b."),
         };
-        // One byte each: the names are ASCII, the opcodes Latin-1.
+        // One byte per character: the names are ASCII, the opcodes Latin-1.
         let model: Vec<u8> = model.chars().map(|c| c as u8).collect();
         let model = Tree::parse(model.into()).map_err(|error| error.to_string())?;
-        let mut writer = Writer::new(if is_struct { 5 } else { 4 });
+        let mut writer = PickleWriter::new(if is_struct { 5 } else { 4 });
         let source = writer.source(&model);
-        let written: Result<(), WriteError> = writer.object(source, model.root(), |writer| {
+        let written: Result<(), PickleWriteError> = writer.object(source, model.root(), |writer| {
             writer.str(RID);
             writer.str(rid);
             if self.fields.iter().any(|field| field == ABORT_ALL) {
@@ -157,7 +159,8 @@ impl AbortForm {
     }
 }
 
-/// The rid and `abort_all` of an `AbortReq` whose first field is the rid, in either encoding. `None`: another message.
+/// Reads the rid and `abort_all` of an `AbortReq` whose first field is the rid, in either encoding. `None`: another
+/// message.
 pub fn read_abort(message: &Bytes) -> Option<(String, bool)> {
     if message.first() == Some(&0x80) {
         let tree = Tree::parse(message.clone()).ok()?;
@@ -168,13 +171,13 @@ pub fn read_abort(message: &Bytes) -> Option<(String, bool)> {
         return Some((rid.to_owned(), all.unwrap_or(false)));
     }
     pack::skip(message, 0).ok().filter(|end| *end == message.len())?;
-    let Item::Array(count, inside) = pack::item(message)? else { return None };
+    let PackValue::Array(count, inside) = pack::item(message)? else { return None };
     let mut items = pack::items(inside, count);
     if pack::str_bytes(items.next()?)? != TAG.as_bytes() {
         return None;
     }
     let rid = std::str::from_utf8(pack::str_bytes(items.next()?)?).ok()?.to_owned();
-    let all = items.nth(1).and_then(pack::item) == Some(Item::Bool(true));
+    let all = items.nth(1).and_then(pack::item) == Some(PackValue::Bool(true));
     Some((rid, all))
 }
 
@@ -187,7 +190,7 @@ mod tests {
     const LONG: &str = "00000000000000009e3779b97f4a7c15";
 
     #[test]
-    fn what_the_real_sglang_wrote_is_read_and_what_is_written_says_the_same() {
+    fn aborts_of_the_real_sglang_are_read_and_written_ones_say_the_same() {
         let real: [&[u8]; 4] = [
             include_bytes!("../../../tests/fixtures/frames/ctl_abort.msgpack"),
             include_bytes!("../../../tests/fixtures/frames/ctl_abort.pickle"),

@@ -1,5 +1,5 @@
-//! A batch: the rows of one scheduler step, one a request, over the bytes that came. It says what the stream must know
-//! of a row; what can be done to rows is in `rows` and `edit`.
+//! A batch: the rows of one scheduler step, one per request, read in place from the frame. The operations on rows are
+//! in `rows`.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,18 +8,19 @@ use bytes::Bytes;
 
 use crate::abort::AbortShape;
 use crate::error::RowsError;
+use crate::finish::{Finish, finish};
+use crate::ids::Ids;
 use crate::kind::{Kind, Wire};
-use crate::layouts::{Known, Layout};
-use crate::packed::{Packed, Shape};
+use crate::layouts::{KnownField, MessageLayout};
+use crate::packed::{ColumnShape, Packed};
 use crate::pickled::{self, Pickled};
-use crate::row::{Finish, Ids, finish};
-use crate::value::{ColumnView, Rows, Value};
+use crate::value::{ColumnCells, ColumnView, RawValue};
 
-/// The rids of SGLang's health checks begin with it (`HEALTH_CHECK_RID_PREFIX`).
+/// The prefix of the rids of SGLang's health checks (`HEALTH_CHECK_RID_PREFIX`).
 const HEALTH_CHECK: &[u8] = b"HEALTH_CHECK_";
 
-/// Whether a rid has exactly the form of the rids of SGLang's own health checks: `HEALTH_CHECK_`, and behind it `uuid4().hex`,
-/// or in earlier versions `time.time()`. A client may choose any other rid that begins so: its request is an ordinary one.
+/// Whether a rid has exactly the form of SGLang's own health checks: `HEALTH_CHECK_` and `uuid4().hex`, or in earlier
+/// versions `time.time()`. Any other rid with this prefix belongs to a client's ordinary request.
 pub fn is_health_check(rid: &[u8]) -> bool {
     rid.strip_prefix(HEALTH_CHECK).is_some_and(|rest| is_uuid(rest) || is_time(rest))
 }
@@ -28,7 +29,7 @@ fn is_uuid(text: &[u8]) -> bool {
     text.len() == 32 && text.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Seconds since 1970 as Python writes a float: ten digits and up to seven behind the point.
+/// Seconds since 1970 as Python writes a float: ten digits, and up to seven decimals.
 fn is_time(text: &[u8]) -> bool {
     let Some((seconds, fraction)) = text.split_at_checked(10) else { return false };
     let are_digits = |digits: &[u8]| digits.iter().all(u8::is_ascii_digit);
@@ -36,45 +37,46 @@ fn is_time(text: &[u8]) -> bool {
         && matches!(fraction, [b'.', digits @ ..] if (1..=7).contains(&digits.len()) && are_digits(digits))
 }
 
-/// A row of which a column cannot be read that says who it is for or what it says.
+/// A row with an unreadable rid, ids or text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unread {
     /// The row.
     pub row: u32,
-    /// The column.
+    /// The unreadable column.
     pub column: &'static str,
 }
 
-/// The rows of one scheduler step. It has at least one, and owns its bytes.
+/// The rows of one scheduler step, at least one. A batch owns its bytes.
 ///
-/// Asked for a row that it does not have, it gives the empty answer (`""`, 0, `None`, running).
+/// For a row past the last one, accessors return the empty answer (`""`, 0, `None`, running).
 #[derive(Debug)]
 pub struct Batch {
     pub(crate) bytes: Bytes,
-    pub(crate) layout: Arc<Layout>,
+    pub(crate) layout: Arc<MessageLayout>,
     pub(crate) rows: u32,
-    pub(crate) body: Body,
-    /// The pickles that stand for a column inside msgpack (`PickleWrapper`), by field; read when they are first needed.
+    pub(crate) body: BatchBody,
+    /// The pickles that stand for a column inside msgpack (`PickleWrapper`), by field. They are parsed on first use.
     wrapped: OnceLock<Result<Vec<(usize, Tree)>, RowsError>>,
-    /// Rows whose `output_ids` are all of the request's so far, ascending. The wire does not say so.
+    /// Rows whose `output_ids` are all ids of the request so far, ascending. The frame does not say so.
     pub(crate) cumulative: Vec<u32>,
     /// Rows that cannot be read, ascending.
     pub(crate) unread: Vec<Unread>,
-    /// Every cell of `output_ids` is an id array of the usual form, so that equal headers say equal numbers of ids.
+    /// Whether every cell of `output_ids` is an id array of the usual form, so that equal headers mean equal numbers of
+    /// ids.
     pub(crate) has_usual_ids: bool,
-    /// Every rid is a text.
+    /// Whether every rid is valid UTF-8.
     pub(crate) has_text_rids: bool,
 }
 
-/// Where the columns are.
+/// The positions of the columns.
 #[derive(Debug)]
-pub(crate) enum Body {
+pub(crate) enum BatchBody {
     Packed(Packed),
     Pickled(Pickled),
 }
 
 impl Batch {
-    pub(crate) fn new(bytes: Bytes, layout: Arc<Layout>, rows: u32, body: Body) -> Batch {
+    pub(crate) fn new(bytes: Bytes, layout: Arc<MessageLayout>, rows: u32, body: BatchBody) -> Batch {
         let (cumulative, unread) = (Vec::new(), Vec::new());
         Batch {
             bytes,
@@ -89,130 +91,132 @@ impl Batch {
         }
     }
 
-    /// The same, as it was found to be.
+    /// Adds the results of the check.
     pub(crate) fn checked(self, unread: Vec<Unread>, has_usual_ids: bool, has_text_rids: bool) -> Batch {
         Batch { unread, has_usual_ids, has_text_rids, ..self }
     }
 
-    /// The same, of which these rows, ascending, have all ids of their requests so far in `output_ids`: joined, the last one's
-    /// stand for those before.
+    /// Marks these rows, ascending: their `output_ids` are all ids of their requests so far. When rows are joined, the
+    /// last such row replaces the ids of the rows before it.
     pub fn with_cumulative(self, rows: Vec<u32>) -> Batch {
         Batch { cumulative: rows, ..self }
     }
 
-    /// Whether the row's `output_ids` are all of its request's so far, as [`Tokens::Cumulative`](crate::Tokens) makes them.
+    /// Whether the row's `output_ids` are all ids of its request so far, as [`Tokens::Cumulative`](crate::Tokens) makes
+    /// them.
     pub fn is_cumulative(&self, row: u32) -> bool {
         self.cumulative.binary_search(&row).is_ok()
     }
 
-    /// Which message it is.
+    /// The kind of message.
     pub fn kind(&self) -> Kind {
         self.layout.kind
     }
 
-    /// How it is encoded.
+    /// The encoding.
     pub fn wire(&self) -> Wire {
         match &self.body {
-            Body::Packed(_) => Wire::Msgpack { versions: self.layout.versions.clone() },
-            Body::Pickled(pickled) => Wire::Pickle { protocol: pickled.tree.protocol() },
+            BatchBody::Packed(_) => Wire::Msgpack { versions: self.layout.versions.clone() },
+            BatchBody::Pickled(pickled) => Wire::Pickle { protocol: pickled.tree.protocol() },
         }
     }
 
-    /// How the scheduler that wrote it reads an abort.
+    /// The form in which the scheduler that wrote the batch reads an abort.
     pub fn abort_shape(&self) -> AbortShape {
         match &self.body {
-            Body::Packed(_) => AbortShape::Msgpack,
-            Body::Pickled(Pickled { tree, .. }) => match tree.node(tree.root()) {
+            BatchBody::Packed(_) => AbortShape::Msgpack,
+            BatchBody::Pickled(Pickled { tree, .. }) => match tree.node(tree.root()) {
                 Node::Build { .. } => AbortShape::Dataclass,
                 _ => AbortShape::Struct,
             },
         }
     }
 
-    /// The bytes that came, or that [`take`](Batch::take), [`join`](Batch::join) or [`edit`](Batch::edit) wrote.
+    /// The received bytes, or those that [`take`](Batch::take), [`join`](Batch::join) or [`edit`](Batch::edit) wrote.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// How many rows it has, at least one.
+    /// The number of rows, at least one.
     pub fn rows(&self) -> u32 {
         self.rows
     }
 
-    /// The rows that cannot be read, ascending: their rid is no str, their ids are no id array, or their text is no text. They have
-    /// no tokens. Nobody can judge them; they can still be taken, joined and edited like all others.
+    /// The rows that cannot be read, ascending: the rid is not a str, the ids are not an id array, or the text is not
+    /// UTF-8. They count as having no tokens. No plugin can see them, but they can be taken, joined and edited.
     pub fn unread(&self) -> &[Unread] {
         &self.unread
     }
 
-    /// Whether the row is one of [`Batch::unread`].
+    /// Whether the row is in [`Batch::unread`].
     #[inline]
     pub fn is_unread(&self, row: u32) -> bool {
         !self.unread.is_empty() && self.unread.binary_search_by_key(&row, |unread| unread.row).is_ok()
     }
 
-    /// Whether every rid is a text: rows of other batches cannot be joined, since nobody can tell which request they are of.
+    /// Whether every rid is valid UTF-8. Otherwise the batch cannot be joined: it is unknown which requests its rows
+    /// are of.
     pub fn has_text_rids(&self) -> bool {
         self.has_text_rids
     }
 
-    /// The bytes of the request's name; `None` where it is no str.
+    /// The bytes of the rid. `None` if it is not a str.
     pub fn rid_of(&self, row: u32) -> Option<&[u8]> {
-        self.cell(Known::Rids, row)?.str_bytes()
+        self.cell(KnownField::Rids, row)?.str_bytes()
     }
 
-    /// The request's name; nothing where it is no text ([`Batch::rid_of`] has its bytes).
+    /// The rid. Empty if it is not UTF-8 ([`Batch::rid_of`] has its bytes).
     pub fn rid(&self, row: u32) -> &str {
-        self.cell(Known::Rids, row).and_then(Value::str).unwrap_or_default()
+        self.cell(KnownField::Rids, row).and_then(RawValue::str).unwrap_or_default()
     }
 
-    /// The socket of the HTTP worker that waits for the request, where there are several.
+    /// The socket of the HTTP worker that waits for the request, if there are several workers.
     pub fn http_worker_ipc(&self, row: u32) -> Option<&str> {
-        self.cell(Known::HttpWorkerIpcs, row)?.str()
+        self.cell(KnownField::HttpWorkerIpcs, row)?.str()
     }
 
-    /// Whether the request is SGLang's own, to see whether it is alive: never held, never dropped.
+    /// Whether the row is of one of SGLang's own health checks. Such a row is never held and never dropped.
     pub fn is_health_check(&self, row: u32) -> bool {
-        let rid = self.cell(Known::Rids, row).and_then(Value::str_bytes);
+        let rid = self.cell(KnownField::Rids, row).and_then(RawValue::str_bytes);
         rid.is_some_and(is_health_check)
     }
 
-    /// Whether any of its rows [is](Batch::is_health_check) a health check.
+    /// Whether any row [is](Batch::is_health_check) of a health check.
     pub fn has_health_check(&self) -> bool {
         self.rid_bytes().any(is_health_check)
     }
 
-    /// How many new tokens the row has: those of `output_ids`, or where that is nil of `decode_ids` without the
-    /// prompt's tail.
+    /// The number of new tokens: those of `output_ids` or, if that is nil, those of `decode_ids` without the prompt's
+    /// tail.
     pub fn tokens(&self, row: u32) -> u32 {
         if self.is_unread(row) {
             return 0;
         }
-        match self.cell(Known::OutputIds, row) {
+        match self.cell(KnownField::OutputIds, row) {
             Some(ids) => ids.id_count().unwrap_or(0) as u32,
             None => self.decode_count(row) - self.prompt_tail(row),
         }
     }
 
-    /// Every row's [`rid`](Batch::rid). Columns as iterators cost less than row by row.
+    /// The [`rid`](Batch::rid) of every row. Iterating over a column is cheaper than calling per row.
     pub fn rids(&self) -> impl Iterator<Item = &str> + Clone {
-        let rids = self.rows_of(Known::Rids);
+        let rids = self.rows_of(KnownField::Rids);
         (0..self.rows).map(move |row| rids.and_then(|rids| rids.get(row).str()).unwrap_or_default())
     }
 
-    /// Every row's [`rid`](Batch::rid) as bytes, to be compared: as text they are checked again each time.
+    /// The [`rid`](Batch::rid) of every row as bytes, for comparing: this skips the UTF-8 check.
     #[inline]
     pub fn rid_bytes(&self) -> impl Iterator<Item = &[u8]> + Clone {
-        let rids = self.rows_of(Known::Rids);
+        let rids = self.rows_of(KnownField::Rids);
         (0..self.rows).map(move |row| rids.and_then(|rids| rids.get(row).str_bytes()).unwrap_or_default())
     }
 
-    /// Every row's [`tokens`](Batch::tokens).
+    /// The [`tokens`](Batch::tokens) of every row.
     #[inline]
     pub fn token_counts(&self) -> impl Iterator<Item = u32> + Clone {
-        let ids = self.rows_of(Known::OutputIds);
+        let ids = self.rows_of(KnownField::OutputIds);
         let is_alike = self.has_usual_ids && self.unread.is_empty();
-        let each = ids.filter(|_| is_alike).and_then(Rows::model).and_then(Value::id_count);
+        let each = ids.filter(|_| is_alike).and_then(ColumnCells::model).and_then(RawValue::id_count);
         (0..self.rows).map(move |row| match (each, ids) {
             (Some(count), _) => count as u32,
             (None, Some(ids)) if self.unread.is_empty() => ids.get(row).id_count().unwrap_or(0) as u32,
@@ -220,26 +224,26 @@ impl Batch {
         })
     }
 
-    /// Every row's [`completion_tokens`](Batch::completion_tokens).
+    /// The [`completion_tokens`](Batch::completion_tokens) of every row.
     #[inline]
     pub fn completion_counts(&self) -> impl Iterator<Item = Option<u64>> + Clone {
-        let counts = self.rows_of(Known::CompletionTokens);
+        let counts = self.rows_of(KnownField::CompletionTokens);
         (0..self.rows).map(move |row| counts?.get(row).int()?.try_into().ok())
     }
 
-    /// Every row's [`finish`](Batch::finish).
+    /// The [`finish`](Batch::finish) of every row.
     #[inline]
     pub fn finishes(&self) -> impl Iterator<Item = Finish<'_>> + Clone {
-        let reasons = self.rows_of(Known::FinishedReasons).filter(|reasons| !reasons.are_nil(self.rows));
+        let reasons = self.rows_of(KnownField::FinishedReasons).filter(|reasons| !reasons.are_nil(self.rows));
         (0..self.rows).map(move |row| reasons.map_or(Finish::Running, |reasons| finish(reasons.get(row))))
     }
 
-    /// Reads every row's new ids. What was in `out` is gone.
+    /// Reads the new ids of every row into `out`, which is cleared first.
     pub fn output_ids(&self, out: &mut Ids) {
         out.values.clear();
         out.ends.clear();
         out.ends.reserve(self.rows as usize);
-        if let Some(ids) = self.rows_of(Known::OutputIds).filter(|_| self.unread.is_empty()) {
+        if let Some(ids) = self.rows_of(KnownField::OutputIds).filter(|_| self.unread.is_empty()) {
             return ids.ids(self.rows, self.has_usual_ids, out);
         }
         for row in 0..self.rows {
@@ -248,34 +252,33 @@ impl Batch {
         }
     }
 
-    /// Appends one row's new ids.
+    /// Appends the new ids of one row.
     pub fn row_ids(&self, row: u32, out: &mut Vec<i64>) {
         if self.is_unread(row) {
             return;
         }
-        if let Some(ids) = self.cell(Known::OutputIds, row) {
+        if let Some(ids) = self.cell(KnownField::OutputIds, row) {
             ids.ids(out);
-        } else if let Some(ids) = self.cell(Known::DecodeIds, row) {
+        } else if let Some(ids) = self.cell(KnownField::DecodeIds, row) {
             let (start, tail) = (out.len(), self.prompt_tail(row) as usize);
             ids.ids(out);
             out.drain(start..start + tail);
         }
     }
 
-    /// How many ids at the head of the row's `decode_ids` are the prompt's tail, which the detokenizer is given with a
-    /// request's first row. The batch alone tells: where `output_ids` is there it is what `decode_ids` has more than
-    /// that; else the row is a first one if the prompt's tail (`read_offsets`, which every row has) and all
-    /// `completion_tokens` make up its `decode_ids`. A later row has fewer new ids than its request has tokens, so
-    /// the two cannot be confused.
+    /// The number of ids at the head of the row's `decode_ids` that are the prompt's tail. A request's first row has
+    /// this tail for the detokenizer. With `output_ids`, the tail is what `decode_ids` has more. Otherwise the row is a
+    /// first one if the prompt's tail (`read_offsets`, in every row) and all `completion_tokens` make up its
+    /// `decode_ids`. A later row has fewer new ids than its request has tokens, so the two cases are distinct.
     pub(crate) fn prompt_tail(&self, row: u32) -> u32 {
         if self.is_unread(row) {
             return 0;
         }
         let decode = self.decode_count(row);
-        if let Some(ids) = self.cell(Known::OutputIds, row) {
+        if let Some(ids) = self.cell(KnownField::OutputIds, row) {
             return decode.saturating_sub(ids.id_count().unwrap_or(0) as u32);
         }
-        let offset = self.cell(Known::ReadOffsets, row).and_then(Value::int);
+        let offset = self.cell(KnownField::ReadOffsets, row).and_then(RawValue::int);
         match (offset.and_then(|offset| u32::try_from(offset).ok()), self.completion_tokens(row)) {
             (Some(offset), Some(tokens)) if u64::from(offset) + tokens == u64::from(decode) => offset,
             _ => 0,
@@ -283,83 +286,79 @@ impl Batch {
     }
 
     fn decode_count(&self, row: u32) -> u32 {
-        self.cell(Known::DecodeIds, row).and_then(Value::id_count).unwrap_or(0) as u32
+        self.cell(KnownField::DecodeIds, row).and_then(RawValue::id_count).unwrap_or(0) as u32
     }
 
-    /// The scheduler's count of the request's tokens so far, this row's included.
+    /// The scheduler's count of the request's tokens so far, including this row.
     pub fn completion_tokens(&self, row: u32) -> Option<u64> {
-        self.cell(Known::CompletionTokens, row)?.int()?.try_into().ok()
+        self.cell(KnownField::CompletionTokens, row)?.int()?.try_into().ok()
     }
 
     /// The length of the request's prompt in tokens.
     pub fn prompt_tokens(&self, row: u32) -> Option<u64> {
-        self.cell(Known::PromptTokens, row)?.int()?.try_into().ok()
+        self.cell(KnownField::PromptTokens, row)?.int()?.try_into().ok()
     }
 
-    /// Whether the row is its request's last, and why.
+    /// Whether the row is its request's last, and why the request ended.
     pub fn finish(&self, row: u32) -> Finish<'_> {
-        self.cell(Known::FinishedReasons, row).map_or(Finish::Running, finish)
+        self.cell(KnownField::FinishedReasons, row).map_or(Finish::Running, finish)
     }
 
-    /// The row's new text; `None` but for [`Kind::Str`].
+    /// The row's new text. `None` except for [`Kind::Str`].
     pub fn text(&self, row: u32) -> Option<&str> {
-        self.cell(Known::OutputStrs, row)?.str()
+        self.cell(KnownField::OutputStrs, row)?.str()
     }
 
-    /// Whether rows can be taken, joined or edited; if not, the frame is carried whole. The error names the column that
-    /// is in the way.
-    pub fn splittable(&self) -> Result<(), RowsError> {
-        (0..self.layout.fields.len()).try_for_each(|field| crate::rows::check_splittable(self, field))
-    }
-
-    /// A cell of a column that Afterbay reads, if it has one a row and the row is there.
+    /// A cell of a column that Afterbay reads. `None` if the row or the column's cells do not exist.
     #[inline]
-    pub(crate) fn cell(&self, known: Known, row: u32) -> Option<Value<'_>> {
+    pub(crate) fn cell(&self, known: KnownField, row: u32) -> Option<RawValue<'_>> {
         if row >= self.rows {
             return None;
         }
         self.rows_of(known).map(|rows| rows.get(row))
     }
 
-    /// The cells of a column that Afterbay reads, if it has one a row.
+    /// The cells of a column that Afterbay reads, if it has one per row.
     #[inline]
-    fn rows_of(&self, known: Known) -> Option<Rows<'_>> {
+    fn rows_of(&self, known: KnownField) -> Option<ColumnCells<'_>> {
         self.plain_rows(self.layout.position(known)?)
     }
 
-    /// The cells of a column with one a row, but for those for which a pickle stands.
+    /// The cells of a column with one per row, except those inside a pickle in msgpack.
     #[inline]
-    pub(crate) fn plain_rows(&self, field: usize) -> Option<Rows<'_>> {
+    pub(crate) fn plain_rows(&self, field: usize) -> Option<ColumnCells<'_>> {
         match &self.body {
-            Body::Packed(packed) => match packed.columns[field].shape {
-                Shape::Rows(cells) => {
-                    Some(Rows::Packed { frame: &self.bytes, starts: &packed.starts, cells })
+            BatchBody::Packed(packed) => match packed.columns[field].shape {
+                ColumnShape::Cells(cells) => {
+                    Some(ColumnCells::Packed { frame: &self.bytes, starts: &packed.starts, cells })
                 }
                 _ => None,
             },
-            Body::Pickled(pickled) => pickled.rows(field, self.rows),
+            BatchBody::Pickled(pickled) => pickled.rows(field, self.rows),
         }
     }
 
-    /// A column. The error is that of a pickle that stands for it and cannot be read.
+    /// A column. The error: a pickle stands for it and cannot be read.
     pub(crate) fn column(&self, field: usize) -> Result<ColumnView<'_>, RowsError> {
         if let Some(tree) = self.wrapped_tree(field)? {
             return Ok(pickled::view(tree, tree.root(), self.rows));
         }
         match &self.body {
-            Body::Packed(packed) => Ok(match packed.columns[field].shape {
-                Shape::Nil => ColumnView::Nil,
-                Shape::Empty => ColumnView::Empty,
-                Shape::Rows(cells) => {
-                    ColumnView::Rows(Rows::Packed { frame: &self.bytes, starts: &packed.starts, cells })
-                }
-                Shape::Wrapped { .. } | Shape::Whole => ColumnView::Whole,
+            BatchBody::Packed(packed) => Ok(match packed.columns[field].shape {
+                ColumnShape::Nil => ColumnView::Nil,
+                ColumnShape::Empty => ColumnView::Empty,
+                ColumnShape::Cells(cells) => ColumnView::Cells(ColumnCells::Packed {
+                    frame: &self.bytes,
+                    starts: &packed.starts,
+                    cells,
+                }),
+                ColumnShape::Wrapped { .. } | ColumnShape::Whole => ColumnView::Whole,
             }),
-            Body::Pickled(pickled) => Ok(pickled::view(&pickled.tree, pickled.value(field), self.rows)),
+            BatchBody::Pickled(pickled) => Ok(pickled::view(&pickled.tree, pickled.value(field), self.rows)),
         }
     }
 
-    /// The pickle that stands for a column, if one does.
+    /// The pickle that stands for a column, if there is one.
     pub(crate) fn wrapped_tree(&self, field: usize) -> Result<Option<&Tree>, RowsError> {
         let trees = self.wrapped.get_or_init(|| self.read_wrapped()).as_ref().map_err(Clone::clone)?;
         Ok(trees.iter().find(|(at, _)| *at == field).map(|(_, tree)| tree))
@@ -376,25 +375,25 @@ impl Batch {
         Ok(trees)
     }
 
-    /// The bytes of the pickle that stands for a column, if one does.
+    /// The bytes of the pickle that stands for a column, if there is one.
     pub(crate) fn wrapped_pickle(&self, field: usize) -> Option<&[u8]> {
         match &self.body {
-            Body::Packed(packed) => match packed.columns[field].shape {
-                Shape::Wrapped { start, end } => Some(&self.bytes[start as usize..end as usize]),
+            BatchBody::Packed(packed) => match packed.columns[field].shape {
+                ColumnShape::Wrapped { start, end } => Some(&self.bytes[start as usize..end as usize]),
                 _ => None,
             },
-            Body::Pickled(_) => None,
+            BatchBody::Pickled(_) => None,
         }
     }
 
-    /// A column's whole value.
-    pub(crate) fn raw(&self, field: usize) -> Value<'_> {
+    /// The whole value of a column.
+    pub(crate) fn raw(&self, field: usize) -> RawValue<'_> {
         match &self.body {
-            Body::Packed(packed) => {
+            BatchBody::Packed(packed) => {
                 let span = packed.columns[field];
-                Value::Packed(&self.bytes[span.start as usize..span.end as usize])
+                RawValue::Packed(&self.bytes[span.start as usize..span.end as usize])
             }
-            Body::Pickled(pickled) => Value::Tree(&pickled.tree, pickled.value(field)),
+            BatchBody::Pickled(pickled) => RawValue::Tree(&pickled.tree, pickled.value(field)),
         }
     }
 
@@ -402,7 +401,7 @@ impl Batch {
         matches!(self.column(field), Ok(ColumnView::Nil | ColumnView::Empty))
     }
 
-    /// Whether the other can stand beside it in a frame: of the same kind, encoding and fields.
+    /// Whether the batches can share a frame: they have the same kind, encoding and fields.
     pub fn is_like(&self, other: &Batch) -> bool {
         let protocol = |batch: &Batch| batch.tree().map(|(tree, _)| tree.protocol());
         self.kind() == other.kind()
@@ -410,11 +409,16 @@ impl Batch {
             && (Arc::ptr_eq(&self.layout, &other.layout) || self.layout.fields == other.layout.fields)
     }
 
+    /// Whether a pickled batch is a dataclass, as before 0.5.15.
+    pub(crate) fn is_dataclass(&self) -> bool {
+        self.tree().is_some_and(|(tree, root)| matches!(tree.node(root), Node::Build { .. }))
+    }
+
     /// The tree and the root of a pickled batch.
     pub(crate) fn tree(&self) -> Option<(&Tree, NodeId)> {
         match &self.body {
-            Body::Pickled(pickled) => Some((&pickled.tree, pickled.tree.root())),
-            Body::Packed(_) => None,
+            BatchBody::Pickled(pickled) => Some((&pickled.tree, pickled.tree.root())),
+            BatchBody::Packed(_) => None,
         }
     }
 }

@@ -1,53 +1,54 @@
-//! What every field of every known version means to Afterbay: the one table of what joining rows of a request does to
-//! it, what stands for a row that has none, and what stands for a token that a plugin put in. Both wires and all three
-//! messages go by it, since a field's name says the same in each; a test goes over all of them.
+//! The meaning of every field of every known version: how rows of a request are joined, the value for a row without
+//! one, and the value for a token that a plugin inserted. Both encodings and all three messages use this one table,
+//! because a field name means the same in each. A test checks that the table is complete.
 //!
 //! The meanings are those of SGLang's reader (`TokenizerManager._handle_batch_output`, `convert_logprob_style`,
-//! `DetokenizerManager._decode_batch_token_id_output`): a joined row leaves it in the state the single rows would have.
+//! `DetokenizerManager._decode_batch_token_id_output`): a joined row leaves the reader in the same state as the single
+//! rows.
 
-/// What becomes of a column's cells when rows of one request become one row.
+/// How the cells of a request's rows become one cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Join {
-    /// The same in every row of a request: the first row's. Also what only its first row is read for.
+    /// Takes the first row's cell: it is the same in every row, or is only read in a request's first row.
     First,
-    /// Counts so far, and what stands at the end: the last row's.
+    /// Takes the last row's cell: a count so far, or a final value.
     Last,
-    /// Sent once, in any row, and nil in the others: the last that is not nil.
+    /// Takes the last cell that is not nil: the scheduler sends the value once.
     Latest,
-    /// Lists, one after another; nil counts as empty.
+    /// Concatenates lists. Nil counts as empty.
     Concat,
-    /// Id arrays, one after another.
+    /// Concatenates id arrays.
     Ids,
-    /// Texts, one after another.
+    /// Concatenates texts.
     Text,
-    /// Sampling masks: three flat arrays, each one after another (lists before 0.5.21).
+    /// Concatenates sampling masks: three flat arrays each (lists before 0.5.21).
     Mask,
-    /// A dict of columns by name, whose cells are lists: joined name by name.
+    /// Joins a dict of columns name by name. Its cells are lists.
     Named,
-    /// Of the frame and not of its rows: every part taken keeps it, the last part's is kept.
+    /// Takes the last part's value: the column belongs to the frame and not to its rows.
     Frame,
-    /// Cannot be joined: a request's rows stay single where any of them has it (is not nil).
+    /// Refuses to join: rows of a request stay single if any of them has a value.
     Never,
 }
 
-/// What the scheduler writes for a row that has none of a column, in a batch where another row has.
+/// The scheduler's value for a row that has none, in a batch where another row has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absent {
     /// `None`.
     Nil,
     /// `[]`.
     Empty,
-    /// It never does: either every row has it or none, so such parts cannot stand side by side.
+    /// The scheduler never writes such a batch: either every row has a value or none. Such parts cannot share a frame.
     Never,
 }
 
-/// In a list with an entry per token, the entry of a token that the scheduler did not choose.
+/// The entry for a token that the scheduler did not choose, in a list with one entry per token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Neutral {
     /// `None`.
     Nil,
-    /// `0.0`. As a logprob: certain, since it was put there. (`None` is valid too, but SGLang's OpenAI end points
-    /// answer a chat request whose logprob is `None` with an error.)
+    /// `0.0`. As a logprob this means certainty. (`None` is valid too, but SGLang's OpenAI endpoints answer a chat
+    /// request whose logprob is `None` with an error.)
     Zero,
     /// The token's own id.
     Id,
@@ -55,16 +56,16 @@ pub enum Neutral {
     Empty,
 }
 
-/// What is known of a field.
+/// The rules for a field.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Its name, in every version and message.
+    /// The field's name, the same in every version and message.
     pub name: &'static str,
-    /// What joining does.
+    /// How cells are joined.
     pub join: Join,
-    /// What stands for a row that has none.
+    /// The value for a row without one.
     pub absent: Absent,
-    /// The column's cells are lists with an entry per new token (or empty); this is the entry of a token put in.
+    /// For a column whose cells are lists with one entry per new token (or empty): the entry for an inserted token.
     pub per_token: Option<Neutral>,
 }
 
@@ -76,13 +77,13 @@ const fn per_token(name: &'static str, join: Join, absent: Absent, neutral: Neut
     Column { name, join, absent, per_token: Some(neutral) }
 }
 
-/// The table. A field that is not in it is carried; rows that have it are not joined.
+/// The table. A field that is not in it is carried, and rows with a value in it are not joined.
 pub const COLUMNS: &[Column] = &[
     column("rids", Join::First, Absent::Never),
     column("http_worker_ipcs", Join::First, Absent::Nil),
     column("finished_reasons", Join::Last, Absent::Never),
     column("output_strs", Join::Text, Absent::Never),
-    // For the detokenizer. It reads the first two on a request's first row only.
+    // For the detokenizer, which reads the first two in a request's first row only.
     column("decoded_texts", Join::First, Absent::Never),
     column("read_offsets", Join::First, Absent::Never),
     column("decode_ids", Join::Ids, Absent::Never),
@@ -90,7 +91,7 @@ pub const COLUMNS: &[Column] = &[
     column("skip_special_tokens", Join::First, Absent::Never),
     column("spaces_between_special_tokens", Join::First, Absent::Never),
     column("no_stop_trim", Join::First, Absent::Never),
-    // Counts, each the whole request's so far.
+    // Counts of the whole request so far.
     column("prompt_tokens", Join::Last, Absent::Never),
     column("reasoning_tokens", Join::Last, Absent::Never),
     column("completion_tokens", Join::Last, Absent::Never),
@@ -110,17 +111,17 @@ pub const COLUMNS: &[Column] = &[
     column("spec_correct_drafts_histogram", Join::Last, Absent::Never),
     column("spec_cap_lens_histogram", Join::Last, Absent::Never),
     column("dp_ranks", Join::Last, Absent::Never),
-    // Spans of tokens with the version of the weights, on the last row only.
+    // Spans of tokens with the version of the weights, in the last row only.
     column("weight_versions", Join::Last, Absent::Nil),
-    // Times, each the whole request's so far.
+    // Times of the whole request so far.
     column("time_stats", Join::Last, Absent::Never),
     column("queue_time", Join::Last, Absent::Never),
     column("forward_entry_time", Join::Last, Absent::Never),
     column("prefill_launch_delay", Join::Last, Absent::Never),
     column("prefill_launch_latency", Join::Last, Absent::Never),
     column("prefill_finished_ts", Join::Last, Absent::Never),
-    // Of the prompt: once, in the row after prefill (usually the first), `[]` in the others, and the reader appends
-    // what comes. The flat ones it keeps as they come.
+    // Of the prompt: sent once, in the row after prefill (usually the first), and `[]` in the others. The reader
+    // appends the lists; the flat ones it replaces.
     column("input_token_logprobs_val", Join::Concat, Absent::Empty),
     column("input_token_logprobs_idx", Join::Concat, Absent::Empty),
     column("input_top_logprobs_val", Join::Concat, Absent::Empty),
@@ -130,7 +131,7 @@ pub const COLUMNS: &[Column] = &[
     column("input_top_logprobs_val_flat", Join::Latest, Absent::Nil),
     column("input_top_logprobs_idx_flat", Join::Latest, Absent::Nil),
     column("input_top_logprobs_flat_null_prefix", Join::Latest, Absent::Nil),
-    // An entry per new token.
+    // One entry per new token.
     per_token("output_token_logprobs_val", Join::Concat, Absent::Empty, Neutral::Zero),
     per_token("output_token_logprobs_idx", Join::Concat, Absent::Empty, Neutral::Id),
     per_token("output_top_logprobs_val", Join::Concat, Absent::Empty, Neutral::Nil),
@@ -140,24 +141,24 @@ pub const COLUMNS: &[Column] = &[
     per_token("output_token_sampling_mask", Join::Mask, Absent::Nil, Neutral::Empty),
     per_token("output_token_sampling_logprobs", Join::Concat, Absent::Nil, Neutral::Empty),
     per_token("customized_info", Join::Named, Absent::Never, Neutral::Nil),
-    // Not set by any version's scheduler, so what they would mean joined is not known.
+    // No version's scheduler sets these, so it is unknown how to join them.
     column("output_token_entropy_val", Join::Never, Absent::Never),
     column("placeholder_tokens_idx", Join::Never, Absent::Never),
     column("placeholder_tokens_val", Join::Never, Absent::Never),
     column("token_steps", Join::Never, Absent::Never),
-    // Of all tokens so far, or replaced by each row that has it: a reader of single rows sees each.
+    // Either of all tokens so far, or replaced by each row with a value: a reader of single rows sees each value.
     column("output_hidden_states", Join::Never, Absent::Nil),
     column("routed_experts", Join::Never, Absent::Nil),
     column("indexer_topk", Join::Never, Absent::Nil),
     column("beam_search_output", Join::Never, Absent::Nil),
-    // BatchEmbeddingOutput: one row is all of its request.
+    // BatchEmbeddingOutput: one row is the whole request.
     column("embeddings", Join::Never, Absent::Never),
     column("pooled_hidden_states", Join::Never, Absent::Nil),
     // The scheduler's load (0.5.9 to 0.5.13).
     column("load", Join::Frame, Absent::Never),
 ];
 
-/// What is known of the field `name`.
+/// The rules for the field `name`.
 pub fn find(name: &str) -> Option<&'static Column> {
     COLUMNS.iter().find(|column| column.name == name)
 }

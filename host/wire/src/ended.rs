@@ -1,26 +1,25 @@
-//! The end of rows whose contents must not go on: a frame of its own in the layout of the one that came. Of that it takes who the
-//! rows are for, and their counts; it has no token, and nothing else that the scheduler said.
+//! Ends requests whose rows must not be forwarded: a new frame in the layout of the received one. It has the rids and
+//! counts of the rows, no tokens, and nothing else from the scheduler.
 //!
-//! It is for frames that cannot be read or edited, so it reads and copies as little of them as can be.
+//! It serves frames that cannot be read or edited, so it reads and copies as little of them as possible.
 
-use afterbay_pickle::Writer;
+use afterbay_pickle::PickleWriter;
 
-use crate::batch::{Batch, Body};
+use crate::batch::{Batch, BatchBody};
 use crate::error::RowsError;
-use crate::layouts::Known;
+use crate::layouts::KnownField;
 use crate::pack;
 use crate::pickled;
-use crate::sink::{Sink, wait};
 use crate::synth::{SynthBatch, SynthFinish, SynthRow};
-use crate::textless::is_dataclass;
-use crate::value::Value;
+use crate::value::RawValue;
+use crate::value_writer::{ValueWriter, wait};
 
-/// Fields of each row that are taken over from the frame: who the row is for.
-const TAKEN: [Known; 2] = [Known::Rids, Known::HttpWorkerIpcs];
+/// The fields that are copied from the frame: the receiver of each row.
+const TAKEN: [KnownField; 2] = [KnownField::Rids, KnownField::HttpWorkerIpcs];
 
 impl Batch {
-    /// A frame like this one in which some rows, ascending, end their requests: each is aborted with this message and has no
-    /// tokens.
+    /// Returns a frame like this one that ends the requests of some rows, ascending: each is aborted with this message
+    /// and has no tokens.
     ///
     /// The error: there are no rows, or they cannot be written.
     pub fn ended(&self, rows: &[u32], message: &str) -> Result<Batch, RowsError> {
@@ -33,7 +32,7 @@ impl Batch {
         let ends = SynthBatch { rows: rows.iter().map(|row| self.end_of(*row, message)).collect() };
         let fields = &self.layout.fields;
         let bytes = match &self.body {
-            Body::Packed(_) => {
+            BatchBody::Packed(_) => {
                 let mut out = Vec::new();
                 pack::write::array(&mut out, fields.len() + 1);
                 pack::write::str(&mut out, self.kind().class());
@@ -47,17 +46,17 @@ impl Batch {
                 }
                 out.into()
             }
-            Body::Pickled(pickled) => {
-                let model = pickled::model(self.kind(), is_dataclass(self))
+            BatchBody::Pickled(pickled) => {
+                let model = pickled::model(self.kind(), self.is_dataclass())
                     .map_err(|error| RowsError::Written(Box::new(error.into())))?;
-                let mut writer = Writer::new(pickled.tree.protocol());
+                let mut writer = PickleWriter::new(pickled.tree.protocol());
                 let (model_source, source) = (writer.source(&model), writer.source(&pickled.tree));
                 let mut failed = None;
                 let object = writer.object(model_source, model.root(), |writer| {
                     let written = fields.iter().try_for_each(|field| {
                         writer.str(&field.name);
                         match self.taken(&field.name) {
-                            Some(known) => Sink::list(writer, rows.len(), |writer| {
+                            Some(known) => ValueWriter::list(writer, rows.len(), |writer| {
                                 rows.iter()
                                     .try_for_each(|row| self.take_over(writer, known, *row, Some(source)))
                             }),
@@ -82,24 +81,24 @@ impl Batch {
         }
     }
 
-    /// Which of the fields that are taken over this is. Where it does not have a cell a row, it is not.
-    fn taken(&self, name: &str) -> Option<Known> {
+    /// The copied field with this name, if the frame has one cell per row for it.
+    fn taken(&self, name: &str) -> Option<KnownField> {
         let known = TAKEN.into_iter().find(|known| known.name() == name)?;
         self.cell(known, 0).map(|_| known)
     }
 
-    fn take_over<'a, S: Sink<'a>>(
+    fn take_over<'a, S: ValueWriter<'a>>(
         &'a self,
-        sink: &mut S,
-        known: Known,
+        out: &mut S,
+        known: KnownField,
         row: u32,
-        source: Option<afterbay_pickle::Source>,
+        source: Option<afterbay_pickle::SourceId>,
     ) -> Result<(), RowsError> {
         match self.cell(known, row) {
-            // What is neither could be anything, of any size.
-            Some(cell) if cell.is_nil() || cell.str_bytes().is_some() => sink.copy(cell, source),
-            Some(Value::Packed(_) | Value::Tree(..)) | None => {
-                sink.nil();
+            // Any other value could be of any size.
+            Some(cell) if cell.is_nil() || cell.str_bytes().is_some() => out.copy(cell, source),
+            Some(RawValue::Packed(_) | RawValue::Tree(..)) | None => {
+                out.nil();
                 Ok(())
             }
         }
@@ -107,14 +106,14 @@ impl Batch {
 }
 
 impl SynthBatch {
-    /// Writes a column of rows that end: nothing of the times that SGLang has measured, which each version has in its own form.
-    fn end_column<'a>(&self, sink: &mut impl Sink<'a>, name: &str) -> Result<(), RowsError> {
+    /// Writes a column of ended rows, without SGLang's time statistics, whose form differs between versions.
+    fn end_column<'a>(&self, out: &mut impl ValueWriter<'a>, name: &str) -> Result<(), RowsError> {
         match name {
             "time_stats" | "load" => {
-                sink.nil();
+                out.nil();
                 Ok(())
             }
-            name => self.column(sink, name),
+            name => self.column(out, name),
         }
     }
 }

@@ -1,72 +1,72 @@
-//! Why a frame is not understood, and why its rows cannot be taken, joined or edited. Neither is fatal: the frame's
-//! bytes are still there, and go on as they came.
+//! The errors of decoding a frame, and of taking, joining or editing rows. None is fatal: the frame's bytes remain and
+//! can be forwarded unchanged.
 
-use afterbay_pickle::{ParseError, WriteError};
+use afterbay_pickle::{ParseError, PickleWriteError};
 use thiserror::Error;
 
 use crate::bounds::{MAX_EXPANSION, MAX_FRAME_BYTES};
 use crate::kind::Kind;
 
-/// Why a frame is not understood.
+/// The reason why a frame is not understood.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WireError {
-    /// Longer than a frame may be.
+    /// The frame is too long.
     #[error("frame of {bytes} bytes is over the limit of {MAX_FRAME_BYTES}")]
     TooLong {
-        /// Its length.
+        /// The frame's length.
         bytes: usize,
     },
-    /// Neither a pickle nor a msgpack array.
+    /// The frame is neither a pickle nor a msgpack array.
     #[error("frame begins with {head:02x?}, neither a pickle nor a msgpack struct")]
     NotAFrame {
-        /// Its first bytes, at most four.
+        /// The first bytes, at most four.
         head: Vec<u8>,
     },
-    /// The msgpack is broken.
+    /// The msgpack is invalid.
     #[error(transparent)]
     Pack(#[from] PackError),
-    /// A msgpack batch whose length no layout has.
+    /// No layout has the length of this msgpack batch.
     #[error("{tag} of {elements} elements has no layout; a layout file can be given")]
     UnknownLayout {
-        /// Its class.
+        /// The batch's class.
         tag: String,
-        /// Its elements, the tag counted.
+        /// The number of elements, including the tag.
         elements: u64,
     },
-    /// A column that Afterbay must understand is not what it should be.
+    /// A column that Afterbay reads has another form.
     #[error("column {name:?} is not {expected}")]
     Column {
-        /// Its name.
+        /// The column's name.
         name: &'static str,
-        /// What it should be.
+        /// The expected form.
         expected: &'static str,
     },
-    /// A cell of a column that Afterbay must understand is not what it should be.
+    /// A cell of a column that Afterbay reads has another type.
     #[error("column {name:?} row {row} is not {expected}")]
     Cell {
         /// The column's name.
         name: &'static str,
         /// The row.
         row: u32,
-        /// What it should be.
+        /// The expected type.
         expected: &'static str,
     },
-    /// A pickle's column says the same large values over and over.
+    /// A pickle's column repeats large values too often.
     #[error("column {name:?} comes to more than {MAX_EXPANSION} times the frame's bytes")]
     Expands {
-        /// Its name.
+        /// The column's name.
         name: &'static str,
     },
-    /// The pickle cannot be read.
+    /// The pickle is invalid.
     #[error(transparent)]
     Pickle(#[from] ParseError),
-    /// The pickle is no object with named fields.
+    /// The pickle is not an object with named fields.
     #[error("pickle is not an object with named fields")]
     NotAnObject,
 }
 
 impl WireError {
-    /// The kind of error in a word or two, for metrics and for telling like from like.
+    /// A label of one to three words, for metrics and for grouping equal errors.
     pub fn label(&self) -> &'static str {
         match self {
             WireError::TooLong { .. } => "too long",
@@ -82,131 +82,131 @@ impl WireError {
     }
 }
 
-/// What is wrong with the bytes of a msgpack frame.
+/// The reason why a msgpack frame is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PackError {
-    /// A value is cut off, or declares more than what follows.
+    /// A value is cut, or declares more bytes than follow.
     #[error("msgpack value at offset {at} needs {needed} bytes, {left} are left")]
     Cut {
-        /// Where the value begins.
+        /// The offset of the value.
         at: usize,
-        /// Bytes it needs at the least, its header's counted.
+        /// The fewest bytes that it needs, including its header.
         needed: u64,
-        /// From there to the frame's end.
+        /// The bytes from there to the frame's end.
         left: usize,
     },
-    /// The byte that msgpack never uses.
+    /// The type byte that msgpack never uses.
     #[error("msgpack value at offset {at} is the unused type 0xc1")]
     Unused {
-        /// Where it stands.
+        /// The offset of the byte.
         at: usize,
     },
-    /// Bytes after the frame's value.
+    /// Bytes follow the frame's value.
     #[error("msgpack frame is followed by {bytes} bytes")]
     Trailing {
-        /// How many.
+        /// The number of bytes.
         bytes: usize,
     },
-    /// A struct without a class name.
+    /// The struct has no class name.
     #[error("msgpack struct does not begin with its class name")]
     NoTag,
 }
 
-/// Why rows cannot be taken, joined or edited. The batches they are in are as they were.
+/// The reason why rows cannot be taken, joined or edited. The batches stay unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RowsError {
-    /// Rows of one request cannot become one row: this column cannot be joined, or is not known.
+    /// The column cannot be joined or is unknown, so the request's rows cannot become one.
     #[error("column {name:?} of request {rid:?} cannot be joined")]
     Column {
         /// The column's name.
         name: String,
-        /// The request's.
+        /// The request's rid.
         rid: String,
     },
-    /// A column has rows in one part, and has none in another where the scheduler would have written some.
+    /// The column has rows in one part and none in another, where the scheduler would have written some.
     #[error("column {name:?} has rows in one part and none in another")]
     Shape {
         /// The column's name.
         name: String,
     },
-    /// A column is not one entry a row, so the frame must be carried whole.
+    /// The column does not have one entry per row, so the frame cannot be split.
     #[error("column {name:?} is not one entry a row")]
     Split {
         /// The column's name.
         name: String,
     },
-    /// Rows that are not there, or not in ascending order, each once.
+    /// The rows do not exist, or are not in ascending order without repetition.
     #[error("row {row} is not next in ascending order, or not among {rows} rows")]
     Row {
         /// The row.
         row: u32,
-        /// How many the batch has.
+        /// The number of rows of the batch.
         rows: u32,
     },
     /// No rows were given.
     #[error("no rows were given")]
     NoRows,
-    /// Parts of another kind, wire or layout than the first.
+    /// A part has another kind, encoding or layout than the first.
     #[error("part {part} is {it}, the first is {first}: they cannot be joined")]
     Mixed {
-        /// The part.
+        /// The part's index.
         part: usize,
-        /// What it is.
+        /// The part's kind and encoding.
         it: String,
-        /// What the first is.
+        /// The first part's kind and encoding.
         first: String,
     },
-    /// A request's row after its last one.
+    /// A request has a row after its last one.
     #[error("request {rid:?} has a row after its last one")]
     AfterFinish {
-        /// The request's name.
+        /// The request's rid.
         rid: String,
     },
-    /// An edit of a column that this batch does not have.
+    /// The edited column does not exist in this batch.
     #[error("column {name:?} is not there to be edited")]
     NoColumn {
         /// The column's name.
         name: &'static str,
     },
-    /// A pickle's column says the same large values over and over.
+    /// A pickle's column repeats large values too often.
     #[error("column {name:?} comes to more than {MAX_EXPANSION} times the parts' bytes")]
     Expands {
-        /// Its name.
+        /// The column's name.
         name: String,
     },
-    /// A pickle inside a msgpack frame cannot be read.
+    /// A pickle inside a msgpack frame is invalid.
     #[error("column {name:?} holds a pickle that cannot be read: {error}")]
     Wrapped {
         /// The column's name.
         name: String,
-        /// Why.
+        /// The reason.
         error: ParseError,
     },
-    /// Rows that are not a BatchTokenIDOutput's, so that no detokenizer is before them.
+    /// The rows are not a BatchTokenIDOutput's, so they are not on the way to a detokenizer.
     #[error("{kind} has no detokenizer before it")]
     NotTokenIds {
-        /// What it is.
+        /// The kind of the batch.
         kind: Kind,
     },
-    /// The BatchStrOutput that the reader of this BatchTokenIDOutput knows is not known here.
+    /// The BatchStrOutput of this BatchTokenIDOutput's version is unknown.
     #[error("no layout of BatchStrOutput is known beside this BatchTokenIDOutput of {fields} fields")]
     NoTextLayout {
-        /// How many fields the BatchTokenIDOutput has.
+        /// The number of fields of the BatchTokenIDOutput.
         fields: usize,
     },
-    /// A column of which the detokenizer makes something that is not known here.
+    /// The detokenizer treats the column in an unknown way.
     #[error("column {name:?} cannot pass the detokenizer by: what that makes of it is not known")]
     NotByDetokenizer {
         /// The column's name.
         name: String,
     },
-    /// A value of one encoding was to be written into the other. Parts are of one encoding, so this cannot happen.
+    /// The value has the other encoding. It does not happen, because parts have one encoding.
     #[error("value is of the other encoding")]
     Foreign,
     /// A pickle could not be written.
     #[error(transparent)]
-    Write(#[from] WriteError),
-    /// What was written is over a bound when it is read back.
+    Write(#[from] PickleWriteError),
+    /// The written batch exceeds a bound or cannot be read back.
     #[error("the batch that was written is not understood: {0}")]
     Written(Box<WireError>),
 }

@@ -1,5 +1,5 @@
-//! A batch's fields as JSON, for people and for tests: every value as Python has it, and what JSON has no word for as a
-//! map whose key begins with two underscores (`__struct__`, `__object__`, `__array__`, `__bytes__`, `__tensor__`, …).
+//! A batch's fields as JSON, for people and for tests. Values that JSON cannot express become maps whose key begins
+//! with two underscores (`__struct__`, `__object__`, `__array__`, `__bytes__`, `__tensor__`, …).
 
 use afterbay_pickle::{Node, NodeId, Tree};
 use base64::Engine;
@@ -9,31 +9,33 @@ use serde_json::{Map, Value as Json, json};
 use crate::batch::Batch;
 use crate::bounds::{MAX_SHOWN, MAX_SHOWN_DEPTH};
 use crate::decode::Barrier;
-use crate::pack::{self, Item};
+use crate::pack::{self, PackValue};
 use crate::tensor;
-use crate::value::Value;
+use crate::value::RawValue;
 
-/// What is shown of a pickle inside msgpack.
+/// The treatment of a pickle inside msgpack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrapped {
-    /// The `PickleWrapper` with its bytes.
+    /// Shows the `PickleWrapper` with its bytes.
     Keep,
-    /// What is in it, as a pickled frame has it.
+    /// Shows the pickle's content, as for a pickled frame.
     Open,
 }
 
 impl Batch {
-    /// The decoded fields by name, and the class as `__struct__`.
+    /// Returns the decoded fields by name, and the class as `__struct__`.
     pub fn to_json(&self, wrapped: Wrapped) -> Json {
-        let mut shown = Shown { left: MAX_SHOWN * self.bytes.len() };
+        let mut converter = JsonConverter { left: MAX_SHOWN * self.bytes.len() };
         let mut fields = Map::new();
         fields.insert("__struct__".into(), self.kind().class().into());
         for (at, field) in self.layout.fields.iter().enumerate() {
             let tree = if wrapped == Wrapped::Open { self.wrapped_tree(at).ok().flatten() } else { None };
             let json = match (tree, self.raw(at)) {
-                (Some(tree), _) => shown.node(tree, tree.root(), 0),
-                (None, Value::Packed(bytes)) => shown.packed(bytes, Struct::of_field(&field.name), 0),
-                (None, Value::Tree(tree, id)) => shown.node(tree, id, 0),
+                (Some(tree), _) => converter.node(tree, tree.root(), 0),
+                (None, RawValue::Packed(bytes)) => {
+                    converter.packed(bytes, ArrayStruct::of_field(&field.name), 0)
+                }
+                (None, RawValue::Tree(tree, id)) => converter.node(tree, id, 0),
             };
             fields.insert(field.name.to_string(), json);
         }
@@ -42,26 +44,26 @@ impl Batch {
 }
 
 impl Barrier {
-    /// The decoded fields of an idle batch. Other barriers are not decoded.
+    /// Returns the decoded fields of an idle batch. Other barriers are not decoded.
     pub fn to_json(&self, wrapped: Wrapped) -> Option<Json> {
         self.columns.as_ref().filter(|_| !self.hides_rows()).map(|batch| batch.to_json(wrapped))
     }
 }
 
-/// A struct that msgpack has as an array: its name and those of its fields.
+/// A struct that is an array in msgpack: its name and its fields' names.
 #[derive(Clone, Copy)]
-struct Struct {
+struct ArrayStruct {
     name: &'static str,
     fields: &'static [&'static str],
-    /// Whether the array begins with the name.
+    /// Whether the array begins with the struct's name.
     tagged: bool,
-    /// Below how many lists of the field it stands.
+    /// The number of lists around the struct.
     lists: usize,
 }
 
-impl Struct {
-    fn of_field(field: &str) -> Option<Struct> {
-        let of = |name, fields, tagged, lists| Some(Struct { name, fields, tagged, lists });
+impl ArrayStruct {
+    fn of_field(field: &str) -> Option<ArrayStruct> {
+        let of = |name, fields, tagged, lists| Some(ArrayStruct { name, fields, tagged, lists });
         match field {
             "weight_versions" => of("WeightVersionSpan", &["version", "start", "end"], false, 2),
             "beam_search_output" => {
@@ -76,36 +78,38 @@ impl Struct {
     }
 }
 
-/// How much more is shown: values by number, and what they say many times by weight.
-struct Shown {
+/// The remaining budget of output: one per value, and the weight of values that may repeat.
+struct JsonConverter {
     left: usize,
 }
 
-impl Shown {
-    /// Whether one more value is shown, so deep.
-    fn one_more(&mut self, value: Value<'_>, depth: usize) -> bool {
+impl JsonConverter {
+    /// Takes one value from the budget. Returns false if the budget or the depth is used up.
+    fn one_more(&mut self, value: RawValue<'_>, depth: usize) -> bool {
         self.left = self.left.saturating_sub(1 + value.weight());
         self.left > 0 && depth < MAX_SHOWN_DEPTH
     }
 
-    fn packed(&mut self, bytes: &[u8], inside: Option<Struct>, depth: usize) -> Json {
-        if !self.one_more(Value::Packed(bytes), depth) {
+    fn packed(&mut self, bytes: &[u8], inside: Option<ArrayStruct>, depth: usize) -> Json {
+        if !self.one_more(RawValue::Packed(bytes), depth) {
             return cut();
         }
         match pack::item(bytes) {
-            None | Some(Item::Nil) => Json::Null,
-            Some(Item::Bool(bool)) => bool.into(),
-            Some(Item::Int(int)) => int.into(),
-            Some(Item::Big(int)) => int.into(),
-            Some(Item::Float(value)) => float(value),
-            Some(Item::Str(text)) => String::from_utf8_lossy(text).into(),
-            Some(Item::Bin(bytes)) => bin(bytes),
-            Some(Item::Ext(..)) => match pack::id_items(bytes) {
-                Some(_) => id_array(Value::Packed(bytes)),
+            None | Some(PackValue::Nil) => Json::Null,
+            Some(PackValue::Bool(bool)) => bool.into(),
+            Some(PackValue::Int(int)) => int.into(),
+            Some(PackValue::Big(int)) => int.into(),
+            Some(PackValue::Float(value)) => float(value),
+            Some(PackValue::Str(text)) => String::from_utf8_lossy(text).into(),
+            Some(PackValue::Bin(bytes)) => bin(bytes),
+            Some(PackValue::Ext(..)) => match pack::id_items(bytes) {
+                Some(_) => id_array(RawValue::Packed(bytes)),
                 None => ext(bytes),
             },
-            Some(Item::Array(..)) if pack::id_items(bytes).is_some() => id_array(Value::Packed(bytes)),
-            Some(Item::Array(len, body)) => match inside {
+            Some(PackValue::Array(..)) if pack::id_items(bytes).is_some() => {
+                id_array(RawValue::Packed(bytes))
+            }
+            Some(PackValue::Array(len, body)) => match inside {
                 Some(it) if it.lists == 0 && len == (it.fields.len() + usize::from(it.tagged)) as u64 => {
                     let values = pack::items(body, len).skip(usize::from(it.tagged));
                     let mut fields = Map::new();
@@ -117,11 +121,11 @@ impl Shown {
                 }
                 _ => {
                     let inside =
-                        inside.filter(|it| it.lists > 0).map(|it| Struct { lists: it.lists - 1, ..it });
+                        inside.filter(|it| it.lists > 0).map(|it| ArrayStruct { lists: it.lists - 1, ..it });
                     pack::items(body, len).map(|item| self.packed(item, inside, depth + 1)).collect()
                 }
             },
-            Some(Item::Map(len, body)) => {
+            Some(PackValue::Map(len, body)) => {
                 let mut values = pack::items(body, 2 * len);
                 let mut map = Map::new();
                 while let (Some(key), Some(value)) = (values.next(), values.next()) {
@@ -133,7 +137,7 @@ impl Shown {
     }
 
     fn node(&mut self, tree: &Tree, id: NodeId, depth: usize) -> Json {
-        if !self.one_more(Value::Tree(tree, id), depth) {
+        if !self.one_more(RawValue::Tree(tree, id), depth) {
             return cut();
         }
         match tree.node(id) {
@@ -156,7 +160,7 @@ impl Shown {
                 Json::Object(map)
             }
             Node::Global { module, name } => json!({"__global__": format!("{module}.{name}")}),
-            Node::Reduce { .. } if tree.ids_len(id).is_some() => id_array(Value::Tree(tree, id)),
+            Node::Reduce { .. } if tree.ids_len(id).is_some() => id_array(RawValue::Tree(tree, id)),
             Node::Reduce { .. } | Node::NewObj { .. } | Node::NewObjEx { .. } => self.object(tree, id, depth),
             Node::Build { .. } => self.object(tree, id, depth),
             Node::Append { object, items } | Node::SetItems { object, items } => {
@@ -166,7 +170,7 @@ impl Shown {
         }
     }
 
-    /// SGLang's messages and structs have their fields beside `__struct__`, other objects a state.
+    /// Shows the fields of SGLang's messages and structs beside `__struct__`, and the state of other objects.
     fn object(&mut self, tree: &Tree, id: NodeId, depth: usize) -> Json {
         let Some(object) = tree.object(id) else { return json!({"__object__": null}) };
         if let Some(tensor) = tensor::read(tree, id) {
@@ -203,13 +207,12 @@ fn bin(bytes: &[u8]) -> Json {
     json!({"__bytes__": STANDARD.encode(bytes)})
 }
 
-/// A float; JSON has none that are not finite.
+/// A float. JSON has no infinities and no NaN.
 fn float(value: f64) -> Json {
     if value.is_finite() { value.into() } else { json!({"__float__": value.to_string()}) }
 }
 
-/// A map's key: Python's may be other than text. One that is a container is not shown: quoted as text it would grow
-/// twofold with each map around it.
+/// A map's key as text. A container is not converter as a key: quoting it would double its length with each map around it.
 fn text(key: Json) -> String {
     match key {
         Json::String(text) => text,
@@ -218,7 +221,7 @@ fn text(key: Json) -> String {
     }
 }
 
-fn id_array(value: Value<'_>) -> Json {
+fn id_array(value: RawValue<'_>) -> Json {
     let mut ids = Vec::new();
     value.ids(&mut ids);
     json!({"__array__": "q", "v": ids})
@@ -226,7 +229,7 @@ fn id_array(value: Value<'_>) -> Json {
 
 /// A tensor or an ndarray: the length of a msgpack header `[shape, dtype, …]`, the header, and the items.
 fn ext(bytes: &[u8]) -> Json {
-    let Some(Item::Ext(code, payload)) = pack::item(bytes) else { return Json::Null };
+    let Some(PackValue::Ext(code, payload)) = pack::item(bytes) else { return Json::Null };
     let name = match code {
         2 => "__tensor__",
         3 => "__ndarray__",
@@ -234,9 +237,9 @@ fn ext(bytes: &[u8]) -> Json {
     };
     let parts = payload.split_first_chunk().and_then(|(len, rest)| {
         let (head, items) = rest.split_at_checked(u32::from_be_bytes(*len) as usize)?;
-        let head = Value::Packed(head.get(..pack::skip(head, 0).ok()?)?).list()?;
+        let head = RawValue::Packed(head.get(..pack::skip(head, 0).ok()?)?).list()?;
         let (shape, dtype) = (head.first()?.list()?, head.get(1)?.str()?);
-        Some((shape.into_iter().map(Value::int).collect::<Option<Vec<_>>>()?, dtype, items))
+        Some((shape.into_iter().map(RawValue::int).collect::<Option<Vec<_>>>()?, dtype, items))
     });
     match parts {
         Some((shape, dtype, items)) => {

@@ -1,35 +1,35 @@
-//! Which message a batch is, and how it is encoded.
+//! The kinds of batches and their encodings.
 
 use std::fmt;
 
 /// The messages that have rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// `BatchTokenIDOutput`: scheduler to detokenizer, or to the tokenizer where there is none.
+    /// `BatchTokenIDOutput`: from the scheduler to the detokenizer, or to the tokenizer if there is no detokenizer.
     TokenId,
-    /// `BatchStrOutput`: detokenizer to tokenizer.
+    /// `BatchStrOutput`: from the detokenizer to the tokenizer.
     Str,
-    /// `BatchEmbeddingOutput`: scheduler by way of the detokenizer to the tokenizer. It has no tokens.
+    /// `BatchEmbeddingOutput`: from the scheduler through the detokenizer to the tokenizer. It has no tokens.
     Embedding,
 }
 
-/// How a batch is encoded.
+/// The encoding of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wire {
     /// msgpack, in the layout of these versions of SGLang, for example `0.5.21..0.5.23`.
     Msgpack {
-        /// The first and the last of them.
+        /// The first and the last version.
         versions: String,
     },
-    /// A pickle of this protocol.
+    /// A pickle.
     Pickle {
-        /// 0 to 5; SGLang writes 4 up to 0.5.14 and 5 from then on.
+        /// The pickle protocol, 0 to 5. SGLang writes 4 up to 0.5.14 and 5 since 0.5.15.
         protocol: u8,
     },
 }
 
 impl Kind {
-    /// All of them.
+    /// Every kind.
     pub const ALL: [Kind; 3] = [Kind::TokenId, Kind::Str, Kind::Embedding];
 
     /// The name of SGLang's class.

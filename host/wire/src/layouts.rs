@@ -1,6 +1,6 @@
-//! Which field stands where. A msgpack batch has positions and no names, so its layout is known by its class and its
-//! length, from `layouts/*.json` (what SGLang's own classes said) or from a file of the same shape; a pickled batch has
-//! its names with it. What a field means is in `columns`.
+//! The order of a message's fields. A msgpack batch has positions and no names, so its class and its length select a
+//! layout. The layouts come from `layouts/*.json` (taken from SGLang's own classes) or from a file of the same form. A
+//! pickled batch has its names with it. The meaning of the fields is in `columns`.
 
 use std::sync::{Arc, LazyLock, OnceLock};
 
@@ -10,9 +10,8 @@ use thiserror::Error;
 use crate::bounds::MAX_FIELDS;
 use crate::columns::{self, Column};
 use crate::kind::Kind;
-use crate::textless::Textless;
 
-/// The layouts that come with Afterbay, by SGLang's version, oldest first.
+/// The layouts that come with Afterbay, by SGLang version, oldest first.
 const BUILTIN: &[(&str, &str)] = &[
     ("0.5.15", include_str!("../layouts/0.5.15.json")),
     ("0.5.16", include_str!("../layouts/0.5.16.json")),
@@ -27,7 +26,7 @@ const BUILTIN: &[(&str, &str)] = &[
 
 /// A field of a batch.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Field {
+pub(crate) struct LayoutField {
     pub(crate) name: Box<str>,
     /// `None`: a field that Afterbay does not know.
     pub(crate) column: Option<&'static Column>,
@@ -35,7 +34,7 @@ pub(crate) struct Field {
 
 /// A field that Afterbay reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum KnownField {
     Rids,
     HttpWorkerIpcs,
     FinishedReasons,
@@ -48,7 +47,7 @@ pub(crate) enum Known {
     NoStopTrim,
 }
 
-impl Known {
+impl KnownField {
     const NAMES: [&'static str; 10] = [
         "rids",
         "http_worker_ipcs",
@@ -63,84 +62,133 @@ impl Known {
     ];
 
     pub(crate) fn name(self) -> &'static str {
-        Known::NAMES[self as usize]
+        KnownField::NAMES[self as usize]
     }
 }
 
 /// The fields of one message, in order.
 #[derive(Debug)]
-pub(crate) struct Layout {
+pub(crate) struct MessageLayout {
     pub(crate) kind: Kind,
-    /// The versions that have it, as `0.5.21..0.5.23`; of a pickle, nothing.
+    /// The versions that have this layout, as `0.5.21..0.5.23`. Empty for a pickle.
     pub(crate) versions: String,
-    pub(crate) fields: Vec<Field>,
-    known: [Option<usize>; Known::NAMES.len()],
-    /// Of a BatchTokenIDOutput: the BatchStrOutput of the same version. Not set: it is not known.
-    pub(crate) textless: OnceLock<Textless>,
+    pub(crate) fields: Vec<LayoutField>,
+    known: [Option<usize>; KnownField::NAMES.len()],
+    /// For a BatchTokenIDOutput: the BatchStrOutput of the same version, if it is known.
+    pub(crate) text_layout: OnceLock<TextLayout>,
 }
 
-impl Layout {
-    pub(crate) fn new<'a>(kind: Kind, version: &str, names: impl Iterator<Item = &'a str>) -> Layout {
+impl MessageLayout {
+    pub(crate) fn new<'a>(kind: Kind, version: &str, names: impl Iterator<Item = &'a str>) -> MessageLayout {
         let fields: Vec<_> =
-            names.map(|name| Field { name: name.into(), column: columns::find(name) }).collect();
-        let known = Known::NAMES.map(|name| fields.iter().position(|field| *field.name == *name));
-        Layout { kind, versions: version.to_owned(), fields, known, textless: OnceLock::new() }
+            names.map(|name| LayoutField { name: name.into(), column: columns::find(name) }).collect();
+        let known = KnownField::NAMES.map(|name| fields.iter().position(|field| *field.name == *name));
+        MessageLayout { kind, versions: version.to_owned(), fields, known, text_layout: OnceLock::new() }
     }
 
-    /// Where a field stands, from 0.
-    pub(crate) fn position(&self, known: Known) -> Option<usize> {
+    /// The position of a field, from 0.
+    pub(crate) fn position(&self, known: KnownField) -> Option<usize> {
         self.known[known as usize]
     }
 }
 
-/// The layouts by which msgpack batches are read. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Layouts(Arc<[Arc<Layout>]>);
+/// The BatchStrOutput that belongs to a BatchTokenIDOutput.
+#[derive(Debug)]
+pub(crate) struct TextLayout {
+    pub(crate) layout: Arc<MessageLayout>,
+    /// The source of each field.
+    pub(crate) from: Vec<ColumnSource>,
+}
 
-/// Why layouts cannot be used.
+/// The source of a column of the BatchStrOutput, with the position of a source column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ColumnSource {
+    /// The column, unchanged.
+    Column(usize),
+    /// The column of tensors, as base64.
+    Base64(usize),
+    /// A column that the detokenizer treats in an unknown way. Only nil or empty ones can be written.
+    Unknown(usize),
+    /// The ids, in any case: the reader has no other source of ids.
+    Ids(usize),
+    /// Nil: the detokenizer never forwards the column.
+    Nil,
+    /// An empty text per row.
+    NoText,
+}
+
+impl TextLayout {
+    /// `None`: the BatchStrOutput has a field that the BatchTokenIDOutput lacks.
+    pub(crate) fn new(tokens: &MessageLayout, layout: Arc<MessageLayout>) -> Option<TextLayout> {
+        let from =
+            layout.fields.iter().map(|field| ColumnSource::new(tokens, field)).collect::<Option<_>>()?;
+        Some(TextLayout { layout, from })
+    }
+}
+
+impl ColumnSource {
+    fn new(tokens: &MessageLayout, field: &LayoutField) -> Option<ColumnSource> {
+        let at = tokens.fields.iter().position(|it| it.name == field.name);
+        match &*field.name {
+            "output_strs" => Some(ColumnSource::NoText),
+            "placeholder_tokens_idx" | "placeholder_tokens_val" => Some(ColumnSource::Nil),
+            "output_ids" => at.map(ColumnSource::Ids),
+            "routed_experts" | "indexer_topk" => at.map(ColumnSource::Base64),
+            _ if field.column.is_none() => at.map(ColumnSource::Unknown),
+            _ => at.map(ColumnSource::Column),
+        }
+    }
+}
+
+/// The layouts for reading msgpack batches. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Layouts(Arc<[Arc<MessageLayout>]>);
+
+/// The reason why layouts cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LayoutError {
-    /// No layout of that version comes with Afterbay.
+    /// Afterbay has no layout of this version.
     #[error("layout {version:?} is not known; known are {known}")]
     Version {
-        /// As asked for.
+        /// The requested version.
         version: String,
-        /// The versions that are known.
+        /// The known versions.
         known: String,
     },
     /// The file cannot be read.
     #[error("layout file {path:?} cannot be read: {error}")]
     File {
-        /// Its path.
+        /// The file's path.
         path: String,
-        /// Why.
+        /// The reason.
         error: String,
     },
-    /// The file is no JSON.
+    /// The file is not JSON.
     #[error("layout {name:?} is not JSON: {error}")]
     Json {
-        /// Its name.
+        /// The file's name.
         name: String,
-        /// Why.
+        /// The reason.
         error: String,
     },
-    /// The JSON has none of the three messages, or one that is no list of at most 256 different names with rids first.
+    /// The JSON has none of the three messages, or a message that is not a list of at most 256 different names with
+    /// rids first.
     #[error(
         "layout {name:?} should map BatchTokenIDOutput, BatchStrOutput or BatchEmbeddingOutput to \
          its field names, rids first, each once, at most {MAX_FIELDS}"
     )]
     Shape {
-        /// Its name.
+        /// The file's name.
         name: String,
     },
 }
 
 impl Layouts {
-    /// Every version that Afterbay knows; a batch's length tells which.
+    /// Every version that Afterbay knows. A batch's length selects one.
     pub fn builtin() -> Layouts {
         static ALL: LazyLock<Layouts> = LazyLock::new(|| {
-            let mut all: Vec<Layout> = Vec::new();
-            // Unreadable ones are left out here; a test reads each.
+            let mut all: Vec<MessageLayout> = Vec::new();
+            // Unreadable layouts are skipped here; a test reads each of them.
             for layout in BUILTIN.iter().flat_map(|&(version, json)| read(version, json).unwrap_or_default())
             {
                 match all.iter_mut().find(|old| old.kind == layout.kind && old.fields == layout.fields) {
@@ -156,12 +204,12 @@ impl Layouts {
         ALL.clone()
     }
 
-    /// The versions of SGLang whose layouts come with Afterbay, oldest first.
+    /// The SGLang versions whose layouts come with Afterbay, oldest first.
     pub fn versions() -> Vec<&'static str> {
         BUILTIN.iter().map(|(version, _)| *version).collect()
     }
 
-    /// Only that version, for example `0.5.21`.
+    /// The layouts of one version, for example `0.5.21`.
     pub fn version(version: &str) -> Result<Layouts, LayoutError> {
         match BUILTIN.iter().find(|(known, _)| *known == version) {
             Some((_, json)) => Layouts::from_json(version, json),
@@ -172,12 +220,13 @@ impl Layouts {
         }
     }
 
-    /// Only what a file of the shape of `layouts/*.json` says: a map from class to the names of its fields, in order.
+    /// The layouts of a file like `layouts/*.json`: a map from class to field names, in order.
     pub fn from_json(name: &str, json: &str) -> Result<Layouts, LayoutError> {
         Ok(Layouts::new(read(name, json)?))
     }
 
-    /// As the config's `layout` says: `auto`, a version, or the path of a file (anything with a `/` or ending in `.json`).
+    /// Loads the layouts that the config key `layout` names: `auto`, a version, or the path of a file (with a `/` or
+    /// ending in `.json`).
     pub fn load(source: &str) -> Result<Layouts, LayoutError> {
         match source {
             "auto" => Ok(Layouts::builtin()),
@@ -190,38 +239,38 @@ impl Layouts {
         }
     }
 
-    fn new(layouts: Vec<Layout>) -> Layouts {
-        let layouts: Arc<[Arc<Layout>]> = layouts.into_iter().map(Arc::new).collect();
+    fn new(layouts: Vec<MessageLayout>) -> Layouts {
+        let layouts: Arc<[Arc<MessageLayout>]> = layouts.into_iter().map(Arc::new).collect();
         for tokens in layouts.iter().filter(|layout| layout.kind == Kind::TokenId) {
             let str = layouts.iter().find(|str| str.kind == Kind::Str && str.versions == tokens.versions);
-            if let Some(textless) = str.and_then(|str| Textless::new(tokens, Arc::clone(str))) {
-                _ = tokens.textless.set(textless);
+            if let Some(textless) = str.and_then(|str| TextLayout::new(tokens, Arc::clone(str))) {
+                _ = tokens.text_layout.set(textless);
             }
         }
         Layouts(layouts)
     }
 
     /// The BatchStrOutput of the version whose BatchTokenIDOutput has these fields, in any order.
-    pub(crate) fn text_of(&self, fields: &[Field]) -> Option<&Arc<Layout>> {
-        let same = |layout: &&Arc<Layout>| {
+    pub(crate) fn text_of(&self, fields: &[LayoutField]) -> Option<&Arc<MessageLayout>> {
+        let same = |layout: &&Arc<MessageLayout>| {
             layout.kind == Kind::TokenId
                 && layout.fields.len() == fields.len()
                 && fields.iter().all(|field| layout.fields.contains(field))
         };
-        self.0.iter().find(same)?.textless.get().map(|textless| &textless.layout)
+        self.0.iter().find(same)?.text_layout.get().map(|textless| &textless.layout)
     }
 
-    /// The layout of a batch of so many fields.
-    pub(crate) fn find(&self, kind: Kind, fields: u64) -> Option<&Arc<Layout>> {
+    /// The layout of a batch with this number of fields.
+    pub(crate) fn find(&self, kind: Kind, fields: u64) -> Option<&Arc<MessageLayout>> {
         self.0.iter().find(|layout| layout.kind == kind && layout.fields.len() as u64 == fields)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Layout> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &MessageLayout> {
         self.0.iter().map(|layout| &**layout)
     }
 }
 
-fn read(name: &str, json: &str) -> Result<Vec<Layout>, LayoutError> {
+fn read(name: &str, json: &str) -> Result<Vec<MessageLayout>, LayoutError> {
     let json: Json = serde_json::from_str(json)
         .map_err(|error| LayoutError::Json { name: name.to_owned(), error: error.to_string() })?;
     let shape = || LayoutError::Shape { name: name.to_owned() };
@@ -234,7 +283,7 @@ fn read(name: &str, json: &str) -> Result<Vec<Layout>, LayoutError> {
         if twice || names.first() != Some(&"rids") {
             return Err(shape());
         }
-        layouts.push(Layout::new(kind, name, names.into_iter()));
+        layouts.push(MessageLayout::new(kind, name, names.into_iter()));
     }
     if layouts.is_empty() { Err(shape()) } else { Ok(layouts) }
 }

@@ -1,34 +1,34 @@
-//! `SamplingMaskChunk` (0.5.21 and later): which tokens each new token was sampled from, as three flat arrays. It is
-//! the one kind of cell besides ids and lists that must be joined and edited inside.
+//! `SamplingMaskChunk` (0.5.21 and later): the tokens that each new token was sampled from, as three flat arrays.
+//! Besides ids and lists it is the only kind of cell that joins and edits must change inside.
 
 use afterbay_pickle::Node;
 
-use crate::pack::{self, Item, write};
-use crate::value::Value;
+use crate::pack::{self, PackValue, write};
+use crate::value::RawValue;
 
-/// The type of msgpack extension that SGLang gives to `numpy.ndarray`.
+/// The msgpack extension type that SGLang gives to `numpy.ndarray`.
 const EXT_NDARRAY: u8 = 3;
 /// The function that makes a chunk of three byte strings, in a pickle.
 const FROM_BUFFERS: (&str, &str) = ("sglang.srt.sampling.sampling_mask", "_chunk_from_buffers");
-/// The arrays' types as numpy names them.
+/// The arrays' types in numpy's notation.
 const DTYPES: [&str; 3] = ["<i4", "<i4", "<f4"];
 
-/// A chunk. All numbers are 4 bytes, little endian.
+/// A chunk. All numbers have 4 bytes, little-endian.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mask {
-    /// How many tokens each new token was sampled from.
+    /// For each new token, how many tokens it was sampled from.
     lengths: Vec<[u8; 4]>,
-    /// These tokens, one new token's after another's.
+    /// The ids of these tokens, for one new token after another.
     token_ids: Vec<[u8; 4]>,
     /// Their logprobs ("support"), or those of the new tokens only ("selected").
     logprobs: Vec<[u8; 4]>,
 }
 
 impl Mask {
-    /// `None`: it is no chunk.
-    pub(crate) fn read(value: Value<'_>) -> Option<Mask> {
+    /// Reads a chunk. `None`: the value is not one.
+    pub(crate) fn read(value: RawValue<'_>) -> Option<Mask> {
         let parts: Vec<&[u8]> = match value {
-            Value::Packed(_) => {
+            RawValue::Packed(_) => {
                 let items = value.list().filter(|items| items.len() == DTYPES.len())?;
                 items
                     .into_iter()
@@ -36,7 +36,7 @@ impl Mask {
                     .map(|(item, dtype)| ndarray(item, dtype))
                     .collect::<Option<_>>()?
             }
-            Value::Tree(tree, id) => {
+            RawValue::Tree(tree, id) => {
                 let Node::Reduce { callable, args } = tree.node(id) else { return None };
                 let Node::Global { module, name } = tree.node(callable) else { return None };
                 if (module, name) != FROM_BUFFERS {
@@ -57,7 +57,7 @@ impl Mask {
         })
     }
 
-    /// Chunks, one after another.
+    /// Concatenates chunks.
     pub(crate) fn concat(masks: Vec<Mask>) -> Mask {
         masks.into_iter().fold(Mask::default(), |mut all, mask| {
             all.lengths.extend(mask.lengths);
@@ -67,13 +67,13 @@ impl Mask {
         })
     }
 
-    /// How many new tokens it is about.
+    /// The number of new tokens.
     pub(crate) fn tokens(&self) -> usize {
         self.lengths.len()
     }
 
-    /// The chunk of other tokens: for each, the one it was here, or none. A token that was none here was sampled from
-    /// no tokens, with logprob 0. `None`: the arrays' lengths do not go together.
+    /// The chunk for other tokens: `kept` has the old position of each, or `None` for an inserted token, which gets no
+    /// candidates and logprob 0. `None`: the lengths of the arrays are inconsistent.
     pub(crate) fn select(&self, kept: impl Iterator<Item = Option<usize>>) -> Option<Mask> {
         let mut ends = vec![0];
         for length in &self.lengths {
@@ -103,7 +103,7 @@ impl Mask {
         [&self.lengths, &self.token_ids, &self.logprobs].map(|numbers| numbers.as_flattened())
     }
 
-    /// Writes it as msgpack.
+    /// Writes the chunk as msgpack.
     pub(crate) fn pack(&self, out: &mut Vec<u8>) {
         write::array(out, 3);
         for (bytes, dtype) in self.arrays().into_iter().zip(DTYPES) {
@@ -119,7 +119,7 @@ impl Mask {
         }
     }
 
-    /// Writes it as a part of a pickle.
+    /// Writes the chunk as a part of a pickle.
     pub(crate) fn pickle(&self, out: &mut Vec<u8>) {
         let (module, name) = FROM_BUFFERS;
         out.extend_from_slice(format!("c{module}\n{name}\n").as_bytes());
@@ -132,13 +132,13 @@ impl Mask {
     }
 }
 
-/// The bytes of a flat ndarray of that type.
-fn ndarray<'a>(value: Value<'a>, dtype: &str) -> Option<&'a [u8]> {
-    let Value::Packed(bytes) = value else { return None };
-    let Item::Ext(EXT_NDARRAY, payload) = pack::item(bytes)? else { return None };
+/// The bytes of a flat ndarray of this type.
+fn ndarray<'a>(value: RawValue<'a>, dtype: &str) -> Option<&'a [u8]> {
+    let RawValue::Packed(bytes) = value else { return None };
+    let PackValue::Ext(EXT_NDARRAY, payload) = pack::item(bytes)? else { return None };
     let (len, rest) = payload.split_first_chunk()?;
     let (head, items) = rest.split_at_checked(u32::from_be_bytes(*len) as usize)?;
-    let head = Value::Packed(head.get(..pack::skip(head, 0).ok()?)?).list()?;
+    let head = RawValue::Packed(head.get(..pack::skip(head, 0).ok()?)?).list()?;
     let [shape, name] = head[..] else { return None };
     (shape.list()?.len() == 1 && name.str() == Some(dtype)).then_some(items)
 }

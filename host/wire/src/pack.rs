@@ -1,60 +1,60 @@
-//! msgpack on bytes: where values end, where the cells of a column are, and what a cell says. It checks structure
-//! (lengths, types, nesting) and allocates nothing but the starts of cells; what a column means is not its business.
+//! Reads msgpack in place: the ends of values, the positions of a column's cells, and the values of cells. It checks
+//! structure (lengths, types, nesting), and allocates only the positions of cells. The meaning of columns is elsewhere.
 
 pub(crate) mod write;
 
 use crate::error::PackError;
 
-/// The type of msgpack extension that SGLang gives to `array.array` (0.5.19 and later).
+/// The msgpack extension type that SGLang gives to `array.array` (0.5.19 and later).
 const EXT_ARRAY: u8 = 1;
-/// What stands before the items of an `array('q')`: the length of its msgpack header, and that header, `"q"`.
+/// The bytes before the items of an `array('q')`: the length of its msgpack header, and the header `"q"`.
 const EXT_IDS: [u8; 6] = [0, 0, 0, 2, 0xa1, b'q'];
 
-/// How far a value goes: to the end of a scalar, or to the first of a container's children.
+/// The extent of a value: up to its end for a scalar, up to the first child for a container.
 #[derive(Clone, Copy)]
 struct Extent {
-    /// Where the type byte and the length end.
+    /// The end of the type byte and the length.
     body: usize,
-    /// Where the scalar ends; of a container, the same as `body`.
+    /// The end of a scalar; for a container, the same as `body`.
     end: usize,
-    /// Values inside: an array's items, a map's keys and values.
+    /// The number of values inside: an array's items, or a map's keys and values.
     children: u64,
 }
 
-/// A value, read.
+/// A parsed value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Item<'a> {
+pub(crate) enum PackValue<'a> {
     Nil,
     Bool(bool),
     Int(i64),
     /// An unsigned integer over `i64::MAX`.
     Big(u64),
     Float(f64),
-    /// A string's bytes, not checked to be UTF-8.
+    /// A string's bytes, not checked for UTF-8.
     Str(&'a [u8]),
     Bin(&'a [u8]),
     Ext(u8, &'a [u8]),
-    /// An array's length, and its items one after another.
+    /// An array's length, and its items.
     Array(u64, &'a [u8]),
-    /// A map's length, and its keys and values one after another.
+    /// A map's length, and its keys and values in turn.
     Map(u64, &'a [u8]),
 }
 
-/// The cells of a column: where each begins, in the frame.
+/// The positions of a column's cells in the frame.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Cells {
-    /// All of one width, the usual case.
+pub(crate) enum CellSpans {
+    /// All cells have the same width, the usual case.
     Uniform { start: u32, width: u32 },
-    /// Of several widths: their starts and the last one's end are `starts[first..]`.
+    /// The cells have several widths. Their starts and the last end are `starts[first..]`.
     Indexed { first: u32 },
 }
 
-/// Big-endian unsigned integer of up to 8 bytes.
+/// A big-endian unsigned integer of up to 8 bytes.
 fn big_endian(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |value, &byte| value << 8 | u64::from(byte))
 }
 
-/// By a value's first byte: its width where that says all of it, else 0.
+/// The width of a value by its first byte, or 0 if the first byte does not determine it.
 const WIDTHS: [u8; 256] = {
     let mut widths = [0; 256];
     let mut byte = 0;
@@ -73,7 +73,7 @@ const WIDTHS: [u8; 256] = {
     widths
 };
 
-/// A set of types of values, as far as they must be told apart.
+/// A set of value types, as far as this crate distinguishes them.
 pub(crate) type Types = u8;
 pub(crate) const NIL: Types = 1;
 pub(crate) const INT: Types = 2;
@@ -83,7 +83,7 @@ pub(crate) const LIST: Types = 16;
 pub(crate) const MAP: Types = 32;
 pub(crate) const OTHER: Types = 64;
 
-/// By a value's first byte: its type.
+/// The type of a value by its first byte.
 pub(crate) const TYPES: [Types; 256] = {
     let mut types = [OTHER; 256];
     let mut byte = 0;
@@ -102,7 +102,7 @@ pub(crate) const TYPES: [Types; 256] = {
     types
 };
 
-/// Whether a value is one byte: a small int, nil or a bool. Without branches, since it is asked of many at a time.
+/// Whether a value has one byte: a small int, nil or a bool. Without branches, because it is called for many bytes.
 fn one_byte(byte: u8) -> bool {
     !(0x80..0xe0).contains(&byte) | (byte == 0xc0) | (byte & 0xfe == 0xc2)
 }
@@ -111,7 +111,7 @@ fn extent(bytes: &[u8], at: usize) -> Result<Extent, PackError> {
     let rest = bytes.get(at..).unwrap_or_default();
     let cut = |needed: u64| PackError::Cut { at, needed, left: rest.len() };
     let Some(&first) = rest.first() else { return Err(cut(1)) };
-    // The width of the length after the type byte, what is fixed beside it, and how many children an entry counts for.
+    // The width of the length after the type byte, the fixed bytes besides it, and the children per entry.
     let (length_bytes, fixed, per_child) = match first {
         0x00..=0x7f | 0xe0..=0xff | 0xc0 | 0xc2 | 0xc3 => (0, 0, 0),
         0x80..=0x8f => return container(bytes, at, 1, 2 * u64::from(first & 0x0f)),
@@ -146,7 +146,7 @@ fn extent(bytes: &[u8], at: usize) -> Result<Extent, PackError> {
     Ok(Extent { body: at + header, end: at + needed as usize, children: 0 })
 }
 
-/// A container's extent. Each child takes at least a byte, so a count that cannot be true ends here.
+/// A container's extent. Each child takes at least one byte, so an impossible count is an error here.
 fn container(bytes: &[u8], at: usize, header: usize, children: u64) -> Result<Extent, PackError> {
     let left = bytes.len() - at;
     let needed = header as u64 + children;
@@ -156,14 +156,14 @@ fn container(bytes: &[u8], at: usize, header: usize, children: u64) -> Result<Ex
     Ok(Extent { body: at + header, end: at + header, children })
 }
 
-/// Where the value at `at` ends.
+/// The end of the value at `at`.
 pub(crate) fn skip(bytes: &[u8], at: usize) -> Result<usize, PackError> {
     let value = extent(bytes, at)?;
     if value.children == 0 { Ok(value.end) } else { skip_container(bytes, value) }
 }
 
-/// Where a container ends. What is still to come is one number, however deep it is nested. It cannot overflow: a container has
-/// at most as many children as there are bytes, and there are fewer than 2^31 bytes.
+/// The end of a container. One counter of missing values is enough for any nesting. It cannot overflow: a container has
+/// at most as many children as there are bytes, fewer than 2^31.
 fn skip_container(bytes: &[u8], container: Extent) -> Result<usize, PackError> {
     let (mut left, mut at) = (container.children, container.end);
     while left > 0 {
@@ -173,7 +173,7 @@ fn skip_container(bytes: &[u8], container: Extent) -> Result<usize, PackError> {
     Ok(at)
 }
 
-/// The array at `at`: its length and where its items begin. `None`: another type.
+/// The length and the start of the items of the array at `at`. `None`: the value is not an array.
 pub(crate) fn array_at(bytes: &[u8], at: usize) -> Result<Option<(u64, usize)>, PackError> {
     match bytes.get(at) {
         Some(0x90..=0x9f | 0xdc | 0xdd) => extent(bytes, at).map(|value| Some((value.children, value.body))),
@@ -181,16 +181,16 @@ pub(crate) fn array_at(bytes: &[u8], at: usize) -> Result<Option<(u64, usize)>, 
     }
 }
 
-/// Finds the `count` cells that begin at `at`, and where the last one ends. The starts of cells
-/// of several widths are pushed to `starts`.
+/// Finds the `count` cells that begin at `at`, and the end of the last one. Appends the starts of cells of several
+/// widths to `starts`.
 pub(crate) fn cells(
     bytes: &[u8],
     at: usize,
     count: u32,
     starts: &mut Vec<u32>,
-) -> Result<(Cells, usize), PackError> {
+) -> Result<(CellSpans, usize), PackError> {
     if let Some(width) = uniform_width(bytes, at, count as usize) {
-        let cells = Cells::Uniform { start: at as u32, width: width as u32 };
+        let cells = CellSpans::Uniform { start: at as u32, width: width as u32 };
         return Ok((cells, at + width * count as usize));
     }
     let first = starts.len() as u32;
@@ -205,23 +205,23 @@ pub(crate) fn cells(
     }
     starts.push(end as u32);
     if end > bytes.len() {
-        // The last cell is cut: its width was taken from its first byte.
+        // The last cell is cut: its width came from its first byte.
         return Err(PackError::Cut { at, needed: (end - at) as u64, left: bytes.len() - at });
     }
-    Ok((Cells::Indexed { first }, end))
+    Ok((CellSpans::Indexed { first }, end))
 }
 
-/// The width of `count` cells from `at`, where all have the same: all of one byte, or scalars with equal headers.
+/// The common width of `count` cells from `at`, if they have one: one-byte cells, or scalars with equal headers.
 fn uniform_width(bytes: &[u8], at: usize, count: usize) -> Option<usize> {
     if one_byte(*bytes.get(at)?) {
         let run = bytes.get(at..at.checked_add(count)?)?;
-        // Whole chunks without an early exit, so that they are compared many bytes at a time.
+        // Compares whole chunks without an early exit, so that the compiler can compare many bytes at a time.
         let uniform = run.chunks(64).all(|chunk| chunk.iter().fold(true, |all, &byte| all & one_byte(byte)));
         return uniform.then_some(1);
     }
     let value = extent(bytes, at).ok()?;
     let width = value.end - at;
-    // An extension's type is not its length, but belongs to what must be equal.
+    // An extension's type byte is not part of its length, but must be equal too.
     let header = value.body - at + usize::from(matches!(bytes[at], 0xc7..=0xc9 | 0xd4..=0xd8));
     if value.children > 0 || header > 3 || matches!(bytes[at], 0x80..=0x9f | 0xdc..=0xdf) {
         return None;
@@ -235,15 +235,15 @@ fn uniform_width(bytes: &[u8], at: usize, count: usize) -> Option<usize> {
     same.then_some(width)
 }
 
-impl Cells {
-    /// Where the cells of rows `from..to` begin and end.
+impl CellSpans {
+    /// The start and end of the cells of rows `from..to`.
     #[inline]
     pub(crate) fn span(self, starts: &[u32], from: u32, to: u32) -> (usize, usize) {
         match self {
-            Cells::Uniform { start, width } => {
+            CellSpans::Uniform { start, width } => {
                 ((start + from * width) as usize, (start + to * width) as usize)
             }
-            Cells::Indexed { first } => {
+            CellSpans::Indexed { first } => {
                 let at = |row: u32| starts.get((first + row) as usize).map_or(0, |&start| start as usize);
                 (at(from), at(to))
             }
@@ -251,36 +251,36 @@ impl Cells {
     }
 }
 
-/// Reads the value that `bytes` begins with, and where it (or a container's header) ends.
-/// `None`: not a whole value, which [`skip`] does not let through.
-pub(crate) fn item(bytes: &[u8]) -> Option<Item<'_>> {
+/// Parses the value at the start of `bytes`, up to a container's first child. `None`: the value is incomplete, which
+/// [`skip`] rules out.
+pub(crate) fn item(bytes: &[u8]) -> Option<PackValue<'_>> {
     let value = extent(bytes, 0).ok()?;
     let body = &bytes[value.body..value.end];
     Some(match bytes[0] {
-        byte @ 0x00..=0x7f => Item::Int(i64::from(byte)),
-        byte @ 0xe0..=0xff => Item::Int(i64::from(byte as i8)),
-        0xc0 => Item::Nil,
+        byte @ 0x00..=0x7f => PackValue::Int(i64::from(byte)),
+        byte @ 0xe0..=0xff => PackValue::Int(i64::from(byte as i8)),
+        0xc0 => PackValue::Nil,
         0xc1 => return None,
-        byte @ (0xc2 | 0xc3) => Item::Bool(byte == 0xc3),
-        0xca => Item::Float(f64::from(f32::from_bits(big_endian(body) as u32))),
-        0xcb => Item::Float(f64::from_bits(big_endian(body))),
+        byte @ (0xc2 | 0xc3) => PackValue::Bool(byte == 0xc3),
+        0xca => PackValue::Float(f64::from(f32::from_bits(big_endian(body) as u32))),
+        0xcb => PackValue::Float(f64::from_bits(big_endian(body))),
         0xcc..=0xcf => match i64::try_from(big_endian(body)) {
-            Ok(int) => Item::Int(int),
-            Err(_) => Item::Big(big_endian(body)),
+            Ok(int) => PackValue::Int(int),
+            Err(_) => PackValue::Big(big_endian(body)),
         },
         0xd0..=0xd3 => {
             let unused = 64 - 8 * body.len() as u32;
-            Item::Int((big_endian(body) << unused) as i64 >> unused)
+            PackValue::Int((big_endian(body) << unused) as i64 >> unused)
         }
-        0xa0..=0xbf | 0xd9..=0xdb => Item::Str(body),
-        0xc4..=0xc6 => Item::Bin(body),
-        0xc7..=0xc9 | 0xd4..=0xd8 => Item::Ext(body[0], &body[1..]),
-        0x90..=0x9f | 0xdc | 0xdd => Item::Array(value.children, &bytes[value.body..]),
-        0x80..=0x8f | 0xde | 0xdf => Item::Map(value.children / 2, &bytes[value.body..]),
+        0xa0..=0xbf | 0xd9..=0xdb => PackValue::Str(body),
+        0xc4..=0xc6 => PackValue::Bin(body),
+        0xc7..=0xc9 | 0xd4..=0xd8 => PackValue::Ext(body[0], &body[1..]),
+        0x90..=0x9f | 0xdc | 0xdd => PackValue::Array(value.children, &bytes[value.body..]),
+        0x80..=0x8f | 0xde | 0xdf => PackValue::Map(value.children / 2, &bytes[value.body..]),
     })
 }
 
-/// The values that follow each other in `bytes`, `count` of them, each with its own bytes.
+/// The `count` values in `bytes`, each as its own bytes.
 pub(crate) fn items(mut bytes: &[u8], count: u64) -> impl Iterator<Item = &[u8]> + Clone {
     let mut left = count;
     std::iter::from_fn(move || {
@@ -301,7 +301,7 @@ pub(crate) fn str_bytes(cell: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// An integer that fits.
+/// An integer that fits into an i64.
 #[inline]
 pub(crate) fn int(cell: &[u8]) -> Option<i64> {
     match *cell {
@@ -309,25 +309,25 @@ pub(crate) fn int(cell: &[u8]) -> Option<i64> {
         [0xcc, byte] => Some(i64::from(byte)),
         [0xcd, high, low] => Some(i64::from(u16::from_be_bytes([high, low]))),
         _ => match item(cell)? {
-            Item::Int(int) => Some(int),
+            PackValue::Int(int) => Some(int),
             _ => None,
         },
     }
 }
 
-/// The ids of an array, one after another: little endian, as `array.array` has them in memory.
+/// The ids of an array, little-endian like the memory of an `array.array`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IdItems<'a> {
-    /// `q` and `l`.
+    /// Type codes `q` and `l`.
     I64(&'a [u8]),
-    /// `i`.
+    /// Type code `i`.
     I32(&'a [u8]),
-    /// `I`.
+    /// Type code `I`.
     U32(&'a [u8]),
 }
 
 impl IdItems<'_> {
-    /// How many they are.
+    /// The number of ids.
     #[inline]
     pub(crate) fn count(self) -> usize {
         match self {
@@ -336,7 +336,7 @@ impl IdItems<'_> {
         }
     }
 
-    /// Appends them.
+    /// Appends the ids to `out`.
     #[inline]
     pub(crate) fn push_to(self, out: &mut Vec<i64>) {
         match self {
@@ -354,11 +354,11 @@ impl IdItems<'_> {
 /// The items of an id array: extension 1 (0.5.19 and later) or `["q", bin]`.
 #[inline]
 pub(crate) fn id_items(cell: &[u8]) -> Option<IdItems<'_>> {
-    // The usual case is small, so that a loop over cells is one without calls.
+    // The usual case is small, so that a loop over cells has no calls.
     usual_ids(cell).map(IdItems::I64).or_else(|| other_id_items(cell))
 }
 
-/// The items of an id array in the usual form: 8 bytes each, fewer than 32.
+/// The items of an id array in the usual form: 8 bytes each, fewer than 32 ids.
 #[inline]
 pub(crate) fn usual_ids(cell: &[u8]) -> Option<&[u8]> {
     match cell {
@@ -370,9 +370,9 @@ pub(crate) fn usual_ids(cell: &[u8]) -> Option<&[u8]> {
 #[inline(never)]
 fn other_id_items(cell: &[u8]) -> Option<IdItems<'_>> {
     let (code, ids) = match item(cell)? {
-        Item::Ext(EXT_ARRAY, [0, 0, 0, 2, 0xa1, code, ids @ ..]) => (*code, ids),
-        Item::Array(2, [0xa1, code, bin @ ..]) => match item(bin)? {
-            Item::Bin(ids) => (*code, ids),
+        PackValue::Ext(EXT_ARRAY, [0, 0, 0, 2, 0xa1, code, ids @ ..]) => (*code, ids),
+        PackValue::Array(2, [0xa1, code, bin @ ..]) => match item(bin)? {
+            PackValue::Bin(ids) => (*code, ids),
             _ => return None,
         },
         _ => return None,

@@ -1,4 +1,4 @@
-//! A pickled batch as columns: the fields of the message's object, by name, over the pickle's tree.
+//! A pickled batch as columns: the fields of the message's object, by name.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use afterbay_pickle::{Node, NodeId, ParseError, Tree};
 use crate::bounds::MAX_FIELDS;
 use crate::error::WireError;
 use crate::kind::Kind;
-use crate::layouts::Layout;
-use crate::value::{ColumnView, Rows};
+use crate::layouts::MessageLayout;
+use crate::value::{ColumnCells, ColumnView};
 
-/// The columns of a frame, by position in its layout.
+/// The columns of a frame, in the order of its layout.
 #[derive(Debug)]
 pub(crate) struct Pickled {
     pub(crate) tree: Tree,
@@ -18,13 +18,13 @@ pub(crate) struct Pickled {
 }
 
 impl Pickled {
-    /// Reads the fields of the object that is the tree's root. `known` is a layout to use again if it fits.
+    /// Reads the fields of the root object. `known` is a layout to share if it fits.
     pub(crate) fn read(
         tree: Tree,
         kind: Kind,
         fields: NodeId,
-        known: Option<&Arc<Layout>>,
-    ) -> Result<(Pickled, Arc<Layout>), WireError> {
+        known: Option<&Arc<MessageLayout>>,
+    ) -> Result<(Pickled, Arc<MessageLayout>), WireError> {
         let pairs = tree.pairs(fields).ok_or(WireError::NotAnObject)?;
         if pairs.len() > MAX_FIELDS {
             return Err(WireError::NotAnObject);
@@ -34,13 +34,13 @@ impl Pickled {
             names.push(tree.str(name).ok_or(WireError::NotAnObject)?);
             values.push(value);
         }
-        let fits = |layout: &&Arc<Layout>| {
+        let fits = |layout: &&Arc<MessageLayout>| {
             layout.fields.len() == names.len()
                 && layout.fields.iter().zip(&names).all(|(field, name)| *field.name == **name)
         };
         let layout = match known.filter(fits) {
             Some(layout) => Arc::clone(layout),
-            None => Arc::new(Layout::new(kind, "", names.into_iter())),
+            None => Arc::new(MessageLayout::new(kind, "", names.into_iter())),
         };
         Ok((Pickled { tree, values }, layout))
     }
@@ -49,19 +49,21 @@ impl Pickled {
         self.values[field]
     }
 
-    /// The cells of a column that has one a row.
-    pub(crate) fn rows(&self, field: usize, rows: u32) -> Option<Rows<'_>> {
+    /// The cells of a column with one per row.
+    pub(crate) fn rows(&self, field: usize, rows: u32) -> Option<ColumnCells<'_>> {
         match self.tree.node(self.values[field]) {
-            Node::List(items) if items.len() as u64 == u64::from(rows) => Some(Rows::Tree(&self.tree, items)),
+            Node::List(items) if items.len() as u64 == u64::from(rows) => {
+                Some(ColumnCells::Tree(&self.tree, items))
+            }
             _ => None,
         }
     }
 }
 
-/// A column that is a node.
+/// The view of a column that is a node.
 pub(crate) fn view(tree: &Tree, id: NodeId, rows: u32) -> ColumnView<'_> {
     let cells = |id| match tree.node(id) {
-        Node::List(items) if items.len() as u64 == u64::from(rows) => Some(Rows::Tree(tree, items)),
+        Node::List(items) if items.len() as u64 == u64::from(rows) => Some(ColumnCells::Tree(tree, items)),
         _ => None,
     };
     match tree.node(id) {
@@ -71,14 +73,14 @@ pub(crate) fn view(tree: &Tree, id: NodeId, rows: u32) -> ColumnView<'_> {
             let named = pairs.map(|(name, column)| Some((tree.str(name)?, cells(column)?)));
             named.collect::<Option<_>>().map_or(ColumnView::Whole, ColumnView::Named)
         }
-        _ => cells(id).map_or(ColumnView::Whole, ColumnView::Rows),
+        _ => cells(id).map_or(ColumnView::Whole, ColumnView::Cells),
     }
 }
 
 /// The module of SGLang's messages, in every known version.
 pub(crate) const MODULE: &str = "sglang.srt.managers.io_struct";
 
-/// A message of that kind without fields, to write one after: a msgspec struct, or a dataclass as before 0.5.15.
+/// A message of this kind without fields, as a model for writing: a msgspec struct, or a dataclass as before 0.5.15.
 pub(crate) fn model(kind: Kind, dataclass: bool) -> Result<Tree, ParseError> {
     let class = format!("c{MODULE}\n{}\n", kind.class());
     let pickle = match dataclass {

@@ -1,7 +1,7 @@
-//! Synthetic batches for the simulator and the benches: all columns as the streamer of SGLang 0.5.23 writes them for
-//! plain requests (no logprobs, no speculation, metrics off). The real SGLang takes them; a test shows it.
+//! Synthetic batches for the simulator and the benches: every column as SGLang 0.5.23's streamer writes it for plain
+//! requests (no logprobs, no speculation, metrics off). A test shows that the real SGLang reads them.
 
-use afterbay_pickle::{ParseError, Source, Tree, Writer};
+use afterbay_pickle::{ParseError, PickleWriter, SourceId, Tree};
 use bytes::Bytes;
 use thiserror::Error;
 
@@ -12,77 +12,77 @@ use crate::layouts::{LayoutError, Layouts};
 use crate::pack;
 use crate::packed::write_wrapped;
 use crate::pickled;
-use crate::sink::{Sink, wait};
-use crate::value::Value;
+use crate::value::RawValue;
+use crate::value_writer::{ValueWriter, wait};
 
-/// The version whose frames are written.
+/// The SGLang version of the frames.
 const VERSION: &str = "0.5.23";
-/// What SGLang's tokens of prompt for the detokenizer are at most.
+/// The most prompt tokens that SGLang sends for the detokenizer.
 const PROMPT_TAIL: i64 = 5;
-/// A `SchedulerReqTimeStats` as it is with metrics off.
+/// A `SchedulerReqTimeStats` with metrics off.
 const TIME_STATS: &[u8] =
     b"\x80\x04csglang.srt.observability.req_time_stats\nSchedulerReqTimeStats\n)\x81}b.";
 
-/// One row.
+/// A synthetic row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SynthRow {
     /// The request's name.
     pub rid: String,
-    /// The last ids of the prompt, at most 5, in a request's first row; nothing in later ones.
+    /// The last ids of the prompt, at most 5, in a request's first row. Empty in later rows.
     pub prompt_tail: Vec<i64>,
     /// The new ids.
     pub ids: Vec<i64>,
     /// The new text, for [`Kind::Str`].
     pub text: String,
-    /// Whether the row is its request's last.
+    /// The finish reason, if the row is its request's last.
     pub finish: Option<SynthFinish>,
-    /// The request's tokens so far, these included.
+    /// The request's tokens so far, including these.
     pub completion_tokens: u64,
-    /// The length of its prompt.
+    /// The length of the prompt in tokens.
     pub prompt_tokens: u64,
-    /// The socket of the HTTP worker that waits for the request, where there are several.
+    /// The socket of the HTTP worker that waits for the request, if there are several workers.
     pub http_worker_ipc: Option<String>,
 }
 
-/// Why a request ended.
+/// The reason why a request ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SynthFinish {
-    /// The limit of tokens, so many.
+    /// The token limit, with this number of tokens.
     Length(u64),
     /// A stop token, the row's last.
     StopToken(i64),
     /// A stop text.
     StopText(String),
-    /// Aborted, with this message.
+    /// An abort with this message.
     Abort(String),
 }
 
-/// How a synthetic batch is encoded.
+/// The encoding of a synthetic batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SynthWire {
-    /// As with `SGLANG_USE_PICKLE_IPC=0`.
+    /// msgpack, as with `SGLANG_USE_PICKLE_IPC=0`.
     Msgpack,
-    /// A pickle of protocol 5, the default.
+    /// A pickle of protocol 5, SGLang's default.
     Pickle,
 }
 
 /// The rows of one step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SynthBatch {
-    /// The rows; none is an idle batch.
+    /// The rows. An empty list makes an idle batch.
     pub rows: Vec<SynthRow>,
 }
 
-/// Why a batch was not written. None of it happens to rows within the bounds of a frame.
+/// The reason why a batch was not written. Rows within the limits of a frame cause none of these errors.
 #[derive(Debug, Error)]
 pub enum SynthError {
-    /// The layout.
+    /// The layout is unknown.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// A model of an object.
+    /// The model of an object is invalid.
     #[error(transparent)]
     Model(#[from] ParseError),
-    /// The writing.
+    /// Writing failed.
     #[error(transparent)]
     Write(#[from] RowsError),
 }
@@ -101,7 +101,7 @@ impl SynthBatch {
                 pack::write::str(&mut out, kind.class());
                 for field in names {
                     if *field.name == *"time_stats" {
-                        let mut writer = Writer::new(4);
+                        let mut writer = PickleWriter::new(4);
                         let source = writer.source(&stats);
                         self.time_stats(&mut writer, &stats, source)?;
                         let pickle = writer.finish().map_err(RowsError::from)?;
@@ -114,7 +114,7 @@ impl SynthBatch {
             }
             SynthWire::Pickle => {
                 let model = pickled::model(kind, false)?;
-                let mut writer = Writer::new(5);
+                let mut writer = PickleWriter::new(5);
                 let (model_source, source) = (writer.source(&model), writer.source(&stats));
                 let mut failed = None;
                 let written = writer.object(model_source, model.root(), |writer| {
@@ -135,19 +135,19 @@ impl SynthBatch {
 
     fn time_stats<'a>(
         &self,
-        writer: &mut Writer<'a>,
+        writer: &mut PickleWriter<'a>,
         stats: &'a Tree,
-        source: Source,
+        source: SourceId,
     ) -> Result<(), RowsError> {
-        Sink::list(writer, self.rows.len(), |writer| {
-            let one = Value::Tree(stats, stats.root());
-            self.rows.iter().try_for_each(|_| Sink::copy(writer, one, Some(source)))
+        ValueWriter::list(writer, self.rows.len(), |writer| {
+            let one = RawValue::Tree(stats, stats.root());
+            self.rows.iter().try_for_each(|_| ValueWriter::copy(writer, one, Some(source)))
         })
     }
 
-    /// Writes the column of that name.
-    pub(crate) fn column<'a>(&self, sink: &mut impl Sink<'a>, name: &str) -> Result<(), RowsError> {
-        // What the streamer leaves out for such requests.
+    /// Writes the column `name`.
+    pub(crate) fn column<'a>(&self, out: &mut impl ValueWriter<'a>, name: &str) -> Result<(), RowsError> {
+        // The columns that the streamer leaves out for plain requests.
         let nil = name.contains("logprobs")
             || name == "customized_info"
             || name == "weight_versions"
@@ -155,70 +155,70 @@ impl SynthBatch {
                 && columns::find(name).is_none_or(|it| matches!(it.join, Join::Never | Join::Mask))
             || name == "dp_ranks" && self.rows.is_empty();
         if nil {
-            sink.nil();
+            out.nil();
             return Ok(());
         }
         let rows = if name.starts_with("spec_") { &[] } else { self.rows.as_slice() };
-        sink.list(rows.len(), |sink| rows.iter().try_for_each(|row| row.cell(sink, name)))
+        out.list(rows.len(), |out| rows.iter().try_for_each(|row| row.cell(out, name)))
     }
 }
 
 impl SynthRow {
-    fn cell<'a>(&self, sink: &mut impl Sink<'a>, name: &str) -> Result<(), RowsError> {
+    fn cell<'a>(&self, out: &mut impl ValueWriter<'a>, name: &str) -> Result<(), RowsError> {
         match name {
-            "rids" => sink.str(&self.rid),
+            "rids" => out.str(&self.rid),
             "http_worker_ipcs" => match &self.http_worker_ipc {
-                Some(ipc) => sink.str(ipc),
-                None => sink.nil(),
+                Some(ipc) => out.str(ipc),
+                None => out.nil(),
             },
-            "cached_tokens_details" | "dp_ranks" => sink.nil(),
-            "finished_reasons" => return self.finish(sink),
-            "decoded_texts" => sink.str(""),
-            "output_strs" => sink.str(&self.text),
-            "decode_ids" => return sink.ids(&[&self.prompt_tail[..], &self.ids].concat(), None),
-            "output_ids" => return sink.ids(&self.ids, None),
-            "read_offsets" if self.prompt_tail.is_empty() => sink.int(PROMPT_TAIL),
-            "read_offsets" => sink.int(self.prompt_tail.len() as i64),
-            "skip_special_tokens" | "spaces_between_special_tokens" => sink.bool(true),
-            "no_stop_trim" => sink.bool(false),
+            "cached_tokens_details" | "dp_ranks" => out.nil(),
+            "finished_reasons" => return self.finish(out),
+            "decoded_texts" => out.str(""),
+            "output_strs" => out.str(&self.text),
+            "decode_ids" => return out.ids(&[&self.prompt_tail[..], &self.ids].concat(), None),
+            "output_ids" => return out.ids(&self.ids, None),
+            "read_offsets" if self.prompt_tail.is_empty() => out.int(PROMPT_TAIL),
+            "read_offsets" => out.int(self.prompt_tail.len() as i64),
+            "skip_special_tokens" | "spaces_between_special_tokens" => out.bool(true),
+            "no_stop_trim" => out.bool(false),
             "embeddings" => {
-                return sink.list(1, |sink| {
-                    sink.float(0.5);
+                return out.list(1, |out| {
+                    out.float(0.5);
                     Ok(())
                 });
             }
-            "prompt_tokens" => sink.int(self.prompt_tokens as i64),
-            "completion_tokens" => sink.int(self.completion_tokens as i64),
-            _ => sink.int(0),
+            "prompt_tokens" => out.int(self.prompt_tokens as i64),
+            "completion_tokens" => out.int(self.completion_tokens as i64),
+            _ => out.int(0),
         }
         Ok(())
     }
 
-    fn finish<'a>(&self, sink: &mut impl Sink<'a>) -> Result<(), RowsError> {
+    fn finish<'a>(&self, out: &mut impl ValueWriter<'a>) -> Result<(), RowsError> {
         let Some(finish) = &self.finish else {
-            sink.nil();
+            out.nil();
             return Ok(());
         };
         let abort = matches!(finish, SynthFinish::Abort(_));
-        sink.map(if abort { 4 } else { 2 }, |sink| {
-            sink.str("type");
+        out.map(if abort { 4 } else { 2 }, |out| {
+            out.str("type");
             match finish {
                 SynthFinish::Length(tokens) => {
-                    ["length", "length"].into_iter().for_each(|text| sink.str(text));
-                    sink.int(*tokens as i64);
+                    ["length", "length"].into_iter().for_each(|text| out.str(text));
+                    out.int(*tokens as i64);
                 }
                 SynthFinish::StopToken(token) => {
-                    ["stop", "matched"].into_iter().for_each(|text| sink.str(text));
-                    sink.int(*token);
+                    ["stop", "matched"].into_iter().for_each(|text| out.str(text));
+                    out.int(*token);
                 }
                 SynthFinish::StopText(text) => {
-                    ["stop", "matched", text].into_iter().for_each(|text| sink.str(text));
+                    ["stop", "matched", text].into_iter().for_each(|text| out.str(text));
                 }
                 SynthFinish::Abort(message) => {
-                    ["abort", "message", message].into_iter().for_each(|text| sink.str(text));
+                    ["abort", "message", message].into_iter().for_each(|text| out.str(text));
                     for key in ["status_code", "err_type"] {
-                        sink.str(key);
-                        sink.nil();
+                        out.str(key);
+                        out.nil();
                     }
                 }
             }

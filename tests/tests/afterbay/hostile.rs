@@ -8,6 +8,8 @@ use afterbay_wire::synth::SynthWire::{Msgpack, Pickle};
 use afterbay_wire::synth::{SynthRow, SynthWire};
 use bytes::Bytes;
 
+use crate::value_len::value_len;
+
 /// The fields of the frames that `batch` writes as msgpack.
 const LAYOUT: &str = include_str!("../../../host/wire/layouts/0.5.23.json");
 
@@ -15,23 +17,6 @@ const LAYOUT: &str = include_str!("../../../host/wire/layouts/0.5.23.json");
 fn guarded(stage: &Stage, on_fault: &str) -> Config {
     let config = stage.config().plugin("guard", &guest("judges"), "action = \"drop\"");
     config.of_plugin(&format!("on_fault = {on_fault:?}"))
-}
-
-/// How long the msgpack value is that some bytes begin with, for what `batch` writes.
-fn value_len(bytes: &[u8]) -> usize {
-    let inside = |header: usize, items: usize| (0..items).fold(header, |at, _| at + value_len(&bytes[at..]));
-    match bytes[0] {
-        0x00..=0x7f | 0xe0..=0xff | 0xc0 | 0xc2 | 0xc3 => 1,
-        fix @ 0x80..=0x8f => inside(1, 2 * usize::from(fix & 15)),
-        fix @ 0x90..=0x9f => inside(1, usize::from(fix & 15)),
-        fix @ 0xa0..=0xbf => 1 + usize::from(fix & 31),
-        0xcb => 9,
-        0xc4 | 0xd9 => 2 + usize::from(bytes[1]),
-        0xc5 | 0xda => 3 + usize::from(u16::from_be_bytes([bytes[1], bytes[2]])),
-        0xc7 => 3 + usize::from(bytes[1]),
-        0xdc => inside(3, usize::from(u16::from_be_bytes([bytes[1], bytes[2]]))),
-        other => panic!("{other:#04x} is in no such frame"),
-    }
 }
 
 /// A msgpack frame with another cell in the middle of three rows.

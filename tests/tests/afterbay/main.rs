@@ -42,3 +42,7 @@ mod workers;
 #[allow(dead_code)]
 #[path = "../../../host/sockets/tests/support/python.rs"]
 mod python;
+
+/// The lengths of msgpack values.
+#[path = "../../../host/wire/tests/it/value_len.rs"]
+mod value_len;

@@ -115,7 +115,7 @@ fn what_a_registry_has_instead_of_the_pinned_is_refused_and_so_is_what_is_not_pi
     };
     let host = &registry.host;
     let refused = check(&format!("oci://{host}/acme/guard@{other}"));
-    assert!(refused.contains(&format!("has the digest {digest}, and must have {other}")), "{refused}");
+    assert!(refused.contains(&format!("has the digest {digest}, the pinned one is {other}")), "{refused}");
     let refused = check(&format!("oci://{host}/acme/guard:latest"));
     assert!(refused.contains("is not pinned"), "{refused}");
     let refused = check(&format!("oci://{host}/acme/nothing@{digest}x"));

@@ -2,8 +2,8 @@
 
 use afterbay_config::{Admin, AdminAddress, user_dirs};
 use afterbay_upstream::{
-    Answer, ApiKey, HttpError, Target, get as http_get, post as http_post, post_within as http_post_within,
-    server, socket,
+    ApiKey, HttpAnswer, HttpError, HttpTarget, get as http_get, post as http_post,
+    post_within as http_post_within, server, socket,
 };
 use anyhow::{Context, bail};
 use serde_json::Value;
@@ -65,7 +65,7 @@ impl Asks {
     fn ask(
         &self,
         with_token: bool,
-        exchange: impl AsyncFnOnce(&Target, Option<&ApiKey>) -> Result<Answer, HttpError>,
+        exchange: impl AsyncFnOnce(&HttpTarget, Option<&ApiKey>) -> Result<HttpAnswer, HttpError>,
     ) -> anyhow::Result<(bool, Value)> {
         // The token of one Afterbay is not shown to another that --admin names.
         let config = self.config.as_deref().filter(|_| self.admin.is_none());

@@ -1,4 +1,4 @@
-//! Where the frames of the real SGLang are, and CPython to compare with.
+//! The frames of the real SGLang, and CPython for comparison.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ pub fn read(path: &Path) -> Bytes {
     std::fs::read(path).unwrap().into()
 }
 
-/// Every pickled frame, of every version, and the pickles of numpy and torch kept here.
+/// Every pickled frame of every version, and this crate's pickles of numpy and torch.
 pub fn pickles() -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders =
@@ -30,7 +30,7 @@ pub fn pickles() -> Vec<PathBuf> {
     found
 }
 
-/// The JSON of every frame, in which bytes stand as `{"__bytes__": base64}`.
+/// The JSON of every frame. Bytes have the form `{"__bytes__": base64}`.
 pub fn jsons() -> Vec<PathBuf> {
     entries(&root().join("frames"))
         .into_iter()
@@ -38,7 +38,7 @@ pub fn jsons() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Runs `record.py` and gives what it prints.
+/// Runs `record.py` and returns its output.
 pub fn python(command: &str, folder: &Path) -> String {
     let script = here().join("tests/it/record.py");
     let output = Command::new("python3").arg(script).arg(command).arg(folder).output().unwrap();

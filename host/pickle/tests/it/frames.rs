@@ -1,4 +1,4 @@
-//! What CPython pickles is read, written again, and is the same to CPython.
+//! Pickles of CPython that are read and written again are the same to CPython.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ fn every_pickle_inside_a_frame_is_the_same_to_cpython() {
     let mut number = 0;
     for path in jsons() {
         each_bytes(&serde_json::from_slice(&read(&path)).unwrap(), &mut |pickle| {
-            // Other columns hold bytes that are no pickles.
+            // Other columns have bytes that are not pickles.
             if pickle.starts_with(b"\x80\x04\x95") {
                 number += 1;
                 std::fs::write(folder.path().join(number.to_string()), pickle).unwrap();
@@ -56,7 +56,7 @@ fn a_parser_reads_one_pickle_after_another() {
 }
 
 #[test]
-fn the_memory_of_a_tree_that_is_gone_is_used_again_clean() {
+fn the_memory_of_a_dropped_tree_is_reused_clean() {
     let first = Tree::parse(frame("tokid_n1024")).unwrap();
     for _ in 0..10 {
         let trees = [(); 6].map(|()| Tree::parse(frame("tokid_n1024")).unwrap());
@@ -73,7 +73,7 @@ fn a_frame_written_again_is_no_longer_than_it_was() {
     assert!(frame("tokid_n1024").len() > 100_000, "so there is one with several frames");
 }
 
-/// Reads every pickle in the folder, writes it again beside it, and lets CPython compare.
+/// Reads every pickle in the folder, writes it again beside it, and lets CPython compare both.
 fn assert_same_to_cpython(folder: &Path) {
     let paths = entries(folder);
     for path in &paths {

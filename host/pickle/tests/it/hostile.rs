@@ -1,21 +1,23 @@
-//! Input that is cut, broken or means harm ends in an error value, soon, and never in a panic.
+//! Cut, broken and hostile input ends in an error value, soon, and never in a panic.
 
 use std::time::{Duration, Instant};
 
-use afterbay_pickle::{Fault, MAX_DEPTH, MAX_OPCODES, MAX_PICKLE_BYTES, ParseError, Tree, WriteError};
+use afterbay_pickle::{
+    MAX_DEPTH, MAX_OPCODES, MAX_PICKLE_BYTES, OpcodeError, ParseError, PickleWriteError, Tree,
+};
 use bytes::Bytes;
 
 use crate::fixtures::frame;
 use crate::same::assert_same;
 
-/// What anything here may take; in truth it takes well under one, unoptimised.
+/// The time limit of each test here. Each takes less than a second, unoptimised.
 const SOON: Duration = Duration::from_secs(20);
 
 fn parse(pickle: &[u8]) -> Result<Tree, ParseError> {
     Tree::parse(Bytes::copy_from_slice(pickle))
 }
 
-fn fault(pickle: &[u8]) -> Fault {
+fn fault(pickle: &[u8]) -> OpcodeError {
     match parse(pickle) {
         Err(ParseError::Opcode { fault, .. }) => fault,
         other => panic!("{other:?}"),
@@ -67,20 +69,22 @@ fn survives(pickle: &[u8]) {
     let Ok(tree) = parse(pickle) else { return };
     match tree.write() {
         Ok(again) => assert_same(&tree, &parse(&again).unwrap()),
-        Err(error) => assert!(matches!(error, WriteError::TooDeep | WriteError::Cycle), "{error}"),
+        Err(error) => {
+            assert!(matches!(error, PickleWriteError::TooDeep | PickleWriteError::Cycle), "{error}")
+        }
     }
 }
 
 #[test]
-fn an_opcode_that_is_not_understood_is_named() {
-    // Persistent ids, extensions, buffers, INST and OBJ, strings of Python 2, and what is no opcode at all.
+fn an_unsupported_opcode_is_named() {
+    // Persistent ids, extensions, buffers, INST and OBJ, strings of Python 2, and a byte that is no opcode.
     for opcode in b"PQ\x82\x83\x84\x97\x98ioSTU\x00\xff\x99".iter() {
         let error = parse(&[0x80, 5, b'N', *opcode, b'a', b'\n', b'b', b'\n', b'.']).unwrap_err();
         assert_eq!(error.to_string(), format!("opcode {opcode:#04x} at offset 3 is not understood"));
     }
-    // Text that is escaped, and bytes that only protocol 0 takes for Latin-1.
-    assert_eq!(fault(b"V\\u0061\n."), Fault::NotUnderstood);
-    assert_eq!(fault(b"V\xe9\n."), Fault::NotUnderstood);
+    // Escaped text, and bytes that only protocol 0 treats as Latin-1.
+    assert_eq!(fault(b"V\\u0061\n."), OpcodeError::NotUnderstood);
+    assert_eq!(fault(b"V\xe9\n."), OpcodeError::NotUnderstood);
 }
 
 #[test]
@@ -88,11 +92,11 @@ fn a_declared_length_beyond_the_bytes_is_refused_before_anything_is_made() {
     let long = u64::to_le_bytes(1 << 63);
     for opcode in [0x8d, 0x8e, 0x96, 0x95] {
         let pickle = [&[opcode], &long[..], b"."].concat();
-        assert_eq!(fault(&pickle), Fault::Cut { needed: 1 << 63, left: 1 });
+        assert_eq!(fault(&pickle), OpcodeError::Cut { needed: 1 << 63, left: 1 });
     }
     for opcode in [b'X', b'B', 0x8b] {
         let pickle = [&[opcode], &[0xff; 4][..], b"."].concat();
-        assert_eq!(fault(&pickle), Fault::Cut { needed: 0xffff_ffff, left: 1 });
+        assert_eq!(fault(&pickle), OpcodeError::Cut { needed: 0xffff_ffff, left: 1 });
     }
     assert_eq!(
         parse(b"\x8c\x03ab").unwrap_err().to_string(),
@@ -104,12 +108,12 @@ fn a_declared_length_beyond_the_bytes_is_refused_before_anything_is_made() {
 fn a_pickle_that_is_cut_or_goes_on_says_so() {
     assert_eq!(parse(b"").unwrap_err(), ParseError::NoStop { offset: 0 });
     assert_eq!(parse(b"\x80\x05N").unwrap_err(), ParseError::NoStop { offset: 3 });
-    assert_eq!(fault(b"N.N."), Fault::Trailing(2));
-    assert_eq!(fault(b"."), Fault::Unfinished(0));
-    assert_eq!(fault(b"NN."), Fault::Unfinished(2));
-    assert_eq!(fault(b"N(."), Fault::Unfinished(2));
-    assert_eq!(fault(b"\x80\x06N."), Fault::Protocol(6));
-    assert_eq!(fault(b"I12"), Fault::Cut { needed: 3, left: 2 });
+    assert_eq!(fault(b"N.N."), OpcodeError::Trailing(2));
+    assert_eq!(fault(b"."), OpcodeError::Unfinished(0));
+    assert_eq!(fault(b"NN."), OpcodeError::Unfinished(2));
+    assert_eq!(fault(b"N(."), OpcodeError::Unfinished(2));
+    assert_eq!(fault(b"\x80\x06N."), OpcodeError::Protocol(6));
+    assert_eq!(fault(b"I12"), OpcodeError::Cut { needed: 3, left: 2 });
 }
 
 #[test]
@@ -129,23 +133,23 @@ fn a_stack_or_memo_that_does_not_hold_is_an_error() {
         b"b.",
         b"s.",
     ] {
-        assert!(matches!(fault(pickle), Fault::NoValue | Fault::NoMark), "{pickle:?}");
+        assert!(matches!(fault(pickle), OpcodeError::NoValue | OpcodeError::NoMark), "{pickle:?}");
     }
     for pickle in [&b"t."[..], b"e.", b"Nu.", b"1.", b"(tt."] {
-        assert_eq!(fault(pickle), Fault::NoMark, "{pickle:?}");
+        assert_eq!(fault(pickle), OpcodeError::NoMark, "{pickle:?}");
     }
-    assert_eq!(fault(b"h\x00."), Fault::NoMemo(0));
-    assert_eq!(fault(b"N\x94j\xff\xff\xff\xff."), Fault::NoMemo(0xffff_ffff));
-    assert_eq!(fault(b"Nq\x05h\x04."), Fault::NoMemo(4));
-    assert_eq!(fault(b"Nr\xff\xff\xff\xff."), Fault::MemoIndex(0xffff_ffff));
+    assert_eq!(fault(b"h\x00."), OpcodeError::NoMemo(0));
+    assert_eq!(fault(b"N\x94j\xff\xff\xff\xff."), OpcodeError::NoMemo(0xffff_ffff));
+    assert_eq!(fault(b"Nq\x05h\x04."), OpcodeError::NoMemo(4));
+    assert_eq!(fault(b"Nr\xff\xff\xff\xff."), OpcodeError::MemoIndex(0xffff_ffff));
 }
 
 #[test]
 fn a_mark_guards_what_is_below_it_also_after_an_inner_one() {
-    // None; a mark; an inner mark made a tuple; the tuple popped; the mark popped
+    // None; a mark; an inner mark made into a tuple; the tuple popped; the mark popped
     let tree = parse(b"N((t00.").unwrap();
     assert!(tree.is_none(tree.root()));
-    assert_eq!(fault(b"N((t0\x85."), Fault::NoValue);
+    assert_eq!(fault(b"N((t0\x85."), OpcodeError::NoValue);
 }
 
 #[test]
@@ -167,14 +171,14 @@ fn a_value_of_the_wrong_kind_is_an_error() {
         b"\x8c\x01aK\x01\x93.", // a global whose name is no str
     ];
     for pickle in pickles {
-        assert_eq!(fault(pickle), Fault::WrongKind, "{pickle:?}");
+        assert_eq!(fault(pickle), OpcodeError::WrongKind, "{pickle:?}");
     }
     for pickle in
         [&b"\x8c\x01\xff."[..], b"\x8c\x02\xed\xa0.", b"Ix\n.", b"Fx\n.", b"L99999999999999999999L\n."]
     {
-        assert_eq!(fault(pickle), Fault::BadText, "{pickle:?}");
+        assert_eq!(fault(pickle), OpcodeError::BadText, "{pickle:?}");
     }
-    assert_eq!(fault(b"\x8c\x03\xed\xa0\x80\x8c\x01a\x93."), Fault::BadText);
+    assert_eq!(fault(b"\x8c\x03\xed\xa0\x80\x8c\x01a\x93."), OpcodeError::BadText);
 }
 
 #[test]
@@ -186,7 +190,7 @@ fn a_million_levels_are_read_and_not_written() {
     let dicts = [b"}N".repeat(levels), b"}".to_vec(), vec![b's'; levels], vec![b'.']].concat();
     for pickle in [lists, tuples, marks, dicts] {
         let tree = soon(|| parse(&pickle).unwrap());
-        assert_eq!(soon(|| tree.write()), Err(WriteError::TooDeep));
+        assert_eq!(soon(|| tree.write()), Err(PickleWriteError::TooDeep));
     }
 }
 
@@ -194,7 +198,7 @@ fn a_million_levels_are_read_and_not_written() {
 fn nesting_at_the_limit_is_written_and_one_more_is_not() {
     let nested = |levels: usize| [&b"]".repeat(levels)[..], &b"a".repeat(levels - 1), b"."].concat();
     parse(&nested(MAX_DEPTH)).unwrap().write().unwrap();
-    assert_eq!(parse(&nested(MAX_DEPTH + 1)).unwrap().write(), Err(WriteError::TooDeep));
+    assert_eq!(parse(&nested(MAX_DEPTH + 1)).unwrap().write(), Err(PickleWriteError::TooDeep));
 }
 
 #[test]
@@ -209,7 +213,7 @@ fn a_memo_bomb_stays_as_small_as_it_is() {
     let again = soon(|| tree.write().unwrap());
     assert!(again.len() <= pickle.len() + 11, "{} bytes of {}", again.len(), pickle.len());
 
-    // The same by DUP, and with lists.
+    // The same with DUP, and with lists.
     let dup = [b"N\x85".to_vec(), b"2\x86".repeat(100), b".".to_vec()].concat();
     assert!(soon(|| parse(&dup).unwrap().write().unwrap()).len() < 1000);
     let lists = [b"]".to_vec(), b"2\x86\x85".repeat(50), b".".to_vec()].concat();
@@ -217,7 +221,7 @@ fn a_memo_bomb_stays_as_small_as_it_is() {
 }
 
 #[test]
-fn what_contains_itself_is_carried_where_it_can_be_and_ends_where_it_cannot() {
+fn a_value_that_contains_itself_is_carried_if_possible_and_an_error_otherwise() {
     for pickle in [
         &b"]\x94h\0a."[..],
         b"}\x94Nh\0s.",
@@ -231,13 +235,13 @@ fn what_contains_itself_is_carried_where_it_can_be_and_ends_where_it_cannot() {
     }
     // t = ([t],), a class given a list of its own instance
     for pickle in [&b"]\x94\x85\x94h\0h\x01a0."[..], b"cm\nC\n]\x94\x85R\x94h\0h\x01a0."] {
-        assert_eq!(parse(pickle).unwrap().write(), Err(WriteError::Cycle));
+        assert_eq!(parse(pickle).unwrap().write(), Err(PickleWriteError::Cycle));
     }
 }
 
 #[test]
 fn a_million_items_one_by_one_stay_linear() {
-    // Two lists by turns, so that neither has room behind it.
+    // Two lists in turn, so that neither can grow in place.
     let turns = [b"]\x94]\x94".to_vec(), b"h\0Na0h\x01Na0".repeat(500_000), b"\x86.".to_vec()].concat();
     let tree = soon(|| parse(&turns).unwrap());
     assert!(tree.items(tree.root()).unwrap().iter().all(|list| tree.items(*list).unwrap().len() == 500_000));
@@ -253,7 +257,7 @@ fn too_many_opcodes_and_too_many_bytes_are_refused() {
     let enough = [b"N0".repeat(MAX_OPCODES / 2 - 1), b"N.".to_vec()].concat();
     soon(|| parse(&enough).unwrap());
     let pickle = [b"N0".repeat(MAX_OPCODES / 2), b"N.".to_vec()].concat();
-    assert_eq!(soon(|| fault(&pickle)), Fault::TooMany);
+    assert_eq!(soon(|| fault(&pickle)), OpcodeError::TooMany);
     let bytes = MAX_PICKLE_BYTES + 1;
     assert_eq!(Tree::parse(vec![0; bytes].into()).unwrap_err(), ParseError::TooLong { bytes });
 }

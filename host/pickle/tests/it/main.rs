@@ -1,5 +1,5 @@
-//! Tests of the crate from outside, in one binary: real frames and everything else CPython pickles (`frames`), what is
-//! made by hand (`values`), random trees (`random`), and input that means harm (`hostile`).
+//! Tests of the crate's public API in one binary: real frames and other pickles of CPython (`frames`), handmade pickles
+//! (`values`), random trees (`random`), and hostile input (`hostile`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,6 +1,6 @@
-//! Random values written, read, and written again.
+//! Random values, written, read, and written again.
 
-use afterbay_pickle::{Node, NodeId, Tree, WriteError, Writer};
+use afterbay_pickle::{Node, NodeId, PickleWriteError, PickleWriter, Tree};
 use proptest::prelude::*;
 
 use crate::fixtures::python;
@@ -11,7 +11,7 @@ enum Value {
     None,
     Bool(bool),
     Int(i64),
-    /// By its bits, so that it compares.
+    /// The float's bits, which can be compared.
     Float(u64),
     Str(String),
     Bytes(Vec<u8>),
@@ -41,7 +41,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-fn write(writer: &mut Writer, value: &Value) -> Result<(), WriteError> {
+fn write(writer: &mut PickleWriter, value: &Value) -> Result<(), PickleWriteError> {
     match value {
         Value::None => writer.none(),
         Value::Bool(value) => writer.bool(*value),
@@ -94,7 +94,7 @@ fn read(tree: &Tree, id: NodeId) -> Value {
 proptest! {
     #[test]
     fn a_value_written_is_read_as_it_was(value in value(), protocol in 4..=5u8) {
-        let mut writer = Writer::new(protocol);
+        let mut writer = PickleWriter::new(protocol);
         write(&mut writer, &value).unwrap();
         let tree = Tree::parse(writer.finish().unwrap()).unwrap();
         prop_assert_eq!(read(&tree, tree.root()), value);
@@ -116,14 +116,14 @@ fn random_programs_written_again_are_the_same_to_cpython() {
                 std::fs::write(folder.path().join(seed.to_string()), pickle).unwrap();
                 std::fs::write(folder.path().join(format!("{seed}.again")), again).unwrap();
             }
-            Err(error) => assert_eq!(error, WriteError::Cycle, "seed {seed}"),
+            Err(error) => assert_eq!(error, PickleWriteError::Cycle, "seed {seed}"),
         }
     }
     let compared: usize = python("compare-loadable", folder.path()).trim().parse().unwrap();
     assert!(compared > 200 && shared > 200, "{compared} compared, {shared} with something shared");
 }
 
-/// A program of random opcodes, of which those that do not fit are left out.
+/// A program of random opcodes, without those that are invalid at their place.
 fn program(seed: u64) -> Vec<u8> {
     let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut program = b"(".to_vec();

@@ -1,26 +1,26 @@
-//! Whether two trees say the same: kinds, values, order, and which values are one and the same object.
+//! Compares two trees: kinds, values, order, and which values are one object.
 
 use std::collections::HashMap;
 
 use afterbay_pickle::{Node, NodeId, Tree};
 
 pub fn assert_same(one: &Tree, other: &Tree) {
-    let mut walk = Walk { one, other, there: HashMap::new(), back: HashMap::new() };
+    let mut walk = TreeCopy { one, other, there: HashMap::new(), back: HashMap::new() };
     walk.node(one.root(), other.root());
 }
 
-struct Walk<'t> {
+struct TreeCopy<'t> {
     one: &'t Tree,
     other: &'t Tree,
     there: HashMap<NodeId, NodeId>,
     back: HashMap<NodeId, NodeId>,
 }
 
-impl Walk<'_> {
+impl TreeCopy<'_> {
     fn node(&mut self, a: NodeId, b: NodeId) {
         let (one, other) = (self.one.node(a), self.other.node(b));
         match (&one, &other) {
-            // These have no identity that matters.
+            // The identity of these does not matter.
             (Node::None, Node::None) => return,
             (Node::Bool(a), Node::Bool(b)) => return assert_eq!(a, b),
             (Node::Int(a), Node::Int(b)) => return assert_eq!(a, b),

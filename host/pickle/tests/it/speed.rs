@@ -1,4 +1,4 @@
-//! What reading and writing a batch costs, a row. Not a check but a figure:
+//! Measures the cost of reading and writing a batch, per row:
 //! `cargo test --release -p afterbay-pickle -- --ignored --nocapture`
 
 use std::hint::black_box;
@@ -33,7 +33,7 @@ fn read_ids(tree: &Tree, column: &str) -> usize {
     ids.len()
 }
 
-/// The best of many runs, since the machine is shared.
+/// The best of many runs, because machines are shared.
 fn measure(what: &str, mut run: impl FnMut()) {
     let mut best = Duration::MAX;
     for _ in 0..2000 {

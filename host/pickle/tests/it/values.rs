@@ -1,6 +1,6 @@
-//! Values by hand: what the views show, what the memo refers to, and what the writer makes of rows of several trees.
+//! Handmade values: views, memo references, and rows of several trees written as one batch.
 
-use afterbay_pickle::{Node, NodeId, Object, Source, Tree, WriteError, Writer};
+use afterbay_pickle::{Node, NodeId, Object, PickleWriteError, PickleWriter, SourceId, Tree};
 use bytes::Bytes;
 
 use crate::fixtures::{entries, frame, python, read};
@@ -56,7 +56,7 @@ fn a_key_that_is_there_twice_has_the_later_value() {
 
 #[test]
 fn the_memo_refers_to_the_object_and_sees_what_it_becomes() {
-    // [x, x], where x is memoized empty and then filled
+    // [x, x] with x memoized empty and then filled
     let tree = parse(b"](]\x94Nah\0e.");
     let &[one, other] = tree.items(tree.root()).unwrap() else { panic!() };
     assert_eq!(one, other);
@@ -66,7 +66,7 @@ fn the_memo_refers_to_the_object_and_sees_what_it_becomes() {
     let &[one, other] = tree.items(tree.root()).unwrap() else { panic!() };
     assert_eq!(one, other);
     assert!(matches!(tree.node(one), Node::Build { .. }));
-    // got before it is built: (m.C(), the same, built)
+    // from the memo before it is built: (m.C(), the same, built)
     let tree = parse(b"cm\nC\n)\x81\x94h\0}b\x86.");
     let &[one, other] = tree.items(tree.root()).unwrap() else { panic!() };
     assert_eq!(one, other);
@@ -75,7 +75,7 @@ fn the_memo_refers_to_the_object_and_sees_what_it_becomes() {
 
 #[test]
 fn memoize_takes_the_index_after_as_many_as_were_put() {
-    // As in CPython, where the memo is a dict: an index put twice counts once, one left out not at all.
+    // As in CPython, where the memo is a dict: an index put twice counts once, a skipped one not at all.
     for pickle in [&b"Nq\0q\0K\x07\x94\x86h\x01\x86."[..], b"Nq\x02K\x07\x94\x86h\x01\x86."] {
         let tree = parse(pickle);
         assert_eq!(tree.int(tree.items(tree.root()).unwrap()[1]), Some(7));
@@ -151,7 +151,7 @@ fn every_integer_array_and_list_is_read_as_ids_and_nothing_else_is() {
     assert_eq!(arrays.len(), 13);
     for (array, code) in arrays.iter().zip("bBhHiIlLqQfd".chars()) {
         let mut ids = vec![9];
-        // Eight unsigned bytes may not fit, floats are no ids.
+        // Eight unsigned bytes may not fit; floats are not ids.
         match "LQfd".contains(code) {
             true => assert_eq!((tree.ids(*array, &mut ids), ids.as_slice()), (None, &[9][..]), "{code}"),
             false => assert_eq!((tree.ids(*array, &mut ids), ids.as_slice()), (Some(3), &[9, 0, 1, 127][..])),
@@ -181,10 +181,10 @@ fn an_array_of_another_class_or_kind_or_of_no_whole_items_is_no_ids() {
     assert_eq!(array("my\nArray", "q", 12, "abcdefgh"), (None, None));
 }
 
-/// Writes a batch again out of its rows, taking them by turns from trees of the same bytes.
+/// Writes a batch again row by row, taking the rows in turn from trees of the same bytes.
 fn rows_by_turns(pickle: &Bytes) -> Bytes {
     let trees = [Tree::parse(pickle.clone()).unwrap(), Tree::parse(pickle.clone()).unwrap()];
-    let mut writer = Writer::new(trees[0].protocol());
+    let mut writer = PickleWriter::new(trees[0].protocol());
     let sources = [writer.source(&trees[0]), writer.source(&trees[1])];
     let root = trees[0].root();
     let fields = trees[0].object(root).unwrap().fields.unwrap();
@@ -203,7 +203,11 @@ fn rows_by_turns(pickle: &Bytes) -> Bytes {
     writer.finish().unwrap()
 }
 
-fn copy_by_turns(writer: &mut Writer, sources: [Source; 2], cells: &[NodeId]) -> Result<(), WriteError> {
+fn copy_by_turns(
+    writer: &mut PickleWriter,
+    sources: [SourceId; 2],
+    cells: &[NodeId],
+) -> Result<(), PickleWriteError> {
     cells.iter().enumerate().try_for_each(|(row, cell)| writer.copy(sources[row % 2], *cell))
 }
 
@@ -224,7 +228,7 @@ fn rows_of_several_trees_make_a_batch_that_is_the_same_to_cpython() {
         }
     }
     assert!(written > 60, "{written}");
-    // Rows that shared an object no longer do when they come from two trees.
+    // Rows that shared an object no longer do if they come from two trees.
     assert_eq!(python("compare-values", folder.path()).trim(), written.to_string());
 }
 
@@ -239,7 +243,7 @@ fn a_global_of_several_trees_is_written_once() {
 #[test]
 fn ids_are_written_as_an_array_or_a_list() {
     let ids = [0, 255, -1, i64::MAX, i64::MIN];
-    let mut writer = Writer::new(5);
+    let mut writer = PickleWriter::new(5);
     writer
         .tuple(|writer| {
             writer.id_array(&ids);
@@ -267,7 +271,7 @@ fn ids_are_written_as_an_array_or_a_list() {
 #[test]
 fn a_pickle_is_one_frame_as_long_as_itself() {
     for (protocol, header) in [(0, 4), (4, 4), (5, 5), (200, 5)] {
-        let mut writer = Writer::new(protocol);
+        let mut writer = PickleWriter::new(protocol);
         writer.bytes(&[7; 200_000]);
         let pickle = writer.finish().unwrap();
         assert_eq!(pickle[..3], [0x80, header, 0x95]);
@@ -278,7 +282,7 @@ fn a_pickle_is_one_frame_as_long_as_itself() {
 #[test]
 fn a_bytearray_makes_the_pickle_one_of_protocol_five() {
     let tree = parse(b"\x80\x05\x96\x01\0\0\0\0\0\0\0a.");
-    let mut writer = Writer::new(4);
+    let mut writer = PickleWriter::new(4);
     let source = writer.source(&tree);
     writer.copy(source, tree.root()).unwrap();
     assert_eq!(writer.finish().unwrap()[1], 5);
@@ -286,25 +290,25 @@ fn a_bytearray_makes_the_pickle_one_of_protocol_five() {
 
 #[test]
 fn a_pickle_that_is_not_one_value_is_not_written() {
-    assert_eq!(Writer::new(5).finish(), Err(WriteError::NotOneValue(0)));
-    let mut writer = Writer::new(5);
+    assert_eq!(PickleWriter::new(5).finish(), Err(PickleWriteError::NotOneValue(0)));
+    let mut writer = PickleWriter::new(5);
     writer.none();
     writer.int(1);
-    assert_eq!(writer.finish(), Err(WriteError::NotOneValue(2)));
-    let mut writer = Writer::new(5);
+    assert_eq!(writer.finish(), Err(PickleWriteError::NotOneValue(2)));
+    let mut writer = PickleWriter::new(5);
     let odd = writer.dict(|writer| {
         writer.str("key");
         Ok(())
     });
-    assert_eq!(odd, Err(WriteError::Unpaired(1)));
+    assert_eq!(odd, Err(PickleWriteError::Unpaired(1)));
 }
 
 #[test]
 fn an_object_without_named_fields_is_no_model() {
     for pickle in [&b"N."[..], b"cm\nC\n)R.", b"cm\nC\n)\x81Nb.", b"cmsgspec._utils\nrebuild\n(cm\nC\nNtR."] {
         let tree = parse(pickle);
-        let mut writer = Writer::new(5);
+        let mut writer = PickleWriter::new(5);
         let source = writer.source(&tree);
-        assert_eq!(writer.object(source, tree.root(), |_| Ok(())), Err(WriteError::NoFields));
+        assert_eq!(writer.object(source, tree.root(), |_| Ok(())), Err(PickleWriteError::NoFields));
     }
 }

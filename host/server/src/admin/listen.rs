@@ -5,7 +5,7 @@ use super::{AdminState, routes};
 use crate::descriptors;
 use afterbay_config as config;
 use afterbay_config::AdminAddress;
-use afterbay_http::{Bounds, Listener, serve};
+use afterbay_http::{HttpListener, ServerBounds, serve};
 use afterbay_sockets::{BindError, Endpoint};
 use anyhow::{Context, anyhow, ensure};
 use axum::Extension;
@@ -43,7 +43,7 @@ impl Drop for Served {
 /// An address that is bound and not served yet.
 pub(crate) struct Bound {
     address: AdminAddress,
-    listener: Listener,
+    listener: HttpListener,
     /// The file of a Unix socket.
     name: Option<afterbay_sockets::Listener>,
 }
@@ -75,11 +75,11 @@ impl Admin {
         let limit = descriptors::limit();
         for Bound { address, listener, name } in bound {
             let shown = match &listener {
-                Listener::Tcp(tcp) if token_file.is_none() => {
+                HttpListener::Tcp(tcp) if token_file.is_none() => {
                     format!("http://{}, read-only", tcp.local_addr()?)
                 }
-                Listener::Tcp(tcp) => format!("http://{}", tcp.local_addr()?),
-                Listener::Unix(_) => address.to_string(),
+                HttpListener::Tcp(tcp) => format!("http://{}", tcp.local_addr()?),
+                HttpListener::Unix(_) => address.to_string(),
             };
             tracing::info!(target: "afterbay", "admin: {shown}");
             let token_file = self.token_file.clone();
@@ -88,7 +88,7 @@ impl Admin {
                 Access { address: address.clone(), token_file, socket: socket.clone() },
             );
             let bounds =
-                Bounds { connections: descriptors::for_admin(limit), head: HEAD_MAX, exchange: EXCHANGE_MAX };
+                ServerBounds { connections: descriptors::for_admin(limit), head: HEAD_MAX, exchange: EXCHANGE_MAX };
             let accepting = tokio::spawn(async move {
                 serve(listener, bounds, |peer| routes.clone().layer(Extension(peer))).await;
                 drop(name);
@@ -101,10 +101,10 @@ impl Admin {
 
 async fn bind(address: &AdminAddress) -> anyhow::Result<Bound> {
     let (listener, name) = match address {
-        AdminAddress::Tcp(tcp) => (Listener::Tcp(TcpListener::bind(tcp).await?), None),
+        AdminAddress::Tcp(tcp) => (HttpListener::Tcp(TcpListener::bind(tcp).await?), None),
         AdminAddress::Unix(path) => {
             let (listener, name) = bind_socket(path)?;
-            (Listener::Unix(listener), Some(name))
+            (HttpListener::Unix(listener), Some(name))
         }
     };
     Ok(Bound { address: address.clone(), listener, name })

@@ -1,5 +1,4 @@
-//! SGLang's DetokenizerManager as far as text goes (`_decode_batch_token_id_output`, 0.5.23), on the library that it
-//! decodes with.
+//! The text part of SGLang's DetokenizerManager (`_decode_batch_token_id_output`, 0.5.23), on the library that it uses.
 
 use tokenizers::Tokenizer;
 
@@ -10,11 +9,11 @@ pub struct Row {
     pub finish: Option<Finish>,
 }
 
-/// Why a request ended, as far as the text needs it.
+/// The finish reason, as far as the text depends on it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Finish {
     Length,
-    /// Its last token is a stop token, which is cut off unless `no_stop_trim`.
+    /// The last token is a stop token, which is cut unless `no_stop_trim`.
     StopToken {
         no_stop_trim: bool,
     },
@@ -41,7 +40,7 @@ impl<'a> Request<'a> {
         self.tokenizer.decode(ids, self.skip_special).unwrap().chars().collect()
     }
 
-    /// The text that goes to the client.
+    /// The text for the client.
     pub fn take(&mut self, row: &Row) -> String {
         let size = self.tokenizer.get_vocab_size(true);
         let clamp = |id: &i64| u32::try_from(*id).ok().filter(|id| (*id as usize) < size).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What `tests/make_fixtures.py` had the Python library decode.
+//! Compares with the results of the Python library that `tests/make_fixtures.py` recorded.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::{FIXTURES, fixture, vocabulary};
 
-/// For every id, `1` where the text so far does not end with U+FFFD: with special tokens skipped and kept.
+/// For every id, `1` if the text so far does not end with U+FFFD: with special tokens skipped, and kept.
 #[derive(Deserialize)]
 struct Expected {
     ids: Vec<i64>,
@@ -15,7 +15,7 @@ struct Expected {
     keep: String,
 }
 
-/// Special tokens of all fixtures: `<s>`, `</s>`, `<|im_end|>`.
+/// The special tokens of all fixtures: `<s>`, `</s>`, `<|im_end|>`.
 const SPECIAL: i64 = 3;
 
 fn expected(name: &str) -> Vec<Expected> {
@@ -57,7 +57,7 @@ fn a_row_is_whole_only_where_python_decodes_no_replacement_at_the_end() {
                 whole += usize::from(progress.is_whole());
             }
         }
-        // `cargo test -p afterbay-text -- --nocapture` shows how careful it is.
+        // `cargo test -p afterbay-text -- --nocapture` shows how often rows stay single.
         println!("{name}: {whole} of {clean} clean rows are whole");
         let least = if kind == Kind::ByteFallback { 50 } else { 95 };
         assert!(whole * 100 >= clean * least, "{name}: {whole} of {clean}");

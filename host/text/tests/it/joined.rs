@@ -1,4 +1,4 @@
-//! Rows joined where the crate says so give the text of single rows, whatever the ids and wherever rows are joined.
+//! Rows joined where the crate allows it give the text of single rows, for any ids and any joins.
 
 use afterbay_text::{Ending, Progress, Vocabulary};
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ const TEXTS: [&str; 10] = [
     "שלום Привет é",
 ];
 
-/// A part of a request's ids; resolved against a vocabulary.
+/// A part of a request's ids, resolved against a vocabulary.
 #[derive(Clone, Debug)]
 enum Part {
     Text {
@@ -29,7 +29,7 @@ enum Part {
         from: Index,
         to: Index,
     },
-    /// Tokens that are no text of their own: pieces of characters.
+    /// Tokens that are not text by themselves: parts of characters.
     Pieces(Vec<Index>),
     Any(Vec<Index>),
     Special(u32),
@@ -90,14 +90,14 @@ impl Reader {
     }
 }
 
-/// Joins what waits together, as the outbox does: `waits` says how many rows each time.
+/// Joins the rows of a backlog as the outbox does. `waits` has the length of each backlog.
 fn join(rows: &[Row], endings: &[Ending], waits: &[usize]) -> Vec<Row> {
     let mut sent: Vec<Row> = Vec::new();
     let (mut at, mut waits) = (0, waits.iter().cycle());
     while at < rows.len() {
         let to = (at + waits.next().unwrap()).min(rows.len());
         while at < to {
-            // The longest that may go as one: at least one row.
+            // The longest run that may be joined: at least one row.
             let unbroken = (at..to).take_while(|row| endings[*row] != Ending::Broken);
             let may_end = |row: &usize| endings[*row] == Ending::Whole || rows[*row].finish.is_some();
             let end = unbroken.filter(may_end).last().map_or(at + 1, |last| last + 1);
@@ -115,12 +115,12 @@ fn join(rows: &[Row], endings: &[Ending], waits: &[usize]) -> Vec<Row> {
 struct Case {
     prompt: Vec<Part>,
     parts: Vec<Part>,
-    /// How many ids the rows have, over and over.
+    /// The numbers of ids per row, repeated.
     lengths: Vec<usize>,
     waits: Vec<usize>,
     finish: Finish,
     skip: bool,
-    /// Whether the prompt's tail is fed too.
+    /// Whether the prompt's tail is included.
     prompt_fed: bool,
 }
 
@@ -180,7 +180,7 @@ fn check(reader: &Reader, case: &Case) -> (usize, usize) {
     (rows.len(), joined.len())
 }
 
-/// `TEXT_CASES` is how many cases of each vocabulary, for a longer search.
+/// The number of cases per vocabulary. `TEXT_CASES` overrides it, for a longer search.
 fn cases() -> u32 {
     std::env::var("TEXT_CASES").map_or(150, |cases| cases.parse().unwrap())
 }

@@ -1,4 +1,4 @@
-//! What loads, and what is refused, with which words.
+//! Loading vocabularies, and the errors.
 
 use std::fs::File;
 use std::path::Path;
@@ -40,7 +40,7 @@ fn a_directory_is_the_same_as_the_tokenizer_json_in_it() {
 }
 
 #[test]
-fn a_file_that_is_not_there_or_no_tokenizer_is_refused_by_name() {
+fn a_missing_file_or_one_that_is_not_a_tokenizer_is_refused_by_name() {
     let dir = TempDir::new().unwrap();
     refused(dir.path(), "holds no tokenizer.json");
     refused(&dir.path().join("other.json"), "no such file or directory");
@@ -101,7 +101,7 @@ fn a_token_that_only_the_config_calls_special_may_be_skipped_inside_a_character(
 }
 
 #[test]
-fn an_added_token_whose_id_the_library_gives_otherwise_is_not_trusted() {
+fn an_added_token_that_the_library_numbers_otherwise_is_not_trusted() {
     let mut tokenizer = model(json!({"a": 0, "b": 1}), "ByteLevel");
     tokenizer["added_tokens"] = json!([{"id": 2, "content": "<x>"}, {"id": 9, "content": "<y>"}]);
     let vocabulary = load(&tokenizer).unwrap();

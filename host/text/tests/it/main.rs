@@ -1,5 +1,5 @@
-//! The crate against the library that SGLang decodes with: what it said of the fixtures, and what it says now, of any
-//! ids and any way to join rows.
+//! Tests against SGLang's library for decoding: its recorded results for the fixtures, and its results for any ids and
+//! any joins.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,4 +1,4 @@
-//! Every token's bytes and a text's ids, against the library that SGLang decodes and encodes with.
+//! Every token's bytes and a text's ids, compared with SGLang's library.
 
 use std::path::Path;
 
@@ -43,7 +43,7 @@ fn every_token_has_the_bytes_that_the_library_makes_of_it_in_the_middle_of_a_tex
         let size = library.get_vocab_size(true);
         assert_eq!((tokens.size() as usize, tokens.kind()), (size, kind), "{name}");
         assert_eq!(tokens.special(), SPECIAL, "{name}");
-        // Of several letters, so that it is no byte token, which would be one run with another after it.
+        // A word of several letters is no byte token, which would form one run with the next byte token.
         let is_word = |id: &i64| {
             let text = decode(&library, &[*id]);
             text.len() > 1 && text.bytes().all(|byte| byte.is_ascii_alphabetic())
@@ -53,7 +53,7 @@ fn every_token_has_the_bytes_that_the_library_makes_of_it_in_the_middle_of_a_tex
         for id in 0..size as i64 {
             let text = decode(&library, &[before, id]);
             assert_eq!(text.strip_prefix(&start), Some(lossy(tokens.bytes(id)).as_str()), "{name} {id}");
-            // A special token has no bytes, any other has.
+            // A special token has no bytes; every other token has some.
             assert_eq!(tokens.bytes(id).is_empty(), SPECIAL.contains(&id), "{name} {id}");
         }
     }
@@ -63,7 +63,7 @@ fn every_token_has_the_bytes_that_the_library_makes_of_it_in_the_middle_of_a_tex
 fn all_tokens_one_after_another_are_what_the_library_decodes() {
     for (name, kind) in FIXTURES {
         let (tokens, library) = (Tokens::load(&fixture(name)).unwrap(), library(name));
-        // A run of byte tokens that is no UTF-8 is U+FFFD for each byte with byte fallback: left out.
+        // Left out: with byte fallback, a run of byte tokens that is not UTF-8 becomes U+FFFD for each byte.
         let is_part =
             |id: &i64| kind == Kind::ByteFallback && std::str::from_utf8(tokens.bytes(*id)).is_err();
         let ids: Vec<i64> = (0..i64::from(tokens.size())).filter(|id| !is_part(id)).collect();
@@ -82,7 +82,7 @@ fn a_text_that_is_encoded_and_decoded_is_the_same_bytes() {
             let ids = encoder.encode(text).unwrap();
             let decoded = lossy(&tokens.decode(&ids));
             let theirs = decode(&library(name), &ids);
-            // A text's first token may have a space that a decoder cuts off.
+            // A text's first token may have a space that a decoder cuts.
             assert!(decoded == theirs || decoded.strip_prefix(' ') == Some(&theirs), "{name} {text:?}");
             if matches!(kind, Kind::ByteLevel | Kind::ByteFallback) && !name.starts_with("unigram") {
                 assert_eq!(
@@ -104,7 +104,7 @@ fn special_tokens_in_a_text_become_them_and_none_are_put_around_it() {
 }
 
 #[test]
-fn an_id_that_is_no_token_has_no_bytes() {
+fn an_id_without_a_token_has_no_bytes() {
     let tokens = Tokens::load(&fixture("byte-level")).unwrap();
     for id in [-1, i64::MIN, i64::MAX, i64::from(tokens.size())] {
         assert_eq!(tokens.bytes(id), b"", "{id}");
@@ -128,7 +128,7 @@ fn refused<T>(result: Result<T, impl std::fmt::Display>, path: &Path, with: &str
 }
 
 #[test]
-fn special_tokens_and_ends_of_text_are_also_those_that_the_files_beside_it_name() {
+fn the_files_beside_it_also_name_special_tokens_and_ends_of_text() {
     let dir = TempDir::new().unwrap();
     let mut tokenizer = bpe(json!({"a": 0, "<pad>": 1, "b": 2}), json!({"type": "ByteLevel"}));
     tokenizer["added_tokens"] = json!([{"id": 3, "content": "<think>", "special": false},
@@ -148,7 +148,7 @@ fn special_tokens_and_ends_of_text_are_also_those_that_the_files_beside_it_name(
     assert_eq!((load().special(), load().eos()), (&[1, 4, 5, 6][..], &[5][..]));
     assert_eq!(load().decode(&[0, 1, 2, 3, 4, 5, 6]), b"ab<think>");
 
-    // A model may have ids past its tokenizer's: none of ours.
+    // A model may have ids past its tokenizer's. They have no token.
     save(&dir, "config.json", &json!({"eos_token_id": 2, "vocab_size": 100}));
     save(&dir, "generation_config.json", &json!({"eos_token_id": [4, 5, 99, -1]}));
     assert_eq!(load().eos(), [2, 4, 5]);
@@ -159,7 +159,7 @@ fn special_tokens_and_ends_of_text_are_also_those_that_the_files_beside_it_name(
 }
 
 #[test]
-fn an_id_whose_token_is_not_certain_has_no_bytes() {
+fn an_id_with_an_uncertain_token_has_no_bytes() {
     let dir = TempDir::new().unwrap();
     let mut tokenizer = bpe(json!({"a": 0, "b": 0, "c": 1}), json!({"type": "ByteLevel"}));
     tokenizer["added_tokens"] = json!([{"id": 3, "content": "<x>"}, {"id": 9, "content": "<y>"}]);
@@ -170,7 +170,7 @@ fn an_id_whose_token_is_not_certain_has_no_bytes() {
 }
 
 #[test]
-fn a_decoder_that_makes_very_much_of_little_is_refused_before_it_is_made() {
+fn a_decoder_that_makes_short_tokens_very_long_is_refused_in_time() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("tokenizer.json");
     let step = |from: &str, to: &str| json!({"type": "Replace", "pattern": {"String": from}, "content": to.repeat(2000)});
@@ -180,7 +180,7 @@ fn a_decoder_that_makes_very_much_of_little_is_refused_before_it_is_made() {
 }
 
 #[test]
-fn a_decoder_that_is_not_known_is_refused_by_name() {
+fn an_unknown_decoder_is_refused_by_name() {
     let dir = TempDir::new().unwrap();
     save(&dir, "tokenizer.json", &bpe(json!({"a": 0}), json!({"type": "CTC"})));
     let path = dir.path().join("tokenizer.json");
@@ -188,7 +188,7 @@ fn a_decoder_that_is_not_known_is_refused_by_name() {
 }
 
 #[test]
-fn clean_up_of_a_whole_text_is_no_matter_of_a_tokens_bytes() {
+fn clean_up_of_a_whole_text_does_not_affect_a_tokens_bytes() {
     let dir = TempDir::new().unwrap();
     save(&dir, "tokenizer.json", &json!({"model": {"type": "Unigram", "vocab": [["a", 0.5]]}}));
     save(&dir, "tokenizer_config.json", &json!({"clean_up_tokenization_spaces": true}));
@@ -198,7 +198,7 @@ fn clean_up_of_a_whole_text_is_no_matter_of_a_tokens_bytes() {
 }
 
 #[test]
-fn a_file_that_the_library_does_not_take_has_tokens_but_no_encoder() {
+fn a_file_that_the_library_refuses_has_tokens_but_no_encoder() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("tokenizer.json");
     let byte_level =
@@ -206,7 +206,7 @@ fn a_file_that_the_library_does_not_take_has_tokens_but_no_encoder() {
     let good = bpe(json!({"a": 0}), byte_level);
     save(&dir, "tokenizer.json", &good);
     assert_eq!(Encoder::load(&path).unwrap().encode("aa").unwrap(), [0, 0]);
-    // A merge of what is no token; a pattern that does not end.
+    // A merge of strings that are no tokens, and a pattern without an end.
     let (mut merge, mut pattern) = (good.clone(), good);
     merge["model"]["merges"] = json!(["a b"]);
     pattern["pre_tokenizer"] =
@@ -219,7 +219,7 @@ fn a_file_that_the_library_does_not_take_has_tokens_but_no_encoder() {
 }
 
 #[test]
-fn a_file_that_truncates_or_pads_does_not_do_so_here() {
+fn truncation_and_padding_of_a_file_are_ignored() {
     let dir = TempDir::new().unwrap();
     let file = std::fs::read_to_string(fixture("byte-level").join("tokenizer.json")).unwrap();
     let mut tokenizer: Value = serde_json::from_str(&file).unwrap();

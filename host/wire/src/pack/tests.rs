@@ -1,8 +1,8 @@
-//! Msgpack values: skipped whole, written shortest, noticed when cut.
+//! msgpack values: skipped whole, written in the shortest form, noticed when cut.
 
 use super::*;
 
-/// A value of each first byte, followed by nothing.
+/// A value for each first byte, followed by nothing.
 fn values() -> impl Iterator<Item = Vec<u8>> {
     (0..=255u8).filter(|&byte| byte != 0xc1).map(|byte| {
         let mut value = vec![byte];
@@ -51,30 +51,30 @@ fn the_tables_by_first_byte_agree_with_what_is_read() {
         assert!(width == 0 || width == value.len(), "{value:02x?}");
         assert_eq!(one_byte(value[0]), value.len() == 1 && !matches!(value[0], 0x80 | 0x90 | 0xa0));
         let types = match item(&value).unwrap() {
-            Item::Nil => NIL,
-            Item::Int(_) | Item::Big(_) => INT,
-            Item::Str(_) => STR,
-            Item::Ext(..) => EXT,
-            Item::Array(..) => LIST,
-            Item::Map(..) => MAP,
+            PackValue::Nil => NIL,
+            PackValue::Int(_) | PackValue::Big(_) => INT,
+            PackValue::Str(_) => STR,
+            PackValue::Ext(..) => EXT,
+            PackValue::Array(..) => LIST,
+            PackValue::Map(..) => MAP,
             _ => OTHER,
         };
         assert_eq!(TYPES[value[0] as usize], types, "{value:02x?}");
-        if let Item::Str(text) = item(&value).unwrap() {
+        if let PackValue::Str(text) = item(&value).unwrap() {
             assert_eq!(str_bytes(&value), Some(text));
         }
     }
     assert_eq!((WIDTHS[0xc1], one_byte(0xc1)), (0, false));
 }
 
-/// Where each of the cells begins, and the last one ends.
+/// The start of each cell, and the end of the last one.
 fn starts(bytes: &[u8], count: u32) -> Result<(Vec<usize>, bool), PackError> {
     let mut starts = Vec::new();
     let (cells, end) = cells(bytes, 0, count, &mut starts)?;
     let found: Vec<_> = (0..count).map(|row| cells.span(&starts, row, row + 1)).collect();
     assert_eq!(found.last().map_or(0, |last| last.1), end);
     assert!(found.windows(2).all(|pair| pair[0].1 == pair[1].0));
-    Ok((found.into_iter().map(|(start, _)| start).collect(), matches!(cells, Cells::Uniform { .. })))
+    Ok((found.into_iter().map(|(start, _)| start).collect(), matches!(cells, CellSpans::Uniform { .. })))
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn cells_that_are_cut_are_noticed() {
 
 #[test]
 fn equal_headers_of_extensions_have_equal_types() {
-    // Both of 17 bytes: ids, and another extension of that length.
+    // Both values have 17 bytes: ids, and another extension of that length.
     let ids = [&[0xc7, 14, 1, 0, 0, 0, 2, 0xa1, b'q'][..], &[0; 8]].concat();
     let mut other = ids.clone();
     other[2] = 3;
@@ -135,7 +135,7 @@ fn integers_are_written_shortest_and_read_back() {
         };
         assert_eq!(out.len(), shortest, "{value}");
     }
-    assert_eq!(item(&[0xcf, 0xff, 0, 0, 0, 0, 0, 0, 0]), Some(Item::Big(0xff00_0000_0000_0000)));
+    assert_eq!(item(&[0xcf, 0xff, 0, 0, 0, 0, 0, 0, 0]), Some(PackValue::Big(0xff00_0000_0000_0000)));
     assert_eq!(int(&[0xcf, 0xff, 0, 0, 0, 0, 0, 0, 0]), None);
 }
 

@@ -1,13 +1,13 @@
-//! Writes msgpack in the shortest form, as msgspec does.
+//! Writes msgpack in the shortest form, like msgspec.
 
 use super::{EXT_ARRAY, EXT_IDS};
 
-/// The header of an array of `len` items.
+/// Writes the header of an array of `len` items.
 pub(crate) fn array(out: &mut Vec<u8>, len: usize) {
     sized(out, len, Some((0x90, 15)), [None, Some(0xdc), Some(0xdd)]);
 }
 
-/// The header of a map of `len` entries.
+/// Writes the header of a map of `len` entries.
 pub(crate) fn map(out: &mut Vec<u8>, len: usize) {
     sized(out, len, Some((0x80, 15)), [None, Some(0xde), Some(0xdf)]);
 }
@@ -21,7 +21,7 @@ pub(crate) fn str(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// The header of a byte string of `len` bytes.
+/// Writes the header of a byte string of `len` bytes.
 pub(crate) fn bin(out: &mut Vec<u8>, len: usize) {
     sized(out, len, None, [Some(0xc4), Some(0xc5), Some(0xc6)]);
 }
@@ -47,7 +47,7 @@ pub(crate) fn int(out: &mut Vec<u8>, value: i64) {
     out.extend_from_slice(&value.to_be_bytes()[8 - width..]);
 }
 
-/// The header of an extension of `len` bytes.
+/// Writes the header of an extension of `len` bytes.
 pub(crate) fn ext(out: &mut Vec<u8>, code: u8, len: usize) {
     match len {
         1 | 2 | 4 | 8 | 16 => out.push(0xd4 + len.trailing_zeros() as u8),
@@ -56,7 +56,7 @@ pub(crate) fn ext(out: &mut Vec<u8>, code: u8, len: usize) {
     out.push(code);
 }
 
-/// An `array('q')` as extension 1, or as `["q", bin]`.
+/// Writes an `array('q')` as extension 1, or as `["q", bin]`.
 pub(crate) fn ids(out: &mut Vec<u8>, ids: &[i64], as_ext: bool) {
     if as_ext {
         ext(out, EXT_ARRAY, EXT_IDS.len() + 8 * ids.len());
@@ -70,8 +70,8 @@ pub(crate) fn ids(out: &mut Vec<u8>, ids: &[i64], as_ext: bool) {
     }
 }
 
-/// A length in the shortest of: the type byte itself, one, two or four bytes after it.
-/// What is longer than `u32` does not reach this: it is over the bound of a frame.
+/// Writes a length in the shortest form: in the type byte, or in one, two or four bytes after it. Lengths past `u32`
+/// exceed the limit of a frame and do not occur.
 fn sized(out: &mut Vec<u8>, len: usize, fix: Option<(u8, usize)>, markers: [Option<u8>; 3]) {
     match (fix, markers) {
         (Some((marker, most)), _) if len <= most => out.push(marker | len as u8),

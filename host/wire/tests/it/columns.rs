@@ -1,4 +1,4 @@
-//! The table of columns against every field of every known version.
+//! Checks the table of columns against every field of every known version.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::samples::{all, root, sample};
 
-/// Field, and a place that has it.
+/// Each field, and one place that has it.
 fn every_field() -> BTreeMap<String, String> {
     let mut fields = BTreeMap::new();
     for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("layouts")).unwrap() {
@@ -71,7 +71,7 @@ fn every_layout_that_comes_with_afterbay_is_read() {
 }
 
 #[test]
-fn a_layout_that_is_not_known_names_those_that_are() {
+fn an_unknown_layout_error_names_the_known_ones() {
     let error = Layouts::load("0.5.99").unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -92,7 +92,7 @@ fn a_layout_that_is_not_known_names_those_that_are() {
 }
 
 #[test]
-fn a_batch_of_another_length_is_passed_on_and_said() {
+fn a_batch_of_another_length_is_a_barrier_that_says_so() {
     let frame = sample("versions/0.5.23/tokid_n1.msgpack");
     let Decoded::Barrier(barrier) = decode(frame.bytes.clone(), &Layouts::version("0.5.15").unwrap()) else {
         panic!("decoded by the layout of another version");
@@ -105,7 +105,7 @@ fn a_batch_of_another_length_is_passed_on_and_said() {
 
 #[test]
 fn a_layout_that_does_not_fit_is_noticed_by_the_types_of_what_is_read() {
-    // Of the right length, with two fields in each other's place.
+    // The length is right; two fields have changed places.
     let json = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("layouts/0.5.23.json")).unwrap();
     let frame = sample("versions/0.5.23/tokid_n3.msgpack");
     for (one, other) in

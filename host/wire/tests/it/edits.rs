@@ -1,4 +1,4 @@
-//! What an edit does to each column of its row.
+//! The effect of an edit on each column of its row.
 
 use afterbay_wire::synth::{SynthBatch, SynthFinish, SynthRow, SynthWire};
 use afterbay_wire::{Batch, Edit, Finish, FinishReason, Kind, Matched, RowsError, Tokens};
@@ -27,7 +27,7 @@ fn ids(batch: &Batch, column: &str, row: usize) -> Vec<i64> {
     cell.iter().map(|id| id.as_i64().unwrap()).collect()
 }
 
-/// The same rows on every wire: 0.5.6 (lists), 0.5.14, 0.5.15 (msgpack pairs), 0.5.23 (extensions), both pickles.
+/// The same rows in every encoding: 0.5.6 (lists), 0.5.14, 0.5.15 (msgpack pairs), 0.5.23 (extensions), both pickles.
 fn firsts() -> impl Iterator<Item = (String, Batch)> {
     [
         "0.5.6/tokid_n3_first.pickle",
@@ -41,7 +41,7 @@ fn firsts() -> impl Iterator<Item = (String, Batch)> {
 }
 
 #[test]
-fn an_edit_that_says_nothing_changes_nothing() {
+fn an_empty_edit_changes_nothing() {
     for (name, batch) in firsts() {
         let same = edited(&batch, &[Edit::new(1)]);
         assert_eq!(open(&same), open(&batch), "{name}");
@@ -118,7 +118,7 @@ fn a_finished_row_says_stop_and_what_was_matched() {
 }
 
 #[test]
-fn an_aborted_row_says_so_as_sglang_would() {
+fn an_aborted_row_has_sglangs_finish_reason() {
     for (name, batch) in firsts() {
         for (status_code, err_type, message, told) in [
             (None, None, "over the quota", "over the quota"),
@@ -178,7 +178,7 @@ fn customized_info_follows_the_tokens() {
         let empty = open(&edited(&batch, &[tokens(0, Tokens::Empty)]));
         for (name, rows) in before.as_object().unwrap() {
             let entries = rows[0].as_array().unwrap();
-            // A list of another length than there are tokens goes with none of them.
+            // A list whose length differs from the number of tokens keeps no entry.
             let kept = if entries.len() == 1 { entries[0].clone() } else { Value::Null };
             assert_eq!(new["customized_info"][name][0], json!([null, kept]), "{name}");
             assert_eq!(empty["customized_info"][name][0], json!([]), "{name}");
@@ -204,7 +204,7 @@ fn the_stop_token_that_the_detokenizer_leaves_out_stays_for_it() {
     assert_eq!((ids(&replaced, "output_ids", 0), ids(&replaced, "decode_ids", 0)), (vec![7], vec![7, 2]));
     let kept = edited(&batch, &[tokens(0, Tokens::Delta(vec![7, 2]))]);
     assert_eq!(ids(&kept, "decode_ids", 0), [7, 2]);
-    // Ended with another reason, nothing is left out.
+    // With another finish reason the detokenizer removes nothing.
     let finish = Edit { finish: Some(FinishReason::Stop("x".into())), ..tokens(0, Tokens::Empty) };
     assert!(ids(&edited(&batch, &[finish]), "decode_ids", 0).is_empty());
 }
@@ -220,7 +220,7 @@ fn text_stays_with_replaced_ids_and_goes_with_emptied_ones() {
 }
 
 #[test]
-fn a_replaced_text_stands_with_its_ids_and_before_a_detokenizer_is_not_looked_at() {
+fn a_replaced_text_goes_with_its_ids_and_is_ignored_before_a_detokenizer() {
     let new = |row, ids: &[i64]| Edit {
         text: Some("日本".into()),
         completion_tokens: Some(70),
@@ -243,7 +243,7 @@ fn a_replaced_text_stands_with_its_ids_and_before_a_detokenizer_is_not_looked_at
 }
 
 #[test]
-fn edits_are_ascending_one_a_row_and_of_rows_that_are_there() {
+fn edits_must_be_ascending_one_per_row_and_of_existing_rows() {
     let batch = read_batch(&sample("frames/tokid_n3.msgpack").bytes);
     for (rows, wrong) in [(&[0, 0][..], 0), (&[1, 0], 0), (&[3], 3), (&[7], 7)] {
         let edits: Vec<_> = rows.iter().map(|&row| Edit::new(row)).collect();

@@ -1,4 +1,4 @@
-//! Every frame of the real SGLang: decoded, taken apart, joined again.
+//! Every frame of the real SGLang: decoded, split, joined again.
 
 use afterbay_wire::{BarrierKind, Decoded, Finish, Ids, Kind, Layouts, Matched, Wire, Wrapped, decode};
 
@@ -33,7 +33,7 @@ fn every_fixture_decodes_to_its_json() {
             }
         }
         let Some(json) = it.json else { continue };
-        // One JSON stands for both encodings, and in `frames` it shows the pickles inside msgpack as bytes.
+        // One JSON file serves both encodings. In `frames` it shows pickles inside msgpack as bytes.
         match name.strip_prefix("frames/").and_then(|name| name.strip_suffix(".pickle")) {
             Some(name) => {
                 let msgpack = sample(&format!("frames/{name}.msgpack"));
@@ -125,7 +125,7 @@ fn new_tokens_are_told_from_the_prompts_tail_without_output_ids() {
             let completion = json["completion_tokens"][row].as_u64().unwrap();
             let first = offset + completion == decode.len() as u64;
             let new = decode.len() as u64 - if first { offset } else { 0 };
-            // Two fixtures were put together by hand, with ids that are no continuation of a prompt's tail.
+            // Two fixtures were made by hand, with ids that do not continue a prompt's tail.
             assert_eq!(u64::from(batch.tokens(row as u32)), new, "{} row {row}", sample.name);
             compared += 1;
         }

@@ -1,4 +1,4 @@
-//! Frames that mean harm end in values, in bounded time and memory.
+//! Hostile frames end in values, in bounded time and memory.
 
 use std::time::Duration;
 
@@ -7,13 +7,14 @@ use afterbay_wire::{Batch, Edit, Finish, Ids, Tokens};
 use bytes::Bytes;
 
 use crate::samples::{assert_same, open, read_batch, sample};
+use crate::value_len::value_len;
 
-/// What this thread has used of the processor; a busy machine does not count.
+/// The CPU time of this thread, which does not depend on the machine's load.
 fn cpu_time() -> Duration {
     rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime).try_into().unwrap()
 }
 
-/// A frame of hostile bytes is decoded and everything is asked of it; what is not understood must keep its bytes.
+/// Decodes a hostile frame and calls every accessor. A barrier must keep the frame's bytes.
 fn use_up(frame: &Bytes) {
     match decode(frame.clone(), &Layouts::builtin()) {
         Decoded::Barrier(barrier) => {
@@ -80,7 +81,7 @@ fn a_frame_cut_anywhere_is_not_understood_and_still_counted() {
             };
             assert!(matches!(barrier.kind, BarrierKind::NotUnderstood { .. }), "{name} cut at {end}");
             assert_eq!(barrier.bytes(), &cut);
-            // Its class stands within the first 200 bytes.
+            // The class stands within the first 200 bytes.
             assert!(end < 200 || barrier.counted(), "{name} cut at {end}");
         }
     }
@@ -124,7 +125,7 @@ fn flipped_bytes_end_in_values_and_in_time() {
     assert!(cpu_time() - begun < Duration::from_secs(60), "{:?}", cpu_time() - begun);
 }
 
-/// The beginning of a batch of 0.5.23 with this as its first column.
+/// The start of a batch of 0.5.23 with this first column.
 fn with_rids(rids: &[u8]) -> Bytes {
     [b"\xdc\x00\x36\xb2BatchTokenIDOutput", rids, &[0xc0; 64]].concat().into()
 }
@@ -157,10 +158,10 @@ fn declared_lengths_are_checked_before_anything_is_allocated() {
     );
 }
 
-/// The frames of `tokid_n3`, in each encoding.
+/// The frames of `tokid_n3` in each encoding.
 const THREE_ROWS: [&str; 2] = ["versions/0.5.23/tokid_n3.msgpack", "versions/0.5.12/tokid_n3.pickle"];
 
-/// The cells of the first column that stands in a msgpack frame as an array of three, from the byte at `from` on.
+/// The cells of every column of a msgpack frame that is an array of three, from the byte at `from` on.
 fn columns_of_three(frame: &[u8]) -> Vec<std::ops::Range<usize>> {
     let mut columns = Vec::new();
     let mut at = 4 + b"BatchTokenIDOutput".len();
@@ -174,28 +175,7 @@ fn columns_of_three(frame: &[u8]) -> Vec<std::ops::Range<usize>> {
     columns
 }
 
-/// How long the msgpack value is that some bytes begin with, for what a sample has.
-fn value_len(bytes: &[u8]) -> usize {
-    let inside = |header: usize, items: usize| (0..items).fold(header, |at, _| at + value_len(&bytes[at..]));
-    match bytes[0] {
-        0x00..=0x7f | 0xe0..=0xff | 0xc0 | 0xc2 | 0xc3 => 1,
-        fix @ 0x80..=0x8f => inside(1, 2 * usize::from(fix & 15)),
-        fix @ 0x90..=0x9f => inside(1, usize::from(fix & 15)),
-        fix @ 0xa0..=0xbf => 1 + usize::from(fix & 31),
-        0xcc | 0xd0 => 2,
-        0xcd | 0xd1 => 3,
-        0xca | 0xce | 0xd2 => 5,
-        0xcb | 0xcf | 0xd3 => 9,
-        0xc4 | 0xd9 => 2 + usize::from(bytes[1]),
-        0xc5 | 0xda => 3 + usize::from(u16::from_be_bytes([bytes[1], bytes[2]])),
-        0xc7 => 3 + usize::from(bytes[1]),
-        0xc8 => 4 + usize::from(u16::from_be_bytes([bytes[1], bytes[2]])),
-        0xdc => inside(3, usize::from(u16::from_be_bytes([bytes[1], bytes[2]]))),
-        other => panic!("{other:#04x} is in no sample"),
-    }
-}
-
-/// The frame of three rows with another cell in the middle row of a column: the column whose middle cell is `is`.
+/// The frame of three rows with another cell in the middle row of the column whose middle cell satisfies `is`.
 fn with_cell(is: impl Fn(&[u8]) -> bool, cell: &[u8]) -> Bytes {
     let frame = sample(THREE_ROWS[0]).bytes;
     for column in columns_of_three(&frame) {
@@ -216,7 +196,7 @@ fn is_ids(cell: &[u8]) -> bool {
     cell[0] == 0xc7
 }
 
-/// The rows of a batch that came out of [`with_cell`] are those of the sample, but for the middle one.
+/// Checks that the rows of a batch from [`with_cell`] equal those of the sample, except the middle one.
 fn others_are_as_they_were(batch: &Batch) {
     let whole = read_batch(&sample(THREE_ROWS[0]).bytes);
     for row in [0, 2] {
@@ -230,10 +210,10 @@ fn others_are_as_they_were(batch: &Batch) {
 }
 
 #[test]
-fn a_value_nested_deeper_than_anybody_reads_is_carried() {
+fn a_deeply_nested_value_is_carried() {
     let deep = |depth: usize| [&vec![0x91; depth][..], &[0xc0]].concat();
     let frame = sample(THREE_ROWS[0]).bytes;
-    // A count of the middle row.
+    // The count of the middle row.
     for depth in [31, 32, 33, 100_000] {
         let frame = with_cell(|cell| cell.len() == 1 && cell[0] < 0x80, &deep(depth));
         let batch = read_batch(&frame);
@@ -244,7 +224,7 @@ fn a_value_nested_deeper_than_anybody_reads_is_carried() {
         assert_eq!(batch.take(&[1]).unwrap().rid(0), batch.rid(1));
         batch.to_json(Wrapped::Open);
     }
-    // All of a column.
+    // The whole column.
     let end = frame.len() - value_len(&frame[frame.len() - 1..]);
     assert_eq!(frame[end..], [0xc0]);
     let batch = read_batch(&[&frame[..end], &deep(1_000)[..]].concat().into());
@@ -252,7 +232,7 @@ fn a_value_nested_deeper_than_anybody_reads_is_carried() {
 }
 
 #[test]
-fn a_count_that_is_no_integer_is_not_known_and_its_row_is_read() {
+fn a_count_that_is_not_an_integer_is_unknown_and_its_row_is_read() {
     let whole = read_batch(&sample(THREE_ROWS[0]).bytes);
     let count = whole.completion_tokens(1).unwrap() as u8;
     for odd in [&b"\xa1x"[..], b"\xcb\x3f\xf0\0\0\0\0\0\0", b"\xc0", b"\xff", b"\x90", b"\x80"] {
@@ -265,14 +245,14 @@ fn a_count_that_is_no_integer_is_not_known_and_its_row_is_read() {
 
 #[test]
 fn ids_of_32_bits_in_one_row_are_read_like_all_others() {
-    // Two ids of 32 bits have as many bytes as the other rows' one of 64, and the same header.
+    // Two ids of 32 bits have the bytes and the header of one id of 64 bits.
     let narrow = [&[0xc7, 14, 1, 0, 0, 0, 2, 0xa1, b'i'][..], &[5, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]].concat();
     let frame = with_cell(is_ids, &narrow);
     let batch = read_batch(&frame);
     assert_eq!(batch.unread(), []);
     others_are_as_they_were(&batch);
     use_up(&frame);
-    // The first array of ids is for the detokenizer; here both are others.
+    // The first array of ids is for the detokenizer. This test changes both arrays.
     let both = sample(THREE_ROWS[0]).bytes;
     let mut both = both.to_vec();
     for column in columns_of_three(&both.clone()) {
@@ -292,7 +272,7 @@ fn ids_of_32_bits_in_one_row_are_read_like_all_others() {
 }
 
 #[test]
-fn a_row_whose_rid_or_ids_cannot_be_read_is_named_and_the_others_are_read() {
+fn a_row_with_an_unreadable_rid_or_ids_is_named_and_the_others_are_read() {
     for (is, cell, column) in [
         (is_text as fn(&[u8]) -> bool, &b"\x07"[..], "rids"),
         (is_text, b"\xc0", "rids"),
@@ -306,7 +286,7 @@ fn a_row_whose_rid_or_ids_cannot_be_read_is_named_and_the_others_are_read() {
         assert_eq!((batch.tokens(1), batch.token_counts().nth(1)), (0, Some(0)));
         others_are_as_they_were(&batch);
         use_up(&frame);
-        // It can be ended, and leaves with its rid as it came.
+        // The row can be ended with its rid unchanged.
         let end = Edit {
             tokens: Tokens::Empty,
             finish: Some(afterbay_wire::FinishReason::Stop("x".to_owned())),
@@ -315,7 +295,7 @@ fn a_row_whose_rid_or_ids_cannot_be_read_is_named_and_the_others_are_read() {
         let edited = batch.edit(&[end]).unwrap().unwrap();
         assert_eq!((edited.rows(), edited.tokens(1), edited.rid_of(1)), (3, 0, batch.rid_of(1)));
         assert!(edited.finish(1) != Finish::Running);
-        // Alone it is what it was.
+        // Taken alone, the row is unchanged.
         let alone = batch.take(&[1]).unwrap();
         assert_eq!((alone.unread().len(), alone.rid_of(0)), (1, batch.rid_of(1)));
     }
@@ -336,7 +316,7 @@ fn a_rid_of_any_length_or_with_lone_surrogates_is_carried() {
     let batch = read_batch(&frame);
     assert_eq!((batch.unread(), batch.rid_of(1)), (&[][..], Some(&b"\xed\xa0\x80"[..])));
     assert_eq!((batch.rid(0), batch.tokens(1), batch.has_text_rids()), ("a", 1, false));
-    // Nobody can tell whose it is: it stays as it is.
+    // The row's request is unknown, so the row stays unchanged.
     assert!(Batch::join(&[Part::from(&batch), Part::from(&batch)]).is_err());
     let edit = Edit { tokens: Tokens::Delta(vec![9]), ..Edit::new(1) };
     assert_eq!(batch.edit(&[edit]).unwrap().unwrap().rid_of(1), batch.rid_of(1));
@@ -388,7 +368,7 @@ fn a_batch_whose_columns_cannot_be_read_names_its_rows() {
 }
 
 #[test]
-fn what_is_neither_pickle_nor_msgpack_struct_is_passed_on() {
+fn a_frame_of_neither_encoding_is_a_barrier() {
     for frame in [&b""[..], b"\xc0", b"hello", b"\x80", b"\x80\x06", b"\x80\x80", b"\xff\xff\xff\xff\xff"] {
         let it = error(Bytes::from_static(frame));
         assert_eq!(it, WireError::NotAFrame { head: frame.iter().copied().take(4).collect() });
@@ -400,8 +380,8 @@ fn what_is_neither_pickle_nor_msgpack_struct_is_passed_on() {
 }
 
 #[test]
-fn long_headers_are_as_good_as_short_ones() {
-    // The array of fields, the tag, and rids, each with the longest header there is.
+fn long_headers_are_read_like_short_ones() {
+    // The array of fields, the tag and rids, each with the longest possible header.
     let frame = sample("versions/0.5.23/tokid_n1.msgpack");
     let tag = b"BatchTokenIDOutput";
     assert_eq!(frame.bytes[..4], [0xdc, 0, 54, 0xa0 | tag.len() as u8]);
@@ -414,13 +394,13 @@ fn long_headers_are_as_good_as_short_ones() {
 }
 
 #[test]
-fn a_name_of_a_class_that_is_too_long_is_cut() {
+fn a_long_class_name_is_cut() {
     let frame = [&b"\x91\xdb\0\0\x10\0"[..], &[b'x'; 4096]].concat();
     let Decoded::Barrier(barrier) = decode(frame.into(), &Layouts::builtin()) else { panic!("a batch") };
     assert_eq!(barrier.kind, BarrierKind::Control { tag: "x".repeat(128) });
 }
 
-/// A pickled batch of 0.5.14's shape, its columns by this function; values put in the memo can be said again.
+/// A pickled batch in the form of 0.5.14, with columns from this function. Memoized values can be repeated.
 fn pickled(columns: &[(&str, Vec<u8>)]) -> Bytes {
     let mut out = b"\x80\x04csglang.srt.managers.io_struct\nBatchTokenIDOutput\n)\x81}(".to_vec();
     for (name, value) in columns {
@@ -432,7 +412,7 @@ fn pickled(columns: &[(&str, Vec<u8>)]) -> Bytes {
     out.into()
 }
 
-/// A list of `rows` items: `first`, which is memoized, said again and again.
+/// A list of `rows` items: `first`, which is memoized, and repetitions of it.
 fn again(first: &[u8], memo: u8, rows: usize) -> Vec<u8> {
     let mut out = b"](".to_vec();
     out.extend(first);
@@ -443,7 +423,7 @@ fn again(first: &[u8], memo: u8, rows: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_pickle_that_says_one_value_many_times_is_bounded() {
+fn a_pickle_that_repeats_one_value_is_bounded() {
     const ROWS: usize = 100_000;
     let list = |len: usize| [b"](", &b"K\x01".repeat(len)[..], b"e"].concat();
     let text = |len: usize| [&b"X"[..], &(len as u32).to_le_bytes(), &vec![b'x'; len]].concat();
@@ -470,7 +450,7 @@ fn a_pickle_that_says_one_value_many_times_is_bounded() {
         assert_eq!(error(frame.clone()), WireError::Expands { name });
         use_up(&frame);
     }
-    // A column that is not read until it is joined or edited; all rows are of one request.
+    // A column that is read only for joining or editing. All rows are of one request.
     let frame = batch(one, none, few, list(ROWS));
     let batch = read_batch(&frame);
     let expands = afterbay_wire::RowsError::Expands { name: "output_token_logprobs_val".into() };
@@ -484,7 +464,7 @@ fn a_pickle_that_says_one_value_many_times_is_bounded() {
 }
 
 #[test]
-fn a_tensor_that_is_said_many_times_does_not_pass_the_detokenizer() {
+fn a_repeated_tensor_does_not_pass_the_detokenizer() {
     const ROWS: usize = 10_000;
     let items = vec![7; 100_000];
     let saved = [b"ctorch\nCharStorage\n".as_slice(), &(items.len() as u64).to_le_bytes(), &items].concat();

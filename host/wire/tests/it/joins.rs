@@ -82,7 +82,7 @@ fn with(columns: &[(&str, Value)], json: &Value) -> Batch {
     read_batch(&out.into())
 }
 
-/// A batch of one request's row with these columns.
+/// A batch of one row with these columns.
 fn one_row(rid: &str, completion: u64, columns: &[(&str, Value)]) -> Batch {
     let plain = batch(Kind::TokenId, SynthWire::Msgpack, &[row(rid, &[1], completion)]);
     with(columns, &open(&plain))
@@ -135,7 +135,7 @@ fn some_rows_of_each_part_can_be_joined() {
 }
 
 #[test]
-fn rows_are_given_ascending_each_once_and_at_least_one() {
+fn rows_must_be_ascending_without_repetition_and_at_least_one() {
     let batch = read_batch(&sample("frames/tokid_n3.msgpack").bytes);
     for (rows, row) in [(&[1, 1][..], 1), (&[2, 0], 0), (&[0, 3], 3)] {
         assert_eq!(batch.take(rows).unwrap_err(), RowsError::Row { row, rows: 3 });
@@ -173,7 +173,7 @@ fn a_row_without_logprobs_beside_one_with_gets_what_the_scheduler_writes() {
         ("weight_versions", json!([[["v", 0, 1]]])),
     ]);
     let without = batch(Kind::TokenId, SynthWire::Msgpack, &[row("b", &[2], 3)]);
-    // Times are nil in the one and there in the other, which no scheduler does.
+    // Times are nil in one part and present in the other, which no scheduler writes.
     let error = Batch::join(&[Part::from(&with), Part::from(&without)]).unwrap_err();
     assert_eq!(error, RowsError::Shape { name: "time_stats".into() });
 
@@ -192,7 +192,7 @@ fn a_row_without_logprobs_beside_one_with_gets_what_the_scheduler_writes() {
 }
 
 #[test]
-fn each_column_is_joined_as_the_table_says() {
+fn each_column_is_joined_by_the_table() {
     let first = one_row(
         "a",
         1,
@@ -253,7 +253,7 @@ fn each_column_is_joined_as_the_table_says() {
 }
 
 #[test]
-fn what_cannot_be_joined_is_named_but_stands_side_by_side() {
+fn a_column_that_cannot_be_joined_is_named_and_stays_side_by_side() {
     for name in
         ["output_hidden_states", "routed_experts", "indexer_topk", "beam_search_output", "token_steps"]
     {
@@ -264,7 +264,7 @@ fn what_cannot_be_joined_is_named_but_stands_side_by_side() {
         assert_eq!(error, RowsError::Column { name: name.into(), rid: "a".into() });
         let other = one_row("b", 2, &[column]);
         assert_eq!(open(&join(&[&one, &other]))[name], json!([[1], [1]]));
-        // Where it is nil there is nothing to lose.
+        // A nil column loses nothing.
         join(&[&one_row("a", 1, &[(name, json!([null]))]), &one_row("a", 2, &[(name, json!([null]))])]);
     }
 }
@@ -312,14 +312,14 @@ fn customized_info_of_some_requests_only_does_not_stand_beside_others() {
     let without = read_batch(&sample("frames/tokid_n3.msgpack").bytes);
     let error = Batch::join(&[Part::from(&with), Part { batch: &without, rows: Some(&[1]) }]).unwrap_err();
     assert_eq!(error, RowsError::Shape { name: "customized_info".into() });
-    // The same request: it has what it had.
+    // Rows of the same request keep what they had.
     let same = Part { batch: &without, rows: Some(&[0]) };
     let joined = open(&Batch::join(&[Part::from(&with), same]).unwrap());
     assert_eq!(joined["customized_info"], open(&with)["customized_info"]);
 }
 
 #[test]
-fn the_load_of_old_versions_is_the_last_parts() {
+fn the_load_of_old_versions_is_that_of_the_last_part() {
     let old = read_batch(&sample("versions/0.5.12/tokid_n3.pickle").bytes);
     let load = open(&old)["load"].clone();
     assert!(load.is_object());
@@ -329,7 +329,7 @@ fn the_load_of_old_versions_is_the_last_parts() {
 }
 
 #[test]
-fn of_rows_with_all_ids_so_far_the_last_stands_for_those_before_and_a_row_of_new_ids_comes_behind() {
+fn the_last_row_with_all_ids_so_far_replaces_those_before_and_new_ids_follow() {
     for wire in WIRES {
         let edited = |ids: &[i64], all: &[i64]| {
             let edit = Edit { tokens: Tokens::Cumulative(all.to_vec()), ..Edit::new(0) };

@@ -1,15 +1,16 @@
-//! The tests of afterbay-wire through its public API, on frames that the real SGLang wrote and on synthetic ones.
+//! The tests of afterbay-wire's public API, on frames of the real SGLang and on synthetic ones.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod samples;
+mod value_len;
 
 mod columns;
 mod edits;
 mod fixtures;
 mod hostile;
-mod instead;
 mod joins;
 mod properties;
 mod real_sglang;
+mod replacements;
 mod textless;

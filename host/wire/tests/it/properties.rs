@@ -1,4 +1,4 @@
-//! Batches made at random, split and joined in any way.
+//! Random batches, split and joined in any way.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,8 @@ use proptest::prelude::*;
 
 use crate::samples::{hold_and_release, open, read_batch};
 
-/// Steps of some requests: which have a row in each, with how many tokens. A request ends in its last step.
+/// Steps of some requests: for each step, the requests with a row and the row's number of tokens. A request ends in its
+/// last step.
 fn steps() -> impl Strategy<Value = Vec<Vec<(u8, u8)>>> {
     prop::collection::vec(prop::collection::btree_map(0u8..12, 0u8..6, 1..8), 1..6)
         .prop_map(|steps| steps.into_iter().map(|step| step.into_iter().collect()).collect())
@@ -58,7 +59,7 @@ struct Request {
     ended: bool,
 }
 
-/// What a reader has of each request at the end.
+/// The state of a reader of each request at the end.
 fn read<'a>(batches: impl IntoIterator<Item = &'a Batch>) -> HashMap<String, Request> {
     let mut requests: HashMap<String, Request> = HashMap::new();
     let mut ids = Ids::default();
@@ -121,7 +122,7 @@ proptest! {
         pick in any::<u64>(),
     ) {
         let single = batches(&steps, kind, wire);
-        // Each batch in two: the rows that are picked, and the others.
+        // Splits each batch in two: the picked rows and the others.
         let halves: Vec<Batch> = single.iter().flat_map(|batch| {
             let (picked, others): (Vec<u32>, Vec<u32>) =
                 (0..batch.rows()).partition(|row| pick >> (row % 64) & 1 == 1);
@@ -154,7 +155,7 @@ proptest! {
                 prop_assert_eq!(ids.row(row), given.unwrap_or(before.row(row)));
                 prop_assert_eq!(edited.rid(row), batch.rid(row));
                 prop_assert_eq!(edited.finish(row), batch.finish(row));
-                // The prompt's tail is kept or was not there.
+                // The prompt's tail is kept, or there was none.
                 let decode = |batch: &Batch, row: u32| open(batch)["decode_ids"][row as usize]["v"].as_array().map(Vec::len);
                 let tail = |batch: &Batch| decode(batch, row).map(|len| len - batch.tokens(row) as usize);
                 prop_assert_eq!(tail(&edited), tail(&batch));
@@ -187,7 +188,7 @@ proptest! {
             .iter()
             .map(|batch| batch.without_detokenizing(&(0..batch.rows()).collect::<Vec<_>>()).unwrap())
             .collect();
-        // As the detokenizer would have sent them, without their texts.
+        // The rows as the detokenizer would have sent them, without text.
         let text: Vec<_> = batches(&steps, Kind::Str, wire)
             .iter()
             .map(|batch| {

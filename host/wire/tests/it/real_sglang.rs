@@ -1,5 +1,6 @@
-//! What this crate writes, read by the real SGLang 0.5.23 (`tests/real_sglang.py`). It runs where
-//! `AFTERBAY_SGLANG_HOME` or `~/.cache/afterbay-sglang` has one (`shared/sglang/install`), and says so where not.
+//! The real SGLang 0.5.23 reads the frames of this crate (`tests/real_sglang.py`). The tests run if
+//! `AFTERBAY_SGLANG_HOME` or `~/.cache/afterbay-sglang` has an installation (`shared/sglang/install`), and print a line
+//! otherwise.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::samples::{all, batch, hold_and_release, read_batch, split_and_join};
 
-/// The installed SGLang, or that the test is skipped.
+/// The installed SGLang. `None`: the test is skipped.
 fn home() -> Option<PathBuf> {
     let home = std::env::var_os("AFTERBAY_SGLANG_HOME")
         .map(PathBuf::from)
@@ -34,7 +35,7 @@ fn python(home: &Path, args: &[&str]) -> Output {
         .unwrap()
 }
 
-/// Gives the records to SGLang; each must hold.
+/// Passes the records to SGLang. Each record must hold.
 fn check(home: &Path, records: &[Value]) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("records.jsonl");
@@ -84,7 +85,7 @@ fn fixtures_taken_apart_and_joined_are_the_same_to_sglang() {
     let mut records = Vec::new();
     for sample in all() {
         let Some(batch) = batch(&sample) else { continue };
-        // Of versions before 0.5.21 it has not the classes: what the bytes say is compared.
+        // 0.5.23 lacks the classes of versions before 0.5.21, so their bytes are compared.
         let old = ["0.5.21", "0.5.23", "frames", "real"].iter().all(|new| !sample.name.contains(new));
         records.push(equal(&sample.name, old, &batch, &split_and_join(&batch)));
     }
@@ -138,7 +139,7 @@ fn edits(name: &str, batch: &Batch, records: &mut Vec<Value>) {
     }
 }
 
-/// What the detokenizer's own output is in all fields but the text, and what the clients of a reader have of it.
+/// Compares with the detokenizer's own output in all fields but the text, and with the state of a reader's clients.
 #[test]
 fn rows_past_the_detokenizer_are_to_the_reader_what_the_detokenizer_would_have_sent_without_text() {
     let Some(home) = home() else { return };
@@ -199,7 +200,7 @@ fn synthetic_batches_and_aborts_are_read_by_sglang() {
             }
         }
     }
-    // Of the rid alone: nothing else of it is said.
+    // An abort has only the rid.
     for (shape, wire) in [(AbortShape::Msgpack, "msgpack"), (AbortShape::Struct, "pickle")] {
         for rid in ["r", "5b0c1f0a9e3779b97f4a7c15", "日本語 \"quoted\"\n", &"long".repeat(1024)] {
             let one = hex(&AbortForm::of(shape).encode(rid).unwrap());
@@ -209,8 +210,8 @@ fn synthetic_batches_and_aborts_are_read_by_sglang() {
     check(&home, &records);
 }
 
-/// Every column that a plain configuration of SGLang can fill, joined in random ways: the reader's clients have the
-/// same as if each row had come alone.
+/// Joins every column that a plain configuration of SGLang can fill in random ways. The reader's clients end in the
+/// same state as with single rows.
 #[test]
 fn a_reader_of_joined_rows_ends_in_the_state_of_one_of_single_rows() {
     let Some(home) = home() else { return };

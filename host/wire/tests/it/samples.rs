@@ -1,4 +1,4 @@
-//! The fixtures, and short names for what the tests do with them.
+//! The fixtures, and what the tests do with them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,10 +9,10 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 pub struct Sample {
-    /// Path below `tests/fixtures`.
+    /// The path below `tests/fixtures`.
     pub name: String,
     pub bytes: Bytes,
-    /// Its decoded fields.
+    /// The decoded fields.
     pub json: Option<Value>,
     /// How `json` shows pickles inside msgpack.
     pub wrapped: Wrapped,
@@ -22,7 +22,8 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
 }
 
-/// Every frame of the fixtures: made by 0.5.23 (`frames`), by each version (`versions`), taken off a socket (`real`).
+/// Every frame of the fixtures: made by 0.5.23 (`frames`), by each version (`versions`), captured from a socket
+/// (`real`).
 pub fn all() -> Vec<Sample> {
     let mut samples = Vec::new();
     for (dir, wrapped) in [("frames", Wrapped::Keep), ("versions", Wrapped::Open), ("real", Wrapped::Keep)] {
@@ -67,15 +68,15 @@ pub fn fields(bytes: &Bytes, wrapped: Wrapped) -> Value {
     }
 }
 
-/// What the fixtures' sets write in different ways, in one: an array is a plain list (as in `versions`), a nested
-/// struct the list that it is on the wire (as in `real`).
+/// Brings the different notations of the fixture sets into one: an array is a plain list (as in `versions`), a nested
+/// struct is the list on the wire (as in `real`).
 pub fn plain(json: &Value) -> Value {
     match json {
         Value::Object(map) => match (map.get("__array__"), map.get("__struct__").and_then(Value::as_str)) {
             (Some(_), _) => map["v"].clone(),
             (_, Some("PickleWrapper")) => json!(["PickleWrapper", map["data"]]),
             (_, Some("WeightVersionSpan")) => json!([map["version"], map["start"], map["end"]]),
-            // Taken anew whenever the object is pickled.
+            // This value is taken anew whenever the object is pickled.
             _ => map
                 .iter()
                 .filter(|(key, _)| *key != "diff_realtime_monotonic")
@@ -87,7 +88,7 @@ pub fn plain(json: &Value) -> Value {
     }
 }
 
-/// Two batches' fields are the same, but for the ways of the fixtures' sets.
+/// Checks that two batches have the same fields, apart from the fixtures' notations.
 pub fn assert_same(name: &str, one: &Value, other: &Value) {
     let (one, other) = (plain(one), plain(other));
     for (key, value) in one.as_object().unwrap() {
@@ -103,7 +104,7 @@ pub fn read_batch(bytes: &Bytes) -> Batch {
     }
 }
 
-/// The batch of a sample, if it is one.
+/// The batch of a sample, if the sample is a batch.
 pub fn batch(sample: &Sample) -> Option<Batch> {
     match decode(sample.bytes.clone(), &Layouts::builtin()) {
         Decoded::Batch(batch) => Some(batch),
@@ -111,7 +112,7 @@ pub fn batch(sample: &Sample) -> Option<Batch> {
     }
 }
 
-/// Every row on its own, and all joined again.
+/// Takes every row on its own, and joins all rows again.
 pub fn split_and_join(batch: &Batch) -> Batch {
     let rows: Vec<_> = (0..batch.rows()).map(|row| batch.take(&[row]).unwrap()).collect();
     Batch::join(&rows.iter().map(Part::from).collect::<Vec<_>>()).unwrap()
@@ -125,7 +126,7 @@ pub fn open(batch: &Batch) -> Value {
     batch.to_json(Wrapped::Open)
 }
 
-/// Frames of which some running rows are held and then go on as the stream lets them: as one with the next row of their
+/// Frames of which some running rows are held and then released as in the stream: joined with the next row of their
 /// request that is not held, in its place, or at the end side by side.
 pub fn hold_and_release(batches: &[Batch], mut stays: impl FnMut(u32) -> bool) -> Vec<Batch> {
     let mut held: BTreeMap<String, Vec<Batch>> = BTreeMap::new();

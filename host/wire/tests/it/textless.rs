@@ -14,7 +14,7 @@ fn textless(batch: &Batch) -> Batch {
     batch.without_detokenizing(&all_rows(batch)).unwrap()
 }
 
-/// The real detokenizer's own BatchStrOutput of the same rows is there for each version.
+/// The fixtures have the real detokenizer's BatchStrOutput of the same rows for each version.
 #[test]
 fn in_every_version_it_is_what_the_detokenizer_makes_but_for_the_text() {
     let mut compared = 0;
@@ -24,7 +24,7 @@ fn in_every_version_it_is_what_the_detokenizer_makes_but_for_the_text() {
         let ours = textless(&batch);
         assert_eq!((ours.kind(), ours.wire()), (Kind::Str, detokenized.wire()), "{}", tokens.name);
         if tokens.name.starts_with("frames") {
-            continue; // Made apart from each other.
+            continue; // These two were not made from each other.
         }
         let (ours, mut theirs) = (plain(&open(&ours)), plain(&open(&detokenized)));
         theirs["output_strs"] = json!(["", "", ""]);
@@ -34,7 +34,7 @@ fn in_every_version_it_is_what_the_detokenizer_makes_but_for_the_text() {
         assert_eq!(ours.as_object().unwrap().len(), theirs.as_object().unwrap().len(), "{}", tokens.name);
         compared += 1;
     }
-    // 12 versions' pickles, and the msgpack of those that have it.
+    // The pickles of 12 versions, and msgpack of the versions that have it.
     assert!(compared >= 19, "{compared}");
 }
 
@@ -53,7 +53,7 @@ fn every_frame_of_the_scheduler_passes_with_its_ids_counts_and_reasons() {
             assert_eq!(ours.http_worker_ipc(row), batch.http_worker_ipc(row));
             assert_eq!(ours.finish(row), batch.finish(row), "{}", sample.name);
             assert_eq!(ours.completion_tokens(row), batch.completion_tokens(row));
-            // A row alone is the row among the others.
+            // A row alone equals the row among the others.
             let alone = batch.without_detokenizing(&[row]).unwrap();
             assert_eq!(open(&alone), open(&ours.take(&[row]).unwrap()), "row {row} of {}", sample.name);
         }
@@ -75,7 +75,7 @@ fn tensors_are_the_base64_that_the_detokenizer_makes() {
 }
 
 #[test]
-fn ids_that_only_the_detokenizer_was_given_are_given_to_the_client_without_the_prompt() {
+fn ids_meant_for_the_detokenizer_reach_the_client_without_the_prompt() {
     for wire in ["msgpack", "pickle"] {
         let batch = read_batch(&sample(&format!("frames/tokid_output_ids_none.{wire}")).bytes);
         assert!(open(&batch)["output_ids"].is_null());
@@ -89,7 +89,7 @@ fn ids_that_only_the_detokenizer_was_given_are_given_to_the_client_without_the_p
 }
 
 #[test]
-fn what_has_no_detokenizer_before_it_is_refused() {
+fn a_batch_that_is_not_on_the_way_to_a_detokenizer_is_refused() {
     for (name, kind) in [("str_n3", Kind::Str), ("emb_n2", Kind::Embedding)] {
         let batch = read_batch(&sample(&format!("frames/{name}.pickle")).bytes);
         assert_eq!(batch.without_detokenizing(&[0]).unwrap_err(), RowsError::NotTokenIds { kind });
@@ -111,7 +111,7 @@ fn read_by(bytes: &Bytes, layout: &Value) -> Batch {
     }
 }
 
-/// Bytes in which a text of the same length is another.
+/// The bytes with one text replaced by another of the same length.
 fn renamed(bytes: &Bytes, from: &str, to: &str) -> Bytes {
     let mut bytes = bytes.to_vec();
     let at = bytes.windows(from.len()).position(|it| it == from.as_bytes()).unwrap();
@@ -120,7 +120,7 @@ fn renamed(bytes: &Bytes, from: &str, to: &str) -> Bytes {
 }
 
 #[test]
-fn a_version_whose_batch_str_output_is_not_known_is_refused() {
+fn a_version_without_a_known_batch_str_output_is_refused() {
     let refused = |batch: &Batch, fields: usize| {
         assert_eq!(batch.without_detokenizing(&[0]).unwrap_err(), RowsError::NoTextLayout { fields });
     };
@@ -128,18 +128,18 @@ fn a_version_whose_batch_str_output_is_not_known_is_refused() {
     let mut alone = layout();
     alone.as_object_mut().unwrap().remove("BatchStrOutput");
     refused(&read_by(&packed, &alone), 53);
-    // The other message has a field of which nothing is known.
+    // The BatchStrOutput has an unknown field.
     let mut more = layout();
     more["BatchStrOutput"].as_array_mut().unwrap().push(json!("new"));
     refused(&read_by(&packed, &more), 53);
-    // A struct's class takes no other fields than its own, so a pickle's must be those of a known version.
+    // A struct's class takes no other fields than its own, so a pickle's fields must be those of a known version.
     let pickled = sample("versions/0.5.23/tokid_n3.pickle").bytes;
     refused(&read_batch(&renamed(&pickled, "dp_ranks", "dp_rankz")), 53);
     refused(&read_batch(&renamed(&pickled, "sglang.srt.managers", "sglang.srt.manager5")), 53);
     // A dataclass that lacks a field of all known versions.
     let old = sample("versions/0.5.6/tokid_n3.pickle").bytes;
     refused(&read_batch(&renamed(&old, "no_stop_trim", "no_stop_tram")), 37);
-    // With a layout that knows the field it can be.
+    // A layout that knows the field makes it possible.
     let mut known = layout().to_string();
     known = known.replace("\"dp_ranks\"", "\"dp_rankz\"");
     let known: Value = serde_json::from_str(&known).unwrap();
@@ -153,7 +153,7 @@ fn a_version_whose_batch_str_output_is_not_known_is_refused() {
 }
 
 #[test]
-fn a_column_of_which_the_detokenizer_may_make_anything_is_refused_where_it_says_something() {
+fn a_column_that_the_detokenizer_treats_in_an_unknown_way_is_refused_unless_empty() {
     let known = layout().to_string().replace("\"cached_tokens\"", "\"new_tokens\"");
     let known: Value = serde_json::from_str(&known).unwrap();
     let batch = read_by(&sample("versions/0.5.23/tokid_n3.msgpack").bytes, &known);

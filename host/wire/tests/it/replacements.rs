@@ -1,4 +1,4 @@
-//! Batches in which other rows stand in the place of some: what was held and is now one with its request's row.
+//! Batches in which rows are replaced by held rows joined with them.
 
 use afterbay_wire::synth::{SynthBatch, SynthRow, SynthWire};
 use afterbay_wire::{Batch, Edit, Finish, FinishReason, Kind, Part, RowsError, Tokens};
@@ -16,7 +16,7 @@ fn ids(batch: &Batch, row: u32) -> Vec<i64> {
     ids
 }
 
-/// A frame with `a`'s third row between others, and that row as one with the two before it.
+/// A frame with the third row of `a` between other rows, and that row joined with the two before it.
 fn waiting(kind: Kind, wire: SynthWire) -> (Batch, Batch) {
     let batch =
         |rows: &[SynthRow]| read_batch(&SynthBatch { rows: rows.to_vec() }.encode(kind, wire).unwrap());
@@ -45,7 +45,7 @@ fn each() -> impl Iterator<Item = (Kind, Batch, Batch)> {
 }
 
 #[test]
-fn what_was_held_stands_in_the_place_of_the_row_that_it_goes_on_with() {
+fn held_rows_are_sent_joined_with_the_next_row() {
     for (kind, frame, joined) in each() {
         let whole = frame.edit_instead(&[], &[(1, &joined)]).unwrap().unwrap();
         assert_eq!(whole.rids().collect::<Vec<_>>(), ["b", "a", "c"]);
@@ -59,7 +59,7 @@ fn what_was_held_stands_in_the_place_of_the_row_that_it_goes_on_with() {
 }
 
 #[test]
-fn an_edit_is_made_to_what_stands_in_the_rows_place() {
+fn an_edit_applies_to_the_replacement() {
     for (kind, frame, joined) in each() {
         let edit = Edit {
             tokens: Tokens::Delta(vec![90, 91]),
@@ -80,7 +80,7 @@ fn an_edit_is_made_to_what_stands_in_the_rows_place() {
 }
 
 #[test]
-fn other_rows_of_the_frame_are_edited_beside() {
+fn other_rows_of_the_frame_are_edited_too() {
     for (_, frame, joined) in each() {
         let edits = [
             Edit { tokens: Tokens::Drop, ..Edit::new(0) },
@@ -95,7 +95,7 @@ fn other_rows_of_the_frame_are_edited_beside() {
 }
 
 #[test]
-fn a_row_that_the_frame_has_not_or_that_is_given_twice_is_refused() {
+fn a_replacement_of_a_missing_row_or_given_twice_is_refused() {
     let (frame, joined) = waiting(Kind::Str, SynthWire::Msgpack);
     let of = |rows: &[u32]| {
         let instead: Vec<_> = rows.iter().map(|row| (*row, &joined)).collect();

@@ -1,53 +1,58 @@
-//! Where a batch is written to: msgpack bytes, or a pickle.
+//! The output of a batch: msgpack bytes, or a pickle.
 
 use std::ops::Range;
 
-use afterbay_pickle::{Source, Writer};
+use afterbay_pickle::{PickleWriter, SourceId};
 
 use crate::error::RowsError;
 use crate::mask::Mask;
 use crate::pack::{self, LIST};
 use crate::packed;
-use crate::value::{Rows, Value};
+use crate::value::{ColumnCells, RawValue};
 
-/// Writes values one after another. What is copied is of the sink's own encoding: a batch's parts are of one.
-pub(crate) trait Sink<'a>: Sized {
+/// Writes values in order. Copied values must have the output's encoding, as all parts of a batch do.
+pub(crate) trait ValueWriter<'a>: Sized {
     fn nil(&mut self);
     fn bool(&mut self, value: bool);
     fn int(&mut self, value: i64);
     fn float(&mut self, value: f64);
     fn str(&mut self, text: &str);
 
-    /// An id array, in the form of another one or else in that of 0.5.23.
-    fn ids(&mut self, ids: &[i64], like: Option<Value<'a>>) -> Result<(), RowsError>;
+    /// Writes an id array in the form of `like`, or in the form of 0.5.23.
+    fn ids(&mut self, ids: &[i64], like: Option<RawValue<'a>>) -> Result<(), RowsError>;
 
     fn mask(&mut self, mask: &Mask) -> Result<(), RowsError>;
 
-    /// A list of the `len` values that `items` writes.
+    /// Writes a list of the `len` values that `items` writes.
     fn list(
         &mut self,
         len: usize,
         items: impl FnOnce(&mut Self) -> Result<(), RowsError>,
     ) -> Result<(), RowsError>;
 
-    /// A map of the `len` keys and values that `entries` writes.
+    /// Writes a map of the `len` keys and values that `entries` writes.
     fn map(
         &mut self,
         len: usize,
         entries: impl FnOnce(&mut Self) -> Result<(), RowsError>,
     ) -> Result<(), RowsError>;
 
-    /// A pickle that stands for a column; in a pickle none does.
+    /// Writes a pickle in place of a column. Only msgpack has such columns.
     fn wrapped(&mut self, pickle: &[u8]) -> Result<(), RowsError>;
 
-    /// A value as it is; `source` is its tree, of a pickle.
-    fn copy(&mut self, value: Value<'a>, source: Option<Source>) -> Result<(), RowsError>;
+    /// Copies a value. `source` is the tree of a pickle's value.
+    fn copy(&mut self, value: RawValue<'a>, source: Option<SourceId>) -> Result<(), RowsError>;
 
-    /// Several cells of a column that follow each other.
-    fn run(&mut self, rows: Rows<'a>, source: Option<Source>, run: Range<u32>) -> Result<(), RowsError>;
+    /// Copies adjacent cells of a column.
+    fn run(
+        &mut self,
+        rows: ColumnCells<'a>,
+        source: Option<SourceId>,
+        run: Range<u32>,
+    ) -> Result<(), RowsError>;
 }
 
-impl<'a> Sink<'a> for Vec<u8> {
+impl<'a> ValueWriter<'a> for Vec<u8> {
     fn nil(&mut self) {
         pack::write::nil(self);
     }
@@ -68,7 +73,7 @@ impl<'a> Sink<'a> for Vec<u8> {
         pack::write::str(self, text);
     }
 
-    fn ids(&mut self, ids: &[i64], like: Option<Value<'a>>) -> Result<(), RowsError> {
+    fn ids(&mut self, ids: &[i64], like: Option<RawValue<'a>>) -> Result<(), RowsError> {
         pack::write::ids(self, ids, like.is_none_or(|like| like.types() != LIST));
         Ok(())
     }
@@ -101,40 +106,40 @@ impl<'a> Sink<'a> for Vec<u8> {
         Ok(())
     }
 
-    fn copy(&mut self, value: Value<'a>, _: Option<Source>) -> Result<(), RowsError> {
-        let Value::Packed(bytes) = value else { return Err(RowsError::Foreign) };
+    fn copy(&mut self, value: RawValue<'a>, _: Option<SourceId>) -> Result<(), RowsError> {
+        let RawValue::Packed(bytes) = value else { return Err(RowsError::Foreign) };
         self.extend_from_slice(bytes);
         Ok(())
     }
 
-    fn run(&mut self, rows: Rows<'a>, _: Option<Source>, run: Range<u32>) -> Result<(), RowsError> {
+    fn run(&mut self, rows: ColumnCells<'a>, _: Option<SourceId>, run: Range<u32>) -> Result<(), RowsError> {
         self.extend_from_slice(rows.bytes(run).ok_or(RowsError::Foreign)?);
         Ok(())
     }
 }
 
-impl<'a> Sink<'a> for Writer<'a> {
+impl<'a> ValueWriter<'a> for PickleWriter<'a> {
     fn nil(&mut self) {
         self.none();
     }
 
     fn bool(&mut self, value: bool) {
-        Writer::bool(self, value);
+        PickleWriter::bool(self, value);
     }
 
     fn int(&mut self, value: i64) {
-        Writer::int(self, value);
+        PickleWriter::int(self, value);
     }
 
     fn float(&mut self, value: f64) {
-        Writer::float(self, value);
+        PickleWriter::float(self, value);
     }
 
     fn str(&mut self, text: &str) {
-        Writer::str(self, text);
+        PickleWriter::str(self, text);
     }
 
-    fn ids(&mut self, ids: &[i64], like: Option<Value<'a>>) -> Result<(), RowsError> {
+    fn ids(&mut self, ids: &[i64], like: Option<RawValue<'a>>) -> Result<(), RowsError> {
         match like {
             Some(like) if like.types() == LIST => Ok(self.id_list(ids)?),
             _ => {
@@ -145,7 +150,7 @@ impl<'a> Sink<'a> for Writer<'a> {
     }
 
     fn mask(&mut self, _: &Mask) -> Result<(), RowsError> {
-        // `Plan::masks` has written it before.
+        // `WritePlan::masks` has written the mask before.
         Err(RowsError::Foreign)
     }
 
@@ -155,7 +160,7 @@ impl<'a> Sink<'a> for Writer<'a> {
         items: impl FnOnce(&mut Self) -> Result<(), RowsError>,
     ) -> Result<(), RowsError> {
         let mut failed = None;
-        let written = Writer::list(self, |writer| wait(items(writer), &mut failed));
+        let written = PickleWriter::list(self, |writer| wait(items(writer), &mut failed));
         failed.map_or(written.map_err(RowsError::from), Err)
     }
 
@@ -173,23 +178,28 @@ impl<'a> Sink<'a> for Writer<'a> {
         Err(RowsError::Foreign)
     }
 
-    fn copy(&mut self, value: Value<'a>, source: Option<Source>) -> Result<(), RowsError> {
-        let (Value::Tree(_, id), Some(source)) = (value, source) else { return Err(RowsError::Foreign) };
-        Ok(Writer::copy(self, source, id)?)
+    fn copy(&mut self, value: RawValue<'a>, source: Option<SourceId>) -> Result<(), RowsError> {
+        let (RawValue::Tree(_, id), Some(source)) = (value, source) else { return Err(RowsError::Foreign) };
+        Ok(PickleWriter::copy(self, source, id)?)
     }
 
-    fn run(&mut self, rows: Rows<'a>, source: Option<Source>, run: Range<u32>) -> Result<(), RowsError> {
+    fn run(
+        &mut self,
+        rows: ColumnCells<'a>,
+        source: Option<SourceId>,
+        run: Range<u32>,
+    ) -> Result<(), RowsError> {
         let (Some(nodes), Some(source)) = (rows.nodes(run), source) else { return Err(RowsError::Foreign) };
-        Ok(nodes.iter().try_for_each(|&id| Writer::copy(self, source, id))?)
+        Ok(nodes.iter().try_for_each(|&id| PickleWriter::copy(self, source, id))?)
     }
 }
 
-/// The pickle writer's containers know only errors of their own. One of this crate waits in `failed` until they have
-/// returned, and counts before what they say of values that were left out; what was written until then is thrown away.
+/// Keeps an error of this crate in `failed` until the pickle writer's container has returned, because the container
+/// knows only its own errors. The kept error takes precedence, and the output is discarded.
 pub(crate) fn wait(
     written: Result<(), RowsError>,
     failed: &mut Option<RowsError>,
-) -> Result<(), afterbay_pickle::WriteError> {
+) -> Result<(), afterbay_pickle::PickleWriteError> {
     *failed = written.err();
     Ok(())
 }

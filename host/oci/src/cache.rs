@@ -6,18 +6,18 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::digest;
+use crate::digest::sha256;
 
 /// Files in the cache. For a further one the least recently used file is deleted.
 const FILES_MAX: usize = 64;
 
-pub(crate) struct Kept {
+pub(crate) struct ComponentCache {
     dir: Option<PathBuf>,
 }
 
-impl Kept {
-    pub(crate) fn new(dir: Option<&Path>) -> Kept {
-        Kept { dir: dir.map(Path::to_owned) }
+impl ComponentCache {
+    pub(crate) fn new(dir: Option<&Path>) -> ComponentCache {
+        ComponentCache { dir: dir.map(Path::to_owned) }
     }
 
     fn file(&self, digest: &str) -> Option<PathBuf> {
@@ -31,7 +31,7 @@ impl Kept {
             return None;
         }
         let bytes = fs::read(&file).ok()?;
-        if digest(&bytes) != of {
+        if sha256(&bytes) != of {
             return None;
         }
         // The file's time orders the eviction.
@@ -40,7 +40,7 @@ impl Kept {
     }
 
     /// Stores the bytes if the disk has room. Otherwise the next use fetches them again.
-    pub(crate) fn keep(&self, of: &str, bytes: &[u8]) {
+    pub(crate) fn store(&self, of: &str, bytes: &[u8]) {
         let (Some(dir), Some(file)) = (&self.dir, self.file(of)) else { return };
         let new = dir.join(format!("{}.{}", of.replace(':', "-"), std::process::id()));
         let written = fs::DirBuilder::new()
@@ -53,10 +53,10 @@ impl Kept {
         if written.is_err() {
             let _ = fs::remove_file(&new);
         }
-        self.thin();
+        self.evict();
     }
 
-    fn thin(&self) {
+    fn evict(&self) {
         let Some(entries) = self.dir.as_ref().and_then(|dir| fs::read_dir(dir).ok()) else { return };
         let used = |entry: fs::DirEntry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()));
         let mut files: Vec<_> = entries.flatten().filter_map(used).collect();

@@ -1,25 +1,25 @@
-//! The tokens that a `tokenizer_config.json` or a `special_tokens_map.json` calls special, by `transformers`' rules
-//! (`PreTrainedTokenizerBase.__init__`, 5.x).
+//! The special tokens that a `tokenizer_config.json` or a `special_tokens_map.json` names, by the rules of
+//! `transformers` (`PreTrainedTokenizerBase.__init__`, 5.x).
 
 use hashbrown::HashSet;
 use serde_json::Value;
 
-/// Tokens by their text.
+/// Special tokens by their text.
 #[derive(Debug, Default)]
-pub(crate) struct Named {
-    /// All of them.
+pub(crate) struct SpecialTokens {
+    /// All special tokens.
     pub special: HashSet<String, foldhash::fast::RandomState>,
-    /// Those that end a text: `eos_token`.
+    /// The tokens that end a text: `eos_token`.
     pub ends: HashSet<String, foldhash::fast::RandomState>,
 }
 
-impl Named {
-    /// What one of these files names.
+impl SpecialTokens {
+    /// Adds the tokens that one of these files names.
     pub fn add(&mut self, file: &Value) {
         let Value::Object(fields) = file else { return };
         for (key, value) in fields {
             match key.as_str() {
-                // A list of tokens, or tokens under names of their own.
+                // A list of tokens, or a table of tokens with names of their own.
                 "additional_special_tokens" | "extra_special_tokens" | "model_specific_special_tokens" => {
                     let tokens: Box<dyn Iterator<Item = &Value>> = match value {
                         Value::Array(tokens) => Box::new(tokens.iter()),
@@ -47,7 +47,7 @@ impl Named {
     }
 }
 
-/// A token, written as its text or as a table with `content`.
+/// The text of a token: the value itself, or `content` of a table.
 fn text(token: &Value) -> Option<&str> {
     token.as_str().or_else(|| token.get("content")?.as_str())
 }
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn tokens_are_named_as_text_as_tables_in_lists_and_under_names_of_their_own() {
-        let mut named = Named::default();
+        let mut named = SpecialTokens::default();
         named.add(&json!({
             "eos_token": {"content": "</s>"}, "bos_token": "<s>", "pad_token": null, "image_token": "<img>",
             "additional_special_tokens": ["<a>", {"content": "<b>"}],

@@ -1,0 +1,58 @@
+//! The finish reason of a row.
+
+use crate::value::RawValue;
+
+/// Whether and why a request ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Finish<'a> {
+    /// The request continues.
+    Running,
+    /// `{"type": "stop"}`: a stop token, a stop text or the end of text.
+    Stop {
+        /// The stop token or text.
+        matched: Matched<'a>,
+    },
+    /// `{"type": "length"}`: the token limit.
+    Length,
+    /// `{"type": "abort"}`: an abort by the client, or an error.
+    Abort,
+    /// A reason that this version does not know.
+    Other,
+}
+
+/// The part of a request's output that ended it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Matched<'a> {
+    /// The reason does not say.
+    None,
+    /// A token, the row's last. The detokenizer leaves it out of the text unless `no_stop_trim`.
+    Token(i64),
+    /// A text.
+    Text(&'a str),
+    /// Several tokens.
+    Tokens,
+}
+
+/// Reads a finish reason.
+#[inline]
+pub(crate) fn finish(reason: RawValue<'_>) -> Finish<'_> {
+    if reason.is_nil() { Finish::Running } else { ended(reason) }
+}
+
+fn ended(reason: RawValue<'_>) -> Finish<'_> {
+    match reason.get("type").and_then(RawValue::str) {
+        Some("stop") => Finish::Stop { matched: matched(reason.get("matched")) },
+        Some("length") => Finish::Length,
+        Some("abort") => Finish::Abort,
+        _ => Finish::Other,
+    }
+}
+
+fn matched(value: Option<RawValue<'_>>) -> Matched<'_> {
+    let Some(value) = value.filter(|value| !value.is_nil()) else { return Matched::None };
+    match (value.int(), value.str()) {
+        (Some(token), _) => Matched::Token(token),
+        (_, Some(text)) => Matched::Text(text),
+        _ => Matched::Tokens,
+    }
+}

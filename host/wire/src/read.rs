@@ -1,0 +1,191 @@
+//! Reads a frame as a batch, and checks the columns that identify its rows.
+
+use std::sync::Arc;
+
+use afterbay_pickle::Parser;
+use bytes::Bytes;
+
+use crate::batch::{Batch, BatchBody, Unread};
+use crate::bounds::{MAX_EXPANSION, MAX_FRAME_BYTES, MAX_TAG_BYTES};
+use crate::error::WireError;
+use crate::kind::Kind;
+use crate::layouts::{KnownField, MessageLayout};
+use crate::pack::{EXT, LIST, MAP, NIL, OTHER, STR, Types};
+use crate::packed::{self, Packed};
+use crate::pickled::Pickled;
+use crate::value::{ColumnCells, RawValue};
+
+pub(crate) fn read_msgpack<'l>(
+    frame: &Bytes,
+    layout: impl FnOnce(Kind, u64) -> Option<&'l Arc<MessageLayout>>,
+) -> Result<ReadFrame, WireError> {
+    let head = packed::tagged(frame)?.ok_or_else(|| WireError::NotAFrame { head: Vec::new() })?;
+    let fields = head.elements - 1;
+    let Some(kind) = Kind::of_class(head.tag) else {
+        packed::check_rest(frame, head.body, fields)?;
+        return Ok(ReadFrame::Control(cut(head.tag)));
+    };
+    let Some(layout) = layout(kind, fields) else {
+        packed::check_rest(frame, head.body, fields)?;
+        return Err(WireError::UnknownLayout { tag: head.tag.to_owned(), elements: head.elements });
+    };
+    let (packed, rows) = Packed::read(frame, layout, head.body)?;
+    Ok(ReadFrame::Batch(Batch::new(frame.clone(), Arc::clone(layout), rows, BatchBody::Packed(packed))))
+}
+
+pub(crate) fn read_pickle<'l>(
+    frame: &Bytes,
+    parser: &mut Parser,
+    known: impl FnOnce(Kind) -> Option<&'l Arc<MessageLayout>>,
+) -> Result<ReadFrame, WireError> {
+    let tree = parser.parse(frame.clone())?;
+    let object = tree.object(tree.root()).ok_or(WireError::NotAnObject)?;
+    let Some(kind) = Kind::of_class(object.name) else { return Ok(ReadFrame::Control(cut(object.name))) };
+    let fields = object.fields.ok_or(WireError::NotAnObject)?;
+    let (pickled, layout) = Pickled::read(tree, kind, fields, known(kind))?;
+    let rids = layout.position(KnownField::Rids).ok_or(NO_RIDS)?;
+    let rids = RawValue::Tree(&pickled.tree, pickled.value(rids));
+    let rows = if rids.is_nil() { 0 } else { rids.list().ok_or(NO_RIDS)?.len() };
+    Ok(ReadFrame::Batch(Batch::new(frame.clone(), layout, rows as u32, BatchBody::Pickled(pickled))))
+}
+
+impl Batch {
+    /// Reads a frame that this crate wrote from batches like this one, in the given layout.
+    pub(crate) fn read_again(&self, bytes: Bytes, layout: &Arc<MessageLayout>) -> Result<Batch, WireError> {
+        let too_long = WireError::TooLong { bytes: bytes.len() };
+        if bytes.len() > MAX_FRAME_BYTES {
+            return Err(too_long);
+        }
+        let read = match &self.body {
+            BatchBody::Packed(_) => {
+                read_msgpack(&bytes, |_, fields| (layout.fields.len() as u64 == fields).then_some(layout))
+            }
+            BatchBody::Pickled(_) => read_pickle(&bytes, &mut Parser::default(), |_| Some(layout)),
+        };
+        match read? {
+            ReadFrame::Batch(batch) => check(&batch, false).map(|checked| checked.of(batch)),
+            ReadFrame::Control(_) => Err(NO_RIDS),
+        }
+    }
+}
+
+#[expect(clippy::large_enum_variant, reason = "taken apart where it is returned to")]
+pub(crate) enum ReadFrame {
+    /// A batch that is not checked yet and may have no rows.
+    Batch(Batch),
+    Control(String),
+}
+
+const NO_RIDS: WireError = WireError::Column { name: "rids", expected: "a list of str" };
+
+fn cut(tag: &str) -> String {
+    tag.chars()
+        .scan(0, |len, char| {
+            *len += char.len_utf8();
+            (*len <= MAX_TAG_BYTES).then_some(char)
+        })
+        .collect()
+}
+
+/// The results of checking a batch.
+pub(crate) struct BatchCheck {
+    /// Whether a column without a single cell of its type is an error. It is not for a frame written in a layout that
+    /// is known to be right.
+    is_strict: bool,
+    unread: Vec<Unread>,
+    has_usual_ids: bool,
+    has_text_rids: bool,
+}
+
+impl BatchCheck {
+    pub(crate) fn of(self, batch: Batch) -> Batch {
+        let BatchCheck { unread, has_usual_ids, has_text_rids, .. } = self;
+        batch.checked(unread, has_usual_ids, has_text_rids)
+    }
+
+    /// Records the rows whose cell is not of the column's type. The error: no cell is, so the layout is wrong.
+    fn note(
+        &mut self,
+        batch: &Batch,
+        known: KnownField,
+        rows: ColumnCells<'_>,
+        expected: &'static str,
+        is: impl Fn(RawValue<'_>) -> bool,
+    ) -> Result<(), WireError> {
+        let column = known.name();
+        let before = self.unread.len();
+        let wrong = (0..).zip(rows.iter(batch.rows)).filter(|(_, cell)| !is(*cell));
+        self.unread.extend(wrong.map(|(row, _)| Unread { row, column }));
+        match self.is_strict && self.unread.len() - before == batch.rows as usize {
+            true => Err(WireError::Cell { name: column, row: 0, expected }),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Checks that the columns which identify a row have one cell per row. A version with another layout than assumed is
+/// therefore not understood, instead of being misread. A single cell of another type affects only its own row. An
+/// invalid count is treated as unknown.
+pub(crate) fn check(batch: &Batch, is_strict: bool) -> Result<BatchCheck, WireError> {
+    let mut checked =
+        BatchCheck { is_strict, unread: Vec::new(), has_usual_ids: false, has_text_rids: false };
+    let (rids, types) = need(batch, KnownField::Rids)?;
+    checked.has_text_rids = rids.are_ascii(batch.rows) || rids.iter(batch.rows).all(RawValue::is_text);
+    if types & !STR != 0 {
+        checked.note(batch, KnownField::Rids, rids, "a str", |cell| cell.types() == STR)?;
+    }
+    let (reasons, types) = need(batch, KnownField::FinishedReasons)?;
+    if is_strict && types & (NIL | MAP) == 0 {
+        let row = reasons.iter(batch.rows).position(|_| true).unwrap_or_default() as u32;
+        let (name, expected) = (KnownField::FinishedReasons.name(), "nil or a map");
+        return Err(WireError::Cell { name, row, expected });
+    }
+    if batch.kind() != Kind::Embedding {
+        let output = may(batch, KnownField::OutputIds)?;
+        let decode = may(batch, KnownField::DecodeIds)?;
+        if output.is_none() && decode.is_none() {
+            let name = KnownField::OutputIds.name();
+            return Err(WireError::Column { name, expected: "a list of id arrays" });
+        }
+        for (known, rows) in [(KnownField::OutputIds, output), (KnownField::DecodeIds, decode)] {
+            let Some((rows, types)) = rows else { continue };
+            let are_usual = rows.are_ids(batch.rows);
+            checked.has_usual_ids |= are_usual && known == KnownField::OutputIds;
+            if !are_usual {
+                let may_be = types & (EXT | LIST | OTHER) != 0;
+                let is = |cell: RawValue<'_>| may_be && cell.is_ids();
+                checked.note(batch, known, rows, "an id array", is)?;
+            }
+        }
+    }
+    if batch.kind() == Kind::Str {
+        let (texts, _) = need(batch, KnownField::OutputStrs)?;
+        checked.note(batch, KnownField::OutputStrs, texts, "a str", |cell| cell.is_text())?;
+    }
+    checked.unread.sort_by_key(|unread| unread.row);
+    checked.unread.dedup_by_key(|unread| unread.row);
+    Ok(checked)
+}
+
+/// Whether the rids of the rows can be read.
+pub(crate) fn has_rids(batch: &Batch) -> bool {
+    need(batch, KnownField::Rids).is_ok_and(|(_, types)| types == STR)
+}
+
+/// The cells of a required column, and their types.
+fn need(batch: &Batch, known: KnownField) -> Result<(ColumnCells<'_>, Types), WireError> {
+    let there = may(batch, known)?;
+    there.ok_or(WireError::Column { name: known.name(), expected: "a list with an entry a row" })
+}
+
+/// The cells of an optional column, and their types. `None`: the column is nil, empty or missing.
+fn may(batch: &Batch, known: KnownField) -> Result<Option<(ColumnCells<'_>, Types)>, WireError> {
+    let Some(field) = batch.layout.position(known) else { return Ok(None) };
+    let Some(rows) = batch.plain_rows(field) else {
+        let wrong = WireError::Column { name: known.name(), expected: "a list with an entry a row" };
+        return if batch.is_nil_or_empty(field) { Ok(None) } else { Err(wrong) };
+    };
+    let most = MAX_EXPANSION * batch.bytes.len();
+    let types = rows.types(batch.rows, most).ok_or(WireError::Expands { name: known.name() })?;
+    Ok(Some((rows, types)))
+}
