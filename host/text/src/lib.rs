@@ -1,8 +1,8 @@
 //! The tokens of a model, read from its `tokenizer.json` ([`TokenizerFiles`]), for three uses:
 //!
 //! - The state of a request's text after each row of token ids ([`Vocabulary`], [`Progress`]): whole, or inside a
-//! character of several tokens. SGLang's detokenizer repeats text if a joined row ends inside a character, so the
-//! outbox checks here before it joins rows.
+//!   character of several tokens. SGLang's detokenizer repeats text if a joined row ends inside a character, so the
+//!   outbox checks here before it joins rows.
 //! - The bytes of each token, the special tokens and those that end a text ([`Tokens`]), for plugins.
 //! - The ids of a text ([`Encoder`]), for plugins.
 //!

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use afterbay_text::{Ending, Kind, Progress};
+use afterbay_text::{Ending, DecoderKind, Progress};
 use serde::Deserialize;
 
 use crate::{FIXTURES, fixture, vocabulary};
@@ -50,7 +50,7 @@ fn a_row_is_whole_only_where_python_decodes_no_replacement_at_the_end() {
                 assert!(!progress.is_whole() || skip[at] && keep[at], "{name} {so_far:?}");
                 assert!(ending != Ending::Whole || progress.is_whole(), "{name} {so_far:?}");
                 let certain = !so_far.iter().any(|id| *id < SPECIAL);
-                if kind == Kind::ByteLevel && certain {
+                if kind == DecoderKind::ByteLevel && certain {
                     assert_eq!(progress.is_whole(), skip[at], "{name} {so_far:?}");
                 }
                 clean += usize::from(skip[at] && keep[at]);
@@ -59,7 +59,7 @@ fn a_row_is_whole_only_where_python_decodes_no_replacement_at_the_end() {
         }
         // `cargo test -p afterbay-text -- --nocapture` shows how often rows stay single.
         println!("{name}: {whole} of {clean} clean rows are whole");
-        let least = if kind == Kind::ByteFallback { 50 } else { 95 };
+        let least = if kind == DecoderKind::ByteFallback { 50 } else { 95 };
         assert!(whole * 100 >= clean * least, "{name}: {whole} of {clean}");
     }
 }

@@ -11,17 +11,17 @@ mod tokens;
 
 use std::path::PathBuf;
 
-use afterbay_text::{Kind, Vocabulary};
+use afterbay_text::{DecoderKind, Vocabulary};
 
 /// Every directory of tests/fixtures.
-const FIXTURES: [(&str, Kind); 7] = [
-    ("byte-level", Kind::ByteLevel),
-    ("byte-level-crossing", Kind::ByteLevel),
-    ("byte-fallback", Kind::ByteFallback),
-    ("byte-fallback-no-strip", Kind::ByteFallback),
-    ("unigram-byte-fallback", Kind::ByteFallback),
-    ("unigram", Kind::SentencePiece),
-    ("word-piece", Kind::WordPiece),
+const FIXTURES: [(&str, DecoderKind); 7] = [
+    ("byte-level", DecoderKind::ByteLevel),
+    ("byte-level-crossing", DecoderKind::ByteLevel),
+    ("byte-fallback", DecoderKind::ByteFallback),
+    ("byte-fallback-no-strip", DecoderKind::ByteFallback),
+    ("unigram-byte-fallback", DecoderKind::ByteFallback),
+    ("unigram", DecoderKind::SentencePiece),
+    ("word-piece", DecoderKind::WordPiece),
 ];
 
 fn fixture(name: &str) -> PathBuf {

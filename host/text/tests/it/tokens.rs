@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use afterbay_text::{Encoder, Kind, MAX_TEXT_BYTES, TokenizerFiles, Tokens};
+use afterbay_text::{Encoder, DecoderKind, MAX_TEXT_BYTES, TokenizerFiles, Tokens};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokenizers::Tokenizer;
@@ -65,7 +65,7 @@ fn all_tokens_one_after_another_are_what_the_library_decodes() {
         let (tokens, library) = (Tokens::load(&fixture(name)).unwrap(), library(name));
         // Left out: with byte fallback, a run of byte tokens that is not UTF-8 becomes U+FFFD for each byte.
         let is_part =
-            |id: &i64| kind == Kind::ByteFallback && std::str::from_utf8(tokens.bytes(*id)).is_err();
+            |id: &i64| kind == DecoderKind::ByteFallback && std::str::from_utf8(tokens.bytes(*id)).is_err();
         let ids: Vec<i64> = (0..i64::from(tokens.size())).filter(|id| !is_part(id)).collect();
         let (ours, theirs) = (lossy(&tokens.decode(&ids)), decode(&library, &ids));
         assert!(ours == theirs || ours.strip_prefix(' ') == Some(&theirs), "{name}");
@@ -84,9 +84,9 @@ fn a_text_that_is_encoded_and_decoded_is_the_same_bytes() {
             let theirs = decode(&library(name), &ids);
             // A text's first token may have a space that a decoder cuts.
             assert!(decoded == theirs || decoded.strip_prefix(' ') == Some(&theirs), "{name} {text:?}");
-            if matches!(kind, Kind::ByteLevel | Kind::ByteFallback) && !name.starts_with("unigram") {
+            if matches!(kind, DecoderKind::ByteLevel | DecoderKind::ByteFallback) && !name.starts_with("unigram") {
                 assert_eq!(
-                    decoded.strip_prefix(' ').filter(|_| kind == Kind::ByteFallback).unwrap_or(&decoded),
+                    decoded.strip_prefix(' ').filter(|_| kind == DecoderKind::ByteFallback).unwrap_or(&decoded),
                     text
                 );
                 exact += 1;
