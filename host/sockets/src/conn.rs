@@ -60,7 +60,7 @@ impl fmt::Display for PeerAddress {
     }
 }
 
-/// With these, a TCP peer that vanished is noticed after about a minute.
+/// The keepalive of TCP connections: a vanished peer is noticed after about a minute.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;

@@ -149,7 +149,7 @@ fn libzmq_keeps_what_it_has_not_written_for_the_socket_that_binds_next() {
             let bound: Endpoint = this.endpoint();
             let mut peer = PythonPeer::start();
             peer.ask(&format!("push a connect {bound}"));
-            peer.tell(&format!("send a 1 0 {COUNT} {SIZE}"));
+            peer.send_command(&format!("send a 1 0 {COUNT} {SIZE}"));
             this.until("some", |this| this.received.len() > 1000);
             if is_stalled {
                 this.receive_max = 0;

@@ -47,7 +47,7 @@ fn every_size_comes_from_libzmq_whole_and_in_order() {
         let mut peer = PythonPeer::start();
         peer.ask(&format!("push a connect {}", this.endpoint()));
         let count = SIZES.len() * 3;
-        peer.tell(&format!("send a 0 0 {count} {}", words(&SIZES)));
+        peer.send_command(&format!("send a 0 0 {count} {}", words(&SIZES)));
         let got = this.described(count);
         peer.answer();
         for (i, (_, sequence, size)) in got.iter().enumerate() {
@@ -65,7 +65,7 @@ fn every_size_goes_to_libzmq_whole_and_in_order() {
         peer.ask(&format!("pull a bind {endpoint}"));
         let mut this = Loop::connect(&endpoint, PushOptions::default());
         let count = SIZES.len() * 3;
-        peer.tell(&format!("recv a {count} 30000"));
+        peer.send_command(&format!("recv a {count} 30000"));
         for i in 0..count {
             this.send(outgoing(i as u64 + 1, SIZES[i % SIZES.len()]));
         }
@@ -90,11 +90,11 @@ fn a_reader_that_starts_late_gets_everything() {
             this.send(outgoing(i, 1000));
         }
         this.run(Duration::from_millis(300));
-        assert!(matches!(this.pushed[..], [PushNotice::Waiting { .. }]), "told once: {:?}", this.pushed);
+        assert!(matches!(this.pushed[..], [PushNotice::Waiting { .. }]), "reported once: {:?}", this.pushed);
         assert_eq!((this.push().taken(), this.push().pending().frames), (0, 100));
         let mut peer = PythonPeer::start();
         peer.ask(&format!("pull a bind {endpoint}"));
-        peer.tell("recv a 100 30000");
+        peer.send_command("recv a 100 30000");
         this.until("all taken", |this| this.push().is_drained());
         assert_eq!(
             peer.received().iter().map(|got| got.1).collect::<Vec<_>>(),
@@ -111,8 +111,8 @@ fn sixty_four_senders_are_all_heard_in_turn() {
         let mut this = Loop::bind(&endpoint, PullOptions::default());
         let mut peer = PythonPeer::start();
         for sender in 0..64 {
-            peer.tell(&format!("push s{sender} connect {}", this.endpoint()));
-            peer.tell(&format!("send s{sender} {sender} 0 100 {}", words(&[100, 3000, 20, 70_000])));
+            peer.send_command(&format!("push s{sender} connect {}", this.endpoint()));
+            peer.send_command(&format!("send s{sender} {sender} 0 100 {}", words(&[100, 3000, 20, 70_000])));
         }
         let got = this.described(64 * 100);
         for sender in 0..64 {
@@ -172,7 +172,7 @@ fn a_sender_that_dies_after_its_last_batch_loses_none_of_it() {
         this.pull().resume();
         let got = this.described(30);
         assert_eq!(got.iter().map(|got| got.1).collect::<Vec<_>>(), (0..30).collect::<Vec<_>>());
-        this.until("told", |this| this.closed() == ["left"]);
+        this.until("reported", |this| this.closed() == ["left"]);
     }
 }
 
@@ -192,12 +192,12 @@ fn a_sender_killed_in_the_middle_of_a_frame_is_reported_and_others_continue() {
         this.run(Duration::from_millis(300));
         victim.kill();
         this.pull().resume();
-        other.tell("send a 2 0 100 5000");
+        other.send_command("send a 2 0 100 5000");
         this.until("the other's", |this| this.received.len() == 102);
-        this.until("told", |this| !this.closed().is_empty());
-        let told = this.closed().remove(0);
-        let had: usize = told.split_whitespace().nth(4).unwrap().parse().unwrap();
-        assert!(told.ends_with(" bytes of 33554432") && told.starts_with("cut a message after "), "{told}");
+        this.until("reported", |this| !this.closed().is_empty());
+        let reason = this.closed().remove(0);
+        let had: usize = reason.split_whitespace().nth(4).unwrap().parse().unwrap();
+        assert!(reason.ends_with(" bytes of 33554432") && reason.starts_with("cut a message after "), "{reason}");
         assert!(had > 0 && had < 33_554_432);
     }
 }
@@ -223,12 +223,12 @@ fn a_reader_killed_in_the_middle_of_a_frame_gets_it_again_whole() {
         this.run(Duration::from_millis(300));
         assert_eq!((this.push().taken(), this.push().pending().frames), (1, 2));
         peer.kill();
-        this.until("told", |this| {
+        this.until("reported", |this| {
             this.pushed.iter().any(|notice| matches!(notice, PushNotice::Lost { cut: Some(2), .. }))
         });
         let mut peer = PythonPeer::start();
         peer.ask(&format!("pull a bind {endpoint}"));
-        peer.tell("recv a 2 30000");
+        peer.send_command("recv a 2 30000");
         this.until("all taken", |this| this.push().is_drained());
         assert_eq!(peer.received(), [(7, 2, 16 << 20), (0, 3, 10)], "{endpoint}");
     }
@@ -271,13 +271,13 @@ fn a_reader_of_the_wrong_type_is_refused_with_the_reason_and_tried_again() {
     peer.ask(&format!("push a bind {endpoint}"));
     let mut this = Loop::connect(&endpoint, PushOptions::default());
     this.send(outgoing(1, 1000));
-    this.until("told", |this| !this.pushed.is_empty());
+    this.until("reported", |this| !this.pushed.is_empty());
     this.run(Duration::from_millis(500));
     let [PushNotice::Waiting { why }] = &this.pushed[..] else { panic!("{:?}", this.pushed) };
     assert_eq!(why.to_string(), "peer is a \"PUSH\" socket, a PUSH takes only a PULL");
     peer.ask("close a");
     peer.ask(&format!("pull a bind {endpoint}"));
-    peer.tell("recv a 1 30000");
+    peer.send_command("recv a 1 30000");
     this.until("taken", |this| this.push().is_drained());
     assert_eq!(peer.received(), [(7, 1, 1000)]);
 }
@@ -288,7 +288,7 @@ fn a_sender_of_the_wrong_type_is_refused_with_the_reason() {
     let mut this = Loop::bind(&ipc(&dir, "wrong"), PullOptions::default());
     let mut peer = PythonPeer::start();
     peer.ask(&format!("pull a connect {}", this.endpoint()));
-    this.until("told", |this| !this.closed().is_empty());
+    this.until("reported", |this| !this.closed().is_empty());
     assert_eq!(this.closed()[0], "peer is a \"PULL\" socket, a PULL takes only a PUSH");
 }
 

@@ -25,7 +25,7 @@ fn ten_libzmq_readers_with_the_connectors_page_get_every_frame_once_and_in_order
         }
         // The reader finishes this many frames, and is killed with the rest unread, in its queue, or cut.
         let count = 5 * round + 1;
-        peer.tell(&format!("recv a {count} 30000"));
+        peer.send_command(&format!("recv a {count} 30000"));
         let before = this.push().taken();
         this.until("finished", |this| this.push().taken() >= before + count);
         finished.extend(peer.received().iter().map(|got| got.1));
@@ -35,7 +35,7 @@ fn ten_libzmq_readers_with_the_connectors_page_get_every_frame_once_and_in_order
     peer.ask(&format!("credit {}", page.display()));
     peer.ask(&format!("pull a bind {endpoint}"));
     let rest = next - 1 - finished.len() as u64;
-    peer.tell(&format!("recv a {rest} 30000"));
+    peer.send_command(&format!("recv a {rest} 30000"));
     this.until("drained", |this| this.push().is_drained());
     finished.extend(peer.received().iter().map(|got| got.1));
     assert_eq!(finished, (1..next).collect::<Vec<_>>());
@@ -59,7 +59,7 @@ fn ten_libzmq_readers_without_a_page_get_in_order_the_frames_that_the_last_one_l
                 next += 1;
             }
             this.until("drained", |this| this.push().is_drained());
-            peer.tell(&format!("recv a {} 30000", next - 1 - got.len() as u64));
+            peer.send_command(&format!("recv a {} 30000", next - 1 - got.len() as u64));
             got.extend(peer.received().iter().map(|got| got.1));
             peer.kill();
             // Sent while there is no reader: for the next one.
@@ -70,7 +70,7 @@ fn ten_libzmq_readers_without_a_page_get_in_order_the_frames_that_the_last_one_l
         let mut peer = PythonPeer::start();
         peer.ask(&format!("pull a bind {endpoint}"));
         this.until("drained", |this| this.push().is_drained());
-        peer.tell(&format!("recv a {} 30000", next - 1 - got.len() as u64));
+        peer.send_command(&format!("recv a {} 30000", next - 1 - got.len() as u64));
         got.extend(peer.received().iter().map(|got| got.1));
         assert_eq!(got, (1..next).collect::<Vec<_>>(), "{endpoint}");
     }

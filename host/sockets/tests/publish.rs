@@ -114,7 +114,7 @@ fn every_size_comes_to_libzmq_whole_and_in_order() {
         }
         this.subscribed(2);
         let count = SIZES.len() * 2;
-        peers.iter_mut().for_each(|peer| peer.tell(&format!("recv a {count} 20000")));
+        peers.iter_mut().for_each(|peer| peer.send_command(&format!("recv a {count} 20000")));
         for i in 0..count {
             this.send(i as u64, payload(7, i as u64, SIZES[i % SIZES.len()]));
         }
@@ -153,7 +153,7 @@ fn a_libzmq_sub_gets_the_frames_of_its_topic_until_it_unsubscribes() {
     loop {
         all_senders(&mut this, sequence);
         this.until("written", |this| this.publish.queue_frames() == 0);
-        peer.tell("recv a 2 200");
+        peer.send_command("recv a 2 200");
         if senders(peer.received()) == [2, 3] {
             break;
         }
@@ -164,7 +164,7 @@ fn a_libzmq_sub_gets_the_frames_of_its_topic_until_it_unsubscribes() {
         sequence += 1;
         all_senders(&mut this, sequence);
         this.turn();
-        peer.tell("recv a 2 200");
+        peer.send_command("recv a 2 200");
         if senders(peer.received()) == [3] {
             break;
         }
@@ -211,7 +211,7 @@ fn frames_that_a_slow_subscriber_misses_are_numbered_and_cost_no_other_a_frame()
         peer.ask(&format!("sub a connect {}", this.endpoint()));
         peer.ask("subscribe a");
         this.subscribed(2);
-        peer.tell(&format!("recv a {} 30000", FRAMES * 5));
+        peer.send_command(&format!("recv a {} 30000", FRAMES * 5));
         // Over tcp the kernel takes some megabytes first.
         for number in 1..=FRAMES * 5 {
             this.send(number, payload(7, number, SIZE));
@@ -249,7 +249,7 @@ fn frames_that_a_slow_subscriber_misses_are_numbered_and_cost_no_other_a_frame()
         });
         this.until("its queue is empty", |this| this.publish.queue_frames() == 0);
         this.send(FRAMES * 5 + 1, payload(7, FRAMES * 5 + 1, SIZE));
-        this.until("it is told", |this| {
+        this.until("it is reported", |this| {
             this.notices.iter().any(|notice| {
                 matches!(notice, PubNotice::Dropped { frames, first: f, last, .. }
                     if (*frames, *f, *last) == (dropped, first, FRAMES * 5))
@@ -340,7 +340,7 @@ fn garbage_closes_its_peer_with_the_reason_and_others_continue() {
     }
     assert_eq!(this.closed().len(), 7);
     this.send(1, payload(7, 1, 100));
-    peer.tell("recv a 1 10000");
+    peer.send_command("recv a 1 10000");
     this.until("written", |this| this.publish.queue_frames() == 0);
     assert_eq!(peer.received().len(), 1);
 }

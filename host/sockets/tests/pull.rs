@@ -205,8 +205,8 @@ fn a_peer_past_the_bound_is_refused_and_reported_and_its_slot_is_free_later() {
     assert_eq!(refused(&this), [("3 peers are connected, the limit".to_owned(), 1)], "at most once a second");
     this.run(Duration::from_millis(1000));
     drop(dial(&this.endpoint()));
-    this.until("told", |this| refused(this).len() == 2);
-    assert_eq!(refused(&this)[1].1, 20, "those that were not told are counted");
+    this.until("reported", |this| refused(this).len() == 2);
+    assert_eq!(refused(&this)[1].1, 20, "unreported ones are counted");
     drop(peers.pop());
     this.until("left", |this| this.closed() == ["left"]);
     let mut raw = Raw::push(&this.endpoint());

@@ -205,7 +205,7 @@ fn a_reader_that_says_nothing_is_left_and_tried_again() {
     let options = PushOptions { handshake_timeout: Duration::from_millis(100), ..PushOptions::default() };
     let mut this = Loop::connect(&endpoint, options);
     let start = Instant::now();
-    this.until("told", |this| !this.pushed.is_empty());
+    this.until("reported", |this| !this.pushed.is_empty());
     assert!(start.elapsed() >= Duration::from_millis(100));
     let [PushNotice::Waiting { why }] = &this.pushed[..] else { panic!("{:?}", this.pushed) };
     assert_eq!(why.to_string(), "handshake took longer than 100ms");
@@ -279,7 +279,7 @@ fn every_address_of_a_name_is_tried() {
     this.send(outgoing(1, 100));
     this.receive(1);
     let mut this = Loop::connect(&"tcp://no.such.host.invalid:1".parse().unwrap(), PushOptions::default());
-    this.until("told", |this| !this.pushed.is_empty());
+    this.until("reported", |this| !this.pushed.is_empty());
     assert!(
         matches!(&this.pushed[..], [PushNotice::Waiting { why: LossReason::NoAddress(_) }]),
         "{:?}",

@@ -127,7 +127,7 @@ fn a_count_that_others_move_is_reported_and_not_used() {
     for _ in 0..3 {
         reader.page.finished().unwrap();
     }
-    this.until("told", |this| this.push().credit() == CreditState::RanAhead { by: 2 });
+    this.until("reported", |this| this.push().credit() == CreditState::RanAhead { by: 2 });
     assert!(
         this.pushed
             .iter()

@@ -176,7 +176,7 @@ mod tests {
         }
 
         #[test]
-        fn what_does_not_change_the_text_does_not(before in bytes(), bytes in bytes()) {
+        fn bytes_that_report_no_change_change_nothing(before in bytes(), bytes in bytes()) {
             let first = Lossy::new(TextState::Whole).feed(&before);
             let then = Lossy::new(first.state).feed(&bytes);
             let all = [before.clone(), bytes].concat();

@@ -1,4 +1,4 @@
-//! Decodes a frame into a batch of rows or a barrier. The first bytes tell the encoding, because no field of a message
+//! Decodes a frame into a batch of rows or a barrier. The first bytes determine the encoding, because no field of a message
 //! does. Plugins and the outbox come next; they see batches.
 
 use std::fmt;

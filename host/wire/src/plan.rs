@@ -113,8 +113,8 @@ impl<'a> WritePlan<'a> {
         let first = self.first()?;
         for (part, it) in self.parts.iter().enumerate() {
             if !it.is_like(first) {
-                let tell = |batch: &Batch| format!("{} in {}", batch.kind(), batch.wire());
-                return Err(RowsError::Mixed { part, it: tell(it), first: tell(first) });
+                let describe = |batch: &Batch| format!("{} in {}", batch.kind(), batch.wire());
+                return Err(RowsError::Mixed { part, it: describe(it), first: describe(first) });
             }
         }
         let bytes = match &first.body {

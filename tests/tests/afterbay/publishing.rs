@@ -47,13 +47,13 @@ fn every_subscriber_of_a_tap_gets_the_bytes_that_came_or_were_sent_in_order() {
     }
     frames[2..].iter().for_each(|frame| sender.send(&frame.bytes));
     for peer in &mut came {
-        peer.tell(&format!("bytes a {} 30000", frames.len()));
+        peer.send_command(&format!("bytes a {} 30000", frames.len()));
         let got = peer.received_bytes();
         assert!(frames.iter().map(|frame| &frame.bytes[..]).eq(got.iter().map(|got| &got[..])));
     }
     (0..2).for_each(|_| credit.finished().unwrap());
     let joined = reader.frame();
-    sent.tell("bytes a 3 30000");
+    sent.send_command("bytes a 3 30000");
     assert_eq!(sent.received_bytes(), [frames[0].bytes.to_vec(), frames[1].bytes.to_vec(), joined]);
     credit.finished().unwrap();
     assert_eq!(afterbay.stop(), 0);
@@ -76,7 +76,7 @@ fn a_subscriber_that_stalls_misses_what_is_named_and_hurts_neither_the_others_no
         number += 1;
         sender.send(&numbered(number, SIZE));
         assert_eq!(reader.frame(), numbered(number, SIZE));
-        other.tell("recv a 1 30000");
+        other.send_command("recv a 1 30000");
         assert_eq!(other.received(), [(7, number, SIZE)]);
         number
     };
@@ -86,7 +86,7 @@ fn a_subscriber_that_stalls_misses_what_is_named_and_hurts_neither_the_others_no
     let dropping = afterbay.event("SubscriberDropping");
     let first = dropping["first"].as_u64().unwrap();
     // It has those before, in order, and takes copies again once it reads.
-    stalled.tell(&format!("recv a {} 30000", first - 1));
+    stalled.send_command(&format!("recv a {} 30000", first - 1));
     let got: Vec<u64> = stalled.received().iter().map(|got| got.1).collect();
     assert_eq!(got, (1..first).collect::<Vec<_>>());
     let next = send(&mut reader, &mut other);
@@ -94,7 +94,7 @@ fn a_subscriber_that_stalls_misses_what_is_named_and_hurts_neither_the_others_no
     let figure = |field: &str| dropped[field].as_u64().unwrap();
     assert_eq!((figure("first"), figure("last"), figure("frames")), (first, FRAMES, FRAMES + 1 - first));
     assert_eq!(dropped["subscriber"], dropping["subscriber"]);
-    stalled.tell("recv a 1 30000");
+    stalled.send_command("recv a 1 30000");
     assert_eq!(stalled.received(), [(7, next, SIZE)]);
     let metrics = afterbay.metrics();
     assert_eq!(metrics.tap("tap", "subscriber_frames_dropped_total"), figure("frames"));
@@ -133,7 +133,7 @@ fn a_subscriber_past_the_bound_and_one_of_garbage_are_told_and_one_frame_always_
     let frame = numbered(1, 1 << 20);
     sender.send(&frame);
     assert_eq!(reader.frame(), frame);
-    peer.tell("recv a 1 30000");
+    peer.send_command("recv a 1 30000");
     assert_eq!(peer.received(), [(7, 1, 1 << 20)]);
     assert_eq!(afterbay.stop(), 0);
     assert!(!stage.path("tap").exists(), "its name is given back");
@@ -165,12 +165,12 @@ fn when_sglang_is_started_anew_a_tap_publishes_on_under_its_name_and_its_subscri
         sender.send(&numbered(number, 100));
         assert_eq!(reader.frame(), numbered(number, 100));
     }
-    peer.tell("recv a 100 30000");
+    peer.send_command("recv a 100 30000");
     assert_eq!(peer.received().len(), 100);
     meet("b", 2);
     afterbay_tests::until("it publishes again", || afterbay.events("TapListening").len() == 2);
     // libzmq subscribes again by itself, while it is in a call.
-    peer.tell("recv a 1 30000");
+    peer.send_command("recv a 1 30000");
     afterbay.until_metrics("it has come again", |metrics| metrics.tap("tap", "subscribers") == 1);
     let mut sender = Sender::connect(&stage.scheduler_side());
     sender.send(&numbered(100, 100));

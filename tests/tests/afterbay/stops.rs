@@ -57,8 +57,8 @@ fn stops_under_load(listen: &str, stage: &Stage, pace: Pace) -> Vec<u64> {
     peer.ask(&format!("push a connect {listen}"));
     for (half, first) in [0, FRAMES / 2].into_iter().enumerate() {
         for at in (0..FRAMES / 2).step_by(20) {
-            peer.tell(&format!("send a 1 {} 20 {FRAME_BYTES}", first + at));
-            peer.tell("sleep 5");
+            peer.send_command(&format!("send a 1 {} 20 {FRAME_BYTES}", first + at));
+            peer.send_command("sleep 5");
         }
         afterbay.until_metrics("some are received", |metrics| metrics.stream("frames_received_total") > 20);
         afterbay.terminate();

@@ -87,8 +87,11 @@ impl Admin {
                 state.clone(),
                 Access { address: address.clone(), token_file, socket: socket.clone() },
             );
-            let bounds =
-                ServerBounds { connections: descriptors::for_admin(limit), head: HEAD_MAX, exchange: EXCHANGE_MAX };
+            let bounds = ServerBounds {
+                connections: descriptors::for_admin(limit),
+                head: HEAD_MAX,
+                exchange: EXCHANGE_MAX,
+            };
             let accepting = tokio::spawn(async move {
                 serve(listener, bounds, |peer| routes.clone().layer(Extension(peer))).await;
                 drop(name);

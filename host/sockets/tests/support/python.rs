@@ -27,7 +27,7 @@ impl PythonPeer {
     }
 
     /// Sends a command. Take its answer with [`PythonPeer::answer`].
-    pub fn tell(&mut self, command: &str) {
+    pub fn send_command(&mut self, command: &str) {
         writeln!(self.stdin, "{command}").unwrap();
     }
 
@@ -40,7 +40,7 @@ impl PythonPeer {
     }
 
     pub fn ask(&mut self, command: &str) -> String {
-        self.tell(command);
+        self.send_command(command);
         self.answer()
     }
 

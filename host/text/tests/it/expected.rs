@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use afterbay_text::{Ending, DecoderKind, Progress};
+use afterbay_text::{DecoderKind, Ending, Progress};
 use serde::Deserialize;
 
 use crate::{FIXTURES, fixture, vocabulary};

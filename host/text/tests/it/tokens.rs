@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use afterbay_text::{Encoder, DecoderKind, MAX_TEXT_BYTES, TokenizerFiles, Tokens};
+use afterbay_text::{DecoderKind, Encoder, MAX_TEXT_BYTES, TokenizerFiles, Tokens};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokenizers::Tokenizer;
@@ -84,9 +84,14 @@ fn a_text_that_is_encoded_and_decoded_is_the_same_bytes() {
             let theirs = decode(&library(name), &ids);
             // A text's first token may have a space that a decoder cuts.
             assert!(decoded == theirs || decoded.strip_prefix(' ') == Some(&theirs), "{name} {text:?}");
-            if matches!(kind, DecoderKind::ByteLevel | DecoderKind::ByteFallback) && !name.starts_with("unigram") {
+            if matches!(kind, DecoderKind::ByteLevel | DecoderKind::ByteFallback)
+                && !name.starts_with("unigram")
+            {
                 assert_eq!(
-                    decoded.strip_prefix(' ').filter(|_| kind == DecoderKind::ByteFallback).unwrap_or(&decoded),
+                    decoded
+                        .strip_prefix(' ')
+                        .filter(|_| kind == DecoderKind::ByteFallback)
+                        .unwrap_or(&decoded),
                     text
                 );
                 exact += 1;

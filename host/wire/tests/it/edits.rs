@@ -120,13 +120,13 @@ fn a_finished_row_says_stop_and_what_was_matched() {
 #[test]
 fn an_aborted_row_has_sglangs_finish_reason() {
     for (name, batch) in firsts() {
-        for (status_code, err_type, message, told) in [
+        for (status_code, err_type, message, words) in [
             (None, None, "over the quota", "over the quota"),
             (Some(429), Some("RateLimitError"), "", "Aborted"),
         ] {
             let err_type = err_type.map(str::to_owned);
             let expected = json!({
-                "type": "abort", "message": told, "status_code": status_code, "err_type": err_type
+                "type": "abort", "message": words, "status_code": status_code, "err_type": err_type
             });
             let reason = FinishReason::Abort { message: message.into(), status_code, err_type };
             let new = edited(&batch, &[Edit { finish: Some(reason), ..Edit::new(1) }]);

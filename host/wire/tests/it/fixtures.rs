@@ -113,7 +113,7 @@ fn accessors_agree_with_the_json() {
 }
 
 #[test]
-fn new_tokens_are_told_from_the_prompts_tail_without_output_ids() {
+fn new_tokens_are_separated_from_the_prompts_tail_without_output_ids() {
     let mut compared = 0;
     for sample in all() {
         let Some(batch) = batch(&sample).filter(|batch| batch.kind() == Kind::TokenId) else { continue };
@@ -138,7 +138,7 @@ fn new_tokens_are_told_from_the_prompts_tail_without_output_ids() {
 }
 
 #[test]
-fn finish_reasons_say_what_was_matched() {
+fn finish_reasons_have_the_matched_text_or_token() {
     let sample = sample("frames/tokid_finished.msgpack");
     let batch = read_batch(&sample.bytes);
     let stop = |matched| Finish::Stop { matched };

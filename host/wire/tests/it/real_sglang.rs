@@ -41,10 +41,10 @@ fn check(home: &Path, records: &[Value]) {
     let path = dir.path().join("records.jsonl");
     fs::write(&path, records.iter().map(|record| format!("{record}\n")).collect::<String>()).unwrap();
     let output = python(home, &["check", path.to_str().unwrap()]);
-    let told = String::from_utf8_lossy(&output.stdout);
+    let output_text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}\n{errors}");
-    assert!(told.contains(&format!("{} records, 0 failed", records.len())), "{told}\n{errors}");
+    assert!(output.status.success(), "{output_text}\n{errors}");
+    assert!(output_text.contains(&format!("{} records, 0 failed", records.len())), "{output_text}\n{errors}");
 }
 
 fn hex(bytes: &Bytes) -> String {

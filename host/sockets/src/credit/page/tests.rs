@@ -21,7 +21,7 @@ fn bytes(version: u32, generation: u64, count: u64, last_generation: u64) -> Vec
 }
 
 #[test]
-fn a_page_is_read_and_what_is_none_is_told_as_what_it_is() {
+fn a_page_is_read_and_every_other_file_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("page");
     let look = |content: Option<&[u8]>| {

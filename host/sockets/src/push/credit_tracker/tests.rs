@@ -182,9 +182,9 @@ fn a_new_reader_gets_what_the_old_one_had_not_finished_once_and_in_order() {
         ("connected before it is known", "p1:0 up=1 s5 p1:2 lost up=2 s1 p2:0<3", "1,2,3,4,5/4,5,6 taken=3 resent2 usable2:0"),
         ("the new one finishes them", "p1:0 up s3 lost p2:0<1 up p2:2<1 s1", "1,2,3/2,3,4 taken=3 resent2 usable2:2"),
         ("all was finished", "p1:0 up s3 p1:3 lost p2:0<3 up s1 p2:1<3", "1,2,3/4 taken=4 usable2:1"),
-        ("finished, and told only by the new page", "p1:0 up s3 lost p2:0<3 up s1", "1,2,3/4 taken=3 usable2:0"),
+        ("finished, and reported only by the new page", "p1:0 up s3 lost p2:0<3 up s1", "1,2,3/4 taken=3 usable2:0"),
         ("nothing was finished, twice", "p1:0 up s2 lost p2:0<0 up lost p3:0<0 up", "1,2/1,2/1,2 taken=0 resent2 resent2 usable3:0"),
-        ("sent while nobody is there", "p1:0 up s2 p1:2 lost s2 p2:0<2 up", "1,2/3,4 taken=2 usable2:0"),
+        ("sent without a reader", "p1:0 up s2 p1:2 lost s2 p2:0<2 up", "1,2/3,4 taken=2 usable2:0"),
         ("lost twice before the new generation", "p1:0 up s2 lost up lost up p2:0<1 wait", "1,2//2 taken=1 resent1 usable2:0"),
         ("connected before the first look", "up p1:0 s2 lost p2:0<1 up", "1,2/2 taken=1 resent1 usable2:0"),
     ]);
@@ -223,7 +223,7 @@ fn a_generation_that_changes_while_connected_waits_for_the_loss() {
 
 #[test]
 #[rustfmt::skip]
-fn what_cannot_be_certain_is_told_and_not_sent_again() {
+fn uncertain_frames_are_reported_and_not_sent_again() {
     check(&[
         ("a generation was missed", "p1:0 up s3 p1:1 lost p3:0<0 up s1", "1,2,3/4 taken=3 unconfirmed2-3 usable3:0"),
         ("the page is a new file", "p1:0 up s3 p1:1 lost new:p1:0 up s1", "1,2,3/4 taken=3 unconfirmed2-3 usable1:0"),
@@ -288,19 +288,19 @@ fn uncounted_frames_pass_with_the_counted_one_before_them() {
         ("alone", "p1:0 up u2", "1,2 taken=2 usable1:0"),
         ("behind a counted one", "p1:0 up s1 u1 s1 p1:1", "1,2,3 taken=2 usable1:1"),
         ("sent again in their place", "p1:0 up s1 u1 s1 u1 lost p2:0<0 up", "1,2,3,4/1,2,3,4 taken=0 resent4 usable2:0"),
-        ("not sent again if nothing tells", "p1:0 up s1 u1 s1 lost p2:0<1 up", "1,2,3/3 taken=2 resent1 usable2:0"),
+        ("not sent again without a count", "p1:0 up s1 u1 s1 lost p2:0<1 up", "1,2,3/3 taken=2 resent1 usable2:0"),
     ]);
 }
 
 #[test]
-fn what_is_due_is_done_by_the_tick() {
+fn the_tick_does_what_the_deadline_is_for() {
     // A later deadline would make its caller spin.
     for steps in ["p1:0 up s3", "p1:0 up s3 lost up", "p1:0 up s3 p2:0"] {
         let mut bench = Bench::new();
         steps.split_whitespace().for_each(|step| bench.step(step));
         let mut dues = 0;
         while let Some(at) = bench.tracker.deadline(&bench.queue) {
-            assert!(at >= bench.now, "{steps}: due before it was told");
+            assert!(at >= bench.now, "{steps}: due before the last call");
             bench.now = at;
             bench.pass(Duration::ZERO);
             dues += 1;

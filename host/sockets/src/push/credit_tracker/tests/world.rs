@@ -1,4 +1,5 @@
-//! Readers that live and die at random, a page each of them opens before it can be reached, looks that come late.
+//! Readers that start and die at random, each with a page that it opens before it listens, and page reads that come
+//! late.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -16,7 +17,7 @@ enum Step {
     Start,
     Connect,
     NoticeLoss,
-    /// The reader lives on, with what it has read.
+    /// The reader stays alive, with the frames that it has read.
     Drop,
     Pass(u64),
 }
@@ -32,12 +33,13 @@ struct World {
     reader: Option<Reader>,
     page: Page,
     has_page: bool,
-    /// Written to the connection and not read; `None`: there is none. The bool: its reader is still at the other end.
+    /// Frames written to the connection and not read; `None`: no connection. The bool: its reader is still at the other
+    /// end.
     kernel: Option<(VecDeque<u64>, bool)>,
     counted: BTreeSet<u64>,
     finished: Vec<u64>,
     unconfirmed: BTreeSet<u64>,
-    /// The generation changed since the last look.
+    /// The generation changed since the last page read.
     unseen: bool,
     /// A reader was started since the connection was made.
     started: bool,
@@ -100,7 +102,8 @@ impl World {
                 self.break_connection();
             }
             Step::Start if self.reader.is_none() => {
-                // Two restarts between two looks, or before a loss is noticed, take longer than either; the table has them.
+                // Two restarts between two page reads, or before a loss is noticed, would take longer than either. The
+                // table has these cases.
                 if self.unseen || self.started {
                     self.step(&Step::NoticeLoss);
                     self.look();
@@ -131,7 +134,7 @@ impl World {
             }
             Step::Drop => self.break_connection(),
             Step::Pass(ms) => {
-                // The poll tells of a loss at once.
+                // The poll reports a loss at once.
                 self.step(&Step::NoticeLoss);
                 self.bench.pass(Duration::from_millis(ms));
             }
@@ -155,7 +158,7 @@ impl World {
         }
     }
 
-    /// A reader comes and stays, and does everything.
+    /// Starts a reader that stays and finishes everything.
     fn settle_down(&mut self) {
         for _ in 0..8 {
             for step in [
@@ -184,7 +187,7 @@ impl World {
             .copied()
             .filter(|n| !finished.contains(n) && !self.unconfirmed.contains(n))
             .collect();
-        prop_assert!(lost.is_empty(), "lost and not told: {:?}", lost);
+        prop_assert!(lost.is_empty(), "lost and not reported: {:?}", lost);
         prop_assert_eq!(self.bench.queue.waiting().frames, 0);
         prop_assert_eq!(self.bench.queue.unfinished().frames, 0);
         Ok(())
@@ -209,13 +212,13 @@ fn step(drops: bool) -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: std::env::var("PROPTEST_CASES").map_or(2000, |cases| cases.parse().unwrap()), ..ProptestConfig::default() })]
 
-    /// Readers die, at any moment, and are started again: nothing is lost, nothing comes twice, all in order.
+    /// Readers die at any moment and are started again: no frame is lost or arrives twice, and all arrive in order.
     #[test]
     fn across_restarts_every_counted_frame_is_finished_exactly_once(
         knows_pids: bool, steps in prop::collection::vec(step(false), 1..120),
     ) {
         let mut world = World::new(knows_pids);
-        // There is a page before there is a frame: what is sent without one is taken as it is written.
+        // The page exists before the first frame: frames sent without a page are settled as they are written.
         world.step(&Step::Start);
         world.step(&Step::Connect);
         steps.iter().for_each(|step| world.step(step));
@@ -223,9 +226,9 @@ proptest! {
         prop_assert_eq!(world.finished.len(), world.counted.len(), "unconfirmed: {:?}", world.unconfirmed);
     }
 
-    /// Connections of readers that live are dropped as well: what cannot be known is told, and nothing comes twice.
+    /// Connections of live readers are dropped too: uncertain frames are reported, and no frame arrives twice.
     #[test]
-    fn across_drops_nothing_comes_twice_and_what_is_lost_is_told(
+    fn across_drops_nothing_arrives_twice_and_losses_are_reported(
         knows_pids: bool, steps in prop::collection::vec(step(true), 1..120),
     ) {
         let mut world = World::new(knows_pids);
