@@ -66,7 +66,10 @@ impl fmt::Display for CreditState {
             }
             CreditState::Stale => write!(f, "the credit page is not that of the connected reader"),
             CreditState::RanAhead { by } => {
-                write!(f, "the reader has counted {by} frames more than were sent: another sender sends to it")
+                write!(
+                    f,
+                    "the reader has counted {by} frames more than were sent: another sender sends to it"
+                )
             }
         }
     }

@@ -197,7 +197,10 @@ fn a_sender_killed_in_the_middle_of_a_frame_is_reported_and_others_continue() {
         this.until("reported", |this| !this.closed().is_empty());
         let reason = this.closed().remove(0);
         let had: usize = reason.split_whitespace().nth(4).unwrap().parse().unwrap();
-        assert!(reason.ends_with(" bytes of 33554432") && reason.starts_with("cut a message after "), "{reason}");
+        assert!(
+            reason.ends_with(" bytes of 33554432") && reason.starts_with("cut a message after "),
+            "{reason}"
+        );
         assert!(had > 0 && had < 33_554_432);
     }
 }
