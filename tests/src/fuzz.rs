@@ -105,12 +105,12 @@ pub fn a_segment() -> Vec<u8> {
             frame,
             received_unix_ns: 1 + u64::from(number),
             passage: afterbay_journal::Passage::Changed,
-            changed: Some(&[number; 40]),
-            requests: &[request],
-            tokens: &[3],
-            finished: &[],
-            gaps: &[],
-            actions: &[],
+            changed: Some(vec![number; 40].into()),
+            requests: (&[request]).into(),
+            tokens: (&[3]).into(),
+            finished: Vec::new().into(),
+            gaps: Vec::new().into(),
+            actions: Vec::new().into(),
         });
         writer.taken("sink", frame, None);
         if number % 2 == 1 {

@@ -58,14 +58,19 @@ impl RecordedVerdicts {
         self.0.insert(at, said);
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = journal::Action<'_>> {
+    pub fn iter(&self) -> std::slice::Iter<'_, RecordedVerdict> {
+        self.0.iter()
+    }
+
+    /// The verdicts as the journal records them.
+    pub fn plugin_actions(&self) -> impl Iterator<Item = journal::PluginAction<'_>> {
         let said = self.0.iter();
-        said.map(|said| journal::Action {
+        said.map(|said| journal::PluginAction {
             row: said.row,
-            plugin: &said.plugin,
+            plugin: (&said.plugin).into(),
             verdict: said.verdict,
-            text: &said.text,
-            ids: &said.ids,
+            text: (&said.text).into(),
+            ids: (&said.ids).into(),
             forwarded: said.forwarded,
         })
     }

@@ -4,7 +4,7 @@
 use super::HeldRows;
 use afterbay_batch::{FrameDecoder, HeldRow, ReceivedTokens, RequestSlot, aborted};
 use afterbay_events::{HoldEnd, Name};
-use afterbay_journal::reader::Action;
+use afterbay_journal::PluginAction;
 use afterbay_journal::{BacklogFrame, FrameNo, Replaced, Verdict, is_mark};
 use afterbay_wire::{Batch, Decoded, Edit, FinishReason, Tokens};
 use std::time::Instant;
@@ -48,14 +48,14 @@ impl HeldRows {
     /// Repeats what the chain did with a row.
     fn repeat(
         &mut self,
-        actions: &[Action],
+        actions: &[PluginAction<'_>],
         mut row: Option<HeldRow>,
         number: u64,
         slot: RequestSlot,
         now: Instant,
     ) -> Result<(), String> {
         for action in actions {
-            let plugin: Name = action.plugin.as_str().into();
+            let plugin: Name = action.plugin[..].into();
             match action.verdict {
                 Verdict::Release => {
                     let mut all = self.take(number, &plugin, action.released().unwrap_or(usize::MAX));
@@ -81,7 +81,7 @@ fn received(batch: &Batch, row: u32, tokens: u32, frame: FrameNo) -> Result<Held
     Ok(HeldRow::new(batch, frame, ReceivedTokens::row(tokens)))
 }
 
-fn apply(mut row: HeldRow, action: &Action) -> Result<HeldRow, String> {
+fn apply(mut row: HeldRow, action: &PluginAction<'_>) -> Result<HeldRow, String> {
     let mut edit = Edit::new(0);
     let mut came = row.came;
     match (action.verdict, action.replaced()) {
@@ -94,7 +94,7 @@ fn apply(mut row: HeldRow, action: &Action) -> Result<HeldRow, String> {
             edit.tokens = Tokens::Empty;
             came = came.to_dropped();
         }
-        (Verdict::Finish, _) => edit.finish = Some(FinishReason::Stop(action.text.clone())),
+        (Verdict::Finish, _) => edit.finish = Some(FinishReason::Stop(action.text.to_string())),
         (Verdict::Abort, _) => edit.finish = Some(aborted(&action.text)),
         _ => return Ok(row),
     }

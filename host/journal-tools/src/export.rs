@@ -3,8 +3,9 @@
 use crate::LoadConfig;
 use crate::place::{Place, json_time, parse_time};
 use crate::show::{passage, unknown, whole_rid};
+use afterbay_journal::Outcome;
 use afterbay_journal::kept_rid;
-use afterbay_journal::reader::{Frame, From, Outcome, Stream};
+use afterbay_journal::reader::{Frame, From, Stream};
 use afterbay_wire::{Batch, Decoded, Layouts, Wrapped};
 use anyhow::Context;
 use std::io::Write;
@@ -99,7 +100,7 @@ fn each(
     stream: &Stream,
     rid: Option<&str>,
     args: &Args,
-    mut take: impl FnMut(&Frame, Option<&Outcome>) -> anyhow::Result<()>,
+    mut take: impl FnMut(&Frame, Option<&Outcome<'_>>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let wanted =
         |at: u64| args.since.is_none_or(|since| at >= since) && args.until.is_none_or(|until| at < until);
@@ -124,7 +125,7 @@ fn each(
 fn json(
     stream: &str,
     frame: &Frame,
-    outcome: Option<&Outcome>,
+    outcome: Option<&Outcome<'_>>,
     decoded: &Decoded,
     rows: Option<&[u32]>,
 ) -> serde_json::Value {

@@ -4,7 +4,8 @@ use crate::LoadConfig;
 use crate::legs::{self, Known, Leg, Request};
 use crate::ls;
 use crate::place::{Place, json_time, local_time};
-use afterbay_journal::reader::{Action, Filter, Life, Passage, RequestInfo, Row, Stream};
+use afterbay_journal::reader::{Filter, Life, RequestInfo, Row, Stream};
+use afterbay_journal::{Passage, PluginAction};
 use afterbay_journal::{Replaced, Verdict, kept_rid};
 use afterbay_terminal::{self as screen, Table};
 use afterbay_wire::{Decoded, Layouts};
@@ -235,7 +236,7 @@ fn done(row: &Row) -> String {
     let mut done: Vec<String> = row.actions.iter().map(action).collect();
     if done.is_empty() {
         done.push(match &row.passage {
-            Passage::AsItCame => "sent as it came".to_owned(),
+            Passage::Unchanged => "sent as it came".to_owned(),
             Passage::Changed => "sent".to_owned(),
             Passage::Dropped => "dropped".to_owned(),
             Passage::Barrier(kind) | Passage::NotUnderstood(kind) => format!("passed on: {kind}"),
@@ -247,8 +248,8 @@ fn done(row: &Row) -> String {
     done.join("; ")
 }
 
-fn action(action: &Action) -> String {
-    let Action { plugin, text, .. } = action;
+fn action(action: &PluginAction<'_>) -> String {
+    let PluginAction { plugin, text, .. } = action;
     match action.verdict {
         Verdict::Hold => format!("{plugin}: waits, {text}"),
         Verdict::Release => {
@@ -320,7 +321,7 @@ fn rows(stream: &str, life: &Life, seen: &[Option<Seen>]) -> Vec<serde_json::Val
 
 pub(crate) fn passage(passage: &Passage) -> &'static str {
     match passage {
-        Passage::AsItCame => "as it came",
+        Passage::Unchanged => "as it came",
         Passage::Changed => "changed",
         Passage::Dropped => "dropped",
         Passage::Barrier(_) => "barrier",

@@ -3,7 +3,8 @@
 use crate::LoadConfig;
 use crate::place::{Place, json_time, local_time};
 use crate::show::passage;
-use afterbay_journal::reader::{From, Outcome, Passage, Record, Stream, Tail};
+use afterbay_journal::reader::{From, Record, Stream, Tail};
+use afterbay_journal::{Outcome, Passage};
 use afterbay_terminal as screen;
 use std::collections::VecDeque;
 use std::io::Write;
@@ -113,7 +114,7 @@ fn note(stream: &Followed, args: &Args, text: &str) -> std::io::Result<()> {
     }
 }
 
-fn print(stream: &Followed, outcome: &Outcome, at: u64, args: &Args) -> std::io::Result<()> {
+fn print(stream: &Followed, outcome: &Outcome<'_>, at: u64, args: &Args) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if outcome.requests.is_empty() && args.rid.is_none() {
         let (Passage::Barrier(what) | Passage::NotUnderstood(what)) = &outcome.passage else { return Ok(()) };
@@ -130,11 +131,11 @@ fn print(stream: &Followed, outcome: &Outcome, at: u64, args: &Args) -> std::io:
                 local_time(at),
                 stream.name,
                 outcome.frame,
-                screen::faint(what.clone())
+                screen::faint(what.to_string())
             ),
         };
     }
-    for (row, (request, tokens)) in outcome.requests.iter().zip(&outcome.tokens).enumerate() {
+    for (row, (request, tokens)) in outcome.requests.iter().zip(outcome.tokens.iter()).enumerate() {
         let rid = stream.tail.rid(*request).unwrap_or("?");
         if args.rid.as_ref().is_some_and(|prefix| !rid.starts_with(prefix)) {
             continue;
@@ -142,7 +143,7 @@ fn print(stream: &Followed, outcome: &Outcome, at: u64, args: &Args) -> std::io:
         let finish = outcome.finished.iter().find(|finish| finish.row as usize == row);
         let gap = outcome.gaps.iter().find(|gap| gap.row as usize == row);
         let actions = outcome.actions.iter().filter(|action| action.row as usize == row);
-        let plugins: Vec<&str> = actions.map(|action| action.plugin.as_str()).collect();
+        let plugins: Vec<&str> = actions.map(|action| &*action.plugin).collect();
         if args.json {
             let line = serde_json::json!({
                 "stream": stream.name, "time": json_time(at), "frame": outcome.frame.0, "row": row, "rid": rid,

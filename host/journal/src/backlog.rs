@@ -16,10 +16,10 @@ use bytes::Bytes;
 use crate::background::StreamShared;
 use crate::error::ReadError;
 use crate::format::RecordKind;
+use crate::outcome::Outcome;
 use crate::position::{FrameNo, Position};
 use crate::record::RecordBody;
 use crate::segment::{Payloads, RawRecord};
-use crate::stored::Outcome;
 use outcome_cursor::OutcomeCursor;
 use walk::{SegmentWalk, Start, WalkStep};
 
@@ -54,7 +54,7 @@ pub struct BacklogFrame {
     pub received_unix_ns: u64,
     /// Outcome of the frame, if requested with `with_outcomes`. `None` also if no outcome is written or its
     /// record is damaged.
-    pub outcome: Option<Box<Outcome>>,
+    pub outcome: Option<Box<Outcome<'static>>>,
 }
 
 impl BacklogReader {

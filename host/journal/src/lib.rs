@@ -26,7 +26,6 @@ mod outcome;
 mod text_file;
 
 mod sink_progress;
-mod stored;
 
 mod record;
 mod replacement;
@@ -60,14 +59,14 @@ pub use frame_set::FrameSet;
 pub use manifest::MissingSegments;
 pub use notice::JournalNotice;
 pub use options::{Background, JournalOptions, SyncPolicy};
-pub use outcome::{Action, Credit, Finished, Gap, Outcome, Passage, Verdict};
+pub use outcome::{Outcome, Passage, PluginAction, RowFinish, TokenGap, Verdict};
 pub use position::{FrameNo, Position, RequestNo, SegmentId};
 pub use recovery::{Corruption, LiveRequest, RecoveredStream, TornEnd};
 pub use release_marker::{HELD_SINK, RELEASE_MARKER, is_release_marker};
 pub use replacement::Replacement;
 pub use request::JournalRequest;
 pub use rid::stored_rid;
-pub use sink_progress::{HandedOver, Held, Sent, SinkProgress};
+pub use sink_progress::{Credit, HandedOver, SinkContent, SinkProgress};
 pub use verify::{JournalProblem, ProblemGroup, ProblemKind, VerifyNote, VerifyReport};
 pub use writer::JournalWriter;
 

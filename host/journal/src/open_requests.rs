@@ -113,9 +113,9 @@ impl OpenRequests {
     }
 
     /// Counts the rows of an outcome. Skips rows of closed requests.
-    pub fn count(&mut self, outcome: &Outcome<'_>) {
+    pub fn count(&mut self, outcome: &Outcome<'_, JournalRequest>) {
         let (frame, received_unix_ns) = (outcome.frame.0, outcome.received_unix_ns);
-        for (request, &tokens) in outcome.requests.iter().zip(outcome.tokens) {
+        for (request, &tokens) in outcome.requests.iter().zip(outcome.tokens.iter()) {
             let Some(counts) = self.counts.get_mut(request.slot as usize) else { continue };
             if counts.number != request.number.0 {
                 continue;
@@ -130,22 +130,21 @@ impl OpenRequests {
                 self.first_row(*request, first, outcome.frame, received_unix_ns);
             }
         }
-        let actions = outcome.actions.iter().map(|action| (action.row, action.verdict, action.forwarded));
-        for effect in row_effects(actions) {
+        for effect in row_effects(&outcome.actions) {
             let Some(&tokens) = outcome.tokens.get(effect.row as usize) else { continue };
             let tokens = u64::from(tokens);
             let Some((counts, info)) = self.open_row(outcome, effect.row) else { continue };
             counts.forwarded = effect.forwarded(counts.forwarded, tokens);
-            effect.book(tokens, info);
+            effect.count(tokens, info);
         }
-        for gap in outcome.gaps {
+        for gap in outcome.gaps.iter() {
             let Some((_, info)) = self.open_row(outcome, gap.row) else { continue };
             info.gaps += 1;
         }
-        for finished in outcome.finished {
+        for finished in outcome.finished.iter() {
             let Some((_, info)) = self.open_row(outcome, finished.row) else { continue };
             info.state = RequestState::Finished;
-            info.finish = finished.reason.into();
+            info.finish = finished.reason.to_string();
             info.completion_tokens = finished.completion_tokens;
         }
     }
@@ -163,7 +162,11 @@ impl OpenRequests {
         }
     }
 
-    fn open_row(&mut self, outcome: &Outcome<'_>, row: u32) -> Option<(&mut RowCounts, &mut RequestInfo)> {
+    fn open_row(
+        &mut self,
+        outcome: &Outcome<'_, JournalRequest>,
+        row: u32,
+    ) -> Option<(&mut RowCounts, &mut RequestInfo)> {
         self.get_mut(*outcome.requests.get(row as usize)?)
     }
 

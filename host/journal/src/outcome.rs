@@ -1,145 +1,161 @@
-//! What the stream tells of a frame after it was handled: columns, and sparse parts sorted by row.
+//! Outcome of a frame: what happened to the frame and to each of its rows. Columns, and sparse parts sorted by row.
+//!
+//! The stream writes an outcome with borrowed parts, and journal readers return it with owned parts.
 
-use crate::position::FrameNo;
-use crate::request::{JournalRequest, RequestInfo};
+use std::borrow::Cow;
 
-/// What was done with a frame and each of its rows. Told once per frame, in any order of frames.
-#[derive(Clone, Copy, Debug)]
-pub struct Outcome<'a> {
-    /// The frame, as `append` numbered it.
+use bytes::Bytes;
+
+use crate::position::{FrameNo, RequestNo};
+use crate::request::RequestInfo;
+
+/// Outcome of a frame. Recorded once per frame, in any order of frames.
+///
+/// `R` names the request of a row: a [`JournalRequest`](crate::JournalRequest) to write, its number when read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome<'a, R: Clone = RequestNo> {
+    /// Number of the frame.
     pub frame: FrameNo,
-    /// When it came, unix nanoseconds, as `append` was told.
+    /// Time of receipt of the frame, unix nanoseconds.
     pub received_unix_ns: u64,
-    /// How the frame went on.
+    /// What happened to the frame.
     pub passage: Passage<'a>,
-    /// The bytes that went on in its place, for `Passage::Changed`: kept, so that after a restart the very same can be
-    /// sent. At most `FRAME_BYTES_MAX`, else the outcome counts as lost.
-    pub changed: Option<&'a [u8]>,
-    /// The request of each row. Empty for a barrier and for what was not understood.
-    pub requests: &'a [JournalRequest],
-    /// The tokens that came in each row; as many as `requests`.
-    pub tokens: &'a [u32],
-    /// Rows that carried a finish reason, sorted by row.
-    pub finished: &'a [Finished<'a>],
-    /// Rows whose count did not continue where the request stood, sorted by row.
-    pub gaps: &'a [Gap],
-    /// Verdicts of plugins, sorted by row; of several for one row the last says what went on.
-    pub actions: &'a [Action<'a>],
+    /// Bytes sent in place of the frame, for `Passage::Changed`: a restart sends exactly these. At most
+    /// `FRAME_BYTES_MAX` bytes, else the outcome is dropped. When read, `None` if the bytes are damaged or from a
+    /// journal of version 1.
+    pub changed: Option<Bytes>,
+    /// Request of each row. Empty for a barrier and for a frame that was not understood.
+    pub requests: Cow<'a, [R]>,
+    /// Tokens received in each row.
+    pub tokens: Cow<'a, [u32]>,
+    /// Rows with a finish reason, sorted by row.
+    pub finished: Cow<'a, [RowFinish<'a>]>,
+    /// Rows with a gap in the token count, sorted by row.
+    pub gaps: Cow<'a, [TokenGap]>,
+    /// Actions of plugins, sorted by row. The last action on a row gives what was forwarded.
+    pub actions: Cow<'a, [PluginAction<'a>]>,
 }
 
-/// How a frame went on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+impl<'a, R: Clone> Outcome<'a, R> {
+    /// Outcome of a frame without rows.
+    pub fn new(frame: FrameNo, received_unix_ns: u64, passage: Passage<'a>) -> Outcome<'a, R> {
+        Outcome {
+            frame,
+            received_unix_ns,
+            passage,
+            changed: None,
+            requests: Cow::Borrowed(&[]),
+            tokens: Cow::Borrowed(&[]),
+            finished: Cow::Borrowed(&[]),
+            gaps: Cow::Borrowed(&[]),
+            actions: Cow::Borrowed(&[]),
+        }
+    }
+}
+
+/// What happened to a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Passage<'a> {
-    /// Its very bytes.
-    AsItCame,
-    /// With rows changed, dropped, joined or routed apart.
+    /// Its own bytes were forwarded.
+    Unchanged,
+    /// It was forwarded with rows changed, dropped, joined or routed apart.
     Changed,
-    /// Not at all: none of its rows was left.
+    /// No row was left to forward.
     Dropped,
-    /// As it came, in its place, because it holds no rows: a control message, an idle batch; the text says which.
-    Barrier(&'a str),
-    /// As it came, in its place, because it could not be decoded; the text says why.
-    NotUnderstood(&'a str),
+    /// It was forwarded unchanged and in order, because it holds no rows. The text names its kind.
+    Barrier(Cow<'a, str>),
+    /// It was forwarded unchanged and in order, because it could not be decoded. The text says why.
+    NotUnderstood(Cow<'a, str>),
 }
 
-/// A row that ended its request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Finished<'a> {
-    /// The row in the frame.
+/// Finish of a request in a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowFinish<'a> {
+    /// Index of the row in the frame.
     pub row: u32,
     /// The scheduler's finish reason (`stop`, `length`, `abort`, …).
-    pub reason: &'a str,
-    /// The scheduler's own count of the request's tokens, where the row has one.
+    pub reason: Cow<'a, str>,
+    /// The scheduler's token count of the request, if the row has one.
     pub completion_tokens: Option<u64>,
 }
 
-/// A row whose count of tokens so far was not what had been received.
+/// Gap in the token count of a request: a row's count is not what was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gap {
-    /// The row in the frame.
+pub struct TokenGap {
+    /// Index of the row in the frame.
     pub row: u32,
-    /// Tokens received for the request, this row's included.
+    /// Tokens received for the request, including this row.
     pub expected: u64,
-    /// Tokens the scheduler says it has sent.
+    /// Tokens that the scheduler has sent by its own count.
     pub got: u64,
 }
 
-/// What a plugin did to a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Action<'a> {
-    /// The row in the frame.
+/// Action of a plugin on a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginAction<'a> {
+    /// Index of the row in the frame.
     pub row: u32,
-    /// The plugin's name.
-    pub plugin: &'a str,
-    /// What it said.
+    /// Name of the plugin.
+    pub plugin: Cow<'a, str>,
+    /// Verdict of the plugin.
     pub verdict: Verdict,
-    /// The reason, the finish reason, the sink or the note; empty where the verdict has none.
-    pub text: &'a str,
-    /// The ids written in place of the row's, for `Replace`. For `Release`, one number: how many of the rows that waited
-    /// with the plugin go on.
-    pub ids: &'a [i64],
-    /// Tokens of the row that went on after this.
+    /// Reason, finish reason, sink or note; empty if the verdict has none.
+    pub text: Cow<'a, str>,
+    /// Ids in place of the row's, for `Replace`. For `Release`, one number: how many held rows are released.
+    pub ids: Cow<'a, [i64]>,
+    /// Tokens of the row that are forwarded after this action.
     pub forwarded: u32,
 }
 
-/// The kind of a plugin's verdict. Its number is what is written.
+/// Kind of a plugin's verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The row's ids are others.
+    /// Replaces the ids of the row.
     Replace,
-    /// The row did not go on.
+    /// Drops the row.
     Drop,
-    /// The request ends with this row.
+    /// Ends the request with this row.
     Finish,
-    /// The row, as the verdicts before have it, waits with the plugin.
+    /// Holds the row, as earlier verdicts changed it.
     Hold,
-    /// What waited with the plugin goes on in the row, before its own tokens.
+    /// Releases held rows of the plugin with this row, before its own tokens.
     Release,
-    /// The row goes to another sink.
+    /// Sends the row to another sink.
     Route,
-    /// The row goes past the detokenizer.
+    /// Sends the row past the detokenizer.
     SkipDetokenizing,
-    /// The request is aborted at the scheduler.
+    /// Aborts the request at the scheduler.
     Abort,
-    /// A note is kept with the row.
+    /// Stores a note with the row.
     Annotate,
-    /// The plugin failed at this row.
+    /// The plugin's call failed.
     Fault,
-    /// One this version has no name for.
+    /// A verdict that this version does not know.
     Other(u8),
 }
 
-/// Where a sink's reader stood in its own count (the credit page) when a frame was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Credit {
-    /// The reader's generation.
-    pub generation: u64,
-    /// How many counted frames had been sent to it, the one told as taken included.
-    pub sent: u64,
-}
-
-/// What the actions on one row come to.
+/// Combined effect of the actions on one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowEffect {
     pub row: u32,
     pub forwarded: u32,
-    /// How many tokens were released with it, its own among them.
-    pub released: Option<u32>,
-    /// Its tokens count as dropped, or else as replaced, or neither.
-    pub dropped: bool,
-    pub replaced: bool,
-    /// The request ended with it, by a plugin's word.
-    pub finished: bool,
+    /// Tokens released with the row, including its own.
+    released: Option<u32>,
+    /// Whether the tokens count as dropped, else as replaced.
+    dropped: bool,
+    replaced: bool,
+    /// Whether a plugin ended the request with this row.
+    finished: bool,
 }
 
 impl RowEffect {
-    /// The tokens of the request that went on, of which the row's were counted as such.
+    /// Tokens of the request forwarded so far, given a sum that counts all `tokens` of the row as forwarded.
     pub(crate) fn forwarded(&self, so_far: u64, tokens: u64) -> u64 {
         (so_far + u64::from(self.forwarded)).saturating_sub(tokens)
     }
 
-    /// Books the row's tokens that did not go on as they came.
-    pub(crate) fn book(&self, tokens: u64, info: &mut RequestInfo) {
+    /// Adds the row's dropped and replaced tokens to the totals of its request.
+    pub(crate) fn count(&self, tokens: u64, info: &mut RequestInfo) {
         let all = self.released.map_or(tokens, u64::from);
         info.dropped += if self.dropped { all } else { 0 };
         info.replaced += if self.replaced { all } else { 0 };
@@ -147,25 +163,20 @@ impl RowEffect {
     }
 }
 
-/// Sums up actions, sorted by row, given as (row, verdict, tokens forwarded after it).
-pub(crate) fn row_effects(
-    actions: impl Iterator<Item = (u32, Verdict, u32)>,
-) -> impl Iterator<Item = RowEffect> {
-    let mut actions = actions.peekable();
-    std::iter::from_fn(move || {
-        let (row, mut verdict, mut forwarded) = actions.next()?;
-        let (mut dropped, mut replaced, mut finished) = (false, false, false);
-        let mut released = None;
-        loop {
-            if verdict == Verdict::Release {
-                released = Some(forwarded);
-            }
-            dropped |= verdict == Verdict::Drop;
-            replaced |= verdict == Verdict::Replace;
-            finished |= matches!(verdict, Verdict::Finish | Verdict::Abort);
-            let Some(next) = actions.next_if(|next| next.0 == row) else { break };
-            (_, verdict, forwarded) = next;
-        }
-        Some(RowEffect { row, forwarded, released, dropped, replaced: replaced && !dropped, finished })
+/// Combines actions, sorted by row, into one effect per row.
+pub(crate) fn row_effects(actions: &[PluginAction<'_>]) -> impl Iterator<Item = RowEffect> {
+    actions.chunk_by(|one, next| one.row == next.row).filter_map(|of_row| {
+        let last = of_row.last()?;
+        let has = |verdict| of_row.iter().any(|action| action.verdict == verdict);
+        let released = of_row.iter().rfind(|action| action.verdict == Verdict::Release);
+        let dropped = has(Verdict::Drop);
+        Some(RowEffect {
+            row: last.row,
+            forwarded: last.forwarded,
+            released: released.map(|action| action.forwarded),
+            dropped,
+            replaced: has(Verdict::Replace) && !dropped,
+            finished: has(Verdict::Finish) || has(Verdict::Abort),
+        })
     })
 }

@@ -1,11 +1,10 @@
 //! Payloads of records.
 
-use crate::format::{ByteReader, RecordKind};
+use crate::format::{ByteReader, RecordHead, RecordKind};
 use crate::frame_set::FrameSet;
-use crate::position::FrameNo;
+use crate::outcome::Outcome;
 use crate::request::{OperatorAbort, RequestState};
-use crate::sink_progress::Held;
-use crate::stored::Outcome;
+use crate::sink_progress::SinkContent;
 
 mod entries;
 mod outcome;
@@ -28,7 +27,7 @@ use sinks::{decode_routed, decode_sent, decode_taken};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RecordBody {
     Frame,
-    Outcome(Outcome),
+    Outcome(Outcome<'static>),
     Open {
         rid: String,
     },
@@ -38,7 +37,7 @@ pub(crate) enum RecordBody {
     Taken(Taken),
     Sent {
         sink: String,
-        held: Held,
+        content: SinkContent<'static>,
     },
     Handed {
         sink: String,
@@ -62,11 +61,12 @@ pub(crate) enum RecordBody {
 
 impl RecordBody {
     /// Returns `None` if the payload does not match its kind.
-    pub fn decode(kind: RecordKind, number: u64, payload: &[u8], around: u64) -> Option<RecordBody> {
+    pub fn decode(head: &RecordHead, payload: &[u8], around: u64) -> Option<RecordBody> {
+        let number = head.number;
         let mut at = ByteReader(payload);
-        Some(match kind {
+        Some(match head.kind {
             RecordKind::FRAME => RecordBody::Frame,
-            RecordKind::OUTCOME => RecordBody::Outcome(decode_outcome(&mut at, FrameNo(number), around)?),
+            RecordKind::OUTCOME => RecordBody::Outcome(decode_outcome(&mut at, head, around)?),
             RecordKind::OPEN => RecordBody::Open { rid: at.text()? },
             RecordKind::CLOSE => RecordBody::Close { state: decode_state(at.u8()?)? },
             RecordKind::TAKEN => {

@@ -1,42 +1,41 @@
-//! What [`Verdict::Replace`] put in the place of a row's tokens, as the text and the ids of an action say it.
+//! Replacement of a row's tokens, as the text and the ids of an action encode it.
 
 use crate::bounds::TEXT_BYTES_MAX;
-use crate::outcome::Verdict;
-use crate::stored::Action;
+use crate::outcome::{PluginAction, Verdict};
 
-/// How the action's text begins where all ids so far are others.
+/// Start of an action's text that replaces all ids so far.
 const CUMULATIVE: &str = "cumulative";
-/// How it begins where the row's text is another; that follows.
+/// Start of an action's text before the row's new text.
 const TEXT: &str = "text: ";
 
-/// What a row has in the place of its tokens.
+/// Replacement of a row's tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replacement<'a> {
-    /// These ids; and this text, where that is another and is kept.
+    /// Replaces the tokens of the row.
     Row {
-        /// In place of the row's.
+        /// New ids.
         ids: &'a [i64],
-        /// In place of the row's.
+        /// New text, if it differs and was stored.
         text: Option<&'a str>,
     },
-    /// Other ids than all so far. They stand in the journal already, in the request's rows.
+    /// Replaces all ids of the request so far. The rows of the request hold them.
     Cumulative,
 }
 
 impl Replacement<'_> {
-    /// The text of an action that gives a row this text. `None`: it is too long to be kept, and is left out.
+    /// Text of an action that gives a row this text. Returns `None` if the text is too long to be stored.
     pub fn with_text(text: &str) -> Option<String> {
         (TEXT.len() + text.len() <= TEXT_BYTES_MAX).then(|| format!("{TEXT}{text}"))
     }
 
-    /// The text of an action that gives a request so many other ids than all so far.
+    /// Text of an action that replaces all ids of a request so far with this number of ids.
     pub fn cumulative(ids: usize) -> String {
         format!("{CUMULATIVE}, {ids} ids")
     }
 }
 
-impl Action {
-    /// What it put in the place of the row's tokens. `None`: it is of another kind.
+impl PluginAction<'_> {
+    /// Replacement of the row's tokens, for `Replace`.
     pub fn replaced(&self) -> Option<Replacement<'_>> {
         if self.verdict != Verdict::Replace {
             return None;
@@ -47,7 +46,7 @@ impl Action {
         })
     }
 
-    /// How many rows that waited it let go with this one. `None`: it is of another kind, or does not say.
+    /// Number of held rows that the action released, for `Release`.
     pub fn released(&self) -> Option<usize> {
         let count = self.ids.first().filter(|_| self.verdict == Verdict::Release)?;
         usize::try_from(*count).ok()
@@ -58,8 +57,9 @@ impl Action {
 mod tests {
     use super::*;
 
-    fn action(verdict: Verdict, text: String) -> Action {
-        Action { row: 0, plugin: "p".to_owned(), verdict, text, ids: vec![7], forwarded: 1 }
+    fn action(verdict: Verdict, text: String) -> PluginAction<'static> {
+        let (plugin, ids) = ("p".into(), vec![7].into());
+        PluginAction { row: 0, plugin, verdict, text: text.into(), ids, forwarded: 1 }
     }
 
     #[test]

@@ -273,8 +273,7 @@ impl Scan {
 
     /// Decodes the last record. Returns `None` if the payload does not match its kind.
     pub fn body(&self, record: &RawRecord) -> Option<RecordBody> {
-        let RecordHead { kind, number, .. } = record.head;
-        RecordBody::decode(kind, number, self.payload(record), self.segment.header.next_request)
+        RecordBody::decode(&record.head, self.payload(record), self.segment.header.next_request)
     }
 
     /// Reads the head of the record at `offset` if the record is valid.

@@ -7,6 +7,7 @@
 //! its last taken row. The rows of one request are sent in order, so that one number is enough. It may be
 //! applied twice, and it does not depend on which rows plugins drop.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use foldhash::fast::FixedState;
@@ -15,43 +16,41 @@ use hashbrown::HashMap;
 use crate::bounds::{AHEAD_MAX, SENT_FRAMES_MAX};
 use crate::error::SentError;
 use crate::frame_set::FrameSet;
-use crate::outcome::Credit;
 use crate::position::{FrameNo, RequestNo};
 use crate::release_marker::HELD_SINK;
 
 /// Content of a frame that is handed to a sink.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sent<'a> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SinkContent<'a> {
     /// Everything that is left of this frame.
     Whole(FrameNo),
     /// For each of these requests, all rows not sent before, up to the row in this frame.
-    Rows(&'a [(RequestNo, FrameNo)]),
+    Rows(Cow<'a, [(RequestNo, FrameNo)]>),
 }
 
-/// Owned form of [`Sent`], stored until the frame is taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Held {
-    /// See [`Sent::Whole`].
-    Whole(FrameNo),
-    /// See [`Sent::Rows`].
-    Rows(Box<[(RequestNo, FrameNo)]>),
-}
-
-impl Held {
-    /// Borrows the content.
-    pub fn as_sent(&self) -> Sent<'_> {
-        match self {
-            Held::Whole(frame) => Sent::Whole(*frame),
-            Held::Rows(rows) => Sent::Rows(rows),
-        }
-    }
-
+impl SinkContent<'_> {
     fn rows(&self) -> usize {
         match self {
-            Held::Whole(_) => 1,
-            Held::Rows(rows) => rows.len(),
+            SinkContent::Whole(_) => 1,
+            SinkContent::Rows(rows) => rows.len(),
         }
     }
+
+    pub(crate) fn into_owned(self) -> SinkContent<'static> {
+        match self {
+            SinkContent::Whole(frame) => SinkContent::Whole(frame),
+            SinkContent::Rows(rows) => SinkContent::Rows(Cow::Owned(rows.into_owned())),
+        }
+    }
+}
+
+/// Position of a sink's reader in its own count (the credit page) when a frame was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credit {
+    /// Generation of the reader.
+    pub generation: u64,
+    /// Counted frames sent to the reader, including the taken frame.
+    pub sent: u64,
 }
 
 /// Sent frames that the kernel has accepted for one generation of the sink's reader. That reader gets them
@@ -78,7 +77,7 @@ pub struct SinkProgress {
     rows: HashMap<u64, u64, FixedState>,
     clean_rows_at: usize,
     /// Frames sent after `sequence`.
-    sent: VecDeque<(u64, Held)>,
+    sent: VecDeque<(u64, SinkContent<'static>)>,
     sent_rows: usize,
     handed: Option<HandedOver>,
 }
@@ -126,8 +125,8 @@ impl SinkProgress {
     }
 
     /// Frames sent after `sequence`, in order, with their sequence numbers.
-    pub fn sent(&self) -> impl ExactSizeIterator<Item = (u64, Sent<'_>)> {
-        self.sent.iter().map(|(sequence, held)| (*sequence, held.as_sent()))
+    pub fn sent(&self) -> impl ExactSizeIterator<Item = (u64, &SinkContent<'static>)> {
+        self.sent.iter().map(|(sequence, content)| (*sequence, content))
     }
 
     /// Sent frames that the kernel has accepted, if any of them is not taken.
@@ -152,12 +151,12 @@ impl SinkProgress {
 
     /// Marks the frames up to this sequence number as taken.
     pub fn take(&mut self, sequence: u64) {
-        while let Some((_, held)) = self.sent.pop_front_if(|(sent, _)| *sent <= sequence) {
-            self.sent_rows -= held.rows();
-            match held {
-                Held::Whole(frame) if frame > self.through => self.whole.insert(frame.0),
-                Held::Whole(_) => {}
-                Held::Rows(rows) => {
+        while let Some((_, content)) = self.sent.pop_front_if(|(sent, _)| *sent <= sequence) {
+            self.sent_rows -= content.rows();
+            match content {
+                SinkContent::Whole(frame) if frame > self.through => self.whole.insert(frame.0),
+                SinkContent::Whole(_) => {}
+                SinkContent::Rows(rows) => {
                     for (request, frame) in rows.iter().filter(|(_, frame)| *frame > self.through) {
                         let last = self.rows.entry(request.0).or_default();
                         *last = frame.0.max(*last);
@@ -199,12 +198,8 @@ impl SinkProgress {
         self.last_sent > 0
     }
 
-    pub(crate) fn has_room(&self, sent: Sent<'_>) -> Result<(), SentError> {
-        let more = match sent {
-            Sent::Whole(_) => 1,
-            Sent::Rows(rows) => rows.len(),
-        };
-        let ahead = self.rows.len() + self.whole.runs().len() + self.sent_rows + more;
+    pub(crate) fn has_room(&self, content: &SinkContent<'_>) -> Result<(), SentError> {
+        let ahead = self.rows.len() + self.whole.runs().len() + self.sent_rows + content.rows();
         match self.sent.len() < SENT_FRAMES_MAX && ahead <= AHEAD_MAX {
             true => Ok(()),
             false => Err(SentError { sink: self.name.clone(), frames: self.sent.len(), ahead }),
@@ -212,13 +207,13 @@ impl SinkProgress {
     }
 
     /// Adds a sent frame. Ignores a frame that was added before.
-    pub(crate) fn send(&mut self, sequence: u64, held: Held) {
+    pub(crate) fn send(&mut self, sequence: u64, content: SinkContent<'static>) {
         if self.sent.back().is_some_and(|(last, _)| *last >= sequence) || sequence <= self.sequence {
             return;
         }
         self.last_sent = self.last_sent.max(sequence);
-        self.sent_rows += held.rows();
-        self.sent.push_back((sequence, held));
+        self.sent_rows += content.rows();
+        self.sent.push_back((sequence, content));
     }
 
     /// Frames taken whole past `through`, and the last taken frame of each request that is ahead.

@@ -8,13 +8,12 @@ use std::collections::BTreeMap;
 
 use crate::format::SegmentHeader;
 use crate::frame_set::FrameSet;
-use crate::outcome::row_effects;
+use crate::outcome::{Outcome, row_effects};
 use crate::position::{FrameNo, RequestNo};
 use crate::record::{RecordBody, RequestEntry, SegmentTotals, apply_to_sinks};
 use crate::request::{RequestInfo, RequestState};
 use crate::segment::{RawRecord, SegmentSummary};
 use crate::sink_progress::SinkProgress;
-use crate::stored::Outcome;
 
 /// State after some record.
 #[derive(Clone, Debug, Default)]
@@ -85,7 +84,7 @@ impl StreamState {
             RecordBody::Outcome(outcome) => {
                 self.unfinished.remove(number);
                 self.dropped_run = self.unfinished.drop_oldest_run();
-                self.outcome(outcome, time);
+                self.outcome(outcome);
             }
             RecordBody::Open { rid } => self.entry(number).info.rid.clone_from(rid),
             RecordBody::Close { state } => {
@@ -118,8 +117,8 @@ impl StreamState {
         }
     }
 
-    fn outcome(&mut self, outcome: &Outcome, time: u64) {
-        for (request, &tokens) in outcome.requests.iter().zip(&outcome.tokens) {
+    fn outcome(&mut self, outcome: &Outcome<'_>) {
+        for (request, &tokens) in outcome.requests.iter().zip(outcome.tokens.iter()) {
             let entry = self.entry(request.0);
             if entry.closed {
                 continue;
@@ -127,7 +126,7 @@ impl StreamState {
             entry.here = true;
             let info = &mut entry.info;
             if info.rows == 0 {
-                (info.first_frame, info.first_unix_ns) = (outcome.frame, time);
+                (info.first_frame, info.first_unix_ns) = (outcome.frame, outcome.received_unix_ns);
             }
             if info.state == RequestState::Abandoned {
                 info.state = RequestState::Live;
@@ -136,28 +135,27 @@ impl StreamState {
             info.received += u64::from(tokens);
             info.forwarded += u64::from(tokens);
             info.last_frame = info.last_frame.max(outcome.frame);
-            info.last_unix_ns = info.last_unix_ns.max(time);
+            info.last_unix_ns = info.last_unix_ns.max(outcome.received_unix_ns);
         }
         let row_of = |row: u32| {
             let row = row as usize;
             Some((outcome.requests.get(row)?.0, u64::from(*outcome.tokens.get(row)?)))
         };
-        let actions = outcome.actions.iter().map(|action| (action.row, action.verdict, action.forwarded));
-        for effect in row_effects(actions) {
+        for effect in row_effects(&outcome.actions) {
             let Some((request, tokens)) = row_of(effect.row) else { continue };
             let info = &mut self.entry(request).info;
             info.forwarded = effect.forwarded(info.forwarded, tokens);
-            effect.book(tokens, info);
+            effect.count(tokens, info);
         }
-        for gap in &outcome.gaps {
+        for gap in outcome.gaps.iter() {
             let Some((request, _)) = row_of(gap.row) else { continue };
             self.entry(request).info.gaps += 1;
         }
-        for finish in &outcome.finished {
+        for finish in outcome.finished.iter() {
             let Some((request, _)) = row_of(finish.row) else { continue };
             let info = &mut self.entry(request).info;
             info.state = RequestState::Finished;
-            info.finish.clone_from(&finish.reason);
+            info.finish = finish.reason.to_string();
             info.completion_tokens = finish.completion_tokens;
         }
     }

@@ -7,11 +7,11 @@ use crate::bounds::{REQUESTS_LEFT_OUT, RUNS_MAX};
 use crate::error::ReadError;
 use crate::format::RecordKind;
 use crate::manifest::{self, Manifest, MissingSegments};
+use crate::outcome::Outcome;
 use crate::position::{FrameNo, RequestNo, SegmentId};
 use crate::record::RecordBody;
 use crate::segment::{Payloads, RawRecord, RecordedEnd, Scan, ScanStep, Segment, SegmentSummary};
 use crate::segment_files::{SegmentFile, SegmentFiles};
-use crate::stored::Outcome;
 use crate::stream_state::StreamState;
 
 mod groups;
@@ -397,16 +397,16 @@ impl Verifier {
     }
 
     /// Checks gaps as the stream recorded them, and the token counts of finished requests.
-    fn tokens(&mut self, id: SegmentId, offset: u64, outcome: &Outcome) {
+    fn tokens(&mut self, id: SegmentId, offset: u64, outcome: &Outcome<'_>) {
         let request = |row: u32| outcome.requests.get(row as usize).copied().unwrap_or_default();
-        for gap in &outcome.gaps {
+        for gap in outcome.gaps.iter() {
             let (request, frame) = (request(gap.row), outcome.frame);
             let rid = self.rid(request);
             let what =
                 ProblemKind::Gap { request, rid, frame, row: gap.row, expected: gap.expected, got: gap.got };
             self.problem(id, offset, what);
         }
-        for finish in &outcome.finished {
+        for finish in outcome.finished.iter() {
             self.finished(id, offset, request(finish.row));
         }
     }

@@ -211,7 +211,7 @@ impl JournalWriter {
     }
 
     /// Adds the outcome of a frame. The next `append` or `flush` writes it.
-    pub fn outcome(&mut self, outcome: &Outcome<'_>) {
+    pub fn outcome(&mut self, outcome: &Outcome<'_, JournalRequest>) {
         debug_assert_eq!(outcome.requests.len(), outcome.tokens.len());
         self.unfinished.remove(outcome.frame.0);
         self.unfinished.drop_oldest_run();

@@ -31,7 +31,7 @@ fn frames_come_back_in_order_across_segments_while_more_are_written() {
         let bytes = random.bytes(length as usize);
         let at = writer.append(&bytes, ns).unwrap();
         if random.once_in(3) {
-            writer.outcome(&as_it_came(at.frame, &[request], &[1]));
+            writer.outcome(&plain_outcome(at.frame, &[request], &[1]));
         }
         sent.push((at.frame.0, bytes, ns));
         if random.once_in(5) {
@@ -218,7 +218,7 @@ fn a_million_frames_without_an_outcome_are_one_run_and_are_read_back_after_a_kil
             directory.tend();
         }
         if ns <= 10 {
-            writer.outcome(&as_it_came(FrameNo(ns), &[], &[]));
+            writer.outcome(&plain_outcome(FrameNo(ns), &[], &[]));
         }
     }
     disk.kill();
@@ -229,7 +229,7 @@ fn a_million_frames_without_an_outcome_are_one_run_and_are_read_back_after_a_kil
     let mut backlog = writer.backlog(recovered.unfinished.first().unwrap());
     for number in 11..=FRAMES {
         assert_eq!(frame(backlog.next().unwrap()), (number, number.to_le_bytes().to_vec(), number));
-        writer.outcome(&as_it_came(FrameNo(number), &[], &[]));
+        writer.outcome(&plain_outcome(FrameNo(number), &[], &[]));
         if number % 100_000 == 0 {
             writer.tend();
             directory.tend();
@@ -250,8 +250,8 @@ fn verify_accepts_a_backlog_at_the_end_and_reports_a_frame_that_was_skipped() {
     for ns in 1..=5000 {
         writer.append(b"", ns).unwrap();
     }
-    writer.outcome(&as_it_came(FrameNo(1), &[], &[]));
-    writer.outcome(&as_it_came(FrameNo(3), &[], &[]));
+    writer.outcome(&plain_outcome(FrameNo(1), &[], &[]));
+    writer.outcome(&plain_outcome(FrameNo(3), &[], &[]));
     writer.finish().unwrap();
     let report = directory.reader("s").unwrap().verify().unwrap();
     let whats: Vec<_> = report.problems.iter().map(|problem| problem.what.to_string()).collect();
@@ -268,7 +268,7 @@ fn outcomes_alone_are_written_in_time_and_end_a_segment() {
         writer.append(b"", ns).unwrap();
     }
     for number in 1..=600 {
-        writer.outcome(&as_it_came(FrameNo(number), &requests, &vec![1; 1000]));
+        writer.outcome(&plain_outcome(FrameNo(number), &requests, &vec![1; 1000]));
         if number % 50 == 0 {
             writer.tend();
         }
@@ -302,13 +302,17 @@ fn frames_are_read_back_with_their_outcomes_and_changed_bytes() {
                     break;
                 }
                 let bytes = random.bytes(300);
-                let outcome = as_it_came(FrameNo(frame), std::slice::from_ref(&request), &[1]);
+                let outcome = plain_outcome(FrameNo(frame), std::slice::from_ref(&request), &[1]);
                 let passage = match random.below(3) {
-                    0 => Passage::AsItCame,
+                    0 => Passage::Unchanged,
                     1 => Passage::Changed,
                     _ => Passage::Dropped,
                 };
-                writer.outcome(&Outcome { passage, changed: Some(&bytes), ..outcome });
+                writer.outcome(&Outcome {
+                    passage: passage.clone(),
+                    changed: Some(bytes.clone().into()),
+                    ..outcome
+                });
                 made[frame as usize - 1] = Some((passage, bytes));
             }
             writer.tend();
@@ -325,17 +329,17 @@ fn frames_are_read_back_with_their_outcomes_and_changed_bytes() {
             assert_eq!(recovered.unfinished.contains(read.frame), made.is_none());
             let Some((passage, bytes)) = made else {
                 assert_eq!(read.outcome, None);
-                writer.outcome(&as_it_came(read.frame, &[], &[]));
+                writer.outcome(&plain_outcome(read.frame, &[], &[]));
                 continue;
             };
             let outcome = *read.outcome.unwrap();
             let (expected, changed) = match passage {
-                Passage::AsItCame => (reader::Passage::AsItCame, None),
-                Passage::Changed => (reader::Passage::Changed, Some(&bytes[..])),
-                _ => (reader::Passage::Dropped, None),
+                Passage::Unchanged => (Passage::Unchanged, None),
+                Passage::Changed => (Passage::Changed, Some(&bytes[..])),
+                _ => (Passage::Dropped, None),
             };
             assert_eq!((outcome.passage, outcome.changed.as_deref()), (expected, changed));
-            assert_eq!(outcome.requests, [request.number()]);
+            assert_eq!(outcome.requests[..], [request.number()]);
         }
         assert_eq!(backlog.next().unwrap(), None);
     }
@@ -352,7 +356,7 @@ fn a_reader_that_skips_frames_reads_what_a_reader_that_begins_there_reads() {
             let length = if random.once_in(40) { 9000 } else { random.below(700) };
             let at = writer.append(&random.bytes(length as usize), ns).unwrap();
             if !random.once_in(10) {
-                writer.outcome(&as_it_came(at.frame, &[request], &[1]));
+                writer.outcome(&plain_outcome(at.frame, &[request], &[1]));
             }
             writer.tend();
         }

@@ -84,7 +84,7 @@ fn write_journal(frame: &[u8], frames: usize, rows: usize) -> f64 {
     let start = Clock::start();
     for ns in 0..frames as u64 {
         let at = writer.append(frame, ns).unwrap();
-        writer.outcome(&as_it_came(at.frame, &requests, &tokens));
+        writer.outcome(&plain_outcome(at.frame, &requests, &tokens));
         writer.taken("sink", at.frame, None);
     }
     start.elapsed().as_nanos() as f64 / frames as f64
@@ -107,7 +107,7 @@ fn an_outcome_costs_a_few_nanoseconds_a_row() {
         for ns in 0..400 {
             let at = writer.append(b"", ns).unwrap();
             let start = Clock::start();
-            writer.outcome(&as_it_came(at.frame, &requests, &tokens));
+            writer.outcome(&plain_outcome(at.frame, &requests, &tokens));
             cost.push(start.elapsed().as_nanos() as f64 / live as f64);
         }
         println!("{live:>6} rows, all requests live: {:.2} ns a row", median(cost));
@@ -134,7 +134,7 @@ fn rotation_and_requests() {
         } else {
             slow.push(took)
         };
-        writer.outcome(&as_it_came(at.frame, &requests, &tokens));
+        writer.outcome(&plain_outcome(at.frame, &requests, &tokens));
     }
     println!(
         "append with 4096 live: {:.0} us; where it begins a segment: {:.0} us",
@@ -161,7 +161,7 @@ fn a_frame_is_read_back_at_the_speed_of_memory() {
         let frames = BYTES / bytes;
         for ns in 0..frames as u64 {
             let at = writer.append(&frame, ns).unwrap();
-            writer.outcome(&as_it_came(at.frame, &requests, &tokens));
+            writer.outcome(&plain_outcome(at.frame, &requests, &tokens));
         }
         writer.flush().unwrap();
         let read = |mut backlog: BacklogReader| {
@@ -190,14 +190,16 @@ fn recording_what_a_sink_was_sent_costs_little() {
         let frame = writer.append(b"", ns).unwrap().frame;
         let from = (ns as usize % 8) * 512;
         let content: Vec<_> = requests[from..from + 512].iter().map(|request| (*request, frame)).collect();
-        for (sent, cost) in [(Sent::Whole(frame), &mut whole), (Sent::Rows(&content), &mut rows)] {
+        for (sent, cost) in
+            [(SinkContent::Whole(frame), &mut whole), (SinkContent::Rows((&content).into()), &mut rows)]
+        {
             sequence += 1;
             let start = Clock::start();
             writer.sent("sink", sequence, sent).unwrap();
             writer.taken_sent("sink", sequence - 1, FrameNo(frame.0.saturating_sub(64)), None);
             cost.push(start.elapsed().as_nanos() as f64);
         }
-        writer.outcome(&as_it_came(frame, &[], &[]));
+        writer.outcome(&plain_outcome(frame, &[], &[]));
     }
     println!(
         "rows of 512 requests sent, a frame taken: {:.0} ns; a whole frame sent, those rows taken: {:.0} ns",

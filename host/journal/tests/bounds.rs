@@ -86,7 +86,7 @@ fn a_frame_that_ends_more_requests_than_a_summary_has_room_for_loses_none() {
     let count = 2 * bounds::SEGMENT_REQUESTS_MAX + 10;
     let requests: Vec<_> = (0..count).map(|_| writer.request("r").unwrap()).collect();
     let tokens = vec![1; count];
-    writer.outcome(&as_it_came(frame, &requests, &tokens));
+    writer.outcome(&plain_outcome(frame, &requests, &tokens));
     requests.iter().for_each(|request| writer.close(*request));
     writer.finish().unwrap();
     let reader = stream(&disk);
@@ -118,10 +118,10 @@ fn too_many_runs_of_frames_without_an_outcome_drop_the_oldest_and_report_it() {
         writer.append(b"", ns).unwrap();
     }
     for number in (2..=2 * runs + 2).step_by(2) {
-        writer.outcome(&as_it_came(FrameNo(number), &[], &[]));
+        writer.outcome(&plain_outcome(FrameNo(number), &[], &[]));
     }
     for number in (3..=2 * runs + 2).step_by(2) {
-        writer.outcome(&as_it_came(FrameNo(number), &[], &[]));
+        writer.outcome(&plain_outcome(FrameNo(number), &[], &[]));
     }
     writer.finish().unwrap();
     let problems = stream(&disk).verify().unwrap().problems;
@@ -136,12 +136,15 @@ fn a_text_over_the_bound_is_cut_at_a_character() {
     let frame = writer.append(b"", 1).unwrap().frame;
     let long = "ä".repeat(bounds::TEXT_BYTES_MAX / 2 + 5);
     let odd = format!("x{long}");
-    writer.outcome(&Outcome { passage: Passage::NotUnderstood(&odd), ..as_it_came(frame, &[], &[]) });
+    writer.outcome(&Outcome {
+        passage: Passage::NotUnderstood((&odd).into()),
+        ..plain_outcome(frame, &[], &[])
+    });
     writer.flush().unwrap();
     let (_, outcome) = stream(&disk).frames(reader::ReadFrom::Start).unwrap().next().unwrap().unwrap();
-    let reader::Passage::NotUnderstood(text) = outcome.unwrap().passage else { panic!() };
+    let Passage::NotUnderstood(text) = outcome.unwrap().passage else { panic!() };
     assert_eq!(text.len(), bounds::TEXT_BYTES_MAX - 1);
-    assert!(odd.starts_with(&text));
+    assert!(odd.starts_with(&*text));
 }
 
 #[test]

@@ -92,13 +92,13 @@ fn cut_and_start(written: &Written, whole: &[u8], path: &Path, at: usize) {
     assert!(recovered.corrupt.is_empty(), "cut at {at}: {:?}", recovered.corrupt);
     let next = writer.append(b"goes on", 99).unwrap();
     assert_eq!(next.frame.0, seen.len() as u64 + 1);
-    writer.outcome(&as_it_came(next.frame, &[], &[]));
+    writer.outcome(&plain_outcome(next.frame, &[], &[]));
     let mut backlog = writer.backlog(recovered.unfinished.first().unwrap_or(next.frame));
     while let Some(read) = backlog.next().unwrap() {
         let BacklogItem::Frame(read) = read else { panic!("{read:?}") };
         if recovered.unfinished.contains(read.frame) {
             assert_eq!(read.bytes, written.frames[&read.frame.0]);
-            writer.outcome(&as_it_came(read.frame, &[], &[]));
+            writer.outcome(&plain_outcome(read.frame, &[], &[]));
         }
     }
     assert_eq!(backlog.position().0, next.frame.0 + 1);

@@ -78,7 +78,7 @@ fn frames_forwarded_without_being_stored_are_recorded_as_skipped() {
         writer.append(b"not kept", ns).unwrap_err();
         let frame = writer.skipped(1, ns);
         assert_eq!(frame.0, ns);
-        writer.outcome(&as_it_came(frame, &[request], &[1]));
+        writer.outcome(&plain_outcome(frame, &[request], &[1]));
     }
     disk.set_capacity(usize::MAX);
     assert_eq!(last_step(&mut writer, &[request], 5, 5), FrameNo(5));
@@ -108,7 +108,7 @@ fn outcomes_past_the_bound_are_counted_and_totals_stay_right() {
     disk.set_capacity(disk.used());
     for ns in 2..32 {
         let frame = writer.skipped(1, ns);
-        writer.outcome(&as_it_came(frame, &rows, &tokens));
+        writer.outcome(&plain_outcome(frame, &rows, &tokens));
     }
     // Outcomes after the bound are counted too.
     let unseen = writer.request("unseen").unwrap();
@@ -121,7 +121,7 @@ fn outcomes_past_the_bound_are_counted_and_totals_stay_right() {
     let kept = bounds::PENDING_BYTES_MAX.div_ceil(800_000) as u64;
     assert_eq!(lost, Some(30 - kept + 1), "{kept} outcomes fit");
     step(&mut writer, &[unseen], b"on", 40);
-    writer.outcome(&as_it_came(FrameNo(1), &[], &[]));
+    writer.outcome(&plain_outcome(FrameNo(1), &[], &[]));
     writer.flush().unwrap();
     let stream = stream(&disk);
     let info = |rid| stream.lives(rid).unwrap()[0].request.clone();
@@ -346,7 +346,7 @@ fn a_file_system_that_fills_up_stops_a_stream_until_there_is_room() {
     let mut kept = 0;
     let error = loop {
         match writer.append(&[1; 10_000], kept) {
-            Ok(at) => writer.outcome(&as_it_came(at.frame, &[], &[])),
+            Ok(at) => writer.outcome(&plain_outcome(at.frame, &[], &[])),
             Err(error) => break error,
         }
         kept += 1;

@@ -28,21 +28,22 @@ fn write_the_fixture_of_this_version() {
         let frame = writer.append(&[round as u8; 500], 1_000 + round).unwrap().frame;
         writer.outcome(&Outcome {
             passage: Passage::Changed,
-            changed: Some(&[round as u8; 50]),
-            finished: &[Finished { row: 1, reason: "stop", completion_tokens: Some(3) }],
-            actions: &[Action {
+            changed: Some(vec![round as u8; 50].into()),
+            finished: (&[RowFinish { row: 1, reason: "stop".into(), completion_tokens: Some(3) }]).into(),
+            actions: (&[PluginAction {
                 row: 0,
-                plugin: "p",
+                plugin: "p".into(),
                 verdict: Verdict::Replace,
-                text: "note",
-                ids: &[7, -7],
+                text: "note".into(),
+                ids: (&[7, -7]).into(),
                 forwarded: 2,
-            }],
-            ..as_it_came(frame, &[long, short], &[1, 3])
+            }])
+                .into(),
+            ..plain_outcome(frame, &[long, short], &[1, 3])
         });
         writer.close(short);
         let rows = [(long.number(), frame), (short.number(), frame)];
-        let sent = if round % 2 == 0 { Sent::Whole(frame) } else { Sent::Rows(&rows) };
+        let sent = if round % 2 == 0 { SinkContent::Whole(frame) } else { SinkContent::Rows((&rows).into()) };
         writer.sent("sink", 1 + round, sent).unwrap();
         // The last three frames are not taken, and some of those before.
         let through = FrameNo(round.min(5));
@@ -50,9 +51,12 @@ fn write_the_fixture_of_this_version() {
     }
     writer.skipped(2, 1_010);
     let frame = writer.append(b"control", 1_011).unwrap().frame;
-    writer.outcome(&Outcome { passage: Passage::Barrier("FlushCache"), ..as_it_came(frame, &[], &[]) });
+    writer.outcome(&Outcome {
+        passage: Passage::Barrier("FlushCache".into()),
+        ..plain_outcome(frame, &[], &[])
+    });
     let dropped = writer.append(b"dropped", 1_012).unwrap().frame;
-    writer.outcome(&Outcome { passage: Passage::Dropped, ..as_it_came(dropped, &[long], &[1]) });
+    writer.outcome(&Outcome { passage: Passage::Dropped, ..plain_outcome(dropped, &[long], &[1]) });
     writer.append(b"no outcome", 1_013).unwrap();
     writer.append(b"nor this", 1_014).unwrap();
     writer.flush().unwrap();
@@ -77,8 +81,8 @@ fn a_journal_of_version_1_is_read() {
     assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13, 14]);
     assert!(frames[..10].iter().enumerate().all(|(at, (frame, _))| frame.bytes == [at as u8; 500]));
     let outcome = frames[3].1.as_ref().unwrap();
-    assert_eq!((outcome.actions[0].ids.as_slice(), &outcome.actions[0].text[..]), (&[7, -7][..], "note"));
-    assert_eq!(frames[10].1.as_ref().unwrap().passage, reader::Passage::Barrier("FlushCache".into()));
+    assert_eq!((&outcome.actions[0].ids[..], &outcome.actions[0].text[..]), (&[7, -7][..], "note"));
+    assert_eq!(frames[10].1.as_ref().unwrap().passage, Passage::Barrier("FlushCache".into()));
     assert_eq!(frames[11].1, None);
     let requests: Vec<_> = stream.requests(RequestFilter::default()).unwrap().map(Result::unwrap).collect();
     assert_eq!(requests.len(), 11);
@@ -106,7 +110,7 @@ fn a_journal_of_version_1_goes_on() {
     assert_eq!((recovered.last_frame, recovered.unfinished.len()), (FrameNo(14), 1));
     let live = recovered.live[0].request;
     assert_eq!(last_step(&mut writer, &[live], 11, 2_000), FrameNo(15));
-    writer.outcome(&as_it_came(FrameNo(14), &[], &[]));
+    writer.outcome(&plain_outcome(FrameNo(14), &[], &[]));
     writer.finish().unwrap();
     assert!(reader(dir.path()).verify().unwrap().problems.is_empty());
 }
@@ -120,7 +124,7 @@ fn a_journal_of_version_2_is_read_and_goes_on() {
     assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13, 14, 15, 16]);
     let outcome = |at: usize| frames[at].1.as_ref().unwrap();
     assert_eq!(outcome(3).changed.as_deref(), Some(&[3; 50][..]));
-    assert_eq!((&outcome(11).passage, &outcome(11).changed), (&reader::Passage::Dropped, &None));
+    assert_eq!((&outcome(11).passage, &outcome(11).changed), (&Passage::Dropped, &None));
     let report = stream.verify().unwrap();
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     assert_eq!(
@@ -137,11 +141,11 @@ fn a_journal_of_version_2_is_read_and_goes_on() {
     let taken: Vec<bool> = (5..=9).map(|frame| sink.has_taken_row(FrameNo(frame), long.number())).collect();
     assert_eq!(taken, [true, true, true, false, false]);
     let sent: Vec<_> =
-        sink.sent().map(|(sequence, sent)| (sequence, matches!(sent, Sent::Whole(_)))).collect();
+        sink.sent().map(|(sequence, sent)| (sequence, matches!(sent, SinkContent::Whole(_)))).collect();
     assert_eq!(sent, [(8, false), (9, true), (10, false)]);
     assert_eq!(last_step(&mut writer, &[long], 12, 2_000), FrameNo(17));
     for frame in recovered.unfinished.iter() {
-        writer.outcome(&as_it_came(frame, &[], &[]));
+        writer.outcome(&plain_outcome(frame, &[], &[]));
     }
     writer.finish().unwrap();
     let problems = reader(dir.path()).verify().unwrap().problems;

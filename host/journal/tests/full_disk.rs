@@ -32,8 +32,8 @@ fn full_disk() -> (SimDisk, JournalDirectory, JournalWriter, u64) {
 }
 
 fn sends(writer: &mut JournalWriter, frame: u64) -> Result<(), WriteError> {
-    writer.outcome(&as_it_came(FrameNo(frame), &[], &[]));
-    writer.sent("sink", frame, Sent::Whole(FrameNo(frame))).unwrap();
+    writer.outcome(&plain_outcome(FrameNo(frame), &[], &[]));
+    writer.sent("sink", frame, SinkContent::Whole(FrameNo(frame))).unwrap();
     writer.flush()
 }
 

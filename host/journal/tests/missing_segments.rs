@@ -196,8 +196,8 @@ fn one_cause_with_many_requests_is_one_line() {
             (0..95).map(|at| writer.request(&format!("{run}-{at}")).unwrap()).collect();
         number += 1;
         let frame = writer.append(b"frame", number).unwrap().frame;
-        let gaps: Vec<Gap> = (0..95).map(|row| Gap { row, expected: 1, got: 3 }).collect();
-        writer.outcome(&Outcome { gaps: &gaps, ..as_it_came(frame, &requests, &[1; 95]) });
+        let gaps: Vec<TokenGap> = (0..95).map(|row| TokenGap { row, expected: 1, got: 3 }).collect();
+        writer.outcome(&Outcome { gaps: (&gaps).into(), ..plain_outcome(frame, &requests, &[1; 95]) });
         requests.into_iter().for_each(|request| writer.close(request));
         writer.finish().unwrap();
         drop(directory);

@@ -87,7 +87,7 @@ fn child_writes_forever() {
         // A checksum makes each frame verifiable on its own.
         bytes.extend_from_slice(&(bytes.iter().map(|&byte| u64::from(byte)).sum::<u64>()).to_le_bytes());
         let frame = writer.append(&bytes, ns).unwrap().frame;
-        writer.outcome(&as_it_came(frame, &[request], &[1]));
+        writer.outcome(&plain_outcome(frame, &[request], &[1]));
         writer.close(request);
     }
 }

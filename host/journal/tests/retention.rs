@@ -149,7 +149,7 @@ fn retained_frames_and_frames_without_an_outcome_stay() {
     fill(&disk, &directory, &mut writer, 100);
     let waits = writer.append(b"waits", disk.pass_time(SECOND)).unwrap();
     writer.keep_from(Some(waits.frame));
-    writer.outcome(&as_it_came(waits.frame, &[], &[]));
+    writer.outcome(&plain_outcome(waits.frame, &[], &[]));
     fill(&disk, &directory, &mut writer, 200);
     assert_eq!(directory.reader("s").unwrap().frame(&waits).unwrap().bytes, b"waits");
     let unfinished = writer.append(b"unfinished", disk.pass_time(SECOND)).unwrap();

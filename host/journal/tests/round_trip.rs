@@ -3,7 +3,7 @@
 
 mod support;
 
-use afterbay_journal::reader::{self, JournalRecord, OperatorAbort, ReadFrom, RequestFilter, RequestState};
+use afterbay_journal::reader::{JournalRecord, OperatorAbort, ReadFrom, RequestFilter, RequestState};
 use afterbay_journal::*;
 use support::*;
 
@@ -13,45 +13,62 @@ fn every_part_of_an_outcome_is_read_back() {
     let (_directory, mut writer, _) = open(dir.path(), options());
     let (a, b) = (writer.request("rid-a").unwrap(), writer.request("rid-b").unwrap());
     let first = writer.append(b"frame one", 1_000).unwrap();
-    writer.outcome(&Outcome { received_unix_ns: 1_000, ..as_it_came(first.frame, &[a, b], &[3, 4]) });
+    writer.outcome(&Outcome { received_unix_ns: 1_000, ..plain_outcome(first.frame, &[a, b], &[3, 4]) });
     let second = writer.append(b"frame two", 2_000).unwrap();
     writer.outcome(&Outcome {
         frame: second.frame,
         received_unix_ns: 2_000,
         passage: Passage::Changed,
-        changed: Some(b"what left"),
-        requests: &[b, a],
-        tokens: &[5, 6],
-        finished: &[Finished { row: 1, reason: "stop", completion_tokens: Some(9) }],
-        gaps: &[Gap { row: 0, expected: 9, got: 11 }],
-        actions: &[
-            Action {
+        changed: Some(b"what left"[..].into()),
+        requests: (&[b, a]).into(),
+        tokens: (&[5, 6]).into(),
+        finished: (&[RowFinish { row: 1, reason: "stop".into(), completion_tokens: Some(9) }]).into(),
+        gaps: (&[TokenGap { row: 0, expected: 9, got: 11 }]).into(),
+        actions: (&[
+            PluginAction {
                 row: 0,
-                plugin: "p",
+                plugin: "p".into(),
                 verdict: Verdict::Replace,
-                text: "",
-                ids: &[-1, 1 << 40],
+                text: "".into(),
+                ids: (&[-1, 1 << 40]).into(),
                 forwarded: 2,
             },
-            Action { row: 1, plugin: "q", verdict: Verdict::Drop, text: "why", ids: &[], forwarded: 0 },
-        ],
+            PluginAction {
+                row: 1,
+                plugin: "q".into(),
+                verdict: Verdict::Drop,
+                text: "why".into(),
+                ids: (&[]).into(),
+                forwarded: 0,
+            },
+        ])
+            .into(),
     });
     writer.close(a);
     let third = writer.append(b"control", 3_000).unwrap();
-    writer.outcome(&Outcome { passage: Passage::Barrier("FlushCache"), ..as_it_came(third.frame, &[], &[]) });
+    writer.outcome(&Outcome {
+        passage: Passage::Barrier("FlushCache".into()),
+        ..plain_outcome(third.frame, &[], &[])
+    });
     let fourth = writer.append(b"?", 4_000).unwrap();
     writer.outcome(&Outcome {
-        passage: Passage::NotUnderstood("opcode"),
-        ..as_it_came(fourth.frame, &[], &[])
+        passage: Passage::NotUnderstood("opcode".into()),
+        ..plain_outcome(fourth.frame, &[], &[])
     });
     let credit = Credit { generation: 3, sent: 77 };
     writer.taken("detokenizer", first.frame, Some(credit));
     writer.taken("tap", fourth.frame, None);
     let fifth = writer.append(b"ended", 5_000).unwrap();
-    let ended =
-        [Action { row: 0, plugin: "p", verdict: Verdict::Finish, text: "stop", ids: &[], forwarded: 1 }];
+    let ended = [PluginAction {
+        row: 0,
+        plugin: "p".into(),
+        verdict: Verdict::Finish,
+        text: "stop".into(),
+        ids: (&[]).into(),
+        forwarded: 1,
+    }];
     let c = writer.request("rid-c").unwrap();
-    writer.outcome(&Outcome { actions: &ended, ..as_it_came(fifth.frame, &[c], &[1]) });
+    writer.outcome(&Outcome { actions: (&ended).into(), ..plain_outcome(fifth.frame, &[c], &[1]) });
     writer.flush().unwrap();
 
     let stream = reader(dir.path());
@@ -63,17 +80,14 @@ fn every_part_of_an_outcome_is_read_back() {
     assert_eq!(stream.position(third.frame).unwrap(), third);
 
     let outcome = frames[1].1.as_ref().unwrap();
-    assert_eq!(outcome.requests, [b.number(), a.number()]);
-    assert_eq!(outcome.tokens, [5, 6]);
-    assert_eq!(
-        (&outcome.passage, outcome.changed.as_deref()),
-        (&reader::Passage::Changed, Some(&b"what left"[..]))
-    );
-    assert_eq!(outcome.actions[0].ids, [-1, 1 << 40]);
+    assert_eq!(outcome.requests[..], [b.number(), a.number()]);
+    assert_eq!(outcome.tokens[..], [5, 6]);
+    assert_eq!((&outcome.passage, outcome.changed.as_deref()), (&Passage::Changed, Some(&b"what left"[..])));
+    assert_eq!(outcome.actions[0].ids[..], [-1, 1 << 40]);
     assert_eq!((outcome.actions[1].verdict, &outcome.actions[1].text[..]), (Verdict::Drop, "why"));
-    assert_eq!(outcome.gaps, [Gap { row: 0, expected: 9, got: 11 }]);
-    assert_eq!(frames[2].1.as_ref().unwrap().passage, reader::Passage::Barrier("FlushCache".into()));
-    assert_eq!(frames[3].1.as_ref().unwrap().passage, reader::Passage::NotUnderstood("opcode".into()));
+    assert_eq!(outcome.gaps[..], [TokenGap { row: 0, expected: 9, got: 11 }]);
+    assert_eq!(frames[2].1.as_ref().unwrap().passage, Passage::Barrier("FlushCache".into()));
+    assert_eq!(frames[3].1.as_ref().unwrap().passage, Passage::NotUnderstood("opcode".into()));
 
     let requests: Vec<_> = stream.requests(RequestFilter::default()).unwrap().map(Result::unwrap).collect();
     assert_eq!(requests.len(), 3);

@@ -184,29 +184,44 @@ impl Run {
             counted.rows += 1;
             counted.received += came;
             let row = row as u32;
-            let action =
-                Action { row, plugin: "p", verdict: Verdict::Drop, text: "", ids: &[], forwarded: 0 };
+            let action = PluginAction {
+                row,
+                plugin: "p".into(),
+                verdict: Verdict::Drop,
+                text: "".into(),
+                ids: (&[]).into(),
+                forwarded: 0,
+            };
             if self.random.once_in(5) {
                 actions.push(action);
                 counted.dropped += came;
             } else if self.random.once_in(5) {
                 let forwarded = self.random.below(5) as u32;
-                actions.push(Action { verdict: Verdict::Replace, ids: &[1, 2], forwarded, ..action });
+                actions.push(PluginAction {
+                    verdict: Verdict::Replace,
+                    ids: (&[1, 2]).into(),
+                    forwarded,
+                    ..action
+                });
                 counted.forwarded += u64::from(forwarded);
             } else {
                 counted.forwarded += came;
             }
             if self.random.once_in(8) && !counted.finish {
                 counted.finish = true;
-                finished.push(Finished { row, reason: "stop", completion_tokens: Some(counted.received) });
+                finished.push(RowFinish {
+                    row,
+                    reason: "stop".into(),
+                    completion_tokens: Some(counted.received),
+                });
             }
         }
         self.model.unfinished.remove(&frame);
         self.writer.outcome(&Outcome {
             passage: Passage::Changed,
-            finished: &finished,
-            actions: &actions,
-            ..as_it_came(FrameNo(frame), &requests, &tokens)
+            finished: (&finished).into(),
+            actions: (&actions).into(),
+            ..plain_outcome(FrameNo(frame), &requests, &tokens)
         });
         let ended: Vec<u64> = chosen.into_iter().filter(|number| self.model.open[number].finish).collect();
         for number in ended {

@@ -94,7 +94,7 @@ impl Run {
             return;
         }
         let sequence = self.model.last_sent + 1;
-        writer.sent("sink", sequence, Sent::Whole(FrameNo(frame))).unwrap();
+        writer.sent("sink", sequence, SinkContent::Whole(FrameNo(frame))).unwrap();
         self.model.sent.extend(rows.into_iter().map(|row| (row, sequence)));
         self.model.last_sent = sequence;
     }
@@ -116,7 +116,7 @@ impl Run {
             }
         }
         if !content.is_empty() {
-            writer.sent("sink", sequence, Sent::Rows(&content)).unwrap();
+            writer.sent("sink", sequence, SinkContent::Rows((&content).into())).unwrap();
             self.model.last_sent = sequence;
         }
     }
@@ -245,15 +245,15 @@ fn too_much_ahead_is_refused_and_not_recorded() {
     let frame = step(&mut writer, &[], b"", 1);
     let most = bounds::SENT_FRAMES_MAX as u64;
     for sequence in 1..=most {
-        writer.sent("sink", sequence, Sent::Whole(frame)).unwrap();
+        writer.sent("sink", sequence, SinkContent::Whole(frame)).unwrap();
     }
-    let error = writer.sent("sink", most + 1, Sent::Whole(frame)).unwrap_err();
+    let error = writer.sent("sink", most + 1, SinkContent::Whole(frame)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "sink \"sink\": 8192 frames not taken (at most 8192), 8193 requests ahead (at most 1048576)"
     );
     writer.taken_sent("sink", 1, FrameNo(0), None);
-    writer.sent("sink", most + 1, Sent::Whole(frame)).unwrap();
+    writer.sent("sink", most + 1, SinkContent::Whole(frame)).unwrap();
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn a_removed_sink_keeps_no_segments() {
     let options = || JournalOptions { segment_bytes: 4096, retain_bytes: Some(6_000), ..options() };
     let (directory, mut writer, _) = begin(&disk, options());
     let frame = step(&mut writer, &[], b"", 1);
-    writer.sent("gone", 1, Sent::Whole(frame)).unwrap();
+    writer.sent("gone", 1, SinkContent::Whole(frame)).unwrap();
     let fill = |writer: &mut JournalWriter| {
         for _ in 0..100 {
             step(writer, &[], &[0; 400], 1);

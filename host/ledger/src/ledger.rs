@@ -147,7 +147,7 @@ pub struct Ledger {
     rows: Vec<Row>,
     kept_requests: Vec<journal::Request>,
     tokens: Vec<u32>,
-    gaps: Vec<journal::Gap>,
+    gaps: Vec<journal::TokenGap>,
     /// Requests that live no longer than the frame in hand, though the scheduler goes on with them: there is no room for them, or
     /// they have no rid.
     brief: Vec<RequestSlot>,
@@ -265,7 +265,7 @@ impl Ledger {
         let ChainOutput { accounted: Accounted { kept, batch, rows, .. }, .. } = &judged;
         let applied: &[Edit] = if edited.is_some() { &edits } else { &[] };
         self.book(&judged, applied);
-        let mut told: Vec<journal::Action<'_>> = judged.actions.iter().collect();
+        let mut told: Vec<journal::PluginAction<'_>> = judged.actions.plugin_actions().collect();
         if edited.is_some() || is_released {
             self.telemetry.counters.frames_rewritten.add(1);
             self.tell_actions(rows, &judged.actions, kept.frame);
@@ -276,7 +276,7 @@ impl Ledger {
         let finished = if is_released || !any.ends { Vec::new() } else { self.finished(batch, rows) };
         let passage = match &edited {
             None if is_released => journal::Passage::Changed,
-            None => journal::Passage::AsItCame,
+            None => journal::Passage::Unchanged,
             Some(None) => journal::Passage::Dropped,
             Some(Some(_)) => journal::Passage::Changed,
         };
@@ -285,13 +285,13 @@ impl Ledger {
         keep.outcome(&journal::Outcome {
             frame: kept.frame,
             received_unix_ns: kept.at.unix_ns,
+            changed: left.filter(|_| passage == journal::Passage::Changed).map(|left| left.bytes().clone()),
             passage,
-            changed: left.filter(|_| passage == journal::Passage::Changed).map(|left| &left.bytes()[..]),
-            requests: &self.kept_requests,
-            tokens: &self.tokens,
-            finished: &finished,
-            gaps: &self.gaps,
-            actions: &told,
+            requests: (&self.kept_requests).into(),
+            tokens: (&self.tokens).into(),
+            finished: finished.into(),
+            gaps: (&self.gaps).into(),
+            actions: told.into(),
         });
         keep.held_from(holds.oldest());
         if any.ends {
@@ -316,7 +316,7 @@ impl Ledger {
 
     /// The wire could not carry what the plugins said.
     fn not_edited(&self, actions: &RecordedVerdicts, frame: journal::FrameNo, why: &str) {
-        let mut plugins: Vec<&str> = actions.iter().map(|said| said.plugin).collect();
+        let mut plugins: Vec<&str> = actions.iter().map(|said| &*said.plugin).collect();
         plugins.dedup();
         for plugin in plugins {
             self.telemetry.publish(VerdictFailed {
@@ -335,11 +335,11 @@ impl Ledger {
         let mut dropped: Vec<RowsDropped> = Vec::new();
         for said in actions.iter() {
             let Some(row) = rows.get(said.row as usize) else { continue };
-            let (stream, plugin) = (stream.clone(), said.plugin.into());
+            let (stream, plugin) = (stream.clone(), (&*said.plugin).into());
             match said.verdict {
                 journal::Verdict::Finish | journal::Verdict::Abort => {
                     if let Some(request) = self.requests.get_mut(row.slot) {
-                        request.ended_by = Some(said.plugin.into());
+                        request.ended_by = Some((&*said.plugin).into());
                     }
                     self.forget_ending(row.slot);
                     // That is told where the scheduler is.
@@ -350,7 +350,7 @@ impl Ledger {
                         stream,
                         plugin,
                         rid: self.requests.rid(row.slot).unwrap_or_default().to_owned(),
-                        reason: said.text.to_owned(),
+                        reason: said.text.clone(),
                     });
                 }
                 journal::Verdict::Drop => {
@@ -363,7 +363,7 @@ impl Ledger {
                         None => dropped.push(RowsDropped {
                             stream,
                             plugin,
-                            reason: said.text.to_owned(),
+                            reason: said.text.clone(),
                             frame: frame.0,
                             rows: 1,
                             tokens,
@@ -377,28 +377,29 @@ impl Ledger {
     }
 
     /// What the journal is told of rows whose request a plugin had finished before.
-    fn swallowed(&self, rows: &[Row]) -> impl Iterator<Item = journal::Action<'_>> {
+    fn swallowed(&self, rows: &[Row]) -> impl Iterator<Item = journal::PluginAction<'_>> {
         let swallowed = rows.iter().enumerate().filter(|(_, row)| row.swallowed);
-        swallowed.map(|(index, row)| journal::Action {
+        swallowed.map(|(index, row)| journal::PluginAction {
             row: index as u32,
             plugin: self
                 .requests
                 .get(row.slot)
                 .and_then(|request| request.ended_by.as_deref())
-                .unwrap_or_default(),
+                .unwrap_or_default()
+                .into(),
             verdict: journal::Verdict::Drop,
-            text: SWALLOWED,
-            ids: &[],
+            text: SWALLOWED.into(),
+            ids: Vec::new().into(),
             forwarded: 0,
         })
     }
 
-    fn finished<'b>(&self, batch: &'b Batch, rows: &[Row]) -> Vec<journal::Finished<'b>> {
+    fn finished<'b>(&self, batch: &'b Batch, rows: &[Row]) -> Vec<journal::RowFinish<'b>> {
         let ended = rows.iter().enumerate().filter(|(_, row)| row.finish != FinishKind::Running);
         ended
-            .map(|(index, row)| journal::Finished {
+            .map(|(index, row)| journal::RowFinish {
                 row: index as u32,
-                reason: finish_name(&batch.finish(index as u32)),
+                reason: finish_name(&batch.finish(index as u32)).into(),
                 // Not what tokens that are not accounted have a part in.
                 completion_tokens: row.completion_tokens.filter(|_| self.is_accounted(row.slot)),
             })

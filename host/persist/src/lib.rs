@@ -14,7 +14,7 @@ use afterbay_events::{Health, Severity};
 use afterbay_journal::reader::Ending;
 use afterbay_journal::{
     Backlog, Backlogged, Credit, FrameNo, FrameSet, HELD_SINK, Handed, Notice, Outcome, ReadError, Recovered,
-    Request, RequestError, RequestNo, Sent, Sink, WriteError, Writer,
+    Request, RequestError, RequestNo, Sink, SinkContent, WriteError, Writer,
 };
 use afterbay_outbox::Leaving;
 use std::collections::VecDeque;
@@ -313,7 +313,7 @@ impl Persister {
         self.writer.request(rid)
     }
 
-    pub fn outcome(&mut self, outcome: &Outcome<'_>) {
+    pub fn outcome(&mut self, outcome: &Outcome<'_, Request>) {
         self.dirty = true;
         self.writer.outcome(outcome);
     }
@@ -368,8 +368,8 @@ impl Persister {
         self.rows.clear();
         self.rows.extend(leaving.rows.iter().map(|(request, frame)| (RequestNo(*request), FrameNo(*frame))));
         let content = match leaving.frame {
-            Some(frame) => Sent::Whole(FrameNo(frame)),
-            None => Sent::Rows(&self.rows),
+            Some(frame) => SinkContent::Whole(FrameNo(frame)),
+            None => SinkContent::Rows((&self.rows).into()),
         };
         if let Err(error) = self.writer.sent(sink, leaving.sequence, content) {
             let (stream, what) = (self.telemetry.stream.clone(), error.to_string());
@@ -436,7 +436,7 @@ impl Persister {
             known.sent().filter(|(sequence, _)| (taken + 1..=written).contains(sequence))
         {
             // Refused only where far more is ahead than could be when it left.
-            let _told = self.writer.sent(sink, sequence, content);
+            let _told = self.writer.sent(sink, sequence, content.clone());
         }
         if let Some(handed) = known.handed() {
             self.writer.handed(sink, handed);

@@ -180,7 +180,7 @@ impl Chain {
             if judged.accounted.any.unread {
                 self.refuse_unread(&mut judged);
             }
-            judged.guard = judged.actions.iter().find_map(|said| self.guard(said.plugin));
+            judged.guard = judged.actions.iter().find_map(|said| self.guard(&said.plugin));
         }
         if ledger.has_endings() {
             ledger.end_aborted(&mut judged);

@@ -5,7 +5,7 @@
 //! Owns the reading and its bounds. When the instance takes over is the seat's.
 
 use crate::columns::{Begun, Rows};
-use afterbay_journal::reader::Outcome;
+use afterbay_journal::Outcome;
 use afterbay_journal::{Backlog, Backlogged, FrameNo, Replaced, Verdict, is_mark};
 use afterbay_runtime::{ColumnSet, Columns, FinishKind, Plugin, StateError, TokenId};
 use afterbay_wire as wire;
@@ -144,24 +144,25 @@ impl Left {
 
 /// The live requests' rows of a frame (none: one of Afterbay's own), as the plugins before have left them.
 fn left(
-    outcome: &Outcome,
+    outcome: &Outcome<'_>,
     batch: Option<&wire::Batch>,
     live: &HashSet<u64>,
     before: &HashSet<String>,
     waiting: &mut Waiting,
 ) -> Rows {
     let mut rows = Rows::default();
-    for (row, request) in (0..).zip(&outcome.requests).filter(|(_, request)| live.contains(&request.0)) {
+    for (row, request) in (0..).zip(outcome.requests.iter()).filter(|(_, request)| live.contains(&request.0))
+    {
         let mut own = batch.map(|batch| Left::came(batch, row));
         let first = outcome.actions.partition_point(|action| action.row < row);
         let of_row = outcome.actions[first..].iter().take_while(|action| action.row == row);
-        for action in of_row.filter(|action| before.contains(&action.plugin)) {
+        for action in of_row.filter(|action| before.contains(&*action.plugin)) {
             match (action.verdict, action.replaced(), &mut own) {
                 (Verdict::Hold, ..) => {
-                    waiting.entry((request.0, action.plugin.clone())).or_default().extend(own.take());
+                    waiting.entry((request.0, action.plugin.to_string())).or_default().extend(own.take());
                 }
                 (Verdict::Release, ..) => {
-                    let of_plugin = waiting.entry((request.0, action.plugin.clone())).or_default();
+                    let of_plugin = waiting.entry((request.0, action.plugin.to_string())).or_default();
                     let count = action.released().unwrap_or(usize::MAX).min(of_plugin.len());
                     let released = of_plugin.drain(..count);
                     own = released.chain(own).reduce(Left::and);
@@ -270,7 +271,7 @@ impl Missed {
 mod tests {
     use super::*;
     use afterbay_journal::RequestNo;
-    use afterbay_journal::reader::{Action, Passage};
+    use afterbay_journal::{Passage, PluginAction};
     use wire::synth::{SynthBatch, SynthRow, SynthWire};
 
     fn batch(kind: wire::Kind, rows: &[(&str, &[i64], &str)]) -> wire::Batch {
@@ -288,22 +289,18 @@ mod tests {
     }
 
     /// Of as many rows, the first of request 1.
-    fn outcome(rows: u64, actions: Vec<Action>) -> Outcome {
+    fn outcome(rows: u64, actions: Vec<PluginAction<'static>>) -> Outcome<'static> {
         Outcome {
-            frame: FrameNo(1),
-            passage: Passage::Changed,
-            changed: None,
             requests: (1..=rows).map(RequestNo).collect(),
-            tokens: vec![1; rows as usize],
-            finished: Vec::new(),
-            gaps: Vec::new(),
-            actions,
+            tokens: vec![1; rows as usize].into(),
+            actions: actions.into(),
+            ..Outcome::new(FrameNo(1), 0, Passage::Changed)
         }
     }
 
-    fn action(row: u32, plugin: &str, verdict: Verdict, text: &str, ids: &[i64]) -> Action {
-        let (plugin, text, ids) = (plugin.to_owned(), text.to_owned(), ids.to_vec());
-        Action { row, plugin, verdict, text, ids, forwarded: 0 }
+    fn action(row: u32, plugin: &str, verdict: Verdict, text: &str, ids: &[i64]) -> PluginAction<'static> {
+        let (plugin, text) = (plugin.to_owned().into(), text.to_owned().into());
+        PluginAction { row, plugin, verdict, text, ids: ids.to_vec().into(), forwarded: 0 }
     }
 
     #[test]
@@ -341,7 +338,7 @@ mod tests {
     fn what_a_plugin_before_held_is_shown_where_it_went_on() {
         let (live, before) = ([1].into(), HashSet::from(["first".to_owned()]));
         let mut waiting = Waiting::new();
-        let mut shown = |came: Option<(&[i64], &str)>, actions: Vec<Action>| {
+        let mut shown = |came: Option<(&[i64], &str)>, actions: Vec<PluginAction<'static>>| {
             let batch = came.map(|(ids, text)| batch(wire::Kind::Str, &[("a", ids, text)]));
             let shown = left(&outcome(1, actions), batch.as_ref(), &live, &before, &mut waiting);
             shown.show(|shown| (shown.output_ids.to_vec(), shown.texts.concat()))

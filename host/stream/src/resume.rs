@@ -5,7 +5,7 @@
 
 use crate::decode::Decode;
 use crate::send::Send;
-use afterbay_journal::{Backlogged, Credit, FrameNo, Recovered, RequestNo, Sent, Sink, Writer};
+use afterbay_journal::{Backlogged, Credit, FrameNo, Recovered, RequestNo, Sink, SinkContent, Writer};
 use afterbay_outbox::Content;
 use afterbay_sockets::bounds::CREDIT_STALL_MAX;
 use afterbay_sockets::credit::{Look, Page, PageReader};
@@ -94,7 +94,7 @@ impl Resume {
         for (sequence, content) in known.sent().filter(|(sequence, _)| (taken + 1..=last).contains(sequence))
         {
             // Refused only where far more is ahead than could be when it left.
-            let _told = writer.sent(name, sequence, content);
+            let _told = writer.sent(name, sequence, content.clone());
         }
         let unconfirmed = if recovered.unrecorded { known.open_frames(recovered.last_frame) } else { 0 };
         if recovered.unrecorded {
@@ -173,12 +173,12 @@ impl Resume {
 /// Whether the reader has not even finished what is on record: then nothing behind that has reached it.
 fn is_behind_its_record(known: &Sink, count: &Count, writer: &Writer, decode: &mut Decode) -> bool {
     let Count::Since(finished, _) = count else { return false };
-    let sent = known.sent().filter(|(_, content)| is_counted(*content, writer, decode)).count();
+    let sent = known.sent().filter(|(_, content)| is_counted(content, writer, decode)).count();
     *finished < sent as u64
 }
 
-fn is_counted(sent: Sent<'_>, writer: &Writer, decode: &mut Decode) -> bool {
-    let Sent::Whole(frame) = sent else { return true };
+fn is_counted(sent: &SinkContent<'_>, writer: &Writer, decode: &mut Decode) -> bool {
+    let SinkContent::Whole(frame) = *sent else { return true };
     match writer.backlog(frame).next() {
         Ok(Some(Backlogged::Frame(frame))) => decode.look(frame.bytes).counted(),
         _ => true,

@@ -7,8 +7,8 @@ use crate::decode::Decode;
 use crate::judge::Way;
 use crate::keep::Kept;
 use crate::route::Leaves;
-use afterbay_journal::reader::{Outcome, Passage};
 use afterbay_journal::{Backlog, BacklogFrame, Backlogged, FrameNo, ReadError, Replaced, Verdict, is_mark};
+use afterbay_journal::{Outcome, Passage};
 use afterbay_outbox::Frame;
 use afterbay_wire as wire;
 use bytes::Bytes;
@@ -183,11 +183,11 @@ fn written(bytes: &Bytes) -> Leaves {
 }
 
 /// The rows that did not go to their reader. Of several verdicts on one the last holds.
-fn ways(outcome: &Outcome) -> Vec<(u32, Way)> {
+fn ways(outcome: &Outcome<'_>) -> Vec<(u32, Way)> {
     let mut ways: Vec<(u32, Way)> = Vec::new();
-    for action in &outcome.actions {
+    for action in outcome.actions.iter() {
         let way = match action.verdict {
-            Verdict::Route => Way::To(action.text.clone()),
+            Verdict::Route => Way::To(action.text.to_string()),
             Verdict::SkipDetokenizing => Way::SkipDetokenizer,
             _ => continue,
         };
@@ -213,7 +213,7 @@ fn released(frame: &BacklogFrame, decode: &mut Decode) -> Leaves {
         let last = outcome.actions.iter().rfind(|action| action.row == row);
         last.is_some_and(|action| action.verdict == Verdict::Hold)
     };
-    let left: Vec<_> = (0..).zip(&outcome.requests).filter(|(row, _)| !waits(*row)).collect();
+    let left: Vec<_> = (0..).zip(outcome.requests.iter()).filter(|(row, _)| !waits(*row)).collect();
     let requests: Box<[u64]> = left.iter().map(|(_, request)| request.0).collect();
     let place = |row: u32| left.iter().position(|(left, _)| *left == row);
     let aside = ways(outcome).into_iter().filter_map(|(row, way)| Some((place(row)? as u32, way)));
@@ -222,9 +222,9 @@ fn released(frame: &BacklogFrame, decode: &mut Decode) -> Leaves {
 }
 
 /// The rows that were given all ids so far, ascending. Of several verdicts on one the last holds.
-fn cumulative(outcome: &Outcome) -> Vec<u32> {
+fn cumulative(outcome: &Outcome<'_>) -> Vec<u32> {
     let mut rows = Vec::new();
-    for action in &outcome.actions {
+    for action in outcome.actions.iter() {
         let Some(replaced) = action.replaced() else { continue };
         rows.pop_if(|row| *row == action.row);
         if replaced == Replaced::Cumulative {
@@ -237,28 +237,20 @@ fn cumulative(outcome: &Outcome) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use afterbay_journal::reader::Action;
+    use afterbay_journal::PluginAction;
 
-    fn replaced(row: u32, text: String) -> Action {
-        Action { row, plugin: "p".to_owned(), verdict: Verdict::Replace, text, ids: vec![7], forwarded: 1 }
+    fn replaced(row: u32, text: String) -> PluginAction<'static> {
+        let (plugin, ids) = ("p".into(), vec![7].into());
+        PluginAction { row, plugin, verdict: Verdict::Replace, text: text.into(), ids, forwarded: 1 }
     }
 
     #[test]
     fn a_row_has_all_ids_so_far_if_the_last_plugin_to_replace_its_tokens_gave_it_them() {
         let all = |row| replaced(row, Replaced::cumulative(3));
         let new = |row| replaced(row, String::new());
-        let note = Action { verdict: Verdict::Annotate, ..new(1) };
+        let note = PluginAction { verdict: Verdict::Annotate, ..new(1) };
         let actions = vec![all(0), new(0), all(1), note, new(2), all(2), new(3), all(4), all(4)];
-        let outcome = Outcome {
-            frame: FrameNo(1),
-            passage: Passage::Changed,
-            changed: None,
-            requests: Vec::new(),
-            tokens: Vec::new(),
-            finished: Vec::new(),
-            gaps: Vec::new(),
-            actions,
-        };
+        let outcome = Outcome { actions: actions.into(), ..Outcome::new(FrameNo(1), 0, Passage::Changed) };
         assert_eq!(cumulative(&outcome), [1, 2, 4]);
     }
 }

@@ -13,10 +13,10 @@ use super::walk::{SegmentWalk, Start, WalkStep};
 use crate::background::StreamShared;
 use crate::error::ReadError;
 use crate::format::RecordKind;
+use crate::outcome::Outcome;
 use crate::position::{FrameNo, Position};
 use crate::record::RecordBody;
 use crate::segment::Payloads;
-use crate::stored::Outcome;
 
 /// Bounds on outcomes stored early: their number, and their bytes.
 const EARLY_MAX: usize = 1024;
@@ -26,7 +26,7 @@ pub(super) struct OutcomeCursor {
     shared: Arc<StreamShared>,
     walk: Option<SegmentWalk>,
     /// Outcomes met before they were asked for.
-    early: BTreeMap<u64, Outcome>,
+    early: BTreeMap<u64, Outcome<'static>>,
     early_bytes: usize,
     /// Whether outcomes were evicted since the pass began.
     has_evicted: bool,
@@ -47,7 +47,7 @@ impl OutcomeCursor {
     }
 
     /// Outcome of the frame at this position. Ask in order of frames.
-    pub fn outcome_of(&mut self, place: Position) -> Result<Option<Outcome>, ReadError> {
+    pub fn outcome_of(&mut self, place: Position) -> Result<Option<Outcome<'static>>, ReadError> {
         let frame = place.frame.0;
         while let Some(first) = self.early.first_entry().filter(|first| *first.key() <= frame) {
             let (number, outcome) = first.remove_entry();
@@ -67,7 +67,7 @@ impl OutcomeCursor {
         self.walk_to(place)
     }
 
-    fn walk_to(&mut self, place: Position) -> Result<Option<Outcome>, ReadError> {
+    fn walk_to(&mut self, place: Position) -> Result<Option<Outcome<'static>>, ReadError> {
         loop {
             let shared = &self.shared;
             let begin = || SegmentWalk::new(shared.clone(), Start::Place(place), Payloads::Outcomes);
@@ -95,7 +95,7 @@ impl OutcomeCursor {
         }
     }
 
-    fn store_early(&mut self, number: u64, outcome: Outcome) {
+    fn store_early(&mut self, number: u64, outcome: Outcome<'static>) {
         self.early_bytes += bytes(&outcome);
         if let Some(before) = self.early.insert(number, outcome) {
             self.early_bytes -= bytes(&before);
@@ -109,6 +109,6 @@ impl OutcomeCursor {
 }
 
 /// Approximate size of an outcome: its columns and its changed bytes.
-fn bytes(outcome: &Outcome) -> usize {
+fn bytes(outcome: &Outcome<'_>) -> usize {
     outcome.changed.as_ref().map_or(0, Bytes::len) + outcome.requests.len() * 12
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use crate::position::{FrameNo, RequestNo};
 use crate::record::RecordBody;
 use crate::release_marker::HELD_SINK;
-use crate::sink_progress::Held;
+use crate::sink_progress::SinkContent;
 
 /// A row that was sent to a sink.
 struct Delivery {
@@ -70,13 +70,13 @@ impl Deliveries {
                     }
                 }
             }
-            RecordBody::Sent { sink, held: Held::Whole(frame) } => {
+            RecordBody::Sent { sink, content: SinkContent::Whole(frame) } => {
                 for rows in self.rows.values_mut() {
                     rows.get_mut(&frame.0).into_iter().for_each(|row| row.deliver(sink, number));
                 }
             }
-            RecordBody::Sent { sink, held: Held::Rows(sent) } => {
-                for (request, last) in sent {
+            RecordBody::Sent { sink, content: SinkContent::Rows(sent) } => {
+                for (request, last) in sent.iter() {
                     let Some(rows) = self.rows.get_mut(&request.0) else { continue };
                     // Rows sent before are not sent again.
                     let rows = rows.range_mut(..=last.0).map(|(_, row)| row);

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::{JournalRecord, Outcome, StoredFrame, Tail};
+use super::{JournalRecord, StoredFrame, Tail};
 use crate::error::ReadError;
+use crate::outcome::Outcome;
 use crate::position::RequestNo;
 
 /// Bounds on frames that wait for their outcome. Past either bound the first frame is returned without one.
@@ -13,7 +14,7 @@ const AHEAD_BYTES: usize = 64 << 20;
 /// Frames in order, each with its outcome if there is one.
 pub struct FramesWithOutcomes {
     tail: Tail,
-    ahead: VecDeque<(StoredFrame, Option<Outcome>)>,
+    ahead: VecDeque<(StoredFrame, Option<Outcome<'static>>)>,
     ahead_bytes: usize,
     ended: bool,
 }
@@ -34,12 +35,12 @@ impl FramesWithOutcomes {
     }
 }
 
-fn changed_bytes(outcome: &Outcome) -> usize {
+fn changed_bytes(outcome: &Outcome<'_>) -> usize {
     outcome.changed.as_ref().map_or(0, |bytes| bytes.len())
 }
 
 impl Iterator for FramesWithOutcomes {
-    type Item = Result<(StoredFrame, Option<Outcome>), ReadError>;
+    type Item = Result<(StoredFrame, Option<Outcome<'static>>), ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.is_ready() {

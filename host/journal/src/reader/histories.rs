@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::deliveries::Deliveries;
-use super::{JournalRow, Outcome, RequestHistory, RequestInfo, SegmentFold, StreamReader};
+use super::{JournalRow, RequestHistory, RequestInfo, SegmentFold, StreamReader};
 use crate::error::ReadError;
 use crate::format::RecordKind;
-use crate::outcome::{Verdict, row_effects};
+use crate::outcome::{Outcome, Verdict, row_effects};
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
 use crate::record::RecordBody;
 use crate::segment::{Payloads, ScanStep, Segment};
@@ -81,7 +81,7 @@ impl HistoryBuilder<'_> {
                     self.frames_without_outcome.insert(frame.0, position);
                 }
                 ScanStep::Record(record) => match scan.body(&record) {
-                    Some(RecordBody::Outcome(outcome)) => self.outcome(&outcome, record.head.time)?,
+                    Some(RecordBody::Outcome(outcome)) => self.outcome(&outcome)?,
                     Some(body) => self.deliveries.apply(record.head.number, &body),
                     None => {}
                 },
@@ -95,7 +95,7 @@ impl HistoryBuilder<'_> {
         Ok(self.stream.segments.list()?.into_iter().map(|segment| segment.id).find(|next| *next > id))
     }
 
-    fn outcome(&mut self, outcome: &Outcome, received_unix_ns: u64) -> Result<(), ReadError> {
+    fn outcome(&mut self, outcome: &Outcome<'static>) -> Result<(), ReadError> {
         let in_this_read = self.frames_without_outcome.remove(&outcome.frame.0);
         if !outcome.requests.iter().any(|request| self.lives.contains_key(&request.0)) {
             return Ok(());
@@ -113,13 +113,12 @@ impl HistoryBuilder<'_> {
             let index = row as u32;
             let tokens = outcome.tokens.get(row).copied().unwrap_or_default();
             let actions: Vec<_> = outcome.actions.iter().filter(|each| each.row == index).cloned().collect();
-            let effect =
-                row_effects(actions.iter().map(|each| (each.row, each.verdict, each.forwarded))).next();
+            let effect = row_effects(&actions).next();
             self.deliveries.track(outcome.frame, *request);
             let row = JournalRow {
                 frame: outcome.frame,
                 position,
-                received_unix_ns,
+                received_unix_ns: outcome.received_unix_ns,
                 row: index,
                 tokens,
                 forwarded: effect.map_or(tokens, |effect| effect.forwarded),

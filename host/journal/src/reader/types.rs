@@ -1,9 +1,9 @@
 //! Types that journal readers return.
 
-use crate::outcome::{Credit, Gap};
+use crate::outcome::{Outcome, Passage, PluginAction, RowFinish, TokenGap};
 use crate::position::{FrameNo, Position, RequestNo, SegmentId};
 use crate::request::{RequestInfo, RequestState};
-use crate::stored::{Action, Finish, Outcome, Passage};
+use crate::sink_progress::Credit;
 
 /// Start of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,13 +56,13 @@ pub struct JournalRow {
     /// Tokens forwarded.
     pub forwarded: u32,
     /// What happened to the frame.
-    pub passage: Passage,
+    pub passage: Passage<'static>,
     /// The row's finish, if it ended the request.
-    pub finish: Option<Finish>,
+    pub finish: Option<RowFinish<'static>>,
     /// Gap before the row, if any.
-    pub gap: Option<Gap>,
+    pub gap: Option<TokenGap>,
     /// Actions of plugins on the row.
-    pub actions: Vec<Action>,
+    pub actions: Vec<PluginAction<'static>>,
     /// Sinks that have taken the row, including removed sinks.
     pub taken_by: Vec<String>,
 }
@@ -98,7 +98,7 @@ pub enum JournalRecord {
     /// A frame was received.
     Frame(StoredFrame),
     /// Outcome of a frame.
-    Outcome(Outcome),
+    Outcome(Outcome<'static>),
     /// A request was opened: number and rid. Requests carried into a new segment are not repeated.
     Opened(RequestNo, String),
     /// A request was closed.

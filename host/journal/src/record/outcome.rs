@@ -1,27 +1,27 @@
 //! Payload of OUTCOME, and of the CHANGED before it.
 
 use super::{count, put_column, put_count, put_u32, put_u64};
-use crate::format::{ByteReader, RecordKind, put_text, record, widen};
-use crate::outcome::{self, Gap, Verdict};
+use crate::format::{ByteReader, RecordHead, RecordKind, put_text, record, widen};
+use crate::outcome::{Outcome, Passage, PluginAction, RowFinish, TokenGap, Verdict};
 use crate::position::{FrameNo, RequestNo};
-use crate::stored::{Action, Finish, Outcome, Passage};
+use crate::request::JournalRequest;
 
 /// Adds the OUTCOME of a frame, after the CHANGED with the bytes sent in its place.
-pub(crate) fn put_outcome(out: &mut Vec<u8>, outcome: &outcome::Outcome<'_>) {
+pub(crate) fn put_outcome(out: &mut Vec<u8>, outcome: &Outcome<'_, JournalRequest>) {
     let rows = outcome.requests.len().min(outcome.tokens.len());
     // No record may stand between the two.
-    if let Some(changed) = outcome.changed.filter(|_| outcome.passage == outcome::Passage::Changed) {
+    if let Some(changed) = outcome.changed.as_ref().filter(|_| outcome.passage == Passage::Changed) {
         record(out, RecordKind::CHANGED, outcome.frame.0, outcome.received_unix_ns, |out| {
             out.extend_from_slice(changed);
         });
     }
     record(out, RecordKind::OUTCOME, outcome.frame.0, outcome.received_unix_ns, |out| {
-        let (passage, text) = match outcome.passage {
-            outcome::Passage::AsItCame => (0, None),
-            outcome::Passage::Changed => (1, None),
-            outcome::Passage::Barrier(kind) => (2, Some(kind)),
-            outcome::Passage::NotUnderstood(error) => (3, Some(error)),
-            outcome::Passage::Dropped => (4, None),
+        let (passage, text) = match &outcome.passage {
+            Passage::Unchanged => (0, None),
+            Passage::Changed => (1, None),
+            Passage::Barrier(kind) => (2, Some(kind)),
+            Passage::NotUnderstood(error) => (3, Some(error)),
+            Passage::Dropped => (4, None),
         };
         out.push(passage);
         for count in [rows, outcome.finished.len(), outcome.gaps.len(), outcome.actions.len()] {
@@ -32,29 +32,33 @@ pub(crate) fn put_outcome(out: &mut Vec<u8>, outcome: &outcome::Outcome<'_>) {
         if let Some(text) = text {
             put_text(out, text);
         }
-        for finished in outcome.finished {
+        for finished in outcome.finished.iter() {
             put_u32(out, finished.row);
             put_count(out, finished.completion_tokens);
-            put_text(out, finished.reason);
+            put_text(out, &finished.reason);
         }
-        for gap in outcome.gaps {
+        for gap in outcome.gaps.iter() {
             put_u32(out, gap.row);
             put_u64(out, gap.expected);
             put_u64(out, gap.got);
         }
-        for action in outcome.actions {
+        for action in outcome.actions.iter() {
             put_u32(out, action.row);
             out.push(verdict_code(action.verdict));
             put_u32(out, action.forwarded);
-            put_text(out, action.plugin);
-            put_text(out, action.text);
+            put_text(out, &action.plugin);
+            put_text(out, &action.text);
             put_u32(out, action.ids.len() as u32);
             out.extend(action.ids.iter().flat_map(|id| id.to_le_bytes()));
         }
     });
 }
 
-pub(super) fn decode_outcome(at: &mut ByteReader<'_>, frame: FrameNo, around: u64) -> Option<Outcome> {
+pub(super) fn decode_outcome(
+    at: &mut ByteReader<'_>,
+    head: &RecordHead,
+    around: u64,
+) -> Option<Outcome<'static>> {
     let passage = at.u8()?;
     let rows = at.u32()? as usize;
     let [finished, gaps, actions] = [at.u32()?, at.u32()?, at.u32()?];
@@ -64,32 +68,44 @@ pub(super) fn decode_outcome(at: &mut ByteReader<'_>, frame: FrameNo, around: u6
     let requests = column(at.take(rows.checked_mul(4)?)?);
     let tokens = column(at.take(rows * 4)?);
     let passage = match passage {
-        0 => Passage::AsItCame,
+        0 => Passage::Unchanged,
         1 => Passage::Changed,
-        2 => Passage::Barrier(at.text()?),
-        3 => Passage::NotUnderstood(at.text()?),
+        2 => Passage::Barrier(at.text()?.into()),
+        3 => Passage::NotUnderstood(at.text()?.into()),
         4 => Passage::Dropped,
         _ => return None,
     };
     let finished = (0..finished)
-        .map(|_| Some(Finish { row: at.u32()?, completion_tokens: count(at.u64()?), reason: at.text()? }))
-        .collect::<Option<_>>()?;
+        .map(|_| {
+            Some(RowFinish { row: at.u32()?, completion_tokens: count(at.u64()?), reason: at.text()?.into() })
+        })
+        .collect::<Option<Vec<_>>>()?;
     let gaps = (0..gaps)
-        .map(|_| Some(Gap { row: at.u32()?, expected: at.u64()?, got: at.u64()? }))
-        .collect::<Option<_>>()?;
-    let actions = (0..actions).map(|_| decode_action(at)).collect::<Option<_>>()?;
+        .map(|_| Some(TokenGap { row: at.u32()?, expected: at.u64()?, got: at.u64()? }))
+        .collect::<Option<Vec<_>>>()?;
+    let actions = (0..actions).map(|_| decode_action(at)).collect::<Option<Vec<_>>>()?;
     let requests = requests.into_iter().map(|low| RequestNo(widen(low, around))).collect();
-    Some(Outcome { frame, passage, changed: None, requests, tokens, finished, gaps, actions })
+    Some(Outcome {
+        frame: FrameNo(head.number),
+        received_unix_ns: head.time,
+        passage,
+        changed: None,
+        requests,
+        tokens: tokens.into(),
+        finished: finished.into(),
+        gaps: gaps.into(),
+        actions: actions.into(),
+    })
 }
 
-fn decode_action(at: &mut ByteReader<'_>) -> Option<Action> {
+fn decode_action(at: &mut ByteReader<'_>) -> Option<PluginAction<'static>> {
     let row = at.u32()?;
     let verdict = verdict(at.u8()?);
     let forwarded = at.u32()?;
     let (plugin, text) = (at.text()?, at.text()?);
     let ids = at.count(8)?;
     let ids = at.take(ids * 8)?.as_chunks().0.iter().map(|chunk| i64::from_le_bytes(*chunk)).collect();
-    Some(Action { row, plugin, verdict, text, ids, forwarded })
+    Some(PluginAction { row, plugin: plugin.into(), verdict, text: text.into(), ids, forwarded })
 }
 
 const VERDICTS: [Verdict; 10] = [

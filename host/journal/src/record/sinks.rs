@@ -4,9 +4,8 @@ use super::entries::put_frames;
 use super::{RecordBody, put_column, put_u32, put_u64};
 use crate::bounds::SINKS_MAX;
 use crate::format::{ByteReader, RecordKind, put_text, record, widen};
-use crate::outcome::Credit;
 use crate::position::{FrameNo, RequestNo};
-use crate::sink_progress::{HandedOver, Held, Sent, SinkProgress};
+use crate::sink_progress::{Credit, HandedOver, SinkContent, SinkProgress};
 
 /// Progress of a sink, from TAKEN.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,8 +66,8 @@ pub(crate) fn put_ahead(out: &mut Vec<u8>, sink: &SinkProgress) {
             put_u64(out, frame);
         }
     });
-    for (sequence, sent) in sink.sent() {
-        put_sent(out, sink.name(), sequence, sent);
+    for (sequence, content) in sink.sent() {
+        put_sent(out, sink.name(), sequence, content);
     }
     if let Some(handed) = sink.handed() {
         put_handed(out, sink.name(), handed);
@@ -83,15 +82,15 @@ pub(crate) fn put_handed(out: &mut Vec<u8>, sink: &str, handed: HandedOver) {
     });
 }
 
-pub(crate) fn put_sent(out: &mut Vec<u8>, sink: &str, sequence: u64, sent: Sent<'_>) {
+pub(crate) fn put_sent(out: &mut Vec<u8>, sink: &str, sequence: u64, content: &SinkContent<'_>) {
     record(out, RecordKind::SENT, sequence, 0, |out| {
         put_text(out, sink);
-        match sent {
-            Sent::Whole(frame) => {
+        match content {
+            SinkContent::Whole(frame) => {
                 out.push(0);
                 put_u64(out, frame.0);
             }
-            Sent::Rows(rows) => {
+            SinkContent::Rows(rows) => {
                 out.push(1);
                 let base = rows.iter().map(|(_, frame)| frame.0).min().unwrap_or_default();
                 put_u64(out, base);
@@ -136,7 +135,7 @@ pub(super) fn decode_sent(at: &mut ByteReader<'_>, around: u64) -> Option<Record
     let sink = at.text()?;
     let (rows, base) = (at.u8()?, at.u64()?);
     if rows == 0 {
-        return Some(RecordBody::Sent { sink, held: Held::Whole(FrameNo(base)) });
+        return Some(RecordBody::Sent { sink, content: SinkContent::Whole(FrameNo(base)) });
     }
     let count = at.count(8)?;
     let (requests, after) = (at.take(count * 4)?.as_chunks().0, at.take(count * 4)?.as_chunks().0);
@@ -144,7 +143,7 @@ pub(super) fn decode_sent(at: &mut ByteReader<'_>, around: u64) -> Option<Record
         let request = RequestNo(widen(u32::from_le_bytes(*request), around));
         (request, FrameNo(base.saturating_add(u32::from_le_bytes(*after).into())))
     });
-    Some(RecordBody::Sent { sink, held: Held::Rows(rows.collect()) })
+    Some(RecordBody::Sent { sink, content: SinkContent::Rows(rows.collect()) })
 }
 
 pub(super) fn put_taken_payload(out: &mut Vec<u8>, sink: &str, credit: Option<Credit>, flags: u8) {
@@ -179,7 +178,7 @@ pub(crate) fn apply_to_sinks(sinks: &mut Vec<SinkProgress>, number: u64, body: &
     let Some(sink) = sink_of(sinks, name) else { return };
     match body {
         RecordBody::Taken(taken) => taken.apply(sink),
-        RecordBody::Sent { held, .. } => sink.send(number, held.clone()),
+        RecordBody::Sent { content, .. } => sink.send(number, content.clone()),
         RecordBody::Handed { generation, .. } => {
             sink.set_handed(HandedOver { sequence: number, generation: *generation });
         }

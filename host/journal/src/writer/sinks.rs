@@ -3,10 +3,9 @@
 use super::JournalWriter;
 use crate::bounds::SINKS_MAX;
 use crate::error::SentError;
-use crate::outcome::Credit;
 use crate::position::FrameNo;
 use crate::record::{FORGOTTEN, VOID, put_handed, put_routed, put_sent, put_taken, sink_of};
-use crate::sink_progress::{HandedOver, Held, Sent, SinkProgress};
+use crate::sink_progress::{Credit, HandedOver, SinkContent, SinkProgress};
 
 impl JournalWriter {
     /// Records that the sink's reader has taken every frame up to this one. Written with the next write.
@@ -33,15 +32,14 @@ impl JournalWriter {
     /// `sequence`, one more than the last. Call [`JournalWriter::flush`] before the kernel gets the frame.
     /// The record takes some 50 bytes for a whole frame, and 8 more for each request otherwise. Refused if
     /// too much is ahead.
-    pub fn sent(&mut self, sink: &str, sequence: u64, content: Sent<'_>) -> Result<(), SentError> {
+    pub fn sent(&mut self, sink: &str, sequence: u64, content: SinkContent<'_>) -> Result<(), SentError> {
         let Some(at) = self.sink(sink) else { return Ok(()) };
-        self.sinks[at].has_room(content)?;
-        let held = match content {
-            Sent::Whole(frame) => Held::Whole(frame),
-            Sent::Rows(rows) => Held::Rows(rows.into()),
-        };
-        self.sinks[at].send(sequence, held);
-        self.add(|pending| put_sent(pending, sink, sequence, content));
+        self.sinks[at].has_room(&content)?;
+        // Sent first: the record may begin a segment, which lists what each sink was sent.
+        let mut record = Vec::new();
+        put_sent(&mut record, sink, sequence, &content);
+        self.sinks[at].send(sequence, content.into_owned());
+        self.add(|pending| pending.extend_from_slice(&record));
         Ok(())
     }
 

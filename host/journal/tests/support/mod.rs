@@ -10,8 +10,8 @@ use std::time::Duration;
 use afterbay_journal::reader::{JournalReader, StreamReader};
 use afterbay_journal::storage::Storage;
 use afterbay_journal::{
-    Background, Finished, FrameNo, JournalDirectory, JournalOptions, JournalRequest, JournalWriter, Outcome,
-    Passage, RecoveredStream, SyncPolicy,
+    Background, FrameNo, JournalDirectory, JournalOptions, JournalRequest, JournalWriter, Outcome, Passage,
+    RecoveredStream, RowFinish, SyncPolicy,
 };
 use disk::SimDisk;
 
@@ -98,25 +98,20 @@ pub fn reader(dir: &Path) -> StreamReader {
 }
 
 /// A plain outcome without finishes, gaps and actions.
-pub fn as_it_came<'a>(frame: FrameNo, requests: &'a [JournalRequest], tokens: &'a [u32]) -> Outcome<'a> {
-    Outcome {
-        frame,
-        received_unix_ns: 0,
-        passage: Passage::AsItCame,
-        changed: None,
-        requests,
-        tokens,
-        finished: &[],
-        gaps: &[],
-        actions: &[],
-    }
+pub fn plain_outcome<'a>(
+    frame: FrameNo,
+    requests: &'a [JournalRequest],
+    tokens: &'a [u32],
+) -> Outcome<'a, JournalRequest> {
+    let (requests, tokens) = (requests.into(), tokens.into());
+    Outcome { requests, tokens, ..Outcome::new(frame, 0, Passage::Unchanged) }
 }
 
 /// Appends a frame with one row of one token per request. Returns its number.
 pub fn step(writer: &mut JournalWriter, requests: &[JournalRequest], bytes: &[u8], ns: u64) -> FrameNo {
     let frame = writer.append(bytes, ns).unwrap().frame;
     let tokens = vec![1; requests.len()];
-    writer.outcome(&Outcome { received_unix_ns: ns, ..as_it_came(frame, requests, &tokens) });
+    writer.outcome(&Outcome { received_unix_ns: ns, ..plain_outcome(frame, requests, &tokens) });
     frame
 }
 
@@ -129,13 +124,13 @@ pub fn last_step(
 ) -> FrameNo {
     let frame = writer.append(b"last", ns).unwrap().frame;
     let finished: Vec<_> = (0..requests.len() as u32)
-        .map(|row| Finished { row, reason: "stop", completion_tokens: Some(completion_tokens) })
+        .map(|row| RowFinish { row, reason: "stop".into(), completion_tokens: Some(completion_tokens) })
         .collect();
     let tokens = vec![1; requests.len()];
     writer.outcome(&Outcome {
         received_unix_ns: ns,
-        finished: &finished,
-        ..as_it_came(frame, requests, &tokens)
+        finished: (&finished).into(),
+        ..plain_outcome(frame, requests, &tokens)
     });
     for request in requests {
         writer.close(*request);

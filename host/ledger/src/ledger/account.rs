@@ -146,7 +146,7 @@ impl Ledger {
             request.is_uncounted = false;
             return tokens;
         }
-        self.gaps.push(journal::Gap { row, expected, got });
+        self.gaps.push(journal::TokenGap { row, expected, got });
         self.telemetry.counters.request_gaps.add(1);
         let (is_first, lacks) = (request.received == 0, got.saturating_sub(expected));
         if self.restart.lacks(kept.frame, request.kept.number().0, is_first, lacks) {

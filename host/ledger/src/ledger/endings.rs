@@ -183,12 +183,12 @@ impl Ledger {
             let Some(rid) = rid(said.row) else { continue };
             self.withheld(
                 rid,
-                said.plugin,
+                &said.plugin,
                 "its rid is longer than an abort may name, or no text".to_owned(),
             );
         }
         let finished: Vec<(&str, &str)> =
-            finished.into_iter().filter_map(|said| Some((rid(said.row)?, said.plugin))).collect();
+            finished.into_iter().filter_map(|said| Some((rid(said.row)?, &*said.plugin))).collect();
         if finished.is_empty() {
             return;
         }

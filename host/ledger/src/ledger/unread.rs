@@ -109,12 +109,12 @@ impl Ledger {
         }
         self.tell_actions(&rows, &actions, kept.frame);
         self.tell_scheduler(&rows, &actions);
-        let told: Vec<journal::Action<'_>> = actions.iter().collect();
+        let told: Vec<journal::PluginAction<'_>> = actions.plugin_actions().collect();
         keep.outcome(&journal::Outcome {
-            changed: Some(&ended.bytes()[..]),
-            requests: &self.kept_requests,
-            tokens: &self.tokens,
-            actions: &told,
+            changed: Some(ended.bytes().clone()),
+            requests: (&self.kept_requests).into(),
+            tokens: (&self.tokens).into(),
+            actions: told.into(),
             ..whole(&kept, journal::Passage::Changed)
         });
         self.telemetry.counters.frames_rewritten.add(1);

@@ -7,7 +7,7 @@ use super::{Ledger, Request, dropped};
 use afterbay_batch::{Accounted, ChainOutput, Destination, FrameDecoder, RequestSlot, Row};
 use afterbay_config::{self as config, Takes};
 use afterbay_events::event::VerdictFailed;
-use afterbay_journal::reader::Outcome;
+use afterbay_journal::Outcome;
 use afterbay_journal::{self as journal, Backlog, BacklogFrame, Backlogged, FrameNo, Verdict};
 use afterbay_wire::{self as wire, Batch, Edit, Kind};
 use std::collections::HashMap;
@@ -49,7 +49,8 @@ impl Ledger {
             };
             for request in of_frame {
                 let number = request.request.number();
-                let row = (0..batch.rows()).zip(&outcome.requests).find(|(_, of_row)| **of_row == number);
+                let row =
+                    (0..batch.rows()).zip(outcome.requests.iter()).find(|(_, of_row)| **of_row == number);
                 let slot = self.requests.find(request.info.rid.as_bytes());
                 let (Some((row, _)), Some(slot)) = (row, slot) else { continue };
                 let Some(known) = self.requests.get_mut(slot) else { continue };
@@ -60,7 +61,7 @@ impl Ledger {
                 let said = |verdict| {
                     outcome.actions.iter().find(|action| action.row == row && action.verdict == verdict)
                 };
-                known.skips_by = said(Verdict::SkipDetokenizing).map(|action| action.plugin.as_str().into());
+                known.skips_by = said(Verdict::SkipDetokenizing).map(|action| action.plugin[..].into());
                 if known.skips_by.is_none() && said(Verdict::Hold).is_some() {
                     held.insert(number, (slot, request.info.first_frame));
                 }
@@ -84,7 +85,7 @@ impl Ledger {
             {
                 let found = outcome.requests.get(action.row as usize).and_then(|number| held.remove(number));
                 if let Some(request) = found.and_then(|(slot, _)| self.requests.get_mut(slot)) {
-                    request.skips_by = Some(action.plugin.as_str().into());
+                    request.skips_by = Some(action.plugin[..].into());
                 }
             }
         }
@@ -167,7 +168,7 @@ pub fn read_batch(
     backlog: &mut Backlog,
     frame: FrameNo,
     decode: &mut FrameDecoder,
-) -> Option<(Batch, Box<Outcome>)> {
+) -> Option<(Batch, Box<Outcome<'static>>)> {
     backlog.pass_to(frame).ok()?;
     // One that is missing takes those behind it that are missing, too.
     let next = if backlog.position() == frame { backlog.next().ok()?? } else { return None };

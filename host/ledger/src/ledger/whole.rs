@@ -20,8 +20,8 @@ impl Ledger {
     ) -> Settled {
         let text = barrier.kind.to_string();
         let (label, passage) = match &barrier.kind {
-            BarrierKind::Control { .. } => (BarrierLabel::Control, journal::Passage::Barrier(&text)),
-            BarrierKind::Idle { .. } => (BarrierLabel::Idle, journal::Passage::Barrier(&text)),
+            BarrierKind::Control { .. } => (BarrierLabel::Control, journal::Passage::Barrier((&text).into())),
+            BarrierKind::Idle { .. } => (BarrierLabel::Idle, journal::Passage::Barrier((&text).into())),
             BarrierKind::NotUnderstood { error } => {
                 self.telemetry.publish(FrameNotUnderstood {
                     stream: self.telemetry.stream.clone(),
@@ -31,7 +31,7 @@ impl Ledger {
                     why: text.clone(),
                     then: PASSED_ON.to_owned(),
                 });
-                (BarrierLabel::NotUnderstood, journal::Passage::NotUnderstood(&text))
+                (BarrierLabel::NotUnderstood, journal::Passage::NotUnderstood((&text).into()))
             }
         };
         self.telemetry.counters.barriers.add(label, 1);
@@ -42,7 +42,7 @@ impl Ledger {
     /// A frame that nobody could look at without a panic goes on as it came.
     pub fn carry_unread(&self, kept: Persisted, why: String, keep: &mut Persister) -> Settled {
         self.telemetry.counters.barriers.add(BarrierLabel::NotUnderstood, 1);
-        keep.outcome(&whole(&kept, journal::Passage::NotUnderstood(&why)));
+        keep.outcome(&whole(&kept, journal::Passage::NotUnderstood((&why).into())));
         let bytes = kept.bytes.clone();
         self.telemetry.publish(FrameNotUnderstood {
             stream: self.telemetry.stream.clone(),
@@ -59,7 +59,7 @@ impl Ledger {
     /// A batch that the journal has no numbers for goes on as a barrier: no token is lost, none is accounted.
     pub fn carry_whole(&self, kept: Persisted, batch: Batch, why: String, keep: &mut Persister) -> Settled {
         self.telemetry.counters.barriers.add(BarrierLabel::Whole, 1);
-        keep.outcome(&whole(&kept, journal::Passage::NotUnderstood(&why)));
+        keep.outcome(&whole(&kept, journal::Passage::NotUnderstood((&why).into())));
         self.telemetry.publish(FrameNotUnderstood {
             stream: self.telemetry.stream.clone(),
             frame: kept.frame.0,
@@ -74,16 +74,9 @@ impl Ledger {
 }
 
 /// What the journal is told of a frame without rows, or of none of whose rows anything is known.
-pub fn whole<'a>(kept: &Persisted, passage: journal::Passage<'a>) -> journal::Outcome<'a> {
-    journal::Outcome {
-        frame: kept.frame,
-        received_unix_ns: kept.at.unix_ns,
-        passage,
-        changed: None,
-        requests: &[],
-        tokens: &[],
-        finished: &[],
-        gaps: &[],
-        actions: &[],
-    }
+pub fn whole<'a>(
+    kept: &Persisted,
+    passage: journal::Passage<'a>,
+) -> journal::Outcome<'a, journal::JournalRequest> {
+    journal::Outcome::new(kept.frame, kept.at.unix_ns, passage)
 }
