@@ -1,11 +1,11 @@
-//! Ending a request in its scheduler: as the operator asks, and where a plugin has finished one.
+//! Aborts requests in their scheduler, when an operator asks for it or a plugin has finished a request.
 //!
-//! Owns the guards and the order. SGLang ends every request whose rid begins with the one it is told, and all of them by an
-//! empty one; so the streams are asked first what is live. Then the scheduler is told, and only then does the stream make
-//! the request's next row its last: an abort that went nowhere changes nothing for the reader. Everything here is off the
-//! path of a batch: a stream is asked between two turns, and hands over what plugins finish by a bounded queue.
+//! SGLang aborts every request whose rid begins with the given text, and all requests if it is empty. So Afterbay first asks the
+//! streams which requests are live, then sends the abort, and only then lets the stream make the request's next row its last: an
+//! abort that could not be sent changes nothing for the reader. Nothing here delays a batch. A stream answers between two
+//! batches, and passes the requests that plugins finish through a bounded queue.
 
-use crate::rendezvous::Rendezvous;
+use crate::rendezvous::RendezvousFile;
 use afterbay_config as config;
 use afterbay_events::event::{AbortFailed, AbortSent, AbortUnavailable};
 use afterbay_events::{AbortBy, AbortCounters, Events, Metrics};
@@ -19,125 +19,130 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-/// Requests that plugins of a stream have finished and the scheduler is yet to be told of; a further one is not told, which
-/// is counted and said.
+/// Most requests of a stream that plugins finished and whose abort is not yet sent. A further one is not aborted; the stream
+/// counts it and publishes an event.
 const FINISHED_MAX: usize = 256;
-/// A stream that does not say by then what is live does not turn.
-const LOOK_MAX: Duration = Duration::from_secs(2);
-/// Who wanted it, in events.
+/// Time for a stream to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+/// The name of the operator in events.
 const OPERATOR: &str = "the operator";
 
-/// How the reader learns of the end.
+/// How the reader learns of the abort.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Reason {
-    /// As of a request that has stopped: what came so far is the answer
+    /// The request stops: the output so far is the answer.
     #[default]
     Stop,
-    /// By the scheduler's own row for the abort, which clients take for an error
+    /// The reader gets the scheduler's own row for the abort, which clients take for an error.
     Abort,
 }
 
-/// The ways to the schedulers of a process. Clones share them.
+/// The channels to the schedulers of a process. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Aborts(Arc<Shared>);
 
 struct Shared {
-    ways: Mutex<Vec<Arc<Way>>>,
+    channels: Mutex<Vec<Arc<Channel>>>,
     events: Events,
     metrics: Metrics,
 }
 
-/// The way from one stream to its scheduler.
-struct Way {
+/// The channel from one stream to its scheduler.
+struct Channel {
     stream: String,
     control: Control,
-    /// Or why there is none.
+    /// The error is the reason why there is none.
     upstream: Result<Arc<Upstream>, String>,
-    /// As the connector says; else as the stream's batches are.
+    /// The form of an abort by the rendezvous file; else it follows the form of the stream's batches.
     form: Option<AbortForm>,
     counters: Arc<AbortCounters>,
 }
 
-/// A way that is open before its stream is.
-pub(crate) struct Opened {
+/// A channel that is open before its stream starts.
+pub(crate) struct OpenChannel {
     upstream: Result<Arc<Upstream>, String>,
     form: Option<AbortForm>,
     finished: Option<mpsc::Receiver<FinishedEarly>>,
 }
 
-/// What was done about a request.
+/// The answer to a request that was aborted.
 #[derive(Debug, Serialize)]
-pub(crate) struct Sent {
+pub(crate) struct Aborted {
     rid: String,
     stream: String,
-    /// Where the abort went.
+    /// The address that the abort was sent to.
     to: String,
     reason: Reason,
-    /// `matched` of the last row's finish reason; `null` where the scheduler's own row is the last.
+    /// `matched` of the last row's finish reason; `null` if the scheduler's own row is the last.
     matched: Option<&'static str>,
-    /// Who had ended the request for its reader before.
+    /// Who had already ended the request for its reader.
     ended_by: Option<String>,
 }
 
-/// Why nothing was done about a request.
+/// The reason why a request was not aborted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
     #[error("the rid is empty, which to SGLang means every request")]
     Empty,
-    #[error("request {rid:?} is a health check of SGLang, which is never ended")]
+    #[error("request {rid:?} is a health check of SGLang, which is never aborted")]
     HealthCheck { rid: String },
-    #[error("request {rid:?} is not live: it has ended, or no row of it has come yet")]
+    #[error("request {rid:?} is not live: it has ended, or no row of it has been received yet")]
     NotLive { rid: String },
-    #[error("the rid of live request {other:?} begins with {rid:?}: SGLang would end both")]
+    #[error("the rid of live request {other:?} begins with {rid:?}: SGLang would abort both")]
     Prefix { rid: String, other: String },
-    #[error("stream {stream:?}: its scheduler cannot be told to end a request: {why}")]
-    NoWay { stream: String, why: String },
-    #[error("stream {stream:?} does not say what is live in {} s", LOOK_MAX.as_secs())]
+    #[error("stream {stream:?}: no abort can be sent to its scheduler: {why}")]
+    NoChannel { stream: String, why: String },
+    #[error("stream {stream:?} does not answer in {} s", ANSWER_MAX.as_secs())]
     NoAnswer { stream: String },
     #[error("request {rid:?} of stream {stream:?} goes on: {error}")]
     Failed { rid: String, stream: String, error: UpstreamError },
 }
 
-impl Opened {
-    /// Opens what the configuration or the connector names.
+impl OpenChannel {
+    /// Opens the channel that the configuration or the rendezvous file names.
     pub(crate) fn new(
         stream: &config::Stream,
-        met: Option<&Rendezvous>,
+        rendezvous: Option<&RendezvousFile>,
         events: &Events,
-    ) -> anyhow::Result<Opened> {
+    ) -> anyhow::Result<OpenChannel> {
         let name = stream.name.as_str();
         let unavailable = |why: String| {
             events.publish(AbortUnavailable { stream: name.into(), why: why.clone() });
             why
         };
-        let upstream = match (&stream.abort, met) {
-            (Some(abort), met) => {
-                if let (config::Abort::Push(push), Some(met)) = (abort, met)
-                    && met.abort.as_deref() != Some(push.to_string().as_str())
+        let upstream = match (&stream.abort, rendezvous) {
+            (Some(abort), rendezvous) => {
+                if let (config::Abort::Push(push), Some(rendezvous)) = (abort, rendezvous)
+                    && rendezvous.abort.as_deref() != Some(push.to_string().as_str())
                 {
-                    let connects =
-                        met.abort.as_deref().or(met.abort_none.as_deref()).unwrap_or("nothing of it");
+                    let connects = rendezvous
+                        .abort
+                        .as_deref()
+                        .or(rendezvous.abort_none.as_deref())
+                        .unwrap_or("nothing of it");
                     unavailable(format!("stream.abort.push is {push}, and the connector says {connects}"));
                 }
                 let context = || format!("stream {name:?}: abort");
                 Ok(configured(abort).with_context(context)?)
             }
-            // The scheduler is at the other end of the first.
+            // The scheduler is connected to the first leg.
             (None, _) if !stream.after.is_empty() => {
-                Err(format!("it is after stream {:?}", stream.after[0].as_str()))
+                Err(format!("it is after stream {:?}, which has the scheduler", stream.after[0].as_str()))
             }
-            (None, Some(Rendezvous { abort: Some(endpoint), .. })) => {
+            (None, Some(RendezvousFile { abort: Some(endpoint), .. })) => {
                 push(endpoint).map_err(|error| unavailable(format!("{endpoint}: {error:#}")))
             }
-            (None, Some(met)) => {
-                let why = met.abort_none.as_deref();
+            (None, Some(rendezvous)) => {
+                let why = rendezvous.abort_none.as_deref();
                 Err(unavailable(why.unwrap_or("the connector is of a version without aborts").to_owned()))
             }
             (None, None) => Err("the configuration has no [stream.abort]".to_owned()),
         };
-        let form = met.and_then(|met| Some((met, met.abort_req.as_ref()?)));
-        let form = form.map(|(met, req)| AbortForm::from_json("the rendezvous file", req, &met.ipc_format));
+        let form = rendezvous.and_then(|rendezvous| Some((rendezvous, rendezvous.abort_req.as_ref()?)));
+        let form = form.map(|(rendezvous, req)| {
+            AbortForm::from_json("the rendezvous file", req, &rendezvous.ipc_format)
+        });
         let (upstream, form) = match form.transpose() {
             Ok(form) => (upstream, form),
             Err(error) if matches!(upstream, Ok(Upstream::Push(_))) => {
@@ -145,10 +150,10 @@ impl Opened {
             }
             Err(_) => (upstream, None),
         };
-        Ok(Opened { upstream: upstream.map(Arc::new), form, finished: None })
+        Ok(OpenChannel { upstream: upstream.map(Arc::new), form, finished: None })
     }
 
-    /// For the stream: where it hands over what plugins finish. `None` where there is no way.
+    /// The function by which the stream passes on requests that plugins finish. `None` if there is no channel.
     pub(crate) fn tell_scheduler(&mut self) -> Option<TellScheduler> {
         self.upstream.as_ref().ok()?;
         let (sender, finished) = mpsc::channel(FINISHED_MAX);
@@ -183,44 +188,43 @@ fn read_key(from: &config::ApiKeyFrom) -> anyhow::Result<ApiKey> {
 }
 
 impl Aborts {
-    /// No way yet.
     pub(crate) fn new(events: &Events, metrics: &Metrics) -> Aborts {
         let (events, metrics) = (events.clone(), metrics.clone());
-        Aborts(Arc::new(Shared { ways: Mutex::default(), events, metrics }))
+        Aborts(Arc::new(Shared { channels: Mutex::default(), events, metrics }))
     }
 
-    /// A stream runs, or has another way from now on.
-    pub(crate) fn add(&self, stream: &str, control: Control, opened: Opened) {
-        let Opened { upstream, form, finished } = opened;
+    /// Adds the channel of a stream, or replaces it.
+    pub(crate) fn add(&self, stream: &str, control: Control, opened: OpenChannel) {
+        let OpenChannel { upstream, form, finished } = opened;
         let counters = self.0.metrics.aborts(stream);
-        let way = Arc::new(Way { stream: stream.to_owned(), control, upstream, form, counters });
+        let channel = Arc::new(Channel { stream: stream.to_owned(), control, upstream, form, counters });
         if let Some(finished) = finished {
-            // It ends with its stream, which has the queue's other end.
-            tokio::spawn(self.clone().tell(way.clone(), finished));
+            // The task ends with the stream, which owns the sending end of the queue.
+            tokio::spawn(self.clone().abort_finished(channel.clone(), finished));
         }
-        let mut ways = self.lock();
-        match ways.iter_mut().find(|known| known.stream == way.stream) {
-            Some(known) => *known = way,
-            None => ways.push(way),
+        let mut channels = self.lock();
+        match channels.iter_mut().find(|known| known.stream == channel.stream) {
+            Some(known) => *known = channel,
+            None => channels.push(channel),
         }
     }
 
-    /// A stream has ended.
+    /// Forgets a stream that has ended.
     pub(crate) fn remove(&self, stream: &str) {
-        self.lock().retain(|way| way.stream != stream);
+        self.lock().retain(|channel| channel.stream != stream);
     }
 
-    /// Every stream has ended.
+    /// Forgets every stream, after all have ended.
     pub(crate) fn clear(&self) {
         self.lock().clear();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Way>>> {
-        self.0.ways.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Channel>>> {
+        self.0.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends a request as the operator asks.
-    pub(crate) async fn abort(&self, rid: &str, reason: Reason) -> Result<Sent, Refused> {
+    /// Aborts a request for the operator.
+    pub(crate) async fn abort(&self, rid: &str, reason: Reason) -> Result<Aborted, Refused> {
         if rid.is_empty() {
             return Err(Refused::Empty);
         }
@@ -228,68 +232,69 @@ impl Aborts {
             return Err(Refused::HealthCheck { rid: rid.to_owned() });
         }
         let looked = self.look(rid).await?;
-        let other = looked.iter().find_map(|(way, looked)| Some((way, looked.longer.clone()?)));
+        let other = looked.iter().find_map(|(channel, looked)| Some((channel, looked.longer.clone()?)));
         let mut live =
-            looked.iter().filter_map(|(way, looked)| Some((way, looked.live.clone()?, looked.shape)));
+            looked.iter().filter_map(|(channel, looked)| Some((channel, looked.live.clone()?, looked.shape)));
         let first = live.next().ok_or_else(|| Refused::NotLive { rid: rid.to_owned() })?;
-        // One that passes several streams is told by the first of them that can.
-        let can = |(way, ..): &(&Arc<Way>, _, _)| way.upstream.is_ok();
-        let (way, live, shape) = if can(&first) { first } else { live.find(can).unwrap_or(first) };
+        // A request on several streams is aborted by the first stream that can.
+        let can = |(channel, ..): &(&Arc<Channel>, _, _)| channel.upstream.is_ok();
+        let (channel, live, shape) = if can(&first) { first } else { live.find(can).unwrap_or(first) };
         if let Some((_, other)) = other {
-            way.counters.refused.add(1);
+            channel.counters.refused.add(1);
             return Err(Refused::Prefix { rid: rid.to_owned(), other });
         }
-        let ready = way.ready(shape).map_err(|why| Refused::NoWay { stream: way.stream.clone(), why });
-        let (upstream, form) = ready.inspect_err(|_| way.counters.refused.add(1))?;
+        let ready =
+            channel.ready(shape).map_err(|why| Refused::NoChannel { stream: channel.stream.clone(), why });
+        let (upstream, form) = ready.inspect_err(|_| channel.counters.refused.add(1))?;
         let matched = (reason == Reason::Stop && live.ended_by.is_none()).then_some(ABORTED);
-        let end = async |ending| matched.is_none() || way.end(rid, live.number, ending).await;
-        // The scheduler's own row for it may be here before it is known that it was told.
+        let end = async |ending| matched.is_none() || channel.end(rid, live.number, ending).await;
+        // The scheduler's own row for the abort may arrive before the send returns.
         if !end(Ending::Expected).await {
-            // It may come to it yet.
-            way.control.end(rid, live.number, Ending::No, || {});
-            return Err(Refused::NoAnswer { stream: way.stream.clone() });
+            // The stream may still process that call later.
+            channel.control.end(rid, live.number, Ending::No, || {});
+            return Err(Refused::NoAnswer { stream: channel.stream.clone() });
         }
-        if let Err(error) = self.send(way, upstream, &form, rid, OPERATOR, AbortBy::Operator).await {
+        if let Err(error) = self.send(channel, upstream, &form, rid, OPERATOR, AbortBy::Operator).await {
             end(Ending::No).await;
-            return Err(Refused::Failed { rid: rid.to_owned(), stream: way.stream.clone(), error });
+            return Err(Refused::Failed { rid: rid.to_owned(), stream: channel.stream.clone(), error });
         }
         end(Ending::Due).await;
-        let (stream, to) = (way.stream.clone(), upstream.to_string());
-        Ok(Sent { rid: rid.to_owned(), stream, to, reason, matched, ended_by: live.ended_by })
+        let (stream, to) = (channel.stream.clone(), upstream.to_string());
+        Ok(Aborted { rid: rid.to_owned(), stream, to, reason, matched, ended_by: live.ended_by })
     }
 
-    /// Asks every stream what it knows of a rid. One that has ended knows nothing.
-    async fn look(&self, rid: &str) -> Result<Vec<(Arc<Way>, Looked)>, Refused> {
-        let ways = self.lock().clone();
-        let asked: Vec<_> = ways.into_iter().map(|way| (way.look(rid), way)).collect();
+    /// Asks every stream for the status of a rid. A stream that has ended is left out.
+    async fn look(&self, rid: &str) -> Result<Vec<(Arc<Channel>, Looked)>, Refused> {
+        let channels = self.lock().clone();
+        let asked: Vec<_> = channels.into_iter().map(|channel| (channel.look(rid), channel)).collect();
         let mut looked = Vec::new();
-        for (answer, way) in asked {
-            match tokio::time::timeout(LOOK_MAX, answer).await {
-                Ok(Ok(answer)) => looked.push((way, answer)),
+        for (answer, channel) in asked {
+            match tokio::time::timeout(ANSWER_MAX, answer).await {
+                Ok(Ok(answer)) => looked.push((channel, answer)),
                 Ok(Err(_)) => {}
-                Err(_) => return Err(Refused::NoAnswer { stream: way.stream.clone() }),
+                Err(_) => return Err(Refused::NoAnswer { stream: channel.stream.clone() }),
             }
         }
         Ok(looked)
     }
 
-    /// Tells the scheduler of the requests that plugins of a stream finish.
-    async fn tell(self, way: Arc<Way>, mut finished: mpsc::Receiver<FinishedEarly>) {
+    /// Aborts the requests that plugins of a stream finish.
+    async fn abort_finished(self, channel: Arc<Channel>, mut finished: mpsc::Receiver<FinishedEarly>) {
         while let Some(FinishedEarly { rid, plugin, shape }) = finished.recv().await {
             let by = format!("plugin {plugin}");
             let failed = |why: String| {
-                way.counters.failed.add(AbortBy::Plugin, 1);
-                let (stream, rid, by) = (way.stream.as_str().into(), rid.clone(), by.as_str().into());
+                channel.counters.failed.add(AbortBy::Plugin, 1);
+                let (stream, rid, by) = (channel.stream.as_str().into(), rid.clone(), by.as_str().into());
                 self.0.events.publish(AbortFailed { stream, rid, by, why });
             };
-            let (upstream, form) = match way.ready(shape) {
+            let (upstream, form) = match channel.ready(shape) {
                 Ok(ready) => ready,
                 Err(why) => {
                     failed(why);
                     continue;
                 }
             };
-            // The stream has looked at its own. An HTTP server tells every scheduler that it has.
+            // The stream has checked its own live rids. SGLang's HTTP server aborts in all its schedulers.
             if matches!(**upstream, Upstream::Http(_)) && self.lock().len() > 1 {
                 match self.look(&rid).await.map(|looked| looked.into_iter().find_map(|(_, it)| it.longer)) {
                     Ok(None) => {}
@@ -303,30 +308,30 @@ impl Aborts {
                     }
                 }
             }
-            // What went wrong was told.
-            let _told = self.send(&way, upstream, &form, &rid, &by, AbortBy::Plugin).await;
+            // A failure was published.
+            let _published = self.send(&channel, upstream, &form, &rid, &by, AbortBy::Plugin).await;
         }
     }
 
     async fn send(
         &self,
-        way: &Way,
+        channel: &Channel,
         upstream: &Upstream,
         form: &AbortForm,
         rid: &str,
         by: &str,
         label: AbortBy,
     ) -> Result<(), UpstreamError> {
-        let (stream, by) = (way.stream.as_str().into(), by.into());
+        let (stream, by) = (channel.stream.as_str().into(), by.into());
         match upstream.abort(rid, form).await {
             Ok(()) => {
-                way.counters.sent.add(label, 1);
+                channel.counters.sent.add(label, 1);
                 let to = upstream.to_string();
                 self.0.events.publish(AbortSent { stream, rid: rid.to_owned(), by, to });
                 Ok(())
             }
             Err(error) => {
-                way.counters.failed.add(label, 1);
+                channel.counters.failed.add(label, 1);
                 let why = error.to_string();
                 self.0.events.publish(AbortFailed { stream, rid: rid.to_owned(), by, why });
                 Err(error)
@@ -335,34 +340,35 @@ impl Aborts {
     }
 }
 
-impl Way {
+impl Channel {
     fn look(&self, rid: &str) -> oneshot::Receiver<Looked> {
         let (reply, answer) = oneshot::channel();
-        // Nobody waits any more where it fails.
+        // The send fails if nobody waits any more.
         self.control.look(rid, move |looked| drop(reply.send(looked)));
         answer
     }
 
-    /// Says what becomes of a request, and waits until the stream's journal has it. False: the stream has ended, or does not turn.
+    /// Tells the stream how a request ends, and waits until the stream's journal has it. False: the stream has ended, or does not
+    /// answer in time.
     async fn end(&self, rid: &str, number: u64, ending: Ending) -> bool {
         let (reply, done) = oneshot::channel();
-        // Nobody waits any more where it fails.
+        // The send fails if nobody waits any more.
         self.control.end(rid, number, ending, move || {
-            let _told = reply.send(());
+            let _sent = reply.send(());
         });
-        matches!(tokio::time::timeout(LOOK_MAX, done).await, Ok(Ok(())))
+        matches!(tokio::time::timeout(ANSWER_MAX, done).await, Ok(Ok(())))
     }
 
-    /// Where an abort goes and how it is written, or why it cannot be.
+    /// The receiver and the form of an abort, or the reason why none can be sent.
     fn ready(&self, shape: Option<AbortShape>) -> Result<(&Arc<Upstream>, AbortForm), String> {
         let upstream = self.upstream.as_ref().map_err(Clone::clone)?;
         let form = self.form.clone().or_else(|| shape.map(AbortForm::of));
         match (&**upstream, form) {
             (_, Some(form)) => Ok((upstream, form)),
-            // Written in no form: it is JSON.
+            // SGLang's HTTP server takes JSON, so the form does not matter.
             (Upstream::Http(_), None) => Ok((upstream, AbortForm::of(AbortShape::Struct))),
             (Upstream::Push(_), None) => {
-                Err("no batch has come since the start, and by its batches is known how it reads".to_owned())
+                Err("no batch has been received since the start, and the form of an abort follows that of the batches".to_owned())
             }
         }
     }

@@ -1,9 +1,8 @@
-//! The admin addresses: `/metrics`, `/healthz`, `/readyz`, `/v1/signals`, the end of a request by
-//! `POST /v1/requests/{rid}/abort`, what plugins are told of a request by `/v1/requests/{rid}/attributes`, the plugins by
-//! `/v1/plugins`, a plugin's way back by `POST /v1/plugins/{plugin}/reinstate`, a shadow made live by `…/promote`, and the
-//! configuration's reload by `POST /v1/reload`.
+//! The routes of the admin addresses, and the form of their answers: `/metrics`, `/healthz`, `/readyz`, `/v1/signals`,
+//! `/v1/requests/{rid}/abort`, `/v1/requests/{rid}/attributes`, `/v1/plugins`, `/v1/plugins/{plugin}/reinstate`,
+//! `/v1/plugins/{plugin}/promote` and `/v1/reload`.
 //!
-//! This file owns the routes and the form of their answers, `access` who may ask, `listen` the sockets.
+//! `access` decides who may call, `listen` binds and serves the sockets.
 
 mod access;
 mod listen;
@@ -12,7 +11,7 @@ pub(crate) use access::token;
 pub(crate) use listen::Admin;
 
 use crate::aborts::{Aborts, Reason, Refused};
-use crate::attributes::{self, Attributes, NotSet};
+use crate::attributes::{self, Attributes, AttributesError};
 use crate::plugins::{NotChanged, Plugins, Step};
 use crate::reload_queue::ReloadQueue;
 use crate::signals::{Report, Signals};
@@ -31,7 +30,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::fmt::Write;
 
-/// Longest body of a request.
+/// Most bytes of a request's body, except for attributes.
 const BODY_BYTES_MAX: usize = 4096;
 
 /// The state that the routes read.
@@ -58,7 +57,7 @@ fn routes(state: AdminState, access: Access) -> Router {
         .route("/v1/plugins", get(plugins))
         .route("/v1/plugins/{plugin}/reinstate", step(Step::Reinstate))
         .route("/v1/plugins/{plugin}/promote", step(Step::Promote))
-        // Said, where it would be no route.
+        // An empty rid gets an explanation instead of "no such route".
         .route("/v1/requests//abort", post(abort_empty))
         .route(
             "/v1/requests/{rid}/attributes",
@@ -72,7 +71,7 @@ fn routes(state: AdminState, access: Access) -> Router {
         .with_state(state)
 }
 
-/// In the format that `Accept` prefers.
+/// The metrics, in the format that `Accept` prefers.
 async fn metrics_text(State(admin): State<AdminState>, headers: HeaderMap) -> Response {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
     let exposition = Exposition::accepted(accept);
@@ -83,8 +82,8 @@ async fn signals_json(State(admin): State<AdminState>) -> Json<Report> {
     Json(admin.signals.report(&admin.metrics))
 }
 
-/// 200 while every stream can do its work, else 503. Either way the body has a line for each condition; those that only
-/// degrade the process are marked so.
+/// 200 while every stream can work, else 503. The body has a line for each condition, with `degraded:` before conditions that
+/// do not stop a stream.
 async fn ready(State(admin): State<AdminState>) -> Response {
     let conditions = admin.health.conditions();
     let is_ready = |condition: &Condition| condition.severity == Severity::Degraded;
@@ -105,7 +104,7 @@ async fn ready(State(admin): State<AdminState>) -> Response {
     (status, text).into_response()
 }
 
-/// What an abort may be asked with.
+/// The body of an abort.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Abort {
@@ -121,21 +120,21 @@ async fn abort(
     if let Some(refused) = not_json(&headers) {
         return refused;
     }
-    let Abort { reason } = match asked(&body) {
-        Ok(asked) => asked,
+    let Abort { reason } = match parse(&body) {
+        Ok(parsed) => parsed,
         Err(refused) => return *refused,
     };
     match admin.aborts.abort(&rid, reason).await {
-        Ok(sent) => Json(sent).into_response(),
-        Err(refused) => of_refused(&refused),
+        Ok(aborted) => Json(aborted).into_response(),
+        Err(refused) => abort_refusal(&refused),
     }
 }
 
-/// 404 where nothing was set by a PUT.
+/// 404 if no attributes were set by a PUT.
 async fn attributes_of(State(admin): State<AdminState>, Path(rid): Path<String>) -> Response {
     match admin.attributes.get(&rid) {
         Some(set) => Json(set).into_response(),
-        None => of_not_set(&NotSet::Unknown { rid }),
+        None => attributes_refusal(&AttributesError::Unknown { rid }),
     }
 }
 
@@ -152,7 +151,7 @@ async fn set_attributes(
     match serde_json::from_slice(&body) {
         Ok(serde_json::Value::Object(set)) => match admin.attributes.set(peer.into(), &rid, set) {
             Ok(set) => Json(set).into_response(),
-            Err(error) => of_not_set(&error),
+            Err(error) => attributes_refusal(&error),
         },
         Ok(_) => wrong_body("it must be a JSON object"),
         Err(error) => wrong_body(error),
@@ -162,29 +161,31 @@ async fn set_attributes(
 async fn forget_attributes(State(admin): State<AdminState>, Path(rid): Path<String>) -> Response {
     match admin.attributes.forget(&rid) {
         Ok(()) => Json(json!({"rid": rid})).into_response(),
-        Err(error) => of_not_set(&error),
+        Err(error) => attributes_refusal(&error),
     }
 }
 
-fn of_not_set(error: &NotSet) -> Response {
+fn attributes_refusal(error: &AttributesError) -> Response {
     let (status, code) = match error {
-        NotSet::Empty | NotSet::LongRid { .. } => (StatusCode::BAD_REQUEST, "rid"),
-        NotSet::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
-        NotSet::Full { .. } | NotSet::CallerFull { .. } => (StatusCode::INSUFFICIENT_STORAGE, "full"),
-        NotSet::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown"),
+        AttributesError::Empty | AttributesError::LongRid { .. } => (StatusCode::BAD_REQUEST, "rid"),
+        AttributesError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+        AttributesError::Full { .. } | AttributesError::CallerFull { .. } => {
+            (StatusCode::INSUFFICIENT_STORAGE, "full")
+        }
+        AttributesError::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown"),
     };
     refusal(status, code, &error.to_string())
 }
 
-/// What is in a body; no body is `{}`.
-fn asked<T: Default + DeserializeOwned>(body: &Bytes) -> Result<T, Box<Response>> {
+/// Parses a body; an empty body is `{}`.
+fn parse<T: Default + DeserializeOwned>(body: &Bytes) -> Result<T, Box<Response>> {
     if body.is_empty() {
         return Ok(T::default());
     }
     serde_json::from_slice(body).map_err(|error| Box::new(wrong_body(error)))
 }
 
-/// 200 with what has changed, 409 with every reason why nothing has.
+/// 200 with the changes, or 409 with every reason why nothing changed.
 async fn reload(State(admin): State<AdminState>, headers: HeaderMap) -> Response {
     if let Some(refused) = not_json(&headers) {
         return refused;
@@ -212,12 +213,12 @@ async fn plugins(State(admin): State<AdminState>) -> Response {
 /// The body of a request to reinstate or promote a plugin.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct OfStream {
-    /// Every one where there is none.
+struct StepBody {
+    /// Every stream if there is none.
     stream: Option<String>,
 }
 
-/// A step with a plugin.
+/// The handler for a step with a plugin.
 fn step(step: Step) -> MethodRouter<AdminState> {
     post(
         move |State(admin): State<AdminState>,
@@ -227,19 +228,19 @@ fn step(step: Step) -> MethodRouter<AdminState> {
             if let Some(refused) = not_json(&headers) {
                 return refused;
             }
-            let OfStream { stream } = match asked(&body) {
-                Ok(asked) => asked,
+            let StepBody { stream } = match parse(&body) {
+                Ok(parsed) => parsed,
                 Err(refused) => return *refused,
             };
             match admin.plugins.change(step, &plugin, stream.as_deref()).await {
                 Ok(changed) => Json(changed).into_response(),
-                Err(refused) => of_not_changed(&refused),
+                Err(refused) => plugin_refusal(&refused),
             }
         },
     )
 }
 
-fn of_not_changed(refused: &NotChanged) -> Response {
+fn plugin_refusal(refused: &NotChanged) -> Response {
     let (status, code) = match refused {
         NotChanged::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown"),
         NotChanged::NotQuarantined { .. } => (StatusCode::CONFLICT, "not_quarantined"),
@@ -250,10 +251,11 @@ fn of_not_changed(refused: &NotChanged) -> Response {
 }
 
 async fn abort_empty(headers: HeaderMap) -> Response {
-    not_json(&headers).unwrap_or_else(|| of_refused(&Refused::Empty))
+    not_json(&headers).unwrap_or_else(|| abort_refusal(&Refused::Empty))
 }
 
-/// A browser lets a page send JSON to another site only where that site allows it, which this one never does.
+/// Refuses a body that is not JSON. A browser lets a page send JSON to another site only if that site allows it, and Afterbay
+/// does not.
 fn not_json(headers: &HeaderMap) -> Option<Response> {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if kind.split(';').next().map(str::trim) != Some("application/json") {
@@ -267,13 +269,13 @@ fn wrong_body(why: impl std::fmt::Display) -> Response {
     refusal(StatusCode::BAD_REQUEST, "body", &format!("the body: {why}"))
 }
 
-fn of_refused(refused: &Refused) -> Response {
+fn abort_refusal(refused: &Refused) -> Response {
     let (status, code) = match refused {
         Refused::Empty => (StatusCode::BAD_REQUEST, "empty"),
         Refused::HealthCheck { .. } => (StatusCode::BAD_REQUEST, "health_check"),
         Refused::NotLive { .. } => (StatusCode::NOT_FOUND, "not_live"),
         Refused::Prefix { .. } => (StatusCode::CONFLICT, "prefix"),
-        Refused::NoWay { .. } => (StatusCode::SERVICE_UNAVAILABLE, "no_way"),
+        Refused::NoChannel { .. } => (StatusCode::SERVICE_UNAVAILABLE, "no_way"),
         Refused::NoAnswer { .. } => (StatusCode::SERVICE_UNAVAILABLE, "no_answer"),
         Refused::Failed { .. } => (StatusCode::SERVICE_UNAVAILABLE, "failed"),
     };

@@ -1,7 +1,7 @@
-//! What operators say of requests beside their output: attributes, for plugins that are granted `request`.
+//! Request attributes, which operators set by rid before or during a request, for plugins that are granted `request`.
 //!
-//! Owns those that were set by rid, before or during the request, and their bounds; the configuration's rules come below
-//! them. A stream asks when a request begins, and is told when one is set anew.
+//! A stream asks for the attributes when a request begins, and is notified when they change. Attributes set by rid override
+//! those of the configuration's rules.
 
 use afterbay_config as config;
 use afterbay_http::ClientAddress;
@@ -13,32 +13,31 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Of the room for rids and bytes, one caller's requests that have not begun may take this part: 1/2. The rest is left to
-/// the others, whatever one of them sets.
+/// One caller's requests that have not begun may use 1/2 of the rids and bytes, so that one caller cannot exclude the others.
 const CALLER_PART: usize = 2;
-/// The attributes of one request, as JSON.
+/// Most bytes of one request's attributes, as JSON.
 const BYTES_MAX: usize = config::bounds::ATTRIBUTES_BYTES_MAX;
-/// A body with white space in it may be longer.
+/// Most bytes of a body, which may contain white space.
 pub(crate) const BODY_BYTES_MAX: usize = 4 * BYTES_MAX;
-/// Rids that have some; a further one is refused until others expire or are taken back.
+/// Most rids with attributes. A further one is refused until others expire or are deleted.
 const RIDS_MAX: usize = 65_536;
-/// Bytes of all of them, as JSON.
+/// Most bytes of all attributes, as JSON.
 const ALL_BYTES_MAX: usize = 64 << 20;
-/// The longest rid, which is the journal's.
+/// The longest rid, as in the journal.
 const RID_BYTES_MAX: usize = 4096;
-/// After so long without being set, a request that begins is not told of them. One that is live keeps them.
+/// Lifetime of attributes for a request that has not begun. A live request keeps its attributes.
 const KEEP: Duration = Duration::from_secs(600);
 
 /// The attributes of a process. Clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Attributes(Arc<Mutex<Known>>);
+pub(crate) struct Attributes(Arc<Mutex<Store>>);
 
 /// The caller that sets attributes: a user of this host, or another host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Caller {
-    /// By the Unix socket.
+    /// A user of this host, over the Unix socket.
     User(u32),
-    /// By TCP.
+    /// A host, over TCP.
     Host(IpAddr),
 }
 
@@ -46,7 +45,7 @@ impl From<ClientAddress> for Caller {
     fn from(peer: ClientAddress) -> Caller {
         match peer {
             ClientAddress::Unix { uid } => Caller::User(uid),
-            // This host has many addresses for itself.
+            // All loopback addresses are this host.
             ClientAddress::Tcp(address) if address.ip().is_loopback() => {
                 Caller::Host(Ipv4Addr::LOCALHOST.into())
             }
@@ -56,19 +55,19 @@ impl From<ClientAddress> for Caller {
 }
 
 #[derive(Default)]
-struct Known {
+struct Store {
     by_rid: HashMap<String, Entry>,
-    /// Of all that is set.
-    all: Sum,
-    /// The room that each caller has used for requests that have not begun.
-    callers: HashMap<Caller, Sum>,
-    /// By name.
+    /// The room that all entries use.
+    all: Usage,
+    /// The room that each caller uses for requests that have not begun.
+    callers: HashMap<Caller, Usage>,
+    /// The running streams, by name.
     streams: HashMap<String, Control>,
 }
 
-/// The room that entries take.
+/// The room that entries use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sum {
+struct Usage {
     rids: usize,
     bytes: usize,
 }
@@ -77,7 +76,7 @@ struct Entry {
     attributes: Map<String, Value>,
     bytes: usize,
     set: Instant,
-    /// The caller that set it; `None` once the request has begun.
+    /// The caller that set the attributes; `None` once the request has begun.
     awaited_by: Option<Caller>,
 }
 
@@ -87,18 +86,18 @@ impl Entry {
     }
 }
 
-/// What is set for a rid.
+/// The attributes set for a rid, as the admin address shows them.
 #[derive(Debug, Serialize)]
-pub(crate) struct Set {
+pub(crate) struct AttributesView {
     rid: String,
     attributes: Map<String, Value>,
-    /// How long they stand for a request that is yet to begin.
+    /// Seconds until the attributes expire, if the request does not begin.
     expires_in_s: u64,
 }
 
-/// Why nothing was set or taken back.
+/// The reason why attributes were not set, shown or deleted.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotSet {
+pub(crate) enum AttributesError {
     #[error("the rid is empty")]
     Empty,
     #[error("the rid has {bytes} bytes, at most {RID_BYTES_MAX} are allowed")]
@@ -123,84 +122,84 @@ pub(crate) enum NotSet {
 }
 
 impl Attributes {
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        // Whoever panicked with it left whole values.
+    fn lock(&self) -> MutexGuard<'_, Store> {
+        // No code panics with a half-written value.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A stream that is to be told of changes.
+    /// Adds a running stream, which is notified of changes.
     pub(crate) fn add(&self, stream: &str, control: Control) {
         self.lock().streams.insert(stream.to_owned(), control);
     }
 
-    /// A stream has ended.
+    /// Forgets a stream that has ended.
     pub(crate) fn remove(&self, stream: &str) {
         self.lock().streams.remove(stream);
     }
 
-    /// The streams have ended.
+    /// Forgets every stream, after all have ended.
     pub(crate) fn clear(&self) {
         self.lock().streams.clear();
     }
 
-    /// Sets a rid's attributes, instead of those that were set before.
+    /// Sets a rid's attributes, and replaces those that were set before.
     pub(crate) fn set(
         &self,
         caller: Caller,
         rid: &str,
         attributes: Map<String, Value>,
-    ) -> Result<Set, NotSet> {
+    ) -> Result<AttributesView, AttributesError> {
         match rid.len() {
-            0 => return Err(NotSet::Empty),
-            bytes if bytes > RID_BYTES_MAX => return Err(NotSet::LongRid { bytes }),
+            0 => return Err(AttributesError::Empty),
+            bytes if bytes > RID_BYTES_MAX => return Err(AttributesError::LongRid { bytes }),
             _ => {}
         }
         let bytes = serde_json::to_string(&attributes).map_or(usize::MAX, |json| json.len());
         if bytes > BYTES_MAX {
-            return Err(NotSet::TooLarge { rid: rid.to_owned(), bytes });
+            return Err(AttributesError::TooLarge { rid: rid.to_owned(), bytes });
         }
-        let mut known = self.lock();
-        if known.refuses(caller, rid, bytes).is_some() {
-            known.expire();
-            if let Some(refused) = known.refuses(caller, rid, bytes) {
+        let mut store = self.lock();
+        if store.refuses(caller, rid, bytes).is_some() {
+            store.expire();
+            if let Some(refused) = store.refuses(caller, rid, bytes) {
                 return Err(refused);
             }
         }
-        let has_begun = known.by_rid.get(rid).is_some_and(|before| before.awaited_by.is_none());
+        let has_begun = store.by_rid.get(rid).is_some_and(|before| before.awaited_by.is_none());
         let awaited_by = (!has_begun).then_some(caller);
-        known.put(rid, Entry { attributes: attributes.clone(), bytes, set: Instant::now(), awaited_by });
-        known.tell(rid);
-        Ok(Set { rid: rid.to_owned(), attributes, expires_in_s: KEEP.as_secs() })
+        store.put(rid, Entry { attributes: attributes.clone(), bytes, set: Instant::now(), awaited_by });
+        store.notify(rid);
+        Ok(AttributesView { rid: rid.to_owned(), attributes, expires_in_s: KEEP.as_secs() })
     }
 
-    /// What is set for a rid, without the configuration's rules.
-    pub(crate) fn get(&self, rid: &str) -> Option<Set> {
-        let known = self.lock();
-        let entry = known.by_rid.get(rid)?;
+    /// The attributes that were set for a rid, without those of the configuration's rules.
+    pub(crate) fn get(&self, rid: &str) -> Option<AttributesView> {
+        let store = self.lock();
+        let entry = store.by_rid.get(rid)?;
         let left = KEEP.checked_sub(entry.set.elapsed())?;
         let attributes = entry.attributes.clone();
-        Some(Set { rid: rid.to_owned(), attributes, expires_in_s: left.as_secs() })
+        Some(AttributesView { rid: rid.to_owned(), attributes, expires_in_s: left.as_secs() })
     }
 
-    /// Takes a rid's attributes back.
-    pub(crate) fn forget(&self, rid: &str) -> Result<(), NotSet> {
-        let mut known = self.lock();
-        match known.take(rid) {
+    /// Deletes a rid's attributes.
+    pub(crate) fn forget(&self, rid: &str) -> Result<(), AttributesError> {
+        let mut store = self.lock();
+        match store.take(rid) {
             Some(entry) if entry.stands() => {
-                known.tell(rid);
+                store.notify(rid);
                 Ok(())
             }
-            _ => Err(NotSet::Unknown { rid: rid.to_owned() }),
+            _ => Err(AttributesError::Unknown { rid: rid.to_owned() }),
         }
     }
 
-    /// Says what attributes a rid has in a stream with these rules.
+    /// A function that returns a rid's attributes, for a stream with these rules.
     pub(crate) fn of(&self, rules: &[config::AttributeRule]) -> AttributesOf {
         let (attributes, rules) = (self.clone(), rules.to_vec());
         Box::new(move |rid| {
-            let mut known = attributes.lock();
-            let set = known.begun(rid);
-            drop(known);
+            let mut store = attributes.lock();
+            let set = store.begun(rid);
+            drop(store);
             let ruled = rules.iter().filter(|rule| rule.is_of(rid)).map(|rule| rule.set.clone());
             let merged = ruled.chain(set).reduce(|mut below, above| {
                 below.extend(above);
@@ -211,7 +210,7 @@ impl Attributes {
     }
 }
 
-impl Sum {
+impl Usage {
     fn add(&mut self, bytes: usize) {
         (self.rids, self.bytes) = (self.rids + 1, self.bytes + bytes);
     }
@@ -221,17 +220,18 @@ impl Sum {
     }
 }
 
-impl Known {
-    /// Why there is no room for a rid with so many bytes.
-    fn refuses(&self, caller: Caller, rid: &str, bytes: usize) -> Option<NotSet> {
+impl Store {
+    /// The error if there is no room for a rid with this many bytes.
+    fn refuses(&self, caller: Caller, rid: &str, bytes: usize) -> Option<AttributesError> {
         let before = self.by_rid.get(rid);
-        let with = |sum: Sum, before: Option<&Entry>| Sum {
+        let with = |sum: Usage, before: Option<&Entry>| Usage {
             rids: sum.rids + usize::from(before.is_none()),
             bytes: sum.bytes - before.map_or(0, |entry| entry.bytes) + bytes,
         };
-        let is_full = |sum: Sum, part: usize| sum.rids > RIDS_MAX / part || sum.bytes > ALL_BYTES_MAX / part;
+        let is_full =
+            |sum: Usage, part: usize| sum.rids > RIDS_MAX / part || sum.bytes > ALL_BYTES_MAX / part;
         if is_full(with(self.all, before), 1) {
-            return Some(NotSet::Full { rids: self.all.rids, bytes: self.all.bytes });
+            return Some(AttributesError::Full { rids: self.all.rids, bytes: self.all.bytes });
         }
         if before.is_some_and(|before| before.awaited_by.is_none()) {
             return None;
@@ -239,7 +239,7 @@ impl Known {
         let own = self.callers.get(&caller).copied().unwrap_or_default();
         let before = before.filter(|before| before.awaited_by == Some(caller));
         is_full(with(own, before), CALLER_PART)
-            .then_some(NotSet::CallerFull { rids: own.rids, bytes: own.bytes })
+            .then_some(AttributesError::CallerFull { rids: own.rids, bytes: own.bytes })
     }
 
     fn put(&mut self, rid: &str, entry: Entry) {
@@ -260,7 +260,7 @@ impl Known {
         Some(entry)
     }
 
-    /// A request begins: the attributes that stand for it, which no longer count as its caller's.
+    /// Returns the attributes for a request that begins. They no longer count against their caller.
     fn begun(&mut self, rid: &str) -> Option<Map<String, Value>> {
         let entry = self.by_rid.get_mut(rid).filter(|entry| entry.stands())?;
         let (attributes, bytes) = (entry.attributes.clone(), entry.bytes);
@@ -285,7 +285,7 @@ impl Known {
         expired.iter().for_each(|rid| _ = self.take(rid));
     }
 
-    fn tell(&self, rid: &str) {
+    fn notify(&self, rid: &str) {
         self.streams.values().for_each(|stream| stream.attributes_changed(rid));
     }
 }
@@ -378,7 +378,10 @@ mod tests {
         for rid in 0..ALL_BYTES_MAX / BYTES_MAX {
             begun(&attributes, rid, large.clone());
         }
-        assert!(matches!(attributes.set(OTHER, "one more", large.clone()), Err(NotSet::Full { .. })));
+        assert!(matches!(
+            attributes.set(OTHER, "one more", large.clone()),
+            Err(AttributesError::Full { .. })
+        ));
         attributes.set(ME, "0", large.clone()).unwrap();
         attributes.forget("0").unwrap();
         attributes.set(OTHER, "one more", large).unwrap();
@@ -397,7 +400,7 @@ mod tests {
                 set_by(ME, &rid.to_string()).unwrap();
             }
             let refused = set_by(ME, "one more").unwrap_err();
-            assert!(matches!(refused, NotSet::CallerFull { .. }), "{refused}");
+            assert!(matches!(refused, AttributesError::CallerFull { .. }), "{refused}");
             set_by(ME, "0").unwrap();
             set_by(OTHER, "one more").unwrap();
             assert!(attributes.get("the other's").is_some(), "nothing is pushed out");

@@ -1,10 +1,8 @@
-//! What is otherwise in a configuration that was read again: what a reload brings into force, and what only a restart does.
-//!
-//! Compares two checked configurations, and does nothing.
+//! Compares two checked configurations: which changes a reload can make, and which need a restart.
 
 use afterbay_config::{Config, Endpoint, Journal, Plugin, Sink, Stream, Tap, TapSocket};
 
-/// Of the keys that differ, those that cannot change while Afterbay runs, each with why.
+/// The changed keys that need a restart, each with the reason.
 pub(crate) fn refused(before: &Config, after: &Config) -> Vec<String> {
     let mut keys = Vec::new();
     let mut differs = |is_other: bool, key: &str| {
@@ -42,7 +40,7 @@ pub(crate) fn refused(before: &Config, after: &Config) -> Vec<String> {
     keys
 }
 
-/// What is to listen where something listens until the reload is done: both would have to be bound.
+/// New listeners on endpoints that are bound until the reload is done.
 fn bound_twice(before: &Config, after: &Config) -> Vec<String> {
     let taps = before.streams.iter().flat_map(|stream| &stream.taps).filter_map(listen);
     let bound: Vec<&Endpoint> = before.streams.iter().map(|stream| &stream.listen).chain(taps).collect();
@@ -68,7 +66,7 @@ fn bound_twice(before: &Config, after: &Config) -> Vec<String> {
     twice
 }
 
-/// Where a tap publishes.
+/// The endpoint where a tap publishes.
 fn listen(tap: &Tap) -> Option<&Endpoint> {
     match &tap.socket {
         TapSocket::Push(_) => None,
@@ -113,7 +111,7 @@ fn sinks(before: &Stream, after: &Stream) -> Vec<String> {
     refused
 }
 
-/// The sinks of both, by name.
+/// The sinks that are in both streams, by name.
 fn sinks_in_both<'c>(before: &'c Stream, after: &'c Stream) -> impl Iterator<Item = (&'c Sink, &'c Sink)> {
     before
         .sinks
@@ -121,13 +119,13 @@ fn sinks_in_both<'c>(before: &'c Stream, after: &'c Stream) -> impl Iterator<Ite
         .filter_map(|sink| Some((sink, after.sinks.iter().find(|other| other.name == sink.name)?)))
 }
 
-/// What differs, each in a few words; nothing where the two mean the same.
-pub(crate) fn told(before: &Config, after: &Config) -> Vec<String> {
-    let mut told = Vec::new();
+/// The differences between two configurations, each in a few words.
+pub(crate) fn differences(before: &Config, after: &Config) -> Vec<String> {
+    let mut differences = Vec::new();
     let is_in =
         |config: &Config, stream: &Stream| config.streams.iter().any(|other| other.name == stream.name);
     for stream in after.streams.iter().filter(|stream| !is_in(before, stream)) {
-        told.push(format!("stream {:?} added", stream.name.as_str()));
+        differences.push(format!("stream {:?} added", stream.name.as_str()));
     }
     for (before, after) in in_both(before, after) {
         let stream = before.name.as_str();
@@ -135,16 +133,17 @@ pub(crate) fn told(before: &Config, after: &Config) -> Vec<String> {
             let what = match before.plugins.iter().find(|known| known.name == plugin.name) {
                 None => "added",
                 Some(known) if !stays(known, plugin) => "changed",
-                Some(known) if known != plugin => "treated otherwise",
+                Some(known) if known != plugin => "options changed",
                 Some(_) => continue,
             };
-            told.push(format!("plugin {:?} of {stream:?} {what}", plugin.name.as_str()));
+            differences.push(format!("plugin {:?} of {stream:?} {what}", plugin.name.as_str()));
         }
         let gone = before
             .plugins
             .iter()
             .filter(|known| after.plugins.iter().all(|plugin| plugin.name != known.name));
-        told.extend(gone.map(|plugin| format!("plugin {:?} of {stream:?} removed", plugin.name.as_str())));
+        differences
+            .extend(gone.map(|plugin| format!("plugin {:?} of {stream:?} removed", plugin.name.as_str())));
         let stay = |one: &Stream, other: &Stream| -> Vec<String> {
             let is_there = |plugin: &&Plugin| other.plugins.iter().any(|known| known.name == plugin.name);
             one.plugins.iter().filter(is_there).map(|plugin| plugin.name.to_string()).collect()
@@ -160,18 +159,18 @@ pub(crate) fn told(before: &Config, after: &Config) -> Vec<String> {
             (before.attributes != after.attributes, "attribute"),
         ];
         let others = others.into_iter().filter(|(is_other, _)| *is_other);
-        told.extend(others.map(|(_, what)| format!("{what} of {stream:?} changed")));
+        differences.extend(others.map(|(_, what)| format!("{what} of {stream:?} changed")));
     }
     for stream in before.streams.iter().filter(|stream| !is_in(after, stream)) {
-        told.push(format!("stream {:?} removed", stream.name.as_str()));
+        differences.push(format!("stream {:?} removed", stream.name.as_str()));
     }
     if before.admin != after.admin {
-        told.push("admin changed".to_owned());
+        differences.push("admin changed".to_owned());
     }
-    told
+    differences
 }
 
-/// The instance goes on: all that it was made with is the same.
+/// Whether the plugin keeps its instance: everything that the instance was made with is the same.
 pub(crate) fn stays(before: &Plugin, after: &Plugin) -> bool {
     let Plugin {
         name,
@@ -189,7 +188,7 @@ pub(crate) fn stays(before: &Plugin, after: &Plugin) -> bool {
         && (grant, settings) == (&after.grant, &after.settings)
 }
 
-/// The streams of both, by name.
+/// The streams that are in both configurations, by name.
 fn in_both<'c>(before: &'c Config, after: &'c Config) -> impl Iterator<Item = (&'c Stream, &'c Stream)> {
     before
         .streams

@@ -6,7 +6,11 @@ use afterbay_plugin_loader::Tokenizers;
 use afterbay_runtime::{Host, IdShape};
 use std::sync::Arc;
 
-/// Compiles every plugin and tries its settings, and reads every tokenizer. A line for each, or every problem.
+/// Compiles every plugin, tries its settings, and reads every tokenizer. `busy` makes a guard that shows what takes long.
+/// Returns a line for each plugin and tokenizer.
+///
+/// # Errors
+/// Every problem, each a sentence for the operator.
 pub fn check_files<B>(
     config: &config::Config,
     host: &Host,
@@ -36,13 +40,12 @@ pub fn check_files<B>(
             }
         }
         for plugin in &stream.plugins {
-            // It comes with the connector.
-            let is_met = stream.sinks.iter().any(|sink| sink.connect.is_none());
+            let from_rendezvous = stream.sinks.iter().any(|sink| sink.connect.is_none());
             let model = match grants::model(stream, plugin, None, tokenizers) {
                 Ok(model) => model,
-                Err(_) if is_met => {
+                Err(_) if from_rendezvous => {
                     lines.push(format!(
-                        "stream {}: plugin {}: is tried at the start, with the tokenizer that the rendezvous names",
+                        "stream {}: plugin {}: is tried at the start, with the tokenizer that the rendezvous file names",
                         stream.name, plugin.name
                     ));
                     continue;
@@ -85,7 +88,7 @@ pub fn check_files<B>(
     if problems.is_empty() { Ok(lines) } else { Err(problems) }
 }
 
-/// The stream that comes after this one.
+/// The stream that is configured to be after this one.
 fn next_leg<'c>(config: &'c config::Config, stream: &config::Stream) -> Option<&'c config::Name> {
     let next = config.streams.iter().find(|next| next.after.contains(&stream.name))?;
     Some(&next.name)

@@ -6,7 +6,10 @@ use afterbay_oci::Reference;
 use afterbay_wire::Layouts;
 use std::path::Path;
 
-/// Reads and checks a configuration file. The problems are complete sentences.
+/// Reads and checks a configuration file.
+///
+/// # Errors
+/// Every problem, each a complete sentence without passwords.
 pub fn load(file: &Path, has_rendezvous: bool) -> Result<config::Config, Vec<String>> {
     let names = match has_rendezvous {
         true => config::Names::FromRendezvous,
@@ -15,12 +18,15 @@ pub fn load(file: &Path, has_rendezvous: bool) -> Result<config::Config, Vec<Str
     with_env(names, |env| config::Config::load(file, env))
 }
 
-/// Reads the admin addresses of a configuration file, and token file.
+/// Reads the admin addresses and the token file of a configuration file.
+///
+/// # Errors
+/// Every problem with them, as [`load`].
 pub fn load_admin(file: &Path) -> Result<config::Admin, Vec<String>> {
     with_env(config::Names::FromRendezvous, |env| config::Config::load_admin(file, env))
 }
 
-/// Calls with what a configuration is checked against. The problems have no passwords in them.
+/// Calls `load` with what a configuration is checked against.
 fn with_env<T>(
     names: config::Names,
     load: impl FnOnce(&config::Env<'_>) -> Result<T, config::Problems>,
@@ -28,7 +34,7 @@ fn with_env<T>(
     let builtins: Vec<&str> = afterbay_bundled::names().collect();
     let versions = Layouts::versions();
     let reference = |text: &str| Reference::parse(text).map(drop).map_err(|error| error.to_string());
-    // What is in it is told with the plugins' problems.
+    // `check_files` reads the tokenizer itself.
     let tokenizer =
         |path: &Path| std::fs::metadata(path).map(drop).map_err(|error| format!("cannot be read: {error}"));
     let env = config::Env::of_process(names, &builtins, &reference, &tokenizer, &versions);

@@ -1,23 +1,22 @@
-//! File descriptors: the limit of the process, and how it is shared out.
+//! The limit of file descriptors, and the share of the admin addresses.
 //!
-//! Streams and the journal come first: their descriptors are bounded by the configuration, and the admin addresses get a
-//! small part of what there is.
+//! The configuration bounds the descriptors of streams and journal. The admin addresses together get an eighth of the limit.
 
 use afterbay_config::{Config, TapSocket};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Connections of one admin address, where the limit is high enough.
+/// Most connections of one admin address.
 const ADMIN_MAX: u64 = 64;
-/// Descriptors of one stream beside its connections: segments that are written and read, polls, wakers.
+/// Descriptors of one stream beside its connections: journal segments, polls, wakers.
 const STREAM: usize = 32;
-/// Descriptors of the process beside its streams: the runtime, watches over files, sources of load, what is compiled.
+/// Descriptors of the process beside its streams: the runtime, file watches, load sources, compiled code.
 const PROCESS: usize = 64;
 
 /// Raises the soft limit to the hard one.
 pub(crate) fn raise() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
-        // Where it is refused, the limit stays as it is.
+        // If the system refuses, the limit stays.
         let _refused = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     }
 }
@@ -27,13 +26,13 @@ pub(crate) fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Connections that each admin address may have: all eight together take an eighth of the descriptors.
+/// The connections that each admin address may have. All eight addresses together take an eighth of the descriptors.
 pub(crate) fn for_admin(limit: u64) -> usize {
     (limit / 64).clamp(2, ADMIN_MAX) as usize
 }
 
-/// The warning for a limit that is too low for all connections that the configuration allows.
-pub(crate) fn too_few(config: &Config, limit: u64) -> Option<String> {
+/// A warning, if the limit is too low for all connections that the configuration allows.
+pub(crate) fn warning(config: &Config, limit: u64) -> Option<String> {
     let of_streams = config.streams.iter().map(|stream| {
         let taps = stream.taps.iter().map(|tap| match tap.socket {
             TapSocket::Push(_) => 1,
@@ -65,13 +64,13 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_below_what_the_configuration_allows_is_told_with_both_numbers() {
+    fn a_limit_below_what_the_configuration_allows_is_a_warning_with_both_numbers() {
         let endpoint = |name: &str| format!("ipc:///run/{name}").parse().unwrap();
         let mut stream = Stream::new("a".parse().unwrap(), endpoint("in"), endpoint("out"));
         stream.max_peers = 1000;
         let config = Config::new(stream, "/var/lib/afterbay");
-        let told = too_few(&config, 1024).unwrap();
-        assert!(told.contains("is 1024 file") && told.contains("for 1131"), "{told}");
-        assert_eq!(too_few(&config, 4096), None);
+        let text = warning(&config, 1024).unwrap();
+        assert!(text.contains("is 1024 file") && text.contains("for 1131"), "{text}");
+        assert_eq!(warning(&config, 4096), None);
     }
 }

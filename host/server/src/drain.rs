@@ -1,6 +1,6 @@
-//! The end of streams, at a stop and where a reload leaves some out: what they received is sent, or stays in the journal.
+//! Drains streams at a stop, or when a reload removes them: received frames are sent, or stay in the journal.
 //!
-//! Owns the order of legs and what is told of each; how a stream drains is the stream's.
+//! This file decides the order of the legs and publishes the events. The stream itself does the draining.
 
 use crate::shared::Shared;
 use afterbay_config as config;
@@ -10,25 +10,25 @@ use afterbay_events::event::{
 use afterbay_stream::{Ended, Stream};
 use std::time::{Duration, Instant};
 
-/// The remains of streams that ended. Of several streams the worst counts.
+/// The outcome of draining. The worst outcome of several streams counts.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-pub enum Left {
-    /// Everything that was received is with its reader.
-    Nothing,
-    /// Frames that are not with their reader, bytes of senders that could not be received, or a journal that is not sealed.
-    Something,
+pub enum DrainOutcome {
+    /// The readers have everything that was received.
+    Complete,
+    /// Frames were not sent, bytes of senders were not received, or the journal is not sealed.
+    Incomplete,
     /// A stream panicked.
     Failed,
 }
 
-/// Sends what was received, then ends every stream: those that are after others, when nothing more can come from them.
-/// `configured` says which these are.
+/// Drains and ends streams: first those that `configured` says are `after` no other, then the second legs behind them.
+/// Each leg has the time of `timeout`.
 pub(crate) async fn drain(
     streams: Vec<Stream>,
     configured: &[config::Stream],
     shared: &Shared,
     timeout: Duration,
-) -> anyhow::Result<Left> {
+) -> anyhow::Result<DrainOutcome> {
     let is_first = |stream: &Stream| {
         let is_it = |config: &config::Stream| config.name.as_str() == stream.name();
         configured.iter().any(|config| is_it(config) && config.after.is_empty())
@@ -39,7 +39,7 @@ pub(crate) async fn drain(
     Ok(first.max(next))
 }
 
-async fn drain_leg(streams: Vec<Stream>, shared: &Shared, timeout: Duration) -> anyhow::Result<Left> {
+async fn drain_leg(streams: Vec<Stream>, shared: &Shared, timeout: Duration) -> anyhow::Result<DrainOutcome> {
     let begun = Instant::now();
     let deadline = begun + timeout;
     for stream in &streams {
@@ -47,13 +47,13 @@ async fn drain_leg(streams: Vec<Stream>, shared: &Shared, timeout: Duration) -> 
         shared.events.publish(DrainBegun { stream: stream.name().into(), frames });
         stream.control().stop(deadline);
     }
-    let mut left = Left::Nothing;
+    let mut left = DrainOutcome::Complete;
     for stream in streams {
         let name: afterbay_events::Name = stream.name().into();
         let joined = tokio::task::spawn_blocking(move || stream.join()).await?;
         let frames = shared.metrics.stream(&name).frames_received.get();
-        if joined.as_ref().is_ok_and(|ended| tell_unsealed(shared, &name, ended)) {
-            left = left.max(Left::Something);
+        if joined.as_ref().is_ok_and(|ended| report_unsealed(shared, &name, ended)) {
+            left = left.max(DrainOutcome::Incomplete);
         }
         match joined {
             Ok(ended) if ended.frames_left == 0 && ended.unread_bytes == 0 => {
@@ -61,7 +61,7 @@ async fn drain_leg(streams: Vec<Stream>, shared: &Shared, timeout: Duration) -> 
                 shared.events.publish(DrainFinished { stream: name.clone(), drained_ms });
             }
             Ok(ended) => {
-                left = left.max(Left::Something);
+                left = left.max(DrainOutcome::Incomplete);
                 let (remaining_frames, remaining_bytes) = (ended.frames_left as u64, ended.bytes_left);
                 let (stream, unread_bytes) = (name.clone(), ended.unread_bytes);
                 shared.events.publish(DrainDeadline {
@@ -72,7 +72,7 @@ async fn drain_leg(streams: Vec<Stream>, shared: &Shared, timeout: Duration) -> 
                 });
             }
             Err(panic) => {
-                left = Left::Failed;
+                left = DrainOutcome::Failed;
                 shared.events.publish(StreamFailed { stream: name.clone(), why: format!("panic: {panic}") });
             }
         }
@@ -81,16 +81,16 @@ async fn drain_leg(streams: Vec<Stream>, shared: &Shared, timeout: Duration) -> 
     Ok(left)
 }
 
-/// Says what is not in a stream's journal; whether there was something to say.
-fn tell_unsealed(shared: &Shared, stream: &afterbay_events::Name, ended: &Ended) -> bool {
-    let tell = |what: String| {
+/// Publishes what the journal of a stream lacks. Returns whether it lacks something.
+fn report_unsealed(shared: &Shared, stream: &afterbay_events::Name, ended: &Ended) -> bool {
+    let publish = |what: String| {
         shared.events.publish(JournalNotice { stream: stream.clone(), is_wrong: true, what });
     };
     if ended.unkept > 0 {
-        tell(format!("{} frames were received that could not be written, and are lost", ended.unkept));
+        publish(format!("{} frames were received that could not be written, and are lost", ended.unkept));
     }
     if let Some(why) = &ended.journal {
-        tell(format!("it is not sealed, and the next start scans its end: {why}"));
+        publish(format!("it is not sealed, and the next start scans its end: {why}"));
     }
     ended.unkept > 0 || ended.journal.is_some()
 }

@@ -1,6 +1,6 @@
-//! What plugins are granted, as their configuration says, and where the host gets it from.
+//! The grants of a plugin, by its configuration.
 
-use crate::rendezvous::Rendezvous;
+use crate::rendezvous::RendezvousFile;
 use afterbay_config as config;
 use afterbay_events::{Metrics, OWN_NAMES_MAX, OwnError, OwnMetrics};
 use afterbay_plugin_loader::{ModelTokens, Tokenizers};
@@ -8,7 +8,7 @@ use afterbay_runtime::{Digest, Grants, Limits, Meter, MeterError, Terms, Tokens}
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What a plugin is loaded on; `meter` is where its own figures go.
+/// The limits and grants of a plugin. Its own metrics go to `meter`.
 pub(crate) fn terms(
     plugin: &config::Plugin,
     meter: Arc<dyn Meter>,
@@ -27,25 +27,25 @@ pub(crate) fn terms(
     Terms { limits, grants, digest: plugin.sha256.map(Digest) }
 }
 
-/// The tokenizer of a stream's model, where the plugin is granted it: that of the first sink that names one, else the
-/// connector's. The error is for people.
+/// The tokens of the stream's model, if the plugin is granted the tokenizer. The first sink that names a tokenizer decides,
+/// else the rendezvous file. The error is a sentence for the operator.
 pub(crate) fn model(
     stream: &config::Stream,
     plugin: &config::Plugin,
-    met: Option<&Rendezvous>,
+    rendezvous: Option<&RendezvousFile>,
     tokenizers: &Tokenizers,
 ) -> Result<Option<Arc<ModelTokens>>, String> {
     if !plugin.grant.contains(&config::Grant::Tokenizer) {
         return Ok(None);
     }
     let named = stream.sinks.iter().find_map(|sink| sink.tokenizer.clone());
-    let found = met.and_then(|met| met.tokenizer_path.as_ref().or(met.model_path.as_ref()));
+    let found = rendezvous.and_then(|file| file.tokenizer_path.as_ref().or(file.model_path.as_ref()));
     let path = named.or_else(|| found.map(PathBuf::from));
     let path = path.ok_or("is granted the tokenizer, and no sink of its stream names one: sink.tokenizer")?;
     tokenizers.tokens(&path).map(Some).map_err(|error| format!("tokenizer: {error}"))
 }
 
-/// To `/metrics`.
+/// Counts a plugin's own metrics for `/metrics`.
 pub(crate) fn meter(metrics: &Metrics, stream: &str, plugin: &str) -> Arc<dyn Meter> {
     Arc::new(Own(metrics.own(stream, plugin)))
 }

@@ -32,6 +32,6 @@ mod start;
 
 pub use check::check_files;
 pub use config_file::{load as load_config, load_admin};
-pub use drain::Left;
+pub use drain::DrainOutcome;
 pub use serve::{Options, Server};
 pub use sinks::warnings;

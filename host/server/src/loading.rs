@@ -1,7 +1,7 @@
-//! The plugins of a configuration, loaded: component, grants, settings, and the file to watch.
+//! Loads the plugins of a configuration: component, grants, settings, and the file to watch.
 
 use crate::grants;
-use crate::rendezvous::Rendezvous;
+use crate::rendezvous::RendezvousFile;
 use afterbay_config as config;
 use afterbay_events::Metrics;
 use afterbay_plugin_loader::{Source, Tokenizers};
@@ -11,7 +11,7 @@ use anyhow::Context;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A plugin's component, and the file to watch; `None` for a component that stays as it is: in this binary, or out of a registry.
+/// Loads a plugin's component. Returns the file to watch, too; a component in this binary or out of a registry has none.
 pub(crate) fn load(
     host: &Host,
     plugin: &config::Plugin,
@@ -28,10 +28,10 @@ pub(crate) fn settings(plugin: &config::Plugin) -> String {
     serde_json::Value::Object(plugin.settings.clone()).to_string()
 }
 
-/// A plugin's place: its stream's name and its own.
+/// The names of a stream and of one of its plugins.
 pub(crate) type Key = (String, String);
 
-/// What plugins are loaded with, also away from the streams.
+/// Loads plugins. A clone can do so on another thread.
 #[derive(Clone)]
 pub(crate) struct Loader {
     pub(crate) host: Host,
@@ -40,16 +40,16 @@ pub(crate) struct Loader {
 }
 
 impl Loader {
-    /// A plugin, ready for its stream; and its file to be watched, where it is one.
+    /// Loads a plugin and starts an instance for its stream. Returns the component file to watch, too, if there is one.
     pub(crate) fn load(
         &self,
         stream: &config::Stream,
         plugin: &config::Plugin,
-        met: Option<&Rendezvous>,
+        rendezvous: Option<&RendezvousFile>,
     ) -> anyhow::Result<(PluginSetup, Option<Watched<Key>>)> {
         let name = stream.name.to_string();
         let meter = grants::meter(&self.metrics, &name, plugin.name.as_str());
-        let model = grants::model(stream, plugin, met, &self.tokenizers);
+        let model = grants::model(stream, plugin, rendezvous, &self.tokenizers);
         let model = model.map_err(|why| anyhow::anyhow!("plugin {:?}: {why}", plugin.name.as_str()))?;
         let terms = grants::terms(plugin, meter, model);
         let (component, file) = load(&self.host, plugin, terms.clone())?;

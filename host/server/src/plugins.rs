@@ -1,6 +1,6 @@
-//! The plugins of all streams, as an operator sees them: asked of the streams between two batches, over the admin address.
+//! The plugins of all streams for the admin address: their status, and the steps that an operator can take.
 //!
-//! Owns who is asked and how long is waited. What a plugin's place does is the stream's.
+//! Streams answer between two batches; this file decides which streams are asked and how long it waits.
 
 use afterbay_config as config;
 use afterbay_events::Metrics;
@@ -12,37 +12,37 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::error::Elapsed;
 
-/// A stream that does not say by then what it was asked does not turn. Less than the command line waits for an answer.
+/// Time for a stream to answer. Shorter than the command line waits.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
-/// The streams of a process that can be asked. Clones share them.
+/// The running streams and their plugins. Clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Plugins(Arc<Mutex<Vec<Asked>>>);
+pub(crate) struct Plugins(Arc<Mutex<Vec<StreamPlugins>>>);
 
-/// A stream, and its plugins as configured.
+/// A running stream, and its plugins as configured.
 #[derive(Clone)]
-struct Asked {
+struct StreamPlugins {
     stream: String,
     plugins: Vec<config::Plugin>,
     control: Control,
 }
 
-/// A plugin, as `/v1/plugins` has it. Figures have the names that they have on `/metrics`.
+/// A plugin, as `/v1/plugins` shows it. Figures have the same names as on `/metrics`.
 #[derive(Debug, Serialize)]
-pub(crate) struct View {
+pub(crate) struct PluginView {
     stream: String,
     plugin: String,
     /// `builtin:NAME`, `oci://…`, or a path.
     source: String,
-    /// Its own name and version.
+    /// The component's own name and version.
     component: String,
     version: String,
     digest: String,
-    /// That of the component which takes over once it knows what this one knows.
+    /// The digest of a new version that is catching up and will take over.
     next_digest: Option<String>,
     /// `live`, `shadow`, `down`, `quarantined`.
     state: &'static str,
-    /// Why it is down or quarantined.
+    /// The reason for `down` or `quarantined`.
     why: Option<String>,
     /// `live`, or `shadow`, as configured.
     mode: &'static str,
@@ -60,26 +60,31 @@ pub(crate) struct View {
     bypassed_batches: u64,
     retried_batches: u64,
     terminated_rows: u64,
-    /// `null` where it is as at the start.
+    /// `null` if the plugin is as at the start.
     last_reload: Option<LastReload>,
 }
 
 #[derive(Debug, Serialize)]
 struct LastReload {
     ago_s: u64,
-    /// Why the one before has stayed; `null` where the new one took over.
+    /// The reason why the previous version stayed; `null` if the new one took over.
     refused: Option<String>,
 }
 
-impl View {
-    fn new(stream: &str, config: Option<&config::Plugin>, standing: Standing, metrics: &Metrics) -> View {
+impl PluginView {
+    fn new(
+        stream: &str,
+        config: Option<&config::Plugin>,
+        standing: Standing,
+        metrics: &Metrics,
+    ) -> PluginView {
         let Standing { plugin, component, version, digest, state, why, .. } = standing;
         let counters = metrics.plugin(stream, &plugin);
         let rows = counters.rows.get();
         let counted = |each: &mut dyn Iterator<Item = (&'static str, u64)>| {
             each.filter(|(_, count)| *count > 0).collect::<BTreeMap<_, _>>()
         };
-        View {
+        PluginView {
             source: config.map_or_else(String::new, |config| match &config.component {
                 config::Component::Builtin(name) => format!("builtin:{name}"),
                 config::Component::Registry(reference) => reference.clone(),
@@ -114,7 +119,7 @@ impl View {
             calls: counters.calls.get(),
             rows,
             ns_per_row: (rows > 0).then(|| {
-                // To a tenth: a clock says no more.
+                // The clock is not more exact than a tenth of a nanosecond a row.
                 (counters.seconds.get().as_nanos() as f64 / rows as f64 * 10.0).round() / 10.0
             }),
             verdicts: counted(&mut counters.verdicts.each()),
@@ -132,31 +137,30 @@ impl View {
     }
 }
 
-/// A stream does not say how its plugins stand.
+/// A stream that does not answer in time.
 #[derive(Debug, thiserror::Error)]
 #[error("stream {stream:?} does not answer in {} s", ANSWER_MAX.as_secs())]
 pub(crate) struct NoAnswer {
     stream: String,
 }
 
-/// What an operator may have done with a plugin.
+/// A step that an operator can take with a plugin.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     /// Out of quarantine.
     Reinstate,
-    /// Out of the shadow, into the chain.
+    /// Make a shadow live.
     Promote,
 }
 
-/// What was changed.
+/// The streams whose plugin was changed.
 #[derive(Debug, Serialize)]
 pub(crate) struct Changed {
     plugin: String,
-    /// Where.
     streams: Vec<String>,
 }
 
-/// Why nothing was changed.
+/// The reason why no plugin was changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotChanged {
     #[error("there is no plugin {plugin:?}{}", of_stream(stream))]
@@ -173,29 +177,32 @@ fn of_stream(stream: &Option<String>) -> String {
     stream.as_ref().map_or_else(String::new, |stream| format!(" of stream {stream:?}"))
 }
 
-/// Asks a stream at once how its plugins stand. `None`: it has ended. The error: it does not answer.
+/// Asks a stream for the status of its plugins; the request is sent before the first poll. `None`: the stream has ended.
+///
+/// # Errors
+/// The stream does not answer in time.
 pub(crate) fn standings(
     control: &Control,
 ) -> impl Future<Output = Result<Option<Vec<Standing>>, Elapsed>> + use<> {
     let (reply, answer) = oneshot::channel();
-    // Nobody waits any more where it fails.
+    // The send fails if nobody waits any more.
     control.standings(move |standings| drop(reply.send(standings)));
     let answer = tokio::time::timeout(ANSWER_MAX, answer);
     async move { answer.await.map(Result::ok) }
 }
 
 impl Plugins {
-    /// A stream runs, with these plugins.
+    /// Adds a running stream, or replaces its plugins.
     pub(crate) fn add(&self, stream: &str, plugins: &[config::Plugin], control: Control) {
         let mut all = self.lock();
         let plugins = plugins.to_vec();
         match all.iter_mut().find(|asked| asked.stream == stream) {
             Some(asked) => (asked.plugins, asked.control) = (plugins, control),
-            None => all.push(Asked { stream: stream.to_owned(), plugins, control }),
+            None => all.push(StreamPlugins { stream: stream.to_owned(), plugins, control }),
         }
     }
 
-    /// A stream has other plugins from now on; those that it has no longer are not published any more.
+    /// Replaces the plugins of a stream, and forgets the metrics of removed plugins.
     pub(crate) fn replace(
         &self,
         stream: &str,
@@ -210,13 +217,13 @@ impl Plugins {
         gone.for_each(|plugin| metrics.forget_plugin(stream, plugin.name.as_str()));
     }
 
-    /// A stream has ended.
+    /// Forgets a stream that has ended.
     pub(crate) fn remove(&self, stream: &str) {
         self.lock().retain(|asked| asked.stream != stream);
     }
 
-    /// How every plugin stands, stream by stream, in the order of each chain.
-    pub(crate) async fn list(&self, metrics: &Metrics) -> Result<Vec<View>, NoAnswer> {
+    /// The status of every plugin, stream by stream, in the order of each chain.
+    pub(crate) async fn list(&self, metrics: &Metrics) -> Result<Vec<PluginView>, NoAnswer> {
         let asked = self.lock().clone();
         let asked: Vec<_> = asked
             .into_iter()
@@ -226,26 +233,26 @@ impl Plugins {
             })
             .collect();
         let mut views = Vec::new();
-        for (Asked { stream, plugins, .. }, answer) in asked {
+        for (StreamPlugins { stream, plugins, .. }, answer) in asked {
             let Ok(standings) = answer.await else { return Err(NoAnswer { stream }) };
             views.extend(standings.into_iter().flatten().map(|standing| {
                 let config = plugins.iter().find(|plugin| plugin.name.as_str() == standing.plugin);
-                View::new(&stream, config, standing, metrics)
+                PluginView::new(&stream, config, standing, metrics)
             }));
         }
         Ok(views)
     }
 
-    /// Every stream has ended.
+    /// Forgets every stream, after all have ended.
     pub(crate) fn clear(&self) {
         self.lock().clear();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Asked>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<StreamPlugins>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a step with a plugin, in this stream or in every one that has a plugin of that name.
+    /// Takes a step with a plugin, in one stream, or in every stream that has a plugin of that name.
     pub(crate) async fn change(
         &self,
         step: Step,
@@ -256,9 +263,9 @@ impl Plugins {
             .lock()
             .iter()
             .filter(|asked| stream.is_none_or(|stream| stream == asked.stream))
-            .map(|Asked { stream: name, control, .. }| {
+            .map(|StreamPlugins { stream: name, control, .. }| {
                 let (reply, answer) = oneshot::channel();
-                // Nobody waits any more where it fails.
+                // The send fails if nobody waits any more.
                 let reply = move |changed| _ = reply.send(changed);
                 match step {
                     Step::Reinstate => control.reinstate(plugin, reply),
@@ -276,7 +283,7 @@ impl Plugins {
                         streams.push(name);
                     }
                 }
-                // It has none of that name, or has ended.
+                // The stream has no plugin of that name, or has ended.
                 Ok(Ok(None) | Err(_)) => {}
                 Err(_) => return Err(NoAnswer { stream: name }.into()),
             }

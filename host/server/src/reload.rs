@@ -1,17 +1,17 @@
-//! Another configuration for the streams that run: read, checked, compiled and started off the path, then brought into force
-//! between two batches of each stream. The whole of it or nothing.
+//! Reloads the configuration: reads, checks and compiles it beside the running streams, then applies it between two batches of
+//! each stream. A reload takes effect as a whole or not at all.
 //!
-//! Owns the order: what can be refused comes first, and what is begun by then is taken back. What differs between two
-//! configurations is in `changes.rs`, what a stream does about it in the stream.
+//! This file decides the order: steps that can fail come first, and are undone if a later one fails. `changes.rs` compares two
+//! configurations.
 
-use crate::aborts::Opened;
+use crate::aborts::OpenChannel;
 use crate::changes;
 use crate::check::check_files;
 use crate::config_file;
 use crate::drain::drain;
 use crate::loading::{Key, Loader};
 use crate::reload_queue::ReloadRequest;
-use crate::rendezvous::{self, Meeting};
+use crate::rendezvous::{self, StreamSockets};
 use crate::shared::Shared;
 use crate::start::{self, Running};
 use afterbay_config as config;
@@ -23,18 +23,18 @@ use std::time::{Duration, SystemTime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 
-/// A stream that has not changed by then does not turn. A plugin that is handed its state may take its deadline several times.
+/// Time for a stream to take a change. An importing plugin may use its deadline several times.
 const CHANGE_MAX: Duration = Duration::from_secs(30);
 
-/// Key of the health condition of a configuration that was refused.
+/// The key of the health condition for a refused configuration.
 const CONFIG: &str = "config";
 
-/// Where a configuration comes from, and what waits for its reload.
+/// The source of a configuration, and the requests to reload it.
 pub(crate) struct Source<'a> {
     pub(crate) file: &'a Path,
     pub(crate) rendezvous: Option<&'a Path>,
     pub(crate) drain_timeout: Duration,
-    pub(crate) asked: mpsc::Receiver<ReloadRequest>,
+    pub(crate) requests: mpsc::Receiver<ReloadRequest>,
     pub(crate) hangup: Signal,
     watch: Option<(Vec<PathBuf>, FilesWatch)>,
 }
@@ -44,13 +44,13 @@ impl<'a> Source<'a> {
         file: &'a Path,
         rendezvous: Option<&'a Path>,
         drain_timeout: Duration,
-        asked: mpsc::Receiver<ReloadRequest>,
+        requests: mpsc::Receiver<ReloadRequest>,
     ) -> std::io::Result<Source<'a>> {
         let hangup = signal(SignalKind::hangup())?;
-        Ok(Source { file, rendezvous, drain_timeout, asked, hangup, watch: None })
+        Ok(Source { file, rendezvous, drain_timeout, requests, hangup, watch: None })
     }
 
-    /// Watches the file and those that its settings name.
+    /// Watches the configuration file and the files that its settings name.
     pub(crate) fn watch(&mut self, shared: &Shared) -> anyhow::Result<()> {
         let plugins = shared.config.streams.iter().flat_map(|stream| &stream.plugins);
         let named = plugins.flat_map(|plugin| plugin.files.iter().cloned());
@@ -61,32 +61,32 @@ impl<'a> Source<'a> {
             return Ok(());
         }
         let reloads = shared.reloads.clone();
-        let watch = FilesWatch::start(files.clone(), move |has_changed| reloads.looked(has_changed))?;
+        let watch = FilesWatch::start(files.clone(), move |has_changed| reloads.checked(has_changed))?;
         for without in watch.without_events() {
             let (directory, why) = (without.directory.display().to_string(), without.message.clone());
             shared.events.publish(ConfigUnwatched { directory, why });
         }
         self.watch = Some((files, watch));
-        // What was changed between its being read and this is seen, too: compiling may have taken seconds.
+        // A change between reading the file and this watch counts, too: compiling may have taken seconds.
         shared.reloads.changed();
         Ok(())
     }
 
-    /// Reloads, tells of it, and answers all who have asked by then. False: it was to stop while the new configuration was
-    /// made ready, and nothing has changed.
+    /// Reloads, reports the outcome, and answers every waiting request. Returns false if a stop was requested while plugins
+    /// compiled; then nothing has changed.
     pub(crate) async fn reload(
         &mut self,
         first: Option<ReloadRequest>,
         shared: &mut Shared,
         running: &mut Running,
-        meetings: &mut Vec<Meeting>,
+        sockets: &mut Vec<StreamSockets>,
         stop: impl Future<Output = ()>,
     ) -> bool {
         let held = self.watch.as_ref().map(|(files, _)| Held::by(files));
         shared.reloads.begin(held.as_ref());
-        let mut asked: Vec<ReloadRequest> = first.into_iter().collect();
-        asked.extend(std::iter::from_fn(|| self.asked.try_recv().ok()));
-        let Some(outcome) = self.bring(shared, running, meetings, stop).await.transpose() else {
+        let mut requests: Vec<ReloadRequest> = first.into_iter().collect();
+        requests.extend(std::iter::from_fn(|| self.requests.try_recv().ok()));
+        let Some(outcome) = self.apply(shared, running, sockets, stop).await.transpose() else {
             return false;
         };
         match &outcome {
@@ -98,50 +98,54 @@ impl<'a> Source<'a> {
         match &outcome {
             Ok(_) => _ = shared.health.clear(CONFIG),
             Err(why) => {
-                let text =
-                    format!("the last reload was refused, the configuration before runs: {}", why.join("; "));
+                let text = format!(
+                    "the last reload was refused, the previous configuration runs: {}",
+                    why.join("; ")
+                );
                 shared.health.degraded(CONFIG, text, SystemTime::now());
             }
         }
         shared.reloads.end(held, &outcome);
-        asked.into_iter().for_each(|asked| asked.answer(&outcome));
+        requests.into_iter().for_each(|request| request.answer(&outcome));
         if let Err(error) = self.watch(shared) {
-            tracing::error!(target: "afterbay", "config: its files cannot be watched: {error}");
+            tracing::error!(target: "afterbay", "config: the files cannot be watched, so a change needs `afterbay reload`: {error}");
         }
         true
     }
 
-    /// What has changed; `None` where it was to stop.
-    async fn bring(
+    /// Applies the configuration. Returns what changed; `None` if a stop was requested.
+    async fn apply(
         &self,
         shared: &mut Shared,
         running: &mut Running,
-        meetings: &mut Vec<Meeting>,
+        sockets: &mut Vec<StreamSockets>,
         stop: impl Future<Output = ()>,
     ) -> Result<Option<Vec<String>>, Vec<String>> {
         let after = config_file::load(self.file, self.rendezvous.is_some())?;
-        let told = changes::told(&shared.config, &after);
+        let changed = changes::differences(&shared.config, &after);
         let refused = changes::refused(&shared.config, &after);
         if !refused.is_empty() {
             return Err(refused);
         }
-        if told.is_empty() {
-            return Ok(Some(told));
+        if changed.is_empty() {
+            return Ok(Some(changed));
         }
-        let met = rendezvous::look(&after, self.rendezvous).map_err(|error| vec![error.to_string()])?;
-        let met = met.ok_or_else(|| vec!["the scheduler's rendezvous file is gone".to_owned()])?;
-        let met = rendezvous::of_those_that_run(&shared.config, meetings, &after, met);
-        // No component is swapped meanwhile.
+        let after_sockets =
+            rendezvous::find(&after, self.rendezvous).map_err(|error| vec![error.to_string()])?;
+        let after_sockets =
+            after_sockets.ok_or_else(|| vec!["the scheduler's rendezvous file is missing".to_owned()])?;
+        let after_sockets = rendezvous::keep_running(&shared.config, sockets, &after, after_sockets);
+        // Without watches, no component is swapped meanwhile.
         let watches = std::mem::take(&mut running.watches);
         let loader = shared.loader();
         let before = shared.config.clone();
         let runs = running.streams.iter().map(|stream| stream.name().to_owned()).collect();
         let after_too = after.clone();
         let ready = tokio::task::spawn_blocking({
-            let met = met.clone();
+            let after_sockets = after_sockets.clone();
             move || {
                 drop(watches);
-                ready_plugins(&loader, &before, &after_too, &met, runs)
+                ready_plugins(&loader, &before, &after_too, &after_sockets, runs)
             }
         });
         // Compiling takes seconds, a registry may take minutes.
@@ -151,27 +155,27 @@ impl<'a> Source<'a> {
         };
         let outcome = match ready {
             Ok(ready) => self
-                .swap(after, met, ready, shared, running, meetings)
+                .swap(after, after_sockets, ready, shared, running, sockets)
                 .await
                 .map_err(|error| vec![format!("{error:#}")]),
             Err(problems) => Err(problems),
         };
         running.refresh().await;
         if let Err(error) = running.watch_all(shared) {
-            tracing::error!(target: "afterbay", "plugins: their files cannot be watched: {error}");
+            tracing::error!(target: "afterbay", "plugins: the component files cannot be watched, so a new version needs a restart: {error}");
         }
-        outcome.map(|()| Some(told))
+        outcome.map(|()| Some(changed))
     }
 
-    /// What can be refused by the system, then what cannot.
+    /// Does what the system can refuse, then what it cannot.
     async fn swap(
         &self,
         after: config::Config,
-        met: Vec<Meeting>,
+        after_sockets: Vec<StreamSockets>,
         ready: Vec<Ready>,
         shared: &mut Shared,
         running: &mut Running,
-        meetings: &mut Vec<Meeting>,
+        sockets: &mut Vec<StreamSockets>,
     ) -> anyhow::Result<()> {
         let bound = shared.admin.bind(&after.admin).await?;
         let mut changes = Vec::new();
@@ -181,7 +185,7 @@ impl<'a> Source<'a> {
         let before = std::mem::replace(&mut shared.config, after);
         shared.signals.follow(&shared.config, &shared.metrics, &shared.sinks);
         let ran = running.streams.len();
-        if let Err(error) = running.start(shared, &met) {
+        if let Err(error) = running.start(shared, &after_sockets) {
             let begun = running.streams.split_off(ran);
             let names: Vec<String> = begun.iter().map(|stream| stream.name().to_owned()).collect();
             drop(drain(begun, &shared.config.streams, shared, Duration::ZERO).await);
@@ -189,11 +193,11 @@ impl<'a> Source<'a> {
             running.watches.clear();
             shared.config = before;
             shared.signals.follow(&shared.config, &shared.metrics, &shared.sinks);
-            shared.signals.meet(&shared.config, meetings)?;
+            shared.signals.attach(&shared.config, sockets)?;
             return Err(error);
         }
         running.watches.clear();
-        // From here on nothing is refused.
+        // From here on nothing can fail.
         for changed in changes {
             changed.apply(shared, running).await;
         }
@@ -207,52 +211,52 @@ impl<'a> Source<'a> {
             .map(|stream| stream.name.to_string())
             .filter(|name| is_gone(name))
             .collect();
-        // What they received is sent, or stays in the journal; each tells how it ended.
+        // Each stream publishes how it ended.
         drop(drain(gone, &before.streams, shared, self.drain_timeout).await);
         names.iter().for_each(|name| running.forget_stream(shared, name));
         let state = shared.admin_state();
         shared.admin.serve(&shared.config.admin, &state, bound)?;
-        *meetings = met;
-        rendezvous::tell(&shared.config, meetings, &shared.events, &shared.health);
+        *sockets = after_sockets;
+        rendezvous::report(&shared.config, sockets, &shared.events, &shared.health);
         Ok(())
     }
 }
 
-/// A stream that runs and is to be otherwise, with the plugins that it is to have.
+/// A running stream that will change, and its loaded plugins.
 struct Ready {
     before: config::Stream,
     stream: config::Stream,
-    meeting: Meeting,
+    sockets: StreamSockets,
     plugins: Vec<PluginChange>,
     watched: Vec<Watched<Key>>,
 }
 
-/// A stream's change with all that could be refused behind it.
+/// A stream's change, after everything that can fail.
 struct Prepared {
     stream: config::Stream,
     change: Change,
-    way: Option<Opened>,
+    abort_channel: Option<OpenChannel>,
     watched: Vec<Watched<Key>>,
-    /// Taps that it has no longer.
-    taps_gone: Vec<String>,
+    /// The names of taps that the stream no longer has.
+    removed_taps: Vec<String>,
 }
 
-/// Tries every plugin, and loads those that are new in streams that run. Or every problem.
+/// Tries every plugin, and loads new plugins of running streams.
 fn ready_plugins(
     loader: &Loader,
     before: &config::Config,
     after: &config::Config,
-    met: &[Meeting],
+    after_sockets: &[StreamSockets],
     runs: Vec<String>,
 ) -> Result<Vec<Ready>, Vec<String>> {
     check_files(after, &loader.host, &loader.tokenizers, drop)?;
     let mut ready = Vec::new();
-    let changed = after.streams.iter().zip(met).filter_map(|(stream, meeting)| {
+    let changed = after.streams.iter().zip(after_sockets).filter_map(|(stream, sockets)| {
         let known = before.streams.iter().find(|known| known.name == stream.name)?;
         (runs.iter().any(|name| name == stream.name.as_str()) && known != stream)
-            .then_some((known, stream, meeting))
+            .then_some((known, stream, sockets))
     });
-    for (known, stream, meeting) in changed {
+    for (known, stream, sockets) in changed {
         let (mut plugins, mut watched) = (Vec::new(), Vec::new());
         for plugin in &stream.plugins {
             let stays =
@@ -261,23 +265,23 @@ fn ready_plugins(
                 plugins.push(PluginChange::Stays(plugin.clone()));
                 continue;
             }
-            let loaded = loader.load(stream, plugin, meeting.met());
+            let loaded = loader.load(stream, plugin, sockets.file());
             let (setup, file) =
                 loaded.map_err(|error| vec![format!("stream {:?}: {error:#}", stream.name.as_str())])?;
             watched.extend(file);
             plugins.push(PluginChange::New(setup));
         }
-        let (before, stream, meeting) = (known.clone(), stream.clone(), meeting.clone());
-        ready.push(Ready { before, stream, meeting, plugins, watched });
+        let (before, stream, sockets) = (known.clone(), stream.clone(), sockets.clone());
+        ready.push(Ready { before, stream, sockets, plugins, watched });
     }
     Ok(ready)
 }
 
 impl Ready {
     fn change(self, shared: &Shared) -> anyhow::Result<Prepared> {
-        let Ready { before, stream, meeting, plugins, watched } = self;
-        let mut way = match before.abort != stream.abort {
-            true => Some(Opened::new(&stream, meeting.met(), &shared.events)?),
+        let Ready { before, stream, sockets, plugins, watched } = self;
+        let mut abort_channel = match before.abort != stream.abort {
+            true => Some(OpenChannel::new(&stream, sockets.file(), &shared.events)?),
             false => None,
         };
         let mut taps = Vec::new();
@@ -298,39 +302,39 @@ impl Ready {
         let change = Change {
             plugins,
             taps,
-            upstream: way.as_mut().map(Opened::tell_scheduler),
+            upstream: abort_channel.as_mut().map(OpenChannel::tell_scheduler),
             attributes: shared.attributes.of(&stream.attributes),
             config: stream.clone(),
         };
         let known = before.taps.iter().map(|tap| tap.name.to_string());
-        let taps_gone =
+        let removed_taps =
             known.filter(|name| stream.taps.iter().all(|tap| tap.name.as_str() != name)).collect();
-        Ok(Prepared { stream, change, way, watched, taps_gone })
+        Ok(Prepared { stream, change, abort_channel, watched, removed_taps })
     }
 }
 
 impl Prepared {
     async fn apply(self, shared: &Shared, running: &mut Running) {
-        let Prepared { stream, change, way, watched, taps_gone } = self;
+        let Prepared { stream, change, abort_channel, watched, removed_taps } = self;
         let name = stream.name.as_str();
         let Some(runs) = running.streams.iter().find(|runs| runs.name() == name) else { return };
         let control = runs.control();
         let (done, is_done) = oneshot::channel();
         control.change(change, move || {
-            let _asked = done.send(());
+            let _sent = done.send(());
         });
         if tokio::time::timeout(CHANGE_MAX, is_done).await.is_err() {
-            tracing::error!(target: "afterbay", "config: stream {name:?} has not changed in {CHANGE_MAX:?}, and does when it turns");
+            tracing::error!(target: "afterbay", "config: stream {name:?} has not taken the change in {CHANGE_MAX:?}; it does when its current batch is done");
         }
-        if let Some(way) = way {
-            shared.aborts.add(name, control.clone(), way);
+        if let Some(channel) = abort_channel {
+            shared.aborts.add(name, control.clone(), channel);
         }
         let is_known =
             |key: &Key| key.0 != name || stream.plugins.iter().any(|plugin| plugin.name.as_str() == key.1);
         let is_new = |key: &Key| watched.iter().any(|watched| watched.key == *key);
         running.watched.retain(|known| is_known(&known.key) && !is_new(&known.key));
         running.watched.extend(watched);
-        taps_gone.iter().for_each(|tap| shared.metrics.forget_tap(name, tap));
+        removed_taps.iter().for_each(|tap| shared.metrics.forget_tap(name, tap));
         shared.plugins.replace(name, &stream.plugins, control, &shared.metrics);
     }
 }

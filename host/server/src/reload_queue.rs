@@ -1,4 +1,4 @@
-//! Reloads that were asked for: by the admin address, and by a change of the configuration's files.
+//! The queue of requested reloads: requested over the admin address, or by a change of the configuration's files.
 
 use afterbay_runtime::Held;
 use serde::Serialize;
@@ -6,28 +6,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 use tokio::sync::{mpsc, oneshot};
 
-/// Reloads that were asked for and not begun; one answers them all, and a further one is refused.
-const ASKED_MAX: usize = 16;
+/// Requests that wait for a reload. One reload answers them all; a further request is refused.
+const WAITING_MAX: usize = 16;
 
-/// What became of a reload: what is otherwise, or every reason why nothing is.
+/// The outcome of a reload: each change in a few words, or every reason why nothing changed.
 pub(crate) type Outcome = Result<Vec<String>, Vec<String>>;
 
-/// Asks for reloads. Clones share it.
+/// Requests reloads and remembers the last one. Clones share the queue.
 #[derive(Clone)]
 pub(crate) struct ReloadQueue {
-    asked: mpsc::Sender<ReloadRequest>,
+    requests: mpsc::Sender<ReloadRequest>,
     last: Arc<Mutex<Option<Last>>>,
-    /// What the files held that the last reload has read, once it is over; `None` before the first.
+    /// The contents of the files that the last finished reload read; `None` before the first.
     read: Arc<Mutex<Option<Held>>>,
-    /// The same from its beginning on.
+    /// The contents of the files that the last begun reload reads.
     reading: Arc<Mutex<Option<Held>>>,
 }
 
-/// A reload that was asked for, and who waits for it.
+/// A request for a reload, and the channel of whoever waits for its outcome.
 pub(crate) struct ReloadRequest(Option<oneshot::Sender<Outcome>>);
 
 impl ReloadRequest {
-    /// Sends the outcome to whoever waits for it.
+    /// Sends the outcome to whoever waits.
     pub(crate) fn answer(self, outcome: &Outcome) {
         // The send fails if nobody waits any more.
         self.0.map(|reply| reply.send(outcome.clone()));
@@ -41,49 +41,49 @@ struct Last {
     outcome: Outcome,
 }
 
-/// The last reload, as it is shown.
+/// The last reload, as `/v1/plugins` shows it.
 #[derive(Debug, Serialize)]
 pub(crate) struct LastView {
     ago_s: u64,
     changed: Vec<String>,
-    /// Empty where it was brought into force.
+    /// Empty if the reload took effect.
     refused: Vec<String>,
 }
 
 impl ReloadQueue {
     pub(crate) fn new() -> (ReloadQueue, mpsc::Receiver<ReloadRequest>) {
-        let (asked, receiver) = mpsc::channel(ASKED_MAX);
+        let (requests, receiver) = mpsc::channel(WAITING_MAX);
         let (last, read, reading) = Default::default();
-        (ReloadQueue { asked, last, read, reading }, receiver)
+        (ReloadQueue { requests, last, read, reading }, receiver)
     }
 
-    /// A file has changed. Where so many wait already, one of them will see it.
+    /// Requests a reload because a file changed. If the queue is full, a waiting reload will read the change.
     pub(crate) fn changed(&self) {
-        drop(self.asked.try_send(ReloadRequest(None)));
+        drop(self.requests.try_send(ReloadRequest(None)));
     }
 
-    /// The files were looked at. They are compared with what a reload has read last, where there was one: a file may have
-    /// changed back to what it was at the look before, after a reload had read it in between.
-    pub(crate) fn looked(&self, has_changed: bool) {
+    /// Requests a reload if the watched files changed. After a reload, the files are compared with what that reload read:
+    /// a file may have changed back to its contents before the reload.
+    pub(crate) fn checked(&self, has_changed: bool) {
         let reading = lock(&self.reading).clone();
         if reading.map_or(has_changed, |held| !held.is_still()) {
             self.changed();
         }
     }
 
-    /// Waits for the outcome; `None` where too many wait, or the streams end.
+    /// Requests a reload and waits for its outcome; `None` if the queue is full, or the streams end.
     pub(crate) async fn ask(&self) -> Option<Outcome> {
         let (reply, outcome) = oneshot::channel();
-        self.asked.try_send(ReloadRequest(Some(reply))).ok()?;
+        self.requests.try_send(ReloadRequest(Some(reply))).ok()?;
         outcome.await.ok()
     }
 
-    /// A reload begins, of files that hold this.
+    /// Records that a reload begins, and what its files contain.
     pub(crate) fn begin(&self, held: Option<&Held>) {
         *lock(&self.reading) = held.cloned();
     }
 
-    /// That reload is over: components that have changed on their own may be swapped from now on.
+    /// Records the outcome of a reload. Changed component files may be swapped again.
     pub(crate) fn end(&self, held: Option<Held>, outcome: &Outcome) {
         if outcome.as_ref().map_or(true, |changed| !changed.is_empty()) {
             *lock(&self.last) = Some(Last { at: SystemTime::now(), outcome: outcome.clone() });
@@ -91,7 +91,7 @@ impl ReloadQueue {
         *lock(&self.read) = held;
     }
 
-    /// Whether the files have changed since: a reload of them is to come, or under way.
+    /// Whether the files have changed since the last reload, so that another one will come or is under way.
     pub(crate) fn is_due(&self) -> bool {
         let read = lock(&self.read).clone();
         read.is_some_and(|held| !held.is_still())

@@ -1,10 +1,10 @@
-//! The life of a server: it waits for the rendezvous, starts the streams, watches over them, and drains them at a stop.
+//! The life of a server: it waits for the rendezvous file, starts the streams, watches over them, and drains them at a stop.
 
 use crate::descriptors;
-use crate::drain::{Left, drain};
+use crate::drain::{DrainOutcome, drain};
 use crate::reload::Source;
 use crate::reload_queue::{ReloadQueue, ReloadRequest};
-use crate::rendezvous::{self, Meeting, is_alive};
+use crate::rendezvous::{self, StreamSockets, is_alive};
 use crate::shared::Shared;
 use crate::start::{self, Running};
 use afterbay_config::Config;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// How often the rendezvous file, the streams and a watched process are looked at.
+/// The interval of looking at the rendezvous file, the streams and the watched process.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The options of a server beside its configuration.
@@ -54,7 +54,7 @@ impl Server {
         options: Options,
     ) -> anyhow::Result<Server> {
         descriptors::raise();
-        if let Some(why) = descriptors::too_few(&config, descriptors::limit()) {
+        if let Some(why) = descriptors::warning(&config, descriptors::limit()) {
             tracing::warn!(target: "afterbay", "descriptors: {why}");
         }
         start::make_dirs(&config)?;
@@ -73,30 +73,30 @@ impl Server {
     ///
     /// # Errors
     /// An address cannot be bound, or a stream cannot be started.
-    pub fn run(self) -> anyhow::Result<Left> {
+    pub fn run(self) -> anyhow::Result<DrainOutcome> {
         let Server { shared, reloads, options } = self;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let left = runtime.block_on(serve(&options, shared, reloads));
-        // A configuration that was being made ready is of no use any more.
+        // A reload may still compile plugins in the background; nobody needs them any more.
         runtime.shutdown_background();
         left
     }
 }
 
-/// Why streams are stopped.
+/// The reason to stop the streams.
 enum Stop {
-    /// A signal, or the end of the process that is watched.
-    Told,
-    /// SGLang was started again, with other sockets.
+    /// A signal, or the end of the process named by [`Options::until_pid`].
+    Requested,
+    /// SGLang was restarted, with other sockets.
     OtherSockets,
 }
 
-/// Runs until told to stop. Streams live for as long as the sockets they were told of.
+/// Runs until a stop is requested. When SGLang restarts with other sockets, the streams are drained and started again.
 async fn serve(
     options: &Options,
     mut shared: Shared,
     reloads: mpsc::Receiver<ReloadRequest>,
-) -> anyhow::Result<Left> {
+) -> anyhow::Result<DrainOutcome> {
     let mut signals = Signals::new()?;
     let bound = shared.admin.bind(&shared.config.admin).await?;
     let state = shared.admin_state();
@@ -108,38 +108,37 @@ async fn serve(
         Source::new(&options.config_file, options.rendezvous.as_deref(), options.drain_timeout, reloads)?;
     source.watch(&shared)?;
     loop {
-        let Some(mut meetings) = meet(options, &shared, &mut signals).await? else {
-            return Ok(Left::Nothing);
+        let Some(mut sockets) = wait_for_sockets(options, &shared, &mut signals).await? else {
+            return Ok(DrainOutcome::Complete);
         };
         let mut running = Running::default();
-        running.start(&shared, &meetings)?;
+        running.start(&shared, &sockets)?;
         shared.health.clear("rendezvous");
-        rendezvous::tell(&shared.config, &meetings, &shared.events, &shared.health);
-        let stop =
-            watch(options, &mut shared, &mut running, &mut meetings, &mut signals, &mut source).await?;
+        rendezvous::report(&shared.config, &sockets, &shared.events, &shared.health);
+        let stop = watch(options, &mut shared, &mut running, &mut sockets, &mut signals, &mut source).await?;
         let left = drain(running.streams, &shared.config.streams, &shared, options.drain_timeout).await?;
         shared.clear();
-        // What it held is given back when the runtime has had a turn: the next sockets may have the same names.
+        // Dropped tasks release their sockets only when the runtime runs; the next sockets may have the same names.
         tokio::task::yield_now().await;
-        if matches!(stop, Stop::Told) {
+        if matches!(stop, Stop::Requested) {
             return Ok(left);
         }
     }
 }
 
-/// Waits for the rendezvous, where there is to be one. `None`: told to stop meanwhile.
-async fn meet(
+/// Waits for the rendezvous file, if there is to be one. `None`: a stop was requested meanwhile.
+async fn wait_for_sockets(
     options: &Options,
     shared: &Shared,
     signals: &mut Signals,
-) -> anyhow::Result<Option<Vec<Meeting>>> {
-    let mut told = false;
+) -> anyhow::Result<Option<Vec<StreamSockets>>> {
+    let mut reported = false;
     loop {
-        if let Some(meetings) = rendezvous::look(&shared.config, options.rendezvous.as_deref())? {
-            return Ok(Some(meetings));
+        if let Some(sockets) = rendezvous::find(&shared.config, options.rendezvous.as_deref())? {
+            return Ok(Some(sockets));
         }
-        if !told {
-            told = true;
+        if !reported {
+            reported = true;
             let file = options.rendezvous.as_deref().unwrap_or(Path::new("")).display().to_string();
             let text = format!("waits for the scheduler to write {file}");
             tracing::info!(target: "afterbay", "rendezvous: {text}");
@@ -149,73 +148,73 @@ async fn meet(
             () = signals.next() => return Ok(None),
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }
-        shared.signals.tell(&shared.events);
+        shared.signals.publish_notices(&shared.events);
         if options.until_pid.is_some_and(|pid| !is_alive(pid)) {
             return Ok(None);
         }
     }
 }
 
-/// Until there is a reason to stop. A stream that fails is told, and the others go on.
+/// Watches over the streams until there is a reason to stop. If a stream fails, the other streams go on.
 async fn watch(
     options: &Options,
     shared: &mut Shared,
     running: &mut Running,
-    meetings: &mut Vec<Meeting>,
+    sockets: &mut Vec<StreamSockets>,
     signals: &mut Signals,
     source: &mut Source<'_>,
 ) -> anyhow::Result<Stop> {
     let mut look = tokio::time::interval(LOOK_EVERY);
     let mut failed: Vec<String> = Vec::new();
     loop {
-        let asked = tokio::select! {
-            () = signals.next() => return Ok(Stop::Told),
-            asked = source.asked.recv() => Some(asked),
+        let reload = tokio::select! {
+            () = signals.next() => return Ok(Stop::Requested),
+            request = source.requests.recv() => Some(request),
             _ = source.hangup.recv() => Some(None),
             _ = look.tick() => None,
         };
-        if let Some(asked) = asked {
-            match source.reload(asked, shared, running, meetings, signals.next()).await {
+        if let Some(request) = reload {
+            match source.reload(request, shared, running, sockets, signals.next()).await {
                 true => continue,
-                false => return Ok(Stop::Told),
+                false => return Ok(Stop::Requested),
             }
         }
-        shared.signals.tell(&shared.events);
-        shared.sinks.look(&running.streams);
+        shared.signals.publish_notices(&shared.events);
+        shared.sinks.check_pages(&running.streams);
         shared.events.tick(Instant::now());
         for stream in running.streams.iter().filter(|stream| stream.is_finished()) {
             if !failed.iter().any(|name| name == stream.name()) {
                 failed.push(stream.name().to_owned());
                 let key = format!("stream:{}", stream.name());
                 shared.health.not_ready(&key, "its thread has ended", SystemTime::now());
-                let why = "its thread has ended; its journal is whole up to its last frame".to_owned();
+                let why = "its thread has ended; its journal is complete up to its last frame".to_owned();
                 shared.events.publish(StreamFailed { stream: stream.name().into(), why });
             }
         }
         if options.until_pid.is_some_and(|pid| !is_alive(pid)) {
-            tracing::info!(target: "afterbay", "the process it runs for has ended");
-            return Ok(Stop::Told);
+            tracing::info!(target: "afterbay", "stops: the process of --until-pid has ended");
+            return Ok(Stop::Requested);
         }
-        // A file that is gone, half a set or unreadable for a moment is not a reason to let go of living sockets.
-        let Ok(Some(now)) = rendezvous::look(&shared.config, options.rendezvous.as_deref()) else { continue };
-        if meetings.iter().zip(&now).any(|(before, now)| before.is_elsewhere(now)) {
+        // A file that is missing or unreadable for a moment is no reason to stop streams that run.
+        let Ok(Some(now)) = rendezvous::find(&shared.config, options.rendezvous.as_deref()) else { continue };
+        if sockets.iter().zip(&now).any(|(before, now)| before.has_moved(now)) {
             return Ok(Stop::OtherSockets);
         }
-        // The file of a next leg comes later than that of its scheduler.
-        let mut came = false;
-        for (before, now) in meetings.iter_mut().zip(now) {
-            if !before.has_sockets() && now.has_sockets() {
-                (*before, came) = (now, true);
+        // The detokenizer writes the file of the second leg later than the scheduler writes its own.
+        let mut is_new = false;
+        for (before, now) in sockets.iter_mut().zip(now) {
+            if !before.are_known() && now.are_known() {
+                (*before, is_new) = (now, true);
             }
         }
-        if came {
-            running.start(shared, meetings)?;
-            rendezvous::tell(&shared.config, meetings, &shared.events, &shared.health);
+        if is_new {
+            running.start(shared, sockets)?;
+            rendezvous::report(&shared.config, sockets, &shared.events, &shared.health);
         }
     }
 }
 
-/// SIGTERM and SIGINT.
+/// The signals that request a stop: SIGTERM and SIGINT.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,

@@ -1,4 +1,4 @@
-//! What all streams of a process share: the journal's directory, the plugin host, counters, and what the admin addresses ask.
+//! The state that all streams of a process share.
 
 use crate::aborts::Aborts;
 use crate::admin::{Admin, AdminState};
@@ -16,7 +16,7 @@ use afterbay_runtime::Host;
 use afterbay_stream::Budget;
 use std::sync::Arc;
 
-/// What all streams of a process share.
+/// The state that all streams of a process share: journal directory, plugin host, counters, admin addresses.
 pub(crate) struct Shared {
     pub(crate) config: config::Config,
     pub(crate) directory: Arc<Directory>,
@@ -55,7 +55,7 @@ impl Shared {
         }
     }
 
-    /// Every stream has ended.
+    /// Forgets every stream, after all have ended.
     pub(crate) fn clear(&self) {
         self.aborts.clear();
         self.attributes.clear();
@@ -64,7 +64,7 @@ impl Shared {
         self.sinks.clear();
     }
 
-    /// A stream is configured no longer, and has ended.
+    /// Forgets a stream that has ended and is no longer in the configuration.
     pub(crate) fn forget_stream(&self, stream: &str) {
         self.aborts.remove(stream);
         self.attributes.remove(stream);
@@ -74,7 +74,7 @@ impl Shared {
         self.health.clear_stream(stream);
     }
 
-    /// Opens (and locks) the journal.
+    /// Opens and locks the journal.
     pub(crate) fn open(
         config: config::Config,
         host: Host,

@@ -1,9 +1,8 @@
-//! The scheduler's own load, of each stream: where it is read, what becomes of it in the log, on `/metrics` and on
-//! `/v1/signals`.
+//! The scheduler's own load, for each stream: background readers, and their values in events, `/metrics` and `/v1/signals`.
 //!
-//! Owns the background readers, which outlive a stream's sockets. What is done about a load is not its business.
+//! A reader outlives a stream's sockets.
 
-use crate::rendezvous::{self, Meeting, Rendezvous};
+use crate::rendezvous::{self, RendezvousFile, StreamSockets};
 use crate::sinks::Sinks;
 use afterbay_config as config;
 use afterbay_events::event::{
@@ -21,42 +20,41 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The readers of a process, in the order of the configuration's streams. Clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct Signals(Arc<Mutex<Vec<Arc<Followed>>>>);
+pub(crate) struct Signals(Arc<Mutex<Vec<Arc<StreamSignals>>>>);
 
 /// The signals of one stream.
-struct Followed {
+struct StreamSignals {
     stream: String,
-    /// Those of the configuration, and of the tokenizers that were met.
+    /// Those of the configuration, and of the tokenizers of the rendezvous file.
     sinks: Mutex<Vec<String>>,
-    /// What is known of them.
     known: Sinks,
     config: config::Signals,
-    /// None where there is no source.
+    /// `None` if there is no source.
     source: Mutex<Option<Source>>,
 }
 
 struct Source {
     reader: LoadReader,
-    /// What it reads, with what it was told to follow since.
+    /// The configuration of the reader, with the load file that it follows now.
     reads: LoadConfig,
 }
 
 impl Signals {
-    /// Of every stream of a configuration; nothing is read before [`Signals::meet`].
+    /// The signals of every stream of a configuration. Nothing is read before [`Signals::attach`].
     pub(crate) fn new(config: &config::Config, metrics: &Metrics, sinks: &Sinks) -> Signals {
         let signals = Signals::default();
         signals.follow(config, metrics, sinks);
         signals
     }
 
-    /// Of the streams of another configuration from now on. What is followed as before goes on being read.
+    /// Changes to the streams of another configuration. Readers whose configuration did not change go on.
     pub(crate) fn follow(&self, config: &config::Config, metrics: &Metrics, known: &Sinks) {
         let mut held = self.lock();
         let before = std::mem::take(&mut *held);
         for stream in &config.streams {
             let sinks: Vec<String> = stream.sinks.iter().map(|sink| sink.name.to_string()).collect();
             let (name, follows) = (stream.name.to_string(), of_its_own(stream));
-            let is_same = |known: &&Arc<Followed>| known.stream == name && known.config == follows;
+            let is_same = |known: &&Arc<StreamSignals>| known.stream == name && known.config == follows;
             if let Some(before) = before.iter().find(is_same) {
                 *before.sinks() = sinks;
                 held.push(before.clone());
@@ -69,31 +67,33 @@ impl Signals {
             });
             let (sinks, source) = (Mutex::new(sinks), Mutex::default());
             let known = known.clone();
-            held.push(Arc::new(Followed { stream: name, sinks, known, config: follows, source }));
+            held.push(Arc::new(StreamSignals { stream: name, sinks, known, config: follows, source }));
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Followed>>> {
-        // Whoever panicked with it left whole values.
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<StreamSignals>>> {
+        // No code panics with a half-written value.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn all(&self) -> Vec<Arc<Followed>> {
+    fn all(&self) -> Vec<Arc<StreamSignals>> {
         self.lock().clone()
     }
 
-    fn of(&self, stream: &str) -> Option<Arc<Followed>> {
-        self.lock().iter().find(|followed| followed.stream == stream).cloned()
+    fn of(&self, stream: &str) -> Option<Arc<StreamSignals>> {
+        self.lock().iter().find(|stream_signals| stream_signals.stream == stream).cloned()
     }
 
-    /// Reads from now on what the configuration and each stream's rendezvous name.
-    pub(crate) fn meet(&self, config: &config::Config, meetings: &[Meeting]) -> anyhow::Result<()> {
-        for (followed, (stream, meeting)) in self.all().iter().zip(config.streams.iter().zip(meetings)) {
-            let met = meeting.met();
-            let workers = rendezvous::workers(stream, met)?;
+    /// Starts to read the sources that the configuration and each stream's rendezvous file name.
+    pub(crate) fn attach(&self, config: &config::Config, sockets: &[StreamSockets]) -> anyhow::Result<()> {
+        for (stream_signals, (stream, sockets)) in self.all().iter().zip(config.streams.iter().zip(sockets)) {
+            let rendezvous = sockets.file();
+            let workers = rendezvous::workers(stream, rendezvous)?;
             let sinks = stream.sinks.iter().chain(&workers);
-            *followed.sinks() = sinks.map(|sink| sink.name.to_string()).collect();
-            followed.meet(met).with_context(|| format!("stream {:?}", followed.stream))?;
+            *stream_signals.sinks() = sinks.map(|sink| sink.name.to_string()).collect();
+            stream_signals
+                .attach(rendezvous)
+                .with_context(|| format!("stream {:?}", stream_signals.stream))?;
         }
         Ok(())
     }
@@ -102,17 +102,17 @@ impl Signals {
     pub(crate) fn load_of(&self, stream: &str) -> LoadForPlugins {
         let (signals, stream) = (self.clone(), stream.to_owned());
         Box::new(move || {
-            let followed = signals.of(&stream)?;
-            let load = followed.lock().as_ref()?.reader.handle().read();
+            let stream_signals = signals.of(&stream)?;
+            let load = stream_signals.lock().as_ref()?.reader.handle().read();
             for_plugins(&load)
         })
     }
 
-    /// Publishes what has changed about the sources since the last time.
-    pub(crate) fn tell(&self, events: &Events) {
-        for followed in self.all() {
-            let notices = followed.lock().as_ref().map(|source| source.reader.notices());
-            let stream: Name = followed.stream.as_str().into();
+    /// Publishes the changes of the sources since the last call.
+    pub(crate) fn publish_notices(&self, events: &Events) {
+        for stream_signals in self.all() {
+            let notices = stream_signals.lock().as_ref().map(|source| source.reader.notices());
+            let stream: Name = stream_signals.stream.as_str().into();
             for notice in notices.into_iter().flatten() {
                 events.publish(event(stream.clone(), notice));
             }
@@ -121,24 +121,24 @@ impl Signals {
 
     /// `/v1/signals`.
     pub(crate) fn report(&self, metrics: &Metrics) -> Report {
-        Report { streams: self.all().iter().map(|followed| followed.report(metrics)).collect() }
+        Report { streams: self.all().iter().map(|stream_signals| stream_signals.report(metrics)).collect() }
     }
 }
 
-impl Followed {
+impl StreamSignals {
     fn lock(&self) -> MutexGuard<'_, Option<Source>> {
-        // Whoever panicked with it left a reader that reads.
+        // After a panic the reader still works.
         self.source.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn sinks(&self) -> MutexGuard<'_, Vec<String>> {
-        // They are replaced whole.
+        // The list is only ever replaced.
         self.sinks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn meet(&self, met: Option<&Rendezvous>) -> Result<(), afterbay_signals::Error> {
+    fn attach(&self, rendezvous: Option<&RendezvousFile>) -> Result<(), afterbay_signals::Error> {
         let mut held = self.lock();
-        let reads = reads(&self.config, met);
+        let reads = reads(&self.config, rendezvous);
         if let (Some(source), Some(reads)) = (held.as_mut(), &reads) {
             if source.reads == *reads {
                 return Ok(());
@@ -149,7 +149,7 @@ impl Followed {
                 return Ok(());
             }
         }
-        // There is none, or of another rank, or of a scheduler without a load file: what the one before knew is of no use.
+        // There is no reader, or its values are of another scheduler or rank.
         *held = None;
         let start =
             |reads: LoadConfig| LoadReader::start(reads.clone()).map(|reader| Source { reader, reads });
@@ -157,7 +157,7 @@ impl Followed {
         Ok(())
     }
 
-    /// The load and the sources at one time; `None` where there are none.
+    /// The load and the state of its sources; `None` if there is no source.
     fn read(&self) -> Option<(LoadSnapshot, Vec<SourceReport>)> {
         self.lock().as_ref().map(|source| (source.reader.handle().read(), source.reader.sources()))
     }
@@ -199,14 +199,14 @@ impl Followed {
 }
 
 impl Source {
-    /// Where the load file is now, if nothing but its place is another.
+    /// The new load file, if nothing else differs.
     fn elsewhere<'a>(&self, reads: &'a LoadConfig) -> Option<&'a SnapshotPlace> {
         let there = LoadConfig { load_snapshot: reads.load_snapshot.clone(), ..self.reads.clone() };
         reads.load_snapshot.as_ref().filter(|_| there == *reads)
     }
 }
 
-/// The load that a next leg is told to look for is the scheduler's, which the stream before it has already.
+/// A second leg does not look for the scheduler's load file by itself, because the first leg reads it.
 fn of_its_own(stream: &config::Stream) -> config::Signals {
     let mut signals = stream.signals.clone();
     if !stream.after.is_empty() && signals.load_snapshot == config::LoadSnapshot::Auto {
@@ -215,22 +215,23 @@ fn of_its_own(stream: &config::Stream) -> config::Signals {
     signals
 }
 
-/// What a stream's reader is to read; `None` where there is nothing.
-fn reads(config: &config::Signals, met: Option<&Rendezvous>) -> Option<LoadConfig> {
+/// The sources for a stream's load reader; `None` if there are none.
+fn reads(config: &config::Signals, rendezvous: Option<&RendezvousFile>) -> Option<LoadConfig> {
     // SGLang before 0.5.13 has no instance id, and writes no load file.
-    let met_instance = met.and_then(|met| met.instance_id.clone()).filter(|id| !id.is_empty());
+    let instance =
+        rendezvous.and_then(|rendezvous| rendezvous.instance_id.clone()).filter(|id| !id.is_empty());
     let load_snapshot = match &config.load_snapshot {
-        config::LoadSnapshot::Auto => met_instance.map(SnapshotPlace::Instance),
+        config::LoadSnapshot::Auto => instance.map(SnapshotPlace::Instance),
         config::LoadSnapshot::Off => None,
         config::LoadSnapshot::Path(path) => Some(SnapshotPlace::Path(path.clone())),
         config::LoadSnapshot::Instance(id) => Some(SnapshotPlace::Instance(id.clone())),
     };
-    let met_rank = met.and_then(|met| met.dp_rank);
+    let rank = rendezvous.and_then(|rendezvous| rendezvous.dp_rank);
     let reads = LoadConfig {
         load_snapshot,
         load_stat: config.load_stat.as_ref().map(ToString::to_string),
         metrics: config.metrics.clone(),
-        dp_rank: config.dp_rank.or(met_rank).unwrap_or(0),
+        dp_rank: config.dp_rank.or(rank).unwrap_or(0),
         stale_after: config.stale_after,
         ..LoadConfig::default()
     };
@@ -248,7 +249,7 @@ fn event(stream: Name, notice: Notice) -> Event {
         Change::Fresh => SignalFresh { stream, source, place }.into(),
         Change::Missed { messages } => SignalMissed { stream, source, place, messages }.into(),
         Change::NoticesMissed { notices } => NoticesMissed { stream, of: "signals", missed: notices }.into(),
-        // A change that this version does not know, as its author words it.
+        // A change that this version does not know.
         other => SignalInvalid { stream, source, place, why: format!("{other:?}") }.into(),
     }
 }
@@ -257,7 +258,7 @@ fn seconds(nanos: u64) -> f64 {
     std::time::Duration::from_nanos(nanos).as_secs_f64()
 }
 
-/// A stale value has no place among gauges, which have no age of their own.
+/// The load as gauges. Stale values are left out, because a gauge has no age.
 fn of_load(load: &LoadSnapshot) -> SchedulerLoad {
     let fresh = load.fresh().copied();
     let values = fresh.unwrap_or_default();
@@ -281,7 +282,7 @@ fn of_load(load: &LoadSnapshot) -> SchedulerLoad {
     }
 }
 
-/// `None` before any source has said anything.
+/// The load for plugins; `None` before the first reading.
 fn for_plugins(load: &LoadSnapshot) -> Option<Load> {
     let values = &load.values;
     Some(Load {
@@ -312,7 +313,7 @@ fn of_source(load: &LoadSnapshot, report: &SourceReport) -> SignalSource {
     }
 }
 
-/// What `/v1/signals` says. Figures have the names that they have on `/metrics`.
+/// The answer of `/v1/signals`. Figures have the same names as on `/metrics`.
 #[derive(Serialize)]
 pub(crate) struct Report {
     streams: Vec<StreamReport>,
@@ -330,10 +331,10 @@ struct StreamReport {
     outbox_frames: u64,
     outbox_bytes: u64,
     requests_live: u64,
-    /// How long the oldest of what waits for a sink has waited.
+    /// Age of the oldest row that waits for a sink.
     oldest_ms: u64,
     sinks: Vec<SinkReport>,
-    /// `null` without a source. With its freshness, age and source: stale values stand as the last known.
+    /// `null` without a source. Stale values are the last known ones.
     load: Option<LoadSnapshot>,
     load_sources: Vec<SourceReport>,
 }
@@ -344,14 +345,14 @@ struct SinkReport {
     connected: bool,
     /// `keeping up`, `behind`, `stalled`, `away`.
     state: &'static str,
-    /// The place where waiting rows are joined for this reader, in words; `null` before the stream runs.
+    /// Where waiting rows are joined for this reader, in words; `null` before the stream runs.
     joins: Option<String>,
     waiting_rows: u64,
     waiting_tokens: u64,
     waiting_oldest_ms: u64,
     queue_frames: u64,
     queue_bytes: u64,
-    /// `null` where the reader does not count: nobody knows.
+    /// `null` if the reader has no credit page.
     lag_frames: Option<u64>,
     lag_bytes: Option<u64>,
     spilled_frames: u64,
@@ -394,7 +395,7 @@ impl SinkReport {
 mod tests {
     use super::*;
 
-    /// Both crates check an endpoint and a URL, each in its own words.
+    /// The configuration and the signals crate each check endpoints and URLs.
     #[test]
     fn a_source_that_the_configuration_accepts_is_taken_by_its_reader() {
         let load_stats =

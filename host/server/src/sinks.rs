@@ -1,10 +1,10 @@
-//! How each sink of a stream is set up: where its reader is, who reads, and where rows may be joined for the reader.
+//! Sets up the sinks of a stream: the reader's endpoint, the kind of reader, and where rows may be joined for the reader.
 //!
-//! The configuration says who reads, or the connector does: in its rendezvous file, or on the reader's credit page. The page may
-//! appear after the stream has started, so pages are looked at for as long as the process runs. While nothing says who reads, rows
-//! are not joined, and the log, `/readyz`, `/v1/signals` and `afterbay check` say so.
+//! The kind of reader stands in the configuration, in the rendezvous file, or on the reader's credit page. The page may appear
+//! after the stream has started, so Afterbay looks at pages as long as it runs. While the kind is unknown, rows are not joined,
+//! and the log, `/readyz`, `/v1/signals` and `afterbay check` say so.
 
-use crate::rendezvous::Rendezvous;
+use crate::rendezvous::RendezvousFile;
 use afterbay_config as config;
 use afterbay_events::event::{SinkJoined, SinkUncounted, SinkUnjoined, SinkVocabulary};
 use afterbay_events::{Event, Events, Health};
@@ -19,44 +19,44 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-/// A longer file beside a credit page is not the connector's.
-const TOLD_BYTES_MAX: u64 = 64 << 10;
+/// Most bytes of the file that the connector writes beside a credit page.
+const READER_INFO_BYTES_MAX: u64 = 64 << 10;
 
 /// The known state of the sinks of a process, by stream and sink. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Sinks {
-    known: Arc<Mutex<BTreeMap<(String, String), Known>>>,
+    known: Arc<Mutex<BTreeMap<(String, String), KnownSink>>>,
     tokenizers: Arc<Tokenizers>,
     events: Events,
     health: Health,
 }
 
-struct Known {
-    /// The place where rows are joined, in words.
+struct KnownSink {
+    /// Where rows are joined, in words.
     joins: String,
-    /// The page that says who reads, where nothing else does.
-    page: Option<Watched>,
+    /// The page that names the kind of reader, if nothing else does.
+    page: Option<WatchedPage>,
 }
 
-/// A sink whose credit page says who reads.
-struct Watched {
+/// A sink whose credit page names the kind of reader.
+struct WatchedPage {
     stream: config::Stream,
     sink: config::Sink,
-    met: Option<Rendezvous>,
+    rendezvous: Option<RendezvousFile>,
     page: PageReader,
-    /// The page's file and generation that were decided by.
+    /// The page's file and generation at the last decision.
     seen: Option<((u64, u64), u64)>,
 }
 
-/// The place where rows may be joined for a sink, and its published form.
+/// Where rows may be joined for a sink, and how this is published.
 struct Decision {
     joins: Joins,
     /// For `/v1/signals`.
     text: String,
-    /// Why rows are not joined.
+    /// The reason why rows are not joined.
     unjoined: Option<String>,
     event: Option<Event>,
-    /// The reader's own word may still come.
+    /// Whether the credit page cannot say more later.
     is_final: bool,
 }
 
@@ -66,23 +66,23 @@ impl Sinks {
         Sinks { known: Arc::default(), tokenizers, events, health }
     }
 
-    /// Says where rows are joined for a sink; `None` for a sink that is not known.
+    /// Where rows are joined for a sink, in words; `None` for an unknown sink.
     pub(crate) fn joins(&self, stream: &str, sink: &str) -> Option<String> {
         Some(self.lock().get(&(stream.to_owned(), sink.to_owned()))?.joins.clone())
     }
 
-    /// Every stream has ended.
+    /// Forgets every sink, after all streams have ended.
     pub(crate) fn clear(&self) {
         self.lock().clear();
     }
 
-    /// A stream is configured no longer.
+    /// Forgets the sinks of a stream that is no longer in the configuration.
     pub(crate) fn forget_stream(&self, stream: &str) {
         self.lock().retain(|(of, _), _| of != stream);
     }
 
-    /// Looks at the pages that say who reads, and tells the streams.
-    pub(crate) fn look(&self, streams: &[Stream]) {
+    /// Looks at the credit pages, and passes new decisions to the running streams.
+    pub(crate) fn check_pages(&self, streams: &[Stream]) {
         let mut known = self.lock();
         for ((stream, sink), known) in known.iter_mut() {
             let Some(running) = streams.iter().find(|running| running.name() == stream) else { continue };
@@ -98,7 +98,7 @@ impl Sinks {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, String), Known>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, String), KnownSink>> {
         // Each entry is replaced whole.
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,49 +114,50 @@ impl Sinks {
         }
     }
 
-    /// One reader of a stream of this configuration: where it is as the connector found it, else as the configuration says.
+    /// Sets up one sink of a stream. A sink without `connect` takes its endpoint from the rendezvous file.
     pub(crate) fn setup(
         &self,
         config: &config::Config,
         stream: &config::Stream,
         sink: &config::Sink,
-        met: Option<&Rendezvous>,
+        rendezvous: Option<&RendezvousFile>,
     ) -> anyhow::Result<SinkSetup> {
         let of = || format!("stream {:?}: sink {:?}", stream.name.as_str(), sink.name.as_str());
         let mut sink = sink.clone();
-        let connect = match (&sink.connect, met) {
-            (None, Some(met)) => {
-                sink.credit = sink.credit.take().or_else(|| met.credit.clone());
-                met.down.parse()?
+        let connect = match (&sink.connect, rendezvous) {
+            (None, Some(rendezvous)) => {
+                sink.credit = sink.credit.take().or_else(|| rendezvous.credit.clone());
+                rendezvous.down.parse()?
             }
             (Some(connect), _) => connect.clone(),
             (None, None) => bail!("{}: it has no connect and there is no rendezvous", of()),
         };
         let mut page = sink.credit.as_ref().map(PageReader::new);
         let seen = page.as_mut().and_then(page_of);
-        let decision = decide(&self.tokenizers, stream, &sink, met, seen.as_ref()).with_context(of)?;
+        let decision = decide(&self.tokenizers, stream, &sink, rendezvous, seen.as_ref()).with_context(of)?;
         self.publish(&decision, stream.name.as_str(), sink.name.as_str());
         if let Some(event) = uncounted(config, stream, &sink, &decision.joins) {
             self.events.publish(event);
         }
         let seen = seen.filter(|_| decision.is_final).map(|page| (page.file, page.generation));
-        let watched = page.filter(|_| asks_the_page(stream, &sink, met)).map(|page| Watched {
+        let watched = page.filter(|_| asks_the_page(stream, &sink, rendezvous)).map(|page| WatchedPage {
             stream: stream.clone(),
             sink: sink.clone(),
-            met: met.cloned(),
+            rendezvous: rendezvous.cloned(),
             page,
             seen,
         });
-        let known = Known { joins: decision.text, page: watched };
+        let known = KnownSink { joins: decision.text, page: watched };
         self.lock().insert((stream.name.to_string(), sink.name.to_string()), known);
-        let reader_id =
-            met.map(|met| format!("{}-{}", met.instance_id.as_deref().unwrap_or_default(), met.pid));
+        let reader_id = rendezvous.map(|rendezvous| {
+            format!("{}-{}", rendezvous.instance_id.as_deref().unwrap_or_default(), rendezvous.pid)
+        });
         Ok(SinkSetup { config: sink, connect, reader_id, joins: decision.joins })
     }
 }
 
-impl Watched {
-    /// A decision where the page has another reader than at the last one.
+impl WatchedPage {
+    /// A new decision, if the page has another reader than before.
     fn look(&mut self, tokenizers: &Tokenizers) -> Option<Decision> {
         self.page.check_file();
         let Look::Page(page) = self.page.look() else { return None };
@@ -165,11 +166,12 @@ impl Watched {
             return None;
         }
         if self.seen.is_some() {
-            // Another reader may come with other files under the same names.
+            // Another reader may use other tokenizer files under the same names.
             tokenizers.forget();
         }
         // A tokenizer that the configuration names was read at the start.
-        let decision = decide(tokenizers, &self.stream, &self.sink, self.met.as_ref(), Some(&page)).ok()?;
+        let decision =
+            decide(tokenizers, &self.stream, &self.sink, self.rendezvous.as_ref(), Some(&page)).ok()?;
         if decision.is_final {
             self.seen = seen;
         }
@@ -177,14 +179,14 @@ impl Watched {
     }
 }
 
-/// The warnings of a start without a rendezvous, for `afterbay check`.
+/// The warnings that a start without a rendezvous file would publish, for `afterbay check`.
 pub fn warnings(config: &config::Config, tokenizers: &Tokenizers) -> Vec<String> {
     let mut warnings = Vec::new();
     for stream in &config.streams {
-        // The others come with the connector.
+        // The endpoints of the other sinks are unknown without the rendezvous file.
         for sink in stream.sinks.iter().filter(|sink| sink.connect.is_some()) {
             let seen = sink.credit.as_ref().map(PageReader::new).as_mut().and_then(page_of);
-            // A tokenizer that cannot be read is a problem, and told as one.
+            // A tokenizer that cannot be read is a problem, and info as one.
             let Ok(decision) = decide(tokenizers, stream, sink, None, seen.as_ref()) else { continue };
             let unjoined = decision.event.filter(|_| decision.unjoined.is_some());
             let uncounted = uncounted(config, stream, sink, &decision.joins);
@@ -201,7 +203,7 @@ fn page_of(page: &mut PageReader) -> Option<Page> {
     }
 }
 
-/// A sink whose reader shows only in what it leaves in the kernel.
+/// The warning about a sink without a credit page, whose progress shows only in the kernel's buffer.
 fn uncounted(
     config: &config::Config,
     stream: &config::Stream,
@@ -209,7 +211,7 @@ fn uncounted(
     joins: &Joins,
 ) -> Option<Event> {
     let waits_for_pressure = stream.coalesce.when == config::CoalesceWhen::Backpressure;
-    // The next leg reads at once.
+    // A second leg of this process reads at once.
     let is_own = sink.takes == config::Takes::Skipped
         && config.streams.iter().any(|next| Some(&next.listen) == sink.connect.as_ref());
     let is_uncounted =
@@ -218,56 +220,64 @@ fn uncounted(
     is_uncounted.then(|| SinkUncounted { stream, sink }.into())
 }
 
-/// The kind of reader, by the configuration, else by the rendezvous file; `None` where neither says.
-fn configured(stream: &config::Stream, sink: &config::Sink, met: Option<&Rendezvous>) -> Option<ReaderKind> {
-    match (sink.reader, met.map(|met| met.down_kind.as_str())) {
+/// The kind of reader, by the configuration, else by the rendezvous file; `None` if neither says.
+fn configured(
+    stream: &config::Stream,
+    sink: &config::Sink,
+    rendezvous: Option<&RendezvousFile>,
+) -> Option<ReaderKind> {
+    match (sink.reader, rendezvous.map(|rendezvous| rendezvous.down_kind.as_str())) {
         (config::Reads::Tokenizer, _) | (config::Reads::Auto, Some("tokenizer")) => {
             Some(ReaderKind::Tokenizer)
         }
         (config::Reads::Detokenizer, _) | (config::Reads::Auto, Some(_)) => Some(ReaderKind::Detokenizer),
-        // Behind a detokenizer the text is made.
+        // A second leg carries text, so a tokenizer reads it.
         (config::Reads::Auto, None) => (!stream.after.is_empty()).then_some(ReaderKind::Tokenizer),
     }
 }
 
-/// The page can say more than the configuration and the rendezvous file do: who reads, or where a detokenizer's tokenizer is.
-fn asks_the_page(stream: &config::Stream, sink: &config::Sink, met: Option<&Rendezvous>) -> bool {
-    configured(stream, sink, met) != Some(ReaderKind::Tokenizer)
+/// Whether the credit page can add the kind of reader, or the path of a detokenizer's tokenizer.
+fn asks_the_page(stream: &config::Stream, sink: &config::Sink, rendezvous: Option<&RendezvousFile>) -> bool {
+    configured(stream, sink, rendezvous) != Some(ReaderKind::Tokenizer)
         && sink.tokenizer.is_none()
         && !is_never(stream)
 }
 
-/// Rows are never joined, also not by plugins that hold some.
+/// Whether rows are never joined: coalescing is off, and no plugin holds rows.
 fn is_never(stream: &config::Stream) -> bool {
     stream.coalesce.when == config::CoalesceWhen::Never && stream.plugins.is_empty()
 }
 
-/// Decides where rows may be joined for a reader. A tokenizer that the configuration names must be readable; one that the connector
-/// names should be.
+/// Decides where rows may be joined for a reader.
+///
+/// # Errors
+/// A tokenizer that the configuration names cannot be read. If the connector named it, the decision is not to join rows.
 fn decide(
     tokenizers: &Tokenizers,
     stream: &config::Stream,
     sink: &config::Sink,
-    met: Option<&Rendezvous>,
+    rendezvous: Option<&RendezvousFile>,
     page: Option<&Page>,
 ) -> anyhow::Result<Decision> {
     let on_page = page.map_or(ReaderKind::Unknown, |page| page.reader);
-    let reader = configured(stream, sink, met).unwrap_or(on_page);
-    // A stream that never joins rows needs this only for plugins that hold some.
+    let reader = configured(stream, sink, rendezvous).unwrap_or(on_page);
+    // A stream that never joins rows needs the vocabulary only for held rows.
     let never = stream.coalesce.when == config::CoalesceWhen::Never;
     let (of_stream, of_sink) = (stream.name.as_str(), sink.name.as_str());
     if reader == ReaderKind::Tokenizer || is_never(stream) {
-        let learned = configured(stream, sink, met).is_none() && reader == ReaderKind::Tokenizer && !never;
+        let learned =
+            configured(stream, sink, rendezvous).is_none() && reader == ReaderKind::Tokenizer && !never;
         let event = learned.then(|| SinkJoined { stream: of_stream.into(), sink: of_sink.into() }.into());
         let text = if never { "never" } else { "anywhere" }.to_owned();
         return Ok(Decision { joins: Joins::Anywhere, text, unjoined: None, event, is_final: true });
     }
-    let told = match (&sink.credit, page) {
+    let info = match (&sink.credit, page) {
         (Some(path), Some(page)) => tokenizer_beside(path, page.pid),
         _ => None,
     };
-    let found = met.and_then(|met| met.tokenizer_path.clone().or_else(|| met.model_path.clone()));
-    let vocabulary = match (&sink.tokenizer, told.as_ref().map(PathBuf::from).or_else(|| found.map(PathBuf::from))) {
+    let found = rendezvous
+        .and_then(|rendezvous| rendezvous.tokenizer_path.clone().or_else(|| rendezvous.model_path.clone()));
+    let vocabulary = match (&sink.tokenizer, info.as_ref().map(PathBuf::from).or_else(|| found.map(PathBuf::from))) {
         (Some(path), _) => Ok(tokenizers.vocabulary(path).context("stream.sink.tokenizer")?),
         (None, _) if reader == ReaderKind::Unknown => Err(unknown(sink, page)),
         (None, Some(path)) => tokenizers.vocabulary(&path).map_err(|error| {
@@ -277,8 +287,8 @@ fn decide(
                              tokenizer it has: add tokenizer = \"DIR\" to the sink, the directory of the model's tokenizer.json"
             .to_owned()),
     };
-    // The connector writes the file a moment after the page.
-    let is_final = on_page != ReaderKind::Detokenizer || sink.tokenizer.is_some() || told.is_some();
+    // The connector writes the file beside the page a moment after the page.
+    let is_final = on_page != ReaderKind::Detokenizer || sink.tokenizer.is_some() || info.is_some();
     let (stream, sink) = (of_stream.into(), of_sink.into());
     Ok(match vocabulary {
         Ok(vocabulary) => {
@@ -306,7 +316,7 @@ fn decide(
     })
 }
 
-/// Why rows are not joined for a reader of which nothing is known, and what to do.
+/// Explains why rows are not joined for a reader of unknown kind, and what to do.
 fn unknown(sink: &config::Sink, page: Option<&Page>) -> String {
     let add = "add reader = \"tokenizer\" to the sink where SGLang runs with --skip-tokenizer-init, else tokenizer = \
                \"DIR\", the directory of the model's tokenizer.json";
@@ -327,19 +337,19 @@ fn unknown(sink: &config::Sink, page: Option<&Page>) -> String {
 
 /// The file that the connector writes beside a detokenizer's page.
 #[derive(Deserialize)]
-struct Told {
+struct ReaderInfo {
     pid: u32,
     tokenizer_path: Option<String>,
 }
 
-/// The path of the tokenizer of the reader with this pid, by the file beside its page.
+/// The tokenizer of the reader with this pid, by the file beside its credit page.
 fn tokenizer_beside(page: &Path, pid: u32) -> Option<String> {
     let mut file = page.as_os_str().to_owned();
     file.push(".json");
     let file = Path::new(&file);
-    if std::fs::metadata(file).ok()?.len() > TOLD_BYTES_MAX {
+    if std::fs::metadata(file).ok()?.len() > READER_INFO_BYTES_MAX {
         return None;
     }
-    let told: Told = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
-    told.tokenizer_path.filter(|_| told.pid == pid)
+    let info: ReaderInfo = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
+    info.tokenizer_path.filter(|_| info.pid == pid)
 }

@@ -1,11 +1,10 @@
-//! From a checked configuration to running streams: journal, plugins, sockets, in this order.
-//!
-//! Owns the streams that run, and the watches over their component files.
+//! Starts streams: journal, plugins and sockets, in this order. Holds the running streams and the watches over their component
+//! files.
 
-use crate::aborts::Opened;
+use crate::aborts::OpenChannel;
 use crate::loading::Key;
 use crate::plugins;
-use crate::rendezvous::{self, Meeting, Rendezvous};
+use crate::rendezvous::{self, RendezvousFile, StreamSockets};
 use crate::shared::Shared;
 use afterbay_config as config;
 use afterbay_events::event::{
@@ -19,8 +18,7 @@ use anyhow::Context;
 use std::collections::HashMap;
 use std::os::unix::fs::DirBuilderExt;
 
-/// Makes the directories of a configuration's journal and of the sockets that it listens on, where they are missing. Only
-/// their owner may look into them.
+/// Makes the missing directories of the journal and of `ipc://` endpoints that Afterbay binds. Only their owner may enter them.
 pub(crate) fn make_dirs(config: &config::Config) -> anyhow::Result<()> {
     let mut dirs = vec![config.journal.dir.as_path()];
     let mut listens: Vec<&config::Endpoint> = Vec::new();
@@ -47,35 +45,34 @@ pub(crate) fn make_dirs(config: &config::Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The streams of a process, and the watches over their components.
+/// The running streams of a process, and the watches over their component files.
 #[derive(Default)]
 pub(crate) struct Running {
     pub(crate) streams: Vec<Stream>,
-    /// Over the components of streams that run.
     pub(crate) watches: Vec<Watch>,
-    /// The files that they watch.
+    /// The files that `watches` watch.
     pub(crate) watched: Vec<Watched<Key>>,
 }
 
 impl Running {
-    /// Forgets a stream that is configured no longer, and has ended.
+    /// Forgets a stream that has ended and is no longer in the configuration.
     pub(crate) fn forget_stream(&mut self, shared: &Shared, stream: &str) {
         shared.forget_stream(stream);
         self.watched.retain(|watched| watched.key.0 != stream);
     }
 
-    /// Starts every stream that has its sockets and does not run.
-    pub(crate) fn start(&mut self, shared: &Shared, meetings: &[Meeting]) -> anyhow::Result<()> {
-        shared.signals.meet(&shared.config, meetings)?;
+    /// Starts every stream that does not run and whose sockets are known.
+    pub(crate) fn start(&mut self, shared: &Shared, sockets: &[StreamSockets]) -> anyhow::Result<()> {
+        shared.signals.attach(&shared.config, sockets)?;
         let before = self.streams.len();
         let mut watched = Vec::new();
-        for (stream, meeting) in shared.config.streams.iter().zip(meetings) {
+        for (stream, sockets) in shared.config.streams.iter().zip(sockets) {
             let runs = self.streams.iter().any(|running| running.name() == stream.name.as_str());
-            if runs || !meeting.has_sockets() {
+            if runs || !sockets.are_known() {
                 continue;
             }
-            let mut setup = setup(shared, stream, meeting.met(), &mut watched)?;
-            let mut opened = Opened::new(stream, meeting.met(), &shared.events)?;
+            let mut setup = setup(shared, stream, sockets.file(), &mut watched)?;
+            let mut opened = OpenChannel::new(stream, sockets.file(), &shared.events)?;
             setup.upstream = opened.tell_scheduler();
             let started = Stream::start(setup)?;
             shared.aborts.add(started.name(), started.control(), opened);
@@ -91,18 +88,18 @@ impl Running {
         self.watch(shared, watched, before)
     }
 
-    /// Watches all components anew, as those that run now.
+    /// Replaces all watches, with the components that run now.
     pub(crate) fn watch_all(&mut self, shared: &Shared) -> anyhow::Result<()> {
         self.watches.clear();
         self.watch(shared, self.watched.clone(), 0)
     }
 
-    /// What each stream runs by now, or is about to: the same bytes are no reload.
+    /// Asks each stream which components it runs or is about to run, so that the same bytes are no reload.
     pub(crate) async fn refresh(&mut self) {
         let asked: Vec<_> =
             self.streams.iter().map(|it| (it.name(), plugins::standings(&it.control()))).collect();
         for (stream, standings) in asked {
-            // One that has ended runs nothing, and of one that does not turn nobody can say.
+            // A stream that has ended runs nothing, and a stuck one does not answer.
             for standing in standings.await.ok().flatten().unwrap_or_default() {
                 let is_it =
                     |known: &&mut Watched<Key>| known.key.0 == stream && known.key.1 == standing.plugin;
@@ -113,7 +110,7 @@ impl Running {
         }
     }
 
-    /// Watches components of the streams from `first` on.
+    /// Watches component files, for the streams from index `first` on.
     fn watch(&mut self, shared: &Shared, watched: Vec<Watched<Key>>, first: usize) -> anyhow::Result<()> {
         if watched.is_empty() {
             return Ok(());
@@ -140,7 +137,7 @@ impl Running {
 fn setup(
     shared: &Shared,
     stream: &config::Stream,
-    met: Option<&Rendezvous>,
+    rendezvous: Option<&RendezvousFile>,
     watched: &mut Vec<Watched<Key>>,
 ) -> anyhow::Result<Setup> {
     let name = stream.name.to_string();
@@ -150,27 +147,27 @@ fn setup(
         if !error.is_full() {
             return Err(error.into());
         }
-        let what = format!("which streams it comes after is not kept: {error}");
+        let what = format!("the names of the streams that it is after could not be stored: {error}");
         shared.events.publish(JournalNotice { stream: name.as_str().into(), is_wrong: true, what });
     }
-    tell_recovered(shared, &name, &journal.1);
+    report_recovered(shared, &name, &journal.1);
     let mut plugins = Vec::new();
     let loader = shared.loader();
     for plugin in &stream.plugins {
-        let (setup, file) = loader.load(stream, plugin, met)?;
+        let (setup, file) = loader.load(stream, plugin, rendezvous)?;
         watched.extend(file);
         plugins.push(setup);
     }
-    let workers = rendezvous::workers(stream, met)?;
+    let workers = rendezvous::workers(stream, rendezvous)?;
     let sinks = stream.sinks.iter().chain(&workers);
-    let sinks = sinks.map(|sink| shared.sinks.setup(&shared.config, stream, sink, met));
+    let sinks = sinks.map(|sink| shared.sinks.setup(&shared.config, stream, sink, rendezvous));
     let taps = stream.taps.iter().map(tap_setup);
     let sinks: Vec<SinkSetup> = sinks.collect::<anyhow::Result<_>>()?;
     Ok(Setup {
         taps: taps.collect::<anyhow::Result<_>>()?,
         listen: stream.listen.clone(),
         sinks,
-        layouts: layouts(stream, met)?,
+        layouts: layouts(stream, rendezvous)?,
         journal,
         reopen: {
             let (directory, name) = (shared.directory.clone(), name.clone());
@@ -192,14 +189,14 @@ fn setup(
     })
 }
 
-/// One tap of a stream.
+/// The setup of one tap.
 pub(crate) fn tap_setup(tap: &config::Tap) -> anyhow::Result<TapSetup> {
     let (config::TapSocket::Push(endpoint) | config::TapSocket::Pub { listen: endpoint, .. }) = &tap.socket;
     Ok(TapSetup { config: tap.clone(), endpoint: endpoint.clone() })
 }
 
-fn layouts(stream: &config::Stream, met: Option<&Rendezvous>) -> anyhow::Result<Layouts> {
-    Ok(match (&stream.layout, met.and_then(|met| met.layout.as_ref())) {
+fn layouts(stream: &config::Stream, rendezvous: Option<&RendezvousFile>) -> anyhow::Result<Layouts> {
+    Ok(match (&stream.layout, rendezvous.and_then(|rendezvous| rendezvous.layout.as_ref())) {
         (config::Layout::Auto, Some(layout)) => Layouts::from_json("rendezvous", &layout.to_string())?,
         (config::Layout::Auto, None) => Layouts::builtin(),
         (config::Layout::Version(version), _) => Layouts::version(version)?,
@@ -207,7 +204,7 @@ fn layouts(stream: &config::Stream, met: Option<&Rendezvous>) -> anyhow::Result<
     })
 }
 
-fn tell_recovered(shared: &Shared, stream: &str, recovered: &Recovered) {
+fn report_recovered(shared: &Shared, stream: &str, recovered: &Recovered) {
     let name: afterbay_events::Name = stream.into();
     for cut in &recovered.cut {
         let (stream, segment) = (name.clone(), cut.segment.to_string());

@@ -121,8 +121,8 @@ fn an_abort_that_would_end_more_or_nothing_is_refused_with_words() {
     refused("alone", 503, "failed", &format!("no scheduler is connected to {}", stage.abort_side()));
     let mut input = Input::connect(&stage.abort_side());
     refused("", 400, "empty", "means every request");
-    refused("HEALTH_CHECK_1763649000.1", 400, "health_check", "is never ended");
-    refused("a", 409, "prefix", "begins with \"a\": SGLang would end both");
+    refused("HEALTH_CHECK_1763649000.1", 400, "health_check", "is never aborted");
+    refused("a", 409, "prefix", "begins with \"a\": SGLang would abort both");
     refused("al", 404, "not_live", "is not live");
     // None of these went out: the next that does is the first.
     afterbay.abort_connected("ab", &[]);
@@ -272,7 +272,7 @@ fn a_request_that_was_aborted_stays_ended_over_a_restart() {
     let afterbay = Afterbay::run(&stage, &stage.config().abort_by_push(&stage));
     // By its batches is known how the scheduler reads, and none has come.
     let unknown = afterbay.abort("b", &[]);
-    assert!(unknown.stderr.contains("no batch has come since the start"), "{unknown:?}");
+    assert!(unknown.stderr.contains("no batch has been received since the start"), "{unknown:?}");
     let mut sender = Sender::connect(&stage.scheduler_side());
     let mut input = Input::connect(&stage.abort_side());
     sender.send(&batch(Msgpack, vec![a.row(&[3]), b.row(&[3])]));

@@ -247,7 +247,7 @@ fn the_pace_of_a_stream_and_what_becomes_of_faults_change_in_place() {
     stage.write(&strict);
     let told = afterbay.event("ConfigReloaded");
     assert_eq!(
-        told["changed"], "plugin \"bad\" of \"test\" treated otherwise; coalesce of \"test\" changed",
+        told["changed"], "plugin \"bad\" of \"test\" options changed; coalesce of \"test\" changed",
         "{told}"
     );
     let mut request = Request::new("b");

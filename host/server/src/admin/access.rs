@@ -1,7 +1,7 @@
-//! The access rules of an admin address. Every request passes [`check`] before its route sees it.
+//! The access rules of an admin address. Every request passes [`check`] before its route.
 //!
-//! Whoever reaches an address can read there. A call that changes something is taken on the Unix socket, whose mode keeps
-//! other users out, or with the token of `admin.token_file`. Where there is a token, the Unix socket asks for it too.
+//! Everybody who reaches an address can read. A call that changes something must come over the Unix socket, whose mode keeps
+//! other users out, or carry the token of `admin.token_file`. If there is a token, the Unix socket needs it, too.
 
 use super::refusal;
 use crate::attributes;
@@ -18,12 +18,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use subtle::ConstantTimeEq;
 
-/// Time until a request's body is whole.
+/// Time to receive a request's body.
 const BODY_MAX: Duration = Duration::from_secs(5);
-/// Bytes of a token file.
+/// Most bytes of a token file.
 const TOKEN_BYTES_MAX: u64 = 4096;
 
-/// The token file of a process, which a reload may change. Clones share it.
+/// The path of the token file, which a reload may change. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TokenFile(Arc<Mutex<Option<PathBuf>>>);
 
@@ -32,7 +32,7 @@ pub(crate) struct TokenFile(Arc<Mutex<Option<PathBuf>>>);
 pub(crate) struct Access {
     pub(crate) address: AdminAddress,
     pub(crate) token_file: TokenFile,
-    /// The address that takes changes without a token.
+    /// The Unix socket, which takes changes without a token.
     pub(crate) socket: Option<AdminAddress>,
 }
 
@@ -46,10 +46,10 @@ impl TokenFile {
     }
 }
 
-/// The token in a file: what is not white space at its ends. The error goes behind the file's name.
+/// Reads the token in a file, without white space at its ends. The error continues a sentence that begins with the file's name.
 pub(crate) fn token(file: &Path) -> Result<String, String> {
     let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
-    // Asked before it is opened: to open a FIFO waits for its writer.
+    // Checked first, because opening a FIFO waits for a writer.
     if !std::fs::metadata(file).map_err(unreadable)?.is_file() {
         return Err("is not a file".to_owned());
     }
@@ -66,7 +66,7 @@ pub(crate) fn token(file: &Path) -> Result<String, String> {
     Ok(token.to_owned())
 }
 
-/// Lets a request through that may be answered, with its whole body.
+/// Passes an allowed request on, with its whole body.
 pub(crate) async fn check(State(access): State<Access>, request: Request, next: Next) -> Response {
     if let Some(refused) = access.refuses(request.method(), request.headers()) {
         return refused;
@@ -143,7 +143,7 @@ fn refuses_token(file: &Path, given: Option<&HeaderValue>) -> Option<Response> {
     Some(refused)
 }
 
-/// `localhost` or a loopback address, with or without a port.
+/// Whether a Host header is `localhost` or a loopback address, with or without a port.
 fn names_this_host(host: Option<&HeaderValue>) -> bool {
     let Some(host) = host.and_then(|host| host.to_str().ok()) else { return false };
     let is_port = |port: &str| !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit());
@@ -193,7 +193,7 @@ mod tests {
             assert_eq!(status(refused), if is_good { 200 } else { 403 }, "{host:?}");
         }
         assert_eq!(status(access("127.0.0.1:9464").refuses(&Method::GET, &HeaderMap::new())), 403);
-        // Other names lead to an address that other hosts reach.
+        // Other hosts reach this address by other names.
         let named = headers(&[(header::HOST, "afterbay-0.afterbay.svc:9464")]);
         assert_eq!(status(access("0.0.0.0:9464").refuses(&Method::GET, &named)), 200);
         assert_eq!(status(access("unix:/run/a.sock").refuses(&Method::GET, &HeaderMap::new())), 200);

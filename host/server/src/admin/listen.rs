@@ -1,4 +1,4 @@
-//! The admin addresses of a process: binds them, serves them, and follows a reload.
+//! Binds and serves the admin addresses, and changes them at a reload.
 
 use super::access::{Access, TokenFile};
 use super::{AdminState, routes};
@@ -15,14 +15,14 @@ use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
 
-/// Mode of the Unix socket: the user of this process alone may connect.
+/// The mode of the Unix socket: only the user of this process may connect.
 const SOCKET_MODE: u32 = 0o600;
-/// Time until a request's head is whole.
+/// Time to receive a request's head.
 const HEAD_MAX: Duration = Duration::from_secs(5);
-/// Time for a whole exchange. A reload compiles plugins before it answers.
+/// Time for a whole exchange. A reload compiles plugins before its answer.
 const EXCHANGE_MAX: Duration = Duration::from_secs(150);
 
-/// The addresses that are served. They are closed when it is dropped, and requests that have come are still answered.
+/// The served addresses. Dropping it closes them; requests that were received are still answered.
 #[derive(Default)]
 pub(crate) struct Admin {
     served: Vec<Served>,
@@ -40,16 +40,16 @@ impl Drop for Served {
     }
 }
 
-/// An address that is bound and not served yet.
+/// An address that is bound and not yet served.
 pub(crate) struct Bound {
     address: AdminAddress,
     listener: HttpListener,
-    /// The file of a Unix socket.
+    /// The name of a Unix socket, which is removed when this is dropped.
     name: Option<afterbay_sockets::Listener>,
 }
 
 impl Admin {
-    /// Binds the addresses of a configuration that are not served already.
+    /// Binds the addresses of a configuration that are not served yet.
     pub(crate) async fn bind(&self, config: &config::Admin) -> anyhow::Result<Vec<Bound>> {
         let mut bound = Vec::new();
         for address in &config.listen {
@@ -61,7 +61,7 @@ impl Admin {
         Ok(bound)
     }
 
-    /// Serves the addresses of the configuration: those that were bound for it, and those that are served and stay.
+    /// Serves the addresses of the configuration: `bound` ones, and those that were served before. Closes the others.
     pub(crate) fn serve(
         &mut self,
         config: &config::Admin,
@@ -113,7 +113,7 @@ async fn bind(address: &AdminAddress) -> anyhow::Result<Bound> {
     Ok(Bound { address: address.clone(), listener, name })
 }
 
-/// A socket that nobody listens on is replaced, and nothing else.
+/// Binds a Unix socket. Replaces a socket that nobody listens on, but no other file.
 fn bind_socket(path: &Path) -> anyhow::Result<(UnixListener, afterbay_sockets::Listener)> {
     let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file());
     ensure!(!is_file, "is a file, and not a socket");

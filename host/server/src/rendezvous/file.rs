@@ -1,67 +1,66 @@
-//! The rendezvous file: what the SGLang connector found out about the scheduler it runs in.
+//! Reads a rendezvous file, in which the SGLang connector describes the scheduler that it runs in.
 //!
-//! Owns its reading. Its writer is `host/sglang`, whose README says each field.
+//! The README of `host/sglang`, which writes the file, explains each field.
 
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-/// The format this program reads.
+/// The format that this version reads.
 const FORMAT: u32 = 1;
 
-/// What the connector wrote. Fields this version has no use for are passed over.
+/// The contents of a rendezvous file. Unknown fields are ignored.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
-pub(crate) struct Rendezvous {
+pub(crate) struct RendezvousFile {
     format: u32,
-    /// `tokens`, a scheduler's output, or `text`, a detokenizer's; none before that was told.
+    /// `tokens` (a scheduler's output) or `text` (a detokenizer's). Older connectors write none.
     leg: Option<String>,
-    /// The scheduler's process, or the one that started the detokenizers: another one means other sockets.
+    /// The process of the scheduler, or the one that started the detokenizers. Another pid means other sockets.
     pub(crate) pid: u32,
     pub(crate) written_unix_ns: u64,
-    /// SGLang's version, where it is known.
+    /// SGLang's version, if the connector knows it.
     pub(crate) sglang: Option<String>,
     pub(crate) mode: String,
     pub(crate) ipc_format: String,
-    /// Where the scheduler connects its PUSH: Afterbay's `listen`.
+    /// The endpoint that the scheduler's PUSH connects to: Afterbay's `listen`.
     pub(crate) ingress: String,
-    /// Where the reader is: Afterbay's `connect`.
+    /// The reader's endpoint: Afterbay's `connect`.
     pub(crate) down: String,
-    /// Whose that is: `detokenizer` or `tokenizer`.
+    /// The kind of reader: `detokenizer` or `tokenizer`.
     pub(crate) down_kind: String,
-    /// Where the tokenizer's files are, or a name that is none on this disk.
+    /// The directory of the tokenizer's files, or a name that is no path on this disk.
     pub(crate) tokenizer_path: Option<String>,
     pub(crate) model_path: Option<String>,
-    /// The page where the reader counts, and why there is none.
+    /// The reader's credit page, or the reason why it has none.
     pub(crate) credit: Option<PathBuf>,
     pub(crate) credit_none: Option<String>,
-    /// The tokenizers behind that reader to which Afterbay connects itself; none where there is one, or where they cannot
-    /// be met.
+    /// The tokenizer workers that Afterbay connects to. Empty if there is only one, or if Afterbay cannot connect to them.
     #[serde(default)]
     pub(crate) workers: Vec<Worker>,
-    /// Where the scheduler takes aborts: Afterbay binds PUSH there. And why it takes none.
+    /// The endpoint where Afterbay binds a PUSH for aborts, or the reason why the scheduler takes none.
     pub(crate) abort: Option<String>,
     pub(crate) abort_none: Option<String>,
-    /// What its `AbortReq` is.
+    /// The form of the scheduler's `AbortReq`.
     pub(crate) abort_req: Option<serde_json::Value>,
-    /// Names SGLang's load file; empty before 0.5.13.
+    /// The name of SGLang's load file; empty before SGLang 0.5.13.
     pub(crate) instance_id: Option<String>,
-    /// Of a scheduler's: where its detokenizer sends, where that is re-routed too; else why it is not.
+    /// In a scheduler's file: the endpoint that its detokenizer sends to, or the reason why that output does not pass Afterbay.
     pub(crate) text_ingress: Option<String>,
     pub(crate) text_none: Option<String>,
     pub(crate) dp_rank: Option<u32>,
-    /// The msgpack layout of the installed version; none before 0.5.15.
+    /// The msgpack layout of the installed SGLang; none before 0.5.15.
     pub(crate) layout: Option<serde_json::Value>,
 }
 
-/// One of several tokenizers.
+/// One of several tokenizer workers.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 pub(crate) struct Worker {
-    /// Where it reads, and how rows name it: their `http_worker_ipc`.
+    /// The worker's endpoint, which rows name in `http_worker_ipc`.
     pub(crate) ipc: String,
-    /// The page where it counts.
+    /// The worker's credit page.
     pub(crate) credit: Option<PathBuf>,
 }
 
-/// Why a rendezvous file could not be used.
+/// A rendezvous file that exists and cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RendezvousError {
     #[error("rendezvous {path}: {error}")]
@@ -72,15 +71,15 @@ pub(crate) enum RendezvousError {
     Format { path: PathBuf, found: u32 },
 }
 
-impl Rendezvous {
-    /// Reads the file. `None`: it is not there yet.
-    pub(crate) fn read(path: &Path) -> Result<Option<Rendezvous>, RendezvousError> {
+impl RendezvousFile {
+    /// Reads the file; `None` if it does not exist yet.
+    pub(crate) fn read(path: &Path) -> Result<Option<RendezvousFile>, RendezvousError> {
         let text = match std::fs::read(path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(RendezvousError::Read { path: path.to_owned(), error }),
         };
-        let found: Rendezvous = serde_json::from_slice(&text)
+        let found: RendezvousFile = serde_json::from_slice(&text)
             .map_err(|error| RendezvousError::Json { path: path.to_owned(), error })?;
         if found.format != FORMAT {
             return Err(RendezvousError::Format { path: path.to_owned(), found: found.format });
@@ -88,23 +87,24 @@ impl Rendezvous {
         Ok(Some(found))
     }
 
-    /// Whether it names the same sockets of the same processes. Several detokenizers write the same: when does not matter.
-    pub(crate) fn is_same(&self, other: &Rendezvous) -> bool {
+    /// Whether both files name the same sockets of the same processes. Several detokenizers write the same file, so its time is
+    /// ignored.
+    pub(crate) fn is_same(&self, other: &RendezvousFile) -> bool {
         let is_text = self.leg.as_deref() == Some("text");
         let written_unix_ns = if is_text { other.written_unix_ns } else { self.written_unix_ns };
-        Rendezvous { written_unix_ns, ..self.clone() } == *other
+        RendezvousFile { written_unix_ns, ..self.clone() } == *other
     }
 
-    /// Whether the process that wrote it is alive: a file may be left of a scheduler that is gone.
+    /// Whether the process that wrote the file runs: a scheduler that ended leaves its file.
     pub(crate) fn is_alive(&self) -> bool {
         is_alive(self.pid)
     }
 }
 
-/// A process that is there and not a zombie.
+/// Whether a process exists and is no zombie.
 pub(crate) fn is_alive(pid: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    // `pid (name) state …`; a name may have any character, so the last bracket counts.
+    // The line is `pid (name) state …`. A name may contain any character, so the last bracket ends it.
     stat.rsplit_once(')')
         .is_some_and(|(_, rest)| !matches!(rest.trim_start().chars().next(), Some('Z' | 'X')))
 }
