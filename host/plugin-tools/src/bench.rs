@@ -1,7 +1,7 @@
 //! `afterbay plugin bench`: what a row costs, in time and in fuel, beside what it costs at least.
 
 use crate::plugin_args::{self, PluginArgs, UsageError};
-use crate::synthetic_load::Load;
+use crate::synthetic_load::SyntheticLoad;
 use afterbay_config::bounds;
 use afterbay_plugin_loader::{host_options, plugin_host};
 use afterbay_runtime::{Columns, Component, Host, HostOptions, Limits, Terms};
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let sizes = SIZES.into_iter().filter(|size| *size < largest).chain([largest]);
     let measured = sizes
         .map(|rows| {
-            let measured = measure(&subject, &floor, &Load::new(rows, args.ids as usize));
+            let measured = measure(&subject, &floor, &SyntheticLoad::new(rows, args.ids as usize));
             measured.with_context(|| format!("batches of {rows} rows"))
         })
         .collect::<anyhow::Result<Vec<Measured>>>()?;
@@ -140,7 +140,7 @@ struct Subject {
 }
 
 /// The floor asks for everything; it is given what the plugin asks for, so that as much is copied.
-fn measure(subject: &Subject, floor: &Subject, load: &Load) -> anyhow::Result<Measured> {
+fn measure(subject: &Subject, floor: &Subject, load: &SyntheticLoad) -> anyhow::Result<Measured> {
     load.with_columns(BATCHES, subject.timed.description().columns, |columns| {
         let (mut times, mut floors) = (Vec::new(), Vec::new());
         let (mut verdicts, mut longest) = (0, Duration::ZERO);
@@ -168,7 +168,7 @@ fn measure(subject: &Subject, floor: &Subject, load: &Load) -> anyhow::Result<Me
 }
 
 /// The fuel of a series.
-fn fuel(subject: &Subject, load: &Load, columns: &[Columns<'_>]) -> anyhow::Result<u64> {
+fn fuel(subject: &Subject, load: &SyntheticLoad, columns: &[Columns<'_>]) -> anyhow::Result<u64> {
     let mut plugin = load.started(&subject.counted, &subject.settings)?;
     let before = plugin.fuel_used().unwrap_or(0);
     for columns in columns {

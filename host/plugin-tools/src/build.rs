@@ -1,4 +1,4 @@
-//! `afterbay plugin build`: the component of a project, by its language's own tool.
+//! `afterbay plugin build`: builds a project with the tool of its language.
 
 use crate::plugin_args::UsageError;
 use afterbay_plugin_loader::project::{Output, Project, ProjectError};
@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Build a project: its component, by its language's own tool
+/// Build a project's component with the tool of its language
 ///
 /// cargo for Rust; a wasi-sdk (WASI_SDK_PATH) or zig for C; componentize-qjs for JavaScript; componentize-py for Python.
-/// What is missing is said, with how to get it.
+/// If a tool is missing, the error says how to install it.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  afterbay plugin build\n  afterbay plugin build examples/stop-on-loop")]
 pub(crate) struct Args {

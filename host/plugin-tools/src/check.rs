@@ -1,8 +1,8 @@
-//! `afterbay plugin check`: what a component is, what it asks for, and whether it takes its settings.
+//! `afterbay plugin check`: shows what a component asks for, and whether it starts with its settings.
 
 use crate::contract_names;
 use crate::plugin_args::PluginArgs;
-use crate::synthetic_load::{Load, Took};
+use crate::synthetic_load::{SyntheticLoad, Timing};
 use afterbay_plugin_loader::Source;
 use afterbay_plugin_loader::plugin_host;
 use afterbay_runtime::{Component, Given as GivenTo, LoadError, Terms};
@@ -12,17 +12,17 @@ use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Rows of a batch that is measured, and how many batches.
+/// Rows of a measured batch, and the number of batches.
 const ROWS: usize = 256;
 const BATCHES: u64 = 8;
-/// A call that is measured may take so long.
+/// The deadline of a measured call.
 const MEASURING: Duration = Duration::from_secs(1);
 
-/// Look at a plugin: its name, what it asks for, its settings, whether it starts
+/// Show a plugin's name, grants and settings, and check that it starts
 ///
-/// Loads it as `afterbay run` would, with everything granted, and starts it once with the settings. Then shows it batches of
-/// 256 made-up rows, and warns where a call takes more than half of the deadline. Exits 1 where it is no plugin of this
-/// version or does not start, 64 where the command line is wrong.
+/// Loads the plugin as `afterbay run` would, with everything granted, and starts it once with the settings. Then shows it
+/// batches of 256 synthetic rows, and warns if a call takes more than half of the deadline. Exits 1 if it is no plugin of this
+/// version or does not start, and 64 if the command line is wrong.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay plugin check stop_on_loop.wasm --settings '{\"window\": 32}'\n  afterbay plugin check builtin:delta-to-cumulative --json"
@@ -65,7 +65,7 @@ fn check(args: &Args, source: &Source, mut terms: Terms, settings: &str) -> anyh
     let measured = ok.is_ok().then(|| measure(&component, settings));
     let warning = measured.as_ref().and_then(|measured| warning(measured, deadline));
     let longest = measured.and_then(Result::ok).map(|took| took.longest);
-    let found = Found { source, component: &component, memory_bytes, log, ok, deadline, longest, warning };
+    let found = Findings { source, component: &component, memory_bytes, log, ok, deadline, longest, warning };
     match args.json {
         true => println!("{}", found.json()),
         false => found.print(),
@@ -73,18 +73,18 @@ fn check(args: &Args, source: &Source, mut terms: Terms, settings: &str) -> anyh
     Ok(if found.ok.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Shows made-up batches to a fresh instance.
-fn measure(component: &Component, settings: &str) -> Result<Took, String> {
-    let load = Load::new(ROWS, 1);
+/// Measures a fresh instance with synthetic batches.
+fn measure(component: &Component, settings: &str) -> Result<Timing, String> {
+    let load = SyntheticLoad::new(ROWS, 1);
     load.with_columns(BATCHES, component.description().columns, |columns| {
         load.timed(component, settings, columns).map_err(|error| error.to_string())
     })
 }
 
-/// The warning about the measured calls, if an operator needs one.
-fn warning(measured: &Result<Took, String>, deadline: Duration) -> Option<String> {
+/// The warning about the measured calls, if there is one.
+fn warning(measured: &Result<Timing, String>, deadline: Duration) -> Option<String> {
     match measured {
-        Err(fault) => Some(format!("batches of {ROWS} made-up rows: {fault}")),
+        Err(fault) => Some(format!("batches of {ROWS} synthetic rows: {fault}")),
         Ok(took) if took.longest > deadline / 2 => Some(format!(
             "a call with {ROWS} rows took {} of processor time, more than half of the deadline of {deadline:?}: \
              afterbay plugin bench proposes a deadline",
@@ -94,7 +94,7 @@ fn warning(measured: &Result<Took, String>, deadline: Duration) -> Option<String
     }
 }
 
-/// All that keeps it out, a line each.
+/// Every reason why the component does not load, a line each.
 fn problems(error: LoadError) -> Vec<String> {
     match error {
         LoadError::OtherWorld { name, differences } => differences
@@ -105,7 +105,7 @@ fn problems(error: LoadError) -> Vec<String> {
     }
 }
 
-/// Interfaces, those of a package in one text: `wasi:io (error, poll, streams)`.
+/// Groups interfaces by package: `wasi:io (error, poll, streams)`.
 fn packages(interfaces: &[&str]) -> Vec<String> {
     let mut packages: Vec<(&str, Vec<&str>)> = Vec::new();
     for interface in interfaces {
@@ -119,23 +119,23 @@ fn packages(interfaces: &[&str]) -> Vec<String> {
     packages.into_iter().map(|(package, names)| format!("{package} ({})", names.join(", "))).collect()
 }
 
-/// What is known of a plugin that was loaded.
-struct Found<'a> {
+/// The findings about a loaded plugin.
+struct Findings<'a> {
     source: &'a Source,
     component: &'a Component,
-    /// Once it is configured.
+    /// Memory after the start.
     memory_bytes: u64,
     log: Vec<String>,
-    /// What came of its settings.
+    /// Whether the plugin started with its settings.
     ok: Result<(), String>,
-    /// The deadline of a call, as it was given.
+    /// The deadline of a call, by --deadline.
     deadline: Duration,
-    /// Processor time of the longest call that was measured.
+    /// Processor time of the longest measured call.
     longest: Option<Duration>,
     warning: Option<String>,
 }
 
-impl Found<'_> {
+impl Findings<'_> {
     fn grants(&self) -> Vec<&'static str> {
         let imports = self.component.imports().iter();
         imports
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn a_call_that_takes_more_than_half_of_the_deadline_is_a_warning() {
         let deadline = Duration::from_millis(2);
-        let took = |micros| Ok(Took { longest: Duration::from_micros(micros), ..Took::default() });
+        let took = |micros| Ok(Timing { longest: Duration::from_micros(micros), ..Timing::default() });
         assert_eq!(warning(&took(1_000), deadline), None);
         let told = warning(&took(1_001), deadline).unwrap();
         assert!(

@@ -5,7 +5,7 @@
 use afterbay_runtime::{Action, CallSet, ColumnSet, Ending, FinishKind, IdShape, Level, Replacement};
 use serde_json::{Value, json};
 
-/// The verdicts, as a scenario names them.
+/// The names of the verdicts in a scenario.
 pub(crate) const VERDICTS: [&str; 12] = [
     "replace",
     "drop",
@@ -21,7 +21,7 @@ pub(crate) const VERDICTS: [&str; 12] = [
     "release-and-hold",
 ];
 
-/// The columns that a plugin asks for, as the contract names them.
+/// The names of the columns that a plugin asks for.
 pub(crate) fn columns(set: ColumnSet) -> Vec<&'static str> {
     let ColumnSet { output_ids, completion_tokens, finished, texts, waiting } = set;
     let all = [
@@ -34,14 +34,14 @@ pub(crate) fn columns(set: ColumnSet) -> Vec<&'static str> {
     all.into_iter().filter(|(asked, _)| *asked).map(|(_, name)| name).collect()
 }
 
-/// The calls that a plugin asks for beyond those that every plugin has.
+/// The names of the optional calls that a plugin asks for.
 pub(crate) fn calls(set: CallSet) -> Vec<&'static str> {
     let CallSet { pressure, changed, state } = set;
     let all = [(pressure, "pressure"), (changed, "changed"), (state, "state")];
     all.into_iter().filter(|(asked, _)| *asked).map(|(_, name)| name).collect()
 }
 
-/// The shape of the ids that it writes.
+/// The name of the shape of the ids that a plugin writes.
 pub(crate) fn shape(shape: IdShape) -> &'static str {
     match shape {
         IdShape::Delta => "delta",

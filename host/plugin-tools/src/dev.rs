@@ -1,5 +1,5 @@
-//! `afterbay run --dev`: the projects that plugins come from are looked at, and built again when a source is saved. The
-//! component that comes out is reloaded as any that changes.
+//! `afterbay run --dev`: builds the plugins' projects, and builds them again when a source is saved. The server reloads the new
+//! component like any changed file.
 
 use afterbay_config as config;
 use afterbay_events::Events;
@@ -8,11 +8,15 @@ use afterbay_plugin_loader::project::{Output, Project, ProjectError, Sources, so
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How often the sources are looked at. By their metadata, not by events: a few hundred files take less than a millisecond, and
-/// it works on every file system.
+/// The interval of looking at the sources' metadata. A few hundred files take less than a millisecond, and polling works on
+/// every file system.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
-/// The projects of a configuration's plugins, each once, and their sources as they are now: before any build, so that an edit
-/// that is saved during the first build is built, too.
+
+/// The projects of a configuration's plugins, each once. Records their sources before the first build, so that an edit during
+/// that build causes another one.
+///
+/// # Errors
+/// The directory of a plugin is no project.
 pub fn projects(config: &config::Config) -> Result<Vec<Watched>, ProjectError> {
     let mut projects: Vec<Project> = Vec::new();
     for plugin in config.streams.iter().flat_map(|stream| &stream.plugins) {
@@ -26,19 +30,22 @@ pub fn projects(config: &config::Config) -> Result<Vec<Watched>, ProjectError> {
     Ok(projects.into_iter().map(Watched::new).collect())
 }
 
-/// Builds each project before anything is started. Logs a project that does not build: its last component may do.
+/// Builds each project. Logs a project that does not build; the server then uses its last component.
 pub fn build_all(projects: &[Watched], output: Output) {
     for Watched { project, .. } in projects {
         if let Err(error) = project.build_quickly(output) {
-            tracing::error!(target: "afterbay", "dev: {}", why(&error));
+            tracing::error!(target: "afterbay", "dev: {}", explain(&error));
         }
     }
 }
 
-/// Looks at the projects until the process ends, on a thread of its own. `output` is where compilers speak.
+/// Watches the projects on a background thread until the process ends. `output` says where compiler output goes.
+///
+/// # Errors
+/// The thread cannot be started.
 pub fn watch(projects: Vec<Watched>, events: Events, output: Output) -> std::io::Result<()> {
-    let watched = projects.into_iter().filter(|project| project.is_seen(&events)).collect();
-    // Nobody waits for it: what it starts ends by itself.
+    let watched = projects.into_iter().filter(|project| project.report(&events)).collect();
+    // Nobody waits for the thread; it ends with the process.
     let thread = std::thread::Builder::new().name("dev".into());
     thread.spawn(move || look(watched, &events, output)).map(drop)
 }
@@ -62,25 +69,25 @@ fn build(project: &Project, events: &Events, output: Output) {
             let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
             events.publish(PluginBuilt { project: dir, took_ms });
         }
-        Err(error) => events.publish(PluginBuildFailed { project: dir, why: why(&error) }),
+        Err(error) => events.publish(PluginBuildFailed { project: dir, why: explain(&error) }),
     }
 }
 
-/// What a compiler said where it was kept.
-fn why(error: &ProjectError) -> String {
+/// The compiler's output if it was captured, else the error.
+fn explain(error: &ProjectError) -> String {
     match error {
         ProjectError::Failed { output, .. } if !output.is_empty() => output.trim_end().to_owned(),
         error => error.to_string(),
     }
 }
 
-/// A project, and what was last seen of its sources.
+/// A project, and its sources at the last look.
 pub struct Watched {
     project: Project,
     dirs: Vec<PathBuf>,
-    /// The error says why the project is not watched.
+    /// The error is the reason why the project is not watched.
     seen: Result<Sources, String>,
-    /// Something was saved, and may be followed by more.
+    /// A source was saved, and more saves may follow.
     changed: bool,
 }
 
@@ -91,8 +98,8 @@ impl Watched {
         Watched { project, dirs, seen, changed: false }
     }
 
-    /// Reports which directories are watched, or why none is.
-    fn is_seen(&self, events: &Events) -> bool {
+    /// Reports which directories are watched, or why none is. Returns whether the project is watched.
+    fn report(&self, events: &Events) -> bool {
         match &self.seen {
             Ok(_) => {
                 let dirs: Vec<String> = self.dirs.iter().map(|dir| dir.display().to_string()).collect();
@@ -106,9 +113,9 @@ impl Watched {
         self.seen.is_ok()
     }
 
-    /// Whether something was saved, and nothing more since the last look.
+    /// Whether a source was saved, and nothing more since the last look.
     fn has_settled(&mut self) -> bool {
-        // A directory that is gone for a moment is no save.
+        // A directory that is missing for a moment is no save.
         let now = sources(&self.dirs);
         if now.is_err() {
             return false;
@@ -126,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_save_is_built_once_nothing_more_is_saved() {
+    fn a_save_is_built_once_no_more_saves_follow() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("Cargo.toml"), "[package]\nname = \"x\"\n").unwrap();
         let project = Project::of_dir(dir.path()).unwrap();

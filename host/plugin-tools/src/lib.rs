@@ -1,7 +1,7 @@
-//! `afterbay plugin …`: what the author of a plugin works with. Each command runs a component as `afterbay run` would.
+//! The `afterbay plugin` commands, for plugin authors. Each command runs a component in the same runtime as `afterbay run`.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-// What a plugin is shown, and what becomes of it.
+// Rows that a plugin is shown, and their outcomes.
 mod contract_names;
 mod row;
 mod row_outcome;
@@ -10,7 +10,7 @@ mod scenario;
 mod show;
 mod updates;
 
-// The plugin that runs.
+// The running plugin.
 mod player;
 mod plugin_args;
 mod synthetic_load;
@@ -28,10 +28,10 @@ use afterbay_terminal::EXIT_USAGE;
 use plugin_args::UsageError;
 use std::process::ExitCode;
 
-/// Work on a plugin: begin it, build it, look at it, run it, test it
+/// Create, build, check, run, test and measure a plugin
 ///
-/// PLUGIN is a component file, `builtin:NAME`, or the directory of a project: then it is the component that the
-/// project's last build has left. It runs in the real runtime, within the limits that a configuration would set.
+/// PLUGIN is a component file, `builtin:NAME`, or the directory of a project, which stands for the component of the project's
+/// last build. The plugin runs in the real runtime, with the limits that a configuration would set.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay plugin check stop_on_loop.wasm --settings '{\"repeats\": 4}'\n  afterbay plugin check builtin:delta-to-cumulative --json"
@@ -64,7 +64,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Test(args) => test::run(&args),
         Command::Bench(args) => bench::run(&args),
     };
-    // Of the command line or a scenario, not of what was looked at.
+    // The mistake is in the command line or a scenario, not in the plugin.
     match done {
         Err(error) if error.is::<UsageError>() => {
             eprintln!("afterbay: {error:#}");

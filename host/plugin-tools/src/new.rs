@@ -1,4 +1,4 @@
-//! `afterbay plugin new`: a project to begin with, written out of this binary.
+//! `afterbay plugin new`: writes a new project.
 
 use crate::plugin_args::UsageError;
 use afterbay_kit::Language;
@@ -7,10 +7,10 @@ use afterbay_terminal as screen;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Begin a plugin: write a project that builds, and whose test passes
+/// Create a project that builds, with a test that passes
 ///
-/// With it come the contract (WIT), a scenario for `afterbay plugin test`, a configuration to try it with and, for Rust,
-/// the SDK's sources; for C, the contract as a header.
+/// The project contains the contract (WIT), a scenario for `afterbay plugin test`, a configuration for `afterbay run`, and the
+/// SDK's sources for Rust or the contract as a header for C.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay plugin new stop-early --lang rust\n  cd stop-early && afterbay plugin build && afterbay plugin test"
@@ -18,10 +18,10 @@ use std::process::ExitCode;
 pub(crate) struct Args {
     /// The plugin's name: a-z, 0-9 and -
     name: String,
-    /// What it is written in
+    /// The programming language
     #[arg(long, value_name = "LANGUAGE", value_parser = parse_language)]
     lang: Language,
-    /// Where to write it; a directory NAME, here, if it is not given
+    /// The directory to write to [default: NAME in the current directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Err(error) => return Err(wrong(&dir, error)),
     };
     if !is_empty {
-        return Err(UsageError(format!("{}: is there, and not empty", dir.display())).into());
+        return Err(UsageError(format!("{}: exists and is not empty", dir.display())).into());
     }
     for file in &files {
         let path = dir.join(&file.path);
@@ -57,6 +57,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         println!("      {first}");
     }
     println!("      afterbay plugin build && afterbay plugin test");
-    println!("{}", screen::faint(format!("{} says more", dir.join("README.md").display())));
+    println!("{}", screen::faint(format!("{} explains more", dir.join("README.md").display())));
     Ok(ExitCode::SUCCESS)
 }

@@ -1,5 +1,5 @@
-//! A plugin's instance and the rows that it is shown, in the order of calls that the contract promises: open, process,
-//! close; after a fault a fresh instance, which is told of the requests alive.
+//! Shows batches to a plugin instance, in the contract's order of calls: open, process, close. After a fault, a fresh instance
+//! opens the live requests again.
 
 use crate::row::{Batch, Row};
 use crate::row_outcome::{self, RowOutcome};
@@ -14,19 +14,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Requests that may be alive at once; one more ends the command.
+/// Most live requests; one more ends the command.
 const LIVE_MAX: usize = 1 << 20;
 
-/// What came of one batch.
-pub(crate) struct Played {
+/// The outcomes of one batch.
+pub(crate) struct PlayedBatch {
     /// One for each row.
-    pub(crate) fates: Vec<RowOutcome>,
-    /// What the plugin logged, with the rid where it named a request.
+    pub(crate) outcomes: Vec<RowOutcome>,
+    /// The lines that the plugin logged, with the rid if a line names a request.
     pub(crate) log: Vec<(Option<String>, LogLine)>,
     pub(crate) faults: Vec<Fault>,
 }
 
-/// The calls of `process`.
+/// Statistics on the calls of `process`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Calls {
     pub(crate) calls: u64,
@@ -37,36 +37,35 @@ pub(crate) struct Calls {
 
 struct Request {
     number: u64,
-    /// Its `http_worker_ipc`.
+    /// The request's `http_worker_ipc`.
     worker: String,
-    /// Its reader.
     sink: String,
     prompt_tokens: u64,
-    /// Tokens that came before the first row that was read.
+    /// Tokens before the first row that was read.
     before: u64,
-    /// Tokens so far, with those.
+    /// Tokens so far, `before` included.
     received: u64,
-    /// By the scheduler, as its last row says.
+    /// The scheduler's count in the last row.
     counted: u64,
-    /// The plugin has ended it.
-    over: bool,
-    /// Its rows that wait. No time passes here: they wait for a release, or the last row.
-    waiting: Waiting,
+    /// The plugin ended the request.
+    is_ended: bool,
+    /// No hold times out here: rows are held until a release, or the last row.
+    held: HeldRows,
 }
 
-/// The rows of a request that wait.
+/// The held rows of a request.
 #[derive(Default)]
-struct Waiting {
+struct HeldRows {
     rows: u32,
     ids: Vec<TokenId>,
     text: Option<String>,
-    /// The instance that held them is gone: they go on with the next row.
-    is_over: bool,
+    /// The instance that held the rows faulted, so they go on with the next row.
+    is_orphaned: bool,
 }
 
-impl Waiting {
-    fn add(&mut self, row: &Row, fate: &RowOutcome) {
-        let (ids, text) = row_outcome::left(row, fate);
+impl HeldRows {
+    fn add(&mut self, row: &Row, outcome: &RowOutcome) {
+        let (ids, text) = row_outcome::left(row, outcome);
         self.ids.extend(ids);
         if let Some(text) = text {
             self.text.get_or_insert_default().push_str(&text);
@@ -74,54 +73,55 @@ impl Waiting {
         self.rows += 1;
     }
 
-    /// What becomes of a row, of which the plugin said this, beside those that wait.
-    fn take(&mut self, row: &Row, fate: RowOutcome) -> RowOutcome {
-        let is_last =
-            row.finish != FinishKind::Running || fate.said().is_some_and(row_outcome::ends) || self.is_over;
-        match fate {
-            RowOutcome::Judged(Action::Hold(_)) if !is_last => {
-                self.add(row, &RowOutcome::AsItCame);
-                RowOutcome::Waits(fate.said().cloned())
+    /// The outcome of a row with `outcome` as the plugin's part, given the rows that are held.
+    fn take(&mut self, row: &Row, outcome: RowOutcome) -> RowOutcome {
+        let is_last = row.finish != FinishKind::Running
+            || outcome.verdict().is_some_and(row_outcome::ends)
+            || self.is_orphaned;
+        match outcome {
+            RowOutcome::Verdict(Action::Hold(_)) if !is_last => {
+                self.add(row, &RowOutcome::AsReceived);
+                RowOutcome::Held(outcome.verdict().cloned())
             }
-            RowOutcome::Judged(Action::ReleaseAndHold(_)) if !is_last => {
+            RowOutcome::Verdict(Action::ReleaseAndHold(_)) if !is_last => {
                 let before = std::mem::take(self);
-                self.add(row, &RowOutcome::AsItCame);
-                let by = fate.said().cloned();
+                self.add(row, &RowOutcome::AsReceived);
+                let by = outcome.verdict().cloned();
                 match before.rows {
-                    0 => RowOutcome::Waits(by),
+                    0 => RowOutcome::Held(by),
                     _ => RowOutcome::Released { by, ids: before.ids, text: before.text },
                 }
             }
-            RowOutcome::Judged(Action::ReleaseAs(Replacement { ref ids, ref text })) => {
+            RowOutcome::Verdict(Action::ReleaseAs(Replacement { ref ids, ref text })) => {
                 let ids = ids.clone();
-                self.add(row, &RowOutcome::AsItCame);
+                self.add(row, &RowOutcome::AsReceived);
                 let before = std::mem::take(self).text;
-                // Before a detokenizer it is not looked at.
+                // A row without text has no use for the text of the replacement.
                 let text = before.map(|before| text.clone().unwrap_or(before));
-                RowOutcome::Released { by: fate.said().cloned(), ids, text }
+                RowOutcome::Released { by: outcome.verdict().cloned(), ids, text }
             }
-            fate if self.rows == 0 => fate,
-            fate if is_last || matches!(fate, RowOutcome::Judged(Action::Release)) => {
-                self.add(row, &fate);
-                let Waiting { ids, text, .. } = std::mem::take(self);
-                RowOutcome::Released { by: fate.said().cloned(), ids, text }
+            outcome if self.rows == 0 => outcome,
+            outcome if is_last || matches!(outcome, RowOutcome::Verdict(Action::Release)) => {
+                self.add(row, &outcome);
+                let HeldRows { ids, text, .. } = std::mem::take(self);
+                RowOutcome::Released { by: outcome.verdict().cloned(), ids, text }
             }
-            fate => {
-                self.add(row, &fate);
-                RowOutcome::Waits(fate.said().cloned())
+            outcome => {
+                self.add(row, &outcome);
+                RowOutcome::Held(outcome.verdict().cloned())
             }
         }
     }
 }
 
-/// One instance, and the requests that it knows.
+/// A plugin instance, and the requests that it knows.
 pub(crate) struct Player {
     component: Component,
     settings: String,
     plugin: Plugin,
     requests: HashMap<String, Request>,
     rids: HashMap<u64, String>,
-    /// What it was told of some requests, by rid; also of those that have not begun.
+    /// Request attributes by rid, also of requests that have not begun.
     attributes: HashMap<String, Arc<str>>,
     signals: Option<Snapshot>,
     last_number: u64,
@@ -144,28 +144,31 @@ impl Player {
         })
     }
 
-    /// Requests that it was shown.
+    /// The number of requests so far.
     pub(crate) fn requests(&self) -> u64 {
         self.last_number
     }
 
-    /// What it has now.
+    /// The instance's memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.plugin.memory_bytes()
     }
 
-    /// Shows it a batch. The error is that of a plugin that cannot go on, or of too many requests.
-    pub(crate) fn play(&mut self, batch: &Batch) -> anyhow::Result<Played> {
-        let mut played = Played { fates: Vec::new(), log: Vec::new(), faults: Vec::new() };
-        self.tell(&batch.updates, &mut played)?;
+    /// Shows a batch to the instance.
+    ///
+    /// # Errors
+    /// A fresh instance does not start after a fault, or there are too many live requests.
+    pub(crate) fn play(&mut self, batch: &Batch) -> anyhow::Result<PlayedBatch> {
+        let mut played = PlayedBatch { outcomes: Vec::new(), log: Vec::new(), faults: Vec::new() };
+        self.update(&batch.updates, &mut played)?;
         self.end_earlier_lives(batch, &mut played)?;
         let begun = self.begin(batch)?;
-        let swallowed: Vec<bool> = batch.rows.iter().map(|row| self.is_over(row)).collect();
+        let swallowed: Vec<bool> = batch.rows.iter().map(|row| self.is_ended(row)).collect();
         let shown: Vec<usize> = (0..batch.rows.len()).filter(|row| !swallowed[*row]).collect();
-        let fates = swallowed
+        let outcomes = swallowed
             .iter()
-            .map(|swallowed| if *swallowed { RowOutcome::Swallowed } else { RowOutcome::AsItCame });
-        played.fates = fates.collect();
+            .map(|swallowed| if *swallowed { RowOutcome::Swallowed } else { RowOutcome::AsReceived });
+        played.outcomes = outcomes.collect();
         if !begun.is_empty() {
             let ended = self.open(&begun);
             self.settle(ended, &mut played)?;
@@ -173,25 +176,25 @@ impl Player {
         let rows: Vec<&Row> = shown.iter().map(|row| &batch.rows[*row]).collect();
         for verdict in self.process(&rows, &mut played)? {
             if let Some(row) = shown.get(verdict.row as usize) {
-                played.fates[*row] = RowOutcome::Judged(verdict.action);
+                played.outcomes[*row] = RowOutcome::Verdict(verdict.action);
             }
         }
         for row in shown {
             if let Some(request) = self.requests.get_mut(&batch.rows[row].rid) {
-                let fate = std::mem::replace(&mut played.fates[row], RowOutcome::AsItCame);
-                played.fates[row] = request.waiting.take(&batch.rows[row], fate);
+                let outcome = std::mem::replace(&mut played.outcomes[row], RowOutcome::AsReceived);
+                played.outcomes[row] = request.held.take(&batch.rows[row], outcome);
             }
         }
         self.close(batch, &mut played)?;
         Ok(played)
     }
 
-    /// What it says of the rows; it is not asked where there are none, and a fault says nothing.
-    fn process(&mut self, rows: &[&Row], played: &mut Played) -> anyhow::Result<Vec<Verdict>> {
+    /// The verdicts on the rows; none if there are no rows, or after a fault.
+    fn process(&mut self, rows: &[&Row], played: &mut PlayedBatch) -> anyhow::Result<Vec<Verdict>> {
         if rows.is_empty() {
             return Ok(Vec::new());
         }
-        let held = Held::new(rows, &self.requests);
+        let held = BatchColumns::new(rows, &self.requests);
         let started = Instant::now();
         let answer = self.plugin.process(&held.columns());
         self.calls.add(rows.len(), started.elapsed());
@@ -204,8 +207,8 @@ impl Player {
         }
     }
 
-    /// How the stream stands, then attributes that are others.
-    fn tell(&mut self, updates: &Updates, played: &mut Played) -> anyhow::Result<()> {
+    /// Passes changed signals to the instance, then changed attributes.
+    fn update(&mut self, updates: &Updates, played: &mut PlayedBatch) -> anyhow::Result<()> {
         if let Some(signals) = &updates.signals {
             self.signals = Some(signals.clone());
             self.plugin.set_signals(signals.clone());
@@ -215,7 +218,7 @@ impl Player {
         let mut changed = Vec::new();
         for (rid, attributes) in &updates.attributes {
             self.attributes.insert(rid.clone(), attributes.clone());
-            let open = self.requests.get(rid).filter(|request| !request.over);
+            let open = self.requests.get(rid).filter(|request| !request.is_ended);
             changed.extend(open.map(|request| request.number));
             self.set_attributes(rid);
         }
@@ -226,27 +229,28 @@ impl Player {
         Ok(())
     }
 
-    /// Of a request that is open.
+    /// Sets the attributes of a request that is open.
     fn set_attributes(&mut self, rid: &str) {
         if let (Some(request), Some(attributes)) = (self.requests.get(rid), self.attributes.get(rid)) {
             self.plugin.set_attributes(request.number, Some(attributes.clone()));
         }
     }
 
-    /// A request whose count goes back to its beginning is another of the same name. (A row may have all ids so far, so that
-    /// its own number of ids says nothing by itself.)
-    fn end_earlier_lives(&mut self, batch: &Batch, played: &mut Played) -> anyhow::Result<()> {
+    /// Closes requests whose token count starts again: another request uses the same rid. (The number of ids in a row says
+    /// nothing, because a row may carry all ids so far.)
+    fn end_earlier_lives(&mut self, batch: &Batch, played: &mut PlayedBatch) -> anyhow::Result<()> {
         let begins_anew = |row: &&Row| {
             let counted = self.requests.get(&row.rid).map_or(0, |request| request.counted);
             (1..=counted.min(row.ids.len() as u64)).contains(&row.completion_tokens)
         };
         let ended: Vec<&str> = batch.rows.iter().filter(begins_anew).map(|row| row.rid.as_str()).collect();
         let known = ended.into_iter().filter_map(|rid| self.requests.remove(rid));
-        let numbers: Vec<u64> = known.filter(|request| !request.over).map(|request| request.number).collect();
+        let numbers: Vec<u64> =
+            known.filter(|request| !request.is_ended).map(|request| request.number).collect();
         self.close_numbers(&numbers, played)
     }
 
-    /// Gives the requests that begin here their numbers; their rids. Each row's tokens are counted.
+    /// Counts each row's tokens, and gives new requests their numbers. Returns the rids of the new requests.
     fn begin(&mut self, batch: &Batch) -> anyhow::Result<Vec<String>> {
         let mut begun = Vec::new();
         for row in &batch.rows {
@@ -263,7 +267,7 @@ impl Player {
             );
             self.last_number += 1;
             let number = self.last_number;
-            // Not 0 where the first row that there is was not the request's first.
+            // Not 0 if earlier rows of the request were not read.
             let before = row.completion_tokens.saturating_sub(tokens);
             let (prompt_tokens, received) = (row.prompt_tokens, before + tokens);
             let (worker, sink) = (row.http_worker_ipc.clone(), row.sink.clone());
@@ -275,8 +279,8 @@ impl Player {
                 before,
                 received,
                 counted: row.completion_tokens,
-                over: false,
-                waiting: Waiting::default(),
+                is_ended: false,
+                held: HeldRows::default(),
             };
             self.requests.insert(row.rid.clone(), request);
             self.rids.insert(number, row.rid.clone());
@@ -287,7 +291,7 @@ impl Player {
     }
 
     fn open(&mut self, begun: &[String]) -> Result<(), Fault> {
-        // Moved out: what is opened borrows the requests, and the call changes the instance.
+        // Moved out, because `opened` borrows the requests while the call changes `self`.
         let requests = std::mem::take(&mut self.requests);
         let opened: Vec<Opened<'_>> =
             begun.iter().filter_map(|rid| Some(requests.get(rid)?.opened(rid, false))).collect();
@@ -296,18 +300,22 @@ impl Player {
         ended
     }
 
-    fn is_over(&self, row: &Row) -> bool {
-        self.requests.get(&row.rid).is_some_and(|request| request.over)
+    fn is_ended(&self, row: &Row) -> bool {
+        self.requests.get(&row.rid).is_some_and(|request| request.is_ended)
     }
 
-    /// After a fault a fresh instance takes over, and is told of the requests alive.
-    fn settle(&mut self, ended: Result<(), Fault>, played: &mut Played) -> anyhow::Result<()> {
+    /// After a fault a fresh instance takes is_ended, and is told of the requests alive.
+    fn settle(&mut self, ended: Result<(), Fault>, played: &mut PlayedBatch) -> anyhow::Result<()> {
         self.drain_log(played);
         let Err(fault) = ended else { return Ok(()) };
         played.faults.push(fault);
-        self.requests.values_mut().for_each(|request| request.waiting.is_over |= request.waiting.rows > 0);
-        let alive: Vec<&str> =
-            self.requests.iter().filter(|(_, request)| !request.over).map(|(rid, _)| rid.as_str()).collect();
+        self.requests.values_mut().for_each(|request| request.held.is_orphaned |= request.held.rows > 0);
+        let alive: Vec<&str> = self
+            .requests
+            .iter()
+            .filter(|(_, request)| !request.is_ended)
+            .map(|(rid, _)| rid.as_str())
+            .collect();
         let mut fresh = self.component.instantiate(&self.settings)?;
         if let Some(signals) = &self.signals {
             fresh.set_signals(signals.clone());
@@ -324,22 +332,22 @@ impl Player {
         Ok(())
     }
 
-    fn drain_log(&mut self, played: &mut Played) {
+    fn drain_log(&mut self, played: &mut PlayedBatch) {
         for line in self.plugin.drain_log() {
             let rid = line.request.and_then(|number| self.rids.get(&number)).cloned();
             played.log.push((rid, line));
         }
     }
 
-    /// Tells it of the requests that have ended with this batch.
-    fn close(&mut self, batch: &Batch, played: &mut Played) -> anyhow::Result<()> {
+    /// Closes the requests that ended with this batch.
+    fn close(&mut self, batch: &Batch, played: &mut PlayedBatch) -> anyhow::Result<()> {
         let mut numbers = Vec::new();
-        for (row, fate) in batch.rows.iter().zip(&played.fates) {
+        for (row, outcome) in batch.rows.iter().zip(&played.outcomes) {
             let is_last = row.finish != FinishKind::Running;
             let Some(request) = self.requests.get_mut(&row.rid) else { continue };
-            if is_last || fate.said().is_some_and(row_outcome::ends) {
-                numbers.extend((!request.over).then_some(request.number));
-                request.over = true;
+            if is_last || outcome.verdict().is_some_and(row_outcome::ends) {
+                numbers.extend((!request.is_ended).then_some(request.number));
+                request.is_ended = true;
             }
             if is_last {
                 self.requests.remove(&row.rid);
@@ -348,7 +356,7 @@ impl Player {
         self.close_numbers(&numbers, played)
     }
 
-    fn close_numbers(&mut self, numbers: &[u64], played: &mut Played) -> anyhow::Result<()> {
+    fn close_numbers(&mut self, numbers: &[u64], played: &mut PlayedBatch) -> anyhow::Result<()> {
         if numbers.is_empty() {
             return Ok(());
         }
@@ -361,7 +369,7 @@ impl Player {
 }
 
 impl Request {
-    /// What an instance is told of a request: at its first row, or (`again`) as it takes over from one that faulted.
+    /// The request as an instance opens it: at its first row, or (`again`) after a fault of the instance before.
     fn opened<'r>(&'r self, rid: &'r str, again: bool) -> Opened<'r> {
         let Request { number, worker, sink, prompt_tokens, before, received, .. } = self;
         let (received_tokens, resumed) = if again { (*received, true) } else { (*before, *before > 0) };
@@ -385,15 +393,15 @@ impl Calls {
         self.longest = self.longest.max(took);
     }
 
-    /// 0 where there was none.
+    /// Nanoseconds for each row; 0 without rows.
     pub(crate) fn ns_a_row(&self) -> u64 {
         u64::try_from(self.took.as_nanos()).unwrap_or(u64::MAX).checked_div(self.rows).unwrap_or(0)
     }
 }
 
-/// The columns of a batch, and what they borrow.
+/// The values that the columns of a batch borrow.
 #[derive(Default)]
-struct Held<'r> {
+struct BatchColumns<'r> {
     requests: Vec<u64>,
     ids: Vec<TokenId>,
     ends: Vec<u32>,
@@ -403,9 +411,9 @@ struct Held<'r> {
     waiting: Vec<u32>,
 }
 
-impl<'r> Held<'r> {
-    fn new(rows: &[&'r Row], requests: &HashMap<String, Request>) -> Held<'r> {
-        let mut held = Held::default();
+impl<'r> BatchColumns<'r> {
+    fn new(rows: &[&'r Row], requests: &HashMap<String, Request>) -> BatchColumns<'r> {
+        let mut held = BatchColumns::default();
         for row in rows {
             held.requests.push(requests.get(&row.rid).map_or(0, |request| request.number));
             held.ids.extend_from_slice(&row.ids);
@@ -413,8 +421,9 @@ impl<'r> Held<'r> {
             held.completion_tokens.push(row.completion_tokens);
             held.finished.push(row.finish);
             held.texts.extend(row.text.as_deref());
-            let waiting = requests.get(&row.rid).map(|request| &request.waiting);
-            held.waiting.push(waiting.filter(|waiting| !waiting.is_over).map_or(0, |waiting| waiting.rows));
+            let waiting = requests.get(&row.rid).map(|request| &request.held);
+            held.waiting
+                .push(waiting.filter(|waiting| !waiting.is_orphaned).map_or(0, |waiting| waiting.rows));
         }
         held
     }

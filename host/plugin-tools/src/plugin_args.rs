@@ -1,4 +1,4 @@
-//! The plugin that a command is given: where its component is, what it may use, its settings.
+//! The options that name a plugin, its settings and its limits.
 
 use afterbay_config::{bounds, duration_argument, read_files, size_argument};
 use afterbay_plugin_loader::{ModelTokens, Source};
@@ -19,25 +19,25 @@ pub(crate) struct PluginArgs {
     pub(crate) terms: TermArgs,
 }
 
-/// What it runs on, as in a configuration.
+/// Settings and limits, as in a configuration.
 #[derive(clap::Args)]
 pub(crate) struct TermArgs {
-    /// Its settings: JSON, a table as in a configuration (`{ schema = { file = "schema.json" } }`: that file's text, from
-    /// here), or a file that holds them
+    /// The plugin's settings: JSON, or a table as in a configuration, or @FILE with either. `{ schema = { file = "schema.json" } }`
+    /// stands for the text of that file
     #[arg(long, value_name = "SETTINGS|@FILE", default_value = NO_SETTINGS)]
     settings: String,
-    /// The model's tokenizer.json, or its directory, for a plugin that reads it (it is granted the rest by itself)
+    /// The model's tokenizer.json, or its directory, for a plugin that uses the tokenizer (everything else is granted)
     #[arg(long, value_name = "PATH")]
     tokenizer: Option<PathBuf>,
-    /// Memory of an instance
+    /// Most memory of an instance
     #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_memory)]
     memory: u64,
-    /// Processor time of a call
+    /// Most processor time of a call
     #[arg(long, value_name = "DURATION", default_value = "2ms", value_parser = parse_deadline)]
     deadline: Duration,
 }
 
-/// As `plugin.limits.memory` of a configuration.
+/// Parses a size within the bounds of `plugin.limits.memory`.
 pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {
     let (least, most) = bounds::PLUGIN_MEMORY_BYTES;
     let bytes = size_argument(text)?;
@@ -47,7 +47,7 @@ pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {
     }
 }
 
-/// As `plugin.limits.deadline` of a configuration.
+/// Parses a duration within the bounds of `plugin.limits.deadline`.
 pub(crate) fn parse_deadline(text: &str) -> Result<Duration, String> {
     let (least, most) = bounds::PLUGIN_DEADLINE;
     let deadline = duration_argument(text)?;
@@ -57,7 +57,7 @@ pub(crate) fn parse_deadline(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A command line that cannot be carried out; the process says why and exits 64.
+/// A mistake in the command line or a scenario. The process prints it and exits 64.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct UsageError(pub(crate) String);
@@ -92,11 +92,13 @@ impl TermArgs {
         }
     }
 
-    /// Why a plugin does not start, and what it may be wanting.
+    /// Explains why a plugin does not start, and which option may be missing.
     pub(crate) fn not_started(&self, component: &Component, error: &StartError) -> String {
         let tokenizer = afterbay_runtime::Given::Granted("tokenizer");
         if self.tokenizer.is_none() && component.imports().iter().any(|import| import.given == tokenizer) {
-            return format!("{error}; it reads the model's tokenizer, and none was given: --tokenizer");
+            return format!(
+                "{error}; the plugin uses the model's tokenizer, and none was given: --tokenizer"
+            );
         }
         match (error, self.settings.as_str()) {
             (StartError::Refused { .. }, NO_SETTINGS) => format!("{error}; none were given: --settings"),
@@ -110,13 +112,13 @@ impl TermArgs {
     }
 }
 
-/// A TOML table, in braces.
+/// Parses a TOML table in braces.
 fn table(text: &str) -> Option<serde_json::Value> {
     let document: serde_json::Value = toml::from_str(&format!("settings = {text}")).ok()?;
     document.get("settings").filter(|settings| settings.is_object()).cloned()
 }
 
-/// As a configuration does with settings: the text of a file in the place of each `{ file = "…" }`, but not of the whole.
+/// Replaces each `{ file = "…" }` in the settings by the text of that file, as a configuration does.
 pub(crate) fn with_files(settings: &mut serde_json::Value, base: &Path) -> Result<(), String> {
     let members = settings.as_object_mut().into_iter().flat_map(|members| members.values_mut());
     let problems: Vec<String> =
@@ -124,8 +126,7 @@ pub(crate) fn with_files(settings: &mut serde_json::Value, base: &Path) -> Resul
     if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
 }
 
-/// Everything is granted: a tool shows what a plugin asks for. Its own figures go nowhere, and without a tokenizer the
-/// model has no tokens.
+/// The limits, with everything granted. The plugin's own metrics are discarded, and without a tokenizer the model has no tokens.
 pub(crate) fn terms(limits: Limits, tokenizer: Option<&Path>) -> Result<Terms, UsageError> {
     let tokens: Arc<dyn Tokens> = match tokenizer {
         None => Arc::new(NoTokens),
@@ -143,7 +144,7 @@ pub(crate) fn terms(limits: Limits, tokenizer: Option<&Path>) -> Result<Terms, U
     Ok(Terms { limits, grants, digest: None })
 }
 
-/// A model without tokens.
+/// The tokens of an unknown model: none.
 struct NoTokens;
 
 impl Tokens for NoTokens {
@@ -174,7 +175,7 @@ mod tests {
     use afterbay_plugin_loader::plugin_host;
 
     #[test]
-    fn a_bundled_plugin_asks_for_no_more_than_it_is_to_be_granted() {
+    fn a_bundled_plugin_asks_only_for_grants_that_it_lists() {
         let host = plugin_host().unwrap();
         for name in afterbay_bundled::names() {
             let source = Source::find(&format!("builtin:{name}"), Path::new("")).unwrap();

@@ -1,4 +1,4 @@
-//! Rows as a plugin sees them, and the batches that they come in.
+//! Rows as a plugin sees them, and batches of them.
 
 use crate::updates::Updates;
 use afterbay_runtime::{FinishKind, TokenId};
@@ -7,10 +7,10 @@ use anyhow::{bail, ensure};
 /// The rows of one scheduler step.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batch {
-    /// Where it is from, for people: `frame 7`.
+    /// The origin, for people: `frame 7`.
     pub(crate) from: String,
     pub(crate) rows: Vec<Row>,
-    /// Before its rows.
+    /// The plugin gets these before the rows.
     pub(crate) updates: Updates,
 }
 
@@ -19,19 +19,19 @@ pub(crate) struct Batch {
 pub(crate) struct Row {
     pub(crate) rid: String,
     pub(crate) ids: Vec<TokenId>,
-    /// Behind a detokenizer.
+    /// Only rows behind a detokenizer have a text.
     pub(crate) text: Option<String>,
     /// The scheduler's count, this row's included.
     pub(crate) completion_tokens: u64,
     pub(crate) prompt_tokens: u64,
-    /// Empty: there is one tokenizer worker.
+    /// Empty if there is only one tokenizer worker.
     pub(crate) http_worker_ipc: String,
-    /// Its reader; empty where it is not known: frames do not say.
+    /// The sink that the request goes to; empty if unknown, because frames do not name it.
     pub(crate) sink: String,
     pub(crate) finish: FinishKind,
 }
 
-/// A request has at most one row in a batch, and rows have a text all or none.
+/// Checks that a request has at most one row in the batch, and that all rows or none have a text.
 pub(crate) fn check(batch: &Batch) -> anyhow::Result<()> {
     let mut rids: Vec<&str> = batch.rows.iter().map(|row| row.rid.as_str()).collect();
     rids.sort_unstable();

@@ -4,17 +4,17 @@ use crate::row::Row;
 use afterbay_runtime::{Action, Ending, FinishKind, Replacement, TokenId};
 use std::borrow::Cow;
 
-/// What became of a row.
+/// The outcome of a row.
 #[derive(Debug)]
 pub(crate) enum RowOutcome {
-    /// No verdict, or a fault: it goes on.
-    AsItCame,
-    /// The plugin has ended its request before: it was not shown, and goes no further.
+    /// There was no verdict, or a fault: the row goes on unchanged.
+    AsReceived,
+    /// The plugin ended the request earlier, so it did not see the row, and the row is dropped.
     Swallowed,
-    Judged(Action),
-    /// It waits, by this verdict or behind others of its request.
-    Waits(Option<Action>),
-    /// What waited goes on in it, by this verdict or since nothing more comes that could release it.
+    Verdict(Action),
+    /// The row is held, by this verdict or behind other held rows of its request.
+    Held(Option<Action>),
+    /// The held rows go on in this row, by this verdict or because it is the last row of the request.
     Released {
         by: Option<Action>,
         ids: Vec<TokenId>,
@@ -23,22 +23,22 @@ pub(crate) enum RowOutcome {
 }
 
 impl RowOutcome {
-    /// What the plugin said of the row.
-    pub(crate) fn said(&self) -> Option<&Action> {
+    /// The plugin's verdict on the row.
+    pub(crate) fn verdict(&self) -> Option<&Action> {
         match self {
-            RowOutcome::AsItCame | RowOutcome::Swallowed => None,
-            RowOutcome::Judged(action) => Some(action),
-            RowOutcome::Waits(by) | RowOutcome::Released { by, .. } => by.as_ref(),
+            RowOutcome::AsReceived | RowOutcome::Swallowed => None,
+            RowOutcome::Verdict(action) => Some(action),
+            RowOutcome::Held(by) | RowOutcome::Released { by, .. } => by.as_ref(),
         }
     }
 }
 
-/// Whether the row is its request's last by this verdict.
+/// Whether this verdict ends the request.
 pub(crate) fn ends(action: &Action) -> bool {
     matches!(action, Action::Finish(_) | Action::FinishAs(_) | Action::Abort(_))
 }
 
-/// What goes on of a row.
+/// The content of a row that goes on.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct After<'r> {
     pub(crate) ids: Cow<'r, [TokenId]>,
@@ -46,17 +46,17 @@ pub(crate) struct After<'r> {
     pub(crate) finish: FinishKind,
 }
 
-/// `None`: nothing of it.
-pub(crate) fn after<'r>(row: &'r Row, fate: &'r RowOutcome) -> Option<After<'r>> {
+/// The content that goes on of a row; `None` if the row is swallowed or held.
+pub(crate) fn after<'r>(row: &'r Row, outcome: &'r RowOutcome) -> Option<After<'r>> {
     let as_it_came = After {
         ids: Cow::Borrowed(&row.ids),
         text: row.text.as_deref().map(Cow::Borrowed),
         finish: row.finish,
     };
-    let action = match fate {
-        RowOutcome::AsItCame => return Some(as_it_came),
-        RowOutcome::Swallowed | RowOutcome::Waits(_) => return None,
-        RowOutcome::Judged(action) => action,
+    let action = match outcome {
+        RowOutcome::AsReceived => return Some(as_it_came),
+        RowOutcome::Swallowed | RowOutcome::Held(_) => return None,
+        RowOutcome::Verdict(action) => action,
         RowOutcome::Released { by, ids, text } => {
             let finish = match by {
                 Some(Action::Finish(_) | Action::FinishAs(_)) => FinishKind::Stop,
@@ -82,13 +82,13 @@ pub(crate) fn after<'r>(row: &'r Row, fate: &'r RowOutcome) -> Option<After<'r>>
 }
 
 fn replaced<'r>(row: &'r Row, instead: &'r Replacement, finish: FinishKind) -> After<'r> {
-    // Before a detokenizer it is not looked at.
+    // A row without text has no use for the text of the replacement.
     let text = row.text.as_ref().map(|came| Cow::Borrowed(instead.text.as_ref().unwrap_or(came).as_str()));
     After { ids: Cow::Borrowed(&instead.ids), text, finish }
 }
 
-/// The ids and the text that go on of a row.
-pub(crate) fn left(row: &Row, fate: &RowOutcome) -> (Vec<TokenId>, Option<String>) {
-    let after = after(row, fate);
+/// The ids and the text that go on of a row; empty if nothing goes on.
+pub(crate) fn left(row: &Row, outcome: &RowOutcome) -> (Vec<TokenId>, Option<String>) {
+    let after = after(row, outcome);
     after.map_or_else(Default::default, |after| (after.ids.into_owned(), after.text.map(Cow::into_owned)))
 }

@@ -1,4 +1,4 @@
-//! Rows to show a plugin: out of a journal (which is only read), of frames in files, or of a scenario.
+//! Reads rows to show to a plugin: from a journal, from files with frames, or from a scenario.
 
 use crate::plugin_args::UsageError;
 use crate::row::{Batch, Row};
@@ -12,23 +12,23 @@ use anyhow::{Context, bail};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// How the name of a file with a frame ends.
+/// The extensions of files with a frame.
 const FRAMES: [&str; 3] = ["bin", "msgpack", "pickle"];
 
-/// What there is to read.
+/// The options that select rows.
 #[derive(clap::Args)]
 pub(crate) struct RowArgs {
-    /// The rows: a journal's directory, a frame's file or a directory of them (*.bin, *.msgpack, *.pickle, in order of their
-    /// names), or a scenario (*.toml)
+    /// The rows: a journal's directory, a file with a frame, a directory of such files (*.bin, *.msgpack, *.pickle, in order of
+    /// their names), or a scenario (*.toml)
     #[arg(long, value_name = "PATH")]
     from: PathBuf,
     /// Only this request's rows
     #[arg(long, value_name = "RID")]
     rid: Option<String>,
-    /// The journal's stream, where it has several
+    /// The stream, if the journal has several
     #[arg(long, value_name = "NAME")]
     stream: Option<String>,
-    /// The sink that the plugin is updates requests go to: frames do not say, and rows of a scenario only where they name one
+    /// The sink that the plugin sees for each request that names none; frames never name one
     #[arg(long, value_name = "NAME")]
     sink: Option<String>,
     /// The msgpack layout of the frames: `auto`, a version, or a file
@@ -36,11 +36,11 @@ pub(crate) struct RowArgs {
     layout: String,
 }
 
-/// Frames without rows, by what they are: passed on, and never shown to a plugin.
+/// The number of frames without rows, by kind. Plugins never see such frames.
 pub(crate) type Barriers = BTreeMap<String, u64>;
 
 impl RowArgs {
-    /// Reads every batch that has rows, one after another.
+    /// Reads every batch that has rows and passes it to `take`, one after another.
     pub(crate) fn each(&self, take: &mut dyn FnMut(Batch) -> anyhow::Result<()>) -> anyhow::Result<Barriers> {
         let found =
             self.from.metadata().map_err(|error| UsageError(format!("{}: {error}", self.from.display())))?;
@@ -80,18 +80,18 @@ fn is_frame(file: &Path) -> bool {
     FRAMES.contains(&extension) && file.is_file()
 }
 
-/// Frames on their way to rows.
+/// Decodes frames and passes their rows on.
 struct Frames<'t> {
     decoder: Decoder,
     take: &'t mut dyn FnMut(Batch) -> anyhow::Result<()>,
     barriers: Barriers,
-    /// It is one file by its name: one that is no frame is a mistake.
+    /// Whether --from names a single file. Then a file that is no frame is a usage error.
     is_named: bool,
-    /// The one that is asked for, as it is spelt in full.
+    /// The whole rid of the wanted request.
     rid: Option<String>,
-    /// Of rows that name none.
+    /// The sink for rows that name none.
     sink: String,
-    /// A row was found.
+    /// Whether a row was found.
     known: bool,
 }
 
@@ -136,7 +136,7 @@ impl<'t> Frames<'t> {
     }
 
     fn journaled(&mut self, frame: Frame) -> anyhow::Result<()> {
-        // The rows that went on with it are in the frames that they came in.
+        // The rows that a release marker released are in the frames that they were received in.
         if frame.is_mark() {
             return Ok(());
         }
@@ -154,7 +154,7 @@ impl<'t> Frames<'t> {
             }
             Decoded::Batch(batch) => {
                 let wanted = |row: &u32| self.rid.as_ref().is_none_or(|rid| batch.rid(*row) == rid);
-                // A health check is no plugin's.
+                // Plugins do not see health checks.
                 let rows = (0..batch.rows()).filter(|row| !batch.is_health_check(*row)).filter(wanted);
                 let rows = rows.map(|index| row(&batch, index)).collect();
                 self.give(Batch { from, rows, updates: Updates::default() })

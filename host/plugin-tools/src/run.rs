@@ -1,7 +1,7 @@
-//! `afterbay plugin run`: rows that came once, through a plugin, and what it makes of them.
+//! `afterbay plugin run`: shows recorded rows to a plugin, and prints the outcomes.
 
 use crate::contract_names;
-use crate::player::{Played, Player};
+use crate::player::{PlayedBatch, Player};
 use crate::plugin_args::PluginArgs;
 use crate::row::{self, Batch};
 use crate::row_outcome::RowOutcome;
@@ -16,11 +16,11 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Run rows through a plugin and show what goes in and what comes out
+/// Run recorded rows through a plugin and show each row before and after
 ///
-/// The rows come out of a journal, which is only read, of frames in files, or of a scenario. They are shown to the plugin
-/// batch by batch, as a stream would, in the real runtime and within its limits; each row that it changes is a line: ids and
-/// text before and after, the verdict, its reason. Exits 1 where it faults.
+/// The rows are from a journal (which is only read), from files with frames, or from a scenario. The plugin sees them batch by
+/// batch, in the real runtime and within its limits. Each changed row is printed as a line: ids and text before and after,
+/// verdict and reason. Exits 1 if the plugin faults.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay plugin run stop_on_loop.wasm --from /var/lib/afterbay --rid 5b0c1f\n  afterbay plugin run builtin:delta-to-cumulative --from frames/ --all"
@@ -30,10 +30,10 @@ pub(crate) struct Args {
     given: PluginArgs,
     #[command(flatten)]
     rows: RowArgs,
-    /// Show the rows that it leaves as they came, and those of requests that it has ended, too
+    /// Show unchanged rows, and rows of requests that the plugin ended, too
     #[arg(long)]
     all: bool,
-    /// One JSON object a line instead, with every id: rows, log lines, faults, and the summary
+    /// Print one JSON object a line, with every id: rows, log lines, faults, and the summary
     #[arg(long)]
     json: bool,
 }
@@ -49,36 +49,36 @@ fn look(args: &Args, source: &Source, terms: Terms, settings: String) -> anyhow:
     let component = source.load(&host, terms)?;
     let mut player = Player::new(component.clone(), settings)
         .map_err(|error| anyhow::Error::msg(args.given.terms.not_started(&component, &error)))?;
-    let mut told = Told::default();
+    let mut summary = Summary::default();
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let barriers = args.rows.each(&mut |batch| {
         row::check(&batch)?;
         let played = player.play(&batch)?;
-        told.batches += 1;
-        for (index, (row, fate)) in batch.rows.iter().zip(&played.fates).enumerate() {
-            told.count(fate);
-            if !args.all && matches!(fate, RowOutcome::AsItCame | RowOutcome::Swallowed) {
+        summary.batches += 1;
+        for (index, (row, outcome)) in batch.rows.iter().zip(&played.outcomes).enumerate() {
+            summary.count(outcome);
+            if !args.all && matches!(outcome, RowOutcome::AsReceived | RowOutcome::Swallowed) {
                 continue;
             }
             match args.json {
-                true => writeln!(out, "{}", show::row_json(&batch.from, index, row, fate))?,
-                false => writeln!(out, "{}", show::line(&batch.from, row, fate, Style::Screen))?,
+                true => writeln!(out, "{}", show::row_json(&batch.from, index, row, outcome))?,
+                false => writeln!(out, "{}", show::line(&batch.from, row, outcome, Style::Screen))?,
             }
         }
-        told.faults += played.faults.len() as u64;
-        said(args, &mut out, &batch, &played)
+        summary.faults += played.faults.len() as u64;
+        print_log(args, &mut out, &batch, &played)
     })?;
     out.flush()?;
     match args.json {
-        true => writeln!(out, "{}", told.json(&player, &barriers))?,
-        false => writeln!(out, "{}", told.text(&player, &barriers))?,
+        true => writeln!(out, "{}", summary.json(&player, &barriers))?,
+        false => writeln!(out, "{}", summary.text(&player, &barriers))?,
     }
     out.flush()?;
-    Ok(if told.faults == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if summary.faults == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What it logged, and how it faulted.
-fn said(args: &Args, out: &mut impl Write, batch: &Batch, played: &Played) -> anyhow::Result<()> {
+/// Prints what the plugin logged, and its faults.
+fn print_log(args: &Args, out: &mut impl Write, batch: &Batch, played: &PlayedBatch) -> anyhow::Result<()> {
     let from = &batch.from;
     for (rid, line) in &played.log {
         let (level, text) = (contract_names::level(line.level), &line.message);
@@ -100,28 +100,28 @@ fn said(args: &Args, out: &mut impl Write, batch: &Batch, played: &Played) -> an
     Ok(())
 }
 
-/// What is counted.
+/// The counts of a run.
 #[derive(Default)]
-struct Told {
+struct Summary {
     batches: u64,
     rows: u64,
     as_they_came: u64,
     swallowed: u64,
-    /// Without a verdict, and with others of their request that wait.
+    /// Rows without a verdict that were joined with held rows of their request.
     joined: u64,
     faults: u64,
-    /// By name.
+    /// Verdicts, by name.
     verdicts: BTreeMap<&'static str, u64>,
 }
 
-impl Told {
-    fn count(&mut self, fate: &RowOutcome) {
+impl Summary {
+    fn count(&mut self, outcome: &RowOutcome) {
         self.rows += 1;
-        match (fate, fate.said()) {
+        match (outcome, outcome.verdict()) {
             (_, Some(action)) => *self.verdicts.entry(contract_names::name(action).0).or_default() += 1,
             (RowOutcome::Swallowed, _) => self.swallowed += 1,
-            (RowOutcome::Waits(_) | RowOutcome::Released { .. }, _) => self.joined += 1,
-            (RowOutcome::AsItCame | RowOutcome::Judged(_), _) => self.as_they_came += 1,
+            (RowOutcome::Held(_) | RowOutcome::Released { .. }, _) => self.joined += 1,
+            (RowOutcome::AsReceived | RowOutcome::Verdict(_), _) => self.as_they_came += 1,
         }
     }
 
@@ -145,7 +145,7 @@ impl Told {
 
     fn text(&self, player: &Player, barriers: &Barriers) -> String {
         let requests = player.requests();
-        let Told { batches, rows, as_they_came, swallowed, joined, faults, .. } = self;
+        let Summary { batches, rows, as_they_came, swallowed, joined, faults, .. } = self;
         let mut kinds = vec![format!("{as_they_came} as they came")];
         kinds.extend(self.verdicts.iter().map(|(name, count)| format!("{count} {name}")));
         let others = [(joined, "joined with what waits"), (swallowed, "swallowed")];

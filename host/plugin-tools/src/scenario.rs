@@ -81,7 +81,7 @@ enum WrittenFinish {
 /// What a row is expected to become.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Expected {
-    AsItCame,
+    AsReceived,
     Swallowed,
     /// As [`contract_names::json`] writes it.
     Verdict(serde_json::Value),
@@ -225,8 +225,8 @@ fn row(written: &WrittenRow, tokens: &mut HashMap<String, u64>) -> Row {
 fn expected(row: &WrittenRow) -> Result<Expected, String> {
     let known = contract_names::VERDICTS.join(", ");
     match &row.expect {
-        None => Ok(Expected::AsItCame),
-        Some(serde_json::Value::String(word)) if word == "as it came" => Ok(Expected::AsItCame),
+        None => Ok(Expected::AsReceived),
+        Some(serde_json::Value::String(word)) if word == "as it came" => Ok(Expected::AsReceived),
         Some(serde_json::Value::String(word)) if word == "swallowed" => Ok(Expected::Swallowed),
         Some(serde_json::Value::Object(verdict))
             if verdict.keys().any(|key| contract_names::VERDICTS.contains(&key.as_str())) =>

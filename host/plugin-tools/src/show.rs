@@ -1,5 +1,4 @@
-//! How what belongs to the contract is written for people and scripts: verdicts, columns, rows before and after. A new
-//! verdict or column of `wit/transform.wit` has its name, its form and its effect here, and nowhere else in the tools.
+//! Rows before and after a plugin, as lines for people and as JSON.
 
 use crate::contract_names::{finish, json, name};
 use crate::row::Row;
@@ -8,26 +7,26 @@ use afterbay_runtime::{Action, FinishKind, TokenId};
 use afterbay_terminal as screen;
 use serde_json::{Value, json};
 
-/// Ids of a row that are shown on a line; the JSON has all.
+/// Most ids of a row on a line; the JSON has all.
 const IDS_SHOWN_MAX: usize = 24;
 
-/// How lines are written.
+/// The style of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// To be looked at: cut, and coloured on a terminal.
+    /// For people: cut, and coloured on a terminal.
     Screen,
-    /// To be compared: whole, without colour.
+    /// For comparison with a golden file: complete, without colour.
     Golden,
 }
 
-/// What became of a row, in a word or two; the verdict's name and its text.
-pub(crate) fn outcome(fate: &RowOutcome) -> String {
-    match fate {
-        RowOutcome::AsItCame => "as it came".to_owned(),
+/// The outcome of a row in a few words: the verdict's name and its text.
+pub(crate) fn outcome_text(outcome: &RowOutcome) -> String {
+    match outcome {
+        RowOutcome::AsReceived => "as it came".to_owned(),
         RowOutcome::Swallowed => "swallowed".to_owned(),
-        RowOutcome::Judged(action) => in_words(action),
-        RowOutcome::Waits(None) => "waits".to_owned(),
-        RowOutcome::Waits(Some(action)) => format!("{}, waits", in_words(action)),
+        RowOutcome::Verdict(action) => in_words(action),
+        RowOutcome::Held(None) => "waits".to_owned(),
+        RowOutcome::Held(Some(action)) => format!("{}, waits", in_words(action)),
         RowOutcome::Released { by: None, .. } => "with what waited".to_owned(),
         RowOutcome::Released { by: Some(action), .. } => in_words(action),
     }
@@ -41,11 +40,11 @@ fn in_words(action: &Action) -> String {
     }
 }
 
-/// A row in a line: where it is from, its request, what became of it, before and after.
-pub(crate) fn line(from: &str, row: &Row, fate: &RowOutcome, style: Style) -> String {
+/// A row as a line: where it is from, its request, its outcome, and its content before and after.
+pub(crate) fn line(from: &str, row: &Row, outcome: &RowOutcome, style: Style) -> String {
     let paint =
         |text: String, how: fn(String) -> String| if style == Style::Screen { how(text) } else { text };
-    let after = after(row, fate);
+    let after = after(row, outcome);
     let before_ids = ids(&row.ids, style);
     let mut change = match &after {
         None => paint(before_ids, screen::faint),
@@ -69,11 +68,11 @@ pub(crate) fn line(from: &str, row: &Row, fate: &RowOutcome, style: Style) -> St
         FinishKind::Running => {}
         kind => change += &format!(", last ({})", finish(kind)),
     }
-    let outcome = match fate.said() {
-        Some(_) => paint(outcome(fate), screen::marked),
-        _ => paint(outcome(fate), screen::faint),
+    let text = match outcome.verdict() {
+        Some(_) => paint(outcome_text(outcome), screen::marked),
+        _ => paint(outcome_text(outcome), screen::faint),
     };
-    format!("{from} {}: {outcome}: {change}", row.rid)
+    format!("{from} {}: {text}: {change}", row.rid)
 }
 
 fn ids(ids: &[TokenId], style: Style) -> String {
@@ -86,16 +85,16 @@ fn ids(ids: &[TokenId], style: Style) -> String {
     }
 }
 
-/// The same as JSON, whole.
-pub(crate) fn row_json(from: &str, index: usize, row: &Row, fate: &RowOutcome) -> Value {
-    let outcome = fate.said().map_or_else(|| outcome(fate).into(), json);
-    let after = after(row, fate)
+/// A row as JSON, complete.
+pub(crate) fn row_json(from: &str, index: usize, row: &Row, outcome: &RowOutcome) -> Value {
+    let verdict = outcome.verdict().map_or_else(|| outcome_text(outcome).into(), json);
+    let after = after(row, outcome)
         .map(|after| json!({"ids": after.ids, "text": after.text, "finish": finish(after.finish)}));
     json!({
         "from": from,
         "row": index,
         "rid": row.rid,
-        "verdict": outcome,
+        "verdict": verdict,
         "before": {"ids": row.ids, "text": row.text, "finish": finish(row.finish)},
         "after": after,
     })
@@ -119,16 +118,16 @@ mod tests {
         }
     }
 
-    fn golden(row: &Row, fate: &RowOutcome) -> String {
-        line("batch 1", row, fate, Style::Golden)
+    fn golden(row: &Row, outcome: &RowOutcome) -> String {
+        line("batch 1", row, outcome, Style::Golden)
     }
 
     #[test]
-    fn a_line_says_what_became_of_a_row_before_and_after() {
+    fn a_line_shows_the_outcome_of_a_row_and_its_content_before_and_after() {
         let replaced = |text: Option<&str>| {
-            RowOutcome::Judged(Action::Replace(Replacement { ids: vec![7], text: text.map(str::to_owned) }))
+            RowOutcome::Verdict(Action::Replace(Replacement { ids: vec![7], text: text.map(str::to_owned) }))
         };
-        assert_eq!(golden(&row(None), &RowOutcome::AsItCame), "batch 1 r: as it came: 1 2");
+        assert_eq!(golden(&row(None), &RowOutcome::AsReceived), "batch 1 r: as it came: 1 2");
         assert_eq!(golden(&row(None), &RowOutcome::Swallowed), "batch 1 r: swallowed: 1 2");
         assert_eq!(golden(&row(None), &replaced(Some("x"))), "batch 1 r: replace: 1 2 -> 7");
         assert_eq!(
@@ -136,12 +135,12 @@ mod tests {
             r#"batch 1 r: replace: 1 2 -> 7, "a" -> "x""#
         );
         assert_eq!(golden(&row(Some("a")), &replaced(None)), r#"batch 1 r: replace: 1 2 -> 7, "a""#);
-        let dropped = RowOutcome::Judged(Action::Drop("why".into()));
+        let dropped = RowOutcome::Verdict(Action::Drop("why".into()));
         assert_eq!(golden(&row(Some("a")), &dropped), r#"batch 1 r: drop "why": 1 2 -> no ids, "a" -> """#);
-        let finished = RowOutcome::Judged(Action::Finish("loop".into()));
+        let finished = RowOutcome::Verdict(Action::Finish("loop".into()));
         assert_eq!(golden(&row(None), &finished), r#"batch 1 r: finish "loop": 1 2, last (stop)"#);
         let instead = Replacement { ids: vec![1], text: Some("a".into()) };
-        let cut = RowOutcome::Judged(Action::FinishAs(Ending { matched: "loop".into(), instead }));
+        let cut = RowOutcome::Verdict(Action::FinishAs(Ending { matched: "loop".into(), instead }));
         assert_eq!(golden(&row(None), &cut), r#"batch 1 r: finish-as "loop": 1 2 -> 1, last (stop)"#);
         assert_eq!(
             golden(&row(Some("ab")), &cut),
@@ -150,9 +149,9 @@ mod tests {
     }
 
     #[test]
-    fn a_line_on_the_screen_is_cut_and_a_golden_one_is_whole() {
+    fn a_line_on_the_screen_is_cut_and_a_golden_line_is_complete() {
         let row = Row { ids: (0..100).collect(), ..row(None) };
-        assert!(line("f", &row, &RowOutcome::AsItCame, Style::Screen).ends_with(" 23 … 76 more"));
-        assert!(golden(&row, &RowOutcome::AsItCame).ends_with(" 98 99"));
+        assert!(line("f", &row, &RowOutcome::AsReceived, Style::Screen).ends_with(" 23 … 76 more"));
+        assert!(golden(&row, &RowOutcome::AsReceived).ends_with(" 98 99"));
     }
 }

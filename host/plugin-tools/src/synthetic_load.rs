@@ -1,18 +1,18 @@
-//! A made-up load for a plugin: requests and their ids, step by step, always the same; and how long a call of it takes.
+//! Synthetic batches for a plugin, always the same, and the time that its calls take.
 
 use afterbay_runtime::{ColumnSet, Columns, Component, FinishKind, Opened, Plugin, TokenId};
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
-/// Requests and their ids.
-pub(crate) struct Load {
+/// Synthetic requests, with one row each in every batch.
+pub(crate) struct SyntheticLoad {
     pub(crate) rows: usize,
     requests: Vec<u64>,
     rids: Vec<String>,
     ids_a_row: usize,
 }
 
-/// A step's columns.
+/// The columns of one step.
 struct Step {
     ids: Vec<TokenId>,
     ends: Vec<u32>,
@@ -21,25 +21,25 @@ struct Step {
     texts: Vec<String>,
 }
 
-/// The time that the calls of a load took.
+/// The time that the calls took.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Took {
-    /// By the clock on the wall.
+pub(crate) struct Timing {
+    /// Wall-clock time.
     pub(crate) all: Duration,
     /// Processor time of the longest call, as a deadline counts it.
     pub(crate) longest: Duration,
     pub(crate) verdicts: u64,
 }
 
-impl Load {
-    pub(crate) fn new(rows: usize, ids_a_row: usize) -> Load {
+impl SyntheticLoad {
+    pub(crate) fn new(rows: usize, ids_a_row: usize) -> SyntheticLoad {
         let requests: Vec<u64> = (1..=rows as u64).collect();
         let rids = requests.iter().map(|number| format!("{number:032x}")).collect();
-        Load { rows, requests, rids, ids_a_row }
+        SyntheticLoad { rows, requests, rids, ids_a_row }
     }
 
     fn steps(&self, batches: u64) -> Vec<Step> {
-        // Ids as a vocabulary of 32,000 has them, without a pattern that a plugin would look for.
+        // Pseudo-random ids below 32,000, without repetitions that a plugin would look for.
         let mut state = 0x2545_f491_4f6c_dd1d_u64;
         let mut id = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -56,7 +56,7 @@ impl Load {
             .collect()
     }
 
-    /// Calls `show` with the columns of so many batches, as a plugin that wants these gets them.
+    /// Calls `show` with the columns of `batches` batches, as a plugin that wants these columns sees them.
     pub(crate) fn with_columns<R>(
         &self,
         batches: u64,
@@ -97,22 +97,22 @@ impl Load {
         opened.collect()
     }
 
-    /// A fresh instance that was told of the requests.
+    /// A fresh instance that has opened the requests.
     pub(crate) fn started(&self, component: &Component, settings: &str) -> anyhow::Result<Plugin> {
         let mut plugin = component.instantiate(settings)?;
         plugin.open(&self.opened())?;
         Ok(plugin)
     }
 
-    /// Shows the batches to a fresh instance.
+    /// Measures a fresh instance with these batches.
     pub(crate) fn timed(
         &self,
         component: &Component,
         settings: &str,
         columns: &[Columns<'_>],
-    ) -> anyhow::Result<Took> {
+    ) -> anyhow::Result<Timing> {
         let mut plugin = component.instantiate(settings)?;
-        let mut took = Took::default();
+        let mut took = Timing::default();
         let begun = processor_time();
         plugin.open(&self.opened())?;
         took.longest = processor_time().saturating_sub(begun);

@@ -66,12 +66,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let files = args.paths.iter().map(|path| files(path)).collect::<Result<Vec<_>, UsageError>>()?.concat();
     let scenarios = files.iter().map(|file| Scenario::read(file)).collect::<Result<Vec<_>, UsageError>>()?;
     let host = plugin_host()?;
-    let mut stage = Stage { args, host, built: Vec::new() };
+    let mut run = TestRun { args, host, built: Vec::new() };
     let mut failed = 0;
     for scenario in &scenarios {
-        let problems = stage.play(scenario)?;
+        let problems = run.play(scenario)?;
         failed += usize::from(!problems.is_empty());
-        tell(args, scenario, &problems);
+        print(args, scenario, &problems);
     }
     if !args.json {
         let all = scenarios.len();
@@ -100,7 +100,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, UsageError> {
     }
 }
 
-fn tell(args: &Args, scenario: &Scenario, problems: &[String]) {
+fn print(args: &Args, scenario: &Scenario, problems: &[String]) {
     let file = scenario.file.display();
     if args.json {
         let line = json!({"scenario": scenario.file, "ok": problems.is_empty(), "rows": scenario.rows(), "problems": problems});
@@ -118,14 +118,14 @@ fn tell(args: &Args, scenario: &Scenario, problems: &[String]) {
     }
 }
 
-struct Stage<'a> {
+struct TestRun<'a> {
     args: &'a Args,
     host: Host,
     /// Projects that were built in this run.
     built: Vec<PathBuf>,
 }
 
-impl Stage<'_> {
+impl TestRun<'_> {
     /// What is not as expected, in words. The error is of a scenario that cannot be played.
     fn play(&mut self, scenario: &Scenario) -> anyhow::Result<Vec<String>> {
         let named = || format!("{}: plugin", scenario.file.display());
@@ -148,8 +148,8 @@ impl Stage<'_> {
                     return Ok(problems);
                 }
             };
-            for (row, fate) in batch.rows.iter().zip(&played.fates) {
-                happened += &show::line(&batch.from, row, fate, Style::Golden);
+            for (row, outcome) in batch.rows.iter().zip(&played.outcomes) {
+                happened += &show::line(&batch.from, row, outcome, Style::Golden);
                 happened.push('\n');
             }
             for (rid, line) in &played.log {
@@ -161,7 +161,7 @@ impl Stage<'_> {
                 happened += &format!("{}: fault: {}\n", batch.from, fault.kind.label());
             }
             if scenario.expects {
-                problems.extend(compare(&batch.from, &batch.rows, &played.fates, expectation));
+                problems.extend(compare(&batch.from, &batch.rows, &played.outcomes, expectation));
                 problems.extend(faults(&batch.from, &played.faults, expectation));
             }
         }
@@ -205,14 +205,14 @@ impl Stage<'_> {
 }
 
 /// What of a batch's rows is not as expected.
-fn compare(from: &str, rows: &[Row], fates: &[RowOutcome], expectation: &Expectation) -> Vec<String> {
-    let became = |fate: &RowOutcome| match (fate, fate.said()) {
+fn compare(from: &str, rows: &[Row], outcomes: &[RowOutcome], expectation: &Expectation) -> Vec<String> {
+    let became = |outcome: &RowOutcome| match (outcome, outcome.verdict()) {
         (RowOutcome::Swallowed, _) => Expected::Swallowed,
-        (_, None) => Expected::AsItCame,
+        (_, None) => Expected::AsReceived,
         (_, Some(action)) => Expected::Verdict(contract_names::json(action)),
     };
-    let rows = rows.iter().zip(fates).zip(&expectation.rows);
-    rows.map(|((row, fate), expected)| (row, became(fate), expected))
+    let rows = rows.iter().zip(outcomes).zip(&expectation.rows);
+    rows.map(|((row, outcome), expected)| (row, became(outcome), expected))
         .filter(|(_, became, expected)| became != *expected)
         .map(|(row, became, expected)| {
             difference(&format!("{from} {}", row.rid), &worded(expected), &worded(&became))
@@ -222,7 +222,7 @@ fn compare(from: &str, rows: &[Row], fates: &[RowOutcome], expectation: &Expecta
 
 fn worded(expected: &Expected) -> String {
     match expected {
-        Expected::AsItCame => "as it came".to_owned(),
+        Expected::AsReceived => "as it came".to_owned(),
         Expected::Swallowed => "swallowed".to_owned(),
         Expected::Verdict(verdict) => verdict.to_string(),
     }

@@ -1,20 +1,19 @@
-//! What a scenario tells a plugin beside its rows: requests' attributes, and how the stream stands. As written in TOML.
+//! The parts of a scenario's batch beside its rows: changed request attributes and signals.
 
 use afterbay_runtime::signals::{Load, Queue, Sink, SinkState, Snapshot};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Updates before a batch.
+/// Attributes and signals that change before a batch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Updates {
-    /// Of some requests, by rid: JSON objects, from now on.
+    /// JSON objects, by rid.
     pub(crate) attributes: BTreeMap<String, Arc<str>>,
-    /// From now on.
     pub(crate) signals: Option<Snapshot>,
 }
 
-/// `signals.snapshot` of the contract; what is not written is 0, or absent where that may be.
+/// `signals.snapshot` of the contract, as written in TOML. A missing value is 0, or absent if the contract allows it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct WrittenSignals {

@@ -48,7 +48,7 @@ fn plugin_check_shows_what_a_component_is_and_asks_for() {
     assert!(told["grants"].as_array().unwrap().contains(&"tokenizer".into()), "{told}");
     let why = told["problems"][0].as_str().unwrap();
     assert!(why.ends_with(
-        ": the tokenizer is empty; it reads the model's tokenizer, and none was given: --tokenizer"
+        ": the tokenizer is empty; the plugin uses the model's tokenizer, and none was given: --tokenizer"
     ));
 }
 
@@ -118,7 +118,7 @@ fn plugin_check_measures_a_call_and_warns_where_it_does_not_come_back() {
     let [told] = done(&loops).json_lines_of(0);
     let warning = told["warnings"][0].as_str().unwrap();
     assert!(
-        warning.starts_with("batches of 256 made-up rows: ") && warning.ends_with("exceeded 1s"),
+        warning.starts_with("batches of 256 synthetic rows: ") && warning.ends_with("exceeded 1s"),
         "{told}"
     );
 }

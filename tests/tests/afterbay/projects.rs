@@ -114,7 +114,7 @@ fn a_new_project_has_what_its_language_needs_and_is_written_over_nothing() {
         }
         let again = new(&dir, "my-own", lang);
         assert_eq!(again.code, 64, "{again:?}");
-        assert!(again.stderr.contains("is there, and not empty"), "{again:?}");
+        assert!(again.stderr.contains("exists and is not empty"), "{again:?}");
     }
     for (name, lang, why) in [
         ("My_Own", "c", "a plugin's name has 1 to 64 bytes of a-z, 0-9 and -"),

@@ -6,7 +6,7 @@ use afterbay_plugin_loader::project::Output;
 use afterbay_plugin_loader::{Tokenizers, host_options};
 use afterbay_plugin_tools::dev;
 use afterbay_runtime::{Host, HostOptions};
-use afterbay_server::{Left, Options, Server};
+use afterbay_server::{DrainOutcome, Options, Server};
 use afterbay_terminal::{Busy, EXIT_USAGE};
 use clap::ValueEnum;
 use std::path::PathBuf;
@@ -118,14 +118,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(projects) = projects {
         dev::watch(projects, server.events().clone(), output)?;
     }
-    let left = server.run();
+    let outcome = server.run();
     if let Some(dir) = &args.scratch {
         // Of no use to anybody after this, and nobody is left to be told.
         let _removed = std::fs::remove_dir_all(dir);
     }
-    Ok(match left? {
-        Left::Nothing => ExitCode::SUCCESS,
-        Left::Something => ExitCode::FAILURE,
-        Left::Failed => ExitCode::from(EXIT_FAILED),
+    Ok(match outcome? {
+        DrainOutcome::Complete => ExitCode::SUCCESS,
+        DrainOutcome::Incomplete => ExitCode::FAILURE,
+        DrainOutcome::Failed => ExitCode::from(EXIT_FAILED),
     })
 }
