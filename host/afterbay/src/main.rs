@@ -1,7 +1,7 @@
-//! The afterbay binary: reads the command line and hands over to the command.
+//! The afterbay binary: parses the command line and runs the command.
 //!
-//! Exit codes: 0 done; 1 something is wrong with what was looked at; 64 the configuration or the command line is wrong;
-//! 70 a stream failed.
+//! Exit codes: 0 success; 1 the command failed or found a problem; 64 the configuration or the command line is wrong; 70 a stream
+//! failed.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod commands;
@@ -12,8 +12,8 @@ use std::process::ExitCode;
 
 /// A proxy on the output socket of an LLM scheduler.
 ///
-/// Afterbay takes every batch that an SGLang scheduler sends, writes it to a per-request log, runs WebAssembly plugins
-/// over it, and passes it on to the reader, which needs no change.
+/// Afterbay receives every batch that an SGLang scheduler sends, writes it to a per-request journal, runs WebAssembly plugins
+/// on it, and sends it to the reader, which needs no change.
 #[derive(Parser)]
 #[command(name = "afterbay", version, propagate_version = true, max_term_width = 100)]
 struct Cli {
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // Help and version are errors to clap, and are no mistakes.
             let mistake = error.use_stderr();
-            // Nowhere to say that it could not be said.
+            // There is no other place to print to.
             let _printed = error.print();
             return if mistake { ExitCode::from(screen::EXIT_USAGE) } else { ExitCode::SUCCESS };
         }
@@ -65,13 +65,13 @@ fn main() -> ExitCode {
         if error.downcast_ref::<std::io::Error>().is_some_and(screen::is_unread) {
             return ExitCode::from(screen::EXIT_UNREAD);
         }
-        eprintln!("afterbay: {}", told(&error));
+        eprintln!("afterbay: {}", message(&error));
         ExitCode::FAILURE
     })
 }
 
-/// An error and what is behind it. Many of ours say already what that is: it is not said twice.
-fn told(error: &anyhow::Error) -> String {
+/// The message of an error and of its causes. A cause that the message already ends with is left out.
+fn message(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if !text.ends_with(&cause) {

@@ -1,4 +1,4 @@
-//! `afterbay journal export`: frames out of the journal, decoded or raw.
+//! `afterbay journal export`: writes frames out of the journal, decoded or raw.
 
 use crate::LoadConfig;
 use crate::place::{Place, json_time, parse_time};
@@ -12,7 +12,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Write frames out: as JSON lines with every field decoded, or as the bytes that came
+/// Write frames as JSON lines with every field decoded, or as the received bytes
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay journal export --rid 5b0c1f0a > request.jsonl\n  afterbay journal export --since 1h --raw frames/"
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// Up to this time
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     until: Option<u64>,
-    /// Write each frame's bytes to a file of its own in this directory instead
+    /// Write the bytes of each frame to its own file in this directory instead
     #[arg(long, value_name = "DIR")]
     raw: Option<PathBuf>,
     /// The msgpack layout of the frames: `auto`, a version, or a file
@@ -56,7 +56,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         };
         known = true;
         each(stream, rid.as_deref(), &args, |frame, outcome| {
-            // Of rows that had waited what stands there is Afterbay's own; what went on stands beside it.
+            // A release marker is Afterbay's own frame; the rows that it released are stored beside it.
             let is_own = frame.is_mark();
             if is_own && (rid.is_some() || args.raw.is_some()) {
                 return Ok(());
@@ -95,7 +95,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Each frame of the time asked for. With a rid, those in which it has a row, straight from the index.
+/// Passes each frame of the selected time to `take`. With a rid, only frames with a row of it, which the index names.
 fn each(
     stream: &Stream,
     rid: Option<&str>,
@@ -138,7 +138,7 @@ fn json(
     });
     match decoded {
         Decoded::Batch(batch) => {
-            // Rows that cannot be taken out are shown with the whole of their frame.
+            // If the rows cannot be taken out of the frame, the whole frame is shown.
             let taken = rows.and_then(|rows| batch.take(rows).ok());
             line["wire"] = batch.wire().to_string().into();
             line["message"] = Batch::to_json(taken.as_ref().unwrap_or(batch), Wrapped::Open);

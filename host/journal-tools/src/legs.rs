@@ -1,21 +1,21 @@
-//! One request, however many streams it passed: the scheduler's output and the detokenizer's after it, put together.
+//! Joins the two legs of a request: its rows on the scheduler's output, and its rows on the detokenizer's output.
 //!
-//! Owns which leg belongs to which: the journal says which stream comes after which ([`Stream::after`]), and of one rid a
-//! next leg is that of the request which had begun last when the leg began. How a request is shown is `ls`'s and `show`'s.
+//! The journal says which stream is after which ([`Stream::after`]). A rid may be used several times: a second leg belongs to the
+//! request with this rid that had begun last when the leg began.
 
 use afterbay_journal::reader::{Filter, Life, RequestInfo, State, Stream};
 use std::collections::{HashMap, HashSet};
 
-/// A request as one stream knows it.
+/// A request on one stream.
 pub(crate) struct Leg<T> {
     pub(crate) stream: String,
     pub(crate) of: T,
 }
 
-/// A request: its legs, in order, at least one. A next leg stands alone where the one before is not in the journal.
+/// The legs of a request, in order, at least one. A second leg is alone if the journal does not have the first.
 pub(crate) struct Request<T>(pub(crate) Vec<Leg<T>>);
 
-/// What has a request's totals.
+/// A value that has the totals of a request.
 pub(crate) trait Totals {
     fn info(&self) -> &RequestInfo;
 }
@@ -46,7 +46,7 @@ impl<T: Totals> Request<T> {
         self.0.iter().map(|leg| leg.of.info())
     }
 
-    /// Of the whole: it has ended when every leg has.
+    /// The state of the whole request, which has ended when every leg has.
     pub(crate) fn state(&self) -> State {
         let any = |state| self.infos().any(|info| info.state == state);
         match (any(State::Live), any(State::Abandoned)) {
@@ -56,7 +56,7 @@ impl<T: Totals> Request<T> {
         }
     }
 
-    /// Its last row, on any leg, unix nanoseconds.
+    /// The time of the last row on any leg, in Unix nanoseconds.
     pub(crate) fn last_unix_ns(&self) -> u64 {
         self.infos().map(|info| info.last_unix_ns).max().unwrap_or_default()
     }
@@ -68,10 +68,10 @@ impl<T: Totals> Request<T> {
     }
 }
 
-/// What the streams know of requests, each with the names of the streams it comes after.
+/// The requests of each stream: name of the stream, names of the streams it is after, requests.
 pub(crate) type Known<T> = Vec<(String, Vec<String>, Vec<T>)>;
 
-/// Puts the legs together. Requests stand in the order of their first legs; next legs that stand alone come last.
+/// Joins legs to requests. Requests are in the order of their first legs; second legs without a first are last.
 pub(crate) fn join<T: Totals>(known: Known<T>) -> Vec<Request<T>> {
     let (nexts, firsts): (Known<T>, Known<T>) =
         known.into_iter().partition(|(_, after, _)| !after.is_empty());
@@ -105,9 +105,9 @@ pub(crate) fn join<T: Totals>(known: Known<T>) -> Vec<Request<T>> {
     requests
 }
 
-/// The requests of these streams that match, live ones last.
+/// The requests of these streams that match the filter, live ones last.
 pub(crate) fn requests(streams: &[Stream], filter: &Filter) -> anyhow::Result<Vec<Request<RequestInfo>>> {
-    // The state is that of the whole, and a next leg begins after its request.
+    // The state is that of the whole request, and a second leg may begin after `until`.
     let first = Filter { state: None, ..filter.clone() };
     let next = Filter { until_unix_ns: None, ..first.clone() };
     let mut known: Known<RequestInfo> = Vec::new();
@@ -124,7 +124,7 @@ pub(crate) fn requests(streams: &[Stream], filter: &Filter) -> anyhow::Result<Ve
     Ok(requests)
 }
 
-/// First legs that ended before `since` and whose next did not.
+/// Adds first legs that ended before `since` and whose second leg did not.
 fn add_ended_before(
     streams: &[Stream],
     filter: &Filter,
@@ -160,7 +160,7 @@ fn add_ended_before(
     Ok(())
 }
 
-/// The streams among these that a stream comes after.
+/// The names of those of `streams` that a stream is after.
 pub(crate) fn after(stream: &Stream, streams: &[Stream]) -> anyhow::Result<Vec<String>> {
     let mut after = stream.after()?;
     after.retain(|name| streams.iter().any(|stream| stream.name() == name));
@@ -210,21 +210,21 @@ mod tests {
     }
 
     #[test]
-    fn a_rid_that_is_used_again_has_its_own_next_leg_each_time() {
+    fn a_rid_that_is_used_again_has_its_own_second_leg_each_time() {
         let finished = |first| info("r", State::Finished, first, first + 5);
         let firsts = vec![("a", vec![finished(10), finished(20), finished(30)])];
-        // That of the second was never kept.
+        // The second leg of the second request was never stored.
         let requests = join(known(firsts, vec![finished(31), finished(11)]));
         assert_eq!(shape(&requests), ["a@10+text@11", "a@20", "a@30+text@31"]);
     }
 
     #[test]
-    fn a_next_leg_is_found_in_whichever_stream_it_comes_after_and_stands_alone_where_none_has_it() {
+    fn a_second_leg_joins_a_request_of_any_stream_it_is_after_and_stays_alone_if_none_has_it() {
         let firsts =
             vec![("a", vec![info("r", State::Live, 1, 9)]), ("b", vec![info("s", State::Live, 2, 9)])];
         let text =
             vec![info("s", State::Live, 3, 9), info("gone", State::Live, 4, 9), info("r", State::Live, 0, 9)];
-        // The last began before its request: it is of another.
+        // The last leg began before request r, so it belongs to another request.
         assert_eq!(shape(&join(known(firsts, text))), ["a@1", "b@2+text@3", "text@4", "text@0"]);
     }
 

@@ -1,4 +1,4 @@
-//! `afterbay journal …`: what was kept, by request and by token. Reads while `afterbay run` writes.
+//! The `afterbay journal` commands: list, show, follow, export, verify and replay. They can read while `afterbay run` writes.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod export;
@@ -16,13 +16,12 @@ use afterbay_config::Config;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Reads and checks a configuration file. The problems are complete sentences.
+/// A function that reads and checks a configuration file. The problems are complete sentences.
 pub type LoadConfig = fn(&Path) -> Result<Config, Vec<String>>;
 
-/// Look requests and tokens up in the journal, check it, replay it
+/// List, show, verify, export and replay the requests in a journal
 ///
-/// Works beside a running `afterbay run`. Names the journal by --config, by --dir, or takes the one that
-/// `afterbay sglang` keeps by default.
+/// Works while `afterbay run` runs. --config or --dir names the journal; else it is the default journal of `afterbay sglang`.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay journal ls --state live\n  afterbay journal show 5b0c1f --config afterbay.toml\n  afterbay journal verify --dir /var/lib/afterbay --json"

@@ -1,4 +1,4 @@
-//! `afterbay journal ls`: a line a request.
+//! `afterbay journal ls`: prints a line for each request.
 
 use crate::LoadConfig;
 use crate::legs::{self, Leg, Request};
@@ -11,9 +11,9 @@ use std::process::ExitCode;
 
 /// List requests
 ///
-/// In the order in which they ended, live ones last. A request that passed two streams, the scheduler's output and the
-/// detokenizer's after it, is one line: its figures are those of the first, and TEXT ROWS, TEXT TOKENS and TEXT LAST those
-/// of the second; it has ended when both have. Reads the segments' summaries, not their frames.
+/// Requests are in the order in which they ended, live ones last. A request on two streams (the scheduler's output and the
+/// detokenizer's) is one line: TEXT ROWS, TEXT TOKENS and TEXT LAST are of the second stream, the other figures of the first,
+/// and it has ended when both legs have. Reads the summaries of segments, not the frames.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay journal ls --since 10m --state finished\n  afterbay journal ls --rid chatcmpl- --json"
@@ -21,33 +21,33 @@ use std::process::ExitCode;
 pub(crate) struct Args {
     #[command(flatten)]
     place: Place,
-    /// Whose rid begins so
+    /// Only requests whose rid begins with PREFIX
     #[arg(long, value_name = "PREFIX")]
     rid: Option<String>,
-    /// In this state
+    /// Only requests in this state
     #[arg(long)]
     state: Option<StateArg>,
-    /// With a last row at or after this time (RFC 3339, "2026-11-20 14:00:00", or an age such as 10m)
+    /// Only requests with a row at or after this time (RFC 3339, "2026-11-20 14:00:00", or an age such as 10m)
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     since: Option<u64>,
-    /// With a first row before this time
+    /// Only requests whose first row is before this time
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     until: Option<u64>,
-    /// Only the last so many
+    /// Only the last N requests
     #[arg(long, value_name = "N")]
     last: Option<usize>,
-    /// One JSON object a line
+    /// Print one JSON object a line
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum StateArg {
-    /// Rows may still come
+    /// More rows may follow
     Live,
-    /// Its finish reason came
+    /// A row with a finish reason was received
     Finished,
-    /// No finish reason came, and none is expected
+    /// No finish reason was received, and none is expected
     Abandoned,
 }
 
@@ -113,7 +113,7 @@ fn tokens(request: &RequestInfo) -> String {
     screen::warn_if(request.received.to_string(), request.gaps > 0)
 }
 
-/// The first leg, with the state and the last row of the whole; where there are two, both stand in `legs`.
+/// A request as JSON: the figures of its first leg, the state of the whole. If there are two legs, `legs` has both.
 pub(crate) fn whole<T: legs::Totals>(request: &Request<T>) -> serde_json::Value {
     let leg = |leg: &Leg<T>| json(&leg.stream, leg.of.info());
     let legs: Vec<serde_json::Value> = request.0.iter().map(leg).collect();

@@ -1,4 +1,4 @@
-//! Which journal a command looks at, and how its times are read and written.
+//! The options that select a journal, and the times that commands read and print.
 
 use crate::LoadConfig;
 use afterbay_config::user_dirs;
@@ -7,10 +7,10 @@ use anyhow::{Context, bail, ensure};
 use chrono::{DateTime, Local, NaiveDateTime, SecondsFormat, TimeZone, Utc};
 use std::path::PathBuf;
 
-/// Where the journal is.
+/// The journal and the stream that a command reads.
 #[derive(clap::Args)]
 pub(crate) struct Place {
-    /// The configuration that names the journal's directory; --dir comes before it
+    /// The configuration that names the journal's directory; --dir takes precedence
     #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG")]
     config: Option<PathBuf>,
     /// The journal's directory
@@ -22,17 +22,17 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The streams to look at, in order of name.
+    /// Opens the selected streams, in order of name.
     pub(crate) fn streams(&self, load: LoadConfig) -> anyhow::Result<Vec<Stream>> {
         self.streams_of(&self.journal(load)?)
     }
 
-    /// The journal that is meant.
+    /// Opens the selected journal.
     pub(crate) fn journal(&self, load: LoadConfig) -> anyhow::Result<Journal> {
         Ok(Journal::open(&self.dir(load)?)?)
     }
 
-    /// The streams of it to look at, in order of name.
+    /// Opens the selected streams of this journal, in order of name.
     pub(crate) fn streams_of(&self, journal: &Journal) -> anyhow::Result<Vec<Stream>> {
         let names = journal.streams()?;
         if let Some(name) = &self.stream {
@@ -60,7 +60,7 @@ impl Place {
     }
 }
 
-/// A time as a user gives it: RFC 3339, local `2026-11-20 14:00:00`, or an age (`10m`, `2h`). Unix nanoseconds.
+/// Parses a time: RFC 3339, local `2026-11-20 14:00:00`, or an age (`10m`, `2h`). Returns Unix nanoseconds.
 pub(crate) fn parse_time(text: &str) -> Result<u64, String> {
     if let Some(age) = afterbay_config::parse_duration(text) {
         let then = Utc::now() - chrono::Duration::from_std(age).map_err(|error| error.to_string())?;
@@ -83,7 +83,7 @@ fn unix_ns<Z: TimeZone>(time: &DateTime<Z>) -> Result<u64, String> {
     nanos.ok_or_else(|| "before 1970 or after 2262".to_owned())
 }
 
-/// For a table: local, to the millisecond. Empty for 0, which stands for "never".
+/// A time for a table: local, in milliseconds. Empty for 0, which means never.
 pub(crate) fn local_time(unix_ns: u64) -> String {
     match moment(unix_ns) {
         Some(time) => time.with_timezone(&Local).format("%Y-%m-%d %H:%M:%S%.3f").to_string(),
@@ -91,7 +91,7 @@ pub(crate) fn local_time(unix_ns: u64) -> String {
     }
 }
 
-/// For JSON: RFC 3339, to the nanosecond.
+/// A time for JSON: RFC 3339, in nanoseconds. `None` for 0, which means never.
 pub(crate) fn json_time(unix_ns: u64) -> Option<String> {
     Some(moment(unix_ns)?.to_rfc3339_opts(SecondsFormat::Nanos, true))
 }

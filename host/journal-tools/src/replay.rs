@@ -1,4 +1,4 @@
-//! `afterbay journal replay`: what was kept, sent again to a reader.
+//! `afterbay journal replay`: sends frames of the journal to a reader.
 
 use crate::LoadConfig;
 use crate::legs;
@@ -13,25 +13,25 @@ use bytes::Bytes;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// The longest wait on the socket before looking at the time again.
+/// The longest wait on the socket before the next look at the clock.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
-/// A longer pause is told before it is waited for.
-const PAUSE_TOLD: Duration = Duration::from_secs(5);
+/// A pause of at least this length is announced.
+const PAUSE_ANNOUNCED: Duration = Duration::from_secs(5);
 
-/// Send what was kept to a reader: one request's rows, or every frame
+/// Send one request's rows, or every frame, to a reader
 ///
-/// As it came, before any plugin; in the rhythm it came in, or faster. What schedulers sent; with --stream what one
-/// stream received, so also what came behind a detokenizer.
+/// Frames are sent as they were received, before any plugin, with the original pauses or faster. Without --stream only the
+/// frames that schedulers sent; --stream selects any stream, also one behind a detokenizer.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay journal replay 5b0c1f0a --to ipc:///tmp/reader\n  afterbay journal replay --all --to tcp://127.0.0.1:5600 --speed 10"
 )]
 pub(crate) struct Args {
-    /// The request, or its beginning
+    /// The rid of the request, or the beginning of it
     #[arg(required_unless_present = "all")]
     rid: Option<String>,
-    /// Every frame
+    /// Send every frame
     #[arg(long, conflicts_with = "rid")]
     all: bool,
     /// The reader's PULL socket
@@ -39,13 +39,13 @@ pub(crate) struct Args {
     to: Endpoint,
     #[command(flatten)]
     place: Place,
-    /// How many times as fast as then; `max` does not wait at all
+    /// How many times as fast as the original; `max` does not pause
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse_speed)]
     speed: f64,
     /// From this time on (RFC 3339, "2026-11-20 14:00:00", or an age such as 10m)
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     since: Option<u64>,
-    /// Give up where the reader takes nothing for so long
+    /// Give up if the reader takes nothing for this long
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = afterbay_config::duration_argument)]
     timeout: Duration,
     /// The msgpack layout of the frames: `auto`, a version, or a file
@@ -75,14 +75,14 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     let streams = args.place.streams(load)?;
     let mut known = false;
     for stream in &streams {
-        // The same tokens on their second leg, for another reader.
+        // The second leg carries the same tokens, for another kind of reader.
         if !legs::after(stream, &streams)?.is_empty() {
             continue;
         }
         let Some(rid) = &args.rid else {
             for frame in stream.frames(args.since.map_or(From::Start, From::Time))? {
                 let (frame, _) = frame?;
-                // Its rows are in the frames that they came in, and no reader knows it.
+                // A release marker is Afterbay's own; its rows are in the frames that they were received in.
                 if frame.is_mark() {
                     continue;
                 }
@@ -127,10 +127,10 @@ impl Reader {
         Ok(Reader { poll, events: mio::Events::with_capacity(16), push, timeout, frames: 0, bytes: 0 })
     }
 
-    /// Sends a frame when its time has come and there is room.
+    /// Waits until `when`, and until the socket has room, and sends a frame.
     fn send_at(&mut self, when: Instant, bytes: Bytes) -> anyhow::Result<()> {
         let pause = when.saturating_duration_since(Instant::now());
-        if pause >= PAUSE_TOLD {
+        if pause >= PAUSE_ANNOUNCED {
             let (sent, pause) = (self.frames, seconds(pause));
             eprintln!("frames sent: {sent}; the next is due in {pause} (--speed max does not wait)");
         }
@@ -150,10 +150,10 @@ impl Reader {
         self.until("has not taken everything", Push::is_drained)
     }
 
-    /// Turns until it is so; gives up where the kernel takes nothing for the whole timeout.
-    fn until(&mut self, what: &str, so: impl Fn(&Push) -> bool) -> anyhow::Result<()> {
+    /// Runs the socket until `done`; gives up if the kernel takes nothing for the whole timeout.
+    fn until(&mut self, what: &str, done: impl Fn(&Push) -> bool) -> anyhow::Result<()> {
         let (mut taken, mut since) = (self.push.written(), Instant::now());
-        while !so(&self.push) {
+        while !done(&self.push) {
             self.turn(None)?;
             if self.push.written() != taken {
                 (taken, since) = (self.push.written(), Instant::now());

@@ -1,4 +1,4 @@
-//! `afterbay journal show RID`: a request's life, row by row.
+//! `afterbay journal show RID`: prints a request, row by row.
 
 use crate::LoadConfig;
 use crate::legs::{self, Known, Leg, Request};
@@ -12,31 +12,31 @@ use afterbay_wire::{Decoded, Layouts};
 use anyhow::{anyhow, ensure};
 use std::process::ExitCode;
 
-/// Ids of a row that a table shows; JSON has all.
+/// Most ids of a row in a table; JSON has all.
 const IDS_SHOWN: usize = 8;
-/// Characters of a row's text that a table shows; JSON has all.
+/// Most characters of a row's text in a table; JSON has all.
 const CHARS_SHOWN: usize = 32;
-/// Where the text stands in the table.
+/// The index of the text's column.
 const TEXT_AT: usize = 5;
 
-/// Show a request's life: each row, when it came, its ids, and what was done with it
+/// Show each row of a request: its time, its ids, and what was done with it
 ///
-/// A rid may have been used for several requests: each is shown. A rid may be cut short where that is enough to tell it
-/// from others. Of a request that passed two streams, the scheduler's output and the detokenizer's after it, both are
-/// shown, with times from the first row of the first on; --stream shows one.
+/// If several requests used the rid, each is shown. The beginning of a rid is enough if no other rid begins with it. If the
+/// request is on two streams (the scheduler's output and the detokenizer's), both are shown, with times since the first row of
+/// the first stream; --stream selects one.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay journal show 5b0c1f0a --config afterbay.toml\n  afterbay journal show 5b0c1f0a --json | jq .rows_seen[].ids"
 )]
 pub(crate) struct Args {
-    /// The request's rid, or its beginning
+    /// The rid of the request, or the beginning of it
     rid: String,
     #[command(flatten)]
     place: Place,
     /// The msgpack layout of the frames: `auto`, a version, or a file
     #[arg(long, value_name = "LAYOUT", default_value = "auto")]
     layout: String,
-    /// One JSON object a request: what `ls --json` says of it, and in `rows_seen` each row once, those of the first stream first
+    /// Print one JSON object for each request: the fields of `ls --json`, and each row in `rows_seen`, first stream first
     #[arg(long)]
     json: bool,
 }
@@ -66,7 +66,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
             println!("{whole}");
             continue;
         }
-        // Of all its legs: what each took is seen at once.
+        // Times of all legs are since the first row of the first leg.
         let begun = request.first().of.rows.first().map_or(0, |row| row.received_unix_ns);
         headline(request);
         for Leg { stream, of } in &request.0 {
@@ -76,7 +76,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Of a request with two legs: how it stands as a whole.
+/// Prints the state of a request with two legs as a whole.
 fn headline(request: &Request<Life>) {
     let (first, Some(next)) = (&request.first().of.request, request.next()) else { return };
     let later = |of: fn(&RequestInfo) -> u64| of(&next.of.request).saturating_sub(of(first)) as f64 / 1e9;
@@ -92,7 +92,7 @@ fn headline(request: &Request<Life>) {
     println!("{}", screen::wrapped(&told, 2));
 }
 
-/// The rid that is meant; an error where several begin so.
+/// The whole rid of the request that `rid` is the beginning of; `None` if the stream has none.
 ///
 /// # Errors
 /// The journal cannot be read, or several requests begin with `rid`.
@@ -111,7 +111,7 @@ pub fn whole_rid(stream: &Stream, rid: &str) -> anyhow::Result<Option<String>> {
     }
     ensure!(
         found.len() < 2,
-        "rid {rid:?}: {} requests begin so, {:?} and {:?} among them",
+        "rid {rid:?}: {} requests begin with it, among them {:?} and {:?}",
         found.len(),
         found[0],
         found[1]
@@ -119,9 +119,9 @@ pub fn whole_rid(stream: &Stream, rid: &str) -> anyhow::Result<Option<String>> {
     Ok(found.pop())
 }
 
-/// No request has this rid, nor begins so.
+/// The error for a rid that no request has or begins with.
 pub(crate) fn unknown(streams: &[Stream], rid: &str) -> anyhow::Error {
-    // What cannot be read has no name to offer.
+    // Streams that cannot be read are left out.
     let found = streams.iter().filter_map(|stream| stream.requests(Filter::default()).ok());
     let known: Vec<String> = found.flatten().flatten().map(|request| request.rid).collect();
     let nearest = afterbay_config::nearest_of(rid, known.iter().map(String::as_str));
@@ -129,19 +129,19 @@ pub(crate) fn unknown(streams: &[Stream], rid: &str) -> anyhow::Error {
     anyhow!("rid {rid:?}: not in the journal{nearest}")
 }
 
-/// What a row's frame says of it.
+/// The content of a row, from its frame.
 struct Seen {
     ids: Vec<i64>,
-    /// Behind a detokenizer.
+    /// Only rows behind a detokenizer have a text.
     text: Option<String>,
 }
 
-/// Each row's, as it came. None where the frame is gone or cannot be read.
+/// The received content of each row; `None` if the frame was removed or cannot be read.
 fn seen(stream: &Stream, life: &Life, layouts: &Layouts) -> Vec<Option<Seen>> {
     let read = |row: &Row| {
         let frame = stream.frame(row.position.as_ref()?).ok()?;
         if frame.is_mark() {
-            // It came in none: it is in the rows that waited.
+            // The marker itself has no content; the held rows that it releases have.
             return Some(Seen { ids: Vec::new(), text: None });
         }
         let Decoded::Batch(batch) = afterbay_wire::decode(frame.bytes.into(), layouts) else { return None };
@@ -208,7 +208,7 @@ fn print(stream: &str, life: &Life, seen: &[Option<Seen>], begun: u64) -> std::i
     Ok(())
 }
 
-/// The first row's time, and from there on how long after it.
+/// The time of the first row, and for later rows the seconds since.
 fn when(unix_ns: u64, begun: u64) -> String {
     match unix_ns.checked_sub(begun) {
         Some(0) | None => local_time(unix_ns),
@@ -216,7 +216,7 @@ fn when(unix_ns: u64, begun: u64) -> String {
     }
 }
 
-/// In quotes, so that blanks and ends of lines are seen.
+/// A text in quotes, which show white space, cut to [`CHARS_SHOWN`].
 fn short_text(text: &str) -> String {
     let mut shown = format!("{:?}", text.chars().take(CHARS_SHOWN).collect::<String>());
     if text.chars().nth(CHARS_SHOWN).is_some() {
@@ -287,7 +287,7 @@ fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Each row of a leg.
+/// The rows of a leg, as JSON.
 fn rows(stream: &str, life: &Life, seen: &[Option<Seen>]) -> Vec<serde_json::Value> {
     let rows = life.rows.iter().zip(seen).map(|(row, seen)| {
         let actions = row.actions.iter().map(|action| {

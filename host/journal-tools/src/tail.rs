@@ -1,4 +1,4 @@
-//! `afterbay journal tail`: rows as they are kept.
+//! `afterbay journal tail`: prints the last rows, and follows new ones.
 
 use crate::LoadConfig;
 use crate::place::{Place, json_time, local_time};
@@ -11,12 +11,12 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How often new records are looked for with `-f`.
+/// The interval of looking for new records with `-f`.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Frames whose outcome has not come yet.
-const FRAMES_HELD: usize = 1024;
+/// Most frames whose outcome has not been read yet.
+const FRAMES_PENDING: usize = 1024;
 
-/// Print rows as they are kept, a line each
+/// Print the last rows, a line each, and follow new ones
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay journal tail -f --config afterbay.toml\n  afterbay journal tail -n 100 --rid chatcmpl-7 --json"
@@ -24,16 +24,16 @@ const FRAMES_HELD: usize = 1024;
 pub(crate) struct Args {
     #[command(flatten)]
     place: Place,
-    /// Go on as new ones come
+    /// Wait for new rows and print them
     #[arg(short, long)]
     follow: bool,
-    /// Begin with the rows of the last so many frames
+    /// Begin with the rows of the last FRAMES frames
     #[arg(short = 'n', long, value_name = "FRAMES", default_value_t = 10)]
     frames: u64,
-    /// Only requests whose rid begins so
+    /// Only requests whose rid begins with PREFIX
     #[arg(long, value_name = "PREFIX")]
     rid: Option<String>,
-    /// One JSON object a line
+    /// Print one JSON object a line
     #[arg(long)]
     json: bool,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Args {
 struct Followed {
     name: String,
     tail: Tail,
-    /// When each frame came whose outcome has not been seen yet.
+    /// Numbers and times of frames whose outcome has not been read yet.
     times: VecDeque<(u64, u64)>,
 }
 
@@ -80,7 +80,7 @@ fn take(stream: &mut Followed, record: Record, args: &Args) -> anyhow::Result<()
     match record {
         Record::Frame(frame) => {
             stream.times.push_back((frame.position.frame.0, frame.received_unix_ns));
-            if stream.times.len() > FRAMES_HELD {
+            if stream.times.len() > FRAMES_PENDING {
                 stream.times.pop_front();
             }
         }
@@ -93,7 +93,7 @@ fn take(stream: &mut Followed, record: Record, args: &Args) -> anyhow::Result<()
             print(stream, &outcome, at, args)?;
         }
         Record::Skipped(from, count) => {
-            note(stream, args, &format!("{count} frames from {from} on were not kept"))?
+            note(stream, args, &format!("{count} frames from {from} on were not stored"))?
         }
         Record::Lost(count) => {
             note(stream, args, &format!("{count} outcomes were lost while the disk failed"))?

@@ -1,4 +1,4 @@
-//! `afterbay journal verify`: is everything there, and does it add up?
+//! `afterbay journal verify`: checks that the journal is complete and consistent.
 
 use crate::LoadConfig;
 use crate::legs::{self, Request};
@@ -10,9 +10,9 @@ use std::process::ExitCode;
 
 /// Check every checksum, and every request's tokens against the scheduler's count
 ///
-/// Where requests passed two streams, the scheduler's output and the detokenizer's after it, the tokens of both are
-/// compared, too. Exits 1 where something is wrong. What is only worth knowing (frames that went on unkept as `on_error` said, a
-/// segment that is being written, a folder beside the streams that holds none) is told and is no error.
+/// If requests are on two streams (the scheduler's output and the detokenizer's), compares the tokens of both, too. Exits 1 if
+/// there is a problem. Notes are no problem: frames that were forwarded without being stored because `on_error` says so, a
+/// segment that is being written, a directory that is no stream.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay journal verify --config afterbay.toml\n  afterbay journal verify --dir /var/lib/afterbay --json"
@@ -20,10 +20,10 @@ use std::process::ExitCode;
 pub(crate) struct Args {
     #[command(flatten)]
     place: Place,
-    /// One JSON object a stream, with everything that is wrong
+    /// Print one JSON object a stream, with every problem
     #[arg(long)]
     json: bool,
-    /// A line for everything that is wrong, not one for each cause
+    /// Print a line for each problem instead of one for each cause
     #[arg(long)]
     verbose: bool,
 }
@@ -33,10 +33,10 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     let journal = args.place.journal(load)?;
     let streams = args.place.streams_of(&journal)?;
     for other in journal.others()? {
-        eprintln!("{other}: no stream's folder that can be read, passed over");
+        eprintln!("{other}: ignored, it is no directory of a stream that can be read");
     }
     if streams.is_empty() {
-        eprintln!("{}: no stream has been kept yet", journal.dir().display());
+        eprintln!("{}: the journal has no stream yet", journal.dir().display());
     }
     for stream in &streams {
         let report = stream.verify()?;
@@ -50,15 +50,15 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A stream's requests beside those of the streams it comes after.
+/// The comparison of a stream's requests with those of the streams it is after.
 struct Compared {
     after: Vec<String>,
-    /// That have ended on both legs.
+    /// The number of requests that ended on both legs.
     requests: u64,
     problems: Vec<String>,
 }
 
-/// `None` where the stream comes after none of these.
+/// Compares a second leg with the first; `None` if the stream is after none of these.
 fn compare(stream: &Stream, streams: &[Stream]) -> anyhow::Result<Option<Compared>> {
     let after = legs::after(stream, streams)?;
     if after.is_empty() {
@@ -84,8 +84,8 @@ fn compare(stream: &Stream, streams: &[Stream]) -> anyhow::Result<Option<Compare
     Ok(Some(compared))
 }
 
-/// What went on from the first leg must have come on the next, and both must have ended at one count. (What plugins have
-/// changed, the detokenizer has not seen.)
+/// The difference between the legs of a request, if there is one: tokens sent on the first leg must have been received on the
+/// second, and both must end with the same count unless a plugin changed tokens.
 fn differs(request: &Request<RequestInfo>) -> Option<String> {
     let (first, next) = (request.first(), request.next()?);
     let sent = first.of.forwarded;
@@ -102,7 +102,7 @@ fn differs(request: &Request<RequestInfo>) -> Option<String> {
     }
 }
 
-/// A stream's line; what does not fit on the terminal's goes on below, indented.
+/// Wraps a line for the terminal.
 fn wrapped(line: String) -> String {
     screen::wrapped(&line, 2)
 }
@@ -147,18 +147,18 @@ fn print(stream: &str, report: &Report, compared: Option<&Compared>, verbose: bo
 
 fn note(note: &Note) -> String {
     match note {
-        Note::Skipped { from, count } => format!("{count} frames from {from} on went on unkept, as declared"),
+        Note::Skipped { from, count } => {
+            format!("{count} frames from {from} on were forwarded without being stored, as on_error says")
+        }
         Note::OutcomesLost { count } => {
-            format!("{count} outcomes were lost while the disk failed, as declared")
+            format!("{count} outcomes were lost while the disk failed, as recorded")
         }
         Note::TornTail { segment, bytes } => {
             format!("{segment}: the last {bytes} bytes are being written, or torn")
         }
         Note::SegmentsLost { count } => format!("{count} segments were missing at an earlier start"),
-        Note::Unrecorded => {
-            "what was forwarded last is not on record, since the disk took no more".to_owned()
-        }
-        Note::Unfinished { frames } => format!("{frames} frames at the end are under way"),
+        Note::Unrecorded => "the last forwarded frames are not recorded, because the disk failed".to_owned(),
+        Note::Unfinished { frames } => format!("{frames} frames at the end are still in flight"),
     }
 }
 

@@ -1,7 +1,7 @@
-//! A plugin's project: which language a directory is of, the command that builds it, the component that comes out, and
-//! the directories of its sources. The only place that knows; `plugin build` and `run --dev` both build through it.
+//! A plugin's project: its language, the command that builds it, the component that the build makes, and its sources.
+//! `plugin build`, `plugin test` and `run --dev` build through this module.
 //!
-//! A further language is an entry in [`MANIFESTS`] and in [`setup`], and its arms in `project/tools.rs`.
+//! A new language needs an entry in [`MANIFESTS`] and in [`setup`], and match arms in `project/tools.rs`.
 
 mod sources;
 mod tools;
@@ -14,14 +14,14 @@ use std::process::{Command, Stdio};
 
 pub use sources::{Sources, sources};
 
-/// What Rust plugins are built for.
+/// The target of Rust plugins.
 const RUST_TARGET: &str = "wasm32-wasip2";
-/// Projects that are looked at for the sources of one plugin: itself, and what it depends on by path.
+/// Most projects whose sources belong to one plugin: its own, and its path dependencies.
 const SOURCES_MAX: usize = 64;
-/// What a compiler says that is kept. The rest is left out, and that is said.
+/// Most bytes of a compiler's output that are kept. A line says how much was left out.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
 
-/// Of a release, without what takes longest of a build of one that was built before: for stop-on-loop 0.4 s of processor time, not 1.9.
+/// Cargo options for a quick release build: no link-time optimisation, incremental.
 const QUICKLY: [&str; 6] = [
     "--config",
     "profile.release.lto=\"off\"",
@@ -31,7 +31,7 @@ const QUICKLY: [&str; 6] = [
     "profile.release.incremental=true",
 ];
 
-/// The file that makes a directory a project, and the language.
+/// The manifest files that make a directory a project, and their languages.
 const MANIFESTS: [(&str, Language); 4] = [
     ("Cargo.toml", Language::Rust),
     ("afterbay-plugin.toml", Language::C),
@@ -43,7 +43,7 @@ fn manifest(language: Language) -> &'static str {
     MANIFESTS.iter().find(|(_, it)| *it == language).map_or("", |(file, _)| file)
 }
 
-/// What a language's tools need before the first build of a project, in its directory; cargo sees to itself.
+/// The shell command that installs a language's tools in the project's directory; `None` for Rust, which needs none.
 pub fn setup(language: Language) -> Option<&'static str> {
     match language {
         Language::Rust => None,
@@ -53,14 +53,14 @@ pub fn setup(language: Language) -> Option<&'static str> {
     }
 }
 
-/// A directory from which a component is built.
+/// A directory with the sources of a component.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Project {
     dir: PathBuf,
     language: Language,
 }
 
-/// Why there is no component.
+/// The reason why a project has no component.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum ProjectError {
@@ -87,7 +87,7 @@ pub enum ProjectError {
     #[error("{dir}: does not build")]
     Failed {
         dir: PathBuf,
-        /// What the compiler says, for the terminal; empty where it was told already.
+        /// The compiler's output; empty if it went to the terminal.
         output: String,
     },
 }
@@ -96,12 +96,12 @@ fn manifests() -> String {
     MANIFESTS.map(|(file, _)| file).join(", ")
 }
 
-/// What becomes of the compiler's words.
+/// Where the compiler's output goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// They go to the terminal as they come.
+    /// To the terminal.
     Shown,
-    /// They come back in [`ProjectError::Failed`].
+    /// Into [`ProjectError::Failed`].
     Kept,
 }
 
@@ -114,7 +114,7 @@ impl Project {
         }
     }
 
-    /// The project that a component file was built in: one above it which makes this very file. `None`: there is none.
+    /// The project that builds this component file, in one of the directories above it; `None` if there is none.
     pub fn of_component(file: &Path) -> Option<Project> {
         let file = std::path::absolute(file).ok()?;
         let project = file.ancestors().skip(1).find_map(|dir| Project::of_dir(dir).ok())?;
@@ -128,22 +128,22 @@ impl Project {
         }
     }
 
-    /// Where it is.
+    /// The project's directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The same as cargo names it.
+    /// The directory as cargo names it.
     fn here(&self) -> PathBuf {
         self.dir.canonicalize().unwrap_or_else(|_| self.dir.clone())
     }
 
-    /// What builds it, for people.
+    /// The name of the build tool, for people.
     pub fn tool(&self) -> &'static str {
         tools::tool(self.language)
     }
 
-    /// The file that a build leaves, whether or not it is there yet.
+    /// The component file of a build, whether or not it exists.
     pub fn component(&self) -> Result<PathBuf, ProjectError> {
         match self.language {
             Language::Rust => {
@@ -164,7 +164,7 @@ impl Project {
         }
     }
 
-    /// Builds it with the language's own tool, as a release; the file that came out.
+    /// Builds a release with the tool of the language. Returns the component file.
     pub fn build(&self, output: Output) -> Result<PathBuf, ProjectError> {
         match self.language {
             Language::Rust => self.cargo_build(output, &[]),
@@ -172,7 +172,7 @@ impl Project {
         }
     }
 
-    /// Builds it only where its last build is not of its sources as they are. cargo finds that out by itself.
+    /// Builds a release, unless the last build is of the present sources.
     pub fn build_if_changed(&self, output: Output) -> Result<PathBuf, ProjectError> {
         match self.language {
             Language::Rust => self.build(output),
@@ -183,7 +183,7 @@ impl Project {
         }
     }
 
-    /// The same for somebody who waits: the tool may leave out what makes the component better and the build longer.
+    /// Builds quickly for somebody who waits: a Rust component is optimised less than by [`Project::build`].
     pub fn build_quickly(&self, output: Output) -> Result<PathBuf, ProjectError> {
         match self.language {
             Language::Rust => self.cargo_build(output, &QUICKLY),
@@ -191,7 +191,7 @@ impl Project {
         }
     }
 
-    /// The directories whose files are its sources: its own, and those of what it depends on by path.
+    /// The directories of its sources: its own, and those of its path dependencies.
     pub fn sources(&self) -> Vec<PathBuf> {
         match self.language {
             Language::Rust => {
@@ -266,7 +266,7 @@ impl Project {
         no_cargo(&self.dir, error)
     }
 
-    /// Whether the standard library for plugins is installed; `None` where nobody can say.
+    /// Whether the standard library for plugins is installed; `None` if rustc does not answer.
     fn has_target(&self) -> Option<bool> {
         let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
         rustc.args(["--print", "target-libdir", "--target", RUST_TARGET]).current_dir(&self.dir);
@@ -275,7 +275,7 @@ impl Project {
     }
 }
 
-/// What a compiler says, up to the bound.
+/// Reads a compiler's output up to [`OUTPUT_BYTES_MAX`].
 fn keep(mut from: impl std::io::Read) -> String {
     let mut said = Vec::new();
     let mut piece = [0; 4096];
@@ -292,7 +292,7 @@ fn keep(mut from: impl std::io::Read) -> String {
     said
 }
 
-/// cargo, as rustup has it for this directory.
+/// A cargo command in this directory.
 fn cargo(dir: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(dir);
@@ -304,7 +304,7 @@ fn no_cargo(dir: &Path, error: std::io::Error) -> ProjectError {
     ProjectError::NoTool { program: "cargo".into(), dir: dir.to_owned(), how, error }
 }
 
-/// What cargo says of a workspace, as far as it matters here.
+/// The part of `cargo metadata` that is used here.
 #[derive(Deserialize)]
 struct Packages {
     packages: Vec<Package>,
@@ -346,7 +346,7 @@ impl Artifact {
 }
 
 impl Packages {
-    /// The components that are made here, each with its package.
+    /// The components of the workspace, each with its package.
     fn components(&self) -> impl Iterator<Item = (&Package, PathBuf)> {
         let made = self.target_directory.join(RUST_TARGET).join("release");
         self.packages.iter().flat_map(move |package| {

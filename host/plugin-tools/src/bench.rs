@@ -1,4 +1,4 @@
-//! `afterbay plugin bench`: what a row costs, in time and in fuel, beside what it costs at least.
+//! `afterbay plugin bench`: measures the time and fuel that a row costs, beside a plugin that does nothing.
 
 use crate::plugin_args::{self, PluginArgs, UsageError};
 use crate::synthetic_load::SyntheticLoad;
@@ -12,29 +12,29 @@ use serde_json::json;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The plugin that says nothing.
+/// The plugin that does nothing.
 const FLOOR: &str = "builtin:floor";
-/// Rows of a batch that are measured, those up to `--rows`.
+/// The measured numbers of rows in a batch, up to `--rows`.
 const SIZES: [usize; 5] = [1, 16, 64, 256, 1024];
-/// Batches of one series. Each is shown to a fresh instance, so that what it has to keep does not grow from series to series.
+/// Batches of one series. Each series has a fresh instance, so that the plugin's state does not grow from series to series.
 const BATCHES: u64 = 64;
-/// Ids of a batch: those of all batches are there at once.
+/// Most ids of a batch. The ids of all batches are in memory at once.
 const IDS_MAX: u64 = 1 << 17;
-/// Series of one size: the time is the median of theirs.
+/// Series for each size. The result is their median.
 const SERIES: usize = 9;
-/// Time of a call, and of a start, while calls are timed: the longest deadline of a configuration.
+/// Deadline of a call, and of a start, while time is measured: the longest that a configuration allows.
 const MEASURING: Duration = bounds::PLUGIN_DEADLINE.1;
-/// A deadline is proposed that is so many times the longest call.
+/// The proposed deadline is this many times the longest call.
 const HEADROOM: u32 = 4;
-/// Time of a call, and of a start, where fuel is counted: it is not the time that is measured.
+/// Deadline of a call, and of a start, while fuel is counted.
 const COUNTING: Duration = Duration::from_secs(60);
 
-/// Measure what a row costs: nanoseconds, and fuel, which is the same on every machine
+/// Measure the cost of a row: nanoseconds, and fuel, which is the same on every machine
 ///
-/// Each size of batch is 64 steps of so many requests, in 9 series with a fresh instance each, in turn with a plugin that asks
-/// for the same columns and says nothing (the floor: the call and the copying). The time is the median of the series; fuel is
-/// counted apart, in code that counts (about one an instruction of WebAssembly), and belongs to the version of wasmtime.
-/// Exits 1 where a row of the largest batch costs more than it may, or the plugin faults.
+/// Each batch size is measured in 9 series of 64 batches, with a fresh instance for each, alternating with a plugin that gets the
+/// same columns and does nothing (the floor: the call and the copying). The time is the median of the series. Fuel is about one
+/// for each WebAssembly instruction; it is counted in a separate run, and depends on the version of wasmtime. Exits 1 if a row of
+/// the largest batch costs more than --max-fuel or --max-ns, a call exceeds the deadline, or the plugin faults.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay plugin bench stop_on_loop.wasm\n  afterbay plugin bench target/wasm32-wasip2/release/stop_on_loop.wasm --rows 256 --max-fuel 400"
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// Rows of the largest batch
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     rows: u32,
-    /// New ids of each row; those of a batch are at most 131072
+    /// New ids of each row; at most 131072 in a batch
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=1024))]
     ids: u32,
     /// The most fuel that a row may cost
@@ -59,14 +59,14 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What was measured at one size.
+/// The results for one batch size.
 struct Measured {
     rows: usize,
     ns: u64,
     floor_ns: u64,
     fuel: u64,
     floor_fuel: u64,
-    /// In a series.
+    /// Verdicts in one series.
     verdicts: u64,
     /// Processor time of the longest call.
     longest: Duration,
@@ -122,7 +122,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if over.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What is over its limit, in words.
+/// The exceeded limits, in words.
 fn over(args: &Args, last: &Measured) -> Vec<String> {
     let limits = [("fuel", last.fuel, args.max_fuel), ("ns", last.ns, args.max_ns)];
     let over = limits.into_iter().filter_map(|(what, cost, limit)| {
@@ -132,14 +132,14 @@ fn over(args: &Args, last: &Measured) -> Vec<String> {
     over.collect()
 }
 
-/// A plugin, compiled for both.
+/// A plugin, compiled for timing and for counting fuel.
 struct Subject {
     timed: Component,
     counted: Component,
     settings: String,
 }
 
-/// The floor asks for everything; it is given what the plugin asks for, so that as much is copied.
+/// Measures one batch size. The floor gets the columns that the plugin asks for, so that the same amount is copied.
 fn measure(subject: &Subject, floor: &Subject, load: &SyntheticLoad) -> anyhow::Result<Measured> {
     load.with_columns(BATCHES, subject.timed.description().columns, |columns| {
         let (mut times, mut floors) = (Vec::new(), Vec::new());
@@ -167,7 +167,7 @@ fn measure(subject: &Subject, floor: &Subject, load: &SyntheticLoad) -> anyhow::
     })
 }
 
-/// The fuel of a series.
+/// The fuel of one series.
 fn fuel(subject: &Subject, load: &SyntheticLoad, columns: &[Columns<'_>]) -> anyhow::Result<u64> {
     let mut plugin = load.started(&subject.counted, &subject.settings)?;
     let before = plugin.fuel_used().unwrap_or(0);
@@ -182,8 +182,8 @@ fn longest(measured: &[Measured]) -> Duration {
     measured.iter().map(|it| it.longest).max().unwrap_or_default()
 }
 
-/// A deadline that leaves room above the longest call: so many times as long, rounded up to 1, 2 or 5 of a unit, within what a
-/// configuration takes, and not below the default.
+/// The proposed deadline: [`HEADROOM`] times the longest call, rounded up to 1, 2 or 5 of a unit, within the bounds of a
+/// configuration and not below the default.
 fn proposed(longest: Duration) -> Duration {
     let (_, most) = bounds::PLUGIN_DEADLINE;
     let wanted = (longest * HEADROOM).max(Limits::default().deadline);
@@ -227,7 +227,7 @@ fn json(component: &Component, args: &Args, measured: &[Measured], over: &[Strin
 fn print(component: &Component, measured: &[Measured], over: &[String]) -> anyhow::Result<()> {
     let said = component.description();
     println!(
-        "{} {}, {BATCHES} batches of each size; floor: a plugin that says nothing",
+        "{} {}, {BATCHES} batches of each size; floor: a plugin that does nothing",
         said.name, said.version
     );
     let mut table = Table::new(&[

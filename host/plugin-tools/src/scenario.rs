@@ -1,4 +1,4 @@
-//! A scenario: a plugin with its settings, batches to show it, and what it is expected to say. As written in TOML.
+//! Reads a scenario: a plugin with its settings, batches to show it, and the expected verdicts, written in TOML.
 
 use crate::contract_names;
 use crate::plugin_args::{UsageError, parse_deadline, parse_memory, with_files};
@@ -10,9 +10,9 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-/// A scenario's file.
+/// Most bytes of a scenario's file.
 const BYTES_MAX: u64 = 16 << 20;
-/// Rows of a scenario, repetitions included; a batch without rows counts as one.
+/// Most rows of a scenario, repetitions included. A batch without rows counts as one.
 const ROWS_MAX: usize = 1 << 20;
 
 /// A scenario, as its file has it.
@@ -78,21 +78,21 @@ enum WrittenFinish {
     Abort,
 }
 
-/// What a row is expected to become.
+/// The expected outcome of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Expected {
     AsReceived,
     Swallowed,
-    /// As [`contract_names::json`] writes it.
+    /// A verdict, as [`contract_names::json`] writes it.
     Verdict(serde_json::Value),
 }
 
-/// What a batch is expected to do.
+/// The expected outcome of a batch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Expectation {
-    /// One for each row.
+    /// One entry for each row.
     pub(crate) rows: Vec<Expected>,
-    /// The kind of a fault.
+    /// The kind of the expected fault.
     pub(crate) fault: Option<String>,
 }
 
@@ -105,9 +105,9 @@ pub(crate) struct Scenario {
     pub(crate) settings: String,
     pub(crate) limits: Limits,
     pub(crate) tokenizer: Option<PathBuf>,
-    /// It says itself what it expects; else a golden file does.
+    /// Whether the scenario contains expectations; else a golden file does.
     pub(crate) expects: bool,
-    /// What it shows, and what it expects of it.
+    /// Each batch, and its expected outcome.
     pub(crate) batches: Vec<(Batch, Expectation)>,
 }
 
@@ -148,7 +148,7 @@ impl Scenario {
         self.batches.iter().map(|(batch, _)| batch.rows.len()).sum()
     }
 
-    /// The golden file that belongs to it.
+    /// The golden file beside the scenario.
     pub(crate) fn golden(&self) -> PathBuf {
         self.file.with_extension("expected")
     }
@@ -197,7 +197,7 @@ fn batches(written: Vec<WrittenBatch>) -> Result<Vec<(Batch, Expectation)>, Stri
     Ok(batches)
 }
 
-/// A row; where it does not say how many tokens its request has, they are counted.
+/// Makes a row. If it does not state the tokens of its request, they are counted in `tokens`.
 fn row(written: &WrittenRow, tokens: &mut HashMap<String, u64>) -> Row {
     let count = tokens.entry(written.rid.clone()).or_default();
     *count = written.completion_tokens.unwrap_or(*count + written.ids.len() as u64);

@@ -1,4 +1,4 @@
-//! `afterbay plugin test`: scenarios, and what of them is not as it is expected.
+//! `afterbay plugin test`: plays scenarios and compares the outcomes with the expected ones.
 
 use crate::contract_names;
 use crate::player::Player;
@@ -17,14 +17,14 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Differences of a scenario that are shown; more are counted.
+/// Most differences of a scenario that are printed; the rest is counted.
 const SHOWN_MAX: usize = 20;
 
-/// Play scenarios to a plugin, and compare what it says with what is expected
+/// Play scenarios to a plugin, and compare its verdicts with the expected ones
 ///
-/// A scenario is a TOML file: the plugin, its settings and limits, batches of rows, and for each row the verdict that is
-/// expected of it; where it expects nothing, all that happens is compared with the golden file beside it (NAME.expected). A
-/// project that a scenario names is built first, where its sources have changed. Exits 1 where something is not as expected, 64 where a scenario cannot be read.
+/// A scenario is a TOML file with a plugin, its settings and limits, batches of rows, and the expected verdict of each row. If it
+/// has no expectations, the outcomes are compared with the golden file beside it (NAME.expected). A project that a scenario
+/// names is built first, if its sources have changed. Exits 1 if a scenario fails, and 64 if one cannot be read.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay plugin test\n  afterbay plugin test scenarios/a-loop-is-finished.toml --bless\n\n\
@@ -34,7 +34,7 @@ const SHOWN_MAX: usize = 20;
     limits   = { memory = \"64MiB\", deadline = \"2ms\" }  # these are the defaults\n  \
     # tokenizer = \"tokenizer.json\"\n\n  \
     [[batch]]\n  \
-    times = 3                              # this batch so many times; 1 where it is not said\n  \
+    times = 3                              # repeat this batch; the default is 1\n  \
     rows  = [{ rid = \"a\", ids = [7, 8] }]  # also: text, finish = \"stop|length|abort\", …\n\n  \
     [[batch]]\n  \
     # fault = \"deadline\"                   # trap, deadline, memory or malformed\n  \
@@ -42,22 +42,22 @@ const SHOWN_MAX: usize = 20;
     [[batch]]\n  \
     attributes = { a = { tenant = \"red\" } }  # from now on; also signals = { sinks = […], … }\n  \
     rows  = [{ rid = \"a\", ids = [7, 8], expect = \"swallowed\" }]\n\n\
-    A row may also have prompt_tokens, completion_tokens (else they are counted), http_worker_ipc and sink. One without `expect` is expected to go on as it came, where any row of the file has one."
+    A row may also have prompt_tokens, completion_tokens (else they are counted), http_worker_ipc and sink. If any row of the file has `expect`, a row without it is expected to go on as it came."
 )]
 pub(crate) struct Args {
-    /// Scenarios, or directories of them (*.toml); of a project those in its `scenarios`
+    /// Scenarios, directories of scenarios (*.toml), or projects, whose scenarios are in `scenarios`
     #[arg(value_name = "PATH", default_value = ".")]
     paths: Vec<PathBuf>,
-    /// This plugin in place of the one that each scenario names; a path from here
+    /// Test this plugin instead of the one that each scenario names; a path is relative to the current directory
     #[arg(long, value_name = "PLUGIN")]
     plugin: Option<String>,
-    /// Take a project's component as its last build has left it
+    /// Do not build projects; use the component of the last build
     #[arg(long)]
     no_build: bool,
-    /// Write what happens into the golden files
+    /// Write the outcomes into the golden files
     #[arg(long)]
     bless: bool,
-    /// One JSON object a scenario instead of lines
+    /// Print one JSON object for each scenario
     #[arg(long)]
     json: bool,
 }
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The scenarios of a path, in order of their names.
+/// The scenario files of a path, in order of their names.
 fn files(path: &Path) -> Result<Vec<PathBuf>, UsageError> {
     let wrong = |error: std::io::Error| UsageError(format!("{}: {error}", path.display()));
     if !path.metadata().map_err(wrong)?.is_dir() {
@@ -121,12 +121,15 @@ fn print(args: &Args, scenario: &Scenario, problems: &[String]) {
 struct TestRun<'a> {
     args: &'a Args,
     host: Host,
-    /// Projects that were built in this run.
+    /// The directories of projects that were built in this run.
     built: Vec<PathBuf>,
 }
 
 impl TestRun<'_> {
-    /// What is not as expected, in words. The error is of a scenario that cannot be played.
+    /// Plays a scenario. Returns the differences, in words.
+    ///
+    /// # Errors
+    /// The scenario cannot be played.
     fn play(&mut self, scenario: &Scenario) -> anyhow::Result<Vec<String>> {
         let named = || format!("{}: plugin", scenario.file.display());
         let source = self.source(scenario).with_context(named)?;
@@ -171,7 +174,7 @@ impl TestRun<'_> {
         Ok(problems)
     }
 
-    /// The component of a scenario; a project is built once, where a source has changed since its last build.
+    /// Finds the component of a scenario. A project is built once, if a source has changed since its last build.
     fn source(&mut self, scenario: &Scenario) -> anyhow::Result<Source> {
         let (name, base) = match &self.args.plugin {
             Some(plugin) => (plugin.as_str(), Path::new("")),
@@ -204,15 +207,15 @@ impl TestRun<'_> {
     }
 }
 
-/// What of a batch's rows is not as expected.
+/// The differences between the outcomes of a batch and the expected ones.
 fn compare(from: &str, rows: &[Row], outcomes: &[RowOutcome], expectation: &Expectation) -> Vec<String> {
-    let became = |outcome: &RowOutcome| match (outcome, outcome.verdict()) {
+    let actual = |outcome: &RowOutcome| match (outcome, outcome.verdict()) {
         (RowOutcome::Swallowed, _) => Expected::Swallowed,
         (_, None) => Expected::AsReceived,
         (_, Some(action)) => Expected::Verdict(contract_names::json(action)),
     };
     let rows = rows.iter().zip(outcomes).zip(&expectation.rows);
-    rows.map(|((row, outcome), expected)| (row, became(outcome), expected))
+    rows.map(|((row, outcome), expected)| (row, actual(outcome), expected))
         .filter(|(_, became, expected)| became != *expected)
         .map(|(row, became, expected)| {
             difference(&format!("{from} {}", row.rid), &worded(expected), &worded(&became))
@@ -241,7 +244,7 @@ fn difference(place: &str, expected: &str, got: &str) -> String {
     format!("{place}\n{}\n{}", screen::bad(format!("- {expected}")), screen::good(format!("+ {got}")))
 }
 
-/// The lines that differ, without those that both begin and end with.
+/// The differing lines, without the common ones at the beginning and the end.
 fn differences(expected: &str, happened: &str) -> Vec<String> {
     let (old, new): (Vec<&str>, Vec<&str>) = (expected.lines().collect(), happened.lines().collect());
     let begin = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
@@ -257,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_lines_that_differ_are_told() {
+    fn only_the_lines_that_differ_are_shown() {
         assert_eq!(differences("a\nb\nc\n", "a\nb\nc\n"), [""; 0]);
         assert_eq!(differences("a\nb\nc\n", "a\nx\ny\nc\n"), ["- b", "+ x", "+ y"]);
         assert_eq!(differences("a\na\n", "a\n"), ["- a"]);

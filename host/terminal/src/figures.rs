@@ -1,8 +1,8 @@
-//! Figures as people read them.
+//! Numbers, sizes and times for people.
 
 use std::time::Duration;
 
-/// `12,345,678`.
+/// A number with separators: `12,345,678`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_written_as_people_read_them() {
+    fn numbers_sizes_and_times_are_written_for_people() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!([0, 1023, 1536, 5 << 30].map(bytes), ["0 B", "1023 B", "1.5 KiB", "5.0 GiB"]);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What a person sees: tables and colour on a terminal, plain lines on a pipe.
+//! Text for a terminal: tables, colour, wrapped lines, figures and a spinner. On a pipe the text is plain.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod figures;
@@ -7,7 +7,7 @@ pub use figures::{bytes, count, seconds};
 
 use std::io::{IsTerminal, Write};
 
-/// Standard output is a terminal, and colour is not unwanted.
+/// Whether standard output is a terminal, and `NO_COLOR` is not set.
 pub fn is_coloured() -> bool {
     std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
@@ -16,32 +16,32 @@ fn paint(text: String, code: &str) -> String {
     if is_coloured() { format!("\x1b[{code}m{text}\x1b[0m") } else { text }
 }
 
-/// Something to look at.
+/// Colours a warning, if `warn`.
 pub fn warn_if(text: String, warn: bool) -> String {
     if warn { paint(text, "33") } else { text }
 }
 
-/// Something that is wrong.
+/// Colours a problem.
 pub fn bad(text: String) -> String {
     paint(text, "31")
 }
 
-/// Something that is as it should be.
+/// Colours a success.
 pub fn good(text: String) -> String {
     paint(text, "32")
 }
 
-/// Something that was done.
+/// Colours a highlighted word.
 pub fn marked(text: String) -> String {
     paint(text, "36")
 }
 
-/// Something of less weight.
+/// Makes less important text fainter.
 pub fn faint(text: String) -> String {
     paint(text, "2")
 }
 
-/// A state of a request, in its colour.
+/// Colours the state of a request.
 pub fn state(state: &str) -> String {
     match state {
         "live" => paint(state.to_owned(), "36"),
@@ -50,13 +50,13 @@ pub fn state(state: &str) -> String {
     }
 }
 
-/// Blanks between two columns.
+/// The blanks between two columns.
 const GAP: usize = 2;
-/// The width of a terminal that does not tell its own.
+/// The width that is assumed if the terminal does not report one.
 const WIDTH: usize = 80;
 
-/// Columns, fitted to the terminal without a break inside a word. A row that does not fit as columns becomes a few lines of
-/// `HEAD value`. On a pipe every cell is whole and columns are divided by tabs.
+/// A table, fitted to the terminal without a break inside a word. If the columns do not fit, each row becomes a few lines of
+/// `HEAD value`. On a pipe every cell is complete, and tabs separate columns.
 pub struct Table {
     heads: Vec<String>,
     rows: Vec<Vec<String>>,
@@ -86,7 +86,7 @@ impl Table {
         write!(out, "{}", self.fitted(width()))
     }
 
-    /// The table in lines of this width.
+    /// The table as text of this width.
     fn fitted(&self, width: usize) -> String {
         let Some(widths) = self.widths(width) else {
             return self.rows.iter().map(|row| self.in_lines(row, width)).collect();
@@ -95,8 +95,8 @@ impl Table {
         std::iter::once(&heads).chain(&self.rows).map(|row| in_columns(row, &widths)).collect()
     }
 
-    /// The width of each column, so that no word is broken. `None` where there is no room for that. Columns that need little more
-    /// than their longest word get it first.
+    /// The width of each column, so that no word is broken; `None` if there is no room. Columns that need little more than their
+    /// longest word get their room first.
     fn widths(&self, width: usize) -> Option<Vec<usize>> {
         let length = |text: &str| text.chars().count();
         let mut widths = Vec::new();
@@ -119,7 +119,7 @@ impl Table {
         Some(widths)
     }
 
-    /// A row as its first cell, and the others below, each behind its head.
+    /// A row as lines: its first cell, and below it the other cells, each behind its head.
     fn in_lines(&self, row: &[String], width: usize) -> String {
         let mut cells = self.heads.iter().zip(row).filter(|(_, cell)| !cell.is_empty());
         let mut out = cells.next().map_or_else(String::new, |(_, first)| format!("{first}\n"));
@@ -153,12 +153,13 @@ impl Table {
     }
 }
 
-/// The columns of the terminal.
+/// The terminal's width in characters.
 pub fn width() -> usize {
     comfy_table::Table::new().width().map_or(WIDTH, usize::from)
 }
 
-/// A text in lines of the terminal's width, broken between words; all but the first begin with so many blanks. As it is on a pipe.
+/// Breaks a text between words into lines of the terminal's width; all lines but the first are indented. On a pipe the text stays
+/// as it is.
 pub fn wrapped(text: &str, indent: usize) -> String {
     if !std::io::stdout().is_terminal() {
         return text.to_owned();
@@ -184,7 +185,7 @@ fn wrapped_to(text: &str, indent: usize, width: usize) -> String {
     out
 }
 
-/// The code of a text's colour, and the text without it.
+/// Splits a coloured text into the code of the colour and the text.
 fn unpainted(text: &str) -> (Option<&str>, &str) {
     let painted = text.strip_prefix("\x1b[").and_then(|text| text.strip_suffix("\x1b[0m"));
     match painted.and_then(|text| text.split_once('m')).filter(|(_, inner)| !inner.contains('\x1b')) {
@@ -193,7 +194,7 @@ fn unpainted(text: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// Shows on standard error, on a terminal only, that something takes a while. It is gone when this is dropped.
+/// A spinner on standard error for work that takes long, on a terminal only. It disappears when this is dropped.
 pub struct Busy(indicatif::ProgressBar);
 
 impl Busy {
@@ -211,7 +212,7 @@ impl Drop for Busy {
     }
 }
 
-/// A row's cells beside each other, each in as many lines as it needs.
+/// A row as columns; a cell may take several lines.
 fn in_columns(row: &[String], widths: &[usize]) -> String {
     let cells: Vec<(Option<&str>, Vec<String>)> = row
         .iter()
@@ -241,15 +242,15 @@ fn in_columns(row: &[String], widths: &[usize]) -> String {
 
 /// The command line or the configuration is wrong (`EX_USAGE`).
 pub const EXIT_USAGE: u8 = 64;
-/// As of a command that SIGPIPE has ended.
+/// The exit code of a command that SIGPIPE ended.
 pub const EXIT_UNREAD: u8 = 128 + 13;
 
-/// `| head` has read enough.
+/// Whether the reader of the output has gone, as `head` does when it has read enough.
 pub fn is_unread(error: &std::io::Error) -> bool {
     error.kind() == std::io::ErrorKind::BrokenPipe
 }
 
-/// What is printed to nobody is no panic but the end, as of any other command.
+/// Ends the process quietly when a print fails because nobody reads the output.
 pub fn end_where_nobody_reads() {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_broken_between_words_and_goes_on_below_its_beginning() {
+    fn a_text_is_broken_between_words_and_continues_with_an_indent() {
         assert_eq!(wrapped_to("wasi:io (error, poll): linked", 4, 20), "wasi:io (error,\n    poll): linked");
     }
 }

@@ -83,7 +83,7 @@ fn the_schedulers_own_row_for_the_abort_says_stop_or_passes_as_asked_and_another
     assert_eq!(rows(&reader.frame()).len(), 4);
     afterbay.abort_connected("stop", &[]);
     let said = afterbay.abort_connected("abort", &["--reason", "abort"]);
-    assert!(said.contains("the scheduler's own row for it ends it"), "{said}");
+    assert!(said.contains("the scheduler's own row for the abort ends it"), "{said}");
     afterbay.abort_connected("length", &[]);
     assert_eq!([(); 3].map(|()| input.abort()), ["stop", "abort", "length"]);
     let [stop, aborts, length, other] = &mut requests;
@@ -187,7 +187,7 @@ fn the_scheduler_is_told_of_what_a_plugin_finishes_unless_another_request_would_
     let mut input = Input::connect(&stage.abort_side());
     // Until Afterbay has seen it: the scheduler may still be told of one that has ended for its reader.
     let said = afterbay.abort_connected("early", &[]);
-    assert!(said.contains("its reader has its end already, by loops"), "{said}");
+    assert!(said.contains("loops had already ended it for its reader"), "{said}");
     assert_eq!(input.abort(), "early");
 
     let mut next = |rows: Vec<SynthRow>| {

@@ -1,4 +1,4 @@
-//! `afterbay abort RID`: asks a running Afterbay to end a request, over its admin address.
+//! `afterbay abort RID`: aborts a request of a running Afterbay.
 
 use crate::commands::asking::Asks;
 use clap::ValueEnum;
@@ -6,34 +6,34 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
-/// End a request in the scheduler, and for its reader
+/// Abort a request in the scheduler, and end it for its reader
 ///
-/// Tells the scheduler to abort the request. Its next row then leaves as its last: what came so far is the answer, with finish
-/// reason stop; what still comes is swallowed, and `afterbay journal show RID` tells it. Exits 1 where it was refused: a rid that
-/// is not live, one that another live request's rid begins with (SGLang would end both), a scheduler that is not connected.
+/// Sends an abort to the scheduler. The request's next row then is its last: the output so far is the answer, with finish reason
+/// stop. Later rows are dropped; `afterbay journal show RID` shows them. Exits 1 if the abort is refused: the rid is not live, the
+/// rid of another live request begins with it (SGLang would abort both), or the scheduler is not connected.
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  afterbay journal ls --since 1m\n  afterbay abort 5b0c1f0a9e3779b97f4a7c1500000000\n  afterbay abort my-request --reason abort --admin 127.0.0.1:9465 --json"
 )]
 pub(crate) struct Args {
-    /// The request, by its whole rid
+    /// The whole rid of the request
     #[arg(value_parser = parse_rid)]
     rid: String,
-    /// How the reader learns of it
+    /// How the reader learns of the abort
     #[arg(long, value_enum, default_value_t = Reason::Stop)]
     reason: Reason,
     #[command(flatten)]
     asks: Asks,
 }
 
-/// How the reader learns of the end.
+/// How the reader learns of the abort.
 #[derive(Clone, Copy, Debug, Default, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 enum Reason {
-    /// As of a request that has stopped: what came so far is the answer
+    /// The request stops: the output so far is the answer
     #[default]
     Stop,
-    /// By the scheduler's own row for the abort, which clients take for an error
+    /// The reader gets the scheduler's own row for the abort, which clients take for an error
     Abort,
 }
 
@@ -53,8 +53,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         println!("{said}");
     } else if is_done {
         let then = match (text("matched"), text("ended_by")) {
-            ("", "") => "the scheduler's own row for it ends it".to_owned(),
-            ("", by) => format!("its reader has its end already, by {by}"),
+            ("", "") => "the scheduler's own row for the abort ends it".to_owned(),
+            ("", by) => format!("{by} had already ended it for its reader"),
             (matched, _) => format!("its next row is its last: stop, {matched:?}"),
         };
         println!("{}: abort sent to {}, stream {}; {then}", text("rid"), text("to"), text("stream"));
@@ -64,13 +64,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// As a part of a path.
+/// Encodes a text as one part of a URL's path.
 pub(crate) fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' => encoded.push(char::from(byte)),
-            // A dot too: a client or a server may take `..` for another path.
+            // Dots are encoded, too, because `..` may be taken for the parent path.
             _ => encoded += &format!("%{byte:02X}"),
         }
     }

@@ -1,4 +1,4 @@
-//! Asks a running Afterbay over one of its admin addresses, for the commands that do.
+//! Calls the admin address of a running Afterbay.
 
 use afterbay_config::{Admin, AdminAddress, user_dirs};
 use afterbay_upstream::{
@@ -10,24 +10,24 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Bytes of an answer: every plugin of every stream.
+/// Most bytes of an answer, which may list every plugin of every stream.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
-/// Time for an answer that waits until plugins are compiled: one that brings an interpreter takes some seconds.
+/// Time for an answer that waits until plugins are compiled.
 const SLOW_MAX: Duration = Duration::from_secs(120);
-/// The TCP address of an Afterbay whose configuration names none.
+/// The admin address if the configuration names none.
 const DEFAULT_TCP: &str = "127.0.0.1:9464";
 
-/// The Afterbay that a command asks, and how the command shows the answer.
+/// The options of a command that calls a running Afterbay.
 #[derive(clap::Args)]
 pub(crate) struct Asks {
-    /// The configuration of the running Afterbay, which names its admin addresses. Without it, and without --admin, the
-    /// Afterbay that `afterbay sglang` runs by default is asked
+    /// The configuration of the running Afterbay, which names its admin addresses. Without --config and --admin, the command
+    /// calls the Afterbay that `afterbay sglang` runs by default
     #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG")]
     config: Option<PathBuf>,
-    /// The admin address of the running Afterbay: HOST:PORT, or unix:/PATH of its socket. --config is not read then
+    /// The admin address of the running Afterbay: HOST:PORT, or unix:/PATH of its socket. Then --config is not read
     #[arg(long, value_name = "ADDRESS", value_parser = parse_admin)]
     admin: Option<String>,
-    /// The file with the admin token, where the configuration does not name it
+    /// The file with the admin token, if the configuration does not name it
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Print the answer as JSON
@@ -46,12 +46,12 @@ fn parse_admin(text: &str) -> Result<String, String> {
 }
 
 impl Asks {
-    /// POSTs JSON. Returns whether it was done, and the answer.
+    /// POSTs JSON. Returns whether the call succeeded, and the answer.
     pub(crate) fn post(&self, path: &str, body: &Value) -> anyhow::Result<(bool, Value)> {
         self.ask(true, async |target, key| http_post(target, path, key, body).await)
     }
 
-    /// POSTs JSON where the answer may take as long as compiling plugins does.
+    /// POSTs JSON, with time for compiling plugins.
     pub(crate) fn post_slow(&self, path: &str, body: &Value) -> anyhow::Result<(bool, Value)> {
         self.ask(true, async |target, key| http_post_within(target, path, key, body, SLOW_MAX).await)
     }
@@ -61,13 +61,13 @@ impl Asks {
         self.ask(false, async |target, _| http_get(target, path, ANSWER_BYTES_MAX).await)
     }
 
-    /// `with_token`: for a call that changes something.
+    /// Calls the admin address. A call that changes something is made `with_token`.
     fn ask(
         &self,
         with_token: bool,
         exchange: impl AsyncFnOnce(&HttpTarget, Option<&ApiKey>) -> Result<HttpAnswer, HttpError>,
     ) -> anyhow::Result<(bool, Value)> {
-        // The token of one Afterbay is not shown to another that --admin names.
+        // The token in the configuration is not sent to another Afterbay that --admin names.
         let config = self.config.as_deref().filter(|_| self.admin.is_none());
         let config = config.map(of_config).transpose()?;
         let address = self.address(config.as_ref())?;
@@ -97,14 +97,16 @@ impl Asks {
             (Some(address), _) => Ok(address.clone()),
             (None, Some(admin)) => match admin.unix_socket() {
                 Some(path) => Ok(AdminAddress::Unix(path.to_owned()).to_string()),
-                None => bail!("admin.listen is \"none\" in the configuration, so that nobody can be asked"),
+                None => bail!(
+                    "admin.listen is \"none\" in the configuration, so there is no admin address to call"
+                ),
             },
             (None, None) => Ok(default_address()),
         }
     }
 }
 
-/// The Unix socket in the default journal; where there is none, the default TCP address.
+/// The Unix socket in the default journal if it exists, else the default TCP address.
 fn default_address() -> String {
     let socket = user_dirs::journal().map(|dir| AdminAddress::of_journal(&dir));
     let is_there = |address: &AdminAddress| matches!(address, AdminAddress::Unix(path) if path.exists());

@@ -1,4 +1,4 @@
-//! `afterbay check`: the whole validation of a start, with nothing bound, and nothing made but the cache of compiled plugins.
+//! `afterbay check`: validates a configuration like a start does. Binds nothing, and writes only the cache of compiled plugins.
 
 use afterbay_config::user_dirs;
 use afterbay_plugin_loader::{Tokenizers, plugin_host};
@@ -6,11 +6,10 @@ use afterbay_terminal::{Busy, EXIT_USAGE};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Check a configuration: everything `run` would check before it binds anything
+/// Check a configuration like `run` does before it binds anything
 ///
-/// Prints every problem at once, each with file, line and key, and exits 64 where there is one. Plugins are compiled
-/// (`run` finds them in the cache then) and their settings tried, and tokenizers are read. Prints on stderr what `run` would
-/// warn of at its start.
+/// Prints every problem with file, line and key, and exits 64 if there is one. Compiles plugins (`run` then finds them in the
+/// cache), tries their settings, and reads tokenizers. Prints on stderr the warnings that `run` would log at its start.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay check --config afterbay.toml\n  afterbay check --reference > afterbay.toml"
@@ -19,11 +18,11 @@ pub(crate) struct Args {
     /// The configuration file
     #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG", required_unless_present = "reference")]
     config: Option<PathBuf>,
-    /// The names of the sockets come from a rendezvous file, so they may be absent in the configuration
+    /// Allow sinks without `connect`, because a rendezvous file will name the sockets
     #[arg(long, value_name = "FILE")]
     rendezvous: Option<PathBuf>,
-    /// Print a configuration with every key, its meaning and its default, and check nothing. Its sockets are in
-    /// $XDG_RUNTIME_DIR/afterbay, its journal in $XDG_STATE_HOME/afterbay
+    /// Print a configuration with every key, its meaning and its default, and check nothing. The sockets are in
+    /// $XDG_RUNTIME_DIR/afterbay, the journal is in $XDG_STATE_HOME/afterbay
     #[arg(long)]
     reference: bool,
 }

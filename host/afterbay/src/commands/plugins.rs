@@ -1,4 +1,4 @@
-//! `afterbay plugins`: the plugins of a running Afterbay, and the commands that reinstate or promote one.
+//! `afterbay plugins`: shows the plugins of a running Afterbay, and reinstates or promotes one.
 
 use crate::commands::abort::percent_encoded;
 use crate::commands::asking::Asks;
@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 /// Show the plugins of a running Afterbay
 ///
-/// A line for each: its version and digest, whether it is in the chain, what it costs, what it said, how it faulted, and when
-/// it was changed last. Exits 1 where one is down or quarantined.
+/// Prints a line for each plugin: version, digest, state, cost, verdicts, faults, and the last reload. Exits 1 if a plugin is down
+/// or quarantined.
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -35,8 +35,8 @@ enum Command {
         #[command(flatten)]
         asks: Asks,
     },
-    /// Make a shadow live: in the place of the plugin that it is a shadow of, which leaves the chain. A restart makes it a shadow
-    /// again unless the configuration is changed too
+    /// Make a shadow live: it replaces the plugin that it is a shadow of. A restart makes it a shadow again unless you change the
+    /// configuration, too
     #[command(after_help = "Example:\n  afterbay plugins promote redact-2 --stream decode-0")]
     Promote {
         /// The shadow, by its name in the configuration
@@ -110,7 +110,9 @@ fn show(asks: &Asks) -> anyhow::Result<ExitCode> {
                 println!("{name}: {}", screen::bad(screen::wrapped(why, name.len() + 2)));
             }
             if let Some(digest) = plugin["next_digest"].as_str() {
-                let next = format!("{digest:.12} is shown what came before, and takes over then");
+                let next = format!(
+                    "{digest:.12} is being shown the earlier rows of live requests, and takes over then"
+                );
                 println!("{name}: {}", screen::wrapped(&next, name.len() + 2));
             }
             if let Some(why) = plugin["last_reload"]["refused"].as_str() {
@@ -152,7 +154,7 @@ fn row(plugin: &Value) -> Vec<String> {
     ]
 }
 
-/// It sees every batch: in the chain, or beside it.
+/// Whether the plugin sees every batch.
 fn is_well(state: &str) -> bool {
     matches!(state, "live" | "shadow")
 }

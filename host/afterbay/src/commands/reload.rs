@@ -1,14 +1,14 @@
-//! `afterbay reload`: asks a running Afterbay to read its configuration again, over its admin address.
+//! `afterbay reload`: makes a running Afterbay reload its configuration.
 
 use crate::commands::asking::Asks;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
-/// Read the configuration of a running Afterbay again
+/// Reload the configuration of a running Afterbay
 ///
-/// As SIGHUP does, and a change of the file by itself: what the file says now is checked, compiled and started off the path, and
-/// taken in between two batches. The whole of it or nothing: exits 1 where it is refused, with every reason, and all goes on
-/// as before.
+/// SIGHUP and a change of the file do the same. The new configuration is checked and its plugins compiled beside the running
+/// streams, then it takes effect between two batches. If it is refused, nothing changes, and the command prints every reason and
+/// exits 1.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  afterbay check --config afterbay.toml && afterbay reload")]
 pub(crate) struct Args {

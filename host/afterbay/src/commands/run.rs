@@ -18,9 +18,9 @@ const EXIT_FAILED: u8 = 70;
 
 /// Run the streams of a configuration
 ///
-/// Binds each stream's `listen`, connects to each reader, and carries batches until SIGTERM or SIGINT: then what was
-/// received is sent, and the process ends. SIGHUP, or a change of the file, reads the configuration again. Exits 64 where the configuration is wrong, 1 where something was left unsent,
-/// 70 where a stream failed.
+/// Binds each stream's `listen`, connects to each reader, and forwards batches until SIGTERM or SIGINT. Then it sends what it
+/// received, and exits. SIGHUP, or a change of the file, reloads the configuration. Exits 64 if the configuration is wrong, 1 if
+/// something was left unsent, and 70 if a stream failed.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay run --config afterbay.toml\n  afterbay run --config afterbay.toml --dev\n  afterbay run --config afterbay.toml --rendezvous /run/afterbay/rendezvous.json --log-format json"
@@ -30,23 +30,23 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG")]
     config: PathBuf,
     /// Take the reader's socket, its credit page and the msgpack layout from the file that the SGLang connector writes
-    /// (AFTERBAY_RENDEZVOUS); `{dp_rank}` in the name is the stream's place in the configuration, those that are `after`
-    /// another left out. Waits for the file, and follows when SGLang is started again
+    /// (AFTERBAY_RENDEZVOUS). `{dp_rank}` in the name stands for the number of the stream, not counting streams that are `after`
+    /// another. Waits for the file, and follows restarts of SGLang
     #[arg(long, value_name = "FILE")]
     rendezvous: Option<PathBuf>,
-    /// Build the projects that plugins come from, and again whenever a source is saved: for authors of plugins. The components are
-    /// made quickly, not well: build them once more to measure or to deploy them. Projects that a reload of the configuration
-    /// brings are looked at from the next start on
+    /// For plugin authors: build the plugins' projects, and build them again whenever a source is saved. These builds are quick and
+    /// less optimised: use `afterbay plugin build` before measuring or deploying. Projects that a reload adds are built from
+    /// the next start on
     #[arg(long)]
     dev: bool,
-    /// How log lines look; by default coloured on a terminal and plain on a pipe
+    /// The format of log lines [default: coloured on a terminal, plain on a pipe]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<Format>,
-    /// What is logged: a level, or targets with levels (`info,wasmtime=warn`)
+    /// The log level, or targets with levels (`info,wasmtime=warn`)
     #[arg(long, value_name = "FILTER", env = "AFTERBAY_LOG")]
     log: Option<String>,
-    /// How long a stop waits for the readers to take what was received; streams that are `after` others come after
-    /// them, with as long again
+    /// How long a stop waits until the readers have taken what was received; streams that are `after` others then get the
+    /// same time
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = afterbay_config::duration_argument)]
     drain_timeout: Duration,
     /// Stop when this process ends (used by `afterbay sglang`)
@@ -55,7 +55,7 @@ pub(crate) struct Args {
     /// A directory to remove at the end (used by `afterbay sglang`)
     #[arg(long, value_name = "DIR", hide = true)]
     scratch: Option<PathBuf>,
-    /// Create this file when nothing is left that could be refused (used by `afterbay sglang`)
+    /// Create this file when the start can no longer be refused (used by `afterbay sglang`)
     #[arg(long, value_name = "FILE", hide = true)]
     announce: Option<PathBuf>,
 }
@@ -85,7 +85,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         (None, LogFormat::Auto) => log::Format::Auto,
     };
     log::init(args.log.as_deref().unwrap_or(&config.log.filter), format)?;
-    // As a line of the log, like all else that is told.
+    // A panic becomes a line of the log.
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();
         let name = thread.name().unwrap_or("without a name");
@@ -98,7 +98,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(EXIT_USAGE));
         }
     };
-    // A line that is no JSON would break whoever reads these.
+    // Compiler output is no JSON, so it is captured and logged.
     let output = if format == log::Format::Json { Output::Kept } else { Output::Shown };
     dev::build_all(projects.as_deref().unwrap_or_default(), output);
     let options = HostOptions { compiles_in_parallel: args.dev, ..host_options() };
@@ -120,7 +120,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let outcome = server.run();
     if let Some(dir) = &args.scratch {
-        // Of no use to anybody after this, and nobody is left to be told.
+        // Nobody needs the directory any more, so an error does not matter.
         let _removed = std::fs::remove_dir_all(dir);
     }
     Ok(match outcome? {

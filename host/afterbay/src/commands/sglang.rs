@@ -1,8 +1,8 @@
-//! `afterbay sglang -- COMMAND`: SGLang with Afterbay on its scheduler's output, and nothing to set up.
+//! `afterbay sglang -- COMMAND`: runs SGLang with Afterbay on its scheduler's output, without any setup.
 //!
-//! Afterbay is started first, out of SGLang's process tree (SGLang kills its children when it ends, and Afterbay has yet
-//! to send what it received); then this process becomes the command, so that its pid, its signals and its exit code are
-//! SGLang's own. The connector is put on PYTHONPATH from inside this binary.
+//! Afterbay starts first, outside SGLang's process tree, because SGLang kills its children when it ends, and Afterbay still has to
+//! send what it received. Then this process becomes the command, so that pid, signals and exit code are SGLang's own. The
+//! connector is in this binary, and is put on PYTHONPATH.
 
 use afterbay_config::{Abort, AdminAddress, Stream, user_dirs};
 use afterbay_terminal::EXIT_USAGE;
@@ -16,12 +16,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-/// The plugin that needs a way past the detokenizer.
+/// The plugin that needs a sink past the detokenizer.
 const SKIP: &str = "builtin:skip-detokenization";
-/// How long Afterbay may take to open its journal and compile its plugins.
+/// Time for Afterbay to open its journal and compile its plugins.
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// The connector, as a package that Python finds on PYTHONPATH without an installer.
+/// The files of the connector, a package that Python finds on PYTHONPATH without an installation.
 const CONNECTOR: &[(&str, &str)] = &[
     ("afterbay_sglang/__init__.py", include_str!("../../../sglang/afterbay_sglang/__init__.py")),
     ("afterbay_sglang/abort.py", include_str!("../../../sglang/afterbay_sglang/abort.py")),
@@ -55,34 +55,33 @@ const CONNECTOR: &[(&str, &str)] = &[
 
 /// Run SGLang with Afterbay on its scheduler's output, and on its detokenizer's
 ///
-/// Starts Afterbay, points SGLang's scheduler and detokenizer at it by the connector, and becomes the command. Nothing
-/// has to be installed into SGLang's environment. Look requests up with `afterbay journal ls` and `afterbay journal
-/// show`. Where SGLang's detokenizer has no output of its own (--skip-tokenizer-init) or its process cannot be
-/// made to load plugins, only the scheduler's passes Afterbay, and its log says so. With --tokenizer-worker-num each tokenizer is
-/// a sink of its own.
+/// Starts Afterbay, connects SGLang's scheduler and detokenizer to it, and becomes the command. Nothing has to be installed into
+/// SGLang's environment. `afterbay journal ls` and `afterbay journal show` show the requests. If SGLang has no detokenizer
+/// (--skip-tokenizer-init), or its detokenizer does not load plugins, only the scheduler's output passes Afterbay, and the log
+/// says so. With --tokenizer-worker-num, each tokenizer worker has its own sink.
 #[derive(clap::Args)]
 #[command(
     after_help = "Example:\n  afterbay sglang -- python -m sglang.launch_server --model-path Qwen/Qwen3-8B\n  afterbay sglang --plugin builtin:delta-to-cumulative -- python -m sglang.launch_server …"
 )]
 pub(crate) struct Args {
-    /// A configuration of your own, with one stream, and perhaps one `after` it, whose sinks have no `connect`; in place
-    /// of the options below
+    /// Use this configuration instead of the options below. It has one stream, and perhaps one `after` it, and its sinks have no
+    /// `connect`
     #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG")]
     config: Option<PathBuf>,
-    /// Where the journal is kept [default: $XDG_STATE_HOME/afterbay/journal]
+    /// The journal's directory [default: $XDG_STATE_HOME/afterbay/journal]
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     journal: Option<PathBuf>,
-    /// Leave the detokenizer's output direct
+    /// Let only the scheduler's output pass Afterbay, not the detokenizer's
     #[arg(long, conflicts_with = "config")]
     one_leg: bool,
-    /// A plugin on the scheduler's output, `builtin:NAME` or a component file; several are called in the order given. One
-    /// that writes cumulative ids goes with one leg only, `builtin:delta-to-cumulative` by itself
+    /// A plugin for the scheduler's output, `builtin:NAME` or a component file. Repeat the option for several plugins, in the order
+    /// of calls. A plugin that writes cumulative ids needs --one-leg, which `builtin:delta-to-cumulative` implies
     #[arg(long, value_name = "COMPONENT", conflicts_with = "config")]
     plugin: Vec<String>,
-    /// The TCP admin address, or `none` for the Unix socket in the journal's directory alone
+    /// The TCP admin address, or `none` to have only the Unix socket in the journal's directory
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9464", conflicts_with = "config")]
     admin: String,
-    /// Where Afterbay's own log goes, instead of beside SGLang's
+    /// Write Afterbay's log to this file instead of standard error
     #[arg(long, value_name = "FILE")]
     log_file: Option<PathBuf>,
     /// The usual SGLang command
@@ -134,11 +133,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         .env("PYTHONPATH", python_path(&rundir))
         .envs(plugin_filter())
         .exec();
-    // Only where the command could not be run: Afterbay sees this process end, and ends.
+    // The command could not be run. Afterbay notices the end of this process, and ends.
     bail!("{}: {error}", Path::new(program).display())
 }
 
-/// Where the scheduler takes aborts; nowhere where its HTTP server is asked.
+/// The endpoint where the scheduler takes aborts; `None` if aborts go to its HTTP server.
 fn abort(stream: &Stream, rundir: &Rundir) -> Option<(&'static str, String)> {
     let endpoint = match &stream.abort {
         None => format!("ipc://{}", rundir.path("abort").display()),
@@ -148,18 +147,18 @@ fn abort(stream: &Stream, rundir: &Rundir) -> Option<(&'static str, String)> {
     Some(("AFTERBAY_ABORT", endpoint))
 }
 
-/// As SGLang reads its own flags.
+/// Whether SGLang takes this value of an environment variable for true.
 fn truthy(value: Option<&str>) -> bool {
     value.is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "y"))
 }
 
-/// A directory for the sockets and files of one run. Where SGLang is not reached it is removed here; after the exec,
-/// `afterbay run` removes it at its end.
+/// A directory for the sockets and files of one run. `afterbay run` removes it at its end; if SGLang is not started, dropping this
+/// removes it.
 struct Rundir(tempfile::TempDir);
 
 impl Rundir {
     fn new() -> anyhow::Result<Rundir> {
-        // Sockets' names are bounded at 107 bytes, so not below a long TMPDIR.
+        // The name of a socket has at most 107 bytes, so TMPDIR may be too long.
         let base = Path::new("/dev/shm");
         let base = if base.is_dir() { base } else { Path::new("/tmp") };
         Ok(Rundir(tempfile::Builder::new().prefix("afterbay-").tempdir_in(base)?))
@@ -181,19 +180,18 @@ impl Rundir {
     }
 }
 
-/// Makes a directory, and those above it that are missing, for this user alone.
+/// Makes a directory and missing parents, for this user only.
 fn private_dir(dir: &Path) -> anyhow::Result<()> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.with_context(|| dir.display().to_string())
 }
 
-/// The configuration of a run without one.
+/// The configuration of a run without --config.
 fn built_in(args: &Args, rundir: &Rundir) -> anyhow::Result<String> {
     let journal = match &args.journal {
         Some(dir) => std::path::absolute(dir)?,
         None => user_dirs::journal().context("journal: neither --journal nor HOME is set")?,
     };
-    // Nobody has had a reason to make it before.
     private_dir(&journal)?;
     let mut text = format!(
         "[[stream]]\nname = \"sglang\"\nlisten = {listen}\n\n[[stream.sink]]\nname = \"reader\"\n",
@@ -247,7 +245,8 @@ fn quoted(text: &str) -> String {
     serde_json::Value::String(text.replace("${", "$${")).to_string()
 }
 
-/// Starts Afterbay by a child that ends at once, so that it is nobody's child, and waits until nothing can be refused.
+/// Starts Afterbay through a shell that ends at once, so that it is no child of SGLang, and waits until its start can no longer be
+/// refused.
 fn start_afterbay(args: &Args, config: &Path, rendezvous: &Path, rundir: &Rundir) -> anyhow::Result<()> {
     let announce = rundir.path("started");
     let mut run = Command::new("/bin/sh");
@@ -256,7 +255,7 @@ fn start_afterbay(args: &Args, config: &Path, rendezvous: &Path, rundir: &Rundir
     run.arg(std::env::current_exe()?).arg("run").arg("--config").arg(config);
     run.arg("--rendezvous").arg(rendezvous).arg("--announce").arg(&announce);
     run.arg("--until-pid").arg(std::process::id().to_string()).arg("--scratch").arg(rundir.0.path());
-    // A group of its own: Ctrl-C is for SGLang, and Afterbay ends after it.
+    // Its own process group: Ctrl-C goes to SGLang only, and Afterbay ends after SGLang.
     run.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped());
     if let Some(file) = &args.log_file {
         let log = std::fs::File::options().create(true).append(true).open(file);
@@ -277,7 +276,7 @@ fn start_afterbay(args: &Args, config: &Path, rendezvous: &Path, rundir: &Rundir
     Ok(())
 }
 
-/// The connector first, then what was there.
+/// PYTHONPATH with the connector first.
 fn python_path(rundir: &Rundir) -> OsString {
     let mut path = rundir.0.path().as_os_str().to_owned();
     if let Some(before) = std::env::var_os("PYTHONPATH").filter(|before| !before.is_empty()) {
@@ -287,7 +286,7 @@ fn python_path(rundir: &Rundir) -> OsString {
     path
 }
 
-/// SGLang loads all plugins, or those that SGLANG_PLUGINS names: then the connector is added.
+/// SGLANG_PLUGINS with the connector added, if the variable is set. If it is not set, SGLang loads all plugins.
 fn plugin_filter() -> Option<(&'static str, String)> {
     let filter = std::env::var("SGLANG_PLUGINS").ok().filter(|filter| !filter.trim().is_empty())?;
     let named = filter.split(',').any(|name| name.trim() == "afterbay");

@@ -1,22 +1,25 @@
-//! The source files of a project, as they are seen by their metadata: whether one was saved, added or removed.
+//! The source files of a project with their metadata, which shows whether a file was saved, added or removed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Files of a project's sources. One with more is not looked at, and that is told.
+/// Most source files of a project. A larger project is not watched.
 const FILES_MAX: usize = 10_000;
-/// Directories in which nobody writes sources.
+/// Directories without sources.
 const LEFT_OUT: [&str; 6] = ["target", "build", "node_modules", ".venv", "__pycache__", "dist"];
 
-/// The metadata of a source file.
+/// The time and the length of a source file.
 type Stamp = (SystemTime, u64);
 
 /// The metadata of a project's sources.
 pub type Sources = BTreeMap<PathBuf, Stamp>;
 
-/// The source files below some directories. The error is for people.
+/// Finds the source files below these directories.
+///
+/// # Errors
+/// A sentence for people: a directory cannot be read, or there are too many files.
 pub fn sources(dirs: &[PathBuf]) -> Result<Sources, String> {
     let mut found = Sources::new();
     for dir in dirs {
@@ -34,7 +37,7 @@ fn collect(dir: &Path, found: &mut Sources) -> Result<(), String> {
         if name.starts_with('.') || name.ends_with('~') || LEFT_OUT.contains(&name.as_ref()) {
             continue;
         }
-        // A file that goes away meanwhile is none.
+        // The file may have been removed meanwhile.
         let Ok(metadata) = entry.metadata() else { continue };
         if metadata.is_dir() {
             collect(&entry.path(), found)?;
@@ -48,7 +51,7 @@ fn collect(dir: &Path, found: &mut Sources) -> Result<(), String> {
     Ok(())
 }
 
-/// The sources as lines, to compare with those that a build has left.
+/// The sources as lines, to compare with the list of the last build.
 pub(super) fn lines(sources: &Sources) -> String {
     let mut lines = String::new();
     for (path, (modified, bytes)) in sources {

@@ -1,6 +1,6 @@
-//! The languages that are not built by cargo: where their tools are, how they are called, what is missing and how to get it.
+//! Builds projects that cargo does not build: finds the tools, calls them, and says how to install a missing one.
 //!
-//! Such a project's component is `build/NAME.wasm`. It is put there whole at once, so that whoever watches it never reads half.
+//! The component of such a project is `build/NAME.wasm`. A rename puts it there, so that a watcher never reads half a file.
 
 use super::sources::{self, sources as sources_below};
 use super::{Output, ProjectError, keep, manifest, setup};
@@ -8,19 +8,19 @@ use afterbay_kit::Language;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The extension of the file, beside a component, with the sources that the component was built of.
+/// The extension of the file beside a component that lists the sources of its build.
 const SOURCES: &str = "sources";
-/// Source files of a C project.
+/// Most source files of a C project.
 pub(super) const SOURCES_MAX: usize = 256;
-/// Directories above a project in which npm may have put what it needs.
+/// The number of directories, from the project upwards, where tools are looked for.
 const ABOVE_MAX: usize = 4;
 
-/// The file that a build leaves.
+/// The component file of a build.
 pub(super) fn component(dir: &Path, language: Language) -> Result<PathBuf, ProjectError> {
     Ok(dir.join("build").join(format!("{}.wasm", name(dir, language)?)))
 }
 
-/// What builds it, for people.
+/// The name of the build tool, for people.
 pub(super) fn tool(language: Language) -> &'static str {
     match language {
         Language::Rust => "cargo",
@@ -30,7 +30,7 @@ pub(super) fn tool(language: Language) -> &'static str {
     }
 }
 
-/// The component of the last build, where it was of the sources as they are now.
+/// The component of the last build, if the sources have not changed since.
 pub(super) fn built(dir: &Path, language: Language) -> Result<Option<PathBuf>, ProjectError> {
     let component = component(dir, language)?;
     let before = std::fs::read_to_string(component.with_extension(SOURCES)).ok();
@@ -38,7 +38,7 @@ pub(super) fn built(dir: &Path, language: Language) -> Result<Option<PathBuf>, P
     Ok(is_current.then_some(component))
 }
 
-/// The project's sources, as lines. `None` where nobody can say. A scenario is no source.
+/// The project's sources without its scenarios, as lines; `None` if they cannot be read.
 fn seen(dir: &Path) -> Option<String> {
     let dir = dir.canonicalize().ok()?;
     let mut found = sources_below(std::slice::from_ref(&dir)).ok()?;
@@ -51,10 +51,10 @@ pub(super) fn build(dir: &Path, language: Language, output: Output) -> Result<Pa
     let component = component(dir, language)?;
     let io = |error: std::io::Error| ProjectError::Io { path: dir.join("build"), error };
     std::fs::create_dir_all(dir.join("build")).map_err(io)?;
-    // As they are before the build: an edit that is saved during the build is one more.
+    // Read before the build, so that an edit during the build causes another one.
     let seen = seen(dir);
     let made = component.with_extension("new");
-    // Paths of the project itself: the tools run in it.
+    // A relative path, because the tools run in the project's directory.
     let new = Path::new("build").join(made.file_name().unwrap_or_default());
     let mut command = match language {
         Language::C => compiler(dir)?,
@@ -73,14 +73,14 @@ pub(super) fn build(dir: &Path, language: Language, output: Output) -> Result<Pa
         Language::Rust => return Err(ProjectError::NotAProject { dir: dir.to_owned() }),
     };
     if language == Language::C {
-        // A stack of 256 KiB: zig's own are 16 MiB of each instance's memory.
+        // A stack of 256 KiB, because zig's default takes 16 MiB of each instance's memory.
         let linking = ["-mexec-model=reactor", "-Wl,--strip-debug", "-Wl,-z,stack-size=262144"];
         command.args(["-O2", "-Wall"]).args(linking).arg("-o").arg(&new);
         command.args(sources(dir)?);
     }
     run(dir, command.current_dir(dir), output)?;
     if language == Language::C {
-        // The core module becomes a component: with the world's type in it, then around it.
+        // Two steps make the core module a component: embed the world's type, then wrap it.
         let tools = find(dir, ".venv/bin/wasm-tools", language)?;
         for args in [&["embed", "wit", "--world", "transform"][..], &["new"]] {
             let mut command = Command::new(&tools);
@@ -89,7 +89,7 @@ pub(super) fn build(dir: &Path, language: Language, output: Output) -> Result<Pa
         }
     }
     std::fs::rename(&made, &component).map_err(io)?;
-    // Where they cannot be written, the next build is one too many.
+    // If the list cannot be written, the next build is not skipped.
     let _written = seen.map(|seen| std::fs::write(component.with_extension(SOURCES), seen));
     Ok(component)
 }
@@ -104,7 +104,7 @@ fn run(dir: &Path, command: &mut Command, output: Output) -> Result<(), ProjectE
     };
     command.stdin(Stdio::null());
     if output == Output::Shown {
-        // What it says is for people; standard output is the component's name.
+        // Standard output is for the component's name only.
         command.stdout(std::io::stderr());
         let status = command.status().map_err(|error| no_tool(command, error))?;
         return if status.success() { Ok(()) } else { Err(failed(String::new())) };
@@ -149,7 +149,7 @@ fn name(dir: &Path, language: Language) -> Result<String, ProjectError> {
     name.filter(is_name).ok_or_else(|| wrong("has no name of a-z, 0-9, - and _"))
 }
 
-/// What there is of C in the project, as the project names it.
+/// The C files of the project, relative to its directory.
 fn sources(dir: &Path) -> Result<Vec<PathBuf>, ProjectError> {
     let mut found = Vec::new();
     for part in ["src", "bindings"] {
@@ -165,7 +165,7 @@ fn sources(dir: &Path) -> Result<Vec<PathBuf>, ProjectError> {
     Ok(found)
 }
 
-/// A C compiler that makes modules for wasm32-wasi: the first of those that `build` names where none is there.
+/// Finds a C compiler for wasm32-wasi: a wasi-sdk, or zig.
 fn compiler(dir: &Path) -> Result<Command, ProjectError> {
     let answers = |command: &mut Command| {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -203,14 +203,14 @@ const WASI_SDK: &str =
 
 const WASM_TOOLS: &str = "https://github.com/bytecodealliance/wasm-tools/releases, or cargo install --locked wasm-tools, or, as somebody else packs it, ";
 
-/// A file's places in the project, and above it. The file is not looked up through a symbolic link: what is installed for a
-/// python goes by the name that it is called by.
+/// The paths of a file in the project and above it. The file itself is not resolved, because a Python environment depends on the
+/// path by which its python is called.
 fn above(dir: &Path, place: &str) -> Vec<PathBuf> {
     let here = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     here.ancestors().take(ABOVE_MAX).map(|dir| dir.join(place)).collect()
 }
 
-/// A tool that stands in the project, or above it, or that a shell would find.
+/// Finds a tool in the project, above it, or on PATH.
 fn find(dir: &Path, place: &str, language: Language) -> Result<PathBuf, ProjectError> {
     if let Some(found) = above(dir, place).into_iter().find(|it| it.is_file()) {
         return Ok(found);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_project_is_known_for_what_it_is_and_where_its_component_will_lie() {
+    fn a_new_project_has_a_language_and_a_component_path() {
         for language in [Language::C, Language::JavaScript, Language::Python] {
             let dir = written(language);
             let project = Project::of_dir(dir.path()).unwrap();
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_without_a_name_is_said() {
+    fn a_manifest_without_a_name_is_an_error() {
         let dir = written(Language::C);
         for (text, why) in [
             ("language = \"c\"", "has no name"),
