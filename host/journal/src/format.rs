@@ -136,7 +136,7 @@ impl RecordKind {
     /// Sink of each row of a frame, for a stream with several sinks.
     pub const ROUTED: RecordKind = RecordKind(17);
     /// Progress of an operator's abort of a request.
-    pub const ENDING: RecordKind = RecordKind(18);
+    pub const ABORT: RecordKind = RecordKind(18);
     /// Last kind that a later version may add without a new format version. Resynchronization accepts all
     /// kinds up to this one.
     const LAST: u8 = 31;

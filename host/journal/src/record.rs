@@ -83,7 +83,7 @@ impl RecordBody {
                 rows: (0..at.count(16)?).map(|_| Some((at.u64()?, at.u64()?))).collect::<Option<_>>()?,
             },
             RecordKind::ROUTED => RecordBody::Routed(decode_routed(&mut at, around)?),
-            RecordKind::ENDING => RecordBody::OperatorAbort(OperatorAbort::of_code(at.u8()?)?),
+            RecordKind::ABORT => RecordBody::OperatorAbort(OperatorAbort::of_code(at.u8()?)?),
             RecordKind::SKIPPED => RecordBody::Skipped { count: at.u64()? },
             RecordKind::LOST => RecordBody::Lost,
             RecordKind::CARRY => RecordBody::Carry(decode_entries(&mut at, number)?),

@@ -241,7 +241,7 @@ impl JournalWriter {
         if self.requests.set_operator_abort(request, ending) {
             let (number, time) = (request.number.0, self.last_unix_ns);
             self.add(|pending| {
-                record(pending, RecordKind::ENDING, number, time, |out| out.push(ending.code()))
+                record(pending, RecordKind::ABORT, number, time, |out| out.push(ending.code()))
             });
         }
     }
