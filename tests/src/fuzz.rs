@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use afterbay_journal::reader::{Filter, From, Journal};
-use afterbay_journal::{Directory, Options, SyncPolicy};
+use afterbay_journal::reader::{JournalReader, ReadFrom, RequestFilter};
+use afterbay_journal::{JournalDirectory, JournalOptions, SyncPolicy};
 use afterbay_pickle::Tree;
 use afterbay_wire::{Batch, Decoded, Edit, Ids, Layouts, Part, Tokens, Wrapped};
 use bytes::Bytes;
@@ -96,7 +96,7 @@ pub fn journal_reader(bytes: &[u8]) {
 pub fn a_segment() -> Vec<u8> {
     let place = tempfile::tempdir_in("/dev/shm").expect("a directory");
     let dir = place.path().join("journal");
-    let directory = Directory::open(&dir, options()).expect("a journal");
+    let directory = JournalDirectory::open(&dir, options()).expect("a journal");
     let (mut writer, _) = directory.stream("s").expect("a stream");
     for number in 0..6_u8 {
         let frame = writer.append(&[number; 50], 1 + u64::from(number)).expect("a frame is kept").frame;
@@ -127,7 +127,7 @@ fn segment(dir: &Path, bytes: &[u8]) {
     let name = NAME.get_or_init(|| {
         let place = tempfile::tempdir_in("/dev/shm").expect("a directory");
         let dir = place.path().join("journal");
-        let directory = Directory::open(&dir, options()).expect("a journal");
+        let directory = JournalDirectory::open(&dir, options()).expect("a journal");
         let (mut writer, _) = directory.stream("s").expect("a stream");
         writer.append(b"x", 1).expect("a frame is kept");
         first_file(&dir.join("s")).file_name().expect("a name").to_owned()
@@ -143,23 +143,24 @@ fn first_file(dir: &Path) -> std::path::PathBuf {
     files.into_iter().next().expect("a segment")
 }
 
-fn options() -> Options {
+fn options() -> JournalOptions {
     // Room is set aside for a whole segment, which on tmpfs is memory.
-    Options { sync: SyncPolicy::None, segment_bytes: 64 << 10, ..Options::default() }
+    JournalOptions { sync: SyncPolicy::None, segment_bytes: 64 << 10, ..JournalOptions::default() }
 }
 
 fn read_all(dir: &Path) {
-    let stream = Journal::open(dir).and_then(|journal| journal.stream("s")).expect("the directory is there");
+    let stream =
+        JournalReader::open(dir).and_then(|journal| journal.stream("s")).expect("the directory is there");
     // Whatever cannot be read is an error with words, here and below.
     let _checked = stream.verify();
     let mut rids = Vec::new();
-    if let Ok(requests) = stream.requests(Filter::default()) {
+    if let Ok(requests) = stream.requests(RequestFilter::default()) {
         rids.extend(requests.filter_map(Result::ok).map(|request| request.rid).take(100));
     }
     for rid in rids {
         let _lives = stream.lives(&rid);
     }
-    if let Ok(frames) = stream.frames(From::Start) {
+    if let Ok(frames) = stream.frames(ReadFrom::Start) {
         for frame in frames.map_while(Result::ok) {
             let (frame, _) = frame;
             if let Ok(again) = stream.frame(&frame.position) {
@@ -170,12 +171,13 @@ fn read_all(dir: &Path) {
 }
 
 fn recover(dir: &Path) {
-    let directory = Directory::open(dir, options()).expect("nobody else has it");
+    let directory = JournalDirectory::open(dir, options()).expect("nobody else has it");
     let Ok((mut writer, _)) = directory.stream("s") else { return };
     // A number that is at its end is refused, else the frame is there.
     let Ok(position) = writer.append(b"after", 7) else { return };
     writer.finish().expect("it ends");
     drop(directory);
-    let stream = Journal::open(dir).and_then(|journal| journal.stream("s")).expect("the stream is there");
+    let stream =
+        JournalReader::open(dir).and_then(|journal| journal.stream("s")).expect("the stream is there");
     assert_eq!(stream.frame(&position).expect("the frame is there").bytes, b"after");
 }

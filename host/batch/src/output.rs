@@ -6,7 +6,7 @@ use crate::held::{HeldRow, ReleasedRow};
 use crate::recorded::RecordedVerdicts;
 use crate::tokens::ReceivedTokens;
 use afterbay_events::Name;
-use afterbay_journal::Replaced;
+use afterbay_journal::StoredReplacement;
 use afterbay_wire::{Edit, Tokens};
 
 /// A batch that the whole chain has seen.
@@ -70,7 +70,7 @@ impl ChainOutput {
     pub fn by_itself(&self, row: u32) -> Result<HeldRow, String> {
         let fate = &self.fates[row as usize];
         // It is made again out of the journal, where it must.
-        if fate.text.as_deref().is_some_and(|text| Replaced::with_text(text).is_none()) {
+        if fate.text.as_deref().is_some_and(|text| StoredReplacement::with_text(text).is_none()) {
             return Err("the text that a plugin gave it is longer than the journal keeps".to_owned());
         }
         let mut edit = Edit { text: fate.text.clone(), ..Edit::new(0) };

@@ -5,7 +5,7 @@ use super::HeldRows;
 use afterbay_batch::{FrameDecoder, HeldRow, ReceivedTokens, RequestSlot, aborted};
 use afterbay_events::{HoldEnd, Name};
 use afterbay_journal::PluginAction;
-use afterbay_journal::{BacklogFrame, FrameNo, Replaced, Verdict, is_mark};
+use afterbay_journal::{BacklogFrame, FrameNo, StoredReplacement, Verdict, is_release_marker};
 use afterbay_wire::{Batch, Decoded, Edit, FinishReason, Tokens};
 use std::time::Instant;
 
@@ -29,7 +29,7 @@ impl HeldRows {
             }
             let Some(number) = outcome.requests.get(row as usize).map(|request| request.0) else { continue };
             let Some(slot) = live(number) else { continue };
-            let batch = decoded.get_or_insert_with(|| match is_mark(&frame.bytes) {
+            let batch = decoded.get_or_insert_with(|| match is_release_marker(&frame.bytes) {
                 true => None,
                 false => match decode.look(frame.bytes.clone()) {
                     Decoded::Batch(batch) => Some(batch),
@@ -85,7 +85,7 @@ fn apply(mut row: HeldRow, action: &PluginAction<'_>) -> Result<HeldRow, String>
     let mut edit = Edit::new(0);
     let mut came = row.came;
     match (action.verdict, action.replaced()) {
-        (_, Some(Replaced::Row { ids, text })) => {
+        (_, Some(StoredReplacement::Row { ids, text })) => {
             edit.tokens = Tokens::Delta(ids.to_vec());
             edit.text = text.map(str::to_owned);
             came = came.to_replaced();

@@ -4,8 +4,8 @@ use crate::LoadConfig;
 use crate::place::{Place, json_time, parse_time};
 use crate::show::{passage, unknown, whole_rid};
 use afterbay_journal::Outcome;
-use afterbay_journal::kept_rid;
-use afterbay_journal::reader::{Frame, From, Stream};
+use afterbay_journal::reader::{ReadFrom, StoredFrame, StreamReader};
+use afterbay_journal::stored_rid;
 use afterbay_wire::{Batch, Decoded, Layouts, Wrapped};
 use anyhow::Context;
 use std::io::Write;
@@ -57,7 +57,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
         known = true;
         each(stream, rid.as_deref(), &args, |frame, outcome| {
             // A release marker is Afterbay's own frame; the rows that it released are stored beside it.
-            let is_own = frame.is_mark();
+            let is_own = frame.is_release_marker();
             if is_own && (rid.is_some() || args.raw.is_some()) {
                 return Ok(());
             }
@@ -67,7 +67,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
             let rows = match (&rid, &decoded) {
                 (Some(rid), Decoded::Batch(batch)) => Some(
                     (0..batch.rows())
-                        .filter(|row| batch.rid_of(*row).is_some_and(|it| kept_rid(it) == rid.as_str()))
+                        .filter(|row| batch.rid_of(*row).is_some_and(|it| stored_rid(it) == rid.as_str()))
                         .collect::<Vec<u32>>(),
                 ),
                 (Some(_), Decoded::Barrier(_)) => return Ok(()),
@@ -97,10 +97,10 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
 
 /// Passes each frame of the selected time to `take`. With a rid, only frames with a row of it, which the index names.
 fn each(
-    stream: &Stream,
+    stream: &StreamReader,
     rid: Option<&str>,
     args: &Args,
-    mut take: impl FnMut(&Frame, Option<&Outcome<'_>>) -> anyhow::Result<()>,
+    mut take: impl FnMut(&StoredFrame, Option<&Outcome<'_>>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let wanted =
         |at: u64| args.since.is_none_or(|since| at >= since) && args.until.is_none_or(|until| at < until);
@@ -113,7 +113,7 @@ fn each(
         }
         return Ok(());
     }
-    for frame in stream.frames(args.since.map_or(From::Start, From::Time))? {
+    for frame in stream.frames(args.since.map_or(ReadFrom::Start, ReadFrom::Time))? {
         let (frame, outcome) = frame?;
         if wanted(frame.received_unix_ns) {
             take(&frame, outcome.as_ref())?;
@@ -124,7 +124,7 @@ fn each(
 
 fn json(
     stream: &str,
-    frame: &Frame,
+    frame: &StoredFrame,
     outcome: Option<&Outcome<'_>>,
     decoded: &Decoded,
     rows: Option<&[u32]>,

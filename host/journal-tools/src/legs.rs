@@ -1,9 +1,9 @@
 //! Joins the two legs of a request: its rows on the scheduler's output, and its rows on the detokenizer's output.
 //!
-//! The journal says which stream is after which ([`Stream::after`]). A rid may be used several times: a second leg belongs to the
+//! The journal says which stream is after which ([`StreamReader::after`]). A rid may be used several times: a second leg belongs to the
 //! request with this rid that had begun last when the leg began.
 
-use afterbay_journal::reader::{Filter, Life, RequestInfo, State, Stream};
+use afterbay_journal::reader::{RequestFilter, RequestHistory, RequestInfo, RequestState, StreamReader};
 use std::collections::{HashMap, HashSet};
 
 /// A request on one stream.
@@ -26,7 +26,7 @@ impl Totals for RequestInfo {
     }
 }
 
-impl Totals for Life {
+impl Totals for RequestHistory {
     fn info(&self) -> &RequestInfo {
         &self.request
     }
@@ -47,12 +47,12 @@ impl<T: Totals> Request<T> {
     }
 
     /// The state of the whole request, which has ended when every leg has.
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> RequestState {
         let any = |state| self.infos().any(|info| info.state == state);
-        match (any(State::Live), any(State::Abandoned)) {
-            (true, _) => State::Live,
-            (false, true) => State::Abandoned,
-            (false, false) => State::Finished,
+        match (any(RequestState::Live), any(RequestState::Abandoned)) {
+            (true, _) => RequestState::Live,
+            (false, true) => RequestState::Abandoned,
+            (false, false) => RequestState::Finished,
         }
     }
 
@@ -61,7 +61,7 @@ impl<T: Totals> Request<T> {
         self.infos().map(|info| info.last_unix_ns).max().unwrap_or_default()
     }
 
-    fn matches(&self, filter: &Filter) -> bool {
+    fn matches(&self, filter: &RequestFilter) -> bool {
         let mut whole = self.first().of.info().clone();
         (whole.state, whole.last_unix_ns) = (self.state(), self.last_unix_ns());
         filter.takes(&whole)
@@ -106,10 +106,13 @@ pub(crate) fn join<T: Totals>(known: Known<T>) -> Vec<Request<T>> {
 }
 
 /// The requests of these streams that match the filter, live ones last.
-pub(crate) fn requests(streams: &[Stream], filter: &Filter) -> anyhow::Result<Vec<Request<RequestInfo>>> {
+pub(crate) fn requests(
+    streams: &[StreamReader],
+    filter: &RequestFilter,
+) -> anyhow::Result<Vec<Request<RequestInfo>>> {
     // The state is that of the whole request, and a second leg may begin after `until`.
-    let first = Filter { state: None, ..filter.clone() };
-    let next = Filter { until_unix_ns: None, ..first.clone() };
+    let first = RequestFilter { state: None, ..filter.clone() };
+    let next = RequestFilter { until_unix_ns: None, ..first.clone() };
     let mut known: Known<RequestInfo> = Vec::new();
     for stream in streams {
         let after = after(stream, streams)?;
@@ -120,14 +123,14 @@ pub(crate) fn requests(streams: &[Stream], filter: &Filter) -> anyhow::Result<Ve
     add_ended_before(streams, filter, &mut known)?;
     let mut requests = join(known);
     requests.retain(|request| request.matches(filter));
-    requests.sort_by_key(|request| request.state() == State::Live);
+    requests.sort_by_key(|request| request.state() == RequestState::Live);
     Ok(requests)
 }
 
 /// Adds first legs that ended before `since` and whose second leg did not.
 fn add_ended_before(
-    streams: &[Stream],
-    filter: &Filter,
+    streams: &[StreamReader],
+    filter: &RequestFilter,
     known: &mut Known<RequestInfo>,
 ) -> anyhow::Result<()> {
     if filter.since_unix_ns.is_none() || known.iter().all(|(_, after, _)| after.is_empty()) {
@@ -149,7 +152,7 @@ fn add_ended_before(
         if !after.is_empty() {
             continue;
         }
-        let all = Filter { rid_prefix: filter.rid_prefix.clone(), ..Filter::default() };
+        let all = RequestFilter { rid_prefix: filter.rid_prefix.clone(), ..RequestFilter::default() };
         for request in stream.requests(all)? {
             let request = request?;
             if lacks.contains(&request.rid) {
@@ -161,7 +164,7 @@ fn add_ended_before(
 }
 
 /// The names of those of `streams` that a stream is after.
-pub(crate) fn after(stream: &Stream, streams: &[Stream]) -> anyhow::Result<Vec<String>> {
+pub(crate) fn after(stream: &StreamReader, streams: &[StreamReader]) -> anyhow::Result<Vec<String>> {
     let mut after = stream.after()?;
     after.retain(|name| streams.iter().any(|stream| stream.name() == name));
     Ok(after)
@@ -170,10 +173,10 @@ pub(crate) fn after(stream: &Stream, streams: &[Stream]) -> anyhow::Result<Vec<S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use afterbay_journal::reader::Ending;
+    use afterbay_journal::reader::OperatorAbort;
     use afterbay_journal::{FrameNo, RequestNo};
 
-    fn info(rid: &str, state: State, first: u64, last: u64) -> RequestInfo {
+    fn info(rid: &str, state: RequestState, first: u64, last: u64) -> RequestInfo {
         RequestInfo {
             number: RequestNo(first),
             rid: rid.to_owned(),
@@ -185,7 +188,7 @@ mod tests {
             replaced: 0,
             gaps: 0,
             ended_early: false,
-            ending: Ending::No,
+            ending: OperatorAbort::No,
             first_frame: FrameNo(1),
             last_frame: FrameNo(1),
             first_unix_ns: first,
@@ -211,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_rid_that_is_used_again_has_its_own_second_leg_each_time() {
-        let finished = |first| info("r", State::Finished, first, first + 5);
+        let finished = |first| info("r", RequestState::Finished, first, first + 5);
         let firsts = vec![("a", vec![finished(10), finished(20), finished(30)])];
         // The second leg of the second request was never stored.
         let requests = join(known(firsts, vec![finished(31), finished(11)]));
@@ -220,10 +223,15 @@ mod tests {
 
     #[test]
     fn a_second_leg_joins_a_request_of_any_stream_it_is_after_and_stays_alone_if_none_has_it() {
-        let firsts =
-            vec![("a", vec![info("r", State::Live, 1, 9)]), ("b", vec![info("s", State::Live, 2, 9)])];
-        let text =
-            vec![info("s", State::Live, 3, 9), info("gone", State::Live, 4, 9), info("r", State::Live, 0, 9)];
+        let firsts = vec![
+            ("a", vec![info("r", RequestState::Live, 1, 9)]),
+            ("b", vec![info("s", RequestState::Live, 2, 9)]),
+        ];
+        let text = vec![
+            info("s", RequestState::Live, 3, 9),
+            info("gone", RequestState::Live, 4, 9),
+            info("r", RequestState::Live, 0, 9),
+        ];
         // The last leg began before request r, so it belongs to another request.
         assert_eq!(shape(&join(known(firsts, text))), ["a@1", "b@2+text@3", "text@4", "text@0"]);
     }
@@ -233,9 +241,9 @@ mod tests {
         let legs = |first, next| {
             join(known(vec![("a", vec![info("r", first, 1, 5)])], vec![info("r", next, 2, 7)])).remove(0)
         };
-        assert_eq!(legs(State::Finished, State::Live).state(), State::Live);
-        assert_eq!(legs(State::Finished, State::Abandoned).state(), State::Abandoned);
-        assert_eq!(legs(State::Finished, State::Finished).state(), State::Finished);
-        assert_eq!(legs(State::Finished, State::Finished).last_unix_ns(), 7);
+        assert_eq!(legs(RequestState::Finished, RequestState::Live).state(), RequestState::Live);
+        assert_eq!(legs(RequestState::Finished, RequestState::Abandoned).state(), RequestState::Abandoned);
+        assert_eq!(legs(RequestState::Finished, RequestState::Finished).state(), RequestState::Finished);
+        assert_eq!(legs(RequestState::Finished, RequestState::Finished).last_unix_ns(), 7);
     }
 }

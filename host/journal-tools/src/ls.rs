@@ -3,7 +3,7 @@
 use crate::LoadConfig;
 use crate::legs::{self, Leg, Request};
 use crate::place::{Place, json_time, local_time, parse_time};
-use afterbay_journal::reader::{Filter, RequestInfo, State};
+use afterbay_journal::reader::{RequestFilter, RequestInfo, RequestState};
 use afterbay_terminal::{self as screen, Table};
 use clap::ValueEnum;
 use std::io::Write;
@@ -52,12 +52,12 @@ enum StateArg {
 }
 
 pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
-    let filter = Filter {
+    let filter = RequestFilter {
         rid_prefix: args.rid,
         state: args.state.map(|state| match state {
-            StateArg::Live => State::Live,
-            StateArg::Finished => State::Finished,
-            StateArg::Abandoned => State::Abandoned,
+            StateArg::Live => RequestState::Live,
+            StateArg::Finished => RequestState::Finished,
+            StateArg::Abandoned => RequestState::Abandoned,
         }),
         since_unix_ns: args.since,
         until_unix_ns: args.until,
@@ -126,11 +126,11 @@ pub(crate) fn whole<T: legs::Totals>(request: &Request<T>) -> serde_json::Value 
     whole
 }
 
-pub(crate) fn state(state: State) -> &'static str {
+pub(crate) fn state(state: RequestState) -> &'static str {
     match state {
-        State::Live => "live",
-        State::Finished => "finished",
-        State::Abandoned => "abandoned",
+        RequestState::Live => "live",
+        RequestState::Finished => "finished",
+        RequestState::Abandoned => "abandoned",
     }
 }
 

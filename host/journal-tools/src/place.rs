@@ -2,7 +2,7 @@
 
 use crate::LoadConfig;
 use afterbay_config::user_dirs;
-use afterbay_journal::reader::{Journal, Stream};
+use afterbay_journal::reader::{JournalReader, StreamReader};
 use anyhow::{Context, bail, ensure};
 use chrono::{DateTime, Local, NaiveDateTime, SecondsFormat, TimeZone, Utc};
 use std::path::PathBuf;
@@ -23,17 +23,17 @@ pub(crate) struct Place {
 
 impl Place {
     /// Opens the selected streams, in order of name.
-    pub(crate) fn streams(&self, load: LoadConfig) -> anyhow::Result<Vec<Stream>> {
+    pub(crate) fn streams(&self, load: LoadConfig) -> anyhow::Result<Vec<StreamReader>> {
         self.streams_of(&self.journal(load)?)
     }
 
     /// Opens the selected journal.
-    pub(crate) fn journal(&self, load: LoadConfig) -> anyhow::Result<Journal> {
-        Ok(Journal::open(&self.dir(load)?)?)
+    pub(crate) fn journal(&self, load: LoadConfig) -> anyhow::Result<JournalReader> {
+        Ok(JournalReader::open(&self.dir(load)?)?)
     }
 
     /// Opens the selected streams of this journal, in order of name.
-    pub(crate) fn streams_of(&self, journal: &Journal) -> anyhow::Result<Vec<Stream>> {
+    pub(crate) fn streams_of(&self, journal: &JournalReader) -> anyhow::Result<Vec<StreamReader>> {
         let names = journal.streams()?;
         if let Some(name) = &self.stream {
             let dir = journal.dir().display();

@@ -4,7 +4,7 @@ use crate::LoadConfig;
 use crate::legs;
 use crate::place::{Place, parse_time};
 use crate::show::{unknown, whole_rid};
-use afterbay_journal::reader::From;
+use afterbay_journal::reader::ReadFrom;
 use afterbay_sockets::{Endpoint, Outgoing, Push, PushNotice, PushOptions, TokenRange};
 use afterbay_terminal::seconds;
 use afterbay_wire::{Decoded, Layouts};
@@ -80,10 +80,10 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
             continue;
         }
         let Some(rid) = &args.rid else {
-            for frame in stream.frames(args.since.map_or(From::Start, From::Time))? {
+            for frame in stream.frames(args.since.map_or(ReadFrom::Start, ReadFrom::Time))? {
                 let (frame, _) = frame?;
                 // A release marker is Afterbay's own; its rows are in the frames that they were received in.
-                if frame.is_mark() {
+                if frame.is_release_marker() {
                     continue;
                 }
                 paced(frame.received_unix_ns, frame.bytes.into(), &mut reader)?;

@@ -4,9 +4,9 @@ use crate::LoadConfig;
 use crate::legs::{self, Known, Leg, Request};
 use crate::ls;
 use crate::place::{Place, json_time, local_time};
-use afterbay_journal::reader::{Filter, Life, RequestInfo, Row, Stream};
+use afterbay_journal::reader::{JournalRow, RequestFilter, RequestHistory, RequestInfo, StreamReader};
 use afterbay_journal::{Passage, PluginAction};
-use afterbay_journal::{Replaced, Verdict, kept_rid};
+use afterbay_journal::{StoredReplacement, Verdict, stored_rid};
 use afterbay_terminal::{self as screen, Table};
 use afterbay_wire::{Decoded, Layouts};
 use anyhow::{anyhow, ensure};
@@ -44,7 +44,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     let layouts = Layouts::load(&args.layout)?;
     let streams = args.place.streams(load)?;
-    let mut known: Known<Life> = Vec::new();
+    let mut known: Known<RequestHistory> = Vec::new();
     for stream in &streams {
         let Some(rid) = whole_rid(stream, &args.rid)? else { continue };
         known.push((stream.name().to_owned(), legs::after(stream, &streams)?, stream.lives(&rid)?));
@@ -53,7 +53,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     if requests.is_empty() {
         return Err(unknown(&streams, &args.rid));
     }
-    let seen = |name: &str, life: &Life| {
+    let seen = |name: &str, life: &RequestHistory| {
         let stream = streams.iter().find(|stream| stream.name() == name);
         stream.map_or_else(Vec::new, |stream| seen(stream, life, &layouts))
     };
@@ -77,7 +77,7 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints the state of a request with two legs as a whole.
-fn headline(request: &Request<Life>) {
+fn headline(request: &Request<RequestHistory>) {
     let (first, Some(next)) = (&request.first().of.request, request.next()) else { return };
     let later = |of: fn(&RequestInfo) -> u64| of(&next.of.request).saturating_sub(of(first)) as f64 / 1e9;
     let told = format!(
@@ -96,9 +96,9 @@ fn headline(request: &Request<Life>) {
 ///
 /// # Errors
 /// The journal cannot be read, or several requests begin with `rid`.
-pub fn whole_rid(stream: &Stream, rid: &str) -> anyhow::Result<Option<String>> {
-    let rid = &*kept_rid(rid.as_bytes());
-    let filter = Filter { rid_prefix: Some(rid.to_owned()), ..Default::default() };
+pub fn whole_rid(stream: &StreamReader, rid: &str) -> anyhow::Result<Option<String>> {
+    let rid = &*stored_rid(rid.as_bytes());
+    let filter = RequestFilter { rid_prefix: Some(rid.to_owned()), ..Default::default() };
     let mut found: Vec<String> = Vec::new();
     for request in stream.requests(filter)? {
         let request = request?;
@@ -120,9 +120,9 @@ pub fn whole_rid(stream: &Stream, rid: &str) -> anyhow::Result<Option<String>> {
 }
 
 /// The error for a rid that no request has or begins with.
-pub(crate) fn unknown(streams: &[Stream], rid: &str) -> anyhow::Error {
+pub(crate) fn unknown(streams: &[StreamReader], rid: &str) -> anyhow::Error {
     // Streams that cannot be read are left out.
-    let found = streams.iter().filter_map(|stream| stream.requests(Filter::default()).ok());
+    let found = streams.iter().filter_map(|stream| stream.requests(RequestFilter::default()).ok());
     let known: Vec<String> = found.flatten().flatten().map(|request| request.rid).collect();
     let nearest = afterbay_config::nearest_of(rid, known.iter().map(String::as_str));
     let nearest = nearest.map_or_else(String::new, |nearest| format!(", did you mean {nearest:?}?"));
@@ -137,10 +137,10 @@ struct Seen {
 }
 
 /// The received content of each row; `None` if the frame was removed or cannot be read.
-fn seen(stream: &Stream, life: &Life, layouts: &Layouts) -> Vec<Option<Seen>> {
-    let read = |row: &Row| {
+fn seen(stream: &StreamReader, life: &RequestHistory, layouts: &Layouts) -> Vec<Option<Seen>> {
+    let read = |row: &JournalRow| {
         let frame = stream.frame(row.position.as_ref()?).ok()?;
-        if frame.is_mark() {
+        if frame.is_release_marker() {
             // The marker itself has no content; the held rows that it releases have.
             return Some(Seen { ids: Vec::new(), text: None });
         }
@@ -153,7 +153,7 @@ fn seen(stream: &Stream, life: &Life, layouts: &Layouts) -> Vec<Option<Seen>> {
     life.rows.iter().map(read).collect()
 }
 
-fn print(stream: &str, life: &Life, seen: &[Option<Seen>], begun: u64) -> std::io::Result<()> {
+fn print(stream: &str, life: &RequestHistory, seen: &[Option<Seen>], begun: u64) -> std::io::Result<()> {
     let request = &life.request;
     let told = format!(
         "{}  request {} of stream {stream}, {}{}",
@@ -232,7 +232,7 @@ pub(crate) fn short(ids: &[i64]) -> String {
     format!("{}{more}", shown.join(" "))
 }
 
-fn done(row: &Row) -> String {
+fn done(row: &JournalRow) -> String {
     let mut done: Vec<String> = row.actions.iter().map(action).collect();
     if done.is_empty() {
         done.push(match &row.passage {
@@ -258,12 +258,12 @@ fn action(action: &PluginAction<'_>) -> String {
             format!("{plugin}: released with {rows} rows that waited{why}")
         }
         Verdict::Replace => match action.replaced() {
-            Some(Replaced::Row { ids, text }) => {
+            Some(StoredReplacement::Row { ids, text }) => {
                 let ids = if ids.is_empty() { "no ids".to_owned() } else { short(ids) };
                 let text = text.as_ref().map(|text| format!(", {text:?}")).unwrap_or_default();
                 format!("{plugin}: replaced by {ids}{text}")
             }
-            Some(Replaced::Cumulative) | None => format!("{plugin}: replaced, {text}"),
+            Some(StoredReplacement::Cumulative) | None => format!("{plugin}: replaced, {text}"),
         },
         Verdict::Drop => format!("{plugin}: dropped, {text:?}"),
         Verdict::Finish => format!("{plugin}: finished, {text:?}"),
@@ -288,7 +288,7 @@ fn verdict(verdict: Verdict) -> &'static str {
 }
 
 /// The rows of a leg, as JSON.
-fn rows(stream: &str, life: &Life, seen: &[Option<Seen>]) -> Vec<serde_json::Value> {
+fn rows(stream: &str, life: &RequestHistory, seen: &[Option<Seen>]) -> Vec<serde_json::Value> {
     let rows = life.rows.iter().zip(seen).map(|(row, seen)| {
         let actions = row.actions.iter().map(|action| {
             serde_json::json!({

@@ -3,7 +3,7 @@
 use crate::LoadConfig;
 use crate::place::{Place, json_time, local_time};
 use crate::show::passage;
-use afterbay_journal::reader::{From, Record, Stream, Tail};
+use afterbay_journal::reader::{JournalRecord, ReadFrom, StreamReader, Tail};
 use afterbay_journal::{Outcome, Passage};
 use afterbay_terminal as screen;
 use std::collections::VecDeque;
@@ -70,21 +70,21 @@ pub(crate) fn run(args: Args, load: LoadConfig) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn follow(stream: &Stream, frames: u64) -> anyhow::Result<Followed> {
+fn follow(stream: &StreamReader, frames: u64) -> anyhow::Result<Followed> {
     let last = stream.last_frame()?;
-    let from = From::Frame(afterbay_journal::FrameNo((last.0 + 1).saturating_sub(frames)));
+    let from = ReadFrom::Frame(afterbay_journal::FrameNo((last.0 + 1).saturating_sub(frames)));
     Ok(Followed { name: stream.name().to_owned(), tail: stream.tail(from)?, times: VecDeque::new() })
 }
 
-fn take(stream: &mut Followed, record: Record, args: &Args) -> anyhow::Result<()> {
+fn take(stream: &mut Followed, record: JournalRecord, args: &Args) -> anyhow::Result<()> {
     match record {
-        Record::Frame(frame) => {
+        JournalRecord::Frame(frame) => {
             stream.times.push_back((frame.position.frame.0, frame.received_unix_ns));
             if stream.times.len() > FRAMES_PENDING {
                 stream.times.pop_front();
             }
         }
-        Record::Outcome(outcome) => {
+        JournalRecord::Outcome(outcome) => {
             while stream.times.front().is_some_and(|(frame, _)| *frame < outcome.frame.0) {
                 stream.times.pop_front();
             }
@@ -92,16 +92,16 @@ fn take(stream: &mut Followed, record: Record, args: &Args) -> anyhow::Result<()
                 stream.times.front().filter(|(frame, _)| *frame == outcome.frame.0).map_or(0, |(_, at)| *at);
             print(stream, &outcome, at, args)?;
         }
-        Record::Skipped(from, count) => {
+        JournalRecord::Skipped(from, count) => {
             note(stream, args, &format!("{count} frames from {from} on were not stored"))?
         }
-        Record::Lost(count) => {
+        JournalRecord::Lost(count) => {
             note(stream, args, &format!("{count} outcomes were lost while the disk failed"))?
         }
-        Record::Corrupt(segment, offset, bytes) => {
+        JournalRecord::Corrupt(segment, offset, bytes) => {
             note(stream, args, &format!("{segment}: {bytes} bytes from byte {offset} on are corrupt"))?;
         }
-        Record::Opened(..) | Record::Closed(..) | Record::Taken(..) => {}
+        JournalRecord::Opened(..) | JournalRecord::Closed(..) | JournalRecord::Taken(..) => {}
     }
     Ok(())
 }

@@ -3,8 +3,8 @@
 use crate::LoadConfig;
 use crate::legs::{self, Request};
 use crate::place::Place;
-use afterbay_journal::reader::{Filter, RequestInfo, State, Stream};
-use afterbay_journal::{Note, Report};
+use afterbay_journal::reader::{RequestFilter, RequestInfo, RequestState, StreamReader};
+use afterbay_journal::{VerifyNote, VerifyReport};
 use afterbay_terminal as screen;
 use std::process::ExitCode;
 
@@ -59,7 +59,7 @@ struct Compared {
 }
 
 /// Compares a second leg with the first; `None` if the stream is after none of these.
-fn compare(stream: &Stream, streams: &[Stream]) -> anyhow::Result<Option<Compared>> {
+fn compare(stream: &StreamReader, streams: &[StreamReader]) -> anyhow::Result<Option<Compared>> {
     let after = legs::after(stream, streams)?;
     if after.is_empty() {
         return Ok(None);
@@ -69,13 +69,13 @@ fn compare(stream: &Stream, streams: &[Stream]) -> anyhow::Result<Option<Compare
         .iter()
         .filter(|other| other.name() == stream.name() || after.contains(&other.name().to_owned()))
     {
-        let found = other.requests(Filter::default())?.collect::<Result<_, _>>()?;
+        let found = other.requests(RequestFilter::default())?.collect::<Result<_, _>>()?;
         known.push((other.name().to_owned(), legs::after(other, streams)?, found));
     }
     let mut compared = Compared { after, requests: 0, problems: Vec::new() };
     for request in legs::join(known) {
         let Some(next) = request.next() else { continue };
-        if [request.first(), next].iter().any(|leg| leg.of.state != State::Finished) {
+        if [request.first(), next].iter().any(|leg| leg.of.state != RequestState::Finished) {
             continue;
         }
         compared.requests += 1;
@@ -107,8 +107,8 @@ fn wrapped(line: String) -> String {
     screen::wrapped(&line, 2)
 }
 
-fn print(stream: &str, report: &Report, compared: Option<&Compared>, verbose: bool) {
-    let Report { segments, bytes, frames, requests, rows, tokens, problems, notes, .. } = report;
+fn print(stream: &str, report: &VerifyReport, compared: Option<&Compared>, verbose: bool) {
+    let VerifyReport { segments, bytes, frames, requests, rows, tokens, problems, notes, .. } = report;
     let legs: &[String] = compared.map_or(&[], |compared| &compared.problems);
     let causes: Vec<String> = match verbose {
         true => problems.iter().map(ToString::to_string).collect(),
@@ -145,24 +145,26 @@ fn print(stream: &str, report: &Report, compared: Option<&Compared>, verbose: bo
     println!("{}", wrapped(told));
 }
 
-fn note(note: &Note) -> String {
+fn note(note: &VerifyNote) -> String {
     match note {
-        Note::Skipped { from, count } => {
+        VerifyNote::Skipped { from, count } => {
             format!("{count} frames from {from} on were forwarded without being stored, as on_error says")
         }
-        Note::OutcomesLost { count } => {
+        VerifyNote::OutcomesLost { count } => {
             format!("{count} outcomes were lost while the disk failed, as recorded")
         }
-        Note::TornTail { segment, bytes } => {
+        VerifyNote::TornTail { segment, bytes } => {
             format!("{segment}: the last {bytes} bytes are being written, or torn")
         }
-        Note::SegmentsLost { count } => format!("{count} segments were missing at an earlier start"),
-        Note::Unrecorded => "the last forwarded frames are not recorded, because the disk failed".to_owned(),
-        Note::Unfinished { frames } => format!("{frames} frames at the end are still in flight"),
+        VerifyNote::SegmentsLost { count } => format!("{count} segments were missing at an earlier start"),
+        VerifyNote::Unrecorded => {
+            "the last forwarded frames are not recorded, because the disk failed".to_owned()
+        }
+        VerifyNote::Unfinished { frames } => format!("{frames} frames at the end are still in flight"),
     }
 }
 
-fn json(stream: &str, report: &Report, compared: Option<&Compared>) -> serde_json::Value {
+fn json(stream: &str, report: &VerifyReport, compared: Option<&Compared>) -> serde_json::Value {
     let legs = compared.map_or(&[][..], |compared| &compared.problems);
     let legs = legs.iter().map(|what| serde_json::json!({"segment": null, "offset": null, "what": what}));
     let problems = report.problems.iter().map(|problem| {

@@ -13,7 +13,7 @@ use crate::bounds::NOTICES_MAX;
 use crate::clock::ClockReading;
 use crate::manifest::{Manifest, ManifestFile};
 use crate::mutex::lock;
-use crate::notice::JournalNotice;
+use crate::notice::BackgroundNotice;
 use crate::options::SyncPolicy;
 use crate::position::{FrameNo, SegmentId};
 use crate::seal::{SegmentEnd, first_unreadable, write_end};
@@ -52,7 +52,7 @@ pub(crate) struct StreamShared {
     manifest: Mutex<ManifestFile>,
     /// Last segment that got no summary, and the error.
     pub unsealed: Mutex<Option<(SegmentId, String)>>,
-    notices: Mutex<VecDeque<JournalNotice>>,
+    notices: Mutex<VecDeque<BackgroundNotice>>,
     has_notices: AtomicBool,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
     thread: OnceLock<Thread>,
@@ -192,7 +192,7 @@ impl StreamShared {
         let _ = self.wake.set(wake);
     }
 
-    pub fn push_notice(&self, notice: JournalNotice) {
+    pub fn push_notice(&self, notice: BackgroundNotice) {
         let mut notices = lock(&self.notices);
         if notices.len() == NOTICES_MAX {
             notices.pop_front();
@@ -203,7 +203,7 @@ impl StreamShared {
         self.changed();
     }
 
-    pub fn next_notice(&self) -> Option<JournalNotice> {
+    pub fn next_notice(&self) -> Option<BackgroundNotice> {
         if !self.has_notices.load(SeqCst) {
             return None;
         }
@@ -235,7 +235,7 @@ impl StreamShared {
         let segments: Vec<Segment> = lock(&self.queue).iter().map(|each| each.segment.clone()).collect();
         for segment in segments {
             if !segment.file.is_at(&segment.path) && self.mark_damaged(segment.id) {
-                self.push_notice(JournalNotice::Vanished { path: segment.path });
+                self.push_notice(BackgroundNotice::Vanished { path: segment.path });
             }
         }
     }
@@ -268,7 +268,7 @@ impl StreamShared {
                 if let Err(error) = self.rewrite(&entrusted.segment, &ended) {
                     if !std::mem::replace(&mut entrusted.failure_reported, true) {
                         self.update(&entrusted);
-                        self.push_notice(JournalNotice::RewriteFailed {
+                        self.push_notice(BackgroundNotice::RewriteFailed {
                             segment: id,
                             error: error.to_string(),
                         });
@@ -278,7 +278,7 @@ impl StreamShared {
                 entrusted.damaged = false;
                 self.update(&entrusted);
                 self.finish_segment(id, ended.through);
-                self.push_notice(JournalNotice::Rewritten { segment: id });
+                self.push_notice(BackgroundNotice::Rewritten { segment: id });
                 continue;
             }
             if let Some(ended) = &ended
@@ -286,7 +286,7 @@ impl StreamShared {
             {
                 if let Err(error) = write_end(&*entrusted.segment.file, &entrusted.segment.header, ended) {
                     *lock(&self.unsealed) = Some((id, error.to_string()));
-                    self.push_notice(JournalNotice::SealFailed { segment: id, error: error.to_string() });
+                    self.push_notice(BackgroundNotice::SealFailed { segment: id, error: error.to_string() });
                 }
                 entrusted.sealed = true;
             }
@@ -295,7 +295,7 @@ impl StreamShared {
             {
                 let durable = FrameNo(self.durable.load(SeqCst));
                 self.mark_damaged(id);
-                self.push_notice(JournalNotice::SyncFailed {
+                self.push_notice(BackgroundNotice::SyncFailed {
                     segment: id,
                     error: error.to_string(),
                     durable,
@@ -371,7 +371,11 @@ impl StreamShared {
             self.storage.sync_dir(&self.dir)?;
         }
         if let Some(from) = whole {
-            self.push_notice(JournalNotice::FramesLost { segment: segment.id, from, through: ended.through });
+            self.push_notice(BackgroundNotice::FramesLost {
+                segment: segment.id,
+                from,
+                through: ended.through,
+            });
         }
         Ok(())
     }

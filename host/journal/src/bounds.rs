@@ -19,7 +19,7 @@ pub const LIVE_REQUESTS_MAX: usize = 1 << 18;
 pub const SEGMENT_REQUESTS_MAX: usize = 1 << 16;
 
 /// Bytes of records that wait for the next write. They grow only while the disk refuses writes. Past the
-/// bound, further records are counted and dropped; `JournalNotice::OutcomesLost` reports the count once the
+/// bound, further records are counted and dropped; `BackgroundNotice::OutcomesLost` reports the count once the
 /// disk accepts writes again.
 pub const PENDING_BYTES_MAX: usize = 16 << 20;
 

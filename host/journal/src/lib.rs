@@ -3,7 +3,7 @@
 //!
 //! The crate owns the journal directory, its segments, recovery, sync and retention. It knows nothing of
 //! ZeroMQ and does not decode frames: the stream names the request of each row. `FORMAT.md` describes the
-//! bytes. The crate does not log: background threads publish a [`JournalNotice`] for each event.
+//! bytes. The crate does not log: background threads publish a [`BackgroundNotice`] for each event.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 // Modules stand from low to high. A module imports only from groups above its own group.
@@ -57,24 +57,15 @@ pub use directory::JournalDirectory;
 pub use error::{IoError, OpenError, ReadError, RequestError, SentError, WriteError};
 pub use frame_set::FrameSet;
 pub use manifest::MissingSegments;
-pub use notice::JournalNotice;
+pub use notice::BackgroundNotice;
 pub use options::{Background, JournalOptions, SyncPolicy};
 pub use outcome::{Outcome, Passage, PluginAction, RowFinish, TokenGap, Verdict};
 pub use position::{FrameNo, Position, RequestNo, SegmentId};
 pub use recovery::{Corruption, LiveRequest, RecoveredStream, TornEnd};
 pub use release_marker::{HELD_SINK, RELEASE_MARKER, is_release_marker};
-pub use replacement::Replacement;
+pub use replacement::StoredReplacement;
 pub use request::JournalRequest;
 pub use rid::stored_rid;
 pub use sink_progress::{Credit, HandedOver, SinkContent, SinkProgress};
 pub use verify::{JournalProblem, ProblemGroup, ProblemKind, VerifyNote, VerifyReport};
 pub use writer::JournalWriter;
-
-// Former names, until the other crates use the present ones.
-pub use {
-    BacklogItem as Backlogged, BacklogReader as Backlog, HandedOver as Handed, JournalDirectory as Directory,
-    JournalNotice as Notice, JournalOptions as Options, JournalProblem as Problem, JournalRequest as Request,
-    JournalWriter as Writer, ProblemGroup as Cause, ProblemKind as What, RELEASE_MARKER as MARK,
-    RecoveredStream as Recovered, Replacement as Replaced, SinkProgress as Sink, TornEnd as Cut,
-    VerifyNote as Note, VerifyReport as Report, is_release_marker as is_mark, stored_rid as kept_rid,
-};

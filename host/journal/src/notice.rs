@@ -7,7 +7,7 @@ use crate::position::{FrameNo, SegmentId};
 
 /// Something that happened in the background.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum JournalNotice {
+pub enum BackgroundNotice {
     /// A sync failed. Frames after `durable` may not be on disk. The journal writes the segment to a new file
     /// and begins a new segment; `durable()` does not advance until then.
     SyncFailed {
@@ -88,46 +88,46 @@ pub enum JournalNotice {
     },
 }
 
-impl fmt::Display for JournalNotice {
+impl fmt::Display for BackgroundNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            JournalNotice::SyncFailed { segment, error, durable } => {
+            BackgroundNotice::SyncFailed { segment, error, durable } => {
                 write!(f, "sync of segment {segment} failed, durable up to frame {durable}: {error}")
             }
-            JournalNotice::Rewritten { segment } => {
+            BackgroundNotice::Rewritten { segment } => {
                 write!(f, "segment {segment} was rewritten and is complete")
             }
-            JournalNotice::RewriteFailed { segment, error } => {
+            BackgroundNotice::RewriteFailed { segment, error } => {
                 write!(f, "segment {segment} could not be rewritten, the journal retries: {error}")
             }
-            JournalNotice::FramesLost { segment, from, through } => {
+            BackgroundNotice::FramesLost { segment, from, through } => {
                 write!(f, "segment {segment} could not be read back, frames {from} to {through} may be lost")
             }
-            JournalNotice::SealFailed { segment, error } => {
+            BackgroundNotice::SealFailed { segment, error } => {
                 write!(f, "segment {segment} has no summary, the next start writes it: {error}")
             }
-            JournalNotice::Vanished { path } => {
+            BackgroundNotice::Vanished { path } => {
                 write!(f, "{} has vanished, the next write begins a new segment", path.display())
             }
-            JournalNotice::Removed { stream, segment, bytes } => {
+            BackgroundNotice::Removed { stream, segment, bytes } => {
                 write!(f, "retention removed segment {segment} of stream {stream:?}, {bytes} bytes")
             }
-            JournalNotice::RemoveFailed { path, error } => {
+            BackgroundNotice::RemoveFailed { path, error } => {
                 write!(f, "{} could not be removed: {error}", path.display())
             }
-            JournalNotice::OverBudget { bytes, limit } => {
+            BackgroundNotice::OverBudget { bytes, limit } => {
                 write!(
                     f,
                     "journal has {bytes} bytes, the limit is {limit}, and no more segments can be removed"
                 )
             }
-            JournalNotice::NotReserved { error } => {
+            BackgroundNotice::NotReserved { error } => {
                 write!(
                     f,
                     "file system cannot reserve space ({error}): once it is full, a restart may not know which frames were sent"
                 )
             }
-            JournalNotice::OutcomesLost { count } => {
+            BackgroundNotice::OutcomesLost { count } => {
                 write!(f, "{count} outcomes were dropped while the disk refused writes")
             }
         }

@@ -182,7 +182,7 @@ pub(crate) fn recover(storage: &dyn Storage, dir: &Path, sync: SyncPolicy) -> Re
 /// Removes files that a dying process left incomplete, and `SHARES`. Returns whether there was a `SHARES`.
 fn remove_leftovers(storage: &dyn Storage, dir: &Path) -> Result<bool, OpenError> {
     let names = storage.list(dir).map_err(|error| IoError::new("list", dir, error))?;
-    let is_shares = |entry: &storage::Listed| entry.name == text_file::SHARES;
+    let is_shares = |entry: &storage::DirEntry| entry.name == text_file::SHARES;
     for name in names.iter().filter(|entry| entry.name.ends_with(PART) || is_shares(entry)) {
         let path = dir.join(&name.name);
         storage.remove(&path).map_err(|error| IoError::new("remove", &path, error))?;

@@ -1,4 +1,4 @@
-//! Replacement of a row's tokens, as the text and the ids of an action encode it.
+//! StoredReplacement of a row's tokens, as the text and the ids of an action encode it.
 
 use crate::bounds::TEXT_BYTES_MAX;
 use crate::outcome::{PluginAction, Verdict};
@@ -8,9 +8,9 @@ const CUMULATIVE: &str = "cumulative";
 /// Start of an action's text before the row's new text.
 const TEXT: &str = "text: ";
 
-/// Replacement of a row's tokens.
+/// StoredReplacement of a row's tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Replacement<'a> {
+pub enum StoredReplacement<'a> {
     /// Replaces the tokens of the row.
     Row {
         /// New ids.
@@ -22,7 +22,7 @@ pub enum Replacement<'a> {
     Cumulative,
 }
 
-impl Replacement<'_> {
+impl StoredReplacement<'_> {
     /// Text of an action that gives a row this text. Returns `None` if the text is too long to be stored.
     pub fn with_text(text: &str) -> Option<String> {
         (TEXT.len() + text.len() <= TEXT_BYTES_MAX).then(|| format!("{TEXT}{text}"))
@@ -35,14 +35,14 @@ impl Replacement<'_> {
 }
 
 impl PluginAction<'_> {
-    /// Replacement of the row's tokens, for `Replace`.
-    pub fn replaced(&self) -> Option<Replacement<'_>> {
+    /// StoredReplacement of the row's tokens, for `Replace`.
+    pub fn replaced(&self) -> Option<StoredReplacement<'_>> {
         if self.verdict != Verdict::Replace {
             return None;
         }
         Some(match self.text.starts_with(CUMULATIVE) {
-            true => Replacement::Cumulative,
-            false => Replacement::Row { ids: &self.ids, text: self.text.strip_prefix(TEXT) },
+            true => StoredReplacement::Cumulative,
+            false => StoredReplacement::Row { ids: &self.ids, text: self.text.strip_prefix(TEXT) },
         })
     }
 
@@ -66,22 +66,28 @@ mod tests {
     fn a_replacement_is_read_as_it_was_written() {
         let ids = &[7][..];
         let replaced = |text: Option<&str>| {
-            let text = text.map_or_else(String::new, |text| Replacement::with_text(text).unwrap());
+            let text = text.map_or_else(String::new, |text| StoredReplacement::with_text(text).unwrap());
             action(Verdict::Replace, text)
         };
-        assert_eq!(replaced(None).replaced(), Some(Replacement::Row { ids, text: None }));
+        assert_eq!(replaced(None).replaced(), Some(StoredReplacement::Row { ids, text: None }));
         for text in ["", "cumulative", "text: "] {
-            assert_eq!(replaced(Some(text)).replaced(), Some(Replacement::Row { ids, text: Some(text) }));
+            assert_eq!(
+                replaced(Some(text)).replaced(),
+                Some(StoredReplacement::Row { ids, text: Some(text) })
+            );
         }
-        let all = action(Verdict::Replace, Replacement::cumulative(12));
-        assert_eq!(all.replaced(), Some(Replacement::Cumulative));
+        let all = action(Verdict::Replace, StoredReplacement::cumulative(12));
+        assert_eq!(all.replaced(), Some(StoredReplacement::Cumulative));
         assert_eq!(action(Verdict::Drop, "text: a".to_owned()).replaced(), None);
     }
 
     #[test]
     fn a_text_is_stored_completely_or_not_at_all() {
         let longest = TEXT_BYTES_MAX - TEXT.len();
-        assert_eq!(Replacement::with_text(&"x".repeat(longest)).map(|text| text.len()), Some(TEXT_BYTES_MAX));
-        assert_eq!(Replacement::with_text(&"x".repeat(longest + 1)), None);
+        assert_eq!(
+            StoredReplacement::with_text(&"x".repeat(longest)).map(|text| text.len()),
+            Some(TEXT_BYTES_MAX)
+        );
+        assert_eq!(StoredReplacement::with_text(&"x".repeat(longest + 1)), None);
     }
 }

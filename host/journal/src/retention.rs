@@ -14,7 +14,7 @@ use crate::background::StreamShared;
 use crate::clock::ClockReading;
 use crate::manifest::{self, ManifestFile};
 use crate::mutex::lock;
-use crate::notice::JournalNotice;
+use crate::notice::BackgroundNotice;
 use crate::position::SegmentId;
 use crate::root::Root;
 use crate::segment_files::{self, SegmentFile};
@@ -70,7 +70,7 @@ pub(crate) fn pass(root: &Root) {
         match removed {
             Ok(()) => {
                 bytes -= oldest.bytes;
-                let removed = JournalNotice::Removed {
+                let removed = BackgroundNotice::Removed {
                     stream: stream.stream.clone(),
                     segment: oldest.id,
                     bytes: oldest.bytes,
@@ -83,7 +83,7 @@ pub(crate) fn pass(root: &Root) {
                 push_notice(
                     &open,
                     &stream.stream,
-                    JournalNotice::RemoveFailed { path, error: error.to_string() },
+                    BackgroundNotice::RemoveFailed { path, error: error.to_string() },
                 );
                 stream.removable = 0;
             }
@@ -93,7 +93,7 @@ pub(crate) fn pass(root: &Root) {
         let over = bytes > limit;
         if !root.over_budget.swap(over, Ordering::Relaxed) && over {
             for shared in &open {
-                shared.push_notice(JournalNotice::OverBudget { bytes, limit });
+                shared.push_notice(BackgroundNotice::OverBudget { bytes, limit });
             }
         }
     }
@@ -138,7 +138,7 @@ fn candidates(root: &Root, stream: String, open: &[Arc<StreamShared>], now: u64)
 }
 
 /// Publishes a notice to the stream, or to any open stream.
-fn push_notice(open: &[Arc<StreamShared>], stream: &str, notice: JournalNotice) {
+fn push_notice(open: &[Arc<StreamShared>], stream: &str, notice: BackgroundNotice) {
     if let Some(shared) = open.iter().find(|shared| shared.stream == stream).or(open.first()) {
         shared.push_notice(notice);
     }

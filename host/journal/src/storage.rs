@@ -96,9 +96,6 @@ pub struct DirEntry {
     pub modified_unix_ns: u64,
 }
 
-pub use BootClock as Steady;
-pub use DirEntry as Listed;
-
 /// Error of locking a directory.
 #[derive(Debug)]
 pub enum LockError {

@@ -13,7 +13,7 @@ use crate::error::{IoError, OpenError, RequestError, WriteError};
 use crate::format::{self, RecordHead, RecordKind, checksum, put_text, record};
 use crate::frame_set::FrameSet;
 use crate::mutex::lock;
-use crate::notice::JournalNotice;
+use crate::notice::BackgroundNotice;
 use crate::open_requests::OpenRequests;
 use crate::options::Background;
 use crate::outcome::Outcome;
@@ -313,7 +313,7 @@ impl JournalWriter {
     }
 
     /// Returns the oldest notice.
-    pub fn next_notice(&mut self) -> Option<JournalNotice> {
+    pub fn next_notice(&mut self) -> Option<BackgroundNotice> {
         self.shared.next_notice()
     }
 

@@ -176,5 +176,5 @@ fn a_full_queue_of_notices_drops_the_oldest() {
     directory.tend();
     let told: Vec<_> = std::iter::from_fn(|| writer.next_notice()).collect();
     assert_eq!(told.len(), bounds::NOTICES_MAX);
-    assert!(matches!(told.last(), Some(JournalNotice::OverBudget { .. })), "the newest is there");
+    assert!(matches!(told.last(), Some(BackgroundNotice::OverBudget { .. })), "the newest is there");
 }

@@ -20,7 +20,7 @@ fn numbers(stream: &StreamReader) -> Vec<u64> {
     stream.frames(ReadFrom::Start).unwrap().map(|frame| frame.unwrap().0.position.frame.0).collect()
 }
 
-fn notices(writer: &mut JournalWriter) -> Vec<JournalNotice> {
+fn notices(writer: &mut JournalWriter) -> Vec<BackgroundNotice> {
     std::iter::from_fn(|| writer.next_notice()).collect()
 }
 
@@ -115,7 +115,7 @@ fn outcomes_past_the_bound_are_counted_and_totals_stay_right() {
     disk.set_capacity(usize::MAX);
     writer.flush().unwrap();
     let lost = notices(&mut writer).into_iter().find_map(|notice| match notice {
-        JournalNotice::OutcomesLost { count } => Some(count),
+        BackgroundNotice::OutcomesLost { count } => Some(count),
         _ => None,
     });
     let kept = bounds::PENDING_BYTES_MAX.div_ceil(800_000) as u64;
@@ -149,7 +149,7 @@ fn a_failed_sync_stops_durability_until_the_segment_is_rewritten() {
     disk.set_faults(Faults { sync: 1, ..Faults::default() });
     writer.tend();
     assert!(
-        matches!(&notices(&mut writer)[..], [JournalNotice::SyncFailed { durable, .. }] if *durable == first)
+        matches!(&notices(&mut writer)[..], [BackgroundNotice::SyncFailed { durable, .. }] if *durable == first)
     );
     assert!(!writer.is_healthy());
     assert_eq!(woken.load(Ordering::Relaxed), 2);
@@ -163,9 +163,9 @@ fn a_failed_sync_stops_durability_until_the_segment_is_rewritten() {
     assert_eq!(writer.durable(), third);
     assert!(writer.is_healthy());
     let told = notices(&mut writer);
-    assert!(told.iter().any(|each| matches!(each, JournalNotice::Rewritten { .. })), "{told:?}");
+    assert!(told.iter().any(|each| matches!(each, BackgroundNotice::Rewritten { .. })), "{told:?}");
     let lost =
-        told.iter().any(|each| matches!(each, JournalNotice::FramesLost { from, .. } if *from == second));
+        told.iter().any(|each| matches!(each, BackgroundNotice::FramesLost { from, .. } if *from == second));
     let read = numbers(&stream(&disk));
     assert_eq!(read.contains(&second.0), !lost, "what the disk had dropped is told");
     assert!(read.contains(&first.0) && read.contains(&third.0));
@@ -183,7 +183,7 @@ fn a_vanished_directory_is_reported_and_made_again_once_its_root_exists() {
     // Not noticed yet: this goes to a file that nobody can find.
     step(&mut writer, &[request], b"two", 2);
     directory.tend();
-    assert!(matches!(&notices(&mut writer)[..], [JournalNotice::Vanished { .. }]));
+    assert!(matches!(&notices(&mut writer)[..], [BackgroundNotice::Vanished { .. }]));
     assert!(!writer.is_healthy());
     for _ in 0..2 {
         let error = writer.append(b"three", 3).unwrap_err();

@@ -161,7 +161,7 @@ fn a_file_system_that_cannot_reserve_space_is_reported_once() {
         step(&mut writer, &[], &FRAME, ns);
     }
     let told = std::iter::from_fn(|| writer.next_notice());
-    assert_eq!(told.filter(|notice| matches!(notice, JournalNotice::NotReserved { .. })).count(), 1);
+    assert_eq!(told.filter(|notice| matches!(notice, BackgroundNotice::NotReserved { .. })).count(), 1);
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn first_frame(disk: &SimDisk, name: &str) -> u64 {
     stream(disk, name).frames(ReadFrom::Start).unwrap().next().unwrap().unwrap().0.position.frame.0
 }
 
-fn notices(writer: &mut JournalWriter) -> Vec<JournalNotice> {
+fn notices(writer: &mut JournalWriter) -> Vec<BackgroundNotice> {
     std::iter::from_fn(|| writer.next_notice()).collect()
 }
 
@@ -53,7 +53,7 @@ fn the_oldest_segments_are_removed_past_retain_bytes() {
     fill(&disk, &directory, &mut writer, 500);
     assert!(disk.used() <= 20_000 + 4096, "{}", disk.used());
     assert!(disk.used() > 12_000, "no more was removed than need be: {}", disk.used());
-    assert!(notices(&mut writer).iter().any(|each| matches!(each, JournalNotice::Removed { .. })));
+    assert!(notices(&mut writer).iter().any(|each| matches!(each, BackgroundNotice::Removed { .. })));
     assert!(stream(&disk, "s").verify().unwrap().problems.is_empty());
 }
 
@@ -104,7 +104,7 @@ fn a_segment_with_a_row_of_a_live_request_stays() {
     assert!(
         notices(&mut writer)
             .iter()
-            .any(|each| matches!(each, JournalNotice::OverBudget { limit: 20_000, .. }))
+            .any(|each| matches!(each, BackgroundNotice::OverBudget { limit: 20_000, .. }))
     );
     assert_eq!(stream(&disk, "s").lives("live").unwrap()[0].rows.len(), 1);
 

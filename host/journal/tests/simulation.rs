@@ -122,7 +122,7 @@ impl Run {
             if std::env::var("AFTERBAY_SEED").is_ok() {
                 eprintln!("{notice:?}");
             }
-            self.seal_failed |= matches!(notice, JournalNotice::SealFailed { .. });
+            self.seal_failed |= matches!(notice, BackgroundNotice::SealFailed { .. });
         }
     }
 
@@ -545,7 +545,7 @@ impl Run {
             if std::env::var("AFTERBAY_SEED").is_ok() {
                 eprintln!("{notice:?}, durable {}", self.writer.durable());
             }
-            if let JournalNotice::FramesLost { from, .. } = notice {
+            if let BackgroundNotice::FramesLost { from, .. } = notice {
                 *lost_from = (*lost_from).min(from.0);
             }
         }

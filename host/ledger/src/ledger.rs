@@ -29,7 +29,7 @@ use afterbay_events::StreamTelemetry;
 use afterbay_events::event::{RequestFinishedEarly, RequestImbalance, RowsDropped, VerdictFailed};
 use afterbay_hold::HeldRows;
 use afterbay_journal as journal;
-use afterbay_journal::reader::Ending;
+use afterbay_journal::reader::OperatorAbort;
 use afterbay_persist::Persister;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{AbortShape, Batch, Edit, Finish, Tokens};
@@ -46,7 +46,7 @@ const EARLIER_RUN: &str = "(a plugin of an earlier run)";
 /// A live request.
 pub struct Request {
     /// Its handle in the journal; its number is also what plugins call it.
-    pub kept: journal::Request,
+    pub kept: journal::JournalRequest,
     /// Tokens received, and where they went: `received == forwarded + replaced + dropped + swallowed + held` at
     /// every settled batch.
     pub received: u64,
@@ -86,7 +86,7 @@ pub struct Request {
 }
 
 impl Request {
-    fn new(kept: journal::Request, now: Instant) -> Request {
+    fn new(kept: journal::JournalRequest, now: Instant) -> Request {
         Request {
             kept,
             is_health_check: false,
@@ -134,7 +134,7 @@ pub struct Ledger {
     requests: Requests<Request>,
     telemetry: StreamTelemetry,
     /// Requests whose end the operator has asked for.
-    endings: Vec<(RequestSlot, Ending)>,
+    endings: Vec<(RequestSlot, OperatorAbort)>,
     /// What did not arrive since the last run.
     restart: RestartGap,
     /// How the scheduler reads an abort, by its last batch.
@@ -145,7 +145,7 @@ pub struct Ledger {
     upstream: Option<TellScheduler>,
     // Persisted between batches so that a batch allocates nothing.
     rows: Vec<Row>,
-    kept_requests: Vec<journal::Request>,
+    kept_requests: Vec<journal::JournalRequest>,
     tokens: Vec<u32>,
     gaps: Vec<journal::TokenGap>,
     /// Requests that live no longer than the frame in hand, though the scheduler goes on with them: there is no room for them, or
@@ -186,7 +186,7 @@ impl Ledger {
                     ..Request::new(request.request, now)
                 },
             );
-            if info.ending != Ending::No && !info.ended_early {
+            if info.ending != OperatorAbort::No && !info.ended_early {
                 endings.push((slot, info.ending));
             }
         }

@@ -11,10 +11,11 @@ use afterbay_config::OnError;
 use afterbay_events::StreamTelemetry;
 use afterbay_events::event::{JournalHealed, JournalNotice, JournalWriteFailed};
 use afterbay_events::{Health, Severity};
-use afterbay_journal::reader::Ending;
+use afterbay_journal::reader::OperatorAbort;
 use afterbay_journal::{
-    Backlog, Backlogged, Credit, FrameNo, FrameSet, HELD_SINK, Handed, Notice, Outcome, ReadError, Recovered,
-    Request, RequestError, RequestNo, Sink, SinkContent, WriteError, Writer,
+    BackgroundNotice, BacklogItem, BacklogReader, Credit, FrameNo, FrameSet, HELD_SINK, HandedOver,
+    JournalRequest, JournalWriter, Outcome, ReadError, RecoveredStream, RequestError, RequestNo, SinkContent,
+    SinkProgress, WriteError,
 };
 use afterbay_outbox::Leaving;
 use std::collections::VecDeque;
@@ -42,7 +43,7 @@ struct Failing {
 
 /// The journal of a stream.
 pub struct Persister {
-    writer: Writer,
+    writer: JournalWriter,
     last: FrameNo,
     on_error: OnError,
     /// A frame goes on only when it is on the disk.
@@ -71,10 +72,10 @@ pub struct Persister {
 
 impl Persister {
     pub fn new(
-        writer: Writer,
+        writer: JournalWriter,
         on_error: OnError,
         durable_first: bool,
-        recovered: &Recovered,
+        recovered: &RecoveredStream,
         telemetry: StreamTelemetry,
         health: Health,
     ) -> Persister {
@@ -94,7 +95,7 @@ impl Persister {
             telemetry,
             health,
             rows: Vec::new(),
-            held_after: recovered.sinks.iter().find(|sink| !sink.is_reader()).map(Sink::through),
+            held_after: recovered.sinks.iter().find(|sink| !sink.is_reader()).map(SinkProgress::through),
             dirty: false,
             flush_at: None,
         };
@@ -236,7 +237,7 @@ impl Persister {
     }
 
     /// Reads back what was accounted, from this frame on, with what was done with each.
-    pub fn backlog(&self, from: &Persisted) -> Backlog {
+    pub fn backlog(&self, from: &Persisted) -> BacklogReader {
         match from.location() {
             Location::At(position) => self.writer.backlog_at(position),
             Location::ByNumber | Location::Nowhere => self.writer.backlog(from.frame),
@@ -245,12 +246,12 @@ impl Persister {
     }
 
     /// The same, of an earlier run.
-    pub fn backlog_from(&self, from: FrameNo) -> Backlog {
+    pub fn backlog_from(&self, from: FrameNo) -> BacklogReader {
         self.writer.backlog(from).with_outcomes()
     }
 
     /// What there is of the requests that are open, with what was done with it; `None` where it cannot be read.
-    pub fn backlog_of_open(&mut self) -> Option<Backlog> {
+    pub fn backlog_of_open(&mut self) -> Option<BacklogReader> {
         let first = self.writer.first_of_open()?;
         self.flush().then(|| self.writer.backlog(first).with_outcomes())
     }
@@ -309,11 +310,11 @@ impl Persister {
         )
     }
 
-    pub fn request(&mut self, rid: &str) -> Result<Request, RequestError> {
+    pub fn request(&mut self, rid: &str) -> Result<JournalRequest, RequestError> {
         self.writer.request(rid)
     }
 
-    pub fn outcome(&mut self, outcome: &Outcome<'_, Request>) {
+    pub fn outcome(&mut self, outcome: &Outcome<'_, JournalRequest>) {
         self.dirty = true;
         self.writer.outcome(outcome);
     }
@@ -345,13 +346,13 @@ impl Persister {
     }
 
     /// How far the operator's end of a request has come. It is written at once: what is told the scheduler comes after it.
-    pub fn ending(&mut self, request: Request, ending: Ending) {
+    pub fn ending(&mut self, request: JournalRequest, ending: OperatorAbort) {
         self.dirty = true;
         self.writer.ending(request, ending);
         self.flush();
     }
 
-    pub fn close(&mut self, request: Request) {
+    pub fn close(&mut self, request: JournalRequest) {
         self.dirty = true;
         self.writer.close(request);
     }
@@ -378,7 +379,7 @@ impl Persister {
     }
 
     /// What of that the kernel has.
-    pub fn handed(&mut self, sink: &str, handed: Handed) {
+    pub fn handed(&mut self, sink: &str, handed: HandedOver) {
         self.dirty = true;
         self.writer.handed(sink, handed);
     }
@@ -456,7 +457,7 @@ impl Persister {
     }
 
     /// What happened on the journal's own threads. The writer must have its turn after each, which it gets when idle.
-    pub fn next_notice(&mut self) -> Option<Notice> {
+    pub fn next_notice(&mut self) -> Option<BackgroundNotice> {
         let notice = self.writer.next_notice()?;
         self.dirty = true;
         Some(notice)
@@ -490,13 +491,13 @@ impl Persister {
 
 /// Frames that an earlier run has kept and had no time to account.
 struct Unaccounted {
-    backlog: Backlog,
+    backlog: BacklogReader,
     frames: FrameSet,
     left: usize,
 }
 
 impl Unaccounted {
-    fn of(recovered: &Recovered, writer: &Writer) -> Option<Unaccounted> {
+    fn of(recovered: &RecoveredStream, writer: &JournalWriter) -> Option<Unaccounted> {
         let frames = recovered.unfinished.clone();
         let left = usize::try_from(frames.len()).unwrap_or(usize::MAX);
         Some(Unaccounted { backlog: writer.backlog(frames.first()?), frames, left })
@@ -506,7 +507,7 @@ impl Unaccounted {
     fn next(&mut self) -> Result<Option<Persisted>, ReadError> {
         while self.frames.last().is_some_and(|last| last >= self.backlog.position()) {
             let Some(next) = self.backlog.next()? else { return Ok(None) };
-            let Backlogged::Frame(frame) = next else { continue };
+            let BacklogItem::Frame(frame) = next else { continue };
             if self.frames.contains(frame.frame) {
                 self.left = self.left.saturating_sub(1);
                 let received = Received { bytes: frame.bytes, at: Arrival::at(frame.received_unix_ns) };

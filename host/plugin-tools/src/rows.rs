@@ -4,7 +4,7 @@ use crate::plugin_args::UsageError;
 use crate::row::{Batch, Row};
 use crate::scenario::Scenario;
 use crate::updates::Updates;
-use afterbay_journal::reader::{Frame, From, Journal, Stream};
+use afterbay_journal::reader::{JournalReader, ReadFrom, StoredFrame, StreamReader};
 use afterbay_journal_tools::whole_rid;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{Barrier, BarrierKind, Decoded, Decoder, Finish, Layouts};
@@ -117,7 +117,7 @@ impl<'t> Frames<'t> {
     }
 
     fn of_journal(&mut self, args: &RowArgs) -> anyhow::Result<()> {
-        let journal = Journal::open(&args.from)?;
+        let journal = JournalReader::open(&args.from)?;
         let stream = stream(&journal, args.stream.as_deref())?;
         if let Some(rid) = &args.rid {
             let Some(whole) = whole_rid(&stream, rid)? else { return Ok(()) };
@@ -129,15 +129,15 @@ impl<'t> Frames<'t> {
             }
             return Ok(());
         }
-        for frame in stream.frames(From::Start)? {
+        for frame in stream.frames(ReadFrom::Start)? {
             self.journaled(frame?.0)?;
         }
         Ok(())
     }
 
-    fn journaled(&mut self, frame: Frame) -> anyhow::Result<()> {
+    fn journaled(&mut self, frame: StoredFrame) -> anyhow::Result<()> {
         // The rows that a release marker released are in the frames that they were received in.
-        if frame.is_mark() {
+        if frame.is_release_marker() {
             return Ok(());
         }
         self.frame(format!("frame {}", frame.position.frame.0), frame.bytes)
@@ -173,7 +173,7 @@ impl<'t> Frames<'t> {
     }
 }
 
-fn stream(journal: &Journal, name: Option<&str>) -> anyhow::Result<Stream> {
+fn stream(journal: &JournalReader, name: Option<&str>) -> anyhow::Result<StreamReader> {
     let names = journal.streams()?;
     let dir = journal.dir().display();
     match (name, names.as_slice()) {

@@ -9,7 +9,7 @@ use crate::rendezvous::RendezvousFile;
 use afterbay_config as config;
 use afterbay_events::event::{AbortFailed, AbortSent, AbortUnavailable};
 use afterbay_events::{AbortBy, AbortCounters, Events, Metrics};
-use afterbay_journal::reader::Ending;
+use afterbay_journal::reader::OperatorAbort;
 use afterbay_stream::{ABORTED, Control, FinishedEarly, Looked, TellScheduler};
 use afterbay_upstream::{ApiKey, HttpUpstream, PushUpstream, Upstream, UpstreamError};
 use afterbay_wire::{AbortForm, AbortShape, is_health_check};
@@ -249,16 +249,16 @@ impl Aborts {
         let matched = (reason == Reason::Stop && live.ended_by.is_none()).then_some(ABORTED);
         let end = async |ending| matched.is_none() || channel.end(rid, live.number, ending).await;
         // The scheduler's own row for the abort may arrive before the send returns.
-        if !end(Ending::Expected).await {
+        if !end(OperatorAbort::Expected).await {
             // The stream may still process that call later.
-            channel.control.end(rid, live.number, Ending::No, || {});
+            channel.control.end(rid, live.number, OperatorAbort::No, || {});
             return Err(Refused::NoAnswer { stream: channel.stream.clone() });
         }
         if let Err(error) = self.send(channel, upstream, &form, rid, OPERATOR, AbortBy::Operator).await {
-            end(Ending::No).await;
+            end(OperatorAbort::No).await;
             return Err(Refused::Failed { rid: rid.to_owned(), stream: channel.stream.clone(), error });
         }
-        end(Ending::Due).await;
+        end(OperatorAbort::Due).await;
         let (stream, to) = (channel.stream.clone(), upstream.to_string());
         Ok(Aborted { rid: rid.to_owned(), stream, to, reason, matched, ended_by: live.ended_by })
     }
@@ -350,7 +350,7 @@ impl Channel {
 
     /// Tells the stream how a request ends, and waits until the stream's journal has it. False: the stream has ended, or does not
     /// answer in time.
-    async fn end(&self, rid: &str, number: u64, ending: Ending) -> bool {
+    async fn end(&self, rid: &str, number: u64, ending: OperatorAbort) -> bool {
         let (reply, done) = oneshot::channel();
         // The send fails if nobody waits any more.
         self.control.end(rid, number, ending, move || {

@@ -10,7 +10,7 @@ use crate::signals::Signals;
 use crate::sinks::Sinks;
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};
-use afterbay_journal::{Directory, Options, SyncPolicy};
+use afterbay_journal::{JournalDirectory, JournalOptions, SyncPolicy};
 use afterbay_plugin_loader::Tokenizers;
 use afterbay_runtime::Host;
 use afterbay_stream::Budget;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// The state that all streams of a process share: journal directory, plugin host, counters, admin addresses.
 pub(crate) struct Shared {
     pub(crate) config: config::Config,
-    pub(crate) directory: Arc<Directory>,
+    pub(crate) directory: Arc<JournalDirectory>,
     pub(crate) host: Host,
     pub(crate) tokenizers: Arc<Tokenizers>,
     pub(crate) events: Events,
@@ -83,7 +83,7 @@ impl Shared {
     ) -> anyhow::Result<Shared> {
         let (events, health) = (Events::new(), Health::default());
         let metrics = Metrics::new(events.clone(), health.clone());
-        let directory = Arc::new(Directory::open(&config.journal.dir, journal_options(&config))?);
+        let directory = Arc::new(JournalDirectory::open(&config.journal.dir, journal_options(&config))?);
         let tokenizers = Arc::new(tokenizers);
         let sinks = Sinks::new(&tokenizers, &events, &health);
         let signals = Signals::new(&config, &metrics, &sinks);
@@ -110,10 +110,10 @@ impl Shared {
     }
 }
 
-fn journal_options(config: &config::Config) -> Options {
+fn journal_options(config: &config::Config) -> JournalOptions {
     let journal = &config.journal;
     let max_frame_bytes = config.streams.iter().map(|stream| stream.max_message_bytes).max().unwrap_or(0);
-    Options {
+    JournalOptions {
         sync: match journal.sync {
             config::Sync::None => SyncPolicy::None,
             config::Sync::Interval => SyncPolicy::Interval(journal.sync_interval),

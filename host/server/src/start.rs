@@ -10,7 +10,7 @@ use afterbay_config as config;
 use afterbay_events::event::{
     JournalCorrupt, JournalCut, JournalNotice, JournalRecovered, PluginReloadUnwatched, StreamStarted,
 };
-use afterbay_journal::{Recovered, What};
+use afterbay_journal::{ProblemKind, RecoveredStream};
 use afterbay_runtime::{Watch, Watched};
 use afterbay_stream::{Control, Setup, SinkSetup, Stream, TapSetup};
 use afterbay_wire::Layouts;
@@ -204,7 +204,7 @@ fn layouts(stream: &config::Stream, rendezvous: Option<&RendezvousFile>) -> anyh
     })
 }
 
-fn report_recovered(shared: &Shared, stream: &str, recovered: &Recovered) {
+fn report_recovered(shared: &Shared, stream: &str, recovered: &RecoveredStream) {
     let name: afterbay_events::Name = stream.into();
     for cut in &recovered.cut {
         let (stream, segment) = (name.clone(), cut.segment.to_string());
@@ -216,7 +216,7 @@ fn report_recovered(shared: &Shared, stream: &str, recovered: &Recovered) {
         shared.events.publish(JournalCorrupt { stream, segment, what });
     }
     if let Some(missing) = &recovered.missing {
-        let what = What::MissingSegments(*missing).to_string();
+        let what = ProblemKind::MissingSegments(*missing).to_string();
         shared.events.publish(JournalNotice { stream: name.clone(), is_wrong: true, what });
     }
     if recovered.had_shares {

@@ -30,7 +30,7 @@ use crate::{Reopen, Setup, StartError};
 use afterbay_config as config;
 use afterbay_events::event::{HoldLost, JournalNotice, SinkRemoved, SinkResuming, SinkSettled};
 use afterbay_events::{Health, Metrics};
-use afterbay_journal::{Backlogged, FrameNo, Recovered, Writer, is_mark};
+use afterbay_journal::{BacklogItem, FrameNo, JournalWriter, RecoveredStream, is_release_marker};
 use afterbay_outbox::{Joins, Options as OutboxOptions, Outbox, When};
 use afterbay_sockets::{CreditOptions, Pull, PullOptions, Push, PushOptions, TokenRange};
 use afterbay_wire::Layouts;
@@ -152,8 +152,8 @@ pub(crate) fn start(
 
 /// What the path stands on: the journal, and the decoder to read it with.
 struct Base {
-    writer: Writer,
-    recovered: Recovered,
+    writer: JournalWriter,
+    recovered: RecoveredStream,
     decode: Decode,
 }
 
@@ -195,12 +195,12 @@ impl Plan {
         let arrived = arrived.filter(|(_, before)| *before == last_frame).map(|(received, _)| received);
         arrived.into_iter().for_each(|received| returned.push_front(received));
         // What is to go on is marked anew.
-        returned.retain(|received| !is_mark(&received.bytes));
+        returned.retain(|received| !is_release_marker(&received.bytes));
         path.returned = returned;
         Ok(path)
     }
 
-    fn base(&self, journal: (Writer, Recovered)) -> Base {
+    fn base(&self, journal: (JournalWriter, RecoveredStream)) -> Base {
         let (mut writer, recovered) = journal;
         writer.on_change(Box::new({
             let waker = self.waker.clone();
@@ -234,7 +234,7 @@ impl Plan {
     /// What each sink has of an earlier run's frames.
     fn resume(&self, base: &mut Base) -> Vec<Resume> {
         let Base { writer, recovered, decode } = base;
-        let is_removed = |known: &&afterbay_journal::Sink| {
+        let is_removed = |known: &&afterbay_journal::SinkProgress| {
             known.is_reader() && !self.sinks.iter().any(|sink| sink.name == known.name())
         };
         for removed in recovered.sinks.iter().filter(is_removed) {
@@ -268,7 +268,7 @@ impl Plan {
     }
 
     /// Publishes which frames a sink may lack that the configuration no longer has. A sink with another reader is still configured.
-    fn tell_removed(&self, removed: &afterbay_journal::Sink, last: FrameNo) {
+    fn tell_removed(&self, removed: &afterbay_journal::SinkProgress, last: FrameNo) {
         let name = removed.name().split('@').next().unwrap_or_default();
         let frames = removed.open_frames(last);
         if frames > 0 && self.sinks.iter().all(|sink| sink.config.name.as_str() != name) {
@@ -354,13 +354,13 @@ impl Plan {
         let mut backlog = keep.backlog_from(FrameNo(after.0 + 1));
         while backlog.position() <= last {
             match backlog.next() {
-                Ok(Some(Backlogged::Frame(frame))) => {
+                Ok(Some(BacklogItem::Frame(frame))) => {
                     let live = |number| slots.get(&number).copied();
                     if let Err(why) = holds.recover(&frame, decode, live, now) {
                         lost(why);
                     }
                 }
-                Ok(Some(Backlogged::Skipped(..))) => {}
+                Ok(Some(BacklogItem::Skipped(..))) => {}
                 Ok(None) => break,
                 Err(error) => {
                     lost(error.to_string());

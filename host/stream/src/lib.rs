@@ -72,8 +72,8 @@ pub use thread::Ended;
 
 use afterbay_config as config;
 use afterbay_events::{Events, Health, Metrics};
-use afterbay_journal::reader::Ending;
-use afterbay_journal::{OpenError, Recovered, Writer};
+use afterbay_journal::reader::OperatorAbort;
+use afterbay_journal::{JournalWriter, OpenError, RecoveredStream};
 use afterbay_outbox::Joins;
 use afterbay_runtime::{Plugin, ReloadError};
 use afterbay_sockets::{BindError, Endpoint, PushError};
@@ -95,7 +95,7 @@ pub struct Setup {
     /// The layouts of its msgpack frames.
     pub layouts: Layouts,
     /// Its journal, and what was found in it.
-    pub journal: (Writer, Recovered),
+    pub journal: (JournalWriter, RecoveredStream),
     /// Opens the journal again after a panic.
     pub reopen: Reopen,
     /// What a failing journal means.
@@ -125,7 +125,7 @@ pub struct Setup {
 }
 
 /// Opens a stream's journal.
-pub type Reopen = Box<dyn Fn() -> Result<(Writer, Recovered), OpenError> + Send>;
+pub type Reopen = Box<dyn Fn() -> Result<(JournalWriter, RecoveredStream), OpenError> + Send>;
 
 /// One reader of a stream.
 pub struct SinkSetup {
@@ -237,7 +237,7 @@ impl Control {
     /// What becomes of a live request, as its number is in the journal. Its last row says `stop`, and what still comes of it is
     /// swallowed. It is `Expected` before the caller tells the scheduler, then `Due`, or `No` where that could not be told. `done`
     /// is called when the journal has it, or has refused it; dropped unasked, it says that the stream has ended.
-    pub fn end(&self, rid: &str, number: u64, ending: Ending, done: impl FnOnce() + Send + 'static) {
+    pub fn end(&self, rid: &str, number: u64, ending: OperatorAbort, done: impl FnOnce() + Send + 'static) {
         self.tell(thread::Control::End { rid: rid.to_owned(), number, ending, reply: Box::new(done) });
     }
 

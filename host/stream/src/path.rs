@@ -18,7 +18,7 @@ use crate::seat::{Behind, Wanted};
 use crate::sink::Sink;
 use crate::tap::Tap;
 use afterbay_config::TapOf;
-use afterbay_journal::{FrameNo, MARK, is_mark};
+use afterbay_journal::{FrameNo, RELEASE_MARKER, is_release_marker};
 use afterbay_outbox::Content;
 use afterbay_wire::Layouts;
 use bytes::Bytes;
@@ -107,7 +107,8 @@ impl Path {
 
     /// What has just come goes to the taps, too.
     fn copy(&mut self) {
-        let Some((received, _)) = self.arrived.as_ref().filter(|(it, _)| !is_mark(&it.bytes)) else {
+        let Some((received, _)) = self.arrived.as_ref().filter(|(it, _)| !is_release_marker(&it.bytes))
+        else {
             return;
         };
         for tap in self.taps.iter_mut().filter(|tap| tap.of == TapOf::Received) {
@@ -127,7 +128,7 @@ impl Path {
         if self.is_marked || self.full().is_some() || !self.holds.is_due(now) {
             return;
         }
-        self.keep.keep(Received { bytes: Bytes::from_static(MARK), at: Arrival::now() });
+        self.keep.keep(Received { bytes: Bytes::from_static(RELEASE_MARKER), at: Arrival::now() });
         self.is_marked = true;
         self.carry(1);
     }
@@ -150,7 +151,7 @@ impl Path {
 
     /// Makes of a frame what is to leave of it.
     fn settle(&mut self, kept: Kept) -> Settled {
-        if is_mark(&kept.bytes) && (self.is_marked || kept.frame <= self.began_after) {
+        if is_release_marker(&kept.bytes) && (self.is_marked || kept.frame <= self.began_after) {
             return self.release(kept);
         }
         drop(self.suspect.take_if(|suspect| suspect.frame < kept.frame));

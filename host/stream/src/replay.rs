@@ -6,7 +6,7 @@
 
 use crate::columns::{Begun, Rows};
 use afterbay_journal::Outcome;
-use afterbay_journal::{Backlog, Backlogged, FrameNo, Replaced, Verdict, is_mark};
+use afterbay_journal::{BacklogItem, BacklogReader, FrameNo, StoredReplacement, Verdict, is_release_marker};
 use afterbay_runtime::{ColumnSet, Columns, FinishKind, Plugin, StateError, TokenId};
 use afterbay_wire as wire;
 use std::collections::{HashMap, HashSet};
@@ -25,7 +25,7 @@ pub(crate) struct Job {
     pub(crate) instance: Plugin,
     pub(crate) requests: Vec<Begun>,
     /// With outcomes, from the first frame that has a row of theirs.
-    pub(crate) backlog: Backlog,
+    pub(crate) backlog: BacklogReader,
     /// The last frame that the plugins have seen.
     pub(crate) through: FrameNo,
     pub(crate) layouts: wire::Layouts,
@@ -67,11 +67,11 @@ impl Job {
             }
             let frame = match self.backlog.next().map_err(|error| error.to_string())? {
                 None => break,
-                Some(Backlogged::Skipped(..)) => return Err("frames went on without being kept".to_owned()),
-                Some(Backlogged::Frame(frame)) => frame,
+                Some(BacklogItem::Skipped(..)) => return Err("frames went on without being kept".to_owned()),
+                Some(BacklogItem::Frame(frame)) => frame,
             };
             let Some(outcome) = frame.outcome else { continue };
-            let batch = match is_mark(&frame.bytes) {
+            let batch = match is_release_marker(&frame.bytes) {
                 true => None,
                 false => match decoder.decode(frame.bytes) {
                     wire::Decoded::Batch(batch) => Some(batch),
@@ -171,7 +171,7 @@ fn left(
                     own.ids.clear();
                     own.text.iter_mut().for_each(String::clear);
                 }
-                (_, Some(Replaced::Row { ids, text }), Some(own)) => {
+                (_, Some(StoredReplacement::Row { ids, text }), Some(own)) => {
                     own.ids = ids.to_vec();
                     own.text = text.map(str::to_owned).or(own.text.take());
                 }
@@ -308,11 +308,11 @@ mod tests {
         let rows = [("a", "one"), ("b", "two"), ("c", "three"), ("d", "four"), ("e", "five")];
         let rows = rows.map(|(rid, text)| (rid, &[1][..], text));
         let actions = vec![
-            action(0, "first", Verdict::Replace, &Replaced::with_text("other").unwrap(), &[]),
+            action(0, "first", Verdict::Replace, &StoredReplacement::with_text("other").unwrap(), &[]),
             action(0, "first", Verdict::Replace, "", &[7, 8]),
             action(1, "behind", Verdict::Drop, "", &[]),
             action(2, "first", Verdict::Drop, "", &[]),
-            action(4, "first", Verdict::Replace, &Replaced::cumulative(9), &[]),
+            action(4, "first", Verdict::Replace, &StoredReplacement::cumulative(9), &[]),
         ];
         let before = HashSet::from(["first".to_owned()]);
         let batch = batch(wire::Kind::Str, &rows);
@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(shown(Some((&[4], "d")), Vec::new()), (vec![4], "d".to_owned()));
         // Other ids for all of it, which wait in their turn.
         assert_eq!(shown(Some((&[5], "e")), holds()), nothing);
-        let other = action(0, "first", Verdict::Replace, &Replaced::with_text("x").unwrap(), &[7]);
+        let other = action(0, "first", Verdict::Replace, &StoredReplacement::with_text("x").unwrap(), &[7]);
         assert_eq!(shown(Some((&[6], "f")), [releases(1), vec![other], holds()].concat()), nothing);
         assert_eq!(shown(None, releases(1)), (vec![7], "x".to_owned()));
     }

@@ -12,7 +12,7 @@ use afterbay_events::event::{
     SinkSettled, SinkState, SinkWaiting, StreamPanicked,
 };
 use afterbay_events::{Health, Name, Severity, SinkCounters};
-use afterbay_journal::{FrameNo, Notice};
+use afterbay_journal::{BackgroundNotice, FrameNo};
 use afterbay_sockets::credit::CreditState;
 use afterbay_sockets::{LossReason, PeerId, PullNotice, PushNotice};
 use std::collections::HashSet;
@@ -354,20 +354,20 @@ impl Report {
     }
 
     /// `is_durable_first`: nothing is forwarded before a sync has succeeded.
-    fn journal(&mut self, notice: Notice, is_durable_first: bool) {
+    fn journal(&mut self, notice: BackgroundNotice, is_durable_first: bool) {
         let stream = self.telemetry.stream.clone();
         let what = notice.to_string();
         match notice {
-            Notice::SyncFailed { error, durable, .. } => {
+            BackgroundNotice::SyncFailed { error, durable, .. } => {
                 self.sync_failing = true;
                 let severity = if is_durable_first { Severity::NotReady } else { Severity::Degraded };
                 self.health.set(&self.sync_key(), severity, what, SystemTime::now());
                 self.telemetry.publish(JournalSyncFailed { stream, durable_frame: durable.0, why: error });
             }
-            Notice::Removed { segment, bytes, .. } => {
+            BackgroundNotice::Removed { segment, bytes, .. } => {
                 self.telemetry.publish(SegmentRemoved { stream, segment: segment.to_string(), bytes });
             }
-            Notice::Rewritten { .. } => {
+            BackgroundNotice::Rewritten { .. } => {
                 self.telemetry.publish(JournalNotice { stream, is_wrong: false, what });
             }
             _ => self.telemetry.publish(JournalNotice { stream, is_wrong: true, what }),

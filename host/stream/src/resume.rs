@@ -5,7 +5,9 @@
 
 use crate::decode::Decode;
 use crate::send::Send;
-use afterbay_journal::{Backlogged, Credit, FrameNo, Recovered, RequestNo, Sink, SinkContent, Writer};
+use afterbay_journal::{
+    BacklogItem, Credit, FrameNo, JournalWriter, RecoveredStream, RequestNo, SinkContent, SinkProgress,
+};
 use afterbay_outbox::Content;
 use afterbay_sockets::bounds::CREDIT_STALL_MAX;
 use afterbay_sockets::credit::{Look, Page, PageReader};
@@ -19,7 +21,7 @@ const QUIET: Duration = Duration::from_secs(5);
 
 /// What a sink has of the frames of an earlier run.
 pub(crate) struct Resume {
-    sink: Sink,
+    sink: SinkProgress,
     /// The last frame of the earlier run.
     through: FrameNo,
     /// Frames of which nobody can say whether the reader has them, and which pass as taken.
@@ -38,10 +40,10 @@ pub(crate) enum Count {
 impl Resume {
     /// Settles what the reader has of what it was sent, by what it counts, and tells the journal.
     pub(crate) fn new(
-        known: &Sink,
-        recovered: &Recovered,
+        known: &SinkProgress,
+        recovered: &RecoveredStream,
         count: Count,
-        writer: &mut Writer,
+        writer: &mut JournalWriter,
         decode: &mut Decode,
     ) -> Resume {
         if recovered.unrecorded && !is_behind_its_record(known, &count, writer, decode) {
@@ -74,7 +76,7 @@ impl Resume {
 
     /// Frames may have left of which no record says so: of none of them can be said whether the reader has it, and none is sent
     /// again.
-    fn unrecorded(known: &Sink, recovered: &Recovered, writer: &mut Writer) -> Resume {
+    fn unrecorded(known: &SinkProgress, recovered: &RecoveredStream, writer: &mut JournalWriter) -> Resume {
         let (name, through) = (known.name(), recovered.last_frame);
         let unconfirmed = known.open_frames(through);
         writer.resume(name, known.last_sent(), None);
@@ -86,7 +88,12 @@ impl Resume {
     }
 
     /// After a panic: what was handed to the socket is on its way, and none of it is to be sent again.
-    pub(crate) fn living(name: &str, recovered: &Recovered, send: &Send, writer: &mut Writer) -> Resume {
+    pub(crate) fn living(
+        name: &str,
+        recovered: &RecoveredStream,
+        send: &Send,
+        writer: &mut JournalWriter,
+    ) -> Resume {
         let (taken, last) = (send.socket().taken(), send.last());
         let known = writer.known_sink(name).cloned().unwrap_or_default();
         let credit = send.position();
@@ -107,7 +114,7 @@ impl Resume {
 
     /// For a reader that is another than the earlier run's: it gets nothing of that.
     pub(crate) fn of_another(name: &str, through: FrameNo) -> Resume {
-        Resume { sink: Sink::up_to(name, through), through, unconfirmed: 0, on_its_way: 0 }
+        Resume { sink: SinkProgress::up_to(name, through), through, unconfirmed: 0, on_its_way: 0 }
     }
 
     /// The last frame that left.
@@ -171,23 +178,28 @@ impl Resume {
 }
 
 /// Whether the reader has not even finished what is on record: then nothing behind that has reached it.
-fn is_behind_its_record(known: &Sink, count: &Count, writer: &Writer, decode: &mut Decode) -> bool {
+fn is_behind_its_record(
+    known: &SinkProgress,
+    count: &Count,
+    writer: &JournalWriter,
+    decode: &mut Decode,
+) -> bool {
     let Count::Since(finished, _) = count else { return false };
     let sent = known.sent().filter(|(_, content)| is_counted(content, writer, decode)).count();
     *finished < sent as u64
 }
 
-fn is_counted(sent: &SinkContent<'_>, writer: &Writer, decode: &mut Decode) -> bool {
+fn is_counted(sent: &SinkContent<'_>, writer: &JournalWriter, decode: &mut Decode) -> bool {
     let SinkContent::Whole(frame) = *sent else { return true };
     match writer.backlog(frame).next() {
-        Ok(Some(Backlogged::Frame(frame))) => decode.look(frame.bytes).counted(),
+        Ok(Some(BacklogItem::Frame(frame))) => decode.look(frame.bytes).counted(),
         _ => true,
     }
 }
 
 /// What a sink was sent and has not taken as far as the journal knows.
 pub(crate) struct Out<'a> {
-    known: &'a Sink,
+    known: &'a SinkProgress,
     page: &'a Path,
     /// The frames of these that readers count.
     sent: u64,
@@ -198,10 +210,10 @@ pub(crate) struct Out<'a> {
 impl<'a> Out<'a> {
     /// `None` where there is nothing to be asked, or nobody to ask.
     pub(crate) fn of(
-        known: &'a Sink,
+        known: &'a SinkProgress,
         page: Option<&'a Path>,
-        recovered: &Recovered,
-        writer: &Writer,
+        recovered: &RecoveredStream,
+        writer: &JournalWriter,
         decode: &mut Decode,
     ) -> Option<Out<'a>> {
         let page = page?;

@@ -14,7 +14,7 @@ use crate::send::Send;
 use crate::spill::{Back, Spill, again};
 use crate::tap::Tap;
 use afterbay_config::TapOf;
-use afterbay_journal::{BacklogFrame, Credit, FrameNo, Handed};
+use afterbay_journal::{BacklogFrame, Credit, FrameNo, HandedOver};
 use afterbay_outbox::{Content, Frame, Outbox};
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,7 @@ pub(crate) struct Sink {
     /// What the journal was told it has taken: of what left, and of the frames.
     taken: (u64, FrameNo, Option<Credit>),
     /// What it was told the kernel has.
-    handed: Option<Handed>,
+    handed: Option<HandedOver>,
     /// When to read the journal again after it could not be read.
     read_at: Option<Instant>,
 }
@@ -222,7 +222,7 @@ impl Sink {
     fn tell_handed(&mut self, keep: &mut Keep) {
         let socket = self.send.socket();
         let Some(Credit { generation, .. }) = self.send.position() else { return };
-        let handed = Handed { sequence: socket.written(), generation };
+        let handed = HandedOver { sequence: socket.written(), generation };
         if handed.sequence > socket.taken() && self.handed != Some(handed) {
             self.handed = Some(handed);
             keep.handed(&self.name, handed);

@@ -7,7 +7,10 @@ use crate::decode::Decode;
 use crate::judge::Way;
 use crate::keep::Kept;
 use crate::route::Leaves;
-use afterbay_journal::{Backlog, BacklogFrame, Backlogged, FrameNo, ReadError, Replaced, Verdict, is_mark};
+use afterbay_journal::{
+    BacklogFrame, BacklogItem, BacklogReader, FrameNo, ReadError, StoredReplacement, Verdict,
+    is_release_marker,
+};
 use afterbay_journal::{Outcome, Passage};
 use afterbay_outbox::Frame;
 use afterbay_wire as wire;
@@ -16,7 +19,7 @@ use std::collections::{HashMap, VecDeque};
 
 /// Frames that wait in the journal.
 pub(crate) struct Spill {
-    backlog: Backlog,
+    backlog: BacklogReader,
     first: FrameNo,
     /// The last of them.
     through: FrameNo,
@@ -37,13 +40,13 @@ pub(crate) enum Back {
 
 impl Spill {
     /// Begins with what `backlog`, which tells outcomes, reads next.
-    pub(crate) fn new(backlog: Backlog) -> Spill {
+    pub(crate) fn new(backlog: BacklogReader) -> Spill {
         let first = backlog.position();
         Spill { backlog, first, through: FrameNo(0), frames: 0, bytes: 0, unkept: VecDeque::new() }
     }
 
     /// What an earlier run has left, up to and with this frame.
-    pub(crate) fn of_earlier_run(backlog: Backlog, through: FrameNo) -> Spill {
+    pub(crate) fn of_earlier_run(backlog: BacklogReader, through: FrameNo) -> Spill {
         let spill = Spill::new(backlog);
         let frames = through.0.saturating_sub(spill.first.0) + 1;
         Spill { through, frames: usize::try_from(frames).unwrap_or(usize::MAX), ..spill }
@@ -94,8 +97,8 @@ impl Spill {
             match self.backlog.next()? {
                 None => return Ok(None),
                 // Those that this run let go on are in memory.
-                Some(Backlogged::Skipped(..)) => {}
-                Some(Backlogged::Frame(frame)) => {
+                Some(BacklogItem::Skipped(..)) => {}
+                Some(BacklogItem::Frame(frame)) => {
                     self.frames = self.frames.saturating_sub(1);
                     self.bytes = self.bytes.saturating_sub(frame.bytes.len() as u64);
                     return Ok(Some(Back::Read(frame)));
@@ -107,7 +110,7 @@ impl Spill {
 
 /// What leaves of a frame that has been through the plugins before.
 pub(crate) fn again(frame: &BacklogFrame, decode: &mut Decode) -> Leaves {
-    if is_mark(&frame.bytes) && !is_passed_on(frame) {
+    if is_release_marker(&frame.bytes) && !is_passed_on(frame) {
         return released(frame, decode);
     }
     // Also of a frame that was refused, whatever it is.
@@ -227,7 +230,7 @@ fn cumulative(outcome: &Outcome<'_>) -> Vec<u32> {
     for action in outcome.actions.iter() {
         let Some(replaced) = action.replaced() else { continue };
         rows.pop_if(|row| *row == action.row);
-        if replaced == Replaced::Cumulative {
+        if replaced == StoredReplacement::Cumulative {
             rows.push(action.row);
         }
     }
@@ -246,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_row_has_all_ids_so_far_if_the_last_plugin_to_replace_its_tokens_gave_it_them() {
-        let all = |row| replaced(row, Replaced::cumulative(3));
+        let all = |row| replaced(row, StoredReplacement::cumulative(3));
         let new = |row| replaced(row, String::new());
         let note = PluginAction { verdict: Verdict::Annotate, ..new(1) };
         let actions = vec![all(0), new(0), all(1), note, new(2), all(2), new(3), all(4), all(4)];

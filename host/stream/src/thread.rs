@@ -12,7 +12,7 @@ use crate::report::Report;
 use crate::sink::Sink;
 use crate::standing::Standing;
 use afterbay_events::HoldEnd;
-use afterbay_journal::reader::Ending;
+use afterbay_journal::reader::OperatorAbort;
 use afterbay_outbox::Joins;
 use afterbay_runtime::{Plugin, ReloadError};
 use std::any::Any;
@@ -60,7 +60,7 @@ pub(crate) enum Control {
     /// What is known of a rid.
     Look { rid: String, reply: Box<dyn FnOnce(Looked) + Send> },
     /// What becomes of a live request.
-    End { rid: String, number: u64, ending: Ending, reply: Box<dyn FnOnce() + Send> },
+    End { rid: String, number: u64, ending: OperatorAbort, reply: Box<dyn FnOnce() + Send> },
     /// Send what was received, then end; give up at the deadline.
     Stop { deadline: Instant },
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use afterbay_journal::reader::{From, Journal, Record};
+use afterbay_journal::reader::{JournalReader, JournalRecord, ReadFrom};
 use afterbay_sim::load::Load;
 use afterbay_sockets::credit::CreditWriter;
 use afterbay_tests::afterbay::{journal, json_lines, verify};
@@ -117,11 +117,11 @@ fn kill_9_under_load_repeats_nothing_loses_nothing_that_was_journaled_and_names_
 
 /// What the journal has.
 fn kept(stage: &Stage) -> Ids {
-    let stream = Journal::open(&stage.journal()).unwrap().stream("test").unwrap();
-    let mut tail = stream.tail(From::Start).unwrap();
+    let stream = JournalReader::open(&stage.journal()).unwrap().stream("test").unwrap();
+    let mut tail = stream.tail(ReadFrom::Start).unwrap();
     let mut frames = Vec::new();
     while let Some(record) = tail.next().unwrap() {
-        if let Record::Frame(frame) = record {
+        if let JournalRecord::Frame(frame) = record {
             frames.push(frame.bytes);
         }
     }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use afterbay_journal::reader::{Filter, Journal, RequestInfo};
+use afterbay_journal::reader::{JournalReader, RequestFilter, RequestInfo};
 use afterbay_sim::Stop;
 use afterbay_sim::check::Reading;
 use afterbay_sim::frames::Encoding;
@@ -123,7 +123,7 @@ fn play(args: Args, stop: &Stop) -> anyhow::Result<ExitCode> {
 
     let dir = stage.journal();
     let kept = unless_stopped(stop, move || {
-        let journal = Journal::open(&dir)?;
+        let journal = JournalReader::open(&dir)?;
         Ok([journal.stream(EVERY_CHUNK)?.verify()?, journal.stream(LAST_CHUNK)?.verify()?])
     })?;
     let (every, last) = unless_stopped(stop, move || Ok((every_sides.end()?, last_sides.end()?)))?;
@@ -132,8 +132,8 @@ fn play(args: Args, stop: &Stop) -> anyhow::Result<ExitCode> {
         println!("{}", serde_json::to_string_pretty(&outcome.json())?);
     } else {
         outcome.print()?;
-        let requests = Journal::open(&stage.journal())?.stream(EVERY_CHUNK)?;
-        show_life(&stage, requests.requests(Filter::default())?.filter_map(Result::ok))?;
+        let requests = JournalReader::open(&stage.journal())?.stream(EVERY_CHUNK)?;
+        show_life(&stage, requests.requests(RequestFilter::default())?.filter_map(Result::ok))?;
         print_next(&args);
     }
     Ok(if outcome.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -31,13 +31,6 @@ pub use request_list::RequestList;
 pub use tail::Tail;
 pub use types::{JournalRecord, JournalRow, ReadFrom, RequestFilter, RequestHistory, StoredFrame};
 
-// Former names, until the other crates use the present ones.
-pub use {
-    FramesWithOutcomes as Frames, JournalReader as Journal, JournalRecord as Record, JournalRow as Row,
-    OperatorAbort as Ending, ReadFrom as From, RequestFilter as Filter, RequestHistory as Life,
-    RequestList as Requests, RequestState as State, StoredFrame as Frame, StreamReader as Stream,
-};
-
 /// A journal directory, opened for reading.
 pub struct JournalReader {
     storage: Arc<dyn Storage>,

@@ -84,12 +84,6 @@ impl StoredFrame {
     pub fn is_release_marker(&self) -> bool {
         crate::release_marker::is_release_marker(&self.bytes)
     }
-
-    /// Former name.
-    #[must_use]
-    pub fn is_mark(&self) -> bool {
-        self.is_release_marker()
-    }
 }
 
 /// A record as [`Tail`](super::Tail) returns it.

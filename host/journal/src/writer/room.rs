@@ -11,7 +11,7 @@ use super::JournalWriter;
 use crate::bounds::{SPARE_BYTES_MAX, SPARE_PARTS};
 use crate::error::{IoError, WriteError};
 use crate::format::{HEADER_BYTES, RECORD_BYTES, RecordKind};
-use crate::notice::JournalNotice;
+use crate::notice::BackgroundNotice;
 use crate::position::{FrameNo, SegmentId};
 use crate::record::{put_ahead, put_entries, put_taken};
 use crate::storage::{File, PART, is_full};
@@ -148,7 +148,7 @@ impl JournalWriter {
 
     fn cannot_reserve(&mut self, error: &io::Error) {
         if std::mem::take(&mut self.reserves) {
-            self.shared.push_notice(JournalNotice::NotReserved { error: error.to_string() });
+            self.shared.push_notice(BackgroundNotice::NotReserved { error: error.to_string() });
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::bounds::SEGMENT_REQUESTS_MAX;
 use crate::error::{IoError, WriteError};
 use crate::format::{self, HEADER_BYTES, RECORD_BYTES, RecordKind, SegmentHeader, VERSION, record};
 use crate::mutex::lock;
-use crate::notice::JournalNotice;
+use crate::notice::BackgroundNotice;
 use crate::position::{FrameNo, SegmentId};
 use crate::record::{SegmentTotals, put_ahead, put_entries, put_taken};
 use crate::seal::SegmentEnd;
@@ -101,7 +101,7 @@ impl JournalWriter {
         self.pending.clear();
         self.taken_recorded.fill(true);
         if self.lost > 0 {
-            self.shared.push_notice(JournalNotice::OutcomesLost { count: std::mem::take(&mut self.lost) });
+            self.shared.push_notice(BackgroundNotice::OutcomesLost { count: std::mem::take(&mut self.lost) });
         }
         self.publish_floor();
         self.wrote(FrameNo(self.next_frame - 1));

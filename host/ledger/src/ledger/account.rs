@@ -5,7 +5,7 @@
 use super::{Ledger, Request, finish_kind};
 use afterbay_batch::{Accounted, AnyRow, Decoded, Persisted, RequestSlot, Row, Settled};
 use afterbay_events::event::{RequestGap, RowsUnread};
-use afterbay_journal::{self as journal, RequestError, kept_rid};
+use afterbay_journal::{self as journal, RequestError, stored_rid};
 use afterbay_persist::Persister;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{Batch, is_health_check};
@@ -97,7 +97,7 @@ impl Ledger {
     ) -> Result<(RequestSlot, bool), RequestError> {
         let rid = batch.rid_of(row);
         let name = match rid {
-            Some(rid) => kept_rid(rid),
+            Some(rid) => stored_rid(rid),
             None => Cow::Owned(format!("(row {row} of frame {} has no rid)", kept.frame)),
         };
         let is_hashed = rid.is_some() && matches!(name, Cow::Owned(_));

@@ -7,7 +7,7 @@ use super::Ledger;
 use afterbay_batch::{ChainOutput, Decision, RecordedVerdict, RecordedVerdicts, RequestSlot, RowContent};
 use afterbay_events::event::AbortFailed;
 use afterbay_journal as journal;
-use afterbay_journal::reader::Ending;
+use afterbay_journal::reader::OperatorAbort;
 use afterbay_persist::Persister;
 use afterbay_runtime::FinishKind;
 use afterbay_wire::{AbortShape, FinishReason};
@@ -91,20 +91,20 @@ impl Ledger {
     }
 
     /// What becomes of a live request, which the journal is told for a next start. One that has ended by then stays as it is.
-    pub fn end(&mut self, rid: &str, number: u64, ending: Ending, keep: &mut Persister) {
+    pub fn end(&mut self, rid: &str, number: u64, ending: OperatorAbort, keep: &mut Persister) {
         let Some(slot) = self.requests.find(rid.as_bytes()) else { return };
         let is_it = |request: &super::Request| request.kept.number().0 == number && !request.ended_early();
         let Some(request) = self.requests.get(slot).filter(|request| is_it(request)) else { return };
         let known = self.endings.iter().find(|(known, _)| *known == slot);
         match (ending, known) {
-            (Ending::Expected, None) | (Ending::Due, Some(_)) => {}
+            (OperatorAbort::Expected, None) | (OperatorAbort::Due, Some(_)) => {}
             // Not where another abort of the same request got through.
-            (Ending::No, Some((_, Ending::Expected))) => {}
+            (OperatorAbort::No, Some((_, OperatorAbort::Expected))) => {}
             _ => return,
         }
         keep.ending(request.kept, ending);
         self.forget_ending(slot);
-        if ending != Ending::No {
+        if ending != OperatorAbort::No {
             self.endings.push((slot, ending));
         }
     }
@@ -118,7 +118,7 @@ impl Ledger {
     /// reason than the abort ends by itself.
     pub fn ends(&self, slot: RequestSlot, finish: FinishKind) -> bool {
         self.endings.iter().find(|(known, _)| *known == slot).is_some_and(|(_, ending)| {
-            finish == FinishKind::Abort || (finish == FinishKind::Running && *ending == Ending::Due)
+            finish == FinishKind::Abort || (finish == FinishKind::Running && *ending == OperatorAbort::Due)
         })
     }
 

@@ -9,7 +9,7 @@ use super::ways::read_batch;
 use afterbay_batch::FrameDecoder;
 use afterbay_events::Name;
 use afterbay_events::event::FramesMissing;
-use afterbay_journal::{FrameNo, LiveRequest, Writer};
+use afterbay_journal::{FrameNo, JournalWriter, LiveRequest};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
@@ -103,7 +103,7 @@ impl RestartGap {
 impl Ledger {
     /// Reads where the scheduler's count stood at the last rows of requests with gaps, so that a gap of an earlier run is not
     /// found again. Where it cannot be read, the count is what was received.
-    pub fn read_counts(&mut self, live: &[LiveRequest], writer: &Writer, decode: &mut FrameDecoder) {
+    pub fn read_counts(&mut self, live: &[LiveRequest], writer: &JournalWriter, decode: &mut FrameDecoder) {
         let mut live: Vec<&LiveRequest> = live.iter().filter(|request| request.info.gaps > 0).collect();
         live.sort_by_key(|request| request.info.last_frame);
         let mut backlog = writer.backlog(FrameNo(0)).with_outcomes();

@@ -8,7 +8,7 @@ use afterbay_batch::{Accounted, ChainOutput, Destination, FrameDecoder, RequestS
 use afterbay_config::{self as config, Takes};
 use afterbay_events::event::VerdictFailed;
 use afterbay_journal::Outcome;
-use afterbay_journal::{self as journal, Backlog, BacklogFrame, Backlogged, FrameNo, Verdict};
+use afterbay_journal::{self as journal, BacklogFrame, BacklogItem, BacklogReader, FrameNo, Verdict};
 use afterbay_wire::{self as wire, Batch, Edit, Kind};
 use std::collections::HashMap;
 
@@ -35,7 +35,7 @@ impl Ledger {
     pub fn read_beginnings(
         &mut self,
         live: &[journal::LiveRequest],
-        writer: &journal::Writer,
+        writer: &journal::JournalWriter,
         decode: &mut FrameDecoder,
     ) {
         let mut live: Vec<&journal::LiveRequest> = live.iter().collect();
@@ -75,12 +75,12 @@ impl Ledger {
     fn find_skipping(
         &mut self,
         mut held: HashMap<journal::RequestNo, (RequestSlot, FrameNo)>,
-        writer: &journal::Writer,
+        writer: &journal::JournalWriter,
     ) {
         let Some(first) = held.values().map(|(_, first)| *first).min() else { return };
         let mut backlog = writer.backlog(first).with_outcomes();
         while let (false, Ok(Some(next))) = (held.is_empty(), backlog.next()) {
-            let Backlogged::Frame(BacklogFrame { outcome: Some(outcome), .. }) = next else { continue };
+            let BacklogItem::Frame(BacklogFrame { outcome: Some(outcome), .. }) = next else { continue };
             for action in outcome.actions.iter().filter(|action| action.verdict == Verdict::SkipDetokenizing)
             {
                 let found = outcome.requests.get(action.row as usize).and_then(|number| held.remove(number));
@@ -165,14 +165,14 @@ impl Ledger {
 
 /// Reads a batch back, and what was done with it.
 pub fn read_batch(
-    backlog: &mut Backlog,
+    backlog: &mut BacklogReader,
     frame: FrameNo,
     decode: &mut FrameDecoder,
 ) -> Option<(Batch, Box<Outcome<'static>>)> {
     backlog.pass_to(frame).ok()?;
     // One that is missing takes those behind it that are missing, too.
     let next = if backlog.position() == frame { backlog.next().ok()?? } else { return None };
-    let Backlogged::Frame(BacklogFrame { bytes, outcome, .. }) = next else { return None };
+    let BacklogItem::Frame(BacklogFrame { bytes, outcome, .. }) = next else { return None };
     match decode.look(bytes) {
         wire::Decoded::Batch(batch) => Some((batch, outcome?)),
         wire::Decoded::Barrier(_) => None,

@@ -9,7 +9,7 @@ use crate::ledger::{ABORTED, Ledger};
 use crate::requests::Slot;
 use crate::seat::Seat;
 use afterbay_events::HoldEnd;
-use afterbay_journal::{self as journal, Replaced};
+use afterbay_journal::{self as journal, StoredReplacement};
 use afterbay_runtime::{Action, FinishKind, IdShape, Replacement, Verdict};
 use afterbay_wire::{Edit, FinishReason, Tokens};
 use std::time::{Duration, Instant};
@@ -298,7 +298,7 @@ impl Turn<'_> {
             return self.apply(at, Action::Replace(replacement), shape);
         }
         let text = held.batch.text(0).filter(|_| replacement.text.is_some());
-        let text = text.and_then(Replaced::with_text).unwrap_or_default();
+        let text = text.and_then(StoredReplacement::with_text).unwrap_or_default();
         self.said(row, journal::Verdict::Replace, text, ids, held.tokens);
         if self.is_last(row) || self.holds.is_whole_alone(&held.batch) {
             return self.stand(at, row, held, HoldEnd::Verdict);

@@ -1,7 +1,7 @@
 //! The columns that the chain is shown, and what a verdict of one row does to it.
 
 use super::*;
-use afterbay_journal::Replaced;
+use afterbay_journal::StoredReplacement;
 
 /// The columns that the chain is shown, as the plugins before have left them.
 #[derive(Default)]
@@ -131,7 +131,7 @@ impl Shown {
         };
         match verdict.action {
             Action::Replace(Replacement { ids, text }) => {
-                said.text = text.as_deref().and_then(Replaced::with_text).unwrap_or_default();
+                said.text = text.as_deref().and_then(StoredReplacement::with_text).unwrap_or_default();
                 // Without one it stays as the plugins before have left it.
                 fate.text = text.or(fate.text.take());
                 said.forwarded = ids.len() as u32;
@@ -143,7 +143,7 @@ impl Shown {
                     IdShape::Cumulative => {
                         // All ids so far stand in the journal already, in the request's rows.
                         said.forwarded = tokens;
-                        said.text = Replaced::cumulative(ids.len());
+                        said.text = StoredReplacement::cumulative(ids.len());
                         Written::Cumulative(ids)
                     }
                 };

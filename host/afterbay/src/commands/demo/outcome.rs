@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use afterbay_journal::Report;
+use afterbay_journal::VerifyReport;
 use afterbay_sim::compare::Percentiles;
 use afterbay_sim::record::Record;
 
@@ -18,7 +18,7 @@ pub(super) struct Outcome {
     /// Of those that look at the last chunk they find.
     pub(super) last: Both<Ends>,
     /// Of the first stream, and of the second.
-    pub(super) kept: [Report; 2],
+    pub(super) kept: [VerifyReport; 2],
     /// Afterbay ended well.
     pub(super) drained: bool,
 }
