@@ -336,7 +336,8 @@ fn of_several_tokenizers_that_the_connector_names_each_gets_its_text_and_both_le
         for id in 0..4 {
             if id == 2 {
                 // They stand in no configuration, and stay when that changes.
-                let tap = format!("[[stream.tap]]\nname = \"tap\"\npush = {:?}\n", stage.ipc("tap"));
+                let tap = "[[stream.sink]]\nname = \"tap\"\nkind = \"tap\"";
+                let tap = format!("{tap}\nconnect = {:?}\n", stage.ipc("tap"));
                 stage.replace("afterbay.toml", both(&stage) + &tap);
                 afterbay.event("ConfigReloaded");
             }
