@@ -477,6 +477,30 @@ fn every_path_of_the_repository_that_a_document_names_exists() {
 }
 
 #[test]
+fn every_decision_has_its_five_parts_and_the_two_first_pages_are_short() {
+    let mut wrong = Vec::new();
+    for document in documents() {
+        let words = document.text.split_whitespace().count();
+        let is_decision =
+            document.name.starts_with("docs/decisions/") && !document.name.ends_with("index.md");
+        let words_max = match document.name.as_str() {
+            "README.md" => 900,
+            "ARCHITECTURE.md" => 2500,
+            _ if is_decision => 300,
+            _ => usize::MAX,
+        };
+        if words > words_max {
+            wrong.push(format!("{}: {words} words, at most {words_max}", document.name));
+        }
+        let parts =
+            ["Problem", "Choice", "Alternatives", "Cost", "Number"].map(|part| format!("**{part}.**"));
+        let missing = parts.iter().filter(|part| is_decision && !document.text.contains(*part));
+        wrong.extend(missing.map(|part| format!("{}: no {part}", document.name)));
+    }
+    none("documents", &wrong);
+}
+
+#[test]
 fn the_code_map_names_every_crate_of_the_host() {
     let map = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let crates = std::fs::read_dir(root().join("host")).unwrap().map(|entry| entry.unwrap());
