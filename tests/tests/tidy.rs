@@ -129,6 +129,7 @@ const ONLY_IN: [(&str, &[&str]); 15] = [
     ("docker_credential", &["afterbay-oci"]),
     // The tools are commands: each has its options beside its work.
     ("clap", &["afterbay", "afterbay-journal-tools", "afterbay-plugin-tools", "afterbay-bench"]),
+    // The server and the tools pass errors on to the binary, which prints them; nobody else reads them.
     (
         "anyhow",
         &["afterbay", "afterbay-server", "afterbay-journal-tools", "afterbay-plugin-tools", "afterbay-bench"],

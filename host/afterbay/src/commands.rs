@@ -1,7 +1,7 @@
 //! One file per command.
 
 pub(crate) mod abort;
-mod asking;
+mod admin_call;
 pub(crate) mod check;
 pub(crate) mod demo;
 pub(crate) mod plugins;

@@ -1,6 +1,6 @@
 //! `afterbay abort RID`: aborts a request of a running Afterbay.
 
-use crate::commands::asking::Asks;
+use crate::commands::admin_call::AdminCall;
 use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Reason::Stop)]
     reason: Reason,
     #[command(flatten)]
-    asks: Asks,
+    call: AdminCall,
 }
 
 /// How the reader learns of the abort.
@@ -45,11 +45,11 @@ fn parse_rid(text: &str) -> Result<String, &'static str> {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let Args { rid, reason, asks } = args;
+    let Args { rid, reason, call } = args;
     let path = format!("/v1/requests/{}/abort", percent_encoded(&rid));
-    let (is_done, said) = asks.post(&path, &json!({"reason": reason}))?;
+    let (is_done, said) = call.post(&path, &json!({"reason": reason}))?;
     let text = |name: &str| said.get(name).and_then(Value::as_str).unwrap_or_default();
-    if asks.json {
+    if call.json {
         println!("{said}");
     } else if is_done {
         let then = match (text("matched"), text("ended_by")) {

@@ -1,10 +1,9 @@
-//! `afterbay demo`: the same overload direct and through a real `afterbay run`, beside each other, and what was kept of it
-//! afterwards. It shows; what it uses is in the library and in the other commands.
+//! `afterbay demo`: sends the same overload directly and through a real `afterbay run`, side by side, and then shows the journal.
 
 mod act;
 mod live;
 mod outcome;
-mod stage;
+mod setup;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,36 +20,35 @@ use anyhow::bail;
 
 use self::act::{Act, STEPS_PER_SECOND};
 use self::outcome::Outcome;
-use self::stage::{Afterbay, EVERY_CHUNK, LAST_CHUNK, Stage, Stopped, afterbay, unless_stopped};
+use self::setup::{Afterbay, EVERY_CHUNK, LAST_CHUNK, Stage, Stopped, afterbay, unless_stopped};
 use super::sim::{WireName, stop_on_signal};
 use afterbay_terminal as screen;
 use afterbay_terminal::{count, seconds};
 
-/// As a shell says of a command that SIGINT ended.
+/// The exit code of a command that SIGINT ended.
 const EXIT_STOPPED: u8 = 130;
-/// What a chunk costs the reader: as SGLang's TokenizerManager, 26 to 37 us.
+/// The time that a chunk costs the reader. SGLang's TokenizerManager takes 26 to 37 us.
 const COST_PER_CHUNK: Duration = Duration::from_micros(30);
-/// The reader's work is so many times the time in which it comes.
+/// The reader's work takes this many times as long as the scheduler runs.
 const OVERLOAD: f64 = 2.2;
-/// The part of the time in which requests come, and how long they last at least and at the most, as parts of it too.
+/// The part of the time in which requests arrive, and the shortest and longest duration of a request as parts of the time.
 const ARRIVING: f64 = 0.7;
 const SHORTEST: f64 = 0.1;
 const LONGEST: f64 = 0.3;
-/// One request in so many comes in a burst, at this part of the time.
+/// One request in this many arrives in a burst, at this part of the time.
 const IN_BURST: u64 = 8;
 const BURST_AT: f64 = 0.3;
-/// The second act has one request in so many, all at once, half as long.
+/// The second act has one request for this many of the first, all at once, half as long.
 const LAST_CHUNK_PART: u64 = 4;
-/// Rows of the request whose life is shown, about and at the most.
+/// The preferred and the largest number of rows of the request that is shown at the end.
 const LIFE_ABOUT: u64 = 8;
 const LIFE_AT_MOST: u64 = 40;
 
-/// See what Afterbay does: the same overload direct and through it, beside each other
+/// Show what Afterbay does: the same overload directly and through Afterbay, side by side
 ///
-/// A simulated scheduler makes tokens faster than a simulated reader handles chunks, once direct and once through an
-/// `afterbay run` with a configuration of its own in a temporary directory. Then the same with a reader that keeps only
-/// the last chunk of a request that it finds. Every token is checked, the journal is looked into, and everything is
-/// removed again.
+/// A simulated scheduler makes tokens faster than a simulated reader handles chunks, once directly and once through an
+/// `afterbay run` in a temporary directory. Then the same with a reader that handles only the last chunk that it finds for each
+/// request. The demo checks every token, reads the journal, and removes everything.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   afterbay demo
@@ -60,10 +58,10 @@ const LIFE_AT_MOST: u64 = 40;
 Exit 1: through Afterbay a token was lost, repeated or changed, or the journal is not clean. Ctrl-C ends it at once,
 without a result: exit 130.")]
 pub(crate) struct Args {
-    /// How long the scheduler makes tokens; the direct reader takes about twice as long
+    /// How long the scheduler makes tokens; the direct reader needs about twice as long
     #[arg(long, value_name = "SECONDS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
-    /// How many requests; a chunk then costs the reader what makes the same overload [default: as 30 us a chunk need]
+    /// How many requests; the cost of a chunk is set for the same overload [default: as many as 30 us a chunk need]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     requests: Option<u64>,
     /// SGLang's encoding on the wire
@@ -118,7 +116,7 @@ fn play(args: Args, stop: &Stop) -> anyhow::Result<ExitCode> {
         count(last.load.requests),
     ));
     let last_sides = last.play(&stage, &mut afterbay, stop, args.json)?;
-    // The readers read on while Afterbay sends what it still has.
+    // The readers go on while Afterbay drains.
     let drained = afterbay.end(stop)?;
 
     let dir = stage.journal();
@@ -139,7 +137,7 @@ fn play(args: Args, stop: &Stop) -> anyhow::Result<ExitCode> {
     Ok(if outcome.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// More chunks than a reader has time for.
+/// The first act: more chunks than the reader can handle in time.
 fn every_chunk(args: &Args) -> Act {
     let made_in = f64::from(args.seconds);
     let work = made_in * OVERLOAD;
@@ -181,7 +179,7 @@ fn every_chunk(args: &Args) -> Act {
     }
 }
 
-/// Fewer and shorter requests, for a reader that overwrites what it has not looked at.
+/// The second act: fewer and shorter requests, for a reader that overwrites unhandled chunks.
 fn last_chunk(every: &Act) -> Act {
     let Lengths { low, high } = every.load.lengths;
     let lengths = Lengths { low: low.div_ceil(2), high: high.div_ceil(2) };
@@ -194,7 +192,7 @@ fn last_chunk(every: &Act) -> Act {
     Act { stream: LAST_CHUNK, load, reading: Reading::Overwriting, ..*every }
 }
 
-/// A request's life out of the journal, by the command that shows it. A short one.
+/// Runs `afterbay journal show` for a short request.
 fn show_life(stage: &Stage, requests: impl Iterator<Item = RequestInfo>) -> anyhow::Result<()> {
     let ended = requests.filter(|it| !it.finish.is_empty() && it.rows <= LIFE_AT_MOST);
     let Some(request) = ended.min_by_key(|it| it.rows.abs_diff(LIFE_ABOUT)) else { return Ok(()) };

@@ -1,7 +1,7 @@
 //! `afterbay plugins`: shows the plugins of a running Afterbay, and reinstates or promotes one.
 
 use crate::commands::abort::percent_encoded;
-use crate::commands::asking::Asks;
+use crate::commands::admin_call::AdminCall;
 use afterbay_terminal::{self as screen, Table};
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    asks: Asks,
+    call: AdminCall,
 }
 
 #[derive(clap::Subcommand)]
@@ -33,7 +33,7 @@ enum Command {
         #[arg(long, value_name = "NAME")]
         stream: Option<String>,
         #[command(flatten)]
-        asks: Asks,
+        call: AdminCall,
     },
     /// Make a shadow live: it replaces the plugin that it is a shadow of. A restart makes it a shadow again unless you change the
     /// configuration, too
@@ -45,19 +45,19 @@ enum Command {
         #[arg(long, value_name = "NAME")]
         stream: Option<String>,
         #[command(flatten)]
-        asks: Asks,
+        call: AdminCall,
     },
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
-        None => show(&args.asks),
-        Some(Command::Reinstate { name, stream, asks }) => {
-            change(&name, "reinstate", "reinstated", stream.as_deref(), &asks)
+        None => show(&args.call),
+        Some(Command::Reinstate { name, stream, call }) => {
+            change(&name, "reinstate", "reinstated", stream.as_deref(), &call)
         }
-        Some(Command::Promote { name, stream, asks }) => {
-            let code = change(&name, "promote", "promoted", stream.as_deref(), &asks)?;
-            if code == ExitCode::SUCCESS && !asks.json {
+        Some(Command::Promote { name, stream, call }) => {
+            let code = change(&name, "promote", "promoted", stream.as_deref(), &call)?;
+            if code == ExitCode::SUCCESS && !call.json {
                 println!(
                     "{name}: the next start makes it a shadow again, unless you remove its mode from the configuration"
                 );
@@ -67,10 +67,16 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn change(name: &str, what: &str, done: &str, stream: Option<&str>, asks: &Asks) -> anyhow::Result<ExitCode> {
+fn change(
+    name: &str,
+    what: &str,
+    done: &str,
+    stream: Option<&str>,
+    call: &AdminCall,
+) -> anyhow::Result<ExitCode> {
     let path = format!("/v1/plugins/{}/{what}", percent_encoded(name));
-    let (is_done, said) = asks.post(&path, &json!({"stream": stream}))?;
-    if asks.json {
+    let (is_done, said) = call.post(&path, &json!({"stream": stream}))?;
+    if call.json {
         println!("{said}");
     } else if is_done {
         let streams = said["streams"].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -81,10 +87,10 @@ fn change(name: &str, what: &str, done: &str, stream: Option<&str>, asks: &Asks)
     Ok(if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn show(asks: &Asks) -> anyhow::Result<ExitCode> {
-    let (is_done, said) = asks.get("/v1/plugins")?;
+fn show(call: &AdminCall) -> anyhow::Result<ExitCode> {
+    let (is_done, said) = call.get("/v1/plugins")?;
     let plugins = said["plugins"].as_array().map_or(&[][..], Vec::as_slice);
-    if asks.json {
+    if call.json {
         println!("{said}");
     } else if is_done {
         let heads = [

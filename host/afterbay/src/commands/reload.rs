@@ -1,6 +1,6 @@
 //! `afterbay reload`: makes a running Afterbay reload its configuration.
 
-use crate::commands::asking::Asks;
+use crate::commands::admin_call::AdminCall;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -13,16 +13,16 @@ use std::process::ExitCode;
 #[command(after_help = "Example:\n  afterbay check --config afterbay.toml && afterbay reload")]
 pub(crate) struct Args {
     #[command(flatten)]
-    asks: Asks,
+    call: AdminCall,
 }
 
-pub(crate) fn run(Args { asks }: Args) -> anyhow::Result<ExitCode> {
-    let (is_done, said) = asks.post_slow("/v1/reload", &json!({}))?;
+pub(crate) fn run(Args { call }: Args) -> anyhow::Result<ExitCode> {
+    let (is_done, said) = call.post_slow("/v1/reload", &json!({}))?;
     let texts = |name: &str| -> Vec<String> {
         let texts = said[name].as_array().into_iter().flatten().filter_map(Value::as_str);
         texts.map(str::to_owned).collect()
     };
-    if asks.json {
+    if call.json {
         println!("{said}");
     } else if is_done {
         let changed = texts("changed");

@@ -2,7 +2,7 @@
 //! they are asked for and what is said of them.
 
 mod args;
-pub(super) mod tell;
+pub(super) mod output;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use anyhow::Context;
 use clap::Subcommand;
 
 use self::args::{ReaderArgs, SchedulerArgs};
-use self::tell::{Bar, fault_lines, line, table, verdict};
+use self::output::{Bar, fault_lines, line, table, verdict};
 use afterbay_terminal::{bytes, count, seconds};
 
 pub(super) use self::args::WireName;
@@ -145,11 +145,11 @@ fn record_lines(record: &Record, elapsed: Duration) -> Vec<(String, String)> {
     ]
 }
 
-/// A stop for Ctrl-C and SIGTERM. The second signal ends the process at once, as without this.
+/// A stop for Ctrl-C and SIGTERM. The second signal ends the process at once.
 pub(super) fn stop_on_signal() -> anyhow::Result<Stop> {
     use tokio::signal::unix::{SignalKind, signal};
     let stop = Stop::new();
-    let told = stop.clone();
+    let on_signal = stop.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (mut interrupt, mut terminate) = {
         let _entered = runtime.enter();
@@ -162,7 +162,7 @@ pub(super) fn stop_on_signal() -> anyhow::Result<Stop> {
                     _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
                 }
-                told.stop();
+                on_signal.stop();
                 if signals > 1 {
                     std::process::exit(130);
                 }

@@ -1,5 +1,4 @@
-//! One act of the demo: the same load twice at the same time, direct and through Afterbay, each with a scheduler and a
-//! reader of its own.
+//! One act of the demo: the same load twice at the same time, directly and through Afterbay, each with its own scheduler and reader.
 
 use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
@@ -18,17 +17,17 @@ use anyhow::bail;
 use serde::Serialize;
 
 use super::live::{Live, Shown};
-use super::stage::{Afterbay, Stage, end_where_stopped};
+use super::setup::{Afterbay, Stage, end_where_stopped};
 
-/// A scheduler's steps in a second, as of a real one under load.
+/// The scheduler's steps in a second, like a real one under load.
 pub(super) const STEPS_PER_SECOND: f64 = 50.0;
-/// How long after the last progress everything is given up; a machine may be busy with other things.
+/// The act ends when there has been no progress for this long.
 const GRACE: Duration = Duration::from_secs(60);
-/// How long the readers read on after everything has come, for what should not come.
+/// How long the readers read on after the last expected token, to find tokens that should not follow.
 const LINGER: Duration = Duration::from_millis(200);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What both sides do.
+/// The load and the reader of both sides.
 pub(super) struct Act {
     /// The stream of the configuration.
     pub(super) stream: &'static str,
@@ -38,14 +37,14 @@ pub(super) struct Act {
     pub(super) reading: Reading,
 }
 
-/// Direct, and through Afterbay.
+/// A pair of values: for the direct side, and for the side through Afterbay.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Both<T> {
     pub(super) direct: T,
     pub(super) afterbay: T,
 }
 
-/// A scheduler and a reader at work.
+/// A running scheduler and reader.
 pub(super) struct Side {
     send: JoinHandle<Result<Sent, scheduler::SchedulerError>>,
     read: JoinHandle<Result<Received, reader::ReaderError>>,
@@ -54,7 +53,7 @@ pub(super) struct Side {
     enough: Stop,
 }
 
-/// What each end of a side saw.
+/// The results of a side's scheduler and reader.
 #[derive(Serialize)]
 pub(super) struct Ends {
     #[serde(rename = "in")]
@@ -65,7 +64,7 @@ pub(super) struct Ends {
 }
 
 impl Act {
-    /// Plays until both readers have everything. They read on until [`Side::end`], as Afterbay may have something yet.
+    /// Runs until both readers have everything. They read on until [`Side::end`], because Afterbay may still send.
     pub(super) fn play(
         &self,
         stage: &Stage,
@@ -133,7 +132,7 @@ impl Side {
         all_sent && self.received.get().ended >= self.sent.get().ended || self.read.is_finished()
     }
 
-    /// Ends the reader, and gives what came.
+    /// Ends the reader, and returns the results.
     pub(super) fn end(self) -> anyhow::Result<Ends> {
         self.enough.stop();
         let (sent, received) = (join(self.send)??, join(self.read)??);
@@ -142,7 +141,7 @@ impl Side {
 }
 
 impl Ends {
-    /// Every token came, once, in order and unchanged.
+    /// Whether every token was received once, in order and unchanged.
     pub(super) fn is_exact(&self) -> bool {
         self.received.is_whole() && self.comparison.is_exact() && self.sent.undelivered == 0
     }

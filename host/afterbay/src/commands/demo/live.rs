@@ -1,4 +1,4 @@
-//! What the demo shows while it runs: how far each side has read, how fast, and what waits.
+//! The demo's progress display: for each side the tokens read, the rate, and the backlog.
 
 use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,10 +8,10 @@ use afterbay_sim::Progress;
 use indicatif::{MultiProgress, ProgressBar};
 
 use super::act::Both;
-use crate::commands::sim::tell::style;
+use crate::commands::sim::output::style;
 use afterbay_terminal::count;
 
-/// The last progress of one end, between threads.
+/// The last progress of one end, shared between threads.
 #[derive(Clone, Default)]
 pub(super) struct Shown(Arc<Mutex<Progress>>);
 
@@ -25,13 +25,13 @@ impl Shown {
     }
 }
 
-/// A bar for each side on a terminal, a line for both elsewhere.
+/// A bar for each side on a terminal, else a line for both.
 pub(super) struct Live {
     bars: Option<(MultiProgress, Both<ProgressBar>)>,
     quiet: bool,
     began: Instant,
     last: Instant,
-    /// What each side had read then.
+    /// What each side had read at the last line.
     before: Both<Progress>,
 }
 
@@ -50,7 +50,7 @@ impl Live {
         Live { bars, quiet, began: now, last: now, before: Both::default() }
     }
 
-    /// Of each side, what was sent and what was read.
+    /// Shows what each side has sent and read.
     pub(super) fn show(&mut self, sides: Both<(Progress, Progress)>) {
         let every = if self.bars.is_some() { Duration::from_millis(500) } else { Duration::from_secs(1) };
         if self.quiet || self.last.elapsed() < every {
@@ -74,7 +74,7 @@ impl Live {
             None => {
                 let at = self.began.elapsed().as_secs_f64();
                 println!("{at:4.1} s  direct: {direct}   through Afterbay: {afterbay}");
-                // Only a reader that went away could mind, and then the next print tells.
+                // If nobody reads the output, the next print ends the process.
                 let _flushed = std::io::stdout().flush();
             }
         }
@@ -84,13 +84,13 @@ impl Live {
         if let Some((all, bars)) = &self.bars {
             bars.direct.finish();
             bars.afterbay.finish();
-            // Where the terminal is gone there is nobody to see what stays on it.
+            // An error means that the terminal is gone.
             let _cleared = all.clear();
         }
     }
 }
 
-/// By the reader's own clock: the two ends tell their progress at different times.
+/// The reader's rate, by the clock of its progress reports.
 fn per_second(now: &Progress, before: &Progress) -> String {
     let seconds = now.elapsed.saturating_sub(before.elapsed).as_secs_f64();
     let tokens = now.tokens.saturating_sub(before.tokens);

@@ -1,4 +1,4 @@
-//! What the demo says at its end: both sides beside each other, and what Afterbay has kept.
+//! The demo's result: both sides next to each other, and the figures of the journal.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use afterbay_sim::compare::Percentiles;
 use afterbay_sim::record::Record;
 
 use super::act::{Both, Ends};
-use crate::commands::sim::tell::{fault_lines, line, table, verdict};
+use crate::commands::sim::output::{fault_lines, line, table, verdict};
 use afterbay_terminal as screen;
 use afterbay_terminal::{bytes, count, seconds};
 
-/// Everything there is to say.
+/// The results of both acts.
 pub(super) struct Outcome {
-    /// Of the readers of every chunk.
+    /// The act with readers that handle every chunk.
     pub(super) every: Both<Ends>,
-    /// Of those that look at the last chunk they find.
+    /// The act with readers that handle the last chunk that they find.
     pub(super) last: Both<Ends>,
-    /// Of the first stream, and of the second.
+    /// The journal's reports on the first and the second stream.
     pub(super) kept: [VerifyReport; 2],
-    /// Afterbay ended well.
+    /// Whether Afterbay ended without an error.
     pub(super) drained: bool,
 }
 
-/// How the two figures of a row are divided, so that the ratio is above 1 where Afterbay does better.
+/// The direction of a ratio, so that it is above 1 if Afterbay is better.
 enum Better {
     Lower,
     Higher,
@@ -118,7 +118,7 @@ impl Outcome {
     fn print_kept(&self) -> std::io::Result<()> {
         let Ends { sent, received, .. } = &self.every.afterbay;
         let (sent, received, kept) = (&sent.record, &received.record, &self.kept[0]);
-        // To the journal a health check is a request of one row and one token, like any other.
+        // The journal counts a health check as a request with one row and one token.
         let with_health =
             |figure: fn(&Record) -> u64| [sent, received].map(|it| figure(it) + it.health_checks);
         let row = |name: &str, [went_in, out]: [u64; 2], kept: u64, figure: fn(u64) -> String| {
@@ -155,7 +155,7 @@ impl Outcome {
     }
 }
 
-/// Tokens that were sent and that the reader has not got.
+/// Tokens that were sent and that the reader did not get.
 fn missing(side: &Ends) -> u64 {
     side.sent.record.tokens.saturating_sub(side.received.record.tokens)
 }

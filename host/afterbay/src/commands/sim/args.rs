@@ -1,4 +1,4 @@
-//! What can be asked of `afterbay sim`, and how it is written.
+//! The options of `afterbay sim`, and how their values are written.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use clap::ValueEnum;
 
 /// Send what a scheduler would send
 ///
-/// Requests come, run in batches with one row for each, and end; or the files of a directory are sent as frames.
+/// Simulates requests that arrive, run in batches with one row for each, and end. Or sends the files of a directory as frames.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   afterbay sim scheduler --connect ipc:///run/afterbay/decode-0 --wire msgpack --rate 50
@@ -27,7 +27,7 @@ use clap::ValueEnum;
   afterbay sim scheduler --connect tcp://127.0.0.1:5555 --endings length=6,stop-token=3,abort=1
   afterbay sim scheduler --connect ipc:///tmp/a --frames tests/fixtures/frames --suffix pickle")]
 pub(super) struct SchedulerArgs {
-    /// Where to connect: ipc://PATH or tcp://HOST:PORT
+    /// The endpoint to connect to: ipc://PATH or tcp://HOST:PORT
     #[arg(long, value_name = "ENDPOINT", value_parser = endpoint)]
     connect: String,
     /// Take aborts from the PUSH that Afterbay binds there (stream.abort.push), as SGLang's scheduler does
@@ -39,22 +39,22 @@ pub(super) struct SchedulerArgs {
     /// Tokens of a request: a number, or LOW-HIGH
     #[arg(long, value_name = "TOKENS", default_value = "128", value_parser = lengths)]
     tokens: Lengths,
-    /// Requests that come in a second, at random times [default: all come at once]
+    /// Requests that arrive in a second, at random times [default: all arrive at once]
     #[arg(long, value_name = "PER_SECOND", conflicts_with = "stagger")]
     rate: Option<f64>,
-    /// This fraction of the requests joins evenly over the first ones' steps, the others come at once
+    /// This fraction of the requests arrives evenly during the steps of the first ones; the others arrive at once
     #[arg(long, value_name = "FRACTION")]
     stagger: Option<f64>,
-    /// So many requests more, together at a time after the start; may be given again
+    /// N more requests, all at TIME after the start; may be repeated
     #[arg(long, value_name = "N@TIME", value_parser = burst)]
     burst: Vec<Burst>,
-    /// Requests that run at once: the rows of a batch, at the most
+    /// Most requests that run at once, which is the most rows of a batch
     #[arg(long, value_name = "ROWS", default_value_t = 4096)]
     max_running: u32,
     /// New tokens in a row
     #[arg(long, value_name = "TOKENS", default_value_t = 1)]
     tokens_per_step: u32,
-    /// Steps, and so batches, in a second; 0: as fast as they are taken
+    /// Steps, each with one batch, in a second; 0: as fast as the peer takes them
     #[arg(long, value_name = "STEPS", default_value_t = 50.0)]
     steps_per_second: f64,
     /// SGLang's encoding
@@ -69,13 +69,13 @@ pub(super) struct SchedulerArgs {
     /// Tokens of the prompt's end in a request's first row, at most 5
     #[arg(long, value_name = "TOKENS", default_value_t = 5)]
     prompt_tail: u32,
-    /// A health check's row every so many steps
+    /// Send the row of a health check every STEPS steps
     #[arg(long, value_name = "STEPS")]
     health_every: Option<u64>,
-    /// A batch without rows every so many steps
+    /// Send a batch without rows every STEPS steps
     #[arg(long, value_name = "STEPS")]
     idle_every: Option<u64>,
-    /// A control message every so many steps
+    /// Send a control message every STEPS steps
     #[arg(long, value_name = "STEPS")]
     control_every: Option<u64>,
     /// The same seed gives the same requests. With several schedulers at once each needs its own
@@ -87,7 +87,7 @@ pub(super) struct SchedulerArgs {
     /// With --frames: the ending of the files' names
     #[arg(long, value_name = "SUFFIX", default_value = "msgpack", requires = "frames")]
     suffix: String,
-    /// How long to wait for somebody to listen
+    /// How long to wait for a listener
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     connect_timeout: Duration,
     /// Print the result as JSON
@@ -97,7 +97,7 @@ pub(super) struct SchedulerArgs {
 
 /// Read as SGLang's reader would, at its pace, and check every request
 ///
-/// Binds, so it may start before or after who connects. Without --requests, --frames or --idle it reads until Ctrl-C.
+/// Binds, so it may start before or after its peer. Without --requests, --frames or --idle it reads until Ctrl-C.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   afterbay sim reader --bind ipc:///run/sglang/detokenizer --cost-per-chunk 20us --requests 200
@@ -107,56 +107,56 @@ pub(super) struct SchedulerArgs {
   afterbay sim reader --bind ipc:///tmp/r --read last-only      # behind delta-to-cumulative
   afterbay sim reader --bind ipc:///tmp/r --read frames --frames 59 --json")]
 pub(super) struct ReaderArgs {
-    /// Where to listen: ipc://PATH or tcp://HOST:PORT
+    /// The endpoint to listen on: ipc://PATH or tcp://HOST:PORT
     #[arg(long, value_name = "ENDPOINT", value_parser = endpoint)]
     bind: String,
-    /// What each row costs
+    /// The time that each row costs
     #[arg(long, value_name = "TIME", default_value = "0us", value_parser = duration)]
     cost_per_chunk: Duration,
-    /// What each token costs on top
+    /// The time that each token costs in addition
     #[arg(long, value_name = "TIME", default_value = "0us", value_parser = duration)]
     cost_per_token: Duration,
-    /// Spend the cost computing, not waiting
+    /// Spend that time computing, not waiting
     #[arg(long)]
     busy: bool,
-    /// What counts of a request: all of its rows; of those found together in the inbox the last, the others are
-    /// overwritten; its last row alone; or frames are counted and not looked into
+    /// Which rows of a request count: all; of those that are in the inbox together only the last (the others are overwritten); only
+    /// the request's last row; or none, because frames are counted and not decoded
     #[arg(long, value_enum, default_value_t = ReadName::Deltas)]
     read: ReadName,
-    /// What is known of the ids: those of a simulated scheduler, or only how many the scheduler counts
+    /// How ids are checked: against a simulated scheduler, or only by the scheduler's counts
     #[arg(long, value_enum, default_value_t = ExpectName::Simulated)]
     expect: ExpectName,
-    /// Frames that are read off the socket before they are handled: a number, or unbounded, as libzmq's are
+    /// Frames that are read from the socket before they are handled: a number, or unbounded as in libzmq
     #[arg(long, value_name = "N|unbounded", default_value = "0", value_parser = inbox)]
     inbox: Inbox,
-    /// Handle nothing for a time, so long after the first frame came
+    /// Stop handling frames once, TIME after the first frame
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "stall_for")]
     stall_after: Option<Duration>,
-    /// For how long
+    /// How long that stop lasts
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration, requires = "stall_after")]
     stall_for: Duration,
-    /// Go away and come back after so many frames, again and again
+    /// Close the socket and open it again after every FRAMES frames
     #[arg(long, value_name = "FRAMES")]
     restart_every: Option<u64>,
-    /// For how long it is away
+    /// How long the socket stays closed
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration, requires = "restart_every")]
     restart_pause: Duration,
-    /// How often at the most
+    /// Close the socket at most this often
     #[arg(long, value_name = "TIMES", requires = "restart_every")]
     restarts: Option<u32>,
     /// Count the frames that are finished on this page
     #[arg(long, value_name = "FILE")]
     credit: Option<PathBuf>,
-    /// End when so many requests have ended
+    /// End when N requests have ended
     #[arg(long, value_name = "N")]
     pub(super) requests: Option<u64>,
-    /// End when so many frames have come
+    /// End when N frames have been received
     #[arg(long, value_name = "N")]
     frames: Option<u64>,
-    /// End when nothing has come for so long, after something had
+    /// End when no frame has been received for TIME after the last one
     #[arg(long, value_name = "TIME", value_parser = duration)]
     idle: Option<Duration>,
-    /// With --requests and --frames: read on for so long, for what should not come
+    /// With --requests and --frames: read on for TIME, to find frames that should not follow
     #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = duration)]
     linger: Duration,
     /// Print the result as JSON
@@ -192,7 +192,7 @@ enum ExpectName {
 }
 
 impl SchedulerArgs {
-    /// What is to be sent.
+    /// The options of the simulated scheduler.
     pub(super) fn options(&self) -> anyhow::Result<scheduler::Options> {
         let source = match &self.frames {
             Some(directory) => Source::Frames(replay::directory(directory, &self.suffix)?),
@@ -205,7 +205,7 @@ impl SchedulerArgs {
         Ok(options)
     }
 
-    /// How many requests there will be, if that is known.
+    /// The number of requests, if it is known.
     pub(super) fn requests(&self) -> Option<u64> {
         self.frames.is_none().then(|| self.all_requests())
     }
@@ -237,7 +237,7 @@ impl SchedulerArgs {
 }
 
 impl ReaderArgs {
-    /// How it is to be read.
+    /// The options of the simulated reader.
     pub(super) fn options(&self) -> reader::Options {
         let spent = if self.busy { Spent::Busy } else { Spent::Asleep };
         reader::Options {
@@ -262,8 +262,8 @@ impl ReaderArgs {
         }
     }
 
-    /// Whether everything that was asked for came, and nothing that should not. Stopped in the middle, what is still
-    /// open or did not come yet is no fault.
+    /// Whether everything expected was received without a fault. If a signal stopped the reader, open and missing requests are no
+    /// fault.
     pub(super) fn is_good(&self, received: &Received) -> bool {
         let record = &received.record;
         let enough = self.requests.is_none_or(|requests| record.requests >= requests)

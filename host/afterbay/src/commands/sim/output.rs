@@ -1,5 +1,4 @@
-//! How the simulator's commands tell things: progress on a terminal or a pipe, results in columns or lines, figures as
-//! people read them.
+//! The output of the simulator's commands: progress on a terminal or a pipe, results in columns or lines.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -11,10 +10,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use afterbay_terminal as screen;
 use afterbay_terminal::count;
 
-/// How often progress is told where it does not go to a terminal.
+/// The interval of progress lines if standard error is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(1);
 
-/// Progress: a bar on a terminal, a line now and then elsewhere. On standard error, so that the result stands alone.
+/// Progress on standard error: a bar on a terminal, else a line each second.
 pub(crate) struct Bar {
     bar: Option<ProgressBar>,
     what: &'static str,
@@ -60,7 +59,7 @@ pub(crate) fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// Names and values: in columns on a terminal, `name: value` elsewhere.
+/// Names and values: in columns on a terminal, else as `name: value`.
 pub(crate) fn table(lines: &[(String, String)]) -> String {
     let terminal = std::io::stdout().is_terminal();
     let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
@@ -76,7 +75,7 @@ pub(crate) fn verdict(good: bool) -> String {
     if good { screen::good("good".to_owned()) } else { screen::bad("not good".to_owned()) }
 }
 
-/// Lost and repeated always, the others where there are any, and the first few in words.
+/// Lines for faults: lost and repeated tokens always, other kinds if there are any, and the first few faults in words.
 pub(crate) fn fault_lines(faults: &Faults) -> Vec<(String, String)> {
     let always = [("tokens lost", faults.lost_tokens), ("tokens repeated", faults.repeated_tokens)];
     let sometimes = [

@@ -1,4 +1,4 @@
-//! Where the demo plays: a directory with a configuration, and an `afterbay run` in it. Both are gone on every way out.
+//! The demo's temporary directory with its configuration, and the `afterbay run` in it. Both are removed however the demo ends.
 
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::process::CommandExt;
@@ -13,26 +13,25 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use afterbay_terminal::seconds;
 
-/// The streams' names, in the configuration and the journal: for a reader of every chunk, and for one that looks at the
-/// last it finds.
+/// The names of the streams: for a reader that handles every chunk, and for one that handles the last chunk that it finds.
 pub(super) const EVERY_CHUNK: &str = "every-chunk";
 pub(super) const LAST_CHUNK: &str = "last-chunk";
 const CONFIG: &str = "afterbay.toml";
-/// How long Afterbay may take to be ready, and to end.
+/// Time for Afterbay to become ready, and to end.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 const END_WITHIN: Duration = Duration::from_secs(15);
-/// Lines of Afterbay's log that are shown where it fails.
+/// Lines of Afterbay's log that are shown if it fails.
 const LAST_LINES: usize = 10;
 
-/// Where everything is. Dropping it removes the temporary directory, on every way out.
+/// The directories of the demo. Dropping it removes the temporary one.
 pub(super) struct Stage {
-    /// Sockets and the credit page; with `--keep` nothing else.
+    /// The sockets and the credit page.
     temporary: tempfile::TempDir,
-    /// Configuration, journal, log.
+    /// The configuration, the journal and the log; the same directory without --keep.
     dir: PathBuf,
 }
 
-/// `afterbay run`. Dropping it kills it, on every way out.
+/// A running `afterbay run`. Dropping it kills the process.
 pub(super) struct Afterbay {
     child: Child,
     log: PathBuf,
@@ -63,12 +62,12 @@ impl Stage {
         self.dir.join("journal")
     }
 
-    /// Where Afterbay listens for a stream's scheduler.
+    /// The endpoint where Afterbay listens for a stream's scheduler.
     pub(super) fn scheduler(&self, stream: &str) -> String {
         self.ipc(&format!("{stream}-scheduler"))
     }
 
-    /// Where a stream's reader listens for Afterbay.
+    /// The endpoint where a stream's reader listens for Afterbay.
     pub(super) fn reader(&self, stream: &str) -> String {
         self.ipc(&format!("{stream}-reader"))
     }
@@ -77,7 +76,7 @@ impl Stage {
         self.temporary.path().join(format!("{stream}-credit"))
     }
 
-    /// Writes the configuration and gives its text.
+    /// Writes the configuration and returns its text.
     pub(super) fn write_config(&self) -> anyhow::Result<String> {
         let (file, config) = (self.dir.join(CONFIG), self.config());
         std::fs::write(&file, &config).with_context(|| file.display().to_string())?;
@@ -125,7 +124,7 @@ impl Afterbay {
             .stdin(Stdio::null())
             .stdout(out.try_clone()?)
             .stderr(out)
-            // A Ctrl-C is for the demo: it ends Afterbay when the stream has ended.
+            // Ctrl-C ends the demo, which then ends Afterbay.
             .process_group(0)
             .spawn()
             .context("afterbay run")?;
@@ -151,7 +150,7 @@ impl Afterbay {
         Ok(())
     }
 
-    /// Ends it by SIGTERM: it sends what it has received first. Says whether it ended well, in time.
+    /// Ends Afterbay by SIGTERM and waits while it drains. Returns whether it ended in time without an error.
     pub(super) fn end(&mut self, stop: &Stop) -> anyhow::Result<bool> {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             kill_process(pid, Signal::TERM).context("SIGTERM to afterbay run")?;
@@ -167,12 +166,12 @@ impl Afterbay {
         Ok(false)
     }
 
-    /// Its status, if it has ended.
+    /// The exit status, if Afterbay has ended.
     pub(super) fn ended(&mut self) -> anyhow::Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
 
-    /// The end of its log, to be put after a message.
+    /// The last lines of the log, to append to a message.
     pub(super) fn last_words(&self) -> String {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
@@ -183,23 +182,23 @@ impl Afterbay {
 
 impl Drop for Afterbay {
     fn drop(&mut self) {
-        // It may have ended, and then there is nothing to do.
+        // An error means that Afterbay has already ended.
         let _ended = self.child.kill();
         let _status = self.child.wait();
     }
 }
 
-/// A signal ended the demo.
+/// The error that a signal ended the demo.
 #[derive(Debug, thiserror::Error)]
 #[error("stopped by a signal")]
 pub(super) struct Stopped;
 
-/// An error where a signal has come: the way out removes everything.
+/// Returns an error if a signal was received.
 pub(super) fn end_where_stopped(stop: &Stop) -> Result<(), Stopped> {
     if stop.is_stopped() { Err(Stopped) } else { Ok(()) }
 }
 
-/// Does work that takes a while, and leaves it where a signal comes: it must be work that nobody misses half of.
+/// Does long work on a thread, and abandons it at a signal. The work must be safe to abandon.
 pub(super) fn unless_stopped<T: Send + 'static>(
     stop: &Stop,
     work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
@@ -212,10 +211,10 @@ pub(super) fn unless_stopped<T: Send + 'static>(
     working.join().map_err(|_| anyhow::anyhow!("the demo's work panicked"))?
 }
 
-/// This very program, also where its file was replaced or removed meanwhile.
+/// A command that runs this program, even if its file was replaced or removed meanwhile.
 pub(super) fn afterbay() -> Command {
     let mut command = Command::new("/proc/self/exe");
-    // A user's own configuration is not the demo's.
+    // The demo does not use the user's configuration.
     command.arg0("afterbay").env_remove("AFTERBAY_CONFIG");
     command
 }

@@ -19,7 +19,7 @@ const DEFAULT_TCP: &str = "127.0.0.1:9464";
 
 /// The options of a command that calls a running Afterbay.
 #[derive(clap::Args)]
-pub(crate) struct Asks {
+pub(crate) struct AdminCall {
     /// The configuration of the running Afterbay, which names its admin addresses. Without --config and --admin, the command
     /// calls the Afterbay that `afterbay sglang` runs by default
     #[arg(long, value_name = "FILE", env = "AFTERBAY_CONFIG")]
@@ -45,7 +45,7 @@ fn parse_admin(text: &str) -> Result<String, String> {
     }
 }
 
-impl Asks {
+impl AdminCall {
     /// POSTs JSON. Returns whether the call succeeded, and the answer.
     pub(crate) fn post(&self, path: &str, body: &Value) -> anyhow::Result<(bool, Value)> {
         self.ask(true, async |target, key| http_post(target, path, key, body).await)
