@@ -1,6 +1,6 @@
-"""pii-masker: puts a mask in the place of e-mail addresses, card numbers and phone numbers.
+"""pii-masker: masks e-mail addresses, card numbers and phone numbers.
 
-A row whose text ends in what could be the beginning of one waits until the rows behind it say what it is.
+If a row's text ends in a possible beginning of one of them, the plugin holds the row until later rows show what it is.
 """
 
 import json
@@ -27,51 +27,51 @@ from wit_world.imports.types import (
 SCHEMA = {
     "type": "object",
     "properties": {
-        "mask": {"type": "string", "default": "[masked]", "description": "What stands in the place of each."},
+        "mask": {"type": "string", "default": "[masked]", "description": "The text that replaces each of them."},
         "mask_id": {
             "type": "integer",
             "minimum": 0,
             "maximum": 2**31 - 1,
             "default": 0,
-            "description": "The token id in the place of each id of a row with a mask.",
+            "description": "The token id that replaces each id of a masked row.",
         },
         "hold_ms": {
             "type": "integer",
             "minimum": 1,
             "maximum": 60_000,
             "default": 1000,
-            "description": "A row waits at most so long; then it goes on as it came. The operator's limits.hold bounds it.",
+            "description": "The longest hold of a row in ms; then it is released unchanged. limits.hold caps it.",
         },
         "hold_words": {
             "type": "boolean",
             "default": True,
-            "description": "A row that ends in a plain word waits, too: an @ may come.",
+            "description": "Also hold a row that ends in a plain word, because an @ may follow.",
         },
     },
     "additionalProperties": False,
 }
 
-# What stood before an @ may have gone on already.
+# Rows before the @ may have been sent already.
 EMAIL = re.compile(r"[A-Za-z0-9._%+-]*@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
 NUMBER = re.compile(r"(?<![\w.])(?:\+|\+?\()?\d(?:[ ().-]{0,2}\d)+")
 PHONE_OF_10 = re.compile(r"\(?\d{3}\)?[ .-]{1,2}\d{3}[ .-]\d{4}")
 
-# How each may begin at the end of a text. Longer ones are none.
+# The beginnings of each kind at the end of a text. Longer texts are none of them.
 ADDRESS = r"[A-Za-z0-9._%+-]{0,64}@[A-Za-z0-9.-]{0,190}\Z"
 WORD = r"(?<![A-Za-z0-9._%+-])[A-Za-z0-9._%+-]{1,64}\Z"
 DIGITS = r"(?<![\w.])(?:\+|\+?\(|(?:\+|\+?\()?\d[\d ().-]{0,30})\Z"
 BEGINNING = {True: re.compile(f"{ADDRESS}|{WORD}|{DIGITS}"), False: re.compile(f"{ADDRESS}|{DIGITS}")}
 BEGINNING_CHARS = 300
 
-# What is kept from call to call is kept here: each call has a `Plugin` of its own.
-settings = {name: of["default"] for name, of in SCHEMA["properties"].items()}
-# Of each open request the rows that wait: the text and the number of ids of each.
+# State that lasts from call to call must be global: each call has its own `Plugin`.
+settings = {name: schema["default"] for name, schema in SCHEMA["properties"].items()}
+# The held rows of each open request: the text and the number of ids of each row.
 waiting = {}
-told_no_text = False
+logged_no_text = False
 
 
 def is_card(digits):
-    """By Luhn's check digit."""
+    """Return whether Luhn's check digit is right."""
     doubled = [int(digit) * (1 + place % 2) for place, digit in enumerate(reversed(digits))]
     return 13 <= len(digits) <= 19 and sum(value - 9 * (value > 9) for value in doubled) % 10 == 0
 
@@ -79,13 +79,13 @@ def is_card(digits):
 def is_phone(number, digits):
     if number[0] == "+":
         return 8 <= len(digits) <= 15
-    # Dates and lists of figures look alike: so it has an area code, in brackets or with a 0.
+    # Dates and lists of numbers look alike. A phone number has an area code in brackets or with a 0.
     has_code = number[0] in "(0" and number != digits and 9 <= len(digits) <= 15
     return has_code or PHONE_OF_10.fullmatch(number) is not None
 
 
 def masked(text):
-    """The text with masks, and how many there are."""
+    """Return the masked text and the number of masks."""
     found = 0
 
     def number(match):
@@ -100,15 +100,15 @@ def masked(text):
     return NUMBER.sub(number, text), emails + found
 
 
-def wrong(name, value):
-    """What is wrong with a setting."""
+def setting_error(name, value):
+    """Return a message about an invalid setting, or None."""
     if name not in settings:
-        return "is not known"
-    of = SCHEMA["properties"][name]
-    if type(value) is not {"string": str, "integer": int, "boolean": bool}[of["type"]]:
-        return f"is {json.dumps(value)}, must be of type {of['type']}"
-    if "minimum" in of and not of["minimum"] <= value <= of["maximum"]:
-        return f"is {value}, must be from {of['minimum']} to {of['maximum']}"
+        return "is unknown"
+    schema = SCHEMA["properties"][name]
+    if type(value) is not {"string": str, "integer": int, "boolean": bool}[schema["type"]]:
+        return f"is {json.dumps(value)}, must be of type {schema['type']}"
+    if "minimum" in schema and not schema["minimum"] <= value <= schema["maximum"]:
+        return f"is {value}, must be from {schema['minimum']} to {schema['maximum']}"
     return None
 
 
@@ -125,7 +125,7 @@ class Plugin(exports.Plugin):
 
     def configure(self, text):
         for name, value in json.loads(text).items():
-            message = wrong(name, value)
+            message = setting_error(name, value)
             if message:
                 raise Err(ConfigureError_Setting(BadSetting(f"/{name}", message)))
             settings[name] = value
@@ -135,16 +135,16 @@ class Plugin(exports.Plugin):
             waiting[request.request] = []
 
     def process(self, batch):
-        global told_no_text
+        global logged_no_text
         if not batch.texts:
-            if not told_no_text:
-                log.log(log.Level.WARN, None, "rows have no text here: this is for a stream behind the detokenizer")
-            told_no_text = True
+            if not logged_no_text:
+                log.log(log.Level.WARN, None, "rows have no text: this plugin needs a stream after the detokenizer")
+            logged_no_text = True
             return []
         verdicts, start = [], 0
         for row, request in enumerate(batch.requests):
             end = batch.output_ends[row]
-            action = self.judge(
+            action = self.action(
                 waiting.setdefault(request, []),
                 batch.waiting[row],
                 batch.texts[row],
@@ -156,9 +156,9 @@ class Plugin(exports.Plugin):
             start = end
         return verdicts
 
-    def judge(self, rows, still, text, ids, is_last):
-        # The others have gone on: their time was over.
-        del rows[: len(rows) - still]
+    def action(self, rows, held, text, ids, is_last):
+        # The other rows were released: their hold timed out.
+        del rows[: len(rows) - held]
         before = sum(len(text) for text, _ in rows)
         rows.append((text, ids))
         text = "".join(text for text, _ in rows)
@@ -167,23 +167,23 @@ class Plugin(exports.Plugin):
             beginning = BEGINNING[settings["hold_words"]].search(text, max(0, len(text) - BEGINNING_CHARS))
         mask, found = masked(text)
         if beginning and before and beginning.start() >= before and not found:
-            # Of what came before all is known.
+            # The earlier rows contain nothing to mask.
             del rows[:-1]
             return Action_ReleaseAndHold(settings["hold_ms"])
         if beginning:
             return Action_Hold(settings["hold_ms"])
-        ids, waited = sum(ids for _, ids in rows), len(rows) > 1
+        ids, has_held_rows = sum(ids for _, ids in rows), len(rows) > 1
         rows.clear()
         if found:
             metrics.counter_add("masked", found)
             return Action_ReleaseAs(Replacement([settings["mask_id"]] * ids, mask))
-        return Action_Release() if waited else None
+        return Action_Release() if has_held_rows else None
 
     def close(self, requests):
         for request in requests:
             waiting.pop(request, None)
 
-    # Not asked for.
+    # The host makes these calls only if `wants` asks for them.
     def changed(self, requests):
         pass
 

@@ -1,14 +1,14 @@
-//! Builds the bundled plugins for wasm32-wasip2 and writes a table of them, and one of the contract as C.
+//! Builds the bundled plugins for wasm32-wasip2, and writes a table of them and a table of the contract in C.
 
 use std::error::Error;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// The bundled plugins: each a crate of this name in `plugins/`.
+/// The bundled plugins. Each is the crate of this name in `plugins/`.
 const NAMES: [&str; 4] = ["delta-to-cumulative", "floor", "grammar-check", "skip-detokenization"];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Asked for when it runs, not when it was compiled: a checkout may have moved since.
+    // Read at run time, not at compile time: the checkout may have moved in between.
     let here = std::env::var_os("CARGO_MANIFEST_DIR").ok_or("CARGO_MANIFEST_DIR is not set")?;
     let plugins = Path::new(&here).join("..").canonicalize()?;
     for input in ["c-bindings", "Cargo.toml", "Cargo.lock", "sdk/Cargo.toml", "sdk/src", "../wit"] {

@@ -1,4 +1,4 @@
-//! Writes the contract as C into the directory that `AFTERBAY_C_BINDINGS` names, else its own.
+//! Writes the contract in C into the directory that `AFTERBAY_C_BINDINGS` names, or into `OUT_DIR`.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut resolve = Resolve::default();
     let package = resolve.push_str("transform.wit", &std::fs::read_to_string(wit)?)?;
     let world = resolve.select_world(&[package], Some("transform"))?;
-    // The world's type is put in when the component is made of the module.
+    // `wasm-tools` adds the world's type when it makes a component of the module.
     let options = wit_bindgen_c::Opts { no_object_file: true, ..Default::default() };
     let mut files = Files::default();
     options.build().generate(&mut resolve, world, &mut files)?;
@@ -22,7 +22,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::fs::create_dir_all(&dir)?;
     for (name, contents) in files.iter() {
         let contents = std::str::from_utf8(contents)?;
-        // Draws in an object file with the world's type, which there is none of.
+        // The generated code ends with a reference to an object file with the world's type, which does not
+        // exist here.
         let end = contents.find("// Ensure that the *_component_type.o").unwrap_or(contents.len());
         std::fs::write(dir.join(name), format!("{}\n", contents[..end].trim_end()))?;
     }

@@ -1,11 +1,11 @@
-//! Gathers what a new project needs: the contract, the Rust SDK's sources, the templates.
+//! Embeds the contract, the Rust SDK's sources and the templates for new projects.
 
 use std::error::Error;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Asked for when it runs, not when it was compiled: a checkout may have moved since.
+    // Read at run time, not at compile time: the checkout may have moved in between.
     let here = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     let root = here.join("../..").canonicalize()?;
@@ -34,7 +34,7 @@ fn rerun_if_changed(path: &Path) {
     println!("cargo::rerun-if-changed={}", path.display());
 }
 
-/// All files below a directory, by their path in it.
+/// All files below a directory, by their relative paths.
 fn files(dir: &Path) -> Result<Vec<(String, PathBuf)>, Box<dyn Error>> {
     fn collect(dir: &Path, root: &Path, found: &mut Vec<(String, PathBuf)>) -> Result<(), Box<dyn Error>> {
         for entry in std::fs::read_dir(dir)? {
@@ -62,7 +62,7 @@ fn list(table: &mut String, name: &str, files: &[(String, PathBuf)]) -> std::fmt
     writeln!(table, "];")
 }
 
-/// A manifest that is of no workspace: what it takes from its workspace stands in it.
+/// Makes a manifest independent of its workspace: inherited values are copied into it.
 fn standalone(manifest: &str, workspace: &str) -> Result<String, Box<dyn Error>> {
     let mut made = String::new();
     let without_lints = manifest.replace("[lints]\nworkspace = true\n\n", "");
@@ -72,7 +72,7 @@ fn standalone(manifest: &str, workspace: &str) -> Result<String, Box<dyn Error>>
             continue;
         };
         let found =
-            workspace.lines().find(|line| line.strip_prefix(key).is_some_and(|it| it.starts_with(" = ")));
+            workspace.lines().find(|line| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(" = ")));
         writeln!(made, "{}", found.ok_or_else(|| format!("plugins/Cargo.toml has no {key}"))?)?;
     }
     Ok(made)

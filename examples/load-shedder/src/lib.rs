@@ -1,4 +1,5 @@
-//! Notes at each request's end how many of its tokens were different, and sheds that work while the stream is under pressure.
+//! Notes the number of different tokens at the end of each request, and skips that work while the stream is
+//! under pressure.
 
 use std::collections::HashSet;
 
@@ -7,11 +8,12 @@ use afterbay_plugin::{
     TokenId, Verdicts, metrics, signals,
 };
 
-/// What an operator may set.
+/// The settings of the plugin.
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// It sheds while more requests wait for the scheduler; while a reader is behind it does so, too.
+    /// The plugin skips its work while more requests than this wait for the scheduler, and while a reader is
+    /// behind.
     waiting_max: u64,
 }
 
@@ -21,18 +23,18 @@ impl Default for Settings {
     }
 }
 
-/// The plugin.
+/// The plugin that sheds its load.
 pub struct LoadShedder {
     settings: Settings,
     is_shedding: bool,
-    requests: Requests<Request>,
+    requests: Requests<TokenCount>,
 }
 
 #[derive(Default)]
-struct Request {
+struct TokenCount {
     different: HashSet<TokenId>,
-    tokens: usize,
-    not_looked_at: usize,
+    counted: usize,
+    skipped: usize,
 }
 
 impl Plugin for LoadShedder {
@@ -45,24 +47,24 @@ impl Plugin for LoadShedder {
     }
 
     fn opened(&mut self, request: &Opened) {
-        // What came before this instance was not looked at either.
-        let not_looked_at = request.received_tokens as usize;
-        self.requests.insert(request.request, Request { not_looked_at, ..Request::default() });
+        // This instance did not see the tokens before it either.
+        let skipped = request.received_tokens as usize;
+        self.requests.insert(request.request, TokenCount { skipped, ..TokenCount::default() });
     }
 
     fn pressure(&mut self) {
         let now = signals();
-        // What is stale says nothing of now.
+        // A stale value says nothing about the present.
         let scheduler = now.scheduler.filter(|load| !load.stale);
         let waiting = scheduler.and_then(|load| load.waiting).unwrap_or(0);
-        // Their states: it is told when one changes, not of how long rows have waited.
+        // Use the sinks' states only: `pressure` is called when a state changes, not when a row gets older.
         let is_behind = |state| matches!(state, SinkState::Behind | SinkState::Stalled);
         let behind = now.sinks.iter().filter(|sink| is_behind(sink.state)).count();
         let sheds = waiting > self.settings.waiting_max || behind > 0;
         if sheds != self.is_shedding {
             afterbay_plugin::info!(
                 "{}: {waiting} requests wait, {behind} readers are behind",
-                if sheds { "sheds its work" } else { "works again" }
+                if sheds { "shedding work" } else { "working again" }
             );
             metrics::gauge_set("shedding", if sheds { 1.0 } else { 0.0 });
         }
@@ -73,10 +75,10 @@ impl Plugin for LoadShedder {
         for row in batch {
             let Some(request) = self.requests.get_mut(row.request()) else { continue };
             if self.is_shedding {
-                request.not_looked_at += row.ids().len();
+                request.skipped += row.ids().len();
                 metrics::counter_add("rows_shed", 1);
             } else {
-                request.tokens += row.ids().len();
+                request.counted += row.ids().len();
                 request.different.extend(row.ids());
             }
             if row.finish() != Some(FinishKind::Running) {
@@ -90,12 +92,12 @@ impl Plugin for LoadShedder {
     }
 }
 
-impl Request {
+impl TokenCount {
     fn note(&self) -> String {
-        let note = format!("{} of {} tokens different", self.different.len(), self.tokens);
-        match self.not_looked_at {
+        let note = format!("{} of {} tokens different", self.different.len(), self.counted);
+        match self.skipped {
             0 => note,
-            more => format!("{note}, {more} more not looked at"),
+            skipped => format!("{note}, {skipped} more skipped"),
         }
     }
 }
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn under_pressure_no_token_is_looked_at_and_the_note_says_so() {
+    fn under_pressure_tokens_are_skipped_and_the_note_says_so() {
         let mut plugin = Harness::<LoadShedder>::new(r#"{"waiting_max": 10}"#).unwrap();
         plugin.open(1);
         plugin.process(&[TestRow::new(1).ids([7, 7, 8])]);
@@ -137,7 +139,7 @@ mod tests {
         );
         plugin.set_signals(waiting(10, false));
         let verdicts = plugin.process(&[TestRow::new(1).ids([9]).finish(FinishKind::Stop)]);
-        let note = "3 of 4 tokens different, 1 more not looked at";
+        let note = "3 of 4 tokens different, 1 more skipped";
         assert_eq!(verdicts[0].action, Action::Annotate(note.into()));
         assert_eq!(plugin.logged().len(), 2);
     }
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_is_behind_or_has_stalled_is_pressure_until_it_keeps_up() {
+    fn a_reader_that_is_behind_or_stalled_is_pressure_until_it_keeps_up() {
         let mut plugin = Harness::<LoadShedder>::new("{}").unwrap();
         for (state, shedding) in [
             (SinkState::KeepingUp, None),
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_that_is_stale_is_no_pressure() {
+    fn a_stale_load_is_no_pressure() {
         let mut plugin = Harness::<LoadShedder>::new("{}").unwrap();
         plugin.set_signals(waiting(1_000_000, true));
         assert_eq!(plugin.logged(), []);

@@ -1,17 +1,18 @@
-//! A repetition guard: finishes a request whose last ids are the same few, over and over.
+//! A repetition guard: ends a request whose last ids are the same few ids over and over.
 
 use afterbay_plugin::{
     Batch, Calls, Columns, ConfigureError, Opened, Plugin, RequestId, Requests, StateError, TokenId,
     Verdicts, bad_setting,
 };
 
-/// What an operator may set.
+/// The settings of the plugin.
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// How many of a request's last ids are looked at. Fewer than these are never a loop.
+    /// The number of a request's last ids that the plugin compares. Fewer ids are never a loop.
     window: usize,
-    /// How often a run of ids must fill the window for it to be a loop: with 64 and 4, runs of 1 to 16 ids are found.
+    /// The number of times that a run of ids must fill the window. With 64 and 4, the plugin finds runs of 1
+    /// to 16 ids.
     repeats: usize,
 }
 
@@ -21,13 +22,13 @@ impl Default for Settings {
     }
 }
 
-/// A request keeps twice this many ids, 8 bytes each.
+/// The largest window. The plugin stores up to twice as many ids for each request, 8 bytes each.
 const WINDOW_MAX: usize = 4096;
 
-/// Windows up to this have their room from the start.
+/// The largest window for which memory is reserved when a request opens.
 const WINDOW_USUAL: usize = 128;
 
-/// The plugin.
+/// The plugin that ends loops.
 pub struct StopOnLoop {
     window: usize,
     period_max: usize,
@@ -36,7 +37,8 @@ pub struct StopOnLoop {
 }
 
 impl StopOnLoop {
-    /// Room for all that is kept of a request: those that began together would all grow in one call.
+    /// An empty list with enough room for a request's ids. Otherwise the lists of requests that begin
+    /// together would all grow in one call.
     fn room(&self) -> Vec<TokenId> {
         Vec::with_capacity(2 * self.window.min(WINDOW_USUAL))
     }
@@ -59,7 +61,7 @@ impl Plugin for StopOnLoop {
     }
 
     fn opened(&mut self, request: &Opened) {
-        // The instance before this one may have handed it over.
+        // The previous instance may have exported this request.
         if self.requests.get(request.request).is_none() {
             self.requests.insert(request.request, self.room());
         }
@@ -69,8 +71,9 @@ impl Plugin for StopOnLoop {
         for row in batch {
             let Some(ids) = self.requests.get_mut(row.request()) else { continue };
             ids.extend_from_slice(row.ids());
-            // Cut only at up to twice the window, so that an id is moved once and not at every row. Not at the same
-            // length for all: those that began together would all be cut in one call.
+            // The list is cut only at up to twice the window, so that an id does not move at every row. The
+            // exact length differs between requests: otherwise the lists of requests that begin together
+            // would all be cut in one call.
             if ids.len() >= 2 * self.window - row.request() as usize % self.window {
                 ids.drain(..ids.len() - self.window);
             }
@@ -80,8 +83,8 @@ impl Plugin for StopOnLoop {
             if let Some(period) = period_of(last(ids, self.window), self.period_max) {
                 let window = self.window;
                 afterbay_plugin::info!(request: row.request(), "stopped: its last {window} ids repeat {period}");
-                // The reader sees the end now. Afterbay swallows what the scheduler still sends, and closes the request. Only
-                // where the row is replayed after a reload is there a next row, which repeats the verdict.
+                // The reader sees the end now. Afterbay swallows what the scheduler still sends and closes the request.
+                // A next row comes only if this row was a replay after a reload; it repeats the verdict.
                 verdicts.finish(row, "stop-on-loop");
             }
         }
@@ -91,10 +94,11 @@ impl Plugin for StopOnLoop {
         self.requests.remove(request);
     }
 
-    /// Of each request its number, how many ids there are, and these, its window at most; 8 bytes each.
+    /// For each request: its number, the count of its ids and the ids (at most a window), all as 64-bit
+    /// little-endian words.
     fn export_state(&mut self) -> Vec<u8> {
         let words: usize = self.requests.iter().map(|(_, ids)| 2 + last(ids, self.window).len()).sum();
-        // The stream waits for it: room is made once.
+        // The stream waits for this call, so that the list should not grow.
         let mut state = Vec::with_capacity(8 * words);
         for (request, ids) in self.requests.iter() {
             let ids = last(ids, self.window);
@@ -106,17 +110,17 @@ impl Plugin for StopOnLoop {
     }
 
     fn import_state(&mut self, version: &str, state: &[u8]) -> Result<(), StateError> {
-        // This is the first version that exports any.
+        // No earlier version exports state.
         if version != env!("CARGO_PKG_VERSION") {
             return Err(StateError::UnknownVersion);
         }
         let (mut words, []) = state.as_chunks::<8>() else { return Err(StateError::Corrupt) };
         while let [request, count, rest @ ..] = words {
             let count = u64::from_le_bytes(*count) as usize;
-            let (said, rest) = rest.split_at_checked(count).ok_or(StateError::Corrupt)?;
+            let (exported, rest) = rest.split_at_checked(count).ok_or(StateError::Corrupt)?;
             let mut ids = self.room();
-            // The window may have been larger.
-            ids.extend(last(said, self.window).iter().map(|id| TokenId::from_le_bytes(*id)));
+            // The exporting instance may have had a larger window.
+            ids.extend(last(exported, self.window).iter().map(|id| TokenId::from_le_bytes(*id)));
             self.requests.insert(u64::from_le_bytes(*request), ids);
             words = rest;
         }
@@ -127,14 +131,14 @@ impl Plugin for StopOnLoop {
     }
 }
 
-/// The last of these, at most so many.
+/// The last `count` items.
 fn last<T>(all: &[T], count: usize) -> &[T] {
     &all[all.len().saturating_sub(count)..]
 }
 
-/// The length of the shortest run that these ids repeat from end to end, if it is no longer than `period_max`.
+/// The length of the shortest run that these ids repeat from end to end, if it is at most `period_max`.
 fn period_of(ids: &[TokenId], period_max: usize) -> Option<usize> {
-    // Text that does not loop differs within an id or two, for every period: this is quick.
+    // This is fast: in ordinary text one of the first ids differs, for every period.
     (1..=period_max).find(|&period| ids.iter().rev().zip(ids.iter().rev().skip(period)).all(|(a, b)| a == b))
 }
 
@@ -147,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// The row, counted from 0, at which a request of these ids, one a row, is finished.
+    /// The index of the row that ends a request of these ids, one in each row.
     fn finished_at(settings: &str, ids: impl IntoIterator<Item = TokenId>) -> Option<usize> {
         let mut plugin = Harness::<StopOnLoop>::new(settings).unwrap();
         plugin.open(1);
@@ -160,14 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_is_finished_when_it_fills_the_window() {
+    fn a_loop_ends_when_it_fills_the_window() {
         let text = 0..100;
         let looped = [7, 8, 9].into_iter().cycle().take(100);
         assert_eq!(finished_at(r#"{"window": 12, "repeats": 4}"#, text.chain(looped)), Some(100 + 11));
     }
 
     #[test]
-    fn text_that_does_not_loop_is_left_alone() {
+    fn ordinary_text_does_not_end() {
         assert_eq!(finished_at("{}", (0..10_000).map(|i| i * i % 1009)), None);
     }
 
@@ -179,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_many_ids_is_seen_whole() {
+    fn all_ids_of_a_long_row_count() {
         let mut plugin = Harness::<StopOnLoop>::new("{}").unwrap();
         plugin.open(1);
         plugin.open(2);
@@ -191,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_a_request_goes_over_to_the_instance_that_follows() {
+    fn the_next_instance_imports_the_ids_of_each_request() {
         let new = || Harness::<StopOnLoop>::new(r#"{"window": 8, "repeats": 4}"#).unwrap();
         let mut before = new();
         before.open(1);
@@ -206,7 +210,7 @@ mod tests {
         assert_eq!(verdicts, [Verdict { row: 1, action: Action::Finish("stop-on-loop".into()) }]);
         let mut narrow = Harness::<StopOnLoop>::new(r#"{"window": 4, "repeats": 4}"#).unwrap();
         narrow.import_state(env!("CARGO_PKG_VERSION"), &state).unwrap();
-        assert_eq!(narrow.export_state().len(), 8 * (2 + 4 + 2 + 2), "of the five ids it has the last four");
+        assert_eq!(narrow.export_state().len(), 8 * (2 + 4 + 2 + 2), "it has the last four of five ids");
         assert_eq!(new().import_state("0.0.9", &state), Err(StateError::UnknownVersion));
         assert_eq!(
             new().import_state(env!("CARGO_PKG_VERSION"), &state[..state.len() - 8]),

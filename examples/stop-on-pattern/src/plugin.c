@@ -1,7 +1,7 @@
-// stop-on-pattern: finishes a request when its last ids are a pattern.
+// stop-on-pattern: ends a request when its last ids match a pattern.
 //
-// What is given to a function is its own: it frees it. What it gives back, and all in it, is malloc'ed: the caller frees it, but
-// for a list or a string of no length, of which it frees nothing.
+// Memory: a function owns its arguments and frees them. Results are allocated by malloc, and the caller frees
+// them, but for lists and strings of length 0.
 
 #include "../bindings/transform.h"
 #include <stdlib.h>
@@ -12,10 +12,11 @@
 
 static int64_t pattern[PATTERN_MAX];
 static uint32_t length;
-// How much of the pattern its first n ids end with, apart from all of them: where to go on when the next does not fit.
+// shorter[n] is the length of the longest proper prefix of the pattern that its first n ids end with.
+// Matching continues there if the next id does not match.
 static uint32_t shorter[PATTERN_MAX + 1];
 
-// A request, and how much of the pattern its last ids are.
+// A request, and the length of the prefix of the pattern that its last ids match.
 struct request {
   uint64_t number;
   uint32_t matched;
@@ -25,12 +26,12 @@ struct request {
 static struct request *buckets[BUCKETS];
 
 static struct request **find(uint64_t number) {
-  struct request **place = &buckets[number % BUCKETS];
-  while (*place && (*place)->number != number) place = &(*place)->next;
-  return place;
+  struct request **slot = &buckets[number % BUCKETS];
+  while (*slot && (*slot)->number != number) slot = &(*slot)->next;
+  return slot;
 }
 
-// One id more: how much of the pattern is matched now.
+// Adds an id. Returns the length of the matched prefix.
 static uint32_t advance(uint32_t matched, int64_t id) {
   while (matched > 0 && (matched == length || pattern[matched] != id)) matched = shorter[matched];
   return pattern[matched] == id ? matched + 1 : 0;
@@ -43,7 +44,7 @@ static bool refuse(exports_afterbay_plugin_plugin_configure_error_t *error, cons
   return false;
 }
 
-// Reads the numbers of `"pattern": [1, 2]`.
+// Reads the numbers of `"pattern": [1, 2]`. Returns false unless there are 1 to PATTERN_MAX numbers.
 static bool read_pattern(const char *text, const char *end) {
   const char *key = "\"pattern\"";
   size_t key_length = strlen(key);
@@ -69,7 +70,7 @@ void exports_afterbay_plugin_plugin_describe(exports_afterbay_plugin_plugin_desc
   transform_string_dup(&ret->version, "0.1.0");
   transform_string_dup(&ret->settings_schema,
                        "{\"type\": \"object\", \"properties\": {\"pattern\": {\"type\": \"array\", \"items\": {\"type\": \"integer\"}, "
-                       "\"minItems\": 1, \"maxItems\": 64, \"description\": \"The token ids that end a request, one after another.\"}}, "
+                       "\"minItems\": 1, \"maxItems\": 64, \"description\": \"The sequence of token ids that ends a request.\"}}, "
                        "\"required\": [\"pattern\"]}");
   ret->columns = AFTERBAY_PLUGIN_TYPES_COLUMNS_OUTPUT_IDS;
   ret->wants = 0;
@@ -92,11 +93,11 @@ bool exports_afterbay_plugin_plugin_configure(transform_string_t *settings,
 
 void exports_afterbay_plugin_plugin_open(exports_afterbay_plugin_plugin_list_opened_t *requests) {
   for (size_t at = 0; at < requests->len; at++) {
-    struct request **place = find(requests->ptr[at].request);
-    if (*place) continue;
-    *place = calloc(1, sizeof **place);
-    if (!*place) abort();
-    (*place)->number = requests->ptr[at].request;
+    struct request **slot = find(requests->ptr[at].request);
+    if (*slot) continue;
+    *slot = calloc(1, sizeof **slot);
+    if (!*slot) abort();
+    (*slot)->number = requests->ptr[at].request;
   }
   exports_afterbay_plugin_plugin_list_opened_free(requests);
 }
@@ -128,15 +129,15 @@ void exports_afterbay_plugin_plugin_process(exports_afterbay_plugin_plugin_batch
 
 void exports_afterbay_plugin_plugin_close(exports_afterbay_plugin_plugin_list_request_id_t *requests) {
   for (size_t at = 0; at < requests->len; at++) {
-    struct request **place = find(requests->ptr[at]), *ended = *place;
+    struct request **slot = find(requests->ptr[at]), *ended = *slot;
     if (!ended) continue;
-    *place = ended->next;
+    *slot = ended->next;
     free(ended);
   }
   exports_afterbay_plugin_plugin_list_request_id_free(requests);
 }
 
-// Not asked for.
+// The host makes these calls only if `wants` asks for them.
 void exports_afterbay_plugin_plugin_changed(exports_afterbay_plugin_plugin_list_request_id_t *requests) {
   exports_afterbay_plugin_plugin_list_request_id_free(requests);
 }

@@ -1,19 +1,20 @@
-// token-audit: notes at each request's end how many tokens it had, how many different, and the longest run of one.
+// token-audit: at the end of each request, notes the numbers of its tokens and of its different tokens, and
+// the longest run of one token.
 import log from "afterbay:plugin/log@0.1.0";
 import metrics from "afterbay:plugin/metrics@0.1.0";
 
 const SCHEMA = {
   type: "object",
-  properties: { run_max: { type: "integer", minimum: 1, description: "A longer run of one token is a warning." } },
+  properties: { run_max: { type: "integer", minimum: 1, description: "The plugin warns of longer runs of one token." } },
   additionalProperties: false,
 };
 
 let runMax = 32;
 
-/** What is kept of each open request, by its number. */
+/** The statistics of each open request, by its number. */
 const requests = new Map();
 
-function audit(state, ids) {
+function count(state, ids) {
   for (const id of ids) {
     state.run = id === state.last ? state.run + 1 : 1;
     state.last = id;
@@ -23,7 +24,7 @@ function audit(state, ids) {
   state.tokens += ids.length;
 }
 
-function told(request, { tokens, different, longest }) {
+function report(request, { tokens, different, longest }) {
   const note = `${tokens} tokens, ${different.size} different, longest run ${longest}`;
   metrics.counterAdd("tokens", tokens);
   if (tokens > 0) metrics.histogramObserve("distinct_share", different.size / tokens);
@@ -49,7 +50,7 @@ export const plugin = {
   configure(text) {
     const { run_max = runMax, ...rest } = JSON.parse(text);
     const [unknown] = Object.keys(rest);
-    if (unknown) throw { tag: "setting", val: { pointer: `/${unknown}`, message: "is not known" } };
+    if (unknown) throw { tag: "setting", val: { pointer: `/${unknown}`, message: "is unknown" } };
     if (!Number.isInteger(run_max) || run_max < 1) {
       throw { tag: "setting", val: { pointer: "/run_max", message: `is ${run_max}, must be 1 or more` } };
     }
@@ -68,9 +69,9 @@ export const plugin = {
     batch.requests.forEach((request, row) => {
       const end = batch.outputEnds[row];
       const state = requests.get(request);
-      if (state) audit(state, batch.outputIds.slice(start, end));
+      if (state) count(state, batch.outputIds.slice(start, end));
       if (state && batch.finished[row] !== "running") {
-        verdicts.push({ row, action: { tag: "annotate", val: told(request, state) } });
+        verdicts.push({ row, action: { tag: "annotate", val: report(request, state) } });
       }
       start = end;
     });
@@ -81,7 +82,7 @@ export const plugin = {
     ended.forEach((request) => requests.delete(request));
   },
 
-  // Not asked for.
+  // The host makes these calls only if `wants` asks for them.
   changed() {},
   pressure() {},
   exportState() {

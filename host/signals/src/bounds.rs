@@ -1,43 +1,45 @@
-//! Every bound of this crate, and what happens at it.
+//! The bounds of this crate, and its behaviour at each of them.
 
 use std::time::Duration;
 
-/// Notices kept until somebody takes them. Further ones are counted, and the count is told in their place.
+/// The most notices that wait to be taken. Further ones are counted, and one notice reports their number.
 pub const NOTICES_MAX: usize = 256;
 
-/// Tries at two equal copies of a slot in one look. Past it the look gives nothing: the next one tries again.
+/// The most copies of a slot in one read of the file. If no two in a row are equal, the read gives nothing,
+/// and the next one tries again.
 pub const COPIES_MAX: u32 = 16;
 
-/// Bytes of a slot that are looked at. SGLang's slots have 16 KiB; a longer payload is an error in words.
+/// The largest slot in bytes. SGLang's slots have 16 KiB. A longer payload is invalid.
 pub const SLOT_BYTES_MAX: u32 = 64 * 1024;
 
-/// Bytes of a LoadStat payload, of which SGLang's has about 60. A longer one is an error in words. The `zeromq` crate has no bound
-/// of its own for a frame that it reads.
+/// The largest LoadStat payload in bytes. SGLang's has about 60. A longer one is invalid. The `zeromq` crate
+/// has no bound of its own for a received frame.
 pub const LOAD_STAT_BYTES_MAX: usize = 4096;
 
-/// LoadStat messages taken before other sources have their turn.
+/// The most LoadStat messages that are taken before other sources have their turn.
 pub const LOAD_STAT_TURN_MAX: usize = 64;
 
-/// Bytes of the body of a scrape. A longer one is an error in words.
+/// The largest body of a scrape in bytes. A longer one is invalid.
 pub const METRICS_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// Series of one metric that are looked at. Further ones are ignored.
+/// The most series of one metric. Further ones are ignored.
 pub const SERIES_MAX: usize = 4096;
 
-/// How often a source's refusal, with words that keep changing, becomes a notice.
+/// The shortest time between two notices of the same kind of failure of a source.
 pub const SAME_NOTICE_EVERY: Duration = Duration::from_secs(1);
 
-/// How often it is seen whether a source has become stale, for the notices. A read sees it at once.
-pub const LOOK_AT_AGE_EVERY: Duration = Duration::from_millis(50);
+/// The time between two checks whether a source has become stale, for notices. A read checks it at once.
+pub const CHECK_AGE_EVERY: Duration = Duration::from_millis(50);
 
-/// The first wait before a publisher is connected to again; doubles up to [`RECONNECT_MAX`].
+/// The first wait before reconnecting to a publisher. It doubles up to [`RECONNECT_MAX`].
 pub const RECONNECT_MIN: Duration = Duration::from_millis(100);
 
-/// The longest wait before a publisher is connected to again.
+/// The longest wait before reconnecting to a publisher.
 pub const RECONNECT_MAX: Duration = Duration::from_secs(2);
 
-/// How long a connection and its handshake with a publisher may take.
+/// The longest time for a connection and its handshake with a publisher.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Looks in a row that found a slot in the middle of being written before it is told. The looks before give nothing.
-pub const BUSY_LOOKS_MAX: u32 = 50;
+/// The most consecutive reads that find a slot in the middle of a write before this is reported. Earlier
+/// reads give nothing.
+pub const BUSY_READS_MAX: u32 = 50;

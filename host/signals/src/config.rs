@@ -1,4 +1,4 @@
-//! What is to be read, as given and as checked.
+//! The configuration of the sources, and its validation.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,11 +7,11 @@ use afterbay_http::{HttpTarget, redacted};
 use blake2::digest::consts::U4;
 use blake2::{Blake2s, Digest};
 
-/// Which sources are read, and when what they say is too old.
+/// The sources, and the age at which their readings are stale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadConfig {
     /// SGLang's LoadSnapshot file in shared memory (0.5.13 and later, always written).
-    pub load_snapshot: Option<SnapshotPlace>,
+    pub load_snapshot: Option<SnapshotLocation>,
     /// SGLang's LoadStat publisher of this rank (0.5.19 and later, `--load-publish-endpoint`): `tcp://HOST:PORT` or
     /// `ipc://PATH`.
     pub load_stat: Option<String>,
@@ -19,18 +19,18 @@ pub struct LoadConfig {
     pub metrics: Option<String>,
     /// The scheduler's data parallel rank.
     pub dp_rank: u32,
-    /// Older than this is stale.
+    /// A reading older than this is stale.
     pub stale_after: Duration,
-    /// How often the LoadSnapshot file is looked at: a few system calls on memory.
+    /// The time between two reads of the LoadSnapshot file, each a few system calls on memory.
     pub load_snapshot_every: Duration,
-    /// How often the metrics are scraped.
+    /// The time between two scrapes of the metrics.
     pub metrics_every: Duration,
-    /// How long a scrape may take, from connecting to the last byte.
+    /// The longest scrape, from connecting to the last byte.
     pub metrics_timeout: Duration,
 }
 
 impl Default for LoadConfig {
-    /// No source yet; rank 0, stale after 5 s, the file every 20 ms, a scrape every 1 s that may take 1 s.
+    /// No source; rank 0; stale after 5 s; the file every 20 ms; a scrape every 1 s of at most 1 s.
     fn default() -> Self {
         LoadConfig {
             load_snapshot: None,
@@ -45,28 +45,29 @@ impl Default for LoadConfig {
     }
 }
 
-/// Where the LoadSnapshot file is.
+/// The location of the LoadSnapshot file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SnapshotPlace {
-    /// This file.
+pub enum SnapshotLocation {
+    /// The path of the file.
     Path(PathBuf),
-    /// The file of the server with this `PortArgs.instance_id`, see [`instance_path`].
+    /// The server's `PortArgs.instance_id`, see [`instance_path`].
     Instance(String),
 }
 
-impl SnapshotPlace {
+impl SnapshotLocation {
     /// The file's path.
     pub fn path(&self) -> PathBuf {
         match self {
-            SnapshotPlace::Path(path) => path.clone(),
-            SnapshotPlace::Instance(id) => instance_path(id),
+            SnapshotLocation::Path(path) => path.clone(),
+            SnapshotLocation::Instance(id) => instance_path(id),
         }
     }
 }
 
-/// The LoadSnapshot file of an SGLang server, as its `shm_path_for` names it (sglang 0.5.23,
-/// `srt/managers/load_snapshot.py`): `/dev/shm/sglang_loads_<name>_<blake2s of the id, 4 bytes, in hex>.shm`, with all but
-/// letters, digits, `.`, `_` and `-` of the id's last path component replaced by `_`.
+/// The path of the LoadSnapshot file of an SGLang server, as its `shm_path_for` makes it (sglang 0.5.23,
+/// `srt/managers/load_snapshot.py`): `/dev/shm/sglang_loads_<name>_<blake2s of the id, 4 bytes, in hex>.shm`.
+/// The name is the last path component of the id; characters other than letters, digits, `.`, `_` and `-`
+/// become `_`.
 pub fn instance_path(instance_id: &str) -> PathBuf {
     let name = instance_id.trim_end_matches('/').rsplit('/').next().filter(|name| !name.is_empty());
     let name: String = name
@@ -79,54 +80,54 @@ pub fn instance_path(instance_id: &str) -> PathBuf {
     Path::new("/dev/shm").join(format!("sglang_loads_{name}_{digest}.shm"))
 }
 
-/// Why a [`LoadConfig`] cannot be used, or its thread not be started.
+/// The reason why a [`LoadConfig`] is invalid or its thread could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// None of the three is given.
+    /// No source is given.
     #[error("signals: no source is given, expected load_snapshot, load_stat or metrics")]
     NoSource,
     /// An instance id or path is empty.
-    #[error("load_snapshot: the {what} is empty")]
-    EmptyPlace {
+    #[error("load_snapshot: the {name} is empty")]
+    EmptyLocation {
         /// `path` or `instance id`.
-        what: &'static str,
+        name: &'static str,
     },
-    /// Not an endpoint that can be connected to.
+    /// The endpoint is invalid.
     #[error("load_stat {endpoint:?}: expected tcp://HOST:PORT or ipc://PATH")]
     Endpoint {
-        /// As given.
+        /// The given endpoint.
         endpoint: String,
     },
-    /// Not a URL that can be scraped.
+    /// The URL is invalid.
     #[error("metrics {url:?}: {why}, expected http://HOST:PORT/PATH")]
     Url {
-        /// As given.
+        /// The given URL.
         url: String,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
-    /// A time that must be more than nothing.
+    /// A duration is 0.
     #[error("{key}: 0 s, expected more")]
     Zero {
         /// The field of [`LoadConfig`].
         key: &'static str,
     },
-    /// The background thread cannot be started.
-    #[error("signals: thread cannot be started: {0}")]
+    /// The background thread could not start.
+    #[error("signals: cannot start a thread: {0}")]
     Thread(std::io::Error),
-    /// The background thread's runtime cannot be made.
-    #[error("signals: event loop cannot be made: {0}")]
+    /// The background thread's runtime could not start.
+    #[error("signals: cannot start an event loop: {0}")]
     Runtime(std::io::Error),
 }
 
 impl LoadConfig {
-    /// Everything that is wrong with it; empty where [`crate::LoadReader::start`] would take it.
+    /// All problems of the configuration; empty if [`crate::LoadReader::start`] accepts it.
     pub fn problems(&self) -> Vec<Error> {
         let mut problems = Vec::new();
         if self.load_snapshot.is_none() && self.load_stat.is_none() && self.metrics.is_none() {
             problems.push(Error::NoSource);
         }
-        problems.extend(self.load_snapshot.as_ref().and_then(|place| place.problem()));
+        problems.extend(self.load_snapshot.as_ref().and_then(|location| location.problem()));
         if let Some(endpoint) = self.load_stat.as_ref().filter(|endpoint| !is_endpoint(endpoint)) {
             problems.push(Error::Endpoint { endpoint: redacted(endpoint) });
         }
@@ -143,13 +144,15 @@ impl LoadConfig {
     }
 }
 
-impl SnapshotPlace {
+impl SnapshotLocation {
     pub(crate) fn problem(&self) -> Option<Error> {
         match self {
-            SnapshotPlace::Path(path) if path.as_os_str().is_empty() => {
-                Some(Error::EmptyPlace { what: "path" })
+            SnapshotLocation::Path(path) if path.as_os_str().is_empty() => {
+                Some(Error::EmptyLocation { name: "path" })
             }
-            SnapshotPlace::Instance(id) if id.is_empty() => Some(Error::EmptyPlace { what: "instance id" }),
+            SnapshotLocation::Instance(id) if id.is_empty() => {
+                Some(Error::EmptyLocation { name: "instance id" })
+            }
             _ => None,
         }
     }
@@ -165,7 +168,7 @@ fn is_endpoint(endpoint: &str) -> bool {
     }
 }
 
-/// A checked URL of `/metrics`.
+/// Parses the URL of `/metrics`.
 pub(crate) fn target(url: &str) -> Result<HttpTarget, Error> {
     HttpTarget::new(url).map_err(|error| Error::Url { url: redacted(url), why: error.to_string() })
 }
@@ -175,29 +178,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_of_an_instance_is_named_as_sglang_names_it() {
-        // By `shm_path_for` of sglang 0.5.23.
+    fn the_path_of_an_instance_is_that_of_sglang() {
+        // The path that `shm_path_for` of sglang 0.5.23 makes.
         let path = "/dev/shm/sglang_loads_0123456789ab_042e6e5d.shm";
         assert_eq!(instance_path("0123456789ab"), Path::new(path));
     }
 
     #[test]
-    fn every_problem_of_a_config_is_told_at_once_with_what_is_expected() {
+    fn all_problems_of_a_configuration_are_reported_at_once() {
         let config = LoadConfig {
-            load_snapshot: Some(SnapshotPlace::Instance(String::new())),
+            load_snapshot: Some(SnapshotLocation::Instance(String::new())),
             load_stat: Some("tcp://127.0.0.1".into()),
             metrics: Some("https://127.0.0.1/metrics".into()),
             stale_after: Duration::ZERO,
             ..LoadConfig::default()
         };
-        let told: Vec<String> = config.problems().iter().map(ToString::to_string).collect();
+        let problems: Vec<String> = config.problems().iter().map(ToString::to_string).collect();
         let expected = [
             "load_snapshot: the instance id is empty",
             "load_stat \"tcp://127.0.0.1\": expected tcp://HOST:PORT or ipc://PATH",
             "metrics \"https://127.0.0.1/metrics\": the scheme is \"https\", expected http://HOST:PORT/PATH",
             "stale_after: 0 s, expected more",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(problems, expected);
         let none: Vec<String> = LoadConfig::default().problems().iter().map(ToString::to_string).collect();
         assert_eq!(none, ["signals: no source is given, expected load_snapshot, load_stat or metrics"]);
     }

@@ -1,18 +1,19 @@
-//! Prometheus' text format, as far as a few gauges of SGLang need it (names and labels: sglang 0.5.23,
+//! Parses the gauges of SGLang that are needed from Prometheus' text format (names and labels: sglang 0.5.23,
 //! `srt/observability/metrics_collector.py`).
 //!
-//! Where a metric has several series:
-//! - a `dp_rank` label: those of the configured rank only;
-//! - a `priority` label: only the total, which SGLang labels with an empty one;
-//! - `pp_rank`, `tp_rank`, `moe_ep_rank`: only those of the lowest ranks (with `--enable-metrics-for-all-schedulers` each rank
-//!   of a group counts the same requests);
-//! - what is left (other models, other processes): counts and rates are summed, ratios averaged.
+//! If a metric has several series:
+//! - a `dp_rank` label: only series of the configured rank count;
+//! - a `priority` label: only the total counts, which SGLang labels with an empty priority;
+//! - `pp_rank`, `tp_rank`, `moe_ep_rank`: only series of the lowest ranks count (with
+//!   `--enable-metrics-for-all-schedulers` each rank of a group counts the same requests);
+//! - of the remaining series (other models, other processes), counts and rates are summed and ratios
+//!   averaged.
 
 use crate::bounds::SERIES_MAX;
-use crate::hub::Refusal;
+use crate::hub::ReadFailure;
 use crate::values::{LoadValues, count, ratio};
 
-/// The metrics that are read, with the field each fills.
+/// The metrics, with the field that each fills.
 const METRICS: [(&str, Fill); 10] = [
     ("sglang:num_running_reqs", |values, series| values.num_running_reqs = count(sum(series))),
     ("sglang:num_queue_reqs", |values, series| values.num_waiting_reqs = count(sum(series))),
@@ -40,17 +41,17 @@ fn mean(series: &[f64]) -> f64 {
     sum(series) / series.len() as f64
 }
 
-/// One line, as far as it matters.
+/// The relevant parts of a line.
 #[derive(Clone, Copy)]
 struct Series {
     value: f64,
     dp_rank: Option<u32>,
-    /// Pipeline, tensor and expert rank.
+    /// The pipeline, tensor and expert ranks.
     ranks: [u32; 3],
 }
 
-/// Reads the body of a scrape.
-pub(crate) fn parse(body: &[u8], dp_rank: u32) -> Result<LoadValues, Refusal> {
+/// Parses the body of a scrape.
+pub(crate) fn parse(body: &[u8], dp_rank: u32) -> Result<LoadValues, ReadFailure> {
     let mut found: [Vec<Series>; METRICS.len()] = Default::default();
     for line in body.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"sglang:")) {
         let Ok(line) = std::str::from_utf8(line) else { continue };
@@ -58,7 +59,7 @@ pub(crate) fn parse(body: &[u8], dp_rank: u32) -> Result<LoadValues, Refusal> {
         let Some(at) = METRICS.iter().position(|(name, _)| *name == &line[..end]) else { continue };
         let Some(series) = series(&line[end..]) else {
             let shown: String = line.chars().take(120).collect();
-            return Err(Refusal::Invalid(format!("the line {shown:?} is no sample")));
+            return Err(ReadFailure::Invalid(format!("the line {shown:?} is not a sample")));
         };
         if let Some(series) = series.filter(|_| found[at].len() < SERIES_MAX) {
             found[at].push(series);
@@ -66,17 +67,18 @@ pub(crate) fn parse(body: &[u8], dp_rank: u32) -> Result<LoadValues, Refusal> {
     }
     if found.iter().all(Vec::is_empty) {
         let why = "it has none of the metrics of a scheduler, expected sglang:num_running_reqs and others";
-        return Err(Refusal::Invalid(why.to_owned()));
+        return Err(ReadFailure::Invalid(why.to_owned()));
     }
     let mut values = LoadValues::default();
     let mut ranks = std::collections::BTreeSet::new();
     let mut filled = false;
     for ((_, fill), series) in METRICS.iter().zip(found) {
-        ranks.extend(series.iter().filter_map(|it| it.dp_rank));
-        let labelled = series.iter().any(|it| it.dp_rank.is_some());
-        let ours = || series.iter().filter(|it| !labelled || it.dp_rank == Some(dp_rank));
-        let lowest = ours().map(|it| it.ranks).min();
-        let chosen: Vec<f64> = ours().filter(|it| Some(it.ranks) == lowest).map(|it| it.value).collect();
+        ranks.extend(series.iter().filter_map(|series| series.dp_rank));
+        let labelled = series.iter().any(|series| series.dp_rank.is_some());
+        let ours = || series.iter().filter(|series| !labelled || series.dp_rank == Some(dp_rank));
+        let lowest = ours().map(|series| series.ranks).min();
+        let chosen: Vec<f64> =
+            ours().filter(|series| Some(series.ranks) == lowest).map(|series| series.value).collect();
         if !chosen.is_empty() {
             fill(&mut values, &chosen);
             filled = true;
@@ -84,12 +86,13 @@ pub(crate) fn parse(body: &[u8], dp_rank: u32) -> Result<LoadValues, Refusal> {
     }
     if !filled {
         let ranks = ranks.iter().take(16).map(u32::to_string).collect::<Vec<_>>().join(", ");
-        return Err(Refusal::Invalid(format!("it has the dp ranks {ranks}, expected {dp_rank}")));
+        return Err(ReadFailure::Invalid(format!("it has the dp ranks {ranks}, expected {dp_rank}")));
     }
     Ok(values)
 }
 
-/// What follows a metric's name. `Some(None)`: a sample that is not to be counted. `None`: no sample.
+/// Parses the rest of a line after the metric's name. `Some(None)` is a sample that does not count, `None` is
+/// no sample.
 fn series(rest: &str) -> Option<Option<Series>> {
     let mut series = Series { value: 0.0, dp_rank: None, ranks: [0; 3] };
     let (mut rest, mut counts) = (rest, true);
@@ -114,12 +117,12 @@ fn series(rest: &str) -> Option<Option<Series>> {
             rest = after;
         }
     }
-    // A timestamp may follow.
+    // A timestamp may follow the value.
     series.value = rest.split_ascii_whitespace().next()?.parse().ok()?;
     Some(counts.then_some(series))
 }
 
-/// A label's value as it stands, up to its quote, and what follows.
+/// Splits a label's value, up to its quote and with its escapes, from the rest.
 fn quoted(text: &str) -> Option<(&str, &str)> {
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate() {
@@ -137,12 +140,12 @@ fn quoted(text: &str) -> Option<(&str, &str)> {
 mod tests {
     use super::*;
 
-    fn running(text: &str, dp_rank: u32) -> Result<Option<u64>, Refusal> {
+    fn running(text: &str, dp_rank: u32) -> Result<Option<u64>, ReadFailure> {
         parse(text.as_bytes(), dp_rank).map(|values| values.num_running_reqs)
     }
 
     #[test]
-    fn of_several_series_those_of_the_rank_and_of_the_whole_count() {
+    fn only_series_of_the_rank_and_of_the_total_count() {
         let text = r#"
 # HELP sglang:num_running_reqs sglang:num_running_reqs{dp_rank="0"} 99
 sglang:num_running_reqs{dp_rank="0",priority="",tp_rank="0"} 5.0
@@ -152,31 +155,25 @@ sglang:num_running_reqs{dp_rank="1",model_name="a\"},x=\\",priority=""} 7e0 1700
 sglang:num_running_reqs_more{dp_rank="1"} 1.0
 "#;
         assert_eq!([running(text, 0), running(text, 1)], [Ok(Some(5)), Ok(Some(7))]);
-        let Err(Refusal::Invalid(why)) = running(text, 2) else { panic!("taken") };
+        let Err(ReadFailure::Invalid(why)) = running(text, 2) else { panic!("taken") };
         assert_eq!(why, "it has the dp ranks 0, 1, expected 2");
     }
 
     #[test]
-    fn where_no_label_tells_them_apart_counts_are_summed_and_ratios_averaged() {
+    fn of_other_series_counts_are_summed_and_ratios_averaged() {
         let text = "sglang:num_running_reqs{model_name=\"a\"} 2\nsglang:num_running_reqs{model_name=\"b\"} 3\n\
                     sglang:token_usage{model_name=\"a\"} 0.25\nsglang:token_usage{model_name=\"b\"} 0.75\n\
                     sglang:utilization -1\nsglang:cache_hit_rate NaN\nsglang:gen_throughput 5\n";
         let values = parse(text.as_bytes(), 3).unwrap();
         assert_eq!((values.num_running_reqs, values.token_usage), (Some(5), Some(0.5)));
         assert_eq!((values.utilization, values.cache_hit_rate), (None, None));
-        assert_eq!((values.gen_throughput, values.num_queue_reqs()), (Some(5.0), None));
-    }
-
-    impl LoadValues {
-        fn num_queue_reqs(&self) -> Option<u64> {
-            self.num_waiting_reqs
-        }
+        assert_eq!((values.gen_throughput, values.num_waiting_reqs), (Some(5.0), None));
     }
 
     #[test]
-    fn a_body_that_is_none_of_a_scheduler_is_refused_in_words() {
+    fn a_body_without_the_metrics_of_a_scheduler_is_refused() {
         for garbage in ["", "<html>", "python_info 1\n", "sglang:prompt_tokens_total 5\n", "\u{0}\u{1}"] {
-            let Err(Refusal::Invalid(why)) = running(garbage, 0) else { panic!("{garbage:?}") };
+            let Err(ReadFailure::Invalid(why)) = running(garbage, 0) else { panic!("{garbage:?}") };
             assert!(why.starts_with("it has none of the metrics of a scheduler"), "{why}");
         }
         for line in [
@@ -187,8 +184,8 @@ sglang:num_running_reqs_more{dp_rank="1"} 1.0
             "sglang:num_running_reqs{dp_rank=\"x\"} 1",
             "sglang:num_running_reqs{dp_rank=\"-1\"} 1",
         ] {
-            let Err(Refusal::Invalid(why)) = running(line, 0) else { panic!("{line:?}") };
-            assert!(why.ends_with("is no sample"), "{why}");
+            let Err(ReadFailure::Invalid(why)) = running(line, 0) else { panic!("{line:?}") };
+            assert!(why.ends_with("is not a sample"), "{why}");
         }
     }
 }

@@ -1,51 +1,58 @@
-//! What the sources said last, handed over to the readers; and what changed about the sources. On the background
-//! thread; what it tells goes through a latch (the path) and a lock (the binary).
+//! The last readings of the sources, for the readers on the path, and the changes of the sources, for events.
+//! It runs on the background thread and publishes readings through a latch and changes through a lock.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use afterbay_types::{SourceState, Word};
 use serde::{Serialize, Serializer};
 
 use crate::bounds::SAME_NOTICE_EVERY;
 use crate::latch;
-use crate::notices::{Change, Notice, Notices};
+use crate::notices::{Notices, SourceChange, SourceNotice};
 use crate::snapshot::{AT, HAS, PER_SOURCE, READ, SourceKind, UNIX, VALUES, WORDS, since};
 use crate::values::{FIELDS, LoadValues};
 
-/// Why a look at a source gave no reading.
+/// The reason why a source gave no reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// It cannot be had.
-    Lost(String),
-    /// It is there and says what cannot be used.
+pub(crate) enum ReadFailure {
+    /// The source cannot be reached or read.
+    Unavailable(String),
+    /// The source gives invalid data.
     Invalid(String),
 }
 
-/// One moment, on both clocks.
+/// A moment on both clocks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Now {
+pub(crate) struct Moment {
     pub instant: Instant,
     pub unix_ns: u64,
 }
 
-/// A source as it stands, for `/v1/signals` and `/metrics`.
+impl Moment {
+    pub(crate) fn now() -> Moment {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Moment { instant: Instant::now(), unix_ns: u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX) }
+    }
+}
+
+/// The status of a source, for `/v1/signals` and `/metrics`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SourceReport {
-    /// Which.
+    /// The kind of the source.
     pub source: SourceKind,
-    /// Its file, endpoint or URL.
+    /// The source's file, endpoint or URL.
     pub name: String,
-    /// How it stands.
+    /// The state of the source.
     #[serde(serialize_with = "word")]
     pub state: SourceState,
-    /// Why it is lost or invalid, in words.
+    /// The reason if the source is lost or invalid.
     pub why: Option<String>,
-    /// Readings that said something new.
+    /// The number of new readings.
     pub readings: u64,
-    /// Looks, scrapes and messages that gave none.
+    /// The number of reads, scrapes and messages that gave no reading.
     pub refusals: u64,
-    /// Messages of the publisher that never came.
+    /// The number of the publisher's messages that were lost.
     pub missed: u64,
 }
 
@@ -54,61 +61,61 @@ fn word<S: Serializer>(state: &SourceState, serializer: S) -> Result<S::Ok, S::E
     serializer.serialize_str(state.word())
 }
 
-/// What the binary sees.
+/// The notices and reports that the binary reads.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct SourceStatus {
     pub notices: Notices,
     pub reports: Vec<SourceReport>,
 }
 
-pub(crate) fn lock(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
-    // Whoever panicked with it left whole values.
-    told.lock().unwrap_or_else(PoisonError::into_inner)
+pub(crate) fn lock(status: &Mutex<SourceStatus>) -> MutexGuard<'_, SourceStatus> {
+    // A thread that panicked with the lock left whole values.
+    status.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-struct Reading {
+struct SourceReading {
     fields: u64,
     words: [u64; FIELDS],
-    /// On our clock, from the epoch.
+    /// The time of measurement in nanoseconds from the epoch, on our clock.
     at_ns: i64,
     unix_ns: u64,
 }
 
 #[derive(Default)]
-struct Slot {
-    reading: Option<Reading>,
-    refusal: Option<Refusal>,
-    /// Heard of: a reading or a refusal was told.
-    heard: bool,
+struct SourceEntry {
+    reading: Option<SourceReading>,
+    failure: Option<ReadFailure>,
+    /// Set once the source gave a reading or a failure.
+    was_read: bool,
     stale: bool,
-    told_at: Option<Instant>,
-    missed_told: u64,
+    last_notice: Option<Instant>,
+    missed_reported: u64,
 }
 
 pub(crate) struct Hub {
     epoch: Instant,
     stale_after_ns: i64,
-    slots: [Slot; 3],
-    words: latch::Writer<WORDS>,
-    told: Arc<Mutex<Told>>,
+    entries: [SourceEntry; 3],
+    words: latch::LatchWriter<WORDS>,
+    status: Arc<Mutex<SourceStatus>>,
 }
 
 impl Hub {
     pub(crate) fn new(
-        words: latch::Writer<WORDS>,
+        words: latch::LatchWriter<WORDS>,
         epoch: Instant,
         stale_after: Duration,
-        told: Arc<Mutex<Told>>,
+        status: Arc<Mutex<SourceStatus>>,
     ) -> Hub {
         let stale_after_ns = i64::try_from(stale_after.as_nanos()).unwrap_or(i64::MAX);
-        Hub { epoch, stale_after_ns, slots: Default::default(), words, told }
+        Hub { epoch, stale_after_ns, entries: Default::default(), words, status }
     }
 
-    /// A source is to be read from now on under this name; what it said before under another is forgotten.
+    /// Starts a source under a name. Drops the readings of the source's previous name.
     pub(crate) fn await_source(&mut self, kind: SourceKind, name: String) {
-        self.slots[kind as usize] = Slot::default();
-        let mut told = lock(&self.told);
-        told.reports.retain(|report| report.source != kind);
+        self.entries[kind as usize] = SourceEntry::default();
+        let mut status = lock(&self.status);
+        status.reports.retain(|report| report.source != kind);
         let report = SourceReport {
             source: kind,
             name,
@@ -118,122 +125,130 @@ impl Hub {
             refusals: 0,
             missed: 0,
         };
-        told.reports.push(report);
-        told.reports.sort_by_key(|report| report.source);
-        drop(told);
+        status.reports.push(report);
+        status.reports.sort_by_key(|report| report.source);
+        drop(status);
         self.publish();
     }
 
-    /// What a source says, and when it measured it (unix nanoseconds).
-    pub(crate) fn reading(&mut self, kind: SourceKind, values: LoadValues, unix_ns: u64, now: Now) {
-        let (epoch, slot) = (self.epoch, &mut self.slots[kind as usize]);
-        let found = slot.refusal.take().is_some() || !slot.heard;
-        slot.heard = true;
-        // The same reading again is no younger for being seen again.
-        let new = slot.reading.as_ref().is_none_or(|reading| reading.unix_ns != unix_ns);
-        if new {
+    /// Stores a reading. `unix_ns` is its time of measurement in unix nanoseconds.
+    pub(crate) fn reading(&mut self, kind: SourceKind, values: LoadValues, unix_ns: u64, now: Moment) {
+        let (epoch, entry) = (self.epoch, &mut self.entries[kind as usize]);
+        let is_found = entry.failure.take().is_some() || !entry.was_read;
+        entry.was_read = true;
+        // Reading the same values again makes them no younger.
+        let is_new = entry.reading.as_ref().is_none_or(|reading| reading.unix_ns != unix_ns);
+        if is_new {
             let age_ns = i64::try_from(now.unix_ns.saturating_sub(unix_ns)).unwrap_or(i64::MAX);
             let at_ns = since(epoch, now.instant).saturating_sub(age_ns);
             let (fields, words) = values.to_words();
-            slot.reading = Some(Reading { fields, words, at_ns, unix_ns });
+            entry.reading = Some(SourceReading { fields, words, at_ns, unix_ns });
             self.report(kind, |report| report.readings += 1);
         }
-        if found {
-            self.tell(kind, Change::Found, now.instant);
+        if is_found {
+            self.notify(kind, SourceChange::Found, now.instant);
         }
-        if new {
+        if is_new {
             self.publish();
         }
-        if new || found {
-            self.age(kind, now.instant);
+        if is_new || is_found {
+            self.update_age(kind, now.instant);
         }
     }
 
-    /// A source gave no reading. The one before stands until it is stale.
-    pub(crate) fn refused(&mut self, kind: SourceKind, refusal: Refusal, now: Now) {
+    /// Stores a failure. The last reading stays until it is stale.
+    pub(crate) fn failure(&mut self, kind: SourceKind, failure: ReadFailure, now: Moment) {
         self.report(kind, |report| report.refusals += 1);
-        let slot = &mut self.slots[kind as usize];
-        slot.heard = true;
-        if slot.refusal.as_ref() == Some(&refusal) {
+        let entry = &mut self.entries[kind as usize];
+        entry.was_read = true;
+        if entry.failure.as_ref() == Some(&failure) {
             return;
         }
-        // Words may change with every look, as those of garbage do; notices must not come at that rate.
-        let same_kind = slot
-            .refusal
+        // The text may change with every read, as for garbage. Notices must not appear at that rate.
+        let same_kind = entry
+            .failure
             .as_ref()
-            .is_some_and(|before| std::mem::discriminant(before) == std::mem::discriminant(&refusal));
-        let soon = slot.told_at.is_some_and(|at| now.instant.duration_since(at) < SAME_NOTICE_EVERY);
-        if same_kind && soon {
+            .is_some_and(|before| std::mem::discriminant(before) == std::mem::discriminant(&failure));
+        let is_recent =
+            entry.last_notice.is_some_and(|at| now.instant.duration_since(at) < SAME_NOTICE_EVERY);
+        if same_kind && is_recent {
             return;
         }
-        slot.refusal = Some(refusal.clone());
-        let change = match refusal {
-            Refusal::Lost(why) => Change::Lost { why },
-            Refusal::Invalid(why) => Change::Invalid { why },
+        entry.failure = Some(failure.clone());
+        let change = match failure {
+            ReadFailure::Unavailable(why) => SourceChange::Lost { why },
+            ReadFailure::Invalid(why) => SourceChange::Invalid { why },
         };
-        self.tell(kind, change, now.instant);
-        self.settle(kind);
+        self.notify(kind, change, now.instant);
+        self.update_report(kind);
     }
 
-    /// Messages of a source that never came.
+    /// Counts lost messages of a source.
     pub(crate) fn missed(&mut self, kind: SourceKind, messages: u64) {
         self.report(kind, |report| report.missed = report.missed.saturating_add(messages));
     }
 
-    /// To be called often: sees what has become stale, and tells what was missed.
+    /// Emits notices for sources that became stale and for lost messages. Call it often.
     pub(crate) fn tick(&mut self, now: Instant) {
         for kind in SourceKind::ALL {
-            self.age(kind, now);
-            let missed =
-                lock(&self.told).reports.iter().find(|it| it.source == kind).map_or(0, |it| it.missed);
-            let slot = &mut self.slots[kind as usize];
-            let soon = slot.told_at.is_some_and(|at| now.duration_since(at) < SAME_NOTICE_EVERY);
-            if missed > slot.missed_told && !soon {
-                let messages = missed - slot.missed_told;
-                slot.missed_told = missed;
-                self.tell(kind, Change::Missed { messages }, now);
+            self.update_age(kind, now);
+            let missed = lock(&self.status)
+                .reports
+                .iter()
+                .find(|report| report.source == kind)
+                .map_or(0, |report| report.missed);
+            let entry = &mut self.entries[kind as usize];
+            let is_recent = entry.last_notice.is_some_and(|at| now.duration_since(at) < SAME_NOTICE_EVERY);
+            if missed > entry.missed_reported && !is_recent {
+                let messages = missed - entry.missed_reported;
+                entry.missed_reported = missed;
+                self.notify(kind, SourceChange::Missed { messages }, now);
             }
         }
     }
 
-    /// Sees whether it became stale, or fresh again.
-    fn age(&mut self, kind: SourceKind, now: Instant) {
+    /// Checks whether a source became stale or fresh.
+    fn update_age(&mut self, kind: SourceKind, now: Instant) {
         let now_ns = since(self.epoch, now);
-        let slot = &mut self.slots[kind as usize];
-        let Some(reading) = &slot.reading else { return };
+        let entry = &mut self.entries[kind as usize];
+        let Some(reading) = &entry.reading else { return };
         let age_ns = now_ns.saturating_sub(reading.at_ns).max(0);
         let stale = age_ns > self.stale_after_ns;
-        let changed = stale != slot.stale;
-        slot.stale = stale;
+        let changed = stale != entry.stale;
+        entry.stale = stale;
         if changed {
-            let change = if stale { Change::Stale { age_ns: age_ns.cast_unsigned() } } else { Change::Fresh };
-            self.tell(kind, change, now);
+            let change = if stale {
+                SourceChange::Stale { age_ns: age_ns.cast_unsigned() }
+            } else {
+                SourceChange::Fresh
+            };
+            self.notify(kind, change, now);
         }
-        self.settle(kind);
+        self.update_report(kind);
     }
 
-    fn tell(&mut self, kind: SourceKind, change: Change, now: Instant) {
-        self.slots[kind as usize].told_at = Some(now);
-        let mut told = lock(&self.told);
-        let report = told.reports.iter().find(|report| report.source == kind);
+    fn notify(&mut self, kind: SourceKind, change: SourceChange, now: Instant) {
+        self.entries[kind as usize].last_notice = Some(now);
+        let mut status = lock(&self.status);
+        let report = status.reports.iter().find(|report| report.source == kind);
         let name = report.map(|report| report.name.clone()).unwrap_or_default();
-        told.notices.push(Notice { source: kind, name, change });
+        status.notices.push(SourceNotice { source: kind, name, change });
     }
 
     fn report(&self, kind: SourceKind, change: impl FnOnce(&mut SourceReport)) {
-        if let Some(report) = lock(&self.told).reports.iter_mut().find(|report| report.source == kind) {
+        if let Some(report) = lock(&self.status).reports.iter_mut().find(|report| report.source == kind) {
             change(report);
         }
     }
 
-    /// Brings the report up to date.
-    fn settle(&self, kind: SourceKind) {
-        let slot = &self.slots[kind as usize];
-        let (state, why) = match (&slot.refusal, &slot.reading) {
-            (Some(Refusal::Lost(why)), _) => (SourceState::Lost, Some(why)),
-            (Some(Refusal::Invalid(why)), _) => (SourceState::Invalid, Some(why)),
+    /// Updates the report of a source.
+    fn update_report(&self, kind: SourceKind) {
+        let entry = &self.entries[kind as usize];
+        let (state, why) = match (&entry.failure, &entry.reading) {
+            (Some(ReadFailure::Unavailable(why)), _) => (SourceState::Lost, Some(why)),
+            (Some(ReadFailure::Invalid(why)), _) => (SourceState::Invalid, Some(why)),
             (None, None) => (SourceState::Awaited, None),
-            (None, Some(_)) if slot.stale => (SourceState::Stale, None),
+            (None, Some(_)) if entry.stale => (SourceState::Stale, None),
             (None, Some(_)) => (SourceState::Fresh, None),
         };
         self.report(kind, |report| {
@@ -244,11 +259,11 @@ impl Hub {
         });
     }
 
-    /// Hands all readings over, as they are.
+    /// Publishes all readings.
     fn publish(&mut self) {
         let mut words = [0; WORDS];
-        for (slot, words) in self.slots.iter().zip(words.as_chunks_mut::<PER_SOURCE>().0) {
-            if let Some(reading) = &slot.reading {
+        for (entry, words) in self.entries.iter().zip(words.as_chunks_mut::<PER_SOURCE>().0) {
+            if let Some(reading) = &entry.reading {
                 words[HAS] = reading.fields | READ;
                 words[AT] = reading.at_ns.cast_unsigned();
                 words[UNIX] = reading.unix_ns;
@@ -263,57 +278,61 @@ impl Hub {
 mod tests {
     use super::*;
 
-    fn hub() -> (Hub, Now) {
-        let now = crate::reader::now();
-        let told = Arc::new(Mutex::new(Told::default()));
-        let mut hub = Hub::new(latch::latch().0, now.instant, Duration::from_secs(5), told);
+    fn hub() -> (Hub, Moment) {
+        let now = Moment::now();
+        let status = Arc::new(Mutex::new(SourceStatus::default()));
+        let mut hub = Hub::new(latch::latch().0, now.instant, Duration::from_secs(5), status);
         hub.await_source(SourceKind::Metrics, "m".to_owned());
         (hub, now)
     }
 
-    fn taken(hub: &Hub) -> Vec<Change> {
-        lock(&hub.told).notices.take().into_iter().map(|notice| notice.change).collect()
+    fn taken(hub: &Hub) -> Vec<SourceChange> {
+        lock(&hub.status).notices.take().into_iter().map(|notice| notice.change).collect()
     }
 
     #[test]
-    fn words_that_change_with_every_look_are_told_once_a_second_and_counted_always() {
-        let (mut hub, begun) = hub();
+    fn failures_with_changing_texts_give_one_notice_a_second() {
+        let (mut hub, start) = hub();
         for n in 0..250u32 {
-            let now = Now { instant: begun.instant + Duration::from_millis(10) * n, ..begun };
-            hub.refused(SourceKind::Metrics, Refusal::Invalid(format!("garbage {n}")), now);
+            let now = Moment { instant: start.instant + Duration::from_millis(10) * n, ..start };
+            hub.failure(SourceKind::Metrics, ReadFailure::Invalid(format!("garbage {n}")), now);
         }
-        let why = |n: u32| Change::Invalid { why: format!("garbage {n}") };
+        let why = |n: u32| SourceChange::Invalid { why: format!("garbage {n}") };
         assert_eq!(taken(&hub), [why(0), why(100), why(200)]);
-        assert_eq!(lock(&hub.told).reports[0].refusals, 250);
-        hub.refused(SourceKind::Metrics, Refusal::Lost("gone".to_owned()), begun);
-        assert_eq!(taken(&hub), [Change::Lost { why: "gone".to_owned() }], "another kind is told at once");
+        assert_eq!(lock(&hub.status).reports[0].refusals, 250);
+        hub.failure(SourceKind::Metrics, ReadFailure::Unavailable("gone".to_owned()), start);
+        assert_eq!(
+            taken(&hub),
+            [SourceChange::Lost { why: "gone".to_owned() }],
+            "another kind of failure gives a notice at once"
+        );
     }
 
     #[test]
-    fn the_same_reading_seen_again_grows_no_younger() {
-        let (mut hub, begun) = hub();
+    fn the_same_reading_read_again_gets_no_younger() {
+        let (mut hub, start) = hub();
         let values = LoadValues { num_running_reqs: Some(1), ..LoadValues::default() };
         for seconds in 0..8 {
             let later = Duration::from_secs(seconds);
             let now =
-                Now { instant: begun.instant + later, unix_ns: begun.unix_ns + later.as_nanos() as u64 };
-            hub.reading(SourceKind::Metrics, values, begun.unix_ns, now);
+                Moment { instant: start.instant + later, unix_ns: start.unix_ns + later.as_nanos() as u64 };
+            hub.reading(SourceKind::Metrics, values, start.unix_ns, now);
             hub.tick(now.instant);
         }
-        assert_eq!(taken(&hub), [Change::Found, Change::Stale { age_ns: 6_000_000_000 }]);
-        let report = lock(&hub.told).reports[0].clone();
+        assert_eq!(taken(&hub), [SourceChange::Found, SourceChange::Stale { age_ns: 6_000_000_000 }]);
+        let report = lock(&hub.status).reports[0].clone();
         assert_eq!((report.state, report.readings), (SourceState::Stale, 1));
     }
 
     #[test]
-    fn what_was_missed_is_told_as_a_sum_once_a_second() {
-        let (mut hub, begun) = hub();
-        hub.refused(SourceKind::Metrics, Refusal::Lost("x".to_owned()), begun);
+    fn lost_messages_give_one_notice_a_second_with_their_sum() {
+        let (mut hub, start) = hub();
+        hub.failure(SourceKind::Metrics, ReadFailure::Unavailable("x".to_owned()), start);
         for n in 0..5 {
             hub.missed(SourceKind::Metrics, n);
-            hub.tick(begun.instant);
+            hub.tick(start.instant);
         }
-        hub.tick(begun.instant + Duration::from_secs(1));
-        assert_eq!(taken(&hub)[1..], [Change::Missed { messages: 10 }]);
+        hub.tick(start.instant + Duration::from_secs(1));
+        assert_eq!(taken(&hub)[1..], [SourceChange::Missed { messages: 10 }]);
     }
 }

@@ -1,8 +1,9 @@
-//! Words from one writer to many readers, in safe code, without a lock.
+//! Passes words from one writer to many readers, in safe code and without a lock.
 //!
-//! Two copies and a version: the writer fills the copy that is not shown, then shows it. A writer that is put off the CPU in
-//! the middle leaves the shown copy alone, so a reader never waits for it. A reader tries again only when a newer
-//! write was shown while it took some twenty words. (The kernel calls it `seqcount_latch`.)
+//! The latch has two copies and a version. The writer fills the hidden copy and then makes it the visible
+//! one. If the writer is descheduled in the middle, the visible copy stays valid, and readers never wait for
+//! it. A reader retries only if a newer write became visible during its read. (The kernel calls this
+//! `seqcount_latch`.)
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -12,30 +13,30 @@ struct Latch<const N: usize> {
     copies: [[AtomicU64; N]; 2],
 }
 
-/// The end that writes; there is one.
-pub(crate) struct Writer<const N: usize>(Arc<Latch<N>>);
+/// The writer's end, of which there is one.
+pub(crate) struct LatchWriter<const N: usize>(Arc<Latch<N>>);
 
-/// An end that reads.
-pub(crate) struct Reader<const N: usize>(Arc<Latch<N>>);
+/// A reader's end.
+pub(crate) struct LatchReader<const N: usize>(Arc<Latch<N>>);
 
-impl<const N: usize> Clone for Reader<N> {
+impl<const N: usize> Clone for LatchReader<N> {
     fn clone(&self) -> Self {
-        Reader(Arc::clone(&self.0))
+        LatchReader(Arc::clone(&self.0))
     }
 }
 
-/// Both ends of a latch that holds zeros.
-pub(crate) fn latch<const N: usize>() -> (Writer<N>, Reader<N>) {
+/// Creates both ends of a latch of zeros.
+pub(crate) fn latch<const N: usize>() -> (LatchWriter<N>, LatchReader<N>) {
     let zeros = || std::array::from_fn(|_| AtomicU64::new(0));
     let latch = Arc::new(Latch { version: AtomicU64::new(0), copies: [zeros(), zeros()] });
-    (Writer(Arc::clone(&latch)), Reader(latch))
+    (LatchWriter(Arc::clone(&latch)), LatchReader(latch))
 }
 
-impl<const N: usize> Writer<N> {
+impl<const N: usize> LatchWriter<N> {
     pub(crate) fn write(&mut self, words: &[u64; N]) {
         let version = self.0.version.load(Ordering::Relaxed) + 1;
-        // A reader that sees any word of this write sees, after its own fence, at least the version before it: that the
-        // copy it read was no longer the shown one.
+        // A reader that sees any word of this write also sees, after its own fence, at least the previous
+        // version. It then knows that its copy is no longer the visible one.
         fence(Ordering::Release);
         for (to, word) in self.0.copies[(version & 1) as usize].iter().zip(words) {
             to.store(*word, Ordering::Relaxed);
@@ -44,8 +45,9 @@ impl<const N: usize> Writer<N> {
     }
 }
 
-impl<const N: usize> Reader<N> {
-    /// What `make` makes of the words. It may be called with words of different writes, and is then called again.
+impl<const N: usize> LatchReader<N> {
+    /// Returns the result of `make` for the words. `make` may see words of different writes and is then
+    /// called again.
     #[inline]
     pub(crate) fn read<T>(&self, make: impl Fn(&[AtomicU64; N]) -> T) -> T {
         loop {
@@ -70,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_see_whole_writes_only_and_never_an_older_one_after_a_newer() {
+    fn readers_see_only_whole_writes_in_order() {
         let (mut writer, reader) = latch::<24>();
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {

@@ -1,14 +1,15 @@
-//! The scheduler's own load, read from outside: its shared-memory file, its LoadStat publisher and its `/metrics`, as
-//! one typed snapshot that costs tens of nanoseconds to read, takes no lock and makes no system call.
+//! The scheduler's load, read from its shared-memory file, its LoadStat publisher and its `/metrics`. The
+//! result is one typed snapshot. Reading it costs tens of nanoseconds, takes no lock and makes no system
+//! call.
 //!
-//! One background thread reads the configured sources and fills it; [`Load`] is the end that the path holds. This crate
-//! must not know streams, batches or plugins: what is done about a load is theirs.
+//! A background thread reads the configured sources. The pipeline reads the result through a [`LoadHandle`].
+//! This crate must not know streams, batches or plugins: they decide what to do about a load.
 //!
 //! ```no_run
-//! use afterbay_signals::{LoadConfig, LoadReader, SnapshotPlace};
+//! use afterbay_signals::{LoadConfig, LoadReader, SnapshotLocation};
 //!
 //! let reader = LoadReader::start(LoadConfig {
-//!     load_snapshot: Some(SnapshotPlace::Instance("0123456789ab".into())),
+//!     load_snapshot: Some(SnapshotLocation::Instance("0123456789ab".into())),
 //!     metrics: Some("http://127.0.0.1:30000/metrics".into()),
 //!     ..LoadConfig::default()
 //! })?;
@@ -22,43 +23,40 @@
 //! # Ok::<(), afterbay_signals::Error>(())
 //! ```
 //!
-//! # Which source a field comes from
-//! [`SourceKind::LoadSnapshot`] and [`SourceKind::LoadStat`] say when they were measured or sent: of these, the one
-//! measured last and not stale gives every field that it has. A scrape has no time of its own, and its gauges may be
-//! many steps older than it (SGLang sets them every `decode_log_interval` decode steps, or every 30 s when idle), so
-//! [`SourceKind::Metrics`] gives only the fields that no other source has while it is fresh. A stale source gives
-//! nothing while another is fresh. When all are stale the last known values stand, and are said to be stale.
-//! [`LoadSnapshot::source_of`] tells the source of one field.
+//! # The source of a field
+//! [`SourceKind::LoadSnapshot`] and [`SourceKind::LoadStat`] have a time of measurement. Among those that are
+//! not stale, the one measured last gives all fields that it has. A scrape has no time of its own, and its
+//! gauges may lag by many steps (SGLang sets them every `decode_log_interval` decode steps, or every 30 s
+//! when idle). [`SourceKind::Metrics`] therefore gives only the fields that no other fresh source has. A
+//! stale source gives nothing while another source is fresh. If all sources are stale, the snapshot has the
+//! last known values and is marked as stale. [`LoadSnapshot::source_of`] names the source of one field.
 //!
 //! # Time
 //! `LoadSnapshot.timestamp` is `time.time()` of the scheduler's host (sglang 0.5.23,
-//! `srt/managers/scheduler_components/load_inquirer.py`), LoadStat has none (its time is when it came), and a scrape's
-//! is when it was asked for. Ages are counted on our monotonic clock from the moment a reading was first seen, plus what its
-//! timestamp says that it was old by then: a clock that is set while Afterbay runs makes nothing fresh or stale. A
-//! timestamp ahead of our clock counts from when it was first seen.
+//! `srt/managers/scheduler_components/load_inquirer.py`). LoadStat has no timestamp and gets its time of
+//! receipt. A scrape gets the time of its request. Ages count on our monotonic clock from the first sight of
+//! a reading, plus the age that its timestamp gives at that time. Setting a clock while Afterbay runs
+//! therefore makes nothing fresh or stale. A timestamp ahead of our clock counts from its first sight.
 //!
 //! # Costs to the scheduler
-//! The shared memory is never locked (its writer would wait for us on the scheduler's own thread) and a PUB never waits. A
-//! scrape is answered by SGLang's HTTP server, on the TokenizerManager's event loop: it is slow exactly when that is
-//! overloaded, so prefer the other two.
+//! The reader never locks the shared memory, because the writer would wait on the scheduler's own thread. A
+//! PUB never waits. SGLang's HTTP server answers a scrape on the TokenizerManager's event loop, which is slow
+//! exactly when it is overloaded: prefer the other two sources.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod bounds;
 mod config;
 
-// The three sources: how each is found, read and checked.
 mod exposition;
 mod load_snapshot;
 mod load_stat;
 mod metrics;
 mod shm;
 
-// What they say, in one place.
 mod hub;
 mod values;
 
-// Across to the path.
 mod latch;
 mod snapshot;
 
@@ -66,9 +64,9 @@ mod notices;
 mod reader;
 
 pub use afterbay_types::SourceState;
-pub use config::{Error, LoadConfig, SnapshotPlace, instance_path};
+pub use config::{Error, LoadConfig, SnapshotLocation, instance_path};
 pub use hub::SourceReport;
-pub use notices::{Change, Notice};
+pub use notices::{SourceChange, SourceNotice};
 pub use reader::LoadReader;
-pub use snapshot::{Freshness, Load, LoadSnapshot, SourceAge, SourceKind, Sources};
+pub use snapshot::{Freshness, LoadHandle, LoadSnapshot, SourceAge, SourceKind, Sources};
 pub use values::{Field, LoadValues};

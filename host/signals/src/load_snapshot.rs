@@ -1,14 +1,15 @@
-//! The payload of a slot: SGLang's `LoadSnapshot`, a msgpack map (sglang 0.5.23, `srt/managers/load_snapshot.py`).
+//! Decodes the payload of a slot: SGLang's `LoadSnapshot`, a msgpack map (sglang 0.5.23,
+//! `srt/managers/load_snapshot.py`).
 
 use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::hub::Refusal;
+use crate::hub::ReadFailure;
 use crate::values::{LoadValues, count, ratio};
 
-/// A number of any kind, as Python's writers mix them (-1 for a float); nothing for nil.
+/// A number of any type, because Python's writers mix types (-1 for a float). `None` for nil.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Number(Option<f64>);
 
@@ -47,35 +48,35 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
-/// `QueueMetrics`, an array: waiting, grammar, paused, retracted, and what later versions append.
+/// The array `QueueMetrics`: waiting, grammar, paused, retracted, and what later versions append.
 #[derive(Debug, Default)]
-struct Queues {
+struct QueueMetrics {
     retracted: Number,
 }
 
-impl<'de> Deserialize<'de> for Queues {
+impl<'de> Deserialize<'de> for QueueMetrics {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Array;
         impl<'de> Visitor<'de> for Array {
-            type Value = Queues;
+            type Value = QueueMetrics;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("the array of QueueMetrics")
             }
-            fn visit_unit<E>(self) -> Result<Queues, E> {
-                Ok(Queues::default())
+            fn visit_unit<E>(self) -> Result<QueueMetrics, E> {
+                Ok(QueueMetrics::default())
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Queues, A::Error> {
-                for _before in ["waiting", "grammar", "paused"] {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<QueueMetrics, A::Error> {
+                for _skipped in ["waiting", "grammar", "paused"] {
                     seq.next_element::<IgnoredAny>()?;
                 }
                 let retracted = seq.next_element()?.unwrap_or_default();
                 while seq.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Queues { retracted })
+                Ok(QueueMetrics { retracted })
             }
-            // Of another version: the rest of the load is not refused for it.
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Queues, A::Error> {
+            // Another version may write a map. The rest of the load is still valid.
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<QueueMetrics, A::Error> {
                 while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Queues::default())
+                Ok(QueueMetrics::default())
             }
         }
         from.deserialize_any(Array)
@@ -85,7 +86,7 @@ impl<'de> Deserialize<'de> for Queues {
 /// The map. Unknown keys are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Payload {
+struct SlotPayload {
     timestamp: f64,
     dp_rank: u32,
     num_running_reqs: Number,
@@ -100,69 +101,69 @@ struct Payload {
     gen_throughput: Number,
     cache_hit_rate: Number,
     utilization: Number,
-    queues: Queues,
+    queues: QueueMetrics,
 }
 
-/// What a slot says.
+/// The content of a slot.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Measured {
     pub values: LoadValues,
-    /// Of the scheduler's clock.
+    /// The time of measurement on the scheduler's clock.
     pub unix_ns: u64,
-    /// One of the fields is there that SGLang fills only with `--enable-metrics`.
+    /// Whether a field is present that SGLang fills only with `--enable-metrics`.
     pub has_metrics: bool,
 }
 
-/// Reads a payload. A key that is left out is 0, as SGLang leaves out what is at its default. But throughput, hit rate,
-/// utilization and retractions are 0 also where the server runs without `--enable-metrics`: they are there only if
-/// `has_metrics`, which the caller knows from any payload of the same file.
-pub(crate) fn decode(payload: &[u8], dp_rank: u32, has_metrics: bool) -> Result<Measured, Refusal> {
+/// Decodes a payload. A missing key is 0, because SGLang leaves out default values. Throughput, hit rate,
+/// utilization and retractions are also 0 on a server without `--enable-metrics`. They count only if
+/// `has_metrics`, which any payload of the same file may show.
+pub(crate) fn decode(payload: &[u8], dp_rank: u32, has_metrics: bool) -> Result<Measured, ReadFailure> {
     let is_map = matches!(payload.first(), Some(0x80..=0x8f | 0xde | 0xdf));
     if !is_map {
         let found = payload.first().map_or("is empty".to_owned(), |byte| format!("begins with {byte:#04x}"));
-        return Err(Refusal::Invalid(format!("the payload {found}, expected a msgpack map")));
+        return Err(ReadFailure::Invalid(format!("the payload {found}, expected a msgpack map")));
     }
-    let payload: Payload = rmp_serde::from_slice(payload)
-        .map_err(|error| Refusal::Invalid(format!("the payload is no LoadSnapshot: {error}")))?;
+    let payload: SlotPayload = rmp_serde::from_slice(payload)
+        .map_err(|error| ReadFailure::Invalid(format!("the payload is not a LoadSnapshot: {error}")))?;
     if payload.dp_rank != dp_rank {
         let found = payload.dp_rank;
-        return Err(Refusal::Invalid(format!("the slot is of dp rank {found}, expected {dp_rank}")));
+        return Err(ReadFailure::Invalid(format!("the slot is of dp rank {found}, expected {dp_rank}")));
     }
-    // The writer's constructor writes such a one, before anything is measured.
+    // The writer's constructor writes such a payload before any measurement.
     if payload.timestamp == 0.0 {
-        return Err(Refusal::Lost("the scheduler has not measured yet".to_owned()));
+        return Err(ReadFailure::Unavailable("the scheduler has not measured yet".to_owned()));
     }
-    // Up to the year 2286: no overflow below.
+    // This limit, the year 2286, excludes an overflow below.
     if !(payload.timestamp > 0.0 && payload.timestamp < 1e10) {
         let found = payload.timestamp;
-        return Err(Refusal::Invalid(format!("the timestamp is {found}, expected unix seconds")));
+        return Err(ReadFailure::Invalid(format!("the timestamp is {found}, expected unix seconds")));
     }
-    let zero = |number: Number| if number.0.is_none() { Some(0) } else { number.count() };
-    let known = |number: Number| number.count().filter(|value| *value > 0);
-    let none = |number: &Number| number.0.is_none();
+    let or_zero = |number: Number| if number.0.is_none() { Some(0) } else { number.count() };
+    let positive = |number: Number| number.count().filter(|value| *value > 0);
+    let is_missing = |number: &Number| number.0.is_none();
     let rates = [payload.gen_throughput, payload.cache_hit_rate, payload.utilization];
-    let has_metrics = has_metrics || !rates.iter().all(none);
+    let has_metrics = has_metrics || !rates.iter().all(is_missing);
     let rate = |number: Number| match number.0 {
         None => has_metrics.then_some(0.0),
         Some(_) => number.ratio(),
     };
     let values = LoadValues {
-        num_running_reqs: zero(payload.num_running_reqs),
-        num_waiting_reqs: zero(payload.num_waiting_reqs),
-        num_waiting_uncached_tokens: zero(payload.num_waiting_uncached_tokens),
-        num_used_tokens: zero(payload.num_used_tokens),
-        num_total_tokens: zero(payload.num_total_tokens),
-        num_active_tokens: zero(payload.num_active_tokens),
-        max_total_num_tokens: known(payload.max_total_num_tokens),
-        max_running_requests: known(payload.max_running_requests),
-        token_usage: if none(&payload.token_usage) { Some(0.0) } else { payload.token_usage.ratio() },
+        num_running_reqs: or_zero(payload.num_running_reqs),
+        num_waiting_reqs: or_zero(payload.num_waiting_reqs),
+        num_waiting_uncached_tokens: or_zero(payload.num_waiting_uncached_tokens),
+        num_used_tokens: or_zero(payload.num_used_tokens),
+        num_total_tokens: or_zero(payload.num_total_tokens),
+        num_active_tokens: or_zero(payload.num_active_tokens),
+        max_total_num_tokens: positive(payload.max_total_num_tokens),
+        max_running_requests: positive(payload.max_running_requests),
+        token_usage: if is_missing(&payload.token_usage) { Some(0.0) } else { payload.token_usage.ratio() },
         gen_throughput: rate(payload.gen_throughput),
         cache_hit_rate: rate(payload.cache_hit_rate),
         utilization: rate(payload.utilization),
         num_retracted_reqs: payload.queues.retracted.count().filter(|_| has_metrics),
         num_retracted_requests_total: None,
     };
-    // In two parts: as one float it would be 256 ns off.
+    // As one float it would be 256 ns off.
     let (seconds, rest) = (payload.timestamp.trunc(), payload.timestamp.fract());
     let unix_ns = seconds as u64 * 1_000_000_000 + (rest * 1e9) as u64;
     Ok(Measured { values, unix_ns, has_metrics })
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_0_but_for_what_may_not_be_measured() {
+    fn a_missing_field_is_0_unless_it_needs_enable_metrics() {
         let bytes = packed(&json!({"timestamp": 1.5, "num_running_reqs": 3, "queues": [1, 2, 3, 4]}));
         let measured = decode(&bytes, 0, false).unwrap();
         assert_eq!(measured.unix_ns, 1_500_000_000);
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_and_other_kinds_of_numbers_are_no_matter() {
+    fn unknown_keys_and_other_types_of_numbers_are_accepted() {
         let bytes = packed(&json!({
             "timestamp": 2, "num_running_reqs": 3.0, "gen_throughput": 7, "utilization": -1, "queues": [],
             "tomorrow": {"a": [1, null, {"b": "c"}]}, "memory": null, "num_used_tokens": -5,
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_load_snapshot_of_this_rank_is_refused_in_words() {
+    fn an_invalid_payload_is_refused_with_a_reason() {
         let cases: [(Vec<u8>, &str); 5] = [
             (vec![0x93, 1, 2, 3], "the payload begins with 0x93, expected a msgpack map"),
             (vec![], "the payload is empty, expected a msgpack map"),
@@ -214,15 +215,15 @@ mod tests {
             (packed(&json!({"timestamp": 1e300})), "expected unix seconds"),
         ];
         for (bytes, expected) in cases {
-            let Err(Refusal::Invalid(why)) = decode(&bytes, 0, false) else { panic!("{expected}") };
+            let Err(ReadFailure::Invalid(why)) = decode(&bytes, 0, false) else { panic!("{expected}") };
             assert!(why.contains(expected), "{why:?}, expected {expected:?}");
         }
         let wrong = packed(&json!({"timestamp": 1.0, "num_running_reqs": "many"}));
-        let Err(Refusal::Invalid(why)) = decode(&wrong, 0, false) else { panic!("taken") };
-        assert!(why.starts_with("the payload is no LoadSnapshot: "), "{why}");
+        let Err(ReadFailure::Invalid(why)) = decode(&wrong, 0, false) else { panic!("taken") };
+        assert!(why.starts_with("the payload is not a LoadSnapshot: "), "{why}");
         let cut = packed(&json!({"timestamp": 1.0, "num_running_reqs": 300}));
-        assert!(matches!(decode(&cut[..cut.len() - 1], 0, false), Err(Refusal::Invalid(_))));
+        assert!(matches!(decode(&cut[..cut.len() - 1], 0, false), Err(ReadFailure::Invalid(_))));
         let fresh = packed(&json!({"dp_rank": 0}));
-        assert!(matches!(decode(&fresh, 0, false), Err(Refusal::Lost(_))));
+        assert!(matches!(decode(&fresh, 0, false), Err(ReadFailure::Unavailable(_))));
     }
 }

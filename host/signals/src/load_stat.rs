@@ -1,9 +1,9 @@
-//! SGLang's LoadStat publisher (0.5.19 and later; sglang 0.5.23, `srt/managers/scheduler_components/load_publisher.py`).
-//! One message is `b"load"`, a big-endian i64 sequence number from 0 on, and a msgpack array. The only file that names
-//! zeromq.
+//! SGLang's LoadStat publisher (0.5.19 and later; sglang 0.5.23,
+//! `srt/managers/scheduler_components/load_publisher.py`). A message has the frame `b"load"`, a big-endian
+//! i64 sequence number from 0 on, and a msgpack array. Only this file names zeromq.
 //!
-//! A changed load comes at once, an unchanged one at least every second. A slow subscriber misses some (the publisher's
-//! high-water mark is 8): what they said is superseded.
+//! A changed load arrives at once, an unchanged one at least every second. A slow subscriber loses messages
+//! (the publisher's high-water mark is 8), which newer ones supersede.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -15,16 +15,16 @@ use tokio::time::{sleep, timeout};
 use zeromq::{Socket, SocketEvent, SocketRecv, SubSocket, ZmqMessage};
 
 use crate::bounds::{CONNECT_TIMEOUT, LOAD_STAT_BYTES_MAX, LOAD_STAT_TURN_MAX, RECONNECT_MAX, RECONNECT_MIN};
-use crate::hub::{Hub, Refusal};
+use crate::hub::{Hub, Moment, ReadFailure};
 use crate::load_snapshot::Number;
-use crate::reader::now;
 use crate::snapshot::SourceKind;
 use crate::values::LoadValues;
 
 const TOPIC: &str = "load";
 const TAG: &str = "LoadStat";
 
-/// The array, as far as it is read. SGLang only ever appends, and the first six are promised to routers.
+/// The fields of the array that are read. SGLang only appends fields, and guarantees the first six to
+/// routers.
 #[derive(Debug)]
 struct LoadStat {
     values: LoadValues,
@@ -44,11 +44,13 @@ impl<'de> Deserialize<'de> for LoadStat {
                 if tag != TAG {
                     return Err(A::Error::custom(format!("the tag is {tag:?}, expected {TAG:?}")));
                 }
-                let mut must =
-                    || seq.next_element::<Number>()?.ok_or_else(|| A::Error::custom("it is too short"));
-                let [running, waiting, used, capacity] = [must()?, must()?, must()?, must()?];
-                let mut may = || seq.next_element::<Number>().map(Option::unwrap_or_default);
-                let [dp_rank, uncached, total, running_max] = [may()?, may()?, may()?, may()?];
+                let mut required = || {
+                    seq.next_element::<Number>()?.ok_or_else(|| A::Error::custom("the array is too short"))
+                };
+                let [running, waiting, used, capacity] = [required()?, required()?, required()?, required()?];
+                let mut optional = || seq.next_element::<Number>().map(Option::unwrap_or_default);
+                let [dp_rank, uncached, total, running_max] =
+                    [optional()?, optional()?, optional()?, optional()?];
                 while seq.next_element::<IgnoredAny>()?.is_some() {}
                 let values = LoadValues {
                     num_running_reqs: running.count(),
@@ -67,12 +69,12 @@ impl<'de> Deserialize<'de> for LoadStat {
     }
 }
 
-/// One message: its sequence number and what it says.
+/// Decodes a message into its sequence number and its values.
 fn decode<'a>(
     frames: impl ExactSizeIterator<Item = &'a [u8]>,
     dp_rank: u32,
-) -> Result<(i64, LoadValues), Refusal> {
-    let invalid = |why: String| Err(Refusal::Invalid(why));
+) -> Result<(i64, LoadValues), ReadFailure> {
+    let invalid = |why: String| Err(ReadFailure::Invalid(why));
     let count = frames.len();
     let frames: Vec<&[u8]> = frames.take(3).collect();
     let (&[topic, seq, payload], 3) = (frames.as_slice(), count) else {
@@ -92,7 +94,7 @@ fn decode<'a>(
     }
     let stat: LoadStat = match rmp_serde::from_slice(payload) {
         Ok(stat) => stat,
-        Err(error) => return invalid(format!("a message is no LoadStat: {error}")),
+        Err(error) => return invalid(format!("a message is not a LoadStat: {error}")),
     };
     if let Some(found) = stat.dp_rank.filter(|found| *found != u64::from(dp_rank)) {
         return invalid(format!("the publisher is of dp rank {found}, expected {dp_rank}"));
@@ -100,19 +102,20 @@ fn decode<'a>(
     Ok((seq, stat.values))
 }
 
-/// Where the sequence stands.
+/// The last sequence number.
 #[derive(Default)]
 struct Sequence(Option<i64>);
 
 impl Sequence {
-    /// How many did not come before this one. One that is not ahead is a publisher that began again.
+    /// The number of messages lost before this one. A number that is not higher means that the publisher
+    /// restarted.
     fn missed(&mut self, seq: i64) -> u64 {
         let before = self.0.replace(seq);
         before.filter(|before| seq > *before).map_or(0, |before| seq.abs_diff(before) - 1)
     }
 }
 
-/// Follows a publisher for ever: connects, reads, connects again. To be dropped at any await.
+/// Follows a publisher forever: connects, reads and reconnects. May be dropped at any await.
 pub(crate) async fn follow(endpoint: &str, dp_rank: u32, silent_after: Duration, hub: &RefCell<Hub>) {
     let mut sequence = Sequence::default();
     let mut wait = RECONNECT_MIN;
@@ -124,7 +127,7 @@ pub(crate) async fn follow(endpoint: &str, dp_rank: u32, silent_after: Duration,
             }
             Err(why) => why,
         };
-        hub.borrow_mut().refused(SourceKind::LoadStat, Refusal::Lost(why), now());
+        hub.borrow_mut().failure(SourceKind::LoadStat, ReadFailure::Unavailable(why), Moment::now());
         sleep(wait).await;
         wait = (wait * 2).min(RECONNECT_MAX);
     }
@@ -134,17 +137,17 @@ async fn connect(endpoint: &str) -> Result<SubSocket, String> {
     let mut socket = SubSocket::new();
     let connecting = async {
         socket.subscribe(TOPIC).await?;
-        // Waits and tries again by itself while nobody listens.
+        // `connect` retries by itself while nobody listens.
         socket.connect(endpoint).await
     };
     match timeout(CONNECT_TIMEOUT, connecting).await {
         Ok(Ok(())) => Ok(socket),
-        Ok(Err(error)) => Err(format!("cannot be connected to: {error}")),
+        Ok(Err(error)) => Err(format!("cannot connect: {error}")),
         Err(_) => Err(format!("no publisher answers within {} s", CONNECT_TIMEOUT.as_secs())),
     }
 }
 
-/// Reads until the publisher is gone; says why.
+/// Reads until the connection ends. Returns the reason.
 async fn read(
     mut socket: SubSocket,
     dp_rank: u32,
@@ -158,9 +161,9 @@ async fn read(
         let message = tokio::select! {
             message = timeout(silent_after, socket.recv()) => message,
             event = events.recv() => match event {
-                // The socket would connect again by itself, but waits up to 30 s.
+                // The socket would reconnect by itself, but waits up to 30 s.
                 Ok(SocketEvent::Disconnected(_)) | Err(_) => {
-                    return "the publisher has closed the connection".to_owned();
+                    return "the publisher closed the connection".to_owned();
                 }
                 Ok(_) => continue,
             },
@@ -168,8 +171,8 @@ async fn read(
         match message {
             Ok(Ok(message)) => take(&message, dp_rank, sequence, hub),
             Ok(Err(error)) => return format!("the connection broke: {error}"),
-            // One that is alive sends every second; a half open connection would stay silent for ever.
-            Err(_) => return format!("nothing came for {:.1} s", silent_after.as_secs_f64()),
+            // A live publisher sends every second. A half-open connection would stay silent forever.
+            Err(_) => return format!("no message for {:.1} s", silent_after.as_secs_f64()),
         }
         turn += 1;
         if turn >= LOAD_STAT_TURN_MAX {
@@ -181,7 +184,7 @@ async fn read(
 
 fn take(message: &ZmqMessage, dp_rank: u32, sequence: &mut Sequence, hub: &RefCell<Hub>) {
     let frames: Vec<&[u8]> = message.iter().map(AsRef::as_ref).collect();
-    let (mut hub, now) = (hub.borrow_mut(), now());
+    let (mut hub, now) = (hub.borrow_mut(), Moment::now());
     match decode(frames.into_iter(), dp_rank) {
         Ok((seq, values)) => {
             let missed = sequence.missed(seq);
@@ -190,7 +193,7 @@ fn take(message: &ZmqMessage, dp_rank: u32, sequence: &mut Sequence, hub: &RefCe
             }
             hub.reading(SourceKind::LoadStat, values, now.unix_ns, now);
         }
-        Err(refusal) => hub.refused(SourceKind::LoadStat, refusal, now),
+        Err(failure) => hub.failure(SourceKind::LoadStat, failure, now),
     }
 }
 
@@ -198,7 +201,7 @@ fn take(message: &ZmqMessage, dp_rank: u32, sequence: &mut Sequence, hub: &RefCe
 mod tests {
     use super::*;
 
-    fn message(frames: &[&[u8]], dp_rank: u32) -> Result<(i64, LoadValues), Refusal> {
+    fn message(frames: &[&[u8]], dp_rank: u32) -> Result<(i64, LoadValues), ReadFailure> {
         decode(frames.iter().copied(), dp_rank)
     }
 
@@ -207,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_four_numbers_are_enough_and_later_ones_may_be_appended() {
+    fn four_numbers_are_required_and_further_ones_are_optional() {
         let short = packed(serde_json::json!(["LoadStat", 1, 2, 3, 0]));
         let (seq, values) = message(&[b"load", &7i64.to_be_bytes(), &short], 4).unwrap();
         assert_eq!((seq, values.num_running_reqs, values.num_waiting_reqs), (7, Some(1), Some(2)));
@@ -221,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_load_stat_of_this_rank_is_refused_in_words() {
+    fn an_invalid_message_is_refused_with_a_reason() {
         let seq = &0i64.to_be_bytes()[..];
         let stat = packed(serde_json::json!(["LoadStat", 1, 2, 3, 4, 1]));
         let other = packed(serde_json::json!(["KvStat", 1, 2, 3, 4]));
@@ -234,17 +237,17 @@ mod tests {
             (&[b"load", b"1", &stat], "a sequence number has 1 bytes, expected 8"),
             (&[b"load", seq, &stat], "the publisher is of dp rank 1, expected 0"),
             (&[b"load", seq, &other], "the tag is \"KvStat\", expected \"LoadStat\""),
-            (&[b"load", seq, &short], "it is too short"),
+            (&[b"load", seq, &short], "the array is too short"),
             (&[b"load", seq, &long], "a message has 4097 bytes, at most 4096"),
         ];
         for (frames, expected) in cases {
-            let Err(Refusal::Invalid(why)) = message(frames, 0) else { panic!("{expected}") };
+            let Err(ReadFailure::Invalid(why)) = message(frames, 0) else { panic!("{expected}") };
             assert!(why.contains(expected), "{why:?}, expected {expected:?}");
         }
     }
 
     #[test]
-    fn a_jump_of_the_sequence_is_counted_and_one_that_begins_again_is_not() {
+    fn a_gap_in_the_sequence_counts_and_a_restart_does_not() {
         let mut sequence = Sequence::default();
         let seqs = [5, 6, 9, 9, 0, 1, i64::MIN, i64::MAX];
         let missed: Vec<u64> = seqs.map(|seq| sequence.missed(seq)).into();

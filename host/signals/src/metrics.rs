@@ -1,13 +1,13 @@
-//! The scrape: one GET of SGLang's `/metrics`, bounded in size.
+//! Scrapes SGLang's `/metrics` with one GET, bounded in size.
 
 use afterbay_http::{ExchangeError, HttpTarget, StatusCode, get, header};
 use bytes::Bytes;
 
 use crate::bounds::METRICS_BYTES_MAX;
-use crate::hub::Refusal;
+use crate::hub::ReadFailure;
 
-/// The body of one scrape.
-pub(crate) async fn scrape(target: &HttpTarget) -> Result<Bytes, Refusal> {
+/// Returns the body of a scrape.
+pub(crate) async fn scrape(target: &HttpTarget) -> Result<Bytes, ReadFailure> {
     let request = get(&target.path).header(header::ACCEPT, "text/plain");
     let answer = target.exchange(request, Bytes::new(), METRICS_BYTES_MAX).await;
     let status = match &answer {
@@ -15,10 +15,12 @@ pub(crate) async fn scrape(target: &HttpTarget) -> Result<Bytes, Refusal> {
         Err(error) => error.status(),
     };
     if let Some(status) = status.filter(|status| *status != StatusCode::OK) {
-        return Err(Refusal::Invalid(format!("the answer is {status}, expected 200 OK")));
+        return Err(ReadFailure::Invalid(format!("the answer is {status}, expected 200 OK")));
     }
     answer.map(|answer| answer.body).map_err(|error| match error {
-        ExchangeError::Lost(_) | ExchangeError::BrokenOff { .. } => Refusal::Lost(error.to_string()),
-        _ => Refusal::Invalid(error.to_string()),
+        ExchangeError::Lost(_) | ExchangeError::BrokenOff { .. } => {
+            ReadFailure::Unavailable(error.to_string())
+        }
+        _ => ReadFailure::Invalid(error.to_string()),
     })
 }

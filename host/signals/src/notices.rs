@@ -1,4 +1,4 @@
-//! What changed about the sources, in a bounded queue, for the binary to make events of.
+//! The changes of the sources, in a bounded queue. The binary makes events of them.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,87 +9,88 @@ use serde::Serialize;
 use crate::bounds::NOTICES_MAX;
 use crate::snapshot::SourceKind;
 
-/// Something changed about a source.
+/// A change of a source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Notice {
-    /// Which.
+pub struct SourceNotice {
+    /// The kind of the source.
     pub source: SourceKind,
-    /// Its file, endpoint or URL.
+    /// The source's file, endpoint or URL.
     pub name: String,
-    /// What changed.
+    /// The change.
     #[serde(flatten)]
-    pub change: Change,
+    pub change: SourceChange,
 }
 
-/// What changed about a source.
+/// A change of a source's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "change")]
 #[non_exhaustive]
-pub enum Change {
-    /// It can be read: for the first time, or again.
+pub enum SourceChange {
+    /// The source can be read, for the first time or again.
     Found,
-    /// It cannot be had: not there, not reachable, too slow.
+    /// The source cannot be read: it does not exist, cannot be reached or is too slow.
     Lost {
-        /// In words.
+        /// The reason.
         why: String,
     },
-    /// It is there and what it says cannot be used.
+    /// The source gives invalid data.
     Invalid {
-        /// In words: the value and what was expected.
+        /// The value, and the expected one.
         why: String,
     },
-    /// Its last reading is too old to be used.
+    /// The last reading is too old.
     Stale {
-        /// Nanoseconds since it was measured.
+        /// The age of the reading in nanoseconds.
         age_ns: u64,
     },
-    /// It is no longer stale.
+    /// The source is no longer stale.
     Fresh,
-    /// Messages of the publisher that never came: its sequence number jumped. What they said is superseded.
+    /// Messages of the publisher were lost: its sequence number jumped. Later messages supersede them.
     Missed {
-        /// How many.
+        /// The number of messages.
         messages: u64,
     },
-    /// The queue of notices was full, and these were not kept. Of any source.
+    /// The queue of notices was full, and these notices of any source were dropped.
     NoticesMissed {
-        /// How many.
+        /// The number of notices.
         notices: u64,
     },
 }
 
-impl fmt::Display for Notice {
+impl fmt::Display for SourceNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:?}: ", self.source, self.name)?;
         match &self.change {
-            Change::Found => write!(f, "found"),
-            Change::Lost { why } => write!(f, "not to be had: {why}"),
-            Change::Invalid { why } => write!(f, "cannot be used: {why}"),
-            Change::Stale { age_ns } => {
+            SourceChange::Found => write!(f, "found"),
+            SourceChange::Lost { why } => write!(f, "cannot be read: {why}"),
+            SourceChange::Invalid { why } => write!(f, "invalid: {why}"),
+            SourceChange::Stale { age_ns } => {
                 write!(f, "stale, measured {:.1} s ago", Duration::from_nanos(*age_ns).as_secs_f64())
             }
-            Change::Fresh => write!(f, "fresh again"),
-            Change::Missed { messages } => write!(f, "{messages} messages did not come"),
-            Change::NoticesMissed { notices } => write!(f, "{notices} notices were not kept"),
+            SourceChange::Fresh => write!(f, "fresh again"),
+            SourceChange::Missed { messages } => write!(f, "{messages} messages were lost"),
+            SourceChange::NoticesMissed { notices } => write!(f, "{notices} notices were dropped"),
         }
     }
 }
 
-/// When it is full further notices are counted, not kept, and the count is told in their place.
+/// A bounded queue of notices. If it is full, further notices are counted, and one notice reports their
+/// number.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
-    queue: VecDeque<Notice>,
+    queue: VecDeque<SourceNotice>,
     missed: u64,
 }
 
 impl Notices {
-    pub(crate) fn push(&mut self, notice: Notice) {
-        // One place is left for the count itself.
+    pub(crate) fn push(&mut self, notice: SourceNotice) {
+        // The last place is reserved for the notice with the count.
         if self.queue.len() < NOTICES_MAX - 1 && self.missed == 0 {
             self.queue.push_back(notice);
             return;
         }
         self.missed += 1;
-        let counted = Notice { change: Change::NoticesMissed { notices: self.missed }, ..notice };
+        let counted = SourceNotice { change: SourceChange::NoticesMissed { notices: self.missed }, ..notice };
         if self.missed == 1 {
             self.queue.push_back(counted);
         } else if let Some(last) = self.queue.back_mut() {
@@ -97,7 +98,7 @@ impl Notices {
         }
     }
 
-    pub(crate) fn take(&mut self) -> Vec<Notice> {
+    pub(crate) fn take(&mut self) -> Vec<SourceNotice> {
         self.missed = 0;
         std::mem::take(&mut self.queue).into()
     }
@@ -108,15 +109,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notices_past_the_bound_are_counted_and_told_in_their_place() {
-        let notice = || Notice { source: SourceKind::LoadStat, name: "x".into(), change: Change::Found };
+    fn notices_beyond_the_bound_are_replaced_by_their_count() {
+        let notice =
+            || SourceNotice { source: SourceKind::LoadStat, name: "x".into(), change: SourceChange::Found };
         let mut notices = Notices::default();
         for _ in 0..NOTICES_MAX + 7 {
             notices.push(notice());
         }
         let taken = notices.take();
         assert_eq!(taken.len(), NOTICES_MAX);
-        assert_eq!(taken.last().unwrap().change, Change::NoticesMissed { notices: 8 });
+        assert_eq!(taken.last().unwrap().change, SourceChange::NoticesMissed { notices: 8 });
         notices.push(notice());
         assert_eq!(notices.take(), [notice()]);
     }

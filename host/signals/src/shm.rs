@@ -1,17 +1,18 @@
-//! The LoadSnapshot file: found, followed when it is replaced, and read without its lock.
+//! The LoadSnapshot file: finds it, follows replacements, and reads it without its lock.
 //!
 //! ```text
 //!  0  4  "SLNS"
 //!  4  2  version = 2
 //!  6  2  dp_size
 //!  8  4  slot_size (16384)
-//! 12 + rank * slot_size:  4  length of the payload, 0 while it is written
+//! 12 + rank * slot_size:  4  length of the payload, 0 during a write
 //!                            payload, a msgpack map
 //! ```
-//! All little endian (sglang 0.5.23, `srt/managers/load_snapshot.py`). Its writer holds `flock(LOCK_EX)` on the
-//! scheduler's thread while it writes: a reader that locked would stop the scheduler. So a slot is copied until two
-//! copies in a row, each with the same length before and after it, are equal. Files are not unlinked by SGLang: a dead
-//! one is told by its timestamp.
+//!
+//! All numbers are little endian (sglang 0.5.23, `srt/managers/load_snapshot.py`). The writer holds
+//! `flock(LOCK_EX)` on the scheduler's thread during a write: a reader that locked the file would stop the
+//! scheduler. Instead a slot is copied until two copies in a row, each with the same length before and after,
+//! are equal. SGLang does not unlink its files: the timestamp reveals the file of a dead server.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -20,8 +21,8 @@ use std::path::PathBuf;
 
 use rustix::fs::OFlags;
 
-use crate::bounds::{BUSY_LOOKS_MAX, COPIES_MAX, SLOT_BYTES_MAX};
-use crate::hub::Refusal;
+use crate::bounds::{BUSY_READS_MAX, COPIES_MAX, SLOT_BYTES_MAX};
+use crate::hub::ReadFailure;
 use crate::load_snapshot::{Measured, decode};
 
 const MAGIC: &[u8; 4] = b"SLNS";
@@ -29,93 +30,93 @@ const VERSION: u16 = 2;
 const HEADER_BYTES: usize = 12;
 const LEN_BYTES: u32 = 4;
 
-/// Reads one rank's slot of a file that may come, go and be replaced.
+/// Reads the slot of one rank from a file that may appear, disappear and be replaced.
 pub(crate) struct SnapshotFile {
     path: PathBuf,
     dp_rank: u32,
-    open: Option<Open>,
-    busy_looks: u32,
+    open: Option<OpenFile>,
+    busy_reads: u32,
 }
 
-struct Open {
+struct OpenFile {
     file: File,
-    /// Device and inode: what a name may stand for another of tomorrow.
+    /// Device and inode, because a path may refer to another file later.
     id: (u64, u64),
     has_metrics: bool,
 }
 
-/// Where a payload is.
-struct Slot {
+/// The position of a payload.
+struct ShmSlot {
     offset: u64,
     payload_max: u32,
 }
 
 impl SnapshotFile {
     pub(crate) fn new(path: PathBuf, dp_rank: u32) -> Self {
-        SnapshotFile { path, dp_rank, open: None, busy_looks: 0 }
+        SnapshotFile { path, dp_rank, open: None, busy_reads: 0 }
     }
 
-    /// What the slot says now; `None` while it is being written.
-    pub(crate) fn look(&mut self) -> Result<Option<Measured>, Refusal> {
+    /// Reads the slot; `None` during a write.
+    pub(crate) fn read(&mut self) -> Result<Option<Measured>, ReadFailure> {
         self.follow()?;
         let Some(open) = &mut self.open else { return Err(absent()) };
         let slot = header(&open.file, self.dp_rank)?;
         let Some(payload) = copy(&open.file, &slot)? else {
-            self.busy_looks = self.busy_looks.saturating_add(1);
-            if self.busy_looks > BUSY_LOOKS_MAX {
-                let why = "its slot is always being written: the writer has stopped in the middle";
-                return Err(Refusal::Lost(why.to_owned()));
+            self.busy_reads = self.busy_reads.saturating_add(1);
+            if self.busy_reads > BUSY_READS_MAX {
+                let why = "the slot stays in the middle of a write: its writer has stopped";
+                return Err(ReadFailure::Unavailable(why.to_owned()));
             }
             return Ok(None);
         };
-        self.busy_looks = 0;
+        self.busy_reads = 0;
         let measured = decode(&payload, self.dp_rank, open.has_metrics)?;
         open.has_metrics = measured.has_metrics;
         Ok(Some(measured))
     }
 
-    /// The file is gone from its directory and what was open says nothing new: it is let go.
-    pub(crate) fn let_go_if_unlinked(&mut self) -> bool {
+    /// Closes the file if it was unlinked. Returns whether it was.
+    pub(crate) fn close_if_unlinked(&mut self) -> bool {
         let unlinked =
-            self.open.as_ref().is_some_and(|open| open.file.metadata().is_ok_and(|it| it.nlink() == 0));
+            self.open.as_ref().is_some_and(|open| open.file.metadata().is_ok_and(|file| file.nlink() == 0));
         if unlinked {
             self.open = None;
         }
         unlinked
     }
 
-    /// Opens the file that has the name now, if it is not that which is open.
-    fn follow(&mut self) -> Result<(), Refusal> {
+    /// Opens the file that has the path now, unless it is open already.
+    fn follow(&mut self) -> Result<(), ReadFailure> {
         match std::fs::metadata(&self.path) {
             Ok(found) if self.open.as_ref().is_some_and(|open| open.id == id(&found)) => Ok(()),
             Ok(found) => {
                 regular(&found)?;
                 self.open = None;
-                self.busy_looks = 0;
+                self.busy_reads = 0;
                 let mut options = OpenOptions::new();
-                // A pipe put there since would stop the thread.
+                // A pipe at this path would block the thread.
                 options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
                 let file = options.open(&self.path).map_err(failed("cannot be opened"))?;
-                let found = file.metadata().map_err(failed("cannot be looked at"))?;
+                let found = file.metadata().map_err(failed("cannot be examined"))?;
                 regular(&found)?;
-                self.open = Some(Open { file, id: id(&found), has_metrics: false });
+                self.open = Some(OpenFile { file, id: id(&found), has_metrics: false });
                 Ok(())
             }
-            // The scheduler writes to it still, whoever has tidied /dev/shm.
+            // The scheduler still writes to the open file, even if somebody has cleaned up /dev/shm.
             Err(error) if error.kind() == ErrorKind::NotFound && self.open.is_some() => Ok(()),
-            Err(error) => Err(failed("cannot be looked at")(error)),
+            Err(error) => Err(failed("cannot be examined")(error)),
         }
     }
 }
 
-fn absent() -> Refusal {
-    Refusal::Lost("is not there".to_owned())
+fn absent() -> ReadFailure {
+    ReadFailure::Unavailable("does not exist".to_owned())
 }
 
-fn failed(what: &'static str) -> impl Fn(io::Error) -> Refusal {
+fn failed(action: &'static str) -> impl Fn(io::Error) -> ReadFailure {
     move |error| match error.kind() {
         ErrorKind::NotFound => absent(),
-        _ => Refusal::Lost(format!("{what}: {error}")),
+        _ => ReadFailure::Unavailable(format!("{action}: {error}")),
     }
 }
 
@@ -123,17 +124,17 @@ fn id(metadata: &Metadata) -> (u64, u64) {
     (metadata.dev(), metadata.ino())
 }
 
-fn regular(metadata: &Metadata) -> Result<(), Refusal> {
-    if metadata.is_file() { Ok(()) } else { Err(Refusal::Invalid("it is no regular file".to_owned())) }
+fn regular(metadata: &Metadata) -> Result<(), ReadFailure> {
+    if metadata.is_file() { Ok(()) } else { Err(ReadFailure::Invalid("it is not a regular file".to_owned())) }
 }
 
-fn invalid<T>(why: String) -> Result<T, Refusal> {
-    Err(Refusal::Invalid(why))
+fn invalid<T>(why: String) -> Result<T, ReadFailure> {
+    Err(ReadFailure::Invalid(why))
 }
 
-/// Checks the header, and says where the rank's slot is.
-fn header(file: &File, dp_rank: u32) -> Result<Slot, Refusal> {
-    let size = file.metadata().map_err(failed("cannot be looked at"))?.len();
+/// Checks the header and returns the position of the rank's slot.
+fn header(file: &File, dp_rank: u32) -> Result<ShmSlot, ReadFailure> {
+    let size = file.metadata().map_err(failed("cannot be examined"))?.len();
     let mut header = [0; HEADER_BYTES];
     if size > 0 && size < HEADER_BYTES as u64 {
         return invalid(format!("it has {size} bytes, expected a header of {HEADER_BYTES}"));
@@ -143,8 +144,8 @@ fn header(file: &File, dp_rank: u32) -> Result<Slot, Refusal> {
         Err(error) if error.kind() != ErrorKind::UnexpectedEof => {
             return Err(failed("cannot be read")(error));
         }
-        // Made with open(), grown, and only then filled.
-        _ => return Err(Refusal::Lost("its writer has not filled it yet".to_owned())),
+        // The writer creates the file, extends it, and only then fills it.
+        _ => return Err(ReadFailure::Unavailable("its writer has not filled it yet".to_owned())),
     }
     let [m0, m1, m2, m3, v0, v1, d0, d1, s0, s1, s2, s3] = header;
     let (magic, version) = ([m0, m1, m2, m3], u16::from_le_bytes([v0, v1]));
@@ -168,11 +169,11 @@ fn header(file: &File, dp_rank: u32) -> Result<Slot, Refusal> {
     if size < end {
         return invalid(format!("it has {size} bytes, expected {end} for rank {dp_rank}"));
     }
-    Ok(Slot { offset, payload_max: slot_size - LEN_BYTES })
+    Ok(ShmSlot { offset, payload_max: slot_size - LEN_BYTES })
 }
 
-/// Two equal copies of the payload, or `None` if there are none within the tries.
-fn copy(file: &File, slot: &Slot) -> Result<Option<Vec<u8>>, Refusal> {
+/// Returns the payload of two equal copies, or `None` if there were none within [`COPIES_MAX`] tries.
+fn copy(file: &File, slot: &ShmSlot) -> Result<Option<Vec<u8>>, ReadFailure> {
     let length = || -> io::Result<u32> {
         let mut bytes = [0; LEN_BYTES as usize];
         file.read_exact_at(&mut bytes, slot.offset)?;
@@ -193,7 +194,7 @@ fn copy(file: &File, slot: &Slot) -> Result<Option<Vec<u8>>, Refusal> {
             Ok(payload) if last.as_ref() == Some(&payload) => return Ok(Some(payload)),
             Ok(payload) => (last, too_long) = (Some(payload), None),
             Err(0) => (last, too_long) = (None, None),
-            // Python writes a length byte by byte: it may be half of one.
+            // Python writes a length byte by byte, so that a single read may see half of it.
             Err(length) if too_long == Some(length) => {
                 let max = slot.payload_max;
                 return invalid(format!("the payload's length is {length}, at most {max}"));

@@ -1,4 +1,4 @@
-//! The end that the path holds: one read gives the whole load, each value with its age.
+//! The reader's side: one read gives the whole load, with the age of each value.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,23 +9,23 @@ use serde::Serialize;
 use crate::latch;
 use crate::values::{FIELDS, Field, LoadValues};
 
-/// The kinds of source, in the order in which they are told.
+/// The kinds of sources, in the order in which they are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SourceKind {
     /// SGLang's file in shared memory.
     LoadSnapshot,
-    /// SGLang's publisher.
+    /// SGLang's LoadStat publisher.
     LoadStat,
     /// SGLang's Prometheus metrics.
     Metrics,
 }
 
 impl SourceKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [SourceKind; 3] = [SourceKind::LoadSnapshot, SourceKind::LoadStat, SourceKind::Metrics];
 
-    /// The key of [`crate::LoadConfig`], for labels.
+    /// The key in [`crate::LoadConfig`], for labels.
     pub fn name(self) -> &'static str {
         match self {
             SourceKind::LoadSnapshot => "load_snapshot",
@@ -41,58 +41,58 @@ impl fmt::Display for SourceKind {
     }
 }
 
-/// Whether the values may be believed.
+/// Whether the values are up to date.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Freshness {
-    /// No source has said anything yet; there are no values.
+    /// No source has given a reading yet; there are no values.
     #[default]
     Never,
-    /// Every value is of a source that is not stale.
+    /// Every value comes from a source that is not stale.
     Fresh,
-    /// Every source is stale; the values are the last known.
+    /// Every source is stale; the values are the last known ones.
     Stale,
 }
 
-/// How old the last reading of a source is.
+/// The age of the last reading of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SourceAge {
-    /// When it was measured, unix nanoseconds: the scheduler's own time for a LoadSnapshot, else ours.
+    /// The time of measurement in unix nanoseconds: the scheduler's time for a LoadSnapshot, otherwise ours.
     pub timestamp_unix_ns: u64,
-    /// Nanoseconds from then to the read.
+    /// The age in nanoseconds at the read.
     pub age_ns: u64,
-    /// Whether that is within `stale_after`.
+    /// Whether the age is within `stale_after`.
     pub is_fresh: bool,
 }
 
-/// The last reading of each source; `None` where there was none.
+/// The age of the last reading of each source; `None` if there was none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sources {
-    /// Of the file in shared memory.
+    /// The file in shared memory.
     pub load_snapshot: Option<SourceAge>,
-    /// Of the publisher.
+    /// The publisher.
     pub load_stat: Option<SourceAge>,
-    /// Of the metrics.
+    /// The metrics.
     pub metrics: Option<SourceAge>,
 }
 
 /// The scheduler's load at one read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LoadSnapshot {
-    /// Whether the values may be believed.
+    /// Whether the values are up to date.
     pub freshness: Freshness,
-    /// The source of most of what is here: of those that give a value, the one measured last; the metrics only if alone.
+    /// The main source: the one measured last among those with a value; the metrics only if they are alone.
     pub source: Option<SourceKind>,
-    /// When that source measured, unix nanoseconds.
+    /// The main source's time of measurement in unix nanoseconds.
     pub timestamp_unix_ns: Option<u64>,
-    /// Nanoseconds from then to this read.
+    /// The main source's age in nanoseconds at the read.
     pub age_ns: Option<u64>,
-    /// The values, whether fresh or stale: [`LoadSnapshot::fresh`] asks for them safely.
+    /// The values, fresh or stale. [`LoadSnapshot::fresh`] returns them only if they are fresh.
     #[serde(flatten)]
     pub values: LoadValues,
-    /// Every source's age.
+    /// The ages of all sources.
     pub sources: Sources,
-    /// Which fields are of which source.
+    /// The fields of each source, as masks.
     #[serde(skip)]
     from: [u64; 3],
 }
@@ -104,74 +104,75 @@ impl LoadSnapshot {
         (self.freshness == Freshness::Fresh).then_some(&self.values)
     }
 
-    /// The source that a field's value is of; `None` where it has none.
+    /// The source of a field's value; `None` if it has none.
     pub fn source_of(&self, field: Field) -> Option<SourceKind> {
         SourceKind::ALL.into_iter().find(|kind| self.from[*kind as usize] & field.bit() != 0)
     }
 
-    /// The source of most of what is here, and its age; `None` before the first reading.
+    /// The age of the main source; `None` before the first reading.
     pub fn age(&self) -> Option<Duration> {
         self.age_ns.map(Duration::from_nanos)
     }
 }
 
-/// What crosses to the reader, for each source: which fields it has, its time on our clock (nanoseconds from the epoch,
-/// signed) and in unix nanoseconds, and its fields. Merged by the reader, since only a read knows what is stale at its time.
+/// The words of the latch. For each source: the mask of its fields, its time on our clock (signed nanoseconds
+/// from the epoch), its time in unix nanoseconds, and its fields. The reader merges them, because only a read
+/// knows which sources are stale at its time.
 pub(crate) const WORDS: usize = 3 * PER_SOURCE;
 pub(crate) const PER_SOURCE: usize = VALUES + FIELDS;
 pub(crate) const HAS: usize = 0;
 pub(crate) const AT: usize = 1;
 pub(crate) const UNIX: usize = 2;
 pub(crate) const VALUES: usize = 3;
-/// In [`HAS`]: there was a reading.
+/// The bit of [`HAS`] that marks a reading.
 pub(crate) const READ: u64 = 1 << 63;
 
-/// Reads the load. Cheap to clone and to read: no lock, no system call, no allocation.
+/// Reads the load. Cloning and reading are cheap: no lock, no system call, no allocation.
 #[derive(Clone)]
-pub struct Load {
-    words: latch::Reader<WORDS>,
+pub struct LoadHandle {
+    words: latch::LatchReader<WORDS>,
     epoch: Instant,
     stale_after_ns: u64,
 }
 
-impl fmt::Debug for Load {
+impl fmt::Debug for LoadHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Load").field(&self.read()).finish()
+        f.debug_tuple("LoadHandle").field(&self.read()).finish()
     }
 }
 
-impl Default for Load {
-    /// Of no source: [`Freshness::Never`] for ever. For a stream without signals.
+impl Default for LoadHandle {
+    /// A handle without sources, always [`Freshness::Never`]. For a stream without signals.
     fn default() -> Self {
-        Load { words: latch::latch().1, epoch: Instant::now(), stale_after_ns: 0 }
+        LoadHandle { words: latch::latch().1, epoch: Instant::now(), stale_after_ns: 0 }
     }
 }
 
-impl Load {
-    pub(crate) fn new(words: latch::Reader<WORDS>, epoch: Instant, stale_after: Duration) -> Load {
+impl LoadHandle {
+    pub(crate) fn new(words: latch::LatchReader<WORDS>, epoch: Instant, stale_after: Duration) -> LoadHandle {
         let stale_after_ns = u64::try_from(stale_after.as_nanos()).unwrap_or(u64::MAX);
-        Load { words, epoch, stale_after_ns }
+        LoadHandle { words, epoch, stale_after_ns }
     }
 
-    /// The load now. Asks the clock (by the vDSO, where the kernel has it), which costs about as much as the rest: where
-    /// the time is known, [`Load::read_at`] is half as dear.
+    /// The load now. Reading the clock costs about as much as the rest: if the time is known,
+    /// [`LoadHandle::read_at`] takes half the time.
     #[inline]
     pub fn read(&self) -> LoadSnapshot {
         self.read_at(Instant::now())
     }
 
-    /// The load, its ages as of `now`.
+    /// The load, with ages at `now`.
     #[inline]
     pub fn read_at(&self, now: Instant) -> LoadSnapshot {
         let now_ns = since(self.epoch, now);
         self.words.read(|words| self.merge(words, now_ns))
     }
 
-    /// Each field from the first source that has it, in the order of the crate's documentation. Must not panic whatever the
-    /// words: they may be of two writes, and what is made of them thrown away.
+    /// Takes each field from the first source that has it, in the order of the crate's documentation. Must
+    /// not panic for any words: they may mix two writes, and the result is then discarded.
     #[inline]
     fn merge(&self, words: &[AtomicU64; WORDS], now_ns: i64) -> LoadSnapshot {
-        let word = |source: usize, at: usize| words[source * PER_SOURCE + at].load(Ordering::Relaxed);
+        let word = |source: usize, index: usize| words[source * PER_SOURCE + index].load(Ordering::Relaxed);
         let mut ages = [None; 3];
         let mut has = [0; 3];
         let mut any_fresh = false;
@@ -232,10 +233,10 @@ impl Load {
     }
 }
 
-/// Nanoseconds from `epoch` to `at`, negative if it was before.
+/// The nanoseconds from `epoch` to `at`, negative if `at` is earlier.
 #[inline]
 pub(crate) fn since(epoch: Instant, at: Instant) -> i64 {
-    // Of 292 years: in 64 bits, since 128 cost as much as the rest of a read.
+    // 64 bits are enough for 292 years. 128 bits would cost as much as the rest of a read.
     let ns = |duration: Duration| {
         let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
         seconds.saturating_mul(1_000_000_000).saturating_add(i64::from(duration.subsec_nanos()))

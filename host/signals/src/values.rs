@@ -1,9 +1,10 @@
-//! The fields of a load, declared once, with what SGLang means by each (sglang 0.5.23; LoadSnapshot and LoadStat are
-//! filled by `srt/managers/scheduler_components/load_inquirer.py`, gauges by `metrics_reporter.py` beside it).
+//! The fields of a load, declared once, with their meaning in SGLang (sglang 0.5.23;
+//! `srt/managers/scheduler_components/load_inquirer.py` fills LoadSnapshot and LoadStat,
+//! `metrics_reporter.py` beside it the gauges).
 
 use serde::Serialize;
 
-/// A value as the 64 bits that cross to the reader.
+/// A value as the 64 bits of the latch.
 pub(crate) trait Word: Copy {
     fn to_word(self) -> u64;
     fn from_word(word: u64) -> Self;
@@ -29,7 +30,7 @@ impl Word for f64 {
 
 macro_rules! load_values {
     ($($(#[$doc:meta])* $variant:ident $name:ident: $kind:ty;)*) => {
-        /// What a scheduler says of its load. `None`: no source says it.
+        /// The values of a scheduler's load. `None` if no source has a value.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
         pub struct LoadValues {
             $($(#[$doc])* pub $name: Option<$kind>,)*
@@ -43,22 +44,22 @@ macro_rules! load_values {
         }
 
         impl Field {
-            /// All of them, in the order of [`LoadValues`].
+            /// All fields, in the order of [`LoadValues`].
             pub const ALL: [Field; FIELDS] = [$(Field::$variant),*];
 
-            /// Its name, that of SGLang.
+            /// The field's name in SGLang.
             pub fn name(self) -> &'static str {
                 match self { $(Field::$variant => stringify!($name)),* }
             }
 
-            /// Its bit in a mask of fields.
+            /// The field's bit in a mask.
             pub(crate) const fn bit(self) -> u64 {
                 1 << self as u64
             }
         }
 
         impl LoadValues {
-            /// The fields that are there, as a mask, and the words of all.
+            /// The mask of the present fields, and the words of all fields.
             pub(crate) fn to_words(self) -> (u64, [u64; FIELDS]) {
                 let (mut mask, mut words) = (0, [0; FIELDS]);
                 $(if let Some(value) = self.$name {
@@ -68,7 +69,7 @@ macro_rules! load_values {
                 (mask, words)
             }
 
-            /// The fields of `mask`, of the words that are asked for.
+            /// The fields of `mask`, from their words.
             #[inline]
             pub(crate) fn from_words(mask: u64, word: impl Fn(Field) -> u64) -> LoadValues {
                 LoadValues {
@@ -79,54 +80,59 @@ macro_rules! load_values {
             }
         }
 
-        /// How many there are.
+        /// The number of fields.
         pub(crate) const FIELDS: usize = [$(stringify!($name)),*].len();
     };
 }
 
 load_values! {
-    /// Requests in the running batch. From all sources.
+    /// The number of requests in the running batch. In all sources.
     NumRunningReqs num_running_reqs: u64;
-    /// Requests that wait. LoadSnapshot and LoadStat count the disaggregation queues too, the gauge
+    /// The number of waiting requests. LoadSnapshot and LoadStat include the disaggregation queues, the gauge
     /// (`sglang:num_queue_reqs`) only the waiting queue.
     NumWaitingReqs num_waiting_reqs: u64;
-    /// Tokens of waiting prompts that are estimated to be in no cache. 0 on a decode server. Not in the metrics.
+    /// The estimated number of tokens of waiting prompts that are in no cache. 0 on a decode server. Not in
+    /// the metrics.
     NumWaitingUncachedTokens num_waiting_uncached_tokens: u64;
-    /// Tokens of KV cache in use: of the full pool, or the larger of full and sliding window. From all sources.
+    /// The number of KV cache tokens in use: of the full pool, or the larger of full and sliding window. In
+    /// all sources.
     NumUsedTokens num_used_tokens: u64;
-    /// `num_used_tokens` plus the tokens of the requests that wait: demand, not capacity. Not in the metrics.
+    /// `num_used_tokens` plus the tokens of waiting requests: the demand, not the capacity. Not in the
+    /// metrics.
     NumTotalTokens num_total_tokens: u64;
-    /// `num_total_tokens` without those that await their KV from a prefill server. LoadSnapshot only.
+    /// `num_total_tokens` without the requests that wait for their KV from a prefill server. Only in
+    /// LoadSnapshot.
     NumActiveTokens num_active_tokens: u64;
-    /// The capacity of the KV cache in tokens. From all sources; a 0 is SGLang's "unknown" and is `None`.
+    /// The capacity of the KV cache in tokens. In all sources. 0 means "unknown" in SGLang and is `None`.
     MaxTotalNumTokens max_total_num_tokens: u64;
-    /// The most requests that may run. Not in the metrics; a 0 is "unknown" and is `None`.
+    /// The most running requests. Not in the metrics. 0 means "unknown" and is `None`.
     MaxRunningRequests max_running_requests: u64;
-    /// Used part of the KV cache, 0 to 1, without the Mamba pool. Not in LoadStat.
+    /// The used part of the KV cache, from 0 to 1, without the Mamba pool. Not in LoadStat.
     TokenUsage token_usage: f64;
-    /// Tokens generated a second, over the last `decode_log_interval` decode steps; falls to 0 some 30 s after the last.
-    /// LoadSnapshot (if the server runs with `--enable-metrics`) and the metrics.
+    /// The tokens generated per second over the last `decode_log_interval` decode steps; falls to 0 about 30
+    /// s after the last step. In LoadSnapshot (with `--enable-metrics`) and in the metrics.
     GenThroughput gen_throughput: f64;
-    /// Part of the prompts' tokens in the last report of a prefill that came from the cache, 0 to 1. Sources as
-    /// `gen_throughput`.
+    /// The part of the prompts' tokens that came from the cache in the last report of a prefill, from 0 to 1.
+    /// In the same sources as `gen_throughput`.
     CacheHitRate cache_hit_rate: f64;
-    /// The larger of running requests over `max_running_requests_under_SLO` and token usage over 0.9; may exceed 1.
-    /// Sources as `gen_throughput`. Nothing sets that limit in 0.5.23, so it stays 0 there; -1 (a prefill server) is `None`.
+    /// The larger of running requests over `max_running_requests_under_SLO` and token usage over 0.9; may
+    /// exceed 1. In the same sources as `gen_throughput`. Nothing sets that limit in 0.5.23, so that it stays
+    /// 0; -1 (a prefill server) is `None`.
     Utilization utilization: f64;
-    /// Requests that were put back to waiting for want of memory since the report before: it falls back to 0.
-    /// Sources as `gen_throughput`.
+    /// The number of requests that were put back into the queue for lack of memory since the previous report;
+    /// it returns to 0. In the same sources as `gen_throughput`.
     NumRetractedReqs num_retracted_reqs: u64;
-    /// Requests that were ever put back so: it only grows while the server lives. Metrics only.
+    /// The number of such requests since the server's start. Only in the metrics.
     NumRetractedRequestsTotal num_retracted_requests_total: u64;
 }
 
-/// A count as found in a number of any kind; `None` where it cannot be one.
+/// Converts a number to a count; `None` if it is none.
 pub(crate) fn count(number: f64) -> Option<u64> {
-    // 2^53: past it a float is no longer a count.
+    // Above 2^53 a float does not count exactly.
     (number.is_finite() && (0.0..=9_007_199_254_740_992.0).contains(&number)).then_some(number as u64)
 }
 
-/// A ratio or rate; `None` for what SGLang writes where there is none (-1, NaN).
+/// Converts a number to a ratio or rate; `None` for SGLang's placeholders (-1, NaN).
 pub(crate) fn ratio(number: f64) -> Option<f64> {
     (number.is_finite() && number >= 0.0).then_some(number)
 }
@@ -136,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_comes_out_of_its_words_as_it_went_in() {
+    fn every_field_survives_its_words() {
         for field in Field::ALL {
             let mut words = [0; FIELDS];
             words[field as usize] = if field.name().contains("num_") { 7 } else { 0.5f64.to_bits() };
@@ -147,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_no_count_or_ratio_is_nothing() {
+    fn an_invalid_count_or_ratio_is_none() {
         assert_eq!([count(12.0), count(-1.0), count(f64::NAN), count(1e30)], [Some(12), None, None, None]);
         assert_eq!([ratio(0.25), ratio(-1.0), ratio(f64::INFINITY)], [Some(0.25), None, None]);
     }

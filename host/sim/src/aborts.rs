@@ -1,4 +1,5 @@
-//! The simulated scheduler's input: a PULL that connects, as the connector lets SGLang's, and takes aborts.
+//! The input of the simulated scheduler: a PULL that connects, like SGLang with the connector, and receives
+//! aborts.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -14,10 +15,10 @@ use zeromq::{PullSocket, Socket, SocketRecv};
 use crate::Stop;
 use crate::bounds::{MAX_ABORTS, STOP_NOTICED_WITHIN};
 
-/// Between two attempts to connect: Afterbay may come later.
+/// The time between two attempts to connect: Afterbay may start later.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(50);
 
-/// Aborts as they come. Those beyond [`MAX_ABORTS`] wait with who sends them.
+/// The received aborts. Beyond [`MAX_ABORTS`] they wait at their sender.
 pub(crate) struct Aborts {
     rids: Receiver<String>,
     stop: Stop,
@@ -25,8 +26,8 @@ pub(crate) struct Aborts {
 }
 
 impl Aborts {
-    /// Follows an endpoint for as long as it is wanted. On a thread of its own: the sender's runtime has to see its own
-    /// tasks end.
+    /// Receives aborts from an endpoint until it is dropped. It has its own thread, because the sender's
+    /// runtime must see its own tasks end.
     pub(crate) fn follow(endpoint: String) -> io::Result<Aborts> {
         let (sender, rids) = sync_channel(MAX_ABORTS);
         let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -38,7 +39,7 @@ impl Aborts {
         Ok(Aborts { rids, stop, thread: Some(thread) })
     }
 
-    /// The next one that has come.
+    /// The next received abort.
     pub(crate) fn next(&mut self) -> Option<String> {
         self.rids.try_recv().ok()
     }
@@ -57,8 +58,8 @@ async fn follow(endpoint: &str, sender: &SyncSender<String>, stop: &Stop) {
                 Ok(Err(_)) => break,
                 Err(_) => Bytes::new(),
             };
-            // An empty one is all of them, which nobody may say here.
-            let abort = read_abort(&message).filter(|(rid, all)| !all && !rid.is_empty());
+            // An empty rid would abort all requests, which is not allowed here.
+            let abort = read_abort(&message).filter(|(rid, aborts_all)| !aborts_all && !rid.is_empty());
             if let Some((rid, _)) = abort
                 && sender.send(rid).is_err()
             {
@@ -71,10 +72,10 @@ async fn follow(endpoint: &str, sender: &SyncSender<String>, stop: &Stop) {
 impl Drop for Aborts {
     fn drop(&mut self) {
         self.stop.stop();
-        // One that is handing over sees that nobody takes it.
+        // A thread that is sending an abort then sees that nobody takes it.
         drop(std::mem::replace(&mut self.rids, sync_channel(0).1));
         if let Some(thread) = self.thread.take() {
-            // It panicked: its requests were not aborted, which is seen.
+            // A panic needs no handling here: its requests are not aborted, which is visible.
             let _ended = thread.join();
         }
     }

@@ -1,45 +1,47 @@
-//! Every bound of the simulator, and what happens at it.
+//! The bounds of the simulator, and its behaviour at each of them.
 
 use std::time::Duration;
 
-/// Frames handed to the `zeromq` crate and not yet encoded by it: the simulated scheduler waits at this many. (A real
-/// one never waits: its queue has no bound. The time waited is told, as `blocked`.)
+/// The most frames that the `zeromq` crate holds without having encoded them. The simulated scheduler waits
+/// at this bound and reports the time as `blocked`. A real scheduler never waits: its queue has no bound.
 pub const MAX_IN_FLIGHT_FRAMES: u64 = 64;
 
-/// The same, in bytes; one frame may always go.
+/// The most bytes of these frames. A single frame may always be sent.
 pub const MAX_IN_FLIGHT_BYTES: u64 = 16 << 20;
 
-/// Requests kept one by one in a [`Record`](crate::record::Record). Past it every other one is let go, chosen by its
-/// rid so that two records keep the same ones; the digest over all of them stays exact.
-pub const MAX_KEPT_REQUESTS: usize = 1 << 18;
+/// The most requests that a [`Record`](crate::record::Record) stores one by one. Beyond it the record drops
+/// every other request, selected by rid so that two records drop the same ones. The digest over all requests
+/// stays exact.
+pub const MAX_STORED_REQUESTS: usize = 1 << 18;
 
-/// Rows a simulated batch may have; a load that asks for more is refused.
+/// The most rows of a simulated batch. A load that asks for more is refused.
 pub const MAX_RUNNING: u32 = 1 << 16;
 
-/// New tokens a simulated row may have; a load that asks for more is refused.
+/// The most new tokens of a simulated row. A load that asks for more is refused.
 pub const MAX_TOKENS_PER_STEP: u32 = 1 << 16;
 
-/// Tokens of the prompt's end that SGLang gives the detokenizer, at the most; a load that asks for more is refused.
+/// The most tokens of the prompt's end that SGLang gives to the detokenizer. A load that asks for more is
+/// refused.
 pub const MAX_PROMPT_TAIL: u32 = 5;
 
-/// Stretches of a request's tokens that the reader remembers as missing, so that they may still come, late. Past it the
-/// oldest counts as lost for good.
+/// The most ranges of a request's missing tokens that the reader remembers, in case they arrive late. Beyond
+/// it the oldest range counts as lost for good.
 pub const MAX_MISSING_RANGES: usize = 64;
 
-/// Faults told one by one; past it they are only counted.
+/// The most faults described in words. Further faults are only counted.
 pub const MAX_SAMPLES: usize = 16;
 
-/// Bytes of frames read from a directory to be replayed; a larger directory is refused.
+/// The most bytes of frames that are read from a directory. A larger directory is refused.
 pub const MAX_REPLAY_BYTES: u64 = 1 << 30;
 
-/// How late a step may be and still keep its place in time; what is later than that is forgotten, not caught up with.
+/// The most that a step may be late and still keep the pace. A larger delay is not made up for.
 pub const MAX_CATCH_UP: Duration = Duration::from_millis(50);
 
-/// How often progress is told, at the most.
+/// The shortest time between two reports of progress.
 pub const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
-/// How long it may take at the most until a stop is noticed.
+/// The longest time until a stop is noticed.
 pub const STOP_NOTICED_WITHIN: Duration = Duration::from_millis(20);
 
-/// Aborts that wait for the simulated scheduler's next step; further ones wait on the socket.
+/// The most aborts that wait for the simulated scheduler's next step. Further aborts wait on the socket.
 pub const MAX_ABORTS: usize = 1024;

@@ -1,5 +1,6 @@
-//! What a reader demands of a stream: each request's tokens in order and complete, one ending, nothing after it. It
-//! keeps the live requests' state and a [`Record`] of those that ended; it must not know sockets or costs.
+//! The reader's check of a stream: each request has all tokens in order and exactly one end, with nothing
+//! after it. This module stores the state of live requests and a [`Record`] of ended ones. It must not know
+//! sockets or costs.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,54 +12,58 @@ use serde::Serialize;
 
 use crate::bounds::{MAX_MISSING_RANGES, MAX_SAMPLES};
 use crate::ids::{Digest, Seed, word};
-use crate::load::Ending;
-use crate::record::{Record, Request};
+use crate::load::EndReason;
+use crate::record::{EndedRequest, Record};
 
-/// How a stream is read.
+/// The way in which a reader uses the rows of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// Rows carry new tokens only, as SGLang's scheduler sends them; all rows count.
+    /// All rows count. They carry only new tokens, as SGLang's scheduler sends them.
     Deltas,
-    /// Only each request's last row counts, as for a reader that skips what it finds outdated: it must carry every id.
+    /// Only the last row of each request counts, as for a reader that skips outdated rows. It must carry all
+    /// ids.
     LastOnly,
-    /// Of the rows of a request that the reader finds together only the last counts, as for SGLang's TokenizerManager
-    /// before sgl-project/sglang#19976: new tokens in the others are lost, unless the last carries every id.
+    /// Of the rows of a request that the reader finds together, only the last counts, as for SGLang's
+    /// TokenizerManager before sgl-project/sglang#19976. New tokens in the other rows are lost, unless the
+    /// last row carries all ids.
     Overwriting,
-    /// Frames are counted and their bytes digested, nothing is understood. For frames that belong to no whole stream.
+    /// Frames are counted and digested but not decoded. For frames that do not form a whole stream.
     Frames,
 }
 
-/// What is known of the ids that should come.
+/// The expected ids of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// Requests of a simulated scheduler, recognised by their rid, carry the ids that follow from it. Others: as below.
+    /// Requests of a simulated scheduler, recognized by their rid, carry the ids that follow from the rid.
+    /// Other requests are checked like [`Expect::Counts`].
     Simulated,
-    /// Only their number, by the scheduler's own count (`completion_tokens`). For streams that a plugin changes.
+    /// Only the number of ids is checked, by the scheduler's own count (`completion_tokens`). For streams
+    /// that a plugin changes.
     Counts,
 }
 
-/// What was wrong with a stream. All zero: nothing.
+/// The faults of a stream. All zero if there are none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Faults {
-    /// Tokens that the scheduler counted and that did not come.
+    /// Tokens that the scheduler counted and the reader did not receive.
     pub lost_tokens: u64,
-    /// Tokens that came again.
+    /// Tokens that the reader received twice.
     pub repeated_tokens: u64,
-    /// Rows with tokens from before those that had come already, and that were missing until then.
+    /// Rows with tokens that were missing because later tokens arrived first.
     pub late_rows: u64,
-    /// Tokens in their place with another id than was sent.
+    /// Tokens with another id than the scheduler sent.
     pub wrong_ids: u64,
-    /// Rows whose text is not that of their ids.
+    /// Rows whose text does not match their ids.
     pub wrong_texts: u64,
     /// Rows with more new tokens than the scheduler counted in all.
     pub wrong_counts: u64,
     /// Rows of a request that had ended.
     pub rows_after_end: u64,
-    /// Of these: that ended it once more.
+    /// Rows that ended a request again; also part of `rows_after_end`.
     pub ended_again: u64,
-    /// Frames that are no message of SGLang's.
+    /// Frames that are no message of SGLang.
     pub not_understood: u64,
-    /// The first few, in words.
+    /// Descriptions of the first [`MAX_SAMPLES`] faults.
     pub samples: Vec<String>,
 }
 
@@ -68,57 +73,57 @@ pub struct Checker {
     reading: Reading,
     expect: Expect,
     decoder: Decoder,
-    live: HashMap<Box<str>, Live>,
+    live: HashMap<Box<str>, LiveRequest>,
     started: u64,
     record: Record,
     faults: Faults,
     ids: Vec<i64>,
-    /// With [`Reading::Overwriting`]: each request's last row of those found together.
-    found: HashMap<Box<str>, Found>,
+    /// The last row of each request among those found together, for [`Reading::Overwriting`].
+    unused: HashMap<Box<str>, UnusedRow>,
     overwritten: u64,
 }
 
-/// A row that nobody has looked at.
+/// A row that waits to be used.
 #[derive(Debug)]
-struct Found {
+struct UnusedRow {
     completion_tokens: Option<u64>,
-    ending: Option<Ending>,
+    ending: Option<EndReason>,
     text: Option<String>,
     ids: Vec<i64>,
 }
 
-/// A request that has begun and not ended.
+/// The state of a request that has not ended.
 #[derive(Debug)]
-struct Live {
-    /// Ids that came.
+struct LiveRequest {
+    /// The number of received ids.
     tokens: u64,
-    /// Over them, in the order they came.
+    /// The digest over these ids in the order of receipt.
     digest: Digest,
-    /// One past the highest place that came.
+    /// One past the highest received position.
     next: u64,
-    /// Places below `next` that did not come, ascending. At most [`MAX_MISSING_RANGES`].
+    /// Missing positions below `next`, ascending. At most [`MAX_MISSING_RANGES`].
     missing: Vec<Range<u64>>,
     seed: Option<Seed>,
     first: Option<Instant>,
 }
 
-/// What a checked frame means to the one who counts.
+/// The result of checking a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Checked {
-    /// SGLang's reader counts it among the batches it has finished.
+pub struct FrameCheck {
+    /// Whether SGLang's reader counts the frame as a finished batch.
     pub counted: bool,
 }
 
-struct Row<'a> {
+struct CheckedRow<'a> {
     rid: &'a str,
     completion_tokens: Option<u64>,
-    ending: Option<Ending>,
+    ending: Option<EndReason>,
     text: Option<&'a str>,
     at: Instant,
 }
 
 impl Checker {
-    /// With nothing seen.
+    /// Creates a checker that has seen nothing.
     pub fn new(reading: Reading, expect: Expect) -> Checker {
         Checker {
             reading,
@@ -129,18 +134,18 @@ impl Checker {
             record: Record::new(),
             faults: Faults::default(),
             ids: Vec::new(),
-            found: HashMap::new(),
+            unused: HashMap::new(),
             overwritten: 0,
         }
     }
 
-    /// Takes a frame. `work` is called for each row with its tokens, does what a reader does with a row, and gives the
-    /// time at which it is done.
-    pub fn frame(&mut self, bytes: Bytes, work: &mut dyn FnMut(u32) -> Instant) -> Checked {
+    /// Checks a frame. Calls `work` for each row with its number of tokens. `work` spends the time that a
+    /// reader needs for the row and returns the time at its end.
+    pub fn frame(&mut self, bytes: Bytes, work: &mut dyn FnMut(u32) -> Instant) -> FrameCheck {
         self.record.frame(&bytes);
         if self.reading == Reading::Frames {
             work(0);
-            return Checked { counted: true };
+            return FrameCheck { counted: true };
         }
         let batch = match self.decoder.decode(bytes) {
             Decoded::Batch(batch) => batch,
@@ -150,10 +155,10 @@ impl Checker {
                     BarrierKind::Idle { .. } => self.record.idle += 1,
                     BarrierKind::NotUnderstood { error } => {
                         self.faults.not_understood += 1;
-                        self.faults.tell(|| format!("a frame is not understood: {error}"));
+                        self.faults.add_sample(|| format!("a frame is not understood: {error}"));
                     }
                 }
-                return Checked { counted: barrier.counted() };
+                return FrameCheck { counted: barrier.counted() };
             }
         };
         let mut ids = std::mem::take(&mut self.ids);
@@ -165,68 +170,72 @@ impl Checker {
             }
             ids.clear();
             batch.row_ids(row, &mut ids);
-            let row = Row::of(&batch, row, at);
+            let row = CheckedRow::of(&batch, row, at);
             match self.reading {
-                Reading::Overwriting => self.find(&row, &ids),
+                Reading::Overwriting => self.store_row(&row, &ids),
                 _ => self.row(&row, &ids),
             }
         }
         self.ids = ids;
-        Checked { counted: true }
+        FrameCheck { counted: true }
     }
 
-    /// The reader has handled all frames that it found together; now whoever waits for them looks.
-    pub fn rest(&mut self, now: Instant) {
-        for (rid, found) in std::mem::take(&mut self.found) {
-            let Found { completion_tokens, ending, text, ids } = found;
-            self.row(&Row { rid: &rid, completion_tokens, ending, text: text.as_deref(), at: now }, &ids);
+    /// Uses the rows that were found together. Call it when the reader has handled all waiting frames.
+    pub fn use_found_rows(&mut self, now: Instant) {
+        for (rid, row) in std::mem::take(&mut self.unused) {
+            let UnusedRow { completion_tokens, ending, text, ids } = row;
+            self.row(
+                &CheckedRow { rid: &rid, completion_tokens, ending, text: text.as_deref(), at: now },
+                &ids,
+            );
         }
     }
 
-    /// Takes note of a message that is no frame of SGLang's at all.
+    /// Counts a message that is no frame of SGLang.
     pub fn refuse(&mut self, what: &str) {
         self.record.frames += 1;
         self.faults.not_understood += 1;
-        self.faults.tell(|| format!("{what} is not understood"));
+        self.faults.add_sample(|| format!("{what} is not understood"));
     }
 
-    /// Requests that have begun and not ended.
+    /// The number of requests that have begun and not ended.
     pub fn open(&self) -> u64 {
         self.live.len() as u64
     }
 
-    /// Requests that have begun.
+    /// The number of requests that have begun.
     pub fn started(&self) -> u64 {
         self.started
     }
 
-    /// Rows that a later one took the place of before anybody looked.
+    /// The number of rows that a later row replaced before the reader used them.
     pub fn overwritten(&self) -> u64 {
         self.overwritten
     }
 
-    /// What came so far.
+    /// The record of the received stream so far.
     pub fn record(&self) -> &Record {
         &self.record
     }
 
-    /// What was wrong so far.
+    /// The faults so far.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// Ends: what came and what was wrong.
+    /// Ends the check and returns the record and the faults.
     pub fn finish(self) -> (Record, Faults) {
         (self.record, self.faults)
     }
 
-    fn find(&mut self, row: &Row<'_>, ids: &[i64]) {
-        let Row { completion_tokens, ending, .. } = *row;
-        let found = Found { completion_tokens, ending, text: row.text.map(str::to_owned), ids: ids.to_vec() };
-        self.overwritten += u64::from(self.found.insert(row.rid.into(), found).is_some());
+    fn store_row(&mut self, row: &CheckedRow<'_>, ids: &[i64]) {
+        let CheckedRow { completion_tokens, ending, .. } = *row;
+        let unused =
+            UnusedRow { completion_tokens, ending, text: row.text.map(str::to_owned), ids: ids.to_vec() };
+        self.overwritten += u64::from(self.unused.insert(row.rid.into(), unused).is_some());
     }
 
-    fn row(&mut self, row: &Row<'_>, ids: &[i64]) {
+    fn row(&mut self, row: &CheckedRow<'_>, ids: &[i64]) {
         self.record.rows += 1;
         if !self.live.contains_key(row.rid) {
             if self.record.get(row.rid).is_some() {
@@ -238,7 +247,7 @@ impl Checker {
                 Expect::Simulated => Seed::of_simulated(row.rid),
                 Expect::Counts => None,
             };
-            self.live.insert(row.rid.into(), Live::new(seed));
+            self.live.insert(row.rid.into(), LiveRequest::new(seed));
         }
         let Some(live) = self.live.get_mut(row.rid) else { return };
         if live.first.is_none() && !ids.is_empty() {
@@ -246,33 +255,35 @@ impl Checker {
         }
         let before = live.tokens;
         match self.reading {
-            Reading::LastOnly => live.only(row, ids, &mut self.faults),
+            Reading::LastOnly => live.last_only(row, ids, &mut self.faults),
             Reading::Overwriting => live.newest(row, ids, &mut self.faults),
             Reading::Deltas | Reading::Frames => live.delta(row, ids, &mut self.faults),
         }
         self.record.tokens += live.tokens.saturating_sub(before);
         if let (Some(ending), Some(live)) = (row.ending, row.ending.and_then(|_| self.live.remove(row.rid))) {
-            let request = Request { tokens: live.tokens, ids: live.digest, ending, first: live.first };
+            let request = EndedRequest { tokens: live.tokens, ids: live.digest, ending, first: live.first };
             self.record.end(row.rid, request);
         }
     }
 
-    fn after_end(&mut self, row: &Row<'_>, ids: &[i64]) {
+    fn after_end(&mut self, row: &CheckedRow<'_>, ids: &[i64]) {
         self.record.tokens += ids.len() as u64;
         self.faults.rows_after_end += 1;
         self.faults.ended_again += u64::from(row.ending.is_some());
         self.faults.repeated_tokens += ids.len() as u64;
-        self.faults.tell(|| format!("request {:?}: a row of {} tokens after its end", row.rid, ids.len()));
+        self.faults.add_sample(|| {
+            format!("request {:?}: a row of {} tokens came after the end", row.rid, ids.len())
+        });
     }
 }
 
-impl Live {
-    fn new(seed: Option<Seed>) -> Live {
-        Live { tokens: 0, digest: Digest::default(), next: 0, missing: Vec::new(), seed, first: None }
+impl LiveRequest {
+    fn new(seed: Option<Seed>) -> LiveRequest {
+        LiveRequest { tokens: 0, digest: Digest::default(), next: 0, missing: Vec::new(), seed, first: None }
     }
 
-    /// A row of new tokens. By the scheduler's count it holds the places that end at `completion_tokens`.
-    fn delta(&mut self, row: &Row<'_>, ids: &[i64], faults: &mut Faults) {
+    /// Checks a row of new tokens. By the scheduler's count, their positions end at `completion_tokens`.
+    fn delta(&mut self, row: &CheckedRow<'_>, ids: &[i64], faults: &mut Faults) {
         let count = ids.len() as u64;
         self.tokens += count;
         self.digest.extend(ids);
@@ -281,7 +292,7 @@ impl Live {
         if start > self.next {
             let gap = self.next..start;
             faults.lost_tokens += start - self.next;
-            faults.tell(|| format!("request {:?}: tokens {gap:?} did not come", row.rid));
+            faults.add_sample(|| format!("request {:?}: tokens {gap:?} are missing", row.rid));
             if self.missing.len() == MAX_MISSING_RANGES {
                 self.missing.remove(0);
             }
@@ -293,9 +304,9 @@ impl Live {
             faults.lost_tokens -= late;
             faults.repeated_tokens += repeated;
             faults.late_rows += u64::from(late > 0);
-            faults.tell(|| {
+            faults.add_sample(|| {
                 format!(
-                    "request {:?}: tokens {again:?} came again or late, {late} of them were missing",
+                    "request {:?}: tokens {again:?} were repeated or late, {late} of them had been missing",
                     row.rid
                 )
             });
@@ -304,8 +315,8 @@ impl Live {
         self.compare(row, start, ids, faults);
     }
 
-    /// A row of all tokens so far: it stands for all rows before. Looked at when it is the last.
-    fn only(&mut self, row: &Row<'_>, ids: &[i64], faults: &mut Faults) {
+    /// Checks a row of all tokens so far, which stands for all earlier rows. Only the last row is compared.
+    fn last_only(&mut self, row: &CheckedRow<'_>, ids: &[i64], faults: &mut Faults) {
         let count = ids.len() as u64;
         self.tokens = count;
         if row.ending.is_none() {
@@ -317,13 +328,15 @@ impl Live {
         let start = self.start(row.rid, end, count, faults);
         if start > 0 {
             faults.lost_tokens += start;
-            faults.tell(|| format!("request {:?}: its last row has {count} of its {end} tokens", row.rid));
+            faults.add_sample(|| {
+                format!("request {:?}: its last row has {count} of its {end} tokens", row.rid)
+            });
         }
         self.compare(row, start, ids, faults);
     }
 
-    /// A row of new tokens, or of all tokens so far, which stands for all rows before.
-    fn newest(&mut self, row: &Row<'_>, ids: &[i64], faults: &mut Faults) {
+    /// Checks a row of new tokens, or of all tokens so far, which stands for all earlier rows.
+    fn newest(&mut self, row: &CheckedRow<'_>, ids: &[i64], faults: &mut Faults) {
         let count = ids.len() as u64;
         if row.completion_tokens != Some(count) || count < self.next {
             return self.delta(row, ids, faults);
@@ -338,19 +351,19 @@ impl Live {
     fn start(&self, rid: &str, end: u64, count: u64, faults: &mut Faults) -> u64 {
         end.checked_sub(count).unwrap_or_else(|| {
             faults.wrong_counts += 1;
-            faults.tell(|| {
-                format!("request {rid:?}: a row of {count} tokens where the scheduler counts {end}")
+            faults.add_sample(|| {
+                format!("request {rid:?}: a row has {count} tokens, but the scheduler counts {end} in all")
             });
             0
         })
     }
 
-    /// Takes places out of those missing; says how many there were.
-    fn fill(&mut self, places: &Range<u64>) -> u64 {
+    /// Removes positions from the missing ones. Returns how many of them were missing.
+    fn fill(&mut self, positions: &Range<u64>) -> u64 {
         let mut filled = 0;
         let mut left = Vec::with_capacity(self.missing.len());
         for range in self.missing.drain(..) {
-            let (start, end) = (range.start.max(places.start), range.end.min(places.end));
+            let (start, end) = (range.start.max(positions.start), range.end.min(positions.end));
             if start >= end {
                 left.push(range);
                 continue;
@@ -363,48 +376,50 @@ impl Live {
         filled
     }
 
-    /// Whether the ids and the text are those that a simulated scheduler gave these places.
-    fn compare(&self, row: &Row<'_>, start: u64, ids: &[i64], faults: &mut Faults) {
+    /// Compares ids and text with those that a simulated scheduler sends for these positions.
+    fn compare(&self, row: &CheckedRow<'_>, start: u64, ids: &[i64], faults: &mut Faults) {
         let Some(seed) = self.seed else { return };
-        let wrong = (start..).zip(ids).filter(|&(place, &id)| seed.id(place) != id).count() as u64;
+        let wrong = (start..).zip(ids).filter(|&(position, &id)| seed.id(position) != id).count() as u64;
         if wrong > 0 {
             faults.wrong_ids += wrong;
             let end = start + ids.len() as u64;
-            faults.tell(|| format!("request {:?}: {wrong} of tokens {start}..{end} have other ids", row.rid));
+            faults.add_sample(|| {
+                format!("request {:?}: {wrong} of tokens {start}..{end} have wrong ids", row.rid)
+            });
         }
         let Some(text) = row.text else { return };
         let rest = ids.iter().try_fold(text, |text, &id| text.strip_prefix(word(id)));
         if rest != Some("") {
             faults.wrong_texts += 1;
-            faults.tell(|| format!("request {:?}: text {text:?} is not that of its ids", row.rid));
+            faults.add_sample(|| format!("request {:?}: text {text:?} does not match its ids", row.rid));
         }
     }
 }
 
 impl Faults {
-    /// Whether there are none.
+    /// Whether there are no faults.
     pub fn is_none(&self) -> bool {
         *self == Faults::default()
     }
 
-    fn tell(&mut self, sample: impl FnOnce() -> String) {
+    fn add_sample(&mut self, sample: impl FnOnce() -> String) {
         if self.samples.len() < MAX_SAMPLES {
             self.samples.push(sample());
         }
     }
 }
 
-impl<'a> Row<'a> {
-    fn of(batch: &'a Batch, row: u32, at: Instant) -> Row<'a> {
+impl<'a> CheckedRow<'a> {
+    fn of(batch: &'a Batch, row: u32, at: Instant) -> CheckedRow<'a> {
         let ending = match batch.finish(row) {
             Finish::Running => None,
-            Finish::Length => Some(Ending::Length),
-            Finish::Stop { matched: Matched::Text(_) } => Some(Ending::StopText),
-            Finish::Stop { .. } => Some(Ending::StopToken),
-            Finish::Abort => Some(Ending::Abort),
-            Finish::Other => Some(Ending::Other),
+            Finish::Length => Some(EndReason::Length),
+            Finish::Stop { matched: Matched::Text(_) } => Some(EndReason::StopText),
+            Finish::Stop { .. } => Some(EndReason::StopToken),
+            Finish::Abort => Some(EndReason::Abort),
+            Finish::Other => Some(EndReason::Other),
         };
-        Row {
+        CheckedRow {
             rid: batch.rid(row),
             completion_tokens: batch.completion_tokens(row),
             ending,

@@ -1,4 +1,4 @@
-//! What the scheduler sent against what the reader saw, request by request.
+//! Compares the scheduler's record with the reader's record, request by request.
 
 use std::time::Duration;
 
@@ -7,54 +7,55 @@ use serde::Serialize;
 use crate::bounds::MAX_SAMPLES;
 use crate::record::Record;
 
-/// Two records of one stream, compared.
+/// The comparison of two records of one stream.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// Requests that the scheduler has ended.
+    /// The number of requests that the scheduler ended.
     pub requests: u64,
-    /// Requests that the reader saw end.
+    /// The number of requests that ended at the reader.
     pub received: u64,
-    /// Requests that were compared one by one; all of them unless there were very many.
+    /// The number of requests that were compared one by one: all of them up to
+    /// [`MAX_STORED_REQUESTS`](crate::bounds::MAX_STORED_REQUESTS).
     pub compared: u64,
-    /// Of these: as many tokens, the same ids in the same order, the same ending.
+    /// Compared requests with equal tokens, ids and end reasons.
     pub whole: u64,
-    /// Of these: seen by the reader, but otherwise.
+    /// Compared requests with a difference.
     pub differ: u64,
-    /// Of these: not seen to end by the reader.
+    /// Compared requests that did not end at the reader.
     pub missing: u64,
-    /// Requests seen by the reader that the scheduler did not send.
+    /// Requests of the reader that the scheduler did not send.
     pub unknown: u64,
-    /// Whether the digests over all requests are equal, compared one by one or not.
+    /// Whether the digests over all requests are equal, including requests that were not compared one by one.
     pub same_requests: bool,
-    /// Whether the reader got the very frames that were sent, byte for byte and in order.
+    /// Whether the reader received exactly the sent frames, in order.
     pub same_frames: bool,
-    /// Whether no health check, idle batch or control message was lost or repeated.
+    /// Whether the numbers of health checks, idle batches and control messages are equal.
     pub same_barriers: bool,
-    /// From a request's first token being sent to the reader having it.
+    /// The time from sending a request's first token to its receipt.
     pub first_token: Option<Percentiles>,
-    /// What differs, the first few.
+    /// Descriptions of the first [`MAX_SAMPLES`] differences.
     pub samples: Vec<String>,
 }
 
-/// How a set of durations is spread, in nanoseconds.
+/// Percentiles of durations, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Percentiles {
-    /// How many there are.
+    /// The number of durations.
     pub count: u64,
-    /// Half are at or below.
+    /// The 50th percentile.
     pub p50_ns: u64,
-    /// Nine in ten are at or below.
+    /// The 90th percentile.
     pub p90_ns: u64,
-    /// 95 in 100 are at or below.
+    /// The 95th percentile.
     pub p95_ns: u64,
-    /// 99 in 100 are at or below.
+    /// The 99th percentile.
     pub p99_ns: u64,
-    /// The longest.
+    /// The longest duration.
     pub max_ns: u64,
 }
 
 impl Comparison {
-    /// Compares what was sent with what was received. Times are compared too, so both records are of this process.
+    /// Compares a sent and a received record. Both must be from this process, because times are compared too.
     pub fn of(sent: &Record, received: &Record) -> Comparison {
         let mut comparison = Comparison {
             requests: sent.requests,
@@ -74,12 +75,13 @@ impl Comparison {
             samples: Vec::new(),
         };
         let mut waits = Vec::new();
-        for (rid, sent) in sent.kept_with(received) {
+        for (rid, sent) in sent.shared_with(received) {
             comparison.compared += 1;
             let Some(received) = received.get(rid) else {
                 comparison.missing += 1;
-                comparison
-                    .tell(|| format!("request {rid:?}: {} tokens sent, never seen to end", sent.tokens));
+                comparison.add_sample(|| {
+                    format!("request {rid:?}: sent {} tokens, and no end received", sent.tokens)
+                });
                 continue;
             };
             if let (Some(sent), Some(received)) = (sent.first, received.first) {
@@ -89,7 +91,7 @@ impl Comparison {
                 comparison.whole += 1;
             } else {
                 comparison.differ += 1;
-                comparison.tell(|| {
+                comparison.add_sample(|| {
                     let ids = if sent.ids == received.ids { "the same ids" } else { "other ids" };
                     format!(
                         "request {rid:?}: sent {} tokens and {:?}, received {} tokens, {ids} and {:?}",
@@ -98,23 +100,24 @@ impl Comparison {
                 });
             }
         }
-        for (rid, received) in received.kept_with(sent) {
+        for (rid, received) in received.shared_with(sent) {
             if sent.get(rid).is_none() {
                 comparison.unknown += 1;
-                comparison
-                    .tell(|| format!("request {rid:?}: {} tokens received, none sent", received.tokens));
+                comparison.add_sample(|| {
+                    format!("request {rid:?}: received {} tokens, sent none", received.tokens)
+                });
             }
         }
         comparison.first_token = Percentiles::of(waits);
         comparison
     }
 
-    /// Whether every request arrived exactly as it was sent, and nothing else did.
+    /// Whether every request arrived exactly as it was sent, and nothing else arrived.
     pub fn is_exact(&self) -> bool {
         self.same_requests && self.same_barriers && self.whole == self.compared && self.unknown == 0
     }
 
-    fn tell(&mut self, sample: impl FnOnce() -> String) {
+    fn add_sample(&mut self, sample: impl FnOnce() -> String) {
         if self.samples.len() < MAX_SAMPLES {
             self.samples.push(sample());
         }
@@ -122,7 +125,7 @@ impl Comparison {
 }
 
 impl Percentiles {
-    /// Of some durations; `None` of none.
+    /// The percentiles of durations; `None` if there are none.
     pub fn of(mut durations: Vec<Duration>) -> Option<Percentiles> {
         durations.sort_unstable();
         let count = durations.len();
@@ -145,16 +148,16 @@ impl Percentiles {
 mod tests {
     use super::*;
     use crate::ids::Digest;
-    use crate::load::Ending;
-    use crate::record::Request;
+    use crate::load::EndReason;
+    use crate::record::EndedRequest;
     use std::time::Instant;
 
-    fn record(requests: &[(&str, &[i64], Ending)]) -> Record {
+    fn record(requests: &[(&str, &[i64], EndReason)]) -> Record {
         let mut record = Record::new();
         for (rid, ids, ending) in requests {
             let mut digest = Digest::default();
             digest.extend(ids);
-            let request = Request {
+            let request = EndedRequest {
                 tokens: ids.len() as u64,
                 ids: digest,
                 ending: *ending,
@@ -167,26 +170,26 @@ mod tests {
 
     #[test]
     fn records_of_the_same_requests_are_exact_in_any_order() {
-        let a = record(&[("a", &[1, 2], Ending::Length), ("b", &[3], Ending::Abort)]);
-        let b = record(&[("b", &[3], Ending::Abort), ("a", &[1, 2], Ending::Length)]);
+        let a = record(&[("a", &[1, 2], EndReason::Length), ("b", &[3], EndReason::Abort)]);
+        let b = record(&[("b", &[3], EndReason::Abort), ("a", &[1, 2], EndReason::Length)]);
         let comparison = Comparison::of(&a, &b);
         assert!(comparison.is_exact(), "{comparison:?}");
         assert_eq!(comparison.first_token.map(|first| first.count), Some(2));
     }
 
     #[test]
-    fn a_moved_id_another_ending_a_missing_and_an_unknown_request_are_told_apart() {
+    fn moved_ids_other_ends_missing_and_unknown_requests_are_told_apart() {
         let sent = record(&[
-            ("moved", &[1, 2], Ending::Length),
-            ("ending", &[3], Ending::Length),
-            ("missing", &[4], Ending::Length),
-            ("whole", &[5], Ending::Length),
+            ("moved", &[1, 2], EndReason::Length),
+            ("ending", &[3], EndReason::Length),
+            ("missing", &[4], EndReason::Length),
+            ("whole", &[5], EndReason::Length),
         ]);
         let received = record(&[
-            ("moved", &[2, 1], Ending::Length),
-            ("ending", &[3], Ending::StopToken),
-            ("unknown", &[6], Ending::Length),
-            ("whole", &[5], Ending::Length),
+            ("moved", &[2, 1], EndReason::Length),
+            ("ending", &[3], EndReason::StopToken),
+            ("unknown", &[6], EndReason::Length),
+            ("whole", &[5], EndReason::Length),
         ]);
         let comparison = Comparison::of(&sent, &received);
         let Comparison { whole, differ, missing, unknown, same_requests, .. } = comparison;
@@ -197,13 +200,13 @@ mod tests {
 
     #[test]
     fn a_lost_control_message_is_not_exact() {
-        let mut sent = record(&[("a", &[1], Ending::Length)]);
+        let mut sent = record(&[("a", &[1], EndReason::Length)]);
         sent.controls = 1;
-        assert!(!Comparison::of(&sent, &record(&[("a", &[1], Ending::Length)])).is_exact());
+        assert!(!Comparison::of(&sent, &record(&[("a", &[1], EndReason::Length)])).is_exact());
     }
 
     #[test]
-    fn percentiles_are_those_of_the_nearest_rank() {
+    fn percentiles_use_the_nearest_rank() {
         let waits: Vec<Duration> = (1..=200).rev().map(Duration::from_nanos).collect();
         let expected =
             Percentiles { count: 200, p50_ns: 100, p90_ns: 180, p95_ns: 190, p99_ns: 198, max_ns: 200 };

@@ -1,4 +1,4 @@
-//! The names of sockets, and taking one to listen on.
+//! Listening on endpoints.
 
 use std::io;
 use std::net::TcpListener;
@@ -27,7 +27,7 @@ pub enum ListenError {
     Io {
         /// The endpoint.
         endpoint: String,
-        /// The system's error.
+        /// The error of the call.
         source: io::Error,
     },
 }
@@ -38,7 +38,7 @@ pub(crate) fn listen(endpoint: &str) -> Result<Listener, ListenError> {
     match endpoint.parse()? {
         Endpoint::Tcp { host, port } => Ok(TcpListener::bind((host.as_str(), port)).map_err(io)?.into()),
         Endpoint::Ipc(path) => {
-            make_way(&path, io)?;
+            remove_stale(&path, io)?;
             Ok(UnixListener::bind(path).map_err(io)?.into())
         }
     }
@@ -48,20 +48,20 @@ pub(crate) fn listen(endpoint: &str) -> Result<Listener, ListenError> {
 pub(crate) fn remove(endpoint: &str) {
     if let Ok(Endpoint::Ipc(path)) = endpoint.parse() {
         // The file may be gone already, with its directory.
-        let _gone = std::fs::remove_file(path);
+        let _removed = std::fs::remove_file(path);
     }
 }
 
-fn make_way(path: &Path, io: impl Fn(io::Error) -> ListenError) -> Result<(), ListenError> {
-    let there = match std::fs::symlink_metadata(path) {
+fn remove_stale(path: &Path, io: impl Fn(io::Error) -> ListenError) -> Result<(), ListenError> {
+    let metadata = match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        there => there.map_err(&io)?,
+        metadata => metadata.map_err(&io)?,
     };
-    if there.file_type().is_socket() {
+    if metadata.file_type().is_socket() {
         if UnixStream::connect(path).is_ok() {
             return Err(ListenError::Taken(path.to_owned()));
         }
-    } else if !there.is_file() || there.len() > 0 {
+    } else if !metadata.is_file() || metadata.len() > 0 {
         return Err(ListenError::File(path.to_owned()));
     }
     std::fs::remove_file(path).map_err(io)
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stale_socket_and_an_empty_file_give_way_a_listener_and_a_file_do_not() {
+    fn a_stale_socket_and_an_empty_file_are_replaced_and_others_are_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("reader");
         let endpoint = format!("ipc://{}", path.display());

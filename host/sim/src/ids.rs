@@ -1,8 +1,7 @@
-//! Names and tokens that can be recomputed: a simulated request's ids follow from its rid and a token's place, so that
-//! a reader in another process can tell a lost, a repeated, a moved and a changed token apart without being told
-//! what was sent.
+//! Names and tokens that can be recomputed. A simulated request's ids follow from its rid and a token's
+//! position, so that a reader in another process can tell lost, repeated, moved and changed tokens apart.
 
-/// Ids are below this, as a common vocabulary's are.
+/// The number of ids, like a common vocabulary.
 pub const VOCABULARY: u64 = 128_000;
 
 const RID_PREFIX: &str = "sim-";
@@ -14,32 +13,32 @@ const WORDS: [&str; 32] = [
     " one", " two", " until", " and", ".", " light", " turbine",
 ];
 
-/// What a simulated request's tokens follow from.
+/// The seed of a simulated request's tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seed(u64);
 
-/// A running digest over ids in their order. Two requests with the same count and digest have the same ids.
+/// A running digest over ids in order. Two requests with equal counts and digests have equal ids.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest(u64);
 
-/// The rid of one request of a load. No rid of a load is another's prefix: SGLang aborts by prefix.
+/// The rid of a request of a load. No rid of a load is a prefix of another, because SGLang aborts by prefix.
 pub fn rid(seed: u64, index: u64) -> String {
     format!("{RID_PREFIX}{seed}-{index:010}")
 }
 
-/// The text of one token, for outputs that have text.
+/// The text of a token, for outputs with text.
 pub fn word(id: i64) -> &'static str {
     WORDS[id.rem_euclid(WORDS.len() as i64) as usize]
 }
 
-/// A number that spreads over all 64 bits (splitmix64's last step).
+/// Spreads a number over all 64 bits (the last step of splitmix64).
 pub(crate) fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     value ^ (value >> 31)
 }
 
-/// The same number for the same name in every process and version: FNV-1a, mixed.
+/// The hash of a name, equal in every process and version: FNV-1a, mixed.
 pub(crate) fn name_hash(name: &str) -> u64 {
     let fnv = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -48,7 +47,7 @@ pub(crate) fn name_hash(name: &str) -> u64 {
 }
 
 impl Seed {
-    /// Of a request of any load; `None` if the rid is not a simulated one.
+    /// The seed of a simulated request; `None` for any other rid.
     pub fn of_simulated(rid: &str) -> Option<Seed> {
         rid.starts_with(RID_PREFIX).then(|| Seed::of(rid))
     }
@@ -57,24 +56,24 @@ impl Seed {
         Seed(name_hash(rid))
     }
 
-    /// The token at a place, the first is 0.
-    pub fn id(self, place: u64) -> i64 {
-        (mix(self.0.wrapping_add(place.wrapping_add(1).wrapping_mul(GOLDEN))) % VOCABULARY) as i64
+    /// The token id at a position, counted from 0.
+    pub fn id(self, position: u64) -> i64 {
+        (mix(self.0.wrapping_add(position.wrapping_add(1).wrapping_mul(GOLDEN))) % VOCABULARY) as i64
     }
 
-    /// A token of the prompt's end, which a request's first row carries for the detokenizer.
-    pub fn prompt_id(self, place: u64) -> i64 {
-        self.id(u64::MAX / 2 + place)
+    /// The id of a token of the prompt's end, which a request's first row carries for the detokenizer.
+    pub fn prompt_id(self, position: u64) -> i64 {
+        self.id(u64::MAX / 2 + position)
     }
 }
 
 impl Digest {
-    /// Takes one more id in.
+    /// Adds an id.
     pub fn push(&mut self, id: i64) {
         self.0 = mix(self.0.rotate_left(7) ^ (id as u64).wrapping_add(GOLDEN));
     }
 
-    /// Takes several in.
+    /// Adds several ids.
     pub fn extend(&mut self, ids: &[i64]) {
         for &id in ids {
             self.push(id);
@@ -86,12 +85,12 @@ impl Digest {
     }
 }
 
-/// A small seeded source of numbers (splitmix64), so that a load is the same on every machine and version.
+/// A random generator (splitmix64) that makes a load equal on every machine and version.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// A source of its own for one purpose of one request.
+    /// A generator for one purpose of one request.
     pub(crate) fn new(seed: u64, stream: u64) -> Random {
         Random(mix(seed ^ mix(stream.wrapping_add(GOLDEN))))
     }
@@ -101,7 +100,7 @@ impl Random {
         mix(self.0)
     }
 
-    /// A number from `low` to `high`, both included. `low <= high`.
+    /// A number from `low` to `high`, both included. Requires `low <= high`.
     pub(crate) fn between(&mut self, low: u32, high: u32) -> u32 {
         low + (self.next() % (u64::from(high - low) + 1)) as u32
     }
@@ -119,7 +118,7 @@ mod tests {
     #[test]
     fn the_ids_of_a_rid_are_the_same_in_every_version() {
         let seed = Seed::of_simulated(&rid(7, 42)).unwrap();
-        let ids: Vec<i64> = (0..4).map(|place| seed.id(place)).collect();
+        let ids: Vec<i64> = (0..4).map(|position| seed.id(position)).collect();
         assert_eq!(
             ids,
             [21041, 31561, 100200, 18236],
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_tells_order_and_count() {
+    fn a_digest_depends_on_order_and_count() {
         let digest = |ids: &[i64]| {
             let mut digest = Digest::default();
             digest.extend(ids);

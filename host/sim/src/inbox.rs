@@ -1,5 +1,5 @@
-//! Where frames wait that the simulated reader has not handled: on its socket, or in the reader, as libzmq keeps them.
-//! It knows how much waits; what a frame says is the checker's.
+//! The inbox of the simulated reader, where unhandled frames wait: on the socket, or in the reader, as with
+//! libzmq. The inbox measures its backlog. The checker reads the frames.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,93 +8,117 @@ use std::thread::JoinHandle;
 use afterbay_wire::{Decoded, Decoder, Layouts};
 use bytes::Bytes;
 use serde::Serialize;
+use thiserror::Error;
 use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, mpsc};
-use zeromq::{PullSocket, Socket, SocketRecv, ZmqMessage};
+use zeromq::{PullSocket, Socket, SocketRecv, ZmqError, ZmqMessage};
 
-use crate::endpoint::listen;
-use crate::reader::ReaderError;
+use crate::endpoint::{ListenError, listen};
 
-/// Where frames wait that the reader has not handled.
+/// The place where unhandled frames wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inbox {
-    /// Up to so many in the reader, then on its socket; 0: it reads a frame when the one before is handled.
+    /// At most this many in the reader, further frames on its socket. With 0 the reader reads a frame when it
+    /// has handled the one before.
     Frames(usize),
-    /// In the reader, however many: libzmq without high-water marks, as SGLang uses it.
+    /// All in the reader, like libzmq without high-water marks, as SGLang uses it.
     Unbounded,
 }
 
-/// What waited in a reader's inbox at the most, the frame that it worked on included.
+/// The largest backlog of an inbox, including the frame in work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Backlog {
-    /// Frames.
+    /// The number of frames.
     pub frames: u64,
-    /// Rows in them, those of health checks included.
+    /// The number of rows, including those of health checks.
     pub rows: u64,
-    /// Their bytes.
+    /// The number of bytes.
     pub bytes: u64,
 }
 
-/// A bound socket with what was read off it.
-pub(crate) struct Door {
-    source: Source,
+/// An error of opening an inbox.
+#[derive(Debug, Error)]
+pub enum InboxError {
+    /// The socket cannot listen on the endpoint.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The `zeromq` crate refused the listener.
+    #[error("endpoint {endpoint}: {source}")]
+    Bind {
+        /// The endpoint.
+        endpoint: String,
+        /// The error of the socket.
+        source: ZmqError,
+    },
+    /// The inbox's thread or its runtime could not start.
+    #[error("inbox: {0}")]
+    Thread(#[from] std::io::Error),
 }
 
-/// What is there to be handled.
-pub(crate) struct Arrived {
-    /// `None`: a connection ended in the middle of a frame, or was no ZMTP.
+/// A bound socket and the frames that were read from it.
+pub(crate) struct BoundInbox {
+    source: InboxSource,
+}
+
+/// A frame to handle.
+pub(crate) struct InboxFrame {
+    /// `None` if a connection ended within a frame or was no ZMTP.
     pub(crate) message: Option<ZmqMessage>,
-    _waits: Waits,
+    _share: BacklogShare,
 }
 
-enum Source {
+enum InboxSource {
     Socket(PullSocket),
-    Thread { receiver: mpsc::Receiver<Arrived>, thread: Option<JoinHandle<()>> },
+    Thread { receiver: mpsc::Receiver<InboxFrame>, thread: Option<JoinHandle<()>> },
 }
 
-/// How much waits now, and waited at the most.
+/// The current and the largest backlog.
 #[derive(Debug, Default)]
-pub(crate) struct Gauge {
-    frames: Level,
-    rows: Level,
-    bytes: Level,
+pub(crate) struct BacklogGauge {
+    frames: PeakCounter,
+    rows: PeakCounter,
+    bytes: PeakCounter,
 }
 
 #[derive(Debug, Default)]
-struct Level {
+struct PeakCounter {
     now: AtomicU64,
-    most: AtomicU64,
+    peak: AtomicU64,
 }
 
-/// A frame's part of the gauge, until it is dropped: when it is handled, or gone with its reader.
-struct Waits {
-    gauge: Arc<Gauge>,
+/// A frame's share of the backlog, until it is dropped: after it is handled, or at the end of its reader.
+struct BacklogShare {
+    gauge: Arc<BacklogGauge>,
     frames: u64,
     rows: u64,
     bytes: u64,
 }
 
 impl Inbox {
-    /// Binds.
-    pub(crate) async fn open(self, endpoint: &str, gauge: &Arc<Gauge>) -> Result<Door, ReaderError> {
+    /// Binds the socket.
+    pub(crate) async fn open(
+        self,
+        endpoint: &str,
+        gauge: &Arc<BacklogGauge>,
+    ) -> Result<BoundInbox, InboxError> {
         let (sender, receiver) = match self {
-            Inbox::Frames(0) => return Ok(Door { source: Source::Socket(bind(endpoint).await?) }),
+            Inbox::Frames(0) => return Ok(BoundInbox { source: InboxSource::Socket(bind(endpoint).await?) }),
             Inbox::Frames(frames) => mpsc::channel(frames),
             Inbox::Unbounded => mpsc::channel(Semaphore::MAX_PERMITS),
         };
         let (endpoint, gauge) = (endpoint.to_owned(), Arc::clone(gauge));
-        let (told, bound) = tokio::sync::oneshot::channel();
-        // A thread of its own: it reads while the reader works.
+        let (bound_sender, bound) = tokio::sync::oneshot::channel();
+        // A separate thread reads frames while the reader works.
         let read = move || {
             let runtime = match Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
-                Err(error) => return drop(told.send(Err(error.into()))),
+                Err(error) => return drop(bound_sender.send(Err(error.into()))),
             };
             runtime.block_on(async {
                 match bind(&endpoint).await {
-                    Err(error) => drop(told.send(Err(error))),
+                    Err(error) => drop(bound_sender.send(Err(error))),
                     Ok(socket) => {
-                        if told.send(Ok(())).is_ok() {
+                        if bound_sender.send(Ok(())).is_ok() {
                             read_all(socket, sender, gauge).await;
                         }
                     }
@@ -102,89 +126,89 @@ impl Inbox {
             });
         };
         let thread = std::thread::Builder::new().name("inbox".to_owned()).spawn(read)?;
-        let door = Door { source: Source::Thread { receiver, thread: Some(thread) } };
+        let inbox = BoundInbox { source: InboxSource::Thread { receiver, thread: Some(thread) } };
         match bound.await {
-            Ok(bound) => bound.map(|()| door),
-            Err(_) => Err(std::io::Error::other("the thread of the inbox has ended").into()),
+            Ok(bound) => bound.map(|()| inbox),
+            Err(_) => Err(std::io::Error::other("the thread ended early").into()),
         }
     }
 }
 
-impl Door {
-    /// The next frame.
-    pub(crate) async fn next(&mut self) -> Option<Arrived> {
+impl BoundInbox {
+    /// BacklogShare for the next frame.
+    pub(crate) async fn next(&mut self) -> Option<InboxFrame> {
         match &mut self.source {
-            Source::Socket(socket) => {
+            InboxSource::Socket(socket) => {
                 let message = socket.recv().await.ok();
-                Some(Arrived { message, _waits: Waits::nothing() })
+                Some(InboxFrame { message, _share: BacklogShare::nothing() })
             }
-            Source::Thread { receiver, .. } => receiver.recv().await,
+            InboxSource::Thread { receiver, .. } => receiver.recv().await,
         }
     }
 
-    /// Frames that wait behind the last one.
+    /// The number of frames behind the last one.
     pub(crate) fn waiting(&self) -> usize {
         match &self.source {
-            Source::Socket(_) => 0,
-            Source::Thread { receiver, .. } => receiver.len(),
+            InboxSource::Socket(_) => 0,
+            InboxSource::Thread { receiver, .. } => receiver.len(),
         }
     }
 }
 
-impl Drop for Door {
+impl Drop for BoundInbox {
     fn drop(&mut self) {
-        if let Source::Thread { receiver, thread } = &mut self.source {
+        if let InboxSource::Thread { receiver, thread } = &mut self.source {
             receiver.close();
-            // Its socket is gone when it has ended, so that the name can be taken again.
+            // The thread must end first: then its socket is closed and the name is free.
             let _ended = thread.take().map(JoinHandle::join);
         }
     }
 }
 
-async fn bind(endpoint: &str) -> Result<PullSocket, ReaderError> {
+async fn bind(endpoint: &str) -> Result<PullSocket, InboxError> {
     let mut socket = PullSocket::new();
-    let bind = |source| ReaderError::Bind { endpoint: endpoint.to_owned(), source };
+    let bind = |source| InboxError::Bind { endpoint: endpoint.to_owned(), source };
     socket.bind_listener(listen(endpoint)?).await.map_err(bind)?;
     Ok(socket)
 }
 
-async fn read_all(mut socket: PullSocket, sender: mpsc::Sender<Arrived>, gauge: Arc<Gauge>) {
+async fn read_all(mut socket: PullSocket, sender: mpsc::Sender<InboxFrame>, gauge: Arc<BacklogGauge>) {
     let mut decoder = Decoder::new(Layouts::builtin());
     loop {
         let message = tokio::select! {
             () = sender.closed() => return,
             message = socket.recv() => message.ok(),
         };
-        let _waits = match &message {
-            Some(message) => Waits::of(message, &mut decoder, &gauge),
-            None => Waits::nothing(),
+        let _share = match &message {
+            Some(message) => BacklogShare::of(message, &mut decoder, &gauge),
+            None => BacklogShare::nothing(),
         };
-        if sender.send(Arrived { message, _waits }).await.is_err() {
+        if sender.send(InboxFrame { message, _share }).await.is_err() {
             return;
         }
     }
 }
 
-impl Gauge {
-    pub(crate) fn most(&self) -> Backlog {
-        let most = |level: &Level| level.most.load(Ordering::Relaxed);
-        Backlog { frames: most(&self.frames), rows: most(&self.rows), bytes: most(&self.bytes) }
+impl BacklogGauge {
+    pub(crate) fn peak(&self) -> Backlog {
+        let peak = |counter: &PeakCounter| counter.peak.load(Ordering::Relaxed);
+        Backlog { frames: peak(&self.frames), rows: peak(&self.rows), bytes: peak(&self.bytes) }
     }
 }
 
-impl Level {
+impl PeakCounter {
     fn add(&self, amount: u64) {
         let now = self.now.fetch_add(amount, Ordering::Relaxed) + amount;
-        self.most.fetch_max(now, Ordering::Relaxed);
+        self.peak.fetch_max(now, Ordering::Relaxed);
     }
 
-    fn take(&self, amount: u64) {
+    fn subtract(&self, amount: u64) {
         self.now.fetch_sub(amount, Ordering::Relaxed);
     }
 }
 
-impl Waits {
-    fn of(message: &ZmqMessage, decoder: &mut Decoder, gauge: &Arc<Gauge>) -> Waits {
+impl BacklogShare {
+    fn of(message: &ZmqMessage, decoder: &mut Decoder, gauge: &Arc<BacklogGauge>) -> BacklogShare {
         let rows = |frame: &Bytes| match decoder.decode(frame.clone()) {
             Decoded::Batch(batch) => u64::from(batch.rows()),
             Decoded::Barrier(_) => 0,
@@ -194,18 +218,18 @@ impl Waits {
         gauge.frames.add(1);
         gauge.rows.add(rows);
         gauge.bytes.add(bytes);
-        Waits { gauge: Arc::clone(gauge), frames: 1, rows, bytes }
+        BacklogShare { gauge: Arc::clone(gauge), frames: 1, rows, bytes }
     }
 
-    fn nothing() -> Waits {
-        Waits { gauge: Arc::default(), frames: 0, rows: 0, bytes: 0 }
+    fn nothing() -> BacklogShare {
+        BacklogShare { gauge: Arc::default(), frames: 0, rows: 0, bytes: 0 }
     }
 }
 
-impl Drop for Waits {
+impl Drop for BacklogShare {
     fn drop(&mut self) {
-        self.gauge.frames.take(self.frames);
-        self.gauge.rows.take(self.rows);
-        self.gauge.bytes.take(self.bytes);
+        self.gauge.frames.subtract(self.frames);
+        self.gauge.rows.subtract(self.rows);
+        self.gauge.bytes.subtract(self.bytes);
     }
 }

@@ -1,28 +1,26 @@
-//! A simulated scheduler and a simulated slow reader, for the demo, the tests, the benches and `afterbay sim`.
+//! A simulated scheduler and a simulated slow reader, for the demo, the tests, the benches and
+//! `afterbay sim`.
 //!
-//! Both ends use the `zeromq` crate, which shares no code with Afterbay's own sockets, and real wire bytes of
-//! [`afterbay_wire::synth`]. A load is seeded, and its token ids follow from each request's name and a token's place, so
-//! that a reader, in the same process or not, finds every lost, repeated, late or changed token by itself; where both
-//! ends are in one process their records are compared, request by request.
+//! Both ends use the `zeromq` crate, which shares no code with Afterbay's own sockets, and real wire bytes
+//! from [`afterbay_wire::synth`]. A load has a seed, and its token ids follow from each request's name and a
+//! token's position. A reader, also in another process, therefore finds every lost, repeated, late or changed
+//! token without any other input. If both ends are in one process, their records are compared request by
+//! request.
 //!
-//! Everything is a blocking library call with a [`Stop`] and a callback for progress. This crate must not know Afterbay:
-//! what stands between the two ends is the caller's.
+//! All functions block and take a [`Stop`] and a callback for progress. This crate must not know Afterbay:
+//! the caller decides what runs between the two ends.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod bounds;
 
-// From what is asked for to the frames of it.
-pub mod load;
-
 pub mod ids;
-
+pub mod load;
 pub mod steps;
 
 pub mod frames;
 pub mod replay;
 
-// Over a socket.
 pub mod scheduler;
 
 mod aborts;
@@ -33,9 +31,7 @@ pub mod inbox;
 pub mod reader;
 pub mod work;
 
-// To what is said of it.
 pub mod check;
-
 pub mod record;
 
 pub mod compare;

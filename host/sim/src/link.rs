@@ -1,5 +1,5 @@
-//! One connection of the simulated scheduler: a PUSH of the `zeromq` crate, with a bound on what it holds and an end that
-//! can be waited for, neither of which the crate has.
+//! One connection of the simulated scheduler: a PUSH of the `zeromq` crate, with a bound on its frames and a
+//! way to wait for their delivery, which the crate lacks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,46 +13,50 @@ use zeromq::{PushSocket, Socket, SocketEvent, SocketOptions, SocketSend, ZmqErro
 use crate::Stop;
 use crate::bounds::{MAX_IN_FLIGHT_BYTES, MAX_IN_FLIGHT_FRAMES, STOP_NOTICED_WITHIN};
 
-/// How long one attempt to connect may take; the crate's own waiting doubles up to half a minute and cannot be stopped.
+/// The longest attempt to connect. The crate's own retries double up to half a minute and cannot be stopped.
 const ATTEMPT: Duration = Duration::from_millis(100);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
 
 pub(crate) struct Link {
     socket: PushSocket,
     is_broken: Box<dyn FnMut() -> bool>,
-    flight: Arc<Flight>,
+    flight: Arc<InFlight>,
 }
 
-/// Why there is no connection.
-pub(crate) enum NoLink {
+/// The reason why there is no connection.
+pub(crate) enum ConnectError {
     Stopped,
-    Nobody(ZmqError),
+    TimedOut(ZmqError),
 }
 
-/// How a connection ended.
-pub(crate) struct End {
-    /// The peer went away before everything was written; how much of it was, nobody knows.
+/// The end of a connection.
+pub(crate) struct LinkEnd {
+    /// Set if the peer disappeared before everything was written. How much was written is unknown.
     pub(crate) is_broken: bool,
-    /// Frames that the peer did not take in time.
+    /// The number of frames that the peer did not take in time.
     pub(crate) undelivered: u64,
 }
 
-/// What the crate holds and has not encoded yet.
+/// The frames that the crate has not encoded yet.
 #[derive(Default)]
-struct Flight {
+struct InFlight {
     frames: AtomicU64,
     bytes: AtomicU64,
     changed: Notify,
 }
 
-/// A frame in flight: the crate drops it when it has encoded it.
-struct Flying {
+/// A frame in flight. The crate drops it once it is encoded.
+struct InFlightFrame {
     bytes: Bytes,
-    flight: Arc<Flight>,
+    flight: Arc<InFlight>,
 }
 
 impl Link {
-    pub(crate) async fn connect(endpoint: &str, timeout: Duration, stop: &Stop) -> Result<Link, NoLink> {
+    pub(crate) async fn connect(
+        endpoint: &str,
+        timeout: Duration,
+        stop: &Stop,
+    ) -> Result<Link, ConnectError> {
         let deadline = Instant::now() + timeout;
         loop {
             let mut options = SocketOptions::default();
@@ -70,27 +74,27 @@ impl Link {
                     });
                     return Ok(Link { socket, is_broken, flight: Arc::default() });
                 }
-                Err(_) if stop.is_stopped() => return Err(NoLink::Stopped),
-                Err(last) if Instant::now() >= deadline => return Err(NoLink::Nobody(last)),
+                Err(_) if stop.is_stopped() => return Err(ConnectError::Stopped),
+                Err(last) if Instant::now() >= deadline => return Err(ConnectError::TimedOut(last)),
                 Err(_) => tokio::time::sleep(BETWEEN_ATTEMPTS).await,
             }
         }
     }
 
-    /// Whether another frame may be sent. One may always, if nothing is in flight.
+    /// Whether another frame may be sent. If nothing is in flight, one always may.
     pub(crate) fn has_room(&self) -> bool {
         let frames = self.flight.frames.load(Ordering::Acquire);
         let bytes = self.flight.bytes.load(Ordering::Acquire);
         frames == 0 || frames < MAX_IN_FLIGHT_FRAMES && bytes < MAX_IN_FLIGHT_BYTES
     }
 
-    /// Waits until something has left, not for long.
+    /// Waits until a frame was encoded, or until [`STOP_NOTICED_WITHIN`] has passed.
     pub(crate) async fn changed(&self) {
-        // In time or not, it is looked at again.
+        // The caller checks again in either case.
         let _in_time = tokio::time::timeout(STOP_NOTICED_WITHIN, self.flight.changed.notified()).await;
     }
 
-    /// Whether the peer has gone. It is seen when a write fails, not before.
+    /// Whether the peer has disappeared. Only a failed write shows it.
     pub(crate) fn is_broken(&mut self) -> bool {
         (self.is_broken)()
     }
@@ -98,37 +102,37 @@ impl Link {
     pub(crate) async fn send(&mut self, bytes: &Bytes) -> Result<(), ZmqError> {
         self.flight.frames.fetch_add(1, Ordering::AcqRel);
         self.flight.bytes.fetch_add(bytes.len() as u64, Ordering::AcqRel);
-        let flying = Flying { bytes: bytes.clone(), flight: Arc::clone(&self.flight) };
-        self.socket.send(Bytes::from_owner(flying).into()).await
+        let frame = InFlightFrame { bytes: bytes.clone(), flight: Arc::clone(&self.flight) };
+        self.socket.send(Bytes::from_owner(frame).into()).await
     }
 
-    /// Waits until everything is written and the connection closed. Nothing else may run on this runtime: that no task is
-    /// left is how it is known.
-    pub(crate) async fn finish(self, timeout: Duration) -> End {
+    /// Waits until everything is written and the connection is closed. The runtime must run nothing else: the
+    /// end is known by the absence of tasks.
+    pub(crate) async fn finish(self, timeout: Duration) -> LinkEnd {
         let Link { socket, mut is_broken, flight } = self;
         let deadline = Instant::now() + timeout;
-        // The socket's own task goes on until its queue is empty.
+        // The socket's own task continues until its queue is empty.
         drop(socket);
         let mut undelivered = 0;
         while Handle::current().metrics().num_alive_tasks() > 0 {
             if Instant::now() >= deadline {
-                // What is encoded and not written counts as one.
+                // Bytes that are encoded but not written count as one frame.
                 undelivered = flight.frames.load(Ordering::Acquire).max(1);
                 break;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        End { is_broken: is_broken(), undelivered }
+        LinkEnd { is_broken: is_broken(), undelivered }
     }
 }
 
-impl AsRef<[u8]> for Flying {
+impl AsRef<[u8]> for InFlightFrame {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for Flying {
+impl Drop for InFlightFrame {
     fn drop(&mut self) {
         self.flight.frames.fetch_sub(1, Ordering::AcqRel);
         self.flight.bytes.fetch_sub(self.bytes.len() as u64, Ordering::AcqRel);

@@ -1,4 +1,4 @@
-//! What is asked of a simulated scheduler: how many requests, when they come, how long they get, how they end.
+//! The load of a simulated scheduler: the number of requests, their arrivals, lengths and ends.
 
 use std::time::Duration;
 
@@ -8,86 +8,87 @@ use thiserror::Error;
 use crate::bounds::{MAX_PROMPT_TAIL, MAX_RUNNING, MAX_TOKENS_PER_STEP};
 use crate::ids::Random;
 
-/// A seeded load. The same load gives the same requests with the same ids, each time and everywhere; which rows share a
-/// batch depends on the clock only where [`Arrivals::Rate`] meets no pace.
+/// A load with a seed. The same load always gives the same requests with the same ids. The rows of a batch
+/// depend on the clock only with [`Arrivals::Rate`] and without a pace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
-    /// Goes into every rid and every choice.
+    /// The seed of every rid and every random choice.
     pub seed: u64,
-    /// How many requests.
+    /// The number of requests.
     pub requests: u64,
-    /// When they come, but for those of `bursts`.
+    /// The arrivals of the requests outside `bursts`.
     pub arrivals: Arrivals,
-    /// Some of the requests: they come together.
+    /// Groups of requests that arrive together.
     pub bursts: Vec<Burst>,
-    /// How many may run at once: the rows of a batch, at the most. Those that come meanwhile wait their turn.
+    /// The most running requests, which is also the most rows of a batch. Other requests wait.
     pub max_running: u32,
-    /// New tokens in a row, but for a request's last.
+    /// The number of new tokens in each row, except a request's last.
     pub tokens_per_step: u32,
-    /// How many tokens a request gets.
+    /// The number of tokens of a request.
     pub lengths: Lengths,
-    /// Tokens of the prompt's end that a request's first row carries before its new ids (`decode_ids`).
+    /// The number of tokens of the prompt's end that a request's first row carries before its new ids
+    /// (`decode_ids`).
     pub prompt_tail: u32,
-    /// How requests end.
+    /// The weights of the end reasons.
     pub endings: Endings,
-    /// A row of SGLang's own health check in every so manieth step.
+    /// A row of SGLang's health check every this many steps.
     pub health_every: Option<u64>,
-    /// A batch without rows before every so manieth step.
+    /// A batch without rows every this many steps.
     pub idle_every: Option<u64>,
-    /// A control message (`FreezeGCReq`) before every so manieth step.
+    /// A control message (`FreezeGCReq`) every this many steps.
     pub control_every: Option<u64>,
 }
 
-/// When the requests of a load come.
+/// The arrivals of the requests of a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arrivals {
-    /// All before the first step.
+    /// All requests arrive before the first step.
     AtOnce,
-    /// So many in a second on average, at random times.
+    /// Requests arrive at random times at this average rate per second.
     Rate(f64),
-    /// This fraction comes one by one over the first requests' steps, the rest before the first step (`--stagger` of
-    /// `run_bench.py`).
+    /// This fraction of the requests arrives one by one during the steps of the first requests, the rest
+    /// before the first step (`--stagger` of `run_bench.py`).
     Staggered(f64),
 }
 
-/// Requests that come together.
+/// Requests that arrive together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Burst {
-    /// How many.
+    /// The number of requests.
     pub requests: u64,
-    /// So long after the start.
+    /// The time from the start.
     pub at: Duration,
 }
 
-/// How many tokens a request gets.
+/// The range of a request's number of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
-    /// At least; at least one.
+    /// The smallest number; at least 1.
     pub low: u32,
-    /// At the most.
+    /// The largest number.
     pub high: u32,
 }
 
-/// How often a request ends in which way, as weights.
+/// The weights of the end reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endings {
-    /// At its length.
+    /// The request reaches its length.
     pub length: u32,
-    /// At a stop token, anywhere up to its length.
+    /// A stop token, at any position up to the length.
     pub stop_token: u32,
-    /// At a stop text, anywhere up to its length.
+    /// A stop text, at any position up to the length.
     pub stop_text: u32,
-    /// Aborted, anywhere up to its length; the row that says so has no tokens.
+    /// An abort, at any position up to the length. Its row has no tokens.
     pub abort: u32,
 }
 
-/// How a request ended.
+/// The reason why a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ending {
+pub enum EndReason {
     /// `{"type": "length"}`.
     Length,
-    /// `{"type": "stop"}` with a token, or a list of them.
+    /// `{"type": "stop"}` with a token or a list of tokens.
     StopToken,
     /// `{"type": "stop"}` with a text.
     StopText,
@@ -97,53 +98,53 @@ pub enum Ending {
     Other,
 }
 
-/// A load that cannot be.
+/// An invalid load.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum LoadError {
     /// A number outside its range.
-    #[error("{what}: {value} is not from {low} to {high}")]
+    #[error("{name}: {value} is not from {low} to {high}")]
     Range {
-        /// Which.
-        what: &'static str,
-        /// What was given.
+        /// The name of the number.
+        name: &'static str,
+        /// The value.
         value: f64,
-        /// The least.
+        /// The lowest allowed value.
         low: f64,
-        /// The most.
+        /// The highest allowed value.
         high: f64,
     },
-    /// Lengths the wrong way round.
+    /// The lengths are in the wrong order.
     #[error("lengths: {low} is more than {high}")]
     Lengths {
-        /// The least.
+        /// The smallest length.
         low: u32,
-        /// The most.
+        /// The largest length.
         high: u32,
     },
-    /// More than there are.
+    /// The bursts have more requests than the load.
     #[error("bursts: {bursts} requests are more than {requests}")]
     Bursts {
-        /// In the bursts.
+        /// The requests in bursts.
         bursts: u64,
-        /// In all.
+        /// All requests.
         requests: u64,
     },
-    /// No way to end.
+    /// All weights are 0.
     #[error("endings: every weight is 0")]
     NoEnding,
 }
 
-/// What one request of a load is like.
+/// The properties of one request of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
-    /// Its tokens in all.
+pub(crate) struct RequestShape {
+    /// All tokens of the request.
     pub(crate) tokens: u32,
     pub(crate) prompt_tokens: u32,
-    pub(crate) ending: Ending,
+    pub(crate) ending: EndReason,
 }
 
 impl Load {
-    /// A load of so many requests of so many tokens that all come at once and end at their length.
+    /// A load of this many requests of this many tokens. All arrive at once and end at their length.
     pub fn new(requests: u64, tokens: u32) -> Load {
         Load {
             seed: 1,
@@ -161,13 +162,13 @@ impl Load {
         }
     }
 
-    /// Whether it can be run.
+    /// Validates the load.
     pub fn check(&self) -> Result<(), LoadError> {
-        let range = |what, value: f64, low: f64, high: f64| {
+        let range = |name, value: f64, low: f64, high: f64| {
             if (low..=high).contains(&value) {
                 Ok(())
             } else {
-                Err(LoadError::Range { what, value, low, high })
+                Err(LoadError::Range { name, value, low, high })
             }
         };
         range("requests running", self.max_running.into(), 1.0, MAX_RUNNING.into())?;
@@ -196,7 +197,7 @@ impl Load {
         Ok(())
     }
 
-    /// The tokens of all its requests. It takes a while where there are millions. The load was checked.
+    /// The number of tokens of all requests. Slow for millions of requests. The load was checked.
     pub fn tokens(&self) -> u64 {
         (0..self.requests).map(|index| u64::from(self.shape(index).tokens)).sum()
     }
@@ -205,54 +206,54 @@ impl Load {
         self.bursts.iter().map(|burst| burst.requests).fold(0, u64::saturating_add)
     }
 
-    /// Requests that come as [`Load::arrivals`] says.
-    pub(crate) fn in_turn(&self) -> u64 {
+    /// The number of requests outside bursts, which arrive by [`Load::arrivals`].
+    pub(crate) fn outside_bursts(&self) -> u64 {
         self.requests.saturating_sub(self.in_bursts())
     }
 
-    /// Requests of bursts that have come by `now`.
+    /// The number of requests of bursts that have arrived by `now`.
     pub(crate) fn burst_by(&self, now: Duration) -> u64 {
         self.bursts.iter().filter(|burst| burst.at <= now).map(|burst| burst.requests).sum()
     }
 
-    /// One request: it follows from the seed and its number alone. The load was checked.
-    pub(crate) fn shape(&self, index: u64) -> Shape {
+    /// The properties of a request, which follow from the seed and its number alone. The load was checked.
+    pub(crate) fn shape(&self, index: u64) -> RequestShape {
         let mut random = Random::new(self.seed, index);
         let length = random.between(self.lengths.low, self.lengths.high);
         let prompt_tokens = self.prompt_tail + random.between(1, 512);
         let ending = self.endings.pick(&mut random);
         let tokens = match ending {
-            Ending::Length | Ending::Other => length,
-            Ending::StopToken | Ending::StopText | Ending::Abort => random.between(1, length),
+            EndReason::Length | EndReason::Other => length,
+            EndReason::StopToken | EndReason::StopText | EndReason::Abort => random.between(1, length),
         };
-        Shape { tokens, prompt_tokens, ending }
+        RequestShape { tokens, prompt_tokens, ending }
     }
 }
 
 impl Endings {
     /// Every request ends at its length.
     pub const LENGTH: Endings = Endings { length: 1, stop_token: 0, stop_text: 0, abort: 0 };
-    /// Some of each.
+    /// A mix of all end reasons.
     pub const MIXED: Endings = Endings { length: 5, stop_token: 3, stop_text: 1, abort: 1 };
 
     fn total(self) -> u64 {
         [self.length, self.stop_token, self.stop_text, self.abort].into_iter().map(u64::from).sum()
     }
 
-    fn pick(self, random: &mut Random) -> Ending {
-        let mut at = random.next() % self.total().max(1);
+    fn pick(self, random: &mut Random) -> EndReason {
+        let mut pick = random.next() % self.total().max(1);
         for (weight, ending) in [
-            (self.stop_token, Ending::StopToken),
-            (self.stop_text, Ending::StopText),
-            (self.abort, Ending::Abort),
+            (self.stop_token, EndReason::StopToken),
+            (self.stop_text, EndReason::StopText),
+            (self.abort, EndReason::Abort),
         ] {
             let weight = u64::from(weight);
-            if at < weight {
+            if pick < weight {
                 return ending;
             }
-            at -= weight;
+            pick -= weight;
         }
-        Ending::Length
+        EndReason::Length
     }
 }
 
@@ -261,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_load_out_of_range_is_refused_with_the_value_and_the_limit() {
+    fn an_invalid_load_is_refused_with_the_value_and_the_limit() {
         let mut load = Load::new(1, 8);
         load.max_running = 0;
         assert_eq!(load.check().unwrap_err().to_string(), "requests running: 0 is not from 1 to 65536");
@@ -281,15 +282,15 @@ mod tests {
     }
 
     #[test]
-    fn endings_come_about_as_often_as_their_weights_say() {
+    fn end_reasons_follow_their_weights() {
         let mut load = Load::new(10_000, 100);
         load.endings = Endings::MIXED;
         let count = |ending| (0..10_000).filter(|&index| load.shape(index).ending == ending).count();
         for (ending, expected) in [
-            (Ending::Length, 5_000),
-            (Ending::StopToken, 3_000),
-            (Ending::StopText, 1_000),
-            (Ending::Abort, 1_000),
+            (EndReason::Length, 5_000),
+            (EndReason::StopToken, 3_000),
+            (EndReason::StopText, 1_000),
+            (EndReason::Abort, 1_000),
         ] {
             let count = count(ending);
             assert!(count.abs_diff(expected) < 300, "{ending:?}: {count}, not about {expected}");

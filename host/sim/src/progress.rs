@@ -1,4 +1,4 @@
-//! How far a simulated scheduler or reader is.
+//! The progress of a simulated scheduler or reader.
 
 use std::time::{Duration, Instant};
 
@@ -7,48 +7,48 @@ use serde::{Serialize, Serializer};
 use crate::bounds::PROGRESS_EVERY;
 use crate::record::Record;
 
-/// How far one end is. Told from the thread that runs it, at most every
-/// [`PROGRESS_EVERY`](crate::bounds::PROGRESS_EVERY), and once at its end.
+/// The progress of one end. It is reported on the thread of that end, at most once in
+/// [`PROGRESS_EVERY`](crate::bounds::PROGRESS_EVERY), and at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Progress {
-    /// Since it began: the scheduler when it was connected, the reader when its first frame came.
+    /// The time since the start: when the scheduler connected, or when the reader received its first frame.
     #[serde(rename = "elapsed_ns", serialize_with = "nanoseconds")]
     pub elapsed: Duration,
-    /// Frames sent or received.
+    /// The number of frames sent or received.
     pub frames: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Rows in them.
+    /// The number of their rows.
     pub rows: u64,
-    /// New tokens in them.
+    /// The number of their new tokens.
     pub tokens: u64,
-    /// Requests that have begun and not ended.
+    /// The number of requests that have begun and not ended.
     pub open: u64,
-    /// Requests that have ended.
+    /// The number of requests that have ended.
     pub ended: u64,
 }
 
-/// Tells progress, not too often.
-pub(crate) struct Teller<'a> {
-    tell: &'a mut dyn FnMut(&Progress),
+/// Reports progress at most once in [`PROGRESS_EVERY`].
+pub(crate) struct ProgressReporter<'a> {
+    report: &'a mut dyn FnMut(&Progress),
     last: Option<Instant>,
 }
 
-impl<'a> Teller<'a> {
-    pub(crate) fn new(tell: &'a mut dyn FnMut(&Progress)) -> Teller<'a> {
-        Teller { tell, last: None }
+impl<'a> ProgressReporter<'a> {
+    pub(crate) fn new(report: &'a mut dyn FnMut(&Progress)) -> ProgressReporter<'a> {
+        ProgressReporter { report, last: None }
     }
 
-    pub(crate) fn tell(&mut self, now: Instant, progress: impl FnOnce() -> Progress) {
+    pub(crate) fn report(&mut self, now: Instant, progress: impl FnOnce() -> Progress) {
         if self.last.is_none_or(|last| now.saturating_duration_since(last) >= PROGRESS_EVERY) {
             self.last = Some(now);
-            (self.tell)(&progress());
+            (self.report)(&progress());
         }
     }
 
-    /// At the end, whenever the last time was.
+    /// Reports the end, independent of the time of the last report.
     pub(crate) fn end(&mut self, progress: Progress) {
-        (self.tell)(&progress);
+        (self.report)(&progress);
     }
 }
 
@@ -66,7 +66,7 @@ impl Progress {
     }
 }
 
-/// A duration as a script reads it.
+/// Writes a duration in nanoseconds.
 pub(crate) fn nanoseconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -1,8 +1,9 @@
-//! The simulated reader: a PULL that binds, takes its time over each row, checks every request, may count what it has
-//! finished on a credit page, may stall, and may go away and come back.
+//! The simulated reader: a PULL that binds, spends time on each row and checks every request. It can count
+//! finished frames on a credit page, stall, and restart.
 //!
-//! A restart is as hard as a crash: the listener and all connections go at once, between two frames, with whatever the
-//! kernel and the `zeromq` crate had buffered. Only the check lives on, as the one who watches.
+//! A restart is as hard as a crash: between two frames the listener and all connections disappear, with
+//! everything in the buffers of the kernel and of the `zeromq` crate. Only the check survives, because it
+//! acts as the observer.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,122 +14,115 @@ use serde::Serialize;
 use thiserror::Error;
 use tokio::runtime::Builder;
 use tokio::time::MissedTickBehavior;
-use zeromq::{ZmqError, ZmqMessage};
+use zeromq::ZmqMessage;
 
 use crate::Stop;
 use crate::bounds::STOP_NOTICED_WITHIN;
 use crate::check::{Checker, Expect, Faults, Reading};
-use crate::endpoint::{ListenError, remove};
-use crate::inbox::{Backlog, Gauge, Inbox};
-use crate::progress::{Progress, Teller, nanoseconds};
+use crate::endpoint::remove;
+use crate::inbox::{Backlog, BacklogGauge, Inbox, InboxError};
+use crate::progress::{Progress, ProgressReporter, nanoseconds};
 use crate::record::Record;
 use crate::work::{Cost, Work};
 
-/// What the simulated reader is to do.
+/// The options of the simulated reader.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where to listen: `ipc://PATH` or `tcp://HOST:PORT`.
+    /// The endpoint to listen on: `ipc://PATH` or `tcp://HOST:PORT`.
     pub bind: String,
-    /// How the stream is read.
+    /// The way in which rows are used.
     pub reading: Reading,
-    /// What is known of its ids.
+    /// The expected ids.
     pub expect: Expect,
-    /// What a row costs.
+    /// The time that a row takes.
     pub cost: Cost,
-    /// Where frames wait that are not handled.
+    /// The place where unhandled frames wait.
     pub inbox: Inbox,
-    /// Whether it stalls.
+    /// A stall, if any.
     pub stall: Option<Stall>,
-    /// Whether it goes away and comes back.
+    /// Restarts, if any.
     pub restarts: Option<Restarts>,
-    /// A credit page to count finished frames on.
+    /// The credit page that counts finished frames, if any.
     pub credit: Option<PathBuf>,
-    /// When it ends, if not by being stopped.
+    /// The conditions that end the reader, besides a stop.
     pub until: Until,
 }
 
-/// When the reader handles nothing for a time, once; what it has read off its socket then waits in its inbox.
+/// A single pause in which the reader handles nothing. Frames that it has read from its socket wait in its
+/// inbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
-    /// So long after the first frame came.
+    /// The time from the first frame to the pause.
     pub after: Duration,
-    /// For how long.
+    /// The length of the pause.
     pub lasts: Duration,
 }
 
-/// When the reader goes away.
+/// The restarts of the reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restarts {
-    /// After so many frames, each time; at least one.
+    /// The number of frames before each restart; at least one.
     pub every_frames: u64,
-    /// For how long it is away.
+    /// The time that the reader is away.
     pub pause: Duration,
-    /// How often; `None`: again and again.
+    /// The number of restarts; `None` for no limit.
     pub times: Option<u32>,
 }
 
-/// When the reader ends: at the first of these that comes true.
+/// The conditions that end the reader. The first that is met counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Until {
-    /// So many requests have ended.
+    /// The number of ended requests.
     pub requests: Option<u64>,
-    /// So many frames have come.
+    /// The number of received frames.
     pub frames: Option<u64>,
-    /// Nothing has come for so long, after something had.
+    /// The time without a frame, after the first frame.
     pub idle: Option<Duration>,
-    /// How long it goes on reading after `requests` or `frames` has come true, for what should not come.
+    /// The time that the reader continues after `requests` or `frames`, to catch unexpected frames.
     pub linger: Duration,
 }
 
-/// What was received.
+/// The result of the simulated reader.
 #[derive(Clone, Debug, Serialize)]
 pub struct Received {
-    /// Of what came.
+    /// The record of the received frames.
     #[serde(flatten)]
     pub record: Record,
-    /// What was wrong with it.
+    /// The faults of the stream.
     pub faults: Faults,
-    /// Requests that began and did not end.
+    /// The number of requests that began and did not end.
     pub open: u64,
-    /// Rows that a later one took the place of before anybody looked ([`Reading::Overwriting`]).
+    /// The number of rows that a later row replaced before the reader used them ([`Reading::Overwriting`]).
     pub overwritten_rows: u64,
-    /// What waited in its inbox at the most; all zero without one.
+    /// The largest backlog of the inbox; all zero without one.
     pub backlog: Backlog,
-    /// From the first frame to the last.
+    /// The time from the first frame to the last.
     #[serde(rename = "elapsed_ns", serialize_with = "nanoseconds")]
     pub elapsed: Duration,
-    /// How often it went away and came back.
+    /// The number of restarts.
     pub restarts: u32,
-    /// Connections that ended in the middle of a frame, or that were no ZMTP.
+    /// The number of connections that ended within a frame or were no ZMTP.
     pub broken: u32,
-    /// Told to stop before its end.
+    /// Set if the reader was stopped before its end.
     pub stopped: bool,
 }
 
-/// Why it could not go on.
+/// The errors of the simulated reader.
 #[derive(Debug, Error)]
 pub enum ReaderError {
-    /// The socket cannot listen on the endpoint.
+    /// The inbox could not open.
     #[error(transparent)]
-    Listen(#[from] ListenError),
-    /// The socket.
-    #[error("endpoint {endpoint}: {source}")]
-    Bind {
-        /// The name.
-        endpoint: String,
-        /// Why.
-        source: ZmqError,
-    },
-    /// The credit page.
+    Inbox(#[from] InboxError),
+    /// The credit page could not be written.
     #[error(transparent)]
     Credit(#[from] CreditWriterError),
-    /// No runtime.
+    /// The runtime could not start.
     #[error("simulated reader: {0}")]
     Runtime(#[from] std::io::Error),
 }
 
 impl Options {
-    /// Listens at `bind`, reads deltas of a simulated scheduler at no cost, until it is stopped.
+    /// Options that listen at `bind` and read deltas of a simulated scheduler at no cost, until a stop.
     pub fn new(bind: impl Into<String>) -> Options {
         Options {
             bind: bind.into(),
@@ -145,13 +139,13 @@ impl Options {
 }
 
 impl Received {
-    /// Whether every request that began ended, with all of its tokens, each once and in order.
+    /// Whether every request that began also ended, with all tokens exactly once and in order.
     pub fn is_whole(&self) -> bool {
         self.faults.is_none() && self.open == 0
     }
 }
 
-/// Reads until it is stopped or [`Until`] says so.
+/// Reads until a stop or a condition of [`Until`].
 pub fn run(
     options: Options,
     stop: &Stop,
@@ -163,7 +157,7 @@ pub fn run(
         stall: options.stall,
         gauge: Arc::default(),
         stop,
-        teller: Teller::new(progress),
+        reporter: ProgressReporter::new(progress),
         until: options.until,
         first: None,
         last: None,
@@ -172,20 +166,23 @@ pub fn run(
         broken: 0,
     };
     loop {
-        // It reads ids, as a tokenizer does with --skip-tokenizer-init.
+        // The reader takes ids, like a tokenizer with --skip-tokenizer-init.
         let open = |page: &Path| CreditWriter::open_as(page, ReaderKind::Tokenizer);
         let credit = options.credit.as_deref().map(open).transpose()?;
-        let more = options.restarts.filter(|it| it.times.is_none_or(|times| reader.restarts < times));
-        // A life is a runtime: when it is dropped everything of the socket is gone, as with a process.
+        let next_restart =
+            options.restarts.filter(|restarts| restarts.times.is_none_or(|times| reader.restarts < times));
+        // Each session has its own runtime. Dropping the runtime removes everything of the socket, like the
+        // end of a process.
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let end = runtime.block_on(reader.live(&options, credit, more.map(|it| it.every_frames)))?;
+        let frames = next_restart.map(|restarts| restarts.every_frames);
+        let end = runtime.block_on(reader.session(&options, credit, frames))?;
         drop(runtime);
-        match (end, more) {
-            (End::Restart, Some(restarts)) => {
+        match (end, next_restart) {
+            (SessionEnd::Restart, Some(restarts)) => {
                 reader.restarts += 1;
                 reader.sleep(restarts.pause);
             }
-            (End::Restart | End::Done, _) => break,
+            (SessionEnd::Restart | SessionEnd::Done, _) => break,
         }
     }
     remove(&options.bind);
@@ -195,35 +192,35 @@ pub fn run(
 struct Reader<'a> {
     checker: Checker,
     work: Work,
-    /// To come.
+    /// A stall that is still to come.
     stall: Option<Stall>,
-    gauge: Arc<Gauge>,
+    gauge: Arc<BacklogGauge>,
     stop: &'a Stop,
-    teller: Teller<'a>,
+    reporter: ProgressReporter<'a>,
     until: Until,
     first: Option<Instant>,
     last: Option<Instant>,
-    /// Everything wanted has come; it lingers until here.
+    /// The end of the lingering, once `requests` or `frames` is met.
     ends_at: Option<Instant>,
     restarts: u32,
     broken: u32,
 }
 
-enum End {
+enum SessionEnd {
     Restart,
     Done,
 }
 
 impl Reader<'_> {
-    /// From being bound to going away.
-    async fn live(
+    /// Runs one session, from binding the socket to a restart or the end.
+    async fn session(
         &mut self,
         options: &Options,
         mut credit: Option<CreditWriter>,
         frames: Option<u64>,
-    ) -> Result<End, ReaderError> {
-        let mut door = options.inbox.open(&options.bind, &self.gauge).await?;
-        // Frames of those that it found when it woke up.
+    ) -> Result<SessionEnd, ReaderError> {
+        let mut inbox = options.inbox.open(&options.bind, &self.gauge).await?;
+        // The unhandled frames among those found together.
         let mut found = 0;
         let mut tick = tokio::time::interval(STOP_NOTICED_WITHIN);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -232,20 +229,20 @@ impl Reader<'_> {
             let arrived = tokio::select! {
                 biased;
                 _ = tick.tick() => None,
-                arrived = door.next() => arrived,
+                arrived = inbox.next() => arrived,
             };
             let Some(mut arrived) = arrived else {
                 if self.is_done() {
-                    return Ok(End::Done);
+                    return Ok(SessionEnd::Done);
                 }
                 continue;
             };
             if found == 0 {
-                found = 1 + door.waiting();
+                found = 1 + inbox.waiting();
             }
             found -= 1;
             match arrived.message.take() {
-                // A connection's end, not the socket's.
+                // A connection ended, not the socket.
                 None => self.broken += 1,
                 Some(message) => {
                     self.stall();
@@ -257,7 +254,7 @@ impl Reader<'_> {
                     if let Some(left) = &mut frames_left {
                         *left -= 1;
                         if *left == 0 {
-                            return Ok(End::Restart);
+                            return Ok(SessionEnd::Restart);
                         }
                     }
                 }
@@ -265,36 +262,37 @@ impl Reader<'_> {
         }
     }
 
-    /// Takes a message in, the last that it found or not; says whether the reader counts it.
+    /// Handles a message. `is_last` marks the last of those found together. Returns whether the reader counts
+    /// it.
     fn message(&mut self, message: ZmqMessage, is_last: bool) -> bool {
         let now = Instant::now();
         self.first.get_or_insert(now);
         let mut parts = message.into_vecdeque();
         let counted = match (parts.pop_front(), parts.len()) {
             (Some(frame), 0) => self.checker.frame(frame, &mut |tokens| self.work.row(tokens)).counted,
-            (_, more) => {
-                self.checker.refuse(&format!("a message of {} parts", more + 1));
+            (_, further_parts) => {
+                self.checker.refuse(&format!("a message of {} parts", further_parts + 1));
                 false
             }
         };
         let now = Instant::now();
         if is_last {
-            self.checker.rest(now);
+            self.checker.use_found_rows(now);
         }
         let record = self.checker.record();
         self.last = Some(now);
-        let enough = self.until.requests.is_some_and(|requests| record.requests >= requests)
+        let is_enough = self.until.requests.is_some_and(|requests| record.requests >= requests)
             || self.until.frames.is_some_and(|frames| record.frames >= frames);
-        if enough && self.ends_at.is_none() {
+        if is_enough && self.ends_at.is_none() {
             self.ends_at = Some(now + self.until.linger);
         }
-        self.tell(now);
+        self.report_progress(now);
         counted
     }
 
     fn is_done(&mut self) -> bool {
         let now = Instant::now();
-        self.tell(now);
+        self.report_progress(now);
         let idle =
             |since: Instant| self.until.idle.is_some_and(|idle| now.saturating_duration_since(since) >= idle);
         self.stop.is_stopped() || self.ends_at.is_some_and(|at| now >= at) || self.last.is_some_and(idle)
@@ -308,9 +306,9 @@ impl Reader<'_> {
     }
 
     fn sleep(&self, pause: Duration) {
-        let began = Instant::now();
+        let start = Instant::now();
         while !self.stop.is_stopped() {
-            let left = pause.saturating_sub(began.elapsed());
+            let left = pause.saturating_sub(start.elapsed());
             if left.is_zero() {
                 return;
             }
@@ -318,20 +316,20 @@ impl Reader<'_> {
         }
     }
 
-    fn tell(&mut self, now: Instant) {
+    fn report_progress(&mut self, now: Instant) {
         let (checker, first) = (&self.checker, self.first);
-        self.teller.tell(now, || {
+        self.reporter.report(now, || {
             let elapsed = first.map(|first| now.saturating_duration_since(first)).unwrap_or_default();
             Progress::of(checker.record(), checker.open(), elapsed)
         });
     }
 
     fn finish(mut self) -> Received {
-        self.checker.rest(self.last.unwrap_or_else(Instant::now));
+        self.checker.use_found_rows(self.last.unwrap_or_else(Instant::now));
         let elapsed = self.first.zip(self.last).map(|(first, last)| last - first).unwrap_or_default();
         let overwritten_rows = self.checker.overwritten();
         let open = self.checker.open();
-        self.teller.end(Progress::of(self.checker.record(), open, elapsed));
+        self.reporter.end(Progress::of(self.checker.record(), open, elapsed));
         let (record, faults) = self.checker.finish();
         let stopped = self.stop.is_stopped();
         Received {
@@ -339,7 +337,7 @@ impl Reader<'_> {
             faults,
             open,
             overwritten_rows,
-            backlog: self.gauge.most(),
+            backlog: self.gauge.peak(),
             elapsed,
             restarts: self.restarts,
             broken: self.broken,

@@ -1,79 +1,81 @@
-//! What one end saw of the stream: totals, and per request how many tokens, which, and how it ended. Bounded however
-//! long the run: past a bound only every other request is kept one by one, the digest over all stays exact.
+//! The record of one end of the stream: totals, and for each request the number of its tokens, their digest
+//! and its end. Its memory is bounded: beyond the bound it stores only every other request, but the digest
+//! over all requests stays exact.
 
 use std::collections::HashMap;
 use std::time::Instant;
 
 use serde::{Serialize, Serializer};
 
-use crate::bounds::MAX_KEPT_REQUESTS;
+use crate::bounds::MAX_STORED_REQUESTS;
 use crate::ids::{Digest, mix, name_hash};
-use crate::load::Ending;
+use crate::load::EndReason;
 
-/// A request that has ended.
+/// An ended request.
 #[derive(Clone, Copy, Debug)]
-pub struct Request {
-    /// Its tokens.
+pub struct EndedRequest {
+    /// The number of its tokens.
     pub tokens: u64,
-    /// Over their ids, in order.
+    /// The digest over their ids, in order.
     pub ids: Digest,
-    /// How it ended.
-    pub ending: Ending,
-    /// When its first token was sent, or seen by the reader. `None` where it had none.
+    /// The reason of its end.
+    pub ending: EndReason,
+    /// The time at which its first token was sent or received. `None` if it had no token.
     pub first: Option<Instant>,
 }
 
-/// What one end saw.
+/// The record of one end.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Record {
-    /// Frames of every kind.
+    /// The number of frames of every kind.
     pub frames: u64,
-    /// Their bytes.
+    /// The bytes of all frames.
     pub bytes: u64,
-    /// Rows, those of health checks left out, here and below.
+    /// The number of rows. This and the next two counts exclude health checks.
     pub rows: u64,
-    /// New tokens.
+    /// The number of new tokens.
     pub tokens: u64,
-    /// Requests that have ended.
+    /// The number of ended requests.
     pub requests: u64,
-    /// Rows of SGLang's health checks.
+    /// The number of rows of SGLang's health checks.
     pub health_checks: u64,
-    /// Batches without rows.
+    /// The number of batches without rows.
     pub idle: u64,
-    /// Control messages.
+    /// The number of control messages.
     pub controls: u64,
-    /// Over every frame's bytes, in their order: equal at both ends where nothing was changed, joined or split.
+    /// The digest over all frames in order. It is equal at both ends if nothing was changed, joined or split.
     #[serde(serialize_with = "hexadecimal")]
     pub frames_digest: u64,
-    /// Over every ended request (rid, tokens, ids, ending), in no order: equal at both ends where they saw the same.
+    /// The digest over all ended requests (rid, tokens, ids, end reason) in any order. It is equal at both
+    /// ends if both had the same requests.
     #[serde(serialize_with = "hexadecimal")]
     pub requests_digest: u64,
     #[serde(skip)]
-    kept: HashMap<Box<str>, Request>,
-    /// Requests whose name's hash has one of these bits set are not kept.
+    stored: HashMap<Box<str>, EndedRequest>,
+    /// Requests are not stored if the hash of their rid has one of these bits.
     #[serde(skip)]
-    let_go: u64,
+    dropped_bits: u64,
     #[serde(skip)]
-    bound: Bound,
+    limit: RequestLimit,
 }
 
-/// How many requests are kept one by one.
+/// The most requests that are stored one by one.
 #[derive(Clone, Copy, Debug)]
-struct Bound(usize);
+struct RequestLimit(usize);
 
-impl Default for Bound {
-    fn default() -> Bound {
-        Bound(MAX_KEPT_REQUESTS)
+impl Default for RequestLimit {
+    fn default() -> RequestLimit {
+        RequestLimit(MAX_STORED_REQUESTS)
     }
 }
 
 impl Record {
-    /// Empty.
+    /// An empty record.
     pub fn new() -> Record {
         Record::default()
     }
 
-    /// Takes a frame's bytes in.
+    /// Adds a frame.
     pub fn frame(&mut self, bytes: &[u8]) {
         self.frames += 1;
         self.bytes += bytes.len() as u64;
@@ -81,49 +83,52 @@ impl Record {
         self.frames_digest = mix(self.frames_digest.rotate_left(7) ^ digest);
     }
 
-    /// Takes a request in that has ended.
-    pub fn end(&mut self, rid: &str, request: Request) {
+    /// Adds an ended request.
+    pub fn end(&mut self, rid: &str, request: EndedRequest) {
         let name = name_hash(rid);
         self.requests += 1;
-        let what = [request.tokens, request.ids.value(), request.ending as u64];
-        let digest = what.iter().fold(name, |digest, &part| mix(digest.rotate_left(7) ^ part));
+        let parts = [request.tokens, request.ids.value(), request.ending as u64];
+        let digest = parts.iter().fold(name, |digest, &part| mix(digest.rotate_left(7) ^ part));
         self.requests_digest = self.requests_digest.wrapping_add(digest);
-        if name & self.let_go != 0 {
+        if name & self.dropped_bits != 0 {
             return;
         }
-        self.kept.insert(rid.into(), request);
-        while self.kept.len() > self.bound.0 {
-            self.let_go = self.let_go << 1 | 1;
-            self.kept.retain(|rid, _| name_hash(rid) & self.let_go == 0);
+        self.stored.insert(rid.into(), request);
+        while self.stored.len() > self.limit.0 {
+            self.dropped_bits = self.dropped_bits << 1 | 1;
+            self.stored.retain(|rid, _| name_hash(rid) & self.dropped_bits == 0);
         }
     }
 
-    /// A request that ended, if it is one of those kept.
-    pub fn get(&self, rid: &str) -> Option<&Request> {
-        self.kept.get(rid)
+    /// An ended request, if it is stored.
+    pub fn get(&self, rid: &str) -> Option<&EndedRequest> {
+        self.stored.get(rid)
     }
 
-    /// Whether every request is kept one by one.
+    /// Whether every ended request is stored.
     pub fn is_complete(&self) -> bool {
-        self.let_go == 0
+        self.dropped_bits == 0
     }
 
-    /// The requests that are kept, and that another record keeps as well if it saw them.
-    pub(crate) fn kept_with<'a>(&'a self, other: &Record) -> impl Iterator<Item = (&'a str, &'a Request)> {
-        let let_go = other.let_go;
-        self.kept
+    /// The stored requests that `other` also stores if it has them.
+    pub(crate) fn shared_with<'a>(
+        &'a self,
+        other: &Record,
+    ) -> impl Iterator<Item = (&'a str, &'a EndedRequest)> {
+        let dropped_bits = other.dropped_bits;
+        self.stored
             .iter()
             .map(|(rid, request)| (rid.as_ref(), request))
-            .filter(move |(rid, _)| name_hash(rid) & let_go == 0)
+            .filter(move |(rid, _)| name_hash(rid) & dropped_bits == 0)
     }
 
     #[cfg(test)]
-    fn bounded(requests: usize) -> Record {
-        Record { bound: Bound(requests), ..Record::default() }
+    fn limited(requests: usize) -> Record {
+        Record { limit: RequestLimit(requests), ..Record::default() }
     }
 }
 
-/// Not a number: JSON's are not that exact everywhere.
+/// Writes the digest as text, because numbers of JSON are not exact to 64 bits everywhere.
 fn hexadecimal<S: Serializer>(digest: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{digest:016x}"))
 }
@@ -133,29 +138,29 @@ mod tests {
     use super::*;
     use crate::ids::rid;
 
-    fn request(tokens: u64) -> Request {
-        Request { tokens, ids: Digest::default(), ending: Ending::Length, first: None }
+    fn request(tokens: u64) -> EndedRequest {
+        EndedRequest { tokens, ids: Digest::default(), ending: EndReason::Length, first: None }
     }
 
     #[test]
-    fn past_its_bound_a_record_keeps_fewer_and_its_digest_still_tells_all() {
-        let (mut a, mut b) = (Record::bounded(100), Record::bounded(1000));
+    fn beyond_its_limit_a_record_stores_fewer_requests_and_its_digest_covers_all() {
+        let (mut a, mut b) = (Record::limited(100), Record::limited(1000));
         for index in 0..500 {
             a.end(&rid(1, index), request(index));
             b.end(&rid(1, 499 - index), request(499 - index));
         }
-        assert!((20..=100).contains(&a.kept.len()), "{} kept", a.kept.len());
+        assert!((20..=100).contains(&a.stored.len()), "{} stored", a.stored.len());
         assert!(!a.is_complete() && b.is_complete());
         assert_eq!(a.requests_digest, b.requests_digest, "the order does not matter");
-        assert_eq!(b.kept_with(&a).count(), a.kept.len(), "both keep the same ones");
-        assert!(b.kept_with(&a).all(|(rid, _)| a.get(rid).is_some()));
+        assert_eq!(b.shared_with(&a).count(), a.stored.len(), "both store the same requests");
+        assert!(b.shared_with(&a).all(|(rid, _)| a.get(rid).is_some()));
         b.end(&rid(1, 500), request(1));
         a.end(&rid(1, 500), request(2));
         assert_ne!(a.requests_digest, b.requests_digest);
     }
 
     #[test]
-    fn the_digest_of_frames_tells_their_order() {
+    fn the_digest_of_frames_depends_on_their_order() {
         let digest = |frames: &[&[u8]]| {
             let mut record = Record::new();
             frames.iter().for_each(|frame| record.frame(frame));

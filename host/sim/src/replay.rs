@@ -1,43 +1,45 @@
-//! Frames of a directory, to be sent as they are: fixtures, or what `afterbay journal export` wrote.
+//! Reads frames from a directory, to send them unchanged: fixtures, or the output of
+//! `afterbay journal export`.
 
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
 use crate::bounds::MAX_REPLAY_BYTES;
-use crate::frames::{Frame, Part};
+use crate::frames::{Frame, FrameKind};
 
-/// Why a directory could not be read.
+/// The reason why a directory could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// A call failed.
+    /// A system call failed.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// How.
+        /// The error of the call.
         source: std::io::Error,
     },
-    /// Nothing there.
+    /// The directory has no matching file.
     #[error("{}: no file ends in .{suffix}", path.display())]
     Empty {
         /// The directory.
         path: PathBuf,
-        /// What was looked for.
+        /// The suffix of the files.
         suffix: String,
     },
-    /// Over the bound.
+    /// The files are too large.
     #[error("{}: {bytes} bytes are over the limit of {MAX_REPLAY_BYTES}", path.display())]
     TooLarge {
         /// The directory.
         path: PathBuf,
-        /// So far.
+        /// The bytes up to the file that exceeds the limit.
         bytes: u64,
     },
 }
 
-/// The files of a directory whose names end in `.suffix` (`msgpack`, `pickle`, `bin`), in the order of their names, each
-/// as one frame. Their requests are not recorded: fixtures belong to no whole stream, so what is compared is bytes.
+/// Reads the files of a directory whose names end in `.suffix` (`msgpack`, `pickle`, `bin`), in the order of
+/// their names, each as one frame. Their requests are not recorded: fixtures form no whole stream, so that
+/// only bytes can be compared.
 pub fn directory(path: &Path, suffix: &str) -> Result<Vec<Frame>, ReplayError> {
     let io = |path: &Path| {
         let path = path.to_owned();
@@ -46,7 +48,7 @@ pub fn directory(path: &Path, suffix: &str) -> Result<Vec<Frame>, ReplayError> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(path).map_err(io(path))? {
         let file = entry.map_err(io(path))?.path();
-        if file.extension().is_some_and(|it| it == suffix) {
+        if file.extension().is_some_and(|extension| extension == suffix) {
             files.push(file);
         }
     }
@@ -62,7 +64,7 @@ pub fn directory(path: &Path, suffix: &str) -> Result<Vec<Frame>, ReplayError> {
             return Err(ReplayError::TooLarge { path: path.to_owned(), bytes });
         }
         let frame = std::fs::read(&file).map_err(io(&file))?;
-        frames.push(Frame::new(Bytes::from(frame), Part::Unknown));
+        frames.push(Frame::new(Bytes::from(frame), FrameKind::Unknown));
     }
     Ok(frames)
 }
@@ -72,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_come_in_the_order_of_their_names_and_other_files_do_not() {
+    fn frames_are_read_in_the_order_of_their_names_without_other_files() {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in [("b.bin", "2"), ("a.bin", "1"), ("c.json", "3")] {
             std::fs::write(dir.path().join(name), text).unwrap();
@@ -84,10 +86,10 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_over_the_bound_is_refused_before_it_is_read() {
+    fn a_directory_over_the_limit_is_refused_before_it_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let large = std::fs::File::create(dir.path().join("a.bin")).unwrap();
-        // Sparse: it has a length and no contents.
+        // The file is sparse: it has a length but no contents.
         large.set_len(MAX_REPLAY_BYTES + 1).unwrap();
         assert!(matches!(directory(dir.path(), "bin"), Err(ReplayError::TooLarge { .. })));
     }

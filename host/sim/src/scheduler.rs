@@ -1,8 +1,9 @@
 //! The simulated scheduler: a PUSH that connects, and sends a load or frames step by step.
 //!
-//! The `zeromq` crate takes frames without a bound and forgets what it holds when its peer goes, so what is in flight is
-//! bounded here, and a connection that broke is told: which frames went with it cannot be known. So this end is for
-//! readers that come and go behind Afterbay, not for Afterbay itself coming and going.
+//! The `zeromq` crate accepts frames without a bound and drops what it holds when its peer disappears.
+//! Therefore this module bounds the frames in flight and reports each broken connection; which frames were
+//! lost with it is unknown. Use it with readers that restart behind Afterbay, not with restarts of Afterbay
+//! itself.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -16,90 +17,92 @@ use zeromq::ZmqError;
 use crate::Stop;
 use crate::aborts::Aborts;
 use crate::bounds::{MAX_CATCH_UP, STOP_NOTICED_WITHIN};
-use crate::frames::{Encoding, Frame, FramesError, Writer};
-use crate::link::{Link, NoLink};
+use crate::frames::{Encoding, Frame, FrameWriter, FramesError};
+use crate::link::{ConnectError, Link, LinkEnd};
 use crate::load::Load;
-use crate::progress::{Progress, Teller, nanoseconds};
+use crate::progress::{Progress, ProgressReporter, nanoseconds};
 use crate::record::Record;
 use crate::steps::Steps;
 
-/// What the simulated scheduler is to do.
+/// The options of the simulated scheduler.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the reader (or Afterbay) listens: `ipc://PATH` or `tcp://HOST:PORT`.
+    /// The endpoint where the reader or Afterbay listens: `ipc://PATH` or `tcp://HOST:PORT`.
     pub connect: String,
-    /// Where to take aborts from, which Afterbay binds as PUSH. Only a load has requests that can be aborted.
+    /// The endpoint of aborts, which Afterbay binds as PUSH. Only a load has requests that can be aborted.
     pub aborts: Option<String>,
-    /// What to send.
+    /// The frames to send.
     pub source: Source,
-    /// Steps in a second; 0: as fast as they are taken.
+    /// Steps per second; 0 sends as fast as the peer takes.
     pub steps_per_second: f64,
-    /// How long to wait for somebody to listen.
+    /// The longest wait for a listener.
     pub connect_timeout: Duration,
-    /// How long to wait at the end until what was sent is taken.
+    /// The longest wait at the end until the peer has taken all frames.
     pub drain_timeout: Duration,
 }
 
-/// What is sent.
+/// The source of the sent frames.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// Requests.
+    /// The requests of a load.
     Load(Load, Encoding),
-    /// Frames, one a step.
+    /// Frames, one in each step.
     Frames(Vec<Frame>),
 }
 
-/// What was sent.
+/// The result of the simulated scheduler.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Sent {
-    /// Of what was handed over. Where a connection broke, some of it may not have arrived.
+    /// The record of the frames given to the connection. If a connection broke, some of them may not have
+    /// arrived.
     #[serde(flatten)]
     pub record: Record,
-    /// From being connected to the last frame being taken.
+    /// The time from connecting until the peer took the last frame.
     #[serde(rename = "elapsed_ns", serialize_with = "nanoseconds")]
     pub elapsed: Duration,
-    /// Of this, waiting for the peer to take frames. A real scheduler would not have waited.
+    /// The part of `elapsed` spent waiting for the peer. A real scheduler would not wait.
     #[serde(rename = "blocked_ns", serialize_with = "nanoseconds")]
     pub blocked: Duration,
-    /// Steps taken.
+    /// The number of steps.
     pub steps: u64,
-    /// Connections that broke; what was in flight then may be lost.
+    /// The number of connections that broke. Frames in flight then may be lost.
     pub broken: u32,
-    /// Frames not taken: the peer went away for good, or did not read until the drain timeout.
+    /// The number of frames that the peer did not take: it disappeared for good or did not read until the
+    /// drain timeout.
     pub undelivered: u64,
-    /// Told to stop before its end; requests that ran were aborted.
+    /// Set if the scheduler was stopped before its end. It aborted its running requests.
     pub stopped: bool,
 }
 
-/// Why it could not go on.
+/// The errors of the simulated scheduler.
 #[derive(Debug, Error)]
 pub enum SchedulerError {
-    /// The name.
+    /// The endpoint is invalid.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
-    /// Nobody listened.
+    /// Nobody listens at the endpoint.
     #[error("endpoint {endpoint}: nobody listens there after {} s: {last}", waited.as_secs_f32())]
     NotConnected {
-        /// The name.
+        /// The endpoint.
         endpoint: String,
-        /// For how long.
+        /// The time waited.
         waited: Duration,
-        /// The last attempt's error.
+        /// The error of the last attempt.
         last: ZmqError,
     },
-    /// The load.
+    /// The load is invalid.
     #[error(transparent)]
     Frames(#[from] FramesError),
-    /// Told to stop before it was connected.
+    /// The scheduler was stopped before it connected.
     #[error("stopped before it was connected")]
     Stopped,
-    /// No runtime.
+    /// The runtime or a thread could not start.
     #[error("simulated scheduler: {0}")]
     Runtime(#[from] std::io::Error),
 }
 
 impl Options {
-    /// Sends `source` as fast as it is taken; waits 30 s for a listener and 30 s at the end.
+    /// Options that send `source` as fast as the peer takes, with 30 s for each timeout.
     pub fn new(connect: impl Into<String>, source: Source) -> Options {
         Options {
             connect: connect.into(),
@@ -112,13 +115,13 @@ impl Options {
     }
 }
 
-/// Runs until everything is sent and taken by the peer's kernel buffers, or until it is stopped.
+/// Runs until everything is sent and in the peer's kernel buffers, or until it is stopped.
 pub fn run(
     options: Options,
     stop: &Stop,
     progress: &mut dyn FnMut(&Progress),
 ) -> Result<Sent, SchedulerError> {
-    // A runtime of its own: see `Link::finish`.
+    // `Link::finish` needs a separate runtime.
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let Options { connect, aborts, source, steps_per_second, connect_timeout, drain_timeout } = options;
     connect.parse::<Endpoint>()?;
@@ -127,9 +130,9 @@ pub fn run(
         load.check().map_err(FramesError::from)?;
     }
     runtime.block_on(async {
-        let link = Link::connect(&connect, connect_timeout, stop).await.map_err(|no_link| match no_link {
-            NoLink::Stopped => SchedulerError::Stopped,
-            NoLink::Nobody(last) => {
+        let link = Link::connect(&connect, connect_timeout, stop).await.map_err(|error| match error {
+            ConnectError::Stopped => SchedulerError::Stopped,
+            ConnectError::TimedOut(last) => {
                 SchedulerError::NotConnected { endpoint: connect.clone(), waited: connect_timeout, last }
             }
         })?;
@@ -140,8 +143,8 @@ pub fn run(
             link: Some(link),
             stop,
             stopped_at: None,
-            teller: Teller::new(progress),
-            began: Instant::now(),
+            reporter: ProgressReporter::new(progress),
+            start: Instant::now(),
             firsts: HashMap::new(),
             open: 0,
             sent: Sent::default(),
@@ -161,19 +164,19 @@ struct Sender<'a> {
     connect: String,
     connect_timeout: Duration,
     drain_timeout: Duration,
-    /// `None`: the peer went away and did not come back.
+    /// `None` if the peer disappeared and did not come back.
     link: Option<Link>,
     stop: &'a Stop,
     stopped_at: Option<Instant>,
-    teller: Teller<'a>,
-    began: Instant,
-    /// When the first token of each live request was sent.
+    reporter: ProgressReporter<'a>,
+    start: Instant,
+    /// The times at which the first tokens of live requests were sent.
     firsts: HashMap<Box<str>, Instant>,
     open: u64,
     sent: Sent,
 }
 
-/// When the steps are due.
+/// The times at which steps are due.
 struct Pace {
     step_time: Duration,
     next: Instant,
@@ -181,7 +184,7 @@ struct Pace {
 
 impl Sender<'_> {
     async fn frames(&mut self, frames: Vec<Frame>, rate: f64) {
-        let mut pace = Pace::new(rate, self.began);
+        let mut pace = Pace::new(rate, self.start);
         for frame in frames {
             pace.wait(self.stop).await;
             if self.is_stopped() {
@@ -199,15 +202,15 @@ impl Sender<'_> {
         rate: f64,
         mut aborts: Option<Aborts>,
     ) -> Result<(), SchedulerError> {
-        let mut pace = Pace::new(rate, self.began);
-        let (mut steps, writer) = (Steps::new(load), Writer::new(encoding));
+        let mut pace = Pace::new(rate, self.start);
+        let (mut steps, writer) = (Steps::new(load), FrameWriter::new(encoding));
         let mut frames = Vec::new();
         while !steps.is_done() {
             while let Some(rid) = aborts.as_mut().and_then(Aborts::next) {
                 steps.abort(&rid);
             }
-            // Arrivals follow the steps where these have a pace, so that the same load gives the same batches.
-            let now = pace.time(self.sent.steps).unwrap_or_else(|| self.began.elapsed());
+            // With a pace, arrivals follow the steps, so that the same load gives the same batches.
+            let now = pace.time(self.sent.steps).unwrap_or_else(|| self.start.elapsed());
             let step = if self.is_stopped() { steps.abort_all() } else { steps.next(now) };
             writer.step(step, &mut frames).map_err(FramesError::from)?;
             self.sent.steps += 1;
@@ -215,7 +218,7 @@ impl Sender<'_> {
             if frames.is_empty() && rate <= 0.0 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            // Encoded ahead of its time, sent at it.
+            // The step is encoded in advance and sent when it is due.
             pace.wait(self.stop).await;
             let due = Instant::now();
             for frame in frames.drain(..) {
@@ -225,20 +228,20 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// Sends a frame as soon as there is room. Told to stop, it waits for that only so long.
+    /// Sends a frame as soon as there is room. After a stop it waits at most the drain timeout.
     async fn send(&mut self, frame: Frame, due: Instant) {
-        let waited = Instant::now();
+        let wait_start = Instant::now();
         while self.link.as_ref().is_some_and(|link| !link.has_room()) {
             if self.is_stopped() && self.stopped_at.is_some_and(|at| at.elapsed() >= self.drain_timeout) {
                 self.sent.undelivered += 1;
                 return;
             }
-            self.tell();
+            self.report_progress();
             if let Some(link) = &self.link {
                 link.changed().await;
             }
         }
-        self.sent.blocked += waited.elapsed();
+        self.sent.blocked += wait_start.elapsed();
         if !self.hand_over(&frame).await {
             self.sent.undelivered += 1;
             return;
@@ -247,16 +250,16 @@ impl Sender<'_> {
         for rid in frame.started {
             self.firsts.insert(rid, due);
         }
-        for ended in frame.ended {
-            let first = self.firsts.remove(&ended.rid);
-            self.sent.record.end(&ended.rid, ended.request(first));
+        for (rid, mut request) in frame.ended {
+            request.first = self.firsts.remove(&rid);
+            self.sent.record.end(&rid, request);
         }
-        self.tell();
+        self.report_progress();
         // The socket's own task writes, on this thread.
         tokio::task::yield_now().await;
     }
 
-    /// Hands a frame to the connection, or to the next one where that is broken.
+    /// Gives a frame to the connection. If the connection is broken, connects again.
     async fn hand_over(&mut self, frame: &Frame) -> bool {
         while let Some(link) = &mut self.link {
             if !link.is_broken() && link.send(&frame.bytes).await.is_ok() {
@@ -276,23 +279,23 @@ impl Sender<'_> {
     }
 
     async fn finish(mut self) -> Sent {
-        let waited = Instant::now();
+        let wait_start = Instant::now();
         if let Some(link) = self.link.take() {
-            let end = link.finish(self.drain_timeout).await;
-            self.sent.broken += u32::from(end.is_broken);
-            self.sent.undelivered += end.undelivered;
+            let LinkEnd { is_broken, undelivered } = link.finish(self.drain_timeout).await;
+            self.sent.broken += u32::from(is_broken);
+            self.sent.undelivered += undelivered;
         }
         self.sent.stopped = self.stopped_at.is_some();
-        self.sent.blocked += waited.elapsed();
-        self.sent.elapsed = self.began.elapsed();
-        self.teller.end(Progress::of(&self.sent.record, self.open, self.sent.elapsed));
+        self.sent.blocked += wait_start.elapsed();
+        self.sent.elapsed = self.start.elapsed();
+        self.reporter.end(Progress::of(&self.sent.record, self.open, self.sent.elapsed));
         self.sent
     }
 
-    fn tell(&mut self) {
-        let (record, open, began) = (&self.sent.record, self.open, self.began);
+    fn report_progress(&mut self) {
+        let (record, open, start) = (&self.sent.record, self.open, self.start);
         let now = Instant::now();
-        self.teller.tell(now, || Progress::of(record, open, now.saturating_duration_since(began)));
+        self.reporter.report(now, || Progress::of(record, open, now.saturating_duration_since(start)));
     }
 }
 
@@ -306,20 +309,20 @@ impl Pace {
         Pace { step_time, next: now }
     }
 
-    /// When a step is in the load's own time; `None` without a pace.
+    /// The time of a step in the load's own time; `None` without a pace.
     fn time(&self, step: u64) -> Option<Duration> {
         let step = u32::try_from(step).unwrap_or(u32::MAX);
         (!self.step_time.is_zero()).then(|| self.step_time.saturating_mul(step))
     }
 
-    /// Waits for the next step, or until told to stop.
+    /// Waits for the next step or a stop.
     async fn wait(&mut self, stop: &Stop) {
         while !stop.is_stopped() {
             let now = Instant::now();
             let left = self.next.saturating_duration_since(now);
             if left.is_zero() {
-                let late_at_most = now.checked_sub(MAX_CATCH_UP).unwrap_or(now);
-                self.next = self.next.max(late_at_most).checked_add(self.step_time).unwrap_or(now);
+                let earliest = now.checked_sub(MAX_CATCH_UP).unwrap_or(now);
+                self.next = self.next.max(earliest).checked_add(self.step_time).unwrap_or(now);
                 return;
             }
             tokio::time::sleep(left.min(STOP_NOTICED_WITHIN)).await;
@@ -332,18 +335,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_that_are_late_are_caught_up_with_only_so_far() {
+    fn late_steps_are_made_up_for_only_within_the_bound() {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let mut pace = Pace::new(1000.0, Instant::now());
             std::thread::sleep(Duration::from_millis(400));
-            let began = Instant::now();
-            // At once: what fits into the bound, one more, and what becomes due meanwhile.
+            let start = Instant::now();
+            // These steps run at once: those within the bound, one more, and those that become due meanwhile.
             for _ in 0..MAX_CATCH_UP.as_millis() + 21 {
                 pace.wait(&Stop::new()).await;
             }
             let least = Duration::from_millis(19);
-            assert!(began.elapsed() >= least, "400 late steps are not all caught up with");
+            assert!(start.elapsed() >= least, "not all of 400 late steps are made up for");
         });
     }
 }

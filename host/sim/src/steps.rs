@@ -1,83 +1,87 @@
-//! The simulated scheduler's own loop: who runs, and which tokens each gets in a step. No bytes, no sockets, no clock:
-//! the time is told.
+//! The loop of the simulated scheduler: which requests run, and which tokens each gets in a step. It has no
+//! bytes, no sockets and no clock: the caller passes the time.
 
 use std::time::Duration;
 
 use crate::ids::{Digest, Random, Seed, rid};
-use crate::load::{Arrivals, Ending, Load, Shape};
+use crate::load::{Arrivals, EndReason, Load, RequestShape};
 
-/// What a step sends, in this order: a control message, a batch without rows, a batch.
+/// The output of a step: optionally a control message and a batch without rows, then a batch.
 #[derive(Debug, Default)]
 pub struct Step {
-    /// A control message goes before the batch.
+    /// Whether a control message goes before the batch.
     pub control: bool,
-    /// A batch without rows goes before the batch.
+    /// Whether a batch without rows goes before the batch.
     pub idle: bool,
-    /// A health check's number: its row is the batch's last.
+    /// The number of a health check, whose row is the batch's last.
     pub health_check: Option<u64>,
-    /// One row for every running request.
-    pub rows: Vec<Row>,
+    /// One row for each running request.
+    pub rows: Vec<StepRow>,
 }
 
 /// One request's part of a step.
 #[derive(Clone, Debug)]
-pub struct Row {
-    /// Its name.
+pub struct StepRow {
+    /// The request's rid.
     pub rid: String,
-    /// It is the request's first.
+    /// Whether the row is the request's first.
     pub first: bool,
-    /// The place of its first new token in the request's output.
+    /// The position of the first new token in the request's output.
     pub from: u64,
-    /// Its new tokens; their ids follow from the rid and the place.
+    /// The number of new tokens. Their ids follow from the rid and the position.
     pub tokens: u32,
-    /// Tokens of the prompt.
+    /// The number of tokens of the prompt.
     pub prompt_tokens: u32,
-    /// How many of the prompt's last ones go before the new tokens, where the row is the first.
+    /// The number of the prompt's last tokens that go before the new ones in a first row.
     pub prompt_tail: u32,
-    /// It is the request's last.
-    pub ending: Option<Ending>,
-    /// Over all the request's ids, this row's included.
+    /// The end reason, if the row is the request's last.
+    pub ending: Option<EndReason>,
+    /// The digest over all ids of the request, including this row.
     pub digest: Digest,
 }
 
-/// A simulated scheduler, step by step.
+/// A simulated scheduler that runs step by step.
 #[derive(Debug)]
 pub struct Steps {
     load: Load,
-    running: Vec<Running>,
-    arrivals: Clock,
-    /// Rids that a request's name was to begin with, since the last step.
+    running: Vec<RunningRequest>,
+    arrivals: ArrivalClock,
+    /// The prefixes of the rids that were aborted since the last step.
     aborts: Vec<String>,
-    /// Requests that have begun to run.
+    /// The number of requests that have begun to run.
     admitted: u64,
     step: u64,
 }
 
-/// When the next request comes.
+/// The arrivals of requests.
 #[derive(Debug)]
-struct Clock {
+struct ArrivalClock {
     random: Random,
     arrived: u64,
-    /// Of these: not in bursts.
-    in_turn: u64,
-    /// For [`Arrivals::Rate`]: when request number `arrived` comes.
+    /// The number of arrived requests that are in no burst.
+    outside_bursts: u64,
+    /// The arrival time of request number `arrived`, for [`Arrivals::Rate`].
     next_seconds: f64,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningRequest {
     rid: String,
     seed: Seed,
-    shape: Shape,
+    shape: RequestShape,
     done: u32,
     digest: Digest,
 }
 
 impl Steps {
-    /// At its start. The load was checked.
+    /// Creates a scheduler for a load that was checked.
     pub fn new(load: Load) -> Steps {
-        let arrivals =
-            Clock { random: Random::new(load.seed, u64::MAX), arrived: 0, in_turn: 0, next_seconds: 0.0 };
+        let arrivals = ArrivalClock {
+            random: Random::new(load.seed, u64::MAX),
+            arrived: 0,
+            outside_bursts: 0,
+            next_seconds: 0.0,
+        };
         Steps { load, running: Vec::new(), arrivals, aborts: Vec::new(), admitted: 0, step: 0 }
     }
 
@@ -86,22 +90,23 @@ impl Steps {
         self.running.is_empty() && self.admitted == self.load.requests
     }
 
-    /// How many requests are running.
+    /// The number of running requests.
     pub fn running(&self) -> usize {
         self.running.len()
     }
 
-    /// As SGLang does it: every running request whose rid begins with this one is aborted, and the next step says so.
+    /// Aborts every running request whose rid starts with `rid`, like SGLang. The next step has their last
+    /// rows.
     pub fn abort(&mut self, rid: &str) {
         self.aborts.push(rid.to_owned());
     }
 
-    /// The next step, `now` after the start. Without a row where nobody is there yet.
+    /// Runs the next step at `now` after the start. The step has no rows if no request has arrived.
     pub fn next(&mut self, now: Duration) -> Step {
         self.arrivals.advance(&self.load, now, self.step);
         let limit = self.load.max_running as usize;
         while self.admitted < self.arrivals.arrived && self.running.len() < limit {
-            self.running.push(Running::new(&self.load, self.admitted));
+            self.running.push(RunningRequest::new(&self.load, self.admitted));
             self.admitted += 1;
         }
         let due = |every: Option<u64>| every.is_some_and(|every| self.step % every == every - 1);
@@ -122,7 +127,7 @@ impl Steps {
         step
     }
 
-    /// The last step of a scheduler that is told to stop: everybody who runs is aborted, nobody comes any more.
+    /// Runs the last step of a stopped scheduler: it aborts all running requests and accepts no others.
     pub fn abort_all(&mut self) -> Step {
         self.load.requests = self.admitted;
         let rows = self.running.drain(..).map(|mut request| request.aborted()).collect();
@@ -130,14 +135,14 @@ impl Steps {
     }
 }
 
-impl Clock {
+impl ArrivalClock {
     fn advance(&mut self, load: &Load, now: Duration, step: u64) {
-        let requests = load.in_turn();
+        let requests = load.outside_bursts();
         match load.arrivals {
-            Arrivals::AtOnce => self.in_turn = requests,
+            Arrivals::AtOnce => self.outside_bursts = requests,
             Arrivals::Rate(rate) => {
-                while self.in_turn < requests && self.next_seconds <= now.as_secs_f64() {
-                    self.in_turn += 1;
+                while self.outside_bursts < requests && self.next_seconds <= now.as_secs_f64() {
+                    self.outside_bursts += 1;
                     self.next_seconds -= self.random.unit().ln() / rate;
                 }
             }
@@ -145,35 +150,35 @@ impl Clock {
                 let late = (requests as f64 * fraction) as u64;
                 let mean = (u64::from(load.lengths.low) + u64::from(load.lengths.high)) / 2;
                 let steps = mean.div_ceil(load.tokens_per_step.into()).max(1);
-                // Number k of the late ones joins at step 1 + k * steps / late.
+                // Late request number k arrives at step 1 + k * steps / late.
                 let joined = if step == 0 { 0 } else { (step * late).div_ceil(steps).min(late) };
-                self.in_turn = requests - late + joined;
+                self.outside_bursts = requests - late + joined;
             }
         }
-        self.arrived = self.in_turn + load.burst_by(now);
+        self.arrived = self.outside_bursts + load.burst_by(now);
     }
 }
 
-impl Running {
-    fn new(load: &Load, index: u64) -> Running {
+impl RunningRequest {
+    fn new(load: &Load, index: u64) -> RunningRequest {
         let rid = rid(load.seed, index);
         let seed = Seed::of(&rid);
-        Running { rid, seed, shape: load.shape(index), done: 0, digest: Digest::default() }
+        RunningRequest { rid, seed, shape: load.shape(index), done: 0, digest: Digest::default() }
     }
 
-    fn row(&mut self, load: &Load) -> Row {
+    fn row(&mut self, load: &Load) -> StepRow {
         let from = self.done;
         let tokens = (self.shape.tokens - from).min(load.tokens_per_step);
-        for place in from..from + tokens {
-            self.digest.push(self.seed.id(place.into()));
+        for position in from..from + tokens {
+            self.digest.push(self.seed.id(position.into()));
         }
         self.done += tokens;
-        // An abort is told by a row of its own, after the last tokens.
+        // An abort has its own row, after the last tokens.
         let ended = match self.shape.ending {
-            Ending::Abort => tokens == 0,
+            EndReason::Abort => tokens == 0,
             _ => self.done == self.shape.tokens,
         };
-        Row {
+        StepRow {
             rid: self.rid.clone(),
             first: from == 0,
             from: from.into(),
@@ -185,15 +190,15 @@ impl Running {
         }
     }
 
-    fn aborted(&mut self) -> Row {
-        Row {
+    fn aborted(&mut self) -> StepRow {
+        StepRow {
             rid: self.rid.clone(),
             first: self.done == 0,
             from: self.done.into(),
             tokens: 0,
             prompt_tokens: self.shape.prompt_tokens,
             prompt_tail: 0,
-            ending: Some(Ending::Abort),
+            ending: Some(EndReason::Abort),
             digest: self.digest,
         }
     }
@@ -205,7 +210,7 @@ mod tests {
     use crate::load::{Burst, Endings, Lengths};
     use std::collections::HashMap;
 
-    /// Runs a load to its end, 10 ms a step.
+    /// Runs a load to its end with 10 ms for each step.
     fn run(load: Load) -> Vec<Step> {
         load.check().unwrap();
         let mut steps = Steps::new(load);
@@ -227,7 +232,7 @@ mod tests {
         load.arrivals = Arrivals::Rate(500.0);
         let steps = run(load.clone());
         let mut tokens: HashMap<String, u64> = HashMap::new();
-        let mut ended: HashMap<String, Ending> = HashMap::new();
+        let mut ended: HashMap<String, EndReason> = HashMap::new();
         for step in &steps {
             assert!(step.rows.len() <= 17);
             for row in &step.rows {
@@ -249,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_steps_and_another_gives_others() {
+    fn equal_seeds_give_equal_steps() {
         let load = |seed| {
             let mut load = Load::new(50, 20);
             load.seed = seed;
@@ -262,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_come_all_at_once_by_rate_or_staggered() {
+    fn requests_arrive_at_once_by_rate_or_staggered() {
         let first_rows = |arrivals| {
             let mut load = Load::new(100, 10);
             load.arrivals = arrivals;
@@ -282,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_comes_together_at_its_time_and_every_request_once() {
+    fn a_burst_arrives_together_at_its_time() {
         let mut load = Load::new(100, 10);
         load.arrivals = Arrivals::Rate(50.0);
         load.bursts = vec![Burst { requests: 40, at: Duration::from_millis(200) }];
@@ -295,26 +300,26 @@ mod tests {
     }
 
     #[test]
-    fn an_abort_is_told_by_a_row_without_tokens() {
+    fn an_abort_has_a_row_without_tokens() {
         let mut load = Load::new(10, 5);
         load.endings = Endings { length: 0, stop_token: 0, stop_text: 0, abort: 1 };
         let steps = run(load);
-        let last: Vec<&Row> =
+        let last: Vec<&StepRow> =
             steps.iter().flat_map(|step| &step.rows).filter(|row| row.ending.is_some()).collect();
         assert_eq!(last.len(), 10);
         assert!(last.iter().all(|row| row.tokens == 0 && row.from > 0));
     }
 
     #[test]
-    fn an_abort_ends_every_request_whose_rid_begins_with_it_in_the_next_step() {
+    fn an_abort_ends_every_request_with_its_prefix_in_the_next_step() {
         let mut steps = Steps::new(Load::new(12, 5));
         let first = steps.next(Duration::ZERO);
         steps.abort(&first.rows[3].rid);
         let next = steps.next(Duration::ZERO);
-        let ended: Vec<&Row> = next.rows.iter().filter(|row| row.ending.is_some()).collect();
+        let ended: Vec<&StepRow> = next.rows.iter().filter(|row| row.ending.is_some()).collect();
         assert_eq!(ended.len(), 1);
         let (rid, ending, tokens) = (&ended[0].rid, ended[0].ending, ended[0].tokens);
-        assert_eq!((rid, ending, tokens), (&first.rows[3].rid, Some(Ending::Abort), 0));
+        assert_eq!((rid, ending, tokens), (&first.rows[3].rid, Some(EndReason::Abort), 0));
         assert_eq!(steps.next(Duration::ZERO).rows.len(), 11);
         let same = first.rows[0].rid.len().min(3);
         steps.abort(&first.rows[0].rid[..same]);
@@ -322,18 +327,18 @@ mod tests {
     }
 
     #[test]
-    fn told_to_stop_it_aborts_who_runs_and_is_done() {
+    fn a_stopped_scheduler_aborts_its_running_requests() {
         let mut load = Load::new(10, 5);
         load.max_running = 4;
         let mut steps = Steps::new(load);
         steps.next(Duration::ZERO);
         let last = steps.abort_all();
-        assert_eq!(last.rows.iter().filter(|row| row.ending == Some(Ending::Abort)).count(), 4);
+        assert_eq!(last.rows.iter().filter(|row| row.ending == Some(EndReason::Abort)).count(), 4);
         assert!(steps.is_done());
     }
 
     #[test]
-    fn health_checks_idle_batches_and_control_messages_come_between() {
+    fn health_checks_idle_batches_and_control_messages_go_between_batches() {
         let mut load = Load::new(1, 12);
         (load.health_every, load.idle_every, load.control_every) = (Some(2), Some(3), Some(4));
         let steps = run(load);

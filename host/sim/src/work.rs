@@ -1,36 +1,37 @@
-//! What a row costs the simulated reader, as SGLang's costs a Python process some 20 us.
+//! The time that the simulated reader spends on rows. SGLang's readers, in Python, spend about 20 us on a
+//! row.
 
 use std::time::{Duration, Instant};
 
-/// Sleeping less than this at a time would take longer than it should; smaller costs add up to it first.
+/// The shortest sleep. Shorter sleeps take longer than requested, so smaller costs add up first.
 const SLEEP_AT_LEAST: Duration = Duration::from_millis(1);
 
-/// What reading costs.
+/// The cost of reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Of each row (a chunk of a request's output).
+    /// The time for each row (a chunk of a request's output).
     pub per_row: Duration,
-    /// Of each new token in it.
+    /// The time for each new token.
     pub per_token: Duration,
-    /// How the time is spent.
+    /// The way in which the time is spent.
     pub spent: Spent,
 }
 
-/// How the time is spent.
+/// The way in which a cost is spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spent {
-    /// Waiting, so that the machine is free for what is measured. Exact to about 1 ms, and on average.
+    /// Sleeping, which leaves the CPU to what is measured. Exact to about 1 ms, and on average.
     #[default]
     Asleep,
-    /// Computing, as the real reader does.
+    /// Computing, like the real reader.
     Busy,
 }
 
-/// Spends it.
+/// Spends the cost.
 #[derive(Debug)]
 pub(crate) struct Work {
     cost: Cost,
-    /// Time owed and not yet slept; negative where a sleep took too long.
+    /// The time still to sleep; negative after a sleep that took too long.
     owed_ns: i64,
 }
 
@@ -39,17 +40,17 @@ impl Work {
         Work { cost, owed_ns: 0 }
     }
 
-    /// Handles a row of so many tokens, and says when that is done.
+    /// Spends the time of a row with this many tokens. Returns the time at its end.
     pub(crate) fn row(&mut self, tokens: u32) -> Instant {
-        let began = Instant::now();
+        let start = Instant::now();
         let cost = self.cost.per_row + self.cost.per_token * tokens;
         if cost.is_zero() {
-            return began;
+            return start;
         }
         match self.cost.spent {
             Spent::Busy => loop {
                 let now = Instant::now();
-                if now.saturating_duration_since(began) >= cost {
+                if now.saturating_duration_since(start) >= cost {
                     return now;
                 }
                 std::hint::spin_loop();
@@ -58,11 +59,11 @@ impl Work {
                 self.owed_ns += nanos(cost);
                 let owed = Duration::from_nanos(u64::try_from(self.owed_ns).unwrap_or(0));
                 if owed < SLEEP_AT_LEAST {
-                    return began + owed;
+                    return start + owed;
                 }
                 std::thread::sleep(owed);
                 let now = Instant::now();
-                self.owed_ns -= nanos(now.saturating_duration_since(began));
+                self.owed_ns -= nanos(now.saturating_duration_since(start));
                 now
             }
         }
@@ -82,19 +83,19 @@ mod tests {
     }
 
     #[test]
-    fn rows_cost_what_they_should_asleep_or_busy() {
+    fn rows_take_their_cost_asleep_or_busy() {
         for spent in [Spent::Asleep, Spent::Busy] {
-            let (mut work, began) = (work(spent), Instant::now());
+            let (mut work, start) = (work(spent), Instant::now());
             for _ in 0..300 {
                 work.row(10);
             }
-            let took = began.elapsed();
+            let took = start.elapsed();
             assert!(took >= Duration::from_millis(29), "{spent:?}: 300 rows of 100 us took {took:?}");
         }
     }
 
     #[test]
-    fn small_costs_are_slept_together_and_oversleeping_is_taken_off_the_next() {
+    fn small_costs_add_up_to_one_sleep_and_oversleeping_shortens_the_next() {
         let mut work = work(Spent::Asleep);
         for rows in 1..10 {
             work.row(10);

@@ -1,4 +1,4 @@
-//! The reader's check against forged frames: what is wrong with a stream is found, and named for what it is.
+//! Tests the reader's check with forged frames: it finds each fault and names it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -21,7 +21,7 @@ const ENCODINGS: [Encoding; 4] = [
     Encoding { kind: Kind::Str, wire: SynthWire::Pickle },
 ];
 
-/// A stream of one request, 12 tokens in four frames of three.
+/// A stream of one request: 12 tokens in four frames of three.
 fn one() -> Vec<Bytes> {
     let mut load = Load::new(1, 12);
     load.tokens_per_step = 3;
@@ -44,7 +44,7 @@ fn check_as(reading: Reading, frames: &[Bytes]) -> Checker {
     checker
 }
 
-/// The faults that are not words.
+/// The counts of the faults, without descriptions.
 fn faults(checker: &Checker) -> Faults {
     Faults { samples: Vec::new(), ..checker.faults().clone() }
 }
@@ -58,7 +58,7 @@ fn encode(row: SynthRow) -> Bytes {
 }
 
 #[test]
-fn a_stream_as_it_was_sent_is_whole_in_every_encoding() {
+fn an_unchanged_stream_has_no_faults_in_any_encoding() {
     let mut load = Load::new(60, 30);
     load.lengths = Lengths { low: 1, high: 30 };
     load.endings = Endings::MIXED;
@@ -74,8 +74,8 @@ fn a_stream_as_it_was_sent_is_whole_in_every_encoding() {
         assert_eq!((record.requests, record.tokens, record.rows), (60, tokens, rows), "{encoding:?}");
         assert_eq!((checker.open(), record.frames), (0, sent.len() as u64), "{encoding:?}");
         assert!(record.health_checks > 0 && record.idle > 0 && record.controls > 0, "{record:?}");
-        for ended in sent.iter().flat_map(|frame| &frame.ended) {
-            let request = record.get(&ended.rid).unwrap();
+        for (rid, ended) in sent.iter().flat_map(|frame| &frame.ended) {
+            let request = record.get(rid).unwrap();
             assert_eq!(
                 (request.tokens, request.ids, request.ending),
                 (ended.tokens, ended.ids, ended.ending)
@@ -90,7 +90,7 @@ fn a_lost_row_is_found_with_its_tokens() {
     frames.remove(1);
     let checker = check(&frames);
     assert_eq!(faults(&checker), Faults { lost_tokens: 3, ..Faults::default() });
-    assert_eq!(checker.faults().samples, ["request \"sim-1-0000000000\": tokens 3..6 did not come"]);
+    assert_eq!(checker.faults().samples, ["request \"sim-1-0000000000\": tokens 3..6 are missing"]);
 }
 
 #[test]
@@ -101,19 +101,19 @@ fn a_repeated_row_is_found() {
 }
 
 #[test]
-fn a_row_out_of_order_is_found_and_its_tokens_are_not_lost() {
+fn a_row_out_of_order_is_found_and_its_tokens_do_not_count_as_lost() {
     let mut frames = one();
     frames.swap(1, 2);
     let checker = check(&frames);
     assert_eq!(faults(&checker), Faults { late_rows: 1, ..Faults::default() });
     let in_order = check(&one());
-    let [moved, right] = [&checker, &in_order].map(|it| *it.record().get(&rid(1, 0)).unwrap());
+    let [moved, right] = [&checker, &in_order].map(|checker| *checker.record().get(&rid(1, 0)).unwrap());
     assert_eq!(moved.tokens, right.tokens);
-    assert_ne!(moved.ids, right.ids, "the ids are the same, their order is not");
+    assert_ne!(moved.ids, right.ids, "the same ids are in another order");
 }
 
 #[test]
-fn a_last_row_that_is_lost_leaves_its_request_open() {
+fn a_lost_last_row_leaves_its_request_open() {
     let mut frames = one();
     frames.pop();
     let checker = check(&frames);
@@ -130,22 +130,22 @@ fn a_row_after_the_end_and_a_second_end_are_found() {
 }
 
 #[test]
-fn of_very_many_gaps_the_oldest_are_given_up_and_their_tokens_stay_lost() {
+fn with_too_many_gaps_the_tokens_of_the_oldest_stay_lost() {
     let mut load = Load::new(1, 2 * MAX_MISSING_RANGES as u32 + 4);
     load.lengths.high = load.lengths.low;
     let all = bytes(&frames::frames(&load, ENCODINGS[0], Duration::ZERO).unwrap());
-    // Every other token is left out, one gap more than are remembered.
+    // Every other token is left out, for one gap more than the reader remembers.
     let mut gappy: Vec<Bytes> = all.iter().step_by(2).cloned().collect();
     let gaps = MAX_MISSING_RANGES as u64 + 1;
     assert_eq!(check(&gappy).faults().lost_tokens, gaps);
-    assert_eq!(check(&gappy).faults().samples.len(), MAX_SAMPLES, "the others are counted, not told");
+    assert_eq!(check(&gappy).faults().samples.len(), MAX_SAMPLES, "further faults are only counted");
     gappy.push(all[3].clone());
     let checker = check(&gappy);
     let expected = Faults { lost_tokens: gaps - 1, late_rows: 1, ..Faults::default() };
     assert_eq!(faults(&checker), expected, "the second gap is remembered");
     gappy.push(all[1].clone());
     let expected = Faults { repeated_tokens: 1, ..expected };
-    assert_eq!(faults(&check(&gappy)), expected, "the first is not");
+    assert_eq!(faults(&check(&gappy)), expected, "the first gap is not");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn rows_joined_into_one_are_no_fault() {
 }
 
 #[test]
-fn an_id_in_its_place_that_was_changed_is_found() {
+fn a_changed_id_is_found() {
     let seed = Seed::of_simulated(&rid(1, 0)).unwrap();
     let checker = check(&[encode(row(vec![seed.id(0), seed.id(1) + 1, seed.id(2)], 3))]);
     assert_eq!(faults(&checker), Faults { wrong_ids: 1, ..Faults::default() });
@@ -175,7 +175,7 @@ fn more_tokens_than_the_scheduler_counts_are_found() {
 }
 
 #[test]
-fn a_text_that_is_not_that_of_its_ids_is_found() {
+fn a_text_that_does_not_match_its_ids_is_found() {
     let seed = Seed::of_simulated(&rid(1, 0)).unwrap();
     let mut forged = row(vec![seed.id(0)], 1);
     forged.text = "something else".to_owned();
@@ -190,14 +190,14 @@ fn bytes_that_are_no_frame_are_found() {
 }
 
 #[test]
-fn a_reader_of_last_rows_loses_what_deltas_leave_out_and_nothing_of_a_cumulative_stream() {
+fn a_reader_of_last_rows_loses_tokens_of_deltas_but_not_of_a_cumulative_stream() {
     let deltas = check_as(Reading::LastOnly, &one());
     assert_eq!(faults(&deltas), Faults { lost_tokens: 9, ..Faults::default() });
     let seed = Seed::of_simulated(&rid(1, 0)).unwrap();
     let all: Vec<i64> = (0..12).map(|place| seed.id(place)).collect();
     let mut last = row(all.clone(), 12);
     last.finish = Some(SynthFinish::Length(12));
-    // The one between is skipped, as a reader that is behind does.
+    // The row between is left out, like by a reader with a backlog.
     let cumulative = check_as(Reading::LastOnly, &[encode(row(all[..3].to_vec(), 3)), encode(last)]);
     assert!(cumulative.faults().is_none(), "{:?}", cumulative.faults());
     let record = cumulative.record();
@@ -205,7 +205,7 @@ fn a_reader_of_last_rows_loses_what_deltas_leave_out_and_nothing_of_a_cumulative
 }
 
 #[test]
-fn of_a_stream_that_is_not_simulated_only_the_count_is_checked() {
+fn a_stream_that_is_not_simulated_is_checked_by_its_counts() {
     let ids = |ids: &[i64]| ids.to_vec();
     let forged = |mut row: SynthRow| {
         row.rid = "chatcmpl-1".to_owned();
@@ -216,7 +216,7 @@ fn of_a_stream_that_is_not_simulated_only_the_count_is_checked() {
 }
 
 #[test]
-fn frames_can_be_counted_without_being_understood() {
+fn frames_can_be_counted_without_decoding() {
     let frames = [Bytes::from_static(b"one"), Bytes::from_static(b"two")];
     let checker = check_as(Reading::Frames, &frames);
     assert!(checker.faults().is_none());

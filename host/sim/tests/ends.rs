@@ -1,4 +1,4 @@
-//! A scheduler and a reader over real sockets, with nothing between them.
+//! Runs a scheduler and a reader over real sockets, with nothing between them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -21,7 +21,7 @@ use afterbay_wire::synth::SynthWire;
 
 const MSGPACK: Encoding = Encoding { kind: Kind::TokenId, wire: SynthWire::Msgpack };
 
-/// A load with a bit of everything.
+/// A load with some of everything.
 fn mixed() -> Load {
     Load {
         lengths: Lengths { low: 1, high: 60 },
@@ -35,11 +35,11 @@ fn mixed() -> Load {
     }
 }
 
-/// Runs both; the reader is stopped if it does not end by itself.
+/// Runs both ends, and stops the reader if it does not end by itself.
 fn run(sender: scheduler::Options, reader: reader::Options) -> (Sent, Received) {
     let stop = Stop::new();
-    let told = stop.clone();
-    let reading = thread::spawn(move || reader::run(reader, &told, &mut |_| {}).unwrap());
+    let reader_stop = stop.clone();
+    let reading = thread::spawn(move || reader::run(reader, &reader_stop, &mut |_| {}).unwrap());
     let sent = scheduler::run(sender, &Stop::new(), &mut |_| {}).unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);
     while !reading.is_finished() && Instant::now() < deadline {
@@ -53,7 +53,7 @@ fn ipc(dir: &Path) -> String {
     format!("ipc://{}", dir.join("reader").display())
 }
 
-/// A reader that ends by itself when so many requests have ended and nothing more came.
+/// A reader that ends after this many requests and some time to linger.
 fn reader(dir: &Path, requests: u64) -> reader::Options {
     let mut options = reader::Options::new(ipc(dir));
     options.until.requests = Some(requests);
@@ -61,7 +61,7 @@ fn reader(dir: &Path, requests: u64) -> reader::Options {
     options
 }
 
-/// A reader that stalls at its first frame, so that all the others wait meanwhile.
+/// Runs a reader that stalls at its first frame, so that all other frames wait.
 fn stalled(dir: &Path, inbox: Inbox, reading: Reading) -> (Sent, Received) {
     let source = Source::Load(Load::new(20, 30), MSGPACK);
     let mut reader = reader(dir, 20);
@@ -71,7 +71,7 @@ fn stalled(dir: &Path, inbox: Inbox, reading: Reading) -> (Sent, Received) {
 }
 
 #[test]
-fn an_unbounded_inbox_holds_what_comes_while_the_reader_stalls_and_a_bounded_one_no_more_than_it_may() {
+fn during_a_stall_an_unbounded_inbox_takes_all_frames_and_a_bounded_one_up_to_its_bound() {
     let dir = tempfile::tempdir().unwrap();
     let (_, received) = stalled(dir.path(), Inbox::Unbounded, Reading::Deltas);
     assert!(received.is_whole(), "{received:?}");
@@ -79,12 +79,12 @@ fn an_unbounded_inbox_holds_what_comes_while_the_reader_stalls_and_a_bounded_one
     assert_eq!(received.backlog.rows, 20 * received.backlog.frames);
     let (_, received) = stalled(dir.path(), Inbox::Frames(4), Reading::Deltas);
     assert!(received.is_whole(), "{received:?}");
-    // One that is handled, one that finds no room.
+    // One more frame is being handled, and one more waits for room.
     assert!(received.backlog.frames <= 6, "{received:?}");
 }
 
 #[test]
-fn a_reader_that_overwrites_loses_the_tokens_of_chunks_that_it_finds_together() {
+fn an_overwriting_reader_loses_tokens_of_chunks_that_it_finds_together() {
     let dir = tempfile::tempdir().unwrap();
     let (sent, received) = stalled(dir.path(), Inbox::Unbounded, Reading::Overwriting);
     assert!(received.overwritten_rows > 0, "{received:?}");
@@ -96,7 +96,7 @@ fn a_reader_that_overwrites_loses_the_tokens_of_chunks_that_it_finds_together() 
 }
 
 #[test]
-fn what_is_sent_arrives_exactly_in_every_encoding() {
+fn all_frames_arrive_exactly_in_every_encoding() {
     for kind in [Kind::TokenId, Kind::Str] {
         for wire in [SynthWire::Msgpack, SynthWire::Pickle] {
             let dir = tempfile::tempdir().unwrap();
@@ -114,7 +114,7 @@ fn what_is_sent_arrives_exactly_in_every_encoding() {
 }
 
 #[test]
-fn over_tcp_what_is_sent_arrives_exactly() {
+fn all_frames_arrive_exactly_over_tcp() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let endpoint = format!("tcp://127.0.0.1:{port}");
     let dir = tempfile::tempdir().unwrap();
@@ -124,7 +124,7 @@ fn over_tcp_what_is_sent_arrives_exactly() {
 }
 
 #[test]
-fn a_slow_reader_holds_the_scheduler_back_and_loses_nothing() {
+fn a_slow_reader_blocks_the_scheduler_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = reader(dir.path(), 64);
     options.cost = Cost { per_row: Duration::from_micros(20), spent: Spent::Asleep, ..Cost::default() };
@@ -134,7 +134,7 @@ fn a_slow_reader_holds_the_scheduler_back_and_loses_nothing() {
     assert!(Comparison::of(&sent.record, &received.record).is_exact());
     let cost = Duration::from_micros(20) * 64 * 400;
     assert!(received.elapsed >= cost * 9 / 10, "{:?} is less than the rows cost, {cost:?}", received.elapsed);
-    assert!(sent.blocked > Duration::ZERO, "16 MB are more than the kernel and the bound in flight hold");
+    assert!(sent.blocked > Duration::ZERO, "16 MB exceed the kernel's buffers and the bound in flight");
 }
 
 #[test]
@@ -150,18 +150,18 @@ fn steps_keep_their_pace() {
 }
 
 #[test]
-fn a_stopped_scheduler_aborts_what_runs_and_the_reader_sees_it_end() {
+fn a_stopped_scheduler_aborts_its_requests_and_the_reader_sees_their_ends() {
     let dir = tempfile::tempdir().unwrap();
     let stop = Stop::new();
-    let (read_stop, told) = (Stop::new(), stop.clone());
-    let (read_told, options) = (read_stop.clone(), reader(dir.path(), 1000));
-    let reading = thread::spawn(move || reader::run(options, &read_told, &mut |_| {}).unwrap());
+    let scheduler_stop = stop.clone();
+    let options = reader(dir.path(), 1000);
+    let reading = thread::spawn(move || reader::run(options, &Stop::new(), &mut |_| {}).unwrap());
     let mut sender =
         scheduler::Options::new(ipc(dir.path()), Source::Load(Load::new(1000, 1_000_000), MSGPACK));
     sender.steps_per_second = 100.0;
     let sending = thread::spawn(move || {
         let mut seen = 0;
-        scheduler::run(sender, &told, &mut |progress| seen = progress.frames.max(seen))
+        scheduler::run(sender, &scheduler_stop, &mut |progress| seen = progress.frames.max(seen))
             .map(|sent| (sent, seen))
     });
     thread::sleep(Duration::from_millis(500));
@@ -179,7 +179,7 @@ fn a_stopped_scheduler_aborts_what_runs_and_the_reader_sees_it_end() {
 }
 
 #[test]
-fn a_scheduler_that_nobody_listens_to_says_so() {
+fn a_scheduler_without_a_listener_fails() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = scheduler::Options::new(ipc(dir.path()), Source::Load(mixed(), MSGPACK));
     options.connect_timeout = Duration::from_millis(200);
@@ -188,7 +188,7 @@ fn a_scheduler_that_nobody_listens_to_says_so() {
 }
 
 #[test]
-fn a_reader_that_goes_away_for_good_ends_the_scheduler_with_what_it_sent_so_far() {
+fn a_scheduler_ends_with_its_report_if_the_reader_disappears_for_good() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = reader::Options::new(ipc(dir.path()));
     options.until.frames = Some(50);
@@ -225,27 +225,27 @@ fn generation(page: &Path) -> u64 {
 }
 
 #[test]
-fn a_reader_that_restarts_counts_each_life_on_its_own_generation_of_the_page() {
+fn each_session_of_a_reader_counts_on_its_own_generation_of_the_page() {
     let dir = tempfile::tempdir().unwrap();
     let page = dir.path().join("credit");
     let mut options = reader::Options::new(ipc(dir.path()));
     options.credit = Some(page.clone());
     options.restarts = Some(Restarts { every_frames: 40, pause: Duration::from_millis(50), times: Some(2) });
     options.until.idle = Some(Duration::from_millis(500));
-    // The `zeromq` crate forgets what it holds when the reader goes: that is what Afterbay is for. So the load is sent
-    // three times, by three schedulers, one for each life.
+    // The `zeromq` crate drops its frames when the reader disappears. The test therefore sends the load three
+    // times, with one scheduler for each session of the reader.
     let stop = Stop::new();
-    let told = stop.clone();
-    let reading = thread::spawn(move || reader::run(options, &told, &mut |_| {}).unwrap());
-    for life in 0..3 {
-        let load = Load { seed: life, ..Load::new(8, 40) };
+    let reader_stop = stop.clone();
+    let reading = thread::spawn(move || reader::run(options, &reader_stop, &mut |_| {}).unwrap());
+    for session in 0..3 {
+        let load = Load { seed: session, ..Load::new(8, 40) };
         let mut sender = scheduler::Options::new(ipc(dir.path()), Source::Load(load, MSGPACK));
         sender.connect_timeout = Duration::from_secs(5);
         let sent = scheduler::run(sender, &Stop::new(), &mut |_| {}).unwrap();
         assert_eq!(sent.record.frames, 40);
-        // Until this life has read its forty frames, and the next one has begun.
+        // Wait until this session has read its forty frames and the next one has begun.
         let deadline = Instant::now() + Duration::from_secs(10);
-        while life < 2 && generation(&page) < life + 2 && Instant::now() < deadline {
+        while session < 2 && generation(&page) < session + 2 && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -259,7 +259,7 @@ fn a_reader_that_restarts_counts_each_life_on_its_own_generation_of_the_page() {
 }
 
 #[test]
-fn a_reader_that_restarts_with_nothing_between_loses_frames_and_the_check_finds_which() {
+fn without_afterbay_a_restart_of_the_reader_loses_frames_and_the_check_finds_them() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = reader::Options::new(ipc(dir.path()));
     options.restarts = Some(Restarts { every_frames: 100, pause: Duration::from_millis(20), times: Some(1) });
@@ -271,6 +271,6 @@ fn a_reader_that_restarts_with_nothing_between_loses_frames_and_the_check_finds_
     assert_eq!((sent.broken, received.restarts), (1, 1));
     assert!(received.faults.lost_tokens > 0, "{received:?}");
     let lost = sent.record.tokens - received.record.tokens;
-    assert_eq!(received.faults.lost_tokens, lost, "what the check finds lost is what did not come");
+    assert_eq!(received.faults.lost_tokens, lost, "the check finds exactly the missing tokens");
     assert_eq!(received.faults.repeated_tokens, 0);
 }

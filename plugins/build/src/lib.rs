@@ -1,17 +1,17 @@
-//! Builds guests: a cargo started within a build script or a test, for a workspace of plugins.
+//! Builds guests (WebAssembly components) by running cargo from a build script or a test.
 //!
-//! Owns how that cargo is kept apart from the one around it. Knows no plugin.
+//! This crate isolates the inner cargo from the outer one. It knows no particular plugin.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What guests are built for.
+/// The target of guests.
 pub const TARGET: &str = "wasm32-wasip2";
 
-/// Variables of the outer cargo that would change the inner one's build: its flags, its wrappers (clippy's, a coverage
-/// tool's), its job server, what it tells a build script.
+/// Variables of the outer cargo that would change the inner build: flags, wrappers (of clippy or coverage
+/// tools), the job server and the variables of build scripts.
 const CLEARED: [&str; 8] = [
     "RUSTFLAGS",
     "RUSTDOCFLAGS",
@@ -22,45 +22,45 @@ const CLEARED: [&str; 8] = [
     "TARGET",
     "HOST",
 ];
-/// Of `CARGO_*` only these stay: where its home is and how it reaches its registry.
-const KEPT: [&str; 5] = ["CARGO_HOME", "CARGO_NET_", "CARGO_HTTP_", "CARGO_REGISTR", "CARGO_TERM_"];
+/// The only `CARGO_*` variables that reach the inner cargo: its home and its access to registries.
+const PASSED_ON: [&str; 5] = ["CARGO_HOME", "CARGO_NET_", "CARGO_HTTP_", "CARGO_REGISTR", "CARGO_TERM_"];
 
-/// Why there is no guest.
+/// The reason why a build failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// cargo or rustc could not be started.
     #[error("{program}: {error}")]
     NotStarted {
-        /// The program.
+        /// The name of the program.
         program: String,
-        /// What the system says.
+        /// The error of the operating system.
         error: std::io::Error,
     },
-    /// The standard library for guests is not installed.
+    /// The target's standard library is not installed.
     #[error("guests are built for {TARGET}, which is not installed: run `rustup target add {TARGET}`")]
     NoTarget,
-    /// The guest does not build.
+    /// cargo reported an error.
     #[error("guests in {workspace} do not build:\n{output}")]
     Failed {
-        /// The workspace.
+        /// The workspace that was built.
         workspace: PathBuf,
-        /// What cargo says.
+        /// The output of cargo.
         output: String,
     },
 }
 
-/// Builds every guest of a workspace, in its release profile and with its `Cargo.lock` as it is, and returns the
-/// directory that holds `NAME.wasm` for each library, and `examples/NAME.wasm` for each example.
+/// Builds every guest of a workspace in the release profile, with its `Cargo.lock` unchanged. Returns the
+/// directory that has `NAME.wasm` for each library and `examples/NAME.wasm` for each example.
 ///
-/// Safe to be called from several processes at once with one `target_dir`: cargo locks it.
+/// Several processes may call this at once with one `target_dir`, because cargo locks the directory.
 ///
 /// # Errors
-/// If a guest does not build, with what cargo says; if the target is missing, with how to get it.
+/// If a guest does not build, with cargo's output; if the target is missing, with the command to install it.
 pub fn build(workspace: &Path, target_dir: &Path) -> Result<PathBuf, BuildError> {
     build_with(workspace, target_dir, &[])
 }
 
-/// The same, with variables for the guests' build scripts.
+/// Builds like [`build`] and passes environment variables to the guests' build scripts.
 ///
 /// # Errors
 /// As [`build`].
@@ -119,8 +119,8 @@ fn clean(mut command: Command) -> Command {
 }
 
 fn is_cleared(name: &str) -> bool {
-    let of_cargo = name.starts_with("CARGO") && !KEPT.iter().any(|kept| name.starts_with(kept));
-    of_cargo || CLEARED.contains(&name)
+    let is_cargos = name.starts_with("CARGO") && !PASSED_ON.iter().any(|prefix| name.starts_with(prefix));
+    is_cargos || CLEARED.contains(&name)
 }
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn where_cargo_finds_its_crates_stays() {
+    fn cargos_home_and_registries_reach_the_inner_one() {
         for name in [
             "CARGO_HOME",
             "CARGO_NET_OFFLINE",
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workspace_that_does_not_build_says_why() {
+    fn a_failed_build_reports_cargos_output() {
         let here = std::env::temp_dir().join(format!("afterbay-plugin-build-{}", std::process::id()));
         let error = build(&here, &here.join("target")).unwrap_err();
         assert!(

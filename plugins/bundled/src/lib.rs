@@ -1,6 +1,7 @@
-//! What is made in the plugins' workspace: the contract as C, and the bundled plugins, as components: what `component = "builtin:NAME"` in a config names.
+//! The bundled plugins as components (`component = "builtin:NAME"` in a configuration), and the contract in
+//! C.
 //!
-//! Built from `plugins/NAME` by this crate's build script, so that they need nothing else on the disk.
+//! This crate's build script builds them from `plugins/NAME` into the binary, which needs no other file.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -8,19 +9,19 @@ static BUNDLED: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/bundled.r
 
 static C_BINDINGS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/c_bindings.rs"));
 
-/// The contract as C, by file: a header, and what goes between it and the component model.
+/// The contract in C: name and text of a header and of the glue code to the component model.
 #[must_use]
 pub fn c_bindings() -> &'static [(&'static str, &'static str)] {
     C_BINDINGS
 }
 
-/// The bytes of a bundled component.
+/// The bytes of a bundled plugin's component.
 #[must_use]
 pub fn component(name: &str) -> Option<&'static [u8]> {
     BUNDLED.iter().find(|(bundled, _)| *bundled == name).map(|(_, bytes)| *bytes)
 }
 
-/// What a bundled plugin is to be granted, as `grant` of a config has it.
+/// The grants that a bundled plugin needs, as in `grant` of a configuration.
 #[must_use]
 pub fn grants(name: &str) -> &'static [&'static str] {
     match name {
@@ -30,7 +31,7 @@ pub fn grants(name: &str) -> &'static [&'static str] {
     }
 }
 
-/// The names of the bundled components.
+/// The names of the bundled plugins.
 pub fn names() -> impl Iterator<Item = &'static str> {
     BUNDLED.iter().map(|(name, _)| *name)
 }

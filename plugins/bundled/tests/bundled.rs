@@ -1,4 +1,4 @@
-//! The bundled plugins in the real runtime.
+//! Runs the bundled plugins in the real runtime.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::path::Path;
@@ -10,12 +10,12 @@ use afterbay_runtime::{
     Terms, Tokens, Verdict,
 };
 
-/// The limits of a config that names none, but for the deadline: the machine that runs the tests may be slow and busy.
+/// The default limits, but for a long deadline: a test machine may be slow and busy.
 fn limits() -> Limits {
     Limits { deadline: Duration::from_secs(10), ..Limits::default() }
 }
 
-/// What it compiles is kept for the black-box tests (`tests/src/afterbay.rs`).
+/// A host that caches compiled components for the black-box tests (`tests/src/afterbay.rs`).
 fn host() -> Host {
     let cache_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache/afterbay/compiled");
     Host::new(HostOptions { cache_dir: Some(cache_dir), ..HostOptions::default() }).unwrap()
@@ -24,6 +24,18 @@ fn host() -> Host {
 fn start(host: &Host, name: &str) -> Plugin {
     let bytes = afterbay_bundled::component(name).unwrap();
     host.load(name, bytes, limits()).unwrap().instantiate("{}").unwrap()
+}
+
+fn opened(request: &u64) -> Opened<'static> {
+    Opened {
+        request: *request,
+        rid: "r",
+        http_worker_ipc: "",
+        sink: "",
+        prompt_tokens: 0,
+        received_tokens: 0,
+        resumed: false,
+    }
 }
 
 /// A model without tokens.
@@ -70,21 +82,12 @@ fn every_bundled_plugin_loads_under_its_name() {
 }
 
 #[test]
-fn delta_to_cumulative_gives_each_row_all_ids_of_its_request() {
+fn delta_to_cumulative_sends_all_ids_of_the_request_in_each_row() {
     let host = host();
     let mut plugin = start(&host, "delta-to-cumulative");
     assert_eq!(plugin.component().description().writes, IdShape::Cumulative);
-    let opened = |request| Opened {
-        request,
-        rid: "r",
-        http_worker_ipc: "",
-        sink: "",
-        prompt_tokens: 0,
-        received_tokens: 0,
-        resumed: false,
-    };
     let requests: Vec<u64> = (0..64).collect();
-    plugin.open(&requests.iter().map(|&request| opened(request)).collect::<Vec<_>>()).unwrap();
+    plugin.open(&requests.iter().map(opened).collect::<Vec<_>>()).unwrap();
     let id = |request: u64, step: i64| request as i64 * 1_000 + step;
     for step in 0..40 {
         let ids: Vec<i64> = requests.iter().map(|&request| id(request, step)).collect();
@@ -109,28 +112,19 @@ fn delta_to_cumulative_gives_each_row_all_ids_of_its_request() {
     assert!(!plugin.has_log(), "{:?}", plugin.drain_log());
 }
 
-/// Prints what the README says: `cargo test --release -p afterbay-bundled -- --ignored --nocapture`.
+/// Prints the figures of the README: `cargo test --release -p afterbay-bundled -- --ignored --nocapture`.
 #[test]
-#[ignore = "a measurement, to be run alone and in release"]
+#[ignore = "a measurement: run it alone and in release"]
 fn cost_of_delta_to_cumulative() {
     let host = host();
     let bytes = afterbay_bundled::component("delta-to-cumulative").unwrap();
     let limits = Limits { memory_bytes: 4 << 30, ..limits() };
     let component = host.load("cumulative", bytes, limits).unwrap();
     let requests: Vec<u64> = (0..1_024).collect();
-    let opened = |&request: &u64| Opened {
-        request,
-        rid: "r",
-        http_worker_ipc: "",
-        sink: "",
-        prompt_tokens: 0,
-        received_tokens: 0,
-        resumed: false,
-    };
     for tokens in [100_u32, 500, 2_000] {
         let mut plugin = component.instantiate("{}").unwrap();
         plugin.open(&requests.iter().map(opened).collect::<Vec<_>>()).unwrap();
-        let mut took = Duration::ZERO;
+        let mut last_call = Duration::ZERO;
         for step in 1..=tokens {
             let columns = Columns {
                 requests: &requests,
@@ -139,10 +133,13 @@ fn cost_of_delta_to_cumulative() {
                 completion_tokens: &[u64::from(step); 1_024],
                 ..Columns::default()
             };
-            let began = std::time::Instant::now();
+            let start = std::time::Instant::now();
             plugin.process(&columns).unwrap();
-            took = began.elapsed();
+            last_call = start.elapsed();
         }
-        println!("1,024 requests, batch {tokens}: {took:?}, {} MiB of memory", plugin.memory_bytes() >> 20);
+        println!(
+            "1,024 requests, batch {tokens}: {last_call:?}, {} MiB of memory",
+            plugin.memory_bytes() >> 20
+        );
     }
 }

@@ -1,1 +1,1 @@
-//! Nothing: what this crate makes is made by its build script.
+//! Empty: the build script of this crate writes its output.

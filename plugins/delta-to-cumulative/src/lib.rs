@@ -1,6 +1,6 @@
-//! Gives each row all of its request's token ids so far, for a reader that keeps only the last row it has seen.
+//! Puts all token ids of the request so far into each row, for a reader that keeps only the last row.
 //!
-//! Keeps the ids of every live request. What it costs, and what it leaves alone, is in its README.
+//! The plugin stores the ids of every live request. Its README gives the costs and the exceptions.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -11,28 +11,29 @@ use afterbay_plugin::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Which requests are given all ids so far.
+/// The settings.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// Those that fit any of these; without a rule, all. The others go on as they came.
+    /// Conditions; a request that matches any of them gets cumulative ids. Without a condition every request
+    /// does. All other requests stay unchanged.
     #[serde(default)]
     rules: Vec<RequestIs>,
 }
 
-/// The plugin.
+/// The plugin that makes ids cumulative.
 pub struct DeltaToCumulative {
     rules: Vec<RequestIs>,
-    requests: Requests<Request>,
-    /// Whether the log knows that this stream is cumulative by itself.
-    told: bool,
+    requests: Requests<RequestIds>,
+    /// Set once the log says that this stream is already cumulative.
+    logged_cumulative: bool,
 }
 
-enum Request {
-    /// Its rows are deltas, as far as one can tell: these are its ids so far.
-    Kept(Vec<TokenId>),
-    /// Its rows go on as they are.
-    LeftAlone,
+enum RequestIds {
+    /// The request's rows are deltas. These are its ids so far.
+    Cumulative(Vec<TokenId>),
+    /// The request's rows stay unchanged.
+    Unchanged,
 }
 
 impl Plugin for DeltaToCumulative {
@@ -42,26 +43,26 @@ impl Plugin for DeltaToCumulative {
     const WRITES: IdShape = IdShape::Cumulative;
 
     fn new(Settings { rules }: Settings) -> Result<Self, ConfigureError> {
-        Ok(Self { rules, requests: Requests::new(), told: false })
+        Ok(Self { rules, requests: Requests::new(), logged_cumulative: false })
     }
 
     fn opened(&mut self, request: &Opened) {
-        // The instance before this one knew it.
+        // The previous instance exported this request.
         if self.requests.get(request.request).is_some() {
             return;
         }
-        let is_meant = self.rules.is_empty() || self.rules.iter().any(|rule| rule.fits(request));
-        let state = if !is_meant {
-            Request::LeftAlone
+        let is_selected = self.rules.is_empty() || self.rules.iter().any(|rule| rule.fits(request));
+        let state = if !is_selected {
+            RequestIds::Unchanged
         } else if request.received_tokens > 0 {
             let tokens = request.received_tokens;
             afterbay_plugin::warn!(
                 request: request.request,
-                "left as it is: its first {tokens} ids came before this instance and are not known to it"
+                "rows stay unchanged: the first {tokens} ids came before this instance, which does not know them"
             );
-            Request::LeftAlone
+            RequestIds::Unchanged
         } else {
-            Request::Kept(Vec::new())
+            RequestIds::Cumulative(Vec::new())
         };
         self.requests.insert(request.request, state);
     }
@@ -69,21 +70,21 @@ impl Plugin for DeltaToCumulative {
     fn process(&mut self, batch: &Batch<'_>, verdicts: &mut Verdicts) {
         for row in batch {
             let Some(request) = self.requests.get_mut(row.request()) else { continue };
-            let Request::Kept(ids) = request else { continue };
+            let RequestIds::Cumulative(ids) = request else { continue };
             if is_cumulative(row, ids.len()) {
-                *request = Request::LeftAlone;
-                if !self.told {
-                    self.told = true;
+                *request = RequestIds::Unchanged;
+                if !self.logged_cumulative {
+                    self.logged_cumulative = true;
                     afterbay_plugin::info!(
                         request: row.request(),
-                        "this stream is cumulative already: its requests are left as they are"
+                        "this stream is already cumulative: its rows stay unchanged"
                     );
                 }
                 continue;
             }
             let is_first = ids.is_empty();
             ids.extend_from_slice(row.ids());
-            // The first ids of a request are all of its ids: such a row is right as it is.
+            // The first ids are all ids so far: such a row is already right.
             if !is_first {
                 verdicts.replace(row, ids.as_slice());
             }
@@ -94,13 +95,14 @@ impl Plugin for DeltaToCumulative {
         self.requests.remove(request);
     }
 
-    /// Each request: its number, how many ids there are, and these; `LEFT_ALONE` of one that is left alone.
+    /// For each request: its number, the count of its ids and the ids, all as 64-bit little-endian words. The
+    /// count of an unchanged request is `UNCHANGED`.
     fn export_state(&mut self) -> Vec<u8> {
         let mut state = Vec::new();
-        for (request, kept) in self.requests.iter() {
-            let (count, ids): (u64, &[TokenId]) = match kept {
-                Request::Kept(ids) => (ids.len() as u64, ids),
-                Request::LeftAlone => (LEFT_ALONE, &[]),
+        for (request, ids) in self.requests.iter() {
+            let (count, ids): (u64, &[TokenId]) = match ids {
+                RequestIds::Cumulative(ids) => (ids.len() as u64, ids),
+                RequestIds::Unchanged => (UNCHANGED, &[]),
             };
             state.extend_from_slice(&request.to_le_bytes());
             state.extend_from_slice(&count.to_le_bytes());
@@ -110,7 +112,7 @@ impl Plugin for DeltaToCumulative {
     }
 
     fn import_state(&mut self, version: &str, state: &[u8]) -> Result<(), StateError> {
-        // This is the first version that exports any.
+        // No earlier version exports state.
         if version != env!("CARGO_PKG_VERSION") {
             return Err(StateError::UnknownVersion);
         }
@@ -118,18 +120,18 @@ impl Plugin for DeltaToCumulative {
         let mut words = words.iter().map(|word| u64::from_le_bytes(*word));
         let mut requests = Requests::new();
         while let Some(request) = words.next() {
-            let kept = match words.next().ok_or(StateError::Corrupt)? {
-                LEFT_ALONE => Request::LeftAlone,
+            let ids = match words.next().ok_or(StateError::Corrupt)? {
+                UNCHANGED => RequestIds::Unchanged,
                 count => {
                     let ids = words.by_ref().take(count as usize).map(u64::cast_signed);
                     let ids: Vec<TokenId> = ids.collect();
                     if ids.len() as u64 != count {
                         return Err(StateError::Corrupt);
                     }
-                    Request::Kept(ids)
+                    RequestIds::Cumulative(ids)
                 }
             };
-            requests.insert(request, kept);
+            requests.insert(request, ids);
         }
         if !rest.is_empty() {
             return Err(StateError::Corrupt);
@@ -139,10 +141,11 @@ impl Plugin for DeltaToCumulative {
     }
 }
 
-/// The count of a request that is left alone, in a state.
-const LEFT_ALONE: u64 = u64::MAX;
+/// The count of an unchanged request in an exported state.
+const UNCHANGED: u64 = u64::MAX;
 
-/// A row with as many ids as the request has tokens, when there were ids before: they are among these.
+/// Whether a row already has all ids so far: there were ids before, and the row has as many ids as the
+/// request has tokens.
 fn is_cumulative(row: Row<'_>, ids_before: usize) -> bool {
     let ids = row.ids().len();
     ids_before > 0 && ids > 0 && row.completion_tokens() == Some(ids as u64)
@@ -169,7 +172,7 @@ mod tests {
         Verdict { row, action: Action::Replace(Replacement { ids: ids.to_vec(), text: None }) }
     }
 
-    /// A request that was there before, with so many tokens.
+    /// A request that began before this instance, with this many tokens.
     fn resumed(received_tokens: u64) -> Opened {
         Opened {
             request: 1,
@@ -197,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_row_without_ids_has_them_all_too() {
+    fn a_last_row_without_new_ids_has_all_ids_too() {
         let mut plugin = plugin();
         plugin.open(1);
         plugin.process(&[row(1, &[10, 11], 2)]);
@@ -215,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_cumulative_already_is_left_alone_and_told_once() {
+    fn a_cumulative_stream_stays_unchanged_and_is_logged_once() {
         let mut plugin = plugin();
         plugin.open(1);
         plugin.open(2);
@@ -228,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn with_rules_only_the_requests_that_fit_one_are_given_all_ids() {
+    fn with_rules_only_matching_requests_get_all_ids() {
         let rules = r#"{"rules": [{"rid_prefix": "old-"}, {"rid_prefix": "o", "http_worker_ipc": "ipc:///w1"}, {"sink": "s"}]}"#;
         let mut plugin = Harness::<DeltaToCumulative>::new(rules).unwrap();
         let requests = [
@@ -256,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_whose_beginning_was_missed_is_left_alone_and_told() {
+    fn a_request_with_a_missed_beginning_stays_unchanged_and_is_logged() {
         let mut plugin = plugin();
         plugin.open_as(resumed(3));
         assert_eq!(plugin.process(&[row(1, &[13], 4)]), []);
@@ -267,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_was_resumed_before_its_first_token_is_served() {
+    fn a_request_resumed_before_its_first_token_gets_all_ids() {
         let mut plugin = plugin();
         plugin.open_as(resumed(0));
         plugin.process(&[row(1, &[10], 1)]);
@@ -275,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_instance_after_a_reload_goes_on_with_the_ids_of_the_one_before() {
+    fn after_a_reload_the_new_instance_has_the_ids_of_the_old_one() {
         let mut before = plugin();
         before.open(1);
         before.process(&[row(1, &[10, -11], 2)]);
@@ -302,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_no_settings() {
+    fn an_unknown_setting_is_refused() {
         assert!(Harness::<DeltaToCumulative>::new(r#"{"x": 1}"#).is_err());
     }
 }

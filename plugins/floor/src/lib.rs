@@ -1,11 +1,11 @@
-//! Asks for every column and says nothing: what any plugin costs at least. `afterbay plugin bench` measures it beside
-//! the plugin in question, and gives both the same columns.
+//! Reads every column and gives no verdict: the minimum cost of any plugin. `afterbay plugin bench` measures
+//! it beside the benchmarked plugin, with the same columns.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 use afterbay_plugin::{Batch, Columns, ConfigureError, NoSettings, Plugin, Verdicts};
 
-/// The plugin.
+/// A plugin that does nothing.
 pub struct Floor;
 
 impl Plugin for Floor {
@@ -27,7 +27,7 @@ mod tests {
     use afterbay_plugin::testing::{Harness, TestRow};
 
     #[test]
-    fn it_says_nothing() {
+    fn it_gives_no_verdict() {
         let mut floor = Harness::<Floor>::new("{}").unwrap();
         floor.open(1);
         assert!(floor.process(&[TestRow::new(1).ids([1, 2])]).is_empty());

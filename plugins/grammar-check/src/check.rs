@@ -1,150 +1,153 @@
-//! The requests of a stream, and what is to become of them.
+//! Checks the requests of a stream and decides what happens to their rows.
 
 use afterbay_plugin::{
     Attributes, ConfigureError, FinishKind, Opened, RequestId, Requests, TokenId, bad_setting,
 };
 
-use crate::grammar::Limits;
-use crate::grammars::{Grammars, State};
+use crate::grammar::GrammarLimits;
+use crate::grammars::{GrammarState, Grammars};
 use crate::matcher::TOKEN_COSTS;
-use crate::rules::{Against, Rules};
+use crate::rules::{RequestGrammar, Rules};
 use crate::settings::GRAMMARS_MAX;
 use crate::{Compiler, Finding, Matcher, OnEarlyEnd, OnViolation, Settings, Tokenizer, Vocabulary};
 
-/// Making a parser costs as much as so many tokens,
-const MAKING_COSTS: usize = 4 * TOKEN_COSTS;
-/// and its first token so much more, since it has no memory yet.
-const FIRST_COSTS: usize = 4 * TOKEN_COSTS;
-/// To ask for a request's attributes, and to read so many bytes of them.
+/// The work of making a parser, in the units of [`TOKEN_COSTS`].
+const NEW_PARSER_COSTS: usize = 4 * TOKEN_COSTS;
+/// The extra work of a parser's first token: it has no memory yet.
+const FIRST_TOKEN_COSTS: usize = 4 * TOKEN_COSTS;
+/// The work of asking for a request's attributes.
 const ATTRIBUTES_COSTS: usize = TOKEN_COSTS;
+/// The bytes of attributes that are read for one unit of work.
 const ATTRIBUTE_BYTES: usize = 8;
-/// A row, whatever it holds,
+/// The work of a row without tokens.
 const ROW_COSTS: usize = 1;
-/// and one of which the tokens are kept for the next.
-const KEEPING_COSTS: usize = 2;
-/// To say what was found of a request.
-const TELLING_COSTS: usize = 2 * TOKEN_COSTS;
-/// Forgetting a text costs as much as a token for so many of its own.
-const FORGETTING_TOKENS: u64 = 16;
-/// So many tokens of all requests wait at most: what comes on top, of a request that is behind, is not checked.
+/// The work of a row whose tokens are stored for the next row.
+const STORED_ROW_COSTS: usize = 2;
+/// The work of reporting a finding.
+const REPORT_COSTS: usize = 2 * TOKEN_COSTS;
+/// Freeing a text costs as much as one token for each of this many tokens.
+const TOKENS_FREED_PER_TOKEN_COST: u64 = 16;
+/// The most tokens of all requests that wait for their check. Requests that exceed it are no longer checked.
 const WAITING_MAX: usize = 1 << 16;
-/// The most tokens of a request that are checked: its text is forgotten in one go, which must fit into a call.
+/// The most tokens of a request that are checked. Freeing a text cannot be split, so that it must fit into
+/// one call.
 pub const REQUEST_TOKENS_MAX: u64 = 16_384;
 
-/// The requests of a stream, each matched against its grammar.
+/// The requests of a stream, each with the matcher of its grammar.
 pub struct GrammarCheck {
     vocabulary: Vocabulary,
     rules: Rules,
     grammars: Grammars,
-    requests: Requests<Request>,
-    /// What has ended and is not forgotten yet, with its tokens: they take long enough to be forgotten a few in a call.
+    requests: Requests<RequestCheck>,
+    /// Ended requests whose memory is not freed yet, with their numbers of tokens. Freeing takes so long that
+    /// each call frees only some.
     ended: Vec<(Box<Matcher>, u64)>,
-    /// Tokens of all requests, also of those that have ended.
-    kept: u64,
+    /// The stored tokens of all requests, ended requests included.
+    stored: u64,
     tokens_max: u64,
-    /// Tokens of all requests that wait to be checked.
+    /// The tokens of all requests that wait for their check.
     waiting: usize,
     work_per_call: usize,
-    /// What may still be done in this call.
-    left: Left,
-    /// What may still be done before the next batch, where requests are opened.
+    /// The work that this call may still do.
+    left: WorkLeft,
+    /// The work that may still be done before the next batch, as requests open.
     left_to_open: usize,
-    /// A grammar was compiled since the last batch: one at most is, in a call.
+    /// Set if a grammar was compiled since the last batch: a call compiles at most one.
     has_compiled: bool,
 }
 
-/// What may still be done in a call.
+/// The work that a call may still do.
 #[derive(Clone, Copy)]
-struct Left {
-    for_all: usize,
-    /// For last rows on top.
-    for_ends: usize,
+struct WorkLeft {
+    general: usize,
+    /// Additional work for last rows.
+    for_last_rows: usize,
 }
 
-impl Left {
+impl WorkLeft {
     fn is_some(self, is_last: bool) -> bool {
-        self.for_all > 0 || (is_last && self.for_ends > 0)
+        self.general > 0 || (is_last && self.for_last_rows > 0)
     }
 
     fn spend(&mut self, costs: usize) {
-        self.for_ends = self.for_ends.saturating_sub(costs.saturating_sub(self.for_all));
-        self.for_all = self.for_all.saturating_sub(costs);
+        self.for_last_rows = self.for_last_rows.saturating_sub(costs.saturating_sub(self.general));
+        self.general = self.general.saturating_sub(costs);
     }
 }
 
-struct Request {
+struct RequestCheck {
     rid: Box<str>,
-    /// The rule by which it is checked.
+    /// The index of the request's rule.
     rule: usize,
-    stage: Stage,
-    /// Tokens that came.
+    stage: CheckStage,
+    /// The number of received tokens.
     received: u64,
-    /// Those of them that came to this instance and count as kept.
-    kept: u64,
-    /// The last of them, that wait to be checked.
+    /// The tokens received by this instance and still stored.
+    stored: u64,
+    /// The last received tokens, which wait for their check.
     waiting: Vec<TokenId>,
 }
 
-/// How far the check of a request has come.
-enum Stage {
-    /// No rule was looked for.
+/// The progress of a request's check.
+enum CheckStage {
+    /// The rule is not known yet.
     Opened,
-    /// Nothing is for it.
-    NotMeant,
-    /// It is not checked, which is told with its next row.
+    /// No rule and no grammar applies.
+    Unmatched,
+    /// The request is not checked, for this reason, and its next row reports it.
     NotChecked(String),
-    /// It is to be checked against the grammar of this place,
-    Meant(usize),
-    /// and is.
+    /// The request will be checked against the grammar of this index.
+    Pending(usize),
+    /// The request is checked against the grammar of this index.
     Checked(usize, Box<Matcher>),
 }
 
-/// What is to become of a request's row.
+/// The action on a request's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// It goes on; the log has why.
+pub enum RowAction {
+    /// Leave the row unchanged; the log has the reason.
     Report,
-    /// It is the request's last: its reader sees a stop.
+    /// End the request with this row; its reader sees a stop.
     Finish,
-    /// It is the request's last: its reader sees an abort.
+    /// End the request with this row; its reader sees an abort.
     Abort,
 }
 
-/// What was found, for the figures.
+/// The kind of a finding, for the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// The output is not of the grammar.
+pub enum FindingKind {
+    /// The output leaves the grammar.
     Violation,
-    /// It ended too early.
+    /// The output ended before the grammar was complete.
     EarlyEnd,
-    /// It is not checked, or no further: not its fault.
-    GivenUp,
+    /// The request is not or no longer checked, which is not its fault.
+    NotChecked,
 }
 
-/// A row that is not what the grammar wants.
+/// The result of checking a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
-    /// What is to become of it.
-    pub action: Action,
-    /// What was found.
-    pub kind: Kind,
-    /// Why, for the log and the verdict: at most 256 bytes.
+    /// The action on the row.
+    pub action: RowAction,
+    /// The kind of the finding.
+    pub kind: FindingKind,
+    /// The reason for the log and the verdict: at most 256 bytes.
     pub reason: String,
-    /// So many of the row's ids came before what is not allowed: all, where that is none of them.
+    /// The number of the row's ids before the first one that is not allowed.
     pub allowed: usize,
 }
 
 impl GrammarCheck {
-    /// Reads the vocabulary and compiles the grammars.
+    /// Reads the vocabulary and compiles the grammars of the settings.
     ///
     /// # Errors
-    /// What is wrong with the settings, or with the tokenizer.
+    /// If the settings are invalid or the tokenizer is unusable.
     pub fn new(settings: &Settings, tokenizer: &impl Tokenizer) -> Result<Self, ConfigureError> {
-        Self::within(Limits::OF_SETTINGS, settings, tokenizer)
+        Self::within(GrammarLimits::OF_SETTINGS, settings, tokenizer)
     }
 
     pub(crate) fn within(
-        of_settings: Limits,
+        of_settings: GrammarLimits,
         settings: &Settings,
         tokenizer: &impl Tokenizer,
     ) -> Result<Self, ConfigureError> {
@@ -159,7 +162,7 @@ impl GrammarCheck {
         let compiler = Compiler::new(&vocabulary)?;
         let mut grammars = Grammars::new(compiler, of_settings, settings.grammars_max as usize);
         let rules = Rules::compile(settings, tokenizer, &mut grammars)?;
-        grammars.spare(usize::MAX);
+        grammars.make_spares(usize::MAX);
         let work_per_call = settings.work_per_call as usize * TOKEN_COSTS;
         Ok(Self {
             vocabulary,
@@ -167,178 +170,183 @@ impl GrammarCheck {
             grammars,
             requests: Requests::new(),
             ended: Vec::new(),
-            kept: 0,
+            stored: 0,
             tokens_max: settings.tokens_max,
             waiting: 0,
             work_per_call,
-            left: Left { for_all: work_per_call, for_ends: work_per_call },
+            left: WorkLeft { general: work_per_call, for_last_rows: work_per_call },
             left_to_open: work_per_call,
             has_compiled: false,
         })
     }
 
-    /// A request begins. Its rule is looked for now or, where many begin at once, with its first row.
+    /// Opens a request. Its rule is determined now or, if many requests open at once, with its first row.
     pub fn open(&mut self, request: &Opened) {
-        let opened = Request {
+        let opened = RequestCheck {
             rid: request.rid.as_str().into(),
             rule: 0,
-            stage: Stage::Opened,
+            stage: CheckStage::Opened,
             received: request.received_tokens,
-            kept: 0,
+            stored: 0,
             waiting: Vec::new(),
         };
         self.requests.insert(request.request, opened);
-        self.begin(request.request);
+        self.start(request.request);
     }
 
-    /// The attributes of a request are others. It is checked as they say if it has no tokens yet; what goes on otherwise is
-    /// said.
-    pub fn changed(&mut self, request: RequestId) -> Option<String> {
+    /// Applies changed attributes to a request. A request without tokens is checked by its new attributes.
+    /// Returns a warning if the request keeps its first grammar.
+    pub fn attributes_changed(&mut self, request: RequestId) -> Option<String> {
         let state = self.requests.get_mut(request)?;
         if state.received == 0 {
-            if let Stage::Meant(place) = std::mem::replace(&mut state.stage, Stage::Opened) {
-                self.grammars.leave(place);
+            if let CheckStage::Pending(index) = std::mem::replace(&mut state.stage, CheckStage::Opened) {
+                self.grammars.remove_user(index);
             }
-            self.begin(request);
+            self.start(request);
             return None;
         }
         let brought = self.rules.brought(&Attributes::of(request))?;
         let received = state.received;
         match &state.stage {
-            Stage::NotMeant => {
-                let why = format!("not checked: its grammar came after its first {received} tokens");
-                state.stage = Stage::NotChecked(why);
+            CheckStage::Unmatched => {
+                let reason = format!("not checked: its grammar came after its first {received} tokens");
+                state.stage = CheckStage::NotChecked(reason);
                 None
             }
-            Stage::Meant(place) | Stage::Checked(place, _)
-                if brought.as_ref() != Ok(self.grammars.text(*place)) =>
+            CheckStage::Pending(index) | CheckStage::Checked(index, _)
+                if brought.as_ref() != Ok(self.grammars.text(*index)) =>
             {
-                Some(format!("goes on with the grammar it began with: another came after {received} tokens"))
+                Some(format!("keeps its first grammar: another one came after {received} tokens"))
             }
             _ => None,
         }
     }
 
-    /// Looks for a request's rule, and compiles a grammar that it brings, where that may still be done before the batch.
-    fn begin(&mut self, request: RequestId) {
+    /// Determines a request's rule and compiles a grammar, if work is left before the batch.
+    fn start(&mut self, request: RequestId) {
         if self.left_to_open == 0 {
             return;
         }
-        let costs = self.meet(request);
+        let costs = self.find_rule(request);
         self.left_to_open = self.left_to_open.saturating_sub(costs);
-        // It takes as long as a call may.
+        // Compiling takes a whole call.
         if !self.has_compiled && self.left_to_open > self.work_per_call / 2 && self.grammars.compile_next() {
             (self.has_compiled, self.left_to_open) = (true, 0);
         }
     }
 
-    /// Looks for a request's rule. What that costs.
-    fn meet(&mut self, request: RequestId) -> usize {
+    /// Determines a request's rule. Returns the work done.
+    fn find_rule(&mut self, request: RequestId) -> usize {
         let Some(state) = self.requests.get_mut(request) else { return 0 };
-        let (rule, against) = self.rules.of(&state.rid, &Attributes::of(request));
+        let (rule, grammar) = self.rules.of(&state.rid, &Attributes::of(request));
         state.rule = rule;
         let mut costs = if self.rules.read_attributes() { ATTRIBUTES_COSTS } else { ROW_COSTS };
-        let place = match against {
-            Against::Nothing => {
-                state.stage = Stage::NotMeant;
-                self.kept -= std::mem::take(&mut state.kept);
+        let index = match grammar {
+            RequestGrammar::None => {
+                state.stage = CheckStage::Unmatched;
+                self.stored -= std::mem::take(&mut state.stored);
                 self.waiting -= std::mem::take(&mut state.waiting).len();
-                // It may yet bring one: then it is to be known how many tokens came before.
+                // The request may still bring a grammar. Its received tokens must be known then.
                 if !self.rules.may_be_brought() {
                     self.requests.remove(request);
                 }
                 return costs;
             }
-            Against::Place(place) => Ok(place),
-            Against::Text(text) => {
+            RequestGrammar::Compiled(index) => Ok(index),
+            RequestGrammar::Brought(text) => {
                 costs += text.len() / ATTRIBUTE_BYTES;
                 self.grammars.bring(text)
             }
-            Against::Wrong(why) => Err(why),
+            RequestGrammar::Invalid(reason) => Err(reason),
         };
-        state.stage = match place {
-            Err(why) => Stage::NotChecked(format!("not checked: {why}")),
+        state.stage = match index {
+            Err(reason) => CheckStage::NotChecked(format!("not checked: {reason}")),
             Ok(_) if state.received > 0 => {
                 let before = state.received;
-                Stage::NotChecked(format!("not checked: its first {before} tokens came before this instance"))
+                CheckStage::NotChecked(format!(
+                    "not checked: its first {before} tokens came before this instance"
+                ))
             }
-            Ok(place) => {
-                self.grammars.enter(place);
-                Stage::Meant(place)
+            Ok(index) => {
+                self.grammars.add_user(index);
+                CheckStage::Pending(index)
             }
         };
         costs
     }
 
-    /// A batch begins: as much may be done in it as the settings say.
+    /// Starts a batch with the work limit of the settings.
     pub fn begin_batch(&mut self) {
-        self.left = Left { for_all: self.work_per_call, for_ends: self.work_per_call };
-        // It takes as long as a call may.
+        self.left = WorkLeft { general: self.work_per_call, for_last_rows: self.work_per_call };
+        // Compiling takes a whole call.
         if self.grammars.compile_next() {
-            self.left.for_all = 0;
+            self.left.general = 0;
         }
     }
 
-    /// The batch has so many rows: what they cost by themselves is not left, but a quarter is.
-    pub fn expect(&mut self, rows: usize) {
-        let all = self.left.for_all;
-        self.left.for_all = all.saturating_sub(KEEPING_COSTS * rows).max(all / 4);
+    /// Reserves the fixed work of the batch's rows, but at most three quarters of what is left.
+    pub fn reserve_for(&mut self, rows: usize) {
+        let left = self.left.general;
+        self.left.general = left.saturating_sub(STORED_ROW_COSTS * rows).max(left / 4);
     }
 
-    /// A batch has ended. With what is left of its measure ended requests are forgotten, then the next ones made ready.
+    /// Ends a batch. The rest of its work limit goes to freeing ended requests and then to making parsers for
+    /// new ones.
     pub fn end_batch(&mut self) {
         (self.left_to_open, self.has_compiled) = (self.work_per_call, false);
         let mut is_first = true;
         while let Some((_, tokens)) = self.ended.last() {
-            let costs = TOKEN_COSTS * (1 + tokens / FORGETTING_TOKENS) as usize;
-            // One at least, so that each call gets on.
-            if costs > self.left.for_all && !is_first {
+            let costs = TOKEN_COSTS * (1 + tokens / TOKENS_FREED_PER_TOKEN_COST) as usize;
+            // Free at least one, so that each call makes progress.
+            if costs > self.left.general && !is_first {
                 return;
             }
             is_first = false;
             self.left.spend(costs);
-            self.kept -= self.ended.pop().map_or(0, |(_, tokens)| tokens);
+            self.stored -= self.ended.pop().map_or(0, |(_, tokens)| tokens);
         }
-        self.grammars.spare(self.left.for_all / MAKING_COSTS);
+        self.grammars.make_spares(self.left.general / NEW_PARSER_COSTS);
     }
 
-    /// A request's row: its new ids, and whether and why it is the last. One judgement a request at most: after it, and
-    /// for a request that is not checked, there is none.
+    /// Checks a request's row: its new ids, and the reason if it is the last. A request gets at most one
+    /// judgement; afterwards its rows are not checked.
     ///
-    /// What is over the call's measure waits for the request's next row. A last row has none: it may take as much again.
+    /// Work beyond the call's limit waits for the request's next row. A last row has none and may use the
+    /// additional limit.
     pub fn row(&mut self, request: RequestId, ids: &[TokenId], finish: FinishKind) -> Option<Judgement> {
         let is_last = finish != FinishKind::Running;
-        if matches!(self.requests.get(request)?.stage, Stage::Opened) && self.left.is_some(is_last) {
-            let costs = self.meet(request);
+        if matches!(self.requests.get(request)?.stage, CheckStage::Opened) && self.left.is_some(is_last) {
+            let costs = self.find_rule(request);
             self.left.spend(costs);
         }
         let state = self.requests.get_mut(request)?;
-        // Of those that are yet to be checked.
-        let (came, allowed) = (state.received, ids.len());
-        let before = came - state.waiting.len() as u64;
+        // The tokens before the first unchecked one.
+        let (received, allowed) = (state.received, ids.len());
+        let before = received - state.waiting.len() as u64;
         state.received += ids.len() as u64;
         match &mut state.stage {
-            Stage::NotMeant => return None,
-            Stage::NotChecked(why) => {
-                // After a fault many are to be told of at once: those that are over go unsaid until their next row.
+            CheckStage::Unmatched => return None,
+            CheckStage::NotChecked(reason) => {
+                // After a fault many requests report at once. Those beyond the limit report with their next
+                // row.
                 if !self.left.is_some(is_last) {
                     return None;
                 }
-                let reason = std::mem::take(why);
+                let reason = std::mem::take(reason);
                 return Some(Judgement { allowed, ..self.not_checked(request, reason) });
             }
-            Stage::Opened | Stage::Meant(_) | Stage::Checked(..) => {}
+            CheckStage::Opened | CheckStage::Pending(_) | CheckStage::Checked(..) => {}
         }
-        state.kept += ids.len() as u64;
-        self.kept += ids.len() as u64;
-        let full = if self.kept > self.tokens_max {
-            Some(format!("{} tokens are kept already, the limit", self.tokens_max))
+        state.stored += ids.len() as u64;
+        self.stored += ids.len() as u64;
+        let over_limit = if self.stored > self.tokens_max {
+            Some(format!("{} tokens are stored, the limit", self.tokens_max))
         } else if state.received > REQUEST_TOKENS_MAX {
             Some(format!("the limit is {REQUEST_TOKENS_MAX}"))
         } else {
             None
         };
-        if let Some(why) = full {
+        if let Some(why) = over_limit {
             return Some(Judgement { allowed, ..self.judge(request, Finding::GaveUp { why }, before, ids) });
         }
         let mut all = std::mem::take(&mut state.waiting);
@@ -353,40 +361,45 @@ impl GrammarCheck {
                 return None;
             }
             if !self.left.is_some(is_last) {
-                break "too much at once";
+                break "too much work at once";
             }
             let matcher = match &mut state.stage {
-                Stage::Checked(_, matcher) => matcher,
-                Stage::Meant(place) => {
-                    let place = *place;
-                    match self.grammars.state(place) {
-                        State::Compiled(_) => {}
-                        State::New => break "its grammar was yet to be compiled",
-                        State::Wrong(why) => {
+                CheckStage::Checked(_, matcher) => matcher,
+                CheckStage::Pending(index) => {
+                    let index = *index;
+                    match self.grammars.state(index) {
+                        GrammarState::Compiled(_) => {}
+                        GrammarState::New => break "its grammar was not compiled yet",
+                        GrammarState::Invalid(why) => {
                             let reason = format!("not checked: its grammar cannot be compiled: {why}");
                             return Some(Judgement { allowed, ..self.not_checked(request, reason) });
                         }
                     }
-                    let (matcher, is_made) = self.grammars.matcher(place, self.rules.how(state.rule))?;
-                    state.stage = Stage::Checked(place, Box::new(matcher));
-                    self.left.spend(FIRST_COSTS + if is_made { MAKING_COSTS } else { 0 });
+                    let options = self.rules.options(state.rule);
+                    let (matcher, is_new) = self.grammars.matcher(
+                        index,
+                        options.whitespace_max,
+                        options.begins_after.as_ref(),
+                    )?;
+                    state.stage = CheckStage::Checked(index, Box::new(matcher));
+                    self.left.spend(FIRST_TOKEN_COSTS + if is_new { NEW_PARSER_COSTS } else { 0 });
                     continue;
                 }
-                Stage::Opened | Stage::NotMeant | Stage::NotChecked(_) => return None,
+                CheckStage::Opened | CheckStage::Unmatched | CheckStage::NotChecked(_) => return None,
             };
             let now = &ids[done..(done + 1).min(ids.len())];
-            let found = match is_last && done + now.len() == ids.len() {
+            let result = match is_last && done + now.len() == ids.len() {
                 true => matcher.end(&self.vocabulary, now, finish),
                 false => matcher.push(&self.vocabulary, now),
             };
             self.left.spend(ROW_COSTS + matcher.take_costs());
-            if let Err(finding) = found {
+            if let Err(finding) = result {
                 let before = before + done as u64;
                 let allowed = match finding {
-                    // It may stand in an earlier row.
+                    // The token may be in an earlier row.
                     Finding::CannotContinue { .. }
                     | Finding::EndsText { .. }
-                    | Finding::Whitespace { .. } => before.saturating_sub(came) as usize,
+                    | Finding::Whitespace { .. } => before.saturating_sub(received) as usize,
                     Finding::TooEarly { .. } | Finding::GaveUp { .. } => allowed,
                 };
                 return Some(Judgement { allowed, ..self.judge(request, finding, before, now) });
@@ -412,78 +425,78 @@ impl GrammarCheck {
     }
 
     fn not_checked(&mut self, request: RequestId, reason: String) -> Judgement {
-        self.left.spend(TELLING_COSTS);
+        self.left.spend(REPORT_COSTS);
         self.close(request);
-        Judgement { action: Action::Report, kind: Kind::GivenUp, reason, allowed: 0 }
+        Judgement { action: RowAction::Report, kind: FindingKind::NotChecked, reason, allowed: 0 }
     }
 
-    /// A request has ended.
+    /// Closes a request.
     pub fn close(&mut self, request: RequestId) {
-        let Some(Request { stage, kept, waiting, .. }) = self.requests.remove(request) else { return };
+        let Some(RequestCheck { stage, stored, waiting, .. }) = self.requests.remove(request) else { return };
         self.waiting -= waiting.len();
         match stage {
-            Stage::Checked(place, matcher) => {
-                self.grammars.leave(place);
-                self.ended.push((matcher, kept));
+            CheckStage::Checked(index, matcher) => {
+                self.grammars.remove_user(index);
+                self.ended.push((matcher, stored));
                 return;
             }
-            Stage::Meant(place) => self.grammars.leave(place),
-            Stage::Opened | Stage::NotMeant | Stage::NotChecked(_) => {}
+            CheckStage::Pending(index) => self.grammars.remove_user(index),
+            CheckStage::Opened | CheckStage::Unmatched | CheckStage::NotChecked(_) => {}
         }
-        self.kept -= kept;
+        self.stored -= stored;
     }
 
-    /// What is to become of a request: it is checked no further. `before` tokens of it came before these.
+    /// Judges a finding and stops checking the request. `before` is the number of its tokens before `ids`.
     fn judge(&mut self, request: RequestId, finding: Finding, before: u64, ids: &[TokenId]) -> Judgement {
         let rule = self.requests.get(request).map_or(0, |state| state.rule);
-        if let (Finding::GaveUp { .. }, Some(Stage::Checked(place, matcher))) =
+        if let (Finding::GaveUp { .. }, Some(CheckStage::Checked(index, matcher))) =
             (&finding, self.requests.get(request).map(|state| &state.stage))
             && matcher.is_past_limits()
         {
-            // The lexer is shared: others would give up too.
-            self.grammars.renew(*place);
+            // The lexer is shared: other requests would fail too.
+            self.grammars.renew(*index);
         }
-        self.left.spend(TELLING_COSTS);
+        self.left.spend(REPORT_COSTS);
         self.close(request);
         let all = before + ids.len() as u64;
-        let how = self.rules.how(rule);
-        let most = how.whitespace_max;
-        // Counted from 1, in the request.
+        let options = self.rules.options(rule);
+        let most = options.whitespace_max;
+        // The token's number in the request, from 1.
         let token = |at: usize| format!("token {} ({})", before + at as u64 + 1, self.shown(ids[at]));
         let ends = |at: usize| format!("{}: ends the text before the grammar is complete", token(at));
         let (kind, reason) = match finding {
             Finding::CannotContinue { at } => {
-                (Kind::Violation, format!("{}: not allowed by the grammar", token(at)))
+                (FindingKind::Violation, format!("{}: not allowed by the grammar", token(at)))
             }
             Finding::Whitespace { at } => {
-                (Kind::Violation, format!("{}: over {most} bytes of whitespace in a row", token(at)))
+                (FindingKind::Violation, format!("{}: over {most} bytes of whitespace in a row", token(at)))
             }
-            Finding::EndsText { at } => (Kind::Violation, ends(at)),
-            Finding::TooEarly { at: Some(at) } => (Kind::EarlyEnd, ends(at)),
+            Finding::EndsText { at } => (FindingKind::Violation, ends(at)),
+            Finding::TooEarly { at: Some(at) } => (FindingKind::EarlyEnd, ends(at)),
             Finding::TooEarly { at: None } => {
-                (Kind::EarlyEnd, format!("ended after {all} tokens, before the grammar is complete"))
+                (FindingKind::EarlyEnd, format!("ended after {all} tokens, before the grammar is complete"))
             }
             Finding::GaveUp { why } => {
                 let why: String = why.chars().take(48).collect();
-                (Kind::GivenUp, format!("not checked any further after {before} tokens: {why}"))
+                (FindingKind::NotChecked, format!("no longer checked after {before} tokens: {why}"))
             }
         };
         let action = match kind {
-            Kind::Violation => match how.on_violation {
-                OnViolation::Report => Action::Report,
-                OnViolation::Finish => Action::Finish,
-                OnViolation::Abort => Action::Abort,
+            FindingKind::Violation => match options.on_violation {
+                OnViolation::Report => RowAction::Report,
+                OnViolation::Finish => RowAction::Finish,
+                OnViolation::Abort => RowAction::Abort,
             },
-            Kind::EarlyEnd => match how.on_early_end {
-                OnEarlyEnd::Report => Action::Report,
-                OnEarlyEnd::Abort => Action::Abort,
+            FindingKind::EarlyEnd => match options.on_early_end {
+                OnEarlyEnd::Report => RowAction::Report,
+                OnEarlyEnd::Abort => RowAction::Abort,
             },
-            Kind::GivenUp => Action::Report,
+            FindingKind::NotChecked => RowAction::Report,
         };
         Judgement { action, kind, reason, allowed: 0 }
     }
 
-    /// A token as a reason shows it: at most some 100 bytes.
+    /// A token as a reason shows it: at most about 100 bytes.
     fn shown(&self, id: TokenId) -> String {
         let text = String::from_utf8_lossy(self.vocabulary.bytes(id));
         if text.is_empty() {
@@ -501,7 +514,7 @@ mod tests {
     use crate::vocabulary::tests::Words;
 
     #[test]
-    fn what_was_learned_of_a_grammar_stays_where_a_request_is_given_up_for_want_of_room() {
+    fn a_request_over_a_limit_does_not_reset_what_its_grammar_has_learned() {
         let settings = r#"{"grammar": {"regex": "(a|b){0,100}"}, "work_per_call": 2, "tokens_max": 50}"#;
         let words = Words(&[]);
         let mut check = GrammarCheck::new(&serde_json::from_str(settings).unwrap(), &words).unwrap();
@@ -517,7 +530,9 @@ mod tests {
         };
         let many = words.ids(&"ab".repeat(20));
         let (row, last) = ((&many[..], FinishKind::Running), (&many[..], FinishKind::Length));
-        for (request, rows, why) in [(1, &[last][..], "too much at once"), (2, &[row, row], "kept already")] {
+        for (request, rows, why) in
+            [(1, &[last][..], "too much work at once"), (2, &[row, row], "are stored")]
+        {
             check.open(&Opened { request, ..opened.clone() });
             let learned = check.grammars.learned(0);
             let judged = rows.iter().find_map(|(ids, finish)| {

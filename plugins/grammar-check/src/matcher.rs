@@ -1,4 +1,4 @@
-//! One request's text, against the grammar.
+//! Matches one request's text against its grammar.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -8,112 +8,112 @@ use llguidance::derivre::StateID;
 use llguidance::earley::Parser;
 
 use crate::Vocabulary;
-use crate::grammar::special_bytes;
 use crate::paths::Paths;
+use crate::vocabulary::special_bytes;
 
-/// What a token costs that the parser is given. Everything is counted in parts of it:
+/// The work of a token that the parser sees. All work is counted in sixteenths of it.
 pub(crate) const TOKEN_COSTS: usize = 16;
-/// a token that stays within a lexeme, as is known;
+/// The work of a token on a known path within a lexeme.
 const PATH_COSTS: usize = 1;
-/// to ask the lexer;
+/// The work of asking the lexer.
 const ASKING_COSTS: usize = 4;
-/// a transition that the lexer learns;
+/// The work of a transition that the lexer learns.
 const LEARNING_COSTS: usize = 8 * TOKEN_COSTS;
-/// a lexeme that is completed;
+/// The work of a completed lexeme.
 const LEXEME_COSTS: usize = 2 * TOKEN_COSTS;
-/// and an item of it.
+/// The work of a parser item of a lexeme.
 const ITEM_COSTS: usize = TOKEN_COSTS / 3;
 
-/// The parser is given so many bytes at once.
-const BEHIND_MAX: usize = 256;
-/// It is given bytes, whatever token they are of.
+/// The most bytes that wait before the parser gets them.
+const WAITING_BYTES_MAX: usize = 256;
+/// The token id for bytes of ordinary tokens.
 const NO_TOKEN: u32 = u32::MAX;
 
-/// What is found of a request: once at most.
+/// A finding about a request. A request has at most one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// The grammar does not allow the row's token at this place, or the output was to end before it.
+    /// The grammar does not allow the token here, or the output should have ended before it.
     CannotContinue {
-        /// Its place among the row's ids.
+        /// The token's index in the row's ids.
         at: usize,
     },
-    /// A token ends the text before the grammar is complete, and the request goes on (`ignore_eos`).
+    /// A token ends the text before the grammar is complete, and the request continues (`ignore_eos`).
     EndsText {
-        /// Its place among the row's ids.
+        /// The token's index in the row's ids.
         at: usize,
     },
     /// The request ends before the grammar is complete.
     TooEarly {
-        /// The place of the token that ends it among the row's ids; none where the row's finish reason ends it.
+        /// The index of the token that ends it in the row's ids; `None` if the finish reason ends it.
         at: Option<usize>,
     },
-    /// More whitespace in a row than is allowed.
+    /// More whitespace in a row than allowed.
     Whitespace {
-        /// The place of the first token too many among the row's ids.
+        /// The index of the first token too many in the row's ids.
         at: usize,
     },
-    /// The grammar is too complex for this text: it is not checked any further. Not the text's fault.
+    /// The grammar is too complex for this text, which is no longer checked. Not the text's fault.
     GaveUp {
-        /// What is past its limit.
+        /// The limit that was exceeded.
         why: String,
     },
 }
 
-/// One request's place in the grammar. It keeps the text so far, some 100 bytes a token, until it is dropped, which takes as
-/// long as some ten tokens.
+/// One request's position in its grammar. A matcher stores the text so far, about 100 bytes a token, until it
+/// is dropped. Dropping it takes as long as about ten tokens.
 pub struct Matcher {
     parser: Parser,
     paths: Rc<RefCell<Paths>>,
-    /// Bytes that the parser is yet to be given, all of one lexeme: they are allowed.
-    behind: Vec<u8>,
-    /// The lexer's state after those; none: it is to be asked for, and there are none.
-    at: Option<StateID>,
-    /// What was done, and not taken note of yet.
+    /// Bytes that the parser has not seen yet. They are all of one lexeme and allowed.
+    waiting: Vec<u8>,
+    /// The lexer's state after these bytes; `None` if it must be asked for and no bytes wait.
+    lexer_state: Option<StateID>,
+    /// The work since the last [`Matcher::take_costs`].
     costs: usize,
-    state: State,
+    state: MatcherState,
     whitespace_max: u32,
-    /// Bytes of whitespace at the end so far.
+    /// The bytes of whitespace at the end of the text so far.
     whitespace: u32,
 }
 
-enum State {
-    /// The grammar is of what comes after a text that has not come yet.
-    Before(Before),
+enum MatcherState {
+    /// The text has not reached the marker yet.
+    AwaitsMarker(MarkerSearch),
     Matching,
     /// The grammar was complete at a token that ends the text.
     Ended,
-    /// Something was found.
+    /// There was a finding.
     Done,
 }
 
-/// A text, after which the grammar begins. As a token of its own it may be special, so that it has no bytes.
+/// The text after which a grammar begins. If it is a special token, it has no bytes in the output.
 #[derive(Clone, Debug)]
 pub struct Marker {
-    /// Its bytes: some.
+    /// The bytes of the text; not empty.
     pub text: Rc<[u8]>,
-    /// The special token that is written so.
+    /// The special token with this text, if there is one.
     pub special: Option<TokenId>,
 }
 
-struct Before {
+struct MarkerSearch {
     marker: Marker,
-    /// The last bytes, fewer than the marker has.
+    /// The last bytes of the output, fewer than the marker has.
     tail: Vec<u8>,
 }
 
-impl Before {
-    /// A token more: the bytes behind the marker, once it is there.
+impl MarkerSearch {
+    /// Adds a token. Returns the bytes after the marker, once the marker is complete.
     fn rest<'b>(&mut self, id: TokenId, bytes: &'b [u8]) -> Option<&'b [u8]> {
         if self.marker.special == Some(id) {
             return Some(&[]);
         }
         let length = self.marker.text.len();
         self.tail.extend(bytes);
-        let found = self.tail.windows(length).position(|window| *window == *self.marker.text);
-        if let Some(start) = found {
-            let behind = self.tail.len() - start - length;
-            // It ends in this token: it was not in the tail before.
-            return Some(&bytes[bytes.len() - behind..]);
+        let position = self.tail.windows(length).position(|window| *window == *self.marker.text);
+        if let Some(start) = position {
+            let after = self.tail.len() - start - length;
+            // The marker ends in this token, because the tail did not contain it.
+            return Some(&bytes[bytes.len() - after..]);
         }
         let keep = self.tail.len().min(length - 1);
         self.tail.drain(..self.tail.len() - keep);
@@ -129,43 +129,45 @@ impl Matcher {
         begins_after: Option<&Marker>,
     ) -> Self {
         let state = match begins_after {
-            Some(marker) => State::Before(Before { marker: marker.clone(), tail: Vec::new() }),
-            None => State::Matching,
+            Some(marker) => {
+                MatcherState::AwaitsMarker(MarkerSearch { marker: marker.clone(), tail: Vec::new() })
+            }
+            None => MatcherState::Matching,
         };
-        let (behind, at, costs) = (Vec::new(), None, 0);
-        Self { parser, paths, behind, at, costs, state, whitespace_max, whitespace: 0 }
+        let (waiting, lexer_state, costs) = (Vec::new(), None, 0);
+        Self { parser, paths, waiting, lexer_state, costs, state, whitespace_max, whitespace: 0 }
     }
 
-    /// What was done since this was asked last, in parts of a token: see [`TOKEN_COSTS`].
+    /// Returns the work since the last call: see [`TOKEN_COSTS`].
     pub(crate) fn take_costs(&mut self) -> usize {
         std::mem::take(&mut self.costs)
     }
 
-    /// What it shares with the other matchers of its grammar is past its limits.
+    /// Whether the state that it shares with the other matchers of its grammar is past its limits.
     pub(crate) fn is_past_limits(&self) -> bool {
         self.parser.lexer_stats().error
     }
 
-    /// A row's ids, of a request that goes on. After a finding nothing more is looked at.
+    /// Checks a row's ids. After a finding it ignores all ids.
     ///
     /// # Errors
-    /// What is found.
+    /// The finding.
     pub fn push(&mut self, vocabulary: &Vocabulary, ids: &[TokenId]) -> Result<(), Finding> {
         for (at, id) in ids.iter().enumerate() {
             if let Err(finding) = self.token(vocabulary, *id, at) {
-                self.state = State::Done;
+                self.state = MatcherState::Done;
                 return Err(finding);
             }
         }
         Ok(())
     }
 
-    /// The ids of a request's last row, and why it ended. Of an aborted one only the tokens are judged, not that it ends.
+    /// Checks the ids and the finish reason of a request's last row. An aborted request may end anywhere.
     ///
-    /// A stop token need not be of the grammar: it is no part of the text.
+    /// A stop token need not match the grammar: it is no part of the text.
     ///
     /// # Errors
-    /// What is found.
+    /// The finding.
     pub fn end(
         &mut self,
         vocabulary: &Vocabulary,
@@ -175,7 +177,7 @@ impl Matcher {
         if let (FinishKind::Stop, Some((last, before))) = (finish, ids.split_last()) {
             self.push(vocabulary, before)?;
             if self.is_complete()? {
-                self.state = State::Ended;
+                self.state = MatcherState::Ended;
                 return Ok(());
             }
             let pushed = self.push(vocabulary, &[*last]);
@@ -198,27 +200,27 @@ impl Matcher {
 
     fn must_be_complete(&mut self, or: Finding) -> Result<(), Finding> {
         let complete = self.is_complete()?;
-        self.state = if complete { State::Ended } else { State::Done };
+        self.state = if complete { MatcherState::Ended } else { MatcherState::Done };
         if complete { Ok(()) } else { Err(or) }
     }
 
-    /// Whether the text may end here. True after a finding: nothing more is to be found.
+    /// Whether the text may end here. True after a finding, because nothing more is reported.
     fn is_complete(&mut self) -> Result<bool, Finding> {
         match &mut self.state {
-            State::Before(_) => Ok(false),
-            State::Matching => {
-                self.catch_up().map_err(|refused| refused.at(0))?;
+            MatcherState::AwaitsMarker(_) => Ok(false),
+            MatcherState::Matching => {
+                self.catch_up().map_err(|stop| stop.at(0))?;
                 self.costs += TOKEN_COSTS;
                 Ok(self.parser.is_accepting())
             }
-            State::Ended | State::Done => Ok(true),
+            MatcherState::Ended | MatcherState::Done => Ok(true),
         }
     }
 
     fn token(&mut self, vocabulary: &Vocabulary, id: TokenId, at: usize) -> Result<(), Finding> {
         let mut bytes = vocabulary.bytes(id);
         let mut known = None;
-        if let (State::Matching, Some(from)) = (&self.state, self.at) {
+        if let (MatcherState::Matching, Some(from)) = (&self.state, self.lexer_state) {
             known = self.paths.borrow().get(from, id);
             if let Some(to) = known.filter(|to| !to.is_dead()) {
                 self.costs += PATH_COSTS;
@@ -227,8 +229,8 @@ impl Matcher {
         }
         self.costs += TOKEN_COSTS;
         let mut is_whole = true;
-        if let State::Before(before) = &mut self.state {
-            let Some(rest) = before.rest(id, bytes) else {
+        if let MatcherState::AwaitsMarker(search) = &mut self.state {
+            let Some(rest) = search.rest(id, bytes) else {
                 // Other special tokens (`<think>`) end nothing here.
                 return match vocabulary.is_eos(id) {
                     true => self.must_be_complete(Finding::EndsText { at }),
@@ -237,37 +239,37 @@ impl Matcher {
             };
             is_whole = rest.len() == bytes.len();
             bytes = rest;
-            self.state = State::Matching;
+            self.state = MatcherState::Matching;
             if bytes.is_empty() {
                 return Ok(());
             }
         }
         match &self.state {
-            State::Matching => {}
+            MatcherState::Matching => {}
             // Several tokens may end a text, one after another.
-            State::Ended if vocabulary.is_end(id) => return Ok(()),
-            State::Ended => return Err(Finding::CannotContinue { at }),
-            State::Before(_) | State::Done => return Ok(()),
+            MatcherState::Ended if vocabulary.is_end(id) => return Ok(()),
+            MatcherState::Ended => return Err(Finding::CannotContinue { at }),
+            MatcherState::AwaitsMarker(_) | MatcherState::Done => return Ok(()),
         }
         if let Ok(special) = u32::try_from(id)
             && vocabulary.is_special(id)
         {
-            self.catch_up().map_err(|refused| refused.at(at))?;
+            self.catch_up().map_err(|stop| stop.at(at))?;
             if self.parser.validate_tokens(&[special]) == 1 {
-                // The grammar names it.
-                self.at = None;
+                // The grammar names this token.
+                self.lexer_state = None;
                 self.whitespace = 0;
-                return self.give(&special_bytes(special), special).map_err(|refused| refused.at(at));
+                return self.give(&special_bytes(special), special).map_err(|stop| stop.at(at));
             }
         }
         if vocabulary.is_end(id) {
             return self.must_be_complete(Finding::EndsText { at });
         }
-        // Of no token of the model's tokenizer nobody knows the text.
+        // An id without bytes is no token of the model.
         if bytes.is_empty() {
             return Err(Finding::CannotContinue { at });
         }
-        // Known by now is only that it leads out of the lexeme.
+        // A known path leads out of the lexeme here.
         if known.is_none()
             && let Some((from, to)) = self.ask(bytes)
         {
@@ -278,36 +280,37 @@ impl Matcher {
                 return self.follow(bytes, to, at);
             }
         }
-        self.at = None;
-        let given = match self.behind.is_empty() {
+        self.lexer_state = None;
+        let given = match self.waiting.is_empty() {
             true => self.give(bytes, NO_TOKEN),
             false => {
-                self.behind.extend_from_slice(bytes);
+                self.waiting.extend_from_slice(bytes);
                 self.catch_up()
             }
         };
-        given.map_err(|refused| refused.at(at))?;
+        given.map_err(|stop| stop.at(at))?;
         self.count_whitespace(bytes, at)
     }
 
-    /// A token that stays within the lexeme.
+    /// Adds a token that stays within the lexeme.
     fn follow(&mut self, bytes: &[u8], to: StateID, at: usize) -> Result<(), Finding> {
-        self.at = Some(to);
-        self.behind.extend_from_slice(bytes);
-        if self.behind.len() > BEHIND_MAX {
-            self.catch_up().map_err(|refused| refused.at(at))?;
+        self.lexer_state = Some(to);
+        self.waiting.extend_from_slice(bytes);
+        if self.waiting.len() > WAITING_BYTES_MAX {
+            self.catch_up().map_err(|stop| stop.at(at))?;
         }
         self.count_whitespace(bytes, at)
     }
 
-    /// Asks the lexer from where to where these bytes lead: to a dead state where they complete a lexeme or are not allowed.
-    /// None where the parser is to see every token, and between two lexemes, where most tokens complete one.
+    /// Asks the lexer for the states before and after these bytes. The state after them is dead if they
+    /// complete a lexeme or are not allowed. `None` if the parser must see every token, and between two
+    /// lexemes, where most tokens complete one.
     fn ask(&mut self, bytes: &[u8]) -> Option<(StateID, StateID)> {
-        let is_within = self.at.is_some() || self.parser.has_pending_lexeme_bytes();
+        let is_within = self.lexer_state.is_some() || self.parser.has_pending_lexeme_bytes();
         if !is_within || self.paths.borrow().counts_tokens {
             return None;
         }
-        let known = self.at;
+        let known = self.lexer_state;
         let (from, to) = self.parser.with_recognizer(|parser| {
             let from = known.unwrap_or_else(|| parser.lexer_state());
             let lexer = parser.lexer_mut();
@@ -326,19 +329,19 @@ impl Matcher {
         (!is_past_limits).then_some((from, to))
     }
 
-    /// Gives the parser the bytes that it is behind with.
-    fn catch_up(&mut self) -> Result<(), Refused> {
-        if self.behind.is_empty() {
+    /// Gives the waiting bytes to the parser.
+    fn catch_up(&mut self) -> Result<(), ParserStop> {
+        if self.waiting.is_empty() {
             return Ok(());
         }
-        let behind = std::mem::take(&mut self.behind);
-        let given = self.give(&behind, NO_TOKEN);
-        self.behind = behind;
-        self.behind.clear();
-        given
+        let waiting = std::mem::take(&mut self.waiting);
+        let result = self.give(&waiting, NO_TOKEN);
+        self.waiting = waiting;
+        self.waiting.clear();
+        result
     }
 
-    fn give(&mut self, bytes: &[u8], id: u32) -> Result<(), Refused> {
+    fn give(&mut self, bytes: &[u8], id: u32) -> Result<(), ParserStop> {
         let work = |parser: &Parser| {
             let stats = parser.stats();
             LEXEME_COSTS * stats.rows + ITEM_COSTS * stats.all_items
@@ -347,20 +350,21 @@ impl Matcher {
         let given = self.parser.apply_token(bytes, id);
         self.costs += bytes.len() + work(&self.parser).saturating_sub(before);
         self.learned();
-        // Past a limit, a parser may go on with less than the grammar.
+        // Past a limit, a parser may continue with only a part of the grammar.
         match (given, self.parser.get_error()) {
-            (_, Some(error)) => Err(Refused::GaveUp(error.message())),
+            (_, Some(error)) => Err(ParserStop::GaveUp(error.message())),
             (Ok(0), None) => Ok(()),
-            (Ok(_), None) => Err(Refused::GaveUp("the grammar takes text back (stop=…)".into())),
-            // Of this one it says nothing else.
+            (Ok(_), None) => Err(ParserStop::GaveUp("the grammar takes text back (stop=…)".into())),
+            // The parser reports this limit only as an error text.
             (Err(error), None) if error.to_string().starts_with("Current row has ") => {
-                Err(Refused::GaveUp(error.to_string()))
+                Err(ParserStop::GaveUp(error.to_string()))
             }
-            (Err(_), None) => Err(Refused::Cannot),
+            (Err(_), None) => Err(ParserStop::NotAllowed),
         }
     }
 
-    /// Counts what the lexer has learned since it was looked at last; whether it is past its limits.
+    /// Counts the transitions that the lexer learned since the last call. Returns whether it is past its
+    /// limits.
     fn learned(&mut self) -> bool {
         let stats = self.parser.lexer_stats();
         let mut paths = self.paths.borrow_mut();
@@ -384,17 +388,17 @@ impl Matcher {
     }
 }
 
-/// Why the parser does not go on.
-enum Refused {
-    Cannot,
+/// The reason why the parser stopped.
+enum ParserStop {
+    NotAllowed,
     GaveUp(String),
 }
 
-impl Refused {
+impl ParserStop {
     fn at(self, at: usize) -> Finding {
         match self {
-            Refused::Cannot => Finding::CannotContinue { at },
-            Refused::GaveUp(why) => Finding::GaveUp { why },
+            ParserStop::NotAllowed => Finding::CannotContinue { at },
+            ParserStop::GaveUp(why) => Finding::GaveUp { why },
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Where tokens lead that stay within a lexeme, as inside a string: what the lexer has said of them, for all requests.
+//! The known paths: the lexer states to which tokens lead that stay within a lexeme, such as inside a string,
+//! for all requests of a grammar.
 //!
-//! The lexer is behind a lock that takes as long as a token does, and the parser keeps an account of each token that it
-//! is given. Of a token that completes no lexeme only the state after it counts: that is found here without either, and the
-//! parser is given many such tokens at once.
+//! Asking the lexer takes a lock, which costs as much as a token, and the parser records each token that it
+//! sees. If a token completes no lexeme, only the lexer state after it matters. A known path gives that state
+//! without the lexer and the parser, and the parser later gets the bytes of many such tokens at once.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,57 +12,58 @@ use afterbay_plugin::TokenId;
 use llguidance::derivre::StateID;
 use llguidance::earley::Parser;
 
-/// How many are known: a power of two. Of two that fall on one place the later stands.
+/// The size of the table, a power of two. A new path overwrites an old one with the same index.
 const PATHS: usize = 8192;
 
-/// What is known of tokens at states of a lexer. Empty until the first is.
+/// The known paths of a lexer. The table is allocated at the first insertion.
 #[derive(Default)]
 pub(crate) struct Paths {
-    known: Vec<Path>,
-    /// The grammar counts tokens (`max_tokens`), so that its parser must see each: nothing is known here.
+    known: Vec<TokenPath>,
+    /// True if the grammar counts tokens (`max_tokens`). Its parser must see each token, so that no path is
+    /// used.
     pub(crate) counts_tokens: bool,
-    /// Transitions that the lexer had when it was looked at last.
+    /// The number of the lexer's transitions when it was last read.
     pub(crate) transitions: usize,
 }
 
 #[derive(Clone, Copy)]
-struct Path {
+struct TokenPath {
     from: StateID,
     token: u32,
-    /// Dead: it does not stay within the lexeme.
+    /// The state after the token; dead if the token leaves the lexeme.
     to: StateID,
 }
 
-impl Path {
-    /// No parser is at a state that is none.
-    const NONE: Path = Path { from: StateID::MISSING, token: u32::MAX, to: StateID::MISSING };
+impl TokenPath {
+    /// No parser is ever in the state `MISSING`.
+    const NONE: TokenPath = TokenPath { from: StateID::MISSING, token: u32::MAX, to: StateID::MISSING };
 }
 
-fn place(from: StateID, token: u32) -> usize {
+fn table_index(from: StateID, token: u32) -> usize {
     let both = u64::from(from.as_u32()) << 32 | u64::from(token);
     (both.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % PATHS
 }
 
 impl Paths {
-    /// Of a parser's lexer, of which nothing is known yet.
+    /// The empty table for the lexer of a parser.
     pub(crate) fn of(parser: &Parser, counts_tokens: bool) -> Rc<RefCell<Paths>> {
         let transitions = parser.lexer_stats().num_transitions;
         Rc::new(RefCell::new(Paths { known: Vec::new(), counts_tokens, transitions }))
     }
 
-    /// Where a token leads from this state.
+    /// The state to which a token leads, if the path is known.
     pub(crate) fn get(&self, from: StateID, token: TokenId) -> Option<StateID> {
         let token = u32::try_from(token).ok()?;
-        let path = self.known.get(place(from, token))?;
+        let path = self.known.get(table_index(from, token))?;
         (path.from == from && path.token == token).then_some(path.to)
     }
 
     pub(crate) fn insert(&mut self, from: StateID, token: TokenId, to: StateID) {
         let Ok(token) = u32::try_from(token) else { return };
         if self.known.is_empty() {
-            self.known = vec![Path::NONE; PATHS];
+            self.known = vec![TokenPath::NONE; PATHS];
         }
-        self.known[place(from, token)] = Path { from, token, to };
+        self.known[table_index(from, token)] = TokenPath { from, token, to };
     }
 }
 
@@ -70,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_said_last_of_a_state_and_a_token_is_known_and_of_no_other() {
+    fn a_path_is_known_until_another_one_overwrites_it() {
         let mut paths = Paths::default();
         let state = StateID::new;
         assert_eq!(paths.get(state(7), 5), None);
@@ -87,7 +89,7 @@ mod tests {
             }
         }
         assert!((PATHS / 2..=PATHS).contains(&known), "{known}");
-        assert_eq!(last, 1999, "the last one is");
+        assert_eq!(last, 1999, "the last one is known");
         assert_eq!(paths.get(state(12), 0), None);
     }
 }

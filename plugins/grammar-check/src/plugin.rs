@@ -1,16 +1,16 @@
-//! The plugin: what is found of a request goes to the log, the journal, the figures and, if it is to end, into a verdict.
+//! The plugin: it turns judgements into log lines, notes in the journal, metrics and verdicts.
 
 use afterbay_plugin::{
     Batch, Calls, Columns, ConfigureError, FinishKind, Opened, Plugin, RequestId, TokenId, Verdicts, metrics,
     missing, tokenizer,
 };
 
-use crate::{Action, GrammarCheck, Judgement, Kind, Settings, Tokenizer};
+use crate::{FindingKind, GrammarCheck, Judgement, RowAction, Settings, Tokenizer};
 
-/// The stream's model, as the host has it.
-struct Model;
+/// The tokenizer of the stream's model, read from the host.
+struct HostTokenizer;
 
-impl Tokenizer for Model {
+impl Tokenizer for HostTokenizer {
     fn size(&self) -> u32 {
         tokenizer::size()
     }
@@ -44,7 +44,7 @@ impl Plugin for GrammarCheck {
         if tokenizer::size() == 0 {
             return Err(missing("the tokenizer has no tokens"));
         }
-        Self::new(&settings, &Model)
+        Self::new(&settings, &HostTokenizer)
     }
 
     fn opened(&mut self, request: &Opened) {
@@ -52,30 +52,30 @@ impl Plugin for GrammarCheck {
     }
 
     fn changed(&mut self, request: RequestId) {
-        if let Some(said) = GrammarCheck::changed(self, request) {
-            afterbay_plugin::warn!(request: request, "{said}");
+        if let Some(warning) = self.attributes_changed(request) {
+            afterbay_plugin::warn!(request: request, "{warning}");
         }
     }
 
     fn process(&mut self, batch: &Batch<'_>, verdicts: &mut Verdicts) {
         self.begin_batch();
-        self.expect(batch.len());
+        self.reserve_for(batch.len());
         for row in batch {
             let finish = row.finish().unwrap_or(FinishKind::Running);
-            let Some(judged) = self.row(row.request(), row.ids(), finish) else { continue };
-            let Judgement { action, kind, reason, allowed } = judged;
+            let Some(judgement) = self.row(row.request(), row.ids(), finish) else { continue };
+            let Judgement { action, kind, reason, allowed } = judgement;
             let counter = match kind {
-                Kind::Violation => "violations",
-                Kind::EarlyEnd => "early_ends",
-                Kind::GivenUp => "not_checked",
+                FindingKind::Violation => "violations",
+                FindingKind::EarlyEnd => "early_ends",
+                FindingKind::NotChecked => "not_checked",
             };
             metrics::counter_add(counter, 1);
             afterbay_plugin::warn!(request: row.request(), "{reason}");
             match action {
-                Action::Report => verdicts.annotate(row, reason),
-                Action::Finish if allowed == row.ids().len() => verdicts.finish(row, reason),
-                Action::Finish => verdicts.finish_as(row, reason, &row.ids()[..allowed]),
-                Action::Abort => verdicts.abort(row, reason),
+                RowAction::Report => verdicts.annotate(row, reason),
+                RowAction::Finish if allowed == row.ids().len() => verdicts.finish(row, reason),
+                RowAction::Finish => verdicts.finish_as(row, reason, &row.ids()[..allowed]),
+                RowAction::Abort => verdicts.abort(row, reason),
             }
         }
         self.end_batch();

@@ -1,4 +1,4 @@
-//! Which request is checked against which grammar, and what becomes of it.
+//! The rules: they select the grammar of a request and the actions on findings.
 
 use std::rc::Rc;
 
@@ -10,44 +10,44 @@ use crate::grammars::Grammars;
 use crate::settings::RULES_MAX;
 use crate::{GrammarText, Marker, OnEarlyEnd, OnViolation, Settings, Tokenizer};
 
-/// The rules, in the order of the settings; the last is for all others.
+/// The rules in the order of the settings. The last one has the general settings and matches every request.
 pub(crate) struct Rules {
-    rules: Vec<Rule>,
-    /// In which requests bring grammars of their own.
+    rules: Vec<CompiledRule>,
+    /// The attribute in which requests bring their own grammars.
     grammar_attribute: Option<String>,
 }
 
-struct Rule {
+struct CompiledRule {
     prefix: Option<String>,
     pattern: Option<Regex>,
     attribute: Option<AttributeIs>,
-    /// Its place.
+    /// An index into [`Grammars`].
     grammar: Option<usize>,
-    how: How,
+    options: CheckOptions,
 }
 
-/// How requests of a rule are checked.
-pub(crate) struct How {
+/// The settings of a rule for its requests.
+pub(crate) struct CheckOptions {
     pub(crate) begins_after: Option<Marker>,
     pub(crate) on_violation: OnViolation,
     pub(crate) on_early_end: OnEarlyEnd,
     pub(crate) whitespace_max: u32,
 }
 
-/// Against what a request is checked.
-pub(crate) enum Against {
-    /// Nothing.
-    Nothing,
-    /// The grammar of this place.
-    Place(usize),
-    /// One that it brings.
-    Text(GrammarText),
-    /// What it brings is none, for this reason.
-    Wrong(String),
+/// The grammar that a request is checked against.
+pub(crate) enum RequestGrammar {
+    /// The request is not checked.
+    None,
+    /// The grammar of this index in [`Grammars`].
+    Compiled(usize),
+    /// A grammar that the request brings.
+    Brought(GrammarText),
+    /// The request brings an invalid grammar, for this reason.
+    Invalid(String),
 }
 
 impl Rules {
-    /// Compiles every grammar.
+    /// Validates the rules and compiles their grammars.
     pub(crate) fn compile(
         settings: &Settings,
         tokenizer: &impl Tokenizer,
@@ -61,33 +61,40 @@ impl Rules {
             let special = tokenizer.special_of(text);
             (!text.is_empty()).then(|| Marker { text: Rc::from(text.as_bytes()), special })
         };
-        let for_others = crate::settings::Rule { grammar: settings.grammar.clone(), ..Default::default() };
+        let general = crate::settings::Rule { grammar: settings.grammar.clone(), ..Default::default() };
         let mut rules = Vec::new();
-        for (index, rule) in settings.rules.iter().chain([&for_others]).enumerate() {
-            let place = if index < settings.rules.len() { format!("/rules/{index}") } else { String::new() };
-            let is_for_all =
-                rule.rid_prefix.is_none() && rule.rid_pattern.is_none() && rule.attribute.is_none();
-            if is_for_all && !place.is_empty() {
+        for (index, rule) in settings.rules.iter().chain([&general]).enumerate() {
+            let pointer =
+                if index < settings.rules.len() { format!("/rules/{index}") } else { String::new() };
+            let has_condition =
+                rule.rid_prefix.is_some() || rule.rid_pattern.is_some() || rule.attribute.is_some();
+            if !has_condition && !pointer.is_empty() {
                 return Err(bad_setting(
-                    place,
-                    "has neither rid_prefix nor rid_pattern nor attribute: it would be for every request",
+                    pointer,
+                    "has neither rid_prefix nor rid_pattern nor attribute and would match every request",
                 ));
             }
             let attribute = AttributeIs::of(rule.attribute.as_deref(), rule.equals.as_ref())
-                .map_err(|wrong| wrong.within(&place))?;
+                .map_err(|error| error.within(&pointer))?;
             let pattern = rule.rid_pattern.as_deref().map(Regex::new).transpose();
             let pattern =
-                pattern.map_err(|error| bad_setting(format!("{place}/rid_pattern"), error.to_string()))?;
+                pattern.map_err(|error| bad_setting(format!("{pointer}/rid_pattern"), error.to_string()))?;
             let grammar = rule.grammar.as_ref().map(|text| grammars.add(text)).transpose();
-            let grammar = grammar.map_err(|wrong| wrong.within(&place))?;
+            let grammar = grammar.map_err(|error| error.within(&pointer))?;
             let begins_after = rule.begins_after.as_ref().or(settings.begins_after.as_ref());
-            let how = How {
+            let options = CheckOptions {
                 begins_after: begins_after.and_then(|text| marker(text)),
                 on_violation: rule.on_violation.unwrap_or(settings.on_violation),
                 on_early_end: rule.on_early_end.unwrap_or(settings.on_early_end),
                 whitespace_max: rule.whitespace_max.unwrap_or(settings.whitespace_max),
             };
-            rules.push(Rule { prefix: rule.rid_prefix.clone(), pattern, attribute, grammar, how });
+            rules.push(CompiledRule {
+                prefix: rule.rid_prefix.clone(),
+                pattern,
+                attribute,
+                grammar,
+                options,
+            });
         }
         let grammar_attribute = settings.grammar_attribute.clone();
         if rules.iter().all(|rule| rule.grammar.is_none()) && grammar_attribute.is_none() {
@@ -99,22 +106,22 @@ impl Rules {
         Ok(Self { rules, grammar_attribute })
     }
 
-    /// The first rule for such a request, by its place, and against what it is checked.
-    pub(crate) fn of(&self, rid: &str, attributes: &Attributes) -> (usize, Against) {
+    /// The index of the first rule that matches a request, and the request's grammar.
+    pub(crate) fn of(&self, rid: &str, attributes: &Attributes) -> (usize, RequestGrammar) {
         let last = self.rules.len() - 1;
-        let rule = self.rules.iter().position(|rule| rule.is_for(rid, attributes)).unwrap_or(last);
-        let against = match self.brought(attributes) {
-            Some(Ok(text)) => Against::Text(text),
-            Some(Err(why)) => Against::Wrong(why),
-            None => self.rules[rule].grammar.map_or(Against::Nothing, Against::Place),
+        let rule = self.rules.iter().position(|rule| rule.matches(rid, attributes)).unwrap_or(last);
+        let grammar = match self.brought(attributes) {
+            Some(Ok(text)) => RequestGrammar::Brought(text),
+            Some(Err(reason)) => RequestGrammar::Invalid(reason),
+            None => self.rules[rule].grammar.map_or(RequestGrammar::None, RequestGrammar::Compiled),
         };
-        (rule, against)
+        (rule, grammar)
     }
 
-    /// The grammar that a request brings, or why what it brings is none.
+    /// The grammar that a request brings, or the reason why it is invalid.
     pub(crate) fn brought(&self, attributes: &Attributes) -> Option<Result<GrammarText, String>> {
         let name = self.grammar_attribute.as_deref()?;
-        // Anything else may be what a rule goes by.
+        // Other values may be for the rules.
         let value = attributes.get(name).filter(|value| value.is_object())?;
         Some(GrammarText::deserialize(value).map_err(|error| format!("{name}: {error}")))
     }
@@ -124,19 +131,19 @@ impl Rules {
         self.grammar_attribute.is_some()
     }
 
-    /// Whether it must be asked for a request's attributes.
+    /// Whether the rules depend on a request's attributes.
     pub(crate) fn read_attributes(&self) -> bool {
         self.may_be_brought() || self.rules.iter().any(|rule| rule.attribute.is_some())
     }
 
-    /// How the requests of a rule are checked.
-    pub(crate) fn how(&self, rule: usize) -> &How {
-        &self.rules[rule].how
+    /// The settings of a rule for its requests.
+    pub(crate) fn options(&self, rule: usize) -> &CheckOptions {
+        &self.rules[rule].options
     }
 }
 
-impl Rule {
-    fn is_for(&self, rid: &str, attributes: &Attributes) -> bool {
+impl CompiledRule {
+    fn matches(&self, rid: &str, attributes: &Attributes) -> bool {
         self.prefix.as_ref().is_none_or(|prefix| rid.starts_with(prefix))
             && self.pattern.as_ref().is_none_or(|pattern| pattern.is_match(rid))
             && self.attribute.as_ref().is_none_or(|attribute| attribute.holds(attributes))

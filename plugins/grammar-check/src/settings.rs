@@ -1,73 +1,78 @@
-//! What the operator may set.
+//! The settings of the plugin.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::GrammarText;
 
-/// The most rules.
+/// The maximum number of rules.
 pub const RULES_MAX: usize = 64;
-/// The most grammars of requests that may be kept.
+/// The largest allowed value of `grammars_max`.
 pub const GRAMMARS_MAX: u32 = 64;
 
-/// Checks requests' outputs against grammars.
+/// Checks the outputs of requests against grammars.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// What the output of a request must be that no rule is for. Without it, only requests of a rule are checked.
+    /// The grammar of requests that no rule matches. Without it, only requests that a rule matches are
+    /// checked.
     pub grammar: Option<GrammarText>,
-    /// The attribute in which a request may bring a grammar of its own, which is then in the place of all others: an object as
-    /// `grammar` is, of at most 4 KiB. Without this, requests bring none.
+    /// The attribute in which a request may bring its own grammar, an object like `grammar` of at most 4 KiB.
+    /// It replaces the grammars of the settings. By default, requests bring none.
     pub grammar_attribute: Option<String>,
-    /// So many grammars that requests have brought are kept compiled.
+    /// The number of grammars of requests that stay compiled.
     #[serde(default = "grammars_max")]
     #[schemars(range(min = 1, max = 64))]
     pub grammars_max: u32,
-    /// Which requests are checked otherwise, and how: the first that a request matches. At most 64.
+    /// Rules that select requests and change how they are checked. The first rule that a request matches
+    /// applies. At most 64.
     #[serde(default)]
     pub rules: Vec<Rule>,
-    /// What becomes of a request at the first token that the grammar does not allow, or in a loop of whitespace.
+    /// The action at the first token that the grammar does not allow, or at a loop of whitespace.
     #[serde(default)]
     pub on_violation: OnViolation,
-    /// What becomes of a request that ends before the grammar is complete.
+    /// The action if a request ends before the grammar is complete.
     #[serde(default)]
     pub on_early_end: OnEarlyEnd,
-    /// So many bytes of whitespace in a row are allowed, also where the grammar allows more; 0: any number.
+    /// The most bytes of whitespace in a row, also where the grammar allows more; 0 removes the limit.
     #[serde(default = "whitespace_max")]
     pub whitespace_max: u32,
-    /// The grammar is of what comes after this text (`</think>`); what comes before may be anything.
+    /// A text such as `</think>`. The grammar applies to the output after it; the output before it may be
+    /// anything.
     pub begins_after: Option<String>,
-    /// So many tokens are kept for all requests under way, some 100 bytes each: a request past it is checked no further.
+    /// The number of tokens stored for all live requests, about 100 bytes each. A request that exceeds it is
+    /// no longer checked.
     #[serde(default = "tokens_max")]
     pub tokens_max: u64,
-    /// So much is done in a call: a token counts 1, a lexeme that it completes 2 or more, a request's beginning some 10. What
-    /// is over waits for its request's next row. 512 take 0.5 to 1 ms.
+    /// The work of one call. A token counts 1, a lexeme that it completes 2 or more, and the start of a
+    /// request about 10. Work beyond the limit waits for the request's next row. 512 take 0.5 to 1 ms.
     #[serde(default = "work_per_call")]
     #[schemars(range(min = 1))]
     pub work_per_call: u32,
 }
 
-/// Requests that are checked otherwise. What it does not say is as for the others.
+/// A rule: the requests that it selects, and its changes to the settings. A setting that the rule leaves out
+/// has the general value.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// It is for requests whose rid begins so.
+    /// Selects requests whose rid starts with this text.
     pub rid_prefix: Option<String>,
-    /// It is for requests whose rid has a match of this regular expression; `^` and `$` are its ends.
+    /// Selects requests whose rid contains a match of this regular expression; `^` and `$` match its ends.
     pub rid_pattern: Option<String>,
-    /// It is for requests that have this attribute: its name.
+    /// Selects requests that have the attribute of this name.
     pub attribute: Option<String>,
-    /// The attribute is this; without it, `true`.
+    /// The value of the attribute; `true` by default.
     pub equals: Option<serde_json::Value>,
-    /// What their output must be; none: they are not checked.
+    /// The grammar of these requests. Without it they are not checked.
     pub grammar: Option<GrammarText>,
-    /// As for the others.
+    /// Replaces the general setting.
     pub on_violation: Option<OnViolation>,
-    /// As for the others.
+    /// Replaces the general setting.
     pub on_early_end: Option<OnEarlyEnd>,
-    /// As for the others.
+    /// Replaces the general setting.
     pub whitespace_max: Option<u32>,
-    /// As for the others; empty: the grammar is of all of the output.
+    /// Replaces the general setting. An empty text applies the grammar to the whole output.
     pub begins_after: Option<String>,
 }
 
@@ -87,27 +92,27 @@ fn work_per_call() -> u32 {
     512
 }
 
-/// What becomes of a request at a violation.
+/// The action at a violation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnViolation {
-    /// It goes on; the log and the journal have it.
+    /// The request continues; the log and the journal record the violation.
     #[default]
     Report,
-    /// It ends with this row: its reader sees a stop.
+    /// The request ends with this row; its reader sees a stop.
     Finish,
-    /// It ends with this row: its reader sees an abort.
+    /// The request ends with this row; its reader sees an abort.
     Abort,
 }
 
-/// What becomes of a request that ends too early.
+/// The action at an early end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnEarlyEnd {
-    /// It ends as it would; the log and the journal have it.
+    /// The request ends as the scheduler ended it; the log and the journal record the early end.
     #[default]
     Report,
-    /// Its reader sees an abort.
+    /// The request's reader sees an abort.
     Abort,
 }
 
@@ -120,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grammar_is_all_that_must_be_set() {
+    fn a_grammar_is_the_only_required_setting() {
         let settings = read(r#"{"grammar": {"regex": "a+"}}"#).unwrap();
         assert_eq!(settings.grammar, Some(GrammarText::Regex("a+".into())));
         assert_eq!((settings.on_violation, settings.on_early_end), (OnViolation::Report, OnEarlyEnd::Report));
@@ -129,8 +134,8 @@ mod tests {
     }
 
     #[test]
-    fn two_grammars_and_unknown_words_are_refused() {
-        for wrong in [
+    fn two_grammars_and_unknown_values_are_refused() {
+        for settings in [
             r#"{"grammar": {}}"#,
             r#"{"grammar": {"regex": "a", "lark": "start: \"a\""}}"#,
             r#"{"grammar": {"xml": "a"}}"#,
@@ -140,7 +145,7 @@ mod tests {
             r#"{"grammar": {"regex": "a"}, "whitespace": 1}"#,
             r#"{"rules": [{"prefix": "a"}]}"#,
         ] {
-            assert!(read(wrong).is_err(), "{wrong}");
+            assert!(read(settings).is_err(), "{settings}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Grammars of each kind over token ids, as a request's rows bring them.
+//! Checks token ids, split into rows, against grammars of each kind.
 
 use afterbay_plugin::{FinishKind, Opened, TokenId};
 
@@ -33,7 +33,7 @@ fn matcher(text: &GrammarText) -> Matcher {
     compile(text).unwrap().matcher(0, None)
 }
 
-/// What a whole output in one last row comes to.
+/// Checks a whole output in one last row.
 fn whole(text: &GrammarText, ids: &[TokenId], finish: FinishKind) -> Result<(), Finding> {
     matcher(text).end(&vocabulary(), ids, finish)
 }
@@ -43,7 +43,7 @@ fn ended(text: &str) -> Vec<TokenId> {
 }
 
 #[test]
-fn an_output_that_the_schema_allows_is_complete_in_rows_of_any_length() {
+fn an_allowed_output_is_complete_in_rows_of_any_length() {
     let text = "{\"name\": \"日本 \\\" 𠮷 hello \", \"age\": -12, \"next\": {\"name\": \"\", \"age\": 0,\n \"next\": null}}";
     let (vocabulary, ids) = (vocabulary(), ended(text));
     assert!(ids.len() > 30);
@@ -58,7 +58,7 @@ fn an_output_that_the_schema_allows_is_complete_in_rows_of_any_length() {
 }
 
 #[test]
-fn the_first_token_that_cannot_be_continued_is_found_and_nothing_after_it() {
+fn only_the_first_token_that_is_not_allowed_is_found() {
     for (allowed, then) in [
         ("", "x"),
         ("{\"name", "x"),
@@ -67,20 +67,20 @@ fn the_first_token_that_cannot_be_continued_is_found_and_nothing_after_it() {
         ("{\"name\": \"a\", \"age\": 1", "."),
         ("{\"name\": \"a", "\n"),
         ("{\"name\": \"a\", \"age\": 1}", "x"),
-        // Half of a character, then none of it.
+        // The first bytes of a character, then a byte of no character.
         ("{\"name\": \"\u{65e5}", "\u{1}"),
     ] {
         let (mut matcher, vocabulary) = (matcher(&schema()), vocabulary());
         let ids = [WORDS.ids(allowed), WORDS.ids(then), WORDS.ids("more")].concat();
         let at = WORDS.ids(allowed).len();
         assert_eq!(matcher.push(&vocabulary, &ids), Err(Finding::CannotContinue { at }), "{allowed} {then}");
-        assert_eq!(matcher.push(&vocabulary, &ids), Ok(()), "told once");
+        assert_eq!(matcher.push(&vocabulary, &ids), Ok(()), "reported once");
         assert_eq!(matcher.end(&vocabulary, &ids, FinishKind::Length), Ok(()));
     }
 }
 
 #[test]
-fn a_token_whose_first_bytes_are_allowed_and_whose_last_are_not_is_not_allowed() {
+fn a_token_is_not_allowed_if_its_last_bytes_are_not() {
     let regex = GrammarText::Regex("aba?".into());
     let ids = WORDS.ids("abab");
     assert_eq!(ids.len(), 1);
@@ -88,7 +88,7 @@ fn a_token_whose_first_bytes_are_allowed_and_whose_last_are_not_is_not_allowed()
 }
 
 #[test]
-fn a_character_in_several_tokens_may_be_cut_by_a_row_but_not_by_the_end() {
+fn a_row_may_split_a_character_and_the_end_may_not() {
     let regex = GrammarText::Regex("日+".into());
     let bytes: Vec<TokenId> = "日".bytes().map(TokenId::from).collect();
     let (mut cut, vocabulary) = (matcher(&regex), vocabulary());
@@ -98,7 +98,7 @@ fn a_character_in_several_tokens_may_be_cut_by_a_row_but_not_by_the_end() {
 }
 
 #[test]
-fn an_output_that_ends_before_it_is_complete_is_found_by_its_token_or_by_its_finish() {
+fn an_early_end_is_found_by_its_token_or_its_finish_reason() {
     let ids = WORDS.ids("{\"name\":");
     let at = ids.len();
     let stopped = [ids.clone(), vec![WORDS.end()]].concat();
@@ -109,25 +109,25 @@ fn an_output_that_ends_before_it_is_complete_is_found_by_its_token_or_by_its_fin
     for finish in [FinishKind::Length, FinishKind::Stop, FinishKind::Other] {
         assert_eq!(whole(&schema(), &ids, finish), Err(Finding::TooEarly { at: None }), "{finish:?}");
     }
-    assert_eq!(whole(&schema(), &ids, FinishKind::Abort), Ok(()), "an abort is no end");
+    assert_eq!(whole(&schema(), &ids, FinishKind::Abort), Ok(()), "an aborted request may end anywhere");
     assert_eq!(whole(&schema(), &[], FinishKind::Stop), Err(Finding::TooEarly { at: None }));
     assert_eq!(whole(&schema(), &WORDS.ids("{\"name\": \"a\", \"age\": 1}"), FinishKind::Length), Ok(()));
 }
 
 #[test]
-fn a_request_that_goes_on_behind_a_token_that_ends_its_text_too_early_violates_the_grammar() {
+fn a_request_that_continues_after_an_early_end_token_violates_the_grammar() {
     for (on_violation, action) in
-        [("report", Action::Report), ("finish", Action::Finish), ("abort", Action::Abort)]
+        [("report", RowAction::Report), ("finish", RowAction::Finish), ("abort", RowAction::Abort)]
     {
         let settings = serde_json::json!({"grammar": {"json_schema": SCHEMA}, "on_violation": on_violation});
         let mut check = check(&settings.to_string());
         let (text, end) = (WORDS.ids("{\"name\":"), WORDS.end());
         let place = text.len() + 1;
         let reason = format!("token {place} (id {end}): ends the text before the grammar is complete");
-        let found = |allowed| Some(Judgement { action, kind: Kind::Violation, reason, allowed });
+        let found = |allowed| Some(Judgement { action, kind: FindingKind::Violation, reason, allowed });
         check.open(&opened(1, 0));
         let row = [text, vec![end], WORDS.ids("xx")].concat();
-        // Behind it or in another row, in the last one or before.
+        // The request continues in the same row or in another one.
         assert_eq!(check.row(1, &row, FinishKind::Length), found.clone()(place - 1));
         check.open(&opened(2, 0));
         assert_eq!(check.row(2, &row[..place - 1], FinishKind::Running), None);
@@ -136,13 +136,13 @@ fn a_request_that_goes_on_behind_a_token_that_ends_its_text_too_early_violates_t
 }
 
 #[test]
-fn a_stop_token_that_is_text_is_no_part_of_a_complete_output() {
+fn a_stop_token_with_text_is_no_part_of_a_complete_output() {
     let complete = "{\"name\": \"a\", \"age\": 1}";
     let with = |text: &str, stop: &str| [WORDS.ids(text), WORDS.ids(stop)].concat();
     assert_eq!(whole(&schema(), &with(complete, "hello "), FinishKind::Stop), Ok(()));
     let cannot = Finding::CannotContinue { at: WORDS.ids(complete).len() };
     assert_eq!(whole(&schema(), &with(complete, "hello "), FinishKind::Length), Err(cannot));
-    // Two tokens that are not allowed are no stop token.
+    // Only one token can be the stop token.
     assert!(whole(&schema(), &with(complete, "xx"), FinishKind::Stop).is_err());
     let cut = "{\"name\": \"a\"";
     let early = Finding::TooEarly { at: Some(WORDS.ids(cut).len()) };
@@ -150,27 +150,31 @@ fn a_stop_token_that_is_text_is_no_part_of_a_complete_output() {
 }
 
 #[test]
-fn after_its_end_a_text_does_not_go_on() {
+fn a_text_does_not_continue_after_its_end() {
     let (mut matcher, vocabulary) = (matcher(&schema()), vocabulary());
     assert_eq!(matcher.push(&vocabulary, &ended("{\"name\": \"a\", \"age\": 1}")), Ok(()));
-    assert_eq!(matcher.push(&vocabulary, &[WORDS.end(), WORDS.tool()]), Ok(()), "more ends of it");
+    assert_eq!(
+        matcher.push(&vocabulary, &[WORDS.end(), WORDS.tool()]),
+        Ok(()),
+        "more end tokens are allowed"
+    );
     let on = [WORDS.end(), TokenId::from(b' ')];
     assert_eq!(matcher.push(&vocabulary, &on), Err(Finding::CannotContinue { at: 1 }));
 }
 
 #[test]
-fn an_id_that_is_no_token_is_not_allowed_anywhere() {
+fn an_unknown_id_is_never_allowed() {
     let any = GrammarText::Regex("(?s:.*)".into());
     for id in [-1, i64::MIN, i64::MAX, WORDS.tool() + 1] {
         let ids = [TokenId::from(b'a'), id];
         assert_eq!(whole(&any, &ids, FinishKind::Length), Err(Finding::CannotContinue { at: 1 }), "{id}");
     }
-    // Nor is a byte that no text has.
+    // A byte that is in no UTF-8 text is not allowed either.
     assert_eq!(whole(&any, &[0xff], FinishKind::Length), Err(Finding::CannotContinue { at: 0 }));
 }
 
 #[test]
-fn a_regex_is_of_the_whole_output() {
+fn a_regex_matches_the_whole_output() {
     let regex = GrammarText::Regex("(yes|no)/[0-9]{2}".into());
     assert_eq!(whole(&regex, &ended("no/42"), FinishKind::Stop), Ok(()));
     assert_eq!(
@@ -181,13 +185,13 @@ fn a_regex_is_of_the_whole_output() {
 }
 
 #[test]
-fn a_lark_grammar_is_matched_and_may_name_special_tokens_by_id() {
+fn a_lark_grammar_may_name_special_tokens_by_id() {
     let lark = format!("start: \"hello \"+ (<[{}]> /[a-z]+/)?", WORDS.tool());
     let lark = GrammarText::Lark(lark);
     let called = [WORDS.ids("hello hello "), vec![WORDS.tool()], WORDS.ids("abab")].concat();
     assert_eq!(whole(&lark, &called, FinishKind::Length), Ok(()));
     assert_eq!(whole(&lark, &ended("hello "), FinishKind::Stop), Ok(()));
-    // Where the grammar does not name it, it ends the text.
+    // A special token that the grammar does not name ends the text.
     let first = [vec![WORDS.tool()], WORDS.ids("hello ")].concat();
     assert_eq!(matcher(&lark).push(&vocabulary(), &first), Err(Finding::EndsText { at: 0 }));
     let twice = [called, vec![WORDS.tool()], WORDS.ids("a")].concat();
@@ -196,7 +200,7 @@ fn a_lark_grammar_is_matched_and_may_name_special_tokens_by_id() {
 }
 
 #[test]
-fn a_loop_of_whitespace_is_found_at_the_byte_past_the_limit_and_0_is_no_limit() {
+fn a_loop_of_whitespace_is_found_past_the_limit_and_0_means_no_limit() {
     let (grammar, vocabulary) = (compile(&schema()).unwrap(), vocabulary());
     let looping = |spaces: usize, whitespace_max| {
         let ids = [WORDS.ids("{"), WORDS.ids("    ").repeat(spaces / 4)].concat();
@@ -205,7 +209,7 @@ fn a_loop_of_whitespace_is_found_at_the_byte_past_the_limit_and_0_is_no_limit() 
     assert_eq!(looping(40, 40), Ok(()));
     assert_eq!(looping(44, 40), Err(Finding::Whitespace { at: 11 }));
     assert_eq!(looping(400, 0), Ok(()));
-    // Over rows, and from the beginning again after anything else.
+    // The count continues over rows and restarts after any other byte.
     let mut matcher = grammar.matcher(6, None);
     for row in ["{\n\n", "    ", "\"name\"", "    :", "    "] {
         assert_eq!(matcher.push(&vocabulary, &WORDS.ids(row)), Ok(()), "{row:?}");
@@ -214,7 +218,7 @@ fn a_loop_of_whitespace_is_found_at_the_byte_past_the_limit_and_0_is_no_limit() 
 }
 
 #[test]
-fn requests_share_a_grammar_and_not_their_places_in_it() {
+fn requests_share_a_grammar_but_not_their_positions_in_it() {
     let (grammar, vocabulary) = (compile(&schema()).unwrap(), vocabulary());
     let texts = ["{\"name\": \"a\", \"age\": 1}", "{\"name\": \"hello \", \"age\": 22}", "{\"age\": 1}"];
     let mut matchers: Vec<Matcher> = texts.iter().map(|_| grammar.matcher(0, None)).collect();
@@ -229,20 +233,20 @@ fn requests_share_a_grammar_and_not_their_places_in_it() {
         }
     }
     assert_eq!(found, [(2, 1, Finding::CannotContinue { at: 0 })]);
-    assert_eq!(matchers.pop().unwrap().end(&vocabulary, &[], FinishKind::Stop), Ok(()), "told already");
+    assert_eq!(matchers.pop().unwrap().end(&vocabulary, &[], FinishKind::Stop), Ok(()), "already reported");
     for mut matcher in matchers {
         assert_eq!(matcher.end(&vocabulary, &[], FinishKind::Stop), Ok(()));
     }
 }
 
 #[test]
-fn a_grammar_that_is_none_is_refused_under_its_settings_name() {
+fn an_invalid_grammar_is_refused_under_the_name_of_its_setting() {
     let refused = |text: GrammarText| match compile(&text) {
         Ok(_) => panic!("{text:?} is not refused"),
         Err(error) => error.message(),
     };
     for (text, with) in [
-        (GrammarText::JsonSchema("{".into()), "/grammar/json_schema: no JSON: "),
+        (GrammarText::JsonSchema("{".into()), "/grammar/json_schema: invalid JSON: "),
         (GrammarText::JsonSchema(r#"{"type": "strin"}"#.into()), "/grammar/json_schema: "),
         (GrammarText::JsonSchema(r#"{"not": {"type": "string"}}"#.into()), "/grammar/json_schema: "),
         (
@@ -261,11 +265,12 @@ fn a_grammar_that_is_none_is_refused_under_its_settings_name() {
 }
 
 #[test]
-fn a_text_that_needs_more_states_than_there_may_be_is_given_up_and_the_next_request_begins_anew() {
-    // Up to 2 to the 20th states, a new one with nearly every byte.
+fn a_text_that_needs_too_many_states_is_not_checked_and_the_next_request_is() {
+    // Up to 2^20 states: nearly every byte needs a new one.
     let settings =
         serde_json::from_str(r#"{"grammar": {"regex": "(?s:.*a.{20})"}, "on_violation": "abort"}"#);
-    let limits = crate::grammar::Limits { lexer_states: 200, ..crate::grammar::Limits::OF_SETTINGS };
+    let limits =
+        crate::grammar::GrammarLimits { lexer_states: 200, ..crate::grammar::GrammarLimits::OF_SETTINGS };
     let mut check = GrammarCheck::within(limits, &settings.unwrap(), &WORDS).unwrap();
     let mut seed = 1_u64;
     let mut rows = || -> Vec<TokenId> {
@@ -284,8 +289,8 @@ fn a_text_that_needs_more_states_than_there_may_be_is_given_up_and_the_next_requ
             judged = check.row(request, &[], FinishKind::Running);
         }
         let judged = judged.unwrap();
-        assert_eq!(judged.action, Action::Report, "not the text's fault: {judged:?}");
-        assert!(judged.reason.starts_with("not checked any further after "), "{judged:?}");
+        assert_eq!(judged.action, RowAction::Report, "not the text's fault: {judged:?}");
+        assert!(judged.reason.starts_with("no longer checked after "), "{judged:?}");
         assert!(judged.reason.len() <= 256);
     }
     check.open(&opened(3, 0));
@@ -315,9 +320,9 @@ fn refused(settings: &str) -> String {
 }
 
 #[test]
-fn what_is_found_is_done_as_the_settings_say_with_the_place_and_the_token() {
+fn a_finding_has_the_action_of_the_settings_and_names_the_token() {
     for (on_violation, action) in
-        [("report", Action::Report), ("finish", Action::Finish), ("abort", Action::Abort)]
+        [("report", RowAction::Report), ("finish", RowAction::Finish), ("abort", RowAction::Abort)]
     {
         let settings = serde_json::json!({"grammar": {"json_schema": SCHEMA}, "on_violation": on_violation,
             "on_early_end": "abort", "whitespace_max": 8});
@@ -329,33 +334,42 @@ fn what_is_found_is_done_as_the_settings_say_with_the_place_and_the_token() {
         let judged = check.row(1, &WORDS.ids("\":true,"), FinishKind::Running).unwrap();
         let true_id = WORDS.ids("true")[0];
         let reason = format!("token 4 (id {true_id}, \"true\"): not allowed by the grammar");
-        assert_eq!(judged, Judgement { action, kind: Kind::Violation, reason, allowed: 1 });
-        assert_eq!(check.row(1, &WORDS.ids("xx"), FinishKind::Length), None, "told once");
+        assert_eq!(judged, Judgement { action, kind: FindingKind::Violation, reason, allowed: 1 });
+        assert_eq!(check.row(1, &WORDS.ids("xx"), FinishKind::Length), None, "reported once");
 
         let judged = check.row(2, &[WORDS.end()], FinishKind::Stop).unwrap();
         let reason = format!("token 1 (id {}): ends the text before the grammar is complete", WORDS.end());
-        assert_eq!(judged, Judgement { action: Action::Abort, kind: Kind::EarlyEnd, reason, allowed: 1 });
+        assert_eq!(
+            judged,
+            Judgement { action: RowAction::Abort, kind: FindingKind::EarlyEnd, reason, allowed: 1 }
+        );
 
         assert_eq!(check.row(3, &WORDS.ids("{\"name"), FinishKind::Running), None);
         let judged = check.row(3, &[], FinishKind::Length).unwrap();
         let reason = "ended after 2 tokens, before the grammar is complete".to_owned();
-        assert_eq!(judged, Judgement { action: Action::Abort, kind: Kind::EarlyEnd, reason, allowed: 0 });
+        assert_eq!(
+            judged,
+            Judgement { action: RowAction::Abort, kind: FindingKind::EarlyEnd, reason, allowed: 0 }
+        );
 
         let judged = check.row(4, &WORDS.ids("{            "), FinishKind::Running).unwrap();
         let spaces = WORDS.ids("    ")[0];
         let reason = format!("token 4 (id {spaces}, \"    \"): over 8 bytes of whitespace in a row");
-        assert_eq!(judged, Judgement { action, kind: Kind::Violation, reason, allowed: 3 });
+        assert_eq!(judged, Judgement { action, kind: FindingKind::Violation, reason, allowed: 3 });
     }
 }
 
 #[test]
-fn a_request_whose_beginning_was_missed_and_one_that_is_closed_are_not_checked() {
+fn resumed_and_closed_requests_are_not_checked() {
     let mut check = check(r#"{"grammar": {"regex": "a"}}"#);
     check.open(&opened(1, 3));
     let judged = check.row(1, &WORDS.ids("x"), FinishKind::Running).unwrap();
     let reason = "not checked: its first 3 tokens came before this instance".to_owned();
-    assert_eq!(judged, Judgement { action: Action::Report, kind: Kind::GivenUp, reason, allowed: 1 });
-    assert_eq!(check.row(1, &WORDS.ids("x"), FinishKind::Running), None, "told once");
+    assert_eq!(
+        judged,
+        Judgement { action: RowAction::Report, kind: FindingKind::NotChecked, reason, allowed: 1 }
+    );
+    assert_eq!(check.row(1, &WORDS.ids("x"), FinishKind::Running), None, "reported once");
     check.open(&opened(2, 0));
     check.close(2);
     assert_eq!(check.row(2, &WORDS.ids("x"), FinishKind::Running), None);
@@ -366,7 +380,7 @@ fn named(request: u64, rid: &str) -> Opened {
 }
 
 #[test]
-fn the_first_rule_that_a_request_matches_says_how_it_is_checked() {
+fn the_first_matching_rule_decides() {
     let mut check = check(
         r#"{"grammar": {"regex": "[0-9]*"}, "on_violation": "finish", "rules": [
             {"rid_prefix": "free-"},
@@ -380,15 +394,15 @@ fn the_first_rule_that_a_request_matches_says_how_it_is_checked() {
         check.row(request, &WORDS.ids(text), FinishKind::Running).map(|judged| judged.action)
     };
     assert_eq!(judged(2, "a-z", "zz"), None);
-    assert_eq!(judged(3, "a-z", "a"), Some(Action::Abort));
+    assert_eq!(judged(3, "a-z", "a"), Some(RowAction::Abort));
     assert_eq!(judged(4, "a-zy", "a"), None);
-    assert_eq!(judged(5, "a-zy", "z"), Some(Action::Finish));
+    assert_eq!(judged(5, "a-zy", "z"), Some(RowAction::Finish));
     assert_eq!(judged(6, "other", "7"), None);
-    assert_eq!(judged(7, "other", "a"), Some(Action::Finish));
+    assert_eq!(judged(7, "other", "a"), Some(RowAction::Finish));
 }
 
 #[test]
-fn without_a_grammar_for_all_only_requests_of_a_rule_are_checked() {
+fn without_a_general_grammar_only_requests_that_match_a_rule_are_checked() {
     let mut check = check(r#"{"rules": [{"rid_pattern": "^json-[0-9]+$", "grammar": {"regex": "a"}}]}"#);
     check.open(&named(1, "json-12"));
     check.open(&named(2, "json-x"));
@@ -396,7 +410,7 @@ fn without_a_grammar_for_all_only_requests_of_a_rule_are_checked() {
 }
 
 #[test]
-fn settings_that_check_nothing_or_cannot_be_are_refused_at_their_place() {
+fn invalid_settings_are_refused_with_their_pointer() {
     assert_eq!(
         refused("{}"),
         "/grammar: is missing, no rule has one, and there is no grammar_attribute: nothing would be checked"
@@ -405,10 +419,10 @@ fn settings_that_check_nothing_or_cannot_be_are_refused_at_their_place() {
     let neither = refused(r#"{"rules": [{"grammar": {"regex": "a"}}]}"#);
     assert_eq!(
         neither,
-        "/rules/0: has neither rid_prefix nor rid_pattern nor attribute: it would be for every request"
+        "/rules/0: has neither rid_prefix nor rid_pattern nor attribute and would match every request"
     );
     let equals = refused(r#"{"rules": [{"rid_prefix": "a", "equals": 1, "grammar": {"regex": "a"}}]}"#);
-    assert_eq!(equals, "/rules/0/equals: there is no attribute that could equal it");
+    assert_eq!(equals, "/rules/0/equals: needs an attribute to compare with");
     let pattern = refused(r#"{"rules": [{"rid_pattern": "(", "grammar": {"regex": "a"}}]}"#);
     assert!(pattern.starts_with("/rules/0/rid_pattern: "), "{pattern}");
     let grammar =
@@ -422,13 +436,13 @@ fn settings_that_check_nothing_or_cannot_be_are_refused_at_their_place() {
 }
 
 #[test]
-fn a_grammar_begins_after_a_text_wherever_tokens_cut_it_and_after_a_special_token() {
+fn a_grammar_begins_after_a_marker_in_any_tokens_or_after_a_special_token() {
     let settings = |after: &str| {
         format!(
             r#"{{"grammar": {{"regex": "[0-9]+"}}, "begins_after": "{after}", "on_violation": "finish"}}"#
         )
     };
-    // The marker's last byte and the first of the grammar's text may be one token.
+    // The marker may end within a token, with the start of the grammar's text.
     for (after, before) in [("</think>", "so: <</think>"), ("hello \\\"", "hel hello \""), ("ab", "xaab")] {
         for length in [1, 2, 3, 50] {
             let mut check = check(&settings(after));
@@ -450,14 +464,14 @@ fn a_grammar_begins_after_a_text_wherever_tokens_cut_it_and_after_a_special_toke
     let mut within = check(&settings("aba"));
     within.open(&opened(1, 0));
     let judged = within.row(1, &WORDS.ids("abab"), FinishKind::Running).unwrap();
-    assert_eq!(judged.kind, Kind::Violation, "b is no digit");
+    assert_eq!(judged.kind, FindingKind::Violation, "b is no digit");
     let mut never = check(&settings("</think>"));
     never.open(&opened(1, 0));
-    assert_eq!(never.row(1, &WORDS.ids("42"), FinishKind::Stop).unwrap().kind, Kind::EarlyEnd);
+    assert_eq!(never.row(1, &WORDS.ids("42"), FinishKind::Stop).unwrap().kind, FindingKind::EarlyEnd);
 }
 
 #[test]
-fn as_a_plugin_it_notes_finishes_or_aborts_and_counts_and_says_so_once() {
+fn the_plugin_gives_one_verdict_one_log_line_and_one_count() {
     use afterbay_plugin::Action::Annotate;
     use afterbay_plugin::testing::{Harness, Metric, TestRow};
     use afterbay_plugin::{Ending, Replacement, Verdict};
@@ -483,8 +497,8 @@ fn as_a_plugin_it_notes_finishes_or_aborts_and_counts_and_says_so_once() {
         let reason = "token 3 (id 98, \"b\"): not allowed by the grammar".to_owned();
         assert_eq!((verdicts[0].row, &verdicts[0].action), (1, &action(reason)));
         assert_eq!(plugin.process(&[TestRow::new(1).ids([98])]), []);
-        let told: Vec<_> = plugin.logged().iter().map(|line| line.request).collect();
-        assert_eq!(told, [Some(2), Some(1)]);
+        let logged: Vec<_> = plugin.logged().iter().map(|line| line.request).collect();
+        assert_eq!(logged, [Some(2), Some(1)]);
         assert_eq!(plugin.metric("violations"), Some(Metric::Counter(1)));
         assert_eq!(plugin.metric("not_checked"), Some(Metric::Counter(1)));
         plugin.close(1);
@@ -494,7 +508,7 @@ fn as_a_plugin_it_notes_finishes_or_aborts_and_counts_and_says_so_once() {
 }
 
 #[test]
-fn a_rule_may_be_for_requests_with_an_attribute() {
+fn a_rule_may_select_requests_by_an_attribute() {
     use afterbay_plugin::testing::{Harness, TestRow};
     let tokens: Vec<Option<Vec<u8>>> = (0..=u8::MAX).map(|byte| Some(vec![byte])).chain([None]).collect();
     let settings =
@@ -509,7 +523,7 @@ fn a_rule_may_be_for_requests_with_an_attribute() {
 }
 
 #[test]
-fn what_is_known_of_a_token_by_its_path_is_what_the_parser_says_of_each() {
+fn known_paths_agree_with_the_parser() {
     let lark = "start: (word \" \"*)+ NUMBER?\nword: /[a-z日]+/ | \"{\" word \"}\"\nNUMBER: /[0-9]{2,4}/";
     let grammars =
         [schema(), GrammarText::Regex("(?s:[^\"]*(ab)+[0-9]?)".into()), GrammarText::Lark(lark.into())];
@@ -530,7 +544,7 @@ fn what_is_known_of_a_token_by_its_path_is_what_the_parser_says_of_each() {
         by_token.counts_each_token();
         for _ in 0..150 {
             let mut ids = WORDS.ids(texts[random(texts.len())]);
-            // Some part of it many times, some token changed, cut somewhere.
+            // Repeat a part, change a token, and cut the text.
             let (from, to) = (random(ids.len()), random(ids.len()));
             if from < to {
                 let part = ids[from..to].repeat(random(20));

@@ -1,41 +1,43 @@
-//! The model's tokens, as bytes.
+//! The model's tokens as bytes.
 
 use afterbay_plugin::TokenId;
+use llguidance::toktrie::TokTrie;
 
-/// Where a vocabulary is read from: what the host's interface `tokenizer` has.
+/// The source of a vocabulary: the functions of the host's interface `tokenizer`.
 pub trait Tokenizer {
-    /// How many ids there are: each id is less.
+    /// The number of ids. Every id is lower than this number.
     fn size(&self) -> u32;
-    /// The bytes of each of `count` tokens from `first` on; empty for a special one.
+    /// The bytes of each of `count` tokens, starting at id `first`; empty for a special token.
     fn token_bytes(&self, first: TokenId, count: u32) -> Vec<Vec<u8>>;
-    /// The ids of the special tokens, ascending. Each ends a text, unless the grammar names it (`<[128010]>` in Lark).
+    /// The ids of the special tokens, in ascending order. Each ends a text, unless the grammar names it
+    /// (`<[128010]>` in Lark).
     fn special(&self) -> Vec<TokenId>;
-    /// More ids that end a text, though they are text themselves. None, unless the host knows better.
+    /// Ids of ordinary tokens that end a text. None by default.
     fn eos(&self) -> Vec<TokenId> {
         Vec::new()
     }
-    /// The special token that is written so, if there is one.
+    /// The special token with this text, if there is one.
     fn special_of(&self, text: &str) -> Option<TokenId>;
 }
 
-/// How many tokens are asked for at a time.
-const AT_A_TIME: u32 = 4096;
+/// The number of tokens in one call of `token_bytes`.
+const TOKENS_PER_CALL: u32 = 4096;
 
-/// The model's tokens: their bytes, and 4 more for each.
+/// The model's tokens: their bytes, and 4 more bytes for each.
 #[derive(Clone, Debug)]
 pub struct Vocabulary {
     bytes: Vec<u8>,
-    /// By id: where its bytes end.
+    /// The end of each token's bytes, by id.
     ends: Vec<u32>,
     special: Vec<TokenId>,
     eos: Vec<TokenId>,
 }
 
 impl Vocabulary {
-    /// Reads all of it.
+    /// Reads the whole vocabulary.
     ///
     /// # Errors
-    /// It has no tokens, or `token_bytes` does not give as many as it was asked for.
+    /// If there are no tokens, or if `token_bytes` returns fewer tokens than requested.
     pub fn read(tokenizer: &impl Tokenizer) -> Result<Self, String> {
         let size = tokenizer.size();
         if size == 0 {
@@ -44,11 +46,13 @@ impl Vocabulary {
         let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(size as usize));
         let mut first = 0;
         while first < size {
-            let count = AT_A_TIME.min(size - first);
+            let count = TOKENS_PER_CALL.min(size - first);
             let tokens = tokenizer.token_bytes(TokenId::from(first), count);
             if tokens.len() != count as usize {
-                let had = tokens.len();
-                return Err(format!("the tokenizer gave {had} tokens from {first} on, asked for {count}"));
+                let received = tokens.len();
+                return Err(format!(
+                    "the tokenizer gave {received} tokens from id {first} on instead of {count}"
+                ));
             }
             for token in tokens {
                 bytes.extend(token);
@@ -65,13 +69,13 @@ impl Vocabulary {
         Ok(Self { bytes, ends, special, eos })
     }
 
-    /// How many ids there are.
+    /// The number of ids.
     #[must_use]
     pub fn size(&self) -> u32 {
         self.ends.len() as u32
     }
 
-    /// A token's bytes; empty if it is special, or no token.
+    /// The bytes of a token; empty for a special token and for an unknown id.
     #[must_use]
     pub fn bytes(&self, id: TokenId) -> &[u8] {
         let Ok(id) = usize::try_from(id) else { return &[] };
@@ -80,7 +84,7 @@ impl Vocabulary {
         &self.bytes[start as usize..*end as usize]
     }
 
-    /// The ids of the special tokens, ascending.
+    /// The ids of the special tokens, in ascending order.
     #[must_use]
     pub fn special(&self) -> &[TokenId] {
         &self.special
@@ -92,7 +96,7 @@ impl Vocabulary {
         self.special.binary_search(&id).is_ok()
     }
 
-    /// Whether the model's files say that a token ends a text.
+    /// Whether the model's files name the token as an end of the text.
     #[must_use]
     pub fn is_eos(&self, id: TokenId) -> bool {
         self.eos.binary_search(&id).is_ok()
@@ -105,11 +109,17 @@ impl Vocabulary {
     }
 }
 
+/// The bytes of a special token for the parser, which recognizes it by a first byte that no text has.
+pub(crate) fn special_bytes(id: u32) -> Vec<u8> {
+    [&[TokTrie::SPECIAL_TOKEN_MARKER][..], format!("<{id}>").as_bytes()].concat()
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
 
-    /// The 256 bytes as ids of their own, these words behind them, then `<end>` and `<tool>`, which are special.
+    /// A tokenizer for tests: the 256 bytes as tokens, then these words, then the special tokens `<end>` and
+    /// `<tool>`.
     pub(crate) struct Words(pub(crate) &'static [&'static str]);
 
     impl Words {
@@ -123,7 +133,7 @@ pub(crate) mod tests {
             self.end() + 1
         }
 
-        /// Longest words first.
+        /// Takes the longest matching word at each position.
         pub(crate) fn ids(&self, text: &str) -> Vec<TokenId> {
             let (mut ids, mut rest) = (Vec::new(), text);
             while let Some(byte) = rest.bytes().next() {
@@ -167,7 +177,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// A tokenizer of so many tokens, each its id in hexadecimal, that gives less than it is asked for if told to.
+    /// A tokenizer of `size` tokens, each its id in hexadecimal. Each call returns `short` tokens too few.
     struct Counted {
         size: u32,
         short: usize,
@@ -179,7 +189,7 @@ pub(crate) mod tests {
         }
 
         fn token_bytes(&self, first: TokenId, count: u32) -> Vec<Vec<u8>> {
-            assert!(count <= AT_A_TIME && first + TokenId::from(count) <= TokenId::from(self.size));
+            assert!(count <= TOKENS_PER_CALL && first + TokenId::from(count) <= TokenId::from(self.size));
             let ids = first..first + TokenId::from(count);
             ids.map(|id| format!("{id:x}").into_bytes()).skip(self.short).collect()
         }
@@ -198,8 +208,8 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn all_tokens_are_read_in_a_few_calls_and_ids_that_are_none_have_no_bytes() {
-        let size = 2 * AT_A_TIME + 5;
+    fn all_tokens_are_read_in_a_few_calls_and_unknown_ids_have_no_bytes() {
+        let size = 2 * TOKENS_PER_CALL + 5;
         let read = Vocabulary::read(&Counted { size, short: 0 }).unwrap();
         assert_eq!(read.size(), size);
         for id in [0, 1, 4095, 4096, 8196] {
@@ -216,9 +226,9 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_tokenizer_without_tokens_or_that_gives_too_few_is_refused() {
+    fn a_tokenizer_with_no_or_too_few_tokens_is_refused() {
         let refused = |size, short| Vocabulary::read(&Counted { size, short }).unwrap_err();
         assert_eq!(refused(0, 0), "the tokenizer has no tokens");
-        assert_eq!(refused(5000, 1), "the tokenizer gave 4095 tokens from 0 on, asked for 4096");
+        assert_eq!(refused(5000, 1), "the tokenizer gave 4095 tokens from id 0 on instead of 4096");
     }
 }

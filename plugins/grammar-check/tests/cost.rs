@@ -1,4 +1,4 @@
-//! What the README says of costs, natively: `cargo test --release -p grammar-check --test cost -- --ignored --nocapture`.
+//! Measures the costs of the README, natively: `cargo test --release -p grammar-check --test cost -- --ignored --nocapture`.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use afterbay_plugin::{FinishKind, TokenId};
 use grammar_check::{Compiler, GrammarText, Matcher, Tokenizer, Vocabulary};
 
-/// The 256 bytes, made-up words of 2 to 10 bytes, and one special token, as many ids as Llama 3 has.
+/// A vocabulary as large as that of Llama 3: the 256 bytes, made-up words of 2 to 10 bytes, and one special token.
 struct MadeUp {
     words: Vec<Vec<u8>>,
 }
@@ -49,26 +49,26 @@ impl Tokenizer for MadeUp {
     }
 }
 
-/// What the process has in memory, in kB.
+/// The resident memory of the process in kB.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4
 }
 
 #[test]
-#[ignore = "a measurement, to be run alone and in release"]
+#[ignore = "a measurement: run it alone and in release"]
 fn cost_of_opening_and_of_a_token() {
     let made_up = MadeUp::new();
-    let begun = Instant::now();
+    let start = Instant::now();
     let vocabulary = Vocabulary::read(&made_up).unwrap();
-    println!("vocabulary of {SIZE}: {:?}", begun.elapsed());
+    println!("vocabulary of {SIZE}: {:?}", start.elapsed());
     let schema = r#"{"type": "object", "properties": {
         "name": {"type": "string"}, "age": {"type": "integer"}, "tags": {"type": "array", "items": {"type": "string"}},
         "nested": {"type": "object", "properties": {"x": {"type": "number"}, "k": {"enum": ["aa", "bb", "cc"]}},
         "required": ["x", "k"], "additionalProperties": false}},
         "required": ["name", "age", "tags", "nested"], "additionalProperties": false}"#;
     let words = |id: usize| String::from_utf8_lossy(&made_up.words[256 + id % 100_000]).into_owned();
-    // A long string: few tokens of much text. Many short ones: tokens of a byte or two.
+    // One long string of few long tokens, and many short strings of tokens of a byte or two.
     let long: Vec<TokenId> = (0..400).map(|id| 256 + id).collect();
     let mut tags = String::new();
     for id in 0..100 {
@@ -89,38 +89,38 @@ fn cost_of_opening_and_of_a_token() {
     for (name, grammar) in
         [("JSON schema", GrammarText::JsonSchema(schema.into())), ("Lark", GrammarText::Lark(lark))]
     {
-        let begun = Instant::now();
+        let start = Instant::now();
         let grammar = compiler.compile(&grammar).unwrap();
-        println!("{name}: compiled in {:?}", begun.elapsed());
+        println!("{name}: compiled in {:?}", start.elapsed());
         let before = resident();
-        let begun = Instant::now();
+        let start = Instant::now();
         let mut matchers: Vec<Matcher> = (0..2_000).map(|_| grammar.matcher(256, None)).collect();
-        let (took, grown) = (begun.elapsed() / 2_000, (resident() - before) * 1024 / 2_000);
+        let (took, grown) = (start.elapsed() / 2_000, (resident() - before) * 1024 / 2_000);
         println!("{name}: a request is opened in {took:?}, with {grown} bytes");
         for round in 0..2 {
             let mut matchers = matchers.split_off(matchers.len() - 1_000);
-            let (before, begun) = (resident(), Instant::now());
-            // A row of each request in turn, as batches have them.
+            let (before, start) = (resident(), Instant::now());
+            // One row of each request in turn, like in batches.
             for id in &text[..text.len() - 1] {
                 for matcher in &mut matchers {
                     matcher.push(&vocabulary, &[*id]).unwrap();
                 }
             }
             let tokens = 1_000 * (text.len() - 1);
-            let (took, grown) = (begun.elapsed().as_nanos() as usize / tokens, (resident() - before) * 1024);
+            let (took, grown) = (start.elapsed().as_nanos() as usize / tokens, (resident() - before) * 1024);
             println!(
-                "{name}: round {round}: {took} ns a token, {} bytes a token kept ({} tokens of {length} bytes)",
+                "{name}: round {round}: {took} ns a token, {} bytes a token stored ({} tokens of {length} bytes)",
                 grown as usize / tokens,
                 text.len()
             );
-            let begun = Instant::now();
+            let start = Instant::now();
             for matcher in &mut matchers {
                 matcher.end(&vocabulary, &text[text.len() - 1..], FinishKind::Length).unwrap();
             }
-            println!("{name}: a last row: {:?}", begun.elapsed() / 1_000);
-            let begun = Instant::now();
+            println!("{name}: a last row takes {:?}", start.elapsed() / 1_000);
+            let start = Instant::now();
             drop(matchers);
-            println!("{name}: and to be forgotten: {:?}", begun.elapsed() / 1_000);
+            println!("{name}: freed in {:?}", start.elapsed() / 1_000);
         }
     }
 }

@@ -1,24 +1,24 @@
-//! The languages that a project may be written in.
+//! The languages of plugin projects.
 
-/// A plugin's language.
+/// The language of a plugin project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Language {
-    /// By cargo, with the SDK.
+    /// Rust, built by cargo with the SDK.
     Rust,
-    /// By clang for wasm32-wasi, or zig.
+    /// C, built by a wasi-sdk's clang or by zig.
     C,
-    /// By `componentize-qjs`: QuickJS.
+    /// JavaScript, built by `componentize-qjs` (QuickJS).
     JavaScript,
-    /// By `componentize-py`: CPython.
+    /// Python, built by `componentize-py` (CPython).
     Python,
 }
 
 impl Language {
-    /// All of them.
+    /// All languages.
     pub const ALL: [Language; 4] = [Language::Rust, Language::C, Language::JavaScript, Language::Python];
 
-    /// A deadline of one call that fits plugins in the language, as a configuration has it: what `plugin bench` proposes for the
-    /// template at batches of 1,024 rows.
+    /// The deadline of a call that suits plugins in this language, as the configuration spells it. It is the
+    /// value that `afterbay plugin bench` proposes for the template at batches of 1,024 rows.
     #[must_use]
     pub fn deadline(self) -> &'static str {
         match self {
@@ -27,7 +27,7 @@ impl Language {
         }
     }
 
-    /// As `--lang` has it; also the directory of its templates.
+    /// The name in `--lang` and of the directory of templates.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,6 +1,6 @@
-//! What a new plugin's project is made of. All of it is in the binary: an author needs nothing of Afterbay's but that.
+//! The files of a new plugin project. They are part of the binary: an author needs nothing else of Afterbay.
 //!
-//! Knows what is written, not where; no compiler, and no runtime.
+//! This crate makes the files' contents. It does not write files, build projects or run plugins.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -8,7 +8,7 @@ mod language;
 mod project;
 
 pub use language::Language;
-pub use project::{File, NameError, project};
+pub use project::{NameError, ProjectFile, project};
 
 mod embedded {
     include!(concat!(env!("OUT_DIR"), "/embedded.rs"));

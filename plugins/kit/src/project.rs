@@ -1,72 +1,77 @@
-//! A new project's files.
+//! The files of a new project.
 
 use crate::Language;
 use crate::embedded::{SDK, TEMPLATES, WIT};
 
-/// A plugin's name is at most so long: the contract's bound.
+/// The longest name of a plugin in bytes: a limit of the contract.
 const NAME_BYTES_MAX: usize = 64;
 
-/// A file of a project.
+/// A file of a new project.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct File {
-    /// Where it is in the project, with `/`.
+pub struct ProjectFile {
+    /// The path in the project, separated by `/`.
     pub path: String,
-    /// What stands in it.
+    /// The text of the file.
     pub contents: String,
 }
 
-/// A name that no plugin can have.
+/// An invalid plugin name.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{name:?}: a plugin's name has 1 to {NAME_BYTES_MAX} bytes of a-z, 0-9 and -, and begins with a letter"
+    "{name:?} is no plugin name: use 1 to {NAME_BYTES_MAX} bytes of a-z, 0-9 and -, starting with a letter"
 )]
 pub struct NameError {
     name: String,
 }
 
-/// The files of a project that builds, and whose test passes. `c_bindings`: the contract as C, by file.
+/// Returns the files of a project that builds and passes its test. `c_bindings` are the files of the contract
+/// in C: name and text.
 ///
 /// # Errors
-/// If no plugin can have the name.
-pub fn project(language: Language, name: &str, c_bindings: &[(&str, &str)]) -> Result<Vec<File>, NameError> {
-    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let begins = name.starts_with(|c: char| c.is_ascii_lowercase());
-    if !begins || name.ends_with('-') || !name.chars().all(is_name) || name.len() > NAME_BYTES_MAX {
+/// If the name is invalid.
+pub fn project(
+    language: Language,
+    name: &str,
+    c_bindings: &[(&str, &str)],
+) -> Result<Vec<ProjectFile>, NameError> {
+    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let starts_well = name.starts_with(|c: char| c.is_ascii_lowercase());
+    if !starts_well || name.ends_with('-') || !name.chars().all(is_allowed) || name.len() > NAME_BYTES_MAX {
         return Err(NameError { name: name.to_owned() });
     }
     let mut files = Vec::new();
     for (path, contents) in TEMPLATES {
-        let (of, path) = path.split_once('/').unwrap_or_default();
-        if of == language.name() || of == "every" {
-            // Tools pass over what is a project of theirs, or git's own, so those lie there under other names.
+        let (folder, path) = path.split_once('/').unwrap_or_default();
+        if folder == language.name() || folder == "every" {
+            // These files have other names as templates, because cargo and git would treat them as their own.
             let path = path.replace("gitignore", ".gitignore").replace(".template", "");
-            files.push(File {
-                path: filled(&path, language, name),
-                contents: filled(contents, language, name),
+            files.push(ProjectFile {
+                path: fill_in(&path, language, name),
+                contents: fill_in(contents, language, name),
             });
         }
     }
-    let mut put = |dir: &str, of: &[(&str, &str)]| {
-        files.extend(of.iter().map(|(path, contents)| File {
+    let mut add = |dir: &str, sources: &[(&str, &str)]| {
+        files.extend(sources.iter().map(|(path, contents)| ProjectFile {
             path: format!("{dir}/{path}"),
             contents: (*contents).to_owned(),
         }));
     };
     match language {
         Language::Rust => {
-            put("wit", &[("transform.wit", WIT)]);
-            put("vendor/afterbay-plugin", SDK);
+            add("wit", &[("transform.wit", WIT)]);
+            add("vendor/afterbay-plugin", SDK);
         }
         Language::C => {
-            put("wit", &[("transform.wit", WIT)]);
-            put("bindings", c_bindings);
+            add("wit", &[("transform.wit", WIT)]);
+            add("bindings", c_bindings);
         }
-        Language::JavaScript | Language::Python => put("wit/deps/afterbay-plugin", &[("transform.wit", WIT)]),
+        Language::JavaScript | Language::Python => add("wit/deps/afterbay-plugin", &[("transform.wit", WIT)]),
     }
     Ok(files)
 }
 
-fn filled(text: &str, language: Language, name: &str) -> String {
+fn fill_in(text: &str, language: Language, name: &str) -> String {
     let component = match language {
         Language::Rust => format!("target/wasm32-wasip2/release/{}.wasm", name.replace('-', "_")),
         _ => format!("build/{name}.wasm"),
@@ -81,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_language_has_a_plugin_a_test_a_config_and_the_contract_and_nothing_is_left_to_be_filled_in() {
+    fn every_project_is_complete_and_has_no_placeholder_left() {
         for language in Language::ALL {
             let files = project(language, "my-own-plugin", &[]).unwrap();
             let has = |path: &str| files.iter().any(|file| file.path == path);
@@ -103,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_project_in_rust_is_called_as_the_project_is() {
+    fn a_rust_project_uses_no_identifier_made_of_its_name() {
         for name in ["plugin", "batch", "settings", "verdicts"] {
             let files = project(Language::Rust, name, &[]).unwrap();
             let source = files.iter().find(|file| file.path == "src/lib.rs").unwrap();
@@ -112,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sdk_that_is_written_is_of_no_workspace() {
+    fn the_vendored_sdk_is_in_no_workspace() {
         let files = project(Language::Rust, "a", &[]).unwrap();
         let manifest = files.iter().find(|file| file.path == "vendor/afterbay-plugin/Cargo.toml").unwrap();
         assert!(!manifest.contents.contains("workspace"), "{}", manifest.contents);
@@ -121,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_no_plugin_can_have_is_refused_with_what_one_is() {
+    fn an_invalid_name_is_refused_with_the_rule() {
         let long = "a".repeat(NAME_BYTES_MAX + 1);
         for wrong in ["", "Stop", "a b", "a/b", "../a", "a_b", "1a", "-a", "a-", "ä", &long] {
             let error = project(Language::C, wrong, &[]).unwrap_err().to_string();

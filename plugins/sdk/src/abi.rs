@@ -1,11 +1,7 @@
-//! The contract's columns on one side, the author's trait on the other. For [`export!`](crate::export) and
-//! [`testing`](crate::testing); not an author's business.
+//! The types and functions that `wit-bindgen` generates from the contract. For [`export!`](crate::export);
+//! not for plugin authors.
 
 #![allow(missing_docs, reason = "generated from wit/transform.wit, where every item is documented")]
-
-use std::cell::RefCell;
-
-use crate::{Plugin, Verdicts};
 
 wit_bindgen::generate!({
     path: "../../wit",
@@ -18,76 +14,3 @@ wit_bindgen::generate!({
 
 pub use afterbay::plugin::types::{Batch, Description, Opened, RequestId, Verdict};
 pub use exports::afterbay::plugin::plugin::{BadSetting, ConfigureError, Guest, StateError};
-
-/// The plugin of an instance, from `configure` on.
-pub struct Instance<P>(RefCell<Option<P>>);
-
-impl<P: Plugin> Instance<P> {
-    #[must_use]
-    pub const fn new() -> Self {
-        Self(RefCell::new(None))
-    }
-
-    pub fn configure(&self, settings: &str) -> Result<(), ConfigureError> {
-        let mut json = serde_json::Deserializer::from_str(settings);
-        let settings = serde_path_to_error::deserialize(&mut json).map_err(crate::error::of_settings)?;
-        *self.0.borrow_mut() = Some(P::new(settings)?);
-        Ok(())
-    }
-
-    pub fn open(&self, requests: &[Opened]) {
-        self.with(|plugin| requests.iter().for_each(|request| plugin.opened(request)));
-    }
-
-    pub fn process(&self, batch: &Batch) -> Vec<Verdict> {
-        let mut verdicts = Verdicts::new();
-        self.with(|plugin| plugin.process(&crate::Batch::new(batch), &mut verdicts));
-        verdicts.into_list()
-    }
-
-    pub fn close(&self, requests: &[RequestId]) {
-        self.with(|plugin| requests.iter().for_each(|&request| plugin.closed(request)));
-    }
-
-    pub fn changed(&self, requests: &[RequestId]) {
-        self.with(|plugin| requests.iter().for_each(|&request| plugin.changed(request)));
-    }
-
-    pub fn pressure(&self) {
-        self.with(Plugin::pressure);
-    }
-
-    pub fn export_state(&self) -> Vec<u8> {
-        self.with(Plugin::export_state).unwrap_or_default()
-    }
-
-    pub fn import_state(&self, version: &str, state: &[u8]) -> Result<(), StateError> {
-        self.with(|plugin| plugin.import_state(version, state)).unwrap_or(Ok(()))
-    }
-
-    /// The host configures first; if it did not, there is nothing to call.
-    fn with<R>(&self, call: impl FnOnce(&mut P) -> R) -> Option<R> {
-        self.0.borrow_mut().as_mut().map(call)
-    }
-}
-
-impl<P: Plugin> Default for Instance<P> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// The first call on an instance: from here on a panic leaves its text in the host's log.
-pub fn describe<P: Plugin>(name: &str, version: &str) -> Description {
-    #[cfg(target_arch = "wasm32")]
-    std::panic::set_hook(Box::new(crate::log::panicked));
-    let schema = schemars::schema_for!(P::Settings);
-    Description {
-        name: name.replace('_', "-"),
-        version: version.to_owned(),
-        settings_schema: schema.as_value().to_string(),
-        columns: P::COLUMNS,
-        wants: P::WANTS,
-        writes: P::WRITES,
-    }
-}

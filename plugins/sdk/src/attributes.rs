@@ -1,4 +1,4 @@
-//! Rules over requests' attributes: which requests a setting is for.
+//! Conditions on the attributes of requests.
 
 use std::cell::OnceCell;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{ConfigureError, RequestId, attributes, bad_setting};
 
-/// A rule's condition: a request has an attribute, and it is this.
+/// A rule's condition: a request has this attribute with this value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttributeIs {
     name: String,
@@ -14,14 +14,14 @@ pub struct AttributeIs {
 }
 
 impl AttributeIs {
-    /// Of a rule with the settings `attribute`, the name, and `equals`, without which it must be `true`. None where the rule
-    /// names no attribute.
+    /// Creates the condition from the settings `attribute` (the name) and `equals` (the value, `true` by
+    /// default). `None` if the rule names no attribute.
     ///
     /// # Errors
-    /// There is something that it is to equal, and no attribute. The place is within the rule.
+    /// If `equals` is given without an attribute. The error's pointer is relative to the rule.
     pub fn of(attribute: Option<&str>, equals: Option<&Value>) -> Result<Option<Self>, ConfigureError> {
         match (attribute, equals) {
-            (None, Some(_)) => Err(bad_setting("/equals", "there is no attribute that could equal it")),
+            (None, Some(_)) => Err(bad_setting("/equals", "needs an attribute to compare with")),
             (None, None) => Ok(None),
             (Some(name), equals) => {
                 let value = equals.cloned().unwrap_or(Value::Bool(true));
@@ -30,32 +30,32 @@ impl AttributeIs {
         }
     }
 
-    /// Whether it is so of this request.
+    /// Whether the condition is met by these attributes.
     #[must_use]
     pub fn holds(&self, attributes: &Attributes) -> bool {
         attributes.get(&self.name) == Some(&self.value)
     }
 }
 
-/// A request's attributes. The host is asked for them when the first is looked at, and not where none is.
+/// A request's attributes, read from the host at the first use.
 #[derive(Debug)]
 pub struct Attributes {
     request: RequestId,
-    read: OnceCell<Value>,
+    json: OnceCell<Value>,
 }
 
 impl Attributes {
-    /// Those of an open request.
+    /// The attributes of an open request.
     #[must_use]
     pub fn of(request: RequestId) -> Self {
-        Self { request, read: OnceCell::new() }
+        Self { request, json: OnceCell::new() }
     }
 
-    /// One of them.
+    /// The value of one attribute.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Value> {
         let read = || attributes(self.request).and_then(|json| serde_json::from_str(&json).ok());
-        self.read.get_or_init(|| read().unwrap_or_default()).get(name)
+        self.json.get_or_init(|| read().unwrap_or_default()).get(name)
     }
 }
 
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_the_attribute_of_a_rule_or_not() {
+    fn a_rule_compares_one_attribute_of_a_request() {
         let mut host = Harness::<Nothing>::new("{}").unwrap();
         host.set_attributes(1, r#"{"tenant": "a", "ids": true, "list": [1]}"#);
         let of_first = Attributes::of(1);
@@ -91,15 +91,15 @@ mod tests {
         );
         assert!(!holds("tenant", Some("b".into())) && !holds("tenant", None) && !holds("other", None));
         let is_true = AttributeIs::of(Some("ids"), None).unwrap().unwrap();
-        assert!(!is_true.holds(&Attributes::of(2)), "nobody has set any");
+        assert!(!is_true.holds(&Attributes::of(2)), "has no attributes");
         host.set_attributes(3, "no JSON");
         assert!(!is_true.holds(&Attributes::of(3)));
     }
 
     #[test]
-    fn a_rule_that_compares_nothing_is_refused_by_its_place_and_one_that_names_nothing_is_none() {
+    fn equals_without_an_attribute_is_refused_with_its_pointer() {
         assert_eq!(AttributeIs::of(None, None), Ok(None));
         let refused = AttributeIs::of(None, Some(&Value::Null)).unwrap_err().within("/rules/2");
-        assert_eq!(refused.message(), "/rules/2/equals: there is no attribute that could equal it");
+        assert_eq!(refused.message(), "/rules/2/equals: needs an attribute to compare with");
     }
 }

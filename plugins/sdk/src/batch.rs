@@ -1,11 +1,11 @@
-//! A batch as rows.
+//! A batch, read row by row.
 
 use std::fmt;
 
 use crate::abi;
 use crate::{FinishKind, RequestId, TokenId};
 
-/// The rows of one scheduler step. A request has at most one.
+/// The rows of one scheduler step. A request has at most one row.
 #[derive(Clone, Copy)]
 pub struct Batch<'a> {
     columns: &'a abi::Batch,
@@ -16,13 +16,13 @@ impl<'a> Batch<'a> {
         Self { columns }
     }
 
-    /// How many rows there are; never 0.
+    /// The number of rows; never 0.
     #[must_use]
     pub fn len(&self) -> usize {
         self.columns.requests.len()
     }
 
-    /// False: a batch without rows is not shown to a plugin.
+    /// Always false: the host shows no empty batch to a plugin.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.columns.requests.is_empty()
@@ -44,7 +44,7 @@ impl<'a> IntoIterator for &Batch<'a> {
     }
 }
 
-/// The rows of a batch, one after another.
+/// An iterator over the rows of a batch.
 #[derive(Clone)]
 pub struct Rows<'a> {
     columns: &'a abi::Batch,
@@ -73,7 +73,7 @@ impl<'a> Iterator for Rows<'a> {
 
 impl ExactSizeIterator for Rows<'_> {}
 
-/// What came for one request in this step.
+/// One request's part of the batch.
 #[derive(Clone, Copy)]
 pub struct Row<'a> {
     columns: &'a abi::Batch,
@@ -83,48 +83,51 @@ pub struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// Its place in the batch.
+    /// The row's index in the batch.
     #[must_use]
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// Its request.
+    /// The row's request.
     #[must_use]
     pub fn request(&self) -> RequestId {
         self.request
     }
 
-    /// Its new token ids. Empty unless [`Columns::OUTPUT_IDS`](crate::Columns::OUTPUT_IDS) was asked for.
+    /// The row's new token ids. Empty unless the plugin reads
+    /// [`Columns::OUTPUT_IDS`](crate::Columns::OUTPUT_IDS).
     #[must_use]
     pub fn ids(&self) -> &'a [TokenId] {
         self.ids
     }
 
-    /// The scheduler's count of the request's tokens, these included. None unless
-    /// [`Columns::COMPLETION_TOKENS`](crate::Columns::COMPLETION_TOKENS) was asked for and the scheduler counts.
+    /// The scheduler's count of the request's tokens so far, including this row; 0 if the scheduler did not
+    /// give a count. `None` unless the plugin reads
+    /// [`Columns::COMPLETION_TOKENS`](crate::Columns::COMPLETION_TOKENS).
     #[must_use]
     pub fn completion_tokens(&self) -> Option<u64> {
         self.columns.completion_tokens.get(self.index).copied()
     }
 
-    /// Whether and why it is the request's last. None unless [`Columns::FINISHED`](crate::Columns::FINISHED) was asked
-    /// for.
+    /// The reason why the request ended with this row, or [`FinishKind::Running`]. `None` unless the plugin
+    /// reads [`Columns::FINISHED`](crate::Columns::FINISHED).
     #[must_use]
     pub fn finish(&self) -> Option<FinishKind> {
         self.columns.finished.get(self.index).copied()
     }
 
-    /// Its new text. None unless [`Columns::TEXTS`](crate::Columns::TEXTS) was asked for and the stream is past the
-    /// detokenizer.
+    /// The row's new text. `None` unless the plugin reads [`Columns::TEXTS`](crate::Columns::TEXTS) and the
+    /// stream is after the detokenizer.
     #[must_use]
     pub fn text(&self) -> Option<&'a str> {
         self.columns.texts.get(self.index).map(String::as_str)
     }
 
-    /// How many earlier rows of its request wait because this plugin holds them. With fewer than it remembers, the others
-    /// have gone on as they came: their time was over, or there was no room for them. None unless
-    /// [`Columns::WAITING`](crate::Columns::WAITING) was asked for.
+    /// The number of earlier rows of the request that are held because this plugin asked for it. If the
+    /// number is lower than the plugin expects, the other rows were released unchanged: their hold timed out,
+    /// or the stream had no room for them. `None` unless the plugin reads
+    /// [`Columns::WAITING`](crate::Columns::WAITING).
     #[must_use]
     pub fn waiting(&self) -> Option<u32> {
         self.columns.waiting.get(self.index).copied()
@@ -148,22 +151,17 @@ impl fmt::Debug for Row<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn columns() -> abi::Batch {
-        abi::Batch {
-            requests: vec![4, 9, 2],
-            output_ids: vec![10, 11, 12],
-            output_ends: vec![2, 2, 3],
-            completion_tokens: vec![5, 6, 7],
-            finished: vec![FinishKind::Running, FinishKind::Stop, FinishKind::Length],
-            texts: vec!["ab".into(), String::new(), "c".into()],
-            waiting: vec![0, 2, 0],
-        }
-    }
+    use crate::Columns;
+    use crate::testing::{TestRow, columns};
 
     #[test]
     fn each_row_has_its_part_of_every_column() {
-        let columns = columns();
+        let rows = [
+            TestRow::new(4).ids([10, 11]).text("ab"),
+            TestRow::new(9).finish(FinishKind::Stop).waiting(2),
+            TestRow::new(2).ids([12]).completion_tokens(7),
+        ];
+        let columns = columns(&rows, Columns::all());
         let rows: Vec<Row<'_>> = Batch::new(&columns).rows().collect();
         assert_eq!(rows.iter().map(Row::request).collect::<Vec<_>>(), [4, 9, 2]);
         assert_eq!(rows.iter().map(Row::ids).collect::<Vec<_>>(), [&[10, 11][..], &[], &[12]]);
@@ -174,16 +172,8 @@ mod tests {
     }
 
     #[test]
-    fn a_column_that_was_not_asked_for_is_none() {
-        let columns = abi::Batch {
-            requests: vec![4],
-            output_ids: vec![],
-            output_ends: vec![],
-            completion_tokens: vec![],
-            finished: vec![],
-            texts: vec![],
-            waiting: vec![],
-        };
+    fn a_column_that_the_plugin_does_not_read_is_none() {
+        let columns = columns(&[TestRow::new(4).ids([1]).text("a")], Columns::empty());
         let row = Batch::new(&columns).rows().next().unwrap();
         assert_eq!(
             (row.ids(), row.completion_tokens(), row.finish(), row.text(), row.waiting()),

@@ -1,39 +1,39 @@
-//! Why a plugin cannot be used as it is configured.
+//! Errors about a plugin's settings.
 
 use crate::abi::{BadSetting, ConfigureError};
 
-/// A setting that is wrong: `pointer` is where it stands, as a JSON pointer (`/rules/0/prefix`), `message` what is wrong with
-/// it, with the value and the limit. (Where no place is to be named, a message alone will do: `Err("…".into())`.)
+/// An invalid setting. `pointer` is its JSON pointer (`/rules/0/prefix`). `message` states the problem, the
+/// value and the limit. For the settings as a whole a message alone is enough: `Err("…".into())`.
 #[must_use]
 pub fn bad_setting(pointer: impl Into<String>, message: impl Into<String>) -> ConfigureError {
     ConfigureError::Setting(BadSetting { pointer: pointer.into(), message: message.into() })
 }
 
-/// Something that these settings need is not there: a tokenizer, a vocabulary.
+/// The error for something that the settings require and that is missing, such as a tokenizer.
 #[must_use]
-pub fn missing(what: impl Into<String>) -> ConfigureError {
-    ConfigureError::Missing(what.into())
+pub fn missing(message: impl Into<String>) -> ConfigureError {
+    ConfigureError::Missing(message.into())
 }
 
 impl ConfigureError {
-    /// The same, where the setting stands within another: its place, as a JSON pointer.
+    /// Prefixes the pointer of the setting by the pointer of the value that contains it.
     #[must_use]
     pub fn within(self, pointer: &str) -> Self {
         match self {
             Self::Setting(BadSetting { pointer: inner, message }) => {
                 bad_setting(format!("{pointer}{inner}"), message)
             }
-            Self::Missing(what) => Self::Missing(what),
+            missing @ Self::Missing(_) => missing,
         }
     }
 
-    /// As the operator is shown it.
+    /// The message that the operator sees.
     #[must_use]
     pub fn message(&self) -> String {
         match self {
             Self::Setting(BadSetting { pointer, message }) if pointer.is_empty() => message.clone(),
             Self::Setting(BadSetting { pointer, message }) => format!("{pointer}: {message}"),
-            Self::Missing(what) => what.clone(),
+            Self::Missing(message) => message.clone(),
         }
     }
 }
@@ -50,8 +50,8 @@ impl From<&str> for ConfigureError {
     }
 }
 
-/// What serde says, and where.
-pub(crate) fn of_settings(error: serde_path_to_error::Error<serde_json::Error>) -> ConfigureError {
+/// Converts an error of serde, with the pointer of the setting.
+pub(crate) fn from_serde(error: serde_path_to_error::Error<serde_json::Error>) -> ConfigureError {
     use serde_path_to_error::Segment;
     let mut pointer = String::new();
     for segment in error.path() {
@@ -79,15 +79,15 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_setting_is_named_by_its_place() {
+    fn an_invalid_setting_is_named_by_its_pointer() {
         let refuse = |text: &str| {
             let mut json = serde_json::Deserializer::from_str(text);
             let read = serde_path_to_error::deserialize::<_, std::collections::BTreeMap<String, Vec<Rule>>>(
                 &mut json,
             );
-            match of_settings(read.unwrap_err()) {
+            match from_serde(read.unwrap_err()) {
                 ConfigureError::Setting(BadSetting { pointer, message }) => (pointer, message),
-                ConfigureError::Missing(what) => panic!("{what}"),
+                ConfigureError::Missing(message) => panic!("{message}"),
             }
         };
         let (pointer, message) = refuse(r#"{"rules": [{"prefix": "a"}, {"prefix": 7}]}"#);

@@ -1,7 +1,7 @@
 //! Write plugins for Afterbay, the proxy on the output socket of an LLM scheduler.
 //!
-//! A plugin is a WebAssembly component. It sees every batch of a stream, one row a request, and says what is to be done
-//! with the rows that are not to go on as they are. This crate turns the contract's columns
+//! A plugin is a WebAssembly component. It receives every batch of a stream, one row for each request, and
+//! returns a verdict for each row that it wants to change. This crate turns the contract's columns
 //! (`wit/transform.wit`) into rows and a trait.
 //!
 //! # A plugin in one screen
@@ -18,12 +18,12 @@
 //! serde = { version = "1", features = ["derive"] }
 //! ```
 //!
-//! `src/lib.rs`: ends a request at the first of some tokens.
+//! `src/lib.rs`, a plugin that ends a request at the first of some tokens:
 //!
 //! ```
 //! use afterbay_plugin::{Batch, Columns, ConfigureError, Plugin, TokenId, Verdicts, bad_setting};
 //!
-//! /// What the operator writes under `settings`. Doc comments become the schema's descriptions.
+//! /// The `settings` of the operator's configuration. Doc comments become the schema's descriptions.
 //! #[derive(serde::Deserialize, schemars::JsonSchema)]
 //! #[serde(deny_unknown_fields)]
 //! pub struct Settings {
@@ -41,7 +41,7 @@
 //!
 //!     fn new(settings: Settings) -> Result<Self, ConfigureError> {
 //!         if settings.stop.is_empty() {
-//!             return Err(bad_setting("/stop", "has no token"));
+//!             return Err(bad_setting("/stop", "must have at least one token id"));
 //!         }
 //!         Ok(Self { stop: settings.stop })
 //!     }
@@ -57,7 +57,7 @@
 //!
 //! afterbay_plugin::export!(StopAt);
 //!
-//! // In `#[cfg(test)]`: plain `cargo test`, no WebAssembly. See [`testing`](afterbay_plugin::testing).
+//! // In `#[cfg(test)]`, run by plain `cargo test` without WebAssembly. See [`testing`](afterbay_plugin::testing).
 //! use afterbay_plugin::testing::{Harness, TestRow};
 //! let mut plugin = Harness::<StopAt>::new(r#"{"stop": [2]}"#).unwrap();
 //! plugin.open(7);
@@ -65,8 +65,8 @@
 //! assert_eq!(verdicts[0].row, 0);
 //! ```
 //!
-//! Built with `cargo build --target wasm32-wasip2 --release`; the component is
-//! `target/wasm32-wasip2/release/NAME.wasm`, which the operator's config names:
+//! `cargo build --target wasm32-wasip2 --release` builds the component
+//! `target/wasm32-wasip2/release/NAME.wasm`. The operator's configuration names this file:
 //!
 //! ```toml
 //! [[stream.plugin]]
@@ -75,25 +75,28 @@
 //! settings  = { stop = [2, 128001] }
 //! ```
 //!
-//! # What a plugin can rely on
+//! # Guarantees and limits
 //!
-//! - One instance serves one stream, and is called from one thread, one call at a time. What it keeps in `self` is there
-//!   at the next call.
-//! - `opened` comes before a request's first row, `closed` after its last, each once.
-//! - A panic, a call past its deadline (2 ms of processor time unless the operator gave more; an instance that keeps to it
-//!   saves 1/64 of its time, 8 ms at most, for a call that does not) and memory past its limit (64 MiB) are *faults*: a fresh
-//!   instance takes over, which is told of the live requests with `resumed` set. What becomes of the batch, the operator says
-//!   (`on_fault`): it goes on as if there had been no verdict, is tried once more, or its requests are aborted. What the
-//!   instance held goes on as it came. A panic's text is in Afterbay's log.
-//! - The log and the plugin's own [`metrics`] are there; the model's [`tokenizer`], the stream's [`signals`](signals())
-//!   and a request's [`attributes`] where the operator grants them (`grant = ["log", "metrics", "tokenizer", "signals", "request"]`).
-//!   A component that imports what is not granted is refused when it is loaded.
-//! - There are no files, no network and no environment, and the clock stands still: `Instant::now()` is always the same,
-//!   `SystemTime::now()` a trap. `HashMap` works, with a seed that is always the same;
-//!   [`Requests`] is quicker where the key is a request.
+//! - One instance serves one stream. The host calls it from one thread, one call at a time. Values in `self`
+//!   last from one call to the next.
+//! - The host calls `opened` once before a request's first row and `closed` once after its last row.
+//! - A panic, a call past its deadline and memory past its limit (64 MiB by default) are *faults*. After a
+//!   fault a new instance takes over and learns of the live requests by `opened` with `resumed` set. Held
+//!   rows are released unchanged. The operator chooses what happens to the batch (`on_fault`): it passes
+//!   unchanged, the new instance gets it once more, or its requests are aborted. Afterbay's log has the text
+//!   of a panic.
+//! - The deadline is 2 ms of CPU time by default. An instance that stays within its deadline earns a small
+//!   credit (1/64 of the time used, up to 8 ms), which a later, slower call may use.
+//! - The operator grants the log, the plugin's own [`metrics`], the model's [`tokenizer`], the stream's
+//!   [`signals`](signals()) and a request's [`attributes`]:
+//!   `grant = ["log", "metrics", "tokenizer", "signals", "request"]`. Afterbay refuses to load a component
+//!   that imports an interface without its grant.
+//! - A plugin has no files, no network and no environment. The clock stands still: `Instant::now()` always
+//!   returns the same time, and `SystemTime::now()` traps. `HashMap` works, with a fixed seed. [`Requests`]
+//!   is faster if the key is a request.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-// So that generated paths work both in here and in a plugin.
+// Lets generated paths work both in this crate and in a plugin.
 extern crate self as afterbay_plugin;
 
 mod plugin;
@@ -106,7 +109,11 @@ mod rules;
 mod verdicts;
 
 mod host;
+#[doc(hidden)]
+pub mod instance;
 mod log;
+#[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "the real host takes its place"))]
+mod stand_in;
 pub mod testing;
 
 #[doc(hidden)]

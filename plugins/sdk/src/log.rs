@@ -1,29 +1,30 @@
-//! Lines in Afterbay's log. Outside of WebAssembly they are kept for [`testing`](crate::testing).
+//! Lines in Afterbay's log. Outside of WebAssembly the [testing](crate::testing) harness records them.
 
 use crate::{Level, RequestId};
 
-/// Writes a line to Afterbay's log, under the plugin's name and, if given, the request's. At most 4 KiB a line and 100
-/// lines a second; more is cut, or counted and left out. The macros [`debug!`](crate::debug), [`info!`](crate::info),
-/// [`warn!`](crate::warn) and [`error!`](crate::error) are shorter.
+/// Writes a line to Afterbay's log under the plugin's name and, if given, the request's rid. A line is cut at
+/// 4 KiB. Lines beyond 100 a second are counted and dropped. The macros [`debug!`](crate::debug),
+/// [`info!`](crate::info), [`warn!`](crate::warn) and [`error!`](crate::error) are shorter.
 pub fn log(level: Level, request: Option<RequestId>, message: &str) {
     #[cfg(target_arch = "wasm32")]
     crate::abi::afterbay::plugin::log::log(level, request, message);
     #[cfg(not(target_arch = "wasm32"))]
-    crate::testing::keep(level, request, message);
+    crate::stand_in::record_line(level, request, message);
 }
 
-/// The panic hook: the host puts an instance's last error beside its trap.
+/// The panic hook. The host reports an instance's last error line together with its trap.
 #[cfg(target_arch = "wasm32")]
 pub(crate) fn panicked(panic: &std::panic::PanicHookInfo<'_>) {
-    let said = panic.payload_as_str().unwrap_or("(no text)");
+    let text = panic.payload_as_str().unwrap_or("(no text)");
     let message = match panic.location() {
-        Some(place) => format!("panicked at {place}: {said}"),
-        None => format!("panicked: {said}"),
+        Some(location) => format!("panicked at {location}: {text}"),
+        None => format!("panicked: {text}"),
     };
     log(Level::Error, None, &message);
 }
 
-/// Logs at level debug, formatted as by `format!`; `request: ID,` first keys the line by a request.
+/// Logs at level debug, formatted as by `format!`. A leading `request: ID,` adds the request's rid to the
+/// line.
 ///
 /// ```
 /// # let request = 7;

@@ -1,4 +1,4 @@
-//! The trait that an author implements, and the macro that makes a component of it.
+//! The trait that a plugin implements, and the macro that exports the plugin as a component.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -6,78 +6,82 @@ use serde::de::DeserializeOwned;
 
 use crate::{Batch, Calls, Columns, ConfigureError, IdShape, Opened, RequestId, StateError, Verdicts};
 
-/// A plugin. One value serves one stream for as long as it lives.
+/// A plugin. One value serves one stream.
 ///
-/// See the [crate's page](crate) for a whole one.
+/// The [crate's page](crate) shows a complete plugin.
 pub trait Plugin: Sized + 'static {
-    /// What the operator may set, read from JSON. [`NoSettings`] where there is nothing.
+    /// The settings, read from JSON. [`NoSettings`] for a plugin without settings.
     ///
-    /// `#[serde(deny_unknown_fields)]` tells the operator of a mistyped key; the schema that [`JsonSchema`] derives is
-    /// shown by `afterbay plugin check`.
+    /// With `#[serde(deny_unknown_fields)]` the operator sees mistyped keys. `afterbay plugin check` shows
+    /// the schema that [`JsonSchema`] derives.
     type Settings: DeserializeOwned + JsonSchema;
 
-    /// The columns it wants to see. Only these are copied into the plugin; the others come empty.
+    /// The columns that the plugin reads. The host copies only these; all others are empty.
     const COLUMNS: Columns;
 
-    /// The calls it wants beyond `opened`, `process` and `closed`: each of these is made only where it is named here.
+    /// The calls that the plugin wants in addition to `opened`, `process` and `closed`.
     const WANTS: Calls = Calls::empty();
 
-    /// What the ids given to [`Verdicts::replace`] are: the row's new ones, or all of the request so far.
+    /// The meaning of the ids given to [`Verdicts::replace`]: the row's new ids, or all ids of the request so
+    /// far.
     const WRITES: IdShape = IdShape::Delta;
 
-    /// Makes the plugin, before any request.
+    /// Creates the plugin, before any request.
     ///
     /// # Errors
-    /// What is wrong with the settings, in words: the operator sees it as it is, and the plugin is not used. See
-    /// [`bad_setting`](crate::bad_setting) and [`missing`](crate::missing); a text alone will do.
+    /// A message about invalid settings, built by [`bad_setting`](crate::bad_setting) or
+    /// [`missing`](crate::missing) or from a string. Afterbay shows it to the operator unchanged and does not
+    /// use the plugin.
     fn new(settings: Self::Settings) -> Result<Self, ConfigureError>;
 
-    /// A request begins, or, with `resumed`, was there before this instance.
+    /// Announces a request. `resumed` is set if the request began before this instance.
     fn opened(&mut self, request: &Opened) {
         let _ = request;
     }
 
-    /// Judges a batch. A row without a verdict goes on as it is.
+    /// Processes a batch. A row without a verdict stays unchanged.
     fn process(&mut self, batch: &Batch<'_>, verdicts: &mut Verdicts);
 
-    /// A request has ended; it is not named again.
+    /// Announces the end of a request. The host does not name the request again.
     fn closed(&mut self, request: RequestId) {
         let _ = request;
     }
 
-    /// The [attributes](crate::attributes) of an open request are others now. Only with [`Calls::CHANGED`].
+    /// Announces that the [attributes](crate::attributes) of an open request changed. Requires
+    /// [`Calls::CHANGED`].
     fn changed(&mut self, request: RequestId) {
         let _ = request;
     }
 
-    /// What a sink does has changed, or the scheduler's load by a tenth: see [`signals`](crate::signals()). At most once in
-    /// 100 ms, between two batches. Only with [`Calls::PRESSURE`].
+    /// Announces that the state of a sink changed, or the scheduler's load by a tenth: see
+    /// [`signals`](crate::signals()). Comes between two batches, at most once in 100 ms. Requires
+    /// [`Calls::PRESSURE`].
     fn pressure(&mut self) {}
 
-    /// All that it knows of its open requests, for the instance that takes over at a reload: at most 64 MiB. Only with
-    /// [`Calls::STATE`].
+    /// Returns the state of the open requests for the instance that replaces this one at a reload: at most 64
+    /// MiB. Requires [`Calls::STATE`].
     fn export_state(&mut self) -> Vec<u8> {
         Vec::new()
     }
 
-    /// What an instance of `version` has exported; the requests are opened after this, with `resumed` set. Only with
-    /// [`Calls::STATE`].
+    /// Receives the state that an instance of `version` exported. The host then opens the live requests with
+    /// `resumed` set. Requires [`Calls::STATE`].
     ///
     /// # Errors
-    /// If it is not understood; then the instance is as if nothing had been there to import.
+    /// If the plugin cannot use the state. The host then proceeds as if there had been no state.
     fn import_state(&mut self, version: &str, state: &[u8]) -> Result<(), StateError> {
         let _ = (version, state);
         Err(StateError::UnknownVersion)
     }
 }
 
-/// The settings of a plugin that has none: any key is an error.
+/// The settings of a plugin without settings: any key is an error.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NoSettings {}
 
-/// Makes a component of a [`Plugin`]: its exported functions, under the name and version of the crate it stands in
-/// (`_` in the name becomes `-`). Once in a crate. Built for anything but WebAssembly it only checks the type.
+/// Exports a [`Plugin`] as a component, under the name and version of the crate that calls the macro (`_` in
+/// the name becomes `-`). Call it once in a crate. On targets other than WebAssembly it only checks the type.
 ///
 /// ```
 /// # use afterbay_plugin::{Batch, Columns, ConfigureError, NoSettings, Plugin, Verdicts};
@@ -107,14 +111,15 @@ macro_rules! export {
         #[cfg(target_arch = "wasm32")]
         const _: () = {
             ::std::thread_local! {
-                static INSTANCE: $crate::abi::Instance<$plugin> = const { $crate::abi::Instance::new() };
+                static INSTANCE: $crate::instance::Instance<$plugin> =
+                    const { $crate::instance::Instance::new() };
             }
 
             struct Exported;
 
             impl $crate::abi::Guest for Exported {
                 fn describe() -> $crate::abi::Description {
-                    $crate::abi::describe::<$plugin>(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
+                    $crate::instance::describe::<$plugin>(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
                 }
 
                 fn configure(

@@ -1,13 +1,14 @@
-//! What a plugin keeps for each request.
+//! A map from open requests to a plugin's values.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::RequestId;
 
-/// A value for each request that is open: put in by `opened`, taken out by `closed`.
+/// A value for each open request. Insert it in `opened` and remove it in `closed`.
 ///
-/// A hash map whose key is a [`RequestId`]: those are counted up by the host, so one multiplication spreads them.
+/// This is a hash map with a fast hash for [`RequestId`]: the host assigns consecutive numbers, so one
+/// multiplication spreads them.
 ///
 /// ```
 /// use afterbay_plugin::Requests;
@@ -20,50 +21,50 @@ use crate::RequestId;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Requests<T> {
-    map: HashMap<RequestId, T, BuildHasherDefault<Multiply>>,
+    map: HashMap<RequestId, T, BuildHasherDefault<FibonacciHasher>>,
 }
 
 impl<T> Requests<T> {
-    /// Nothing yet.
+    /// Creates an empty map.
     #[must_use]
     pub fn new() -> Self {
         Self { map: HashMap::default() }
     }
 
-    /// Puts a value in; the one that was there comes back.
+    /// Inserts a value and returns the previous one.
     pub fn insert(&mut self, request: RequestId, value: T) -> Option<T> {
         self.map.insert(request, value)
     }
 
-    /// A request's value.
+    /// The value of a request.
     #[must_use]
     pub fn get(&self, request: RequestId) -> Option<&T> {
         self.map.get(&request)
     }
 
-    /// A request's value, to be changed.
+    /// The value of a request, mutable.
     pub fn get_mut(&mut self, request: RequestId) -> Option<&mut T> {
         self.map.get_mut(&request)
     }
 
-    /// Takes a value out.
+    /// Removes a value and returns it.
     pub fn remove(&mut self, request: RequestId) -> Option<T> {
         self.map.remove(&request)
     }
 
-    /// How many there are.
+    /// The number of values.
     #[must_use]
     pub fn len(&self) -> usize {
         self.map.len()
     }
 
-    /// Whether there are none.
+    /// Whether the map is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.map.is_empty()
     }
 
-    /// All of them, in no order.
+    /// All values, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (RequestId, &T)> {
         self.map.iter().map(|(&request, value)| (request, value))
     }
@@ -75,11 +76,11 @@ impl<T> Default for Requests<T> {
     }
 }
 
-/// Fibonacci hashing: 2^64 divided by the golden ratio. The map looks at the top bits and at the low ones.
+/// Multiplies by 2^64 divided by the golden ratio. The map uses both the top and the low bits of a hash.
 #[derive(Clone, Copy, Debug, Default)]
-struct Multiply(u64);
+struct FibonacciHasher(u64);
 
-impl Hasher for Multiply {
+impl Hasher for FibonacciHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -101,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hundred_thousand_requests_are_found_again_and_removed() {
+    fn a_hundred_thousand_requests_are_found_and_removed() {
         let mut requests = Requests::new();
         for request in 0..100_000 {
             assert_eq!(requests.insert(request, request * 2), None);

@@ -1,24 +1,24 @@
-//! Rules over what a request is opened with.
+//! Conditions on the facts that open a request.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::Opened;
 
-/// A rule's condition, as it stands in the settings: a request fits that fits all that is said.
+/// A rule's condition as it is written in the settings. A request matches if all given fields match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RequestIs {
-    /// Its rid begins so.
+    /// The request's rid starts with this text.
     pub rid_prefix: Option<String>,
-    /// Its output is for this tokenizer worker (`http_worker_ipc`).
+    /// The request's output is for this tokenizer worker (`http_worker_ipc`).
     pub http_worker_ipc: Option<String>,
-    /// Its rows go to the sink of this name.
+    /// The request's rows go to the sink of this name.
     pub sink: Option<String>,
 }
 
 impl RequestIs {
-    /// Whether it is so of this request.
+    /// Whether the request matches the condition.
     #[must_use]
     pub fn fits(&self, request: &Opened) -> bool {
         self.rid_prefix.as_ref().is_none_or(|prefix| request.rid.starts_with(prefix))

@@ -1,13 +1,13 @@
-//! What a plugin answers.
+//! The verdicts of a plugin on the rows of a batch.
 
 use std::time::Duration;
 
 use crate::{Action, Ending, Replacement, Row, TokenId, Verdict};
 
-/// A reason, or what a finish says it matched, has at most this many bytes; the rest is cut.
+/// The most bytes of a reason, message, note, sink name or `matched`. The rest is cut.
 pub const REASON_BYTES_MAX: usize = 256;
 
-/// The verdicts on a batch. At most one a row: a second one for a row takes the place of the first.
+/// The verdicts on a batch, at most one for each row. A second verdict for a row replaces the first.
 #[derive(Debug, Default)]
 pub struct Verdicts {
     /// Sorted by row.
@@ -23,37 +23,39 @@ impl Verdicts {
         self.list
     }
 
-    /// These ids instead of the row's: the new ones, or, for a plugin that [writes](crate::Plugin::WRITES) cumulative
-    /// ids, all of the request so far. None at all is a row without tokens.
+    /// Replaces the row's ids. `ids` are the row's new ids, or all ids of the request so far if the plugin
+    /// [writes](crate::Plugin::WRITES) cumulative ids. An empty list makes a row without tokens.
     pub fn replace(&mut self, row: Row<'_>, ids: impl Into<Vec<TokenId>>) {
-        self.give(row, Action::Replace(Replacement { ids: ids.into(), text: None }));
+        self.give(row, Action::Replace(replacement(ids, None)));
     }
 
-    /// The same with the row's text, for a stream that is past the detokenizer. Before one it is not looked at.
+    /// Replaces the row's ids and its text. A stream before the detokenizer ignores the text.
     pub fn replace_with_text(&mut self, row: Row<'_>, ids: impl Into<Vec<TokenId>>, text: impl Into<String>) {
-        self.give(row, Action::Replace(Replacement { ids: ids.into(), text: Some(text.into()) }));
+        self.give(row, Action::Replace(replacement(ids, Some(text.into()))));
     }
 
-    /// The row's tokens go no further. The reason stands in Afterbay's log and in its ledger. A request's first and last
-    /// row still go out, without tokens, so that the reader knows of both ends.
+    /// Drops the row's tokens. Afterbay's log and ledger record the reason. The first and the last row of a
+    /// request are still sent, without tokens, so that the reader sees the request begin and end.
     pub fn drop(&mut self, row: Row<'_>, reason: impl Into<String>) {
-        self.give(row, Action::Drop(short(reason.into())));
+        self.give(row, Action::Drop(cut(reason)));
     }
 
-    /// The row is its request's last: the reader sees the finish reason `{"type": "stop", "matched": <this>}`, and what
-    /// still comes for the request is swallowed and counted. The row's ids are kept.
+    /// Ends the request with this row. The reader sees the finish reason
+    /// `{"type": "stop", "matched": <matched>}`. Afterbay swallows and counts later rows. The row keeps its
+    /// ids.
     pub fn finish(&mut self, row: Row<'_>, matched: impl Into<String>) {
-        self.give(row, Action::Finish(short(matched.into())));
+        self.give(row, Action::Finish(cut(matched)));
     }
 
-    /// [`Verdicts::replace`] and [`Verdicts::finish`] in one: these ids are the request's last. A row goes as far as it may, and
-    /// the reader has no token behind that.
+    /// Ends the request like [`Verdicts::finish`] and replaces the row's ids like [`Verdicts::replace`]. A
+    /// plugin can cut the row before a token that the reader must not see.
     pub fn finish_as(&mut self, row: Row<'_>, matched: impl Into<String>, ids: impl Into<Vec<TokenId>>) {
-        let instead = Replacement { ids: ids.into(), text: None };
-        self.give(row, Action::FinishAs(Ending { matched: short(matched.into()), instead }));
+        let instead = replacement(ids, None);
+        self.give(row, Action::FinishAs(Ending { matched: cut(matched), instead }));
     }
 
-    /// The same with the row's text, for a stream that is past the detokenizer. Before one it is not looked at.
+    /// Ends the request like [`Verdicts::finish_as`] and replaces the row's text too. A stream before the
+    /// detokenizer ignores the text.
     pub fn finish_as_with_text(
         &mut self,
         row: Row<'_>,
@@ -61,79 +63,82 @@ impl Verdicts {
         ids: impl Into<Vec<TokenId>>,
         text: impl Into<String>,
     ) {
-        let instead = Replacement { ids: ids.into(), text: Some(text.into()) };
-        self.give(row, Action::FinishAs(Ending { matched: short(matched.into()), instead }));
+        let instead = replacement(ids, Some(text.into()));
+        self.give(row, Action::FinishAs(Ending { matched: cut(matched), instead }));
     }
 
-    /// The row is its request's last: the reader sees the finish reason `{"type": "abort", "message": <this>}`. Else as
-    /// [`Verdicts::finish`].
+    /// Ends the request like [`Verdicts::finish`], but the reader sees the finish reason
+    /// `{"type": "abort", "message": <message>}`.
     pub fn abort(&mut self, row: Row<'_>, message: impl Into<String>) {
-        self.give(row, Action::Abort(short(message.into())));
+        self.give(row, Action::Abort(cut(message)));
     }
 
-    /// The row goes on as it is, and the journal keeps this beside it.
+    /// Leaves the row unchanged and stores a note beside it in the journal.
     pub fn annotate(&mut self, row: Row<'_>, note: impl Into<String>) {
-        self.give(row, Action::Annotate(short(note.into())));
+        self.give(row, Action::Annotate(cut(note)));
     }
 
-    /// The row goes to this sink instead of to its reader: one of the stream's of kind `routed`, by its name.
+    /// Sends the row to this sink instead of to its reader. The sink must belong to the stream and be of kind
+    /// `routed`.
     pub fn route(&mut self, row: Row<'_>, sink: impl Into<String>) {
-        self.give(row, Action::Route(short(sink.into())));
+        self.give(row, Action::Route(cut(sink)));
     }
 
-    /// This row and all later ones of its request go to the tokenizer without text, past the detokenizer. At the request's
-    /// first row; the stream needs a sink of kind `skipped`.
+    /// Sends this row and all later rows of the request directly to the tokenizer without text, bypassing the
+    /// detokenizer. Valid at the request's first row; the stream needs a sink of kind `skipped`.
     pub fn skip_detokenization(&mut self, row: Row<'_>) {
         self.give(row, Action::SkipDetokenization);
     }
 
-    /// The row waits for a release of its request: at most so long after it came, and at most as long as the operator allows
-    /// (`limits.hold`). Later rows of the request wait behind it until then. When the time is over, or with the request's last
-    /// row, what waits goes on as it came; [`Row::waiting`] shows it. Rounded up to milliseconds.
+    /// Holds the row until a release of its request, for at most `time` from the receipt of the row, rounded
+    /// up to milliseconds. The operator's `limits.hold` caps the time. Later rows of the request wait behind
+    /// the held row. If the time passes or the request's last row arrives, the held rows are released
+    /// unchanged; [`Row::waiting`] shows their number.
     ///
-    /// A last row is not held: nothing would come that could release it.
+    /// A last row is never held, because no later row could release it.
     pub fn hold(&mut self, row: Row<'_>, time: Duration) {
         self.give(row, Action::Hold(millis(time)));
     }
 
-    /// What waits of the row's request goes on as it came, and this row waits as by [`Verdicts::hold`]: where it is known now
-    /// of what came before, and not yet of this.
+    /// Releases the held rows of the request unchanged and holds this row like [`Verdicts::hold`]. For a
+    /// plugin that has decided about the earlier rows but not about this one.
     pub fn release_and_hold(&mut self, row: Row<'_>, time: Duration) {
         self.give(row, Action::ReleaseAndHold(millis(time)));
     }
 
-    /// What waits of the row's request goes on as one row, this one last.
+    /// Releases the held rows of the request together with this row, as one row.
     pub fn release(&mut self, row: Row<'_>) {
         self.give(row, Action::Release);
     }
 
-    /// What waits of the row's request goes on as one row, with these ids instead of all that waited and of this row's. What
-    /// they are is said in [`Verdicts::replace`], which this is where nothing waits.
+    /// Releases the held rows of the request together with this row, as one row with these ids (see
+    /// [`Verdicts::replace`]) instead of all theirs. Without held rows it acts like [`Verdicts::replace`].
     pub fn release_as(&mut self, row: Row<'_>, ids: impl Into<Vec<TokenId>>) {
-        self.give(row, Action::ReleaseAs(Replacement { ids: ids.into(), text: None }));
+        self.give(row, Action::ReleaseAs(replacement(ids, None)));
     }
 
-    /// The same with the text of it all, for a stream that is past the detokenizer. Before one it is not looked at.
+    /// Releases like [`Verdicts::release_as`] and replaces the text too. A stream before the detokenizer
+    /// ignores the text.
     pub fn release_as_with_text(
         &mut self,
         row: Row<'_>,
         ids: impl Into<Vec<TokenId>>,
         text: impl Into<String>,
     ) {
-        self.give(row, Action::ReleaseAs(Replacement { ids: ids.into(), text: Some(text.into()) }));
+        self.give(row, Action::ReleaseAs(replacement(ids, Some(text.into()))));
     }
 
     fn give(&mut self, row: Row<'_>, action: Action) {
-        // A batch has fewer rows than a 32-bit memory has bytes.
+        // The cast is safe: a batch has fewer rows than a 32-bit memory has bytes.
         let verdict = Verdict { row: row.index() as u32, action };
-        // Rows are judged in order, mostly: then this is a push.
+        // Plugins usually give verdicts in order: then this is a push.
         if self.list.last().is_none_or(|last| last.row < verdict.row) {
             self.list.push(verdict);
             return;
         }
         match self.list.binary_search_by_key(&verdict.row, |given| given.row) {
-            Ok(place) => self.list[place] = verdict,
-            Err(place) => self.list.insert(place, verdict),
+            Ok(index) => self.list[index] = verdict,
+            Err(index) => self.list.insert(index, verdict),
         }
     }
 }
@@ -142,30 +147,28 @@ fn millis(time: Duration) -> u32 {
     u32::try_from(time.as_micros().div_ceil(1000)).unwrap_or(u32::MAX)
 }
 
-fn short(mut reason: String) -> String {
-    reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
-    reason
+fn cut(text: impl Into<String>) -> String {
+    let mut text = text.into();
+    text.truncate(text.floor_char_boundary(REASON_BYTES_MAX));
+    text
+}
+
+fn replacement(ids: impl Into<Vec<TokenId>>, text: Option<String>) -> Replacement {
+    Replacement { ids: ids.into(), text }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Batch, abi};
+    use crate::testing::{TestRow, columns};
+    use crate::{Batch, Columns, abi};
 
     fn batch(rows: u64) -> abi::Batch {
-        abi::Batch {
-            requests: (0..rows).collect(),
-            output_ids: vec![],
-            output_ends: vec![],
-            completion_tokens: vec![],
-            finished: vec![],
-            texts: vec![],
-            waiting: vec![],
-        }
+        columns(&(0..rows).map(TestRow::new).collect::<Vec<_>>(), Columns::empty())
     }
 
     #[test]
-    fn verdicts_are_sorted_and_the_last_one_for_a_row_holds() {
+    fn verdicts_are_sorted_and_the_last_verdict_for_a_row_counts() {
         let columns = batch(3);
         let rows: Vec<Row<'_>> = Batch::new(&columns).rows().collect();
         let mut verdicts = Verdicts::new();
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_to_wait_is_rounded_up_to_milliseconds() {
+    fn a_hold_is_rounded_up_to_milliseconds() {
         let columns = batch(3);
         let rows: Vec<Row<'_>> = Batch::new(&columns).rows().collect();
         let mut verdicts = Verdicts::new();

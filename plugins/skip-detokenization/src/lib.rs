@@ -1,6 +1,7 @@
-//! Lets requests skip the detokenizer, whose clients want token ids only.
+//! Lets single requests bypass the detokenizer, for clients that want only token ids.
 //!
-//! Which ones, by rules on the rid, the tokenizer worker and the request's attributes, is settled at a request's first row.
+//! Rules on the rid, the tokenizer worker and the request's attributes select the requests, at a request's
+//! first row.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -11,33 +12,34 @@ use afterbay_plugin::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// The attribute that a request without rules is asked for.
+/// The attribute that selects a request if the settings have no rules.
 const ATTRIBUTE: &str = "skip_detokenization";
 
-/// Which requests skip the detokenizer.
+/// The settings.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// A request that fits any of these skips it. Without a rule: those with the attribute `skip_detokenization` true.
+    /// A request that matches any of these rules bypasses the detokenizer. Without rules, requests with the
+    /// attribute `skip_detokenization` set to `true` do.
     #[serde(default)]
     rules: Vec<Rule>,
 }
 
-/// A request fits that fits all that is said here.
+/// A rule. A request matches if all given fields match.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Rule {
-    /// Its rid begins so.
+    /// The request's rid starts with this text.
     rid_prefix: Option<String>,
-    /// Its output is for this tokenizer worker (`http_worker_ipc`).
+    /// The request's output is for this tokenizer worker (`http_worker_ipc`).
     http_worker_ipc: Option<String>,
-    /// It has this attribute: its name.
+    /// The request has the attribute of this name.
     attribute: Option<String>,
-    /// The attribute is this; without it, `true`.
+    /// The value of the attribute; `true` by default.
     equals: Option<serde_json::Value>,
 }
 
-/// A rule that was checked.
+/// A validated rule.
 struct Condition {
     request: RequestIs,
     attribute: Option<AttributeIs>,
@@ -56,11 +58,11 @@ impl Condition {
     }
 }
 
-/// The plugin.
+/// The plugin that lets requests bypass the detokenizer.
 pub struct SkipDetokenization {
     rules: Vec<Condition>,
-    /// Those that skip it and have had no row yet.
-    begun: Requests<()>,
+    /// Selected requests without a row so far.
+    selected: Requests<()>,
 }
 
 impl Plugin for SkipDetokenization {
@@ -71,35 +73,36 @@ impl Plugin for SkipDetokenization {
         if rules.is_empty() {
             rules.push(Rule { attribute: Some(ATTRIBUTE.to_owned()), ..Rule::default() });
         }
-        let rule = |(at, rule)| Condition::new(rule).map_err(|wrong| wrong.within(&format!("/rules/{at}")));
-        let rules = rules.into_iter().enumerate().map(rule).collect::<Result<_, _>>()?;
-        Ok(Self { rules, begun: Requests::new() })
+        let check =
+            |(index, rule)| Condition::new(rule).map_err(|error| error.within(&format!("/rules/{index}")));
+        let rules = rules.into_iter().enumerate().map(check).collect::<Result<_, _>>()?;
+        Ok(Self { rules, selected: Requests::new() })
     }
 
     fn opened(&mut self, request: &Opened) {
-        // One that was there before went its way with its first row.
+        // The first row of a resumed request has already decided.
         if request.resumed {
             return;
         }
         let attributes = Attributes::of(request.request);
         if self.rules.iter().any(|rule| rule.fits(request, &attributes)) {
-            self.begun.insert(request.request, ());
+            self.selected.insert(request.request, ());
         }
     }
 
     fn process(&mut self, batch: &Batch<'_>, verdicts: &mut Verdicts) {
-        if self.begun.is_empty() {
+        if self.selected.is_empty() {
             return;
         }
         for row in batch {
-            if self.begun.remove(row.request()).is_some() {
+            if self.selected.remove(row.request()).is_some() {
                 verdicts.skip_detokenization(row);
             }
         }
     }
 
     fn closed(&mut self, request: RequestId) {
-        self.begun.remove(request);
+        self.selected.remove(request);
     }
 }
 
@@ -129,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_row_of_a_request_that_fits_a_rule_skips_it_and_no_later_one_is_named() {
+    fn the_first_row_of_a_matching_request_gets_a_verdict_and_later_rows_get_none() {
         let settings =
             r#"{"rules": [{"rid_prefix": "ids-"}, {"http_worker_ipc": "ipc:///w1", "rid_prefix": "b"}]}"#;
         let mut plugin = Harness::<SkipDetokenization>::new(settings).unwrap();
@@ -142,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn without_rules_the_attribute_says_so() {
+    fn without_rules_the_attribute_decides() {
         let mut plugin = Harness::<SkipDetokenization>::new("{}").unwrap();
         plugin.set_attributes(1, r#"{"skip_detokenization": true}"#);
         plugin.set_attributes(2, r#"{"skip_detokenization": false}"#);
@@ -152,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attribute_may_have_to_equal_something() {
+    fn a_rule_compares_an_attribute_with_a_value() {
         let settings = r#"{"rules": [{"attribute": "wants", "equals": ["ids"]}]}"#;
         let mut plugin = Harness::<SkipDetokenization>::new(settings).unwrap();
         plugin.set_attributes(1, r#"{"wants": ["ids"]}"#);
@@ -162,16 +165,16 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_was_there_before_goes_on_as_it_went() {
+    fn a_resumed_request_gets_no_verdict() {
         let mut plugin = Harness::<SkipDetokenization>::new(r#"{"rules": [{}]}"#).unwrap();
         plugin.open_as(Opened { resumed: true, ..opened(1, "a", "") });
         assert_eq!(plugin.process(&[TestRow::new(1)]), []);
     }
 
     #[test]
-    fn a_rule_that_compares_nothing_is_refused_by_its_place() {
+    fn equals_without_an_attribute_is_refused_with_its_pointer() {
         let error = Harness::<SkipDetokenization>::new(r#"{"rules": [{"equals": 1}]}"#).err().unwrap();
-        assert_eq!(error.message(), "/rules/0/equals: there is no attribute that could equal it");
+        assert_eq!(error.message(), "/rules/0/equals: needs an attribute to compare with");
         assert!(Harness::<SkipDetokenization>::new(r#"{"rules": [{"prefix": "a"}]}"#).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Answers with lists that all lie in the same memory: 4 MiB in the guest, 4 GiB for whoever copies them.
+//! Answers with lists that share the same memory: 4 MiB in the guest, 4 GiB once copied.
 
 use afterbay_plugin::abi::{Batch, Description, Guest};
 use afterbay_plugin::{Action, ConfigureError, Replacement, Verdict};
@@ -7,7 +7,7 @@ struct Amplifies;
 
 impl Guest for Amplifies {
     fn describe() -> Description {
-        guests::described("amplifies")
+        guests::description("amplifies")
     }
 
     fn configure(_: String) -> Result<(), ConfigureError> {
@@ -18,7 +18,8 @@ impl Guest for Amplifies {
         let ids: &mut [i64] = vec![7_i64; 1 << 19].leak();
         (0..batch.requests.len() as u32)
             .map(|row| {
-                // SAFETY: none. The lists alias, and the host that copies them stops before they would be freed twice.
+                // SAFETY: none. The lists alias, but the host stops copying them before they would be freed
+                // twice.
                 let alias = unsafe { Vec::from_raw_parts(ids.as_mut_ptr(), ids.len(), ids.len()) };
                 Verdict { row, action: Action::Replace(Replacement { ids: alias, text: None }) }
             })

@@ -1,4 +1,4 @@
-//! Describes itself by a name that is not allowed.
+//! Describes itself by an invalid name.
 
 use afterbay_plugin::abi::{Batch, Description, Guest};
 use afterbay_plugin::{ConfigureError, Verdict};
@@ -7,7 +7,7 @@ struct BadName;
 
 impl Guest for BadName {
     fn describe() -> Description {
-        guests::described("Bad Name")
+        guests::description("Bad Name")
     }
 
     fn configure(_: String) -> Result<(), ConfigureError> {

@@ -1,4 +1,4 @@
-//! Links the network, and connects in its first batch: a trap.
+//! Links the network functions and traps by connecting in its first batch.
 
 use std::net::TcpStream;
 

@@ -1,5 +1,5 @@
-//! Does in its first batch what its settings name. A plugin is granted none of it, except `map`, `environment`, `arguments`,
-//! `clock` (which stands still) and what it prints.
+//! In its first batch, does the action that its settings name. Every action fails except `map`,
+//! `environment`, `arguments`, `clock` (which stands still) and printing.
 
 use afterbay_plugin::{Batch, Columns, ConfigureError, Plugin, Verdicts};
 
@@ -17,11 +17,11 @@ impl Plugin for Forbidden {
     }
 
     fn process(&mut self, batch: &Batch<'_>, verdicts: &mut Verdicts) {
-        let said = match self.r#do.as_str() {
+        let result = match self.r#do.as_str() {
             "clock" => {
-                let begun = std::time::Instant::now();
+                let start = std::time::Instant::now();
                 (0..1_000_000).for_each(|turn| _ = std::hint::black_box(turn));
-                format!("{:?}", begun.elapsed())
+                format!("{:?}", start.elapsed())
             }
             "date" => format!("{:?}", std::time::SystemTime::now()),
             "file" => format!("{:?}", std::fs::read("/etc/passwd")),
@@ -53,12 +53,12 @@ impl Plugin for Forbidden {
             other => panic!("cannot do {other}"),
         };
         if let Some(row) = batch.rows().next() {
-            verdicts.drop(row, said);
+            verdicts.drop(row, result);
         }
     }
 }
 
-/// Recurses without end, in a way that the compiler does not see.
+/// Recurses forever, in a way that the compiler does not detect.
 fn deep(depth: u64) -> u64 {
     let here = std::hint::black_box([depth; 64]);
     if here[0] == u64::MAX { 0 } else { deep(here[1] + 1) + here[2] }

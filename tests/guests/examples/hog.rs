@@ -1,4 +1,4 @@
-//! Takes memory without end in the call that its settings name.
+//! Allocates memory forever in the call that its settings name.
 
 guests::misbehave!({
     let mut kept = Vec::new();

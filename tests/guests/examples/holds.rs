@@ -1,6 +1,5 @@
-//! Holds and releases as the token ids of a row say: 101 holds it (for as long as the settings say), 102 releases, 103
-//! releases as one row of other ids, 104 drops, 105 finishes, 106 is a panic, 107 releases and is held itself. Says what it is
-//! shown, if the settings want that.
+//! Gives a verdict for the token ids of a row: 101 holds it for the time in the settings, 102 releases, 103
+//! releases as one row with other ids, 104 drops, 105 finishes, 106 panics, and 107 releases and holds.
 
 use std::time::Duration;
 
@@ -16,18 +15,18 @@ const RELEASE_AND_HOLD: i64 = 107;
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Holds {
-    /// How long a row is held, in milliseconds.
+    /// The time of a hold in milliseconds.
     millis: u64,
-    /// The id that says so, in place of 101.
+    /// The id that holds a row instead of 101.
     #[serde(default = "hold")]
     at: i64,
-    /// The other ids: 7, unless this says otherwise.
+    /// The ids of the released row.
     #[serde(default = "seven")]
     instead: Vec<i64>,
-    /// By the remainder of a row's last id by 7 instead: 3 holds, 5 releases.
+    /// Uses the remainder of a row's last id by 7 instead: 3 holds, 5 releases.
     #[serde(default)]
     by_remainder: bool,
-    /// Says what it is shown.
+    /// Logs each row that it sees.
     #[serde(default)]
     tells: bool,
 }

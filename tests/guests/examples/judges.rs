@@ -1,24 +1,24 @@
-//! Gives the verdict that its settings name on every row: `echo` replaces a row's ids by the same ids.
+//! Gives the verdict that its settings name for every row. `echo` replaces a row's ids by the same ids.
 
 use afterbay_plugin::{Batch, Columns, ConfigureError, Plugin, Verdicts};
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-enum Action {
+enum VerdictName {
     Echo,
     Drop,
     Finish,
-    /// Without the row's last id.
+    /// Cuts off the row's last id.
     FinishAs,
     Abort,
     Annotate,
-    /// Other ids, and a text.
+    /// Replaces ids and text.
     Rewrite,
 }
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Judges {
-    action: Action,
+    action: VerdictName,
 }
 
 impl Plugin for Judges {
@@ -32,16 +32,16 @@ impl Plugin for Judges {
     fn process(&mut self, batch: &Batch<'_>, verdicts: &mut Verdicts) {
         for row in batch {
             match self.action {
-                Action::Echo => verdicts.replace(row, row.ids()),
-                Action::Drop => verdicts.drop(row, "dropped by judges"),
-                Action::Finish => verdicts.finish(row, "finished by judges"),
-                Action::FinishAs => {
+                VerdictName::Echo => verdicts.replace(row, row.ids()),
+                VerdictName::Drop => verdicts.drop(row, "dropped by judges"),
+                VerdictName::Finish => verdicts.finish(row, "finished by judges"),
+                VerdictName::FinishAs => {
                     let ids = row.ids().split_last().map_or(&[][..], |(_, before)| before);
                     verdicts.finish_as(row, "finished by judges", ids);
                 }
-                Action::Abort => verdicts.abort(row, "aborted by judges"),
-                Action::Annotate => verdicts.annotate(row, "seen by judges"),
-                Action::Rewrite => verdicts.replace_with_text(row, [7], "seven"),
+                VerdictName::Abort => verdicts.abort(row, "aborted by judges"),
+                VerdictName::Annotate => verdicts.annotate(row, "seen by judges"),
+                VerdictName::Rewrite => verdicts.replace_with_text(row, [7], "seven"),
             }
         }
     }

@@ -1,11 +1,11 @@
-//! Logs as many lines in each batch as its settings say, the first of them 5,000 bytes long; or so many lines of one length.
+//! Logs a number of lines in each batch: the first one with 5,000 bytes, or all with the same length.
 
 use afterbay_plugin::{Batch, Columns, ConfigureError, Plugin, Verdicts};
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Logs {
     lines: usize,
-    /// The bytes of each line.
+    /// The length of each line in bytes.
     #[serde(default)]
     bytes: Option<usize>,
 }

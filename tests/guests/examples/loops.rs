@@ -1,4 +1,4 @@
-//! Never comes back from the call that its settings name.
+//! Never returns from the call that its settings name.
 
 guests::misbehave!(loop {
     std::hint::black_box(());

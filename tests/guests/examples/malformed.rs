@@ -1,4 +1,4 @@
-//! Answers what the contract does not allow, as its settings name it.
+//! Gives an answer that breaks the contract, by the name in its settings.
 
 use std::cell::RefCell;
 
@@ -13,11 +13,11 @@ struct Malformed;
 
 impl Guest for Malformed {
     fn describe() -> Description {
-        guests::described("malformed")
+        guests::description("malformed")
     }
 
     fn configure(settings: String) -> Result<(), ConfigureError> {
-        // {"answer": NAME}
+        // The settings are {"answer": NAME}.
         ANSWER.set(settings.rsplit('"').nth(1).unwrap_or_default().to_owned());
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Counts, sets and observes under the names that its settings give, and observes what they say.
+//! Updates a counter, a gauge and a histogram under the names of its settings.
 
 use afterbay_plugin::{Batch, Columns, ConfigureError, Plugin, Verdicts, metrics};
 
@@ -7,10 +7,10 @@ struct Meters {
     counter: String,
     gauge: String,
     histogram: String,
-    /// How often the counter's name is said in the name that it is counted under.
+    /// The number of times that the counter's name is repeated in the name that it uses.
     #[serde(default)]
     times: Option<usize>,
-    /// What is observed, as Rust reads it.
+    /// The observed value, in Rust's syntax.
     #[serde(default)]
     observed: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Looks at every id and judges nothing: what the seam itself costs.
+//! Reads every id and gives no verdict, to measure the cost of the interface.
 
 use afterbay_plugin::{Batch, Columns, ConfigureError, NoSettings, Plugin, Verdicts};
 

@@ -1,4 +1,4 @@
-//! Built for a version of the contract that this host does not have.
+//! Implements a version of the contract that this host does not have.
 
 wit_bindgen::generate!({
     inline: r#"

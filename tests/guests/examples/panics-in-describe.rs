@@ -1,4 +1,4 @@
-//! Panics before it has said what it is.
+//! Panics in `describe`.
 
 use afterbay_plugin::abi::{Batch, Description, Guest};
 use afterbay_plugin::{ConfigureError, Verdict};

@@ -1,4 +1,5 @@
-//! Remembers what it is told of each request, says so in the log, and hands it to the instance that follows.
+//! Counts the rows of each request, logs all calls about requests, and exports its state to the next
+//! instance.
 
 use std::collections::BTreeMap;
 
@@ -8,29 +9,30 @@ use afterbay_plugin::{
 
 #[derive(Default, serde::Deserialize, schemars::JsonSchema)]
 #[serde(default)]
-struct Settings {
-    /// Computes for so many million rounds before it takes in what it is handed, and notes attributes beside each row.
+struct RemembersSettings {
+    /// If more than 0: computes this many million rounds before it imports a state, and adds attributes to
+    /// the note of each row.
     slow: u32,
-    /// Traps at this row of a request; 0: at none.
+    /// Traps at this row of a request; 0 never traps.
     traps_at: u64,
     /// Traps in `export-state`.
     traps_in_export: bool,
-    /// Refuses the state that it is handed.
+    /// Rejects any state.
     refuses: bool,
 }
 
 struct Remembers {
-    settings: Settings,
-    /// Rows seen of each open request.
+    settings: RemembersSettings,
+    /// The number of rows of each open request.
     rows: BTreeMap<RequestId, u64>,
 }
 
 impl Plugin for Remembers {
-    type Settings = Settings;
+    type Settings = RemembersSettings;
     const COLUMNS: Columns = Columns::FINISHED;
     const WANTS: Calls = Calls::all();
 
-    fn new(settings: Settings) -> Result<Self, ConfigureError> {
+    fn new(settings: RemembersSettings) -> Result<Self, ConfigureError> {
         Ok(Self { settings, rows: BTreeMap::new() })
     }
 

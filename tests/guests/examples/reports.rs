@@ -1,10 +1,10 @@
-//! Writes all that it is told back: each call as a line of log, each row as the reason of a drop.
+//! Reports all that it receives: each call in a line of the log, each row in the reason of a drop.
 
 use afterbay_plugin::{Batch, Columns, ConfigureError, Opened, Plugin, RequestId, Verdicts};
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Settings {
-    /// Refuses the settings with this.
+    /// Rejects the settings with this message.
     refuse: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Gives one verdict on a request's rows by the end of its rid: `-TO-NAME` routes them to the sink NAME, `-late` lets its
-//! second row skip the detokenizer, `-skip` its first.
+//! Chooses the verdict by the end of the rid: `-TO-NAME` routes the request's rows to the sink NAME, `-skip`
+//! lets its first row bypass the detokenizer, `-late` its second row.
 
 use afterbay_plugin::{
     Batch, Columns, ConfigureError, NoSettings, Opened, Plugin, RequestId, Requests, Verdicts,

@@ -1,5 +1,5 @@
-//! Panics at the second batch that an instance is shown, as it begins; notes beside each row whether all of its request's
-//! tokens were accounted for: those received before the instance and those that it was shown.
+//! Panics at the start of the second batch of an instance. Notes beside each row whether all tokens of the
+//! request are known: those before the instance and those that it saw.
 
 use std::collections::HashMap;
 

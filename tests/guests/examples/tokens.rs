@@ -1,4 +1,4 @@
-//! Notes each row's text, as the model's tokenizer has it, and the ids of the text that its settings name.
+//! Notes the text of each row, decoded by the model's tokenizer, and the ids of the text in its settings.
 
 use afterbay_plugin::{Batch, Columns, ConfigureError, Plugin, Verdicts, missing, tokenizer};
 

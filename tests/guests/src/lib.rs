@@ -1,6 +1,6 @@
-//! What the guests share. The guests are in `examples/`.
+//! Shared code of the guests in `examples/`.
 
-/// The call in which a guest does what it does.
+/// The call in which a guest misbehaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Call {
@@ -10,14 +10,14 @@ pub enum Call {
     Close,
 }
 
-/// `{"in": CALL}`.
+/// The settings `{"in": CALL}`.
 #[derive(Debug, serde::Deserialize, schemars::JsonSchema)]
 pub struct In {
     #[serde(rename = "in")]
     pub call: Call,
 }
 
-/// Makes a plugin that does one thing in the call that its settings name.
+/// Makes a plugin that runs `$act` in the call that its settings name.
 #[macro_export]
 macro_rules! misbehave {
     ($act:expr) => {
@@ -58,8 +58,8 @@ macro_rules! misbehave {
     };
 }
 
-/// What a guest that is written past the SDK's care says of itself.
-pub fn described(name: &str) -> afterbay_plugin::abi::Description {
+/// The description of a guest that bypasses the SDK.
+pub fn description(name: &str) -> afterbay_plugin::abi::Description {
     afterbay_plugin::abi::Description {
         name: name.into(),
         version: "1".into(),
@@ -70,7 +70,7 @@ pub fn described(name: &str) -> afterbay_plugin::abi::Description {
     }
 }
 
-/// The calls of such a guest that it takes and says nothing to.
+/// Implements the calls that such a guest ignores.
 #[macro_export]
 macro_rules! silent_calls {
     () => {
@@ -92,7 +92,7 @@ macro_rules! silent_calls {
     };
 }
 
-/// Makes a component of functions that answer as they like, past the SDK's care.
+/// Exports a guest that bypasses the SDK as a component.
 #[macro_export]
 macro_rules! export_raw {
     ($guest:ident) => {

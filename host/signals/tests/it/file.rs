@@ -1,35 +1,35 @@
-//! The LoadSnapshot file as it goes wrong: torn, replaced, garbage, stale, absent, of another rank.
+//! Tests bad LoadSnapshot files: torn, replaced, garbage, stale, missing, of another rank.
 
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use afterbay_signals::{Change, Freshness, LoadConfig, LoadReader, SnapshotPlace, SourceState};
+use afterbay_signals::{Freshness, LoadConfig, LoadReader, SnapshotLocation, SourceChange, SourceState};
 use serde_json::json;
 
-use crate::stage::{SLOT, ShmFile, of_file, unix_now, until, until_invalid, until_running, until_told};
+use crate::stage::{SLOT, ShmFile, of_file, unix_now, until, until_invalid, until_notice, until_running};
 
 #[test]
-fn a_file_that_comes_later_is_found_and_a_change_is_seen() {
+fn a_file_that_appears_later_is_found_and_changes_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("loads.shm");
     let reader = LoadReader::start(of_file(&path)).unwrap();
     let load = reader.handle();
-    let lost = until_told(&reader, "lost", |change| matches!(change, Change::Lost { .. }));
-    assert_eq!(lost[0].change, Change::Lost { why: "is not there".to_owned() });
+    let lost = until_notice(&reader, "lost", |change| matches!(change, SourceChange::Lost { .. }));
+    assert_eq!(lost[0].change, SourceChange::Lost { why: "does not exist".to_owned() });
     assert_eq!((load.read().freshness, load.read().fresh()), (Freshness::Never, None));
     let file = ShmFile::create(&path, 1);
     file.running(3);
     let read = until_running(&load, 3);
     assert_eq!(read.fresh().unwrap().num_waiting_reqs, Some(0));
-    until_told(&reader, "found", |change| *change == Change::Found);
+    until_notice(&reader, "found", |change| *change == SourceChange::Found);
     file.running(4);
     until_running(&load, 4);
     assert_eq!(reader.sources()[0].state, SourceState::Fresh);
 }
 
 #[test]
-fn a_file_that_is_replaced_is_followed() {
+fn a_replaced_file_is_followed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("loads.shm");
     let old = ShmFile::create(&path, 1);
@@ -46,7 +46,7 @@ fn a_file_that_is_replaced_is_followed() {
 }
 
 #[test]
-fn a_file_that_is_unlinked_is_read_while_its_writer_lives_and_lost_when_it_is_stale() {
+fn an_unlinked_file_is_read_until_it_is_stale() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("loads.shm");
     let file = ShmFile::create(&path, 1);
@@ -58,13 +58,13 @@ fn a_file_that_is_unlinked_is_read_while_its_writer_lives_and_lost_when_it_is_st
     std::fs::remove_file(&path).unwrap();
     file.running(2);
     until_running(&reader.handle(), 2);
-    until_told(&reader, "lost", |change| matches!(change, Change::Lost { .. }));
+    until_notice(&reader, "lost", |change| matches!(change, SourceChange::Lost { .. }));
     ShmFile::create(&path, 1).running(5);
     assert_eq!(until_running(&reader.handle(), 5).freshness, Freshness::Fresh);
 }
 
 #[test]
-fn what_is_not_written_again_is_stale_after_the_time_and_fresh_with_the_next_write() {
+fn a_reading_is_stale_after_its_time_and_fresh_with_the_next_write() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("loads.shm");
     let file = ShmFile::create(&path, 1);
@@ -73,22 +73,22 @@ fn what_is_not_written_again_is_stale_after_the_time_and_fresh_with_the_next_wri
     config.stale_after = Duration::from_secs(1);
     let reader = LoadReader::start(config).unwrap();
     let load = reader.handle();
-    let read = until(&load, "stale", |it| it.freshness == Freshness::Stale);
+    let read = until(&load, "stale", |load| load.freshness == Freshness::Stale);
     assert_eq!((read.fresh(), read.values.num_running_reqs), (None, Some(8)));
     assert!(read.age_ns.unwrap() > 1_000_000_000, "{read:?}");
-    until_told(&reader, "stale", |change| matches!(change, Change::Stale { .. }));
+    until_notice(&reader, "stale", |change| matches!(change, SourceChange::Stale { .. }));
     file.running(9);
-    let read = until(&load, "fresh", |it| it.freshness == Freshness::Fresh);
+    let read = until(&load, "fresh", |load| load.freshness == Freshness::Fresh);
     assert_eq!(read.values.num_running_reqs, Some(9));
-    until_told(&reader, "fresh", |change| *change == Change::Fresh);
-    // A read in the future sees the age that it will have.
+    until_notice(&reader, "fresh", |change| *change == SourceChange::Fresh);
+    // A read in the future sees its age at that time.
     let later = load.read_at(Instant::now() + Duration::from_secs(60));
     assert_eq!((later.freshness, later.fresh()), (Freshness::Stale, None));
     assert!(later.age().unwrap() >= Duration::from_secs(59));
 }
 
 #[test]
-fn a_timestamp_ahead_of_our_clock_is_stale_in_time_all_the_same() {
+fn a_timestamp_ahead_of_our_clock_becomes_stale_too() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("loads.shm");
     let file = ShmFile::create(&path, 1);
@@ -96,7 +96,7 @@ fn a_timestamp_ahead_of_our_clock_is_stale_in_time_all_the_same() {
     let mut config = of_file(&path);
     config.stale_after = Duration::from_millis(100);
     let reader = LoadReader::start(config).unwrap();
-    until(&reader.handle(), "stale", |it| it.freshness == Freshness::Stale);
+    until(&reader.handle(), "stale", |load| load.freshness == Freshness::Stale);
 }
 
 #[test]
@@ -112,7 +112,8 @@ fn torn_writes_are_never_seen() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Payloads of one length, each of one number only, written in three pieces with pauses between.
+            // Each payload repeats one number. All have the same length and are written in three pieces with
+            // pauses.
             for n in (1..10u64).cycle().take_while(|_| !stop.load(Ordering::Relaxed)) {
                 let n = n * 1_000_000_000;
                 let map = json!({
@@ -130,8 +131,8 @@ fn torn_writes_are_never_seen() {
                 }
             }
         });
-        let (begun, mut seen, mut last) = (Instant::now(), 0, None);
-        while seen < 300 && begun.elapsed() < Duration::from_secs(20) {
+        let (start, mut seen, mut last) = (Instant::now(), 0, None);
+        while seen < 300 && start.elapsed() < Duration::from_secs(20) {
             let read = load.read();
             let values = read.values;
             if values.num_running_reqs != Some(1) {
@@ -141,7 +142,7 @@ fn torn_writes_are_never_seen() {
                     values.num_used_tokens,
                     values.num_total_tokens,
                 ];
-                assert!(all.iter().all(|it| *it == values.num_running_reqs), "{values:?}");
+                assert!(all.iter().all(|value| *value == values.num_running_reqs), "{values:?}");
                 if last != read.timestamp_unix_ns {
                     (seen, last) = (seen + 1, read.timestamp_unix_ns);
                 }
@@ -151,32 +152,34 @@ fn torn_writes_are_never_seen() {
         assert!(seen >= 10, "{seen} readings beside the writer");
     });
     let notices = reader.notices();
-    assert!(!notices.iter().any(|notice| matches!(notice.change, Change::Invalid { .. })), "{notices:?}");
+    assert!(
+        !notices.iter().any(|notice| matches!(notice.change, SourceChange::Invalid { .. })),
+        "{notices:?}"
+    );
 }
 
 #[test]
-fn a_writer_that_died_in_the_middle_of_a_write_is_told() {
+fn a_writer_that_died_in_the_middle_of_a_write_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("loads.shm");
     let file = ShmFile::create(&path, 1);
     file.running(1);
     file.0.write_all_at(&[0; 4], 12).unwrap();
     let reader = LoadReader::start(of_file(&path)).unwrap();
-    let what =
-        |change: &Change| matches!(change, Change::Lost { why } if why.contains("stopped in the middle"));
-    until_told(&reader, "stopped in the middle", what);
+    let is_stopped = |change: &SourceChange| matches!(change, SourceChange::Lost { why } if why.contains("its writer has stopped"));
+    until_notice(&reader, "a stopped writer", is_stopped);
     file.running(2);
     until_running(&reader.handle(), 2);
 }
 
 #[test]
-fn what_is_no_load_snapshot_file_is_refused_with_the_value_and_what_was_expected() {
+fn an_invalid_file_is_refused_with_the_value_and_the_expected_one() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("loads.shm");
     let file = ShmFile::create(&path, 2);
     let reader = LoadReader::start(of_file(&path)).unwrap();
     let slot = SLOT as u32;
-    // Each a second apart at most: the words of one kind of refusal are not told more often.
+    // Failures of one kind give at most one notice a second.
     file.header(b"ELF\x7f", 2, 2, slot);
     until_invalid(&reader, "the magic is \"ELF\\x7f\", expected \"SLNS\"");
     file.header(b"SLNS", 3, 2, slot);
@@ -198,13 +201,13 @@ fn what_is_no_load_snapshot_file_is_refused_with_the_value_and_what_was_expected
     until_invalid(&reader, "it has 7 bytes, expected a header of 12");
     assert_eq!(reader.handle().read().freshness, Freshness::Never);
     assert_eq!(reader.sources()[0].state, SourceState::Invalid);
-    // And it heals.
+    // The reader recovers.
     ShmFile::create(&path, 1).running(6);
     until_running(&reader.handle(), 6);
 }
 
 #[test]
-fn a_rank_that_the_file_does_not_have_is_refused() {
+fn a_rank_beyond_the_file_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("loads.shm");
     ShmFile::create(&path, 2).running(1);
@@ -213,29 +216,29 @@ fn a_rank_that_the_file_does_not_have_is_refused() {
 }
 
 #[test]
-fn a_directory_or_a_pipe_in_the_files_place_stops_nothing() {
+fn a_pipe_at_the_path_of_the_file_does_not_block_the_thread() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("loads.shm");
     rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
     let reader = LoadReader::start(of_file(&path)).unwrap();
-    until_invalid(&reader, "it is no regular file");
-    let begun = Instant::now();
+    until_invalid(&reader, "it is not a regular file");
+    let start = Instant::now();
     drop(reader);
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(start.elapsed() < Duration::from_secs(10));
 }
 
 #[test]
-fn another_file_is_followed_when_the_server_has_another_instance_id() {
+fn the_reader_follows_another_file() {
     let dir = tempfile::tempdir().unwrap();
     let [one, two] = ["one", "two"].map(|name| dir.path().join(name));
     ShmFile::create(&one, 1).running(1);
     let reader = LoadReader::start(of_file(&one)).unwrap();
     let load = reader.handle();
     until_running(&load, 1);
-    reader.follow(&SnapshotPlace::Path(two.clone())).unwrap();
-    until(&load, "forgotten", |it| it.freshness == Freshness::Never);
+    reader.follow(&SnapshotLocation::Path(two.clone())).unwrap();
+    until(&load, "no reading", |load| load.freshness == Freshness::Never);
     ShmFile::create(&two, 1).running(2);
     until_running(&load, 2);
     assert_eq!(reader.sources()[0].name, two.display().to_string());
-    assert!(reader.follow(&SnapshotPlace::Instance(String::new())).is_err());
+    assert!(reader.follow(&SnapshotLocation::Instance(String::new())).is_err());
 }

@@ -1,12 +1,12 @@
-//! Bytes that the real SGLang wrote (`tests/fixtures/make.py`).
+//! Tests bytes that the real SGLang wrote (`tests/fixtures/make.py`).
 
 use std::time::Duration;
 
-use afterbay_signals::{Change, Field, Freshness, LoadReader, LoadValues, SourceKind};
+use afterbay_signals::{Field, Freshness, LoadReader, LoadValues, SourceChange, SourceKind};
 
-use crate::stage::{fixture, of_file, until, until_told};
+use crate::stage::{fixture, of_file, until, until_notice};
 
-/// The fixtures' time, from 2023: never stale here.
+/// Longer than the age of the fixtures, which are from 2023: they are never stale here.
 const AGES: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 fn values() -> LoadValues {
@@ -29,7 +29,7 @@ fn values() -> LoadValues {
 }
 
 #[test]
-fn the_file_that_sglang_wrote_reads_as_what_it_was_given_for_each_rank() {
+fn sglangs_file_has_the_values_that_it_was_given_for_each_rank() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("loads.shm");
     std::fs::write(&path, fixture("load-snapshot-two-ranks.shm")).unwrap();
@@ -37,7 +37,7 @@ fn the_file_that_sglang_wrote_reads_as_what_it_was_given_for_each_rank() {
         let mut config = of_file(&path);
         (config.dp_rank, config.stale_after) = (rank, AGES);
         let reader = LoadReader::start(config).unwrap();
-        let read = until(&reader.handle(), "a reading", |it| it.freshness == Freshness::Fresh);
+        let read = until(&reader.handle(), "a reading", |load| load.freshness == Freshness::Fresh);
         let mut expected = values();
         if rank == 1 {
             (expected.num_running_reqs, expected.utilization) = (Some(101), None);
@@ -51,7 +51,7 @@ fn the_file_that_sglang_wrote_reads_as_what_it_was_given_for_each_rank() {
 }
 
 #[test]
-fn the_file_of_a_dead_server_is_found_and_is_stale_and_never_fresh() {
+fn the_file_of_a_dead_server_is_stale() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("loads.shm");
     std::fs::write(&path, fixture("load-snapshot-two-ranks.shm")).unwrap();
@@ -63,17 +63,20 @@ fn the_file_of_a_dead_server_is_found_and_is_stale_and_never_fresh() {
     });
     assert_eq!(read.values, values());
     assert!(read.age().unwrap() > Duration::from_secs(86_400));
-    let told = until_told(&reader, "stale", |change| matches!(change, Change::Stale { .. }));
-    assert_eq!(told[0].change, Change::Found);
+    let notices = until_notice(&reader, "stale", |change| matches!(change, SourceChange::Stale { .. }));
+    assert_eq!(notices[0].change, SourceChange::Found);
 }
 
 #[test]
-fn a_file_that_its_writer_has_only_made_says_nothing() {
+fn a_file_before_the_first_measurement_gives_no_reading() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("loads.shm");
     std::fs::write(&path, fixture("load-snapshot-not-measured.shm")).unwrap();
     let reader = LoadReader::start(of_file(&path)).unwrap();
-    let told = until_told(&reader, "lost", |change| matches!(change, Change::Lost { .. }));
-    assert_eq!(told[0].change, Change::Lost { why: "the scheduler has not measured yet".to_owned() });
+    let notices = until_notice(&reader, "lost", |change| matches!(change, SourceChange::Lost { .. }));
+    assert_eq!(
+        notices[0].change,
+        SourceChange::Lost { why: "the scheduler has not measured yet".to_owned() }
+    );
     assert_eq!(reader.handle().read().freshness, Freshness::Never);
 }

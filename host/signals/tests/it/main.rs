@@ -1,4 +1,5 @@
-//! The reader against sources as they are and as they go wrong: files, a real publisher's bytes, a server that misbehaves.
+//! Tests the reader with good and bad sources: files, the bytes of a real publisher, a server that
+//! misbehaves.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod file;

@@ -1,14 +1,14 @@
-//! LoadStat over a real socket: the `zeromq` crate's PUB with SGLang's bytes and with garbage.
+//! Tests LoadStat over a real socket: the `zeromq` crate's PUB with SGLang's bytes and with garbage.
 
 use std::time::{Duration, Instant};
 
-use afterbay_signals::{Change, Freshness, LoadConfig, LoadReader, SourceKind};
+use afterbay_signals::{Freshness, LoadConfig, LoadReader, SourceChange, SourceKind};
 use tokio::runtime::{Builder, Runtime};
 use zeromq::{PubSocket, Socket, SocketSend, ZmqMessage};
 
-use crate::stage::{fixture, until_invalid, until_running, until_told};
+use crate::stage::{fixture, until_invalid, until_notice, until_running};
 
-/// A PUB that sends when it is told to.
+/// A PUB that sends on demand.
 struct Publisher {
     runtime: Runtime,
     socket: PubSocket,
@@ -26,7 +26,8 @@ impl Publisher {
     }
 
     fn send(&mut self, frames: &[&[u8]]) {
-        let frames: Vec<bytes::Bytes> = frames.iter().map(|it| bytes::Bytes::copy_from_slice(it)).collect();
+        let frames: Vec<bytes::Bytes> =
+            frames.iter().map(|frame| bytes::Bytes::copy_from_slice(frame)).collect();
         let message = ZmqMessage::try_from(frames).unwrap();
         self.runtime.block_on(self.socket.send(message)).unwrap();
     }
@@ -36,16 +37,16 @@ impl Publisher {
         self.send(&[b"load", &seq.to_be_bytes(), &rmp_serde::to_vec(&stat).unwrap()]);
     }
 
-    /// Sends until it is told: a PUB drops what it sends before its subscriber is there.
-    fn until_told(
+    /// Sends until a notice appears, because a PUB drops messages before its subscriber has connected.
+    fn until_notice(
         &mut self,
         reader: &LoadReader,
         mut send: impl FnMut(&mut Publisher),
-        is: impl Fn(&Change) -> bool,
+        is: impl Fn(&SourceChange) -> bool,
     ) {
-        let begun = Instant::now();
+        let start = Instant::now();
         while !reader.notices().iter().any(|notice| is(&notice.change)) {
-            assert!(begun.elapsed() < Duration::from_secs(30), "not told within 30 s");
+            assert!(start.elapsed() < Duration::from_secs(30), "no notice within 30 s");
             send(self);
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -56,19 +57,19 @@ fn ipc(dir: &tempfile::TempDir) -> String {
     format!("ipc://{}/load", dir.path().display())
 }
 
-fn of(endpoint: &str) -> LoadReader {
+fn start(endpoint: &str) -> LoadReader {
     LoadReader::start(LoadConfig { load_stat: Some(endpoint.to_owned()), ..LoadConfig::default() }).unwrap()
 }
 
 #[test]
-fn the_messages_that_sglang_sent_read_as_what_it_was_given() {
+fn sglangs_messages_have_the_values_that_it_was_given() {
     let dir = tempfile::tempdir().unwrap();
     let mut publisher = Publisher::bind(&ipc(&dir));
-    let reader = of(&ipc(&dir));
+    let reader = start(&ipc(&dir));
     let [one, two] =
-        [0, 1].map(|seq| [0, 1, 2].map(|place| fixture(&format!("load-stat-{seq}.{place}.bin"))));
+        [0, 1].map(|seq| [0, 1, 2].map(|frame| fixture(&format!("load-stat-{seq}.{frame}.bin"))));
     let send = |publisher: &mut Publisher| publisher.send(&one.each_ref().map(Vec::as_slice));
-    publisher.until_told(&reader, send, |change| *change == Change::Found);
+    publisher.until_notice(&reader, send, |change| *change == SourceChange::Found);
     publisher.send(&two.each_ref().map(Vec::as_slice));
     let read = until_running(&reader.handle(), 101);
     assert_eq!((read.freshness, read.source), (Freshness::Fresh, Some(SourceKind::LoadStat)));
@@ -80,43 +81,55 @@ fn the_messages_that_sglang_sent_read_as_what_it_was_given() {
 }
 
 #[test]
-fn missed_messages_are_counted_and_told() {
+fn lost_messages_are_counted_and_reported() {
     let dir = tempfile::tempdir().unwrap();
     let mut publisher = Publisher::bind(&ipc(&dir));
-    let reader = of(&ipc(&dir));
-    publisher.until_told(&reader, |publisher| publisher.stat(10, 1), |change| *change == Change::Found);
+    let reader = start(&ipc(&dir));
+    publisher.until_notice(
+        &reader,
+        |publisher| publisher.stat(10, 1),
+        |change| *change == SourceChange::Found,
+    );
     publisher.stat(11, 2);
     publisher.stat(15, 3);
     until_running(&reader.handle(), 3);
-    until_told(&reader, "missed", |change| *change == Change::Missed { messages: 3 });
+    until_notice(&reader, "missed", |change| *change == SourceChange::Missed { messages: 3 });
     assert_eq!(reader.sources()[0].missed, 3);
 }
 
 #[test]
-fn a_publisher_that_starts_again_is_connected_to_again_and_counts_from_0() {
+fn a_restarted_publisher_is_reconnected_and_counts_from_0() {
     let dir = tempfile::tempdir().unwrap();
-    let reader = of(&ipc(&dir));
+    let reader = start(&ipc(&dir));
     let mut publisher = Publisher::bind(&ipc(&dir));
-    publisher.until_told(&reader, |publisher| publisher.stat(500, 1), |change| *change == Change::Found);
+    publisher.until_notice(
+        &reader,
+        |publisher| publisher.stat(500, 1),
+        |change| *change == SourceChange::Found,
+    );
     drop(publisher);
-    until_told(&reader, "lost", |change| matches!(change, Change::Lost { .. }));
+    until_notice(&reader, "lost", |change| matches!(change, SourceChange::Lost { .. }));
     let _ = std::fs::remove_file(dir.path().join("load"));
     let mut publisher = Publisher::bind(&ipc(&dir));
-    publisher.until_told(&reader, |publisher| publisher.stat(0, 2), |change| *change == Change::Found);
+    publisher.until_notice(
+        &reader,
+        |publisher| publisher.stat(0, 2),
+        |change| *change == SourceChange::Found,
+    );
     until_running(&reader.handle(), 2);
     assert_eq!(reader.sources()[0].missed, 0);
 }
 
 #[test]
-fn garbage_from_a_publisher_is_refused_in_words_and_what_follows_is_read() {
+fn garbage_is_refused_with_a_reason_and_later_messages_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let mut publisher = Publisher::bind(&ipc(&dir));
-    let reader = of(&ipc(&dir));
+    let reader = start(&ipc(&dir));
     let garbage = |publisher: &mut Publisher| publisher.send(&[b"load", b"12345678", &[0xc1; 50]]);
-    publisher.until_told(
+    publisher.until_notice(
         &reader,
         garbage,
-        |change| matches!(change, Change::Invalid { why } if why.starts_with("a message is no LoadStat: ")),
+        |change| matches!(change, SourceChange::Invalid { why } if why.starts_with("a message is not a LoadStat: ")),
     );
     let other = rmp_serde::to_vec(&("LoadStat", 1, 2, 3, 4, 7)).unwrap();
     std::thread::sleep(Duration::from_millis(1100));
@@ -127,12 +140,12 @@ fn garbage_from_a_publisher_is_refused_in_words_and_what_follows_is_read() {
 }
 
 #[test]
-fn a_publisher_that_is_not_there_is_told_and_does_not_delay_the_end() {
+fn a_missing_publisher_is_reported_and_does_not_delay_the_end() {
     let dir = tempfile::tempdir().unwrap();
-    let reader = of(&ipc(&dir));
-    let told = until_told(&reader, "lost", |change| matches!(change, Change::Lost { .. }));
-    assert_eq!(told[0].change, Change::Lost { why: "no publisher answers within 2 s".to_owned() });
-    let begun = Instant::now();
+    let reader = start(&ipc(&dir));
+    let notices = until_notice(&reader, "lost", |change| matches!(change, SourceChange::Lost { .. }));
+    assert_eq!(notices[0].change, SourceChange::Lost { why: "no publisher answers within 2 s".to_owned() });
+    let start = Instant::now();
     drop(reader);
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }

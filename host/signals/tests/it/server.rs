@@ -1,14 +1,14 @@
-//! The scrape: SGLang's own exposition, and servers that hang, babble, refuse and flood.
+//! Tests scrapes: SGLang's own exposition, and servers that hang, send garbage, refuse and flood.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use afterbay_signals::{Change, Freshness, LoadConfig, LoadReader, SourceKind};
+use afterbay_signals::{Freshness, LoadConfig, LoadReader, SourceChange, SourceKind};
 
-use crate::stage::{fixture, until, until_invalid, until_told};
+use crate::stage::{fixture, until, until_invalid, until_notice};
 
-/// Serves every connection with `answer`, until the test ends.
+/// Answers every connection with `answer`, until the test ends.
 fn serve(answer: impl Fn(&mut TcpStream, &str) + Send + 'static) -> LoadConfig {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -33,7 +33,7 @@ fn ok(stream: &mut TcpStream, body: &[u8]) {
 }
 
 #[test]
-fn the_metrics_that_sglang_wrote_read_as_what_it_was_given_for_each_rank() {
+fn sglangs_metrics_have_the_values_that_it_was_given_for_each_rank() {
     for rank in [0, 1] {
         let body = fixture("metrics.txt");
         let mut config = serve(move |stream, request| {
@@ -42,7 +42,7 @@ fn the_metrics_that_sglang_wrote_read_as_what_it_was_given_for_each_rank() {
         });
         config.dp_rank = rank;
         let reader = LoadReader::start(config).unwrap();
-        let read = until(&reader.handle(), "a scrape", |it| it.freshness == Freshness::Fresh);
+        let read = until(&reader.handle(), "a scrape", |load| load.freshness == Freshness::Fresh);
         assert_eq!(read.source, Some(SourceKind::Metrics));
         let values = read.values;
         assert_eq!(
@@ -60,22 +60,22 @@ fn the_metrics_that_sglang_wrote_read_as_what_it_was_given_for_each_rank() {
 }
 
 #[test]
-fn a_server_that_hangs_is_given_up_in_time_and_does_not_delay_the_end() {
+fn a_server_that_hangs_times_out_and_does_not_delay_the_end() {
     let mut config = serve(|stream, _| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nsglang:num");
         std::thread::sleep(Duration::from_secs(3600));
     });
     config.metrics_timeout = Duration::from_millis(100);
     let reader = LoadReader::start(config).unwrap();
-    let told = until_told(&reader, "lost", |change| matches!(change, Change::Lost { .. }));
-    assert_eq!(told[0].change, Change::Lost { why: "no answer within 0.1 s".to_owned() });
-    let begun = Instant::now();
+    let notices = until_notice(&reader, "lost", |change| matches!(change, SourceChange::Lost { .. }));
+    assert_eq!(notices[0].change, SourceChange::Lost { why: "no answer within 0.1 s".to_owned() });
+    let start = Instant::now();
     drop(reader);
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(start.elapsed() < Duration::from_secs(10));
 }
 
 #[test]
-fn a_server_that_never_ends_its_body_is_cut_off_at_the_bound() {
+fn an_endless_body_is_cut_off_at_the_bound() {
     let mut config = serve(|stream, _| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
         while stream.write_all(&[b'\n'; 65536]).is_ok() {}
@@ -85,7 +85,7 @@ fn a_server_that_never_ends_its_body_is_cut_off_at_the_bound() {
 }
 
 #[test]
-fn what_is_no_answer_of_a_scheduler_is_refused_in_words() {
+fn a_bad_answer_is_refused_with_a_reason() {
     let of = |answer: &'static [u8]| {
         LoadReader::start(serve(move |stream, _| {
             let _ = stream.write_all(answer);
@@ -98,11 +98,10 @@ fn what_is_no_answer_of_a_scheduler_is_refused_in_words() {
     let empty = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n<html>hi\n";
     until_invalid(&of(empty), "it has none of the metrics of a scheduler");
     let cut = of(b"HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\nsglang:num_running_reqs 1\n");
-    let lost =
-        |change: &Change| matches!(change, Change::Lost { why } if why.starts_with("the body broke off: "));
-    until_told(&cut, "broke off", lost);
+    let lost = |change: &SourceChange| matches!(change, SourceChange::Lost { why } if why.starts_with("the body broke off: "));
+    until_notice(&cut, "broke off", lost);
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let config = LoadConfig { metrics: Some(format!("http://{nobody}/metrics")), ..LoadConfig::default() };
-    let lost = |change: &Change| matches!(change, Change::Lost { why } if why.starts_with("cannot be connected to: "));
-    until_told(&LoadReader::start(config).unwrap(), "refused", lost);
+    let lost = |change: &SourceChange| matches!(change, SourceChange::Lost { why } if why.starts_with("cannot be connected to: "));
+    until_notice(&LoadReader::start(config).unwrap(), "refused", lost);
 }

@@ -1,4 +1,4 @@
-//! Several sources at once: whose value is shown, and what becomes of it when one falls silent.
+//! Tests several sources at once: the priority of their values, and the behaviour when one stops.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use afterbay_signals::{Error, Field, Freshness, Load, LoadConfig, LoadReader, SourceKind};
+use afterbay_signals::{Error, Field, Freshness, LoadConfig, LoadHandle, LoadReader, SourceKind};
 use serde_json::json;
 
 use crate::stage::{ShmFile, of_file, unix_now, until};
@@ -14,7 +14,7 @@ use crate::stage::{ShmFile, of_file, unix_now, until};
 const BODY: &str =
     "sglang:num_running_reqs 50\nsglang:num_retracted_requests_total 4\nsglang:gen_throughput 9.5\n";
 
-/// A server of [`BODY`] that answers until it is told to be silent.
+/// A server that answers with [`BODY`] until it is made silent.
 fn server() -> (String, Arc<AtomicBool>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/metrics", listener.local_addr().unwrap());
@@ -35,7 +35,7 @@ fn server() -> (String, Arc<AtomicBool>) {
 }
 
 #[test]
-fn the_scrape_fills_only_what_the_file_has_not_and_takes_over_when_it_is_stale() {
+fn a_scrape_fills_the_fields_that_the_file_lacks_and_replaces_a_stale_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("loads.shm");
     let (url, silent) = server();
@@ -47,13 +47,13 @@ fn the_scrape_fills_only_what_the_file_has_not_and_takes_over_when_it_is_stale()
     };
     let reader = LoadReader::start(config).unwrap();
     let load = reader.handle();
-    let alone = until(&load, "the scrape alone", |it| it.freshness == Freshness::Fresh);
+    let alone = until(&load, "the scrape alone", |load| load.freshness == Freshness::Fresh);
     assert_eq!((alone.source, alone.values.num_running_reqs), (Some(SourceKind::Metrics), Some(50)));
 
     let file = ShmFile::create(&path, 1);
     file.write(0, &json!({"timestamp": unix_now(), "num_running_reqs": 60}));
-    // Newer scrapes come all the while, and do not displace it.
-    let both = until(&load, "both", |it| it.values.num_running_reqs == Some(60));
+    // Newer scrapes do not replace the file's values.
+    let both = until(&load, "both", |load| load.values.num_running_reqs == Some(60));
     assert_eq!(both.source, Some(SourceKind::LoadSnapshot));
     assert_eq!(both.source_of(Field::NumRunningReqs), Some(SourceKind::LoadSnapshot));
     assert_eq!(both.source_of(Field::GenThroughput), Some(SourceKind::Metrics));
@@ -61,27 +61,23 @@ fn the_scrape_fills_only_what_the_file_has_not_and_takes_over_when_it_is_stale()
     assert!(both.sources.load_snapshot.unwrap().is_fresh && both.sources.metrics.unwrap().is_fresh);
     assert_eq!(both.sources.load_stat, None);
 
-    let over = until(&load, "the scrape takes over", |it| it.source == Some(SourceKind::Metrics));
+    let over = until(&load, "the scrape takes over", |load| load.source == Some(SourceKind::Metrics));
     assert_eq!((over.freshness, over.values.num_running_reqs), (Freshness::Fresh, Some(50)));
     assert_eq!(over.values.num_waiting_reqs, None, "a stale source gives nothing while another is fresh");
     assert!(!over.sources.load_snapshot.unwrap().is_fresh);
 
     silent.store(true, Ordering::Relaxed);
-    let stale = until(&load, "all stale", |it| it.freshness == Freshness::Stale);
-    assert_eq!(
-        (stale.fresh(), stale.values.num_waiting_reqs),
-        (None, Some(0)),
-        "the last known values stand"
-    );
+    let stale = until(&load, "all stale", |load| load.freshness == Freshness::Stale);
+    assert_eq!((stale.fresh(), stale.values.num_waiting_reqs), (None, Some(0)), "the last known values stay");
 }
 
 #[test]
-fn a_snapshot_is_json_with_its_values_their_ages_and_their_freshness() {
+fn a_snapshot_is_json_with_values_ages_and_freshness() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("loads.shm");
     ShmFile::create(&path, 1).running(3);
     let reader = LoadReader::start(of_file(&path)).unwrap();
-    let read = until(&reader.handle(), "a reading", |it| it.freshness == Freshness::Fresh);
+    let read = until(&reader.handle(), "a reading", |load| load.freshness == Freshness::Fresh);
     let text = serde_json::to_value(read).unwrap();
     assert_eq!((&text["freshness"], &text["source"]), (&json!("fresh"), &json!("load_snapshot")));
     assert_eq!((&text["num_running_reqs"], &text["gen_throughput"]), (&json!(3), &json!(null)));
@@ -91,7 +87,7 @@ fn a_snapshot_is_json_with_its_values_their_ages_and_their_freshness() {
 }
 
 #[test]
-fn a_reader_that_is_dropped_leaves_its_handles_to_grow_stale() {
+fn the_handles_of_a_dropped_reader_become_stale() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("loads.shm");
     let file = ShmFile::create(&path, 1);
@@ -100,16 +96,16 @@ fn a_reader_that_is_dropped_leaves_its_handles_to_grow_stale() {
     config.stale_after = Duration::from_millis(500);
     let reader = LoadReader::start(config).unwrap();
     let load = reader.handle();
-    until(&load, "a reading", |it| it.freshness == Freshness::Fresh);
+    until(&load, "a reading", |load| load.freshness == Freshness::Fresh);
     drop(reader);
     file.running(4);
-    let read = until(&load, "stale", |it| it.freshness == Freshness::Stale);
+    let read = until(&load, "stale", |load| load.freshness == Freshness::Stale);
     assert_eq!(read.values.num_running_reqs, Some(3));
 }
 
 #[test]
-fn without_a_source_there_is_no_reader_and_a_load_of_none_says_so() {
+fn without_a_source_no_reader_starts_and_a_default_handle_has_no_values() {
     assert!(matches!(LoadReader::start(LoadConfig::default()), Err(Error::NoSource)));
-    let read = Load::default().read();
+    let read = LoadHandle::default().read();
     assert_eq!((read.freshness, read.source, read.fresh()), (Freshness::Never, None, None));
 }

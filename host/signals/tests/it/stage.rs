@@ -1,11 +1,13 @@
-//! What the tests share: a reader under test, waiting, and a hand-made LoadSnapshot file.
+//! Shared helpers of the tests: a reader under test, waiting, and a hand-made LoadSnapshot file.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use afterbay_signals::{Change, Load, LoadConfig, LoadReader, LoadSnapshot, Notice, SnapshotPlace};
+use afterbay_signals::{
+    LoadConfig, LoadHandle, LoadReader, LoadSnapshot, SnapshotLocation, SourceChange, SourceNotice,
+};
 use serde_json::{Value, json};
 
 pub const SLOT: u64 = 16 * 1024;
@@ -17,7 +19,7 @@ pub fn fixture(name: &str) -> Vec<u8> {
 
 pub fn of_file(path: &Path) -> LoadConfig {
     LoadConfig {
-        load_snapshot: Some(SnapshotPlace::Path(path.to_owned())),
+        load_snapshot: Some(SnapshotLocation::Path(path.to_owned())),
         load_snapshot_every: Duration::from_millis(2),
         ..LoadConfig::default()
     }
@@ -27,17 +29,17 @@ pub fn unix_now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
 }
 
-/// Waits until a read satisfies it; the bound is only for a test that fails.
+/// Waits until a read satisfies `is`. The time limit only ends a failing test.
 #[track_caller]
-pub fn until(load: &Load, what: &str, is: impl Fn(&LoadSnapshot) -> bool) -> LoadSnapshot {
-    let begun = Instant::now();
+pub fn until(load: &LoadHandle, what: &str, is: impl Fn(&LoadSnapshot) -> bool) -> LoadSnapshot {
+    let start = Instant::now();
     loop {
         let snapshot = load.read();
         if is(&snapshot) {
             return snapshot;
         }
         assert!(
-            begun.elapsed() < Duration::from_secs(30),
+            start.elapsed() < Duration::from_secs(30),
             "{what}: not within 30 s, the last was {snapshot:?}"
         );
         std::thread::sleep(Duration::from_millis(2));
@@ -45,30 +47,38 @@ pub fn until(load: &Load, what: &str, is: impl Fn(&LoadSnapshot) -> bool) -> Loa
 }
 
 #[track_caller]
-pub fn until_running(load: &Load, running: u64) -> LoadSnapshot {
-    until(load, &format!("{running} running"), |it| it.values.num_running_reqs == Some(running))
+pub fn until_running(load: &LoadHandle, running: u64) -> LoadSnapshot {
+    until(load, &format!("{running} running"), |load| load.values.num_running_reqs == Some(running))
 }
 
-/// Waits for a notice; gives all that came up to then.
+/// Waits for a notice. Returns all notices up to it.
 #[track_caller]
-pub fn until_told(reader: &LoadReader, what: &str, is: impl Fn(&Change) -> bool) -> Vec<Notice> {
-    let (begun, mut all) = (Instant::now(), Vec::new());
+pub fn until_notice(
+    reader: &LoadReader,
+    what: &str,
+    is: impl Fn(&SourceChange) -> bool,
+) -> Vec<SourceNotice> {
+    let (start, mut all) = (Instant::now(), Vec::new());
     loop {
         all.extend(reader.notices());
-        if all.iter().any(|notice: &Notice| is(&notice.change)) {
+        if all.iter().any(|notice: &SourceNotice| is(&notice.change)) {
             return all;
         }
-        assert!(begun.elapsed() < Duration::from_secs(30), "{what}: not told within 30 s, but {all:?}");
+        assert!(start.elapsed() < Duration::from_secs(30), "{what}: no notice within 30 s, but {all:?}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
 #[track_caller]
 pub fn until_invalid(reader: &LoadReader, words: &str) {
-    until_told(reader, words, |change| matches!(change, Change::Invalid { why } if why.contains(words)));
+    until_notice(
+        reader,
+        words,
+        |change| matches!(change, SourceChange::Invalid { why } if why.contains(words)),
+    );
 }
 
-/// A file as SGLang's `ShmLoadSnapshotWriter` makes it, written by hand.
+/// A file like that of SGLang's `ShmLoadSnapshotWriter`, written by hand.
 pub struct ShmFile(pub File);
 
 impl ShmFile {
@@ -88,7 +98,7 @@ impl ShmFile {
         self.0.write_all_at(&header, 0).unwrap();
     }
 
-    /// In its order: length 0, payload, zeros up to the slot's end, length.
+    /// Writes in SGLang's order: length 0, payload, length.
     pub fn payload(&self, rank: u64, payload: &[u8]) {
         let at = 12 + rank * SLOT;
         self.0.write_all_at(&[0; 4], at).unwrap();

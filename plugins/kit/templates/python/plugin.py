@@ -1,4 +1,4 @@
-"""{{name}}: finishes a request at the first of some tokens. Make it your own."""
+"""{{name}}: ends a request at the first of some tokens. Replace this logic by your own."""
 
 import json
 
@@ -17,7 +17,7 @@ SCHEMA = {
     "additionalProperties": False,
 }
 
-# What is kept from call to call is kept here: each call has a `Plugin` of its own.
+# State that lasts from call to call must be global: each call has its own `Plugin`.
 stop = set()
 
 
@@ -35,7 +35,7 @@ class Plugin(exports.Plugin):
     def configure(self, settings):
         tokens = json.loads(settings).get("stop")
         if not tokens or not all(isinstance(token, int) for token in tokens):
-            raise Err(ConfigureError_Setting(BadSetting("/stop", "must be a list of token ids, one at least")))
+            raise Err(ConfigureError_Setting(BadSetting("/stop", "must be a list of at least one token id")))
         stop.update(tokens)
 
     def open(self, requests):
@@ -55,7 +55,7 @@ class Plugin(exports.Plugin):
     def close(self, requests):
         pass
 
-    # Called only if `wants` asks for them.
+    # The host makes these calls only if `wants` asks for them.
     def changed(self, requests):
         pass
 

@@ -1,7 +1,7 @@
-// {{name}}: finishes a request at the first of some tokens. Make it your own.
+// {{name}}: ends a request at the first of some tokens. Replace this logic by your own.
 //
-// What is given to a function is its own: it frees it. What it gives back, and all in it, is malloc'ed: the caller frees it, but
-// for a list or a string of no length, of which it frees nothing.
+// Memory: a function owns its arguments and frees them. Results are allocated by malloc, and the caller frees
+// them, but for lists and strings of length 0.
 
 #include "../bindings/transform.h"
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static bool refuse(exports_afterbay_plugin_plugin_configure_error_t *error, cons
   return false;
 }
 
-// Reads the numbers of `"stop": [1, 2]`. False where there is no such list, or one of over STOP_MAX numbers.
+// Reads the numbers of `"stop": [1, 2]`. Returns false unless there are 1 to STOP_MAX numbers.
 static bool read_stop(const char *text, const char *end) {
   const char *key = "\"stop\"";
   while (end - text > 6 && memcmp(text, key, 6) != 0) text++;
@@ -63,9 +63,9 @@ void exports_afterbay_plugin_plugin_open(exports_afterbay_plugin_plugin_list_ope
 }
 
 static bool stops(const int64_t *ids, size_t count) {
-  for (size_t at = 0; at < count; at++)
-    for (size_t which = 0; which < stop_count; which++)
-      if (ids[at] == stop[which]) return true;
+  for (size_t i = 0; i < count; i++)
+    for (size_t k = 0; k < stop_count; k++)
+      if (ids[i] == stop[k]) return true;
   return false;
 }
 
@@ -94,7 +94,7 @@ void exports_afterbay_plugin_plugin_close(exports_afterbay_plugin_plugin_list_re
   exports_afterbay_plugin_plugin_list_request_id_free(requests);
 }
 
-// Called only if `wants` asks for them.
+// The host makes these calls only if `wants` asks for them.
 void exports_afterbay_plugin_plugin_changed(exports_afterbay_plugin_plugin_list_request_id_t *requests) {
   exports_afterbay_plugin_plugin_list_request_id_free(requests);
 }

@@ -1,4 +1,4 @@
-// {{name}}: finishes a request at the first of some tokens. Make it your own.
+// {{name}}: ends a request at the first of some tokens. Replace this logic by your own.
 import log from "afterbay:plugin/log@0.1.0";
 
 const SCHEMA = {
@@ -10,7 +10,7 @@ const SCHEMA = {
 
 let stop = new Set();
 
-const isTokens = (value) => Array.isArray(value) && value.length > 0 && value.every(Number.isInteger);
+const isTokenList = (value) => Array.isArray(value) && value.length > 0 && value.every(Number.isInteger);
 
 export const plugin = {
   describe() {
@@ -26,8 +26,8 @@ export const plugin = {
 
   configure(text) {
     const settings = JSON.parse(text);
-    if (!isTokens(settings.stop)) {
-      throw { tag: "setting", val: { pointer: "/stop", message: "must be a list of token ids, one at least" } };
+    if (!isTokenList(settings.stop)) {
+      throw { tag: "setting", val: { pointer: "/stop", message: "must be a list of at least one token id" } };
     }
     stop = new Set(settings.stop);
   },
@@ -53,7 +53,7 @@ export const plugin = {
 
   close(requests) {},
 
-  // Called only if `wants` asks for them.
+  // The host makes these calls only if `wants` asks for them.
   changed(requests) {},
   pressure() {},
   exportState() {

@@ -1,8 +1,8 @@
-//! {{name}}: finishes a request at the first of some tokens. Make it your own.
+//! {{name}}: ends a request at the first of some tokens. Replace this logic by your own.
 
 use afterbay_plugin::{Batch, Columns, ConfigureError, Plugin, TokenId, Verdicts, bad_setting};
 
-/// What the operator may set. Doc comments become the schema's descriptions.
+/// The settings of the plugin. Their doc comments become the descriptions in the JSON schema.
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
@@ -10,6 +10,7 @@ pub struct Settings {
     stop: Vec<TokenId>,
 }
 
+/// The plugin: one value for each stream.
 pub struct StopEarly {
     stop: Vec<TokenId>,
 }
@@ -20,7 +21,7 @@ impl Plugin for StopEarly {
 
     fn new(settings: Settings) -> Result<Self, ConfigureError> {
         if settings.stop.is_empty() {
-            return Err(bad_setting("/stop", "has no token"));
+            return Err(bad_setting("/stop", "must have at least one token id"));
         }
         Ok(Self { stop: settings.stop })
     }
@@ -43,7 +44,7 @@ mod tests {
     use afterbay_plugin::testing::{Harness, TestRow};
 
     #[test]
-    fn a_request_ends_at_the_first_of_the_tokens() {
+    fn a_request_ends_at_the_first_stop_token() {
         let mut plugin = Harness::<StopEarly>::new(r#"{"stop": [2]}"#).unwrap();
         plugin.open(7);
         assert_eq!(plugin.process(&[TestRow::new(7).ids([5])]), []);
