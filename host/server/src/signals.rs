@@ -11,7 +11,7 @@ use afterbay_events::event::{
 use afterbay_events::{Event, Events, Metrics, Name, SchedulerLoad, SignalSource, SinkCounters, Total};
 use afterbay_runtime::signals::Load;
 use afterbay_signals::{
-    Change, LoadConfig, LoadReader, LoadSnapshot, Notice, SnapshotPlace, SourceKind, SourceReport,
+    SourceChange, LoadConfig, LoadReader, LoadSnapshot, SourceNotice, SnapshotLocation, SourceKind, SourceReport,
 };
 use afterbay_stream::{SINK_STATES, SchedulerLoad as LoadForPlugins};
 use anyhow::Context;
@@ -200,7 +200,7 @@ impl StreamSignals {
 
 impl Source {
     /// The new load file, if nothing else differs.
-    fn elsewhere<'a>(&self, reads: &'a LoadConfig) -> Option<&'a SnapshotPlace> {
+    fn elsewhere<'a>(&self, reads: &'a LoadConfig) -> Option<&'a SnapshotLocation> {
         let there = LoadConfig { load_snapshot: reads.load_snapshot.clone(), ..self.reads.clone() };
         reads.load_snapshot.as_ref().filter(|_| there == *reads)
     }
@@ -221,10 +221,10 @@ fn reads(config: &config::Signals, rendezvous: Option<&RendezvousFile>) -> Optio
     let instance =
         rendezvous.and_then(|rendezvous| rendezvous.instance_id.clone()).filter(|id| !id.is_empty());
     let load_snapshot = match &config.load_snapshot {
-        config::LoadSnapshot::Auto => instance.map(SnapshotPlace::Instance),
+        config::LoadSnapshot::Auto => instance.map(SnapshotLocation::Instance),
         config::LoadSnapshot::Off => None,
-        config::LoadSnapshot::Path(path) => Some(SnapshotPlace::Path(path.clone())),
-        config::LoadSnapshot::Instance(id) => Some(SnapshotPlace::Instance(id.clone())),
+        config::LoadSnapshot::Path(path) => Some(SnapshotLocation::Path(path.clone())),
+        config::LoadSnapshot::Instance(id) => Some(SnapshotLocation::Instance(id.clone())),
     };
     let rank = rendezvous.and_then(|rendezvous| rendezvous.dp_rank);
     let reads = LoadConfig {
@@ -239,16 +239,16 @@ fn reads(config: &config::Signals, rendezvous: Option<&RendezvousFile>) -> Optio
     is_any.then_some(reads)
 }
 
-fn event(stream: Name, notice: Notice) -> Event {
+fn event(stream: Name, notice: SourceNotice) -> Event {
     let (source, place) = (notice.source.name(), notice.name);
     match notice.change {
-        Change::Found => SignalFound { stream, source, place }.into(),
-        Change::Lost { why } => SignalLost { stream, source, place, why }.into(),
-        Change::Invalid { why } => SignalInvalid { stream, source, place, why }.into(),
-        Change::Stale { age_ns } => SignalStale { stream, source, place, age_ms: age_ns / 1_000_000 }.into(),
-        Change::Fresh => SignalFresh { stream, source, place }.into(),
-        Change::Missed { messages } => SignalMissed { stream, source, place, messages }.into(),
-        Change::NoticesMissed { notices } => NoticesMissed { stream, of: "signals", missed: notices }.into(),
+        SourceChange::Found => SignalFound { stream, source, place }.into(),
+        SourceChange::Lost { why } => SignalLost { stream, source, place, why }.into(),
+        SourceChange::Invalid { why } => SignalInvalid { stream, source, place, why }.into(),
+        SourceChange::Stale { age_ns } => SignalStale { stream, source, place, age_ms: age_ns / 1_000_000 }.into(),
+        SourceChange::Fresh => SignalFresh { stream, source, place }.into(),
+        SourceChange::Missed { messages } => SignalMissed { stream, source, place, messages }.into(),
+        SourceChange::NoticesMissed { notices } => NoticesMissed { stream, of: "signals", missed: notices }.into(),
         // A change that this version does not know.
         other => SignalInvalid { stream, source, place, why: format!("{other:?}") }.into(),
     }

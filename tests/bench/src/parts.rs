@@ -2,7 +2,7 @@
 
 use crate::traffic::Traffic;
 use afterbay_outbox::{Content, Frame, Joins, Options, Outbox, When};
-use afterbay_signals::Load;
+use afterbay_signals::LoadHandle;
 use afterbay_wire::{Batch, Decoded, Layouts, Part, decode};
 use anyhow::{Context, bail};
 use std::hint::black_box;
@@ -97,7 +97,7 @@ pub(crate) fn measure(traffic: &Traffic, time: Duration) -> anyhow::Result<Parts
 /// Reading the scheduler's load, in nanoseconds.
 pub(crate) fn snapshot(time: Duration) -> anyhow::Result<f64> {
     const READS: usize = 1000;
-    let load = Load::default();
+    let load = LoadHandle::default();
     let now = Instant::now();
     let read = |()| {
         for _ in 0..READS {

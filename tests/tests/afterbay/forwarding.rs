@@ -58,8 +58,8 @@ fn the_figures_of_metrics_equal_what_was_sent() {
         }
         let count = frames.len() as u64;
         let metrics = afterbay.until_metrics("all are taken", |metrics| metrics.sink("taken_frame") == count);
-        let health = |frame: &afterbay_sim::frames::Frame| match frame.part {
-            afterbay_sim::frames::Part::Batch { health_checks } => u64::from(health_checks),
+        let health = |frame: &afterbay_sim::frames::Frame| match frame.kind {
+            afterbay_sim::frames::FrameKind::Batch { health_checks } => u64::from(health_checks),
             _ => 0,
         };
         let health = frames.iter().map(health).sum::<u64>();

@@ -109,7 +109,7 @@ fn a_load_file_that_is_missing_is_told_and_read_when_it_comes() {
     let afterbay = Afterbay::run(&stage, &signals(stage.config(), lines));
     let lost = afterbay.event("SignalLost");
     assert_eq!((&lost["stream"], &lost["source"]), (&"test".into(), &"load_snapshot".into()), "{lost}");
-    assert!(lost["message"].as_str().unwrap().contains("is not there"), "{lost}");
+    assert!(lost["message"].as_str().unwrap().contains("does not exist"), "{lost}");
     let told = until_told(&afterbay, "it is lost", |told| told["load_sources"][0]["state"] == "lost");
     assert_eq!((&told["load"]["freshness"], &told["load"]["age_ns"]), (&"never".into(), &Value::Null));
     assert_eq!(told["load"]["num_running_reqs"], Value::Null);
